@@ -1,0 +1,92 @@
+# Works on a fresh machine with CPython 3.11 or newer and make; everything else is installed into .venv.
+# `make serve` installs only what a server needs; the other targets install the whole locked set.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+ARGS ?=
+
+# Options of `make serve`; an empty one leaves the default of `cmbs serve` in place.
+HOST ?=
+PORT ?=
+STORE ?=
+WORKERS ?=
+DEMO ?=
+SERVE_FLAGS = $(if $(HOST),--host $(HOST)) $(if $(PORT),--port $(PORT)) $(if $(STORE),--store $(STORE)) \
+	$(if $(WORKERS),--workers $(WORKERS)) $(if $(filter-out 0,$(DEMO)),--demo)
+
+# pytest-xdist with two processes: enough to halve the wait on a small machine, few enough to leave it usable.
+JOBS ?= 2
+PYTEST_ARGS ?=
+KERNELS := cmbs/core.py,cmbs/messages.py,cmbs/errors.py,cmbs/ledger/*,cmbs/belief_checkpoint.py,cmbs/belief_events.py,cmbs/belief_replay.py,cmbs/belief_session.py,cmbs/belief_state.py,cmbs/belief_view.py
+SOURCES = $(wildcard cmbs tests bench examples scripts)
+TYPED = $(foreach directory,$(SOURCES),$(if $(shell find $(directory) -name '*.py' -print -quit),$(directory)))
+
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+COMPILE := $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --fork-strategy fewest \
+	--generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate --no-header
+
+.DEFAULT_GOAL := help
+.PHONY: help serve test check bench lock fmt fmt-check lint imports types docs clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+serve: $(VENV)/.serve ## run the belief server (HOST, PORT, STORE, WORKERS, DEMO=1, ARGS)
+	$(BIN)/cmbs serve $(SERVE_FLAGS) $(ARGS)
+
+test: $(VENV)/.dev ## run the tests with branch coverage (PYTEST_ARGS, JOBS)
+	rm -f .coverage .coverage.*
+	$(BIN)/python -m coverage run -m pytest -n $(JOBS) $(PYTEST_ARGS)
+	$(BIN)/python -m coverage combine --quiet
+	$(BIN)/python -m coverage report --include='$(KERNELS)' --fail-under=100
+	$(BIN)/python -m coverage report --fail-under=95
+
+check: fmt-check lint imports types test docs ## everything CI runs
+
+bench: $(VENV)/.dev ## run the benchmarks (ARGS)
+	$(BIN)/python -m bench $(ARGS)
+
+lock: $(VENV)/.dev ## resolve the newest allowed versions into requirements/
+	$(COMPILE) --upgrade --all-extras --group dev --output-file requirements/dev.txt
+	$(COMPILE) --extra server --group build --constraints requirements/dev.txt --output-file requirements/serve.txt
+
+fmt: $(VENV)/.dev ## format the code and apply safe fixes
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+
+fmt-check: $(VENV)/.dev ## fail where `make fmt` would change something
+	$(BIN)/ruff format --check .
+
+lint: $(VENV)/.dev ## ruff
+	$(BIN)/ruff check .
+
+imports: $(VENV)/.dev ## import-linter: layers, pure kernels, independent stores
+	$(BIN)/lint-imports --no-cache
+
+types: $(VENV)/.dev ## mypy, strict
+	$(BIN)/mypy $(TYPED)
+
+docs: $(VENV)/.dev ## links, anchors, code blocks and the changelog
+	$(BIN)/python scripts/check_docs.py
+
+clean: ## remove everything that make created
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .coverage.* build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "cmbs needs CPython 3.11 or newer: set PYTHON to one"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# --only-binary: no package in the lock may run a build script on the machine that installs it.
+$(VENV)/.serve: requirements/serve.txt pyproject.toml | $(VENV)/bin/python
+	$(PIP_INSTALL) --require-hashes --only-binary :all: -r requirements/serve.txt
+	$(PIP_INSTALL) --no-build-isolation --no-deps --editable .
+	touch $@
+
+# The whole set contains the server's, in the same versions, so both stamps become current.
+$(VENV)/.dev: requirements/dev.txt requirements/serve.txt pyproject.toml | $(VENV)/bin/python
+	$(PIP_INSTALL) --require-hashes --only-binary :all: -r requirements/dev.txt
+	$(PIP_INSTALL) --no-build-isolation --no-deps --editable .
+	touch $(VENV)/.serve $@

@@ -1,0 +1,15 @@
+"""Hypothesis profiles: `dev` (default), `ci` (reproducible), `deep` (a long search); HYPOTHESIS_PROFILE chooses."""
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+# No profile has a deadline: how long an example takes is the business of bench/, not of a test.
+_SLOW_MACHINE = [HealthCheck.too_slow]
+
+settings.register_profile("dev", max_examples=50, deadline=None, suppress_health_check=_SLOW_MACHINE)
+settings.register_profile(
+    "ci", max_examples=100, deadline=None, derandomize=True, print_blob=True, suppress_health_check=_SLOW_MACHINE
+)
+settings.register_profile("deep", max_examples=5_000, deadline=None, suppress_health_check=_SLOW_MACHINE)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))

@@ -1,0 +1,54 @@
+"""The documents keep their word: links lead somewhere, and every runnable block runs, in order, file by file."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts.check_docs import ROOT, Block, faults, markdown_files, read_document
+
+SHELL_LANGUAGES = {"bash", "sh", "console"}
+
+
+def is_runnable(block: Block) -> bool:
+    if block.language == "python":
+        return "no-run" not in block.words
+    return block.language in SHELL_LANGUAGES and "run" in block.words
+
+
+def documents_that_run() -> list[Path]:
+    return [path for path in markdown_files() if any(map(is_runnable, read_document(path).blocks))]
+
+
+def shell_script(block: Block) -> str:
+    """The commands of a block; in a `console` block those are the lines after a prompt, the rest is output."""
+    if block.language != "console":
+        return block.text
+    return "\n".join(line.removeprefix("$ ") for line in block.text.splitlines() if line.startswith("$ "))
+
+
+def check_block_runs(path: Path, block: Block, namespace: dict[str, Any]) -> None:
+    if block.language == "python":
+        # The blank lines make a traceback point at the line in the document.
+        exec(compile("\n" * (block.line - 1) + block.text, str(path), "exec"), namespace)
+        return
+    search_path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", shell_script(block)], check=True, env={**os.environ, "PATH": search_path}
+    )
+
+
+def test_links_anchors_and_names_resolve_and_python_blocks_compile() -> None:
+    assert list(faults()) == []
+
+
+@pytest.mark.parametrize("path", documents_that_run(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_blocks_of_a_document_run_in_order(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    runnable = [block for block in read_document(path).blocks if is_runnable(block)]
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    for block in runnable:
+        check_block_runs(path, block, namespace)
