@@ -1,0 +1,5 @@
+"""Bridges between a domain and the belief protocol."""
+
+from cmbs.adapters.types import Action, AdapterActionContext, BeliefAdapter, EliminateMessage
+
+__all__ = ["Action", "AdapterActionContext", "BeliefAdapter", "EliminateMessage"]

@@ -1,0 +1,70 @@
+"""What an adapter is made of: actions it offers, observations it reads, elimination messages it gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+from cmbs.messages import BeliefSnapshot, Verb
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """Something that could be done next to learn more; `prompt` says it to whoever does it."""
+
+    action_id: str
+    prompt: str
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterActionContext:
+    """An action taken, the belief it was taken under, and whatever its adapter needs to read the observation."""
+
+    action_id: str
+    snapshot: BeliefSnapshot
+    payload: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class EliminateMessage:
+    """What an observation rules out, ready for a belief server. Apart from `verb`, fields are given by name."""
+
+    verb: str = Verb.ELIMINATE.value
+    _: KW_ONLY
+    source_id: str
+    observation_id: str
+    eliminated: Sequence[str]
+    justification: Mapping[str, Any] | None = None
+
+
+@runtime_checkable
+class BeliefAdapter(Protocol):
+    """The bridge between a domain and the belief protocol.
+
+    An adapter interprets observations; the server never does. It holds no belief of its own: what is alive comes with
+    each snapshot, and what it concludes leaves as messages.
+
+    What MUST hold:
+
+    - `list_actions` and `apply_action` change no belief, and the same snapshot gives the same actions.
+    - `observe` gives the same messages for the same context and observation, with the same observation ids, so that
+      sending them again is safe.
+    - A message names only hypotheses that the observation contradicts; an observation that contradicts none gives none.
+
+    What MAY differ: an action may be carried out by a person, a program or a model; the order of the actions is the
+    adapter's preference and binds nobody.
+    """
+
+    def list_actions(self, snapshot: BeliefSnapshot) -> Sequence[Action]:
+        """Return the actions that could tell the snapshot's survivors apart."""
+        ...
+
+    def apply_action(self, action_id: str, snapshot: BeliefSnapshot) -> AdapterActionContext:
+        """Return the context in which the action's observation is to be read."""
+        ...
+
+    def observe(self, action_ctx: AdapterActionContext, raw_observation: Any) -> Sequence[EliminateMessage]:
+        """Return the eliminations that an observation made under the context justifies."""
+        ...

@@ -1,0 +1,303 @@
+"""The belief protocol as frozen types: verbs, reasons, what is asked, what is answered.
+
+Nothing here decides anything. Outcomes are `NamedTuple`s in the field order of the protocol, so that callers may unpack
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from cmbs.core import entropy
+
+
+class Verb(StrEnum):
+    """What a message asks for."""
+
+    DECLARE_SESSION = "DECLARE_SESSION"
+    ELIMINATE = "ELIMINATE"
+    QUERY_BELIEF = "QUERY_BELIEF"
+    AUDIT_TRACE = "AUDIT_TRACE"
+    ENTER_OBLIGATION = "ENTER_OBLIGATION"
+    REQUEST_EXIT = "REQUEST_EXIT"
+    DECLARE_CONCLUSION = "DECLARE_CONCLUSION"
+    REQUEST_TERMINATION = "REQUEST_TERMINATION"
+
+
+class Reason(StrEnum):
+    """Why a request was granted or refused. Where several hold, the first in this order is given."""
+
+    APPROVED = "approved"
+    ACCEPTED = "accepted"
+    FORCED = "forced"
+    OBLIGATION_NOT_ACTIVE = "obligation_not_active"
+    BELOW_THRESHOLD = "below_threshold"
+    OBLIGATION_ACTIVE = "obligation_active"
+    NOT_SINGLETON = "not_singleton"
+    CONCLUSION_UNSTABLE = "conclusion_unstable"
+
+
+@dataclass(frozen=True)
+class OntologyBundle:
+    """Which causal model, in which version, the hypotheses come from. Carried, never fetched or interpreted."""
+
+    hypothesis_space_id: str
+    hypothesis_version: str
+    causal_graph_ref: str
+    causal_graph_version: str
+
+    def to_dict(self) -> dict[str, str]:
+        """The bundle as JSON-able data."""
+        return {
+            "hypothesis_space_id": self.hypothesis_space_id,
+            "hypothesis_version": self.hypothesis_version,
+            "causal_graph_ref": self.causal_graph_ref,
+            "causal_graph_version": self.causal_graph_version,
+        }
+
+
+@dataclass(frozen=True)
+class SessionPolicy:
+    """What a session allows, fixed when it is declared."""
+
+    allow_force: bool = False
+    stability_window: int = 0
+    validate_hypotheses: bool = False
+
+
+@dataclass(frozen=True)
+class ProviderRef:
+    """Which hypothesis provider a session was declared from."""
+
+    id: str
+    version: str
+
+
+class ObligationState(StrEnum):
+    """Where an obligation stands."""
+
+    ACTIVE = "active"
+    EXITED = "exited"
+
+
+class ObligationView(NamedTuple):
+    """One obligation as a reader sees it."""
+
+    obligation_id: str
+    state: ObligationState
+    min_total_eliminations: int
+    eliminations: int
+
+
+class SortedIds(Collection[str]):
+    """A collection that never changes and iterates in sorted order."""
+
+    __slots__ = ()
+
+    def in_order(self) -> tuple[str, ...]:
+        """The ids, sorted by code point."""
+        return tuple(self)
+
+
+class BeliefSnapshot:
+    """What a session believed at one moment. Immutable: later eliminations do not reach it.
+
+    `survivors` is built, sorted, when it is first read: a snapshot of a million hypotheses costs nothing until then.
+    """
+
+    __slots__ = (
+        "_ids",
+        "_survivors",
+        "active_obligation_id",
+        "audit_head_event_id",
+        "ontology",
+        "session_id",
+        "terminated",
+    )
+
+    def __init__(
+        self,
+        session_id: str,
+        ontology: OntologyBundle,
+        survivors: Collection[str],
+        terminated: bool = False,  # noqa: FBT001, FBT002 - a field of the protocol
+        active_obligation_id: str | None = None,
+        audit_head_event_id: str | None = None,
+    ) -> None:
+        self.session_id = session_id
+        self.ontology = ontology
+        # A caller's own container could change under us; a set of survivors from the ledger never does.
+        self._survivors = survivors if isinstance(survivors, SortedIds) else frozenset(survivors)
+        self._ids: tuple[str, ...] | None = None
+        self.terminated = terminated
+        self.active_obligation_id = active_obligation_id
+        self.audit_head_event_id = audit_head_event_id
+
+    @property
+    def survivors(self) -> list[str]:
+        """The ids that may still be true, sorted by code point."""
+        if self._ids is None:
+            source = self._survivors
+            self._ids = source.in_order() if isinstance(source, SortedIds) else tuple(sorted(source))
+        return list(self._ids)
+
+    @property
+    def n_survivors(self) -> int:
+        """How many hypotheses survive."""
+        return len(self._survivors)
+
+    @property
+    def entropy_proxy(self) -> float:
+        """log2 of the number of survivors; 0 for one or none."""
+        return entropy(len(self._survivors))
+
+    def to_dict(self, *, with_survivors: bool = True) -> dict[str, Any]:
+        """The snapshot as JSON-able data; `with_survivors=False` leaves the list out."""
+        count = len(self._survivors)
+        content = {
+            "session_id": self.session_id,
+            "ontology": self.ontology.to_dict(),
+            "survivors": self.survivors if with_survivors else None,
+            "n_survivors": count,
+            "entropy_proxy": entropy(count),
+            "terminated": self.terminated,
+            "active_obligation_id": self.active_obligation_id,
+            "audit_head_event_id": self.audit_head_event_id,
+        }
+        if not with_survivors:
+            del content["survivors"]
+        return content
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, BeliefSnapshot):
+            return NotImplemented
+        return self.to_dict() == other.to_dict()
+
+    def __hash__(self) -> int:
+        return hash((self.session_id, self.audit_head_event_id, self.n_survivors))
+
+    def __repr__(self) -> str:
+        return (
+            f"BeliefSnapshot(session_id={self.session_id!r}, n_survivors={self.n_survivors}, "
+            f"terminated={self.terminated}, active_obligation_id={self.active_obligation_id!r}, "
+            f"audit_head_event_id={self.audit_head_event_id!r})"
+        )
+
+
+@dataclass(frozen=True)
+class AuditEntry:
+    """One event of a session's log, with what is needed to check it offline.
+
+    Every reader gets entries of its own: changing one changes no history, and a changed one no longer verifies.
+    """
+
+    event_id: str
+    ts: str
+    verb: str
+    payload: dict[str, Any]
+    survivors_before_hash: str
+    survivors_after_hash: str
+    delta_eliminated: list[str]
+    notes: str | None = None
+    outcome: dict[str, Any] | None = None
+    idempotency_key: str | None = None
+    stream_id: str = ""
+    seq: int = 0
+    prev_event_hash: str = ""
+    event_hash: str = ""
+    v: int = field(default=1)
+
+    @property
+    def delta(self) -> dict[str, list[str]]:
+        """What the event changed."""
+        return {"eliminated": list(self.delta_eliminated)}
+
+    def to_dict(self) -> dict[str, Any]:
+        """The entry as JSON-able data: exactly what was hashed, and the hash."""
+        content: dict[str, Any] = {
+            "v": self.v,
+            "stream_id": self.stream_id,
+            "seq": self.seq,
+            "event_id": self.event_id,
+            "ts": self.ts,
+            "verb": self.verb,
+            "payload": self.payload,
+            "outcome": self.outcome,
+            "delta": self.delta,
+            "survivors_before_hash": self.survivors_before_hash,
+            "survivors_after_hash": self.survivors_after_hash,
+            "prev_event_hash": self.prev_event_hash,
+            "event_hash": self.event_hash,
+        }
+        if self.notes is not None:
+            content["notes"] = self.notes
+        if self.idempotency_key is not None:
+            content["idempotency_key"] = self.idempotency_key
+        return content
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> AuditEntry:
+        """The inverse of `to_dict`. It checks nothing: that is what verification is for."""
+        fields = dict(content)
+        fields["delta_eliminated"] = list(fields.pop("delta")["eliminated"])
+        return cls(**fields)
+
+
+class DeclareOutcome(NamedTuple):
+    """Answer to DECLARE_SESSION."""
+
+    session_id: str
+    snapshot: BeliefSnapshot
+
+
+class EliminateOutcome(NamedTuple):
+    """Answer to ELIMINATE, and to a probe of a provider-backed session."""
+
+    applied_eliminated: list[str]
+    ignored_eliminated: list[str]
+    snapshot: BeliefSnapshot
+    audit_event_id: str
+
+
+class EnterOutcome(NamedTuple):
+    """Answer to ENTER_OBLIGATION."""
+
+    snapshot: BeliefSnapshot
+    audit_event_id: str
+
+
+class ExitOutcome(NamedTuple):
+    """Answer to REQUEST_EXIT."""
+
+    approved: bool
+    reason: str
+    snapshot: BeliefSnapshot
+    audit_event_id: str
+
+
+class ConclusionOutcome(NamedTuple):
+    """Answer to DECLARE_CONCLUSION."""
+
+    accepted: bool
+    reason: str
+    snapshot: BeliefSnapshot
+    audit_event_id: str
+
+
+class TerminationOutcome(NamedTuple):
+    """Answer to REQUEST_TERMINATION."""
+
+    approved: bool
+    reason: str
+    snapshot: BeliefSnapshot
+    audit_event_id: str
+
+
+class SurvivorPage(NamedTuple):
+    """Some of the survivors, and the belief that they are of."""
+
+    survivors: list[str]
+    snapshot: BeliefSnapshot

@@ -1,0 +1,127 @@
+"""`cmbs serve` as a process of its own, on a port of its own, as an operator would run it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import psutil
+
+CMBS = Path(sys.executable).parent / "cmbs"
+# How long anything may take before a test gives up. Nothing waits for it where all is well.
+PATIENCE = 30.0
+# Between two looks at something that another process has to do first.
+_GLANCE = 0.02
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+    return port
+
+
+def environment_with(variables: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a command: ours, without settings of cmbs that happen to be there."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("CMBS_")}
+    # A terminal that is as wide as the longest line: what is printed must not depend on where the tests run.
+    return {**inherited, "COLUMNS": "200", "TERM": "dumb", "NO_COLOR": "1", **variables}
+
+
+def run_cmbs(
+    *arguments: str, directory: Path, variables: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end."""
+    return subprocess.run(
+        [CMBS, *arguments],
+        cwd=directory,
+        env=environment_with(variables or {}),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+
+
+class ServerProcess:
+    """One run of `cmbs serve`."""
+
+    def __init__(
+        self, directory: Path, *arguments: str, port: int | None = None, variables: Mapping[str, str] | None = None
+    ) -> None:
+        self.port = free_port() if port is None else port
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._printed = directory / f"serve-{self.port}.txt"
+        with self._printed.open("wb") as printed:
+            self.process = subprocess.Popen(
+                [CMBS, "serve", "--port", str(self.port), *arguments],
+                cwd=directory,
+                env=environment_with(variables or {}),
+                stdout=printed,
+                stderr=subprocess.STDOUT,
+            )
+
+    @property
+    def output(self) -> str:
+        """What it printed so far."""
+        return self._printed.read_text("utf-8")
+
+    def wait_until_ready(self) -> None:
+        """Return once it answers; fail where it ended instead, or does neither."""
+        for _ in range(int(PATIENCE / _GLANCE)):
+            try:
+                if httpx.get(f"{self.url}/readyz", timeout=PATIENCE).status_code == httpx.codes.OK:
+                    return
+            except httpx.TransportError:
+                pass
+            try:
+                code = self.process.wait(_GLANCE)
+            except subprocess.TimeoutExpired:
+                continue
+            raise AssertionError(f"it ended with {code}: {self.output}")
+        raise AssertionError(f"it does not answer: {self.output}")
+
+    def children(self) -> list[psutil.Process]:
+        """The worker processes."""
+        return psutil.Process(self.process.pid).children(recursive=True)
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Ask it to end; its exit code."""
+        self.process.send_signal(number)
+        return self.process.wait(PATIENCE)
+
+    def kill(self) -> None:
+        """End it without any warning, workers and all, as a machine that loses its power would."""
+        doomed = [*self.children(), psutil.Process(self.process.pid)]
+        for process in doomed:
+            process.kill()
+        self.process.wait(PATIENCE)
+        _, alive = psutil.wait_procs(doomed, PATIENCE)
+        assert alive == []
+
+    def discard(self) -> None:
+        """Leave nothing behind, whatever the test did."""
+        if self.process.poll() is None:
+            self.kill()
+
+
+@contextmanager
+def serving(
+    directory: Path, *arguments: str, port: int | None = None, variables: Mapping[str, str] | None = None
+) -> Iterator[ServerProcess]:
+    """A server that answers, and is stopped in the end if the test did not."""
+    server = ServerProcess(directory, *arguments, port=port, variables=variables)
+    try:
+        server.wait_until_ready()
+        yield server
+        if server.process.poll() is None:
+            server.stop()
+    finally:
+        server.discard()

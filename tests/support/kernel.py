@@ -1,0 +1,113 @@
+"""A session driven at the kernel, without server, store or clock: decide, keep the bytes, evolve."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from copy import copy
+from dataclasses import asdict
+from typing import Any
+
+from cmbs.belief_events import Declare, Event, Message, Repeat, Stamp
+from cmbs.belief_session import Session, decide, decide_declare, evolve
+from cmbs.belief_view import obligations, snapshot
+from cmbs.errors import BeliefServerError
+from cmbs.ledger import StoredEntry
+from cmbs.messages import OntologyBundle, SessionPolicy
+from cmbs.serving.door import Door, Limits
+from cmbs.testing import Call, History, ManualClock, SequentialIds
+from cmbs.testing.history import METHOD_OF
+
+ONTOLOGY = OntologyBundle("space", "1", "graphstore://causes", "v17")
+DOOR = Door(Limits())
+
+
+class Line:
+    """One session, its log, and every state that it has been in."""
+
+    def __init__(self, declaration: Declare, session_id: str = "session", key: str | None = None) -> None:
+        self.session_id = session_id
+        self._clock = ManualClock()
+        self._ids = SequentialIds()
+        event = decide_declare(session_id, declaration, self.stamp(key))
+        self.states: list[Session] = [evolve(None, event)]
+        self.log: list[StoredEntry] = [event.stored]
+
+    @classmethod
+    def over(cls, *hypotheses: str, **policy: Any) -> Line:
+        """A session over these hypotheses, under this policy."""
+        return cls(DOOR.declare(ONTOLOGY, hypotheses, None, SessionPolicy(**policy), None))
+
+    def forked(self) -> Line:
+        """Another future of the newest state."""
+        branch = copy(self)
+        branch.states, branch.log = [self.session], list(self.log)
+        branch._clock, branch._ids = ManualClock(), SequentialIds(space=1)
+        return branch
+
+    @property
+    def session(self) -> Session:
+        """The newest state."""
+        return self.states[-1]
+
+    def stamp(self, key: str | None = None) -> Stamp:
+        """A fresh id and time."""
+        return Stamp(self._ids.new_id(), self._clock.now(), key)
+
+    def decide(self, message: Message, key: str | None = None) -> Event | Repeat:
+        """Decide, and leave it at that."""
+        return decide(self.session, message, self.stamp(key))
+
+    def tell(self, message: Message, key: str | None = None) -> Event | Repeat:
+        """Decide; what is an event is logged and applied."""
+        decided = self.decide(message, key)
+        if isinstance(decided, Event):
+            self.states.append(evolve(self.session, decided))
+            self.log.append(decided.stored)
+        return decided
+
+    def eliminate(self, observation_id: str, *eliminated: str, key: str | None = None) -> Event | Repeat:
+        """Eliminate, as seen by one and the same source."""
+        return self.tell(DOOR.eliminate("source", observation_id, eliminated, None), key)
+
+
+def message_of(call: Call) -> Message:
+    """The message that a call comes to at the door."""
+    message: Message = getattr(DOOR, METHOD_OF[call.verb])(**call.arguments)
+    return message
+
+
+def line_of(history: History) -> Line:
+    """The session of a history, declared and not yet told anything."""
+    return Line(DOOR.declare(history.ontology, history.hypotheses, history.metadata, history.policy, None))
+
+
+def lived(history: History, line: Line | None = None) -> Line:
+    """The session of a history, or another one, told all that the history has to say; errors change nothing."""
+    line = line_of(history) if line is None else line
+    for call in history.calls:
+        with suppress(BeliefServerError):
+            line.tell(message_of(call), call.idempotency_key)
+    return line
+
+
+def described(session: Session) -> dict[str, Any]:
+    """Everything that a state knows, as plain data that can be compared."""
+    return {
+        "session_id": session.session_id,
+        "ontology": asdict(session.ontology),
+        "policy": asdict(session.policy),
+        "provider": session.provider,
+        "universe": session.universe.ids,
+        "survivors": list(session.survivors),
+        "root": session.survivors.root,
+        "head": session.head,
+        "events": list(session.events),
+        "observations": list(session.observations),
+        "requests": list(session.requests),
+        "conclusions": list(session.conclusions),
+        "obligations": dict(session.obligations),
+        "obligation_views": obligations(session),
+        "active": session.active,
+        "terminated_seq": session.terminated_seq,
+        "snapshot": snapshot(session).to_dict(),
+    }

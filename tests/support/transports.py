@@ -1,0 +1,141 @@
+"""One way to speak the protocol, whatever carries it: a server in this process, or one behind HTTP."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any, Protocol
+from urllib.parse import quote
+
+import httpx
+
+from cmbs.belief_server import BeliefServer
+from cmbs.errors import BeliefServerError
+from cmbs.messages import OntologyBundle, SessionPolicy
+
+Reply = dict[str, Any]
+ONTOLOGY = {
+    "hypothesis_space_id": "space",
+    "hypothesis_version": "1",
+    "causal_graph_ref": "graph://incidents",
+    "causal_graph_version": "17",
+}
+POSTS = {
+    "DECLARE_SESSION": "/v1/sessions",
+    "ELIMINATE": "/v1/sessions/{session_id}/eliminate",
+    "ENTER_OBLIGATION": "/v1/sessions/{session_id}/obligations",
+    "REQUEST_EXIT": "/v1/sessions/{session_id}/obligations/{obligation_id}/exit",
+    "DECLARE_CONCLUSION": "/v1/sessions/{session_id}/conclusions",
+    "REQUEST_TERMINATION": "/v1/sessions/{session_id}/terminate",
+}
+GETS = {
+    "QUERY_BELIEF": "/v1/sessions/{session_id}",
+    "AUDIT_TRACE": "/v1/sessions/{session_id}/audit",
+    "list survivors": "/v1/sessions/{session_id}/survivors",
+    "list obligations": "/v1/sessions/{session_id}/obligations",
+}
+# What differs from run to run: ids, hashes, times.
+_CHANCE = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|\b[0-9a-f]{64}\b")
+_MOMENT = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
+
+
+class Transport(Protocol):
+    """Takes a message to a server, and brings back what JSON makes of the answer; an error is `{"error": ...}`."""
+
+    def __call__(self, verb: str, session_id: str = "", **message: Any) -> Reply: ...
+
+
+class InPython:
+    """A server's own methods."""
+
+    def __init__(self, server: BeliefServer) -> None:
+        self._server = server
+
+    def __call__(self, verb: str, session_id: str = "", **message: Any) -> Reply:
+        try:
+            return self._answer(verb, session_id, message)
+        except BeliefServerError as exc:
+            return {"error": {"code": exc.code, "message": exc.message, "details": exc.details or None}}
+
+    def _answer(self, verb: str, session_id: str, message: dict[str, Any]) -> Reply:
+        server = self._server
+        match verb:
+            case "DECLARE_SESSION":
+                declaration = {**message, "ontology": OntologyBundle(**message["ontology"])}
+                if "policy" in message:
+                    declaration["policy"] = SessionPolicy(**message["policy"])
+                return _content(server.declare_session(**declaration))
+            case "QUERY_BELIEF":
+                return server.query_belief(session_id, **message).to_dict()
+            case "AUDIT_TRACE":
+                return {"events": [entry.to_dict() for entry in server.audit_trace(session_id, **message)]}
+            case "list obligations":
+                return {"obligations": [view._asdict() for view in server.obligations(session_id)]}
+            case "list survivors":
+                survivors, belief = server.survivors(session_id, **message)
+                return {"survivors": survivors, "n_survivors": belief.n_survivors}
+            case _:
+                method: Callable[..., Any] = getattr(server, verb.lower())
+                return _content(method(session_id, **message))
+
+
+def _content(outcome: Any) -> Reply:
+    content: Reply = outcome._asdict()
+    return {**content, "snapshot": content["snapshot"].to_dict()}
+
+
+class OverHTTP:
+    """A server behind anything that sends requests as httpx does."""
+
+    def __init__(self, request: Callable[..., httpx.Response]) -> None:
+        self._request = request
+
+    def __call__(self, verb: str, session_id: str = "", **message: Any) -> Reply:
+        if verb in GETS:
+            path = GETS[verb].format(session_id=quote(session_id, safe=""))
+            return self._read(self._request("GET", path, params={name: str(value) for name, value in message.items()}))
+        headers = {
+            "Idempotency-Key": message.pop("idempotency_key", None),
+            "If-Match": message.pop("if_match", None),
+        }
+        parts = {"session_id": session_id}
+        if verb == "REQUEST_EXIT":
+            parts["obligation_id"] = message.pop("obligation_id")
+        path = POSTS[verb].format(**{name: quote(value, safe="") for name, value in parts.items()})
+        sent = {name: value for name, value in headers.items() if value is not None}
+        return self._read(self._request("POST", path, json=message, headers=sent))
+
+    @staticmethod
+    def _read(response: httpx.Response) -> Reply:
+        assert response.headers["content-type"] == "application/json"
+        reply: Reply = response.json()
+        assert ("error" in reply) == response.is_error
+        # What HTTP needs in order to go on where a page ended; in Python that is the last id.
+        if "survivors" in reply and "next_cursor" in reply:
+            return {"survivors": reply["survivors"], "n_survivors": reply["n_survivors"]}
+        return reply
+
+
+class Recorder:
+    """A transport that keeps what was said."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self.replies: list[tuple[str, Reply]] = []
+
+    def __call__(self, verb: str, session_id: str = "", **message: Any) -> Reply:
+        reply = self._transport(verb, session_id, **message)
+        self.replies.append((verb, reply))
+        return reply
+
+    def transcript(self) -> list[Any]:
+        """Every reply, without times, with ids and hashes numbered in the order in which they first appear."""
+        numbers: dict[str, str] = {}
+
+        def numbered(match: re.Match[str]) -> str:
+            return numbers.setdefault(match[0], f"#{len(numbers)}")
+
+        timeless = _MOMENT.sub("moment", json.dumps(self.replies, sort_keys=True))
+        told: list[Any] = json.loads(_CHANCE.sub(numbered, timeless))
+        return told

@@ -1,0 +1,91 @@
+"""Chronicles against plain lists: versions share their storage, and must not notice each other."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cmbs.ledger import Chronicle
+
+Items = list[tuple[str, int]]
+
+KEYS = st.sampled_from("abcdef")
+# Which version to extend (counted from the newest, so that small means newest), the key and the value.
+STEPS = st.lists(st.tuples(st.integers(0, 5), KEYS, st.integers(0, 9)), max_size=14)
+
+
+def chronicle_of(*items: tuple[str, int]) -> Chronicle[str, int]:
+    record: Chronicle[str, int] = Chronicle()
+    for key, value in items:
+        record = record.extended(key, value)
+    return record
+
+
+def assert_same(record: Chronicle[str, int], items: Items) -> None:
+    assert len(record) == len(items)
+    assert list(record) == items
+    assert list(record.newest_first()) == items[::-1]
+    assert [record.at(position) for position in range(len(items))] == items
+    known = dict(items)
+    places = {key: position for position, (key, _) in enumerate(items)}
+    for key in "abcdefz":
+        assert record.get(key) == known.get(key)
+        assert record.position(key) == places.get(key)
+    for beyond in (-1, len(items), len(items) + 1):
+        with pytest.raises(IndexError):
+            record.at(beyond)
+
+
+@pytest.mark.req("ARCH-2-01")
+@given(STEPS)
+def test_every_version_stays_what_it_was_however_the_others_are_extended(steps: list[tuple[int, str, int]]) -> None:
+    versions: list[tuple[Chronicle[str, int], Items]] = [(Chronicle(), [])]
+    for back, key, value in steps:
+        record, items = versions[max(len(versions) - 1 - back, 0)]
+        if key in dict(items):
+            with pytest.raises(KeyError):
+                record.extended(key, value)
+        else:
+            versions.append((record.extended(key, value), [*items, (key, value)]))
+    for record, items in versions:
+        assert_same(record, items)
+
+
+def test_extending_the_newest_version_shares_and_extending_an_older_one_branches() -> None:
+    first = chronicle_of(("a", 1))
+    line = first.extended("b", 2)
+    branch = first.extended("b", 3)
+    assert list(line) == [("a", 1), ("b", 2)]
+    assert list(branch) == [("a", 1), ("b", 3)]
+    assert first.get("b") is None
+    assert list(branch.extended("c", 4)) == [("a", 1), ("b", 3), ("c", 4)]
+    assert list(line.extended("c", 5)) == [("a", 1), ("b", 2), ("c", 5)]
+
+
+def test_a_refused_key_leaves_the_record_extendable() -> None:
+    record = chronicle_of(("a", 1))
+    with pytest.raises(KeyError):
+        record.extended("a", 2)
+    assert list(record.extended("b", 2)) == [("a", 1), ("b", 2)]
+
+
+def test_a_key_that_only_a_newer_version_knows_is_free_in_an_older_one() -> None:
+    first = chronicle_of(("a", 1))
+    newer = first.extended("b", 2)
+    assert first.extended("b", 9).get("b") == 9
+    assert newer.get("b") == 2
+
+
+def test_reading_goes_on_undisturbed_while_a_newer_version_grows() -> None:
+    record = chronicle_of(("a", 1), ("b", 2))
+    reading = iter(record)
+    assert next(reading) == ("a", 1)
+    record.extended("c", 3)
+    assert list(reading) == [("b", 2)]
+
+
+def test_a_value_may_be_none() -> None:
+    record = Chronicle[str, None]().extended("a", None)
+    assert record.get("a") is None
+    assert record.position("a") == 0
