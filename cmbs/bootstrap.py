@@ -1,0 +1,66 @@
+"""The composition root: settings in, a server out. The only module that picks drivers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+
+from cmbs.belief_server import BeliefServer
+from cmbs.errors import InvalidRequest
+from cmbs.serving.door import Limits
+from cmbs.stores import open_store
+
+DEFAULT_STORE = "sqlite:///cmbs.db"
+_MAX_DIGITS = 18
+_SHOWN = 64  # characters of a value that makes no sense
+_TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What an operator may choose. Each is an environment variable too: `CMBS_STORE`, `CMBS_LIMIT_PAGE_SIZE`, ..."""
+
+    store: str = DEFAULT_STORE
+    validate_hypotheses: bool = False
+    limits: Limits = field(default_factory=Limits)
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> Settings:
+        """The settings that the environment asks for; InvalidRequest names a variable that makes no sense."""
+        limits = {
+            item.name: _positive(f"CMBS_LIMIT_{item.name.upper()}", environment)
+            for item in fields(Limits)
+            if f"CMBS_LIMIT_{item.name.upper()}" in environment
+        }
+        return cls(
+            store=environment.get("CMBS_STORE", DEFAULT_STORE),
+            validate_hypotheses=_flag("CMBS_VALIDATE_HYPOTHESES", environment),
+            limits=Limits(**limits),
+        )
+
+    def to_environment(self) -> dict[str, str]:
+        """The same settings as variables, for worker processes."""
+        limits = {f"CMBS_LIMIT_{item.name.upper()}": str(getattr(self.limits, item.name)) for item in fields(Limits)}
+        return {"CMBS_STORE": self.store, "CMBS_VALIDATE_HYPOTHESES": str(int(self.validate_hypotheses)), **limits}
+
+
+def build_server(settings: Settings) -> BeliefServer:
+    """A belief server as the settings ask for."""
+    store = open_store(settings.store)
+    return BeliefServer(settings.validate_hypotheses, store=store, limits=settings.limits)
+
+
+def _positive(name: str, environment: Mapping[str, str]) -> int:
+    text = environment[name]
+    if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS and int(text) > 0):
+        raise InvalidRequest(f"`{name}` must be a whole number above 0, got `{text[:_SHOWN]}`", {"variable": name})
+    return int(text)
+
+
+def _flag(name: str, environment: Mapping[str, str]) -> bool:
+    text = environment.get(name, "").strip().lower()
+    if text not in (*_TRUE, *_FALSE):
+        raise InvalidRequest(
+            f"`{name}` must be one of {', '.join(_TRUE + _FALSE[:-1])}, got `{text[:_SHOWN]}`", {"variable": name}
+        )
+    return text in _TRUE

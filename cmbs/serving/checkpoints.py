@@ -1,0 +1,74 @@
+"""Keeping checkpoints of long sessions, so that the next process need not replay all of them.
+
+They are written in the background and may fail or be lost: nothing depends on them but time.
+"""
+
+from __future__ import annotations
+
+import logging
+from queue import SimpleQueue
+from threading import Lock, Thread
+
+from cmbs.belief_checkpoint import freeze, thaw
+from cmbs.belief_session import Session
+from cmbs.errors import CmbsError
+from cmbs.spi.audit_log import AuditLog
+
+_log = logging.getLogger("cmbs.serving")
+# A session is worth a checkpoint once so many events, and a good part of its length, have come since the last one: the
+# work of writing them stays in proportion to the work of the events themselves.
+_FEWEST_EVENTS = 1000
+_SHARE = 4
+
+
+def load(log: AuditLog, session_id: str) -> Session | None:
+    """The session as of its checkpoint; None where there is none, or where it does not fit the log."""
+    kept = log.checkpoint(session_id)
+    if kept is None:
+        return None
+    seq, data = kept
+    declaration, at = log.read(session_id, -1, 1), log.read(session_id, seq - 1, 1)
+    session = thaw(data, declaration[0], at[0]) if declaration and at else None
+    return session if session is not None and session.session_id == session_id else None
+
+
+class Checkpointer:
+    """Writes checkpoints in a thread of its own."""
+
+    def __init__(self, log: AuditLog) -> None:
+        self._log = log
+        self._queue: SimpleQueue[Session | None] = SimpleQueue()
+        self._lock = Lock()
+        self._thread: Thread | None = None
+        self._closed = False
+
+    @staticmethod
+    def is_due(seq: int, last_seq: int) -> bool:
+        """Whether a session at `seq` deserves a checkpoint, the last one being at `last_seq`."""
+        return seq - last_seq >= max(_FEWEST_EVENTS, last_seq // _SHARE)
+
+    def put(self, session: Session) -> None:
+        """Keep a checkpoint of this state soon."""
+        with self._lock:
+            if self._closed:
+                return
+            if self._thread is None:
+                self._thread = Thread(target=self._work, name="cmbs-checkpoints", daemon=True)
+                self._thread.start()
+            self._queue.put(session)
+
+    def close(self) -> None:
+        """Write what waits, then stop."""
+        with self._lock:
+            self._closed = True
+            thread = self._thread
+            self._queue.put(None)
+        if thread is not None:
+            thread.join()
+
+    def _work(self) -> None:
+        while (session := self._queue.get()) is not None:
+            try:
+                self._log.put_checkpoint(session.session_id, session.head.seq, freeze(session))
+            except CmbsError as exc:
+                _log.warning("no checkpoint of `%s`: %s", session.session_id, exc)

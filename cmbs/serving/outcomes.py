@@ -1,0 +1,60 @@
+"""From a place in the log to what the caller is told."""
+
+from __future__ import annotations
+
+from typing import TypeAlias, assert_never
+
+from cmbs.belief_events import (
+    Declare,
+    DeclareConclusion,
+    Eliminate,
+    EnterObligation,
+    RequestExit,
+    RequestTermination,
+)
+from cmbs.belief_session import Observation, Verdict
+from cmbs.belief_view import snapshot
+from cmbs.messages import (
+    ConclusionOutcome,
+    DeclareOutcome,
+    EliminateOutcome,
+    EnterOutcome,
+    ExitOutcome,
+    TerminationOutcome,
+)
+from cmbs.serving.commit import Answer
+
+Outcome: TypeAlias = (
+    DeclareOutcome | EliminateOutcome | EnterOutcome | ExitOutcome | ConclusionOutcome | TerminationOutcome
+)
+
+
+def outcome_of(answer: Answer) -> Outcome:
+    """The outcome of a message, the same for a repeat as for the first time: the belief is that of its own moment."""
+    session, message, seq = answer.session, answer.message, answer.seq
+    event_id, verdict = session.events.at(seq)
+    belief = snapshot(session, seq)
+    match message:
+        case Eliminate():
+            record = session.observations.get(Observation(message.source_id, message.observation_id))
+            if record is None:  # pragma: no cover - an elimination in the log has its record
+                raise KeyError(message.observation_id)
+            return EliminateOutcome(list(record.applied), list(record.ignored), belief, event_id)
+        case Declare():
+            return DeclareOutcome(session.session_id, belief)
+        case EnterObligation():
+            return EnterOutcome(belief, event_id)
+        case RequestExit():
+            return ExitOutcome(*_plain(verdict), belief, event_id)
+        case DeclareConclusion():
+            return ConclusionOutcome(*_plain(verdict), belief, event_id)
+        case RequestTermination():
+            return TerminationOutcome(*_plain(verdict), belief, event_id)
+        case _:
+            assert_never(message)
+
+
+def _plain(verdict: Verdict | None) -> tuple[bool, str]:
+    if verdict is None:  # pragma: no cover - a request in the log has its verdict
+        raise ValueError("a request without a verdict")
+    return verdict.granted, verdict.reason.value

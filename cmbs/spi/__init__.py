@@ -1,0 +1,27 @@
+"""What you may plug into a belief server."""
+
+from cmbs.spi.audit_log import Append, AuditLog, SessionSummary, StaleHead
+from cmbs.spi.discovery import discover_providers
+from cmbs.spi.elimination_store import EliminationProvenance, EliminationResult, EliminationStore, RecoveredState
+from cmbs.spi.environment import Clock, IdSource
+from cmbs.spi.hypothesis_provider import HypothesisProvider
+from cmbs.spi.in_memory import InMemoryStore
+from cmbs.spi.system import RandomIds, SystemClock
+
+__all__ = [
+    "Append",
+    "AuditLog",
+    "Clock",
+    "EliminationProvenance",
+    "EliminationResult",
+    "EliminationStore",
+    "HypothesisProvider",
+    "IdSource",
+    "InMemoryStore",
+    "RandomIds",
+    "RecoveredState",
+    "SessionSummary",
+    "StaleHead",
+    "SystemClock",
+    "discover_providers",
+]

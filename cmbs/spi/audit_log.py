@@ -1,0 +1,121 @@
+"""Where the events of sessions live: the Audit Log SPI."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import msgspec
+
+from cmbs.ledger import Head, StoredEntry
+
+
+class StaleHead(Exception):
+    """An append does not continue the stored head: somebody else wrote first. Nothing was written.
+
+    A signal between a log and its writer, never an answer to a caller.
+    """
+
+
+class Append(msgspec.Struct, frozen=True, gc=False):
+    """One entry to write, and what it makes of its session."""
+
+    stream_id: str
+    seq: int
+    event_id: str
+    prev_event_hash: bytes
+    entry: StoredEntry
+    ts: str
+    # The observation that an elimination records: a log MUST refuse the same one twice in a session.
+    source_id: str | None
+    observation_id: str | None
+    # What the entry newly eliminates; a log that is also an elimination store writes these in the same transaction.
+    tombstones: Sequence[str]
+    # Of a declaration only: the universe, sorted.
+    universe: Sequence[str]
+    n_survivors: int
+    terminated: bool
+
+
+class SessionSummary(NamedTuple):
+    """A session in a list of sessions."""
+
+    session_id: str
+    created_ts: str
+    universe_size: int
+    n_survivors: int
+    terminated: bool
+    head_seq: int
+    head_event_id: str
+
+
+@runtime_checkable
+class AuditLog(Protocol):
+    """Append-only streams of entries, one per session.
+
+    What MUST hold: when `append` returns, every entry of it is durable, and visible to every reader of every process;
+    when it raises, none is. No two entries of a stream share a `seq` or a `prev_event_hash`, whoever writes; none is
+    ever changed or removed. Bytes come back exactly as they went in. Methods may be called from several threads at
+    once. A log that cannot be reached or written raises `StoreUnavailable`.
+    """
+
+    @property
+    def blocking(self) -> bool:
+        """Whether `append` waits for a device or a network, so that many waiting appends are better written as one."""
+        ...
+
+    def append(self, appends: Sequence[Append]) -> None:
+        """Write all entries, of any number of streams, or none. `StaleHead` where one does not continue its stream."""
+        ...
+
+    def exclusive(self, stream_ids: Iterable[str]) -> AbstractContextManager[None]:
+        """Hold off other writers of these streams, so that a reader who then appends cannot be overtaken.
+
+        Inside, the caller's `head` and `read` see what its one `append`, the last thing in the block, will continue.
+        """
+        ...
+
+    def head(self, stream_id: str) -> Head | None:
+        """Where the stream ends; None where there is none."""
+        ...
+
+    def read(self, stream_id: str, after: int = -1, limit: int | None = None) -> list[StoredEntry]:
+        """Entries with a `seq` beyond `after`, in order; an unknown stream has none."""
+        ...
+
+    def sessions(self, after: tuple[str, str] | None, limit: int) -> list[SessionSummary]:
+        """Sessions in the order of (created_ts, session_id), from the first beyond `after` on."""
+        ...
+
+    def put_checkpoint(self, stream_id: str, seq: int, data: bytes) -> None:
+        """Keep derived data of a stream as of `seq`, in place of any older. It may be lost at any time."""
+        ...
+
+    def checkpoint(self, stream_id: str) -> tuple[int, bytes] | None:
+        """The newest checkpoint that is kept; None where there is none. Readers do not trust it."""
+        ...
+
+    def put_intent(self, append: Append) -> None:
+        """Record that this entry is about to be carried out elsewhere and then appended. Durable when it returns.
+
+        `StaleHead` where the entry does not continue its stream, or another intent of the stream is open. While one is
+        open, `append` MUST refuse any other entry of the stream (`StaleHead`); appending the entry itself closes it.
+        """
+        ...
+
+    def intent(self, stream_id: str) -> StoredEntry | None:
+        """The open intent of a stream; None where there is none."""
+        ...
+
+    def open_intents(self, limit: int) -> list[str]:
+        """Streams that have an open intent."""
+        ...
+
+    def drop_intent(self, stream_id: str, event_hash: bytes) -> None:
+        """Close an intent that was refused elsewhere, so that nothing came of it. Harmless where it is closed."""
+        ...
+
+    def close(self) -> None:
+        """Release what the log holds. Closing twice is harmless."""
+        ...

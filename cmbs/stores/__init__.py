@@ -1,0 +1,57 @@
+"""Drivers: where sessions live."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+from urllib.parse import unquote
+
+from cmbs.errors import InvalidRequest
+from cmbs.spi import EliminationProvenance, EliminationResult, EliminationStore, RecoveredState
+from cmbs.stores.memory import InMemoryStore
+from cmbs.stores.sqlite import SQLiteStore
+
+if TYPE_CHECKING:
+    from cmbs.stores.postgres import PostgresStore
+
+Store: TypeAlias = "InMemoryStore | SQLiteStore | PostgresStore"
+_SHAPES = "`memory:`, `sqlite:///relative.db`, `sqlite:////absolute/path.db` or `postgresql://user@host/database`"
+
+
+def sqlite_path(url: str) -> Path | None:
+    """The file that an SQLite URL names; None for any other URL."""
+    prefix = "sqlite:///"
+    return Path(unquote(url.removeprefix(prefix))) if url.startswith(prefix) and url != prefix else None
+
+
+def open_store(url: str) -> Store:
+    """The store that a URL names: in memory, in an SQLite file, or in a PostgreSQL database."""
+    if url == "memory:":
+        return InMemoryStore()
+    path = sqlite_path(url)
+    if path is not None:
+        return SQLiteStore(path)
+    if url.startswith(("postgresql://", "postgres://")):
+        return _open_postgres(url)
+    raise InvalidRequest(f"`{url}` is not a store; use {_SHAPES}", {"url": url})
+
+
+def _open_postgres(url: str) -> PostgresStore:
+    try:
+        from cmbs.stores.postgres import PostgresStore
+    except ImportError as exc:
+        raise InvalidRequest("a PostgreSQL store needs the `postgres` extra: `pip install 'cmbs[postgres]'`") from exc
+    return PostgresStore(url)
+
+
+__all__ = [
+    "EliminationProvenance",
+    "EliminationResult",
+    "EliminationStore",
+    "InMemoryStore",
+    "RecoveredState",
+    "SQLiteStore",
+    "Store",
+    "open_store",
+    "sqlite_path",
+]

@@ -1,0 +1,158 @@
+"""The PostgreSQL schema and its migrations. Several processes may migrate at once: a lock lets one go first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+
+STALE_HEAD = "CM001"
+APPEND_ONLY = "CM002"
+
+# Ids of callers are bytea: they may hold any character, and PostgreSQL's text cannot hold a NUL.
+_V1 = r"""
+CREATE TABLE cmbs.sessions (
+    session_id    text COLLATE "C" PRIMARY KEY,
+    created_ts    text COLLATE "C" NOT NULL,
+    universe_size bigint NOT NULL,
+    n_survivors   bigint NOT NULL,
+    terminated    boolean NOT NULL,
+    head_seq      bigint NOT NULL,
+    head_event_id text NOT NULL,
+    head_hash     bytea NOT NULL
+);
+CREATE INDEX sessions_by_age ON cmbs.sessions (created_ts, session_id);
+
+CREATE TABLE cmbs.audit_events (
+    stream_id       text COLLATE "C" NOT NULL,
+    seq             bigint NOT NULL,
+    event_id        text NOT NULL,
+    prev_event_hash bytea NOT NULL,
+    event_hash      bytea NOT NULL,
+    ts              text NOT NULL,
+    source_id       bytea,
+    observation_id  bytea,
+    entry           bytea NOT NULL,
+    PRIMARY KEY (stream_id, seq),
+    UNIQUE (stream_id, prev_event_hash),
+    UNIQUE (stream_id, source_id, observation_id)
+);
+
+CREATE TABLE cmbs.tombstones (
+    session_id    text COLLATE "C" NOT NULL,
+    hypothesis_id bytea NOT NULL,
+    seq           bigint,
+    PRIMARY KEY (session_id, hypothesis_id)
+);
+
+CREATE TABLE cmbs.universes (
+    session_id     text COLLATE "C" PRIMARY KEY,
+    hypothesis_ids bytea NOT NULL
+);
+
+-- Derived data, that only saves time: may be deleted at any moment.
+CREATE TABLE cmbs.checkpoints (
+    session_id text COLLATE "C" PRIMARY KEY,
+    seq        bigint NOT NULL,
+    data       bytea NOT NULL
+);
+
+-- Entries that are being carried out elsewhere: nobody may append past one.
+CREATE TABLE cmbs.intents (
+    stream_id  text COLLATE "C" PRIMARY KEY,
+    seq        bigint NOT NULL,
+    event_hash bytea NOT NULL,
+    entry      bytea NOT NULL
+);
+
+CREATE FUNCTION cmbs.refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION '% is append-only', TG_TABLE_NAME USING ERRCODE = 'CM002';
+END $$;
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON cmbs.audit_events
+    FOR EACH STATEMENT EXECUTE FUNCTION cmbs.refuse_change();
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON cmbs.tombstones
+    FOR EACH STATEMENT EXECUTE FUNCTION cmbs.refuse_change();
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON cmbs.universes
+    FOR EACH STATEMENT EXECUTE FUNCTION cmbs.refuse_change();
+CREATE TRIGGER no_delete BEFORE DELETE OR TRUNCATE ON cmbs.sessions
+    FOR EACH STATEMENT EXECUTE FUNCTION cmbs.refuse_change();
+
+CREATE FUNCTION cmbs.only_forward() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NEW.head_seq <= OLD.head_seq OR NEW.session_id <> OLD.session_id OR NEW.created_ts <> OLD.created_ts
+        OR NEW.universe_size <> OLD.universe_size OR NEW.n_survivors > OLD.n_survivors
+        OR (OLD.terminated AND NOT NEW.terminated) THEN
+        RAISE EXCEPTION 'a session only moves forward' USING ERRCODE = 'CM002';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER only_forward BEFORE UPDATE ON cmbs.sessions FOR EACH ROW EXECUTE FUNCTION cmbs.only_forward();
+
+-- One call, one round trip, one commit for a whole group. The rows of the heads are locked in one order, so that groups
+-- of several processes wait for each other in a line and never in a circle.
+CREATE FUNCTION cmbs.append_events(
+    stream_ids text[], seqs bigint[], event_ids text[], prev_hashes bytea[], hashes bytea[], tss text[],
+    source_ids bytea[], observation_ids bytea[], universe_sizes bigint[], survivor_counts bigint[],
+    terminations boolean[], entries bytea[], tombstone_rows int[], tombstone_ids bytea[]
+) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM 1 FROM cmbs.sessions WHERE session_id = ANY (stream_ids) ORDER BY session_id FOR UPDATE;
+    IF EXISTS (
+        SELECT 1
+        FROM (
+            SELECT n.stream_id, n.seq, n.prev_hash,
+                   lag(n.seq) OVER w AS before_seq, lag(n.hash) OVER w AS before_hash
+            FROM unnest(stream_ids, seqs, prev_hashes, hashes) AS n (stream_id, seq, prev_hash, hash)
+            WINDOW w AS (PARTITION BY n.stream_id ORDER BY n.seq)
+        ) AS new
+        LEFT JOIN cmbs.sessions AS s ON s.session_id = new.stream_id
+        WHERE new.seq <> coalesce(new.before_seq, s.head_seq, -1) + 1
+           OR new.prev_hash <> coalesce(new.before_hash, s.head_hash, decode(repeat('00', 32), 'hex'))
+    ) THEN
+        RAISE EXCEPTION 'stale head' USING ERRCODE = 'CM001';
+    END IF;
+    IF EXISTS (
+        SELECT 1 FROM cmbs.intents WHERE stream_id = ANY (stream_ids) AND NOT event_hash = ANY (hashes)
+    ) THEN
+        RAISE EXCEPTION 'stale head: an intent is open' USING ERRCODE = 'CM001';
+    END IF;
+    DELETE FROM cmbs.intents WHERE stream_id = ANY (stream_ids);
+    INSERT INTO cmbs.audit_events
+    SELECT * FROM unnest(
+        stream_ids, seqs, event_ids, prev_hashes, hashes, tss, source_ids, observation_ids, entries);
+    INSERT INTO cmbs.sessions AS s
+    SELECT n.stream_id,
+        (array_agg(n.ts ORDER BY n.seq))[1], max(n.universe_size),
+        (array_agg(n.n_survivors ORDER BY n.seq DESC))[1], (array_agg(n.terminated ORDER BY n.seq DESC))[1],
+        max(n.seq), (array_agg(n.event_id ORDER BY n.seq DESC))[1], (array_agg(n.hash ORDER BY n.seq DESC))[1]
+    FROM unnest(stream_ids, tss, universe_sizes, survivor_counts, terminations, seqs, event_ids, hashes)
+        AS n (stream_id, ts, universe_size, n_survivors, terminated, seq, event_id, hash)
+    GROUP BY n.stream_id
+    ON CONFLICT (session_id) DO UPDATE SET
+        head_seq = EXCLUDED.head_seq, head_event_id = EXCLUDED.head_event_id, head_hash = EXCLUDED.head_hash,
+        n_survivors = EXCLUDED.n_survivors, terminated = EXCLUDED.terminated;
+    INSERT INTO cmbs.tombstones
+    SELECT stream_ids[t.position], t.hypothesis_id, seqs[t.position]
+    FROM unnest(tombstone_rows, tombstone_ids) AS t (position, hypothesis_id)
+    ON CONFLICT DO NOTHING;
+END $$;
+"""
+
+MIGRATIONS = (_V1,)
+_LOCK = 0x636D6273
+
+
+def migrate(connection: psycopg.Connection[Any]) -> None:
+    """Bring the database to the newest schema."""
+    with connection.transaction():
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+        connection.execute("CREATE SCHEMA IF NOT EXISTS cmbs")
+        connection.execute("CREATE TABLE IF NOT EXISTS cmbs.migrations (version int PRIMARY KEY)")
+        row = connection.execute("SELECT coalesce(max(version), 0) FROM cmbs.migrations").fetchone()
+        applied = int(row[0]) if row else 0
+        if applied > len(MIGRATIONS):
+            raise psycopg.DatabaseError(f"schema version {applied} is newer than this software ({len(MIGRATIONS)})")
+        for version, migration in enumerate(MIGRATIONS[applied:], applied + 1):
+            connection.execute(migration.encode())
+            connection.execute("INSERT INTO cmbs.migrations (version) VALUES (%s)", (version,))

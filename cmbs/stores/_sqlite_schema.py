@@ -1,0 +1,201 @@
+"""The SQLite schema and its migrations; `PRAGMA user_version` counts the ones applied."""
+
+from __future__ import annotations
+
+import sqlite3
+
+_V1 = """
+CREATE TABLE sessions (
+    session_id    TEXT PRIMARY KEY,
+    created_ts    TEXT NOT NULL,
+    universe_size INTEGER NOT NULL,
+    n_survivors   INTEGER NOT NULL,
+    terminated    INTEGER NOT NULL,
+    head_seq      INTEGER NOT NULL,
+    head_event_id TEXT NOT NULL,
+    head_hash     BLOB NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX sessions_by_age ON sessions (created_ts, session_id);
+
+-- The entry is the truth; the other columns are copies for the guards and triggers below.
+CREATE TABLE audit_events (
+    stream_id       TEXT NOT NULL,
+    seq             INTEGER NOT NULL,
+    event_id        TEXT NOT NULL,
+    prev_event_hash BLOB NOT NULL,
+    event_hash      BLOB NOT NULL,
+    ts              TEXT NOT NULL,
+    source_id       TEXT,
+    observation_id  TEXT,
+    n_eliminated    INTEGER NOT NULL,
+    universe_size   INTEGER NOT NULL,
+    n_survivors     INTEGER NOT NULL,
+    terminated      INTEGER NOT NULL,
+    entry           BLOB NOT NULL,
+    PRIMARY KEY (stream_id, seq),
+    UNIQUE (stream_id, prev_event_hash),
+    UNIQUE (stream_id, source_id, observation_id)
+);
+
+CREATE TABLE tombstones (
+    session_id    TEXT NOT NULL,
+    hypothesis_id TEXT NOT NULL,
+    seq           INTEGER,
+    PRIMARY KEY (session_id, hypothesis_id)
+) WITHOUT ROWID;
+
+-- Universes of sessions that use this file as an elimination store alone; the others have theirs in the declaration.
+CREATE TABLE universes (
+    session_id     TEXT PRIMARY KEY,
+    hypothesis_ids BLOB NOT NULL
+) WITHOUT ROWID;
+
+CREATE TRIGGER audit_events_declare AFTER INSERT ON audit_events WHEN NEW.seq = 0
+BEGIN
+    SELECT RAISE(ABORT, 'stale head') WHERE NEW.prev_event_hash <> zeroblob(32);
+    INSERT INTO sessions VALUES (
+        NEW.stream_id, NEW.ts, NEW.universe_size, NEW.n_survivors, NEW.terminated, 0, NEW.event_id, NEW.event_hash);
+END;
+
+CREATE TRIGGER audit_events_continue AFTER INSERT ON audit_events WHEN NEW.seq <> 0
+BEGIN
+    SELECT RAISE(ABORT, 'stale head') WHERE NOT EXISTS (
+        SELECT 1 FROM sessions
+        WHERE session_id = NEW.stream_id AND head_seq = NEW.seq - 1 AND head_hash = NEW.prev_event_hash);
+    UPDATE sessions
+    SET head_seq = NEW.seq, head_event_id = NEW.event_id, head_hash = NEW.event_hash,
+        n_survivors = NEW.n_survivors, terminated = NEW.terminated
+    WHERE session_id = NEW.stream_id;
+END;
+
+-- json_each cuts text at a NUL; the writer says n_eliminated = 0 for such an entry and writes its tombstones itself.
+CREATE TRIGGER audit_events_tombstones AFTER INSERT ON audit_events WHEN NEW.n_eliminated > 0
+BEGIN
+    -- Some may be there: the file may have been the elimination store of this session before it became its log.
+    INSERT INTO tombstones (session_id, hypothesis_id, seq)
+    SELECT NEW.stream_id, value, NEW.seq FROM json_each(CAST(NEW.entry AS TEXT), '$.delta.eliminated')
+    WHERE NOT EXISTS (SELECT 1 FROM tombstones WHERE session_id = NEW.stream_id AND hypothesis_id = value);
+END;
+
+-- REPLACE deletes without firing delete triggers, so what is there must be defended on the way in too.
+CREATE TRIGGER audit_events_no_replace BEFORE INSERT ON audit_events
+WHEN EXISTS (SELECT 1 FROM audit_events WHERE stream_id = NEW.stream_id AND seq = NEW.seq)
+    OR EXISTS (
+        SELECT 1 FROM audit_events WHERE stream_id = NEW.stream_id AND prev_event_hash = NEW.prev_event_hash)
+    OR EXISTS (
+        SELECT 1 FROM audit_events
+        WHERE stream_id = NEW.stream_id AND source_id = NEW.source_id AND observation_id = NEW.observation_id)
+BEGIN SELECT RAISE(ABORT, 'stale head'); END;
+CREATE TRIGGER tombstones_no_replace BEFORE INSERT ON tombstones
+WHEN EXISTS (SELECT 1 FROM tombstones WHERE session_id = NEW.session_id AND hypothesis_id = NEW.hypothesis_id)
+BEGIN SELECT RAISE(ABORT, 'tombstones is append-only'); END;
+CREATE TRIGGER universes_no_replace BEFORE INSERT ON universes
+WHEN EXISTS (SELECT 1 FROM universes WHERE session_id = NEW.session_id)
+BEGIN SELECT RAISE(ABORT, 'universes is append-only'); END;
+CREATE TRIGGER sessions_no_replace BEFORE INSERT ON sessions
+WHEN EXISTS (SELECT 1 FROM sessions WHERE session_id = NEW.session_id)
+BEGIN SELECT RAISE(ABORT, 'stale head'); END;
+
+CREATE TRIGGER audit_events_no_update BEFORE UPDATE ON audit_events
+BEGIN SELECT RAISE(ABORT, 'audit_events is append-only'); END;
+CREATE TRIGGER audit_events_no_delete BEFORE DELETE ON audit_events
+BEGIN SELECT RAISE(ABORT, 'audit_events is append-only'); END;
+CREATE TRIGGER tombstones_no_update BEFORE UPDATE ON tombstones
+BEGIN SELECT RAISE(ABORT, 'tombstones is append-only'); END;
+CREATE TRIGGER tombstones_no_delete BEFORE DELETE ON tombstones
+BEGIN SELECT RAISE(ABORT, 'tombstones is append-only'); END;
+CREATE TRIGGER universes_no_update BEFORE UPDATE ON universes
+BEGIN SELECT RAISE(ABORT, 'universes is append-only'); END;
+CREATE TRIGGER universes_no_delete BEFORE DELETE ON universes
+BEGIN SELECT RAISE(ABORT, 'universes is append-only'); END;
+CREATE TRIGGER sessions_no_delete BEFORE DELETE ON sessions
+BEGIN SELECT RAISE(ABORT, 'sessions is append-only'); END;
+CREATE TRIGGER sessions_only_forward BEFORE UPDATE ON sessions
+WHEN NEW.head_seq <> OLD.head_seq + 1 OR NEW.session_id <> OLD.session_id OR NEW.created_ts <> OLD.created_ts
+    OR NEW.universe_size <> OLD.universe_size OR NEW.n_survivors > OLD.n_survivors OR NEW.terminated < OLD.terminated
+BEGIN SELECT RAISE(ABORT, 'a session only moves forward'); END;
+"""
+
+_V2 = """
+-- Derived data, that only saves time: may be deleted at any moment.
+CREATE TABLE checkpoints (
+    session_id TEXT PRIMARY KEY,
+    seq        INTEGER NOT NULL,
+    data       BLOB NOT NULL
+) WITHOUT ROWID;
+
+-- Entries that are being carried out elsewhere: nobody may append past one.
+CREATE TABLE intents (
+    stream_id  TEXT PRIMARY KEY,
+    seq        INTEGER NOT NULL,
+    event_hash BLOB NOT NULL,
+    entry      BLOB NOT NULL
+) WITHOUT ROWID;
+
+CREATE TRIGGER audit_events_intended BEFORE INSERT ON audit_events
+WHEN EXISTS (SELECT 1 FROM intents WHERE stream_id = NEW.stream_id)
+BEGIN
+    SELECT RAISE(ABORT, 'stale head') WHERE NOT EXISTS (
+        SELECT 1 FROM intents WHERE stream_id = NEW.stream_id AND event_hash = NEW.event_hash);
+    DELETE FROM intents WHERE stream_id = NEW.stream_id;
+END;
+
+CREATE TRIGGER intents_continue BEFORE INSERT ON intents
+BEGIN
+    SELECT RAISE(ABORT, 'stale head') WHERE EXISTS (SELECT 1 FROM intents WHERE stream_id = NEW.stream_id)
+        OR NEW.seq <> coalesce((SELECT head_seq + 1 FROM sessions WHERE session_id = NEW.stream_id), 0);
+END;
+CREATE TRIGGER intents_no_update BEFORE UPDATE ON intents
+BEGIN SELECT RAISE(ABORT, 'an intent is carried out or dropped, never changed'); END;
+"""
+
+MIGRATIONS = (_V1, _V2)
+# Written into the header of the file: "cmbs" in ASCII.
+APPLICATION_ID = 0x636D6273
+
+
+def migrate(connection: sqlite3.Connection) -> None:
+    """Bring the file to the newest schema; safe while other processes do the same."""
+    if (
+        _pragma(connection, "user_version") == len(MIGRATIONS)
+        and _pragma(connection, "application_id") == APPLICATION_ID
+    ):
+        return
+    connection.execute("BEGIN EXCLUSIVE")
+    try:
+        applied = _pragma(connection, "user_version")
+        _refuse_foreign(connection, applied)
+        for migration in MIGRATIONS[applied:]:
+            for statement in _statements(migration):
+                connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _refuse_foreign(connection: sqlite3.Connection, applied: int) -> None:
+    """Refuse a file that another application, or a newer version of this one, wrote."""
+    used = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] > 0
+    if used and _pragma(connection, "application_id") != APPLICATION_ID:
+        raise sqlite3.DatabaseError("the file is a database of another application")
+    if applied > len(MIGRATIONS):
+        raise sqlite3.DatabaseError(f"schema version {applied} is newer than this software ({len(MIGRATIONS)})")
+
+
+def _pragma(connection: sqlite3.Connection, name: str) -> int:
+    return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
+
+
+def _statements(script: str) -> list[str]:
+    """Single statements: `executescript` would commit our transaction first."""
+    found, pending = [], ""
+    for line in script.splitlines(keepends=True):
+        pending += line
+        if sqlite3.complete_statement(pending):
+            found.append(pending)
+            pending = ""
+    return found

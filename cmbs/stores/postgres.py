@@ -1,0 +1,292 @@
+"""Sessions in PostgreSQL: any number of processes and machines over one database act as one server.
+
+A group of appends is one call of a function in the database: one round trip, one commit. The row of each session is its
+lock, and the uniqueness of (stream, seq) and (stream, prev_event_hash) makes a fork impossible whoever writes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+import psycopg
+from psycopg import errors
+from psycopg.conninfo import conninfo_to_dict
+from psycopg_pool import ConnectionPool
+
+from cmbs.errors import Conflict, InvalidRequest, SessionNotFound, StoreUnavailable
+from cmbs.ledger import Head, StoredEntry
+from cmbs.spi.audit_log import Append, SessionSummary, StaleHead
+from cmbs.spi.elimination_store import EliminationProvenance, EliminationResult, RecoveredState
+from cmbs.spi.in_memory import logged
+from cmbs.stores._postgres_schema import STALE_HEAD, migrate
+
+_CONNECTIONS = 16
+_WAIT_SECONDS = 10.0
+_OPTIONS: dict[str, Any] = {
+    "connect_timeout": 5,
+    "application_name": "cmbs",
+    "options": "-c statement_timeout=60000 -c lock_timeout=10000 -c synchronous_commit=on",
+}
+_APPEND = "SELECT cmbs.append_events(" + ", ".join(["%b"] * 14) + ")"
+# Locks the session's row, as an append does: of an intent and an append, one comes first and the other is stale.
+_INTEND = """
+WITH head AS (SELECT head_seq, head_hash FROM cmbs.sessions WHERE session_id = %(stream_id)s FOR UPDATE)
+INSERT INTO cmbs.intents SELECT %(stream_id)s, %(seq)s, %(event_hash)b, %(entry)b
+WHERE (%(seq)s, %(prev_event_hash)b) = (
+    coalesce((SELECT head_seq FROM head), -1) + 1,
+    coalesce((SELECT head_hash FROM head), decode(repeat('00', 32), 'hex')))
+"""
+
+
+class PostgresStore:
+    """An `EliminationStore` and an `AuditLog` in one database."""
+
+    blocking = True
+
+    def __init__(self, url: str) -> None:
+        try:
+            conninfo_to_dict(url)
+        except psycopg.ProgrammingError:
+            # Without the cause, which quotes the URL: there may be a password in it.
+            raise InvalidRequest("not a URL of the kind `postgresql://user@host/database`") from None
+        self._exclusive = threading.local()
+        self._pool: ConnectionPool[psycopg.Connection[Any]] = ConnectionPool(
+            url,
+            kwargs={**_OPTIONS, "autocommit": True},
+            min_size=1,
+            max_size=_CONNECTIONS,
+            timeout=_WAIT_SECONDS,
+            check=ConnectionPool.check_connection,
+            name="cmbs",
+            open=False,
+        )
+        # Once without the pool, which would try again and again before it said why.
+        with _translated("cannot open the database"):
+            with psycopg.connect(url, autocommit=True, **_OPTIONS) as connection:
+                migrate(connection)
+            self._pool.open()
+
+    @contextmanager
+    def _connection(self) -> Iterator[psycopg.Connection[Any]]:
+        """A connection; inside `exclusive`, the one that holds the locks."""
+        held: psycopg.Connection[Any] | None = getattr(self._exclusive, "connection", None)
+        if held is not None:
+            yield held
+            return
+        with self._pool.connection() as connection:
+            yield connection
+
+    # --- audit log ---
+
+    def append(self, appends: Sequence[Append]) -> None:
+        """Write all entries or none, in one commit."""
+        if not appends:
+            return
+        with _translated("cannot append"), self._connection() as connection:
+            connection.execute(_APPEND, _columns(appends), prepare=True)
+
+    @contextmanager
+    def exclusive(self, stream_ids: Iterable[str]) -> Iterator[None]:
+        """Hold off other writers of these streams, by the locks of their rows."""
+        wanted = sorted(set(stream_ids))
+        with _translated("cannot lock"), self._pool.connection() as connection, connection.transaction():
+            rows = connection.execute(
+                "SELECT session_id, head_seq, head_hash FROM cmbs.sessions"
+                " WHERE session_id = ANY (%s) ORDER BY session_id FOR UPDATE",
+                (wanted,),
+                prepare=True,
+            ).fetchall()
+            self._exclusive.connection = connection
+            self._exclusive.heads = {session_id: Head(seq, digest) for session_id, seq, digest in rows}
+            try:
+                yield
+            finally:
+                self._exclusive.connection = None
+                self._exclusive.heads = {}
+
+    def head(self, stream_id: str) -> Head | None:
+        """Where the stream ends."""
+        held: dict[str, Head] = getattr(self._exclusive, "heads", {})
+        if stream_id in held:
+            return held[stream_id]
+        rows = self._query("SELECT head_seq, head_hash FROM cmbs.sessions WHERE session_id = %s", (stream_id,))
+        return Head(*rows[0]) if rows else None
+
+    def read(self, stream_id: str, after: int = -1, limit: int | None = None) -> list[StoredEntry]:
+        """Entries beyond `after`."""
+        rows = self._query(
+            "SELECT entry, event_hash FROM cmbs.audit_events WHERE stream_id = %s AND seq > %s ORDER BY seq LIMIT %s",
+            (stream_id, after, limit),
+        )
+        return [StoredEntry(raw, digest) for raw, digest in rows]
+
+    def sessions(self, after: tuple[str, str] | None, limit: int) -> list[SessionSummary]:
+        """Sessions in the order of their creation."""
+        rows = self._query(
+            "SELECT session_id, created_ts, universe_size, n_survivors, terminated, head_seq, head_event_id"
+            " FROM cmbs.sessions WHERE (created_ts, session_id) > (%s, %s) ORDER BY created_ts, session_id LIMIT %s",
+            (*(after or ("", "")), limit),
+        )
+        return [SessionSummary(*row) for row in rows]
+
+    def put_checkpoint(self, stream_id: str, seq: int, data: bytes) -> None:
+        """Keep derived data."""
+        with _translated("cannot keep a checkpoint"), self._connection() as connection:
+            connection.execute(
+                "INSERT INTO cmbs.checkpoints AS kept VALUES (%s, %s, %b) ON CONFLICT (session_id)"
+                " DO UPDATE SET seq = EXCLUDED.seq, data = EXCLUDED.data WHERE kept.seq <= EXCLUDED.seq",
+                (stream_id, seq, data),
+            )
+
+    def checkpoint(self, stream_id: str) -> tuple[int, bytes] | None:
+        """The newest checkpoint."""
+        rows = self._query("SELECT seq, data FROM cmbs.checkpoints WHERE session_id = %s", (stream_id,))
+        return (rows[0][0], rows[0][1]) if rows else None
+
+    def put_intent(self, append: Append) -> None:
+        """Record an entry that is about to be carried out elsewhere."""
+        with _translated("cannot record an intent"), self._connection() as connection:
+            recorded = connection.execute(
+                _INTEND,
+                {
+                    "stream_id": append.stream_id,
+                    "seq": append.seq,
+                    "prev_event_hash": append.prev_event_hash,
+                    "event_hash": append.entry.event_hash,
+                    "entry": append.entry.raw,
+                },
+            )
+            if recorded.rowcount != 1:
+                raise StaleHead(append.stream_id)
+
+    def intent(self, stream_id: str) -> StoredEntry | None:
+        """The open intent of a stream."""
+        rows = self._query("SELECT entry, event_hash FROM cmbs.intents WHERE stream_id = %s", (stream_id,))
+        return StoredEntry(*rows[0]) if rows else None
+
+    def open_intents(self, limit: int) -> list[str]:
+        """Streams that have an open intent."""
+        rows = self._query("SELECT stream_id FROM cmbs.intents ORDER BY stream_id LIMIT %s", (limit,))
+        return [row[0] for row in rows]
+
+    def drop_intent(self, stream_id: str, event_hash: bytes) -> None:
+        """Close an intent that came to nothing."""
+        with _translated("cannot drop an intent"), self._connection() as connection:
+            connection.execute(
+                "DELETE FROM cmbs.intents WHERE stream_id = %s AND event_hash = %b", (stream_id, event_hash)
+            )
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._pool.close()
+
+    # --- elimination store ---
+
+    def create_session(self, session_id: str, hypothesis_ids: frozenset[str]) -> None:
+        """Register a session that has no log here."""
+        universe = msgspec.json.encode(sorted(hypothesis_ids))
+        with _translated("cannot create a session"), self._connection() as connection:
+            connection.execute(
+                "INSERT INTO cmbs.universes SELECT %s, %b"
+                " WHERE NOT EXISTS (SELECT 1 FROM cmbs.sessions WHERE session_id = %s) ON CONFLICT DO NOTHING",
+                (session_id, universe, session_id),
+            )
+        if self._universe(session_id) != hypothesis_ids:
+            raise Conflict(f"session `{session_id}` exists with another universe", {"session_id": session_id})
+
+    def eliminate(
+        self,
+        session_id: str,
+        eliminated: AbstractSet[str],
+        provenance: EliminationProvenance,  # noqa: ARG002
+    ) -> EliminationResult:
+        """Add tombstones to a session that has no log here."""
+        if self.head(session_id) is not None:
+            raise logged(session_id)
+        known = frozenset(eliminated) & self._universe(session_id)
+        with _translated("cannot eliminate"), self._connection() as connection:
+            rows = connection.execute(
+                "INSERT INTO cmbs.tombstones SELECT %s, unnest(%b::bytea[]), NULL"
+                " ON CONFLICT DO NOTHING RETURNING hypothesis_id",
+                (session_id, [hypothesis_id.encode() for hypothesis_id in sorted(known)]),
+            ).fetchall()
+        applied = frozenset(row[0].decode() for row in rows)
+        return EliminationResult(applied, known - applied)
+
+    def get_survivors(self, session_id: str) -> frozenset[str]:
+        """The universe less the tombstones."""
+        return self.recover(session_id).survivors
+
+    def get_eliminated(self, session_id: str) -> frozenset[str]:
+        """The tombstones."""
+        return self.recover(session_id).eliminated
+
+    def recover(self, session_id: str) -> RecoveredState:
+        """Universe, tombstones and survivors."""
+        universe = self._universe(session_id)
+        rows = self._query("SELECT hypothesis_id FROM cmbs.tombstones WHERE session_id = %s", (session_id,))
+        eliminated = frozenset(row[0].decode() for row in rows)
+        return RecoveredState(universe, eliminated, universe - eliminated)
+
+    def _universe(self, session_id: str) -> frozenset[str]:
+        declared = self.read(session_id, limit=1)
+        if declared:
+            return frozenset(msgspec.json.decode(declared[0].raw)["payload"]["hypotheses"])
+        rows = self._query("SELECT hypothesis_ids FROM cmbs.universes WHERE session_id = %s", (session_id,))
+        if not rows:
+            raise SessionNotFound(session_id)
+        return frozenset(msgspec.json.decode(rows[0][0], type=list[str]))
+
+    def _query(self, statement: str, parameters: tuple[Any, ...]) -> list[Any]:
+        if any(isinstance(value, str) and "\0" in value for value in parameters):
+            return []  # no text here can hold a NUL, so nothing is found under it
+        with _translated("cannot read"), self._connection() as connection:
+            return connection.execute(statement, parameters, prepare=True, binary=True).fetchall()
+
+
+def _columns(appends: Sequence[Append]) -> tuple[Any, ...]:
+    """The arguments of `append_events`: one array for each column."""
+    tombstones = [
+        (position, hypothesis_id.encode())
+        for position, item in enumerate(appends, 1)
+        for hypothesis_id in item.tombstones
+    ]
+    return (
+        [item.stream_id for item in appends],
+        [item.seq for item in appends],
+        [item.event_id for item in appends],
+        [item.prev_event_hash for item in appends],
+        [item.entry.event_hash for item in appends],
+        [item.ts for item in appends],
+        [_bytes(item.source_id) for item in appends],
+        [_bytes(item.observation_id) for item in appends],
+        [len(item.universe) for item in appends],
+        [item.n_survivors for item in appends],
+        [item.terminated for item in appends],
+        [item.entry.raw for item in appends],
+        [position for position, _ in tombstones],
+        [hypothesis_id for _, hypothesis_id in tombstones],
+    )
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else text.encode()
+
+
+@contextmanager
+def _translated(doing: str) -> Iterator[None]:
+    try:
+        yield
+    except (errors.UniqueViolation, errors.DeadlockDetected, errors.SerializationFailure) as exc:
+        raise StaleHead(str(exc)) from exc
+    except psycopg.DataError as exc:
+        raise InvalidRequest(f"{doing}: PostgreSQL cannot hold this: {exc}") from exc
+    except psycopg.Error as exc:
+        if exc.sqlstate == STALE_HEAD:
+            raise StaleHead("the stored head is another") from exc
+        raise StoreUnavailable(f"{doing}: {str(exc).strip()}") from exc
