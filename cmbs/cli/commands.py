@@ -1,0 +1,107 @@
+"""The commands: thin, every one over a library function."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from importlib.metadata import version as installed_version
+from itertools import islice
+from typing import Annotated
+
+import typer
+
+from cmbs.bootstrap import DEFAULT_STORE, Settings
+from cmbs.cli import maintenance
+from cmbs.cli.output import counted, err, existing_store, fail, out
+from cmbs.cli.serving import serve_http
+from cmbs.errors import CmbsError, SessionNotFound
+from cmbs.fsck import all_sessions
+from cmbs.spi import AuditLog
+from cmbs.verification import Verified, every_core, verify_log, verify_logs
+
+app = typer.Typer(
+    name="cmbs",
+    help="The epistemic control plane for AI agents.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+app.command()(maintenance.fsck)
+app.command()(maintenance.export)
+app.command("import")(maintenance.import_)
+# Up to so many sessions are verified here; beyond, other processes are started to help.
+_FEW_SESSIONS = 200
+
+StoreOption = Annotated[
+    str,
+    typer.Option("--store", envvar="CMBS_STORE", help="memory:, sqlite:///file.db or postgresql://…", metavar="URL"),
+]
+
+
+@app.command()
+def serve(
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8080,
+    store: StoreOption = DEFAULT_STORE,
+    workers: Annotated[int, typer.Option(min=1, max=64, help="Processes that share the store.")] = 1,
+    demo: Annotated[bool, typer.Option("--demo", help="Play an incident into the server once it is up.")] = False,
+) -> None:
+    """Serve the belief protocol over HTTP."""
+    try:
+        settings = Settings.from_environment({**os.environ, "CMBS_STORE": store})
+        serve_http(settings, host, port, workers, demo=demo)
+    except CmbsError as exc:
+        fail(exc)
+
+
+@app.command()
+def verify(
+    session_ids: Annotated[list[str] | None, typer.Argument(help="Sessions to verify; all, if none is named.")] = None,
+    store: StoreOption = DEFAULT_STORE,
+) -> None:
+    """Re-read every event, decide every message again, and check that each byte is what it must be."""
+    checked = bad = 0
+    try:
+        log = existing_store(store)
+        for verified in _verified(log, session_ids):
+            checked += 1
+            bad += verified.problem is not None
+            _tell(verified)
+        log.close()
+    except CmbsError as exc:
+        fail(exc)
+    out.print(f"{counted(checked, 'session')}, {bad} bad")
+    if bad:
+        raise typer.Exit(1)
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    out.print(installed_version("cmbs"))
+
+
+def _verified(log: AuditLog, session_ids: list[str] | None) -> Iterator[Verified]:
+    """One finding for each session; a whole store is worth a process for each core."""
+    if session_ids is not None:
+        for session_id in session_ids:
+            head = log.head(session_id)
+            if head is None:
+                yield Verified(session_id, 0, problem=str(SessionNotFound(session_id)))
+            else:
+                yield verify_log((session_id, log.read(session_id), head))
+        return
+    everyone = (summary.session_id for summary in all_sessions(log))
+    logs = ((session_id, log.read(session_id), log.head(session_id)) for session_id in everyone)
+    first = list(islice(logs, _FEW_SESSIONS))
+    yield from map(verify_log, first)
+    if len(first) == _FEW_SESSIONS:
+        with every_core() as executor:
+            yield from verify_logs(logs, executor)
+
+
+def _tell(verified: Verified) -> None:
+    if verified.problem is not None:
+        err.print(f"bad  {verified.session_id}: {verified.problem}")
+        return
+    survivors = f"{verified.n_survivors} of {verified.universe_size} survive"
+    out.print(f"good {verified.session_id}: {verified.events} events, {survivors}, head {verified.head_hash}")

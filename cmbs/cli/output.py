@@ -1,0 +1,53 @@
+"""What the commands share: where they print, how they open a store, how they fail."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+from rich.console import Console
+from rich.progress import Progress
+
+from cmbs.errors import CmbsError, Conflict, InvalidRequest, LedgerCorrupt, SessionNotFound
+from cmbs.stores import Store, open_store, sqlite_path
+
+# As it is: an id in square brackets is not a style, one with colons no emoji.
+out = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
+err = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
+
+
+def existing_store(url: str) -> Store:
+    """A store to read from: opening one that is not there would make it, and nothing would be wrong with it."""
+    path = sqlite_path(url)
+    if path is not None and not path.exists():
+        raise InvalidRequest(f"there is no store at `{path}`")
+    return open_store(url)
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def progress() -> Progress:
+    """A bar on a terminal; nothing where standard error goes elsewhere."""
+    return Progress(console=err, transient=True, disable=not err.is_terminal)
+
+
+def fail(exc: Exception, code: int = 2) -> NoReturn:
+    """Say what is wrong, and end."""
+    err.print(f"cmbs: {exc}")
+    sys.exit(code)
+
+
+@contextmanager
+def failing_cleanly() -> Iterator[None]:
+    """Exit code 1 where the data is bad or not there, 2 where the command could not do its work."""
+    try:
+        yield
+    except (LedgerCorrupt, Conflict, SessionNotFound) as exc:
+        fail(exc, 1)
+    except (CmbsError, OSError) as exc:
+        fail(exc)

@@ -1,0 +1,92 @@
+"""Starting the HTTP server: one or more worker processes over one store."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import socket
+import threading
+import time
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from granian import Granian
+from granian.constants import HTTPModes, Interfaces, Loops
+from granian.log import LogLevels
+from rich.console import Console
+
+from cmbs.bootstrap import Settings
+from cmbs.cli.demo import play_in_background
+from cmbs.errors import InvalidRequest
+from cmbs.stores import open_store
+
+# As it is: an address in square brackets is not a style, a path with colons no emoji.
+_out = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
+
+# How long a worker may take to finish what it is at.
+_STOP_SECONDS = 10
+
+
+def serve_http(settings: Settings, host: str, port: int, workers: int, *, demo: bool = False) -> None:
+    """Serve until a signal comes. Every problem that can be seen beforehand is an error before anything starts."""
+    if workers > 1 and settings.store.startswith("memory"):
+        raise InvalidRequest("`memory:` lives in one process; use one worker, or a store that processes can share")
+    address = _listening_address(host, port)
+    open_store(settings.store).close()
+    # Workers are processes of their own and find their settings where any ASGI server's workers would.
+    os.environ.update(settings.to_environment())
+    shown = f"[{host}]" if ":" in host else host
+    _out.print(f"cmbs belief server on http://{shown}:{port}, {workers} worker{'s' if workers > 1 else ''}")
+    _out.print(f"  API docs  http://{shown}:{port}/docs")
+    _out.print(f"  store     {settings.store}")
+    if demo:
+        play_in_background(f"http://{shown}:{port}", _out.print)
+    Granian(
+        "cmbs.belief_api:app",
+        address=address,
+        port=port,
+        interface=Interfaces.ASGI,
+        workers=workers,
+        loop=Loops.auto,
+        http=HTTPModes.http1,
+        log_level=LogLevels.warning,
+        workers_kill_timeout=_STOP_SECONDS,
+    ).serve(target_loader=load_app, wrap_loader=False)
+
+
+def load_app() -> Any:
+    """The application, in a worker process.
+
+    Granian's own loader would put the working directory first on the path, and with it whatever module lies there.
+    """
+    from cmbs import belief_api
+
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent,), name="cmbs-parent", daemon=True).start()
+    return belief_api.app
+
+
+def _end_with(parent: BaseProcess) -> None:
+    """Stop as on a signal once the process that started us is gone: an orphan would go on and hold the port.
+
+    Again and again, because the first signals may come before anybody listens for them; in the end without asking.
+    """
+    parent.join()
+    for _ in range(_STOP_SECONDS):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(1)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _listening_address(host: str, port: int) -> str:
+    """The numeric address of a host on which we may listen; InvalidRequest says what is in the way."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as exc:
+        raise InvalidRequest(f"cannot listen on `{host}:{port}`: {exc.strerror}") from exc
+    return str(address[0])

@@ -1,0 +1,117 @@
+"""The ASGI application: FastAPI for what people know (docs, middleware, mounting), our own dispatch for what is hot."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.exception_handlers import http_exception_handler
+from starlette.exceptions import HTTPException
+from starlette.requests import Request as StarletteRequest
+from starlette.responses import Response as StarletteResponse
+from starlette.routing import Match, Route
+
+from cmbs.belief_server import BeliefServer
+from cmbs.http.dispatch import Dispatcher, method_not_allowed, response_to
+from cmbs.http.exchange import Receive, Response, Scope, Send
+from cmbs.http.openapi import openapi_document
+from cmbs.http.operations import OPERATIONS
+from cmbs.http.routes import Routes
+from cmbs.http.statuses import METHOD_NOT_ALLOWED, STATUS_OF_CODE, TransportCode, TransportError
+
+
+class BeliefApp(FastAPI):
+    """A FastAPI application whose own routes are answered before FastAPI's machinery is entered."""
+
+    def __init__(self, server: BeliefServer) -> None:
+        super().__init__(
+            title="cmbs belief server",
+            version=version("cmbs"),
+            lifespan=_closing(server),
+            redirect_slashes=False,  # an id may be empty, so a slash at the end is not a slip
+        )
+        self.belief_server = server
+        self.dispatcher = Dispatcher(Routes(server), server.door.limits.body_bytes)
+        # The same table again as ordinary routes, for whoever adds middleware or walks `app.routes`.
+        self.router.routes.extend(_TableRoute(path, self.dispatcher) for path in _paths())
+        self.add_exception_handler(HTTPException, _transport_failure)
+        self.add_exception_handler(Exception, _unexpected_failure)
+
+    def openapi(self) -> dict[str, Any]:
+        """The document that `api/openapi.yaml` holds."""
+        if self.openapi_schema is None:
+            self.openapi_schema = openapi_document()
+        return self.openapi_schema
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One ASGI connection."""
+        if scope["type"] == "http" and not self.user_middleware:
+            found = self.dispatcher.find(scope)
+            if found is not None:
+                await self.dispatcher.answer(found, scope, receive, send)
+                return
+        await super().__call__(scope, receive, send)
+
+
+class _TableRoute(Route):
+    """A path of the table. It is matched as it was sent: decoded, an id with a slash would be two parts of a path."""
+
+    def __init__(self, path: str, dispatcher: Dispatcher) -> None:
+        super().__init__(path, _Endpoint(dispatcher))
+        self._dispatcher = dispatcher
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Whether the request is for this path, whatever its method."""
+        found = self._dispatcher.find(scope) if scope["type"] == "http" else None
+        if found is None or found.path != self.path:
+            return Match.NONE, {}
+        return Match.FULL, {"endpoint": self.endpoint, "path_params": dict(found.params), "cmbs.found": found}
+
+
+class _Endpoint:
+    """An endpoint that Starlette treats as an application of its own: any method, no request object."""
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self._dispatcher = dispatcher
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._dispatcher.answer(scope["cmbs.found"], scope, receive, send)
+
+
+def _paths() -> list[str]:
+    return list(dict.fromkeys(operation.path for operation in OPERATIONS))
+
+
+def _closing(server: BeliefServer) -> Any:
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        server.close()
+
+    return lifespan
+
+
+async def _transport_failure(request: StarletteRequest, exc: Exception) -> StarletteResponse:
+    """Unknown paths and wrong methods in the shape of the protocol; what else a route of yours raises is its own."""
+    if not isinstance(exc, HTTPException):  # pragma: no cover - it is registered for nothing else
+        raise exc
+    if exc.status_code == METHOD_NOT_ALLOWED:
+        allowed = sorted(method.strip() for method in (exc.headers or {}).get("Allow", "").split(","))
+        error = method_not_allowed(request.method, allowed)
+    elif exc.status_code == STATUS_OF_CODE[TransportCode.NOT_FOUND]:
+        error = TransportError(TransportCode.NOT_FOUND, f"no such path: `{request.scope['path']}`")
+    else:
+        return await http_exception_handler(request, exc)
+    return _as_starlette(response_to(error))
+
+
+async def _unexpected_failure(_: StarletteRequest, exc: Exception) -> StarletteResponse:
+    return _as_starlette(response_to(exc))
+
+
+def _as_starlette(answer: Response) -> StarletteResponse:
+    headers = {name.decode(): value.decode() for name, value in answer.headers}
+    return StarletteResponse(answer.body, answer.status, headers, media_type="application/json")

@@ -1,0 +1,197 @@
+"""The operations of the API: one table from which requests are dispatched and the OpenAPI file is made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from cmbs.errors import ErrorCode
+from cmbs.http import schemas
+from cmbs.serving.door import Limits
+
+_STORE = (ErrorCode.STORE_UNAVAILABLE,)
+_SESSION = (*_STORE, ErrorCode.SESSION_NOT_FOUND, ErrorCode.LEDGER_CORRUPT, ErrorCode.LIMIT_EXCEEDED)
+_WRITE = (*_SESSION, ErrorCode.SESSION_TERMINATED, ErrorCode.CONFLICT)
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A query parameter."""
+
+    name: str
+    description: str
+    schema: dict[str, Any]
+
+
+_LIMIT = Parameter(
+    "limit",
+    "How many items at most. The largest page is a setting of the server.",
+    {"type": "integer", "minimum": 1, "maximum": Limits().page_size},
+)
+_CURSOR = Parameter("cursor", "The `next_cursor` of the page before.", {"type": "string"})
+_AT = Parameter("at", "A seq or an event id: the belief right after that event.", {"type": "string"})
+_SINCE = Parameter(
+    "since_event_id", "Only the events after this one.", {"type": "string", "maxLength": Limits().id_length}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One method on one path. `operation_id` is the name of its handler in `Routes`."""
+
+    method: str
+    path: str
+    operation_id: str
+    summary: str
+    description: str
+    response: type
+    body: type | None = None
+    status: int = 200
+    query: tuple[Parameter, ...] = ()
+    errors: tuple[ErrorCode, ...] = ()
+    body_required: bool = True
+
+    @property
+    def writes(self) -> bool:
+        """Whether it takes the headers of a write."""
+        return self.body is not None
+
+    @property
+    def on_session(self) -> bool:
+        """Whether it is about one session."""
+        return "{session_id}" in self.path
+
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation(
+        "POST",
+        "/v1/sessions",
+        "declare_session",
+        "Open a session over a fixed set of hypotheses",
+        "DECLARE_SESSION. All hypotheses survive. The policy holds for the life of the session.",
+        schemas.DeclareSessionResponse,
+        schemas.DeclareSessionRequest,
+        201,
+        errors=(*_STORE, ErrorCode.CONFLICT, ErrorCode.LIMIT_EXCEEDED, ErrorCode.LEDGER_CORRUPT),
+    ),
+    Operation(
+        "GET",
+        "/v1/sessions",
+        "list_sessions",
+        "List sessions, the oldest first",
+        "Sessions that are declared while you page come at the end.",
+        schemas.SessionsPage,
+        query=(_CURSOR, _LIMIT),
+        errors=(*_STORE, ErrorCode.LIMIT_EXCEEDED),
+    ),
+    Operation(
+        "GET",
+        "/v1/sessions/{session_id}",
+        "query_belief",
+        "What may still be true",
+        "QUERY_BELIEF. Now, or right after an earlier event.",
+        schemas.Snapshot,
+        query=(_AT,),
+        errors=(*_SESSION, ErrorCode.EVENT_NOT_FOUND),
+    ),
+    Operation(
+        "POST",
+        "/v1/sessions/{session_id}/eliminate",
+        "eliminate",
+        "Take hypotheses out, for good",
+        "ELIMINATE. The same observation with the same ids again gives the first answer again; with other ids it is a"
+        " conflict.",
+        schemas.EliminateResponse,
+        schemas.EliminateRequest,
+        errors=(*_WRITE, ErrorCode.INVALID_HYPOTHESIS_ID),
+    ),
+    Operation(
+        "GET",
+        "/v1/sessions/{session_id}/survivors",
+        "list_survivors",
+        "Page through the survivors",
+        "For universes that are too large for one answer. With `at`, all pages are of the same moment.",
+        schemas.SurvivorsPage,
+        query=(_CURSOR, _LIMIT, _AT),
+        errors=(*_SESSION, ErrorCode.EVENT_NOT_FOUND),
+    ),
+    Operation(
+        "GET",
+        "/v1/sessions/{session_id}/audit",
+        "audit_trace",
+        "The events of a session, as they were hashed",
+        "AUDIT_TRACE. Each event is the stored bytes, with `event_hash` put before the closing brace.",
+        schemas.AuditTraceResponse,
+        query=(_SINCE, _LIMIT),
+        errors=(*_SESSION, ErrorCode.EVENT_NOT_FOUND),
+    ),
+    Operation(
+        "GET",
+        "/v1/sessions/{session_id}/obligations",
+        "list_obligations",
+        "The obligations of a session",
+        "Active ones and those that were left, in the order of entry.",
+        schemas.ObligationsResponse,
+        errors=_SESSION,
+    ),
+    Operation(
+        "POST",
+        "/v1/sessions/{session_id}/obligations",
+        "enter_obligation",
+        "Open a gate: so much must be eliminated first",
+        "ENTER_OBLIGATION. Until it is left, nothing can be concluded and the session cannot end.",
+        schemas.EnterObligationResponse,
+        schemas.EnterObligationRequest,
+        errors=_WRITE,
+    ),
+    Operation(
+        "POST",
+        "/v1/sessions/{session_id}/obligations/{obligation_id}/exit",
+        "request_exit",
+        "Ask to leave an obligation",
+        "REQUEST_EXIT. Approved once enough was eliminated since it was entered.",
+        schemas.ApprovalResponse,
+        schemas.RequestExitRequest,
+        errors=(*_WRITE, ErrorCode.OBLIGATION_NOT_FOUND),
+        body_required=False,
+    ),
+    Operation(
+        "POST",
+        "/v1/sessions/{session_id}/conclusions",
+        "declare_conclusion",
+        "State a conclusion",
+        "DECLARE_CONCLUSION. Accepted while no obligation is active.",
+        schemas.DeclareConclusionResponse,
+        schemas.DeclareConclusionRequest,
+        errors=_WRITE,
+    ),
+    Operation(
+        "POST",
+        "/v1/sessions/{session_id}/terminate",
+        "request_termination",
+        "Ask to end the session",
+        "REQUEST_TERMINATION. Approved with one survivor, no active obligation and stable conclusions, or by force"
+        " where the policy allows it.",
+        schemas.ApprovalResponse,
+        schemas.RequestTerminationRequest,
+        errors=_WRITE,
+        body_required=False,
+    ),
+    Operation(
+        "GET",
+        "/healthz",
+        "healthz",
+        "Whether the process is alive",
+        "Answers without asking the store.",
+        schemas.Health,
+    ),
+    Operation(
+        "GET",
+        "/readyz",
+        "readyz",
+        "Whether the store answers",
+        "Ready to serve.",
+        schemas.Health,
+        errors=_STORE,
+    ),
+)

@@ -1,0 +1,277 @@
+"""`cmbs serve` as an operator meets it: it starts, says where, serves, stops, and comes back with everything."""
+
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+from typer.testing import CliRunner
+
+from cmbs.belief_replay import verify_session
+from cmbs.cli import demo
+from cmbs.cli.commands import app
+from cmbs.stores import SQLiteStore
+from tests.support.http_server import PATIENCE, ServerProcess, environment_with, free_port, run_cmbs, serving
+from tests.support.transports import ONTOLOGY
+
+DECLARATION = {"ontology": ONTOLOGY, "hypotheses": list("abcd")}
+ELIMINATION = {"source_id": "s", "observation_id": "o", "eliminated": ["a", "z"]}
+
+
+def declared(client: httpx.Client) -> str:
+    session_id: str = client.post("/v1/sessions", json=DECLARATION).json()["session_id"]
+    return session_id
+
+
+def client_of(server: ServerProcess) -> httpx.Client:
+    return httpx.Client(base_url=server.url, timeout=PATIENCE)
+
+
+@pytest.fixture(scope="module")
+def in_memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A server with `--store memory:` in a directory that has a setting, and modules, that it must not use."""
+    directory = tmp_path_factory.mktemp("memory")
+    for name in ("fastapi", "msgspec", "json", "cmbs"):
+        (directory / f"{name}.py").write_text("raise SystemExit('taken from the working directory')\n")
+    with serving(directory, "--store", "memory:", variables={"CMBS_STORE": "sqlite:///other.db"}) as server:
+        yield server
+        assert not (directory / "other.db").exists()
+
+
+# --- starting and stopping --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("CLI-SERVE-01", "CLI-SERVE-02", "BS-5.1-STORE-01")
+def test_it_says_where_it_is_stops_on_a_signal_and_comes_back_with_its_sessions(tmp_path: Path) -> None:
+    port = free_port()
+    with serving(tmp_path, port=port) as server, client_of(server) as client:
+        path = f"/v1/sessions/{declared(client)}"
+        client.post(f"{path}/eliminate", json=ELIMINATION)
+        before = [client.get(f"{path}{part}").json() for part in ("", "/audit", "/obligations")]
+        # With a connection still open.
+        assert server.stop(signal.SIGTERM) == 0
+        assert server.output.splitlines() == [
+            f"cmbs belief server on http://127.0.0.1:{port}, 1 worker",
+            f"  API docs  http://127.0.0.1:{port}/docs",
+            "  store     sqlite:///cmbs.db",
+        ]
+    assert (tmp_path / "cmbs.db").is_file()
+    with serving(tmp_path, port=port) as server, client_of(server) as client:
+        assert [client.get(f"{path}{part}").json() for part in ("", "/audit", "/obligations")] == before
+        assert server.stop(signal.SIGINT) == 0
+
+
+@pytest.mark.req("CLI-SERVE-01")
+@pytest.mark.parametrize("host", ["localhost", "::1"])
+def test_it_listens_on_the_host_that_was_asked_for(tmp_path: Path, host: str) -> None:
+    port = free_port()
+    server = ServerProcess(tmp_path, "--store", "memory:", "--host", host, port=port)
+    shown = f"[{host}]" if ":" in host else host
+    server.url = f"http://{shown}:{port}"
+    try:
+        server.wait_until_ready()
+        assert f"on http://{shown}:{port}," in server.output
+        assert server.stop() == 0
+    finally:
+        server.discard()
+
+
+def test_settings_of_the_environment_reach_the_workers(tmp_path: Path) -> None:
+    store = "sqlite:///[red]of :fire:.db"
+    variables = {"CMBS_STORE": store, "CMBS_LIMIT_PAGE_SIZE": "3", "CMBS_VALIDATE_HYPOTHESES": "yes"}
+    with serving(tmp_path, variables=variables) as server, client_of(server) as client:
+        assert client.get("/v1/sessions?limit=4").json()["error"]["details"]["maximum"] == 3
+        answer = client.post(f"/v1/sessions/{declared(client)}/eliminate", json=ELIMINATION)
+        assert answer.json()["error"]["code"] == "INVALID_HYPOTHESIS_ID"
+        assert f"  store     {store}\n" in server.output
+    assert (tmp_path / "[red]of :fire:.db").is_file()
+
+
+def test_the_option_wins_over_the_environment_and_the_working_directory_is_not_searched(
+    in_memory: ServerProcess,
+) -> None:
+    with client_of(in_memory) as client:
+        assert client.get("/healthz").json() == {"status": "ok"}
+    assert "  store     memory:\n" in in_memory.output
+
+
+def test_a_worker_that_is_no_process_of_its_own_loads_the_application_too(tmp_path: Path) -> None:
+    program = "from cmbs.cli.serving import load_app; print(load_app().title)"
+    ran = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env=environment_with({"CMBS_STORE": "memory:"}),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "cmbs belief server\n", "")
+
+
+# --- what cannot work is said before anything starts ------------------------------------------------------------------
+
+
+def test_a_port_that_is_taken_is_reported(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = str(listener.getsockname()[1])
+        ran = run_cmbs("serve", "--port", port, directory=tmp_path)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr == f"cmbs: INVALID_REQUEST: cannot listen on `127.0.0.1:{port}`: Address already in use\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables", "message"),
+    [
+        (["--store", "mysql://x"], {}, "`mysql://x` is not a store"),
+        (["--store", "sqlite:///no/such/directory/cmbs.db"], {}, "STORE_UNAVAILABLE: cannot open"),
+        (["--store", "sqlite:///:memory:"], {}, "use `memory:`"),
+        (["--store", "sqlite:///a%00b"], {}, "is not a file"),
+        (["--store", "memory:", "--workers", "2"], {}, "`memory:` lives in one process"),
+        (["--host", "no.such.host.invalid"], {}, "cannot listen on `no.such.host.invalid:"),
+        (["--host", "[/red]"], {}, "cannot listen on `[/red]:"),
+        ([], {"CMBS_LIMIT_PAGE_SIZE": "none"}, "`CMBS_LIMIT_PAGE_SIZE` must be a whole number above 0"),
+        ([], {"CMBS_VALIDATE_HYPOTHESES": "perhaps"}, "`CMBS_VALIDATE_HYPOTHESES` must be one of"),
+        ([], {"CMBS_STORE": "x[bold]y"}, "`x[bold]y` is not a store"),
+        (["--port", "0"], {}, "--port"),
+        (["--port", "65536"], {}, "--port"),
+        (["--workers", "0"], {}, "--workers"),
+        (["--nonsense"], {}, "--nonsense"),
+    ],
+)
+def test_what_makes_no_sense_is_reported(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    variables: dict[str, str],
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    port = [] if "--port" in arguments else ["--port", str(free_port())]
+    ran = CliRunner().invoke(app, ["serve", *arguments, *port], env={"COLUMNS": "200", "NO_COLOR": "1", **variables})
+    assert (ran.exit_code, ran.stdout) == (2, "")
+    assert message in ran.stderr
+    assert isinstance(ran.exception, SystemExit)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_is_no_database_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cmbs.db").write_bytes(b"not a database, but long enough to be looked at " * 40)
+    ran = CliRunner().invoke(app, ["serve", "--port", str(free_port())])
+    assert (ran.exit_code, ran.stdout) == (2, "")
+    assert ran.stderr.startswith("cmbs: STORE_UNAVAILABLE: cannot open `cmbs.db`: ")
+
+
+# --- several processes ------------------------------------------------------------------------------------------------
+
+
+def written(url: str, session_id: str, source: int) -> list[str]:
+    """Eliminations, each over a connection of its own; the ids of their events."""
+    with httpx.Client(base_url=url, timeout=PATIENCE, headers={"connection": "close"}) as client:
+        answers = [
+            client.post(
+                f"/v1/sessions/{session_id}/eliminate",
+                json={"source_id": str(source), "observation_id": str(step), "eliminated": [f"h{source:02}.{step:02}"]},
+            )
+            for step in range(10)
+        ]
+    assert {answer.status_code for answer in answers} == {200}
+    return [answer.json()["audit_event_id"] for answer in answers]
+
+
+@pytest.mark.req("CLI-SERVE-03", "BS-5.2-CONC-03")
+def test_several_workers_serve_one_file_and_agree(tmp_path: Path) -> None:
+    universe = [f"h{source:02}.{step:02}" for source in range(8) for step in range(10)] + ["survivor"]
+    with serving(tmp_path, "--workers", "2") as server:
+        assert "2 workers" in server.output
+        assert len(server.children()) == 2
+        opened = httpx.post(f"{server.url}/v1/sessions", json={"ontology": ONTOLOGY, "hypotheses": universe}).json()
+        session_id = opened["session_id"]
+        with ThreadPoolExecutor(8) as threads:
+            acknowledged = list(threads.map(lambda source: written(server.url, session_id, source), range(8)))
+        # Every connection may end at another worker: each must show all of it.
+        for _ in range(8):
+            belief: dict[str, Any] = httpx.get(f"{server.url}/v1/sessions/{session_id}").json()
+            assert belief["survivors"] == ["survivor"]
+        events = httpx.get(f"{server.url}/v1/sessions/{session_id}/audit").json()["events"]
+        assert {event["event_id"] for event in events[1:]} == {event for mine in acknowledged for event in mine}
+        assert len(events) == 81
+        assert server.stop() == 0
+    store = SQLiteStore(tmp_path / "cmbs.db")
+    assert verify_session(session_id, store.read(session_id), store.head(session_id)).head.seq == 80
+    store.close()
+
+
+def test_a_server_that_is_killed_takes_its_workers_along(tmp_path: Path) -> None:
+    port = free_port()
+    with serving(tmp_path, "--workers", "2", port=port) as server:
+        children = server.children()
+        assert len(children) == 2
+        server.process.kill()
+        server.process.wait(PATIENCE)
+        _, alive = psutil.wait_procs(children, PATIENCE)
+        assert alive == []
+    with serving(tmp_path, port=port) as server:
+        assert server.stop() == 0
+
+
+def test_a_worker_that_is_killed_ends_the_server_with_an_error(tmp_path: Path) -> None:
+    with serving(tmp_path) as server:
+        (worker,) = server.children()
+        worker.kill()
+        assert server.process.wait(PATIENCE) == 1
+        assert "Unexpected exit from worker-1" in server.output
+
+
+# --- the demo ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_demo_plays_an_incident_into_a_live_server(in_memory: ServerProcess) -> None:
+    said: list[str] = []
+    session_id = demo.play(in_memory.url, said.append, pause=0)
+    with client_of(in_memory) as client:
+        belief = client.get(f"/v1/sessions/{session_id}").json()
+        events = client.get(f"/v1/sessions/{session_id}/audit").json()["events"]
+    assert (belief["survivors"], belief["terminated"]) == (["orders-db-connection-pool"], True)
+    assert [event["outcome"] for event in events if event["verb"] == "DECLARE_CONCLUSION"] == [
+        {"accepted": False, "reason": "obligation_active"},
+        {"accepted": True, "reason": "accepted"},
+    ]
+    assert said[-1] == f"demo: read it back at {in_memory.url}/v1/sessions/{session_id}/audit"
+
+
+def test_the_demo_begins_once_the_server_is_up(tmp_path: Path) -> None:
+    with serving(tmp_path, "--store", "memory:", "--demo") as server, client_of(server) as client:
+        sessions: list[dict[str, Any]] = []
+        for _ in range(5_000):
+            sessions = client.get("/v1/sessions").json()["sessions"]
+            if sessions:
+                break
+        assert [session["universe_size"] for session in sessions] == [12]
+        assert server.stop() == 0
+
+
+def test_the_demo_says_that_there_is_no_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr("cmbs.cli.demo.time.sleep", lambda _: None)
+    demo.play_in_background(f"http://127.0.0.1:{free_port()}", said.append).join(PATIENCE)
+    assert said == ["demo: the server did not answer in ten seconds"]
+
+
+def test_the_demo_says_that_the_server_does_not_do_as_it_should(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr("cmbs.cli.demo.time.sleep", lambda _: None)
+    variables = {"CMBS_LIMIT_HYPOTHESES_PER_SESSION": "1"}
+    with serving(tmp_path, "--store", "memory:", variables=variables) as server:
+        demo.play_in_background(server.url, said.append).join(PATIENCE)
+    assert said == ["demo: stopped: HTTP Error 413: Payload Too Large"]

@@ -1,0 +1,177 @@
+"""Over a real connection to `cmbs serve`: what only a network brings along."""
+
+import json
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import httpx
+import pytest
+
+from tests.support.error_model import check_error
+from tests.support.http_server import PATIENCE, ServerProcess, serving
+from tests.support.in_process import Exchanged
+from tests.support.requests_of import READS
+from tests.support.transports import ONTOLOGY
+
+LIMIT = 2_000_000
+PLACES = {"memory": "memory:", "sqlite": "sqlite:///cmbs.db"}
+DECLARATION = {"ontology": ONTOLOGY, "hypotheses": list("abcd")}
+JSON = b"host: x\r\nconnection: close\r\ncontent-type: application/json\r\n"
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, ServerProcess]]:
+    variables = {"CMBS_LIMIT_BODY_BYTES": str(LIMIT)}
+    with ExitStack() as opened:
+        yield {
+            place: opened.enter_context(serving(tmp_path_factory.mktemp(place), "--store", url, variables=variables))
+            for place, url in PLACES.items()
+        }
+
+
+@pytest.fixture(params=PLACES)
+def server(request: pytest.FixtureRequest, servers: dict[str, ServerProcess]) -> ServerProcess:
+    return servers[request.param]
+
+
+@pytest.fixture
+def client(server: ServerProcess) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=server.url, timeout=PATIENCE) as client:
+        yield client
+
+
+def connected(server: ServerProcess) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", server.port), PATIENCE)
+
+
+def exchanged(server: ServerProcess, sent: bytes) -> Exchanged:
+    """Send these bytes, then listen until the server hangs up."""
+    with connected(server) as connection:
+        connection.sendall(sent)
+        received = b""
+        while piece := connection.recv(65_536):
+            received += piece
+    head, _, body = received.partition(b"\r\n\r\n")
+    status, *lines = head.decode().split("\r\n")
+    headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+    return Exchanged(int(status.split()[1]), headers, body)
+
+
+@pytest.mark.req("HTTP-EXT-06", "HTTP-EXT-07")
+@pytest.mark.parametrize("name", READS)
+def test_every_read_answers_and_so_does_its_head(client: httpx.Client, name: str) -> None:
+    opened = client.post("/v1/sessions", json=DECLARATION).json()["session_id"]
+    path = READS[name].format(session_id=opened)
+    whole, bare = client.get(path), client.head(path)
+    assert (whole.status_code, bare.status_code, bare.content) == (200, 200, b"")
+    assert whole.headers["content-type"] == bare.headers["content-type"] == "application/json"
+    assert int(bare.headers["content-length"]) == len(whole.content)
+
+
+@pytest.mark.parametrize("path", ["/docs", "/redoc", "/openapi.json"])
+def test_the_document_is_served(client: httpx.Client, path: str) -> None:
+    assert client.get(path).status_code == 200
+
+
+@pytest.mark.req("BS-3.2-ERR-07", "BS-3.2-ERR-08")
+@pytest.mark.parametrize(
+    ("line", "status", "code"),
+    [
+        (b"GET /nowhere", 404, "NOT_FOUND"),
+        (b"GET /v1/../healthz", 404, "NOT_FOUND"),
+        (b"OPTIONS *", 404, "NOT_FOUND"),
+        (b"BREW /healthz", 405, "METHOD_NOT_ALLOWED"),
+        (b"GET /v1/sessions/%ff", 400, "INVALID_REQUEST"),
+        (b"GET /v1/sessions?limit=%ff", 400, "INVALID_REQUEST"),
+        (b"GET /v1/sessions/\xe2\x9c\x93", 404, "SESSION_NOT_FOUND"),
+        (b"GET /v1/sessions/a%2Fb/audit", 404, "SESSION_NOT_FOUND"),
+    ],
+)
+def test_an_odd_request_line_is_answered_in_the_error_model(
+    server: ServerProcess, line: bytes, status: int, code: str
+) -> None:
+    check_error(exchanged(server, line + b" HTTP/1.1\r\n" + JSON + b"\r\n"), status, code)
+
+
+@pytest.mark.req("BS-3.2-ERR-10")
+@pytest.mark.parametrize("sent", [b"", b"x" * 100, b"x" * (LIMIT + 1)], ids=["nothing", "a part", "all of it"])
+def test_a_body_that_says_it_is_too_large_is_refused_however_much_of_it_comes(
+    server: ServerProcess, sent: bytes
+) -> None:
+    request = b"POST /v1/sessions HTTP/1.1\r\n%bcontent-length: %d\r\n\r\n%b" % (JSON, LIMIT + 1, sent)
+    assert check_error(exchanged(server, request), 413, "LIMIT_EXCEEDED")["limit"] == "body_bytes"
+
+
+@pytest.mark.req("BS-3.2-ERR-10")
+def test_a_body_in_chunks_that_turns_out_too_large_is_refused(server: ServerProcess) -> None:
+    chunk = b"%x\r\n%b\r\n" % (LIMIT // 2, b"x" * (LIMIT // 2))
+    request = b"POST /v1/sessions HTTP/1.1\r\n%btransfer-encoding: chunked\r\n\r\n%b0\r\n\r\n" % (JSON, chunk * 3)
+    assert check_error(exchanged(server, request), 413, "LIMIT_EXCEEDED")["limit"] == "body_bytes"
+
+
+def test_a_body_in_chunks_is_as_good_as_one_in_one_piece(client: httpx.Client) -> None:
+    text = json.dumps(DECLARATION).encode()
+    pieces = iter([text[:10], text[10:11], text[11:]])
+    answer = client.post("/v1/sessions", content=pieces, headers={"content-type": "application/json"})
+    assert answer.status_code == 201
+
+
+@pytest.mark.req("BS-3.2-ERR-09")
+@pytest.mark.parametrize(
+    "framing", [b"transfer-encoding: chunked\r\n\r\nzz\r\n", b"transfer-encoding: chunked\r\n\r\n5\r\n{"]
+)
+def test_a_body_whose_chunks_are_broken_is_refused(server: ServerProcess, framing: bytes) -> None:
+    with connected(server) as connection:
+        connection.sendall(b"POST /v1/sessions HTTP/1.1\r\n" + JSON + framing)
+        connection.shutdown(socket.SHUT_WR)
+        received = b""
+        while piece := connection.recv(65_536):
+            received += piece
+    head, _, body = received.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert json.loads(body)["error"]["code"] == "INVALID_REQUEST"
+
+
+@pytest.mark.parametrize("rudely", [False, True], ids=["politely", "rudely"])
+def test_callers_that_hang_up_in_the_middle_of_a_request_do_no_harm(
+    server: ServerProcess, client: httpx.Client, rudely: bool
+) -> None:
+    opened = client.post("/v1/sessions", json=DECLARATION).json()["session_id"]
+    line = f"POST /v1/sessions/{opened}/conclusions HTTP/1.1\r\n".encode()
+    body = b'{"conclusion_id":"a"}'
+    whole = b"%b%bcontent-length: %d\r\n\r\n%b" % (line, JSON, len(body), body)
+    for length in range(1, len(whole), 9):
+        connection = connected(server)
+        connection.sendall(whole[:length])
+        if rudely:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        connection.close()
+    events = client.get(f"/v1/sessions/{opened}/audit").json()["events"]
+    assert [event["verb"] for event in events] == ["DECLARE_SESSION"]
+
+
+def test_a_connection_lives_on_after_an_error(server: ServerProcess) -> None:
+    keep = b"host: x\r\ncontent-type: application/json\r\n"
+    wrong = b"POST /v1/sessions HTTP/1.1\r\n" + keep + b"content-length: 1\r\n\r\n{"
+    right = b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+    with connected(server) as connection:
+        connection.sendall(wrong + wrong + right)
+        received = b""
+        while piece := connection.recv(65_536):
+            received += piece
+    assert received.count(b"HTTP/1.1 400 ") == 2
+    assert received.endswith(b'{"status":"ok"}')
+
+
+def test_a_large_universe_goes_over_the_wire_and_back(client: httpx.Client) -> None:
+    ids = [f"hypothesis-{number:06}" for number in range(70_000)]
+    opened = client.post("/v1/sessions", json={"ontology": ONTOLOGY, "hypotheses": ids}).json()
+    assert opened["snapshot"]["survivors"] == ids
+    body = {"source_id": "s", "observation_id": "o", "eliminated": ids[1:]}
+    gone = client.post(f"/v1/sessions/{opened['session_id']}/eliminate", json=body).json()
+    assert gone["snapshot"]["survivors"] == ids[:1]
+    assert gone["applied_eliminated"] == ids[1:]
+    before = client.get(f"/v1/sessions/{opened['session_id']}?at=0").json()
+    assert before["survivors"] == ids
