@@ -1,0 +1,81 @@
+"""`python -m bench [names…] [--quick] [--markdown]`: run the benchmarks; exit code 1 where a bar is missed."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+
+from bench import eliminate_scaling, http_eliminate, memory_per_id, sqlite_group_commit, verify_replay
+from bench.harness import FULL, QUICK, Benchmark, Result, shown
+
+BENCHMARKS = [
+    Benchmark(eliminate_scaling.NAME, "ELIMINATE in process, by size of the universe", eliminate_scaling.run),
+    Benchmark(memory_per_id.NAME, "RSS, DECLARE and snapshot of a large session", memory_per_id.run),
+    Benchmark(sqlite_group_commit.NAME, "durable appends, together and alone", sqlite_group_commit.run),
+    Benchmark(http_eliminate.NAME, "ELIMINATE over HTTP, durable and in memory", http_eliminate.run),
+    Benchmark(verify_replay.NAME, "verification and replay of small sessions", verify_replay.run),
+]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run what was asked for and print it; 1 where a bar is missed, else 0."""
+    options = _parser().parse_args(arguments)
+    names = [benchmark.name for benchmark in BENCHMARKS]
+    unknown = sorted(set(options.names).difference(names))
+    if unknown:
+        print(f"no benchmark `{unknown[0]}`; there are {', '.join(names)}", file=sys.stderr)
+        return 2
+    print(_machine(), file=sys.stderr)
+    results: list[Result] = []
+    for benchmark in BENCHMARKS:
+        if options.names and benchmark.name not in options.names:
+            continue
+        print(f"{benchmark.name}: {benchmark.about}", file=sys.stderr, flush=True)
+        found = benchmark.run(QUICK if options.quick else FULL)
+        if not options.markdown:
+            print("\n".join(_lines(found)), flush=True)
+        results += found
+    if options.markdown:
+        print("\n".join(_markdown(results)))
+    return 0 if all(result.passed for result in results) else 1
+
+
+def _machine() -> str:
+    """What a reader of the numbers should know: a load near the number of processors means that others took part."""
+    python = f"{platform.python_implementation()} {platform.python_version()}"
+    return f"{python} on {platform.machine()}, {os.cpu_count()} processors, load average {os.getloadavg()[0]:.1f}"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="bench", description="Measure cmbs against its bars and its baselines.")
+    parser.add_argument("names", nargs="*", help="benchmarks to run; all of them by default")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds: for a look, not for a verdict")
+    parser.add_argument("--markdown", action="store_true", help="print the results as a Markdown table")
+    return parser
+
+
+def _lines(results: list[Result]) -> list[str]:
+    lines = []
+    for result in results:
+        lines.append(f"  {_verdict(result):4}  {result.measured}")
+        lines.append(f"        against {result.baseline}")
+        lines.append(f"        {shown(result.value)} {result.bar.unit}, bar {result.bar}")
+    return lines
+
+
+def _markdown(results: list[Result]) -> list[str]:
+    table = [["benchmark", "measured", "against", "value", "bar", ""], ["---"] * 6]
+    for each in results:
+        value = f"{shown(each.value)} {each.bar.unit}"
+        table.append([f"`{each.benchmark}`", each.measured, each.baseline, value, str(each.bar), _verdict(each)])
+    return [f"| {' | '.join(row)} |" for row in table]
+
+
+def _verdict(result: Result) -> str:
+    return "pass" if result.passed else "MISS"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
