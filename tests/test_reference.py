@@ -1,0 +1,77 @@
+"""The tables of the reference are those of the code: nothing missing, nothing made up, defaults included."""
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+import typer
+from typer.core import TyperGroup
+
+from cmbs.bootstrap import Settings
+from cmbs.cli.commands import app
+from cmbs.errors import ErrorCode
+from cmbs.http.operations import OPERATIONS
+from cmbs.http.statuses import PRECONDITION_FAILED, STATUS_OF_CODE, TransportCode
+from cmbs.messages import Reason
+from cmbs.serving.door import Limits
+
+ROOT = Path(__file__).resolve().parent.parent
+
+ERROR_ROW = re.compile(r"^\| `([A-Z_]+)` \| (\d{3}) \|", re.MULTILINE)
+LIMIT_ROW = re.compile(r"^\| `([a-z_]+)` \| ([\d,]+) \|", re.MULTILINE)
+VARIABLE_ROW = re.compile(r"^\| `(CMBS_[A-Z_]+)` \|", re.MULTILINE)
+OPERATION_ROW = re.compile(r"^\| `(GET|POST) (/\S*)` \|[^|]*\|[^|]*\| (.*) \|$", re.MULTILINE)
+REASON_ROW = re.compile(r"^\| `([a-z_]+)` \| [a-z, ]+ \|", re.MULTILINE)
+OPTION = re.compile(r"^\| `(--[a-z]+)` \|", re.MULTILINE)
+
+
+def text_of(name: str) -> str:
+    return (ROOT / name).read_text("utf-8")
+
+
+def section(text: str, title: str) -> str:
+    """What stands under a heading of the second level."""
+    return text.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
+@pytest.mark.req("BS-3.2-ERR-15")
+@pytest.mark.parametrize("name", ["BELIEF_PROTOCOL.md", "docs/reference/errors.md"])
+def test_the_documented_errors_are_those_of_the_status_table(name: str) -> None:
+    assert STATUS_OF_CODE.keys() == {*ErrorCode, *TransportCode}
+    documented = [(code, int(status)) for code, status in ERROR_ROW.findall(text_of(name))]
+    table = [(code.value, status) for code, status in STATUS_OF_CODE.items()]
+    assert sorted(documented) == sorted([*table, (ErrorCode.CONFLICT.value, PRECONDITION_FAILED)])
+
+
+def test_the_documented_reasons_are_the_reasons_in_their_order() -> None:
+    assert REASON_ROW.findall(section(text_of("BELIEF_PROTOCOL.md"), "Reasons")) == [reason.value for reason in Reason]
+
+
+@pytest.mark.req("ARCH-5-LIMIT-06")
+def test_the_documented_limits_are_the_limits_with_their_defaults() -> None:
+    documented = LIMIT_ROW.findall(text_of("docs/reference/settings.md"))
+    assert documented == [(item.name, f"{item.default:,}") for item in fields(Limits)]
+
+
+def test_the_documented_variables_are_those_that_a_worker_is_given() -> None:
+    variables = [name for name in Settings().to_environment() if not name.startswith("CMBS_LIMIT_")]
+    assert VARIABLE_ROW.findall(text_of("docs/reference/settings.md")) == variables
+
+
+def test_the_documented_operations_are_those_of_the_dispatch_table() -> None:
+    documented = [
+        (method, path, set(re.findall(r"`(\w+)`", query)))
+        for method, path, query in OPERATION_ROW.findall(text_of("docs/reference/http.md").replace(" | |", " |  |"))
+    ]
+    assert sorted(documented, key=str) == sorted(
+        [(each.method, each.path, {parameter.name for parameter in each.query}) for each in OPERATIONS], key=str
+    )
+
+
+@pytest.mark.parametrize("name", ["serve", "verify", "fsck", "export", "import", "version"])
+def test_the_documented_options_are_those_of_the_command(name: str) -> None:
+    group = typer.main.get_command(app)
+    assert isinstance(group, TyperGroup)
+    options = [option for parameter in group.commands[name].params for option in parameter.opts if option[:2] == "--"]
+    assert OPTION.findall(section(text_of("docs/reference/cli.md"), f"cmbs {name}")) == options
