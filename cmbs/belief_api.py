@@ -12,7 +12,7 @@ from cmbs.bootstrap import Settings, build_server
 from cmbs.http import BeliefApp
 
 # The event loop and the writer share the interpreter. With Python's default of 5 ms, whichever waits for it waits long
-# compared with a commit; measured at 1 ms, durable writes are a tenth faster and the slowest ones much faster.
+# compared with a commit: a prototype of the durable path answered 6,488 requests/s at 5 ms, 7,014 at 1 ms.
 _SWITCH_SECONDS = 0.001
 
 _GARBAGE_THRESHOLD = 20_000

@@ -97,7 +97,7 @@ class BeliefServer:
         self.door = Door(limits or Limits())
         log, remote = _log_and_remote(store, audit_log)
         self.log = log
-        # A log in memory is replayed faster than a checkpoint is made.
+        # A log in memory ends with its process: there is no start to shorten.
         self._checkpointer = Checkpointer(log) if log.blocking else None
         self._sessions = Sessions(log, self.door.limits.cached_sessions, self._checkpointer)
         saga = None if remote is None else Saga(log, self._sessions, remote, store_timeout_seconds)
