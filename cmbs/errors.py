@@ -20,6 +20,11 @@ the status of each code lives in one table in `cmbs.http.statuses`.
     │   │   └── HeadMismatch             CONFLICT                 the audit head is not the one the caller saw
     │   ├── StoreUnavailable             STORE_UNAVAILABLE        nothing was applied; try again
     │   └── LedgerCorrupt                LEDGER_CORRUPT           a stored or offered log does not verify
+    ├── TeeError                         the graph plane; gRPC statuses live in one table in `cmbs.tee.statuses`
+    │   ├── InvalidGraph                 malformed: an empty id, an unspecified type, a self-loop, no provenance, ...
+    │   ├── GraphTooLarge                more than one message may carry; names the limit and the way around it
+    │   ├── IncidentNotFound
+    │   └── GraphUnavailable             the graph store cannot be read or written; nothing was merged; try again
     └── ProviderBroken                   a hypothesis provider plug-in that cannot be used
 """
 
@@ -183,3 +188,27 @@ class LedgerCorrupt(BeliefServerError):
         self.stream_id = stream_id
         self.seq = seq
         self.reason = reason
+
+
+class TeeError(CmbsError):
+    """What the graph plane answers instead of a result."""
+
+
+class InvalidGraph(TeeError):
+    """A request that no graph can take; nothing was changed."""
+
+
+class GraphTooLarge(TeeError):
+    """More than one message may carry."""
+
+
+class IncidentNotFound(TeeError):
+    """No such incident."""
+
+    def __init__(self, incident_id: str) -> None:
+        super().__init__(f"no incident `{incident_id}`")
+        self.incident_id = incident_id
+
+
+class GraphUnavailable(TeeError):
+    """The graph store could not be read or written; nothing was merged and the call may be repeated."""

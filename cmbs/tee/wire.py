@@ -1,0 +1,113 @@
+"""Nodes, edges and tombstones as the bytes of the wire and back.
+
+An encoded node or edge carries its field tag, so that a graph is the plain concatenation of what is in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from cmbs.tee.lattice import (
+    Edge,
+    EdgeKey,
+    Node,
+    Provenance,
+    Timestamp,
+    checked_edge,
+    checked_edge_key,
+    checked_node,
+    checked_provenance,
+    checked_timestamp,
+)
+from cmbs.tee.proto import tee_pb2 as pb
+
+# Field numbers 1 and 2 of `CausalGraph`, each with wire type 2 (length-delimited).
+_NODE_TAG = b"\x0a"
+_EDGE_TAG = b"\x12"
+_LOW_BITS, _MORE = 0x7F, 0x80
+
+
+def provenance_message(provenance: Provenance) -> pb.Provenance:
+    """A provenance as a message."""
+    message = pb.Provenance(source=provenance.source, trigger=provenance.trigger)
+    stamp = message.timestamp
+    stamp.seconds, stamp.nanos = provenance.timestamp
+    # An all-zero timestamp is still one.
+    stamp.SetInParent()
+    return message
+
+
+def encoded_node(node: Node) -> bytes:
+    """A node as a field of a graph."""
+    message = pb.Node(
+        id=node.id,
+        type=int(node.type),  # type: ignore[arg-type]  # the numbers are the same
+        label=node.label,
+        hypothetical=node.hypothetical,
+        provenance=map(provenance_message, node.provenance),
+    )
+    return _framed(_NODE_TAG, message.SerializeToString())
+
+
+def encoded_edge(edge: Edge) -> bytes:
+    """An edge as a field of a graph."""
+    source, target, kind = edge.key
+    message = pb.Edge(
+        source=source,
+        target=target,
+        type=int(kind),  # type: ignore[arg-type]  # the numbers are the same
+        provenance=map(provenance_message, edge.provenance),
+    )
+    return _framed(_EDGE_TAG, message.SerializeToString())
+
+
+def _framed(tag: bytes, body: bytes) -> bytes:
+    length = len(body)
+    if length < _MORE:
+        return tag + bytes((length,)) + body
+    octets = bytearray(tag)
+    while length >= _MORE:
+        octets.append(length & _LOW_BITS | _MORE)
+        length >>= 7
+    octets.append(length)
+    return bytes(octets) + body
+
+
+def encoded_version(version: int) -> bytes:
+    """A graph's version as a field of it."""
+    return pb.CausalGraph(causal_graph_version=version).SerializeToString()
+
+
+def decoded(pieces: Iterable[bytes]) -> tuple[list[Node], list[Edge]]:
+    """The nodes and edges in pieces of a graph."""
+    graph = pb.CausalGraph.FromString(b"".join(pieces))
+    return list(map(node_of, graph.nodes)), list(map(edge_of, graph.edges))
+
+
+def provenance_of(message: pb.Provenance, now: Timestamp | None = None) -> Provenance:
+    """A checked provenance; without a timestamp of its own it is of `now`, if there is one."""
+    if now is not None and not message.HasField("timestamp"):
+        return checked_provenance(message.source, message.trigger, now)
+    stamp = message.timestamp
+    return checked_provenance(message.source, message.trigger, checked_timestamp(stamp.seconds, stamp.nanos))
+
+
+def node_of(message: pb.Node, now: Timestamp | None = None) -> Node:
+    """A checked node."""
+    provenance = [provenance_of(each, now) for each in message.provenance]
+    return checked_node(message.id, message.type, message.label, provenance, hypothetical=message.hypothetical)
+
+
+def edge_of(message: pb.Edge, now: Timestamp | None = None) -> Edge:
+    """A checked edge."""
+    return checked_edge(edge_key_of(message), [provenance_of(each, now) for each in message.provenance])
+
+
+def edge_key_of(message: pb.Edge | pb.EdgeTombstoneEntry) -> EdgeKey:
+    """The checked identity of an edge."""
+    return checked_edge_key(message.source, message.target, message.type)
+
+
+def edge_entry(key: EdgeKey) -> pb.EdgeTombstoneEntry:
+    """The identity of an edge as a message."""
+    return pb.EdgeTombstoneEntry(source=key.source, target=key.target, type=int(key.type))  # type: ignore[arg-type]
