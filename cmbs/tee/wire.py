@@ -111,3 +111,33 @@ def edge_key_of(message: pb.Edge | pb.EdgeTombstoneEntry) -> EdgeKey:
 def edge_entry(key: EdgeKey) -> pb.EdgeTombstoneEntry:
     """The identity of an edge as a message."""
     return pb.EdgeTombstoneEntry(source=key.source, target=key.target, type=int(key.type))  # type: ignore[arg-type]
+
+
+def split(piece: bytes) -> list[bytes]:
+    """The single fields of a piece."""
+    found = []
+    start, end = 0, len(piece)
+    while start < end:
+        place, length, shift = start + 1, 0, 0
+        while True:
+            octet = piece[place]
+            place += 1
+            length |= (octet & _LOW_BITS) << shift
+            if octet < _MORE:
+                break
+            shift += 7
+        found.append(piece[start : place + length])
+        start = place + length
+    return found
+
+
+def keyed_nodes(piece: bytes) -> list[tuple[str, bytes]]:
+    """The nodes of a piece of encoded nodes, each as it is, with its id."""
+    ids = [node.id for node in pb.CausalGraph.FromString(piece).nodes]
+    return list(zip(ids, split(piece), strict=True))
+
+
+def keyed_edges(piece: bytes) -> list[tuple[EdgeKey, bytes]]:
+    """The edges of a piece of encoded edges, each as it is, with its identity."""
+    keys = [edge_key_of(edge) for edge in pb.CausalGraph.FromString(piece).edges]
+    return list(zip(keys, split(piece), strict=True))
