@@ -1,0 +1,193 @@
+"""Tee over gRPC: the calls of `TeeService` on an asyncio server, with reflection, health, TLS, tokens and deadlines."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import grpc
+from google.protobuf.empty_pb2 import Empty
+from google.protobuf.message import Message
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from cmbs.errors import GraphUnavailable, TeeError
+from cmbs.tee.graph_store import GraphStore
+from cmbs.tee.proto import tee_pb2 as pb
+from cmbs.tee.service import DEFAULT_MESSAGE_BYTES, TeeService
+from cmbs.tee.statuses import STATUS_OF
+
+SERVICE = "tee.Tee"
+_HEALTH = "/grpc.health.v1.Health/"
+_THREADS = 8
+_LOG = logging.getLogger("cmbs.tee")
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """PEM texts. With `client_authorities`, only clients with a certificate of theirs are let in."""
+
+    certificate: bytes
+    private_key: bytes
+    client_authorities: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """How Tee is served. `token`: what callers must send as `authorization: Bearer …`; health checks need none."""
+
+    host: str = "127.0.0.1"
+    port: int = 50051
+    tls: Tls | None = None
+    token: str | None = None
+    max_message_bytes: int = DEFAULT_MESSAGE_BYTES
+    max_seconds: float = 60.0
+
+
+class _Call(NamedTuple):
+    name: str
+    method: Callable[[TeeService, Any], Any]
+    request: type[Message]
+    streams: bool = False
+
+
+# A graph is bytes already; everything else is a message.
+_CALLS = (
+    _Call("MergeHypothesis", TeeService.merge_hypothesis, pb.HypothesisDelta),
+    _Call("CreateIncident", TeeService.create_incident, pb.CreateIncidentRequest),
+    _Call("GetIncidentContext", TeeService.get_incident_context, pb.IncidentContextRequest),
+    _Call("MergeNodeTombstones", TeeService.merge_node_tombstones, pb.NodeTombstoneRequest),
+    _Call("MergeEdgeTombstones", TeeService.merge_edge_tombstones, pb.EdgeTombstoneRequest),
+    _Call("GetLiveView", TeeService.get_live_view, pb.LiveViewRequest),
+    _Call("GetTombstones", TeeService.get_tombstones, pb.TombstoneRequest),
+    _Call("GetMainGraph", TeeService.get_main_graph, Empty),
+    _Call("StreamMainGraph", TeeService.stream_main_graph, Empty, streams=True),
+    _Call("StreamLiveView", TeeService.stream_live_view, pb.LiveViewRequest, streams=True),
+    _Call("StreamTombstones", TeeService.stream_tombstones, pb.TombstoneRequest, streams=True),
+)
+
+
+class TeeServer:
+    """A Tee that listens. `port` is the one it got, where 0 was asked for."""
+
+    def __init__(self, store: GraphStore, options: ServerOptions) -> None:
+        self._options = options
+        self._service = TeeService(store, max_message_bytes=options.max_message_bytes)
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="tee")
+        self._health = health.aio.HealthServicer()
+        self.port = options.port
+
+    async def start(self) -> None:
+        """Listen; GraphUnavailable where the address cannot be had."""
+        options = self._options
+        self._server = grpc.aio.server(
+            interceptors=[] if options.token is None else [_TokenCheck(options.token)],
+            options=[
+                ("grpc.max_receive_message_length", options.max_message_bytes),
+                ("grpc.max_send_message_length", -1),
+                # Two servers on one port would each get some of the calls.
+                ("grpc.so_reuseport", 0),
+            ],
+        )
+        handlers = {call.name: self._handler(call) for call in _CALLS}
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
+        address = f"[{options.host}]:{options.port}" if ":" in options.host else f"{options.host}:{options.port}"
+        try:
+            self.port = self._listen(address)
+        except RuntimeError as exc:
+            raise GraphUnavailable(f"cannot listen on `{address}`") from exc
+        await self._server.start()
+        for name in ("", SERVICE):
+            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+
+    def _listen(self, address: str) -> int:
+        tls = self._options.tls
+        if tls is None:
+            return self._server.add_insecure_port(address)
+        credentials = grpc.ssl_server_credentials(
+            [(tls.private_key, tls.certificate)], tls.client_authorities, tls.client_authorities is not None
+        )
+        return self._server.add_secure_port(address, credentials)
+
+    async def stop(self, grace: float) -> None:
+        """Take no new calls, let those under way finish for `grace` seconds, and end."""
+        await self._health.enter_graceful_shutdown()
+        await self._server.stop(grace)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def wait(self) -> None:
+        """Until it is stopped."""
+        await self._server.wait_for_termination()
+
+    def _handler(self, call: _Call) -> grpc.RpcMethodHandler[Any, Any]:
+        if call.streams:
+            return grpc.unary_stream_rpc_method_handler(self._streaming(call), call.request.FromString, _serialised)
+        return grpc.unary_unary_rpc_method_handler(self._answering(call), call.request.FromString, _serialised)
+
+    def _answering(self, call: _Call) -> Callable[[Any, Any], Awaitable[Any]]:
+        async def answer(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+            return await self._within_deadline(context, lambda: call.method(self._service, request))
+
+        return answer
+
+    def _streaming(self, call: _Call) -> Callable[[Any, Any], AsyncIterator[Any]]:
+        async def stream(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
+            parts: Iterator[Any] = await self._within_deadline(context, lambda: call.method(self._service, request))
+            while True:
+                part = await self._within_deadline(context, lambda: next(parts, None))
+                if part is None:
+                    return
+                yield part
+
+        return stream
+
+    async def _within_deadline(self, context: grpc.aio.ServicerContext[Any, Any], work: Callable[[], Any]) -> Any:
+        """Do the work in a thread, with an answer in time: the caller's time, or ours where it has more or no limit."""
+        # The type information does not say so, but a call need not have a deadline.
+        remaining: Any = context.time_remaining()
+        limit = self._options.max_seconds if remaining is None else min(remaining, self._options.max_seconds)
+        try:
+            return await asyncio.wait_for(asyncio.get_running_loop().run_in_executor(self._threads, work), limit)
+        except TeeError as exc:
+            await context.abort(STATUS_OF[type(exc)], str(exc))
+        except TimeoutError:
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"no answer within {limit:.3g} seconds")
+        except Exception:  # noqa: BLE001 - logged whole, and answered
+            _LOG.exception("a call failed")
+            await context.abort(grpc.StatusCode.INTERNAL, "the server failed; its log says more")
+
+
+def _serialised(answer: Any) -> bytes:
+    return answer if isinstance(answer, bytes) else answer.SerializeToString()
+
+
+class _TokenCheck(grpc.aio.ServerInterceptor):
+    """Lets in who knows the token; health checks need none, for probes that cannot send one."""
+
+    def __init__(self, token: str) -> None:
+        self._expected = f"Bearer {token}".encode()
+
+        async def refuse(_: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "this Tee asks for a token")
+
+        self._refusal: grpc.RpcMethodHandler[Any, Any] = grpc.unary_unary_rpc_method_handler(refuse)
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any] | None]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> grpc.RpcMethodHandler[Any, Any] | None:
+        """The call itself, or a refusal."""
+        method: Any = handler_call_details.method
+        offered = dict(handler_call_details.invocation_metadata).get("authorization", "")
+        raw = offered if isinstance(offered, bytes) else offered.encode()
+        if method.startswith(_HEALTH) or hmac.compare_digest(raw, self._expected):
+            return await continuation(handler_call_details)
+        return self._refusal
