@@ -1,0 +1,77 @@
+"""A Tee that listens on loopback, in this process, and channels to it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import grpc
+import pytest
+
+from cmbs.tee import GraphStore
+from cmbs.tee.client import open_channel, stub_on
+from cmbs.tee.proto import tee_pb2 as pb
+from cmbs.tee.server import ServerOptions, TeeServer
+
+PATIENCE = 30.0
+SAID = pb.Provenance(source="agent", trigger="deploy")
+
+
+@contextmanager
+def listening(store: GraphStore, options: ServerOptions | None = None) -> Iterator[int]:
+    """Serve a store; the port."""
+    started: Future[tuple[int, asyncio.Event, asyncio.AbstractEventLoop]] = Future()
+
+    async def serve() -> None:
+        server, over = TeeServer(store, replace(options or ServerOptions(), port=0)), asyncio.Event()
+        try:
+            await server.start()
+        except BaseException as exc:
+            started.set_exception(exc)
+            raise
+        started.set_result((server.port, over, asyncio.get_running_loop()))
+        await over.wait()
+        await server.stop(0)
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()), name="tee-server")
+    thread.start()
+    port, over, loop = started.result(PATIENCE)
+    try:
+        yield port
+    finally:
+        loop.call_soon_threadsafe(over.set)
+        thread.join(PATIENCE)
+
+
+@contextmanager
+def calling(store: GraphStore, options: ServerOptions | None = None) -> Iterator[Any]:
+    """Serve a store; the calls on a channel to it."""
+    with listening(store, options) as port, open_channel(f"127.0.0.1:{port}") as channel:
+        yield stub_on(channel)
+
+
+@contextmanager
+def refused(status: grpc.StatusCode, words: str = "") -> Iterator[None]:
+    """The call in the block ends with a status, and says so in these words."""
+    with pytest.raises(grpc.RpcError) as caught:
+        yield
+    failure: Any = caught.value
+    assert failure.code() is status
+    assert words in failure.details()
+
+
+def node(node_id: str, **fields: Any) -> pb.Node:
+    """A node as a message."""
+    usual: dict[str, Any] = {"type": pb.NODE_TYPE_SERVICE, "label": node_id, "hypothetical": True, "provenance": [SAID]}
+    return pb.Node(id=node_id, **{**usual, **fields})
+
+
+def edge(source: str, target: str, **fields: Any) -> pb.Edge:
+    """An edge as a message."""
+    usual: dict[str, Any] = {"type": pb.EDGE_TYPE_DEPENDS_ON, "provenance": [SAID]}
+    return pb.Edge(source=source, target=target, **{**usual, **fields})
