@@ -1,0 +1,134 @@
+"""A real Neo4j for tests: one server for the whole test run, and the graph in it for one test at a time.
+
+`CMBS_TEST_NEO4J_URL` names a server to use instead; every node in its database is deleted. Where no server can be had
+the tests are skipped and say why, unless `CMBS_REQUIRE_BACKENDS=1`: then they fail.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from cmbs.tee.neo4j import connected
+from scripts import neo4j_server
+from tests.support.postgres import REQUIRED
+
+NEO4J_URL = "CMBS_TEST_NEO4J_URL"
+# What pytest-xdist calls this run, in all of its workers.
+RUN = "PYTEST_XDIST_TESTRUNUID"
+
+_starters: list[subprocess.Popen[str]] = []
+
+
+@cache
+def _shared_directory() -> Path:
+    """Where the processes of this test run meet."""
+    name = os.environ.get(RUN)
+    if name is None:
+        return Path(tempfile.mkdtemp(prefix="cmbs-neo4j-run-"))
+    directory = Path(tempfile.gettempdir()) / f"cmbs-neo4j-run-{name}"
+    directory.mkdir(mode=0o700, exist_ok=True)
+    return directory
+
+
+@cache
+def _server_url() -> str | Exception:
+    """Where the server is, started by the first who asks; or why there is none."""
+    given = os.environ.get(NEO4J_URL)
+    if given:
+        return given
+    known = _shared_directory() / "url"
+    with neo4j_server.locked(_shared_directory() / "start.lock"):
+        if known.exists():
+            url, _, missing = known.read_text("utf-8").partition("\n")
+        else:
+            url, missing = _started()
+            known.write_text(f"{url}\n{missing}", "utf-8")
+    return url or neo4j_server.Neo4jMissing(missing)
+
+
+def _started() -> tuple[str, str]:
+    """The URL of a server that runs as long as this test run; or nothing, and why."""
+    # A worker may end before the others do, and the process that started it never does.
+    whole_run = os.getppid() if RUN in os.environ else os.getpid()
+    command = [sys.executable, neo4j_server.__file__, "--port", "0", "--short-lived", "--while-pid", str(whole_run)]
+    command += ["--scratch", str(_shared_directory())]
+    # It outlives the measuring of coverage, and has nothing to tell it.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("COV")}
+    starter = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
+    )
+    _starters.append(starter)
+    assert starter.stdout
+    assert starter.stderr
+    with starter.stdout, starter.stderr:
+        url = starter.stdout.readline().strip()
+        if url:
+            return url, ""
+        # What serves removes its directory at the end; there is nobody else to do it.
+        atexit.register(shutil.rmtree, _shared_directory(), ignore_errors=True)
+        return "", starter.stderr.read().strip()
+
+
+def server_url() -> str:
+    """The server's URL; skips the test where there is no server, or fails it where there has to be one."""
+    url = _server_url()
+    if isinstance(url, Exception):
+        _do_without(url)
+    return url
+
+
+def _do_without(reason: Exception) -> NoReturn:
+    missing = f"no Neo4j could be started: {reason}"
+    if os.environ.get(REQUIRED) == "1":
+        pytest.fail(missing)
+    pytest.skip(missing)
+
+
+@contextmanager
+def own_server(directory: Path, port: int = 0) -> Iterator[neo4j_server.Neo4jServer]:
+    """A server for one test that does to it what others must not see; skipped, or failed, as by `server_url`."""
+    if NEO4J_URL in os.environ:
+        pytest.skip(f"`{NEO4J_URL}` names a server that is not ours to end")
+    try:
+        server = neo4j_server.start(directory, port, neo4j_server.SHORT_LIVED)
+    except neo4j_server.Neo4jMissing as exc:
+        _do_without(exc)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+@contextmanager
+def fresh_graph() -> Iterator[str]:
+    """The URL of an empty database. It is the only one that a Community server has, so other processes wait."""
+    with neo4j_server.locked(_graph_lock(url := server_url())):
+        run(url, "MATCH (x) DETACH DELETE x")
+        yield url
+
+
+def _graph_lock(url: str) -> Path:
+    if NEO4J_URL not in os.environ:
+        return _shared_directory() / "graph.lock"
+    # Other test runs may use the same server.
+    return Path(tempfile.gettempdir()) / f"cmbs-neo4j-{hashlib.sha256(url.encode()).hexdigest()[:16]}.lock"
+
+
+def run(url: str, statement: str, **parameters: Any) -> list[list[Any]]:
+    """What the database itself says, to somebody who does not use cmbs."""
+    driver, database = connected(url)
+    with driver:
+        return [record.values() for record in driver.execute_query(statement, parameters, database_=database).records]
