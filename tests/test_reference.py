@@ -9,12 +9,14 @@ import typer
 from typer.core import TyperGroup
 
 from cmbs.bootstrap import Settings
+from cmbs.cli import tee
 from cmbs.cli.commands import app
 from cmbs.errors import ErrorCode
 from cmbs.http.operations import OPERATIONS
 from cmbs.http.statuses import PRECONDITION_FAILED, STATUS_OF_CODE, TransportCode
 from cmbs.messages import Reason
 from cmbs.serving.door import Limits
+from cmbs.tee.proto import tee_pb2 as pb
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -23,6 +25,7 @@ LIMIT_ROW = re.compile(r"^\| `([a-z_]+)` \| ([\d,]+) \|", re.MULTILINE)
 VARIABLE_ROW = re.compile(r"^\| `(CMBS_[A-Z_]+)` \|", re.MULTILINE)
 OPERATION_ROW = re.compile(r"^\| `(GET|POST) (/\S*)` \|[^|]*\|[^|]*\| (.*) \|$", re.MULTILINE)
 REASON_ROW = re.compile(r"^\| `([a-z_]+)` \| [a-z, ]+ \|", re.MULTILINE)
+TEE_ROW = re.compile(r"^\| `(\w+)` \| `(\w+)` \| (?:stream of )?`(\w+)` \|", re.MULTILINE)
 OPTION = re.compile(r"^\| `(--[a-z]+)` \|", re.MULTILINE)
 
 
@@ -67,6 +70,21 @@ def test_the_documented_operations_are_those_of_the_dispatch_table() -> None:
     assert sorted(documented, key=str) == sorted(
         [(each.method, each.path, {parameter.name for parameter in each.query}) for each in OPERATIONS], key=str
     )
+
+
+@pytest.mark.parametrize("name", ["tee serve", "tee load", "tee show"])
+def test_the_documented_options_of_tee_are_those_of_the_command(name: str) -> None:
+    group = typer.main.get_command(tee.app)
+    assert isinstance(group, TyperGroup)
+    command = group.commands[name.removeprefix("tee ")]
+    options = [option for parameter in command.params for option in parameter.opts if option[:2] == "--"]
+    assert OPTION.findall(section(text_of("docs/reference/cli.md"), f"cmbs {name}")) == options
+
+
+def test_the_documented_calls_of_tee_are_those_of_the_service() -> None:
+    calls = pb.DESCRIPTOR.services_by_name["Tee"].methods
+    documented = TEE_ROW.findall(text_of("docs/reference/tee.md"))
+    assert documented == [(each.name, each.input_type.name, each.output_type.name) for each in calls]
 
 
 @pytest.mark.parametrize("name", ["serve", "verify", "fsck", "export", "import", "version"])

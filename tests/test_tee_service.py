@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +21,7 @@ from cmbs.tee import GraphStore
 from cmbs.tee.client import collected, open_channel, stub_on
 from cmbs.tee.memory import MemoryGraphStore
 from cmbs.tee.proto import tee_pb2 as pb
-from cmbs.tee.server import ServerOptions
+from cmbs.tee.server import ServerOptions, TeeServer, Tls
 from cmbs.tee.service import TeeService
 from cmbs.tee.sqlite import SQLiteGraphStore
 from cmbs.tee.statuses import STATUS_OF
@@ -340,12 +341,29 @@ def test_reflection_names_the_service_and_its_calls(store: GraphStore) -> None:
 
 @pytest.mark.req("TEE-SERVE-01")
 def test_a_port_that_is_taken_is_an_error() -> None:
-    import asyncio
-
-    from cmbs.tee.server import TeeServer
 
     with (
         listening(MemoryGraphStore()) as port,
         pytest.raises(GraphUnavailable, match=f"cannot listen on `127.0.0.1:{port}`"),
     ):
         asyncio.run(TeeServer(MemoryGraphStore(), ServerOptions(port=port)).start())
+
+
+@pytest.mark.req("TEE-SERVE-03")
+def test_with_tls_only_those_who_speak_it_get_in_and_with_authorities_only_their_clients(store: GraphStore) -> None:
+    directory = Path(__file__).parent / "support" / "tls"
+    certificate, key = (directory / "certificate.pem").read_bytes(), (directory / "key.pem").read_bytes()
+    with listening(store, ServerOptions(tls=Tls(certificate, key), token="secret")) as port:
+        with open_channel(f"localhost:{port}", authorities=certificate, token="secret") as channel:
+            assert stub_on(channel).GetMainGraph(Empty()).causal_graph_version == 0
+        with open_channel(f"localhost:{port}", token="secret") as channel, refused(grpc.StatusCode.UNAVAILABLE):
+            stub_on(channel).GetMainGraph(Empty())
+    with listening(store, ServerOptions(tls=Tls(certificate, key, client_authorities=certificate))) as port:
+        with (
+            open_channel(f"localhost:{port}", authorities=certificate) as channel,
+            refused(grpc.StatusCode.UNAVAILABLE),
+        ):
+            stub_on(channel).GetMainGraph(Empty())
+        credentials = grpc.ssl_channel_credentials(certificate, key, certificate)
+        with grpc.secure_channel(f"localhost:{port}", credentials) as channel:
+            assert stub_on(channel).GetMainGraph(Empty()).causal_graph_version == 0

@@ -1,0 +1,147 @@
+"""The SQLite graph store beyond the contract: durable, append-only, shared by processes, and honest about bad files."""
+
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from cmbs.errors import GraphUnavailable, IncidentNotFound, InvalidRequest
+from cmbs.tee import Delta
+from cmbs.tee import sqlite as driver
+from cmbs.tee.drivers import open_graph_store
+from cmbs.tee.memory import MemoryGraphStore
+from cmbs.tee.sqlite import SQLiteGraphStore
+from cmbs.testing.graph_store import NOW, SAID, contents, edge, key, node
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A file with a graph, an incident and tombstones."""
+    with closing(SQLiteGraphStore(tmp_path / "tee.db")) as store:
+        store.merge(Delta(tuple(map(node, "abc")), (edge("a", "b"), edge("b", "c"))))
+        store.create_incident("i", NOW)
+        store.merge_node_tombstones("i", ["a", "ghost"], SAID)
+        store.merge_edge_tombstones("i", [key("b", "c")], SAID)
+    return tmp_path / "tee.db"
+
+
+@pytest.mark.req("TEE-SQL-01")
+def test_everything_is_there_when_the_file_is_opened_again(path: Path) -> None:
+    with closing(SQLiteGraphStore(path)) as store:
+        assert contents(store.main_graph()) == (set("abc"), {key("a", "b"), key("b", "c")})
+        assert store.incident("i") == ("i", NOW, store.version())
+        assert contents(store.live_view("i")) == (set("bc"), set())
+        assert store.tombstones("i") == ({"a": SAID, "ghost": SAID}, {key("b", "c"): SAID})
+
+
+@pytest.mark.req("TEE-SQL-01")
+def test_a_commit_is_on_the_disk_when_it_is_acknowledged(path: Path) -> None:
+    with closing(SQLiteGraphStore(path)) as store:
+        assert store._connection.execute("PRAGMA synchronous").fetchone() == (2,)
+        assert store._connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+@pytest.mark.req("TEE-SQL-01")
+def test_a_process_that_is_killed_after_the_answer_has_lost_nothing(path: Path) -> None:
+    code = (
+        "import os, signal, sys\n"
+        "from cmbs.tee import Delta\n"
+        "from cmbs.tee.sqlite import SQLiteGraphStore\n"
+        "from cmbs.testing.graph_store import SAID, node\n"
+        "store = SQLiteGraphStore(sys.argv[1])\n"
+        "store.merge(Delta((node('late'),)))\n"
+        "store.merge_node_tombstones('i', ['b'], SAID)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    killed = subprocess.run([sys.executable, "-c", code, str(path)], check=False)
+    assert killed.returncode == -9
+    with closing(SQLiteGraphStore(path)) as store:
+        assert contents(store.main_graph())[0] == {*"abc", "late"}
+        assert contents(store.live_view("i"))[0] == {"c"}
+
+
+@pytest.mark.req("TEE-SQL-02")
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM {table}",
+        "UPDATE {table} SET rowid = rowid",
+        "INSERT OR REPLACE INTO {table} SELECT * FROM {table}",
+    ],
+)
+@pytest.mark.parametrize("table", ["graph_changes", "incidents", "tombstone_merges"])
+def test_the_database_itself_refuses_to_forget(path: Path, table: str, statement: str) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
+        text = statement.format(table=table).replace("rowid = rowid", f"{columns[0]} = {columns[0]}")
+        with pytest.raises(sqlite3.IntegrityError, match="append-only"):
+            connection.execute(text)
+
+
+@pytest.mark.req("TEE-SQL-02")
+def test_a_write_that_fails_leaves_no_trace_and_can_be_repeated(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "_BUSY_SECONDS", 0.01)
+    with closing(SQLiteGraphStore(path)) as store, closing(sqlite3.connect(path, isolation_level=None)) as other:
+        version = store.version()
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(GraphUnavailable, match="cannot merge: database is locked"):
+            store.merge(Delta((node("d"),)))
+        with pytest.raises(GraphUnavailable, match="cannot merge tombstones: database is locked"):
+            store.merge_node_tombstones("i", ["b"], SAID)
+        assert store.version() == version
+        other.execute("ROLLBACK")
+        assert store.merge(Delta((node("d"),))).created_nodes == ("d",)
+        assert store.merge_node_tombstones("i", ["b"], SAID).applied == ("b",)
+
+
+def test_an_incident_that_fell_out_of_the_mirror_is_read_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "_MIRRORED_INCIDENTS", 2)
+    with closing(SQLiteGraphStore(path)) as store:
+        before = store.tombstones("i")
+        for number in range(5):
+            store.create_incident(f"other-{number}", NOW)
+            store.merge_node_tombstones(f"other-{number}", ["c"], SAID)
+        assert len(store._incidents) == 2
+        assert store.tombstones("i") == before
+        with pytest.raises(IncidentNotFound):
+            store.incident("nobody")
+        assert len(store._incidents) == 2
+
+
+@pytest.mark.parametrize("name", [":memory:", "a\0b"])
+def test_a_path_that_is_no_file_is_refused(name: str) -> None:
+    with pytest.raises(InvalidRequest, match="is not a file"):
+        SQLiteGraphStore(name)
+
+
+def test_a_file_of_another_application_or_of_a_newer_version_is_left_alone(tmp_path: Path, path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "other.db")) as other:
+        other.execute("CREATE TABLE mine (x)")
+    with pytest.raises(GraphUnavailable, match="a database of another application"):
+        SQLiteGraphStore(tmp_path / "other.db")
+    with closing(sqlite3.connect(path)) as newer:
+        newer.execute("PRAGMA user_version = 99")
+    with pytest.raises(GraphUnavailable, match="schema version 99 is newer"):
+        SQLiteGraphStore(path)
+    with pytest.raises(GraphUnavailable, match="cannot open"):
+        SQLiteGraphStore(tmp_path / "no" / "such" / "directory.db")
+
+
+def test_a_store_that_was_closed_is_unavailable(path: Path) -> None:
+    store = SQLiteGraphStore(path)
+    store.close()
+    with pytest.raises(GraphUnavailable):
+        store.version()
+
+
+def test_a_url_names_a_graph_store(tmp_path: Path) -> None:
+    assert isinstance(open_graph_store("memory:"), MemoryGraphStore)
+    with closing(open_graph_store(f"sqlite:///{tmp_path}/a%20graph.db")) as store:
+        assert isinstance(store, SQLiteGraphStore)
+    assert (tmp_path / "a graph.db").exists()
+    for url in ("", "sqlite:///", "postgresql://x", "tee.db"):
+        with pytest.raises(InvalidRequest, match="is not a graph store"):
+            open_graph_store(url)
