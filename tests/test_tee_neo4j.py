@@ -8,8 +8,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import neo4j
@@ -18,7 +20,9 @@ import pytest
 import cmbs.tee.neo4j as driver
 from cmbs.errors import GraphUnavailable, InvalidGraph
 from cmbs.tee import Delta, Edge, EdgeKey, EdgeType, Node, NodeType, Provenance, edge_id
+from cmbs.tee.client import open_channel, stub_on
 from cmbs.tee.neo4j import Neo4jGraphStore
+from cmbs.tee.proto import tee_pb2 as pb
 from cmbs.testing.graph_store import (
     NOW,
     SAID,
@@ -29,8 +33,11 @@ from cmbs.testing.graph_store import (
     key,
     node,
     nodes_in,
+    together,
 )
 from tests.support import neo4j_writer
+from tests.support import tee as messages
+from tests.support.http_server import CMBS, PATIENCE, free_port
 from tests.support.neo4j import fresh_graph, run
 
 CONSTRAINTS = ["tee_edge_tombstone", "tee_graph", "tee_incident", "tee_node", "tee_tombstone"]
@@ -58,6 +65,7 @@ def store(url: str) -> Iterator[Neo4jGraphStore]:
 # --- opening ---
 
 
+@pytest.mark.req("TEE-NEO-01")
 def test_several_processes_may_open_a_new_database_at_once(url: str) -> None:
     for (name,) in run(url, "SHOW CONSTRAINTS YIELD name RETURN name"):
         run(url, f"DROP CONSTRAINT {name}")
@@ -68,6 +76,7 @@ def test_several_processes_may_open_a_new_database_at_once(url: str) -> None:
     assert run(url, "MATCH (g:TeeGraph) RETURN count(*), max(g.version)") == [[1, 0]]
 
 
+@pytest.mark.req("TEE-NEO-01")
 def test_a_graph_of_another_format_is_refused(url: str, store: Neo4jGraphStore) -> None:
     run(url, "MATCH (g:TeeGraph) SET g.format = 999")
     with pytest.raises(GraphUnavailable, match="format 999"):
@@ -84,6 +93,7 @@ def test_a_url_of_another_kind_is_refused_and_not_repeated(wrong: str) -> None:
 # --- what people find ---
 
 
+@pytest.mark.req("TEE-NEO-03")
 def test_people_can_walk_the_graph(url: str, store: Neo4jGraphStore) -> None:
     cause = Node("disk", NodeType.MECHANISM, "disk is full", hypothetical=False, provenance=(SAID,))
     propagates = EdgeKey("disk", "db", EdgeType.PROPAGATES_TO)
@@ -96,6 +106,7 @@ def test_people_can_walk_the_graph(url: str, store: Neo4jGraphStore) -> None:
     assert run(url, "MATCH (:TeeNode {id: 'db'})-[:DEPENDS_ON]->(n) RETURN n.id, n.born") == [["unknown yet", None]]
 
 
+@pytest.mark.req("TEE-NEO-03")
 def test_an_end_becomes_a_node_when_somebody_proposes_it(url: str, store: Neo4jGraphStore) -> None:
     store.merge(Delta((node("a"),), (edge("a", "b"),)))
     assert contents(store.main_graph()) == ({"a"}, {key("a", "b")})
@@ -124,6 +135,7 @@ def test_ids_that_no_index_can_hold_are_kept_whole(store: Neo4jGraphStore) -> No
 # --- several at a time ---
 
 
+@pytest.mark.req("TEE-NEO-02")
 def test_of_two_processes_exactly_one_creates_and_one_applies(url: str) -> None:
     processes = [
         subprocess.Popen(
@@ -160,6 +172,46 @@ def test_of_two_processes_exactly_one_creates_and_one_applies(url: str) -> None:
             assert {said.source for said in each.provenance} == {"writer-0", "writer-1"}
 
 
+@contextmanager
+def tee_process(url: str, directory: Path) -> Iterator[Any]:
+    """Calls to a `cmbs tee serve` on the graph."""
+    port = free_port()
+    command = [str(CMBS), "tee", "serve", "--port", str(port), "--store", url]
+    process = subprocess.Popen(command, cwd=directory, stdout=subprocess.PIPE, text=True)
+    assert process.stdout
+    with process.stdout:
+        try:
+            # It prints once it listens.
+            assert str(port) in process.stdout.readline()
+            with open_channel(f"127.0.0.1:{port}") as channel:
+                yield stub_on(channel)
+        finally:
+            process.terminate()
+            process.wait(PATIENCE)
+
+
+@pytest.mark.req("TEE-NEO-02")
+def test_two_tees_on_one_neo4j_are_one(url: str, tmp_path: Path) -> None:
+    with tee_process(url, tmp_path) as first, tee_process(url, tmp_path) as second:
+        tees, ids = [first, second] * 2, [f"n{number}" for number in range(30)]
+        delta = pb.HypothesisDelta(
+            nodes=map(messages.node, ids), edges=[messages.edge(*ends) for ends in pairwise(ids)]
+        )
+        merged = together([partial(tee.MergeHypothesis, delta, timeout=PATIENCE) for tee in tees])
+        edges = [edge_id(key(*ends)) for ends in pairwise(ids)]
+        assert sorted(each for result in merged for each in result.created_ids) == sorted(ids + edges)
+        incident = pb.CreateIncidentRequest(incident_id="i")
+        opened = together([partial(tee.CreateIncident, incident, timeout=PATIENCE) for tee in tees])
+        assert [each.created for each in opened].count(True) == 1
+        gone = pb.NodeTombstoneRequest(incident_id="i", node_ids=ids[:20], provenance=messages.SAID)
+        results = together([partial(tee.MergeNodeTombstones, gone, timeout=PATIENCE) for tee in tees])
+        assert sorted(each for result in results for each in result.applied_ids) == sorted(ids[:20])
+        for tee in (first, second):
+            view = tee.GetLiveView(pb.LiveViewRequest(incident_id="i"), timeout=PATIENCE)
+            assert {each.id for each in view.nodes} == set(ids[20:])
+
+
+@pytest.mark.req("TEE-NEO-02")
 def test_a_view_is_of_one_moment_while_others_write(store: Neo4jGraphStore) -> None:
     ids = [f"n{number}" for number in range(150)]
     store.merge(Delta(tuple(map(node, ids))))
@@ -186,6 +238,7 @@ def test_a_view_is_of_one_moment_while_others_write(store: Neo4jGraphStore) -> N
 # --- cost ---
 
 
+@pytest.mark.req("TEE-NEO-05")
 def test_nothing_but_a_view_reads_what_it_was_not_asked_for(url: str, store: Neo4jGraphStore) -> None:
     statements = {
         name: text.replace("%s", "DEPENDS_ON")
@@ -210,6 +263,7 @@ def operators(plan: Any) -> Iterator[str]:
         yield from operators(child)
 
 
+@pytest.mark.req("TEE-NEO-05")
 def test_a_call_asks_as_often_for_a_thousand_ids_as_for_two(
     store: Neo4jGraphStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,6 +42,7 @@ def taken(told: Queue[tuple[str, str]]) -> Iterator[tuple[str, str]]:
         yield told.get()
 
 
+@pytest.mark.req("TEE-NEO-04")
 def test_what_was_acknowledged_outlives_a_kill_of_neo4j(tmp_path: Path) -> None:
     told: Queue[tuple[str, str]] = Queue()
     with own_server(tmp_path) as server:
