@@ -7,7 +7,15 @@ import os
 import platform
 import sys
 
-from bench import eliminate_scaling, http_eliminate, memory_per_id, sqlite_group_commit, verify_replay
+from bench import (
+    eliminate_scaling,
+    http_eliminate,
+    memory_per_id,
+    sqlite_group_commit,
+    tee_live_view,
+    tee_tombstones,
+    verify_replay,
+)
 from bench.harness import FULL, QUICK, Benchmark, Result, shown
 
 BENCHMARKS = [
@@ -16,6 +24,8 @@ BENCHMARKS = [
     Benchmark(sqlite_group_commit.NAME, "durable appends, together and alone", sqlite_group_commit.run),
     Benchmark(http_eliminate.NAME, "ELIMINATE over HTTP, durable and in memory", http_eliminate.run),
     Benchmark(verify_replay.NAME, "verification and replay of small sessions", verify_replay.run),
+    Benchmark(tee_live_view.NAME, "what an incident has not ruled out of a large graph", tee_live_view.run),
+    Benchmark(tee_tombstones.NAME, "ten thousand tombstones at once", tee_tombstones.run),
 ]
 
 

@@ -30,6 +30,15 @@ def cmbs_serve(store_url: str) -> Iterator[int]:
 
 
 @contextmanager
+def tee_serve(store_url: str) -> Iterator[int]:
+    """`cmbs tee serve` over a graph store; the port it listens on."""
+    port = _free_port()
+    cmbs = str(Path(sys.executable).with_name("cmbs"))
+    with _running([cmbs, "tee", "serve", "--store", store_url, "--port", str(port)], port):
+        yield port
+
+
+@contextmanager
 def baseline(module: str) -> Iterator[int]:
     """The `app` of a module in `bench.baselines`, under the ASGI server and the settings of `cmbs serve`."""
     port = _free_port()

@@ -106,7 +106,8 @@ def machine_paths() -> Iterator[Fault]:
 
 
 def unfinished_marks() -> Iterator[Fault]:
-    return lines_matching(UNFINISHED)
+    # Generated stubs raise in what a server is to override.
+    return (fault for fault in lines_matching(UNFINISHED) if "_pb2" not in fault[0])
 
 
 def untidy_text() -> Iterator[Fault]:

@@ -33,6 +33,10 @@ GRAPH: dict[str, Any] = {
     "edges": [{"source": "api", "target": "db", "type": "DEPENDS_ON", "provenance": ["traces"]}],
 }
 
+NO_ZONE = json.dumps(
+    {"nodes": [{**GRAPH["nodes"][0], "provenance": [{"source": "s", "timestamp": "2026-01-01T00:00:00"}]}]}
+)
+
 
 class Served:
     """One run of `cmbs tee serve`."""
@@ -156,10 +160,7 @@ def test_what_is_in_the_way_of_serving_is_said(served: Served) -> None:
         ("[]", "Expected `object`"),
         ('{"nodes": [{"id": "a", "type": "SERVER"}]}', "`SERVER` is not a type; there are SERVICE"),
         ('{"edges": [{"source": "a", "target": "b", "type": "X"}]}', "`X` is not a type; there are DEPENDS_ON"),
-        (
-            '{"nodes": [{"id": "a", "type": "SERVICE", "provenance": [{"source": "s", "timestamp": "2026-01-01T00:00"}]}]}',
-            "has no time zone",
-        ),
+        (NO_ZONE, "has no time zone"),
         ('{"nodes": [], "vertices": []}', "unknown field `vertices`"),
     ],
     ids=["list", "node-type", "edge-type", "no-zone", "surplus"],

@@ -25,7 +25,7 @@ from cmbs.tee.server import ServerOptions, TeeServer, Tls
 from cmbs.tee.service import TeeService
 from cmbs.tee.sqlite import SQLiteGraphStore
 from cmbs.tee.statuses import STATUS_OF
-from tests.support.tee import PATIENCE, SAID, calling, edge, listening, node, refused
+from tests.support.tee import PATIENCE, SAID, calling, edge, expect_refused, listening, node
 
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
 
@@ -177,10 +177,10 @@ BAD: list[tuple[str, Any, str]] = [
 def test_a_malformed_request_is_an_invalid_argument_and_changes_nothing(tee: Any, incident: str) -> None:
     version = tee.GetMainGraph(Empty()).causal_graph_version
     for call, request, words in BAD:
-        with refused(INVALID, words):
+        with expect_refused(INVALID, words):
             getattr(tee, call)(request)
     # All of a delta or nothing.
-    with refused(INVALID):
+    with expect_refused(INVALID):
         tee.MergeHypothesis(pb.HypothesisDelta(nodes=[node("good"), node("")]))
     assert tee.GetMainGraph(Empty()).causal_graph_version == version
     assert not tee.GetTombstones(pb.TombstoneRequest(incident_id=incident)).node_ids
@@ -194,11 +194,11 @@ def test_an_unknown_incident_is_not_found(tee: Any) -> None:
         ("GetTombstones", pb.TombstoneRequest(incident_id="x")),
         ("MergeNodeTombstones", pb.NodeTombstoneRequest(incident_id="x", node_ids=["a"], provenance=SAID)),
     ]:
-        with refused(grpc.StatusCode.NOT_FOUND, "no incident `x`"):
+        with expect_refused(grpc.StatusCode.NOT_FOUND, "no incident `x`"):
             getattr(tee, call)(request)
-    with refused(grpc.StatusCode.NOT_FOUND):
+    with expect_refused(grpc.StatusCode.NOT_FOUND):
         list(tee.StreamLiveView(pb.LiveViewRequest(incident_id="x")))
-    with refused(grpc.StatusCode.NOT_FOUND):
+    with expect_refused(grpc.StatusCode.NOT_FOUND):
         list(tee.StreamTombstones(pb.TombstoneRequest(incident_id="x")))
 
 
@@ -223,9 +223,9 @@ class Gone(MemoryGraphStore):
 @pytest.mark.req("TEE-WIRE-02")
 def test_a_store_that_is_gone_is_unavailable_and_a_bug_is_internal_without_its_details() -> None:
     with calling(Gone()) as tee:
-        with refused(grpc.StatusCode.UNAVAILABLE, "disk I/O error"):
+        with expect_refused(grpc.StatusCode.UNAVAILABLE, "disk I/O error"):
             tee.GetMainGraph(Empty())
-        with refused(grpc.StatusCode.INTERNAL, "its log says more"):
+        with expect_refused(grpc.StatusCode.INTERNAL, "its log says more"):
             tee.GetLiveView(pb.LiveViewRequest(incident_id="i"))
 
 
@@ -241,16 +241,16 @@ def test_a_graph_larger_than_a_message_is_refused_whole_and_comes_in_parts(store
             batch = names[start : start + 1_000]
             tee.MergeHypothesis(pb.HypothesisDelta(nodes=[node(name, label=label) for name in batch]))
         tee.CreateIncident(pb.CreateIncidentRequest(incident_id="i"))
-        with refused(grpc.StatusCode.RESOURCE_EXHAUSTED, "use StreamMainGraph"):
+        with expect_refused(grpc.StatusCode.RESOURCE_EXHAUSTED, "use StreamMainGraph"):
             tee.GetMainGraph(Empty())
-        with refused(grpc.StatusCode.RESOURCE_EXHAUSTED, "use StreamLiveView"):
+        with expect_refused(grpc.StatusCode.RESOURCE_EXHAUSTED, "use StreamLiveView"):
             tee.GetLiveView(pb.LiveViewRequest(incident_id="i"))
         for parts in (tee.StreamMainGraph(Empty()), tee.StreamLiveView(pb.LiveViewRequest(incident_id="i"))):
             received = list(parts)
             assert len(received) > 2
             assert all(part.ByteSize() <= 1 << 21 for part in received)
             assert sorted(each.id for part in received for each in part.nodes) == sorted(names)
-        with refused(grpc.StatusCode.RESOURCE_EXHAUSTED):
+        with expect_refused(grpc.StatusCode.RESOURCE_EXHAUSTED):
             tee.MergeHypothesis(pb.HypothesisDelta(nodes=[node("a", label="x" * (1 << 20))]))
 
 
@@ -297,9 +297,9 @@ class Stuck(MemoryGraphStore):
 def test_a_call_ends_at_its_deadline_and_at_the_servers_where_it_has_none() -> None:
     store = Stuck()
     with calling(store, ServerOptions(max_seconds=0.2)) as tee:
-        with refused(grpc.StatusCode.DEADLINE_EXCEEDED, "no answer within 0.2 seconds"):
+        with expect_refused(grpc.StatusCode.DEADLINE_EXCEEDED, "no answer within 0.2 seconds"):
             tee.GetMainGraph(Empty())
-        with refused(grpc.StatusCode.DEADLINE_EXCEEDED):
+        with expect_refused(grpc.StatusCode.DEADLINE_EXCEEDED):
             tee.GetMainGraph(Empty(), timeout=0.05)
         store.release.set()
 
@@ -310,9 +310,9 @@ def test_with_a_token_only_those_who_know_it_get_in_and_health_needs_none(store:
         endpoint = f"127.0.0.1:{port}"
         for token in (None, "wrong", ""):
             with open_channel(endpoint, token=token) as channel:
-                with refused(grpc.StatusCode.UNAUTHENTICATED):
+                with expect_refused(grpc.StatusCode.UNAUTHENTICATED):
                     stub_on(channel).GetMainGraph(Empty())
-                with refused(grpc.StatusCode.UNAUTHENTICATED):
+                with expect_refused(grpc.StatusCode.UNAUTHENTICATED):
                     list(stub_on(channel).StreamMainGraph(Empty()))
                 assert checked_health(channel) == health_pb2.HealthCheckResponse.SERVING
         with open_channel(endpoint, token="secret") as channel:
@@ -356,12 +356,12 @@ def test_with_tls_only_those_who_speak_it_get_in_and_with_authorities_only_their
     with listening(store, ServerOptions(tls=Tls(certificate, key), token="secret")) as port:
         with open_channel(f"localhost:{port}", authorities=certificate, token="secret") as channel:
             assert stub_on(channel).GetMainGraph(Empty()).causal_graph_version == 0
-        with open_channel(f"localhost:{port}", token="secret") as channel, refused(grpc.StatusCode.UNAVAILABLE):
+        with open_channel(f"localhost:{port}", token="secret") as channel, expect_refused(grpc.StatusCode.UNAVAILABLE):
             stub_on(channel).GetMainGraph(Empty())
     with listening(store, ServerOptions(tls=Tls(certificate, key, client_authorities=certificate))) as port:
         with (
             open_channel(f"localhost:{port}", authorities=certificate) as channel,
-            refused(grpc.StatusCode.UNAVAILABLE),
+            expect_refused(grpc.StatusCode.UNAVAILABLE),
         ):
             stub_on(channel).GetMainGraph(Empty())
         credentials = grpc.ssl_channel_credentials(certificate, key, certificate)

@@ -56,7 +56,7 @@ def calling(store: GraphStore, options: ServerOptions | None = None) -> Iterator
 
 
 @contextmanager
-def refused(status: grpc.StatusCode, words: str = "") -> Iterator[None]:
+def expect_refused(status: grpc.StatusCode, words: str = "") -> Iterator[None]:
     """The call in the block ends with a status, and says so in these words."""
     with pytest.raises(grpc.RpcError) as caught:
         yield
