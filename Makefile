@@ -12,6 +12,7 @@ PORT ?=
 STORE ?=
 WORKERS ?=
 DEMO ?=
+DATA ?=
 SERVE_FLAGS = $(if $(HOST),--host $(HOST)) $(if $(PORT),--port $(PORT)) $(if $(STORE),--store $(STORE)) \
 	$(if $(WORKERS),--workers $(WORKERS)) $(if $(filter-out 0,$(DEMO)),--demo)
 
@@ -27,13 +28,16 @@ COMPILE := $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-ver
 	--generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate --no-header
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check bench lock fmt fmt-check lint imports types docs clean
+.PHONY: help serve test check bench tee-neo4j lock fmt fmt-check lint imports types docs clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 serve: $(VENV)/.serve ## run the belief server (HOST, PORT, STORE, WORKERS, DEMO=1, ARGS)
 	$(BIN)/cmbs serve $(SERVE_FLAGS) $(ARGS)
+
+tee-neo4j: $(VENV)/.dev ## run a Neo4j to play with, on loopback (PORT, DATA); needs Java 17 and Maven
+	$(BIN)/python scripts/neo4j_server.py $(if $(PORT),--port $(PORT)) $(if $(DATA),--data $(DATA))
 
 test: $(VENV)/.dev ## run the tests with branch coverage (PYTEST_ARGS, JOBS)
 	rm -f .coverage .coverage.*

@@ -1,0 +1,155 @@
+"""The graph in Neo4j: a live view against the fastest bare query, tombstones together against one by one.
+
+A server of its own is started and filled, which takes a minute or two; `CMBS_BENCH_NEO4J_URL` names an empty one to
+use instead.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from itertools import count
+
+from bench.harness import Effort, Result, at_least, at_most, interleaved, microseconds, shown
+from cmbs.tee import Delta, Edge, EdgeKey, EdgeType, GraphView, Node, NodeType, Provenance, Timestamp
+from cmbs.tee.neo4j import Neo4jGraphStore
+from scripts.neo4j_server import temporary_server
+
+NAME = "tee_neo4j"
+NODES, EDGES, TOMBSTONES = 100_000, 400_000, 1_000
+MERGED_TOGETHER = 10_000
+MERGED_ALONE = 100
+BATCH = 10_000
+
+SAID = Provenance("adapter://bench", "bench", Timestamp(1_700_000_000, 0))
+INCIDENT = "incident"
+RELATIONS = "DEPENDS_ON|PROPAGATES_TO|MANIFESTS_AS"
+
+# What somebody would write who has only Cypher: everything that was born up to the anchor and is not dead. Of the ways
+# that were tried, these are the fastest: nodes are compared rather than ids, or dead relations are found by walking.
+BARE_NODES = """
+MATCH (i:TeeIncident {id: $incident}) MATCH (t:TeeTombstone {incident: $incident}) WHERE t.id IS NOT NULL
+MATCH (d:TeeNode {id: t.id}) WITH i.anchor AS anchor, collect(d) AS dead
+MATCH (n:TeeNode) WHERE n.born <= anchor AND NOT n IN dead RETURN collect(n.wire)
+"""
+BARE_EDGES = {
+    "by its ends": f"""
+MATCH (i:TeeIncident {{id: $incident}}) MATCH (t:TeeTombstone {{incident: $incident}}) WHERE t.id IS NOT NULL
+MATCH (d:TeeNode {{id: t.id}}) WITH i.anchor AS anchor, collect(d) AS dead
+MATCH (n:TeeNode) WHERE NOT n IN dead
+MATCH (n)-[r:{RELATIONS}]->(m) WHERE r.born <= anchor AND NOT m IN dead RETURN collect(r.wire)
+""",
+    "by what is dead": f"""
+MATCH (i:TeeIncident {{id: $incident}}) MATCH (t:TeeTombstone {{incident: $incident}}) WHERE t.id IS NOT NULL
+MATCH (:TeeNode {{id: t.id}})-[d:{RELATIONS}]-() WITH i.anchor AS anchor, collect(d) AS dead
+MATCH ()-[r:{RELATIONS}]->() WHERE r.born <= anchor AND NOT r IN dead RETURN collect(r.wire)
+""",
+}
+
+_number = count()
+
+
+def run(effort: Effort) -> list[Result]:
+    """Fill a graph, view it, and eliminate from it."""
+    with _server() as url, closing(Neo4jGraphStore(url)) as store:
+        _fill(store)
+        return [_live_view(store, min(effort.rounds, 5)), _tombstones(store)]
+
+
+@contextmanager
+def _server() -> Iterator[str]:
+    given = os.environ.get("CMBS_BENCH_NEO4J_URL")
+    if given:
+        yield given
+        return
+    with temporary_server() as server:
+        yield server.url
+
+
+def _node_id(number: int) -> str:
+    return f"node-{number % NODES:08d}"
+
+
+def _fill(store: Neo4jGraphStore) -> None:
+    for start in range(0, NODES, BATCH):
+        numbers = range(start, start + BATCH)
+        store.merge(
+            Delta(
+                tuple(
+                    Node(_node_id(each), NodeType(1 + each % 4), f"label {each}", hypothetical=True, provenance=(SAID,))
+                    for each in numbers
+                )
+            )
+        )
+    for start in range(0, EDGES, BATCH):
+        # Each node has four edges, to nodes at distances that no two of them share.
+        keys = (
+            EdgeKey(_node_id(each), _node_id(each + 1 + 7_919 * (1 + each // NODES)), EdgeType(1 + each % 3))
+            for each in range(start, start + BATCH)
+        )
+        store.merge(Delta((), tuple(Edge(key, (SAID,)) for key in keys)))
+
+
+def _live_view(store: Neo4jGraphStore, rounds: int) -> Result:
+    store.create_incident(INCIDENT, SAID.timestamp)
+    store.merge_node_tombstones(INCIDENT, [_node_id(97 * each) for each in range(TOMBSTONES)], SAID)
+    subjects: dict[str, Callable[[], GraphView]] = {"store": lambda: store.live_view(INCIDENT)}
+    for name, edges in BARE_EDGES.items():
+        subjects[name] = lambda edges=edges: _bare(store, edges)  # type: ignore[misc]
+    # Once before it counts: plans are made, pages are read, and all have to say the same.
+    views = [subject() for subject in subjects.values()]
+    for view in views:
+        if (set(view.nodes), set(view.edges)) != (set(views[0].nodes), set(views[0].edges)):
+            raise AssertionError("the bare query and the store do not answer the same")
+    size = f"{shown(len(views[0].nodes))} nodes and {shown(len(views[0].edges))} edges"
+    del views
+    times = interleaved({name: _timed(subject) for name, subject in subjects.items()}, rounds)
+    fastest = min(BARE_EDGES, key=lambda name: times[name])
+    return Result(
+        NAME,
+        f"live view of {size} in Neo4j: {microseconds(times['store'])}",
+        f"the fastest bare Cypher ({fastest}): {microseconds(times[fastest])}",
+        times["store"] / times[fastest],
+        at_most(2),
+    )
+
+
+def _bare(store: Neo4jGraphStore, edges: str) -> GraphView:
+    """The same view by Cypher alone."""
+    with store._driver.session(database=store._database, fetch_size=-1) as session:
+        (live_nodes,) = session.run(BARE_NODES, incident=INCIDENT).single(strict=True).values()
+        (live_edges,) = session.run(edges, incident=INCIDENT).single(strict=True).values()
+    return GraphView(0, live_nodes, live_edges)
+
+
+def _timed(subject: Callable[[], object]) -> Callable[[], float]:
+    def measure() -> float:
+        start = time.perf_counter()
+        subject()
+        return time.perf_counter() - start
+
+    return measure
+
+
+def _tombstones(store: Neo4jGraphStore) -> Result:
+    """Seconds for each id: many in one call, against a transaction for each. Rounds of both take turns."""
+
+    def each(calls: int, ids_of_a_call: int) -> float:
+        incident_id = f"tombstones-{next(_number)}"
+        store.create_incident(incident_id, SAID.timestamp)
+        start = time.perf_counter()
+        for call in range(calls):
+            ids = [_node_id(call * ids_of_a_call + number) for number in range(ids_of_a_call)]
+            store.merge_node_tombstones(incident_id, ids, SAID)
+        return (time.perf_counter() - start) / (calls * ids_of_a_call)
+
+    times = interleaved({"together": lambda: each(1, MERGED_TOGETHER), "alone": lambda: each(MERGED_ALONE, 1)}, 3)
+    return Result(
+        NAME,
+        f"{shown(MERGED_TOGETHER)} tombstones in one call to Neo4j: {microseconds(times['together'])} each",
+        f"a transaction for each id: {microseconds(times['alone'])} each",
+        times["alone"] / times["together"],
+        at_least(20),
+    )
