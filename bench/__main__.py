@@ -13,6 +13,7 @@ from bench import (
     memory_per_id,
     sqlite_group_commit,
     tee_live_view,
+    tee_neo4j,
     tee_tombstones,
     verify_replay,
 )
@@ -26,6 +27,7 @@ BENCHMARKS = [
     Benchmark(verify_replay.NAME, "verification and replay of small sessions", verify_replay.run),
     Benchmark(tee_live_view.NAME, "what an incident has not ruled out of a large graph", tee_live_view.run),
     Benchmark(tee_tombstones.NAME, "ten thousand tombstones at once", tee_tombstones.run),
+    Benchmark(tee_neo4j.NAME, "the same two in Neo4j, where there is one", tee_neo4j.run),
 ]
 
 
