@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
+from typer.testing import CliRunner
 
+from cmbs.cli.commands import app
 from cmbs.errors import InvalidGraph
 from cmbs.tee.client import open_channel, stub_on
 from cmbs.tee.graph_json import deltas, read_graph
@@ -152,6 +155,14 @@ def test_what_is_in_the_way_of_serving_is_said(served: Served) -> None:
     assert (half.returncode, "needs both `--cert` and `--key`" in half.stderr) == (2, True)
     nobody = served.run("show", "--tee", f"127.0.0.1:{free_port()}")
     assert (nobody.returncode, grpc.StatusCode.UNAVAILABLE.name in nobody.stderr) == (2, True)
+
+
+@pytest.mark.req("TEE-CLI-01")
+def test_without_the_extra_the_command_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "grpc", None)
+    ran = CliRunner().invoke(app, ["tee", "show"])
+    assert (ran.exit_code, ran.stdout) == (2, "")
+    assert "Tee needs `grpc`: install it with `pip install 'cmbs[tee]'`" in ran.stderr
 
 
 @pytest.mark.parametrize(

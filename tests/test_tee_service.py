@@ -234,11 +234,11 @@ def test_a_store_that_is_gone_is_unavailable_and_a_bug_is_internal_without_its_d
 
 @pytest.mark.req("TEE-SERVE-02")
 def test_a_graph_larger_than_a_message_is_refused_whole_and_comes_in_parts(store: GraphStore) -> None:
-    label = "x" * 900
+    label = "x" * 1_500
     names = [f"n{number}" for number in range(3_000)]
     with calling(store, ServerOptions(max_message_bytes=1 << 20)) as tee:
-        for start in range(0, 3_000, 1_000):
-            batch = names[start : start + 1_000]
+        for start in range(0, 3_000, 500):
+            batch = names[start : start + 500]
             tee.MergeHypothesis(pb.HypothesisDelta(nodes=[node(name, label=label) for name in batch]))
         tee.CreateIncident(pb.CreateIncidentRequest(incident_id="i"))
         with expect_refused(grpc.StatusCode.RESOURCE_EXHAUSTED, "use StreamMainGraph"):

@@ -137,6 +137,12 @@ def test_a_store_that_was_closed_is_unavailable(path: Path) -> None:
         store.version()
 
 
+def test_a_graph_in_neo4j_says_which_extra_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cmbs.tee.neo4j", None)
+    with pytest.raises(InvalidRequest, match="needs the `neo4j` extra"):
+        open_graph_store("neo4j://127.0.0.1")
+
+
 def test_a_url_names_a_graph_store(tmp_path: Path) -> None:
     assert isinstance(open_graph_store("memory:"), MemoryGraphStore)
     with closing(open_graph_store(f"sqlite:///{tmp_path}/a%20graph.db")) as store:

@@ -122,10 +122,6 @@ class TeeServer:
         await self._server.stop(grace)
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def wait(self) -> None:
-        """Until it is stopped."""
-        await self._server.wait_for_termination()
-
     def _handler(self, call: _Call) -> grpc.RpcMethodHandler[Any, Any]:
         if call.streams:
             return grpc.unary_stream_rpc_method_handler(self._streaming(call), call.request.FromString, _serialised)

@@ -163,13 +163,12 @@ def _parts(view: GraphView) -> Iterator[bytes]:
     """The view in messages of about the same size; the first one has the version."""
     pending, size = [encoded_version(view.version)], 0
     for piece in _small(view):
-        if pending and size + len(piece) > _PART_BYTES:
+        if size + len(piece) > _PART_BYTES:
             yield b"".join(pending)
             pending, size = [], 0
         pending.append(piece)
         size += len(piece)
-    if pending:
-        yield b"".join(pending)
+    yield b"".join(pending)
 
 
 def _small(view: GraphView) -> Iterator[bytes]:
