@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -9,6 +11,7 @@ from itertools import count
 from pathlib import Path
 from queue import Queue
 
+import psutil
 import pytest
 
 from cmbs.errors import GraphUnavailable
@@ -16,7 +19,8 @@ from cmbs.tee import Delta, GraphStore
 from cmbs.tee.neo4j import Neo4jGraphStore
 from cmbs.testing.graph_store import NOW, SAID, edges_in, node, nodes_in
 from cmbs.testing.graph_store import edge as dependency
-from tests.support.neo4j import own_server
+from scripts import neo4j_server
+from tests.support.neo4j import obtainable, own_server
 
 WRITERS = 3
 # Enough for the kill to fall among commits; how many each writer gets is up to the machine.
@@ -92,3 +96,21 @@ def check_that_all_is_there(store: GraphStore, acknowledged: list[tuple[str, str
     # A call that was cut off can be repeated.
     again = store.merge_node_tombstones("i", list(tombstones), SAID)
     assert again.applied == ()
+
+
+@pytest.mark.req("TEE-NEO-04")
+def test_a_server_does_not_outlive_whoever_started_it(tmp_path: Path) -> None:
+    command = [sys.executable, neo4j_server.__file__, "--port", "0", "--short-lived", "--data", str(tmp_path)]
+    with obtainable():
+        neo4j_server._java()
+        neo4j_server.kernel_jars()
+        starter = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert starter.stdout
+    with starter.stdout:
+        assert starter.stdout.readline().startswith("bolt://127.0.0.1:")
+    (kernel,) = psutil.Process(starter.pid).children()
+    starter.kill()
+    starter.wait()
+    # Its end is that of a pipe, however the one who held it ended.
+    gone, alive = psutil.wait_procs([kernel], timeout=DEADLINE_SECONDS)
+    assert (gone, alive) == ([kernel], [])

@@ -98,14 +98,21 @@ def _do_without(reason: Exception) -> NoReturn:
 
 
 @contextmanager
+def obtainable() -> Iterator[None]:
+    """Where what is started here cannot be had, the test is skipped, or fails."""
+    try:
+        yield
+    except neo4j_server.Neo4jMissing as exc:
+        _do_without(exc)
+
+
+@contextmanager
 def own_server(directory: Path, port: int = 0) -> Iterator[neo4j_server.Neo4jServer]:
     """A server for one test that does to it what others must not see; skipped, or failed, as by `server_url`."""
     if NEO4J_URL in os.environ:
         pytest.skip(f"`{NEO4J_URL}` names a server that is not ours to end")
-    try:
+    with obtainable():
         server = neo4j_server.start(directory, port, neo4j_server.SHORT_LIVED)
-    except neo4j_server.Neo4jMissing as exc:
-        _do_without(exc)
     try:
         yield server
     finally:
