@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -286,9 +287,10 @@ class Stuck(MemoryGraphStore):
 
     def __init__(self) -> None:
         super().__init__()
-        self.release = threading.Event()
+        self.entered, self.release = threading.Event(), threading.Event()
 
     def main_graph(self) -> Any:
+        self.entered.set()
         self.release.wait(PATIENCE)
         return super().main_graph()
 
@@ -367,3 +369,35 @@ def test_with_tls_only_those_who_speak_it_get_in_and_with_authorities_only_their
         credentials = grpc.ssl_channel_credentials(certificate, key, certificate)
         with grpc.secure_channel(f"localhost:{port}", credentials) as channel:
             assert stub_on(channel).GetMainGraph(Empty()).causal_graph_version == 0
+
+
+def wait_until_closed(port: int) -> None:
+    """Wait until nobody listens there any more."""
+    for _ in range(100_000):
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=PATIENCE).close()
+        except OSError:
+            return
+    raise AssertionError("somebody still listens")
+
+
+@pytest.mark.req("TEE-SERVE-01")
+def test_a_server_that_stops_finishes_what_is_under_way_and_takes_nothing_new() -> None:
+    store = Stuck()
+
+    async def scenario() -> None:
+        server = TeeServer(store, ServerOptions(port=0))
+        await server.start()
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+            call: Any = channel.unary_unary("/tee.Tee/GetMainGraph", Empty.SerializeToString, pb.CausalGraph.FromString)
+            under_way = asyncio.ensure_future(call(Empty(), timeout=PATIENCE))
+            await asyncio.to_thread(store.entered.wait, PATIENCE)
+            stopping = asyncio.ensure_future(server.stop(PATIENCE))
+            await asyncio.to_thread(wait_until_closed, server.port)
+            assert not stopping.done()
+            store.release.set()
+            answer = await under_way
+            assert answer.causal_graph_version == 0
+            await stopping
+
+    asyncio.run(scenario())
