@@ -164,7 +164,7 @@ def test_a_server_that_gives_no_raw_path_is_served_from_the_decoded_one() -> Non
     del scope["raw_path"]
     found = create_app(BeliefServer()).dispatcher.find(scope)
     assert found is not None
-    assert found.params == {"session_id": "%2541%20"}
+    assert found.params == {"session_id": "%41 "}
 
 
 def test_paths_without_number_do_not_fill_the_memory() -> None:

@@ -46,7 +46,7 @@ def serve_http(settings: Settings, host: str, port: int, workers: int, *, demo: 
         "cmbs.belief_api:app",
         address=address,
         port=port,
-        interface=Interfaces.ASGI,
+        interface=Interfaces.RSGI,
         workers=workers,
         loop=Loops.auto,
         http=HTTPModes.http1,
