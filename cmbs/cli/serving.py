@@ -33,7 +33,7 @@ def serve_http(settings: Settings, host: str, port: int, workers: int, *, demo: 
     if workers > 1 and settings.store.startswith("memory"):
         raise InvalidRequest("`memory:` lives in one process; use one worker, or a store that processes can share")
     address = _listening_address(host, port)
-    open_store(settings.store).close()
+    open_store(settings.store, settings.store_timeout_seconds).close()
     # Workers are processes of their own and find their settings where any ASGI server's workers would.
     os.environ.update(settings.to_environment())
     shown = f"[{host}]" if ":" in host else host
