@@ -349,4 +349,6 @@ def _translated(doing: str) -> Iterator[None]:
     except psycopg.Error as exc:
         if exc.sqlstate == STALE_HEAD:
             raise StaleHead("the stored head is another") from exc
-        raise StoreUnavailable(f"{doing}: {str(exc).strip()}") from exc
+        # The first line says what happened; the others are advice, in sentences.
+        said = str(exc).strip().partition("\n")[0]
+        raise StoreUnavailable(f"{doing}: {said or type(exc).__name__}") from exc
