@@ -89,6 +89,12 @@ class PostgresStore:
         def configure(connection: _Connection) -> None:
             connection.patience = patience
 
+        def check(connection: _Connection) -> None:
+            # Whether it still answers: that takes no time, where a statement may.
+            connection.patience = timeout_seconds
+            ConnectionPool.check_connection(connection)
+            connection.patience = patience
+
         def lost(_: ConnectionPool[_Connection]) -> None:
             self._gone = True
 
@@ -101,7 +107,7 @@ class PostgresStore:
             max_size=_CONNECTIONS,
             reconnect_timeout=_RECONNECT_SECONDS,
             reconnect_failed=lost,
-            check=ConnectionPool.check_connection,
+            check=check,
             name="cmbs",
             open=False,
         )
