@@ -4,6 +4,11 @@ import os
 
 from hypothesis import HealthCheck, settings
 
+# Here and not beside the fault tests: the process that prints the summary may have collected none of them.
+from tests.support.toll import pytest_terminal_summary
+
+__all__ = ["pytest_terminal_summary"]
+
 # No profile has a deadline: how long an example takes is the business of bench/, not of a test.
 _SLOW_MACHINE = [HealthCheck.too_slow]
 

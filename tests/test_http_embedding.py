@@ -339,6 +339,8 @@ print(hasattr(belief_api, "application"))
         ("CMBS_LIMIT_PAGE_SIZE", "\u0663"),
         ("CMBS_LIMIT_PAGE_SIZE", ""),
         ("CMBS_LIMIT_PAGE_SIZE", "9" * 5000),
+        ("CMBS_STORE_TIMEOUT_SECONDS", "0"),
+        ("CMBS_STORE_TIMEOUT_SECONDS", "3601"),
     ],
 )
 def test_a_setting_that_makes_no_sense_is_named(variable: str, value: str) -> None:
@@ -354,7 +356,7 @@ def test_a_setting_that_makes_no_sense_is_named(variable: str, value: str) -> No
     [
         Settings(),
         Settings("memory:", validate_hypotheses=True, limits=Limits(*range(1, 9))),
-        Settings("sqlite:///x.db", limits=Limits(cached_sessions=1)),
+        Settings("sqlite:///x.db", limits=Limits(cached_sessions=1), store_timeout_seconds=3),
     ],
 )
 def test_settings_reach_a_worker_through_the_environment_as_they_are(settings: Settings) -> None:

@@ -51,12 +51,16 @@ _STATEMENTS = [_INSERT + ", ".join([_ROW] * size) for size in range(_ROWS_PER_ST
 
 
 class SQLiteStore:
-    """An `EliminationStore` and an `AuditLog` in one file. Any number of processes may open it."""
+    """An `EliminationStore` and an `AuditLog` in one file. Any number of processes may open it.
+
+    Nothing waits longer than `timeout_seconds` for other writers.
+    """
 
     blocking = True
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, timeout_seconds: float = _BUSY_SECONDS) -> None:
         self._path = str(path)
+        self._timeout_seconds = timeout_seconds
         if "\0" in self._path or self._path == ":memory:":
             raise InvalidRequest(f"`{self._path!r}` is not a file; for sessions in memory use `memory:`")
         self._idle_readers: list[sqlite3.Connection] = []
@@ -77,7 +81,11 @@ class SQLiteStore:
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
-            self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=256
+            self._path,
+            timeout=self._timeout_seconds,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
         )
         connection.execute("PRAGMA synchronous = FULL")
         return connection

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from typing import NoReturn
 from urllib.parse import urlsplit
 
 import psycopg
@@ -45,11 +46,16 @@ def server_url() -> str:
     """The server's URL; skips the test where there is no server, or fails it where there has to be one."""
     url = _server_url()
     if isinstance(url, Exception):
-        missing = f"no PostgreSQL could be started: {url!r}"
-        if os.environ.get(REQUIRED) == "1":
-            pytest.fail(missing)
-        pytest.skip(missing)
+        no_server(url)
     return url
+
+
+def no_server(reason: Exception) -> NoReturn:
+    """Skip the test, or fail it where there has to be a server."""
+    missing = f"no PostgreSQL could be started: {reason!r}"
+    if os.environ.get(REQUIRED) == "1":
+        pytest.fail(missing)
+    pytest.skip(missing)
 
 
 @contextmanager
