@@ -16,7 +16,7 @@ from cmbs.fsck import all_sessions, check_session
 from cmbs.ledger import StoredEntry
 from cmbs.spi import InMemoryStore
 from cmbs.testing import ManualClock, SequentialIds
-from tests.support.appends import stream
+from cmbs.testing.streams import stream
 from tests.support.homes import BACKENDS, NO_SUCH_SESSION, Home, declared
 
 
