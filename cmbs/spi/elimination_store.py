@@ -45,7 +45,7 @@ class EliminationStore(Protocol):
     """
 
     def create_session(self, session_id: str, hypothesis_ids: frozenset[str]) -> None:
-        """Register a session and its universe. Again with the same one changes nothing; with another is a `Conflict`."""
+        """Register a session and its universe. Repeating it changes nothing; another universe is a `Conflict`."""
         ...
 
     def eliminate(
