@@ -18,6 +18,7 @@ from cmbs.spi import EliminationProvenance, EliminationStore, HypothesisProvider
 from cmbs.stores import SQLiteStore, Store
 from cmbs.testing import FailingEliminationStore, FailingLog, FailingStore, Moment
 from tests.support.homes import BACKENDS, ONTOLOGY, PLACES, Home, declared, tampering, verified
+from tests.support.lasting import LastingLog, LastingStore
 from tests.support.plain_store import PlainStore
 
 Act = Callable[[BeliefServer, str], Any]
@@ -66,21 +67,6 @@ class ThreeCauses:
 
     def apply_probe(self, probe_id: str, response: Any) -> dict[str, bool]:
         return {"b": not response, "c": response}
-
-
-class Lasting:
-    """What outlives the servers over it: to open a database anew for each would take longer than all the rest."""
-
-    def close(self) -> None:
-        """Goes on."""
-
-
-class LastingStore(Lasting, FailingStore[Any]):
-    """A store that can be told to fail."""
-
-
-class LastingLog(Lasting, FailingLog[Any]):
-    """A log that can be told to fail."""
 
 
 class Ground(NamedTuple):
