@@ -12,7 +12,6 @@ from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-import msgspec
 import psycopg
 from psycopg import errors
 from psycopg.abc import PQGen
@@ -20,11 +19,18 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 from psycopg_pool import ConnectionPool
 
-from cmbs.errors import Conflict, InvalidRequest, SessionNotFound, StoreUnavailable
+from cmbs.errors import InvalidRequest, SessionNotFound, StoreUnavailable
 from cmbs.ledger import Head, StoredEntry
 from cmbs.spi.audit_log import Append, SessionSummary, StaleHead
 from cmbs.spi.elimination_store import EliminationProvenance, EliminationResult, RecoveredState
-from cmbs.spi.in_memory import logged
+from cmbs.spi.tombstones import (
+    declared_universe,
+    logged,
+    other_universe,
+    read_universe,
+    recovered,
+    write_universe,
+)
 from cmbs.stores._postgres_schema import STALE_HEAD, migrate
 
 _CONNECTIONS = 16
@@ -244,7 +250,7 @@ class PostgresStore:
 
     def create_session(self, session_id: str, hypothesis_ids: frozenset[str]) -> None:
         """Register a session that has no log here."""
-        universe = msgspec.json.encode(sorted(hypothesis_ids))
+        universe = write_universe(hypothesis_ids)
         with _translated("cannot create a session"), self._connection() as connection:
             connection.execute(
                 "INSERT INTO cmbs.universes SELECT %s, %b"
@@ -252,7 +258,7 @@ class PostgresStore:
                 (session_id, universe, session_id),
             )
         if self._universe(session_id) != hypothesis_ids:
-            raise Conflict(f"session `{session_id}` exists with another universe", {"session_id": session_id})
+            raise other_universe(session_id)
 
     def eliminate(
         self,
@@ -285,17 +291,16 @@ class PostgresStore:
         """Universe, tombstones and survivors."""
         universe = self._universe(session_id)
         rows = self._query("SELECT hypothesis_id FROM cmbs.tombstones WHERE session_id = %s", (session_id,))
-        eliminated = frozenset(row[0].decode() for row in rows)
-        return RecoveredState(universe, eliminated, universe - eliminated)
+        return recovered(universe, (row[0].decode() for row in rows))
 
     def _universe(self, session_id: str) -> frozenset[str]:
         declared = self.read(session_id, limit=1)
         if declared:
-            return frozenset(msgspec.json.decode(declared[0].raw)["payload"]["hypotheses"])
+            return declared_universe(declared[0])
         rows = self._query("SELECT hypothesis_ids FROM cmbs.universes WHERE session_id = %s", (session_id,))
         if not rows:
             raise SessionNotFound(session_id)
-        return frozenset(msgspec.json.decode(rows[0][0], type=list[str]))
+        return read_universe(rows[0][0])
 
     def _query(self, statement: str, parameters: tuple[Any, ...]) -> list[Any]:
         if any(isinstance(value, str) and "\0" in value for value in parameters):
