@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import count
 from urllib.parse import parse_qs, urlsplit
+from uuid import UUID
 
 from eventsourcing.application import Application
 from eventsourcing.domain import Aggregate, event
@@ -73,7 +74,7 @@ def _eliminating(server: BeliefServer) -> Callable[[], object]:
     )
 
 
-def _library(url: str) -> Application:
+def _library(url: str) -> Application[UUID]:
     parts = urlsplit(url)
     environment = {
         "PERSISTENCE_MODULE": "eventsourcing.postgres",
@@ -87,7 +88,7 @@ def _library(url: str) -> Application:
     return Application(environment)
 
 
-def _saving(library: Application) -> Callable[[], object]:
+def _saving(library: Application[UUID]) -> Callable[[], object]:
     session = Session()
     library.save(session)
     ids, numbers = hypothesis_ids(SESSION_SIZE), count()

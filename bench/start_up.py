@@ -1,6 +1,7 @@
 """From nothing to the first answer over a store with 10 sessions and with 100,000, and the memory that it takes.
 
-`run` starts this module as a process of its own for each measurement, so that nothing is cached that a start would not have.
+`run` starts this module as a process of its own for each measurement, so that nothing is cached that a start would not
+have.
 """
 
 from __future__ import annotations
