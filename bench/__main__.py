@@ -7,13 +7,27 @@ import os
 import platform
 import sys
 
-from bench import eliminate_scaling, http_eliminate, memory_per_id, sqlite_group_commit, verify_replay
+from bench import (
+    eliminate_scaling,
+    first_use,
+    http_eliminate,
+    memory_per_id,
+    postgres_appends,
+    postgres_hot_session,
+    sqlite_group_commit,
+    start_up,
+    verify_replay,
+)
 from bench.harness import FULL, QUICK, Benchmark, Result, shown
 
 BENCHMARKS = [
     Benchmark(eliminate_scaling.NAME, "ELIMINATE in process, by size of the universe", eliminate_scaling.run),
     Benchmark(memory_per_id.NAME, "RSS, DECLARE and snapshot of a large session", memory_per_id.run),
     Benchmark(sqlite_group_commit.NAME, "durable appends, together and alone", sqlite_group_commit.run),
+    Benchmark(postgres_appends.NAME, "durable appends on PostgreSQL to many sessions", postgres_appends.run),
+    Benchmark(postgres_hot_session.NAME, "one session, eight processes, PostgreSQL", postgres_hot_session.run),
+    Benchmark(start_up.NAME, "the first answer, by number of stored sessions", start_up.run),
+    Benchmark(first_use.NAME, "the first use of a long session, by checkpoint and by replay", first_use.run),
     Benchmark(http_eliminate.NAME, "ELIMINATE over HTTP, durable and in memory", http_eliminate.run),
     Benchmark(verify_replay.NAME, "verification and replay of small sessions", verify_replay.run),
 ]

@@ -155,7 +155,13 @@ class PostgresStore:
     def exclusive(self, stream_ids: Iterable[str]) -> Iterator[None]:
         """Hold off other writers of these streams, by the locks of their rows."""
         wanted = sorted(set(stream_ids))
-        with _translated("cannot lock"), self._pooled() as connection, connection.transaction():
+        # A pipeline: others wait for as long as the rows are locked, and append and commit are then one round trip.
+        with (
+            _translated("cannot lock"),
+            self._pooled() as connection,
+            connection.pipeline(),
+            connection.transaction(),
+        ):
             rows = connection.execute(
                 "SELECT session_id, head_seq, head_hash FROM cmbs.sessions"
                 " WHERE session_id = ANY (%s) ORDER BY session_id FOR UPDATE",
