@@ -22,7 +22,7 @@ from cmbs.errors import InvalidRequest, StoreUnavailable
 from cmbs.http import BeliefApp
 from cmbs.http.operations import OPERATIONS
 from cmbs.stores import SQLiteStore
-from cmbs.testing.strategies import HOSTILE_IDS
+from cmbs.testing.hostile_ids import HOSTILE_IDS
 from tests.support.error_model import check_error
 from tests.support.in_process import App, Client, Event, client_of, scope_of
 from tests.support.transports import ONTOLOGY, InPython, OverHTTP, Recorder

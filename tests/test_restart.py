@@ -8,20 +8,34 @@ from itertools import count
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cmbs.belief_checkpoint import freeze
 from cmbs.belief_replay import verify_session
 from cmbs.belief_server import BeliefServer
 from cmbs.errors import BeliefServerError
+from cmbs.messages import SessionPolicy, Verb
 from cmbs.serving import checkpoints
 from cmbs.spi import EliminationStore, InMemoryStore
 from cmbs.testing import Call, History, ManualClock, SequentialIds, declare, perform, strategies
-from tests.support.homes import BACKENDS, Home, declared
+from tests.support.homes import BACKENDS, ONTOLOGY, Home, declared
 from tests.support.lasting import LastingStore
 
 SPACES = count(1)
+# Whether conclusions came back shows only where a stable one lets the session end, which a short life rarely gets to.
+CONCLUDED = History(
+    ONTOLOGY,
+    ["a", "b"],
+    None,
+    SessionPolicy(stability_window=2),
+    [
+        Call(Verb.ELIMINATE, {"source_id": "s", "observation_id": "o", "eliminated": ["b"]}),
+        Call(Verb.DECLARE_CONCLUSION, {"conclusion_id": "x"}, "first"),
+        Call(Verb.DECLARE_CONCLUSION, {"conclusion_id": "x"}, "second"),
+        Call(Verb.REQUEST_TERMINATION, {}),
+    ],
+)
 
 
 class Two(NamedTuple):
@@ -75,6 +89,8 @@ def keep_checkpoint(store: Any, session_id: str, at: int) -> None:
 
 @pytest.mark.req("BS-5.1-STORE-01", "ARCH-2-02", "ARCH-4-CHECKPOINT-01")
 @given(history=strategies.histories(), restart_at=st.integers(0, 16), checkpoint_at=st.none() | st.integers(0, 16))
+@example(history=CONCLUDED, restart_at=3, checkpoint_at=None)
+@example(history=CONCLUDED, restart_at=3, checkpoint_at=3)
 def test_after_a_restart_everything_is_said_and_decided_as_if_there_had_been_none(
     handles: Two, history: History, restart_at: int, checkpoint_at: int | None
 ) -> None:
