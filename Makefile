@@ -13,7 +13,7 @@ STORE ?=
 WORKERS ?=
 DEMO ?=
 DATA ?=
-SERVE_FLAGS = $(if $(HOST),--host $(HOST)) $(if $(PORT),--port $(PORT)) $(if $(STORE),--store $(STORE)) \
+SERVE_FLAGS = $(if $(HOST),--host $(HOST)) $(if $(PORT),--port $(PORT)) $(if $(STORE),--store '$(STORE)') \
 	$(if $(WORKERS),--workers $(WORKERS)) $(if $(filter-out 0,$(DEMO)),--demo)
 
 # pytest-xdist with two processes: enough to halve the wait on a small machine, few enough to leave it usable.
@@ -53,7 +53,7 @@ bench: $(VENV)/.dev ## run the benchmarks (ARGS)
 
 lock: $(VENV)/.dev ## resolve the newest allowed versions into requirements/
 	$(COMPILE) --upgrade --all-extras --group dev --output-file requirements/dev.txt
-	$(COMPILE) --extra server --group build --constraints requirements/dev.txt --output-file requirements/serve.txt
+	$(COMPILE) --extra server --extra postgres --group build --constraints requirements/dev.txt --output-file requirements/serve.txt
 
 fmt: $(VENV)/.dev ## format the code and apply safe fixes
 	$(BIN)/ruff check --fix-only --quiet .

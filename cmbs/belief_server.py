@@ -18,7 +18,7 @@ from cmbs.belief_replay import verify_session
 from cmbs.belief_session import Session, decide_declare
 from cmbs.belief_state import eliminated_by
 from cmbs.belief_view import obligations, seq_at, snapshot, survivors_at
-from cmbs.errors import BeliefServerError, Conflict, InvalidRequest, LedgerCorrupt
+from cmbs.errors import BeliefServerError, Conflict, InvalidRequest, LedgerCorrupt, StoreUnavailable
 from cmbs.ledger import Head, StoredEntry, from_audit_entry, to_audit_entry
 from cmbs.messages import (
     AuditEntry,
@@ -300,21 +300,44 @@ class BeliefServer:
         return self._sessions.current(self.door.text("session_id", session_id))
 
     def _perform(self, command: Command, kind: type[O]) -> O:
-        if command.declared is None and self._sessions.cached(command.session_id) is None:
-            # Here, not in the writer that all sessions share: a long log takes time to read.
-            self._sessions.loaded(command.session_id)
-        if self._group is None:
-            answer = unwrap(self._writer.run_one(command))
-        else:
-            group = self._group
-            answer = wait_in_thread(lambda settle: group.submit(command, settle))
-        outcome = outcome_of(answer)
+        outcome = self._perform_on_newest(command)
         if not isinstance(outcome, kind):  # pragma: no cover - each verb has one kind of outcome
             raise TypeError(kind)
         return outcome
 
+    def _perform_on_newest(self, command: Command) -> Outcome:
+        while True:
+            known = self._known_head(command)
+            try:
+                return self._perform_once(command)
+            except BeliefServerError as exc:
+                if not self._decided_too_early(command, known, exc):
+                    raise
+
+    def _perform_once(self, command: Command) -> Outcome:
+        if command.declared is None and self._sessions.cached(command.session_id) is None:
+            # Here, not in the writer that all sessions share: a long log takes time to read.
+            self._sessions.loaded(command.session_id)
+        if self._group is None:
+            return outcome_of(unwrap(self._writer.run_one(command)))
+        group = self._group
+        return outcome_of(wait_in_thread(lambda settle: group.submit(command, settle)))
+
     async def perform_async(self, command: Command) -> Outcome:
         """Carry out a command without holding a thread, unless the store must be waited for in one."""
+        while True:
+            known = self._known_head(command)
+            try:
+                return await self._perform_once_async(command)
+            except BeliefServerError as exc:
+                if self._group is None:
+                    early = self._decided_too_early(command, known, exc)
+                else:
+                    early = await asyncio.to_thread(self._decided_too_early, command, known, exc)
+                if not early:
+                    raise
+
+    async def _perform_once_async(self, command: Command) -> Outcome:
         if self.waits_in_caller:
             return outcome_of(unwrap(await asyncio.to_thread(self._writer.run_one, command)))
         if self._group is None:
@@ -327,6 +350,21 @@ class BeliefServer:
             group.submit(command, settle)
 
         return outcome_of(await self._mailbox().wait(submit))
+
+    def _known_head(self, command: Command) -> Head | None:
+        """Where the session ended when this process last looked: what a decision is based on is no older."""
+        slot = self._sessions.cached(command.session_id)
+        session = None if slot is None else slot.session
+        return None if session is None else session.head
+
+    def _decided_too_early(self, command: Command, known: Head | None, error: BeliefServerError) -> bool:
+        """Whether a command was refused by a state that others had left behind, so that it has to be decided again.
+
+        What is written is compared with the log's head by the log. A refusal writes nothing, so it is compared here.
+        """
+        if known is None or isinstance(error, (StoreUnavailable, LedgerCorrupt)):
+            return False
+        return self._sessions.refresh(self._sessions.slot(command.session_id)).head != known
 
     def _mailbox(self) -> Mailbox:
         loop = asyncio.get_running_loop()

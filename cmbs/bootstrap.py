@@ -11,7 +11,9 @@ from cmbs.serving.door import Limits
 from cmbs.stores import open_store
 
 DEFAULT_STORE = "sqlite:///cmbs.db"
+_TIMEOUT = "CMBS_STORE_TIMEOUT_SECONDS"
 _MAX_DIGITS = 18
+_MAX_SECONDS = 3600
 _SHOWN = 64  # characters of a value that makes no sense
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off", "")
 
@@ -23,6 +25,7 @@ class Settings:
     store: str = DEFAULT_STORE
     validate_hypotheses: bool = False
     limits: Limits = field(default_factory=Limits)
+    store_timeout_seconds: int = 10
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Settings:
@@ -32,21 +35,28 @@ class Settings:
             for item in fields(Limits)
             if f"CMBS_LIMIT_{item.name.upper()}" in environment
         }
+        timeout = {"store_timeout_seconds": _seconds(_TIMEOUT, environment)} if _TIMEOUT in environment else {}
         return cls(
             store=environment.get("CMBS_STORE", DEFAULT_STORE),
             validate_hypotheses=_flag("CMBS_VALIDATE_HYPOTHESES", environment),
             limits=Limits(**limits),
+            **timeout,
         )
 
     def to_environment(self) -> dict[str, str]:
         """The same settings as variables, for worker processes."""
         limits = {f"CMBS_LIMIT_{item.name.upper()}": str(getattr(self.limits, item.name)) for item in fields(Limits)}
-        return {"CMBS_STORE": self.store, "CMBS_VALIDATE_HYPOTHESES": str(int(self.validate_hypotheses)), **limits}
+        return {
+            "CMBS_STORE": self.store,
+            "CMBS_VALIDATE_HYPOTHESES": str(int(self.validate_hypotheses)),
+            _TIMEOUT: str(self.store_timeout_seconds),
+            **limits,
+        }
 
 
 def build_server(settings: Settings) -> BeliefServer:
     """A belief server as the settings ask for."""
-    store = open_store(settings.store)
+    store = open_store(settings.store, settings.store_timeout_seconds)
     return BeliefServer(settings.validate_hypotheses, store=store, limits=settings.limits)
 
 
@@ -55,6 +65,13 @@ def _positive(name: str, environment: Mapping[str, str]) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS and int(text) > 0):
         raise InvalidRequest(f"`{name}` must be a whole number above 0, got `{text[:_SHOWN]}`", {"variable": name})
     return int(text)
+
+
+def _seconds(name: str, environment: Mapping[str, str]) -> int:
+    seconds = _positive(name, environment)
+    if seconds > _MAX_SECONDS:
+        raise InvalidRequest(f"`{name}` must be at most {_MAX_SECONDS}, got `{seconds}`", {"variable": name})
+    return seconds
 
 
 def _flag(name: str, environment: Mapping[str, str]) -> bool:

@@ -139,10 +139,14 @@ class BeliefSnapshot:
     @property
     def survivors(self) -> list[str]:
         """The ids that may still be true, sorted by code point."""
+        return list(self.in_order())
+
+    def in_order(self) -> tuple[str, ...]:
+        """The survivors as they are kept, which nobody can change."""
         if self._ids is None:
             source = self._survivors
             self._ids = source.in_order() if isinstance(source, SortedIds) else tuple(sorted(source))
-        return list(self._ids)
+        return self._ids
 
     @property
     def n_survivors(self) -> int:

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from cmbs.belief_replay import verify_session
 from cmbs.cli import demo
 from cmbs.cli.commands import app
+from cmbs.cli.serving import without_password
 from cmbs.stores import SQLiteStore
 from tests.support.http_server import PATIENCE, ServerProcess, environment_with, free_port, run_cmbs, serving
 from tests.support.transports import ONTOLOGY
@@ -92,6 +93,22 @@ def test_settings_of_the_environment_reach_the_workers(tmp_path: Path) -> None:
         assert answer.json()["error"]["code"] == "INVALID_HYPOTHESIS_ID"
         assert f"  store     {store}\n" in server.output
     assert (tmp_path / "[red]of :fire:.db").is_file()
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("sqlite:///cmbs.db", "sqlite:///cmbs.db"),
+        ("sqlite:////srv/a:b@c.db", "sqlite:////srv/a:b@c.db"),
+        ("postgresql://user@host:5432/db", "postgresql://user@host:5432/db"),
+        ("postgresql://user:secret@host:5432/db", "postgresql://user:***@host:5432/db"),
+        ("postgresql://user:sec/ret:@host/db?x=1", "postgresql://user:***@host/db?x=1"),
+        ("postgresql:///db?user=u&password=secret&x=1", "postgresql:///db?user=u&password=***&x=1"),
+        ("postgresql:///db?sslPassword=secret", "postgresql:///db?sslPassword=***"),
+    ],
+)
+def test_a_password_in_the_url_of_the_store_is_not_printed(url: str, shown: str) -> None:
+    assert without_password(url) == shown
 
 
 def test_the_option_wins_over_the_environment_and_the_working_directory_is_not_searched(

@@ -30,8 +30,8 @@ def classes(of: type[BeliefServerError] = BeliefServerError) -> Iterator[type[Be
 
 def answered(error: Exception) -> Exchanged:
     response = response_to(error)
-    headers = {name.decode(): value.decode() for name, value in response.headers}
-    return Exchanged(response.status, {"content-type": "application/json", **headers}, response.body)
+    headers = {"content-type": "application/json", **dict(response.headers)}
+    return Exchanged(response.status, headers, response.body)
 
 
 @pytest.mark.req("BS-3.2-ERR-15")

@@ -13,7 +13,8 @@ from cmbs.belief_api import create_app
 from cmbs.belief_server import BeliefServer
 from cmbs.errors import BeliefServerError
 from cmbs.ledger import canonical
-from cmbs.testing.strategies import HOSTILE_IDS, json_values
+from cmbs.testing.hostile_ids import HOSTILE_IDS
+from cmbs.testing.strategies import json_values
 from tests.support.error_model import check_error
 from tests.support.in_process import Client, client_of
 from tests.support.requests_of import WRITES

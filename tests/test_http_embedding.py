@@ -22,7 +22,7 @@ from cmbs.errors import InvalidRequest, StoreUnavailable
 from cmbs.http import BeliefApp
 from cmbs.http.operations import OPERATIONS
 from cmbs.stores import SQLiteStore
-from cmbs.testing.strategies import HOSTILE_IDS
+from cmbs.testing.hostile_ids import HOSTILE_IDS
 from tests.support.error_model import check_error
 from tests.support.in_process import App, Client, Event, client_of, scope_of
 from tests.support.transports import ONTOLOGY, InPython, OverHTTP, Recorder
@@ -164,7 +164,7 @@ def test_a_server_that_gives_no_raw_path_is_served_from_the_decoded_one() -> Non
     del scope["raw_path"]
     found = create_app(BeliefServer()).dispatcher.find(scope)
     assert found is not None
-    assert found.params == {"session_id": "%2541%20"}
+    assert found.params == {"session_id": "%41 "}
 
 
 def test_paths_without_number_do_not_fill_the_memory() -> None:
@@ -339,6 +339,8 @@ print(hasattr(belief_api, "application"))
         ("CMBS_LIMIT_PAGE_SIZE", "\u0663"),
         ("CMBS_LIMIT_PAGE_SIZE", ""),
         ("CMBS_LIMIT_PAGE_SIZE", "9" * 5000),
+        ("CMBS_STORE_TIMEOUT_SECONDS", "0"),
+        ("CMBS_STORE_TIMEOUT_SECONDS", "3601"),
     ],
 )
 def test_a_setting_that_makes_no_sense_is_named(variable: str, value: str) -> None:
@@ -354,7 +356,7 @@ def test_a_setting_that_makes_no_sense_is_named(variable: str, value: str) -> No
     [
         Settings(),
         Settings("memory:", validate_hypotheses=True, limits=Limits(*range(1, 9))),
-        Settings("sqlite:///x.db", limits=Limits(cached_sessions=1)),
+        Settings("sqlite:///x.db", limits=Limits(cached_sessions=1), store_timeout_seconds=3),
     ],
 )
 def test_settings_reach_a_worker_through_the_environment_as_they_are(settings: Settings) -> None:

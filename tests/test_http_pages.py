@@ -10,7 +10,7 @@ from cmbs.belief_api import create_app
 from cmbs.belief_server import BeliefServer, Limits
 from cmbs.stores import SQLiteStore
 from cmbs.testing import ManualClock, SequentialIds
-from cmbs.testing.strategies import HOSTILE_IDS
+from cmbs.testing.hostile_ids import HOSTILE_IDS
 from tests.support.in_process import Client, client_of
 from tests.support.transports import ONTOLOGY
 

@@ -175,3 +175,38 @@ def test_a_large_universe_goes_over_the_wire_and_back(client: httpx.Client) -> N
     assert gone["applied_eliminated"] == ids[1:]
     before = client.get(f"/v1/sessions/{opened['session_id']}?at=0").json()
     assert before["survivors"] == ids
+
+
+@pytest.mark.parametrize("name", [b"idempotency-key", b"prefer"])
+def test_a_header_that_is_not_text_is_refused_not_overlooked(server: ServerProcess, name: bytes) -> None:
+    body = json.dumps(DECLARATION).encode()
+    odd = b"%b: caf\xe9\r\ncontent-length: %d\r\n\r\n" % (name, len(body))
+    answer = exchanged(server, b"POST /v1/sessions HTTP/1.1\r\n" + JSON + odd + body)
+    assert check_error(answer, 400, "INVALID_REQUEST")["header"] == name.decode()
+
+
+def test_a_header_sent_twice_with_two_values_is_refused(server: ServerProcess) -> None:
+    body = json.dumps(DECLARATION).encode()
+    twice = b"idempotency-key: a\r\nidempotency-key: b\r\ncontent-length: %d\r\n\r\n" % len(body)
+    answer = exchanged(server, b"POST /v1/sessions HTTP/1.1\r\n" + JSON + twice + body)
+    assert check_error(answer, 400, "INVALID_REQUEST")["header"] == "idempotency-key"
+
+
+def test_preferences_may_be_spread_over_several_headers(client: httpx.Client) -> None:
+    opened = client.post("/v1/sessions", json=DECLARATION).json()["session_id"]
+    spread = [("prefer", "handling=strict"), ("prefer", "return=minimal")]
+    assert "survivors" not in client.get(f"/v1/sessions/{opened}", headers=spread).json()
+
+
+def test_an_obligation_whose_id_holds_slashes_can_be_left(client: httpx.Client) -> None:
+    path = f"/v1/sessions/{client.post('/v1/sessions', json=DECLARATION).json()['session_id']}"
+    odd = "net/dns/exit"
+    client.post(f"{path}/obligations", json={"obligation_id": odd, "min_total_eliminations": 0})
+    left = client.post(f"{path}/obligations/net%2Fdns%2Fexit/exit")
+    assert left.json()["approved"] is True
+
+
+@pytest.mark.parametrize("line", [b"POST /v1/sessions/a/elimnate", b"PUT /v1/sessions/a/b/c"])
+def test_a_slip_in_a_path_is_no_odd_id(server: ServerProcess, line: bytes) -> None:
+    sent = line + b" HTTP/1.1\r\n" + JSON + b"content-length: 2\r\n\r\n{}"
+    check_error(exchanged(server, sent), 404, "NOT_FOUND")

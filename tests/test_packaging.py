@@ -86,6 +86,11 @@ def test_the_server_runs_in_the_versions_that_are_tested() -> None:
     assert pins("serve").items() <= pins("dev").items()
 
 
+def test_the_server_is_installed_with_every_store() -> None:
+    stores = project()["project"]["optional-dependencies"]["postgres"]
+    assert {REQUIREMENT_NAME.match(text)[0] for text in stores} <= pins("serve").keys()  # type: ignore[index]
+
+
 def test_the_lock_covers_what_the_project_declares() -> None:
     tables = [project()["project"]["dependencies"], *project()["project"]["optional-dependencies"].values()]
     tables += [[item for item in group if isinstance(item, str)] for group in project()["dependency-groups"].values()]

@@ -5,27 +5,22 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
 from threading import Barrier, Thread
 
 import psycopg
 import pytest
-from hypothesis import HealthCheck, example, given, settings
 
 from cmbs.errors import CmbsError, InvalidRequest, SessionNotFound, StoreUnavailable
 from cmbs.ledger import Head
-from cmbs.spi import Append, EliminationProvenance, RecoveredState, StaleHead
+from cmbs.spi import Append, EliminationProvenance, StaleHead
 from cmbs.stores import open_store
 from cmbs.stores._postgres_schema import APPEND_ONLY, MIGRATIONS
 from cmbs.stores.postgres import PostgresStore
-from cmbs.testing import strategies
-from tests.support.appends import stream
+from cmbs.testing.streams import stream
 from tests.support.homes import Home, declared, verified
-from tests.support.postgres import fresh_database
 
 SEEN = EliminationProvenance("source", "observation")
-NUMBERS = count()
 
 
 @pytest.fixture
@@ -107,29 +102,6 @@ def test_exact_bytes_are_stored_and_the_tombstones_with_them(
 # --- ids ---
 
 
-@pytest.fixture(scope="module")
-def shared() -> Iterator[PostgresStore]:
-    """One database for all examples of a property; each takes a session of its own."""
-    with fresh_database() as url:
-        store = PostgresStore(url)
-        yield store
-        store.close()
-
-
-@pytest.mark.req("BS-5.1-STORE-05", "BS-5.1-STORE-08")
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(universe=strategies.hypotheses(min_size=2))
-@example(universe=["a\x00b", "a\x00c", "a", "\\u0000", "z"])
-def test_hypothesis_ids_may_hold_any_character(shared: PostgresStore, universe: list[str]) -> None:
-    session_id = f"session {next(NUMBERS)}"
-    everything = frozenset(universe)
-    shared.create_session(session_id, everything)
-    assert shared.eliminate(session_id, {universe[0], "not one of them"}, SEEN).applied == {universe[0]}
-    result = shared.eliminate(session_id, frozenset(universe[:-1]), SEEN)
-    assert (result.applied, result.already_eliminated) == (frozenset(universe[1:-1]), frozenset(universe[:1]))
-    assert shared.recover(session_id) == RecoveredState(everything, frozenset(universe[:-1]), frozenset(universe[-1:]))
-
-
 def test_a_session_id_that_the_database_cannot_hold_is_not_found_and_not_created(store: PostgresStore) -> None:
     assert (store.head("a\x00b"), store.read("a\x00b"), store.checkpoint("a\x00b")) == (None, [], None)
     with pytest.raises(SessionNotFound):
@@ -196,28 +168,6 @@ def test_groups_that_name_the_same_sessions_in_another_order_do_not_block_each_o
         thread.join()
     assert sorted(outcomes) == ["stale", "written"]
     assert stores[0].head(left[0].stream_id) == Head(1, left[1].entry.event_hash)
-
-
-@pytest.mark.req("STORE-PG-03")
-def test_whoever_holds_a_session_exclusively_cannot_be_overtaken(home: Home) -> None:
-    declaration, mine, _ = stream()
-    holder, other = home.store(), home.store()
-    holder.append([declaration])
-    tried: list[str] = []
-
-    def overtake() -> None:
-        try:
-            other.append([mine])
-        except StaleHead:
-            tried.append("stale")
-
-    thread = Thread(target=overtake)
-    with holder.exclusive([declaration.stream_id]):
-        thread.start()
-        holder.append([mine])
-    thread.join()
-    assert tried == ["stale"]
-    assert holder.head(declaration.stream_id) == Head(1, mine.entry.event_hash)
 
 
 def test_what_was_appended_in_an_exclusive_block_that_failed_is_not_there(store: PostgresStore) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,9 @@ from cmbs.belief_server import BeliefServer, SessionPolicy
 from cmbs.errors import BeliefServerError, Conflict, LedgerCorrupt, SessionNotFound, StoreUnavailable
 from cmbs.messages import AuditEntry
 from cmbs.spi import InMemoryStore, RecoveredState
-from cmbs.testing import FailingStore, History, play, strategies
+from cmbs.testing import FailingStore, History, Moment, play, strategies
 from tests.support.forgery import Content, forged, tampered
-from tests.support.homes import PLACES, Home, declared, verified
+from tests.support.homes import BACKENDS, PLACES, Home, declared, verified
 
 OTHER_ID = "00000000-0000-4000-8000-eeeeeeeeeeee"
 
@@ -251,15 +253,33 @@ def test_what_no_log_can_hold_is_refused_in_the_error_model(original: Original, 
 
 
 @pytest.mark.req("ARCH-2-03", "ARCH-2-04")
-@pytest.mark.parametrize("method", ["exclusive", "read", "append", "head"])
-def test_a_store_that_fails_while_a_session_is_restored_leaves_nothing_half_done(
-    original: Original, method: str
+@pytest.mark.parametrize("place", BACKENDS)
+def test_a_store_that_fails_at_any_call_while_a_session_is_restored_leaves_nothing_half_done(
+    original: Original, place: str, tmp_path: Path
 ) -> None:
-    store = FailingStore(InMemoryStore())
-    server = BeliefServer(store=store)
-    store.fail(method)
-    with pytest.raises(StoreUnavailable):
-        server.restore_session(original.session_id, original.recovered, original.entries)
-    assert store.inner.read(original.session_id) in ([], original.server.log.read(original.session_id))
-    server.restore_session(original.session_id, original.recovered, original.entries)
-    assert server.audit_trace(original.session_id) == original.entries
+    session_id, whole = original.session_id, original.server.log.read(original.session_id)
+
+    def restored(call: int, moment: Moment) -> int:
+        """Restore in a home of its own, with a failure at that call; how many calls there were."""
+        directory = tmp_path / f"{call} {moment}"
+        directory.mkdir()
+        with Home.at(place, directory) as home:
+            store = FailingStore(home.store())
+            server = home.open(store=store)
+            if call:
+                store.fail(call=call, moment=moment)
+                with suppress(StoreUnavailable):
+                    server.restore_session(session_id, original.recovered, original.entries)
+                assert store.pending_faults == 0
+                assert home.store().read(session_id) in ([], whole)
+            server.restore_session(session_id, original.recovered, original.entries)
+            calls = len(store.calls)
+            assert server.audit_trace(session_id) == original.entries
+            assert home.store().read(session_id) == whole
+            assert home.open().query_belief(session_id) == original.server.query_belief(session_id)
+            return calls
+
+    calls = restored(0, Moment.BEFORE)
+    assert calls > 0
+    for call, moment in product(range(1, calls + 1), Moment):
+        restored(call, moment)

@@ -19,7 +19,7 @@ from cmbs.errors import InvalidRequest, LedgerCorrupt, SessionNotFound, StoreUna
 from cmbs.spi import AuditLog, EliminationStore, StaleHead
 from cmbs.stores import InMemoryStore, SQLiteStore, open_store
 from cmbs.stores._sqlite_schema import MIGRATIONS
-from tests.support.appends import stream
+from cmbs.testing.streams import stream
 from tests.support.homes import declared, tampering, verified
 
 TABLES = ("audit_events", "checkpoints", "intents", "sessions", "tombstones", "universes")
@@ -192,12 +192,6 @@ def test_a_group_beyond_one_statement_is_written_whole_or_not_at_all(
     assert rows(outsider) == empty
     store.append(appends)
     assert all(store.read(group[0].stream_id) == [item.entry for item in group] for group in groups)
-
-
-def test_an_append_of_nothing_is_nothing(store: SQLiteStore, outsider: sqlite3.Connection) -> None:
-    before = rows(outsider)
-    store.append([])
-    assert rows(outsider) == before
 
 
 # --- several who write ---

@@ -33,7 +33,7 @@ def fsck(url: StoreArgument = DEFAULT_STORE, session: SessionOption = None) -> N
     """Re-read every event, commitment, tombstone and checkpoint, and say what is wrong and where."""
     events = bad = 0
     with failing_cleanly(), closing(existing_store(url)) as store, progress() as bar:
-        wanted = _wanted(store, session)
+        wanted = session or [*_wanted(store, None), *checking.only_intended(store)]
         for session_id in bar.track(wanted, description="checking"):
             report = checking.check_session(store, session_id)
             events += report.events

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import signal
 import socket
 import threading
@@ -33,26 +34,32 @@ def serve_http(settings: Settings, host: str, port: int, workers: int, *, demo: 
     if workers > 1 and settings.store.startswith("memory"):
         raise InvalidRequest("`memory:` lives in one process; use one worker, or a store that processes can share")
     address = _listening_address(host, port)
-    open_store(settings.store).close()
+    open_store(settings.store, settings.store_timeout_seconds).close()
     # Workers are processes of their own and find their settings where any ASGI server's workers would.
     os.environ.update(settings.to_environment())
     shown = f"[{host}]" if ":" in host else host
     _out.print(f"cmbs belief server on http://{shown}:{port}, {workers} worker{'s' if workers > 1 else ''}")
     _out.print(f"  API docs  http://{shown}:{port}/docs")
-    _out.print(f"  store     {settings.store}")
+    _out.print(f"  store     {without_password(settings.store)}")
     if demo:
         play_in_background(f"http://{shown}:{port}", _out.print)
     Granian(
         "cmbs.belief_api:app",
         address=address,
         port=port,
-        interface=Interfaces.ASGI,
+        interface=Interfaces.RSGI,
         workers=workers,
         loop=Loops.auto,
         http=HTTPModes.http1,
         log_level=LogLevels.warning,
         workers_kill_timeout=_STOP_SECONDS,
     ).serve(target_loader=load_app, wrap_loader=False)
+
+
+def without_password(url: str) -> str:
+    """A store's URL as it may be shown: what is printed ends up in logs."""
+    hidden = re.sub(r"(?<=://)([^:@/?]*):[^@]+@", r"\1:***@", url)
+    return re.sub(r"([?&](?:ssl)?password=)[^&]+", r"\1***", hidden, flags=re.IGNORECASE)
 
 
 def load_app() -> Any:

@@ -15,8 +15,10 @@ from starlette.responses import Response as StarletteResponse
 from starlette.routing import Match, Route
 
 from cmbs.belief_server import BeliefServer
+from cmbs.http import asgi, rsgi
+from cmbs.http.asgi import Receive, Scope, Send
 from cmbs.http.dispatch import Dispatcher, method_not_allowed, response_to
-from cmbs.http.exchange import Receive, Response, Scope, Send
+from cmbs.http.exchange import Response
 from cmbs.http.openapi import openapi_document
 from cmbs.http.operations import OPERATIONS
 from cmbs.http.routes import Routes
@@ -34,9 +36,10 @@ class BeliefApp(FastAPI):
             redirect_slashes=False,  # an id may be empty, so a slash at the end is not a slip
         )
         self.belief_server = server
-        self.dispatcher = Dispatcher(Routes(server), server.door.limits.body_bytes)
+        self.dispatcher = Dispatcher(Routes(server))
+        self.body_bytes = server.door.limits.body_bytes
         # The same table again as ordinary routes, for whoever adds middleware or walks `app.routes`.
-        self.router.routes.extend(_TableRoute(path, self.dispatcher) for path in _paths())
+        self.router.routes.extend(_TableRoute(path, self) for path in _paths())
         self.add_exception_handler(HTTPException, _transport_failure)
         self.add_exception_handler(Exception, _unexpected_failure)
 
@@ -51,17 +54,29 @@ class BeliefApp(FastAPI):
         if scope["type"] == "http" and not self.user_middleware:
             found = self.dispatcher.find(scope)
             if found is not None:
-                await self.dispatcher.answer(found, scope, receive, send)
+                await asgi.answer(found, self.body_bytes, scope, receive, send)
                 return
         await super().__call__(scope, receive, send)
+
+    async def __rsgi__(self, scope: rsgi.Scope, proto: rsgi.Protocol) -> None:
+        """One request over granian's own interface, which costs half of ASGI. What is not ours goes on to FastAPI."""
+        found = None if self.user_middleware else self.dispatcher.find_decoded(scope.path, scope.method)
+        if found is not None:
+            await rsgi.answer(found, self.body_bytes, scope, proto)
+        else:
+            await rsgi.pass_on(self, self.body_bytes, scope, proto)
+
+    def __rsgi_del__(self, _: object) -> None:
+        """The server process ends."""
+        self.belief_server.close()
 
 
 class _TableRoute(Route):
     """A path of the table. It is matched as it was sent: decoded, an id with a slash would be two parts of a path."""
 
-    def __init__(self, path: str, dispatcher: Dispatcher) -> None:
-        super().__init__(path, _Endpoint(dispatcher))
-        self._dispatcher = dispatcher
+    def __init__(self, path: str, app: BeliefApp) -> None:
+        super().__init__(path, _Endpoint(app.body_bytes))
+        self._dispatcher = app.dispatcher
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         """Whether the request is for this path, whatever its method."""
@@ -74,11 +89,11 @@ class _TableRoute(Route):
 class _Endpoint:
     """An endpoint that Starlette treats as an application of its own: any method, no request object."""
 
-    def __init__(self, dispatcher: Dispatcher) -> None:
-        self._dispatcher = dispatcher
+    def __init__(self, body_bytes: int) -> None:
+        self._body_bytes = body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._dispatcher.answer(scope["cmbs.found"], scope, receive, send)
+        await asgi.answer(scope["cmbs.found"], self._body_bytes, scope, receive, send)
 
 
 def _paths() -> list[str]:
@@ -113,5 +128,4 @@ async def _unexpected_failure(_: StarletteRequest, exc: Exception) -> StarletteR
 
 
 def _as_starlette(answer: Response) -> StarletteResponse:
-    headers = {name.decode(): value.decode() for name, value in answer.headers}
-    return StarletteResponse(answer.body, answer.status, headers, media_type="application/json")
+    return StarletteResponse(answer.body, answer.status, dict(answer.headers), media_type="application/json")

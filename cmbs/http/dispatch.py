@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
-from typing import NamedTuple, TypeAlias
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import quote, unquote_to_bytes
 
 from cmbs.errors import BeliefServerError, InvalidRequest
-from cmbs.http.exchange import Receive, Request, Response, Scope, Send, read_body
+from cmbs.http.exchange import Request, Response
 from cmbs.http.operations import OPERATIONS
 from cmbs.http.routes import Routes
 from cmbs.http.statuses import (
@@ -48,15 +49,25 @@ class Found(NamedTuple):
     path: str
     handlers: dict[str, Handler]
     params: dict[str, str]
+    problem: str = ""
+
+    def handler(self, method: str) -> Handler:
+        """The handler of a method; an error where there is none, or where the path cannot be read."""
+        handler = self.handlers.get(method)
+        if handler is None:
+            raise method_not_allowed(method, sorted(self.handlers))
+        if self.problem:
+            raise InvalidRequest(self.problem)
+        return handler
 
 
 class Dispatcher:
     """Answers every request under the paths of the table; others are none of its business."""
 
-    def __init__(self, routes: Routes, body_bytes: int) -> None:
-        self._body_bytes = body_bytes
+    def __init__(self, routes: Routes) -> None:
         self._root = _Place()
-        self._known: dict[bytes, Found] = {}
+        self._known: dict[bytes | str, Found] = {}
+        places: dict[str, _Place] = {}
         for operation in OPERATIONS:
             place = self._root
             for part in operation.path.split("/")[1:]:
@@ -71,59 +82,92 @@ class Dispatcher:
             place.handlers[operation.method] = handler
             if operation.method == "GET":
                 place.handlers["HEAD"] = handler
+            if "{" in operation.path:
+                places[operation.path] = place
+        # The path with the most text of its own first: what ends in `/audit` is more likely an audit than an id.
+        self._patterns = [
+            (_pattern(path), places[path]) for path in sorted(places, key=lambda path: path.count("/"), reverse=True)
+        ]
 
-    def find(self, scope: Scope) -> Found | None:
-        """The handlers of a path; None where the table has no such path."""
+    def find(self, scope: Mapping[str, Any]) -> Found | None:
+        """The handlers of an ASGI request's path; None where the table has no such path."""
         # The raw path, because an id may hold an escaped slash.
         raw: bytes = scope.get("raw_path") or quote(scope["path"]).encode()
-        known = self._known.get(raw)
-        if known is not None and not scope.get("root_path"):
-            return known
-        parts = raw.partition(b"?")[0].decode("latin-1").split("/")
         root_path: str = scope.get("root_path") or ""
+        if not root_path:
+            known = self._known.get(raw)
+            if known is not None:
+                return known
+        parts = raw.partition(b"?")[0].decode("latin-1").split("/")
         if root_path:
             parts = parts[_depth(root_path.rstrip("/"), scope["path"]) :]
+        place, params = self._walk(parts)
+        if place is None:
+            return None
+        try:
+            found = Found(place.path, place.handlers, _unquoted(params))
+        except UnicodeDecodeError:
+            found = Found(place.path, place.handlers, params, "the path is not valid UTF-8")
+        if not root_path:
+            self._remember(raw, found)
+        return found
+
+    def find_decoded(self, path: str, method: str) -> Found | None:
+        """The handlers of a path that was decoded already, where a slash of an id looks like any other.
+
+        A path is first read as if no id held a slash, then as if one did.
+        """
+        known = self._known.get(path)
+        if known is not None:
+            return known
+        place, params = self._walk(path.split("/"))
+        if place is None:
+            place, params = self._matched(path, method)
+        if place is None:
+            return None
+        # What is not UTF-8 arrives as this character: two ids would look the same.
+        problem = "the path is not valid UTF-8" if "\ufffd" in path else ""
+        found = Found(place.path, place.handlers, params, problem)
+        self._remember(path, found)
+        return found
+
+    def _walk(self, parts: list[str]) -> tuple[_Place | None, dict[str, str]]:
         place, params = self._root, {}
         for part in parts[1:]:
             child = place.children.get(part)
             if child is None:
                 if place.parameter is None:
-                    return None
+                    return None, {}
                 params[place.parameter_name] = part
                 child = place.parameter
             place = child
-        if not place.handlers:
-            return None
-        found = Found(place.path, place.handlers, params)
-        if not root_path and len(raw) <= _KNOWN_LENGTH:
-            # A session is asked of many times in a row; strangers' paths must not fill our memory.
+        return (place, params) if place.handlers else (None, {})
+
+    def _matched(self, path: str, method: str) -> tuple[_Place | None, dict[str, str]]:
+        for pattern, place in self._patterns:
+            match = pattern.fullmatch(path)
+            # A method that such a path does not have means a slip in the path, not an odd id.
+            if match is not None and method in place.handlers:
+                return place, match.groupdict()
+        return None, {}
+
+    def _remember(self, path: bytes | str, found: Found) -> None:
+        """A session is asked of many times in a row; strangers' paths must not fill our memory."""
+        if len(path) <= _KNOWN_LENGTH:
             if len(self._known) >= _KNOWN_PATHS:
                 self._known.clear()
-            self._known[raw] = found
-        return found
-
-    async def answer(self, found: Found, scope: Scope, receive: Receive, send: Send) -> None:
-        """Carry out a request on a path of the table. Whatever happens, the answer has the protocol's shape."""
-        try:
-            handler = found.handlers.get(scope["method"])
-            if handler is None:
-                raise method_not_allowed(scope["method"], sorted(found.handlers))
-            body = await read_body(scope, receive, self._body_bytes)
-            response = await handler(Request(scope, _unquoted(found.params), body))
-        except Exception as exc:  # noqa: BLE001 - the last place that can still answer
-            response = response_to(exc)
-        await response.send(send, with_body=scope["method"] != "HEAD")
+            self._known[path] = found
 
 
 def response_to(exc: Exception) -> Response:
     """The error model for any exception; what is not ours is logged whole and told in general terms."""
     if isinstance(exc, (BeliefServerError, TransportError)):
         status = status_of(exc)
-        headers: list[tuple[bytes, bytes]] = []
+        headers: list[tuple[str, str]] = []
         if status == METHOD_NOT_ALLOWED:
-            headers.append((b"allow", ", ".join(exc.details.get("allowed", [])).encode()))
+            headers.append(("allow", ", ".join(exc.details.get("allowed", []))))
         elif status == UNAVAILABLE:
-            headers.append((b"retry-after", b"1"))
+            headers.append(("retry-after", "1"))
         return Response(status, error_body(exc.code, exc.message, exc.details), headers)
     _log.error("unexpected failure", exc_info=exc)
     code = TransportCode.INTERNAL_ERROR
@@ -140,11 +184,13 @@ def _depth(root_path: str, path: str) -> int:
     return root_path.count("/") if f"{path}/".startswith(f"{root_path}/") else 0
 
 
+def _pattern(path: str) -> re.Pattern[str]:
+    """A path whose ids may hold slashes; the first one as few as possible."""
+    return re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>.*?)", re.escape(path)), re.DOTALL)
+
+
 def _unquoted(params: dict[str, str]) -> dict[str, str]:
-    try:
-        return {name: _text(value) if "%" in value or not value.isascii() else value for name, value in params.items()}
-    except UnicodeDecodeError as exc:
-        raise InvalidRequest("the path is not valid UTF-8") from exc
+    return {name: _text(value) if "%" in value or not value.isascii() else value for name, value in params.items()}
 
 
 def _text(part: str) -> str:

@@ -12,7 +12,7 @@ from msgspec import UNSET, UnsetType
 
 from cmbs.belief_server import BeliefServer
 from cmbs.errors import InvalidRequest
-from cmbs.http import schemas
+from cmbs.http import answers, schemas
 from cmbs.http.exchange import Request, Response, cursor_of, from_cursor, whole_number
 from cmbs.messages import OntologyBundle
 from cmbs.serving.door import Command
@@ -22,8 +22,8 @@ T = TypeVar("T")
 
 _ENCODE = msgspec.json.Encoder().encode
 _CREATED = 201
-_MINIMAL = [(b"preference-applied", b"return=minimal")]
-_VARY = (b"vary", b"prefer")
+_MINIMAL = [("preference-applied", "return=minimal")]
+_VARY = ("vary", "prefer")
 # Bodies beyond this are decoded in a thread, so that one large declaration does not hold up everybody else.
 _LARGE_BODY = 65_536
 
@@ -68,7 +68,7 @@ class Routes:
         return self._server.declaration(
             ontology,
             body.hypotheses,
-            body.metadata,
+            _given(body.metadata),
             policy=self._server.default_policy(**said),
             idempotency_key=request.idempotency_key,
         )
@@ -78,7 +78,7 @@ class Routes:
         _refuse_other("session_id", body.session_id, request.params["session_id"])
         door = self._server.door
         return self._command(
-            request, door.eliminate(body.source_id, body.observation_id, body.eliminated, body.justification)
+            request, door.eliminate(body.source_id, body.observation_id, body.eliminated, _given(body.justification))
         )
 
     def _obligation(self, request: Request) -> Command:
@@ -92,17 +92,17 @@ class Routes:
         _refuse_other("session_id", body.session_id, request.params["session_id"])
         _refuse_other("obligation_id", body.obligation_id, request.params["obligation_id"])
         door = self._server.door
-        return self._command(request, door.request_exit(request.params["obligation_id"], body.context))
+        return self._command(request, door.request_exit(request.params["obligation_id"], _given(body.context)))
 
     def _conclusion(self, request: Request) -> Command:
         body = request.decoded(schemas.DeclareConclusionRequest)
         _refuse_other("session_id", body.session_id, request.params["session_id"])
-        return self._command(request, self._server.door.declare_conclusion(body.conclusion_id, body.context))
+        return self._command(request, self._server.door.declare_conclusion(body.conclusion_id, _given(body.context)))
 
     def _termination(self, request: Request) -> Command:
         body = request.decoded(schemas.RequestTerminationRequest)
         _refuse_other("session_id", body.session_id, request.params["session_id"])
-        return self._command(request, self._server.door.request_termination(body.context))
+        return self._command(request, self._server.door.request_termination(_given(body.context)))
 
     def _command(self, request: Request, message: Any) -> Command:
         return self._server.door.command(
@@ -118,10 +118,10 @@ class Routes:
         outcome = await self._server.perform_async(command)
         headers = [] if status != _CREATED else [_location(outcome)]
         if request.wants_minimal:
-            return Response(status, _encoded(outcome, with_survivors=False), _MINIMAL + headers)
+            return Response(status, answers.encoded(outcome, with_survivors=False), _MINIMAL + headers)
         if outcome.snapshot.n_survivors > _LARGE_BODY:
-            return Response(status, await asyncio.to_thread(_encoded, outcome, with_survivors=True), headers)
-        return Response(status, _encoded(outcome, with_survivors=True), headers)
+            return Response(status, await asyncio.to_thread(answers.encoded, outcome, with_survivors=True), headers)
+        return Response(status, answers.encoded(outcome, with_survivors=True), headers)
 
     # --- the verbs that read ---
 
@@ -132,10 +132,10 @@ class Routes:
 
         def read() -> tuple[bytes, str]:
             belief = self._server.query_belief(request.params["session_id"], at=at)
-            return _ENCODE(belief.to_dict(with_survivors=not minimal)), belief.audit_head_event_id or ""
+            return answers.encoded_snapshot(belief, with_survivors=not minimal), belief.audit_head_event_id or ""
 
         body, head = await self._read(read)
-        return Response(200, body, [(b"etag", f'"{head}"'.encode()), _VARY, *(_MINIMAL if minimal else [])])
+        return Response(200, body, [("etag", f'"{head}"'), _VARY, *(_MINIMAL if minimal else [])])
 
     async def audit_trace(self, request: Request) -> Response:
         """AUDIT_TRACE: the stored bytes as they are, each with its hash."""
@@ -217,16 +217,14 @@ def _refuse_other(name: str, in_body: str | UnsetType, in_path: str) -> None:
         )
 
 
+def _given(value: msgspec.Raw | UnsetType) -> msgspec.Raw | None:
+    return None if isinstance(value, UnsetType) else value
+
+
 def _moment(at: str | None) -> int | str | None:
     return int(at) if at is not None and at.isascii() and at.isdigit() and len(at) < len("1" * 17) else at
 
 
-def _location(outcome: Outcome) -> tuple[bytes, bytes]:
+def _location(outcome: Outcome) -> tuple[str, str]:
     """Where a new session is. Relative to the path of the request, so that it is right wherever we are mounted."""
-    return b"location", f"sessions/{quote(outcome.snapshot.session_id, safe='')}".encode()
-
-
-def _encoded(outcome: Outcome, *, with_survivors: bool) -> bytes:
-    content = {name: getattr(outcome, name) for name in outcome._fields}
-    content["snapshot"] = outcome.snapshot.to_dict(with_survivors=with_survivors)
-    return _ENCODE(content)
+    return "location", f"sessions/{quote(outcome.snapshot.session_id, safe='')}"

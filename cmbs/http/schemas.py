@@ -21,9 +21,9 @@ REFERENCE = "#/components/schemas/{name}"
 
 Id = Annotated[str, Meta(extra_json_schema={"maxLength": Limits().id_length})]
 Ids = list[Id]
-# A caller's own object, kept as text until the door brings it into canonical form; empty where it was left out.
+# A caller's own object, kept as text until the door brings it into canonical form.
 Opaque = Annotated[
-    msgspec.Raw,
+    msgspec.Raw | UnsetType,
     Meta(
         description="Any JSON object: stored and returned as it is, never interpreted.",
         extra_json_schema={"type": ["object", "null"]},
@@ -45,7 +45,6 @@ Timestamp = Annotated[
     ),
 ]
 NextCursor = Annotated[str | None, Meta(description="For the next page; null on the last one.")]
-
 
 # --- requests ---------------------------------------------------------------------------------------------------------
 
@@ -80,7 +79,7 @@ class DeclareSessionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=T
 
     ontology: Ontology
     hypotheses: Annotated[Ids, Meta(min_length=1, description="Opaque ids; repeats count once.")]
-    metadata: Opaque = msgspec.field(default_factory=msgspec.Raw)
+    metadata: Opaque = UNSET
     policy: Policy | UnsetType = UNSET
 
 
@@ -90,7 +89,7 @@ class EliminateRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source_id: Annotated[Id, Meta(description="Who observed.")]
     observation_id: Annotated[Id, Meta(description="With source_id, the key under which this is applied once.")]
     eliminated: Annotated[Ids, Meta(description="The hypotheses that the observation contradicts.")]
-    justification: Opaque = msgspec.field(default_factory=msgspec.Raw)
+    justification: Opaque = UNSET
     session_id: SessionIdInBody = UNSET
 
 
@@ -107,7 +106,7 @@ class EnterObligationRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=
 class RequestExitRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """REQUEST_EXIT."""
 
-    context: OpaqueContext = msgspec.field(default_factory=msgspec.Raw)
+    context: OpaqueContext = UNSET
     obligation_id: Annotated[
         Id | UnsetType, Meta(description="May be left out, since it is in the path; one that differs is refused.")
     ] = UNSET
@@ -118,15 +117,19 @@ class DeclareConclusionRequest(msgspec.Struct, frozen=True, forbid_unknown_field
     """DECLARE_CONCLUSION."""
 
     conclusion_id: Annotated[Id, Meta(description="Opaque; often the hypothesis that is concluded.")]
-    context: OpaqueContext = msgspec.field(default_factory=msgspec.Raw)
+    context: OpaqueContext = UNSET
     session_id: SessionIdInBody = UNSET
 
 
 class RequestTerminationRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """REQUEST_TERMINATION; `{"force": true}` in the context asks for force."""
 
-    context: OpaqueContext = msgspec.field(default_factory=msgspec.Raw)
+    context: OpaqueContext = UNSET
     session_id: SessionIdInBody = UNSET
+
+
+# Requests of text alone, with no number that could be written at another length.
+TEXT_ONLY = frozenset({EliminateRequest, RequestExitRequest, DeclareConclusionRequest, RequestTerminationRequest})
 
 
 # --- responses --------------------------------------------------------------------------------------------------------

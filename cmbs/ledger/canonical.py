@@ -21,7 +21,8 @@ _EXPONENT_FROM = 1e21
 
 _ENCODER = msgspec.json.Encoder(order="sorted")
 # Digits of a float or of a number that may be inexact, and characters beyond the basic multilingual plane.
-_ODD = re.compile(rb"[0-9][.eE]|[0-9]{16}|-0|[\xf0-\xf4]")
+# Looking back from one set of first characters lets the search skip what is between them.
+_ODD = re.compile(rb"[-0-9\xf0-\xf4](?:(?<=[0-9])(?:[.eE]|[0-9]{15})|(?<=-)0|(?<=[\xf0-\xf4]))")
 _AFTER_QUOTE = re.compile(rb'"[ \t\n\r]')
 _KEY_TOKEN = re.compile(rb'"[ \t\n\r]*:')
 

@@ -7,7 +7,7 @@ Both types are immutable to their holders; sets share the pages of bits that the
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from hashlib import sha256
@@ -27,6 +27,8 @@ _REBUILD_SHARE = 4
 
 # Up to this many ids, a set keeps its sorted list once it was asked for it.
 _SMALL = 4096
+# Up to this many fewer, its successor's list is made from its own.
+_FEW = 16
 _KEEP = tuple(~(1 << bit) & 0xFF for bit in range(8))
 _ASCII_BITS = bytes.maketrans(b"01", b"\x00\x01")
 _DOMAIN = b"cmbs/survivors/v1"
@@ -152,6 +154,22 @@ class Survivors(SortedIds):
 
     def without(self, positions: Sequence[int]) -> Survivors:
         """The set less these positions, all of which it holds."""
+        fewer: Survivors = Survivors(self.universe, self._cleared(positions), self._count - len(positions))
+        if len(self.universe.ids) > BLOCK_BITS:
+            self._hand_over_tree(fewer, {position >> 10 for position in positions})
+        if self._ids is not None and len(positions) <= _FEW:
+            left = list(self._ids)
+            for position in positions:
+                del left[bisect_left(left, self.universe.ids[position])]
+            fewer._ids = tuple(left)
+        return fewer
+
+    def _cleared(self, positions: Sequence[int]) -> list[bytes]:
+        if len(self._pages) == 1:
+            bits = bytearray(self._pages[0])
+            for position in positions:
+                bits[position >> 3] &= _KEEP[position & 7]
+            return [bytes(bits)]
         pages = self._pages.copy()
         open_pages: dict[int, bytearray] = {}
         for position in positions:
@@ -162,10 +180,7 @@ class Survivors(SortedIds):
             page[position >> 3 & 0x3FF] &= _KEEP[position & 7]
         for number, page in open_pages.items():
             pages[number] = bytes(page)
-        fewer = Survivors(self.universe, pages, self._count - len(positions))
-        if len(self.universe.ids) > BLOCK_BITS:
-            self._hand_over_tree(fewer, {position >> 10 for position in positions})
-        return fewer
+        return pages
 
     def restored(self, positions: Iterable[int]) -> Survivors:
         """The set with these positions alive again: how it was before they were eliminated."""

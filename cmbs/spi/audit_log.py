@@ -58,6 +58,9 @@ class AuditLog(Protocol):
     when it raises, none is. No two entries of a stream share a `seq` or a `prev_event_hash`, whoever writes; none is
     ever changed or removed. Bytes come back exactly as they went in. Methods may be called from several threads at
     once. A log that cannot be reached or written raises `StoreUnavailable`.
+
+    What MAY differ: whether an append in an `exclusive` block that is then left by an error is there; how long a
+    checkpoint is kept; what a closed log does. `cmbs.testing.audit_log` has this as tests that every log passes.
     """
 
     @property

@@ -40,10 +40,12 @@ class EliminationStore(Protocol):
     are as durable as the store gets; an id outside the universe changes nothing and is in neither set of the result; a
     call that raises has changed nothing or can be repeated safely. Methods may be called from several threads at once.
     A session that was never created is a `SessionNotFound`; a store that cannot be reached, a `StoreUnavailable`.
+
+    `cmbs.testing.elimination_store` has this as tests that every store passes.
     """
 
     def create_session(self, session_id: str, hypothesis_ids: frozenset[str]) -> None:
-        """Register a session and its universe. Repeating it with the same universe changes nothing."""
+        """Register a session and its universe. Repeating it changes nothing; another universe is a `Conflict`."""
         ...
 
     def eliminate(

@@ -8,17 +8,13 @@ from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from threading import RLock
 
-from cmbs.errors import Conflict, SessionNotFound
+from cmbs.errors import SessionNotFound
 from cmbs.ledger import GENESIS, Head, StoredEntry
 from cmbs.spi.audit_log import Append, SessionSummary, StaleHead
 from cmbs.spi.elimination_store import EliminationProvenance, EliminationResult, RecoveredState
+from cmbs.spi.tombstones import logged, other_universe, recovered
 
 _BEFORE_ALL = Head(-1, GENESIS)
-
-
-def logged(session_id: str) -> Conflict:
-    """The refusal to tombstone past a log: the two would tell different stories."""
-    return Conflict(f"session `{session_id}` has a log here; eliminate through the server", {"session_id": session_id})
 
 
 class _Stream:
@@ -57,7 +53,7 @@ class InMemoryStore:
             if known is None:
                 self._streams[session_id] = _Stream(tuple(hypothesis_ids), "")
             elif frozenset(known.universe) != hypothesis_ids:
-                raise Conflict(f"session `{session_id}` exists with another universe", {"session_id": session_id})
+                raise other_universe(session_id)
 
     def eliminate(
         self,
@@ -88,8 +84,7 @@ class InMemoryStore:
         """Universe, tombstones and survivors."""
         with self._lock:
             stream = self._stream(session_id)
-            universe, eliminated = frozenset(stream.universe), frozenset(stream.tombstones)
-        return RecoveredState(universe, eliminated, universe - eliminated)
+            return recovered(frozenset(stream.universe), stream.tombstones)
 
     def _stream(self, session_id: str) -> _Stream:
         stream = self._streams.get(session_id)

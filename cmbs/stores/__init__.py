@@ -24,24 +24,27 @@ def sqlite_path(url: str) -> Path | None:
     return Path(unquote(url.removeprefix(prefix))) if url.startswith(prefix) and url != prefix else None
 
 
-def open_store(url: str) -> Store:
-    """The store that a URL names: in memory, in an SQLite file, or in a PostgreSQL database."""
+def open_store(url: str, timeout_seconds: float = 10.0) -> Store:
+    """The store that a URL names: in memory, in an SQLite file, or in a PostgreSQL database.
+
+    `timeout_seconds` is how long a caller waits for others who write, or for a database that does not answer.
+    """
     if url == "memory:":
         return InMemoryStore()
     path = sqlite_path(url)
     if path is not None:
-        return SQLiteStore(path)
+        return SQLiteStore(path, timeout_seconds)
     if url.startswith(("postgresql://", "postgres://")):
-        return _open_postgres(url)
+        return _open_postgres(url, timeout_seconds)
     raise InvalidRequest(f"`{url}` is not a store; use {_SHAPES}", {"url": url})
 
 
-def _open_postgres(url: str) -> PostgresStore:
+def _open_postgres(url: str, timeout_seconds: float) -> PostgresStore:
     try:
         from cmbs.stores.postgres import PostgresStore
     except ImportError as exc:
         raise InvalidRequest("a PostgreSQL store needs the `postgres` extra: `pip install 'cmbs[postgres]'`") from exc
-    return PostgresStore(url)
+    return PostgresStore(url, timeout_seconds)
 
 
 __all__ = [

@@ -10,28 +10,39 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
-import msgspec
 import psycopg
 from psycopg import errors
+from psycopg.abc import PQGen
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import TransactionStatus
 from psycopg_pool import ConnectionPool
 
-from cmbs.errors import Conflict, InvalidRequest, SessionNotFound, StoreUnavailable
+from cmbs.errors import InvalidRequest, SessionNotFound, StoreUnavailable
 from cmbs.ledger import Head, StoredEntry
 from cmbs.spi.audit_log import Append, SessionSummary, StaleHead
 from cmbs.spi.elimination_store import EliminationProvenance, EliminationResult, RecoveredState
-from cmbs.spi.in_memory import logged
+from cmbs.spi.tombstones import (
+    declared_universe,
+    logged,
+    other_universe,
+    read_universe,
+    recovered,
+    write_universe,
+)
 from cmbs.stores._postgres_schema import STALE_HEAD, migrate
 
 _CONNECTIONS = 16
 _WAIT_SECONDS = 10.0
-_OPTIONS: dict[str, Any] = {
-    "connect_timeout": 5,
-    "application_name": "cmbs",
-    "options": "-c statement_timeout=60000 -c lock_timeout=10000 -c synchronous_commit=on",
-}
+# A statement may take so many times as long as anything else is waited for: a long log takes time to read.
+_STATEMENT_WAITS = 6
+_CONNECT_SECONDS = 5.0
+# How long a lost connection is tried for again, before the next caller has to ask for it. Short, because the pauses
+# between attempts double: after a long outage nobody would look for a long time.
+_RECONNECT_SECONDS = 1.0
+# How long a caller waits where the last attempts to connect failed: whoever comes now must not queue up behind them.
+_GONE_SECONDS = 0.1
 _APPEND = "SELECT cmbs.append_events(" + ", ".join(["%b"] * 14) + ")"
 # Locks the session's row, as an append does: of an intent and an append, one comes first and the other is stale.
 _INTEND = """
@@ -43,33 +54,83 @@ WHERE (%(seq)s, %(prev_event_hash)b) = (
 """
 
 
+R = TypeVar("R")
+
+
+class _Connection(psycopg.Connection[Any]):
+    """A connection that gives up on a database that no longer answers, as one behind a broken network does not."""
+
+    patience = _STATEMENT_WAITS * _WAIT_SECONDS
+
+    def wait(self, gen: PQGen[R], interval: float = 0.1, timeout: float | None = None) -> R:
+        """As the base class does, but not for ever."""
+        try:
+            return super().wait(gen, interval, self.patience if timeout is None else timeout)
+        except psycopg.OperationalError:
+            if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
+                self.close()  # an answer that still came would be taken for the next one's
+            raise
+
+
 class PostgresStore:
-    """An `EliminationStore` and an `AuditLog` in one database."""
+    """An `EliminationStore` and an `AuditLog` in one database.
+
+    Nothing waits longer than `timeout_seconds` for a connection or a lock, or six times that for a statement.
+    """
 
     blocking = True
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, timeout_seconds: float = _WAIT_SECONDS) -> None:
         try:
             conninfo_to_dict(url)
         except psycopg.ProgrammingError:
             # Without the cause, which quotes the URL: there may be a password in it.
             raise InvalidRequest("not a URL of the kind `postgresql://user@host/database`") from None
+        options = _options(timeout_seconds)
+        patience = _STATEMENT_WAITS * timeout_seconds
         self._exclusive = threading.local()
-        self._pool: ConnectionPool[psycopg.Connection[Any]] = ConnectionPool(
+        self._timeout_seconds = timeout_seconds
+        self._gone = False
+
+        def configure(connection: _Connection) -> None:
+            connection.patience = patience
+
+        def check(connection: _Connection) -> None:
+            # Whether it still answers: that takes no time, where a statement may.
+            connection.patience = timeout_seconds
+            ConnectionPool.check_connection(connection)
+            connection.patience = patience
+
+        def lost(_: ConnectionPool[_Connection]) -> None:
+            self._gone = True
+
+        self._pool: ConnectionPool[_Connection] = ConnectionPool(
             url,
-            kwargs={**_OPTIONS, "autocommit": True},
+            connection_class=_Connection,
+            kwargs=options,
+            configure=configure,
             min_size=1,
             max_size=_CONNECTIONS,
-            timeout=_WAIT_SECONDS,
-            check=ConnectionPool.check_connection,
+            reconnect_timeout=_RECONNECT_SECONDS,
+            reconnect_failed=lost,
+            check=check,
             name="cmbs",
             open=False,
         )
         # Once without the pool, which would try again and again before it said why.
         with _translated("cannot open the database"):
-            with psycopg.connect(url, autocommit=True, **_OPTIONS) as connection:
+            with _Connection.connect(url, **options) as connection:
+                configure(connection)
                 migrate(connection)
             self._pool.open()
+
+    @contextmanager
+    def _pooled(self) -> Iterator[_Connection]:
+        """A connection of the pool. Where there was none to be had lately, one that is there by now, or none."""
+        patience = min(_GONE_SECONDS, self._timeout_seconds) if self._gone else self._timeout_seconds
+        with self._pool.connection(patience) as connection:
+            self._gone = False
+            yield connection
 
     @contextmanager
     def _connection(self) -> Iterator[psycopg.Connection[Any]]:
@@ -78,7 +139,7 @@ class PostgresStore:
         if held is not None:
             yield held
             return
-        with self._pool.connection() as connection:
+        with self._pooled() as connection:
             yield connection
 
     # --- audit log ---
@@ -94,7 +155,13 @@ class PostgresStore:
     def exclusive(self, stream_ids: Iterable[str]) -> Iterator[None]:
         """Hold off other writers of these streams, by the locks of their rows."""
         wanted = sorted(set(stream_ids))
-        with _translated("cannot lock"), self._pool.connection() as connection, connection.transaction():
+        # A pipeline: others wait for as long as the rows are locked, and append and commit are then one round trip.
+        with (
+            _translated("cannot lock"),
+            self._pooled() as connection,
+            connection.pipeline(),
+            connection.transaction(),
+        ):
             rows = connection.execute(
                 "SELECT session_id, head_seq, head_hash FROM cmbs.sessions"
                 " WHERE session_id = ANY (%s) ORDER BY session_id FOR UPDATE",
@@ -189,7 +256,7 @@ class PostgresStore:
 
     def create_session(self, session_id: str, hypothesis_ids: frozenset[str]) -> None:
         """Register a session that has no log here."""
-        universe = msgspec.json.encode(sorted(hypothesis_ids))
+        universe = write_universe(hypothesis_ids)
         with _translated("cannot create a session"), self._connection() as connection:
             connection.execute(
                 "INSERT INTO cmbs.universes SELECT %s, %b"
@@ -197,7 +264,7 @@ class PostgresStore:
                 (session_id, universe, session_id),
             )
         if self._universe(session_id) != hypothesis_ids:
-            raise Conflict(f"session `{session_id}` exists with another universe", {"session_id": session_id})
+            raise other_universe(session_id)
 
     def eliminate(
         self,
@@ -230,23 +297,33 @@ class PostgresStore:
         """Universe, tombstones and survivors."""
         universe = self._universe(session_id)
         rows = self._query("SELECT hypothesis_id FROM cmbs.tombstones WHERE session_id = %s", (session_id,))
-        eliminated = frozenset(row[0].decode() for row in rows)
-        return RecoveredState(universe, eliminated, universe - eliminated)
+        return recovered(universe, (row[0].decode() for row in rows))
 
     def _universe(self, session_id: str) -> frozenset[str]:
         declared = self.read(session_id, limit=1)
         if declared:
-            return frozenset(msgspec.json.decode(declared[0].raw)["payload"]["hypotheses"])
+            return declared_universe(declared[0])
         rows = self._query("SELECT hypothesis_ids FROM cmbs.universes WHERE session_id = %s", (session_id,))
         if not rows:
             raise SessionNotFound(session_id)
-        return frozenset(msgspec.json.decode(rows[0][0], type=list[str]))
+        return read_universe(rows[0][0])
 
     def _query(self, statement: str, parameters: tuple[Any, ...]) -> list[Any]:
         if any(isinstance(value, str) and "\0" in value for value in parameters):
             return []  # no text here can hold a NUL, so nothing is found under it
         with _translated("cannot read"), self._connection() as connection:
             return connection.execute(statement, parameters, prepare=True, binary=True).fetchall()
+
+
+def _options(timeout_seconds: float) -> dict[str, Any]:
+    milliseconds = round(timeout_seconds * 1000)
+    return {
+        "autocommit": True,
+        "connect_timeout": max(1, round(min(_CONNECT_SECONDS, timeout_seconds))),
+        "application_name": "cmbs",
+        "options": f"-c statement_timeout={_STATEMENT_WAITS * milliseconds} -c lock_timeout={milliseconds}"
+        " -c synchronous_commit=on",
+    }
 
 
 def _columns(appends: Sequence[Append]) -> tuple[Any, ...]:
@@ -289,4 +366,6 @@ def _translated(doing: str) -> Iterator[None]:
     except psycopg.Error as exc:
         if exc.sqlstate == STALE_HEAD:
             raise StaleHead("the stored head is another") from exc
-        raise StoreUnavailable(f"{doing}: {str(exc).strip()}") from exc
+        # The first line says what happened; the others are advice, in sentences.
+        said = str(exc).strip().partition("\n")[0]
+        raise StoreUnavailable(f"{doing}: {said or type(exc).__name__}") from exc

@@ -14,13 +14,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from cmbs.errors import Conflict, InvalidRequest, SessionNotFound, StoreUnavailable
+from cmbs.errors import InvalidRequest, SessionNotFound, StoreUnavailable
 from cmbs.ledger import Head, StoredEntry
 from cmbs.spi.audit_log import Append, SessionSummary, StaleHead
 from cmbs.spi.elimination_store import EliminationProvenance, EliminationResult, RecoveredState
-from cmbs.spi.in_memory import logged
+from cmbs.spi.tombstones import (
+    declared_universe,
+    logged,
+    other_universe,
+    read_universe,
+    recovered,
+    write_universe,
+)
 from cmbs.stores._sqlite_schema import migrate
 
 _BUSY_SECONDS = 10.0
@@ -51,12 +56,16 @@ _STATEMENTS = [_INSERT + ", ".join([_ROW] * size) for size in range(_ROWS_PER_ST
 
 
 class SQLiteStore:
-    """An `EliminationStore` and an `AuditLog` in one file. Any number of processes may open it."""
+    """An `EliminationStore` and an `AuditLog` in one file. Any number of processes may open it.
+
+    Nothing waits longer than `timeout_seconds` for other writers.
+    """
 
     blocking = True
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, timeout_seconds: float = _BUSY_SECONDS) -> None:
         self._path = str(path)
+        self._timeout_seconds = timeout_seconds
         if "\0" in self._path or self._path == ":memory:":
             raise InvalidRequest(f"`{self._path!r}` is not a file; for sessions in memory use `memory:`")
         self._idle_readers: list[sqlite3.Connection] = []
@@ -77,7 +86,11 @@ class SQLiteStore:
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
-            self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=256
+            self._path,
+            timeout=self._timeout_seconds,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
         )
         connection.execute("PRAGMA synchronous = FULL")
         return connection
@@ -228,7 +241,7 @@ class SQLiteStore:
 
     def create_session(self, session_id: str, hypothesis_ids: frozenset[str]) -> None:
         """Register a session that has no log here."""
-        universe = msgspec.json.encode(sorted(hypothesis_ids))
+        universe = write_universe(hypothesis_ids)
         with self.exclusive([session_id]):
             try:
                 known = self._universe(session_id)
@@ -236,7 +249,7 @@ class SQLiteStore:
                 known = hypothesis_ids
                 self._writer.execute("INSERT INTO universes VALUES (?, ?)", (session_id, universe))
             if known != hypothesis_ids:
-                raise Conflict(f"session `{session_id}` exists with another universe", {"session_id": session_id})
+                raise other_universe(session_id)
 
     def eliminate(
         self,
@@ -268,17 +281,16 @@ class SQLiteStore:
         """Universe, tombstones and survivors."""
         universe = self._universe(session_id)
         rows = self._query("SELECT hypothesis_id FROM tombstones WHERE session_id = ?", (session_id,))
-        eliminated = frozenset(row[0] for row in rows)
-        return RecoveredState(universe, eliminated, universe - eliminated)
+        return recovered(universe, (row[0] for row in rows))
 
     def _universe(self, session_id: str) -> frozenset[str]:
         declared = self.read(session_id, limit=1)
         if declared:
-            return frozenset(msgspec.json.decode(declared[0].raw)["payload"]["hypotheses"])
+            return declared_universe(declared[0])
         rows = self._query("SELECT hypothesis_ids FROM universes WHERE session_id = ?", (session_id,))
         if not rows:
             raise SessionNotFound(session_id)
-        return frozenset(msgspec.json.decode(rows[0][0], type=list[str]))
+        return read_universe(rows[0][0])
 
     def _query(self, statement: str, parameters: tuple[Any, ...]) -> list[Any]:
         with _translated("cannot read"), self._reader() as connection:

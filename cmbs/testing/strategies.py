@@ -13,50 +13,11 @@ from hypothesis import strategies as st
 
 from cmbs.messages import OntologyBundle, SessionPolicy, Verb
 from cmbs.testing.history import Call, History
+from cmbs.testing.hostile_ids import HOSTILE_IDS
 
 MAX_SAFE_INTEGER = 2**53 - 1
 # From here on canonical JSON writes a float with an exponent.
 FIRST_WITH_EXPONENT = 1e21
-
-HOSTILE_IDS = (
-    "",
-    " ",
-    "\n",
-    "\r\n",
-    "\t",
-    "\x00",
-    "\x7f",
-    "::",
-    "a::b",
-    "a",
-    "b::c",
-    "|",
-    "a|b",
-    "/",
-    "..",
-    "%2F",
-    '"',
-    '":',
-    '{"a": 1}',
-    "\\",
-    "\\u0000",
-    "'; --",
-    "null",
-    "0",
-    "é",
-    "e\u0301",
-    "ß",
-    "\u2028",
-    "\u200b",
-    "\ud7ff",
-    "\ue000",
-    "\ufb33",
-    "\uffff",
-    "😀",
-    "👩\u200d🔬",
-    "\U00010000",
-    "\U0010ffff",
-)
 
 _NO_FORCE = ({"force": False}, {"force": 1}, {"force": "true"}, {"force": [True]}, {"nested": {"force": True}})
 _PLACES = 6

@@ -1,4 +1,4 @@
-"""A program that writes to a file of sessions as fast as it can, and says so, line by line, until somebody kills it.
+"""A program that writes to a store as fast as it can, and says so, line by line, until somebody kills it.
 
 A line is printed when the server has answered, and never before: session id, event id, observation id.
 """
@@ -8,10 +8,9 @@ from __future__ import annotations
 import sys
 import threading
 from itertools import count
-from pathlib import Path
 
 from cmbs.belief_server import BeliefServer
-from cmbs.stores import SQLiteStore
+from cmbs.stores import open_store
 from tests.support.homes import declared
 
 THREADS = 4
@@ -32,9 +31,9 @@ def work(server: BeliefServer, session_id: str, number: int, printing: threading
             sys.stdout.flush()
 
 
-def main(path: Path) -> None:
+def main(store_url: str) -> None:
     """Two sessions of this run, two threads on each."""
-    server = BeliefServer(store=SQLiteStore(path))
+    server = BeliefServer(store=open_store(store_url))
     session_ids = [declared(server, UNIVERSE[:1_000]) for _ in range(2)]
     printing = threading.Lock()
     for number in range(THREADS):
@@ -43,4 +42,4 @@ def main(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(sys.argv[1])

@@ -1,0 +1,70 @@
+"""Outcomes as JSON, straight from where they are kept: no copy of the survivors on the way."""
+
+from __future__ import annotations
+
+from typing import Any, assert_never
+
+import msgspec
+from msgspec import UNSET
+
+from cmbs.core import entropy
+from cmbs.http.schemas import (
+    ApprovalResponse,
+    DeclareConclusionResponse,
+    DeclareSessionResponse,
+    EliminateResponse,
+    EnterObligationResponse,
+    Snapshot,
+)
+from cmbs.messages import (
+    BeliefSnapshot,
+    ConclusionOutcome,
+    DeclareOutcome,
+    EliminateOutcome,
+    EnterOutcome,
+    ExitOutcome,
+    Reason,
+    TerminationOutcome,
+)
+from cmbs.serving.outcomes import Outcome
+
+_ENCODE = msgspec.json.Encoder().encode
+
+
+def encoded(outcome: Outcome, *, with_survivors: bool) -> bytes:
+    """The body of a write's answer; `with_survivors=False` leaves the list out."""
+    belief = _snapshot(outcome.snapshot, with_survivors=with_survivors)
+    match outcome:
+        case EliminateOutcome(applied, ignored, _, event_id):
+            return _ENCODE(EliminateResponse(applied, ignored, belief, event_id))
+        case DeclareOutcome(session_id, _):
+            return _ENCODE(DeclareSessionResponse(session_id, belief))
+        case EnterOutcome(_, event_id):
+            return _ENCODE(EnterObligationResponse(belief, event_id))
+        case ExitOutcome(approved, reason, _, event_id) | TerminationOutcome(approved, reason, _, event_id):
+            return _ENCODE(ApprovalResponse(approved, Reason(reason), belief, event_id))
+        case ConclusionOutcome(accepted, reason, _, event_id):
+            return _ENCODE(DeclareConclusionResponse(accepted, Reason(reason), belief, event_id))
+        case _:
+            assert_never(outcome)
+
+
+def encoded_snapshot(belief: BeliefSnapshot, *, with_survivors: bool) -> bytes:
+    """The body of QUERY_BELIEF's answer."""
+    return _ENCODE(_snapshot(belief, with_survivors=with_survivors))
+
+
+def _snapshot(belief: BeliefSnapshot, *, with_survivors: bool) -> Snapshot:
+    # The encoder writes a tuple as it does a list, and a dataclass as it does a struct: nothing needs to be converted.
+    kept: Any = belief
+    count = belief.n_survivors
+    return Snapshot(
+        belief.session_id,
+        kept.ontology,
+        count,
+        entropy(count),
+        belief.terminated,
+        belief.active_obligation_id,
+        kept.audit_head_event_id,
+        kept.in_order() if with_survivors else UNSET,
+    )

@@ -1,0 +1,90 @@
+"""The routes over ASGI, the interface that every asynchronous web server speaks."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, TypeAlias
+
+from cmbs.errors import LimitExceeded
+from cmbs.http.dispatch import Found, response_to
+from cmbs.http.exchange import Request, Response, cut_off, sent_twice
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+_JSON = (b"content-type", b"application/json")
+_AMBIGUOUS = b"\r\n"  # no header can hold this
+
+
+async def answer(found: Found, body_bytes: int, scope: Scope, receive: Receive, send: Send) -> None:
+    """Carry out a request on a path of the table. Whatever happens, the answer has the protocol's shape."""
+    try:
+        handler = found.handler(scope["method"])
+        body = await _read_body(scope, receive, body_bytes)
+        query_string: bytes = scope.get("query_string", b"")
+        response = await handler(Request(found.params, body, query_string, Headers(scope["headers"]).value))
+    except Exception as exc:  # noqa: BLE001 - the last place that can still answer
+        response = response_to(exc)
+    await _send(response, send, with_body=scope["method"] != "HEAD")
+
+
+class Headers:
+    """The headers of a request."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, pairs: list[tuple[bytes, bytes]]) -> None:
+        self._values = dict(pairs)
+        if len(self._values) != len(pairs):
+            self._mark_repeated(pairs)
+
+    def _mark_repeated(self, pairs: list[tuple[bytes, bytes]]) -> None:
+        for name, value in pairs:
+            if self._values[name] != value:
+                # A list may be spread over several headers; of ours, only the preferences are one.
+                preferences = b",".join(said for key, said in pairs if key == b"prefer")
+                self._values[name] = preferences if name == b"prefer" else _AMBIGUOUS
+
+    def value(self, name: str) -> str | None:
+        """A header's value."""
+        value = self._values.get(name.encode())
+        if value is None:
+            return None
+        if value is _AMBIGUOUS:
+            raise sent_twice(name)
+        return value.decode("latin-1")
+
+
+async def _send(response: Response, send: Send, *, with_body: bool) -> None:
+    headers = [_JSON, (b"content-length", b"%d" % len(response.body))]
+    headers += [(name.encode(), value.encode("latin-1")) for name, value in response.headers]
+    await send({"type": "http.response.start", "status": response.status, "headers": headers})
+    await send({"type": "http.response.body", "body": response.body if with_body else b""})
+
+
+async def _read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
+    """The whole body. LimitExceeded as soon as it is known to be too large."""
+    for name, value in scope["headers"]:
+        if name == b"content-length" and value.isdigit() and int(value) > limit:
+            raise LimitExceeded("body_bytes", limit, int(value))
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise cut_off()
+    body: bytes = message.get("body", b"")
+    if not message.get("more_body", False):
+        if len(body) > limit:
+            raise LimitExceeded("body_bytes", limit, len(body))
+        return body
+    chunks, size = [body], len(body)
+    while message.get("more_body", False):
+        if size > limit:
+            raise LimitExceeded("body_bytes", limit, size)
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise cut_off()
+        chunks.append(message.get("body", b""))
+        size += len(chunks[-1])
+    if size > limit:
+        raise LimitExceeded("body_bytes", limit, size)
+    return b"".join(chunks)

@@ -1,0 +1,42 @@
+"""What elimination stores that keep their data elsewhere share: how a state follows from what was read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from cmbs.errors import Conflict
+from cmbs.ledger import StoredEntry
+from cmbs.spi.elimination_store import RecoveredState
+
+
+def recovered(universe: frozenset[str], eliminated: Iterable[str]) -> RecoveredState:
+    """The state of a session with these tombstones."""
+    gone = frozenset(eliminated)
+    return RecoveredState(universe, gone, universe - gone)
+
+
+def declared_universe(declaration: StoredEntry) -> frozenset[str]:
+    """The universe of a session that has a log. Not verified: who reads the log does that."""
+    return frozenset(msgspec.json.decode(declaration.raw)["payload"]["hypotheses"])
+
+
+def write_universe(hypothesis_ids: frozenset[str]) -> bytes:
+    """A universe as a store keeps it for a session that has no log."""
+    return msgspec.json.encode(sorted(hypothesis_ids))
+
+
+def read_universe(kept: bytes) -> frozenset[str]:
+    """A universe from what `write_universe` gave."""
+    return frozenset(msgspec.json.decode(kept, type=list[str]))
+
+
+def logged(session_id: str) -> Conflict:
+    """The refusal to tombstone past a log: the two would tell different stories."""
+    return Conflict(f"session `{session_id}` has a log here; eliminate through the server", {"session_id": session_id})
+
+
+def other_universe(session_id: str) -> Conflict:
+    """The refusal to create a session again over another universe."""
+    return Conflict(f"session `{session_id}` exists with another universe", {"session_id": session_id})

@@ -1,0 +1,39 @@
+"""What every fault test ends with: nothing acknowledged is missing, nothing forked, and the store is sound."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.http_server import run_cmbs
+from tests.support.postgres import fresh_database
+from tests.support.toll import PROPERTY, toll_of
+
+CheckToll = Callable[..., None]
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """An empty store that processes can share."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'cmbs.db'}"
+        return
+    with fresh_database() as url:
+        yield url
+
+
+@pytest.fixture
+def check_toll(record_property: Callable[[str, object], None], tmp_path: Path) -> CheckToll:
+    """Compare what was acknowledged with what is stored, have `cmbs fsck` look at all of it, and keep the figures."""
+
+    def check(url: str, acknowledged: Iterable[tuple[str, str]], kills: int = 0) -> None:
+        toll = toll_of(url, acknowledged, kills)
+        record_property(PROPERTY, toll._asdict())
+        assert (toll.lost, toll.forks) == (0, 0)
+        checked = run_cmbs("fsck", url, directory=tmp_path)
+        assert checked.returncode == 0, checked.stderr
+        assert checked.stdout.endswith(", 0 bad\n")
+
+    return check

@@ -1,0 +1,46 @@
+"""Kill -9 of the database itself under load: servers stay up, go on without a restart, and nothing is missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import httpx
+import pytest
+
+from tests.fault.conftest import CheckToll
+from tests.support.http_server import PATIENCE, serving
+from tests.support.load import Load
+from tests.support.mortal_postgres import mortal_postgres
+
+ROUNDS = 3
+IMPATIENT = {"CMBS_STORE_TIMEOUT_SECONDS": "2"}
+
+
+@pytest.mark.req("ARCH-4-01", "STORE-PG-04")
+def test_everything_that_was_answered_survives_kill_9_of_the_database_and_servers_go_on(
+    tmp_path: Path, check_toll: CheckToll
+) -> None:
+    random = Random(13)
+    with mortal_postgres() as database:
+        arguments = ("--store", database.url, "--workers", "2")
+        with serving(tmp_path, *arguments, variables=IMPATIENT) as server:
+            workers = server.children()
+            load = Load(server.url, "load")
+            load.start()
+            for _ in range(ROUNDS):
+                load.wait_for(acknowledged=random.randint(40, 200))
+                database.kill()
+                load.wait_for(refused=1)
+                database.start()
+            load.wait_for(acknowledged=40)
+            load.stop()
+            assert load.in_doubt == []
+            with httpx.Client(base_url=server.url, timeout=PATIENCE) as client:
+                for session_id in {session_id for session_id, _ in load.acknowledged}:
+                    events = client.get(f"/v1/sessions/{session_id}/audit").json()["events"]
+                    told = [event_id for owner, event_id in load.acknowledged if owner == session_id]
+                    # Every caller sent each write until it was answered: one event for each, and no other.
+                    assert sorted(event["event_id"] for event in events[1:]) == sorted(told)
+            assert server.children() == workers
+        check_toll(database.url, load.acknowledged, kills=ROUNDS)

@@ -1,0 +1,74 @@
+"""Kill -9 of `cmbs serve` in the middle of load, again and again on one store: nothing acknowledged is missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import httpx
+import pytest
+
+from cmbs.belief_server import BeliefServer
+from cmbs.stores import open_store
+from tests.fault.conftest import CheckToll
+from tests.support.homes import verified
+from tests.support.http_server import PATIENCE, ServerProcess, free_port, serving
+from tests.support.load import CALLERS, UNIVERSE, Load, Write
+
+ROUNDS = 3
+
+
+def killed_in_the_middle(directory: Path, port: int, store_url: str, round_number: int, after: int) -> Load:
+    workers = "1" if round_number % 2 else "2"
+    server = ServerProcess(directory, "--store", store_url, "--workers", workers, port=port)
+    try:
+        server.wait_until_ready()
+        load = Load(server.url, str(round_number))
+        load.start()
+        load.wait_for(after)
+        server.kill()
+        load.join()
+    finally:
+        server.discard()
+    return load
+
+
+def check_that_everything_derived_agrees(store_url: str) -> None:
+    """Every session loads, and its log, its tombstones and its row in the list say the same."""
+    store = open_store(store_url)
+    server = BeliefServer(store=store)
+    for summary in server.list_sessions():
+        belief = verified(server, summary.session_id)
+        assert server.query_belief(summary.session_id) == belief
+        assert store.get_eliminated(summary.session_id) == set(UNIVERSE) - set(belief.survivors)
+        assert (summary.head_event_id, summary.n_survivors) == (belief.audit_head_event_id, belief.n_survivors)
+    server.close()
+
+
+@pytest.mark.req("ARCH-4-01", "BS-5.1-STORE-05")
+def test_everything_that_was_answered_survives_kill_9_of_the_server(
+    tmp_path: Path, store_url: str, check_toll: CheckToll
+) -> None:
+    port, random = free_port(), Random(9)
+    acknowledged: list[tuple[str, str]] = []
+    in_doubt: list[Write] = []
+    for round_number in range(ROUNDS):
+        load = killed_in_the_middle(tmp_path, port, store_url, round_number, random.randint(40, 250))
+        acknowledged += load.acknowledged
+        in_doubt += load.in_doubt
+    assert len(in_doubt) == ROUNDS * CALLERS
+    check_that_everything_derived_agrees(store_url)
+    with (
+        serving(tmp_path, "--store", store_url, port=port) as server,
+        httpx.Client(base_url=server.url, timeout=PATIENCE) as client,
+    ):
+        # Whether they were written or not, sending them again gives one event for each, and never two.
+        for path, body, headers in in_doubt:
+            answer = client.post(path, json=body, headers=headers)
+            assert answer.status_code == 200, answer.text
+            acknowledged.append((answer.json()["snapshot"]["session_id"], answer.json()["audit_event_id"]))
+        for session_id in {session_id for session_id, _ in acknowledged}:
+            events = client.get(f"/v1/sessions/{session_id}/audit").json()["events"]
+            messages = [str(event["payload"]) for event in events]
+            assert len(messages) == len(set(messages))
+    check_toll(store_url, acknowledged, kills=ROUNDS)

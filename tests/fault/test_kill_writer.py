@@ -1,0 +1,66 @@
+"""Kill -9 of a process that embeds the server, again and again on one store: what it acknowledged is there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from itertools import islice
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from cmbs.belief_server import BeliefServer
+from cmbs.stores import open_store
+from tests.fault.conftest import CheckToll
+from tests.support.homes import verified
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+ROUNDS = 6
+
+
+def killed_in_the_middle(store_url: str, after: int) -> list[tuple[str, str, str]]:
+    """Let a process write until so many writes were acknowledged, kill it; everything that it acknowledged."""
+    writer = subprocess.Popen(
+        [sys.executable, "-m", "tests.support.acknowledging", store_url], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    assert writer.stdout is not None
+    with writer.stdout as printed:
+        lines = list(islice(printed, after))
+        writer.kill()
+        lines += printed
+    assert writer.wait() == -9
+    # The last line may have been cut off; the others were printed whole.
+    acknowledged = [tuple(line.split()) for line in lines if line.endswith("\n")]
+    assert len(acknowledged) >= after
+    return [(session_id, event_id, observation_id) for session_id, event_id, observation_id in acknowledged]
+
+
+@pytest.mark.req("ARCH-4-01")
+def test_everything_acknowledged_survives_kill_9_and_every_session_verifies(
+    store_url: str, check_toll: CheckToll
+) -> None:
+    moments = Random(20261115)
+    acknowledged: dict[str, dict[str, str]] = {}
+    for _ in range(ROUNDS):
+        for session_id, event_id, observation_id in killed_in_the_middle(store_url, moments.randint(0, 60)):
+            acknowledged.setdefault(session_id, {})[event_id] = observation_id
+    store = open_store(store_url)
+    server = BeliefServer(store=store)
+    listed = server.list_sessions()
+    assert {summary.session_id for summary in listed} >= acknowledged.keys()
+    for summary in listed:
+        session_id = summary.session_id
+        belief = verified(server, session_id)
+        assert belief == server.query_belief(session_id)
+        assert (summary.head_event_id, summary.n_survivors) == (belief.audit_head_event_id, belief.n_survivors)
+        assert store.get_survivors(session_id) == {*belief.survivors}
+        named = {
+            entry.event_id: entry.payload.get("observation_id") or entry.payload.get("obligation_id")
+            for entry in server.audit_trace(session_id)
+        }
+        assert named.items() >= acknowledged.get(session_id, {}).items()
+    server.close()
+    told = [(session_id, event_id) for session_id, events in acknowledged.items() for event_id in events]
+    assert len(told) >= ROUNDS
+    check_toll(store_url, told, kills=ROUNDS)

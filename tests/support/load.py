@@ -1,0 +1,114 @@
+"""Callers that write over HTTP as fast as they can, and remember what they were told."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from itertools import count
+from typing import Any
+
+import httpx
+
+from tests.support.error_model import check_error
+from tests.support.http_server import PATIENCE
+from tests.support.transports import ONTOLOGY
+
+CALLERS = 8
+UNIVERSE = [f"h{number:04}" for number in range(200)]
+
+Write = tuple[str, dict[str, Any], dict[str, str]]
+
+
+class Load:
+    """Callers, two on each session. One whose server is gone ends; one that is refused sends the same again."""
+
+    def __init__(self, url: str, name: str) -> None:
+        self._url = url
+        self._session_ids = [declared(url, f"{name}.{number}") for number in range(CALLERS // 2)]
+        self._changed = threading.Condition()
+        self._stopping = threading.Event()
+        # (session id, event id), as they were answered.
+        self.acknowledged: list[tuple[str, str]] = []
+        self.refused = 0
+        # What each caller had sent when the server went away: nobody knows what became of it.
+        self.in_doubt: list[Write] = []
+        self._failures: list[Exception] = []
+        self._threads = [threading.Thread(target=self._call, args=(number,)) for number in range(CALLERS)]
+
+    def start(self) -> None:
+        """Begin."""
+        for thread in self._threads:
+            thread.start()
+
+    def wait_for(self, acknowledged: int = 0, refused: int = 0) -> None:
+        """Return once so many more writes were answered and so many more refused."""
+        with self._changed:
+            answers, refusals = len(self.acknowledged) + acknowledged, self.refused + refused
+            assert self._changed.wait_for(
+                lambda: self._failures or (len(self.acknowledged) >= answers and self.refused >= refusals), PATIENCE
+            )
+        self._raise_failure()
+
+    def join(self) -> None:
+        """Return once every caller has noticed that the server is gone, or has heard of its last write."""
+        for thread in self._threads:
+            thread.join(PATIENCE)
+            assert not thread.is_alive()
+        self._raise_failure()
+
+    def stop(self) -> None:
+        """End after the writes that are under way."""
+        self._stopping.set()
+        self.join()
+
+    def _raise_failure(self) -> None:
+        for failure in self._failures:
+            raise failure
+
+    def _call(self, number: int) -> None:
+        try:
+            with httpx.Client(base_url=self._url, timeout=PATIENCE) as client:
+                for write in self._writes(number):
+                    if self._stopping.is_set() or not self._written(client, write):
+                        return
+        except Exception as exc:  # noqa: BLE001 - whoever waits for this caller is told
+            with self._changed:
+                self._failures.append(exc)
+                self._changed.notify_all()
+
+    def _written(self, client: httpx.Client, write: Write) -> bool:
+        while True:
+            path, body, headers = write
+            try:
+                answer = client.post(path, json=body, headers=headers)
+            except httpx.TransportError:
+                self.in_doubt.append(write)
+                return False
+            with self._changed:
+                self._changed.notify_all()
+                if answer.status_code == httpx.codes.OK:
+                    told = answer.json()
+                    self.acknowledged.append((told["snapshot"]["session_id"], told["audit_event_id"]))
+                    return True
+                check_error(answer, 503, "STORE_UNAVAILABLE")
+                self.refused += 1
+
+    def _writes(self, number: int) -> Iterator[Write]:
+        path = f"/v1/sessions/{self._session_ids[number // 2]}"
+        for step in count():
+            name = f"{number}.{step}"
+            if step % 6 == 5:
+                gate = {"obligation_id": name, "min_total_eliminations": 1}
+                yield f"{path}/obligations", gate, {"Idempotency-Key": name}
+            else:
+                gone = UNIVERSE[(step * CALLERS + number) % len(UNIVERSE)]
+                seen = {"source_id": str(number), "observation_id": name, "eliminated": [gone]}
+                yield f"{path}/eliminate", seen, {}
+
+
+def declared(url: str, key: str, universe: list[str] | None = None) -> str:
+    """A session; its id."""
+    body, headers = {"ontology": ONTOLOGY, "hypotheses": universe or UNIVERSE}, {"Idempotency-Key": key}
+    answer = httpx.post(f"{url}/v1/sessions", json=body, headers=headers, timeout=PATIENCE)
+    session_id: str = answer.json()["session_id"]
+    return session_id
