@@ -13,6 +13,13 @@ from cmbs.tee.proto.tee_pb2_grpc import TeeStub
 DEFAULT_ENDPOINT = "127.0.0.1:50051"
 A = TypeVar("A", pb.CausalGraph, pb.TombstoneSet)
 
+# gRPC's own pauses grow to two minutes: for that long, a Tee that is back would be taken for gone.
+_RECONNECT = [
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+]
+
 
 def open_channel(endpoint: str, *, authorities: bytes | None = None, token: str | None = None) -> grpc.Channel:
     """A channel to `host:port`. `authorities` (PEM) asks for TLS; with it, a token travels in every call.
@@ -20,7 +27,7 @@ def open_channel(endpoint: str, *, authorities: bytes | None = None, token: str 
     Without TLS a token is still sent: use it on loopback or inside a network that you trust.
     """
     # The server has the say on the size of its answers.
-    options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+    options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1), *_RECONNECT]
     if authorities is None:
         channel = grpc.insecure_channel(endpoint, options)
     else:
