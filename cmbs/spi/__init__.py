@@ -7,8 +7,10 @@ from cmbs.spi.environment import Clock, IdSource
 from cmbs.spi.hypothesis_provider import HypothesisProvider
 from cmbs.spi.in_memory import InMemoryStore
 from cmbs.spi.system import RandomIds, SystemClock
+from cmbs.spi.universe import AnchoredUniverse, UniverseSource
 
 __all__ = [
+    "AnchoredUniverse",
     "Append",
     "AuditLog",
     "Clock",
@@ -23,5 +25,6 @@ __all__ = [
     "SessionSummary",
     "StaleHead",
     "SystemClock",
+    "UniverseSource",
     "discover_providers",
 ]

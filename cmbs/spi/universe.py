@@ -1,0 +1,27 @@
+"""Where a session's universe may come from when its declaration names none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+
+@dataclass(frozen=True)
+class AnchoredUniverse:
+    """The hypotheses of a session. `causal_graph_version` is what they are the whole of; None where nobody counts."""
+
+    hypothesis_ids: frozenset[str]
+    causal_graph_version: str | None
+
+
+@runtime_checkable
+class UniverseSource(Protocol):
+    """An elimination store that has hypotheses of its own.
+
+    What MUST hold: the first `anchor` for a session id fixes its universe, whatever becomes of the graph or of the
+    session later; the same id again gives the same answer. A store that cannot be reached is a `StoreUnavailable`.
+    """
+
+    def anchor(self, session_id: str) -> AnchoredUniverse:
+        """The universe of a session that is declared, or about to be."""
+        ...

@@ -1,0 +1,76 @@
+"""Calls to a Tee that may be away for a while: deadlines, repeats, and errors in our own words."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import grpc
+
+from cmbs.errors import BeliefServerError, InvalidRequest, SessionNotFound, StoreUnavailable
+from cmbs.tee.client import open_channel, stub_on
+
+A = TypeVar("A")
+
+_FIRST_PAUSE = 0.05
+_LONGEST_PAUSE = 1.0
+
+
+class Calls:
+    """A channel to one Tee. Every call of Tee may be repeated: reads change nothing, merges are idempotent."""
+
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        token: str | None,
+        authorities: bytes | None,
+        timeout_seconds: float,
+        pause: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self._endpoint = endpoint
+        self._timeout_seconds = timeout_seconds
+        self._pause = pause
+        self._channel = open_channel(endpoint, authorities=authorities, token=token)
+        self.stub = stub_on(self._channel)
+
+    def ask(self, call: Callable[[float], A], session_id: str) -> A:
+        """The answer to `call(timeout)`, asked again while Tee is unavailable and there is time."""
+        deadline = time.monotonic() + self._timeout_seconds
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                return call(max(deadline - time.monotonic(), 0.001))
+            except grpc.RpcError as exc:
+                # So that many callers do not all come back at the same moment.
+                rest = pause * random.uniform(0.5, 1.0)  # noqa: S311 - not a secret
+                if exc.code() is not grpc.StatusCode.UNAVAILABLE or time.monotonic() + rest >= deadline:
+                    raise self._translated(exc, session_id) from exc
+                self._pause(rest)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+            except ValueError as exc:  # what gRPC raises on a channel that is closed
+                raise StoreUnavailable(f"the channel to Tee at `{self._endpoint}` cannot be used: {exc}") from exc
+
+    def close(self) -> None:
+        """Let go of the channel."""
+        self._channel.close()
+
+    def _translated(self, exc: grpc.RpcError, session_id: str) -> BeliefServerError:
+        failure: Any = exc
+        status: grpc.StatusCode = failure.code()
+        match status:
+            case grpc.StatusCode.NOT_FOUND:
+                return SessionNotFound(session_id)
+            case grpc.StatusCode.INVALID_ARGUMENT:
+                return InvalidRequest(f"Tee refused the request: {failure.details()}")
+            case grpc.StatusCode.DEADLINE_EXCEEDED:
+                why = f"did not answer in {self._timeout_seconds:g} seconds"
+            case grpc.StatusCode.UNAUTHENTICATED | grpc.StatusCode.PERMISSION_DENIED:
+                why = f"does not let us in: {failure.details()}"
+            case grpc.StatusCode.UNIMPLEMENTED:
+                why = f"does not know the call: {failure.details()}"
+            case _:
+                why = f"failed with {status.name}: {failure.details()}"
+        return StoreUnavailable(f"Tee at `{self._endpoint}` {why}")

@@ -1,0 +1,328 @@
+"""Tombstones in Tee: every session is an incident of the same id, its hypotheses are in the shared causal graph.
+
+Tee knows the graph as of an incident's anchor, not which part of it a session was declared over. That is kept in a
+second incident, `cmbs:universe:<session_id>`, by calls that every Tee has. Its tombstones say what the universe is: one
+of the marks below, written last, and with `listed` all ids of the universe. With the other marks, the universe is what
+the second incident sees: nothing more is written for a session over the whole graph, however large that is.
+
+A Tee without anchors serves as well: universes are then always listed, and so stay as they are while the graph grows.
+
+`create_session` for one session id must not run twice at once with different universes. Under a belief server it does
+not: its log has one intent for a session.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from enum import StrEnum
+from threading import Lock
+from typing import NamedTuple
+
+from cmbs.errors import Conflict, InvalidHypothesisId, InvalidRequest, SessionNotFound
+from cmbs.spi import AnchoredUniverse, EliminationProvenance, EliminationResult, RecoveredState
+from cmbs.stores._tee_calls import Calls
+from cmbs.stores._tee_ids import hypothesis_of, named_by
+from cmbs.tee import EdgeKey
+from cmbs.tee.client import collected
+from cmbs.tee.proto import tee_pb2 as pb
+from cmbs.tee.wire import edge_entry, edge_key_of
+
+_RESERVED = "cmbs:universe:"
+_NOTHING: frozenset[str] = frozenset()
+# What one request carries: below the 4 MiB that a gRPC server takes by default.
+_REQUEST_IDS = 10_000
+_REQUEST_BYTES = 2 << 20
+_REMEMBERED_IDS = 1_000_000
+_REMEMBERED_SESSIONS = 10_000
+_REMEMBERED_VERSIONS = 4
+# Tee insists on a source; a belief server does not.
+_NOBODY = "unknown"
+
+
+class _Mark(StrEnum):
+    """How a universe is kept."""
+
+    LISTED = f"{_RESERVED}listed"
+    NODES = f"{_RESERVED}nodes"
+    GRAPH = f"{_RESERVED}graph"
+
+
+class _Kept(NamedTuple):
+    """A universe as Tee keeps it; `mark` is None while it is not complete, `ids` are of a listed one."""
+
+    mark: _Mark | None
+    ids: frozenset[str]
+
+
+class _Told(NamedTuple):
+    """What Tee made of ids."""
+
+    applied: frozenset[str] = _NOTHING
+    already: frozenset[str] = _NOTHING
+    unmatched: frozenset[str] = _NOTHING
+
+    def joined(self, other: _Told) -> _Told:
+        return _Told(*(mine | others for mine, others in zip(self, other, strict=True)))
+
+
+class TeeStore:
+    """An `EliminationStore` and `UniverseSource` over a gRPC channel; from several threads at once.
+
+    `endpoint` is `host:port`. `authorities` (certificates in PEM) asks for TLS. `timeout_seconds` bounds every call,
+    repeats included. With `edges`, a universe that nobody lists has the edges of the graph too, not only its nodes.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        token: str | None = None,
+        authorities: bytes | None = None,
+        timeout_seconds: float = 10.0,
+        edges: bool = False,
+    ) -> None:
+        self._calls = Calls(endpoint, token=token, authorities=authorities, timeout_seconds=timeout_seconds)
+        self._tee = self._calls.stub
+        self._whole = _Mark.GRAPH if edges else _Mark.NODES
+        self._lock = Lock()
+        self._remembered: OrderedDict[str, _Kept] = OrderedDict()
+        self._remembered_ids = 0
+        # The graphs that were seen last, by version: so a whole universe is known as such without reading it again.
+        self._seen: OrderedDict[int, frozenset[str]] = OrderedDict()
+
+    # --- the SPI ---
+
+    def anchor(self, session_id: str) -> AnchoredUniverse:
+        """The universe of a session: as it was created with, or else the graph as of now, for good."""
+        incident = self._create_incident(_checked(session_id))
+        version = incident.causal_graph_version if incident.HasField("causal_graph_version") else None
+        kept = self._kept(session_id)
+        if kept is not None and kept.mark is not None:
+            ids = self._universe(session_id, kept)
+        else:
+            ids = self._view(session_id, session_id, self._whole)
+            if version is not None:
+                self._see(version, ids)
+        return AnchoredUniverse(ids, None if version is None else str(version))
+
+    def create_session(self, session_id: str, hypothesis_ids: frozenset[str]) -> None:
+        """Keep the universe, then create the incident. `InvalidHypothesisId` names what is not in the graph."""
+        universe = frozenset(hypothesis_ids)
+        second = self._create_incident(_RESERVED + _checked(session_id))
+        kept = None if second.created else self._kept(session_id)
+        if kept is not None and kept.mark is not None:
+            if self._universe(session_id, kept) != universe:
+                raise Conflict(f"session `{session_id}` was created with another universe", {"session_id": session_id})
+        else:
+            if kept is not None and not kept.ids <= universe:
+                raise Conflict(f"another universe was begun for session `{session_id}`", {"session_id": session_id})
+            seen = self._seen.get(second.causal_graph_version) if second.HasField("causal_graph_version") else None
+            kept = _Kept(self._whole, _NOTHING) if seen == universe else self._listed(session_id, universe)
+            self._merge_nodes(session_id, _RESERVED + session_id, {str(kept.mark): str(kept.mark)}, _said())
+        self._create_incident(session_id)
+        self._remember(session_id, kept)
+
+    def eliminate(
+        self, session_id: str, eliminated: AbstractSet[str], provenance: EliminationProvenance
+    ) -> EliminationResult:
+        """Merge tombstones; ids outside the universe are not sent, and nothing is sent for nothing."""
+        if not eliminated:
+            return EliminationResult(_NOTHING, _NOTHING)
+        kept = self._complete(session_id)
+        asked = eliminated & kept.ids if kept.mark is _Mark.LISTED else eliminated
+        nodes, edges = _sorted_out(asked)
+        told = self._merge_nodes(session_id, session_id, nodes, _said(provenance))
+        if kept.mark is not _Mark.NODES:
+            told = told.joined(self._merge_edges(session_id, session_id, edges, _said(provenance)))
+        return EliminationResult(told.applied, told.already)
+
+    def get_survivors(self, session_id: str) -> frozenset[str]:
+        """The universe less the tombstones."""
+        return self.recover(session_id).survivors
+
+    def get_eliminated(self, session_id: str) -> frozenset[str]:
+        """The tombstones within the universe."""
+        return self.recover(session_id).eliminated
+
+    def recover(self, session_id: str) -> RecoveredState:
+        """Universe, tombstones and survivors.
+
+        An edge survives the tombstones of its ends: to a session, all hypotheses stand for themselves.
+        """
+        universe = self._universe(session_id, self._complete(session_id))
+        eliminated = self._tombstones(session_id, session_id) & universe
+        return RecoveredState(universe, eliminated, universe - eliminated)
+
+    def close(self) -> None:
+        """Let go of the channel."""
+        self._calls.close()
+
+    # --- universes ---
+
+    def _complete(self, session_id: str) -> _Kept:
+        """How the universe of a session is kept; SessionNotFound where it was never created, or not to the end."""
+        with self._lock:
+            known = self._remembered.get(session_id)
+            if known is not None:
+                self._remembered.move_to_end(session_id)
+                return known
+        kept = self._kept(_checked(session_id))
+        if kept is None or kept.mark is None:
+            raise SessionNotFound(session_id)
+        self._remember(session_id, kept)
+        return kept
+
+    def _kept(self, session_id: str) -> _Kept | None:
+        try:
+            ids = self._tombstones(session_id, _RESERVED + session_id)
+        except SessionNotFound:
+            return None
+        marks = [mark for mark in _Mark if mark in ids]
+        return _Kept(marks[0] if marks else None, ids - set(_Mark))
+
+    def _universe(self, session_id: str, kept: _Kept) -> frozenset[str]:
+        if kept.mark is None or kept.mark is _Mark.LISTED:
+            return kept.ids
+        return self._view(session_id, _RESERVED + session_id, kept.mark)
+
+    def _listed(self, session_id: str, universe: frozenset[str]) -> _Kept:
+        nodes, edges = _sorted_out(universe)
+        told = self._merge_nodes(session_id, _RESERVED + session_id, nodes, _said())
+        told = told.joined(self._merge_edges(session_id, _RESERVED + session_id, edges, _said()))
+        unknown = universe - told.applied - told.already
+        if unknown:
+            raise InvalidHypothesisId(sorted(unknown))
+        return _Kept(_Mark.LISTED, universe)
+
+    def _remember(self, session_id: str, kept: _Kept) -> None:
+        with self._lock:
+            if session_id in self._remembered:
+                return
+            self._remembered[session_id] = kept
+            self._remembered_ids += len(kept.ids)
+            while len(self._remembered) > _REMEMBERED_SESSIONS or (
+                self._remembered_ids > _REMEMBERED_IDS and len(self._remembered) > 1
+            ):
+                _, forgotten = self._remembered.popitem(last=False)
+                self._remembered_ids -= len(forgotten.ids)
+
+    def _see(self, version: int, ids: frozenset[str]) -> None:
+        with self._lock:
+            self._seen[version] = ids
+            self._seen.move_to_end(version)
+            if len(self._seen) > _REMEMBERED_VERSIONS:
+                self._seen.popitem(last=False)
+
+    # --- calls ---
+
+    def _create_incident(self, incident_id: str) -> pb.CreateIncidentResult:
+        request = pb.CreateIncidentRequest(incident_id=incident_id)
+        created: pb.CreateIncidentResult = self._calls.ask(
+            lambda timeout: self._tee.CreateIncident(request, timeout=timeout), incident_id
+        )
+        return created
+
+    def _view(self, session_id: str, incident_id: str, mark: _Mark) -> frozenset[str]:
+        """What an incident sees, as hypotheses."""
+        request = pb.LiveViewRequest(incident_id=incident_id, nodes_only=mark is _Mark.NODES)
+        stream, whole = self._tee.StreamLiveView, self._tee.GetLiveView
+        graph = self._calls.ask(lambda timeout: collected(stream, whole, request, timeout=timeout), session_id)
+        nodes = (hypothesis_of(node.id) for node in graph.nodes if not node.id.startswith(_RESERVED))
+        # A Tee that does not know `nodes_only` sends the edges all the same.
+        edges = () if mark is _Mark.NODES else (hypothesis_of(edge_key_of(edge)) for edge in graph.edges)
+        return frozenset(nodes).union(edges)
+
+    def _tombstones(self, session_id: str, incident_id: str) -> frozenset[str]:
+        """All tombstones of an incident, as hypotheses."""
+        request = pb.TombstoneRequest(incident_id=incident_id)
+        stream, whole = self._tee.StreamTombstones, self._tee.GetTombstones
+        found = self._calls.ask(lambda timeout: collected(stream, whole, request, timeout=timeout), session_id)
+        return frozenset(map(hypothesis_of, found.node_ids)).union(
+            hypothesis_of(edge_key_of(entry)) for entry in found.edge_entries
+        )
+
+    def _merge_nodes(
+        self, session_id: str, incident_id: str, nodes: dict[str, str], provenance: pb.Provenance
+    ) -> _Told:
+        """Tombstone nodes, given as hypotheses by node id."""
+        told = _Told()
+        for ids in _requests(nodes):
+            request = pb.NodeTombstoneRequest(incident_id=incident_id, node_ids=ids, provenance=provenance)
+            answer = self._merged(self._tee.MergeNodeTombstones, request, session_id)
+            told = told.joined(
+                _Told(*(frozenset([nodes[each] for each in named if each in nodes]) for named in answer))
+            )
+        return told
+
+    def _merge_edges(
+        self, session_id: str, incident_id: str, edges: dict[str, EdgeKey], provenance: pb.Provenance
+    ) -> _Told:
+        """Tombstone edges, given by hypothesis."""
+        told = _Told()
+        for ids in _requests(edges):
+            entries = [edge_entry(edges[each]) for each in ids]
+            request = pb.EdgeTombstoneRequest(incident_id=incident_id, entries=entries, provenance=provenance)
+            answer = self._merged(self._tee.MergeEdgeTombstones, request, session_id)
+            if frozenset(ids).issuperset(each for named in answer for each in named):
+                part = _Told(*map(frozenset, answer))
+            elif len(ids) == 1:
+                part = _Told(*(frozenset(ids) if named else _NOTHING for named in answer))
+            else:
+                # How an edge is named in an answer is for each Tee to say. Asked for alone, it needs no name.
+                part = _Told()
+                for each in ids:
+                    part = part.joined(self._merge_edges(session_id, incident_id, {each: edges[each]}, provenance))
+            told = told.joined(part)
+        return told
+
+    def _merged(
+        self,
+        merge: Callable[..., pb.TombstoneMergeResult],
+        request: pb.NodeTombstoneRequest | pb.EdgeTombstoneRequest,
+        session_id: str,
+    ) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:
+        """Applied, already tombstoned, unmatched."""
+        answer = self._calls.ask(lambda timeout: merge(request, timeout=timeout), session_id)
+        return answer.applied_ids, answer.already_tombstoned_ids, answer.unmatched_ids
+
+
+def _checked(session_id: str) -> str:
+    if not session_id or session_id.startswith(_RESERVED):
+        raise InvalidRequest(f"`{session_id}` cannot be the id of a session that is kept in Tee")
+    return session_id
+
+
+def _said(provenance: EliminationProvenance | None = None) -> pb.Provenance:
+    if provenance is None:
+        return pb.Provenance(source="cmbs", trigger="universe")
+    return pb.Provenance(source=provenance.source_id or _NOBODY, trigger=provenance.trigger)
+
+
+def _sorted_out(hypothesis_ids: Iterable[str]) -> tuple[dict[str, str], dict[str, EdgeKey]]:
+    """Hypotheses by node id, and edges by hypothesis; without what no graph can have."""
+    nodes: dict[str, str] = {}
+    edges: dict[str, EdgeKey] = {}
+    for hypothesis_id in hypothesis_ids:
+        thing = named_by(hypothesis_id)
+        if isinstance(thing, EdgeKey):
+            edges[hypothesis_id] = thing
+        elif thing and not thing.startswith(_RESERVED):
+            nodes[thing] = hypothesis_id
+    return nodes, edges
+
+
+def _requests(ids: Iterable[str]) -> Iterator[list[str]]:
+    """The ids in portions that fit a request."""
+    portion: list[str] = []
+    size = 0
+    for each in ids:
+        weight = len(each.encode()) + 16
+        if portion and (len(portion) == _REQUEST_IDS or size + weight > _REQUEST_BYTES):
+            yield portion
+            portion, size = [], 0
+        portion.append(each)
+        size += weight
+    if portion:
+        yield portion
