@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from threading import Lock
 from typing import Any, TypeVar
@@ -53,6 +53,7 @@ from cmbs.spi import (
     RecoveredState,
     SessionSummary,
     SystemClock,
+    UniverseSource,
 )
 
 __all__ = [
@@ -97,6 +98,8 @@ class BeliefServer:
         self.door = Door(limits or Limits())
         log, remote = _log_and_remote(store, audit_log)
         self.log = log
+        self._remote = remote
+        self._close_remote: Callable[[], object] | None = getattr(remote, "close", None)
         # A log in memory ends with its process: there is no start to shorten.
         self._checkpointer = Checkpointer(log) if log.blocking else None
         self._sessions = Sessions(log, self.door.limits.cached_sessions, self._checkpointer)
@@ -115,13 +118,17 @@ class BeliefServer:
     def declare_session(
         self,
         ontology: OntologyBundle,
-        hypotheses: Iterable[str],
+        hypotheses: Iterable[str] | None = None,
         metadata: dict[str, Any] | None = None,
         *,
         policy: SessionPolicy | None = None,
         idempotency_key: str | None = None,
     ) -> DeclareOutcome:
-        """Open a session over a fixed set of hypotheses; with a provider, over the provider's."""
+        """Open a session over a fixed set of hypotheses; with a provider, over the provider's.
+
+        Without any, over the causal graph of the store as it is now. `causal_graph_version` is then that of the graph:
+        an empty one is filled in, any other must be the same.
+        """
         command = self.declaration(ontology, hypotheses, metadata, policy=policy, idempotency_key=idempotency_key)
         return self._perform(command, DeclareOutcome)
 
@@ -267,28 +274,32 @@ class BeliefServer:
         if self._checkpointer is not None:
             self._checkpointer.close()
         self.log.close()
+        if self._close_remote is not None:
+            self._close_remote()
 
     # --- on the way ---
 
     def declaration(
         self,
         ontology: OntologyBundle,
-        hypotheses: Iterable[str],
+        hypotheses: Iterable[str] | None,
         metadata: Any = None,
         *,
         policy: SessionPolicy | None = None,
         idempotency_key: str | None = None,
     ) -> Command:
         """The command that opens a session; `metadata` may still be JSON text, as a `msgspec.Raw`."""
-        reference = None
-        if self._provider is not None:
-            reference = ProviderRef(self._provider.id(), self._provider.version())
-            hypotheses = self._provider.hypothesis_ids()
-        message = self.door.declare(ontology, hypotheses, metadata, policy or self._policy, reference)
         if idempotency_key is None:
             session_id = self._ids.new_id()
         else:
             session_id = str(uuid.uuid5(_KEYED_SESSIONS, self.door.text("idempotency_key", idempotency_key)))
+        reference = None
+        if self._provider is not None:
+            reference = ProviderRef(self._provider.id(), self._provider.version())
+            hypotheses = self._provider.hypothesis_ids()
+        elif hypotheses is None:
+            ontology, hypotheses = _anchored(self._remote, session_id, self.door.ontology(ontology))
+        message = self.door.declare(ontology, hypotheses, metadata, policy or self._policy, reference)
         event = decide_declare(session_id, message, self._stamp(idempotency_key))
         return Command(session_id, message, idempotency_key, declared=event)
 
@@ -395,6 +406,21 @@ def _log_and_remote(store: Any, audit_log: AuditLog | None) -> tuple[AuditLog, E
     if audit_log is None:
         audit_log = store if isinstance(store, AuditLog) else InMemoryStore()
     return audit_log, None if store is audit_log else store
+
+
+def _anchored(store: object, session_id: str, ontology: OntologyBundle) -> tuple[OntologyBundle, frozenset[str]]:
+    """The universe that a store has for a session, and the ontology with the version that it is of."""
+    if not isinstance(store, UniverseSource):
+        raise InvalidRequest("`hypotheses` may be left out only where the store has a causal graph")
+    universe = store.anchor(session_id)
+    version, asked = universe.causal_graph_version, ontology.causal_graph_version
+    if version is not None and asked not in ("", version):
+        raise Conflict(
+            f"the causal graph is at version `{version}`, not `{asked}`", {"expected": asked, "actual": version}
+        )
+    if not universe.hypothesis_ids:
+        raise InvalidRequest("the causal graph is empty, there is nothing to declare")
+    return replace(ontology, causal_graph_version=version or asked), universe.hypothesis_ids
 
 
 def _refuse_misfit(session: Session, recovered: RecoveredState) -> None:

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cmbs.belief_server import BeliefServer
 from cmbs.errors import InvalidRequest
 from cmbs.serving.door import Limits
-from cmbs.stores import open_store
+from cmbs.stores import open_store, open_tee
+
+if TYPE_CHECKING:
+    from cmbs.stores.tee import TeeStore
 
 DEFAULT_STORE = "sqlite:///cmbs.db"
 _TIMEOUT = "CMBS_STORE_TIMEOUT_SECONDS"
 _MAX_DIGITS = 18
 _MAX_SECONDS = 3600
+# Beyond the store's own limit, so that what it says of its failure is heard.
+_GRACE_SECONDS = 5
 _SHOWN = 64  # characters of a value that makes no sense
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off", "")
 
@@ -26,6 +33,9 @@ class Settings:
     validate_hypotheses: bool = False
     limits: Limits = field(default_factory=Limits)
     store_timeout_seconds: int = 10
+    tee: str = ""
+    tee_token: str = field(default="", repr=False)
+    tee_ca: str = ""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Settings:
@@ -40,6 +50,9 @@ class Settings:
             store=environment.get("CMBS_STORE", DEFAULT_STORE),
             validate_hypotheses=_flag("CMBS_VALIDATE_HYPOTHESES", environment),
             limits=Limits(**limits),
+            tee=environment.get("CMBS_TEE", ""),
+            tee_token=environment.get("CMBS_TEE_TOKEN", ""),
+            tee_ca=environment.get("CMBS_TEE_CA", ""),
             **timeout,
         )
 
@@ -50,14 +63,42 @@ class Settings:
             "CMBS_STORE": self.store,
             "CMBS_VALIDATE_HYPOTHESES": str(int(self.validate_hypotheses)),
             _TIMEOUT: str(self.store_timeout_seconds),
+            "CMBS_TEE": self.tee,
+            "CMBS_TEE_TOKEN": self.tee_token,
+            "CMBS_TEE_CA": self.tee_ca,
             **limits,
         }
 
 
 def build_server(settings: Settings) -> BeliefServer:
     """A belief server as the settings ask for."""
+    tee = build_tee_store(settings)
     store = open_store(settings.store, settings.store_timeout_seconds)
-    return BeliefServer(settings.validate_hypotheses, store=store, limits=settings.limits)
+    if tee is None:
+        return BeliefServer(settings.validate_hypotheses, store=store, limits=settings.limits)
+    return BeliefServer(
+        settings.validate_hypotheses,
+        store=tee,
+        audit_log=store,
+        limits=settings.limits,
+        store_timeout_seconds=settings.store_timeout_seconds + _GRACE_SECONDS,
+    )
+
+
+def build_tee_store(settings: Settings) -> TeeStore | None:
+    """Where tombstones go if not into the store of events; None where the settings name no Tee."""
+    if not settings.tee:
+        return None
+    try:
+        authorities = Path(settings.tee_ca).read_bytes() if settings.tee_ca else None
+    except OSError as exc:
+        raise InvalidRequest(f"cannot read `{settings.tee_ca}`: {exc.strerror}", {"variable": "CMBS_TEE_CA"}) from exc
+    return open_tee(
+        settings.tee,
+        token=settings.tee_token or None,
+        authorities=authorities,
+        timeout_seconds=settings.store_timeout_seconds,
+    )
 
 
 def _positive(name: str, environment: Mapping[str, str]) -> int:

@@ -34,18 +34,13 @@ from cmbs.testing.elimination_store import EliminationStoreContract
 from cmbs.testing.hostile_ids import HOSTILE_IDS
 from tests.support.neo4j import fresh_graph
 from tests.support.plain_tee import Calls, PlainTee, serving
-from tests.support.tee import PATIENCE, edge, listening, node
+from tests.support.tee import PATIENCE, edge, listening
+from tests.support.tee_process import grow
 
 SEEN = EliminationProvenance("source", "observation")
 NOTHING: frozenset[str] = frozenset()
 # An id that no graph can have is left out. More than a test declares: a store must know its own from the rest.
 KNOWN = frozenset(each for each in HOSTILE_IDS if each).union("abcdef", map(str, range(65)), ["stays"])
-
-
-def grow(port: int, nodes: Any = (), edges: Any = ()) -> int:
-    with open_channel(f"127.0.0.1:{port}") as channel:
-        delta = pb.HypothesisDelta(nodes=map(node, nodes), edges=edges)
-        return int(stub_on(channel).MergeHypothesis(delta, timeout=PATIENCE).causal_graph_version)
 
 
 def store_on(port: int, **options: Any) -> TeeStore:

@@ -43,12 +43,18 @@ def serve(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8080,
     store: StoreOption = DEFAULT_STORE,
+    endpoint: Annotated[
+        str,
+        typer.Option(
+            "--tee", envvar="CMBS_TEE", help="Keep tombstones in the Tee that listens there.", metavar="HOST:PORT"
+        ),
+    ] = "",
     workers: Annotated[int, typer.Option(min=1, max=64, help="Processes that share the store.")] = 1,
     demo: Annotated[bool, typer.Option("--demo", help="Play an incident into the server once it is up.")] = False,
 ) -> None:
     """Serve the belief protocol over HTTP."""
     try:
-        settings = Settings.from_environment({**os.environ, "CMBS_STORE": store})
+        settings = Settings.from_environment({**os.environ, "CMBS_STORE": store, "CMBS_TEE": endpoint})
         serve_http(settings, host, port, workers, demo=demo)
     except CmbsError as exc:
         fail(exc)

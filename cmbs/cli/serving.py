@@ -17,7 +17,7 @@ from granian.constants import HTTPModes, Interfaces, Loops
 from granian.log import LogLevels
 from rich.console import Console
 
-from cmbs.bootstrap import Settings
+from cmbs.bootstrap import Settings, build_tee_store
 from cmbs.cli.demo import play_in_background
 from cmbs.errors import InvalidRequest
 from cmbs.stores import open_store
@@ -35,12 +35,17 @@ def serve_http(settings: Settings, host: str, port: int, workers: int, *, demo: 
         raise InvalidRequest("`memory:` lives in one process; use one worker, or a store that processes can share")
     address = _listening_address(host, port)
     open_store(settings.store, settings.store_timeout_seconds).close()
+    tee = build_tee_store(settings)
+    if tee is not None:
+        tee.close()
     # Workers are processes of their own and find their settings where any ASGI server's workers would.
     os.environ.update(settings.to_environment())
     shown = f"[{host}]" if ":" in host else host
     _out.print(f"cmbs belief server on http://{shown}:{port}, {workers} worker{'s' if workers > 1 else ''}")
     _out.print(f"  API docs  http://{shown}:{port}/docs")
     _out.print(f"  store     {without_password(settings.store)}")
+    if settings.tee:
+        _out.print(f"  Tee       {settings.tee}{' with TLS' if settings.tee_ca else ''}")
     if demo:
         play_in_background(f"http://{shown}:{port}", _out.print)
     Granian(

@@ -68,11 +68,18 @@ OPERATIONS: tuple[Operation, ...] = (
         "/v1/sessions",
         "declare_session",
         "Open a session over a fixed set of hypotheses",
-        "DECLARE_SESSION. All hypotheses survive. The policy holds for the life of the session.",
+        "DECLARE_SESSION. All hypotheses survive. The policy holds for the life of the session. Where the server has a"
+        " causal graph, `hypotheses` that are not in it are refused.",
         schemas.DeclareSessionResponse,
         schemas.DeclareSessionRequest,
         201,
-        errors=(*_STORE, ErrorCode.CONFLICT, ErrorCode.LIMIT_EXCEEDED, ErrorCode.LEDGER_CORRUPT),
+        errors=(
+            *_STORE,
+            ErrorCode.CONFLICT,
+            ErrorCode.LIMIT_EXCEEDED,
+            ErrorCode.LEDGER_CORRUPT,
+            ErrorCode.INVALID_HYPOTHESIS_ID,
+        ),
     ),
     Operation(
         "GET",

@@ -67,7 +67,7 @@ class Routes:
         said = {name: value for name, value in policy.items() if value is not UNSET}
         return self._server.declaration(
             ontology,
-            body.hypotheses,
+            None if isinstance(body.hypotheses, UnsetType) else body.hypotheses,
             _given(body.metadata),
             policy=self._server.default_policy(**said),
             idempotency_key=request.idempotency_key,
@@ -111,7 +111,8 @@ class Routes:
 
     async def _write(self, request: Request, build: Callable[[Request], Command], status: int = 200) -> Response:
         request.query()
-        if len(request.body) > _LARGE_BODY:
+        # A declaration may have to ask the store what there is to declare.
+        if len(request.body) > _LARGE_BODY or (status == _CREATED and self._server.waits_in_caller):
             command = await asyncio.to_thread(build, request)
         else:
             command = build(request)

@@ -78,7 +78,13 @@ class DeclareSessionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=T
     """DECLARE_SESSION."""
 
     ontology: Ontology
-    hypotheses: Annotated[Ids, Meta(min_length=1, description="Opaque ids; repeats count once.")]
+    hypotheses: Annotated[
+        Annotated[Ids, Meta(min_length=1)] | UnsetType,
+        Meta(
+            description="Opaque ids; repeats count once. Left out, they are those of the causal graph as it is now,"
+            " where the server has one."
+        ),
+    ] = UNSET
     metadata: Opaque = UNSET
     policy: Policy | UnsetType = UNSET
 

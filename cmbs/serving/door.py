@@ -71,14 +71,19 @@ class Door:
         ids = self._ids("hypotheses", hypotheses, "hypotheses_per_session", self.limits.hypotheses_per_session)
         if not ids:
             raise InvalidRequest("`hypotheses` must hold at least one id")
-        if not isinstance(ontology, OntologyBundle):
-            raise InvalidRequest("`ontology` must be an OntologyBundle")
-        for name, value in ontology.to_dict().items():
-            self.text(f"ontology.{name}", value)
+        self.ontology(ontology)
         if provider is not None:
             self.text("provider.id", provider.id)
             self.text("provider.version", provider.version)
         return Declare(ontology, ids, self._policy(policy), self._object("metadata", metadata), provider)
+
+    def ontology(self, ontology: OntologyBundle) -> OntologyBundle:
+        """An ontology of texts within the limit."""
+        if not isinstance(ontology, OntologyBundle):
+            raise InvalidRequest("`ontology` must be an OntologyBundle")
+        for name, value in ontology.to_dict().items():
+            self.text(f"ontology.{name}", value)
+        return ontology
 
     def command(
         self, session_id: str, message: Message, idempotency_key: str | None = None, if_match: str | None = None

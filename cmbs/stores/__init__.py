@@ -13,6 +13,7 @@ from cmbs.stores.sqlite import SQLiteStore
 
 if TYPE_CHECKING:
     from cmbs.stores.postgres import PostgresStore
+    from cmbs.stores.tee import TeeStore
 
 Store: TypeAlias = "InMemoryStore | SQLiteStore | PostgresStore"
 _SHAPES = "`memory:`, `sqlite:///relative.db`, `sqlite:////absolute/path.db` or `postgresql://user@host/database`"
@@ -47,6 +48,20 @@ def _open_postgres(url: str, timeout_seconds: float) -> PostgresStore:
     return PostgresStore(url, timeout_seconds)
 
 
+def open_tee(
+    endpoint: str, *, token: str | None = None, authorities: bytes | None = None, timeout_seconds: float = 10.0
+) -> TeeStore:
+    """The elimination store in the Tee at `host:port`. It keeps no events: a log goes beside it."""
+    host, _, port = endpoint.rpartition(":")
+    if not (host and port.isascii() and port.isdigit() and "/" not in endpoint):
+        raise InvalidRequest(f"`{endpoint}` is not where a Tee can listen; use `host:port`", {"endpoint": endpoint})
+    try:
+        from cmbs.stores.tee import TeeStore
+    except ImportError as exc:
+        raise InvalidRequest("tombstones in Tee need the `tee` extra: `pip install 'cmbs[tee]'`") from exc
+    return TeeStore(endpoint, token=token, authorities=authorities, timeout_seconds=timeout_seconds)
+
+
 __all__ = [
     "EliminationProvenance",
     "EliminationResult",
@@ -56,5 +71,6 @@ __all__ = [
     "SQLiteStore",
     "Store",
     "open_store",
+    "open_tee",
     "sqlite_path",
 ]

@@ -51,7 +51,7 @@ class Calls:
                 self._pause(rest)
                 pause = min(2 * pause, _LONGEST_PAUSE)
             except ValueError as exc:  # what gRPC raises on a channel that is closed
-                raise StoreUnavailable(f"the channel to Tee at `{self._endpoint}` cannot be used: {exc}") from exc
+                raise StoreUnavailable(f"the channel to the Tee at `{self._endpoint}` cannot be used: {exc}") from exc
 
     def close(self) -> None:
         """Let go of the channel."""
@@ -60,17 +60,18 @@ class Calls:
     def _translated(self, exc: grpc.RpcError, session_id: str) -> BeliefServerError:
         failure: Any = exc
         status: grpc.StatusCode = failure.code()
+        said = (failure.details() or "").rstrip(".")
         match status:
             case grpc.StatusCode.NOT_FOUND:
                 return SessionNotFound(session_id)
             case grpc.StatusCode.INVALID_ARGUMENT:
-                return InvalidRequest(f"Tee refused the request: {failure.details()}")
+                return InvalidRequest(f"the Tee refused the request: {said}")
             case grpc.StatusCode.DEADLINE_EXCEEDED:
                 why = f"did not answer in {self._timeout_seconds:g} seconds"
             case grpc.StatusCode.UNAUTHENTICATED | grpc.StatusCode.PERMISSION_DENIED:
-                why = f"does not let us in: {failure.details()}"
+                why = f"does not let us in: {said}"
             case grpc.StatusCode.UNIMPLEMENTED:
-                why = f"does not know the call: {failure.details()}"
+                why = f"does not know the call: {said}"
             case _:
-                why = f"failed with {status.name}: {failure.details()}"
-        return StoreUnavailable(f"Tee at `{self._endpoint}` {why}")
+                why = f"failed with {status.name}: {said}"
+        return StoreUnavailable(f"the Tee at `{self._endpoint}` {why}")

@@ -1,0 +1,64 @@
+"""`cmbs tee serve` as a process of its own, that may be killed and come back on the same port."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from cmbs.tee.client import open_channel, stub_on
+from cmbs.tee.proto import tee_pb2 as pb
+from tests.support.http_server import CMBS, PATIENCE, environment_with, free_port
+from tests.support.tee import node
+
+
+def grow(port: int, node_ids: Iterable[str] = (), edges: Iterable[pb.Edge] = ()) -> int:
+    """Merge into the main graph of the Tee on a port; the version that the graph has then."""
+    with open_channel(f"127.0.0.1:{port}") as channel:
+        delta = pb.HypothesisDelta(nodes=map(node, node_ids), edges=edges)
+        return int(stub_on(channel).MergeHypothesis(delta, timeout=PATIENCE).causal_graph_version)
+
+
+class TeeProcess:
+    """A Tee over a store that outlives it."""
+
+    def __init__(self, directory: Path, store_url: str) -> None:
+        self._directory = directory
+        self._store_url = store_url
+        self._port = free_port()
+        self.endpoint = f"127.0.0.1:{self._port}"
+        self.start()
+
+    def start(self) -> None:
+        """Serve; returns once it listens."""
+        self._process = subprocess.Popen(
+            [CMBS, "tee", "serve", "--port", str(self._port), "--store", self._store_url],
+            cwd=self._directory,
+            env=environment_with({}),
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._process.stdout is not None
+        assert self.endpoint in self._process.stdout.readline()
+
+    def kill(self) -> None:
+        """End it without any warning."""
+        self._process.kill()
+        self._process.wait(PATIENCE)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+    def grow(self, node_ids: Iterable[str]) -> int:
+        """Merge nodes into the main graph; its version then."""
+        return grow(self._port, node_ids)
+
+
+@contextmanager
+def tee_serving(directory: Path, store_url: str) -> Iterator[TeeProcess]:
+    """A Tee that listens, and is ended in the end."""
+    tee = TeeProcess(directory, store_url)
+    try:
+        yield tee
+    finally:
+        tee.kill()
