@@ -16,6 +16,7 @@ from bench import (
     postgres_hot_session,
     sqlite_group_commit,
     start_up,
+    tee_eliminate,
     tee_live_view,
     tee_neo4j,
     tee_tombstones,
@@ -34,6 +35,7 @@ BENCHMARKS = [
     Benchmark(http_eliminate.NAME, "ELIMINATE over HTTP, durable and in memory", http_eliminate.run),
     Benchmark(verify_replay.NAME, "verification and replay of small sessions", verify_replay.run),
     Benchmark(tee_live_view.NAME, "what an incident has not ruled out of a large graph", tee_live_view.run),
+    Benchmark(tee_eliminate.NAME, "ELIMINATE with tombstones in Tee, by size of the graph", tee_eliminate.run),
     Benchmark(tee_tombstones.NAME, "ten thousand tombstones at once", tee_tombstones.run),
     Benchmark(tee_neo4j.NAME, "the same two in Neo4j, where there is one", tee_neo4j.run),
 ]
