@@ -303,7 +303,8 @@ def test_an_elimination_without_a_source_is_kept_all_the_same(
     store = opened()
     store.create_session("session", frozenset("ab"))
     assert store.eliminate("session", {"a"}, EliminationProvenance("", "")).applied == {"a"}
-    assert graph.tombstones("session").nodes["a"].source == "unknown"
+    said = graph.tombstones("session").nodes["a"]
+    assert (said.source, said.trigger) == ("unknown", "unknown")
 
 
 @pytest.mark.req("TEE-STORE-05")

@@ -37,8 +37,9 @@ _REQUEST_BYTES = 2 << 20
 _REMEMBERED_IDS = 1_000_000
 _REMEMBERED_SESSIONS = 10_000
 _REMEMBERED_VERSIONS = 4
-# Tee insists on a source; a belief server does not.
-_NOBODY = "unknown"
+# Tee insists on provenance; a belief server does not.
+_UNKNOWN = "unknown"
+_OURS = EliminationProvenance("cmbs", "universe")
 
 
 class _Mark(StrEnum):
@@ -56,15 +57,18 @@ class _Kept(NamedTuple):
     ids: frozenset[str]
 
 
-class _Told(NamedTuple):
-    """What Tee made of ids."""
+class _Told:
+    """What Tee made of ids, request by request. What it made neither of is unmatched."""
 
-    applied: frozenset[str] = _NOTHING
-    already: frozenset[str] = _NOTHING
-    unmatched: frozenset[str] = _NOTHING
+    __slots__ = ("already", "applied")
 
-    def joined(self, other: _Told) -> _Told:
-        return _Told(*(mine | others for mine, others in zip(self, other, strict=True)))
+    def __init__(self) -> None:
+        self.applied: set[str] = set()
+        self.already: set[str] = set()
+
+    def note(self, applied: Iterable[str], already: Iterable[str]) -> None:
+        self.applied.update(applied)
+        self.already.update(already)
 
 
 class TeeStore:
@@ -120,7 +124,8 @@ class TeeStore:
                 raise Conflict(f"another universe was begun for session `{session_id}`", {"session_id": session_id})
             seen = self._seen.get(second.causal_graph_version) if second.HasField("causal_graph_version") else None
             kept = _Kept(self._whole, _NOTHING) if seen == universe else self._listed(session_id, universe)
-            self._merge_nodes(session_id, _RESERVED + session_id, {str(kept.mark): str(kept.mark)}, _said())
+            mark = str(kept.mark)
+            self._merge_nodes(session_id, _RESERVED + session_id, {mark: mark}, _OURS, _Told())
         self._create_incident(session_id)
         self._remember(session_id, kept)
 
@@ -133,10 +138,11 @@ class TeeStore:
         kept = self._complete(session_id)
         asked = eliminated & kept.ids if kept.mark is _Mark.LISTED else eliminated
         nodes, edges = _sorted_out(asked)
-        told = self._merge_nodes(session_id, session_id, nodes, _said(provenance))
+        told = _Told()
+        self._merge_nodes(session_id, session_id, nodes, provenance, told)
         if kept.mark is not _Mark.NODES:
-            told = told.joined(self._merge_edges(session_id, session_id, edges, _said(provenance)))
-        return EliminationResult(told.applied, told.already)
+            self._merge_edges(session_id, session_id, edges, provenance, told)
+        return EliminationResult(frozenset(told.applied), frozenset(told.already))
 
     def get_survivors(self, session_id: str) -> frozenset[str]:
         """The universe less the tombstones."""
@@ -189,8 +195,9 @@ class TeeStore:
 
     def _listed(self, session_id: str, universe: frozenset[str]) -> _Kept:
         nodes, edges = _sorted_out(universe)
-        told = self._merge_nodes(session_id, _RESERVED + session_id, nodes, _said())
-        told = told.joined(self._merge_edges(session_id, _RESERVED + session_id, edges, _said()))
+        told = _Told()
+        self._merge_nodes(session_id, _RESERVED + session_id, nodes, _OURS, told)
+        self._merge_edges(session_id, _RESERVED + session_id, edges, _OURS, told)
         unknown = universe - told.applied - told.already
         if unknown:
             raise InvalidHypothesisId(sorted(unknown))
@@ -244,38 +251,30 @@ class TeeStore:
         )
 
     def _merge_nodes(
-        self, session_id: str, incident_id: str, nodes: dict[str, str], provenance: pb.Provenance
-    ) -> _Told:
+        self, session_id: str, incident_id: str, nodes: dict[str, str], said: EliminationProvenance, told: _Told
+    ) -> None:
         """Tombstone nodes, given as hypotheses by node id."""
-        told = _Told()
         for ids in _requests(nodes):
-            request = pb.NodeTombstoneRequest(incident_id=incident_id, node_ids=ids, provenance=provenance)
-            answer = self._merged(self._tee.MergeNodeTombstones, request, session_id)
-            told = told.joined(
-                _Told(*(frozenset([nodes[each] for each in named if each in nodes]) for named in answer))
-            )
-        return told
+            request = pb.NodeTombstoneRequest(incident_id=incident_id, node_ids=ids, provenance=_message(said))
+            applied, already, _ = self._merged(self._tee.MergeNodeTombstones, request, session_id)
+            told.note([nodes[each] for each in applied], [nodes[each] for each in already])
 
     def _merge_edges(
-        self, session_id: str, incident_id: str, edges: dict[str, EdgeKey], provenance: pb.Provenance
-    ) -> _Told:
+        self, session_id: str, incident_id: str, edges: dict[str, EdgeKey], said: EliminationProvenance, told: _Told
+    ) -> None:
         """Tombstone edges, given by hypothesis."""
-        told = _Told()
         for ids in _requests(edges):
             entries = [edge_entry(edges[each]) for each in ids]
-            request = pb.EdgeTombstoneRequest(incident_id=incident_id, entries=entries, provenance=provenance)
-            answer = self._merged(self._tee.MergeEdgeTombstones, request, session_id)
-            if frozenset(ids).issuperset(each for named in answer for each in named):
-                part = _Told(*map(frozenset, answer))
+            request = pb.EdgeTombstoneRequest(incident_id=incident_id, entries=entries, provenance=_message(said))
+            applied, already, unmatched = self._merged(self._tee.MergeEdgeTombstones, request, session_id)
+            if frozenset(ids).issuperset([*applied, *already, *unmatched]):
+                told.note(applied, already)
             elif len(ids) == 1:
-                part = _Told(*(frozenset(ids) if named else _NOTHING for named in answer))
+                told.note(ids if applied else (), ids if already else ())
             else:
                 # How an edge is named in an answer is for each Tee to say. Asked for alone, it needs no name.
-                part = _Told()
                 for each in ids:
-                    part = part.joined(self._merge_edges(session_id, incident_id, {each: edges[each]}, provenance))
-            told = told.joined(part)
-        return told
+                    self._merge_edges(session_id, incident_id, {each: edges[each]}, said, told)
 
     def _merged(
         self,
@@ -294,10 +293,10 @@ def _checked(session_id: str) -> str:
     return session_id
 
 
-def _said(provenance: EliminationProvenance | None = None) -> pb.Provenance:
-    if provenance is None:
-        return pb.Provenance(source="cmbs", trigger="universe")
-    return pb.Provenance(source=provenance.source_id or _NOBODY, trigger=provenance.trigger)
+def _message(said: EliminationProvenance) -> pb.Provenance:
+    message = pb.Provenance(source=said.source_id or _UNKNOWN, trigger=said.trigger or _UNKNOWN)
+    message.timestamp.GetCurrentTime()
+    return message
 
 
 def _sorted_out(hypothesis_ids: Iterable[str]) -> tuple[dict[str, str], dict[str, EdgeKey]]:
