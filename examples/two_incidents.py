@@ -1,53 +1,69 @@
-"""Two incidents on one causal graph that grows between them: `python examples/two_incidents.py GRAPH.json [HOST:PORT]`.
+"""Two incidents on a causal graph that grows between them: `python examples/two_incidents.py [GRAPH.json [HOST:PORT]]`.
 
-Needs a Tee that listens (`cmbs tee serve`). Any graph in JSON will do, the ITBench one for instance. Ends with 1 where
-a view is not what it should be.
+Each incident is a session of a belief server that keeps its tombstones in Tee and takes its hypotheses from the graph.
+Without a graph, the one of ITBench is taken where it lies beside the checkout, and a small one otherwise; without an
+endpoint, a Tee in memory is started. Ends with 1 where a view is not what it should be.
 """
 
 from __future__ import annotations
 
+import json
+import socket
+import subprocess
 import sys
 import uuid
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
-from cmbs.tee.client import DEFAULT_ENDPOINT, collected, open_channel, stub_on
+from cmbs.belief_server import BeliefServer, OntologyBundle
+from cmbs.stores import InMemoryStore
+from cmbs.stores.tee import TeeStore
+from cmbs.tee.client import collected, open_channel, stub_on
 from cmbs.tee.graph_json import deltas, read_graph
 from cmbs.tee.proto import tee_pb2 as pb
 from cmbs.tee.proto.tee_pb2_grpc import TeeStub
 
+ITBENCH = Path(__file__).resolve().parent.parent.parent / "shared" / "data" / "itbench" / "graph.json"
 SAID = pb.Provenance(source="examples/two_incidents.py", trigger="demo")
+# The version is left open: it is that of the graph when the session is declared.
+ONTOLOGY = OntologyBundle("two-incidents", "1", "tee://main", "")
 
 
 class Incident:
-    """An incident, and what it should see."""
+    """A session over the whole graph, and how Tee itself sees it."""
 
-    def __init__(self, tee: TeeStub, name: str) -> None:
-        self.tee, self.id = tee, f"{name}-{uuid.uuid4()}"
-        opened = tee.CreateIncident(pb.CreateIncidentRequest(incident_id=self.id))
-        self.universe = self.live()
-        print(f"{name}: anchored at graph version {opened.causal_graph_version}, {len(self.universe)} hypotheses")
+    def __init__(self, name: str, server: BeliefServer, tee: TeeStub) -> None:
+        self._server, self._tee = server, tee
+        self.id, snapshot = server.declare_session(ONTOLOGY)
+        self.universe = set(snapshot.survivors)
+        version = snapshot.ontology.causal_graph_version
+        print(f"{name}: anchored at graph version {version}, {len(self.universe)} hypotheses")
 
-    def live(self) -> set[str]:
-        """What it has not ruled out."""
+    def rule_out(self, hypotheses: list[str], observation_id: str) -> None:
+        """Eliminate, in this incident alone."""
+        outcome = self._server.eliminate(self.id, "probe://demo", observation_id, hypotheses)
+        print(f"  ruled out {len(outcome.applied_eliminated)}, not in its universe {len(outcome.ignored_eliminated)}")
+
+    def sees(self, expected: set[str]) -> bool:
+        """Whether the belief server and Tee agree that this is what may still be true."""
         request = pb.LiveViewRequest(incident_id=self.id, nodes_only=True)
-        return {node.id for node in collected(self.tee.StreamLiveView, self.tee.GetLiveView, request).nodes}
-
-    def rule_out(self, node_ids: list[str]) -> None:
-        """Tombstone nodes, for this incident alone."""
-        request = pb.NodeTombstoneRequest(incident_id=self.id, node_ids=node_ids, provenance=SAID)
-        result = self.tee.MergeNodeTombstones(request)
-        print(f"  ruled out {len(result.applied_ids)}, not in its graph {len(result.unmatched_ids)}")
+        live = {node.id for node in collected(self._tee.StreamLiveView, self._tee.GetLiveView, request).nodes}
+        return set(self._server.query_belief(self.id).survivors) == live == expected
 
 
-def main(file: str, endpoint: str = DEFAULT_ENDPOINT) -> int:
-    with open_channel(endpoint) as channel:
+def main(graph: bytes, endpoint: str) -> int:
+    with (
+        open_channel(endpoint) as channel,
+        closing(BeliefServer(store=TeeStore(endpoint), audit_log=InMemoryStore())) as server,
+    ):
         tee = stub_on(channel)
-        for delta in deltas(read_graph(Path(file).read_bytes())):
+        for delta in deltas(read_graph(graph)):
             tee.MergeHypothesis(delta)
 
-        first = Incident(tee, "first")
+        first = Incident("first", server, tee)
         ruled_out = sorted(first.universe)[::2]
-        first.rule_out(ruled_out)
+        first.rule_out(ruled_out, "half")
 
         # While the first incident goes on, somebody learns of one more thing that can break.
         newborn = f"newborn-{uuid.uuid4()}"
@@ -55,21 +71,55 @@ def main(file: str, endpoint: str = DEFAULT_ENDPOINT) -> int:
         merged = tee.MergeHypothesis(pb.HypothesisDelta(nodes=[node]))
         print(f"the graph grows to version {merged.causal_graph_version}: {newborn}")
 
-        second = Incident(tee, "second")
-        first.rule_out([newborn])
-        second.rule_out([newborn])
+        second = Incident("second", server, tee)
+        first.rule_out([newborn], "newborn")
+        second.rule_out([newborn], "newborn")
 
         right = (
-            first.live() == first.universe - set(ruled_out)
-            and newborn not in first.universe
-            and second.universe == first.universe | {newborn}
-            and second.live() == first.universe
+            second.universe == first.universe | {newborn}
+            and first.sees(first.universe - set(ruled_out))
+            and second.sees(first.universe)
         )
-        print(f"first sees {len(first.live())}, second {len(second.live())}: {'both are right' if right else 'WRONG'}")
+        left = [server.query_belief(each.id).n_survivors for each in (first, second)]
+        print(f"first sees {left[0]}, second {left[1]}: {'both are right' if right else 'WRONG'}")
         return 0 if right else 1
 
 
+def small_graph() -> bytes:
+    """A shop: a checkout that depends on three things, and what can be wrong with them."""
+    kinds = {"checkout": "SERVICE", "orders-db": "DEPENDENCY", "queue": "DEPENDENCY", "node-7": "INFRASTRUCTURE"}
+    nodes = [{"id": each, "type": kind, "provenance": ["cmdb"]} for each, kind in kinds.items()]
+    edges = [
+        {"source": "checkout", "target": each, "type": "DEPENDS_ON", "provenance": ["traces"]}
+        for each in kinds
+        if each != "checkout"
+    ]
+    return json.dumps({"nodes": nodes, "edges": edges}).encode()
+
+
+@contextmanager
+def tee_in_memory() -> Iterator[str]:
+    """Where a Tee listens that ends with us."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    command = [sys.executable, "-m", "cmbs", "tee", "serve", "--port", port, "--store", "memory:"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as tee:
+        try:
+            if tee.stdout is not None:
+                tee.stdout.readline()  # it prints once it listens
+            yield f"127.0.0.1:{port}"
+        finally:
+            tee.terminate()
+
+
 if __name__ == "__main__":
-    if len(sys.argv) not in (2, 3):
-        sys.exit(__doc__)
-    sys.exit(main(*sys.argv[1:]))
+    match sys.argv[1:]:
+        case [file, endpoint]:
+            sys.exit(main(Path(file).read_bytes(), endpoint))
+        case [] | [_] as named:
+            chosen = Path(named[0]) if named else ITBENCH
+            graph = chosen.read_bytes() if named or chosen.exists() else small_graph()
+            with tee_in_memory() as started:
+                sys.exit(main(graph, started))
+        case _:
+            sys.exit(__doc__)
