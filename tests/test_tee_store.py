@@ -13,7 +13,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cmbs.errors import BeliefServerError, Conflict, InvalidHypothesisId, InvalidRequest, StoreUnavailable
+from cmbs.errors import (
+    BeliefServerError,
+    Conflict,
+    InvalidHypothesisId,
+    InvalidRequest,
+    SessionNotFound,
+    StoreUnavailable,
+)
 from cmbs.spi import (
     AnchoredUniverse,
     EliminationProvenance,
@@ -29,12 +36,13 @@ from cmbs.tee.memory import MemoryGraphStore
 from cmbs.tee.neo4j import Neo4jGraphStore
 from cmbs.tee.proto import tee_pb2 as pb
 from cmbs.tee.server import ServerOptions
+from cmbs.tee.service import TeeService
 from cmbs.tee.sqlite import SQLiteGraphStore
 from cmbs.testing.elimination_store import EliminationStoreContract
 from cmbs.testing.hostile_ids import HOSTILE_IDS
 from tests.support.neo4j import fresh_graph
-from tests.support.plain_tee import Calls, PlainTee, serving
-from tests.support.tee import PATIENCE, edge, listening
+from tests.support.plain_tee import Calls, Faults, PlainTee, serving
+from tests.support.tee import PATIENCE, edge, listening, node
 from tests.support.tee_process import grow
 
 SEEN = EliminationProvenance("source", "observation")
@@ -387,6 +395,38 @@ def test_a_store_that_was_closed_is_unavailable() -> None:
         store.close()
         with pytest.raises(StoreUnavailable, match="cannot be used"):
             store.create_session("session", frozenset("a"))
+
+
+def create(store: TeeStore, session_id: str, listed: frozenset[str] | None) -> frozenset[str]:
+    universe = store.anchor(session_id).hypothesis_ids if listed is None else listed
+    store.create_session(session_id, universe)
+    return universe
+
+
+@pytest.mark.req("TEE-STORE-07")
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("listed", [None, frozenset({"a", "edge:a|b|DEPENDS_ON"})], ids=["whole", "listed"])
+def test_a_creation_that_failed_at_any_call_is_whole_or_not_there_and_can_be_made_again(
+    listed: frozenset[str] | None, moment: str
+) -> None:
+    service = TeeService(MemoryGraphStore())
+    service.merge_hypothesis(pb.HypothesisDelta(nodes=map(node, "abc"), edges=[edge("a", "b")]))
+    faults = Faults(service)
+    with serving(faults.calls()) as port, closing(store_on(port)) as store, closing(store_on(port)) as other:
+        universe = create(store, "well", listed)
+        calls = faults.asked
+        assert calls > 3
+        for number in range(1, calls + 1):
+            session_id = str(number)
+            faults.fail(number, moment)
+            with pytest.raises(StoreUnavailable, match=moment):
+                create(store, session_id, listed)
+            try:
+                assert other.recover(session_id) == RecoveredState(universe, NOTHING, universe)
+            except SessionNotFound:
+                assert (number, moment) != (calls, "after")
+            assert create(other, session_id, listed) == universe
+            assert store.recover(session_id) == RecoveredState(universe, NOTHING, universe)
 
 
 @pytest.mark.req("TEE-STORE-07")

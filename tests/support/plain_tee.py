@@ -85,6 +85,45 @@ class PlainTee:
         return result
 
 
+class Faults:
+    """Calls of our own Tee, without its streams, of which one fails: before it took effect, or after."""
+
+    def __init__(self, service: TeeService) -> None:
+        self._service = service
+        self._fail_at: tuple[int, str] | None = None
+        self.asked = 0
+
+    def fail(self, call: int, moment: str) -> None:
+        """Let the call of this number, counted from here, fail once."""
+        self.asked, self._fail_at = 0, (call, moment)
+
+    def calls(self) -> Calls:
+        """What to serve."""
+        service = self._service
+        return {
+            "CreateIncident": self._faulty(service.create_incident),
+            "MergeNodeTombstones": self._faulty(service.merge_node_tombstones),
+            "MergeEdgeTombstones": self._faulty(service.merge_edge_tombstones),
+            "GetLiveView": self._faulty(lambda request: pb.CausalGraph.FromString(service.get_live_view(request))),
+            "GetTombstones": self._faulty(service.get_tombstones),
+        }
+
+    def _faulty(self, call: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
+        def answer(request: Any, context: Any) -> Any:
+            self.asked += 1
+            if self._fail_at == (self.asked, "before"):
+                return context.abort(grpc.StatusCode.INTERNAL, "before")
+            try:
+                return call(request)
+            except IncidentNotFound as exc:
+                return context.abort(grpc.StatusCode.NOT_FOUND, str(exc))
+            finally:
+                if self._fail_at == (self.asked, "after"):
+                    context.abort(grpc.StatusCode.INTERNAL, "after")
+
+        return answer
+
+
 def _answering(call: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
     def answer(request: Any, context: Any) -> Any:
         # What is not known here is not seen.
