@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -18,6 +19,8 @@ from cmbs.spi import InMemoryStore
 from cmbs.stores import open_tee
 from cmbs.stores.sqlite import SQLiteStore
 from cmbs.stores.tee import TeeStore
+from cmbs.tee.memory import MemoryGraphStore
+from cmbs.tee.server import ServerOptions, Tls
 from cmbs.tee.sqlite import SQLiteGraphStore
 from cmbs.testing import FailingLog, Moment
 from tests.support.error_model import check_error
@@ -266,6 +269,38 @@ def test_settings_say_where_tee_is_and_what_makes_no_sense_is_named(tmp_path: Pa
             build_server(Settings(store="memory:", tee=endpoint))
     with pytest.raises(InvalidRequest, match="cannot read"):
         build_server(Settings(store="memory:", tee="127.0.0.1:1", tee_ca=str(tmp_path / "missing.pem")))
+
+
+@pytest.mark.req("TEE-SESSION-03")
+def test_a_tee_behind_tls_and_a_token_is_reached_by_settings() -> None:
+    directory = Path(__file__).parent / "support" / "tls"
+    certificate, key = (directory / "certificate.pem").read_bytes(), (directory / "key.pem").read_bytes()
+    with listening(MemoryGraphStore(), ServerOptions(tls=Tls(certificate, key), token="secret")) as port:
+        asked = {
+            "CMBS_STORE": "memory:",
+            "CMBS_TEE": f"localhost:{port}",
+            "CMBS_TEE_TOKEN": "secret",
+            "CMBS_TEE_CA": str(directory / "certificate.pem"),
+        }
+        # It is let in, and hears that there is nothing to declare yet.
+        with (
+            closing(build_server(Settings.from_environment(asked))) as server,
+            pytest.raises(InvalidRequest, match="the causal graph is empty"),
+        ):
+            server.declare_session(BLANK)
+        asked["CMBS_TEE_TOKEN"] = "guess"
+        with (
+            closing(build_server(Settings.from_environment(asked))) as server,
+            pytest.raises(StoreUnavailable, match="does not let us in"),
+        ):
+            server.declare_session(BLANK)
+
+
+@pytest.mark.req("TEE-SESSION-03")
+def test_without_the_extra_the_error_says_which_one_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cmbs.stores.tee", None)
+    with pytest.raises(InvalidRequest, match=r"need the `tee` extra: `pip install 'cmbs\[tee\]'`"):
+        open_tee("127.0.0.1:50051")
 
 
 @pytest.mark.req("TEE-SESSION-03")

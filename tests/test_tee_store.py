@@ -270,6 +270,26 @@ def test_a_tombstone_that_somebody_else_left_for_an_unknown_id_is_not_an_elimina
     assert store.recover("session") == RecoveredState(frozenset("abc"), frozenset("a"), frozenset("bc"))
 
 
+@pytest.mark.req("TEE-STORE-05")
+def test_what_a_store_has_forgotten_it_reads_again(
+    port: int, opened: Callable[..., TeeStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cmbs.stores.tee._REMEMBERED_IDS", 3)
+    monkeypatch.setattr("cmbs.stores.tee._REMEMBERED_SESSIONS", 2)
+    monkeypatch.setattr("cmbs.stores.tee._REMEMBERED_VERSIONS", 1)
+    store = opened()
+    universes = {}
+    for number in range(5):
+        grow(port, [f"newborn {number}"])
+        universes[f"whole {number}"] = store.anchor(f"whole {number}").hypothesis_ids
+        universes[f"listed {number}"] = frozenset("ab")
+    for session_id, universe in universes.items():
+        store.create_session(session_id, universe)
+    for session_id, universe in universes.items():
+        assert store.eliminate(session_id, {"a", "c"}, SEEN).applied == universe & {"a", "c"}
+        assert store.get_survivors(session_id) == universe - {"a", "c"}
+
+
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 
