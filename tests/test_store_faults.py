@@ -395,7 +395,7 @@ def test_a_transaction_that_sqlite_gives_up_by_itself_is_a_failed_write_like_any
     session_id = declared(server, ["a\x00b", "c"])
     with tampering(sqlite_home.path) as database:
         database.execute(
-            "CREATE TRIGGER fault BEFORE INSERT ON tombstones BEGIN SELECT RAISE(ROLLBACK, 'out of luck'); END"
+            "CREATE TRIGGER fault AFTER INSERT ON audit_events BEGIN SELECT RAISE(ROLLBACK, 'out of luck'); END"
         )
     with pytest.raises(StoreUnavailable):
         server.eliminate(session_id, "s", "o", ["a\x00b"])
