@@ -391,7 +391,6 @@ def test_a_file_that_somebody_else_holds_locked_is_unavailable_for_writing_and_r
 @pytest.mark.req("ARCH-2-03", "ARCH-2-04")
 def test_a_transaction_that_sqlite_gives_up_by_itself_is_a_failed_write_like_any_other(sqlite_home: Home) -> None:
     server = sqlite_home.open()
-    # An id with a NUL makes for a transaction of several statements, of which a later one fails.
     session_id = declared(server, ["a\x00b", "c"])
     with tampering(sqlite_home.path) as database:
         database.execute(

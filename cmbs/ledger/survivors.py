@@ -39,13 +39,20 @@ _HASH_LENGTH = (32).to_bytes(4, "big")
 class Universe:
     """The hypotheses of a session: sorted by code point, without repeats, fixed for good."""
 
-    __slots__ = ("_position", "ids", "root")
+    __slots__ = ("_position", "_root", "ids")
 
     def __init__(self, sorted_ids: Sequence[str]) -> None:
         """`sorted_ids` must be sorted and single; `Universe.of` takes them as they come."""
         self.ids: tuple[str, ...] = tuple(sorted_ids)
         self._position = dict(zip(self.ids, range(len(self.ids)), strict=True))
-        self.root: bytes = merkle.root_of(hypothesis_id.encode() for hypothesis_id in self.ids)
+        self._root: bytes | None = None
+
+    @property
+    def root(self) -> bytes:
+        """The universe root. Made when it is asked for: a session that is only continued never asks."""
+        if self._root is None:
+            self._root = merkle.root_of(hypothesis_id.encode() for hypothesis_id in self.ids)
+        return self._root
 
     @classmethod
     def of(cls, hypothesis_ids: Iterable[str]) -> Universe:
