@@ -162,7 +162,7 @@ def test_a_session_is_loaded_from_its_checkpoint_and_what_followed_it(home: Home
     assert isinstance(store, SQLiteStore)
     keep(store, session_id, seq)
     log = FailingLog(store)
-    # The declaration, then the entry that the checkpoint stands at and the tail: a third reading would be the whole log.
+    # The declaration, then the entry that the checkpoint stands at and the tail; a third one would be the whole log.
     log.fail("read", call=3)
     server = home.open(audit_log=log)
     assert server.query_belief(session_id) == home.open().query_belief(session_id)
