@@ -67,12 +67,12 @@ def _snapshot(belief: BeliefSnapshot, *, with_survivors: bool) -> Snapshot:
     kept: Any = belief
     count = belief.n_survivors
     return Snapshot(
-        belief.session_id,
-        kept.ontology,
-        count,
-        entropy(count),
-        belief.terminated,
-        belief.active_obligation_id,
-        kept.audit_head_event_id,
-        kept.in_order() if with_survivors else UNSET,
+        session_id=belief.session_id,
+        ontology=kept.ontology,
+        survivors=kept.in_order() if with_survivors else UNSET,
+        n_survivors=count,
+        entropy_proxy=entropy(count),
+        terminated=belief.terminated,
+        active_obligation_id=belief.active_obligation_id,
+        audit_head_event_id=kept.audit_head_event_id,
     )
