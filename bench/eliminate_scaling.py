@@ -86,7 +86,8 @@ _observation = count()
 def _median_call(server: BeliefServer, session_id: str, batches: Iterator[list[str]]) -> float:
     times = []
     for _ in range(CALLS_PER_ROUND):
-        batch = next(batches)
+        # Strings of the caller's own, as a request brings them, not the very objects that the universe holds.
+        batch = [hypothesis_id.encode().decode() for hypothesis_id in next(batches)]
         observation_id = f"observation-{next(_observation)}"
         start = time.perf_counter()
         # The last outcome stays alive during the next call, as it does for a caller that looks at it.

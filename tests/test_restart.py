@@ -123,4 +123,4 @@ def test_the_checkpoints_of_the_property_are_used(handles: Two) -> None:
     keep_checkpoint(handles.first, session_id, 0)
     loaded = checkpoints.load(handles.second, session_id)
     assert loaded is not None
-    assert loaded.head.seq == 0
+    assert loaded[0].head.seq == 0

@@ -16,14 +16,14 @@ from msgspec import structs
 
 from cmbs.belief_server import BeliefServer
 from cmbs.errors import InvalidRequest, LedgerCorrupt, SessionNotFound, StoreUnavailable
-from cmbs.spi import AuditLog, EliminationStore, StaleHead
+from cmbs.spi import AuditLog, EliminationProvenance, EliminationStore, StaleHead
 from cmbs.stores import InMemoryStore, SQLiteStore, open_store
 from cmbs.stores._sqlite_schema import MIGRATIONS
 from cmbs.testing.streams import stream
 from tests.support.homes import declared, tampering, verified
 
 TABLES = ("audit_events", "checkpoints", "intents", "sessions", "tombstones", "universes")
-GUARDS = ("audit_events_declare", "audit_events_continue", "audit_events_tombstones", "audit_events_no_replace")
+GUARDS = ("audit_events_declare", "audit_events_continue", "audit_events_no_replace")
 
 
 @pytest.fixture
@@ -56,10 +56,10 @@ def digest(path: Path) -> str:
 
 def occupied(store: SQLiteStore) -> str:
     """A file with a row in every table."""
-    first, second, *_ = appends = stream()
+    first, *_ = appends = stream()
     store.append(appends)
     store.create_session("apart", frozenset("ab"))
-    assert second.tombstones == ["a"]
+    store.eliminate("apart", {"a"}, EliminationProvenance("source", "observation"))
     return first.stream_id
 
 
@@ -167,7 +167,9 @@ def test_an_append_writes_entry_tombstones_and_session_row_or_none_of_them(
     store.append([elimination, nothing])
     after = rows(outsider)
     assert [row[1] for row in after["audit_events"]] == [0, 1, 2]
-    assert [row[1:] for row in after["tombstones"]] == [("a", 1), ("b", 2)]
+    gone = outsider.execute("SELECT hypothesis_id, seq FROM eliminations ORDER BY seq").fetchall()
+    assert gone == [("a", 1), ("b", 2)]
+    assert store.get_eliminated(declaration.stream_id) == {"a", "b"}
     assert after["sessions"][0][2:6] == (4, 2, 0, 2)
     assert store.read(declaration.stream_id) == [each.entry for each in (declaration, elimination, nothing)]
 
@@ -183,8 +185,8 @@ def test_a_group_beyond_one_statement_is_written_whole_or_not_at_all(
     with pytest.raises(StaleHead):
         store.append([*appends, appends[5]])
     assert rows(outsider) == empty
-    # Tombstones come from the entry: one that is no JSON fails in the middle of the group, and not as a stale head.
-    torn = structs.replace(appends[100], entry=appends[100].entry._replace(raw=b"{"), tombstones=["a"])
+    # What cannot be written at all fails in the middle of the group, and not as a stale head.
+    torn = structs.replace(appends[100], ts=object())
     with pytest.raises(StoreUnavailable):
         store.append([*appends[:100], torn])
     with pytest.raises(StoreUnavailable), store.exclusive(["any"]):

@@ -391,11 +391,10 @@ def test_a_file_that_somebody_else_holds_locked_is_unavailable_for_writing_and_r
 @pytest.mark.req("ARCH-2-03", "ARCH-2-04")
 def test_a_transaction_that_sqlite_gives_up_by_itself_is_a_failed_write_like_any_other(sqlite_home: Home) -> None:
     server = sqlite_home.open()
-    # An id with a NUL makes for a transaction of several statements, of which a later one fails.
     session_id = declared(server, ["a\x00b", "c"])
     with tampering(sqlite_home.path) as database:
         database.execute(
-            "CREATE TRIGGER fault BEFORE INSERT ON tombstones BEGIN SELECT RAISE(ROLLBACK, 'out of luck'); END"
+            "CREATE TRIGGER fault AFTER INSERT ON audit_events BEGIN SELECT RAISE(ROLLBACK, 'out of luck'); END"
         )
     with pytest.raises(StoreUnavailable):
         server.eliminate(session_id, "s", "o", ["a\x00b"])

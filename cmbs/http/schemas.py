@@ -141,19 +141,19 @@ TEXT_ONLY = frozenset({EliminateRequest, RequestExitRequest, DeclareConclusionRe
 # --- responses --------------------------------------------------------------------------------------------------------
 
 
-class Snapshot(msgspec.Struct):
+class Snapshot(msgspec.Struct, kw_only=True):
     """BeliefSnapshot: what may still be true."""
 
     session_id: str
     ontology: Ontology
+    survivors: Annotated[
+        list[str] | UnsetType, Meta(description="Sorted by code point; left out under `Prefer: return=minimal`.")
+    ] = UNSET
     n_survivors: Count
     entropy_proxy: Annotated[float, Meta(ge=0, description="log2 of n_survivors; 0 for one or none.")]
     terminated: bool
     active_obligation_id: Annotated[str | None, Meta(description="The newest obligation that is still active.")]
     audit_head_event_id: Annotated[str, Meta(description="The last event that it takes into account.")]
-    survivors: Annotated[
-        list[str] | UnsetType, Meta(description="Sorted by code point; left out under `Prefer: return=minimal`.")
-    ] = UNSET
 
 
 class DeclareSessionResponse(msgspec.Struct):

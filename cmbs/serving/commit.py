@@ -7,6 +7,7 @@ that writers cannot wait for each other in a circle.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from queue import Empty, SimpleQueue
@@ -37,6 +38,8 @@ from cmbs.spi.audit_log import Append, AuditLog, StaleHead
 
 _log = logging.getLogger("cmbs.serving")
 _LARGEST_GROUP = 256
+# How long a turn on a session that other processes want too is put off for more to join it.
+_LINGER_SECONDS = 0.005
 # How often a write is decided anew because others wrote first, before the caller is told to try again.
 _ATTEMPTS = 16
 _NOT_ATTEMPTED = StoreUnavailable("not attempted")
@@ -86,6 +89,8 @@ class Writer:
         self._sessions = sessions
         self._stamp = stamp
         self._saga = saga
+        # Whether the last group met other writers of its sessions.
+        self.collided = False
 
     def run_one(self, command: Command) -> Result:
         """Carry out one command."""
@@ -185,8 +190,8 @@ class Writer:
         if not work:
             return []
         try:
-            contended = any(slot.contended for slot, _, _ in work)
-            plans = self._alone(work) if contended else self._attempt(work)
+            self.collided = any(slot.contended for slot, _, _ in work)
+            plans = self._alone(work) if self.collided else self._attempt(work)
         except StaleHead:
             # Somebody else wrote first. Hold the others off, look again, and decide on what is there now.
             for slot, _, _ in work:
@@ -267,6 +272,8 @@ class GroupWriter:
         self._waiting: SimpleQueue[tuple[Command, Settle] | None] = SimpleQueue()
         self._lock = Lock()
         self._thread: Thread | None = None
+        # How many come together, forgotten slowly: a group may miss a few.
+        self._usual_size = 0
         self._closed = False
 
     def submit(self, command: Command, settle: Settle) -> None:
@@ -292,6 +299,7 @@ class GroupWriter:
         while True:
             group, ended = self._gather()
             if group:
+                self._usual_size = max(len(group), self._usual_size * 7 // 8)
                 self._settle(group)
             if ended:
                 return
@@ -299,12 +307,16 @@ class GroupWriter:
     def _gather(self) -> tuple[list[tuple[Command, Settle]], bool]:
         item = self._waiting.get()
         group: list[tuple[Command, Settle]] = []
+        until = time.monotonic() + _LINGER_SECONDS if self._writer.collided else 0.0
         while item is not None:
             group.append(item)
             if len(group) == _LARGEST_GROUP:
                 return group, False
+            # Other processes want the same session, so turns are rare: wait a moment for those who have just had their
+            # answers and are about to come back.
+            left = until - time.monotonic() if until and len(group) < self._usual_size else 0.0
             try:
-                item = self._waiting.get_nowait()
+                item = self._waiting.get(timeout=left) if left > 0 else self._waiting.get_nowait()
             except Empty:
                 return group, False
         return group, True

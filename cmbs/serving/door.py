@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -42,7 +42,7 @@ class Limits:
     cached_sessions: int = 10_000
 
 
-class Command(NamedTuple):
+class Command(msgspec.Struct, frozen=True, gc=False):
     """A message on its way to a session."""
 
     session_id: str
@@ -151,7 +151,7 @@ class Door:
         return size
 
     def _ids(self, name: str, values: Iterable[str], limit: str, maximum: int) -> list[str]:
-        if isinstance(values, (str, bytes, dict)) or not isinstance(values, Iterable):
+        if type(values) is not list and (isinstance(values, (str, bytes, dict)) or not isinstance(values, Iterable)):
             raise InvalidRequest(f"`{name}` must be a list of strings", {"field": name})
         ids = list(values)
         if len(ids) > maximum:
@@ -160,7 +160,7 @@ class Door:
         for value in ids:
             if type(value) is not str or len(value) > longest or not value.isascii():
                 self.text(f"{name}[]", value)
-        return sorted(set(ids))
+        return ids if len(ids) <= 1 else sorted(set(ids))
 
     def _object(self, name: str, value: Any) -> msgspec.Raw:
         if value is None:

@@ -75,14 +75,15 @@ class Sessions:
 
     def current(self, session_id: str) -> Session:
         """The session as the log has it now. While the log cannot be asked, as it was when it last could."""
-        slot = self.loaded(session_id)
+        slot = self.slot(session_id)
         session = slot.session
+        if session is None:
+            return self.refresh(slot)
         try:
-            if session is None or self._log.head(session_id) != session.head:
-                session = self.refresh(slot)
+            if self._log.head(session_id) != session.head:
+                return self.refresh(slot)
         except StoreUnavailable:
-            if session is None:
-                raise
+            return session
         return session
 
     def refresh(self, slot: Slot) -> Session:
@@ -134,9 +135,10 @@ class Sessions:
         session_id = slot.session_id
         kept = load(self._log, session_id) if self._checkpointer is not None else None
         if kept is not None:
-            slot.checkpoint_seq = kept.head.seq
+            session, tail = kept
+            slot.checkpoint_seq = session.head.seq
             try:
-                return catch_up(session_id, kept, self._log.read(session_id, kept.head.seq)) or kept
+                return catch_up(session_id, session, tail) or session
             except LedgerCorrupt:
                 slot.checkpoint_seq = 0
         return verify_session(session_id, self._log.read(session_id))

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from cmbs.errors import Conflict
-from cmbs.ledger import StoredEntry
+from cmbs.ledger import Delta, StoredEntry
 from cmbs.spi.elimination_store import RecoveredState
 
 
@@ -20,6 +20,21 @@ def recovered(universe: frozenset[str], eliminated: Iterable[str]) -> RecoveredS
 def declared_universe(declaration: StoredEntry) -> frozenset[str]:
     """The universe of a session that has a log. Not verified: who reads the log does that."""
     return frozenset(msgspec.json.decode(declaration.raw)["payload"]["hypotheses"])
+
+
+class _Changed(msgspec.Struct):
+    delta: Delta
+
+
+_CHANGED = msgspec.json.Decoder(_Changed)
+
+
+def eliminated_in(stored: StoredEntry) -> list[str]:
+    """What an entry says it eliminated, nothing where it is none. Not verified: who reads the log does that."""
+    try:
+        return _CHANGED.decode(stored.raw).delta.eliminated
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return []
 
 
 def write_universe(hypothesis_ids: frozenset[str]) -> bytes:

@@ -139,7 +139,12 @@ BEGIN
 END $$;
 """
 
-MIGRATIONS = (_V1,)
+_V2 = """
+-- Read whole or not at all, and mostly ids, which do not compress: packing and unpacking cost more than the bytes.
+ALTER TABLE cmbs.checkpoints ALTER COLUMN data SET STORAGE EXTERNAL;
+"""
+
+MIGRATIONS = (_V1, _V2)
 _LOCK = 0x636D6273
 
 

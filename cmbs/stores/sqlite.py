@@ -1,7 +1,8 @@
 """Sessions in an SQLite file: tombstones and audit in one transaction, durable when acknowledged.
 
-One statement appends a whole group: the tombstones and the session's row follow by trigger, inside the database,
-so that nothing can write one without the others, and the interpreter lock is given up once a group, not once a row.
+One statement appends a whole group: the session's row follows by trigger, inside the database, so that nothing can
+write one without the other, and the interpreter lock is given up once a group, not once a row. What an event eliminated
+stands in its entry, and so is durable in the same moment.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from cmbs.spi.audit_log import Append, SessionSummary, StaleHead
 from cmbs.spi.elimination_store import EliminationProvenance, EliminationResult, RecoveredState
 from cmbs.spi.tombstones import (
     declared_universe,
+    eliminated_in,
     logged,
     other_universe,
     read_universe,
@@ -31,8 +33,6 @@ from cmbs.stores._sqlite_schema import migrate
 _BUSY_SECONDS = 10.0
 _IDLE_READERS = 8
 _WAL_ATTEMPTS = 100
-# How a NUL stands in canonical JSON; SQLite's JSON functions cut text there.
-_NUL = rb"\u0000"
 _COLUMNS = (
     "stream_id",
     "seq",
@@ -124,25 +124,18 @@ class SQLiteStore:
     def append(self, appends: Sequence[Append]) -> None:
         """Write all entries or none, in one commit."""
         rows = [_row(item) for item in appends]
-        by_hand = [item for item in appends if item.tombstones and _NUL in item.entry.raw]
         with self._writing, _translated("cannot append"):
             # A single statement is a transaction of its own.
-            if self._exclusive_thread is not None or (len(rows) <= _ROWS_PER_STATEMENT and not by_hand):
-                self._insert(rows, by_hand)
+            if self._exclusive_thread is not None or len(rows) <= _ROWS_PER_STATEMENT:
+                self._insert(rows)
             else:
                 with self._transaction():
-                    self._insert(rows, by_hand)
+                    self._insert(rows)
 
-    def _insert(self, rows: list[tuple[Any, ...]], by_hand: list[Append]) -> None:
+    def _insert(self, rows: list[tuple[Any, ...]]) -> None:
         for start in range(0, len(rows), _ROWS_PER_STATEMENT):
             group = rows[start : start + _ROWS_PER_STATEMENT]
             self._writer.execute(_STATEMENTS[len(group)], [value for row in group for value in row])
-        for item in by_hand:
-            self._writer.executemany(
-                "INSERT INTO tombstones (session_id, hypothesis_id, seq) SELECT ?1, ?2, ?3"
-                " WHERE NOT EXISTS (SELECT 1 FROM tombstones WHERE session_id = ?1 AND hypothesis_id = ?2)",
-                [(item.stream_id, hypothesis_id, item.seq) for hypothesis_id in item.tombstones],
-            )
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -281,7 +274,11 @@ class SQLiteStore:
         """Universe, tombstones and survivors."""
         universe = self._universe(session_id)
         rows = self._query("SELECT hypothesis_id FROM tombstones WHERE session_id = ?", (session_id,))
-        return recovered(universe, (row[0] for row in rows))
+        gone = {row[0] for row in rows}
+        # Whatever the count says: a row that was edited by hand must be judged by its entry.
+        for stored in self.read(session_id):
+            gone.update(eliminated_in(stored))
+        return recovered(universe, gone)
 
     def _universe(self, session_id: str) -> frozenset[str]:
         declared = self.read(session_id, limit=1)
@@ -323,7 +320,7 @@ def _row(item: Append) -> tuple[Any, ...]:
         item.ts,
         item.source_id,
         item.observation_id,
-        0 if _NUL in item.entry.raw else len(item.tombstones),
+        len(item.tombstones),
         len(item.universe),
         item.n_survivors,
         item.terminated,

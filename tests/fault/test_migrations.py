@@ -11,7 +11,7 @@ import pytest
 
 from cmbs.stores import open_store
 from cmbs.stores._postgres_schema import MIGRATIONS
-from tests.support.appends import stream
+from cmbs.testing.streams import stream
 from tests.support.http_server import PATIENCE
 from tests.support.postgres import fresh_database
 

@@ -25,7 +25,7 @@ from cmbs.testing.simulation.world import Crash, SimulatedLog, SimulatedRemote, 
 
 _ONTOLOGY = OntologyBundle("simulated", "1", "graph://simulated", "1")
 _PROCESSES = 2
-_STEPS = 20
+_STEPS = 12
 _ALL = 1_000
 _FAULT_RATES = (0.0, 0.03, 0.1, 0.3)
 _OVERTAKING_RATES = (0.0, 0.05, 0.2)
