@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import httpx
 import pytest
@@ -51,6 +51,18 @@ class Place(NamedTuple):
         """A server that knows nothing yet: what a restart gives."""
         options.setdefault("audit_log", self.log())
         return BeliefServer(store=self.tee(), **options)
+
+
+class AwayStore(InMemoryStore):
+    """A store that nobody can reach."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+
+    def eliminate(self, *_: Any) -> NoReturn:
+        self.asked += 1
+        raise StoreUnavailable("away")
 
 
 @pytest.fixture
@@ -211,6 +223,27 @@ def test_a_crash_while_declaring_from_the_graph_is_driven_forward(
     assert snapshot.survivors == list("abcd")
     after.eliminate(session_id, "s", "1", ["a"])
     agree(place, after, session_id)
+
+
+@pytest.mark.req("TEE-SESSION-02")
+def test_a_server_that_starts_while_tee_is_away_waits_for_it_once_and_settles_later(
+    place: Place, opened: Callable[..., BeliefServer]
+) -> None:
+    log = FailingLog(place.log())
+    server = opened(audit_log=log)
+    session_ids = [server.declare_session(BLANK).session_id for _ in range(3)]
+    for session_id in session_ids:
+        log.fail("append")
+        with pytest.raises(StoreUnavailable):
+            server.eliminate(session_id, "s", "1", ["a"])
+    away = AwayStore()
+    with closing(BeliefServer(store=away, audit_log=place.log())) as early:
+        assert away.asked == 1
+        assert early.query_belief(session_ids[0]).n_survivors == 4
+    after = opened()
+    for session_id in session_ids:
+        assert after.query_belief(session_id).survivors == list("bcd")
+        agree(place, after, session_id)
 
 
 @pytest.mark.req("TEE-SESSION-02")

@@ -66,12 +66,17 @@ class Saga:
         self._conclude(append)
 
     def sweep(self) -> None:
-        """Drive forward what an earlier life left open. What cannot be now waits for its session's next use."""
+        """Drive forward what an earlier life left open. What cannot be now waits for its session's next use.
+
+        A store that is away is waited for once, not once for each session: a server must start without it.
+        """
         for session_id in self._log.open_intents(_SWEPT_AT_ONCE):
             slot = self._sessions.slot(session_id)
             with slot.lock:
                 try:
                     self.settle(slot)
+                except StoreUnavailable:
+                    return
                 except BeliefServerError:
                     continue
 
