@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 from uuid import uuid4
 
-import grpc
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -18,8 +17,6 @@ from cmbs.errors import (
     Conflict,
     InvalidHypothesisId,
     InvalidRequest,
-    SessionNotFound,
-    StoreUnavailable,
 )
 from cmbs.spi import (
     AnchoredUniverse,
@@ -35,14 +32,12 @@ from cmbs.tee.client import open_channel, stub_on
 from cmbs.tee.memory import MemoryGraphStore
 from cmbs.tee.neo4j import Neo4jGraphStore
 from cmbs.tee.proto import tee_pb2 as pb
-from cmbs.tee.server import ServerOptions
-from cmbs.tee.service import TeeService
 from cmbs.tee.sqlite import SQLiteGraphStore
 from cmbs.testing.elimination_store import EliminationStoreContract
 from cmbs.testing.hostile_ids import HOSTILE_IDS
 from tests.support.neo4j import fresh_graph
-from tests.support.plain_tee import Calls, Faults, PlainTee, serving
-from tests.support.tee import PATIENCE, edge, listening, node
+from tests.support.plain_tee import PlainTee, serving
+from tests.support.tee import PATIENCE, edge, listening
 from tests.support.tee_process import grow
 
 SEEN = EliminationProvenance("source", "observation")
@@ -344,115 +339,3 @@ def test_more_than_a_message_carries_goes_in_several(opened: Callable[..., TeeSt
     store.create_session(session_id, many)
     assert store.eliminate(session_id, many, SEEN) == EliminationResult(many, NOTHING)
     assert opened().recover(session_id) == RecoveredState(many, many, NOTHING)
-
-
-# --- a Tee that fails -------------------------------------------------------------------------------------------------
-
-
-class _Failing:
-    """A Tee whose first answers to a call are failures."""
-
-    def __init__(self, *statuses: grpc.StatusCode) -> None:
-        self._statuses = list(statuses)
-        self.asked = 0
-
-    def calls(self) -> Calls:
-        return {"CreateIncident": self._create, "MergeNodeTombstones": self._merge}
-
-    def _create(self, request: pb.CreateIncidentRequest, context: Any) -> Any:
-        self.asked += 1
-        if self._statuses:
-            context.abort(self._statuses.pop(0), "as the test says")
-        return pb.CreateIncidentResult(incident_id=request.incident_id, created=True)
-
-    def _merge(self, request: pb.NodeTombstoneRequest, context: Any) -> Any:
-        assert request.node_ids
-        return pb.TombstoneMergeResult(applied_ids=request.node_ids)
-
-
-@pytest.mark.req("TEE-STORE-07")
-def test_a_tee_that_is_away_for_a_moment_is_asked_again() -> None:
-    tee = _Failing(grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNAVAILABLE)
-    with serving(tee.calls()) as port, closing(store_on(port)) as store:
-        store.create_session("session", frozenset("a"))
-        assert tee.asked == 4
-        assert store.eliminate("session", {"a"}, SEEN).applied == {"a"}
-
-
-@pytest.mark.req("TEE-STORE-07")
-@pytest.mark.parametrize(
-    ("status", "error", "words"),
-    [
-        (grpc.StatusCode.UNAUTHENTICATED, StoreUnavailable, "does not let us in"),
-        (grpc.StatusCode.PERMISSION_DENIED, StoreUnavailable, "does not let us in"),
-        (grpc.StatusCode.DEADLINE_EXCEEDED, StoreUnavailable, "did not answer in 10 seconds"),
-        (grpc.StatusCode.INTERNAL, StoreUnavailable, "failed with INTERNAL: as the test says"),
-        (grpc.StatusCode.RESOURCE_EXHAUSTED, StoreUnavailable, "failed with RESOURCE_EXHAUSTED"),
-        (grpc.StatusCode.UNIMPLEMENTED, StoreUnavailable, "does not know the call"),
-        (grpc.StatusCode.INVALID_ARGUMENT, InvalidRequest, "as the test says"),
-    ],
-)
-def test_any_other_failure_is_told_at_once(status: grpc.StatusCode, error: type[BeliefServerError], words: str) -> None:
-    tee = _Failing(status)
-    with serving(tee.calls()) as port, closing(store_on(port)) as store:
-        with pytest.raises(error, match=words):
-            store.create_session("session", frozenset("a"))
-        assert tee.asked == 1
-
-
-@pytest.mark.req("TEE-STORE-07")
-def test_a_tee_that_stays_away_is_unavailable_in_bounded_time() -> None:
-    with serving(_Failing().calls()) as port:
-        pass
-    with closing(store_on(port, timeout_seconds=0.3)) as store, pytest.raises(StoreUnavailable, match="UNAVAILABLE"):
-        store.create_session("session", frozenset("a"))
-
-
-@pytest.mark.req("TEE-STORE-07")
-def test_a_store_that_was_closed_is_unavailable() -> None:
-    with serving(_Failing().calls()) as port:
-        store = store_on(port)
-        store.close()
-        with pytest.raises(StoreUnavailable, match="cannot be used"):
-            store.create_session("session", frozenset("a"))
-
-
-def create(store: TeeStore, session_id: str, listed: frozenset[str] | None) -> frozenset[str]:
-    universe = store.anchor(session_id).hypothesis_ids if listed is None else listed
-    store.create_session(session_id, universe)
-    return universe
-
-
-@pytest.mark.req("TEE-STORE-07")
-@pytest.mark.parametrize("moment", ["before", "after"])
-@pytest.mark.parametrize("listed", [None, frozenset({"a", "edge:a|b|DEPENDS_ON"})], ids=["whole", "listed"])
-def test_a_creation_that_failed_at_any_call_is_whole_or_not_there_and_can_be_made_again(
-    listed: frozenset[str] | None, moment: str
-) -> None:
-    service = TeeService(MemoryGraphStore())
-    service.merge_hypothesis(pb.HypothesisDelta(nodes=map(node, "abc"), edges=[edge("a", "b")]))
-    faults = Faults(service)
-    with serving(faults.calls()) as port, closing(store_on(port)) as store, closing(store_on(port)) as other:
-        universe = create(store, "well", listed)
-        calls = faults.asked
-        assert calls > 3
-        for number in range(1, calls + 1):
-            session_id = str(number)
-            faults.fail(number, moment)
-            with pytest.raises(StoreUnavailable, match=moment):
-                create(store, session_id, listed)
-            try:
-                assert other.recover(session_id) == RecoveredState(universe, NOTHING, universe)
-            except SessionNotFound:
-                assert (number, moment) != (calls, "after")
-            assert create(other, session_id, listed) == universe
-            assert store.recover(session_id) == RecoveredState(universe, NOTHING, universe)
-
-
-@pytest.mark.req("TEE-STORE-07")
-def test_a_token_is_sent_and_a_wrong_one_is_named_as_such() -> None:
-    with listening(MemoryGraphStore(), ServerOptions(token="secret")) as port:
-        with closing(store_on(port, token="secret")) as store:
-            assert store.anchor("session").hypothesis_ids == NOTHING
-        with closing(store_on(port, token="guess")) as store, pytest.raises(StoreUnavailable, match="let us in"):
-            store.anchor("session")
