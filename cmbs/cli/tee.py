@@ -145,8 +145,9 @@ async def _serve(store_url: str, options: ServerOptions) -> None:
             asyncio.get_running_loop().add_signal_handler(number, stopping.set)
         shown = f"[{options.host}]" if ":" in options.host else options.host
         out.print(f"cmbs Tee on {shown}:{server.port}{' with TLS' if options.tls else ''}")
-        # The scheme alone: the rest may hold a password.
-        out.print(f"  store  {store_url if '@' not in store_url else store_url.partition(':')[0] + '://…'}")
+        # Of a server the scheme alone: the rest may hold a password.
+        local = store_url.startswith(("memory:", "sqlite:"))
+        out.print(f"  store  {store_url if local else store_url.partition(':')[0] + '://…'}")
         await stopping.wait()
         await server.stop(_STOP_SECONDS)
 

@@ -27,7 +27,8 @@ def open_graph_store(url: str) -> GraphStore:
         return SQLiteGraphStore(unquote(url.removeprefix(_FILE)))
     if url.startswith(_SERVER):
         return _open_neo4j(url)
-    raise InvalidRequest(f"`{url}` is not a graph store; use {_SHAPES}", {"url": url})
+    # The URL is not quoted: there may be a password in it.
+    raise InvalidRequest(f"the given URL is not a graph store; use {_SHAPES}")
 
 
 def _open_neo4j(url: str) -> Neo4jGraphStore:

@@ -23,11 +23,11 @@ import hashlib
 import os
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple, Protocol, TypeVar
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 import neo4j
 from neo4j.exceptions import DriverError, Neo4jError
@@ -349,10 +349,7 @@ def connected(url: str) -> tuple[neo4j.Driver, str | None]:
 
     The environment has what the URL has not: `NEO4J_USERNAME`, `NEO4J_PASSWORD`. Nothing is asked of the server yet.
     """
-    parts = urlsplit(url)
-    if parts.scheme not in _SCHEMES or not parts.hostname:
-        # The URL is not quoted: there may be a password in it.
-        raise InvalidGraph("not a URL of the kind `neo4j://user@host:7687/database`")
+    parts = _split(url)
     user = unquote(parts.username or "") or os.environ.get("NEO4J_USERNAME", "")
     password = unquote(parts.password or "") or os.environ.get("NEO4J_PASSWORD", "")
     with _translated("cannot open the database"):
@@ -367,6 +364,20 @@ def connected(url: str) -> tuple[neo4j.Driver, str | None]:
             notifications_min_severity=neo4j.NotificationMinimumSeverity.OFF,
         )
     return driver, unquote(parts.path.strip("/")) or None
+
+
+def _split(url: str) -> SplitResult:
+    """The parts of a URL. One that is refused is not quoted, nor is a cause that quotes it: it may hold a password.
+
+    A password with `/`, `?` or `#` that is not escaped ends the host too early, and would be looked up as one.
+    """
+    with suppress(ValueError):
+        parts = urlsplit(url)
+        # Asking for a port that is no number raises.
+        named = parts.scheme in _SCHEMES and parts.hostname and parts.port != 0
+        if named and "@" not in f"{parts.path}{parts.query}{parts.fragment}":
+            return parts
+    raise InvalidGraph("not a URL of the kind `neo4j://user@host:7687/database`")
 
 
 # --- statements -------------------------------------------------------------------------------------------------------
