@@ -206,7 +206,8 @@ class IncidentNotFound(TeeError):
     """No such incident."""
 
     def __init__(self, incident_id: str) -> None:
-        super().__init__(f"no incident `{incident_id}`")
+        # A gRPC status that is too long does not arrive as itself, and an id may have any length.
+        super().__init__(f"no incident `{incident_id[:64]}`")
         self.incident_id = incident_id
 
 

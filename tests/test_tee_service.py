@@ -203,6 +203,12 @@ def test_an_unknown_incident_is_not_found(tee: Any) -> None:
         list(tee.StreamTombstones(pb.TombstoneRequest(incident_id="x")))
 
 
+@pytest.mark.req("TEE-WIRE-02")
+def test_an_unknown_incident_is_not_found_however_long_its_id(tee: Any) -> None:
+    with expect_refused(grpc.StatusCode.NOT_FOUND, "no incident `zzzz"):
+        tee.GetLiveView(pb.LiveViewRequest(incident_id="z" * 1_000_000))
+
+
 def test_every_error_of_the_graph_plane_has_one_status() -> None:
     kinds = {each for each in TeeError.__subclasses__() if each.__module__ == errors.__name__}
     assert STATUS_OF.keys() == kinds
@@ -257,12 +263,32 @@ def test_a_graph_larger_than_a_message_is_refused_whole_and_comes_in_parts(store
 
 @pytest.mark.req("TEE-SERVE-02")
 def test_more_tombstones_than_a_message_holds_come_in_parts(tee: Any, incident: str) -> None:
-    many = [f"ghost-{number}" for number in range(25_000)]
+    many = [f"ghost-{number}-{'é' * 200}" for number in range(6_000)]
+    ends = [f"end-{number}-{'x' * 500}" for number in range(1_000)]
+    entries = [pb.EdgeTombstoneEntry(source="a", target=end, type=pb.EDGE_TYPE_DEPENDS_ON) for end in ends]
     tee.MergeNodeTombstones(pb.NodeTombstoneRequest(incident_id=incident, node_ids=many, provenance=SAID))
-    parts = list(tee.StreamTombstones(pb.TombstoneRequest(incident_id=incident)))
-    assert len(parts) == 3
+    tee.MergeEdgeTombstones(pb.EdgeTombstoneRequest(incident_id=incident, entries=entries, provenance=SAID))
     request = pb.TombstoneRequest(incident_id=incident)
-    assert set(collected(tee.StreamTombstones, tee.GetTombstones, request).node_ids) == set(many)
+    parts = list(tee.StreamTombstones(request))
+    assert len(parts) == 4
+    assert all(part.ByteSize() <= 1 << 20 for part in parts)
+    gathered = collected(tee.StreamTombstones, tee.GetTombstones, request)
+    assert list(gathered.node_ids) == many
+    assert [each.target for each in gathered.edge_entries] == ends
+
+
+@pytest.mark.req("TEE-SERVE-02")
+def test_a_small_delta_never_makes_a_huge_answer(store: GraphStore) -> None:
+    with calling(store, ServerOptions(max_message_bytes=1 << 20)) as tee:
+        tee.MergeHypothesis(pb.HypothesisDelta(nodes=[node("a", label="x" * 500_000)]))
+        few = tee.MergeHypothesis(pb.HypothesisDelta(nodes=[node("a", label="y" * 300), node("a", label="z" * 256)]))
+        told = [(each.existing_value, each.proposed_value) for each in few.conflicts]
+        assert told == [("x" * 256 + "…", "y" * 256 + "…"), ("x" * 256 + "…", "z" * 256)]
+        proposals = [node("a", label=str(number)) for number in range(10_000)]
+        many = tee.MergeHypothesis(pb.HypothesisDelta(nodes=[*proposals, node("new")]))
+        assert many.ByteSize() <= 1 << 20
+        assert 3_000 < len(many.conflicts) < 10_000
+        assert (list(many.created_ids), list(many.merged_ids)) == (["new"], ["a"])
 
 
 def test_a_tee_without_streams_is_asked_for_the_whole() -> None:

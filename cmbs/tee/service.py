@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
+from typing import TypeVar
 
 from google.protobuf.empty_pb2 import Empty
 
 from cmbs.errors import GraphTooLarge, InvalidGraph
 from cmbs.spi import Clock, SystemClock
 from cmbs.tee.graph_store import EdgeTombstones, GraphStore, GraphView
-from cmbs.tee.lattice import Delta, Provenance, Timestamp, checked_incident_id, edge_id
+from cmbs.tee.lattice import Delta, MergeConflict, Provenance, Timestamp, checked_incident_id, edge_id
 from cmbs.tee.proto import tee_pb2 as pb
 from cmbs.tee.wire import edge_entry, edge_key_of, edge_of, encoded_version, node_of, provenance_of, split
 
 DEFAULT_MESSAGE_BYTES = 64 << 20
 # A part of a stream: far below the 4 MiB that a gRPC client takes by default.
 _PART_BYTES = 1 << 20
-_PART_ENTRIES = 10_000
+# Characters of a value that a conflict repeats: a short proposal may conflict with a label of any length.
+_SHOWN_VALUE = 256
+# A tag, and a length of at most five bytes.
+_FRAME_BYTES = 6
+T = TypeVar("T", str, pb.EdgeTombstoneEntry)
 
 
 class TeeService:
@@ -38,20 +43,13 @@ class TeeService:
         nodes = tuple([node_of(each, now) for each in request.nodes])
         edges = tuple([edge_of(each, now) for each in request.edges])
         result = self._store.merge(Delta(nodes, edges))
-        return pb.HypothesisMergeResult(
+        answer = pb.HypothesisMergeResult(
             created_ids=[*result.created_nodes, *map(edge_id, result.created_edges)],
             merged_ids=[*result.merged_nodes, *map(edge_id, result.merged_edges)],
-            conflicts=[
-                pb.MergeConflict(
-                    id=each.id,
-                    field=each.field,
-                    existing_value=each.existing_value,
-                    proposed_value=each.proposed_value,
-                )
-                for each in result.conflicts
-            ],
             causal_graph_version=result.version,
         )
+        answer.conflicts.extend(_fitting(result.conflicts, self._max_message_bytes - answer.ByteSize()))
+        return answer
 
     def get_main_graph(self, request: Empty) -> bytes:  # noqa: ARG002 - it has nothing to say
         """The main graph in one message."""
@@ -124,10 +122,12 @@ class TeeService:
     def stream_tombstones(self, request: pb.TombstoneRequest) -> Iterator[pb.TombstoneSet]:
         """What an incident has ruled out, in parts; one at least."""
         tombstones = self._tombstones(checked_incident_id(request.incident_id))
-        node_ids, entries = tombstones.node_ids, tombstones.edge_entries
-        for start in range(0, max(len(node_ids), len(entries), 1), _PART_ENTRIES):
-            stop = start + _PART_ENTRIES
-            yield pb.TombstoneSet(node_ids=node_ids[start:stop], edge_entries=entries[start:stop])
+        if not tombstones.ByteSize():
+            yield tombstones
+        for node_ids in _cut(tombstones.node_ids, lambda node_id: len(node_id.encode())):
+            yield pb.TombstoneSet(node_ids=node_ids)
+        for entries in _cut(tombstones.edge_entries, pb.EdgeTombstoneEntry.ByteSize):
+            yield pb.TombstoneSet(edge_entries=entries)
 
     # --- what they share ---
 
@@ -157,6 +157,40 @@ class TeeService:
     def _now(self) -> Timestamp:
         moment = datetime.fromisoformat(self._clock.now())
         return Timestamp(int(moment.replace(microsecond=0).timestamp()), moment.microsecond * 1000)
+
+
+def _fitting(conflicts: Iterable[MergeConflict], room: int) -> Iterator[pb.MergeConflict]:
+    """As many conflicts as there is room for: what was merged is merged, so the answer cannot be refused any more."""
+    for each in conflicts:
+        message = pb.MergeConflict(
+            id=each.id,
+            field=each.field,
+            existing_value=_shown(each.existing_value),
+            proposed_value=_shown(each.proposed_value),
+        )
+        room -= message.ByteSize() + _FRAME_BYTES
+        if room < 0:
+            return
+        yield message
+
+
+def _shown(value: str) -> str:
+    return value if len(value) <= _SHOWN_VALUE else f"{value[:_SHOWN_VALUE]}…"
+
+
+def _cut(things: Iterable[T], weigh: Callable[[T], int]) -> Iterator[list[T]]:
+    """The things in lists that are parts of a stream."""
+    part: list[T] = []
+    size = 0
+    for thing in things:
+        weight = weigh(thing) + _FRAME_BYTES
+        if part and size + weight > _PART_BYTES:
+            yield part
+            part, size = [], 0
+        part.append(thing)
+        size += weight
+    if part:
+        yield part
 
 
 def _parts(view: GraphView) -> Iterator[bytes]:
