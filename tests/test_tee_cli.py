@@ -185,3 +185,13 @@ def test_a_large_graph_is_merged_in_batches() -> None:
     graph = {"nodes": [{"id": str(number), "type": "SERVICE", "provenance": ["s"]} for number in range(12_000)]}
     sizes = [len(delta.nodes) for delta in deltas(read_graph(json.dumps(graph).encode()))]
     assert sizes == [5_000, 5_000, 2_000]
+
+
+def test_a_graph_of_long_labels_is_merged_in_batches_that_any_tee_takes() -> None:
+    node = {"type": "SERVICE", "provenance": ["s"]}
+    sizes = [700_000] * 5 + [5_000_000, 10]
+    nodes = [{**node, "id": str(number), "label": "x" * size} for number, size in enumerate(sizes)]
+    edges = [{"source": "s", "target": "t" * 1_500_000, "type": "DEPENDS_ON", "provenance": ["s"]}] * 2
+    made = list(deltas(read_graph(json.dumps({"nodes": nodes, "edges": edges}).encode())))
+    assert [[int(each.id) for each in delta.nodes] for delta in made] == [[0, 1], [2, 3], [4], [5], [6], [], []]
+    assert [len(delta.edges) for delta in made] == [0, 0, 0, 0, 0, 1, 1]

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from itertools import islice
 from typing import TypeVar
 
 import msgspec
@@ -25,7 +24,9 @@ from cmbs.tee.proto import tee_pb2 as pb
 
 # What stands as the trigger of a provenance that is only a source.
 LOADED = "load"
+# A delta: at most so many things, and so many bytes unless one thing alone has more. Any Tee takes 4 MiB.
 _BATCH = 5_000
+_BATCH_BYTES = 2 << 20
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -91,10 +92,10 @@ def write_graph(nodes: Iterable[Node], edges: Iterable[Edge]) -> bytes:
 
 def deltas(graph: JsonGraph) -> Iterator[pb.HypothesisDelta]:
     """The graph in messages of a size that Tee takes, nodes first."""
-    for nodes in _batches(graph.nodes):
-        yield pb.HypothesisDelta(nodes=map(_node, nodes))
-    for edges in _batches(graph.edges):
-        yield pb.HypothesisDelta(edges=map(_edge, edges))
+    for nodes in _batches(map(_node, graph.nodes)):
+        yield pb.HypothesisDelta(nodes=nodes)
+    for edges in _batches(map(_edge, graph.edges)):
+        yield pb.HypothesisDelta(edges=edges)
 
 
 def _node(node: JsonNode) -> pb.Node:
@@ -143,10 +144,18 @@ def _written(provenance: Provenance) -> JsonProvenance:
     return JsonProvenance(provenance.source, provenance.trigger, moment)
 
 
-T = TypeVar("T")
+T = TypeVar("T", pb.Node, pb.Edge)
 
 
-def _batches(things: list[T]) -> Iterator[list[T]]:
-    rest = iter(things)
-    while batch := list(islice(rest, _BATCH)):
+def _batches(things: Iterable[T]) -> Iterator[list[T]]:
+    batch: list[T] = []
+    size = 0
+    for thing in things:
+        weight = thing.ByteSize()
+        if batch and (len(batch) == _BATCH or size + weight > _BATCH_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(thing)
+        size += weight
+    if batch:
         yield batch
