@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from cmbs import errors
 from cmbs.errors import GraphUnavailable, TeeError
-from cmbs.tee import GraphStore
+from cmbs.tee import GraphStore, GraphView
 from cmbs.tee.client import collected, open_channel, stub_on
 from cmbs.tee.memory import MemoryGraphStore
 from cmbs.tee.proto import tee_pb2 as pb
@@ -188,6 +189,19 @@ def test_a_malformed_request_is_an_invalid_argument_and_changes_nothing(tee: Any
 
 
 @pytest.mark.req("TEE-WIRE-02")
+@pytest.mark.parametrize(
+    "request_bytes", [b"\xff\xff", b"\x0a\x05ab", b"\x0a\x02\xc3\x28"], ids=["tag", "cut", "utf-8"]
+)
+def test_bytes_that_are_no_message_are_an_invalid_argument(request_bytes: bytes) -> None:
+    with listening(MemoryGraphStore()) as port, open_channel(f"127.0.0.1:{port}") as channel:
+        raw: Any = channel
+        with expect_refused(INVALID, "the request is not a `tee.LiveViewRequest` message"):
+            raw.unary_unary("/tee.Tee/GetLiveView")(request_bytes)
+        with expect_refused(INVALID, "the request is not a `tee.LiveViewRequest` message"):
+            list(raw.unary_stream("/tee.Tee/StreamLiveView")(request_bytes))
+
+
+@pytest.mark.req("TEE-WIRE-02")
 def test_an_unknown_incident_is_not_found(tee: Any) -> None:
     for call, request in [
         ("GetIncidentContext", pb.IncidentContextRequest(incident_id="x")),
@@ -330,6 +344,34 @@ def test_a_call_ends_at_its_deadline_and_at_the_servers_where_it_has_none() -> N
         with expect_refused(grpc.StatusCode.DEADLINE_EXCEEDED):
             tee.GetMainGraph(Empty(), timeout=0.05)
         store.release.set()
+
+
+class Dripping(MemoryGraphStore):
+    """A graph of many parts; it is known when nobody holds its view any more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.forgotten = threading.Event()
+
+    def main_graph(self) -> GraphView:
+        pieces = Pieces([pb.CausalGraph(nodes=[node("a", label="x" * 1_000_000)]).SerializeToString()] * 64)
+        weakref.finalize(pieces, self.forgotten.set)
+        return GraphView(1, pieces, [])
+
+
+class Pieces(list[bytes]):
+    """A list that can be watched."""
+
+
+@pytest.mark.req("TEE-SERVE-02")
+def test_a_stream_has_one_deadline_for_all_its_parts_and_for_a_reader_who_does_not_read() -> None:
+    store = Dripping()
+    with calling(store, ServerOptions(max_seconds=0.5)) as tee:
+        parts = tee.StreamMainGraph(Empty())
+        assert next(parts).causal_graph_version == 1
+        assert store.forgotten.wait(PATIENCE)
+        with expect_refused(grpc.StatusCode.DEADLINE_EXCEEDED, "no answer within 0.5 seconds"):
+            assert len(list(parts)) < 63
 
 
 @pytest.mark.req("TEE-SERVE-03")

@@ -7,16 +7,17 @@ import hmac
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import grpc
 from google.protobuf.empty_pb2 import Empty
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from cmbs.errors import GraphUnavailable, TeeError
+from cmbs.errors import GraphUnavailable, InvalidGraph, TeeError
 from cmbs.tee.graph_store import GraphStore
 from cmbs.tee.proto import tee_pb2 as pb
 from cmbs.tee.service import DEFAULT_MESSAGE_BYTES, TeeService
@@ -123,34 +124,44 @@ class TeeServer:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _handler(self, call: _Call) -> grpc.RpcMethodHandler[Any, Any]:
+        # Requests come as bytes: what cannot be read is refused by us, in our words.
         if call.streams:
-            return grpc.unary_stream_rpc_method_handler(self._streaming(call), call.request.FromString, _serialised)
-        return grpc.unary_unary_rpc_method_handler(self._answering(call), call.request.FromString, _serialised)
+            return grpc.unary_stream_rpc_method_handler(self._streaming(call), None, _serialised)
+        return grpc.unary_unary_rpc_method_handler(self._answering(call), None, _serialised)
 
-    def _answering(self, call: _Call) -> Callable[[Any, Any], Awaitable[Any]]:
-        async def answer(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
-            return await self._within_deadline(context, lambda: call.method(self._service, request))
+    def _answering(self, call: _Call) -> Callable[[bytes, Any], Awaitable[Any]]:
+        async def answer(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+            async with self._deadline(context):
+                return await self._threaded(lambda: call.method(self._service, _read(call, request)))
 
         return answer
 
-    def _streaming(self, call: _Call) -> Callable[[Any, Any], AsyncIterator[Any]]:
-        async def stream(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
-            parts: Iterator[Any] = await self._within_deadline(context, lambda: call.method(self._service, request))
-            while True:
-                part = await self._within_deadline(context, lambda: next(parts, None))
-                if part is None:
-                    return
-                yield part
+    def _streaming(self, call: _Call) -> Callable[[bytes, Any], Awaitable[None]]:
+        async def stream(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+            parts: Iterator[Any] = iter(())
+            async with self._deadline(context):
+                try:
+                    parts = await self._threaded(lambda: call.method(self._service, _read(call, request)))
+                    while (part := await self._threaded(lambda: next(parts, None))) is not None:
+                        await context.write(part)
+                finally:
+                    # The status waits for the reader; the view does not.
+                    parts = iter(())
 
         return stream
 
-    async def _within_deadline(self, context: grpc.aio.ServicerContext[Any, Any], work: Callable[[], Any]) -> Any:
-        """Do the work in a thread, with an answer in time: the caller's time, or ours where it has more or no limit."""
+    def _threaded(self, work: Callable[[], Any]) -> Awaitable[Any]:
+        return asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    @asynccontextmanager
+    async def _deadline(self, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[None]:
+        """A whole call in time, the caller's or ours where it has more or no limit, and failures under their status."""
         # The type information does not say so, but a call need not have a deadline.
         remaining: Any = context.time_remaining()
         limit = self._options.max_seconds if remaining is None else min(remaining, self._options.max_seconds)
         try:
-            return await asyncio.wait_for(asyncio.get_running_loop().run_in_executor(self._threads, work), limit)
+            async with asyncio.timeout(limit):
+                yield
         except TeeError as exc:
             await context.abort(STATUS_OF[type(exc)], str(exc))
         except TimeoutError:
@@ -158,6 +169,13 @@ class TeeServer:
         except Exception:  # noqa: BLE001 - logged whole, and answered
             _LOG.exception("a call failed")
             await context.abort(grpc.StatusCode.INTERNAL, "the server failed; its log says more")
+
+
+def _read(call: _Call, request: bytes) -> Message:
+    try:
+        return call.request.FromString(request)
+    except DecodeError as exc:
+        raise InvalidGraph(f"the request is not a `{call.request.DESCRIPTOR.full_name}` message") from exc
 
 
 def _serialised(answer: Any) -> bytes:
