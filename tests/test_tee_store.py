@@ -29,6 +29,7 @@ from cmbs.stores._tee_ids import hypothesis_of, named_by
 from cmbs.stores.tee import TeeStore
 from cmbs.tee import EdgeKey, EdgeType, GraphStore, edge_id
 from cmbs.tee.client import open_channel, stub_on
+from cmbs.tee.lattice import Provenance, Timestamp
 from cmbs.tee.memory import MemoryGraphStore
 from cmbs.tee.neo4j import Neo4jGraphStore
 from cmbs.tee.proto import tee_pb2 as pb
@@ -107,8 +108,7 @@ class TestOnATeeWithoutAnchors(TeeContract):
         ab, bc = "edge:a|b|DEPENDS_ON", "edge:b|c|DEPENDS_ON"
         store.create_session("session", frozenset({"a", ab, bc}))
         assert store.eliminate("session", {ab}, SEEN) == EliminationResult(frozenset({ab}), NOTHING)
-        # Of several at once, such a Tee does not say which are new; it is never said twice that one is.
-        assert store.eliminate("session", {ab, bc}, SEEN) == EliminationResult(NOTHING, frozenset({ab, bc}))
+        assert store.eliminate("session", {ab, bc}, SEEN) == EliminationResult(frozenset({bc}), frozenset({ab}))
         assert store.recover("session").survivors == {"a"}
 
 
@@ -204,6 +204,44 @@ def test_a_graph_that_grows_between_anchor_and_creation_changes_nothing(
     store.create_session("session", anchored.hypothesis_ids)
     assert opened().recover("session") == RecoveredState(frozenset("abc"), NOTHING, frozenset("abc"))
     assert store.anchor("other").hypothesis_ids == {"a", "b", "c", "newborn"}
+
+
+@pytest.mark.req("TEE-STORE-04")
+def test_what_was_born_after_the_anchor_of_a_session_cannot_be_in_its_universe(
+    port: int, opened: Callable[..., TeeStore]
+) -> None:
+    store = opened()
+    store.anchor("session")
+    grow(port, ["newborn"])
+    with pytest.raises(InvalidHypothesisId, match="newborn"):
+        store.create_session("session", frozenset({"a", "newborn"}))
+    store.create_session("session", frozenset({"a", "b"}))
+    assert store.eliminate("session", {"a", "newborn"}, SEEN) == EliminationResult(frozenset("a"), NOTHING)
+    assert opened().recover("session") == RecoveredState(frozenset("ab"), frozenset("a"), frozenset("b"))
+
+
+@pytest.mark.req("TEE-STORE-04")
+def test_what_another_session_was_told_is_nobodys_universe(opened: Callable[..., TeeStore], graph: GraphStore) -> None:
+    store = opened()
+    store._create_incident("worn")
+    graph.merge_node_tombstones("worn", ["a"], Provenance("somebody", "something", Timestamp(0, 0)))
+    assert store.anchor("worn").hypothesis_ids == {"b", "c"}
+    for session_id in ("worn", "other"):
+        store.create_session(session_id, frozenset("bc"))
+        assert opened().recover(session_id).hypothesis_ids == {"b", "c"}
+
+
+@pytest.mark.parametrize("odd", ["\ud800", "a\udfff"])
+def test_what_is_no_text_is_refused_or_unknown(opened: Callable[..., TeeStore], odd: str) -> None:
+    store = opened()
+    with pytest.raises(InvalidRequest):
+        store.create_session(odd, frozenset("a"))
+    with pytest.raises(InvalidHypothesisId):
+        store.create_session("session", frozenset({"a", odd}))
+    store.create_session("other", frozenset("ab"))
+    with pytest.raises(InvalidRequest):
+        store.eliminate("other", {"a"}, EliminationProvenance(odd, "trigger"))
+    assert store.eliminate("other", {"a", odd}, SEEN) == EliminationResult(frozenset("a"), NOTHING)
 
 
 @pytest.mark.req("TEE-STORE-03")

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from cmbs.belief_events import read_event
 from cmbs.belief_replay import catch_up
 from cmbs.belief_session import Session, evolve
-from cmbs.errors import BeliefServerError, LedgerCorrupt, StoreUnavailable
+from cmbs.errors import BeliefServerError, LedgerCorrupt, SessionNotFound, StoreUnavailable
 from cmbs.ledger.entry import read_body
 from cmbs.serving.appends import append_of
 from cmbs.serving.sessions import Sessions, Slot
@@ -99,6 +99,10 @@ class Saga:
             _within(self._timeout_seconds, call)
         except StoreUnavailable:
             raise
+        except SessionNotFound as exc:
+            # The log has the session. A store that lost it, or was restored older, must not make it look unknown.
+            self._log.drop_intent(append.stream_id, append.entry.event_hash)
+            raise StoreUnavailable(f"the elimination store does not know session `{append.stream_id}`") from exc
         except BeliefServerError:
             # The store understood and refused: nothing came of it, and nothing is in doubt.
             self._log.drop_intent(append.stream_id, append.entry.event_hash)

@@ -20,6 +20,7 @@ from cmbs.tee import EdgeKey, EdgeType, edge_id
 _END = r"((?:[^|%]|%25|%7C)+)"
 _EDGE = re.compile(rf"edge:{_END}\|{_END}\|({'|'.join(each.name for each in EdgeType)})", re.DOTALL)
 _NODE = "node:"
+_NODES = re.compile(r"\A(?:node:)+")
 
 
 def hypothesis_of(thing: str | EdgeKey) -> str:
@@ -39,11 +40,7 @@ def named_by(hypothesis_id: str) -> str | EdgeKey:
 
 def _reads_as_an_edge(text: str) -> bool:
     """Whether it names an edge, after any number of `node:`."""
-    if not text.startswith(("edge:", _NODE)):
-        return False
-    while text.startswith(_NODE):
-        text = text.removeprefix(_NODE)
-    return _edge(text) is not None
+    return _edge(_NODES.sub("", text, count=1)) is not None
 
 
 def _edge(text: str) -> EdgeKey | None:

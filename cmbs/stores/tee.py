@@ -37,6 +37,7 @@ _REQUEST_BYTES = 2 << 20
 _REMEMBERED_IDS = 1_000_000
 _REMEMBERED_SESSIONS = 10_000
 _REMEMBERED_VERSIONS = 4
+_REMEMBERED_OFFERS = 1000
 # Tee insists on provenance; a belief server does not.
 _UNKNOWN = "unknown"
 _OURS = EliminationProvenance("cmbs", "universe")
@@ -93,8 +94,11 @@ class TeeStore:
         self._lock = Lock()
         self._remembered: OrderedDict[str, _Kept] = OrderedDict()
         self._remembered_ids = 0
-        # The graphs that were seen last, by version: so a whole universe is known as such without reading it again.
+        # What sessions that are being declared were told is the whole graph, so that it is known as such without being
+        # read again; and the graphs that were seen last, by version, so that they share one copy.
+        self._offered: OrderedDict[str, tuple[int, frozenset[str]]] = OrderedDict()
         self._seen: OrderedDict[int, frozenset[str]] = OrderedDict()
+        self._names_edges_as_we_do = False
 
     # --- the SPI ---
 
@@ -107,14 +111,15 @@ class TeeStore:
             ids = self._universe(session_id, kept)
         else:
             ids = self._view(session_id, session_id, self._whole)
-            if version is not None:
-                self._see(version, ids)
+            if version is not None and (incident.created or not self._tombstones(session_id, session_id)):
+                self._offer(session_id, version, ids)
         return AnchoredUniverse(ids, None if version is None else str(version))
 
     def create_session(self, session_id: str, hypothesis_ids: frozenset[str]) -> None:
-        """Keep the universe, then create the incident. `InvalidHypothesisId` names what is not in the graph."""
+        """Create the incident, then keep the universe. `InvalidHypothesisId` names what is not in the graph."""
         universe = frozenset(hypothesis_ids)
-        second = self._create_incident(_RESERVED + _checked(session_id))
+        first = self._create_incident(_checked(session_id))
+        second = self._create_incident(_RESERVED + session_id)
         kept = None if second.created else self._kept(session_id)
         if kept is not None and kept.mark is not None:
             if self._universe(session_id, kept) != universe:
@@ -122,11 +127,14 @@ class TeeStore:
         else:
             if kept is not None and not kept.ids <= universe:
                 raise Conflict(f"another universe was begun for session `{session_id}`", {"session_id": session_id})
-            seen = self._seen.get(second.causal_graph_version) if second.HasField("causal_graph_version") else None
-            kept = _Kept(self._whole, _NOTHING) if seen == universe else self._listed(session_id, universe)
+            if first.causal_graph_version != second.causal_graph_version:
+                self._refuse_unborn(session_id, universe)
+            if self._was_offered(session_id, universe, first, second):
+                kept = _Kept(self._whole, _NOTHING)
+            else:
+                kept = self._listed(session_id, universe)
             mark = str(kept.mark)
             self._merge_nodes(session_id, _RESERVED + session_id, {mark: mark}, _OURS, _Told())
-        self._create_incident(session_id)
         self._remember(session_id, kept)
 
     def eliminate(
@@ -203,6 +211,28 @@ class TeeStore:
             raise InvalidHypothesisId(sorted(unknown))
         return _Kept(_Mark.LISTED, universe)
 
+    def _refuse_unborn(self, session_id: str, universe: frozenset[str]) -> None:
+        """Refuse what is not in the graph as of the session's own incident, which may be older than its second one.
+
+        To that incident it would never be there: what the session rules out, Tee would not.
+        """
+        mark = _Mark.GRAPH if _sorted_out(universe)[1] else _Mark.NODES
+        there = self._view(session_id, session_id, mark) | self._tombstones(session_id, session_id)
+        if not universe <= there:
+            raise InvalidHypothesisId(sorted(universe - there))
+
+    def _was_offered(
+        self,
+        session_id: str,
+        universe: frozenset[str],
+        first: pb.CreateIncidentResult,
+        second: pb.CreateIncidentResult,
+    ) -> bool:
+        """Whether the universe is the whole graph as both incidents see it."""
+        with self._lock:
+            version, ids = self._offered.pop(session_id, (None, _NOTHING))
+        return version == first.causal_graph_version == second.causal_graph_version and ids == universe
+
     def _remember(self, session_id: str, kept: _Kept) -> None:
         with self._lock:
             if session_id in self._remembered:
@@ -215,12 +245,17 @@ class TeeStore:
                 _, forgotten = self._remembered.popitem(last=False)
                 self._remembered_ids -= len(forgotten.ids)
 
-    def _see(self, version: int, ids: frozenset[str]) -> None:
+    def _offer(self, session_id: str, version: int, ids: frozenset[str]) -> None:
         with self._lock:
-            self._seen[version] = ids
+            seen = self._seen.get(version)
+            if seen is None or seen != ids:
+                seen = self._seen[version] = ids
             self._seen.move_to_end(version)
             if len(self._seen) > _REMEMBERED_VERSIONS:
                 self._seen.popitem(last=False)
+            self._offered[session_id] = (version, seen)
+            if len(self._offered) > _REMEMBERED_OFFERS:
+                self._offered.popitem(last=False)
 
     # --- calls ---
 
@@ -263,18 +298,25 @@ class TeeStore:
         self, session_id: str, incident_id: str, edges: dict[str, EdgeKey], said: EliminationProvenance, told: _Told
     ) -> None:
         """Tombstone edges, given by hypothesis."""
-        for ids in _requests(edges):
+        for ids in self._edge_requests(edges):
             entries = [edge_entry(edges[each]) for each in ids]
             request = pb.EdgeTombstoneRequest(incident_id=incident_id, entries=entries, provenance=_message(said))
             applied, already, unmatched = self._merged(self._tee.MergeEdgeTombstones, request, session_id)
-            if frozenset(ids).issuperset([*applied, *already, *unmatched]):
-                told.note(applied, already)
-            elif len(ids) == 1:
+            if len(ids) == 1:
+                self._names_edges_as_we_do = ids[0] in {*applied, *already, *unmatched}
                 told.note(ids if applied else (), ids if already else ())
             else:
-                # How an edge is named in an answer is for each Tee to say. Asked for alone, it needs no name.
-                for each in ids:
-                    self._merge_edges(session_id, incident_id, {each: edges[each]}, said, told)
+                told.note(applied, already)
+
+    def _edge_requests(self, edges: Iterable[str]) -> Iterator[list[str]]:
+        """Edges in portions. How an edge is named in an answer is for each Tee to say; alone, it needs no name.
+
+        So one is sent alone, which tells; and all of them are where the Tee has names of its own.
+        """
+        rest = list(edges)
+        while rest and not self._names_edges_as_we_do:
+            yield [rest.pop()]
+        yield from _requests(rest)
 
     def _merged(
         self,
@@ -288,12 +330,23 @@ class TeeStore:
 
 
 def _checked(session_id: str) -> str:
-    if not session_id or session_id.startswith(_RESERVED):
-        raise InvalidRequest(f"`{session_id}` cannot be the id of a session that is kept in Tee")
+    if not session_id or session_id.startswith(_RESERVED) or not _is_text(session_id):
+        raise InvalidRequest(f"`{ascii(session_id)[1:-1]}` cannot be the id of a session that is kept in Tee")
     return session_id
 
 
+def _is_text(value: str) -> bool:
+    """Whether the wire can carry it: a lone surrogate is no text."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _message(said: EliminationProvenance) -> pb.Provenance:
+    if not (_is_text(said.source_id) and _is_text(said.trigger)):
+        raise InvalidRequest("source and trigger must be text without lone surrogates")
     message = pb.Provenance(source=said.source_id or _UNKNOWN, trigger=said.trigger or _UNKNOWN)
     message.timestamp.GetCurrentTime()
     return message
@@ -304,6 +357,8 @@ def _sorted_out(hypothesis_ids: Iterable[str]) -> tuple[dict[str, str], dict[str
     nodes: dict[str, str] = {}
     edges: dict[str, EdgeKey] = {}
     for hypothesis_id in hypothesis_ids:
+        if not _is_text(hypothesis_id):
+            continue
         thing = named_by(hypothesis_id)
         if isinstance(thing, EdgeKey):
             edges[hypothesis_id] = thing
