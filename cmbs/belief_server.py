@@ -412,8 +412,9 @@ def _anchored(store: object, session_id: str, ontology: OntologyBundle) -> tuple
     """The universe that a store has for a session, and the ontology with the version that it is of."""
     if not isinstance(store, UniverseSource):
         raise InvalidRequest("`hypotheses` may be left out only where the store has a causal graph")
-    universe = store.anchor(session_id)
-    version, asked = universe.causal_graph_version, ontology.causal_graph_version
+    asked = ontology.causal_graph_version
+    universe = store.anchor(session_id, asked)
+    version = universe.causal_graph_version
     if version is not None and asked not in ("", version):
         raise Conflict(
             f"the causal graph is at version `{version}`, not `{asked}`", {"expected": asked, "actual": version}

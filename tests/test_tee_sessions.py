@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -167,6 +168,24 @@ def test_without_a_graph_hypotheses_must_be_listed(tmp_path: Path) -> None:
             server.declare_session(BLANK)
         with pytest.raises(InvalidRequest, match="OntologyBundle"):
             server.declare_session(None)  # type: ignore[arg-type]
+
+
+@pytest.mark.req("TEE-SESSION-01")
+def test_a_declaration_that_came_too_early_can_be_repeated_under_its_key(tmp_path: Path) -> None:
+    with (
+        closing(SQLiteGraphStore(tmp_path / "late.db")) as graph,
+        listening(graph) as port,
+        closing(BeliefServer(store=open_tee(f"127.0.0.1:{port}"))) as server,
+    ):
+        with pytest.raises(InvalidRequest, match="the causal graph is empty"):
+            server.declare_session(BLANK, idempotency_key="key")
+        grow(port, "ab")
+        later = replace(BLANK, causal_graph_version=str(graph.version() + 1))
+        with pytest.raises(Conflict, match="is at version"):
+            server.declare_session(later, idempotency_key="other key")
+        assert server.declare_session(BLANK, idempotency_key="key").snapshot.survivors == ["a", "b"]
+        grow(port, "c")
+        assert server.declare_session(later, idempotency_key="other key").snapshot.survivors == ["a", "b", "c"]
 
 
 @pytest.mark.req("TEE-SESSION-01", "TEE-STORE-02")

@@ -102,9 +102,14 @@ class TeeStore:
 
     # --- the SPI ---
 
-    def anchor(self, session_id: str) -> AnchoredUniverse:
+    def anchor(self, session_id: str, expected_version: str = "") -> AnchoredUniverse:
         """The universe of a session: as it was created with, or else the graph as of now, for good."""
-        incident = self._create_incident(_checked(session_id))
+        if self._is_new(_checked(session_id)):
+            # What will be refused anyway must not pin the session to a graph that it cannot be declared from.
+            now = self._version()
+            if now is not None and (now == "0" or expected_version not in ("", now)):
+                return AnchoredUniverse(_NOTHING, now)
+        incident = self._create_incident(session_id)
         version = incident.causal_graph_version if incident.HasField("causal_graph_version") else None
         kept = self._kept(session_id)
         if kept is not None and kept.mark is not None:
@@ -265,6 +270,24 @@ class TeeStore:
             lambda timeout: self._tee.CreateIncident(request, timeout=timeout), incident_id
         )
         return created
+
+    def _is_new(self, incident_id: str) -> bool:
+        request = pb.IncidentContextRequest(incident_id=incident_id, without_tombstones=True)
+        try:
+            self._calls.ask(lambda timeout: self._tee.GetIncidentContext(request, timeout=timeout), incident_id)
+        except SessionNotFound:
+            return True
+        return False
+
+    def _version(self) -> str | None:
+        """The present version of the graph, told in answer to a merge of nothing; None where nobody counts."""
+        try:
+            merged: pb.HypothesisMergeResult = self._calls.ask(
+                lambda timeout: self._tee.MergeHypothesis(pb.HypothesisDelta(), timeout=timeout), ""
+            )
+        except InvalidRequest:  # a Tee that will not merge nothing
+            return None
+        return str(merged.causal_graph_version) if merged.HasField("causal_graph_version") else None
 
     def _view(self, session_id: str, incident_id: str, mark: _Mark) -> frozenset[str]:
         """What an incident sees, as hypotheses."""

@@ -102,6 +102,8 @@ class Faults:
         service = self._service
         return {
             "CreateIncident": self._faulty(service.create_incident),
+            "GetIncidentContext": self._faulty(service.get_incident_context),
+            "MergeHypothesis": self._faulty(service.merge_hypothesis),
             "MergeNodeTombstones": self._faulty(service.merge_node_tombstones),
             "MergeEdgeTombstones": self._faulty(service.merge_edge_tombstones),
             "GetLiveView": self._faulty(lambda request: pb.CausalGraph.FromString(service.get_live_view(request))),
