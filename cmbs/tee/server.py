@@ -18,6 +18,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from cmbs.errors import GraphUnavailable, InvalidGraph, TeeError
+from cmbs.tee.access import checked_token
 from cmbs.tee.graph_store import GraphStore
 from cmbs.tee.proto import tee_pb2 as pb
 from cmbs.tee.service import DEFAULT_MESSAGE_BYTES, TeeService
@@ -84,7 +85,7 @@ class TeeServer:
         self.port = options.port
 
     async def start(self) -> None:
-        """Listen; GraphUnavailable where the address cannot be had."""
+        """Listen; GraphUnavailable where the address cannot be had, InvalidRequest for a token that nobody could send."""
         options = self._options
         self._server = grpc.aio.server(
             interceptors=[] if options.token is None else [_TokenCheck(options.token)],
@@ -186,7 +187,7 @@ class _TokenCheck(grpc.aio.ServerInterceptor):
     """Lets in who knows the token; health checks need none, for probes that cannot send one."""
 
     def __init__(self, token: str) -> None:
-        self._expected = f"Bearer {token}".encode()
+        self._expected = f"Bearer {checked_token(token)}".encode()
 
         async def refuse(_: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "this Tee asks for a token")
