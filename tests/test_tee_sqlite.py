@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from cmbs.errors import GraphUnavailable, IncidentNotFound, InvalidRequest
-from cmbs.tee import Delta
+from cmbs.tee import Delta, Edge, Provenance
 from cmbs.tee import sqlite as driver
 from cmbs.tee.drivers import open_graph_store
 from cmbs.tee.memory import MemoryGraphStore
 from cmbs.tee.sqlite import SQLiteGraphStore
-from cmbs.testing.graph_store import NOW, SAID, contents, edge, key, node
+from cmbs.testing.graph_store import NOW, SAID, contents, edge, key, node, nodes_in
 
 
 @pytest.fixture
@@ -109,6 +109,28 @@ def test_an_incident_that_fell_out_of_the_mirror_is_read_again(path: Path, monke
         with pytest.raises(IncidentNotFound):
             store.incident("nobody")
         assert len(store._incidents) == 2
+
+
+@pytest.mark.req("TEE-SQL-01")
+def test_what_is_heard_again_costs_what_is_new(path: Path) -> None:
+    heard = [Provenance("source", f"trigger {number}", NOW) for number in range(200)]
+    label = "x" * 10_000
+    with closing(SQLiteGraphStore(path)) as store:
+        for said in heard:
+            store.merge(Delta((node("often", [said], label=label),), (Edge(key("a", "b"), (said,)),)))
+        store.merge(Delta((node("often", heard, label=label, hypothetical=False),)))
+        before = store.main_graph()
+        (written,) = store._connection.execute(
+            "SELECT sum(length(nodes) + length(edges)) FROM graph_changes"
+        ).fetchone()
+    assert written < 2 * sum(map(len, [*before.nodes, *before.edges]))
+    with closing(SQLiteGraphStore(path)) as store:
+        after = store.main_graph()
+        assert [b"".join(each) for each in (after.nodes, after.edges)] == [
+            b"".join(each) for each in (before.nodes, before.edges)
+        ]
+        often = nodes_in(after)["often"]
+        assert (often.label, often.hypothetical, often.provenance) == (label, False, tuple(heard))
 
 
 @pytest.mark.parametrize("name", [":memory:", "a\0b"])

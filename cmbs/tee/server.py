@@ -85,7 +85,7 @@ class TeeServer:
         self.port = options.port
 
     async def start(self) -> None:
-        """Listen; GraphUnavailable where the address cannot be had, InvalidRequest for a token that nobody could send."""
+        """Listen; GraphUnavailable where the address cannot be had, InvalidRequest for a token that nobody can send."""
         options = self._options
         self._server = grpc.aio.server(
             interceptors=[] if options.token is None else [_TokenCheck(options.token)],

@@ -32,6 +32,7 @@ from cmbs.tee.proto import tee_pb2 as pb
 from cmbs.tee.wire import (
     edge_entry,
     edge_key_of,
+    encoded_addition,
     encoded_edge,
     encoded_node,
     keyed_edges,
@@ -89,8 +90,9 @@ class SQLiteGraphStore:
             version = self._graph.version
             if change.grows:
                 version += 1
-                nodes = b"".join(map(encoded_node, change.created_nodes + change.changed_nodes))
-                edges = b"".join(map(encoded_edge, change.created_edges + change.changed_edges))
+                created, added = map(encoded_node, change.created_nodes), map(encoded_addition, change.added_to_nodes)
+                nodes = b"".join([*created, *added])
+                edges = b"".join(map(encoded_edge, change.created_edges + change.added_to_edges))
                 self._connection.execute("INSERT INTO graph_changes VALUES (?, ?, ?)", (version, nodes, edges))
         return merge_result(change, version)
 
