@@ -15,13 +15,14 @@ import pytest
 from typer.testing import CliRunner
 
 from cmbs.cli.commands import app
-from cmbs.errors import InvalidGraph
+from cmbs.errors import InvalidGraph, InvalidRequest
 from cmbs.tee.client import open_channel, stub_on
 from cmbs.tee.graph_json import deltas, read_graph
 from cmbs.tee.proto import tee_pb2 as pb
 from tests.support.http_server import CMBS, PATIENCE, environment_with, free_port, run_cmbs
 from tests.support.tee import SAID
 
+TLS = Path(__file__).parent / "support" / "tls"
 GRAPH: dict[str, Any] = {
     "nodes": [
         {"id": "api", "type": "SERVICE", "provenance": ["cmdb"]},
@@ -155,6 +156,59 @@ def test_what_is_in_the_way_of_serving_is_said(served: Served) -> None:
     assert (half.returncode, "needs both `--cert` and `--key`" in half.stderr) == (2, True)
     nobody = served.run("show", "--tee", f"127.0.0.1:{free_port()}")
     assert (nobody.returncode, grpc.StatusCode.UNAVAILABLE.name in nobody.stderr) == (2, True)
+
+
+@pytest.mark.req("TEE-CLI-01")
+def test_an_empty_graph_is_still_told_to_tee(served: Served, tmp_path: Path) -> None:
+    served.run("load", "graph.json")
+    (tmp_path / "empty.json").write_text("{}", "utf-8")
+    assert served.run("load", "empty.json").stdout == "0 created, 0 merged, graph version 2\n"
+    nobody = served.run("load", "empty.json", "--tee", f"127.0.0.1:{free_port()}")
+    assert (nobody.returncode, grpc.StatusCode.UNAVAILABLE.name in nobody.stderr) == (2, True)
+
+
+@pytest.mark.req("TEE-CLI-01")
+def test_what_others_wrote_does_nothing_to_the_terminal(served: Served, tmp_path: Path) -> None:
+    served.run("load", "graph.json")
+    other = {"nodes": [{"id": "db", "type": "DEPENDENCY", "label": "\x1b[2Jé", "provenance": ["cmdb"]}]}
+    (tmp_path / "other.json").write_text(json.dumps(other), "utf-8")
+    loaded = served.run("load", "other.json")
+    assert loaded.stderr == "conflict  db: label stays `orders`, not `\\x1b[2Jé`\n"
+    assert "\x1b" not in served.run("show", "\x1b[2J").stderr
+
+
+@pytest.mark.req("TEE-SERVE-03")
+def test_certificates_that_are_none_are_blamed_themselves(tmp_path: Path) -> None:
+    certificate, key = (str(TLS / name) for name in ("certificate.pem", "key.pem"))
+    (tmp_path / "bad.pem").write_text("nothing", "utf-8")
+    for arguments, why in (
+        (("--cert", "bad.pem", "--key", key), "`--cert` and `--key` are not"),
+        (("--cert", certificate, "--key", "bad.pem"), "`--cert` and `--key` are not"),
+        (("--cert", certificate, "--key", key, "--clients", "bad.pem"), "`--clients` has no certificate"),
+    ):
+        ran = run_cmbs("tee", "serve", "--store", "memory:", *arguments, directory=tmp_path)
+        assert (ran.returncode, why in ran.stderr) == (2, True), ran.stderr
+
+
+@pytest.mark.req("TEE-SERVE-03")
+@pytest.mark.parametrize("token", ["two\nlines", "gehëim", "a b"], ids=["newline", "non-ascii", "space"])
+def test_a_token_that_cannot_be_sent_is_refused_at_both_ends_and_not_repeated(token: str, tmp_path: Path) -> None:
+    for arguments in (("show",), ("serve", "--store", "memory:", "--port", str(free_port()))):
+        ran = run_cmbs("tee", *arguments, directory=tmp_path, variables={"CMBS_TEE_TOKEN": token})
+        assert (ran.returncode, "a token must be of visible ASCII" in ran.stderr) == (2, True), ran.stderr
+        assert token not in ran.stderr
+
+
+@pytest.mark.req("TEE-CLI-01")
+@pytest.mark.parametrize(
+    "endpoint",
+    ["", "127.0.0.1:99999", "127.0.0.1:0", "host with space:1", "h:1\x1b[2J", f"h:{'9' * 5_000}"],
+    ids=range(6),
+)
+def test_an_address_that_nobody_can_have_is_refused(endpoint: str) -> None:
+    with pytest.raises(InvalidRequest, match="is not where a Tee could listen") as refused:
+        open_channel(endpoint)
+    assert str(refused.value).isprintable()
 
 
 @pytest.mark.req("TEE-CLI-01")

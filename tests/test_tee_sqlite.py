@@ -7,14 +7,18 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from google.protobuf.empty_pb2 import Empty
 
 from cmbs.errors import GraphUnavailable, IncidentNotFound, InvalidRequest
-from cmbs.tee import Delta
+from cmbs.tee import Delta, Edge, Provenance
 from cmbs.tee import sqlite as driver
 from cmbs.tee.drivers import open_graph_store
 from cmbs.tee.memory import MemoryGraphStore
+from cmbs.tee.proto import tee_pb2 as pb
 from cmbs.tee.sqlite import SQLiteGraphStore
-from cmbs.testing.graph_store import NOW, SAID, contents, edge, key, node
+from cmbs.testing.graph_store import NOW, SAID, contents, edge, key, node, nodes_in
+from tests.support import tee as messages
+from tests.support.tee import PATIENCE, calling
 
 
 @pytest.fixture
@@ -40,8 +44,8 @@ def test_everything_is_there_when_the_file_is_opened_again(path: Path) -> None:
 @pytest.mark.req("TEE-SQL-01")
 def test_a_commit_is_on_the_disk_when_it_is_acknowledged(path: Path) -> None:
     with closing(SQLiteGraphStore(path)) as store:
-        assert store._connection.execute("PRAGMA synchronous").fetchone() == (2,)
-        assert store._connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert store._writer.execute("PRAGMA synchronous").fetchone() == (2,)
+        assert store._writer.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
 @pytest.mark.req("TEE-SQL-01")
@@ -109,6 +113,71 @@ def test_an_incident_that_fell_out_of_the_mirror_is_read_again(path: Path, monke
         with pytest.raises(IncidentNotFound):
             store.incident("nobody")
         assert len(store._incidents) == 2
+
+
+def test_the_mirror_is_bounded_by_its_size_and_keeps_the_incident_that_is_asked_for(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "_MIRRORED_BYTES", 50_000)
+    gone = {f"other-{number}": [f"{number}-{each}-{'x' * 90}" for each in range(50)] for number in range(8)}
+    with closing(SQLiteGraphStore(path)) as store:
+        for incident_id, ids in gone.items():
+            store.create_incident(incident_id, NOW)
+            store.merge_node_tombstones(incident_id, ids, SAID)
+        for incident_id, ids in gone.items():
+            assert set(store.tombstones(incident_id).nodes) == set(ids)
+        kept = sum(len(each) for state in store._incidents.values() for each in state.nodes)
+        assert 5_000 < kept < 50_000
+        assert store._mirrored_bytes == sum(state.size for state in store._incidents.values()) <= 50_000
+        large = [f"{each}-{'x' * 90}" for each in range(1_000)]
+        store.merge_node_tombstones("i", large, SAID)
+        assert len(store.tombstones("i").nodes) == 1_002
+        assert list(store._incidents) == ["i"]
+
+
+@pytest.mark.req("TEE-SQL-02")
+def test_reads_do_not_wait_for_writes_that_wait_for_another_process(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "_BUSY_SECONDS", PATIENCE)
+    with (
+        closing(SQLiteGraphStore(path)) as store,
+        calling(store) as tee,
+        closing(sqlite3.connect(path, isolation_level=None)) as other,
+    ):
+        other.execute("BEGIN IMMEDIATE")
+        deltas = [pb.HypothesisDelta(nodes=[messages.node(f"new-{number}")]) for number in range(20)]
+        merges = [tee.MergeHypothesis.future(delta, timeout=PATIENCE) for delta in deltas]
+        for _ in range(10):
+            view = tee.GetLiveView(pb.LiveViewRequest(incident_id="i"), timeout=PATIENCE)
+            assert {each.id for each in view.nodes} == set("bc")
+            assert len(tee.GetMainGraph(Empty(), timeout=PATIENCE).nodes) == 3
+        assert not any(merge.done() for merge in merges)
+        other.execute("ROLLBACK")
+        assert sorted(merge.result().created_ids[0] for merge in merges) == sorted(
+            each.id for delta in deltas for each in delta.nodes
+        )
+        assert len(tee.GetMainGraph(Empty(), timeout=PATIENCE).nodes) == 23
+
+
+@pytest.mark.req("TEE-SQL-01")
+def test_what_is_heard_again_costs_what_is_new(path: Path) -> None:
+    heard = [Provenance("source", f"trigger {number}", NOW) for number in range(200)]
+    label = "x" * 10_000
+    with closing(SQLiteGraphStore(path)) as store:
+        for said in heard:
+            store.merge(Delta((node("often", [said], label=label),), (Edge(key("a", "b"), (said,)),)))
+        store.merge(Delta((node("often", heard, label=label, hypothetical=False),)))
+        before = store.main_graph()
+        (written,) = store._writer.execute("SELECT sum(length(nodes) + length(edges)) FROM graph_changes").fetchone()
+    assert written < 2 * sum(map(len, [*before.nodes, *before.edges]))
+    with closing(SQLiteGraphStore(path)) as store:
+        after = store.main_graph()
+        assert [b"".join(each) for each in (after.nodes, after.edges)] == [
+            b"".join(each) for each in (before.nodes, before.edges)
+        ]
+        often = nodes_in(after)["often"]
+        assert (often.label, often.hypothetical, often.provenance) == (label, False, tuple(heard))
 
 
 @pytest.mark.parametrize("name", [":memory:", "a\0b"])

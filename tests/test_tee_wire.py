@@ -2,15 +2,27 @@
 
 import sys
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cmbs.tee import Edge, EdgeKey, EdgeType, Node, NodeType, Provenance, Timestamp
-from cmbs.tee.lattice import merged_provenance
+from cmbs.tee import Delta, Edge, EdgeKey, EdgeType, Node, NodeType, Provenance, Timestamp
+from cmbs.tee.lattice import merged_nodes, merged_provenance
+from cmbs.tee.merging import decide_merge
 from cmbs.tee.proto import tee_pb2 as pb
-from cmbs.tee.wire import decoded, encoded_edge, encoded_node, keyed_edges, keyed_nodes, split
+from cmbs.tee.wire import (
+    decoded,
+    encoded_addition,
+    encoded_edge,
+    encoded_node,
+    grown_edge,
+    grown_node,
+    keyed_edges,
+    keyed_nodes,
+    split,
+)
 from cmbs.testing.strategies import ids
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -47,6 +59,8 @@ CALLS = {
 }
 # Our own additions begin here, and each may be missing.
 ADDED_FROM = 16
+
+Said: TypeAlias = tuple[Provenance, ...]
 
 moments = st.builds(Timestamp, st.integers(-62_135_596_800, 253_402_300_799), st.integers(0, 999_999_999))
 said = (
@@ -108,6 +122,28 @@ def test_what_is_encoded_piece_by_piece_is_one_message_and_comes_back(some: list
     assert split(b"".join(pieces)) == pieces
     assert keyed_nodes(b"".join(map(encoded_node, some))) == [(each.id, encoded_node(each)) for each in some]
     assert keyed_edges(b"".join(map(encoded_edge, more))) == [(each.key, encoded_edge(each)) for each in more]
+
+
+@given(nodes, st.booleans(), said)
+def test_a_node_grown_by_what_is_new_is_encoded_as_the_whole(first: Node, hypothetical: bool, more: Said) -> None:
+    opinion = Node(first.id, NodeType.SERVICE, "another", hypothetical, more)
+    change = decide_merge({first.id: first}, {}, Delta((opinion,)))
+    for whole, addition in zip(change.changed_nodes, change.added_to_nodes, strict=True):
+        assert grown_node(encoded_node(first), encoded_addition(addition)) == encoded_node(whole)
+        assert not keyed(addition.provenance) & keyed(first.provenance)
+    assert bool(change.changed_nodes) == (merged_nodes(first, opinion) != first)
+
+
+@given(edges, said)
+def test_an_edge_grown_by_what_is_new_is_encoded_as_the_whole(first: Edge, more: Said) -> None:
+    change = decide_merge({}, {first.key: first}, Delta((), (Edge(first.key, more),)))
+    for whole, addition in zip(change.changed_edges, change.added_to_edges, strict=True):
+        assert grown_edge(encoded_edge(first), encoded_edge(addition)) == encoded_edge(whole)
+        assert not keyed(addition.provenance) & keyed(first.provenance)
+
+
+def keyed(provenance: Said) -> set[tuple[str, str]]:
+    return {(each.source, each.trigger) for each in provenance}
 
 
 @pytest.mark.parametrize("size", [0, 1, 100, 127, 128, 16_383, 16_384, 2_100_000])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
+import ssl
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -71,6 +73,7 @@ def load(
     """Merge a graph into the main graph."""
     created = merged = version = 0
     with _needing_the_extra(), _failing_cleanly(), _stub(endpoint, token, authorities) as stub, progress() as bar:
+        from cmbs.tee.access import visible
         from cmbs.tee.graph_json import deltas, read_graph
 
         data = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
@@ -80,10 +83,8 @@ def load(
             merged += len(result.merged_ids)
             version = result.causal_graph_version
             for conflict in result.conflicts:
-                err.print(
-                    f"conflict  {conflict.id}: {conflict.field} stays `{conflict.existing_value}`,"
-                    f" not `{conflict.proposed_value}`"
-                )
+                stays, proposed = conflict.existing_value, conflict.proposed_value
+                err.print(visible(f"conflict  {conflict.id}: {conflict.field} stays `{stays}`, not `{proposed}`"))
     out.print(f"{created} created, {merged} merged, graph version {version}")
 
 
@@ -137,6 +138,8 @@ async def _serve(store_url: str, options: ServerOptions) -> None:
     from cmbs.tee.drivers import open_graph_store
     from cmbs.tee.server import TeeServer
 
+    # Without anybody who listens, Python prints the driver's warnings of what it is about to try again.
+    logging.getLogger("neo4j").addHandler(logging.NullHandler())
     with closing(open_graph_store(store_url)) as store:
         server = TeeServer(store, options)
         await server.start()
@@ -159,7 +162,19 @@ def _tls(cert: Path | None, key: Path | None, clients: Path | None) -> Tls | Non
         return None
     if cert is None or key is None:
         raise InvalidRequest("TLS needs both `--cert` and `--key`")
-    return Tls(cert.read_bytes(), key.read_bytes(), clients.read_bytes() if clients else None)
+    tls = Tls(cert.read_bytes(), key.read_bytes(), clients.read_bytes() if clients else None)
+    # gRPC would say of bad ones only that it cannot listen. It has no way to ask for a password either.
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(cert, key, password="")
+    except (ssl.SSLError, ValueError) as exc:
+        raise InvalidRequest("`--cert` and `--key` are not a certificate and its unencrypted key in PEM") from exc
+    if clients is not None:
+        try:
+            context.load_verify_locations(clients)
+        except ssl.SSLError as exc:
+            raise InvalidRequest("`--clients` has no certificate in PEM") from exc
+    return tls
 
 
 @contextmanager
@@ -186,6 +201,8 @@ def _failing_cleanly() -> Iterator[None]:
     """Exit code 1 where Tee understood and refused, 2 where the command could not do its work."""
     import grpc
 
+    from cmbs.tee.access import visible
+
     with failing_cleanly():
         try:
             yield
@@ -196,4 +213,4 @@ def _failing_cleanly() -> Iterator[None]:
         except grpc.RpcError as exc:
             answer: Any = exc
             refused = answer.code() in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND)
-            fail(TeeError(f"{answer.code().name}: {answer.details()}"), 1 if refused else 2)
+            fail(TeeError(f"{answer.code().name}: {visible(answer.details() or '')}"), 1 if refused else 2)

@@ -1,7 +1,8 @@
 """The SQLite schema of a graph store and its migrations; `PRAGMA user_version` counts the ones applied.
 
-The graph is a log of changes: each row holds, whole and encoded, the nodes and edges that one version created or gave
-new content. So are an incident's tombstones. Nothing is ever updated or deleted.
+The graph is a log of changes: each row holds, encoded, the nodes and edges that one version created, and of those that
+it changed what was new (a thing that is heard of again and again would otherwise be written whole each time). So are an
+incident's tombstones. Nothing is ever updated or deleted.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import grpc
 
+from cmbs.tee.access import checked_endpoint, checked_token
 from cmbs.tee.proto import tee_pb2 as pb
 from cmbs.tee.proto.tee_pb2_grpc import TeeStub
 
@@ -24,8 +25,10 @@ _RECONNECT = [
 def open_channel(endpoint: str, *, authorities: bytes | None = None, token: str | None = None) -> grpc.Channel:
     """A channel to `host:port`. `authorities` (PEM) asks for TLS; with it, a token travels in every call.
 
-    Without TLS a token is still sent: use it on loopback or inside a network that you trust.
+    Without TLS a token is still sent: use it on loopback or inside a network that you trust. InvalidRequest where the
+    address cannot be one, or the token cannot be sent.
     """
+    endpoint = checked_endpoint(endpoint)
     # The server has the say on the size of its answers.
     options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1), *_RECONNECT]
     if authorities is None:
@@ -76,7 +79,7 @@ class _Token(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInterceptor
     """Sends the token with every call."""
 
     def __init__(self, token: str) -> None:
-        self._header = ("authorization", f"Bearer {token}")
+        self._header = ("authorization", f"Bearer {checked_token(token)}")
 
     def intercept_unary_unary(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
         return continuation(self._with_token(client_call_details), request)

@@ -13,7 +13,7 @@ from itertools import compress
 from cmbs.tee.graph_store import GraphView
 from cmbs.tee.lattice import Delta, EdgeKey
 from cmbs.tee.merging import Change, decide_merge
-from cmbs.tee.wire import decoded, encoded_edge, encoded_node
+from cmbs.tee.wire import decoded, encoded_addition, encoded_edge, encoded_node, grown_edge, grown_node
 
 # Few enough for a change to be cheap, enough for a view to be made of few pieces.
 _BLOCK = 1024
@@ -88,23 +88,20 @@ class Graph:
 
     def evolve(self, change: Change, version: int) -> None:
         """Take a change in."""
-        nodes = change.created_nodes + change.changed_nodes
-        edges = change.created_edges + change.changed_edges
-        self.absorb(
-            version,
-            ((node.id, encoded_node(node)) for node in nodes),
-            ((edge.key, encoded_edge(edge)) for edge in edges),
-        )
+        nodes = [(node.id, encoded_node(node)) for node in change.created_nodes]
+        nodes += [(node.id, encoded_addition(node)) for node in change.added_to_nodes]
+        edges = [(edge.key, encoded_edge(edge)) for edge in change.created_edges + change.added_to_edges]
+        self.absorb(version, nodes, edges)
 
     def absorb(self, version: int, nodes: Iterable[tuple[str, bytes]], edges: Iterable[tuple[EdgeKey, bytes]]) -> None:
-        """Take in what a version changed: new things, and new content of known ones, whole and encoded."""
+        """Take in what a version changed, encoded: new things, and what is new of known ones."""
         for node_id, item in nodes:
             place = self._node_places.get(node_id)
             if place is None:
                 self._node_places[node_id] = len(self._node_places)
                 self._node_items.append(item)
             else:
-                self._node_items[place] = item
+                self._node_items[place] = grown_node(self._node_items[place], item)
         for key, item in edges:
             place = self._edge_places.get(key)
             if place is None:
@@ -113,7 +110,7 @@ class Graph:
                 for end in (key.source, key.target):
                     self._edges_of.setdefault(end, []).append(place)
             else:
-                self._edge_items[place] = item
+                self._edge_items[place] = grown_edge(self._edge_items[place], item)
         self.version = version
         self._history.append((version, len(self._node_places), len(self._edge_places)))
 

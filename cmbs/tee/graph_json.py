@@ -91,7 +91,9 @@ def write_graph(nodes: Iterable[Node], edges: Iterable[Edge]) -> bytes:
 
 
 def deltas(graph: JsonGraph) -> Iterator[pb.HypothesisDelta]:
-    """The graph in messages of a size that Tee takes, nodes first."""
+    """The graph in messages of a size that Tee takes, nodes first; one at least, for Tee to say its version."""
+    if not graph.nodes and not graph.edges:
+        yield pb.HypothesisDelta()
     for nodes in _batches(map(_node, graph.nodes)):
         yield pb.HypothesisDelta(nodes=nodes)
     for edges in _batches(map(_edge, graph.edges)):

@@ -16,12 +16,16 @@ class Change(msgspec.Struct, frozen=True):
     """What merging a delta does to the graph: new things, things with new content (whole), and what was refused.
 
     `created_*` and `merged_*` together name every distinct thing of the delta once, in the order of the delta.
+    `added_to_*` has of each changed thing, in the same order, only what is new: the provenance that it did not have,
+    and `hypothetical` false where it was true.
     """
 
     created_nodes: tuple[Node, ...]
     created_edges: tuple[Edge, ...]
     changed_nodes: tuple[Node, ...]
     changed_edges: tuple[Edge, ...]
+    added_to_nodes: tuple[Node, ...]
+    added_to_edges: tuple[Edge, ...]
     merged_nodes: tuple[str, ...]
     merged_edges: tuple[EdgeKey, ...]
     conflicts: tuple[MergeConflict, ...]
@@ -49,7 +53,17 @@ def decide_merge(nodes: Mapping[str, Node], edges: Mapping[EdgeKey, Edge], delta
         edge_after[edge.key] = edge if known is None else merged_edges(known, edge)
     new_nodes, changed_nodes, old_nodes = _sorted_out(nodes, node_after)
     new_edges, changed_edges, old_edges = _sorted_out(edges, edge_after)
-    return Change(new_nodes, new_edges, changed_nodes, changed_edges, old_nodes, old_edges, _once_each(conflicts))
+    return Change(
+        new_nodes,
+        new_edges,
+        changed_nodes,
+        changed_edges,
+        tuple([_added_to_node(nodes[node.id], node) for node in changed_nodes]),
+        tuple([_added_to_edge(edges[edge.key], edge) for edge in changed_edges]),
+        old_nodes,
+        old_edges,
+        _once_each(conflicts),
+    )
 
 
 Thing = TypeVar("Thing", Node, Edge)
@@ -69,6 +83,16 @@ def _sorted_out(
         if thing != existing:
             changed.append(thing)
     return tuple(created), tuple(changed), tuple(known)
+
+
+# A merge adds to provenance at its end.
+def _added_to_node(before: Node, after: Node) -> Node:
+    unchanged = before.hypothetical == after.hypothetical
+    return Node(after.id, after.type, after.label, unchanged, after.provenance[len(before.provenance) :])
+
+
+def _added_to_edge(before: Edge, after: Edge) -> Edge:
+    return Edge(after.key, after.provenance[len(before.provenance) :])
 
 
 def _once_each(conflicts: Iterable[MergeConflict]) -> tuple[MergeConflict, ...]:

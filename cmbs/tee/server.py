@@ -18,6 +18,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from cmbs.errors import GraphUnavailable, InvalidGraph, TeeError
+from cmbs.tee.access import checked_token
 from cmbs.tee.graph_store import GraphStore
 from cmbs.tee.proto import tee_pb2 as pb
 from cmbs.tee.service import DEFAULT_MESSAGE_BYTES, TeeService
@@ -55,15 +56,16 @@ class _Call(NamedTuple):
     method: Callable[[TeeService, Any], Any]
     request: type[Message]
     streams: bool = False
+    writes: bool = False
 
 
 # A graph is bytes already; everything else is a message.
 _CALLS = (
-    _Call("MergeHypothesis", TeeService.merge_hypothesis, pb.HypothesisDelta),
-    _Call("CreateIncident", TeeService.create_incident, pb.CreateIncidentRequest),
+    _Call("MergeHypothesis", TeeService.merge_hypothesis, pb.HypothesisDelta, writes=True),
+    _Call("CreateIncident", TeeService.create_incident, pb.CreateIncidentRequest, writes=True),
     _Call("GetIncidentContext", TeeService.get_incident_context, pb.IncidentContextRequest),
-    _Call("MergeNodeTombstones", TeeService.merge_node_tombstones, pb.NodeTombstoneRequest),
-    _Call("MergeEdgeTombstones", TeeService.merge_edge_tombstones, pb.EdgeTombstoneRequest),
+    _Call("MergeNodeTombstones", TeeService.merge_node_tombstones, pb.NodeTombstoneRequest, writes=True),
+    _Call("MergeEdgeTombstones", TeeService.merge_edge_tombstones, pb.EdgeTombstoneRequest, writes=True),
     _Call("GetLiveView", TeeService.get_live_view, pb.LiveViewRequest),
     _Call("GetTombstones", TeeService.get_tombstones, pb.TombstoneRequest),
     _Call("GetMainGraph", TeeService.get_main_graph, Empty),
@@ -79,12 +81,14 @@ class TeeServer:
     def __init__(self, store: GraphStore, options: ServerOptions) -> None:
         self._options = options
         self._service = TeeService(store, max_message_bytes=options.max_message_bytes)
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="tee")
+        # Writes may all wait for other processes; reads have no reason to wait with them.
+        self._reading = ThreadPoolExecutor(_THREADS, thread_name_prefix="tee-reads")
+        self._writing = ThreadPoolExecutor(_THREADS, thread_name_prefix="tee-writes")
         self._health = health.aio.HealthServicer()
         self.port = options.port
 
     async def start(self) -> None:
-        """Listen; GraphUnavailable where the address cannot be had."""
+        """Listen; GraphUnavailable where the address cannot be had, InvalidRequest for a token that nobody can send."""
         options = self._options
         self._server = grpc.aio.server(
             interceptors=[] if options.token is None else [_TokenCheck(options.token)],
@@ -121,7 +125,8 @@ class TeeServer:
         """Take no new calls, let those under way finish for `grace` seconds, and end."""
         await self._health.enter_graceful_shutdown()
         await self._server.stop(grace)
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._reading, self._writing):
+            threads.shutdown(wait=False, cancel_futures=True)
 
     def _handler(self, call: _Call) -> grpc.RpcMethodHandler[Any, Any]:
         # Requests come as bytes: what cannot be read is refused by us, in our words.
@@ -132,7 +137,7 @@ class TeeServer:
     def _answering(self, call: _Call) -> Callable[[bytes, Any], Awaitable[Any]]:
         async def answer(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
             async with self._deadline(context):
-                return await self._threaded(lambda: call.method(self._service, _read(call, request)))
+                return await self._threaded(call, lambda: call.method(self._service, _read(call, request)))
 
         return answer
 
@@ -141,8 +146,8 @@ class TeeServer:
             parts: Iterator[Any] = iter(())
             async with self._deadline(context):
                 try:
-                    parts = await self._threaded(lambda: call.method(self._service, _read(call, request)))
-                    while (part := await self._threaded(lambda: next(parts, None))) is not None:
+                    parts = await self._threaded(call, lambda: call.method(self._service, _read(call, request)))
+                    while (part := await self._threaded(call, lambda: next(parts, None))) is not None:
                         await context.write(part)
                 finally:
                     # The status waits for the reader; the view does not.
@@ -150,8 +155,9 @@ class TeeServer:
 
         return stream
 
-    def _threaded(self, work: Callable[[], Any]) -> Awaitable[Any]:
-        return asyncio.get_running_loop().run_in_executor(self._threads, work)
+    def _threaded(self, call: _Call, work: Callable[[], Any]) -> Awaitable[Any]:
+        threads = self._writing if call.writes else self._reading
+        return asyncio.get_running_loop().run_in_executor(threads, work)
 
     @asynccontextmanager
     async def _deadline(self, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[None]:
@@ -186,7 +192,7 @@ class _TokenCheck(grpc.aio.ServerInterceptor):
     """Lets in who knows the token; health checks need none, for probes that cannot send one."""
 
     def __init__(self, token: str) -> None:
-        self._expected = f"Bearer {token}".encode()
+        self._expected = f"Bearer {checked_token(token)}".encode()
 
         async def refuse(_: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "this Tee asks for a token")

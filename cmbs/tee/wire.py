@@ -67,6 +67,42 @@ def encoded_edge(edge: Edge) -> bytes:
     return _framed(_EDGE_TAG, b"".join([message.SerializeToString(), *said]))
 
 
+def encoded_addition(node: Node) -> bytes:
+    """What a change added to a node as a field of a graph: without the type and the label, which never change."""
+    message = pb.Node(id=node.id, hypothetical=node.hypothetical)
+    said = [_encoded_provenance(_SAID_OF_NODE_TAG, each) for each in node.provenance]
+    return _framed(_NODE_TAG, b"".join([message.SerializeToString(), *said]))
+
+
+def grown_node(item: bytes, addition: bytes) -> bytes:
+    """An encoded node with an encoded addition: the same bytes as those of the node with all its provenance."""
+    added, body = pb.Node.FromString(_body(addition)), _body(item)
+    if not added.hypothetical:
+        # Once in the life of a node: it is not at the end, where one could add to it.
+        whole = pb.Node.FromString(body)
+        whole.hypothetical = False
+        body = whole.SerializeToString()
+    return _framed(_NODE_TAG, body + _encoded_all(_SAID_OF_NODE_TAG, added.provenance))
+
+
+def grown_edge(item: bytes, addition: bytes) -> bytes:
+    """An encoded edge with the provenance of the same edge encoded."""
+    added = pb.Edge.FromString(_body(addition))
+    return _framed(_EDGE_TAG, _body(item) + _encoded_all(_SAID_OF_EDGE_TAG, added.provenance))
+
+
+def _encoded_all(tag: bytes, said: Iterable[pb.Provenance]) -> bytes:
+    return b"".join([_framed(tag, each.SerializeToString()) for each in said])
+
+
+def _body(item: bytes) -> bytes:
+    """An item without its tag and length."""
+    start = 1
+    while item[start] >= _MORE:
+        start += 1
+    return item[start + 1 :]
+
+
 def _framed(tag: bytes, body: bytes) -> bytes:
     length = len(body)
     if length < _MORE:
