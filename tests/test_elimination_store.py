@@ -118,7 +118,12 @@ def test_tombstones_follow_the_log_for_any_ids(shared: Store, universe: list[str
 @pytest.mark.req("BS-6.5-SERVER-03")
 @pytest.mark.parametrize("place", PLACES)
 def test_one_store_may_hold_tombstones_and_another_the_log(place: str, tmp_path: Path) -> None:
-    tombstones = InMemoryStore() if place == "memory" else SQLiteStore(tmp_path / "tombstones.db")
+    memory = InMemoryStore()
+
+    def opened() -> InMemoryStore | SQLiteStore:
+        return memory if place == "memory" else SQLiteStore(tmp_path / "tombstones.db")
+
+    tombstones = opened()
     log = SQLiteStore(tmp_path / "log.db")
     server = BeliefServer(store=tombstones, audit_log=log)
     session_id = declared(server)
@@ -127,6 +132,7 @@ def test_one_store_may_hold_tombstones_and_another_the_log(place: str, tmp_path:
     assert tombstones.head(session_id) is None
     entries = server.audit_trace(session_id)
     server.close()
+    tombstones = opened()
     restored = BeliefServer(store=tombstones)
     restored.restore_session(session_id, tombstones.recover(session_id), entries)
     assert restored.eliminate(session_id, "s", "2", ["a", "b"]).applied_eliminated == ["b"]
