@@ -70,7 +70,7 @@ def serve_http(settings: Settings, host: str, port: int, workers: int, *, demo: 
 def _is_true(server: Any, record: logging.LogRecord) -> bool:
     """Whether granian is right that a worker did not stop.
 
-    Two of its threads wait for a worker's end, and only one of them is told; on a busy machine the other looks too soon.
+    Two of its threads wait for a worker's end, and only one is told; on a busy machine the other looks too soon.
     """
     said = re.fullmatch(r"Killing worker-(\d+) after it refused to gracefully stop", record.getMessage())
     if said is None:
