@@ -261,3 +261,8 @@ def test_the_verbs_are_the_eight_of_the_protocol() -> None:
 def test_reasons_are_lower_case_codes_and_one_says_singleton() -> None:
     assert all(reason.value == reason.value.lower() and " " not in reason.value for reason in Reason)
     assert "singleton" in Reason.NOT_SINGLETON
+
+
+def test_sorted_ids_of_nobody_in_particular_are_none() -> None:
+    none = SortedIds()
+    assert (list(none), len(none), none.in_order(), "a" in none) == ([], 0, (), False)

@@ -276,3 +276,8 @@ def test_moving_the_boundary_between_two_ids_changes_what_is_committed_to() -> N
     assert Universe.of(["a", "b"]).root != Universe.of(["ab"]).root
     assert Universe.of(["", "ab"]).root != Universe.of(["ab"]).root
     assert Universe.of(["a\nb"]).root != Universe.of(["a", "b"]).root
+
+
+def test_the_root_of_a_universe_is_the_same_however_often_it_is_asked_for() -> None:
+    universe = Universe.of("cab")
+    assert universe.root == universe.root == Universe(["a", "b", "c"]).root
