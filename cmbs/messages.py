@@ -112,7 +112,7 @@ class SortedIds:
 
     def in_order(self) -> tuple[str, ...]:
         """The ids, sorted by code point."""
-        return tuple(self)
+        return tuple(iter(self))  # of ourselves, `tuple` would first ask how many
 
 
 class BeliefSnapshot:
