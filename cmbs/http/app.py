@@ -59,7 +59,7 @@ class BeliefApp(FastAPI):
         await super().__call__(scope, receive, send)
 
     async def __rsgi__(self, scope: rsgi.Scope, proto: rsgi.Protocol) -> None:
-        """One request over granian's own interface, which costs half of ASGI. What is not ours goes on to FastAPI."""
+        """One request over granian's own, cheaper interface. What is not ours goes on to FastAPI."""
         found = None if self.user_middleware else self.dispatcher.find_decoded(scope.path, scope.method)
         if found is not None:
             await rsgi.answer(found, self.body_bytes, scope, proto)
