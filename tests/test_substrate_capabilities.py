@@ -238,6 +238,7 @@ def test_a_line_of_tokens_has_an_end() -> None:
     assert issue_refusal(kept, child(line[-1]), OPERATOR, NOW) == IssueRefusal.LINE_TOO_LONG
 
 
+@pytest.mark.req("SS01-CHILD-NARROWER")
 @given(
     tokens(),
     tokens(),

@@ -254,6 +254,7 @@ def test_a_policy_that_is_refused_still_compiles(pairs: dict[str, str]) -> None:
     assert compile_policy(pairs).policy_hash
 
 
+@pytest.mark.req("SS01-4-AUTHORITY")
 @pytest.mark.parametrize("namespace", NAMESPACES)
 @pytest.mark.parametrize("kind", ActorKind)
 def test_the_table_of_authority_is_that_of_the_spec(namespace: str, kind: ActorKind) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from hypothesis import strategies as st
@@ -49,6 +49,8 @@ REFERENCES = (
     "$belief.s1.n_survivors",
     "$belief.s.2.active_obligation_id",
 )
+T = TypeVar("T")
+
 # None of these is a constraint.
 MALFORMED = (
     "",
@@ -64,6 +66,11 @@ MALFORMED = (
     '{"v":1,"effect":"allow","subject":null,"when":{"op":"matches","args":["fact.env","x"]}}',
     '{"v":1,"effect":"allow","effect":"deny","subject":null}',
 )
+
+
+def _rarely(usual: st.SearchStrategy[T], rare: st.SearchStrategy[T], one_in: int = 12) -> st.SearchStrategy[T]:
+    """Mostly `usual`: alternatives as such are drawn as often as each other, however often one is written down."""
+    return st.integers(1, one_in).flatmap(lambda number: rare if number == one_in else usual)
 
 
 @cache
@@ -119,7 +126,7 @@ def constraints() -> st.SearchStrategy[str]:
         st.sampled_from(TOOL_IDS).map(lambda name: {"tool_id": name}),
         st.sampled_from(NAMES).map(lambda name: {"capability": name}),
     )
-    required = {"v": st.just(1), "effect": st.sampled_from(["allow", "allow", "deny"]), "subject": subject}
+    required = {"v": st.just(1), "effect": st.sampled_from(["allow", "allow", "allow", "deny"]), "subject": subject}
     optional = {
         "when": predicates(),
         "on_fail": st.sampled_from(["block", "ask", "defer"]),
@@ -129,52 +136,68 @@ def constraints() -> st.SearchStrategy[str]:
 
 
 @cache
+def invariants() -> st.SearchStrategy[str]:
+    """The text of an invariant; of those that read a candidate, which none may, there are a few."""
+    holding = st.sampled_from(KEYS).map(lambda key: spaces.predicate("not", spaces.predicate("eq", key, "dev")))
+    return st.one_of(holding, holding, predicates()).map(json.dumps)
+
+
+@cache
 def policies() -> st.SearchStrategy[dict[str, str]]:
     """The pairs of a policy; now and then something in it is malformed."""
-    text = st.one_of(constraints(), constraints(), constraints(), constraints(), st.sampled_from(MALFORMED))
-    guards = st.dictionaries(st.sampled_from([f"constraint.{name}" for name in "abcde"]), text, max_size=5)
+    text = _rarely(constraints(), st.sampled_from(MALFORMED), 20)
+    guards = st.dictionaries(st.sampled_from([f"constraint.{name}" for name in "abcd"]), text, max_size=4)
     rest = st.fixed_dictionaries(
         {},
         optional={
-            "policy.exclusive.g": st.sampled_from(['["goal.a","goal.b"]', "?"]),
-            "policy.invariant.i": predicates().map(json.dumps),
+            "policy.exclusive.g": st.sampled_from(['["goal.a","goal.b"]'] * 4 + ["?"]),
+            "policy.invariant.i": invariants(),
             "policy.degrade.fs.write": st.sampled_from(['{"mode":"slow"}', '{"tool_id":"email.send"}', "?"]),
         },
     )
-    # Without one that permits, there is little to see.
+    # Without one that permits, there is little else to see.
     permitting = st.just({"constraint.all": spaces.payload()})
     return st.builds(
         lambda *parts: {key: text for part in parts for key, text in part.items()},
         guards,
         rest,
-        permitting | st.just({}),
+        _rarely(permitting, st.just({}), 3),
     )
 
 
 @cache
 def calls() -> st.SearchStrategy[ToolCall]:
-    """A call, good or bad."""
-    return st.builds(
+    """A call: three of four have what they need of a proposal."""
+    args = st.sampled_from(PATHS).map(lambda path: msgspec.Raw(canonical.encode({"path": path})))
+    keys = st.sampled_from([f"k{number}" for number in range(20)])
+    good = st.builds(ToolCall, st.sampled_from(TOOL_IDS), args, st.sampled_from(["root", "child"]), keys)
+    odd = st.builds(
         ToolCall,
-        st.sampled_from([*TOOL_IDS, *TOOL_IDS, "gone"]),
-        st.sampled_from(PATHS).map(lambda path: msgspec.Raw(canonical.encode({"path": path}))),
-        st.sampled_from(["root", "root", "child", None, "theirs", "nobody's"]),
-        st.sampled_from(["k1", "k2", "k3", None]),
+        st.sampled_from([*TOOL_IDS, "gone"]),
+        args,
+        st.sampled_from(["root", None, "theirs", "nobody's"]),
+        keys | st.sampled_from(["k1", None]),
     )
+    return _rarely(good, odd, 6)
 
 
 @cache
 def deltas() -> st.SearchStrategy[StateDelta]:
-    """A delta, good or bad."""
-    keys = st.sampled_from([*KEYS, "goal.a", "goal.b", "policy.value.x", "elsewhere"])
-    return st.builds(StateDelta, st.dictionaries(keys, st.sampled_from(VALUES), max_size=2), st.lists(keys, max_size=1))
+    """A delta: three of four are of goals."""
+    goals, values = st.sampled_from(["goal.a", "goal.b", "goal.c", "goal.d"]), st.sampled_from(VALUES)
+    anything = st.sampled_from(["goal.a", "fact.env", "policy.value.x", "elsewhere"])
+    good = st.builds(StateDelta, st.dictionaries(goals, values, min_size=1, max_size=2)) | st.builds(
+        StateDelta, st.just({}), st.lists(goals, min_size=1, max_size=2)
+    )
+    odd = st.builds(StateDelta, st.dictionaries(anything, values, max_size=2), st.lists(anything, max_size=1))
+    return _rarely(good, odd, 6)
 
 
 @cache
 def candidates() -> st.SearchStrategy[list[Candidate]]:
-    """Up to four candidates."""
+    """Up to four candidates; rarely none."""
     either: st.SearchStrategy[Candidate] = calls() | deltas()
-    return st.lists(either, max_size=4)
+    return _rarely(st.lists(either, min_size=1, max_size=3), st.lists(either, max_size=4))
 
 
 @cache
@@ -198,18 +221,19 @@ def tokens() -> st.SearchStrategy[Capability]:
         Capability,
         st.just("root"),
         st.just(spaces.AGENT.id),
-        st.lists(st.sampled_from(TOOL_IDS), min_size=1, max_size=2),
+        st.sampled_from([*[TOOL_IDS] * 6, TOOL_IDS[:1], TOOL_IDS[1:]]).map(list),
         st.lists(st.sampled_from(NAMES), max_size=2),
-        st.lists(scopes(), max_size=1),
-        st.builds(Budget, bound, st.none(), bound),
-        st.sampled_from([None, None, spaces.LATER, spaces.EARLIER]),
+        _rarely(st.just([]), st.lists(scopes(), max_size=1), 3),
+        _rarely(st.just(Budget()), st.builds(Budget, bound, st.none(), bound), 3),
+        st.sampled_from([*[None, spaces.LATER] * 4, spaces.EARLIER]),
     )
 
 
 @cache
 def proposals() -> st.SearchStrategy[Proposal]:
     """A proposal of the agent, on the current snapshot mostly."""
-    snapshot = st.sampled_from([spaces.SNAPSHOT, spaces.SNAPSHOT, spaces.SNAPSHOT, "snapshot-old", "never"])
+    seen = st.sampled_from([spaces.SNAPSHOT, spaces.SNAPSHOT, "snapshot-old"])
+    snapshot = _rarely(seen, st.just("never"))
     return st.builds(
         lambda drawn, seen, atomic: spaces.proposal(*drawn, snapshot=seen, atomic=atomic),
         candidates(),
