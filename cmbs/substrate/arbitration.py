@@ -115,7 +115,7 @@ def arbitrate(
 ) -> Ruling:
     """Decide a proposal of `actor` at `now`, given what the belief plane says of the sessions in `belief`."""
     hearing = hearing_of(space, proposal, actor, now, belief, [] if explain else None)
-    if len(proposal.candidates) == 1 and not hearing.thorough:
+    if len(proposal.candidates) == 1 and space.mode is not _OBSERVE:
         return _alone(hearing, proposal.candidates[0])
     calls: list[CallCase] = []
     deltas: list[DeltaCase] = []
@@ -131,10 +131,9 @@ def arbitrate(
             cases.append(delta)
     _survey(hearing, calls)
     for call in calls:
-        found = _judge(hearing, call, OF_CALLS) if hearing.thorough else against_call(hearing, call)
-        _set_finding(hearing, call, found)
+        _judge_call(hearing, call)
     for delta in deltas:
-        delta.finding = _judge(hearing, delta, OF_DELTAS) if hearing.thorough else against_delta(hearing, delta)
+        _judge_delta(hearing, delta)
     changes = _judge_commit(hearing, deltas) if deltas else _NO_CHANGES
     return _ruling(hearing, cases, changes)
 
@@ -181,25 +180,27 @@ def recheck(
 
 def _alone(hearing: Hearing, candidate: Candidate) -> Ruling:
     """Decide on the one candidate of a proposal: what most are, and what has nothing to share with another."""
+    space, policy, steps = hearing.space, hearing.policy, hearing.steps
     changes = _NO_CHANGES
     case: Case
     if isinstance(candidate, ToolCall):
         case = call_case(hearing, 0, candidate)
         if case.held.bounded:
             hearing.demands = demands_of([(case.held, candidate.args)])
-        _set_finding(hearing, case, against_call(hearing, case))
+        _judge_call(hearing, case)
     else:
         case = delta_case(hearing, 0, candidate)
         if candidate.unset and candidate.set:
             hearing.clashes = clashing([candidate])
-        case.finding = against_delta(hearing, case)
+        _judge_delta(hearing, case)
         if case.finding is None:
-            changes = effective_changes(hearing.space.state, [candidate])
-            case.finding = commit_finding(hearing.policy, hearing.space.state, changes, hearing.belief)
+            changes = effective_changes(space.state, [candidate])
+            case.finding = commit_finding(policy, space.state, changes, hearing.belief, steps)
     if case.finding is not None:
         return _ruling(hearing, [case], _NO_CHANGES)
     decided = CandidateDecision(0, _ALLOW, _ALLOWED, None, None, list(case.matched))
-    decision = Decision(_ALLOW, _ALLOWED, hearing.policy.policy_hash, hearing.space.snapshot_id, [decided])
+    trace = [] if steps is None else steps[:MAX_TRACE_STEPS]
+    decision = Decision(_ALLOW, _ALLOWED, policy.policy_hash, space.snapshot_id, [decided], trace=trace)
     return Ruling(decision, (Ruled(0, True, case.args_hash, case.answered_by, case.used),), changes)
 
 
@@ -213,6 +214,20 @@ def _survey(hearing: Hearing, calls: Sequence[CallCase]) -> None:
         hearing.twins = Counter(zip(tool_ids, map(hash_of_args, candidates), strict=True))
 
 
+def _judge_call(hearing: Hearing, case: CallCase) -> None:
+    """Keep what is found against a call; where there is an offer for what was blocked, as a degradation."""
+    finding = _judge(hearing, case, OF_CALLS) if hearing.thorough else against_call(hearing, case)
+    if finding is not None and finding.failure is Failure.BLOCK and case.tool_id in hearing.policy.offers:
+        case.finding = finding._replace(failure=Failure.DEGRADE) if finding.stage in _DEGRADABLE else finding
+    else:
+        case.finding = finding
+
+
+def _judge_delta(hearing: Hearing, case: DeltaCase) -> None:
+    """Keep what is found against a delta by itself."""
+    case.finding = _judge(hearing, case, OF_DELTAS) if hearing.thorough else against_delta(hearing, case)
+
+
 _Either = TypeVar("_Either", CallCase, DeltaCase)
 
 
@@ -220,26 +235,19 @@ def _judge(
     hearing: Hearing, case: _Either, stages: Sequence[tuple[Stage, Callable[[Hearing, _Either], Finding | None]]]
 ) -> Finding | None:
     """Go through all stages; what the first of them found that found something."""
-    steps, first = hearing.steps, None
+    steps, place, first = hearing.steps, case.place, None
     for stage, judge in stages:
         finding = judge(hearing, case)
-        if steps is not None:
-            note = None if finding is None else finding.reason_code.value
-            steps.append(TraceStep(stage, finding is None, case.place, note=note))
         if finding is None:
+            if steps is not None:
+                steps.append(TraceStep(stage, True, place))
             continue
+        if steps is not None:
+            steps.append(TraceStep(stage, False, place, note=finding.reason_code.value))
         first = first or finding
         if stage in _ENFORCED_STAGES or finding.reason_code in _ENFORCED_REASONS:
             case.enforced = True
     return first
-
-
-def _set_finding(hearing: Hearing, case: CallCase, finding: Finding | None) -> None:
-    """Keep what was found against a call; where there is an offer for what was blocked, as a degradation."""
-    if finding is not None and finding.failure is Failure.BLOCK and case.tool_id in hearing.policy.offers:
-        case.finding = finding._replace(failure=Failure.DEGRADE) if finding.stage in _DEGRADABLE else finding
-    else:
-        case.finding = finding
 
 
 def _judge_commit(hearing: Hearing, deltas: Sequence[DeltaCase]) -> Changes:

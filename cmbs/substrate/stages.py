@@ -40,6 +40,7 @@ from cmbs.substrate.state import ApprovalStatus, CallKey, Execution, GrantKey, S
 # Members of enumerations that every decision looks at: to look one up takes longer than to compare it.
 _OBSERVE = Mode.OBSERVE
 _ASK = Failure.ASK
+_CONSTRAINTS = Stage.CONSTRAINTS
 _NO_DEMANDS: Mapping[str, Demand] = MappingProxyType({})
 _NO_TWINS: Mapping[tuple[str | None, str], int] = MappingProxyType({})
 
@@ -388,15 +389,13 @@ def _is_granted(hearing: Hearing, case: Case, constraint: Constraint) -> bool:
 
 def _trace_constraints(case: Case, steps: list[TraceStep]) -> None:
     """Every constraint that may speak, every predicate in it, and what was found."""
-    steps.extend(
-        TraceStep(Stage.CONSTRAINTS, False, case.place, key, note="malformed") for key in case.matching.malformed
-    )
-    for each in (*case.matching.denies, *case.matching.allows):
-        if each.when is None:
-            holds = True
-        else:
-            holds = each.when.trace(case.facing, Asking(Stage.CONSTRAINTS, case.place, each.key), steps)
-        steps.append(TraceStep(Stage.CONSTRAINTS, holds, case.place, each.key, note=each.effect.value))
+    matching, place = case.matching, case.place
+    steps += [TraceStep(_CONSTRAINTS, False, place, key, note="malformed") for key in matching.malformed]
+    for constraints_of, effect in ((matching.denies, "deny"), (matching.allows, "allow")):
+        for each in constraints_of:
+            when = each.when
+            holds = when is None or when.trace(case.facing, Asking(_CONSTRAINTS, place, each.key), steps)
+            steps.append(TraceStep(_CONSTRAINTS, holds, place, each.key, None, None, None, None, effect))
 
 
 # --- all of them ------------------------------------------------------------------------------------------------------
