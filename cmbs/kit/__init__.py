@@ -1,0 +1,29 @@
+"""Kits: a domain as data, its hypotheses and the probes that tell them apart."""
+
+from cmbs.errors import InvalidKit
+from cmbs.kit.model import (
+    NO_DATA,
+    CutPoints,
+    Kit,
+    KitHypothesis,
+    KitOutcome,
+    KitProbe,
+    NormalBand,
+    Reading,
+    Soundness,
+    Tail,
+)
+
+__all__ = [
+    "NO_DATA",
+    "CutPoints",
+    "InvalidKit",
+    "Kit",
+    "KitHypothesis",
+    "KitOutcome",
+    "KitProbe",
+    "NormalBand",
+    "Reading",
+    "Soundness",
+    "Tail",
+]
