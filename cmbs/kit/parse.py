@@ -11,6 +11,7 @@ from cmbs.kit.document import Fields, Items, Node
 from cmbs.kit.findings import Finding, InvalidKitFile, Path, Place, Rule, Severity, listed
 from cmbs.kit.form import Form, TooManyFindings, said
 from cmbs.kit.model import (
+    DEFAULT_THRESHOLD,
     NO_DATA,
     CutPoints,
     Kit,
@@ -33,7 +34,8 @@ MAX_SAMPLES = 100_000
 # Ids over all outcomes, each of which a kit holds in memory.
 MAX_ELIMINATIONS = 5_000_000
 
-_KIT = {
+# Which fields there are, and whether they must be.
+KIT_FIELDS = {
     "format": False,
     "id": True,
     "version": True,
@@ -44,12 +46,12 @@ _KIT = {
     "hypotheses": True,
     "probes": True,
 }
-_HYPOTHESIS = {"id": True, "label": False, "prior": False, "tags": False}
-_PROBE = {"id": True, "prompt": False, "soundness": False, "reading": False, "outcomes": True}
-_OUTCOME = {"id": True, "label": False, "eliminates": False, "keeps": False, "soundness": False}
-_BASELINE = {"normal": True, "abnormal": True, "median": True, "mad": True, "threshold": False, "tail": False}
-_SAMPLED = {"normal": True, "abnormal": True, "samples": True, "threshold": False, "tail": False}
-_CUTS = {"cuts": True, "outcomes": True}
+HYPOTHESIS_FIELDS = {"id": True, "label": False, "prior": False, "tags": False}
+PROBE_FIELDS = {"id": True, "prompt": False, "soundness": False, "reading": False, "outcomes": True}
+OUTCOME_FIELDS = {"id": True, "label": False, "eliminates": False, "keeps": False, "soundness": False}
+BASELINE_FIELDS = {"normal": True, "abnormal": True, "median": True, "mad": True, "threshold": False, "tail": False}
+SAMPLED_FIELDS = {"normal": True, "abnormal": True, "samples": True, "threshold": False, "tail": False}
+CUTS_FIELDS = {"cuts": True, "outcomes": True}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,7 @@ class _Parser:
 
     def kit(self, document: Node) -> Kit | None:
         form = self.form
-        fields = form.fields(document, (), _KIT)
+        fields = form.fields(document, (), KIT_FIELDS)
         if fields is None:
             return None
         self._format(fields.get("format"))
@@ -137,7 +139,7 @@ class _Parser:
         if not isinstance(node, Fields):  # just the id
             hypothesis_id = form.id(node, path)
             return None if hypothesis_id is None else KitHypothesis(hypothesis_id)
-        fields = form.fields(node, path, _HYPOTHESIS)
+        fields = form.fields(node, path, HYPOTHESIS_FIELDS)
         if fields is None:
             return None
         hypothesis_id = form.id(fields["id"], (*path, "id"))
@@ -169,7 +171,7 @@ class _Parser:
 
     def _probe(self, node: Node, path: Path, inherited: Soundness | None) -> KitProbe | None:
         form = self.form
-        fields = form.fields(node, path, _PROBE)
+        fields = form.fields(node, path, PROBE_FIELDS)
         if fields is None:
             return None
         probe_id = form.id(fields["id"], (*path, "id"))
@@ -199,7 +201,7 @@ class _Parser:
 
     def _outcome(self, node: Node, path: Path, inherited: Soundness | None) -> KitOutcome | None:
         form = self.form
-        fields = form.fields(node, path, _OUTCOME)
+        fields = form.fields(node, path, OUTCOME_FIELDS)
         if fields is None:
             return None
         outcome_id = form.id(fields["id"], (*path, "id"))
@@ -323,7 +325,7 @@ class _Parser:
         return reading
 
     def _cuts(self, node: Node, path: Path) -> CutPoints | None:
-        fields = self.form.fields(node, path, _CUTS)
+        fields = self.form.fields(node, path, CUTS_FIELDS)
         if fields is None:
             return None
         cuts = self._numbers(fields["cuts"], (*path, "cuts"), MAX_OUTCOMES)
@@ -336,7 +338,7 @@ class _Parser:
 
     def _baseline(self, node: Node, path: Path, *, sampled: bool) -> NormalBand | None:
         form = self.form
-        fields = form.fields(node, path, _SAMPLED if sampled else _BASELINE)
+        fields = form.fields(node, path, SAMPLED_FIELDS if sampled else BASELINE_FIELDS)
         if fields is None:
             return None
         normal = form.id(fields["normal"], (*path, "normal"))
@@ -351,7 +353,7 @@ class _Parser:
             mad = form.number(fields["mad"], (*path, "mad"))
         if normal is None or abnormal is None or median is None or mad is None:
             return None
-        return NormalBand(normal, abnormal, median, mad, 3.5 if threshold is None else threshold, tail)
+        return NormalBand(normal, abnormal, median, mad, DEFAULT_THRESHOLD if threshold is None else threshold, tail)
 
     def _numbers(self, node: Node, path: Path, limit: int) -> list[float] | None:
         found = [self.form.number(item, item_path) for item_path, item in self.form.items(node, path, limit)]

@@ -103,8 +103,7 @@ def _of_probe(kit: Kit, number: int, probe: KitProbe) -> Iterator[Finding]:
         in_order = [each.id for each in kit.hypotheses if each.id in doomed]
         yield Finding(
             Rule.ELIMINATED_BY_EVERY_OUTCOME,
-            f"every outcome of probe `{probe.probe_id}` eliminates {listed(in_order)}: that would be ruled out whatever "
-            "the answer",
+            f"every outcome of probe `{probe.probe_id}` eliminates {listed(in_order)}: no answer to it can be right",
             path,
         )
     elif not any(possible):
