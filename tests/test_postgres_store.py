@@ -13,7 +13,7 @@ import pytest
 
 from cmbs.errors import CmbsError, InvalidRequest, SessionNotFound, StoreUnavailable
 from cmbs.ledger import Head
-from cmbs.spi import Append, EliminationProvenance, StaleHead
+from cmbs.spi import Append, EliminationProvenance, Opening, StaleHead
 from cmbs.stores import open_store
 from cmbs.stores._postgres_schema import APPEND_ONLY, MIGRATIONS
 from cmbs.stores.postgres import PostgresStore
@@ -104,6 +104,7 @@ def test_exact_bytes_are_stored_and_the_tombstones_with_them(
 
 def test_a_session_id_that_the_database_cannot_hold_is_not_found_and_not_created(store: PostgresStore) -> None:
     assert (store.head("a\x00b"), store.read("a\x00b"), store.checkpoint("a\x00b")) == (None, [], None)
+    assert store.opening("a\x00b") == Opening(None, None, [], [])
     with pytest.raises(SessionNotFound):
         store.recover("a\x00b")
     with pytest.raises(InvalidRequest, match="cannot hold"):
@@ -208,6 +209,7 @@ def test_a_closed_store_is_unavailable_whatever_one_asks(store: PostgresStore) -
         lambda: store.sessions(None, 1),
         lambda: store.put_checkpoint("s", 0, b""),
         lambda: store.checkpoint("s"),
+        lambda: store.opening("s"),
         lambda: store.put_intent(declaration),
         lambda: store.intent("s"),
         lambda: store.open_intents(1),
