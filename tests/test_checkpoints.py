@@ -20,8 +20,8 @@ from cmbs.belief_session import Session
 from cmbs.belief_view import obligations, snapshot
 from cmbs.ledger import StoredEntry
 from cmbs.serving import checkpoints
-from cmbs.serving.checkpoints import Checkpointer, load
-from cmbs.spi import InMemoryStore
+from cmbs.serving.checkpoints import Checkpointer, load, resumed
+from cmbs.spi import InMemoryStore, opening_of
 from cmbs.stores import SQLiteStore
 from cmbs.testing import FailingLog, FailingStore, History, ManualClock, SequentialIds, play, strategies
 from tests.support.homes import Home, declared
@@ -190,6 +190,21 @@ def test_a_checkpoint_of_another_session_is_ignored(home: Home) -> None:
     store.put_checkpoint(session_id, 3, freeze(session_of(entries, other)))
     assert load(store, session_id) is None
     assert home.open().query_belief(session_id).n_survivors == 4
+
+
+@pytest.mark.req("ARCH-4-CHECKPOINT-02")
+def test_a_checkpoint_that_was_replaced_while_its_entries_were_read_is_ignored(home: Home) -> None:
+    session_id = grown(home)
+    store = home.store()
+    assert isinstance(store, SQLiteStore)
+    keep(store, session_id, 3)
+    before = opening_of(store, session_id)
+    keep(store, session_id, 5)
+    after = opening_of(store, session_id)
+    assert resumed(session_id, before) is not None
+    assert resumed(session_id, after) is not None
+    for data, entries in ((before.checkpoint, after.entries), (after.checkpoint, before.entries)):
+        assert resumed(session_id, before._replace(checkpoint=data, entries=entries)) is None
 
 
 @pytest.mark.req("ARCH-4-CHECKPOINT-02")
