@@ -13,6 +13,8 @@ from cmbs.kit.model import (
     Soundness,
     Tail,
 )
+from cmbs.kit.provider import KitProvider, ontology_of
+from cmbs.kit.responses import outcome_for
 
 __all__ = [
     "NO_DATA",
@@ -22,8 +24,11 @@ __all__ = [
     "KitHypothesis",
     "KitOutcome",
     "KitProbe",
+    "KitProvider",
     "NormalBand",
     "Reading",
     "Soundness",
     "Tail",
+    "ontology_of",
+    "outcome_for",
 ]
