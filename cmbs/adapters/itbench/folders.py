@@ -35,17 +35,26 @@ class Benchmark:
     system: System
     notes: tuple[Note, ...]
 
+    def totals(self) -> list[str]:
+        """How many scenarios were used, and how often each reason was met."""
+        return self._lines(in_full=False)
+
     def summary(self) -> list[str]:
-        """What could not be used and why, line by line: the totals of each reason, and what is behind them."""
+        """What could not be used and why, line by line: the totals, and under each what is behind it."""
+        return self._lines(in_full=True)
+
+    def _lines(self, *, in_full: bool) -> list[str]:
         used = len(self.system.faults)
         lines = [f"{self.folders} scenario folders: {used} used, {self.folders - used} not"]
         for effect in Effect:
             about = [note for note in self.notes if note.reason.effect is effect]
             if about:
                 lines.append(f"{effect.value}:")
-            for reason, number in sorted(Counter(note.reason for note in about).items()):
-                lines.append(f"  {number} × {reason.value}")
-                lines += [f"    {note.scenario_id}: {note.what}" for note in about if note.reason is reason]
+            met = Counter(note.reason for note in about)
+            for reason in (each for each in Reason if each in met):
+                lines.append(f"  {met[reason]} × {reason.value}")
+                if in_full:
+                    lines += [f"    {note.scenario_id}: {note.what}" for note in about if note.reason is reason]
         return [*lines, _NOT_READ]
 
 
@@ -105,7 +114,8 @@ def _document(path: Path) -> Mapping[str, Any]:
         raise _NoDocument(f"it has more than {MAX_FILE_BYTES} bytes")
     try:
         document = yaml.safe_load(data)
-    except Exception as exc:  # noqa: BLE001 - a bad date or number raises whatever Python's own conversion does
+    except Exception as exc:
+        # Any: a bad date or number raises whatever Python's own conversion does.
         raise _NoDocument(str(exc)) from exc
     if not isinstance(document, Mapping):
         raise _NoDocument("it holds no mapping")

@@ -21,7 +21,9 @@ def webshop() -> System:
     declared: dict[str, Any] = data["components"]
     components = {name: Component(name, each["label"], each["type"]) for name, each in declared.items()}
     propagations = frozenset(
-        (components[name], components[target]) for name, each in declared.items() for target in each["spreads_to"].split()
+        (components[name], components[target])
+        for name, each in declared.items()
+        for target in each["spreads_to"].split()
     )
     faults = tuple(
         KnownFault(
