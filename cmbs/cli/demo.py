@@ -112,7 +112,12 @@ def _play_when_ready(base: str, say: Say, pause_seconds: float, wait: Wait) -> N
 
 def play(base: str, say: Say, pause: Callable[[], None]) -> str:
     """Play the incident; the id of its session. `pause` is called before everything that somebody does."""
-    return _Incident(base, say).play(STORY, pause)
+    return tell(base, say, pause, STORY)
+
+
+def tell(base: str, say: Say, pause: Callable[[], None], story: tuple[Move, ...]) -> str:
+    """Play any story on the web shop's faults; the id of its session."""
+    return _Incident(base, say).play(story, pause)
 
 
 class _Incident:

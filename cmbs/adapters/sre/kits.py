@@ -34,7 +34,10 @@ class World(StrEnum):
 
 
 def signature_kit(system: System, world: World = World.OPEN) -> Kit:
-    """Hypothesis: a known fault. Probe: `alert@target`, `firing` or `silent`."""
+    """Hypothesis: a known fault. Probe: `alert@target`, `firing` or `silent`.
+
+    An alert that every fault raises tells none of them from another, and is no probe.
+    """
     if not system.faults:
         raise InvalidRequest(f"no fault of `{system.system_id}` is known, so there is none to recognise")
     raised_by: dict[Alert, set[str]] = defaultdict(set)
@@ -54,6 +57,7 @@ def signature_kit(system: System, world: World = World.OPEN) -> Kit:
                 _outcomes((FIRING, SILENT), everyone, frozenset(raised_by[alert]), world),
             )
             for alert in sorted(raised_by)
+            if raised_by[alert] != everyone
         ),
         description=_description(
             "An alert that fires eliminates the faults whose list of alerts lacks it", "list it", world
@@ -63,7 +67,10 @@ def signature_kit(system: System, world: World = World.OPEN) -> Kit:
 
 
 def structural_kit(system: System, world: World = World.OPEN) -> Kit:
-    """Hypothesis: the component that it began with. Probe: whether a component is `affected` or `healthy`."""
+    """Hypothesis: the component that it began with. Probe: whether a component is `affected` or `healthy`.
+
+    A component that all trouble reaches tells nothing, and is no probe.
+    """
     components = sorted({component for fault in system.faults for component in fault.components})
     if not components:
         raise InvalidRequest(f"no component of `{system.system_id}` is known")
@@ -71,6 +78,7 @@ def structural_kit(system: System, world: World = World.OPEN) -> Kit:
         raise LimitExceeded("components", MAX_COMPONENTS, len(components))
     causes_of = _causes_of(system)
     everyone = frozenset(component.id for component in components)
+    upstream = {each: frozenset(other.id for other in _upstream(each, causes_of)) for each in components}
     return Kit(
         kit_id=f"{system.system_id}-structure",
         version=_version(world),
@@ -80,14 +88,10 @@ def structural_kit(system: System, world: World = World.OPEN) -> Kit:
             KitProbe(
                 component.id,
                 f"Does the trouble show at {component.label}?",
-                _outcomes(
-                    (AFFECTED, HEALTHY),
-                    everyone,
-                    frozenset(each.id for each in _upstream(component, causes_of)),
-                    world,
-                ),
+                _outcomes((AFFECTED, HEALTHY), everyone, upstream[component], world),
             )
             for component in components
+            if upstream[component] != everyone
         ),
         description=_description(
             "A component that shows the trouble eliminates those from which no declared propagation leads to it",

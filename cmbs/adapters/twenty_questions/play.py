@@ -114,7 +114,7 @@ def play(game: Game, player: Player, say: Say, turns: int = 20) -> End:
         end = _guess(game, player, say) if question is None else _ask(game, player, say, question)
         if end is not None:
             return end
-    say(f"You win: {turns} turns, and I still cannot tell.")
+    say(f"You win: {turns} turn{'' if turns == 1 else 's'}, and I still cannot tell.")
     return End.NOT_GUESSED
 
 
