@@ -30,8 +30,8 @@ class Method(StrEnum):
     HUFFMAN = "huffman"
 
 
-class OutOfSteps(Exception):  # noqa: N818 - no error: the caller goes on with a weaker answer
-    """The work would take more steps than were given."""
+class OutOfSteps(Exception):
+    """The work would take more steps than were given: the caller goes on with a weaker answer."""
 
 
 class Steps:
@@ -109,13 +109,14 @@ class Classes:
         return list(found.values())
 
 
-def classes_of(table: Table) -> Classes:
-    """The classes of a table as atoms."""
-    members = table.classes
+def classes_of(table: Table, alive: int | None = None) -> Classes:
+    """The classes of a table as atoms; of those hypotheses only that are alive."""
+    everything = table.everything if alive is None else alive
+    members = tuple(table.classes_in(everything))
     found: dict[frozenset[int], Split] = {}
     arity = 2
     for number, probe in enumerate(table.probes):
-        parts = [_atoms(members, part) for part in probe.parts(table.everything)]
+        parts = [_atoms(members, part) for part in probe.parts(everything)]
         arity = max(arity, len(parts))
         if len(parts) > 1:
             # Sorted, so that a probe whose outcomes are merely listed in another order is the same split.

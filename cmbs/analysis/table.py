@@ -147,7 +147,10 @@ class Table:
             tuple(
                 Probe(
                     probe.probe_id,
-                    tuple(Outcome(each.outcome_id, _packed(each.consistent, keep, len(self.hypotheses))) for each in probe.outcomes),
+                    tuple(
+                        Outcome(each.outcome_id, _packed(each.consistent, keep, len(self.hypotheses)))
+                        for each in probe.outcomes
+                    ),
                 )
                 for probe in self.probes
             ),

@@ -190,7 +190,7 @@ def _probe_of(payload: Mapping[str, Any]) -> ProbeAnswer | None:
     recorded = payload.get("probe") or payload.get("justification")
     if not isinstance(recorded, Mapping) or not isinstance(recorded.get("probe_id"), str):
         return None
-    return ProbeAnswer(recorded["probe_id"], recorded.get("response"))
+    return ProbeAnswer(recorded["probe_id"], recorded.get("response", recorded.get("outcome_id")))
 
 
 def _refused(outcome: Mapping[str, Any] | None) -> bool:
