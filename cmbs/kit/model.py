@@ -20,6 +20,8 @@ NO_DATA = "no-data"
 
 # A median absolute deviation times this estimates the standard deviation of a normal distribution.
 MAD_TO_SIGMA = 1.4826
+# The customary one: of normally distributed numbers, one in two thousand lies beyond.
+DEFAULT_THRESHOLD = 3.5
 
 
 class Soundness(StrEnum):
@@ -80,7 +82,7 @@ class NormalBand:
     abnormal: str
     median: float
     mad: float
-    threshold: float = 3.5
+    threshold: float = DEFAULT_THRESHOLD
     tail: Tail = Tail.BOTH
 
     def __post_init__(self) -> None:
