@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from contextlib import suppress
 from fractions import Fraction
 from typing import NamedTuple
@@ -102,16 +102,17 @@ class Study:
     def __init__(self, table: Table) -> None:
         self.table = table
         self._prospects = {method: _Prospects(table, method) for method in Method}
+        self._best = _Best(table)
 
     def appraise(self, moves: Sequence[Move], steps: int) -> Appraisal:
         """Every choice of a path, against the strongest optimum that the steps allow."""
-        reason = NOT_DETERMINISTIC
+        reason, best = NOT_DETERMINISTIC, self._best.allowed(steps)
         if self.table.deterministic:
             reason = _FAR_TOO_MUCH_WORK
             for method, shortcoming in ((Method.EXACT, ""), (Method.GREEDY, TOO_MUCH_WORK)):
                 with suppress(OutOfSteps):
-                    return _appraise(self.table, moves, self._prospects[method].allowed(steps), steps, shortcoming)
-        return _appraise(self.table, moves, self._prospects[Method.HUFFMAN], steps, reason)
+                    return _appraise(self.table, moves, self._prospects[method].allowed(steps), best, shortcoming)
+        return _appraise(self.table, moves, self._prospects[Method.HUFFMAN], best, reason)
 
 
 class _Prospects:
@@ -163,9 +164,8 @@ class _Prospects:
         return Greedy(classes, self._steps) if self.method is Method.GREEDY else HuffmanBound(classes)
 
 
-def _appraise(table: Table, moves: Sequence[Move], prospects: _Prospects, steps: int, reason: str) -> Appraisal:
+def _appraise(table: Table, moves: Sequence[Move], prospects: _Prospects, best: _Best, reason: str) -> Appraisal:
     belief, base = prior_belief(table), table.everything
-    best = _Best(table, steps)
     choices: list[Choice | None] = []
     certain: list[bool] = []
     start = left = prospects.left(base, base)
@@ -205,21 +205,29 @@ def _appraise(table: Table, moves: Sequence[Move], prospects: _Prospects, steps:
 class _Best:
     """The best probe of a belief, as long as the steps for looking last."""
 
-    def __init__(self, table: Table, steps: int) -> None:
+    def __init__(self, table: Table) -> None:
         self._table = table
-        self._steps = Steps(steps)
+        self._steps = Steps(0)
         self._effort = len(table.probes) * (1 + len(table.hypotheses) // _HYPOTHESES_PER_STEP)
-        self._last: tuple[Belief, Gain | None] | None = None
+        self._known: dict[tuple[int, Hashable], Gain] = {}
+
+    def allowed(self, steps: int) -> _Best:
+        """The same, with so many steps for what is not known yet."""
+        self._steps.left = steps
+        return self
 
     def of(self, belief: Belief) -> Gain | None:
         """The first probe with the largest expected gain, one of 0 bits where none is left; None where not known."""
-        if self._last is None or self._last[0] != belief:
+        # Where each hypothesis says every answer, what was asked on the way here changes nothing.
+        way = None if self._table.deterministic else (tuple(belief.weights), belief.answered)
+        key = (belief.alive, way)
+        if key not in self._known:
             try:
                 self._steps.take(self._effort)
             except OutOfSteps:
                 return None
-            self._last = (belief, next(iter(gains(self._table, belief)), Gain("", 0.0)))
-        return self._last[1]
+            self._known[key] = next(iter(gains(self._table, belief)), Gain("", 0.0))
+        return self._known[key]
 
 
 def _choice(
