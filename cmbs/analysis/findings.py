@@ -11,7 +11,7 @@ from cmbs.analysis.optimum import Method
 from cmbs.analysis.trajectory import Redundancy
 
 Count = Annotated[int, Meta(ge=0)]
-Share = Annotated[float, Meta(ge=0, le=1)]
+Bits = Annotated[float, Meta(ge=0)]
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,12 +23,12 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     expected_gain: Annotated[float, Meta(ge=0, description="The bits it was expected to take.")]
     luck: Annotated[float | None, Meta(description="gain - expected_gain; on average over truths it is 0.")]
     best_gain: Annotated[
-        float | None,
-        Meta(ge=0, description="The largest expected gain there was; null where looking would have taken too long."),
+        Bits | None,
+        Meta(description="The largest expected gain there was; null where looking would have taken too long."),
     ]
     best_probe_id: Annotated[str | None, Meta(description="The first probe with that gain; null where none is left.")]
     value_ratio: Annotated[
-        float | None, Meta(ge=0, description="expected_gain over best_gain; null where nothing was to be gained.")
+        Bits | None, Meta(description="expected_gain over best_gain; null where nothing was to be gained.")
     ]
     regret: Annotated[float, Meta(description="Expected probes lost by asking this one; never below 0 if exact.")]
     probe_luck: Annotated[float, Meta(description="Expected probes saved by the answer that came; 0 on average.")]
@@ -44,7 +44,7 @@ class EventFinding(msgspec.Struct, frozen=True, kw_only=True):
     observation_id: str
     before: Annotated[int, Meta(ge=0, description="Survivors before it.")]
     after: Annotated[int, Meta(ge=0, description="Survivors after it.")]
-    bits: Annotated[float | None, Meta(ge=0, description="log2 of before over after; null where nothing was left.")]
+    bits: Annotated[Bits | None, Meta(description="log2 of before over after; null where nothing was left.")]
     redundancy: Annotated[Redundancy | None, Meta(description="Why it eliminated nothing; null where it did.")]
     choice: Annotated[
         Choice | None, Meta(description="With a kit, where the event is the answer to one of its probes.")
@@ -57,7 +57,7 @@ class SourceFinding(msgspec.Struct, frozen=True, kw_only=True):
     source_id: str
     eliminations: Count
     redundant: Count
-    bits: Annotated[float | None, Meta(ge=0, description="Null where it eliminated the last survivor.")]
+    bits: Annotated[Bits | None, Meta(description="Null where it eliminated the last survivor.")]
 
 
 class RedundancyFinding(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,8 +85,8 @@ class ResolutionFinding(msgspec.Struct, frozen=True, kw_only=True):
     """Whether one class is left (without a kit: one hypothesis), and since when."""
 
     resolved: bool
-    seq: Annotated[int | None, Meta(ge=0, description="The event that resolved it; 0 if it was from the start.")]
-    eliminations: Annotated[int | None, Meta(ge=0, description="How many eliminations that took.")]
+    seq: Annotated[Count | None, Meta(description="The event that resolved it; 0 if it was from the start.")]
+    eliminations: Annotated[Count | None, Meta(description="How many eliminations that took.")]
     seconds: Annotated[float | None, Meta(description="How long after the declaration that was.")]
 
 
@@ -97,7 +97,7 @@ class TruthFinding(msgspec.Struct, frozen=True, kw_only=True):
     survived: bool
     found: Annotated[bool, Meta(description="Resolved, and the truth is in what is left.")]
     killed_by_event_id: Annotated[str | None, Meta(description="The event that eliminated it.")]
-    killed_by_seq: Annotated[int | None, Meta(ge=0)]
+    killed_by_seq: Count | None
     killed_by_source_id: str | None
 
 
@@ -157,10 +157,10 @@ class Analysis(msgspec.Struct, frozen=True, kw_only=True):
     refusals: Annotated[int, Meta(ge=0, description="Requests that were answered with no.")]
     eliminations: Annotated[int, Meta(ge=0, description="ELIMINATE events.")]
     bits: Annotated[
-        float | None, Meta(ge=0, description="log2 of the universe over the survivors; null where nothing is left.")
+        Bits | None, Meta(description="log2 of the universe over the survivors; null where nothing is left.")
     ]
     bits_left: Annotated[float, Meta(ge=0, description="log2 of the survivors; 0 for one or none.")]
-    efficiency: Annotated[float | None, Meta(ge=0, description="Bits for each elimination; null where there is none.")]
+    efficiency: Annotated[Bits | None, Meta(description="Bits for each elimination; null where there is none.")]
     redundancy: RedundancyFinding
     resolution: ResolutionFinding
     truth: Annotated[TruthFinding | None, Meta(description="Where the truth was given.")]

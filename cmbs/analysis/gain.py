@@ -48,10 +48,10 @@ def after_answer(table: Table, belief: Belief, probe: Probe, alive: int) -> Beli
     if table.deterministic:
         return Belief(alive, belief.weights, answered)
     ways = _ways(probe, alive)
-    common = math.lcm(*ways.values())
+    multiple = math.lcm(*ways.values())
     weights = list(belief.weights)
     for bit, number in ways.items():
-        weights[bit] = weights[bit] * common // number
+        weights[bit] = weights[bit] * multiple // number
     # Only proportions count, and numbers that grow with every answer would not stay numbers that a machine is quick at.
     shared = math.gcd(*(weights[bit] for bit in ways))
     for bit in ways:
@@ -83,8 +83,8 @@ def odds_of(table: Table, belief: Belief, probe: Probe) -> Odds:
     if table.deterministic:
         return Odds(table.mass(alive), [(table.mass(part), part) for part in parts])
     ways = _ways(probe, alive)
-    common = math.lcm(*ways.values())
-    share = {bit: belief.weights[bit] * (common // number) for bit, number in ways.items()}
+    multiple = math.lcm(*ways.values())
+    share = {bit: belief.weights[bit] * (multiple // number) for bit, number in ways.items()}
     weights = [(sum(share[bit] for bit in bits_of(part)), part) for part in parts]
     return Odds(sum(weight for weight, _ in weights), weights)
 
