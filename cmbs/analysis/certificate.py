@@ -60,8 +60,8 @@ def _collapsed(sets: Sequence[Iterable[T]]) -> list[int]:
     for positions in holders.values():
         groups.setdefault(tuple(positions), len(groups))
     bits: list[list[int]] = [[] for _ in sets]
-    for positions, group in groups.items():
-        for position in positions:
+    for holding, group in groups.items():
+        for position in holding:
             bits[position].append(group)
     return list(map(mask_from, bits))
 

@@ -48,10 +48,10 @@ def after_answer(table: Table, belief: Belief, probe: Probe, alive: int) -> Beli
     if table.deterministic:
         return Belief(alive, belief.weights, answered)
     ways = _ways(probe, alive)
-    common = math.lcm(*ways.values())
+    multiple = math.lcm(*ways.values())
     weights = list(belief.weights)
     for bit, number in ways.items():
-        weights[bit] = weights[bit] * common // number
+        weights[bit] = weights[bit] * multiple // number
     # Only proportions count, and numbers that grow with every answer would not stay numbers that a machine is quick at.
     shared = math.gcd(*(weights[bit] for bit in ways))
     for bit in ways:
@@ -66,28 +66,34 @@ def bits_between(table: Table, before: int, after: int) -> float | None:
     return math.log2(table.mass(before) / table.mass(after)) if after else None
 
 
-def chances(table: Table, belief: Belief, probe: Probe) -> list[tuple[float, int]]:
-    """How likely each outcome that can occur is, and what it would leave; in the order of the outcomes."""
+class Odds(NamedTuple):
+    """How likely the outcomes of a probe are: (weight, what it would leave) of each that can occur, and their sum."""
+
+    total: int
+    outcomes: list[tuple[int, int]]
+
+
+def odds_of(table: Table, belief: Belief, probe: Probe) -> Odds:
+    """The outcomes that a probe can have, in its order."""
     alive = belief.alive
-    parts = probe.parts(alive)
     if probe.probe_id in belief.answered:
         # Whatever it answered is in the survivors already, and it would answer that again.
-        return [(1.0, alive)] if alive else []
+        return Odds(1, [(1, alive)])
+    parts = probe.parts(alive)
     if table.deterministic:
-        total = table.mass(alive)
-        return [(table.mass(part) / total, part) for part in parts]
+        return Odds(table.mass(alive), [(table.mass(part), part) for part in parts])
     ways = _ways(probe, alive)
-    common = math.lcm(*ways.values())
-    share = {bit: belief.weights[bit] * (common // number) for bit, number in ways.items()}
-    total = common * sum(belief.weights[bit] for bit in ways)
-    return [(sum(share[bit] for bit in bits_of(part)) / total, part) for part in parts]
+    multiple = math.lcm(*ways.values())
+    share = {bit: belief.weights[bit] * (multiple // number) for bit, number in ways.items()}
+    weights = [(sum(share[bit] for bit in bits_of(part)), part) for part in parts]
+    return Odds(sum(weight for weight, _ in weights), weights)
 
 
 def expected_gain(table: Table, belief: Belief, probe: Probe) -> float:
     """The bits that asking a probe is expected to eliminate; 0 where it cannot rule anything out."""
-    terms = sorted(
-        chance * (bits_between(table, belief.alive, left) or 0.0) for chance, left in chances(table, belief, probe)
-    )
+    total, outcomes = odds_of(table, belief, probe)
+    # Sorted, so that probes which split alike come out alike to the last digit.
+    terms = sorted(weight / total * (bits_between(table, belief.alive, left) or 0.0) for weight, left in outcomes)
     return math.fsum(terms)
 
 

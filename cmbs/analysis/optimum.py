@@ -14,7 +14,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import NamedTuple
 
-from cmbs.analysis.table import Table, bits_of, mask_from, spread
+from cmbs.analysis.table import Scale, Table, mask_from, spread
 
 # Deeper than this a tree is not searched: the search would call itself that many times.
 MAX_CLASSES = 400
@@ -30,8 +30,8 @@ class Method(StrEnum):
     HUFFMAN = "huffman"
 
 
-class OutOfSteps(Exception):  # noqa: N818 - no error: the caller goes on with a weaker answer
-    """The work would take more steps than were given."""
+class OutOfSteps(Exception):
+    """The work would take more steps than were given: the caller goes on with a weaker answer."""
 
 
 class Steps:
@@ -83,13 +83,12 @@ class Classes:
         return (1 << len(self.members)) - 1
 
     @cached_property
-    def uniform(self) -> bool:
-        """Whether all classes weigh 1."""
-        return all(weight == 1 for weight in self.weights)
+    def _scale(self) -> Scale:
+        return Scale(self.weights)
 
     def mass(self, mask: int) -> int:
         """What a set of classes weighs."""
-        return mask.bit_count() if self.uniform else sum(self.weights[bit] for bit in bits_of(mask))
+        return self._scale.mass(mask)
 
     def of(self, alive: int) -> int:
         """The classes that a set of hypotheses has a part in."""
@@ -103,19 +102,20 @@ class Classes:
         """Every way in which a probe can split a set of classes, each once, in the order of the probes."""
         found: dict[tuple[int, ...], Split] = {}
         for probe, parts in self.splits:
-            left = tuple(part & alive for part in parts if part & alive)
+            left = tuple([rest for part in parts if (rest := part & alive)])
             if len(left) > 1:
                 found.setdefault(left, Split(probe, left))
         return list(found.values())
 
 
-def classes_of(table: Table) -> Classes:
-    """The classes of a table as atoms."""
-    members = table.classes
+def classes_of(table: Table, alive: int | None = None) -> Classes:
+    """The classes of a table as atoms; of those hypotheses only that are alive."""
+    everything = table.everything if alive is None else alive
+    members = tuple(table.classes_in(everything))
     found: dict[frozenset[int], Split] = {}
     arity = 2
     for number, probe in enumerate(table.probes):
-        parts = [_atoms(members, part) for part in probe.parts(table.everything)]
+        parts = [_atoms(members, part) for part in probe.parts(everything)]
         arity = max(arity, len(parts))
         if len(parts) > 1:
             # Sorted, so that a probe whose outcomes are merely listed in another order is the same split.
@@ -146,17 +146,21 @@ class HuffmanBound:
     """The Huffman bound of sets of classes, each worked out once."""
 
     def __init__(self, classes: Classes) -> None:
-        self._classes = classes
-        self._known: dict[tuple[int, ...] | int, int] = {}
+        self._arity = classes.arity
+        by_weight: dict[int, list[int]] = {}
+        for bit, weight in enumerate(classes.weights):
+            by_weight.setdefault(weight, []).append(bit)
+        # The bound depends on how many classes of each weight there are, and on nothing else.
+        self._of_weight = [(weight, mask_from(bits)) for weight, bits in by_weight.items()]
+        self._known: dict[tuple[int, ...], int] = {}
 
     def cost(self, alive: int) -> int:
         """No tree that resolves `alive` costs less."""
-        weights = self._classes.weights
-        key = alive.bit_count() if self._classes.uniform else tuple(sorted([weights[bit] for bit in bits_of(alive)]))
-        known = self._known.get(key)
+        counts = tuple([(mask & alive).bit_count() for _, mask in self._of_weight])
+        known = self._known.get(counts)
         if known is None:
-            known = huffman_cost([1] * key if isinstance(key, int) else key, self._classes.arity)
-            self._known[key] = known
+            weights = [weight for (weight, _), count in zip(self._of_weight, counts, strict=True) for _ in range(count)]
+            known = self._known[counts] = huffman_cost(weights, self._arity)
         return known
 
 

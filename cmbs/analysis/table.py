@@ -19,6 +19,27 @@ from cmbs.kit.model import Kit
 _WIDE = 512
 
 
+class Scale:
+    """Weighs sets quickly: one count of bits for each binary digit of the weights, however many things weigh."""
+
+    __slots__ = ("_planes",)
+
+    def __init__(self, weights: Sequence[int]) -> None:
+        digits = max(weights, default=0).bit_length()
+        planes = (
+            (digit, mask_from(position for position, weight in enumerate(weights) if weight >> digit & 1))
+            for digit in range(digits)
+        )
+        self._planes = [(digit, plane) for digit, plane in planes if plane]
+
+    def mass(self, mask: int) -> int:
+        """The sum of the weights of what is in a set."""
+        total = 0
+        for digit, plane in self._planes:
+            total += (plane & mask).bit_count() << digit
+        return total
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What a probe may answer, and the hypotheses that are consistent with it."""
@@ -84,6 +105,10 @@ class Table:
         return all(sum(each.consistent.bit_count() for each in probe.outcomes) == everyone for probe in self.probes)
 
     @cached_property
+    def _scale(self) -> Scale:
+        return Scale(self.weights)
+
+    @cached_property
     def _index(self) -> dict[str, int]:
         return {hypothesis_id: bit for bit, hypothesis_id in enumerate(self.hypotheses)}
 
@@ -121,7 +146,7 @@ class Table:
 
     def mass(self, mask: int) -> int:
         """What a set weighs."""
-        return mask.bit_count() if self.uniform else sum(self.weights[bit] for bit in bits_of(mask))
+        return mask.bit_count() if self.uniform else self._scale.mass(mask)
 
     def classes_in(self, alive: int) -> list[int]:
         """The classes of what is alive; one class left means that no probe can say more."""

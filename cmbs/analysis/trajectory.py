@@ -116,17 +116,26 @@ def trajectory_of(entries: Iterable[AuditEntry]) -> Trajectory:
         refusals += _refused(entry.outcome)
         if entry.verb == Verb.ELIMINATE:
             reader.read(entry)
-    ontology = first.payload["ontology"]
+    space_id, space_version = _space(first.payload)
     return Trajectory(
         session_id=first.stream_id,
-        space_id=ontology["hypothesis_space_id"],
-        space_version=ontology["hypothesis_version"],
+        space_id=space_id,
+        space_version=space_version,
         started=first.ts,
         universe=universe,
         steps=tuple(reader.steps),
         events=events,
         refusals=refusals,
     )
+
+
+def _space(declaration: Mapping[str, Any]) -> tuple[str, str]:
+    """Which hypothesis space a session is about: that of its provider, else what its ontology says."""
+    provider = declaration.get("provider")
+    if provider is not None:
+        return provider["id"], provider["version"]
+    ontology = declaration["ontology"]
+    return ontology["hypothesis_space_id"], ontology["hypothesis_version"]
 
 
 class _Reader:
@@ -190,7 +199,7 @@ def _probe_of(payload: Mapping[str, Any]) -> ProbeAnswer | None:
     recorded = payload.get("probe") or payload.get("justification")
     if not isinstance(recorded, Mapping) or not isinstance(recorded.get("probe_id"), str):
         return None
-    return ProbeAnswer(recorded["probe_id"], recorded.get("response"))
+    return ProbeAnswer(recorded["probe_id"], recorded.get("response", recorded.get("outcome_id")))
 
 
 def _refused(outcome: Mapping[str, Any] | None) -> bool:
