@@ -371,6 +371,17 @@ def test_whoever_is_not_understood_in_so_many_turns_has_won() -> None:
     assert len(game.survivors) == 7
 
 
+@pytest.mark.req("20Q-03")
+def test_a_lucky_guess_rules_out_everything_else() -> None:
+    end, said, game = played(load_kit(SMALL), "y", turns=1)
+    assert (end, said[-1], game.survivors) == (End.GUESSED, "Got it in 1: bat.", ("bat",))
+    assert game.server.query_belief(game.session_id).terminated
+
+
+def test_an_oracle_stands_by_its_answers() -> None:
+    assert not OraclePlayer(Oracle(things_kit(), "cat"), silently).reconsiders()
+
+
 # --- what players type ------------------------------------------------------------------------------------------------
 
 

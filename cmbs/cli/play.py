@@ -11,8 +11,7 @@ import typer
 
 from cmbs.belief_server import BeliefServer
 from cmbs.cli.kit import read_or_fail
-from cmbs.cli.output import counted, fail, failing_cleanly, out
-from cmbs.errors import InvalidRequest
+from cmbs.cli.output import counted, failing_cleanly, out
 from cmbs.tee.access import visible
 
 app = typer.Typer(name="play", help="Games, played on a real belief server.", no_args_is_help=True)
@@ -57,13 +56,12 @@ def twenty_questions(
 
 
 def _prove(server: BeliefServer, session_id: str, say: Callable[[str], None]) -> None:
-    """Read the log of the game back, and check that it leads to where the game ended."""
-    from cmbs.verification import verify_log
+    """Read the log of the game back: `LedgerCorrupt` where it does not lead to where the game ended."""
+    from cmbs.belief_replay import verify_session
 
-    verified = verify_log((session_id, server.log.read(session_id), server.log.head(session_id)))
-    if verified.problem is not None:
-        fail(InvalidRequest(f"session {session_id} does not verify: {verified.problem}"), 1)
-    say(f"session {session_id}: {counted(verified.events, 'event')}, verified, head {verified.head_hash}")
+    head = server.log.head(session_id)
+    proven = verify_session(session_id, server.log.read(session_id), head).head
+    say(f"session {session_id}: {counted(proven.seq + 1, 'event')}, verified, head {proven.event_hash.hex()}")
 
 
 def _ask(prompt: str) -> str | None:
