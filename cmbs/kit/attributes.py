@@ -67,16 +67,16 @@ def read_number(text: str) -> float | None:
 def is_measured(attribute: Attribute) -> bool:
     """Whether an attribute is a measurement: numbers all of them, and more than a few whole ones.
 
-    What claims to be a number and is none (`NaN`, `inf`) counts, so that it is told and not taken for a word.
+    What claims to be a number and is none (`NaN`, `inf`, `1e999`) counts, so that it is told and not taken for a word.
     """
     values = attribute.values()
-    numbers = [read_number(value) for value in values if not _NO_NUMBER.fullmatch(value)]
-    if not numbers or None in numbers:
+    if not all(_DECIMAL.fullmatch(value) or _NO_NUMBER.fullmatch(value) for value in values):
         return False
-    whole = all(number is not None and number.is_integer() for number in numbers)
+    numbers = [number for number in map(read_number, values) if number is not None]
     # 4 and 4.0 are one number, and as words they would exclude each other.
     plain = len(set(numbers)) == len(values)
-    return not (whole and plain) or len(numbers) > FEW_WHOLE_NUMBERS
+    whole = all(number.is_integer() for number in numbers)
+    return bool(numbers) and (not (whole and plain) or len(numbers) > FEW_WHOLE_NUMBERS)
 
 
 def one_way_each(attribute: Attribute, soundness: Soundness | None) -> KitProbe:
