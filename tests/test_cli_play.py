@@ -203,6 +203,16 @@ def test_a_file_that_is_there_is_not_overwritten_unless_asked(scenarios: Path, t
     assert read_graph((tmp_path / "itbench-graph.json").read_bytes()).nodes
 
 
+@pytest.mark.req("ITB-05")
+def test_what_no_kit_can_hold_is_not_written(scenarios: Path, tmp_path: Path) -> None:
+    truth = TRUTH | {"alerts": [{"id": "x" * 5_000}]}
+    (scenarios / "scenario_1" / "groundtruth_v1.yaml").write_text(yaml.safe_dump(truth))
+    ran = run("kit", "import", "itbench", str(scenarios), "-o", str(tmp_path / "out"))
+    assert ran.exit_code == 2
+    assert "itbench-signature.yaml:" in ran.output
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_directory_without_scenarios_is_no_benchmark(tmp_path: Path) -> None:
     ran = run("kit", "import", "itbench", str(tmp_path), "-o", str(tmp_path / "out"))
     assert ran.exit_code == 2
