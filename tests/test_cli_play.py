@@ -21,8 +21,7 @@ from cmbs.cli.kit_import import BuiltIn
 from cmbs.kit.files import load_kit, parse_kit
 from cmbs.tee.graph_json import read_graph
 from tests.support.http_server import environment_with
-from tests.support.itbench import SCENARIOS, needs_itbench
-from tests.test_itbench import SETUP, TRUTH
+from tests.support.itbench import SCENARIOS, SETUP, TRUTH, needs_itbench
 
 SMALL = str(Path(__file__).parents[1] / "examples" / "eight_animals.yaml")
 

@@ -16,20 +16,7 @@ from cmbs.adapters.itbench.scenarios import read_scenario
 from cmbs.adapters.sre import KnownFault, World, causal_graph, cycles, signature_kit, structural_kit
 from cmbs.errors import InvalidRequest, LimitExceeded
 from cmbs.kit.rules import classes_of, summary_of
-from tests.support.itbench import SCENARIOS, derived, needs_itbench
-
-TRUTH: dict[str, Any] = {
-    "alerts": [
-        {"id": "Slow", "group_id": "shop-service-1", "metadata": {"description": "the shop is slow"}},
-        {"id": "Restarting", "group_id": "shop-pod-1"},
-    ],
-    "groups": [
-        {"id": "shop-service-1", "kind": "Service", "namespace": "web", "filter": ["shop\\b"]},
-        {"id": "shop-pod-1", "kind": "Pod", "namespace": "web", "root_cause": True},
-    ],
-    "propagations": [{"source": "shop-pod-1", "target": "shop-service-1", "condition": "…", "effect": "…"}],
-}
-SETUP = {"spec": {"faults": [{"injections": [{"id": "memory-hog"}, {"id": "memory-hog"}]}]}}
+from tests.support.itbench import SCENARIOS, SETUP, TRUTH, derived, needs_itbench
 
 
 def read(truth: dict[str, Any], setup: dict[str, Any] = SETUP, second: dict[str, Any] | None = None) -> KnownFault:
