@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from cmbs.bootstrap import DEFAULT_STORE, Settings
-from cmbs.cli import kit, maintenance, tee
+from cmbs.cli import analysis, kit, maintenance, tee
 from cmbs.cli.output import counted, err, existing_store, fail, out
 from cmbs.cli.serving import serve_http
 from cmbs.errors import CmbsError, SessionNotFound
@@ -28,6 +28,8 @@ app = typer.Typer(
 app.command()(maintenance.fsck)
 app.command()(maintenance.export)
 app.command("import")(maintenance.import_)
+app.command("analyse")(analysis.analyse_)
+app.add_typer(analysis.bench)
 app.add_typer(kit.app)
 app.add_typer(tee.app)
 # Up to so many sessions are verified here; beyond, other processes are started to help.
