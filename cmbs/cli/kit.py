@@ -100,19 +100,24 @@ def _tell(checked: Checked) -> None:
         err.print(visible(f"{finding.severity:<7} {finding.at(checked.name)}"))
 
 
-def _show(checked: Checked) -> None:
-    _tell(checked)
-    if checked.kit is None:
-        out.print(f"{checked.name}: no kit, {counted(len(checked.findings), 'error')}")
-        return
-    title = visible(f"{checked.name}: kit {checked.kit.kit_id}, version {checked.kit.version}")
+def show_kit(name: str, kit: Kit) -> None:
+    """The figures of a kit, as a table."""
+    title = visible(f"{name}: kit {kit.kit_id}, version {kit.version}")
     table = Table(title=title, title_justify="left", show_header=False)
     table.add_column()
     table.add_column(justify="right")
-    for name, value in _rows(summary_of(checked.kit)):
-        table.add_row(name, value)
+    for row in _rows(summary_of(kit)):
+        table.add_row(*row)
     out.print(table)
-    out.print(f"{checked.name}: good, {counted(len(checked.findings), 'warning')}")
+
+
+def _show(checked: Checked) -> None:
+    _tell(checked)
+    if checked.kit is None:
+        out.print(visible(f"{checked.name}: no kit, {counted(len(checked.findings), 'error')}"))
+        return
+    show_kit(checked.name, checked.kit)
+    out.print(visible(f"{checked.name}: good, {counted(len(checked.findings), 'warning')}"))
 
 
 def _rows(summary: KitSummary) -> Iterator[tuple[str, str]]:

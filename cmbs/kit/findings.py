@@ -35,6 +35,7 @@ class Rule(StrEnum):
     WRONG_TYPE = "wrong-type"
     BOOLEAN_FOR_TEXT = "boolean-for-text"
     NUMBER_FOR_TEXT = "number-for-text"
+    RAGGED_ROW = "ragged-row"
     BAD_NUMBER = "bad-number"
     BAD_READING = "bad-reading"
     UNKNOWN_WORD = "unknown-word"

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from enum import StrEnum
-from typing import TypeVar
+from typing import TypeVar, assert_never
 
 from cmbs.kit.document import Fields, Items, Node, Scalar, ScalarKind
 from cmbs.kit.findings import Finding, Path, Place, Rule
@@ -159,6 +159,8 @@ def noun(node: Node) -> str:
             return "a list"
         case Fields():
             return "a mapping"
+        case _:
+            assert_never(node)
 
 
 def _instead_of_text(node: Node) -> str:

@@ -106,7 +106,7 @@ def _of_probe(kit: Kit, number: int, probe: KitProbe) -> Iterator[Finding]:
             f"every outcome of probe `{probe.probe_id}` eliminates {listed(in_order)}: no answer to it can be right",
             path,
         )
-    elif not any(possible):
+    elif not any(outcome.eliminates for outcome in probe.outcomes):
         yield Finding(
             Rule.NEVER_MATTERS, f"no outcome of probe `{probe.probe_id}` eliminates anything, so it never matters", path
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from typing import Any
+from typing import Any, assert_never
 
 from cmbs.kit.model import CutPoints, Kit, KitHypothesis, KitOutcome, KitProbe, NormalBand, Reading, Soundness
 from cmbs.kit.parse import FORMAT
@@ -83,3 +83,5 @@ def _reading(reading: Reading) -> dict[str, Any]:
             }
         case CutPoints():
             return {"cuts": list(reading.cuts), "outcomes": Row(reading.outcomes)}
+        case _:
+            assert_never(reading)
