@@ -25,7 +25,7 @@ from cmbs.cli.reading import Logs, LogsOfServer, LogsOfStore
 from cmbs.errors import InvalidRequest
 from cmbs.kit import Kit
 from cmbs.kit.installed import fitting_kit, installed_kits
-from cmbs.scoreboard import Score, Scoreboard, play_all
+from cmbs.scoreboard import Round, Score, Scoreboard, play_all
 from cmbs.tee.access import visible
 
 bench = typer.Typer(name="bench", help="Compare agents.", no_args_is_help=True)
@@ -96,8 +96,8 @@ def agents(
     chosen = _kit(kit)
     with failing_cleanly(), progress() as bar:
 
-        def watch(truths: Sequence[str], agent: str) -> Iterable[str]:
-            return bar.track(truths, description=agent)
+        def watch(rounds: Sequence[Round], agent: str) -> Iterable[Round]:
+            return bar.track(rounds, description=agent)
 
         board = play_all(chosen, seed, steps, watch)
     if as_json:
