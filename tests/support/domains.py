@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from itertools import product
+from pathlib import Path
 from typing import NamedTuple
 
+import pytest
 from hypothesis import strategies as st
 
 from cmbs.analysis.appraisal import Move
 from cmbs.analysis.table import Table, table_of
 from cmbs.kit import Kit, KitHypothesis, KitOutcome, KitProbe, Soundness
+from cmbs.kit.writing import json_text
 
 _PRIORS = (1.0, 1.0, 1.0, 0.5, 0.1, 3.0, 1e-3)
 
@@ -95,3 +99,18 @@ def walk(table: Table, world: World, probe_ids: Sequence[str]) -> list[Move]:
         moves.append(Move(alive, after, probe, answer))
         alive = after
     return moves
+
+
+def install(kit: Kit, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Install a distribution that offers a kit, in a directory on the path, as `pip` would."""
+    monkeypatch.syspath_prepend(str(directory))
+    (directory / "offered.json").write_text(json_text(kit), "utf-8")
+    (directory / "offered.py").write_text(
+        "from pathlib import Path\nfrom cmbs.kit import KitProvider\nfrom cmbs.kit.files import load_kit\n"
+        'provider = KitProvider(load_kit(Path(__file__).with_name("offered.json")))\n'
+    )
+    metadata = directory / "offered-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: offered\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("[cmbs.hypotheses]\noffered-kit = offered:provider\n")
+    monkeypatch.delitem(sys.modules, "offered", raising=False)
