@@ -57,8 +57,10 @@ class _Game(NamedTuple):
     on_kit: KitFinding
 
 
-# Passes the truths on to the agent of that name; a place to show how far it has come.
-Watch: TypeAlias = Callable[[Sequence[str], str], Iterable[str]]
+# A game to be played: who plays, and the truth.
+Round: TypeAlias = tuple[Agent, str]
+# Passes on the games of the agent of that name; a place to show how far it has come.
+Watch: TypeAlias = Callable[[Sequence[Round], str], Iterable[Round]]
 
 
 def play_all(kit: Kit, seed: str = "0", steps: int = DEFAULT_STEPS, watch: Watch | None = None) -> Scoreboard:
@@ -66,10 +68,10 @@ def play_all(kit: Kit, seed: str = "0", steps: int = DEFAULT_STEPS, watch: Watch
     arena = _Arena(kit, seed, steps)
     table = arena.table
     agents = agents_for(table, seed, steps)
-    played = {
-        name: [*arena.games(name, player_of, watch(table.hypotheses, name) if watch else table.hypotheses)]
-        for name, player_of in agents.players.items()
-    }
+    played = {}
+    for name, players in agents.players.items():
+        rounds = [(player, truth) for player in players for truth in table.hypotheses]
+        played[name] = [*arena.games(name, watch(rounds, name.value) if watch else rounds)]
     regret = played[AgentName.FIXED][0].on_kit.regret
     return Scoreboard(
         kit_id=kit.kit_id,
@@ -99,11 +101,11 @@ class _Arena:
         self._study = KitStudy(kit)
         self._weights = dict(zip(self.table.hypotheses, self.table.weights, strict=True))
 
-    def games(self, name: AgentName, player_of: Callable[[str], Agent], truths: Iterable[str]) -> Iterator[_Game]:
-        """One game for each truth."""
+    def games(self, name: AgentName, rounds: Iterable[Round]) -> Iterator[_Game]:
+        """One game for each player and truth."""
         with closing(BeliefServer(belief_provider=KitProvider(self._kit))) as server:
-            for truth in truths:
-                session_id = self._play(server, name.value, player_of(truth), truth)
+            for player, truth in rounds:
+                session_id = self._play(server, name.value, player, truth)
                 trajectory = trajectory_of(server.audit_trace(session_id))
                 analysis = analyse(trajectory, self._study, truth, self._steps)
                 if analysis.kit is not None:

@@ -5,7 +5,6 @@ They are given the kit and what is left, never the truth. Nothing in the belief 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import StrEnum
 from hashlib import sha256
 from typing import NamedTuple, Protocol
@@ -14,6 +13,9 @@ from cmbs.analysis.appraisal import NOT_DETERMINISTIC, TOO_MUCH_WORK
 from cmbs.analysis.gain import Belief, gains
 from cmbs.analysis.optimum import Classes, Optimum, OutOfSteps, Steps, classes_of
 from cmbs.analysis.table import Probe, Table
+
+# Orders that the random agent tries, each with every truth: one alone would say little of the others.
+RANDOM_ROUNDS = 3
 
 
 class AgentName(StrEnum):
@@ -88,28 +90,29 @@ def answer_of(table: Table, probe: Probe, truth: str, seed: str) -> str:
 
 
 class Players(NamedTuple):
-    """What makes each agent's player of the game with a given truth, which only seeds its dice; and who cannot play."""
+    """Who plays, each agent as one player a round; and who cannot, and why.
 
-    players: dict[AgentName, Callable[[str], Agent]]
+    A player plays every truth alike. One with other dice for every truth could be luckier than the best.
+    """
+
+    players: dict[AgentName, list[Agent]]
     absent: dict[AgentName, str]
 
 
 def agents_for(table: Table, seed: str, steps: int) -> Players:
     """The agents that can play on a table."""
     order = [probe.probe_id for probe in table.probes]
-    greedy = GreedyAgent(table)
-    players: dict[AgentName, Callable[[str], Agent]] = {
-        AgentName.FIXED: lambda _: InOrder(order),
-        AgentName.RANDOM: lambda truth: InOrder(shuffled(order, f"{seed}/{truth}")),
-        AgentName.GREEDY: lambda _: greedy,
+    players: dict[AgentName, list[Agent]] = {
+        AgentName.FIXED: [InOrder(order)],
+        AgentName.RANDOM: [InOrder(shuffled(order, f"{seed}/{number}")) for number in range(RANDOM_ROUNDS)],
+        AgentName.GREEDY: [GreedyAgent(table)],
     }
     if not table.deterministic:
         return Players(players, {AgentName.OPTIMAL: NOT_DETERMINISTIC})
     try:
-        optimal = OptimalAgent(table, steps)
+        players[AgentName.OPTIMAL] = [OptimalAgent(table, steps)]
     except OutOfSteps:
         return Players(players, {AgentName.OPTIMAL: TOO_MUCH_WORK})
-    players[AgentName.OPTIMAL] = lambda _: optimal
     return Players(players, {})
 
 

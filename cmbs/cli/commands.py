@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from cmbs.bootstrap import DEFAULT_STORE, Settings
-from cmbs.cli import kit, kit_import, kit_table, maintenance, play, tee
+from cmbs.cli import analysis, kit, kit_import, kit_table, maintenance, play, tee
 from cmbs.cli.demo import PAUSE_SECONDS
 from cmbs.cli.output import counted, err, existing_store, fail, out
 from cmbs.cli.serving import serve_http
@@ -29,6 +29,8 @@ app = typer.Typer(
 app.command()(maintenance.fsck)
 app.command()(maintenance.export)
 app.command("import")(maintenance.import_)
+app.command("analyse")(analysis.analyse_)
+app.add_typer(analysis.bench)
 kit.app.command("from-table")(kit_table.from_table)
 kit_import.add_to(kit.app)
 app.add_typer(kit.app)
