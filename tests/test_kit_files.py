@@ -417,6 +417,8 @@ def test_many_findings_are_told_up_to_a_limit() -> None:
         (b"id: \xff\n", ["1:5 not-unicode"]),
         (b"\xff\xfei\0d\0", ["1:1 not-unicode"]),
         (b"id: k\nx: \x00\n", ["2:4 syntax"]),
+        ("id: \u00e9\U0001f600\n\u00e9: \x07\n".encode(), ["2:4 syntax"]),
+        ("id: \ufeff\n".encode(), ["1:5 syntax"]),
     ],
 )
 def test_bytes_that_are_no_text_are_refused(data: bytes, expected: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""A scenario in the shape of ITBench; and the benchmark itself where ITBENCH_DATA names it, or beside the repository."""
+"""A scenario in the shape of ITBench; and the benchmark itself, where ITBENCH_DATA names it or it lies beside us."""
 
 from __future__ import annotations
 
