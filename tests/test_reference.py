@@ -3,6 +3,7 @@
 import re
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -91,6 +92,15 @@ def test_the_documented_options_of_kit_are_those_of_the_command(name: str) -> No
     group = typer.main.get_command(kit.app)
     assert isinstance(group, TyperGroup)
     command = group.commands[name.removeprefix("kit ")]
+    options = [option for parameter in command.params for option in parameter.opts if option[:2] == "--"]
+    assert OPTION.findall(section(text_of("docs/reference/cli.md"), f"cmbs {name}")) == options
+
+
+@pytest.mark.parametrize("name", ["serve", "kit import itbench", "kit builtin", "play 20q"])
+def test_the_documented_options_of_commands_are_those_of_the_command(name: str) -> None:
+    command: Any = typer.main.get_command(app)
+    for word in name.split():
+        command = command.commands[word]
     options = [option for parameter in command.params for option in parameter.opts if option[:2] == "--"]
     assert OPTION.findall(section(text_of("docs/reference/cli.md"), f"cmbs {name}")) == options
 
