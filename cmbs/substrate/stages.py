@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from cmbs.ledger import canonical
-from cmbs.messages import Actor
+from cmbs.messages import Actor, ActorKind
 from cmbs.substrate.authority import may_propose
 from cmbs.substrate.capabilities import Demand, Held, held, is_exhausted, use_fault
 from cmbs.substrate.conflicts import Finding
@@ -40,6 +40,7 @@ from cmbs.substrate.state import ApprovalStatus, CallKey, Execution, GrantKey, S
 # Members of enumerations that every decision looks at: to look one up takes longer than to compare it.
 _OBSERVE = Mode.OBSERVE
 _ASK = Failure.ASK
+_AGENT = ActorKind.AGENT
 _CONSTRAINTS = Stage.CONSTRAINTS
 _NO_DEMANDS: Mapping[str, Demand] = MappingProxyType({})
 _NO_TWINS: Mapping[tuple[str | None, str], int] = MappingProxyType({})
@@ -134,8 +135,9 @@ def hearing_of(
 
 
 def _are_own(permissions: list[str], space: Space, actor: Actor) -> bool:
+    # Only agents have tokens; somebody else of the same name has none.
     tokens = [space.capabilities.get(token_id) for token_id in permissions]
-    return all(token is not None and token.agent_id == actor.id for token in tokens)
+    return actor.kind is _AGENT and all(token is not None and token.agent_id == actor.id for token in tokens)
 
 
 def call_case(hearing: Hearing, place: int, call: ToolCall) -> CallCase:
