@@ -190,9 +190,15 @@ def test_a_proposal_that_waits_can_be_told_what_for_and_others_do_not(
     kept: Space, asked: Proposal, belief: Belief
 ) -> None:
     ruling = ruling_on(kept, asked, belief)
-    assert not ruling.parks or ruling.decision.failure is Failure.DEFER
+    waiting = [each for each in ruling.decision.candidates if each.failure is Failure.DEFER]
+    assert not ruling.parks or waiting
+    assert not ruling.parks or not asked.atomic or ruling.decision.failure is Failure.DEFER
     assert not ruling.waits_for or ruling.parks
-    assert ruling.decision.reason_code is not ReasonCode.STALE_SNAPSHOT or not ruling.parks
+    assert set(ruling.waits_for) <= {key for each in waiting for key in each.waits_for}
+    assert ruling.decision.reason_code is not ReasonCode.STALE_SNAPSHOT or not asked.atomic or not ruling.parks
+    for decided, ruled in zip(ruling.decision.candidates, ruling.candidates, strict=True):
+        assert not ruled.asks or decided.failure is Failure.ASK
+        assert not ruled.asks or len(ruled.args_hash) == 64
 
 
 @given(made_spaces(), st.lists(deltas(), min_size=1, max_size=3), invariants(), readings())

@@ -30,6 +30,7 @@ LATER = "2026-01-02T04:00:00.000000Z"
 EARLIER = "2026-01-02T03:00:00.000000Z"
 AGENT = Actor(ActorKind.AGENT, "agent-1")
 SNAPSHOT = "snapshot-now"
+_SNAPSHOTS: Chronicle[str, int] = Chronicle[str, int]().extended("snapshot-old", 10).extended(SNAPSHOT, 20)
 ANY_OBJECT = msgspec.Raw(b'{"type":"object"}')
 
 
@@ -90,7 +91,7 @@ def space(
         "head_event_id": "event-20",
         "snapshot_id": SNAPSHOT,
         "state": Map({**(pairs or {}), **(state or {})}),
-        "snapshots": Chronicle.of([("snapshot-old", 10), (SNAPSHOT, 20)]),
+        "snapshots": _SNAPSHOTS,
         "policy": policy,
         "policy_version": 1,
         "tools": Map({each.tool_id: each for each in tools}),
