@@ -16,6 +16,7 @@ from cmbs.substrate.conflicts import after
 from cmbs.substrate.events import Mode
 from cmbs.substrate.model import (
     BeliefReading,
+    Candidate,
     CandidateDecision,
     Decision,
     Failure,
@@ -26,7 +27,7 @@ from cmbs.substrate.model import (
 )
 from cmbs.substrate.policy import compile_policy
 from cmbs.substrate.state import Space
-from cmbs.testing.spaces import AGENT, NOW, payload, proposal
+from cmbs.testing.spaces import AGENT, NOW, call, payload, proposal
 from cmbs.testing.substrate_strategies import (
     MALFORMED,
     actors,
@@ -99,6 +100,18 @@ def test_the_order_of_candidates_never_matters(
         msgspec.structs.replace(each, candidate=0) for each in other.candidates
     ]
     assert (one.changes, one.parks, one.waits_for) == (other.changes, other.parks, other.waits_for)
+
+
+@given(made_spaces(), calls() | deltas(), readings(), actors())
+def test_a_candidate_is_decided_alone_as_it_is_beside_one_that_shares_nothing_with_it(
+    kept: Space, candidate: Candidate, belief: Belief, actor: Actor
+) -> None:
+    stranger = call("unknown", held=None, key="a key of its own")
+    alone = ruling_on(kept, proposal(candidate, actor=actor), belief, actor)
+    beside = ruling_on(kept, proposal(candidate, stranger, actor=actor, atomic=False), belief, actor)
+    assert alone.decision.candidates == beside.decision.candidates[:1]
+    assert alone.candidates == beside.candidates[:1]
+    assert (alone.changes, alone.parks, alone.waits_for) == (beside.changes, beside.parks, beside.waits_for)
 
 
 @given(made_spaces(), proposals(), readings(), st.randoms())
