@@ -158,8 +158,23 @@ class PolicyChange(msgspec.Struct, frozen=True, gc=False):
     settled_seq: int | None = None
 
 
+class EvidenceKind(StrEnum):
+    """What can speak for a claim. How confident somebody is does not: that is a judgement of evidence, not evidence."""
+
+    CHUNK = "chunk"
+    EVENT = "event"
+
+
+class SeenEvidence(NamedTuple):
+    """One thing that a claim was based on: a chunk of a source, or an event, of a belief session or of this space."""
+
+    kind: EvidenceKind
+    id: str
+    session_id: str | None = None
+
+
 class MemoryEntry(msgspec.Struct, frozen=True, gc=False):
-    """A claim that is remembered."""
+    """A claim that is remembered; `seq` and `ts` are of the step that put it, `changed_seq` of the newest on it."""
 
     entry_id: str
     kind: MemoryKind
@@ -170,12 +185,13 @@ class MemoryEntry(msgspec.Struct, frozen=True, gc=False):
     confirmed: bool
     seq: int
     ts: str
+    changed_seq: int
     # When it goes, from `ttl_ms`; when it is to be looked at again.
     expires_at: str | None = None
     review_at: str | None = None
     expired: bool = False
     # Everything it was ever based on: evidence that a promotion brings must not be among it.
-    seen_evidence: frozenset[str] = frozenset()
+    seen_evidence: frozenset[SeenEvidence] = frozenset()
 
 
 class Space(msgspec.Struct, frozen=True, gc=False):
@@ -213,3 +229,5 @@ class Space(msgspec.Struct, frozen=True, gc=False):
     memory: Map[str, MemoryEntry]
     # Messages with an idempotency key: the seq of each and the fingerprint of what it said.
     requests: Map[str, tuple[int, bytes]]
+    # Ids of memory entries by their claim: a claim under another id is still the same claim.
+    claims: Map[bytes, frozenset[str]] = Map()
