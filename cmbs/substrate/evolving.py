@@ -219,9 +219,7 @@ def _proposed(space: Space, message: Propose, result: StepResult, event: SpaceEv
     )
 
 
-def _redecided(
-    space: Space, proposal_id: str, result: StepResult, seq: int, belief: list[BeliefReading]
-) -> Touched:
+def _redecided(space: Space, proposal_id: str, result: StepResult, seq: int, belief: list[BeliefReading]) -> Touched:
     """What a decision on a proposal does, the first or a later one."""
     record = space.proposals[proposal_id]
     decision = result.decision
@@ -339,9 +337,7 @@ def with_approval(space: Space, message: Approve, approver: Actor, seq: int) -> 
     grants = space.grants
     for key in _grant_keys(approval):
         grants = grants.set(key, message.approval_id)
-    return msgspec.structs.replace(
-        space, approvals=space.approvals.set(message.approval_id, granted), grants=grants
-    )
+    return msgspec.structs.replace(space, approvals=space.approvals.set(message.approval_id, granted), grants=grants)
 
 
 def _grant_keys(approval: Approval) -> Iterable[GrantKey]:
@@ -460,9 +456,7 @@ def _in_doubt(space: Space, message: MarkInDoubt) -> Touched:
 def _settled_policy(space: Space, message: SettlePolicy, event: SpaceEvent) -> Touched:
     change = space.policy_changes[message.change_id]
     status = PolicyChangeStatus.APPLIED if message.authorise else PolicyChangeStatus.REJECTED
-    settled = msgspec.structs.replace(
-        change, status=status, settled_by=event.body.actor, settled_seq=event.body.seq
-    )
+    settled = msgspec.structs.replace(change, status=status, settled_by=event.body.actor, settled_seq=event.body.seq)
     touched: Touched = {"policy_changes": space.policy_changes.set(message.change_id, settled)}
     if not message.authorise:
         return touched

@@ -64,9 +64,7 @@ def decide_in_doubt(space: Space, message: MarkInDoubt, actor: Actor, stamp: Sta
     require_engine(actor, SpaceVerb.MARK_IN_DOUBT)
     execution = _execution(space, message.execution_id)
     if execution.status is not ExecutionStatus.RUNNING:
-        raise Conflict(
-            f"execution `{message.execution_id}` is not running", {"execution_id": message.execution_id}
-        )
+        raise Conflict(f"execution `{message.execution_id}` is not running", {"execution_id": message.execution_id})
     if stamp.ts < execution.intent.deadline:
         raise Conflict(
             f"execution `{message.execution_id}` has until {execution.intent.deadline}",

@@ -63,7 +63,10 @@ def decide_mode(space: Space, message: SetMode, actor: Actor, stamp: Stamp) -> S
 
 
 def decide_propose_policy(
-    space: Space, message: ProposePolicy, actor: Actor, stamp: Stamp  # noqa: ARG001
+    space: Space,
+    message: ProposePolicy,
+    actor: Actor,
+    stamp: Stamp,  # noqa: ARG001
 ) -> StepResult | Repeat:
     """A change of policy: validated whole, and then for somebody else to authorise."""
     if message.change_id in space.policy_changes:

@@ -29,7 +29,6 @@ from cmbs.substrate.events import (
     SpaceEntry,
     SpaceEvent,
     SpaceMessage,
-    SpaceVerb,
     StepResult,
     Wake,
 )
@@ -191,5 +190,3 @@ def _declared_at(declaration: StoredEntry) -> str:
 
 def _bad_pin(event: SpaceEvent, reason: str) -> LedgerCorrupt:
     return LedgerCorrupt(event.body.stream_id, event.body.seq, reason, event.body.event_id)
-
-
