@@ -81,6 +81,7 @@ class SubstrateServer:
         self._mailboxes: dict[asyncio.AbstractEventLoop, Mailbox[Undelivered]] = {}
         self._lock = Lock()
         self._moved = Condition()
+        self._waiting = 0
         self._runner = runner
         self._executions = Executions(runner, self._clock, self._report, self.door.limits.executions_at_once)
         self._keeper = Keeper(self, self._clock, belief)
@@ -174,15 +175,21 @@ class SubstrateServer:
     def wait_for(self, space_id: str, proposal_id: str, timeout_seconds: float) -> ProposalRecord:
         """The proposal once nothing more is to be waited for, or as it is when the time is over."""
         until = time.monotonic() + timeout_seconds
-        while True:
-            record = self.current(space_id).proposals.get(proposal_id)
-            if record is None:
-                raise RecordNotFound("proposal", proposal_id)
-            left = until - time.monotonic()
-            if record.status not in _UNSETTLED or left <= 0:
-                return record
+        with self._moved:
+            self._waiting += 1
+        try:
+            while True:
+                record = self.current(space_id).proposals.get(proposal_id)
+                if record is None:
+                    raise RecordNotFound("proposal", proposal_id)
+                left = until - time.monotonic()
+                if record.status not in _UNSETTLED or left <= 0:
+                    return record
+                with self._moved:
+                    self._moved.wait(min(left, _LOOK_AGAIN_SECONDS))
+        finally:
             with self._moved:
-                self._moved.wait(min(left, _LOOK_AGAIN_SECONDS))
+                self._waiting -= 1
 
     # --- moving spaces ---
 
@@ -313,8 +320,9 @@ class SubstrateServer:
         if event.result.intents:
             self.run_intents(answer.space, [intent.execution_id for intent in event.result.intents])
         self._keeper.note(answer.space, event)
-        with self._moved:
-            self._moved.notify_all()
+        if self._waiting:
+            with self._moved:
+                self._moved.notify_all()
         return SpaceAnswer(answer.space, answer.seq, event)
 
     def _report(self, space_id: str, tool_id: str, message: RecordOutcome) -> None:
