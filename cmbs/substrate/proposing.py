@@ -14,6 +14,7 @@ from cmbs.belief_events import Repeat, Stamp
 from cmbs.errors import Conflict, InvalidRequest, RecordNotFound
 from cmbs.messages import Actor
 from cmbs.substrate import memory
+from cmbs.substrate.approvals import with_approval
 from cmbs.substrate.arbitration import Ruled, Ruling, arbitrate
 from cmbs.substrate.events import (
     Approve,
@@ -29,7 +30,6 @@ from cmbs.substrate.events import (
     StepResult,
     Wake,
 )
-from cmbs.substrate.evolving import with_approval
 from cmbs.substrate.instants import later
 from cmbs.substrate.model import BeliefReading, CandidateDecision, Decision, Proposal, StateDelta, ToolCall, Verdict
 from cmbs.substrate.state import (
@@ -63,7 +63,7 @@ def decide_propose(space: Space, message: Propose, actor: Actor, stamp: Stamp) -
     return _ruled(space, message, _arbitrated(space, proposal, actor, stamp.ts, message.belief), stamp, None)
 
 
-def _arbitrated(space: Space, proposal: Proposal, actor: Actor, stamp: Stamp, belief: list[BeliefReading]) -> Ruling:
+def _arbitrated(space: Space, proposal: Proposal, actor: Actor, now: str, belief: list[BeliefReading]) -> Ruling:
     """The ruling, with its trace unless it is a plain allow: that one can be told again from the log at any time."""
     readings = _readings(belief)
     if not belief:
