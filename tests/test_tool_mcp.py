@@ -452,7 +452,8 @@ def test_closing_ends_a_call_under_way_which_is_then_in_doubt(tmp_path: Path) ->
     assert "the server is stopping" in str(raised[0])
 
 
-def test_a_tool_of_this_kind_needs_a_target(served: Served) -> None:
+def test_without_a_target_that_makes_sense_nothing_is_called(served: Served) -> None:
     tool: Tool = tool_of(ToolKind.MCP, None)
-    with pytest.raises(OutcomeUnknown, match="expected `object`"):
-        run(served.runner, tool)
+    reply = run(served.runner, tool)
+    assert reply.status is OutcomeStatus.FAILED
+    assert "expected `object`" in str(reply.error)
