@@ -10,6 +10,19 @@ import msgspec
 
 from cmbs.ledger import Head, StoredEntry
 
+# Names of streams that are no belief sessions. Each ends in a colon, whose next character is a semicolon.
+RESERVED_PREFIXES = ("space:", "identity:")
+
+
+def is_reserved(stream_id: str) -> bool:
+    """Whether this is the name of a stream of another kind than a belief session."""
+    return stream_id.startswith(RESERVED_PREFIXES)
+
+
+def beyond(prefix: str) -> str:
+    """The first text, by code point, that is beyond all that begin with a prefix; `prefix` must not be empty."""
+    return prefix[:-1] + chr(ord(prefix[-1]) + 1)
+
 
 class StaleHead(Exception):
     """An append does not continue the stored head: somebody else wrote first. Nothing was written.
@@ -52,7 +65,7 @@ class SessionSummary(NamedTuple):
 
 @runtime_checkable
 class AuditLog(Protocol):
-    """Append-only streams of entries, one per session.
+    """Append-only streams of entries, one per session, and one per space or register of another plane.
 
     What MUST hold: when `append` returns, every entry of it is durable, and visible to every reader of every process;
     when it raises, none is. No two entries of a stream share a `seq` or a `prev_event_hash`, whoever writes; none is
@@ -88,7 +101,17 @@ class AuditLog(Protocol):
         ...
 
     def sessions(self, after: tuple[str, str] | None, limit: int) -> list[SessionSummary]:
-        """Sessions in the order of (created_ts, session_id), from the first beyond `after` on."""
+        """Sessions in the order of (created_ts, session_id), from the first beyond `after` on.
+
+        Streams under one of `RESERVED_PREFIXES` are no sessions, and are left out.
+        """
+        ...
+
+    def streams(self, prefix: str, after: str | None, limit: int) -> list[str]:
+        """The names of streams that begin with `prefix`, which is one of `RESERVED_PREFIXES` or begins with one.
+
+        In the order of their code points, from the first beyond `after` on.
+        """
         ...
 
     def put_checkpoint(self, stream_id: str, seq: int, data: bytes) -> None:
@@ -122,3 +145,38 @@ class AuditLog(Protocol):
     def close(self) -> None:
         """Release what the log holds. Closing twice is harmless."""
         ...
+
+
+class Opening(NamedTuple):
+    """What the first use of a stream reads. Without a head there is no stream, without a checkpoint no entries."""
+
+    head: Head | None
+    checkpoint: bytes | None
+    # The declaration, then the entry that the checkpoint stands at and all that followed: as far as they are there.
+    declaration: list[StoredEntry]
+    entries: list[StoredEntry]
+
+
+@runtime_checkable
+class OpeningLog(Protocol):
+    """A log that is far away, and reads an opening in one exchange instead of four.
+
+    What MUST hold: the answer is what `opening_of` puts together from `head`, `checkpoint` and `read`, asked in this
+    order. A stream that grows meanwhile may be longer than its head says, never shorter.
+    """
+
+    def opening(self, stream_id: str) -> Opening:
+        """What the first use of a stream reads."""
+        ...
+
+
+def opening_of(log: AuditLog, stream_id: str) -> Opening:
+    """What the first use of a stream reads, from any log."""
+    if isinstance(log, OpeningLog):
+        return log.opening(stream_id)
+    head = log.head(stream_id)
+    kept = None if head is None else log.checkpoint(stream_id)
+    if kept is None:
+        return Opening(head, None, [], [])
+    seq, data = kept
+    return Opening(head, data, log.read(stream_id, -1, 1), log.read(stream_id, seq - 1))

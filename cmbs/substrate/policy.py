@@ -101,6 +101,7 @@ class Policy:
 
     __slots__ = (
         "_by_subject",
+        "_groups_by_goal",
         "_matchings",
         "compiled",
         "faults",
@@ -134,6 +135,10 @@ class Policy:
         self.invariants = _invariants(pairs, self.schemas, faults)
         self.invariant_session_ids = _session_ids(each.predicate for each in self.invariants)
         self.groups = _groups(pairs, faults)
+        self._groups_by_goal: dict[str, list[Group]] = {}
+        for group in self.groups:
+            for goal in group.goals or ():
+                self._groups_by_goal.setdefault(goal, []).append(group)
         self.offers = {name: pairs[DEGRADE + name] for name, _ in _each(pairs, DEGRADE, _offer, faults)}
         # Without one that can be read, confidence alone confirms nothing.
         self.memory_threshold_milli: int | None = _single(pairs, THRESHOLD, _threshold, None, faults)
@@ -156,6 +161,10 @@ class Policy:
             pairs.get(key) == self.pairs.get(key) for key in {*to_set, *to_unset} if key.startswith(SCHEMA)
         )
         return Policy(pairs, self.compiled if schemas_stay else {})
+
+    def groups_of(self, goal: str) -> tuple[Group, ...]:
+        """The exclusive groups that a goal is in."""
+        return tuple(self._groups_by_goal.get(goal, ()))
 
     def matching(
         self, tool_id: str | None, permitting: tuple[str, ...] = _NAMES, denying: tuple[str, ...] = _NAMES

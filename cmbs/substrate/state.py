@@ -18,6 +18,7 @@ from cmbs.substrate.events import (
     Mode,
     OutcomeStatus,
     Propose,
+    SpaceVerb,
 )
 from cmbs.substrate.model import Actor, BeliefReading, Capability, Decision, Spent, Tool
 
@@ -61,6 +62,8 @@ class ProposalRecord(msgspec.Struct, frozen=True, gc=False):
     execution_ids: tuple[str, ...] = ()
     approval_ids: tuple[str, ...] = ()
     answered_by: tuple[tuple[int, str], ...] = ()
+    # Candidates that were let through, and so are not decided again.
+    done: tuple[int, ...] = ()
 
 
 class ExecutionStatus(StrEnum):
@@ -90,6 +93,8 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     result_hash: str | None = None
     error: str | None = None
     duration_ms: int = 0
+    # Other proposals that wait for this one, because they made the same call.
+    awaited_by: tuple[str, ...] = ()
 
 
 class ApprovalStatus(StrEnum):
@@ -200,7 +205,8 @@ class Space(msgspec.Struct, frozen=True, gc=False):
     space_id: str
     mode: Mode
     head: Head
-    head_event_id: str
+    # Event ids in the order of the stream, and what each did.
+    events: Chronicle[str, SpaceVerb]
     # The event hash (hex) of the commit that produced `state`.
     snapshot_id: str
     state: Map[str, str]
@@ -231,3 +237,8 @@ class Space(msgspec.Struct, frozen=True, gc=False):
     requests: Map[str, tuple[int, bytes]]
     # Ids of memory entries by their claim: a claim under another id is still the same claim.
     claims: Map[bytes, frozenset[str]] = Map()
+
+    @property
+    def head_event_id(self) -> str:
+        """The id of the newest event."""
+        return self.events.at(self.head.seq)[0]

@@ -18,7 +18,7 @@ import pytest
 from msgspec import structs
 
 from cmbs.ledger import GENESIS, Head
-from cmbs.spi import Append, AuditLog, StaleHead
+from cmbs.spi import Append, AuditLog, Opening, StaleHead, opening_of
 from cmbs.testing.hostile_ids import HOSTILE_IDS
 from cmbs.testing.streams import continuing, stream
 from cmbs.testing.threads import Beside, run_together
@@ -216,6 +216,19 @@ class AuditLogContract:
             assert (summary.head_seq, summary.head_event_id) == (item.seq, item.event_id)
             assert (summary.n_survivors, summary.terminated) == (item.n_survivors, item.terminated)
 
+    def test_streams_of_other_kinds_are_listed_by_name_and_are_no_sessions(self, log: AuditLog) -> None:
+        """Each kind by itself, page by page; a session whose name looks like one in part stays a session."""
+        names = ["space:b", "space:a", "space:", "space:a\u00e9", "identity:keys", "spaces", "space;", "a space:"]
+        for number, name in enumerate(names):
+            log.append([structs.replace(stream(number)[0], stream_id=name)])
+        assert log.streams("space:", None, 10) == ["space:", "space:a", "space:a\u00e9", "space:b"]
+        assert log.streams("space:", None, 2) == ["space:", "space:a"]
+        assert log.streams("space:", "space:a", 2) == ["space:a\u00e9", "space:b"]
+        assert log.streams("space:a", "space:", 9) == ["space:a", "space:a\u00e9"]
+        assert log.streams("identity:", None, 10) == ["identity:keys"]
+        assert (log.streams("space:c", None, 9), log.streams("space:", "space:b", 9)) == ([], [])
+        assert sorted(summary.session_id for summary in log.sessions(None, 99)) == ["a space:", "space;", "spaces"]
+
     # --- several writers ---
 
     def test_inside_exclusive_reads_see_what_the_append_will_continue(self, log: AuditLog) -> None:
@@ -344,6 +357,20 @@ class AuditLogContract:
         log.put_checkpoint(session_id, 2, b"rebuilt")
         assert log.checkpoint(session_id) == (2, b"rebuilt")
         assert log.read(session_id) == [item.entry for item in items]
+
+    def test_an_opening_is_what_is_read_one_by_one(self, log: AuditLog) -> None:
+        """Without a stream, without a checkpoint, with one of every place, and with one beyond the log."""
+        items = stream()
+        session_id, entries = items[0].stream_id, [item.entry for item in items]
+        assert opening_of(log, session_id) == Opening(None, None, [], [])
+        log.append(items)
+        head = Head(2, entries[2].event_hash)
+        assert opening_of(log, session_id) == Opening(head, None, [], [])
+        for seq in range(4):
+            log.put_checkpoint(session_id, seq, b"\x00state")
+            assert opening_of(log, session_id) == Opening(head, b"\x00state", entries[:1], entries[seq:])
+        with log.exclusive([session_id]):
+            assert opening_of(log, session_id) == Opening(head, b"\x00state", entries[:1], [])
 
     @pytest.mark.parametrize("length", [0, 1, 2])
     def test_an_open_intent_lets_nothing_pass_but_its_own_entry(self, log: AuditLog, length: int) -> None:
