@@ -248,7 +248,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., No
 
 def test_installed_distributions_offer_tools(install: Callable[..., None]) -> None:
     install("tools_that_greet", greet="greet")
-    runner = open_tools({}, {"probe": lambda: "mine"})
+    runner = open_tools({}, PythonTools({"probe": lambda: "mine"}))
     assert result_of(run(runner, tool_of(ToolKind.PYTHON, tool_id="greet"), {"name": "you"})) == "hello you"
     assert result_of(run(runner, python_tool())) == "mine"
     runner.close()

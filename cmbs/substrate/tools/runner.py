@@ -89,9 +89,8 @@ class Executor(Protocol):
     def execute(self, tool: Tool, args: bytes, call: CallContext) -> bytes:
         """The result as JSON text, or null where there is none.
 
-        Raises InvalidRequest where the target makes no sense, ToolFailed, ToolTimedOut, ResultRefused or OutcomeUnknown.
-        Anything else is a defect, and the outcome is
-        then unknown too.
+        Raises InvalidRequest where the target makes no sense, and ToolFailed, ToolTimedOut, ResultRefused or
+        OutcomeUnknown. Anything else is a defect, and the outcome is then unknown too.
         """
         ...
 
