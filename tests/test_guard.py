@@ -5,20 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from enum import StrEnum
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from cmbs.errors import InvalidRequest
 from cmbs.messages import Actor, ActorKind
-from cmbs.spi import InMemoryStore
 from cmbs.substrate import guard as guard_module
-from cmbs.substrate.door import SpaceCommand
-from cmbs.substrate.events import Approve, CreateSpace, Mode, Propose, Reject, SpaceMessage
-from cmbs.substrate.guard import Guard
+from cmbs.substrate.events import Approve, Mode, Reject
 from cmbs.substrate.guard_refusals import (
     CallAsked,
     CallDeferred,
@@ -31,58 +25,15 @@ from cmbs.substrate.guard_refusals import (
     GuardError,
     ProposalPending,
 )
-from cmbs.substrate.model import Failure, Proposal, Provenance, ReasonCode, StateDelta, Tool, ToolKind, Verdict
-from cmbs.substrate.server import SubstrateServer
+from cmbs.substrate.model import Failure, ReasonCode, Tool, Verdict
 from cmbs.substrate.state import ExecutionStatus
-from cmbs.substrate.tools.python import PythonTools, current_call
-from cmbs.substrate.tools.runner import CallContext, OutcomeUnknown, Runner
-from cmbs.testing.environment import ManualClock, SequentialIds
-from tests.support.spaces import AGENT, ANY, ENCODER, ROOT, constraint
+from cmbs.substrate.tools.python import current_call
+from cmbs.substrate.tools.runner import CallContext, OutcomeUnknown
+from tests.support.embedded import SPACE, Embedded
+from tests.support.spaces import AGENT, ANY, ROOT, constraint
 
-SPACE = "ops"
 PATIENCE = 30.0
 READY = constraint(subject={"tool_id": "restart"}, when={"op": "eq", "args": ["fact.ready", "yes"]})
-
-
-class Embedded:
-    """A server inside this process, and a guard on it."""
-
-    def __init__(self, policy: dict[str, str] | None = None, mode: Mode = Mode.ENFORCE, **more: Any) -> None:
-        self.tools = PythonTools()
-        self.clock = ManualClock()
-        runner = more.pop("runner", None) or Runner({ToolKind.PYTHON: lambda: self.tools})
-        self.server = SubstrateServer(
-            log=InMemoryStore(), clock=self.clock, ids=SequentialIds(), runner=runner, keeper_seconds=None
-        )
-        self.say(CreateSpace(SPACE, mode, {"constraint.any": ANY} if policy is None else policy))
-        clock = more.pop("guard_clock", self.clock)
-        self.guard = Guard(self.server, self.tools, SPACE, AGENT, "token", clock=clock, ids=SequentialIds(1), **more)
-        self.ran: list[Any] = []
-
-    def say(self, message: SpaceMessage, actor: Actor = ROOT) -> Any:
-        return self.server.perform(SpaceCommand(SPACE, actor, message))
-
-    def guarded(self, **more: Any) -> Callable[..., Any]:
-        """A tool that notes that it ran."""
-
-        @self.guard.tool("restart", **more)
-        def restart(service: str, grace: int = 5) -> dict[str, Any]:
-            self.ran.append(service)
-            return {"restarted": service, "grace": grace}
-
-        self.guard.enrol(ROOT)
-        return restart
-
-    def know(self, **facts: str) -> None:
-        space = self.server.current(SPACE)
-        pairs = {f"fact.{name}": text for name, text in facts.items()}
-        provenance = Provenance(ENCODER.id, "2026-01-01T00:00:00Z")
-        proposal = Proposal(f"know-{space.head.seq}", space.snapshot_id, provenance, [StateDelta(pairs)])
-        self.say(Propose(proposal), ENCODER)
-        self.server.keep()
-
-    def entries(self) -> int:
-        return self.server.current(SPACE).head.seq
 
 
 @pytest.fixture
@@ -471,85 +422,6 @@ def test_what_functions_raise_is_not_kept_for_ever(
     assert len([cause for cause in causes if cause is not None]) == 1
 
 
-# --- signatures -------------------------------------------------------------------------------------------------------
-
-
-class Level(StrEnum):
-    LOW = "low"
-    HIGH = "high"
-
-
-@dataclass
-class Target:
-    host: str
-    port: int = 80
-
-
-def test_arguments_are_checked_and_arrive_as_the_types_that_the_function_declares(
-    make: Callable[..., Embedded],
-) -> None:
-    embedded = make()
-    got: list[Any] = []
-
-    @embedded.guard.tool("scan")
-    def scan(targets: list[Target], level: Level, since: datetime, note=None) -> Target:  # type: ignore[no-untyped-def] # noqa: ANN001
-        got.append((targets, level, since, note))
-        return targets[0]
-
-    embedded.guard.enrol(ROOT)
-    since = datetime(2026, 1, 1, tzinfo=UTC)
-    assert scan([Target("a")], Level.HIGH, since) == Target("a", 80)
-    assert got == [([Target("a")], Level.HIGH, since, None)]
-    with pytest.raises(CallDenied) as refused:
-        scan([Target("a", "eighty")], Level.LOW, since)  # type: ignore[arg-type]
-    assert refused.value.decision.reason_code is ReasonCode.ARGS_INVALID
-    assert len(got) == 1
-
-
-def test_a_schema_may_be_given(make: Callable[..., Embedded]) -> None:
-    embedded = make()
-    restart = embedded.guarded(
-        args_schema={"properties": {"service": {"enum": ["api"]}}}, result_schema={"minProperties": 2}
-    )
-    assert restart("api")["restarted"] == "api"
-    with pytest.raises(CallDenied):
-        restart("db")
-    assert embedded.ran == ["api"]
-
-
-def positional(a: int, /) -> int:
-    return a
-
-
-def variable(*many: int) -> int:
-    return len(many)
-
-
-def named(**many: int) -> int:
-    return len(many)
-
-
-def opaque(a: threading.Lock) -> None:
-    del a
-
-
-def unknown(a: Nowhere) -> None:  # type: ignore[name-defined] # noqa: F821 - that is the point
-    del a
-
-
-@pytest.mark.parametrize("function", [positional, variable, named, opaque, unknown])
-def test_a_function_whose_arguments_are_no_json_cannot_be_a_tool(
-    make: Callable[..., Embedded], function: Callable[..., Any]
-) -> None:
-    with pytest.raises(InvalidRequest, match=function.__name__):
-        make().guard.tool("t")(function)
-
-
-def test_a_schema_that_is_no_json_is_refused(make: Callable[..., Embedded]) -> None:
-    with pytest.raises(InvalidRequest, match="the schema of a tool must be JSON"):
-        make().guard.tool("t", args_schema={"const": object()})(lambda: None)
-
-
 # --- enrolling --------------------------------------------------------------------------------------------------------
 
 
@@ -574,17 +446,6 @@ def test_only_an_operator_enrols(make: Callable[..., Embedded]) -> None:
     with pytest.raises(CallDenied) as refused:
         restart()
     assert refused.value.decision.reason_code in (ReasonCode.CAPABILITY_UNKNOWN, ReasonCode.FORGED_PROVENANCE)
-
-
-def test_a_result_that_is_not_what_the_function_declares_is_plain_data(make: Callable[..., Embedded]) -> None:
-    embedded = make()
-
-    @embedded.guard.tool("restart")
-    def restart() -> int:
-        return "done"  # type: ignore[return-value]
-
-    embedded.guard.enrol(ROOT)
-    assert restart() == "done"  # type: ignore[comparison-overlap]
 
 
 def test_a_proposal_without_a_call_has_no_result_to_wait_for(make: Callable[..., Embedded]) -> None:
