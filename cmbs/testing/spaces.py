@@ -11,7 +11,7 @@ from immutables import Map
 
 from cmbs.ledger import Chronicle, Head, canonical
 from cmbs.messages import Actor, ActorKind
-from cmbs.substrate.events import Intent, Mode
+from cmbs.substrate.events import Intent, Mode, SpaceVerb
 from cmbs.substrate.model import (
     Candidate,
     Capability,
