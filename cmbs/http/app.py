@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from typing import Any
@@ -32,16 +32,22 @@ class BeliefApp(FastAPI):
         super().__init__(
             title="cmbs belief server",
             version=version("cmbs"),
-            lifespan=_closing(server),
+            lifespan=_closing(self.close),
             redirect_slashes=False,  # an id may be empty, so a slash at the end is not a slip
         )
         self.belief_server = server
-        self.dispatcher = Dispatcher(Routes(server))
+        self._handlers = Routes(server)
+        self.dispatcher = Dispatcher(self._handlers)
         self.body_bytes = server.door.limits.body_bytes
         # The same table again as ordinary routes, for whoever adds middleware or walks `app.routes`.
         self.router.routes.extend(_TableRoute(path, self) for path in _paths())
         self.add_exception_handler(HTTPException, _transport_failure)
         self.add_exception_handler(Exception, _unexpected_failure)
+
+    def close(self) -> None:
+        """Let go of the server, and of what runs beside the event loop."""
+        self._handlers.close()
+        self.belief_server.close()
 
     def openapi(self) -> dict[str, Any]:
         """The document that `api/openapi.yaml` holds."""
@@ -68,7 +74,7 @@ class BeliefApp(FastAPI):
 
     def __rsgi_del__(self, _: object) -> None:
         """The server process ends."""
-        self.belief_server.close()
+        self.close()
 
 
 class _TableRoute(Route):
@@ -100,11 +106,11 @@ def _paths() -> list[str]:
     return list(dict.fromkeys(operation.path for operation in OPERATIONS))
 
 
-def _closing(server: BeliefServer) -> Any:
+def _closing(close: Callable[[], None]) -> Any:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
-        server.close()
+        close()
 
     return lifespan
 

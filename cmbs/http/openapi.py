@@ -31,8 +31,10 @@ _PATH_PARAMETERS = {
 _QUERY_EXAMPLES: dict[str, dict[str, Any]] = {
     "at": {"examples": AT_EXAMPLES},
     "cursor": {"examples": CURSOR_EXAMPLES},
+    "kit": {"example": "sre"},
     "limit": {"example": 100},
     "since_event_id": {"example": EVENT_IDS[1]},
+    "truth": {"example": "slow-dns"},
 }
 _TEXT = {"type": "string"}
 _REQUEST_HEADERS: dict[str, dict[str, Any]] = {

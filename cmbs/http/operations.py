@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from cmbs.analysis import Analysis
 from cmbs.errors import ErrorCode
 from cmbs.http import schemas
 from cmbs.serving.door import Limits
@@ -33,6 +34,8 @@ _AT = Parameter("at", "A seq or an event id: the belief right after that event."
 _SINCE = Parameter(
     "since_event_id", "Only the events after this one.", {"type": "string", "maxLength": Limits().id_length}
 )
+_KIT = Parameter("kit", "The id of an installed kit to hold the session against.", {"type": "string"})
+_TRUTH = Parameter("truth", "The hypothesis that is known to be true.", {"type": "string"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +186,17 @@ OPERATIONS: tuple[Operation, ...] = (
         schemas.RequestTerminationRequest,
         errors=_WRITE,
         body_required=False,
+    ),
+    Operation(
+        "GET",
+        "/v1/sessions/{session_id}/analysis",
+        "session_analysis",
+        "What a session's path was worth",
+        "Bits, redundancy, the events that explain what is left; with the kit of the session also gains, luck and"
+        " regret. The kit is the installed one that the session was declared over, or the one that is named.",
+        Analysis,
+        query=(_KIT, _TRUTH),
+        errors=(*_SESSION, ErrorCode.INVALID_HYPOTHESIS_ID),
     ),
     Operation(
         "GET",
