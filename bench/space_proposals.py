@@ -155,7 +155,7 @@ class _BareKind:
         event_id, ts = self._ids.new_id(), self._clock.now()
         raw = _ENCODER.encode(_Entry(event_id, command.payload, before.hex(), seq, command.stream_id, ts))
         stored = StoredEntry(raw, hash_entry(raw))
-        append = Append(command.stream_id, seq, event_id, before, stored, ts, None, None, (), (), 0, False)
+        append = Append(command.stream_id, seq, event_id, before, stored, ts, "note", event_id, (), (), 0, False)
         return seq, _End(Head(seq, stored.event_hash)), append
 
     def appended(self, state: _End | None, stored: StoredEntry) -> tuple[_End, Append]:
