@@ -189,7 +189,6 @@ def _proposed(space: Space, message: Propose, event: SpaceEvent) -> Touched:
     record = ProposalRecord(
         message=message,
         actor=body.actor,
-        fingerprint=fingerprint(message, body.actor, bytes(body.payload)),
         seq=body.seq,
         event_id=body.event_id,
         decided_seq=body.seq,

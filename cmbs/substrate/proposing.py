@@ -66,7 +66,7 @@ def decide_propose(space: Space, message: Propose, actor: Actor, stamp: Stamp) -
     proposal = message.proposal
     known = space.proposals.get(proposal.proposal_id)
     if known is not None:
-        if known.fingerprint != fingerprint(message, actor):
+        if fingerprint(known.message, known.actor) != fingerprint(message, actor):
             raise Conflict(
                 f"proposal `{proposal.proposal_id}` was made before, and said something else",
                 {"proposal_id": proposal.proposal_id, "event_id": known.event_id},
