@@ -11,7 +11,7 @@ from immutables import Map
 
 from cmbs.ledger import Chronicle, Head, canonical
 from cmbs.messages import Actor, ActorKind
-from cmbs.substrate.events import Intent, Mode
+from cmbs.substrate.events import Intent, Mode, SpaceVerb
 from cmbs.substrate.model import (
     Candidate,
     Capability,
@@ -30,7 +30,6 @@ LATER = "2026-01-02T04:00:00.000000Z"
 EARLIER = "2026-01-02T03:00:00.000000Z"
 AGENT = Actor(ActorKind.AGENT, "agent-1")
 SNAPSHOT = "snapshot-now"
-_SNAPSHOTS: Chronicle[str, int] = Chronicle[str, int]().extended("snapshot-old", 10).extended(SNAPSHOT, 20)
 ANY_OBJECT = msgspec.Raw(b'{"type":"object"}')
 
 
@@ -88,10 +87,10 @@ def space(
         "space_id": "default",
         "mode": Mode.ENFORCE,
         "head": Head(20, bytes(32)),
-        "head_event_id": "event-20",
+        "events": Chronicle.of([f"event-{seq}" for seq in range(21)], [SpaceVerb.PROPOSE] * 21),
         "snapshot_id": SNAPSHOT,
         "state": Map({**(pairs or {}), **(state or {})}),
-        "snapshots": _SNAPSHOTS,
+        "snapshots": Chronicle.of(["snapshot-old", SNAPSHOT], [10, 20]),
         "policy": policy,
         "policy_version": 1,
         "tools": Map({each.tool_id: each for each in tools}),
