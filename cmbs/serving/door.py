@@ -54,6 +54,11 @@ class Command(msgspec.Struct, frozen=True, gc=False):
     # A declaration is decided at the door: it needs no state, and a large one would hold up other sessions' commits.
     declared: Event | None = None
 
+    @property
+    def stream_id(self) -> str:
+        """The session's stream, which has its name."""
+        return self.session_id
+
 
 class Door:
     """Builds messages within limits. Pure."""
