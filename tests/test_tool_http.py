@@ -189,7 +189,14 @@ def test_where_the_connection_breaks_after_a_writing_call_was_sent_nobody_knows(
     assert len(endpoint.seen) == 1
 
 
-@pytest.mark.parametrize("path", ["/reset", "/close", "/cut"])
+@pytest.mark.req("SS01-TOOL-04")
+@pytest.mark.parametrize("status", [502, 504])
+def test_what_is_lost_behind_a_gateway_is_in_doubt(runner: Runner, endpoint: Endpoint, status: int) -> None:
+    with pytest.raises(OutcomeUnknown, match=f"answered with status {status}: a gateway got no answer"):
+        run(runner, http_tool(f"{endpoint.url}/status/{status}"))
+
+
+@pytest.mark.parametrize("path", ["/reset", "/close", "/cut", "/status/504"])
 def test_where_it_breaks_in_a_call_without_effects_it_has_failed(runner: Runner, endpoint: Endpoint, path: str) -> None:
     reply = run(runner, http_tool(endpoint.url + path, "GET", writes=False))
     assert reply.status is OutcomeStatus.FAILED

@@ -131,6 +131,7 @@ def test_the_key_and_the_execution_are_told_to_the_server(served: Served) -> Non
     [
         ("fail", {}, OutcomeStatus.FAILED, "no such service, "),
         ("nothing", {}, OutcomeStatus.FAILED, "Unknown tool: nothing"),
+        ("ask_back", {}, OutcomeStatus.FAILED, "asks for more input, which nobody here can give"),
         ("add", {"a": "one"}, OutcomeStatus.FAILED, "`probe` failed: "),
         ("huge", {"size": 2_000}, OutcomeStatus.RESULT_REFUSED, "`probe` allows 1000"),
     ],
@@ -325,6 +326,52 @@ def test_an_answer_that_is_none_is_refused(tmp_path: Path, reaction: str, status
     served.runner.close()
     assert reply.status is status
     assert said in str(reply.error)
+
+
+@pytest.mark.req("SS01-TOOL-04")
+def test_a_program_that_stops_hearing_leaves_its_calls_in_doubt_and_is_replaced(tmp_path: Path) -> None:
+    # Answers one call, closes its ears, and goes on living.
+    served = pretending("import os, time" + called("say(call, {'content': []}); os.close(0); time.sleep(60)"), tmp_path)
+    assert result_of(served.call("add")) == {"content": []}
+    with pytest.raises(OutcomeUnknown, match="broke off: Connection closed"):
+        served.call("add", {"text": "x" * 1_000_000})
+    assert result_of(served.call("add")) == {"content": []}
+    served.runner.close()
+
+
+def test_what_a_program_says_too_much_to_several_is_an_answer_to_none(tmp_path: Path) -> None:
+    # Answers when a second call is there.
+    flood = "calls = globals().setdefault('calls', []); calls.append(call); len(calls) < 2 or print('x' * 100_000)"
+    served = pretending(called(flood), tmp_path, max_message_bytes=50_000)
+    raised: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            served.call("add")
+        except OutcomeUnknown as exc:
+            raised.append(exc)
+
+    callers = [threading.Thread(target=call) for _ in range(2)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join(PATIENCE)
+    served.runner.close()
+    assert len(raised) == 2
+
+
+def test_children_that_a_program_leaves_behind_are_ended_with_it(tmp_path: Path) -> None:
+    child = tmp_path / "child"
+    forking = (
+        "import os, signal, subprocess, sys; from pathlib import Path\n"
+        "left = subprocess.Popen([sys.executable, '-c', 'import signal; signal.pause()'])\n"
+        f"Path({str(child)!r}).write_text(str(left.pid))\n"
+    )
+    served = pretending(forking + called("say(call, {'content': []}); os._exit(0)"), tmp_path)
+    assert result_of(served.call("add")) == {"content": []}
+    left = psutil.Process(int(child.read_text("utf-8")))
+    served.runner.close()
+    assert psutil.wait_procs([left], PATIENCE)[1] == []
 
 
 def test_a_program_that_does_not_listen_holds_up_nobody_and_is_ended(tmp_path: Path) -> None:

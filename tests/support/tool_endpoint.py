@@ -74,6 +74,9 @@ class _Handler(BaseHTTPRequestHandler):
     def on_long_refusal(self) -> None:
         self.answer(b"x" * 1_000_000, 500)
 
+    def on_status(self) -> None:
+        self.answer(b"", int(self.path.split("/")[2]))
+
     def on_invalid(self) -> None:
         self.answer(b'{"ok": tru')
 

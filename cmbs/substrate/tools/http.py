@@ -25,6 +25,8 @@ from cmbs.substrate.tools.targets import PLACEHOLDER, HttpTarget, Method, http_t
 _IN_THE_QUERY = frozenset({Method.GET, Method.DELETE})
 # The first thing that leaves us: before it, nothing can have happened.
 _SENDING = "send_request_headers.started"
+# Somebody in between says that it sent the request on, and that no good answer came back.
+_LOST_BEHIND_A_GATEWAY = frozenset({httpx.codes.BAD_GATEWAY, httpx.codes.GATEWAY_TIMEOUT})
 _MAX_TOLD = 300  # bytes of what an endpoint says about its refusal
 _MAX_CONNECTIONS = 256
 
@@ -121,6 +123,8 @@ class _Exchange:
         status = response.status_code
         if response.is_redirect:
             raise ToolFailed(f"{self.where} answered with status {status}, a redirect, which is not followed")
+        if status in _LOST_BEHIND_A_GATEWAY:
+            raise OutcomeUnknown(f"{self.where} answered with status {status}: a gateway got no answer to pass on")
         if not response.is_success:
             raise ToolFailed(f"{self.where} answered with status {status}{await _said(response)}")
         encoding = response.headers.get("content-encoding", "identity")

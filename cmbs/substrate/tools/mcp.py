@@ -32,6 +32,7 @@ from cmbs.substrate.tools.runner import (
     OutcomeUnknown,
     ResultRefused,
     ToolFailed,
+    ToolTimedOut,
     timed_out,
     too_large,
 )
@@ -106,8 +107,9 @@ class McpTools:
             except Exception as exc:
                 if exchange.answer is None:
                     raise exchange.failure(exc, said_too_much=bounded.exceeded) from exc
-        if limit.cancelled_caught:
-            exchange.check_time()
+        # With the answer there, only parting took too long.
+        if limit.cancelled_caught and exchange.answer is None:
+            raise exchange.late()
 
     async def _over_stdio(self, exchange: _Exchange, server: StdioServer, env: dict[str, str]) -> None:
         connection = self._connection(exchange.server, server, env)
@@ -115,7 +117,7 @@ class McpTools:
         with anyio.move_on_after(exchange.seconds):
             await connection.ready.wait()
         if not connection.ready.is_set():
-            exchange.check_time()
+            raise exchange.late()
         if connection.session is None:
             raise ToolFailed(f"{exchange.where} did not start: {connection.failure}")
         # In a task of its own: it can take a while to tell a program that does not listen not to answer any more.
@@ -164,13 +166,11 @@ class _Exchange:
         self.sent = True
         self.answer = await session.send_request(self._request, _ANSWER)
 
-    def check_time(self) -> None:
-        """The time is over: with the answer there, only parting took too long."""
-        if self.answer is not None:
-            return
+    def late(self) -> ToolTimedOut | ToolFailed:
+        """That its time is over and there is no answer."""
         if self.sent:
-            raise timed_out(self.tool)
-        raise ToolFailed(f"{self.where} was not ready within {self.tool.timeout_ms} ms")
+            return timed_out(self.tool)
+        return ToolFailed(f"{self.where} was not ready within {self.tool.timeout_ms} ms")
 
     def broken(self, why: str) -> OutcomeUnknown | ToolFailed:
         """That it came to no end."""
@@ -181,8 +181,6 @@ class _Exchange:
     def failure(self, raised: Exception, *, said_too_much: bool) -> Exception:
         """What an exception on the way means for the call."""
         exc = _innermost(raised)
-        if isinstance(exc, ToolFailed):
-            return exc
         if self.sent and said_too_much:
             return too_large(self.tool, self.tool.max_result_bytes + 1)
         if isinstance(exc, httpx2.ConnectError):
