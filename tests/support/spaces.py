@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable
 from itertools import count
+from threading import Event
 from typing import Any
 
 import msgspec
@@ -11,13 +14,25 @@ import msgspec
 from cmbs.messages import Actor, ActorKind
 from cmbs.spi import AuditLog, InMemoryStore
 from cmbs.substrate.belief_source import BeliefSource
+from cmbs.substrate.checkpoint import freeze_space
 from cmbs.substrate.door import SpaceCommand, SpaceLimits
-from cmbs.substrate.events import CreateSpace, IssueCapability, Mode, OutcomeStatus, Propose, RegisterTool, SpaceMessage
+from cmbs.substrate.events import (
+    CreateSpace,
+    IssueCapability,
+    Mode,
+    OutcomeStatus,
+    Propose,
+    ProposePolicy,
+    RegisterTool,
+    SettlePolicy,
+    SpaceMessage,
+)
 from cmbs.substrate.kind import SpaceAnswer
 from cmbs.substrate.model import Candidate, Capability, Proposal, Provenance, StateDelta, Tool, ToolCall, ToolKind
+from cmbs.substrate.replay import verify_space
 from cmbs.substrate.server import SubstrateServer
-from cmbs.substrate.state import Space
-from cmbs.substrate.tools.runner import CallContext, OutcomeUnknown, ToolReply, ToolRunner
+from cmbs.substrate.state import ProposalStatus, Space
+from cmbs.substrate.tools.runner import CallContext, OutcomeUnknown, ToolReply
 from cmbs.testing.environment import ManualClock, SequentialIds
 
 ROOT = Actor(ActorKind.OPERATOR, "root")
@@ -83,7 +98,7 @@ class World:
         log: AuditLog | None = None,
         *,
         belief: BeliefSource | None = None,
-        runner: ToolRunner | None = None,
+        runner: ScriptedRunner | None = None,
         clock: ManualClock | None = None,
         space: int = 0,
         keeper_seconds: float | None = None,
@@ -155,3 +170,37 @@ def delta(unset: list[str] | None = None, /, **pairs: str) -> StateDelta:
 def facts(**pairs: str) -> StateDelta:
     """A delta of facts, by their names."""
     return StateDelta({f"fact.{name}": text for name, text in pairs.items()})
+
+
+def eventually(holds: Callable[[], bool], seconds: float = 20.0) -> bool:
+    """Whether something that other threads bring about comes to hold; False where it takes so long that it will not."""
+    bell, until = Event(), time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > until:
+            return False
+        bell.wait(0.005)
+    return True
+
+
+def assert_replays(world: World) -> None:
+    """Deciding everything again gives the same bytes, and so the same space."""
+    entries = world.log.read(f"space:{SPACE}")
+    if entries:
+        assert freeze_space(verify_space(SPACE, entries, world.log.head(f"space:{SPACE}"))) == freeze_space(world.space)
+
+
+def settled(world: World, proposal_id: str) -> ProposalStatus:
+    """Where a proposal stands once nothing more happens to it by itself."""
+    return world.server.wait_for(SPACE, proposal_id, 10).status
+
+
+def status(space: Space, proposal_id: str) -> ProposalStatus:
+    """Where a proposal stands."""
+    return space.proposals[proposal_id].status
+
+
+def change_policy(world: World, pairs: dict[str, str], unset: list[str] | None = None) -> Space:
+    """Change the policy, as two operators may."""
+    change_id = f"change {world.space.head.seq}"
+    world.say(ProposePolicy(change_id, world.space.policy.policy_hash, pairs, unset or []), ROOT)
+    return world.say(SettlePolicy(change_id, True), SECOND).space
