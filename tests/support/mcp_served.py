@@ -80,9 +80,8 @@ def wait_for_port(port: int, process: subprocess.Popen[bytes]) -> None:
 def served_over(transport: str, notes: Path) -> Iterator[Served]:
     notes.touch()
     if transport == "http":
-        with http_server(notes) as server:
-            with closing(Served(server, notes)) as served:
-                yield served
+        with http_server(notes) as server, closing(Served(server, notes)) as served:
+            yield served
         return
     with closing(Served(stdio_server(notes), notes)) as served:
         yield served
