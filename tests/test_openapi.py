@@ -113,8 +113,27 @@ def test_it_is_openapi_3_1_that_a_tool_can_load() -> None:
 
 def test_every_reference_leads_somewhere_and_every_component_is_used() -> None:
     references = {node["$ref"] for node in nodes(DOCUMENT) if "$ref" in node}
-    components = {f"#/components/{kind}/{name}" for kind, named in DOCUMENT["components"].items() for name in named}
+    components = {
+        f"#/components/{kind}/{name}"
+        for kind, named in DOCUMENT["components"].items()
+        for name in named
+        if kind != "securitySchemes"
+    }
     assert references == components
+
+
+@pytest.mark.req("ID-HTTP-05")
+@IN_THE_DOCUMENT
+def test_an_operation_names_the_scope_that_it_needs(operation: Operation) -> None:
+    needed = documented(operation)["security"]
+    if operation.path.startswith("/v1/"):
+        writing = operation.method == "POST"
+        assert operation.scope is not None
+        assert operation.scope.value.endswith(":read") != writing
+        assert needed == [{"key": [operation.scope.value]}, {}]
+        assert DOCUMENT["components"]["securitySchemes"]["key"]["scheme"] == "bearer"
+    else:
+        assert needed == []
 
 
 def test_components_have_names_that_openapi_allows() -> None:
@@ -206,6 +225,8 @@ def test_an_operation_documents_every_error_that_it_can_answer_with(operation: O
         expected |= {TransportCode.UNSUPPORTED_MEDIA_TYPE, ErrorCode.CONFLICT, ErrorCode.LIMIT_EXCEEDED}
     if operation.operation_id != "healthz":
         expected |= {ErrorCode.STORE_UNAVAILABLE}
+    if operation.path.startswith("/v1/"):
+        expected |= {ErrorCode.UNAUTHENTICATED, ErrorCode.FORBIDDEN, ErrorCode.LEDGER_CORRUPT}
     if "{session_id}" in operation.path:
         expected |= {ErrorCode.SESSION_NOT_FOUND, ErrorCode.LEDGER_CORRUPT, ErrorCode.LIMIT_EXCEEDED}
     shown = {
@@ -234,6 +255,7 @@ def test_an_operation_documents_the_headers_of_its_answers(operation: Operation)
     assert headers.pop(operation.status) == minimal | tagged | created
     assert headers.pop(405) == {"Allow"}
     assert headers.pop(503, {"Retry-After"}) == {"Retry-After"}
+    assert headers.pop(401, set()) == ({"WWW-Authenticate"} if operation.path.startswith("/v1/") else set())
     assert set().union(*headers.values()) == set()
 
 

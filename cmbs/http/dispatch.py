@@ -15,14 +15,18 @@ from cmbs.http.routes import Routes
 from cmbs.http.statuses import (
     METHOD_NOT_ALLOWED,
     STATUS_OF_CODE,
+    UNAUTHENTICATED,
     UNAVAILABLE,
     TransportCode,
     TransportError,
     error_body,
     status_of,
 )
+from cmbs.identity import Scope
 
 Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
+# What answers a request, and what a key must be good for to get there; None where none is needed.
+Answering: TypeAlias = tuple[Handler, Scope | None]
 
 _log = logging.getLogger("cmbs.http")
 
@@ -39,7 +43,7 @@ class _Place:
         self.children: dict[str, _Place] = {}
         self.parameter: _Place | None = None
         self.parameter_name = ""
-        self.handlers: dict[str, Handler] = {}
+        self.handlers: dict[str, Answering] = {}
         self.path = ""
 
 
@@ -47,18 +51,18 @@ class Found(NamedTuple):
     """Where a path leads."""
 
     path: str
-    handlers: dict[str, Handler]
+    handlers: dict[str, Answering]
     params: dict[str, str]
     problem: str = ""
 
-    def handler(self, method: str) -> Handler:
-        """The handler of a method; an error where there is none, or where the path cannot be read."""
-        handler = self.handlers.get(method)
-        if handler is None:
+    def handler(self, method: str) -> Answering:
+        """The handler of a method and its scope; an error where there is none, or where the path cannot be read."""
+        answering = self.handlers.get(method)
+        if answering is None:
             raise method_not_allowed(method, sorted(self.handlers))
         if self.problem:
             raise InvalidRequest(self.problem)
-        return handler
+        return answering
 
 
 class Dispatcher:
@@ -79,9 +83,9 @@ class Dispatcher:
                     place = place.children.setdefault(part, _Place())
             place.path = operation.path
             handler: Handler = getattr(routes, operation.operation_id)
-            place.handlers[operation.method] = handler
+            place.handlers[operation.method] = (handler, operation.scope)
             if operation.method == "GET":
-                place.handlers["HEAD"] = handler
+                place.handlers["HEAD"] = (handler, operation.scope)
             if "{" in operation.path:
                 places[operation.path] = place
         # The path with the most text of its own first: what ends in `/audit` is more likely an audit than an id.
@@ -166,6 +170,8 @@ def response_to(exc: Exception) -> Response:
         headers: list[tuple[str, str]] = []
         if status == METHOD_NOT_ALLOWED:
             headers.append(("allow", ", ".join(exc.details.get("allowed", []))))
+        elif status == UNAUTHENTICATED:
+            headers.append(("www-authenticate", 'Bearer realm="cmbs"'))
         elif status == UNAVAILABLE:
             headers.append(("retry-after", "1"))
         return Response(status, error_body(exc.code, exc.message, exc.details), headers)

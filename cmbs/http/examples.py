@@ -11,15 +11,18 @@ from cmbs.errors import (
     BeliefServerError,
     Conflict,
     EventNotFound,
+    Forbidden,
     HeadMismatch,
     InvalidHypothesisId,
     InvalidRequest,
+    KeyRefused,
     LedgerCorrupt,
     LimitExceeded,
     ObligationNotFound,
     SessionNotFound,
     SessionTerminated,
     StoreUnavailable,
+    Unauthenticated,
 )
 from cmbs.http.statuses import TransportCode
 
@@ -157,6 +160,8 @@ def _told(error: BeliefServerError) -> dict[str, Any]:
 _SERVER_ERRORS: tuple[BeliefServerError, ...] = (
     InvalidRequest("object missing required field `source_id`"),
     LimitExceeded("id_length", 1024, 1300),
+    Unauthenticated(KeyRefused.REVOKED, "the key `7d1f0c52a9be3846` is revoked"),
+    Forbidden("this key lacks the scope `belief:write`", {"reason": "missing_scope", "scope": "belief:write"}),
     InvalidHypothesisId(["slow-dsn"]),
     SessionNotFound("7d3c"),
     SessionTerminated(SESSION_ID),

@@ -11,7 +11,7 @@ from cmbs.errors import ErrorCode
 from cmbs.http import schemas
 from cmbs.http.examples import AT_EXAMPLES, CURSOR_EXAMPLES, ERRORS, EVENT_IDS, REQUESTS, RESPONSES, SESSION_ID
 from cmbs.http.operations import OPERATIONS, Operation
-from cmbs.http.statuses import PRECONDITION_FAILED, STATUS_OF_CODE, TransportCode
+from cmbs.http.statuses import PRECONDITION_FAILED, STATUS_OF_CODE, UNAUTHENTICATED, TransportCode
 from cmbs.serving.door import Limits
 
 _DESCRIPTION = (
@@ -24,6 +24,13 @@ _TAGS = [
     {"name": "health", "description": "For whoever runs the server."},
 ]
 _ANYWHERE = (ErrorCode.INVALID_REQUEST, TransportCode.METHOD_NOT_ALLOWED, TransportCode.INTERNAL_ERROR)
+# Where the keys cannot be read, or are not what they were, nobody is let in.
+_AT_THE_GATE = (
+    ErrorCode.UNAUTHENTICATED,
+    ErrorCode.FORBIDDEN,
+    ErrorCode.STORE_UNAVAILABLE,
+    ErrorCode.LEDGER_CORRUPT,
+)
 _PATH_PARAMETERS = {
     "session_id": ("The session.", SESSION_ID),
     "obligation_id": ("The obligation, percent-encoded.", REQUESTS["enter_obligation"]["obligation_id"]),
@@ -75,11 +82,27 @@ _RESPONSE_HEADERS: dict[str, dict[str, Any]] = {
         "schema": {"type": "string", "pattern": "^[0-9]+$"},
         "example": "1",
     },
+    "WWW-Authenticate": {
+        "description": "How to send a key.",
+        "schema": _TEXT,
+        "example": 'Bearer realm="cmbs"',
+    },
     "Vary": {"description": "That the answer depends on `Prefer`.", "schema": _TEXT, "example": "prefer"},
+}
+_SECURITY = {
+    "key": {
+        "type": "http",
+        "scheme": "bearer",
+        "bearerFormat": "cmbs_…",
+        "description": "A key that `cmbs keys create` made. Each operation names the scope that the key must have. A"
+        " server whose store has no keys needs none, and then serves only its own machine; there callers may say who"
+        " they are in `X-Cmbs-Actor: <kind>:<id>`.",
+    }
 }
 _HEADERS_OF_STATUS = {
     STATUS_OF_CODE[TransportCode.METHOD_NOT_ALLOWED]: ("Allow",),
     STATUS_OF_CODE[ErrorCode.STORE_UNAVAILABLE]: ("Retry-After",),
+    UNAUTHENTICATED: ("WWW-Authenticate",),
 }
 
 
@@ -107,6 +130,7 @@ def openapi_document() -> dict[str, Any]:
             "schemas": dict(sorted(components.items())),
             "responses": _error_responses(),
             "headers": _RESPONSE_HEADERS,
+            "securitySchemes": _SECURITY,
         },
     }
 
@@ -118,6 +142,8 @@ def _operation(operation: Operation) -> dict[str, Any]:
         "description": operation.description,
         "tags": ["belief" if operation.path.startswith("/v1/") else "health"],
         "parameters": _parameters(operation),
+        # The second way, none, is that of a server without keys.
+        "security": [] if operation.scope is None else [{"key": [operation.scope.value]}, {}],
     }
     if operation.body is not None:
         content["requestBody"] = {
@@ -204,6 +230,8 @@ def _links(operation: Operation) -> dict[str, Any]:
 def _error_codes(operation: Operation) -> dict[int, list[str]]:
     """The errors of an operation, by status."""
     codes: list[ErrorCode | TransportCode] = [*_ANYWHERE, *operation.errors]
+    if operation.scope is not None:
+        codes += _AT_THE_GATE
     if operation.writes:
         codes.append(TransportCode.UNSUPPORTED_MEDIA_TYPE)
     by_status: dict[int, list[str]] = {}

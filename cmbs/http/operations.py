@@ -7,6 +7,7 @@ from typing import Any
 
 from cmbs.errors import ErrorCode
 from cmbs.http import schemas
+from cmbs.identity import Scope
 from cmbs.serving.door import Limits
 
 _STORE = (ErrorCode.STORE_UNAVAILABLE,)
@@ -50,6 +51,8 @@ class Operation:
     query: tuple[Parameter, ...] = ()
     errors: tuple[ErrorCode, ...] = ()
     body_required: bool = True
+    # What a key must be good for; None where none is needed.
+    scope: Scope | None = Scope.BELIEF_READ
 
     @property
     def writes(self) -> bool:
@@ -80,6 +83,7 @@ OPERATIONS: tuple[Operation, ...] = (
             ErrorCode.LEDGER_CORRUPT,
             ErrorCode.INVALID_HYPOTHESIS_ID,
         ),
+        scope=Scope.BELIEF_WRITE,
     ),
     Operation(
         "GET",
@@ -111,6 +115,7 @@ OPERATIONS: tuple[Operation, ...] = (
         schemas.EliminateResponse,
         schemas.EliminateRequest,
         errors=(*_WRITE, ErrorCode.INVALID_HYPOTHESIS_ID),
+        scope=Scope.BELIEF_WRITE,
     ),
     Operation(
         "GET",
@@ -150,6 +155,7 @@ OPERATIONS: tuple[Operation, ...] = (
         schemas.EnterObligationResponse,
         schemas.EnterObligationRequest,
         errors=_WRITE,
+        scope=Scope.BELIEF_WRITE,
     ),
     Operation(
         "POST",
@@ -161,6 +167,7 @@ OPERATIONS: tuple[Operation, ...] = (
         schemas.RequestExitRequest,
         errors=(*_WRITE, ErrorCode.OBLIGATION_NOT_FOUND),
         body_required=False,
+        scope=Scope.BELIEF_WRITE,
     ),
     Operation(
         "POST",
@@ -171,6 +178,7 @@ OPERATIONS: tuple[Operation, ...] = (
         schemas.DeclareConclusionResponse,
         schemas.DeclareConclusionRequest,
         errors=_WRITE,
+        scope=Scope.BELIEF_WRITE,
     ),
     Operation(
         "POST",
@@ -183,6 +191,7 @@ OPERATIONS: tuple[Operation, ...] = (
         schemas.RequestTerminationRequest,
         errors=_WRITE,
         body_required=False,
+        scope=Scope.BELIEF_WRITE,
     ),
     Operation(
         "GET",
@@ -191,6 +200,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "Whether the process is alive",
         "Answers without asking the store.",
         schemas.Health,
+        scope=None,
     ),
     Operation(
         "GET",
@@ -200,5 +210,6 @@ OPERATIONS: tuple[Operation, ...] = (
         "Ready to serve.",
         schemas.Health,
         errors=_STORE,
+        scope=None,
     ),
 )

@@ -30,6 +30,7 @@ from cmbs.errors import (
 )
 from cmbs.ledger import StoredEntry
 from cmbs.ledger.entry import read_body
+from cmbs.messages import Actor
 from cmbs.serving.appends import append_of
 from cmbs.serving.door import Command, Limits
 from cmbs.serving.saga import Saga
@@ -80,7 +81,7 @@ class Writer:
         self,
         log: AuditLog,
         sessions: Sessions,
-        stamp: Callable[[str | None], Stamp],
+        stamp: Callable[[str | None, Actor | None], Stamp],
         limits: Limits,
         saga: Saga | None = None,
     ) -> None:
@@ -252,7 +253,7 @@ class Writer:
                 raise SessionNotFound(command.session_id)
             decided: Event = command.declared
         else:
-            event = decide(session, message, self._stamp(command.idempotency_key))
+            event = decide(session, message, self._stamp(command.idempotency_key, command.actor))
             if type(event) is Repeat:
                 return Answer(session, message, event.seq), None
             decided = cast("Event", event)
