@@ -29,7 +29,12 @@ from tests.support.transports import ONTOLOGY
 DECLARATION = {"ontology": ONTOLOGY, "hypotheses": list("abcd")}
 GUARDED = [operation for operation in OPERATIONS if operation.scope is not None]
 OPEN = [operation for operation in OPERATIONS if operation.scope is None]
-NAMED = {"ids": lambda operation: operation.operation_id}
+
+
+def name_of(operation: Operation) -> str:
+    return operation.operation_id
+
+
 NOW = "2026-05-01T00:00:00.000000Z"
 LATER = "2026-06-01T00:00:00.000000Z"
 
@@ -67,7 +72,7 @@ def path_of(operation: Operation) -> str:
 
 
 @pytest.mark.req("ID-HTTP-01")
-@pytest.mark.parametrize("operation", GUARDED, **NAMED)
+@pytest.mark.parametrize("operation", GUARDED, ids=name_of)
 def test_with_keys_every_route_needs_one(guarded: Guarded, operation: Operation) -> None:
     guarded.key()
     answer = guarded.client.request(operation.method, path_of(operation))
@@ -76,7 +81,7 @@ def test_with_keys_every_route_needs_one(guarded: Guarded, operation: Operation)
 
 
 @pytest.mark.req("ID-HTTP-02")
-@pytest.mark.parametrize("operation", GUARDED, **NAMED)
+@pytest.mark.parametrize("operation", GUARDED, ids=name_of)
 def test_a_key_without_the_scope_of_a_route_is_turned_away(guarded: Guarded, operation: Operation) -> None:
     assert operation.scope is not None
     lacking = guarded.key(*[scope for scope in Scope if scope is not operation.scope])
@@ -89,7 +94,7 @@ def test_a_key_without_the_scope_of_a_route_is_turned_away(guarded: Guarded, ope
 
 
 @pytest.mark.req("ID-HTTP-04")
-@pytest.mark.parametrize("operation", OPEN, **NAMED)
+@pytest.mark.parametrize("operation", OPEN, ids=name_of)
 def test_health_needs_no_key(guarded: Guarded, operation: Operation) -> None:
     guarded.key()
     assert guarded.client.get(operation.path).status_code == 200
@@ -299,6 +304,9 @@ class Time:
     def __call__(self) -> float:
         return self.now
 
+    def pass_by(self, seconds: float) -> None:
+        self.now += seconds
+
 
 def nobody_says_anything(_: str) -> None:
     return None
@@ -344,9 +352,7 @@ def test_a_look_goes_on_beside_requests_until_it_is_late(tmp_path: Path) -> None
 
     async def story() -> None:
         await gate.catch_up()
-        assert gate.is_current
-        passing.now += 0.5
-        assert not gate.is_current
+        assert [gate.is_current, passing.pass_by(0.5), gate.is_current] == [True, None, False]
         await gate.catch_up()
         looking = gate._looking
         assert looking is not None
