@@ -18,6 +18,8 @@ the status of each code lives in one table in `cmbs.http.statuses`.
     │   ├── SessionTerminated            SESSION_TERMINATED       no verb may change it any more
     │   ├── ObligationNotFound           OBLIGATION_NOT_FOUND
     │   ├── EventNotFound                EVENT_NOT_FOUND          no such event in this session
+    │   ├── SpaceNotFound                SPACE_NOT_FOUND
+    │   ├── RecordNotFound               RECORD_NOT_FOUND         no such proposal, approval, tool, ... in this space
     │   ├── Conflict                     CONFLICT                 the same key with another content
     │   │   └── HeadMismatch             CONFLICT                 the audit head is not the one the caller saw
     │   ├── StoreUnavailable             STORE_UNAVAILABLE        nothing was applied; try again
@@ -53,6 +55,8 @@ class ErrorCode(StrEnum):
     SESSION_TERMINATED = "SESSION_TERMINATED"
     OBLIGATION_NOT_FOUND = "OBLIGATION_NOT_FOUND"
     EVENT_NOT_FOUND = "EVENT_NOT_FOUND"
+    SPACE_NOT_FOUND = "SPACE_NOT_FOUND"
+    RECORD_NOT_FOUND = "RECORD_NOT_FOUND"
     CONFLICT = "CONFLICT"
     STORE_UNAVAILABLE = "STORE_UNAVAILABLE"
     LEDGER_CORRUPT = "LEDGER_CORRUPT"
@@ -179,6 +183,24 @@ class EventNotFound(BeliefServerError):
 
     def __init__(self, event: str) -> None:
         super().__init__(f"no event `{event}` in this session", {"event": event})
+
+
+class SpaceNotFound(BeliefServerError):
+    """No such space."""
+
+    default_code = ErrorCode.SPACE_NOT_FOUND
+
+    def __init__(self, space_id: str) -> None:
+        super().__init__(f"no space `{space_id}`", {"space_id": space_id})
+
+
+class RecordNotFound(BeliefServerError):
+    """The space has nothing of this kind under that id."""
+
+    default_code = ErrorCode.RECORD_NOT_FOUND
+
+    def __init__(self, what: str, record_id: str) -> None:
+        super().__init__(f"no {what} `{record_id}` in this space", {"what": what, "id": record_id})
 
 
 class Conflict(BeliefServerError):

@@ -54,6 +54,11 @@ class Command(msgspec.Struct, frozen=True, gc=False):
     # Who asks, where that was authenticated.
     actor: Actor | None = None
 
+    @property
+    def stream_id(self) -> str:
+        """The session's stream, which has its name."""
+        return self.session_id
+
 
 class Door:
     """Builds messages within limits. Pure."""

@@ -1,6 +1,6 @@
 """What you may plug into a belief server."""
 
-from cmbs.spi.audit_log import Append, AuditLog, SessionSummary, StaleHead
+from cmbs.spi.audit_log import RESERVED_PREFIXES, Append, AuditLog, SessionSummary, StaleHead, is_reserved
 from cmbs.spi.discovery import discover_providers
 from cmbs.spi.elimination_store import EliminationProvenance, EliminationResult, EliminationStore, RecoveredState
 from cmbs.spi.environment import Clock, IdSource
@@ -10,6 +10,7 @@ from cmbs.spi.system import RandomIds, SystemClock
 from cmbs.spi.universe import AnchoredUniverse, UniverseSource
 
 __all__ = [
+    "RESERVED_PREFIXES",
     "AnchoredUniverse",
     "Append",
     "AuditLog",
@@ -27,4 +28,5 @@ __all__ = [
     "SystemClock",
     "UniverseSource",
     "discover_providers",
+    "is_reserved",
 ]

@@ -1,0 +1,334 @@
+"""The door of a space: what callers pass becomes a message in its one form, or a clear error before anything is touched.
+
+Everything that comes from outside has a limit here, and every limit has a name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+
+from cmbs.errors import InvalidRequest, LimitExceeded
+from cmbs.ledger import canonical
+from cmbs.ledger.canonical import MAX_SAFE_INTEGER
+from cmbs.messages import Actor
+from cmbs.substrate.events import (
+    STREAM_PREFIX,
+    Approve,
+    CreateSpace,
+    DisputeMemory,
+    Expire,
+    IssueCapability,
+    MarkInDoubt,
+    PromoteMemory,
+    Propose,
+    ProposePolicy,
+    PutMemory,
+    RecordOutcome,
+    RegisterTool,
+    Reject,
+    RetireTool,
+    RevokeCapability,
+    SettlePolicy,
+    SpaceMessage,
+    Start,
+    Wake,
+)
+from cmbs.substrate.instants import checked_instant
+from cmbs.substrate.memory import checked_promotion, checked_put
+from cmbs.substrate.model import Candidate, Proposal, Provenance, StateDelta
+
+_SPACE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~-]{0,127}")
+# What is around a caller's own JSON in an entry: it must still be within the depth of the ledger then.
+_OWN_DEPTH = canonical.MAX_DEPTH - 8
+
+M = TypeVar("M", bound=msgspec.Struct)
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceLimits:
+    """The largest of everything that a space takes. The names are those of the errors and of the settings."""
+
+    space_id_length: int = 1024
+    candidates_per_proposal: int = 100
+    keys_per_proposal: int = 1_000
+    space_value_bytes: int = 65_536
+    space_args_bytes: int = 262_144
+    space_schema_bytes: int = 262_144
+    space_result_bytes: int = 16_777_216
+    policy_keys: int = 20_000
+    ids_per_message: int = 1_000
+    claim_bytes: int = 65_536
+    space_text_length: int = 4_096
+    wait_ms: int = 30 * 86_400_000
+    cached_spaces: int = 1_000
+    executions_at_once: int = 16
+
+
+class SpaceCommand(msgspec.Struct, frozen=True, gc=False):
+    """A message on its way to a space, and who sends it. `if_match` is the event id that the caller saw as the head."""
+
+    space_id: str
+    actor: Actor
+    message: SpaceMessage
+    idempotency_key: str | None = None
+    if_match: str | None = None
+
+    @property
+    def stream_id(self) -> str:
+        """The stream of the space."""
+        return STREAM_PREFIX + self.space_id
+
+
+class SpaceDoor:
+    """Brings messages into their one form, within limits. Pure."""
+
+    def __init__(self, limits: SpaceLimits) -> None:
+        self.limits = limits
+
+    def checked(self, command: SpaceCommand) -> SpaceCommand:
+        """The command in its one form; InvalidRequest or LimitExceeded says what is wrong with it."""
+        self.space_id(command.space_id)
+        if command.idempotency_key is not None:
+            self.name("idempotency_key", command.idempotency_key)
+        message = command.message
+        checked = self._common(message)
+        if isinstance(checked, CreateSpace) and checked.space_id != command.space_id:
+            raise InvalidRequest("`space_id` is not that of the space", {"field": "space_id"})
+        return command if checked is message else msgspec.structs.replace(command, message=checked)
+
+    @staticmethod
+    def space_id(space_id: str) -> str:
+        """An id that fits into a path."""
+        if not isinstance(space_id, str) or not _SPACE_ID.fullmatch(space_id):
+            raise InvalidRequest(
+                "`space_id` must be 1 to 128 letters, digits or `._~-`, the first a letter or digit",
+                {"field": "space_id"},
+            )
+        return space_id
+
+    def _common(self, message: SpaceMessage) -> SpaceMessage:
+        match message:
+            case Propose():
+                return self._propose(message)
+            case RecordOutcome():
+                return self._outcome(message)
+            case Approve():
+                self.name("approval_id", message.approval_id)
+                until = message.expires_at
+                if until is None:
+                    return message
+                return msgspec.structs.replace(message, expires_at=checked_instant(until, "expires_at"))
+            case Reject():
+                self.name("approval_id", message.approval_id)
+                self.text("reason", message.reason)
+            case Wake():
+                self.name("proposal_id", message.proposal_id)
+            case Expire():
+                self.name("id", message.id)
+            case Start() | MarkInDoubt():
+                self.name("execution_id", message.execution_id)
+            case _:
+                return self._governing(message)
+        return message
+
+    def _governing(self, message: SpaceMessage) -> SpaceMessage:
+        match message:
+            case CreateSpace():
+                self._pairs("policy", message.policy, self.limits.policy_keys)
+            case ProposePolicy():
+                self.name("change_id", message.change_id)
+                self.name("base_policy_hash", message.base_policy_hash)
+                self._pairs("set", message.set, self.limits.policy_keys)
+                self._names("unset", message.unset, self.limits.policy_keys)
+                self.text("reason", message.reason)
+                return msgspec.structs.replace(message, unset=sorted(set(message.unset)))
+            case SettlePolicy():
+                self.name("change_id", message.change_id)
+                self.text("reason", message.reason)
+            case RegisterTool():
+                return self._tool(message)
+            case RetireTool():
+                self.name("tool_id", message.tool_id)
+            case IssueCapability():
+                return self._capability(message)
+            case RevokeCapability():
+                self.name("token_id", message.token_id)
+                self.text("reason", message.reason)
+            case PutMemory():
+                self.name("entry_id", message.entry_id)
+                claim = self._json("claim", message.claim, "claim_bytes", self.limits.claim_bytes)
+                return checked_put(msgspec.structs.replace(message, claim=claim))
+            case PromoteMemory():
+                self.name("entry_id", message.entry_id)
+                return checked_promotion(message)
+            case DisputeMemory():
+                self.name("entry_id", message.entry_id)
+                self._names("because", message.because, self.limits.ids_per_message)
+        return message
+
+    # --- one by one ---
+
+    def _propose(self, message: Propose) -> Propose:
+        proposal, limits = message.proposal, self.limits
+        self.name("proposal_id", proposal.proposal_id)
+        self.name("state_snapshot_id", proposal.state_snapshot_id)
+        self._provenance(proposal.provenance)
+        if len(proposal.candidates) > limits.candidates_per_proposal:
+            raise LimitExceeded("candidates_per_proposal", limits.candidates_per_proposal, len(proposal.candidates))
+        self._wait("defer_ms", message.defer_ms)
+        self._wait("ask_ms", message.ask_ms)
+        candidates = [self._candidate(each) for each in proposal.candidates]
+        if all(one is other for one, other in zip(candidates, proposal.candidates, strict=True)):
+            return message
+        return msgspec.structs.replace(message, proposal=_with_candidates(proposal, candidates))
+
+    def _provenance(self, provenance: Provenance) -> None:
+        self.name("provenance.source", provenance.source)
+        self.name("provenance.timestamp", provenance.timestamp)
+        self._names("provenance.inputs", provenance.inputs, self.limits.ids_per_message)
+        self._names("provenance.permissions", provenance.permissions, self.limits.ids_per_message)
+
+    def _candidate(self, candidate: Candidate) -> Candidate:
+        limits = self.limits
+        if isinstance(candidate, StateDelta):
+            self._pairs("set", candidate.set, limits.keys_per_proposal)
+            self._names("unset", candidate.unset, limits.keys_per_proposal)
+            return candidate
+        self.name("tool_id", candidate.tool_id)
+        for name in ("capability_token_id", "idempotency_key"):
+            value = getattr(candidate, name)
+            if value is not None:
+                self.name(name, value)
+        args = self._json("args", candidate.args, "space_args_bytes", limits.space_args_bytes)
+        if bytes(args)[:1] != b"{":
+            raise InvalidRequest("`args` must be an object", {"field": "args"})
+        return candidate if args is candidate.args else msgspec.structs.replace(candidate, args=args)
+
+    def _outcome(self, message: RecordOutcome) -> RecordOutcome:
+        self.name("execution_id", message.execution_id)
+        if message.error is not None:
+            self.text("error", message.error)
+        for name in ("duration_ms", "result_bytes"):
+            self._count(name, getattr(message, name))
+        result = self._json("result", message.result, "space_result_bytes", self.limits.space_result_bytes)
+        return msgspec.structs.replace(message, result=result)
+
+    def _tool(self, message: RegisterTool) -> RegisterTool:
+        tool, limits = message.tool, self.limits
+        self.name("tool_id", tool.tool_id)
+        self.text("description", tool.description)
+        opaque = {
+            name: self._json(name, getattr(tool, name), "space_schema_bytes", limits.space_schema_bytes)
+            for name in ("args_schema", "result_schema", "target")
+        }
+        for name in ("timeout_ms", "max_result_bytes"):
+            self._count(name, getattr(tool, name))
+        self._pairs("facts", tool.facts, limits.ids_per_message)
+        return RegisterTool(msgspec.structs.replace(tool, **opaque))
+
+    def _capability(self, message: IssueCapability) -> IssueCapability:
+        token = message.capability
+        self.name("token_id", token.token_id)
+        self.name("agent_id", token.agent_id)
+        if token.parent_id is not None:
+            self.name("parent_id", token.parent_id)
+        self._names("tool_ids", token.tool_ids, self.limits.ids_per_message)
+        self._names("capabilities", token.capabilities, self.limits.ids_per_message)
+        for scope in token.scopes:
+            self.name("scopes[].path", scope.path)
+            if isinstance(scope.value, str):
+                self.text("scopes[].value", scope.value)
+            elif not isinstance(scope.value, bool):
+                self._whole("scopes[].value", scope.value)
+        for name in ("calls", "bytes", "wall_ms"):
+            bound = getattr(token.budget, name)
+            if bound is not None:
+                self._count(f"budget.{name}", bound)
+        if token.expires_at is None:
+            return message
+        until = checked_instant(token.expires_at, "expires_at")
+        return IssueCapability(msgspec.structs.replace(token, expires_at=until))
+
+    # --- single values ---
+
+    def name(self, field: str, value: str) -> str:
+        """An id or a key: not empty, of Unicode scalar values, within the limit."""
+        if not isinstance(value, str) or not value:
+            raise InvalidRequest(f"`{field}` must be text, and not empty", {"field": field})
+        if len(value) > self.limits.space_id_length:
+            raise LimitExceeded("space_id_length", self.limits.space_id_length, len(value), field)
+        if not value.isascii():
+            _size(field, value)
+        return value
+
+    def text(self, field: str, value: str) -> str:
+        """Free text within the limit."""
+        if not isinstance(value, str):
+            raise InvalidRequest(f"`{field}` must be text", {"field": field})
+        if len(value) > self.limits.space_text_length:
+            raise LimitExceeded("space_text_length", self.limits.space_text_length, len(value), field)
+        if not value.isascii():
+            _size(field, value)
+        return value
+
+    def _names(self, field: str, values: Collection[str], maximum: int) -> None:
+        if len(values) > maximum:
+            raise LimitExceeded("ids_per_message", maximum, len(values), field)
+        for value in values:
+            self.name(field, value)
+
+    def _pairs(self, field: str, pairs: Mapping[str, str], maximum: int) -> None:
+        if len(pairs) > maximum:
+            raise LimitExceeded("keys_per_proposal", maximum, len(pairs), field)
+        longest = self.limits.space_value_bytes
+        for key, value in pairs.items():
+            self.name(field, key)
+            if not isinstance(value, str):
+                raise InvalidRequest(f"the value of `{key}` must be text", {"field": field, "key": key})
+            size = len(value) if value.isascii() else _size(f"{field}.{key}", value)
+            if size > longest:
+                raise LimitExceeded("space_value_bytes", longest, size, f"{field}.{key}")
+
+    def _json(self, field: str, raw: msgspec.Raw, limit: str, maximum: int) -> msgspec.Raw:
+        text = bytes(raw)
+        # Before it is parsed: whatever is in it, this much is not looked at.
+        if len(text) > 4 * maximum:
+            raise LimitExceeded(limit, maximum, len(text), field)
+        if not text:
+            raise InvalidRequest(f"`{field}` is missing", {"field": field})
+        again = canonical.canonicalised(text)
+        if again.count(b"{") + again.count(b"[") > _OWN_DEPTH:
+            canonical.encode(canonical.decode(again), _OWN_DEPTH)
+        if len(again) > maximum:
+            raise LimitExceeded(limit, maximum, len(again), field)
+        return raw if again == text else msgspec.Raw(again)
+
+    def _wait(self, field: str, value: int) -> None:
+        if not 1 <= self._whole(field, value) <= self.limits.wait_ms:
+            raise InvalidRequest(f"`{field}` must be from 1 to {self.limits.wait_ms}", {"field": field})
+
+    def _count(self, field: str, value: int) -> None:
+        if self._whole(field, value) < 0:
+            raise InvalidRequest(f"`{field}` must not be negative", {"field": field})
+
+    @staticmethod
+    def _whole(field: str, value: int) -> int:
+        if type(value) is not int or not -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER:
+            raise InvalidRequest(f"`{field}` must be a whole number that is exact in I-JSON", {"field": field})
+        return value
+
+
+def _with_candidates(proposal: Proposal, candidates: list[Candidate]) -> Proposal:
+    return msgspec.structs.replace(proposal, candidates=candidates)
+
+
+def _size(field: str, value: str) -> int:
+    try:
+        return len(value.encode())
+    except UnicodeEncodeError as exc:
+        raise InvalidRequest(f"`{field}` holds a lone surrogate, which is not text", {"field": field}) from exc

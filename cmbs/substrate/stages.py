@@ -1,0 +1,416 @@
+"""The stages that one candidate goes through, each a function that finds something against it or nothing.
+
+With a trace to fill, a stage also says what it looked at. It finds the same either way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from typing import Any, TypeAlias
+
+import msgspec
+
+from cmbs.ledger import canonical
+from cmbs.messages import Actor
+from cmbs.substrate.authority import may_propose
+from cmbs.substrate.capabilities import Demand, held, is_exhausted, use_fault
+from cmbs.substrate.conflicts import Finding
+from cmbs.substrate.constraints import STRICTNESS, Constraint
+from cmbs.substrate.events import Mode
+from cmbs.substrate.model import (
+    BeliefReading,
+    Candidate,
+    Failure,
+    Proposal,
+    ReasonCode,
+    Stage,
+    StateDelta,
+    ToolCall,
+    TraceStep,
+)
+from cmbs.substrate.predicates import Asking
+from cmbs.substrate.references import MISSING, Facing, namespace_of
+from cmbs.substrate.schemas import SchemaFault, args_validator
+from cmbs.substrate.state import ApprovalStatus, CallKey, GrantKey, Space
+
+
+class CallCase:
+    """A call of a tool on its way through the stages."""
+
+    __slots__ = (
+        "answered_by",
+        "args",
+        "args_hash",
+        "call",
+        "call_key",
+        "enforced",
+        "facing",
+        "finding",
+        "held",
+        "matched",
+        "matching",
+        "place",
+        "used",
+    )
+
+    def __init__(self, place: int, call: ToolCall, hearing: Hearing) -> None:
+        space = hearing.space
+        self.place = place
+        self.call = call
+        self.finding: Finding | None = None
+        # Whether something was found that is kept up even where decisions are only observed.
+        self.enforced = False
+        self.matched: tuple[str, ...] = ()
+        self.used: tuple[str, ...] = ()
+        self.held = held(space.capabilities, call.capability_token_id)
+        self.matching = space.policy.matching(call.tool_id, self.held.permitting, self.held.denying)
+        self.args = _decoded(call.args)
+        self.args_hash = hash_of_args(call)
+        self.facing = Facing(space.state, hearing.belief, hearing.actor.id, self.args, call.tool_id)
+        self.call_key = None if call.idempotency_key is None else CallKey(call.tool_id, call.idempotency_key)
+        self.answered_by = None if self.call_key is None else self._answer(hearing, space.calls.get(self.call_key))
+
+    @property
+    def tool_id(self) -> str | None:
+        """The tool that is called."""
+        return self.call.tool_id
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """A call writes no key itself."""
+        return ()
+
+    def _answer(self, hearing: Hearing, execution_id: str | None) -> str | None:
+        """The execution, if it is one of this very call: same args, same token, same agent."""
+        if execution_id is None:
+            return None
+        execution = hearing.space.executions[execution_id]
+        is_same = (
+            execution.intent.args_hash == self.args_hash
+            and execution.intent.capability_token_id == self.call.capability_token_id
+            and execution.agent_id == hearing.actor.id
+        )
+        return execution_id if is_same else None
+
+
+class DeltaCase:
+    """A state delta on its way through the stages."""
+
+    __slots__ = (
+        "args_hash",
+        "delta",
+        "enforced",
+        "facing",
+        "finding",
+        "matched",
+        "matching",
+        "place",
+        "used",
+        "written",
+    )
+
+    # Deltas are not executed, so that none answers another.
+    answered_by: str | None = None
+    tool_id: str | None = None
+
+    def __init__(self, place: int, delta: StateDelta, hearing: Hearing) -> None:
+        space = hearing.space
+        self.place = place
+        self.delta = delta
+        self.finding: Finding | None = None
+        self.enforced = False
+        self.matched: tuple[str, ...] = ()
+        self.used: tuple[str, ...] = ()
+        self.written = (*delta.set, *delta.unset)
+        self.matching = space.policy.matching(None)
+        self.args_hash = hash_of_args(delta)
+        self.facing = Facing(space.state, hearing.belief, hearing.actor.id, args_of_delta(delta))
+
+
+Case: TypeAlias = CallCase | DeltaCase
+
+
+class Hearing:
+    """Everything that one arbitration looks at. What candidates share is filled in once they are all known."""
+
+    __slots__ = (
+        "actor",
+        "belief",
+        "clashes",
+        "demands",
+        "forgery",
+        "now",
+        "proposal",
+        "since",
+        "space",
+        "steps",
+        "thorough",
+        "twins",
+    )
+
+    def __init__(
+        self,
+        space: Space,
+        proposal: Proposal,
+        actor: Actor,
+        now: str,
+        belief: Mapping[str, BeliefReading],
+        steps: list[TraceStep] | None,
+    ) -> None:
+        self.space = space
+        self.proposal = proposal
+        self.actor = actor
+        self.now = now
+        self.belief = belief
+        self.steps = steps
+        # Whether later stages are gone through after one has found something.
+        self.thorough = steps is not None or space.mode is Mode.OBSERVE
+        # The seq of an older snapshot that the proposal was made on; None where it is the current one.
+        self.since: int | None = None
+        self.forgery = self._forgery()
+        # Places of candidates that cannot both be, what all calls ask of each token, and how many calls are the same.
+        self.clashes: frozenset[int] = frozenset()
+        self.demands: dict[str, Demand] = {}
+        self.twins: dict[tuple[str | None, str], int] = {}
+
+    def _forgery(self) -> ReasonCode | None:
+        """Whether the proposal claims to come from somebody else, or from a state that never was."""
+        proposal, space, actor_id = self.proposal, self.space, self.actor.id
+        if proposal.provenance.source != actor_id:
+            return ReasonCode.FORGED_PROVENANCE
+        for token_id in proposal.provenance.permissions:
+            token = space.capabilities.get(token_id)
+            if token is None or token.agent_id != actor_id:
+                return ReasonCode.FORGED_PROVENANCE
+        if proposal.state_snapshot_id != space.snapshot_id:
+            self.since = space.snapshots.get(proposal.state_snapshot_id)
+            if self.since is None:
+                return ReasonCode.UNKNOWN_SNAPSHOT
+        return None
+
+
+def args_of_delta(delta: StateDelta) -> dict[str, Any]:
+    """What `$args` means for a delta."""
+    return {"set": delta.set, "unset": sorted(set(delta.unset))}
+
+
+def hash_of_args(candidate: Candidate) -> str:
+    """What approvals and intents are bound to: SHA-256, in hex, of canonical args, or of a delta's set and unset."""
+    if isinstance(candidate, ToolCall):
+        return sha256(candidate.args).hexdigest()
+    return sha256(canonical.encode(args_of_delta(candidate))).hexdigest()
+
+
+def _decoded(args: msgspec.Raw) -> Any:
+    try:
+        return msgspec.json.decode(args)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return MISSING
+
+
+# --- shape, freshness, authority --------------------------------------------------------------------------------------
+
+
+def call_shape(hearing: Hearing, case: CallCase) -> Finding | None:
+    """Who it comes from, what state it is based on, and whether another candidate is the same call."""
+    if hearing.forgery is not None:
+        return Finding(Stage.SHAPE, hearing.forgery)
+    if case.place in hearing.clashes:
+        return Finding(Stage.SHAPE, ReasonCode.CONFLICTING_CANDIDATES)
+    return None
+
+
+def delta_shape(hearing: Hearing, case: DeltaCase) -> Finding | None:
+    """The same for a delta: it writes something, in the namespaces, and nothing that another writes differently."""
+    if hearing.forgery is not None:
+        return Finding(Stage.SHAPE, hearing.forgery)
+    if not case.written:
+        return Finding(Stage.SHAPE, ReasonCode.NOTHING_PROPOSED)
+    if any(namespace_of(key) is None for key in case.written):
+        return Finding(Stage.SHAPE, ReasonCode.KEY_OUTSIDE_NAMESPACES)
+    if case.place in hearing.clashes:
+        return Finding(Stage.SHAPE, ReasonCode.CONFLICTING_CANDIDATES)
+    return None
+
+
+def freshness(hearing: Hearing, case: Case) -> Finding | None:
+    """Whether what it writes, or what constraints read for it, is as it was when it was proposed."""
+    since = hearing.since
+    if since is None:
+        return None
+    changed = hearing.space.changed
+    moved = {key for key in (*case.written, *case.matching.keys) if changed.get(key, -1) > since}
+    if not moved:
+        return None
+    if hearing.steps is not None:
+        hearing.steps += [TraceStep(Stage.FRESHNESS, False, case.place, reference=key) for key in sorted(moved)]
+    return Finding(Stage.FRESHNESS, ReasonCode.STALE_SNAPSHOT, Failure.DEFER)
+
+
+def call_authority(hearing: Hearing, case: CallCase) -> Finding | None:
+    """A call writes no namespace; what it may do is asked of its capability."""
+    del hearing, case
+    return None
+
+
+def delta_authority(hearing: Hearing, case: DeltaCase) -> Finding | None:
+    """Whether this kind of actor may write every one of the keys."""
+    kind = hearing.actor.kind
+    if all(may_propose(kind, key) for key in case.written):
+        return None
+    return Finding(Stage.AUTHORITY, ReasonCode.AUTHORITY_DENIED)
+
+
+# --- tool and capability ----------------------------------------------------------------------------------------------
+
+
+def tool_and_args(hearing: Hearing, case: CallCase) -> Finding | None:
+    """Whether there is such a tool, and the args fit it."""
+    tool = hearing.space.tools.get(case.call.tool_id)
+    if tool is None:
+        return Finding(Stage.TOOL, ReasonCode.UNKNOWN_TOOL)
+    if tool.retired:
+        return Finding(Stage.TOOL, ReasonCode.TOOL_RETIRED)
+    try:
+        fits = type(case.args) is dict and args_validator(tool).is_valid(case.args)
+    except SchemaFault:
+        fits = False
+    return None if fits else Finding(Stage.TOOL, ReasonCode.ARGS_INVALID)
+
+
+def idempotency(hearing: Hearing, case: CallCase) -> Finding | None:
+    """Whether it has the key that a tool with effects asks for, and the key is not that of another call."""
+    if case.call_key is None:
+        tool = hearing.space.tools.get(case.call.tool_id)
+        if tool is not None and tool.writes:
+            return Finding(Stage.TOOL, ReasonCode.IDEMPOTENCY_KEY_REQUIRED)
+        return None
+    if case.answered_by is None and case.call_key in hearing.space.calls:
+        return Finding(Stage.TOOL, ReasonCode.IDEMPOTENCY_CONFLICT)
+    return None
+
+
+def capability(hearing: Hearing, case: CallCase) -> Finding | None:
+    """Whether its token is good for it, and has enough left for all calls of the proposal."""
+    if case.call.capability_token_id is None:
+        return Finding(Stage.CAPABILITY, ReasonCode.CAPABILITY_REQUIRED)
+    fault = use_fault(hearing.space, case.held, hearing.actor, case.call.tool_id, case.args, hearing.now)
+    if fault is None and case.answered_by is None and is_exhausted(hearing.space, case.held, hearing.demands):
+        fault = ReasonCode.BUDGET_EXHAUSTED
+    return None if fault is None else Finding(Stage.CAPABILITY, fault)
+
+
+# --- constraints ------------------------------------------------------------------------------------------------------
+
+
+def constraints(hearing: Hearing, case: Case) -> Finding | None:
+    """A matching deny wins; without a matching allow nothing is permitted; what cannot be read denies."""
+    if hearing.steps is not None:
+        _trace_constraints(case, hearing.steps)
+    matching = case.matching
+    if matching.malformed:
+        return Finding(Stage.CONSTRAINTS, ReasonCode.MALFORMED_CONSTRAINT, matched=matching.malformed)
+    if matching.denies:
+        against = _denying(hearing, case)
+        if against:
+            return _finding(ReasonCode.CONSTRAINT_DENIED, against)
+    facing = case.facing
+    for allow in matching.allows:
+        if allow.when is None or allow.when.holds(facing):
+            case.matched = (allow.key,)
+            return None
+    for allow in matching.allows:
+        if allow.on_fail is Failure.ASK and _is_granted(hearing, case, allow):
+            case.matched = (allow.key,)
+            return None
+    if not matching.allows:
+        return Finding(Stage.CONSTRAINTS, ReasonCode.NO_ALLOW)
+    return _finding(ReasonCode.ALLOW_UNMET, _deciding(matching.allows))
+
+
+def _denying(hearing: Hearing, case: Case) -> list[Constraint]:
+    """The denials that hold and are not lifted by an approval: of these the strictest, which come first."""
+    against: list[Constraint] = []
+    for deny in case.matching.denies:
+        if against and deny.on_fail is not against[0].on_fail:
+            break
+        if deny.when is not None and not deny.when.holds(case.facing):
+            continue
+        if deny.on_fail is not Failure.ASK or not _is_granted(hearing, case, deny):
+            against.append(deny)
+    return against
+
+
+def _deciding(allows: tuple[Constraint, ...]) -> list[Constraint]:
+    """Of permissions that are not given: those on the most specific subject, and of these the strictest."""
+    kind = allows[0].subject.kind
+    nearest = [allow for allow in allows if allow.subject.kind is kind]
+    strictest = min((allow.on_fail for allow in nearest), key=STRICTNESS.__getitem__)
+    return [allow for allow in nearest if allow.on_fail is strictest]
+
+
+def _finding(reason_code: ReasonCode, against: list[Constraint]) -> Finding:
+    """What constraints that agree on what happens come to; all of them are named, in the order of their keys."""
+    failure = against[0].on_fail
+    waits_for: tuple[str, ...] = ()
+    if failure is Failure.DEFER:
+        predicates = [each.when for each in against if each.when is not None]
+        keys = {key for predicate in predicates for key in predicate.keys}
+        sessions = {f"$belief.{session_id}" for predicate in predicates for session_id in predicate.session_ids}
+        waits_for = tuple(sorted(keys | sessions))
+    reason = next((each.reason for each in against if each.reason is not None), None)
+    return Finding(Stage.CONSTRAINTS, reason_code, failure, tuple(each.key for each in against), reason, waits_for)
+
+
+def _is_granted(hearing: Hearing, case: Case, constraint: Constraint) -> bool:
+    """Whether a live approval covers this constraint for exactly this candidate, and for all others like it."""
+    space = hearing.space
+    if not space.grants:
+        return False
+    grant = GrantKey(hearing.actor.id, case.tool_id, case.args_hash, constraint.key, space.policy.policy_hash)
+    approval_id = space.grants.get(grant)
+    if approval_id is None:
+        return False
+    approval = space.approvals[approval_id]
+    is_live = (
+        approval.status is ApprovalStatus.APPROVED
+        and (approval.good_until is None or hearing.now < approval.good_until)
+        and approval.uses_left >= hearing.twins.get((case.tool_id, case.args_hash), 1)
+    )
+    if is_live and approval_id not in case.used:
+        case.used = tuple(sorted((*case.used, approval_id)))
+    return is_live
+
+
+def _trace_constraints(case: Case, steps: list[TraceStep]) -> None:
+    """Every constraint that may speak, every predicate in it, and what was found."""
+    steps.extend(
+        TraceStep(Stage.CONSTRAINTS, False, case.place, key, note="malformed") for key in case.matching.malformed
+    )
+    for each in (*case.matching.denies, *case.matching.allows):
+        if each.when is None:
+            holds = True
+        else:
+            holds = each.when.trace(case.facing, Asking(Stage.CONSTRAINTS, case.place, each.key), steps)
+        steps.append(TraceStep(Stage.CONSTRAINTS, holds, case.place, each.key, note=each.effect.value))
+
+
+Judge: TypeAlias = Callable[[Hearing, CallCase], Finding | None]
+DeltaJudge: TypeAlias = Callable[[Hearing, DeltaCase], Finding | None]
+
+OF_CALLS: tuple[tuple[Stage, Judge], ...] = (
+    (Stage.SHAPE, call_shape),
+    (Stage.FRESHNESS, freshness),
+    (Stage.AUTHORITY, call_authority),
+    (Stage.TOOL, tool_and_args),
+    (Stage.TOOL, idempotency),
+    (Stage.CAPABILITY, capability),
+    (Stage.CONSTRAINTS, constraints),
+)
+OF_DELTAS: tuple[tuple[Stage, DeltaJudge], ...] = (
+    (Stage.SHAPE, delta_shape),
+    (Stage.FRESHNESS, freshness),
+    (Stage.AUTHORITY, delta_authority),
+    (Stage.CONSTRAINTS, constraints),
+)

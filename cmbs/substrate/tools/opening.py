@@ -1,0 +1,47 @@
+"""A runner as the environment asks for. HTTP and MCP tools load their dependencies with the first call of one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cmbs.substrate.model import ToolKind
+from cmbs.substrate.tools import mcp_servers
+from cmbs.substrate.tools.credentials import Credentials
+from cmbs.substrate.tools.python import PythonTool, PythonTools, discover_python_tools
+from cmbs.substrate.tools.runner import Executor, Runner, ToolFailed
+
+HOSTS_VARIABLE = "CMBS_TOOL_HOSTS"
+_NEEDED = "install `cmbs[tools]` to run them"
+
+
+def open_tools(environment: Mapping[str, str], python: Mapping[str, PythonTool] | None = None) -> Runner:
+    """Everything that this server can run.
+
+    `CMBS_TOOL_SERVERS` names a file of MCP servers; `CMBS_TOOL_HOSTS` bounds the hosts of HTTP tools, separated by
+    commas; `CMBS_TOOL_SECRET_…` are credentials. Python tools are those that installed distributions offer, and
+    `python`. InvalidRequest where the file or a plug-in is broken.
+    """
+    path = environment.get(mcp_servers.VARIABLE, "")
+    servers = mcp_servers.read_servers(path) if path else {}
+    credentials = Credentials(environment, mcp_servers.variables_of(servers))
+    listed = environment.get(HOSTS_VARIABLE, "").lower()
+    hosts = frozenset(host.strip() for host in listed.split(",") if host.strip()) or None
+    callables = {**discover_python_tools(), **(python or {})}
+
+    def http() -> Executor:
+        try:
+            from cmbs.substrate.tools.http import HttpTools  # noqa: PLC0415 - loads when used
+        except ImportError as exc:
+            raise ToolFailed(f"HTTP tools are not available: {_NEEDED}") from exc
+        return HttpTools(credentials, hosts)
+
+    def mcp() -> Executor:
+        try:
+            from cmbs.substrate.tools.mcp import McpTools  # noqa: PLC0415 - loads when used
+        except ImportError as exc:
+            raise ToolFailed(f"MCP tools are not available: {_NEEDED}") from exc
+        return McpTools(servers, credentials)
+
+    return Runner(
+        {ToolKind.PYTHON: lambda: PythonTools(callables), ToolKind.HTTP: http, ToolKind.MCP: mcp}, credentials
+    )
