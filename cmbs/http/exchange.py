@@ -128,6 +128,14 @@ class Request:
         return value
 
 
+def decoded_strictly(request: Request, kind: type[T]) -> T:
+    """A body whose every part is looked at: no key twice anywhere, numbers exact, not too deep."""
+    message = request.decoded(kind)
+    if request.body:
+        canonical.decode(request.body)
+    return message
+
+
 def decoded_body(body: bytes, kind: type[T]) -> T:
     """A body as a message. Its opaque parts stay text, which the door brings into canonical form."""
     try:
