@@ -5,7 +5,7 @@ Nothing is decided here. What a step came to is in its result; this is what that
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from hashlib import sha256
 from typing import Any
 
@@ -15,6 +15,7 @@ from immutables import Map
 from cmbs.ledger import Chronicle, Head
 from cmbs.messages import Actor
 from cmbs.substrate import memory
+from cmbs.substrate.conflicts import after
 from cmbs.substrate.events import (
     Approve,
     Changes,
@@ -37,6 +38,7 @@ from cmbs.substrate.events import (
     SetMode,
     SettlePolicy,
     SpaceEvent,
+    SpaceMessage,
     SpaceVerb,
     Start,
     StepResult,
@@ -72,7 +74,7 @@ def evolve(space: Space | None, event: SpaceEvent) -> Space:
         if not isinstance(message, CreateSpace):
             raise TypeError(f"the first event creates the space, not {body.verb}")
         return _born(message, event)
-    touched = _touched(space, event) if result.granted else {}
+    touched = _CARRIED_OUT[type(message)](space, message, event) if result.granted else {}
     if result.changes.set or result.changes.unset:
         touched |= _changed(space, result.changes, event)
     if body.idempotency_key is not None:
@@ -86,62 +88,40 @@ def evolve(space: Space | None, event: SpaceEvent) -> Space:
     )
 
 
-def _touched(space: Space, event: SpaceEvent) -> Touched:
-    message, result, body = event.message, event.result, event.body
-    match message:
-        case Propose():
-            return _proposed(space, message, result, event)
-        case RecordOutcome():
-            return _outcome(space, message, result, body.seq)
-        case Wake():
-            return _redecided(space, message.proposal_id, result, body.seq, message.belief)
-        case Approve():
-            return _approved(space, message, result, event)
-        case Reject():
-            return _turned_down(space, message.approval_id, ApprovalStatus.REJECTED, event)
-        case Expire():
-            return _expired(space, message, event)
-        case Start():
-            return _started_again(space, message, result)
-        case MarkInDoubt():
-            return _in_doubt(space, message)
-        case PutMemory() | PromoteMemory() | DisputeMemory():
-            return _remembered(space, remembering(space, message, body.actor, body.seq, body.ts))
-        case _:
-            return _governed(space, event)
+def _set_mode(_: Space, message: SetMode, event: SpaceEvent) -> Touched:  # noqa: ARG001
+    return {"mode": message.mode}
 
 
-def _governed(space: Space, event: SpaceEvent) -> Touched:
-    message, body = event.message, event.body
-    match message:
-        case SetMode():
-            return {"mode": message.mode}
-        case ProposePolicy():
-            change = PolicyChange(
-                message.change_id,
-                body.actor,
-                message.base_policy_hash,
-                message.set,
-                tuple(message.unset),
-                message.reason,
-                PolicyChangeStatus.PENDING,
-                body.seq,
-            )
-            return {"policy_changes": space.policy_changes.set(message.change_id, change)}
-        case SettlePolicy():
-            return _settled_policy(space, message, event)
-        case RegisterTool():
-            return {"tools": space.tools.set(message.tool.tool_id, message.tool)}
-        case RetireTool():
-            tool = msgspec.structs.replace(space.tools[message.tool_id], retired=True)
-            return {"tools": space.tools.set(message.tool_id, tool)}
-        case IssueCapability():
-            token = message.capability
-            return {"capabilities": space.capabilities.set(token.token_id, token)}
-        case RevokeCapability():
-            return {"revoked": space.revoked.set(message.token_id, body.seq)}
-        case _:  # pragma: no cover - a space is created once
-            raise TypeError(body.verb)
+def _proposed_policy(space: Space, message: ProposePolicy, event: SpaceEvent) -> Touched:
+    change = PolicyChange(
+        message.change_id,
+        event.body.actor,
+        message.base_policy_hash,
+        message.set,
+        tuple(message.unset),
+        message.reason,
+        PolicyChangeStatus.PENDING,
+        event.body.seq,
+    )
+    return {"policy_changes": space.policy_changes.set(message.change_id, change)}
+
+
+def _registered(space: Space, message: RegisterTool, event: SpaceEvent) -> Touched:  # noqa: ARG001
+    return {"tools": space.tools.set(message.tool.tool_id, message.tool)}
+
+
+def _retired(space: Space, message: RetireTool, event: SpaceEvent) -> Touched:  # noqa: ARG001
+    tool = msgspec.structs.replace(space.tools[message.tool_id], retired=True)
+    return {"tools": space.tools.set(message.tool_id, tool)}
+
+
+def _issued(space: Space, message: IssueCapability, event: SpaceEvent) -> Touched:  # noqa: ARG001
+    token = message.capability
+    return {"capabilities": space.capabilities.set(token.token_id, token)}
+
+
+def _revoked(space: Space, message: RevokeCapability, event: SpaceEvent) -> Touched:
+    return {"revoked": space.revoked.set(message.token_id, event.body.seq)}
 
 
 def _born(message: CreateSpace, event: SpaceEvent) -> Space:
@@ -181,26 +161,22 @@ def _born(message: CreateSpace, event: SpaceEvent) -> Space:
 
 def _changed(space: Space, changes: Changes, event: SpaceEvent) -> Touched:
     seq, snapshot_id = event.body.seq, event.stored.event_hash.hex()
-    with space.state.mutate() as state, space.changed.mutate() as changed:
-        for key, text in changes.set.items():
-            state[key] = text
-            changed[key] = seq
-        for key in changes.unset:
-            state.pop(key, None)
-            changed[key] = seq
-        return {
-            "state": state.finish(),
-            "changed": changed.finish(),
-            "snapshot_id": snapshot_id,
-            "snapshots": space.snapshots.extended(snapshot_id, seq),
-        }
+    changed = space.changed.mutate()
+    for key in (*changes.set, *changes.unset):
+        changed[key] = seq
+    return {
+        "state": after(space.state, changes),
+        "changed": changed.finish(),
+        "snapshot_id": snapshot_id,
+        "snapshots": space.snapshots.extended(snapshot_id, seq),
+    }
 
 
 # --- proposals --------------------------------------------------------------------------------------------------------
 
 
-def _proposed(space: Space, message: Propose, result: StepResult, event: SpaceEvent) -> Touched:
-    body, proposal_id = event.body, message.proposal.proposal_id
+def _proposed(space: Space, message: Propose, event: SpaceEvent) -> Touched:
+    body, result, proposal_id = event.body, event.result, message.proposal.proposal_id
     if result.decision is None:  # pragma: no cover - a proposal is always decided
         raise TypeError("a proposal without a decision")
     record = ProposalRecord(
@@ -346,11 +322,15 @@ def _grant_keys(approval: Approval) -> Iterable[GrantKey]:
         yield GrantKey(approval.proposer.id, asked.tool_id, asked.args_hash, constraint, approval.policy_hash)
 
 
-def _approved(space: Space, message: Approve, result: StepResult, event: SpaceEvent) -> Touched:
+def _woken(space: Space, message: Wake, event: SpaceEvent) -> Touched:
+    return _redecided(space, message.proposal_id, event.result, event.body.seq, message.belief)
+
+
+def _approved(space: Space, message: Approve, event: SpaceEvent) -> Touched:
     granted = with_approval(space, message, event.body.actor, event.body.seq)
     proposal_id = granted.approvals[message.approval_id].proposal_id
     touched: Touched = {"approvals": granted.approvals, "grants": granted.grants}
-    return touched | _redecided(granted, proposal_id, result, event.body.seq, message.belief)
+    return touched | _redecided(granted, proposal_id, event.result, event.body.seq, message.belief)
 
 
 def _used(space: Space, approvals: Map[str, Approval], used: list[str]) -> Touched:
@@ -364,6 +344,10 @@ def _used(space: Space, approvals: Map[str, Approval], used: list[str]) -> Touch
                 if grants.get(key) == approval_id:
                     grants = grants.delete(key)
     return {"approvals": approvals, "grants": grants}
+
+
+def _rejected(space: Space, message: Reject, event: SpaceEvent) -> Touched:
+    return _turned_down(space, message.approval_id, ApprovalStatus.REJECTED, event)
 
 
 def _turned_down(space: Space, approval_id: str, status: ApprovalStatus, event: SpaceEvent) -> Touched:
@@ -405,7 +389,8 @@ def _expired(space: Space, message: Expire, event: SpaceEvent) -> Touched:
 # --- executions -------------------------------------------------------------------------------------------------------
 
 
-def _outcome(space: Space, message: RecordOutcome, result: StepResult, seq: int) -> Touched:
+def _outcome(space: Space, message: RecordOutcome, event: SpaceEvent) -> Touched:
+    result, seq = event.result, event.body.seq
     execution = space.executions[message.execution_id]
     outcome = result.outcome or message.status
     taken = b"null" if result.outcome is not None else bytes(message.result)
@@ -431,8 +416,8 @@ def _outcome(space: Space, message: RecordOutcome, result: StepResult, seq: int)
     }
 
 
-def _started_again(space: Space, message: Start, result: StepResult) -> Touched:
-    (intent,) = result.intents
+def _started_again(space: Space, message: Start, event: SpaceEvent) -> Touched:
+    (intent,) = event.result.intents
     execution = msgspec.structs.replace(
         space.executions[message.execution_id], intent=intent, status=ExecutionStatus.RUNNING
     )
@@ -442,7 +427,7 @@ def _started_again(space: Space, message: Start, result: StepResult) -> Touched:
     }
 
 
-def _in_doubt(space: Space, message: MarkInDoubt) -> Touched:
+def _in_doubt(space: Space, message: MarkInDoubt, event: SpaceEvent) -> Touched:  # noqa: ARG001
     execution = msgspec.structs.replace(space.executions[message.execution_id], status=ExecutionStatus.IN_DOUBT)
     return {
         "executions": space.executions.set(message.execution_id, execution),
@@ -485,8 +470,35 @@ def remembering(
             return memory.dispute(space.memory, message, seq, ts, threshold)
 
 
+def _remembers(space: Space, message: PutMemory | PromoteMemory | DisputeMemory, event: SpaceEvent) -> Touched:
+    body = event.body
+    return _remembered(space, remembering(space, message, body.actor, body.seq, body.ts))
+
+
 def _remembered(space: Space, entry: MemoryEntry | memory.MemoryReason) -> Touched:
     if isinstance(entry, memory.MemoryReason):  # pragma: no cover - a refused step is not carried out
         raise TypeError(entry)
     entries, claims = memory.kept(space.memory, space.claims, entry)
     return {"memory": entries, "claims": claims}
+
+
+_CARRIED_OUT: dict[type[SpaceMessage], Callable[..., Touched]] = {
+    Propose: _proposed,
+    RecordOutcome: _outcome,
+    Wake: _woken,
+    Approve: _approved,
+    Reject: _rejected,
+    Expire: _expired,
+    Start: _started_again,
+    MarkInDoubt: _in_doubt,
+    PutMemory: _remembers,
+    PromoteMemory: _remembers,
+    DisputeMemory: _remembers,
+    SetMode: _set_mode,
+    ProposePolicy: _proposed_policy,
+    SettlePolicy: _settled_policy,
+    RegisterTool: _registered,
+    RetireTool: _retired,
+    IssueCapability: _issued,
+    RevokeCapability: _revoked,
+}
