@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from cmbs.belief_server import BeliefServer
-from cmbs.bootstrap import Settings, build_server
+from cmbs.bootstrap import Settings, build_server, build_spaces
 from cmbs.http import BeliefApp
 from cmbs.identity import Gate, KeyRegistry
 
@@ -29,9 +29,12 @@ def create_app(
     While its store has no keys, it serves only this machine. Say `anyone=True` where what you put around it has decided
     who may ask.
     """
+    spaces = None
     if server is None:
-        server = build_server(settings or Settings.from_environment(os.environ))
-    return BeliefApp(server, Gate(KeyRegistry(server.log), anyone=anyone))
+        settings = settings or Settings.from_environment(os.environ)
+        server = build_server(settings)
+        spaces = build_spaces(settings, server, os.environ)
+    return BeliefApp(server, Gate(KeyRegistry(server.log), anyone=anyone), spaces)
 
 
 def __getattr__(name: str) -> Any:

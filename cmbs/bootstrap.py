@@ -11,6 +11,10 @@ from cmbs.belief_server import BeliefServer
 from cmbs.errors import InvalidRequest
 from cmbs.serving.door import Limits
 from cmbs.stores import open_store, open_tee
+from cmbs.substrate.belief_source import ServedBelief
+from cmbs.substrate.door import SpaceLimits
+from cmbs.substrate.server import SubstrateServer
+from cmbs.substrate.tools.opening import open_tools
 
 if TYPE_CHECKING:
     from cmbs.stores.tee import TeeStore
@@ -36,20 +40,17 @@ class Settings:
     tee: str = ""
     tee_token: str = field(default="", repr=False)
     tee_ca: str = ""
+    space_limits: SpaceLimits = field(default_factory=SpaceLimits)
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Settings:
         """The settings that the environment asks for; InvalidRequest names a variable that makes no sense."""
-        limits = {
-            item.name: _positive(f"CMBS_LIMIT_{item.name.upper()}", environment)
-            for item in fields(Limits)
-            if f"CMBS_LIMIT_{item.name.upper()}" in environment
-        }
         timeout = {"store_timeout_seconds": _seconds(_TIMEOUT, environment)} if _TIMEOUT in environment else {}
         return cls(
             store=environment.get("CMBS_STORE", DEFAULT_STORE),
             validate_hypotheses=_flag("CMBS_VALIDATE_HYPOTHESES", environment),
-            limits=Limits(**limits),
+            limits=Limits(**_limits(Limits, environment)),
+            space_limits=SpaceLimits(**_limits(SpaceLimits, environment)),
             tee=environment.get("CMBS_TEE", ""),
             tee_token=environment.get("CMBS_TEE_TOKEN", ""),
             tee_ca=environment.get("CMBS_TEE_CA", ""),
@@ -58,7 +59,11 @@ class Settings:
 
     def to_environment(self) -> dict[str, str]:
         """The same settings as variables, for worker processes."""
-        limits = {f"CMBS_LIMIT_{item.name.upper()}": str(getattr(self.limits, item.name)) for item in fields(Limits)}
+        limits = {
+            f"CMBS_LIMIT_{item.name.upper()}": str(getattr(of, item.name))
+            for of in (self.limits, self.space_limits)
+            for item in fields(of)
+        }
         return {
             "CMBS_STORE": self.store,
             "CMBS_VALIDATE_HYPOTHESES": str(int(self.validate_hypotheses)),
@@ -85,6 +90,18 @@ def build_server(settings: Settings) -> BeliefServer:
     )
 
 
+def build_spaces(settings: Settings, server: BeliefServer, environment: Mapping[str, str]) -> SubstrateServer:
+    """Spaces over the log of a belief server, with the tools that the environment names, and with a default space."""
+    spaces = SubstrateServer(
+        log=server.log,
+        belief=ServedBelief(server),
+        runner=open_tools(environment),
+        limits=settings.space_limits,
+    )
+    spaces.ensure()
+    return spaces
+
+
 def build_tee_store(settings: Settings) -> TeeStore | None:
     """Where tombstones go if not into the store of events; None where the settings name no Tee."""
     if not settings.tee:
@@ -99,6 +116,14 @@ def build_tee_store(settings: Settings) -> TeeStore | None:
         authorities=authorities,
         timeout_seconds=settings.store_timeout_seconds,
     )
+
+
+def _limits(kind: type[Limits | SpaceLimits], environment: Mapping[str, str]) -> dict[str, int]:
+    return {
+        item.name: _positive(f"CMBS_LIMIT_{item.name.upper()}", environment)
+        for item in fields(kind)
+        if f"CMBS_LIMIT_{item.name.upper()}" in environment
+    }
 
 
 def _positive(name: str, environment: Mapping[str, str]) -> int:

@@ -1,6 +1,7 @@
 """One gate before every route of both interfaces: who asks comes from the key, or is nobody that was checked."""
 
 import asyncio
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ from cmbs.belief_api import create_app
 from cmbs.belief_server import BeliefServer
 from cmbs.errors import KeyRefused, StoreUnavailable, Unauthenticated
 from cmbs.http import BeliefApp
-from cmbs.http.operations import OPERATIONS, Operation
+from cmbs.http.operation import Operation
+from cmbs.http.operations import OPERATIONS
 from cmbs.identity import Gate, KeyRegistry, Role, Scope
 from cmbs.identity.gate import is_remote
 from cmbs.identity.model import KEYS_STREAM, SCOPES_OF
@@ -60,12 +62,14 @@ def guarded() -> Iterator[Guarded]:
     log = InMemoryStore()
     registry = KeyRegistry(log, clock=ManualClock(NOW))
     server = BeliefServer(store=log)
-    with client_of(BeliefApp(server, Gate(registry))) as client:
+    app = BeliefApp(server, Gate(registry))
+    with client_of(app) as client:
         yield Guarded(client, registry, server)
+    app.close()
 
 
 def path_of(operation: Operation) -> str:
-    return operation.path.replace("{session_id}", "s").replace("{obligation_id}", "o")
+    return re.sub(r"{\w+}", "x", operation.path)
 
 
 # --- keys are needed --------------------------------------------------------------------------------------------------
@@ -88,7 +92,7 @@ def test_a_key_without_the_scope_of_a_route_is_turned_away(guarded: Guarded, ope
     answer = guarded.client.request(operation.method, path_of(operation), headers=bearing(lacking.text))
     details = check_error(answer, 403, "FORBIDDEN")
     assert (details["reason"], details["scope"]) == ("missing_scope", operation.scope.value)
-    sufficient = guarded.key(operation.scope)
+    sufficient = guarded.key(operation.scope, kind=ActorKind.OPERATOR)
     answer = guarded.client.request(operation.method, path_of(operation), headers=bearing(sufficient.text))
     assert answer.status_code not in (401, 403)
 

@@ -22,26 +22,31 @@ from cmbs.http.exchange import Response
 from cmbs.http.openapi import openapi_document
 from cmbs.http.operations import OPERATIONS
 from cmbs.http.routes import Routes
+from cmbs.http.space_reading import Spaces
+from cmbs.http.space_routes import SpaceRoutes
 from cmbs.http.statuses import METHOD_NOT_ALLOWED, STATUS_OF_CODE, TransportCode, TransportError
 from cmbs.identity import Gate, KeyRegistry
+from cmbs.substrate.server import SubstrateServer
 
 
 class BeliefApp(FastAPI):
     """A FastAPI application whose own routes are answered before FastAPI's machinery is entered.
 
-    `gate` decides who may ask; by default it goes by the keys in the server's log.
+    `gate` decides who may ask; by default it goes by the keys in the server's log. `spaces` are by default those of the
+    same log, served from the first time that somebody asks for one.
     """
 
-    def __init__(self, server: BeliefServer, gate: Gate | None = None) -> None:
+    def __init__(self, server: BeliefServer, gate: Gate | None = None, spaces: SubstrateServer | None = None) -> None:
         super().__init__(
             title="cmbs belief server",
             version=version("cmbs"),
-            lifespan=_closing(server),
+            lifespan=_closing(self),
             redirect_slashes=False,  # an id may be empty, so a slash at the end is not a slip
         )
         self.belief_server = server
         self.gate = gate or Gate(KeyRegistry(server.log))
-        self.dispatcher = Dispatcher(Routes(server))
+        self.spaces = Spaces(server, spaces)
+        self.dispatcher = Dispatcher(Routes(server), SpaceRoutes(self.spaces, server.door.page_size))
         self.body_bytes = server.door.limits.body_bytes
         # The same table again as ordinary routes, for whoever adds middleware or walks `app.routes`.
         self.router.routes.extend(_TableRoute(path, self) for path in _paths())
@@ -73,6 +78,11 @@ class BeliefApp(FastAPI):
 
     def __rsgi_del__(self, _: object) -> None:
         """The server process ends."""
+        self.close()
+
+    def close(self) -> None:
+        """Let what runs come to its end, and write what waits."""
+        self.spaces.close()
         self.belief_server.close()
 
 
@@ -106,11 +116,11 @@ def _paths() -> list[str]:
     return list(dict.fromkeys(operation.path for operation in OPERATIONS))
 
 
-def _closing(server: BeliefServer) -> Any:
+def _closing(app: BeliefApp) -> Any:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
-        server.close()
+        app.close()
 
     return lifespan
 

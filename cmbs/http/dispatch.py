@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import quote, unquote_to_bytes
 
@@ -12,6 +12,7 @@ from cmbs.errors import BeliefServerError, InvalidRequest
 from cmbs.http.exchange import Request, Response
 from cmbs.http.operations import OPERATIONS
 from cmbs.http.routes import Routes
+from cmbs.http.space_routes import SpaceRoutes
 from cmbs.http.statuses import (
     METHOD_NOT_ALLOWED,
     STATUS_OF_CODE,
@@ -68,7 +69,7 @@ class Found(NamedTuple):
 class Dispatcher:
     """Answers every request under the paths of the table; others are none of its business."""
 
-    def __init__(self, routes: Routes) -> None:
+    def __init__(self, *routes: Routes | SpaceRoutes) -> None:
         self._root = _Place()
         self._known: dict[bytes | str, Found] = {}
         places: dict[str, _Place] = {}
@@ -82,7 +83,7 @@ class Dispatcher:
                 else:
                     place = place.children.setdefault(part, _Place())
             place.path = operation.path
-            handler: Handler = getattr(routes, operation.operation_id)
+            handler = _handler(routes, operation.operation_id)
             place.handlers[operation.method] = (handler, operation.scope)
             if operation.method == "GET":
                 place.handlers["HEAD"] = (handler, operation.scope)
@@ -161,6 +162,11 @@ class Dispatcher:
             if len(self._known) >= _KNOWN_PATHS:
                 self._known.clear()
             self._known[path] = found
+
+
+def _handler(routes: Iterable[object], name: str) -> Handler:
+    handler: Handler = next(getattr(each, name) for each in routes if hasattr(each, name))
+    return handler
 
 
 def response_to(exc: Exception) -> Response:

@@ -2,70 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 from cmbs.errors import ErrorCode
 from cmbs.http import schemas
+from cmbs.http.operation import AT, CURSOR, LIMIT, SINCE, Operation
+from cmbs.http.space_operations import SPACE_OPERATIONS
 from cmbs.identity import Scope
-from cmbs.serving.door import Limits
 
 _STORE = (ErrorCode.STORE_UNAVAILABLE,)
 _SESSION = (*_STORE, ErrorCode.SESSION_NOT_FOUND, ErrorCode.LEDGER_CORRUPT, ErrorCode.LIMIT_EXCEEDED)
 _WRITE = (*_SESSION, ErrorCode.SESSION_TERMINATED, ErrorCode.CONFLICT)
 
-
-@dataclass(frozen=True, slots=True)
-class Parameter:
-    """A query parameter."""
-
-    name: str
-    description: str
-    schema: dict[str, Any]
-
-
-_LIMIT = Parameter(
-    "limit",
-    "How many items at most. The largest page is a setting of the server.",
-    {"type": "integer", "minimum": 1, "maximum": Limits().page_size},
-)
-_CURSOR = Parameter("cursor", "The `next_cursor` of the page before.", {"type": "string"})
-_AT = Parameter("at", "A seq or an event id: the belief right after that event.", {"type": "string"})
-_SINCE = Parameter(
-    "since_event_id", "Only the events after this one.", {"type": "string", "maxLength": Limits().id_length}
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """One method on one path. `operation_id` is the name of its handler in `Routes`."""
-
-    method: str
-    path: str
-    operation_id: str
-    summary: str
-    description: str
-    response: type
-    body: type | None = None
-    status: int = 200
-    query: tuple[Parameter, ...] = ()
-    errors: tuple[ErrorCode, ...] = ()
-    body_required: bool = True
-    # What a key must be good for; None where none is needed.
-    scope: Scope | None = Scope.BELIEF_READ
-
-    @property
-    def writes(self) -> bool:
-        """Whether it takes the headers of a write."""
-        return self.body is not None
-
-    @property
-    def on_session(self) -> bool:
-        """Whether it is about one session."""
-        return "{session_id}" in self.path
-
-
-OPERATIONS: tuple[Operation, ...] = (
+_BELIEF: tuple[Operation, ...] = (
     Operation(
         "POST",
         "/v1/sessions",
@@ -92,7 +39,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "List sessions, the oldest first",
         "Sessions that are declared while you page come at the end.",
         schemas.SessionsPage,
-        query=(_CURSOR, _LIMIT),
+        query=(CURSOR, LIMIT),
         errors=(*_STORE, ErrorCode.LIMIT_EXCEEDED),
     ),
     Operation(
@@ -102,7 +49,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "What may still be true",
         "QUERY_BELIEF. Now, or right after an earlier event.",
         schemas.Snapshot,
-        query=(_AT,),
+        query=(AT,),
         errors=(*_SESSION, ErrorCode.EVENT_NOT_FOUND),
     ),
     Operation(
@@ -124,7 +71,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "Page through the survivors",
         "For universes that are too large for one answer. With `at`, all pages are of the same moment.",
         schemas.SurvivorsPage,
-        query=(_CURSOR, _LIMIT, _AT),
+        query=(CURSOR, LIMIT, AT),
         errors=(*_SESSION, ErrorCode.EVENT_NOT_FOUND),
     ),
     Operation(
@@ -134,7 +81,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "The events of a session, as they were hashed",
         "AUDIT_TRACE. Each event is the stored bytes, with `event_hash` put before the closing brace.",
         schemas.AuditTraceResponse,
-        query=(_SINCE, _LIMIT),
+        query=(SINCE, LIMIT),
         errors=(*_SESSION, ErrorCode.EVENT_NOT_FOUND),
     ),
     Operation(
@@ -213,3 +160,4 @@ OPERATIONS: tuple[Operation, ...] = (
         scope=None,
     ),
 )
+OPERATIONS: tuple[Operation, ...] = (*_BELIEF, *SPACE_OPERATIONS)

@@ -1,20 +1,23 @@
-"""The routes that read spaces: as they are, as they were, and what was recorded. Everything that can be long is paged."""
+"""The routes that read spaces: as they are, as they were, and what was recorded. What can be long is paged."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from heapq import nsmallest
+from threading import Lock
 from typing import Any, TypeVar
 
 import msgspec
 
+from cmbs.belief_server import BeliefServer
 from cmbs.errors import EventNotFound, Forbidden, InvalidRequest, RecordNotFound
 from cmbs.http import space_schemas as schemas
 from cmbs.http import space_views as views
 from cmbs.http.exchange import Request, Response, cursor_of, from_cursor, whole_number
 from cmbs.http.space_views import Reader
 from cmbs.messages import ActorKind
+from cmbs.substrate.belief_source import ServedBelief
 from cmbs.substrate.events import Approve, Propose, SpaceEvent, SpaceVerb, Wake
 from cmbs.substrate.replay import read_space_event
 from cmbs.substrate.server import SubstrateServer
@@ -32,12 +35,39 @@ _LOOKED_THROUGH = 1_000
 _AT_DIGITS = 17
 
 
+class Spaces:
+    """The server of spaces; where none is given, one over the log of the belief server, made when it is first used."""
+
+    def __init__(self, belief: BeliefServer, given: SubstrateServer | None = None) -> None:
+        self._belief = belief
+        self._server = given
+        self._lock = Lock()
+
+    @property
+    def server(self) -> SubstrateServer:
+        """The server."""
+        if self._server is None:
+            with self._lock:
+                if self._server is None:
+                    self._server = SubstrateServer(log=self._belief.log, belief=ServedBelief(self._belief))
+        return self._server
+
+    def close(self) -> None:
+        """Close it, if there is one."""
+        if self._server is not None:
+            self._server.close()
+
+
 class SpaceReading:
     """The handlers that change nothing."""
 
-    def __init__(self, server: SubstrateServer, page_size: PageSize) -> None:
-        self._server = server
+    def __init__(self, spaces: Spaces, page_size: PageSize) -> None:
+        self._spaces = spaces
         self._page_size = page_size
+
+    @property
+    def _server(self) -> SubstrateServer:
+        return self._spaces.server
 
     # --- spaces ---
 
@@ -97,7 +127,9 @@ class SpaceReading:
             reader = Reader(request.actor, space.policy)
             last = min(len(space.snapshots), first + min(limit, _LOOKED_THROUGH))
             items = [self._commit(space, place, reader) for place in range(first, last)]
-            return _ENCODE(schemas.CommitsPage(items, cursor_of(str(last - 1)) if last < len(space.snapshots) else None))
+            return _ENCODE(
+                schemas.CommitsPage(items, cursor_of(str(last - 1)) if last < len(space.snapshots) else None)
+            )
 
         return Response(200, await self._read(read))
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from cmbs.substrate.events import ConflictState, Evidence, MemoryKind, Mode, OutcomeStatus
-from cmbs.substrate.model import NULL, Budget, Provenance, Scope, ToolKind
+from cmbs.substrate.model import Budget, Provenance, Scope, ToolKind
 
 Name = Annotated[str, Meta(min_length=1, extra_json_schema={"maxLength": 1024})]
 Milliseconds = Annotated[int, Meta(ge=1)]
@@ -19,11 +19,11 @@ JsonSchema = Annotated[
     msgspec.Raw, Meta(description="A JSON Schema, 2020-12.", extra_json_schema={"type": ["object", "boolean"]})
 ]
 OptionalSchema = Annotated[
-    msgspec.Raw,
+    msgspec.Raw | UnsetType,
     Meta(description="A JSON Schema, 2020-12, or null.", extra_json_schema={"type": ["object", "boolean", "null"]}),
 ]
 Target = Annotated[
-    msgspec.Raw,
+    msgspec.Raw | UnsetType,
     Meta(description="What the kind needs in order to run it.", extra_json_schema={"type": ["object", "null"]}),
 ]
 Pairs = Annotated[dict[str, str], Meta(description="Texts by key, `namespace.rest`; structured values are JSON text.")]
@@ -45,9 +45,7 @@ class SetModeRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mode: Mode
 
 
-class StateDeltaRequest(
-    msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="state_delta"
-):
+class StateDeltaRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="state_delta"):
     """A patch of the state."""
 
     set: Pairs = {}
@@ -69,7 +67,9 @@ class ProposeRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     proposal_id: Annotated[Name, Meta(description="Of your choice; the same again gives the first outcome again.")]
     state_snapshot_id: Annotated[Name, Meta(description="The state that you saw.")]
     provenance: Provenance
-    candidates: Annotated[list[StateDeltaRequest | ToolCallRequest], Meta(description="State deltas and tool calls, in any order.")]
+    candidates: Annotated[
+        list[StateDeltaRequest | ToolCallRequest], Meta(description="State deltas and tool calls, in any order.")
+    ]
     atomic: Annotated[bool, Meta(description="All or nothing.")] = True
     defer_ms: Annotated[Milliseconds, Meta(description="How long it may be parked.")] = 3_600_000
     ask_ms: Annotated[Milliseconds, Meta(description="How long somebody may take to approve it.")] = 3_600_000
@@ -93,7 +93,7 @@ class OutcomeRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What came of an execution."""
 
     status: OutcomeStatus
-    result: AnyJson = NULL
+    result: Annotated[msgspec.Raw | UnsetType, Meta(description="Any JSON value.")] = UNSET
     error: Annotated[str | None, Meta(description="What went wrong.", extra_json_schema={"maxLength": 4096})] = None
     duration_ms: Annotated[int, Meta(ge=0)] = 0
 
@@ -105,8 +105,8 @@ class RegisterToolRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     kind: ToolKind
     args_schema: JsonSchema
     description: Reason = ""
-    result_schema: OptionalSchema = NULL
-    target: Target = NULL
+    result_schema: OptionalSchema = UNSET
+    target: Target = UNSET
     timeout_ms: Milliseconds = 30_000
     max_result_bytes: Annotated[int, Meta(ge=1)] = 1_048_576
     writes: Annotated[bool, Meta(description="It has effects: calls need an idempotency key.")] = True

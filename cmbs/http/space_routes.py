@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from cmbs.errors import Forbidden, RecordNotFound
 from cmbs.http import space_requests as requests
@@ -36,7 +37,7 @@ from cmbs.substrate.events import (
     SpaceMessage,
 )
 from cmbs.substrate.kind import SpaceAnswer
-from cmbs.substrate.model import Candidate, Capability, Proposal, StateDelta, Tool, ToolCall
+from cmbs.substrate.model import NULL, Candidate, Capability, Proposal, StateDelta, Tool, ToolCall
 
 _ENCODE = msgspec.json.Encoder().encode
 _CREATED = 201
@@ -195,15 +196,15 @@ def _rejection(request: Request) -> Reject:
 
 def _outcome(request: Request) -> RecordOutcome:
     said = decoded_strictly(request, requests.OutcomeRequest)
-    size = len(bytes(said.result))
-    return RecordOutcome(
-        request.params["execution_id"], said.status, said.result, said.error, said.duration_ms, size
-    )
+    result = NULL if isinstance(said.result, UnsetType) else said.result
+    size = len(bytes(result))
+    return RecordOutcome(request.params["execution_id"], said.status, result, said.error, said.duration_ms, size)
 
 
 def _tool(request: Request) -> RegisterTool:
     said = decoded_strictly(request, requests.RegisterToolRequest)
-    return RegisterTool(Tool(**msgspec.structs.asdict(said)))
+    given = {name: value for name, value in msgspec.structs.asdict(said).items() if value is not UNSET}
+    return RegisterTool(Tool(**given))
 
 
 def _retirement(request: Request) -> RetireTool:
