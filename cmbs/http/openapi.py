@@ -13,6 +13,7 @@ from cmbs.http.examples import AT_EXAMPLES, CURSOR_EXAMPLES, ERRORS, EVENT_IDS, 
 from cmbs.http.operation import Operation
 from cmbs.http.operations import OPERATIONS
 from cmbs.http.space_examples import SpaceExamples, space_examples
+from cmbs.http.space_requests import SPACE_ID_PATTERN
 from cmbs.http.statuses import PRECONDITION_FAILED, STATUS_OF_CODE, UNAUTHENTICATED, TransportCode
 from cmbs.serving.door import Limits
 
@@ -53,6 +54,7 @@ _QUERY_EXAMPLES: dict[str, dict[str, Any]] = {
     "since_event_id": {"example": EVENT_IDS[1]},
 }
 _TEXT = {"type": "string"}
+_SPACE_ID = {"type": "string", "pattern": SPACE_ID_PATTERN}
 _REQUEST_HEADERS: dict[str, dict[str, Any]] = {
     "Idempotency-Key": {
         "description": "Repeating a request under the same key gives the first answer again; another request under it"
@@ -184,7 +186,7 @@ def _parameters(operation: Operation, told: SpaceExamples) -> list[dict[str, Any
             "in": "path",
             "required": True,
             "description": description,
-            "schema": {"type": "string", "maxLength": Limits().id_length},
+            "schema": _SPACE_ID if name == "space_id" else {"type": "string", "maxLength": Limits().id_length},
             "example": told.ids[name] if example is None else example,
         }
         for name, (description, example) in _PATH_PARAMETERS.items()

@@ -10,6 +10,8 @@ from msgspec import UNSET, Meta, UnsetType
 from cmbs.substrate.events import ConflictState, Evidence, MemoryKind, Mode, OutcomeStatus
 from cmbs.substrate.model import Budget, Provenance, Scope, ToolKind
 
+# What the door takes; it fits into a path as it is.
+SPACE_ID_PATTERN = "^[A-Za-z0-9][A-Za-z0-9._~-]{0,127}$"
 Name = Annotated[str, Meta(min_length=1, extra_json_schema={"maxLength": 1024})]
 Milliseconds = Annotated[int, Meta(ge=1)]
 # JSON of the caller's own: kept as text until the door brings it into canonical form.
@@ -34,7 +36,7 @@ Moment = Annotated[str, Meta(description="RFC 3339.", extra_json_schema={"format
 class CreateSpaceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A new space, under the policy that it starts with."""
 
-    space_id: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._~-]{0,127}$")]
+    space_id: Annotated[str, Meta(pattern=SPACE_ID_PATTERN)]
     mode: Mode = Mode.ENFORCE
     policy: Annotated[Pairs, Meta(description="Pairs of policy.* and constraint.*, validated whole.")] = {}
 
