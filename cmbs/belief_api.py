@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from cmbs.belief_server import BeliefServer
-from cmbs.bootstrap import Settings, build_server, build_spaces
+from cmbs.bootstrap import Settings, build_server, build_substrate
 from cmbs.http import BeliefApp
 from cmbs.identity import Gate, KeyRegistry
 
@@ -33,7 +33,8 @@ def create_app(
     if server is None:
         settings = settings or Settings.from_environment(os.environ)
         server = build_server(settings)
-        spaces = build_spaces(settings, server, os.environ)
+        spaces = build_substrate(server, os.environ, settings.space_limits)
+        spaces.start()
     return BeliefApp(server, Gate(KeyRegistry(server.log), anyone=anyone), spaces)
 
 

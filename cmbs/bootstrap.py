@@ -11,13 +11,11 @@ from cmbs.belief_server import BeliefServer
 from cmbs.errors import InvalidRequest
 from cmbs.serving.door import Limits
 from cmbs.stores import open_store, open_tee
-from cmbs.substrate.belief_source import ServedBelief
-from cmbs.substrate.door import SpaceLimits
-from cmbs.substrate.server import SubstrateServer
-from cmbs.substrate.tools.opening import open_tools
+from cmbs.substrate.limits import SpaceLimits
 
 if TYPE_CHECKING:
     from cmbs.stores.tee import TeeStore
+    from cmbs.substrate.server import SubstrateServer
 
 DEFAULT_STORE = "sqlite:///cmbs.db"
 _TIMEOUT = "CMBS_STORE_TIMEOUT_SECONDS"
@@ -36,11 +34,11 @@ class Settings:
     store: str = DEFAULT_STORE
     validate_hypotheses: bool = False
     limits: Limits = field(default_factory=Limits)
+    space_limits: SpaceLimits = field(default_factory=SpaceLimits)
     store_timeout_seconds: int = 10
     tee: str = ""
     tee_token: str = field(default="", repr=False)
     tee_ca: str = ""
-    space_limits: SpaceLimits = field(default_factory=SpaceLimits)
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Settings:
@@ -60,9 +58,9 @@ class Settings:
     def to_environment(self) -> dict[str, str]:
         """The same settings as variables, for worker processes."""
         limits = {
-            f"CMBS_LIMIT_{item.name.upper()}": str(getattr(of, item.name))
-            for of in (self.limits, self.space_limits)
-            for item in fields(of)
+            _variable(item.name): str(getattr(chosen, item.name))
+            for chosen in (self.limits, self.space_limits)
+            for item in fields(chosen)
         }
         return {
             "CMBS_STORE": self.store,
@@ -90,16 +88,26 @@ def build_server(settings: Settings) -> BeliefServer:
     )
 
 
-def build_spaces(settings: Settings, server: BeliefServer, environment: Mapping[str, str]) -> SubstrateServer:
-    """Spaces over the log of a belief server, with the tools that the environment names, and with a default space."""
-    spaces = SubstrateServer(
-        log=server.log,
-        belief=ServedBelief(server),
+def build_substrate(
+    belief: BeliefServer, environment: Mapping[str, str], limits: SpaceLimits | None = None
+) -> SubstrateServer:
+    """Spaces over the log of a belief server, whose sessions their constraints may read.
+
+    Close it before the belief server. Its keeper does not run before somebody calls `start`.
+    """
+    # Here, because the kernel alone is installed without what spaces need.
+    from cmbs.substrate.belief_source import ServedBelief
+    from cmbs.substrate.server import SubstrateServer
+    from cmbs.substrate.tools.opening import open_tools
+
+    return SubstrateServer(
+        log=belief.log,
+        belief=ServedBelief(belief),
         runner=open_tools(environment),
-        limits=settings.space_limits,
+        limits=limits,
+        keeper_seconds=None,
+        default_space=True,
     )
-    spaces.ensure()
-    return spaces
 
 
 def build_tee_store(settings: Settings) -> TeeStore | None:
@@ -118,12 +126,13 @@ def build_tee_store(settings: Settings) -> TeeStore | None:
     )
 
 
+def _variable(limit: str) -> str:
+    return f"CMBS_LIMIT_{limit.upper()}"
+
+
 def _limits(kind: type[Limits | SpaceLimits], environment: Mapping[str, str]) -> dict[str, int]:
-    return {
-        item.name: _positive(f"CMBS_LIMIT_{item.name.upper()}", environment)
-        for item in fields(kind)
-        if f"CMBS_LIMIT_{item.name.upper()}" in environment
-    }
+    asked = [item.name for item in fields(kind) if _variable(item.name) in environment]
+    return {name: _positive(_variable(name), environment) for name in asked}
 
 
 def _positive(name: str, environment: Mapping[str, str]) -> int:

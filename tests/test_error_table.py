@@ -18,6 +18,7 @@ ARGUMENTS: dict[type[BeliefServerError], tuple[Any, ...]] = {
     errors.LimitExceeded: ("page_size", 10, 11),
     errors.Unauthenticated: (errors.KeyRefused.MISSING, "what is wrong"),
     errors.InvalidHypothesisId: (["x"],),
+    errors.RecordNotFound: ("proposal", "p1"),
     errors.HeadMismatch: ("seen", "is"),
     errors.LedgerCorrupt: ("stream", 3, "its hash is wrong", "event"),
 }

@@ -113,6 +113,7 @@ def test_the_whole_sequence_over_the_wire_and_on_disk(server: ServerProcess) -> 
         space = SpaceClient(client.request)
         space.create()
         check_the_whole_sequence(space)
+        assert client.get("/v1/spaces/default").json()["mode"] == "enforce"
         assert "default" in [each["space_id"] for each in client.get("/v1/spaces").json()["spaces"]]
 
 

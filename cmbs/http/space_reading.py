@@ -49,7 +49,8 @@ class Spaces:
         if self._server is None:
             with self._lock:
                 if self._server is None:
-                    self._server = SubstrateServer(log=self._belief.log, belief=ServedBelief(self._belief))
+                    belief = ServedBelief(self._belief)
+                    self._server = SubstrateServer(log=self._belief.log, belief=belief, default_space=True)
         return self._server
 
     def close(self) -> None:

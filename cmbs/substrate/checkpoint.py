@@ -38,9 +38,9 @@ class _Frozen(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
     space_id: str
     mode: Mode
     head: Head
-    events: list[tuple[str, SpaceVerb]]
+    events: tuple[list[str], list[SpaceVerb]]
     snapshot_id: str
-    snapshots: list[tuple[str, int]]
+    snapshots: tuple[list[str], list[int]]
     policy_version: int
     state: dict[str, str]
     changed: dict[str, int]
@@ -92,9 +92,9 @@ def freeze_space(space: Space) -> bytes:
             space_id=space.space_id,
             mode=space.mode,
             head=space.head,
-            events=list(space.events),
+            events=space.events.columns(),
             snapshot_id=space.snapshot_id,
-            snapshots=list(space.snapshots),
+            snapshots=space.snapshots.columns(),
             policy_version=space.policy_version,
             calls=sorted(space.calls.items()),
             grants=sorted(space.grants.items(), key=_by_text),
@@ -117,8 +117,8 @@ def thaw_space(data: bytes, at: StoredEntry) -> Space | None:
         frozen.version == _VERSION
         and hash_entry(at.raw) == at.event_hash == frozen.head.event_hash
         and (link.stream_id, link.seq) == (STREAM_PREFIX + frozen.space_id, frozen.head.seq)
-        and len(frozen.events) == frozen.head.seq + 1
-        and frozen.events[-1][0] == link.event_id
+        and len(frozen.events[0]) == frozen.head.seq + 1
+        and frozen.events[0][-1] == link.event_id
     )
     return _space(frozen) if fits else None
 
@@ -126,7 +126,7 @@ def thaw_space(data: bytes, at: StoredEntry) -> Space | None:
 def _space(frozen: _Frozen) -> Space | None:
     plain: dict[str, Any] = {name: Map(getattr(frozen, name)) for name in _PLAIN}
     try:
-        events, snapshots = Chronicle.of(frozen.events), Chronicle.of(frozen.snapshots)
+        events, snapshots = Chronicle.of(*frozen.events), Chronicle.of(*frozen.snapshots)
     except ValueError:
         return None
     return Space(

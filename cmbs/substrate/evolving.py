@@ -5,7 +5,7 @@ Nothing is decided here. What a step came to is in its result; this is what that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from hashlib import sha256
 from typing import Any
 
@@ -15,8 +15,10 @@ from immutables import Map
 from cmbs.ledger import Chronicle, Head
 from cmbs.messages import Actor
 from cmbs.substrate import memory
+from cmbs.substrate.approvals import used_up, with_approval
 from cmbs.substrate.conflicts import after
 from cmbs.substrate.events import (
+    VERB_OF,
     Approve,
     Changes,
     CreateSpace,
@@ -44,7 +46,7 @@ from cmbs.substrate.events import (
     StepResult,
     Wake,
 )
-from cmbs.substrate.model import BeliefReading, Spent, ToolCall
+from cmbs.substrate.model import BeliefReading, Decision, Spent, ToolCall
 from cmbs.substrate.policy import compile_policy
 from cmbs.substrate.state import (
     Approval,
@@ -52,7 +54,6 @@ from cmbs.substrate.state import (
     CallKey,
     Execution,
     ExecutionStatus,
-    GrantKey,
     MemoryEntry,
     Parked,
     PolicyChange,
@@ -78,12 +79,12 @@ def evolve(space: Space | None, event: SpaceEvent) -> Space:
     if result.changes.set or result.changes.unset:
         touched |= _changed(space, result.changes, event)
     if body.idempotency_key is not None:
-        known = (body.seq, fingerprint(message, body.actor))
+        known = (body.seq, fingerprint(message, body.actor, bytes(body.payload)))
         touched["requests"] = space.requests.set(body.idempotency_key, known)
     return msgspec.structs.replace(
         space,
         head=Head(body.seq, event.stored.event_hash),
-        events=space.events.extended(body.event_id, SpaceVerb(body.verb)),
+        events=space.events.extended(body.event_id, VERB_OF[type(message)]),
         **touched,
     )
 
@@ -176,68 +177,77 @@ def _changed(space: Space, changes: Changes, event: SpaceEvent) -> Touched:
 
 
 def _proposed(space: Space, message: Propose, event: SpaceEvent) -> Touched:
-    body, result, proposal_id = event.body, event.result, message.proposal.proposal_id
-    if result.decision is None:  # pragma: no cover - a proposal is always decided
-        raise TypeError("a proposal without a decision")
+    body = event.body
     record = ProposalRecord(
         message=message,
         actor=body.actor,
-        fingerprint=fingerprint(message, body.actor),
+        fingerprint=fingerprint(message, body.actor, bytes(body.payload)),
         seq=body.seq,
         event_id=body.event_id,
         decided_seq=body.seq,
-        decision=result.decision,
-        status=ProposalStatus.DENIED,
+        decision=_decision(event.result),
+        status=ProposalStatus(event.result.statuses[message.proposal.proposal_id]),
+        done=tuple(event.result.ran),
     )
-    proposals = space.proposals.set(proposal_id, record)
-    return _redecided(
-        msgspec.structs.replace(space, proposals=proposals), proposal_id, result, body.seq, message.belief
-    )
+    return _followed(space, record, event.result, body.seq, message.belief)
 
 
 def _redecided(space: Space, proposal_id: str, result: StepResult, seq: int, belief: list[BeliefReading]) -> Touched:
-    """What a decision on a proposal does, the first or a later one."""
-    record = space.proposals[proposal_id]
-    decision = result.decision
-    if decision is None:  # pragma: no cover - a proposal is always decided
+    """What a later decision on a proposal does."""
+    before = space.proposals[proposal_id]
+    record = msgspec.structs.replace(
+        before,
+        decided_seq=seq,
+        decision=_decision(result),
+        status=ProposalStatus(result.statuses[proposal_id]),
+        done=before.done + tuple(result.ran),
+    )
+    return _followed(space, record, result, seq, belief)
+
+
+def _decision(result: StepResult) -> Decision:
+    if result.decision is None:  # pragma: no cover - a proposal is always decided
         raise TypeError("a proposal without a decision")
-    touched: Touched = _begun(space, record, result, seq)
+    return result.decision
+
+
+def _followed(
+    space: Space, record: ProposalRecord, result: StepResult, seq: int, belief: list[BeliefReading]
+) -> Touched:
+    """What follows from a decision on a proposal: executions, requests for approval, parking."""
+    proposal_id = record.message.proposal.proposal_id
+    touched: Touched = {}
+    if result.intents or result.answered_by:
+        touched = _begun(space, record, result, seq)
+        record = msgspec.structs.replace(
+            record,
+            execution_ids=record.execution_ids
+            + tuple([intent.execution_id for intent in result.intents])
+            + tuple(result.answered_by.values()),
+            answered_by=record.answered_by + tuple([(int(at), known) for at, known in result.answered_by.items()]),
+        )
     approvals = space.approvals
     if result.asked:
         for asked in result.asked:
             approvals = approvals.set(
                 asked.approval_id,
-                Approval(asked, proposal_id, record.actor, decision.policy_hash, ApprovalStatus.PENDING),
+                Approval(asked, proposal_id, record.actor, record.decision.policy_hash, ApprovalStatus.PENDING),
             )
         touched["approvals"] = approvals
+        asked_ids = tuple([asked.approval_id for asked in result.asked])
+        record = msgspec.structs.replace(record, approval_ids=record.approval_ids + asked_ids)
     if result.used_approvals:
-        touched |= _used(space, approvals, result.used_approvals)
-    touched["proposals"] = space.proposals.set(
-        proposal_id,
-        msgspec.structs.replace(
-            record,
-            decided_seq=seq,
-            decision=decision,
-            status=ProposalStatus(result.statuses[proposal_id]),
-            execution_ids=record.execution_ids
-            + tuple([intent.execution_id for intent in result.intents])
-            + tuple(result.answered_by.values()),
-            approval_ids=record.approval_ids + tuple([asked.approval_id for asked in result.asked]),
-            answered_by=record.answered_by + tuple([(int(at), known) for at, known in result.answered_by.items()]),
-            done=record.done + tuple(result.ran),
-        ),
-    )
-    parked = None
-    if result.parked_until is not None:
-        sessions = tuple(sorted(belief, key=lambda reading: reading.session_id))
-        parked = Parked(proposal_id, tuple(result.waits_for), result.parked_until, sessions)
+        touched |= used_up(space.grants, approvals, result.used_approvals)
+    touched["proposals"] = space.proposals.set(proposal_id, record)
+    if result.parked_until is None:
+        return touched | _parking(space, proposal_id, None) if proposal_id in space.parked else touched
+    sessions = tuple(sorted(belief, key=lambda reading: reading.session_id))
+    parked = Parked(proposal_id, tuple(result.waits_for), result.parked_until, sessions)
     return touched | _parking(space, proposal_id, parked)
 
 
 def _begun(space: Space, record: ProposalRecord, result: StepResult, seq: int) -> Touched:
     """Executions that may begin, and those of others that are waited for."""
-    if not result.intents and not result.answered_by:
-        return {}
     executions, running, calls, spent = space.executions, space.running, space.calls, space.spent
     proposal = record.message.proposal
     for intent in result.intents:
@@ -299,29 +309,6 @@ def _parking(space: Space, proposal_id: str, parked: Parked | None) -> Touched:
 # --- approvals --------------------------------------------------------------------------------------------------------
 
 
-def with_approval(space: Space, message: Approve, approver: Actor, seq: int) -> Space:
-    """The space with a request granted: what the proposal is then decided on."""
-    approval = space.approvals[message.approval_id]
-    granted = msgspec.structs.replace(
-        approval,
-        status=ApprovalStatus.APPROVED,
-        approver=approver,
-        uses_left=message.uses,
-        good_until=message.expires_at or approval.asked.expires_at,
-        settled_seq=seq,
-    )
-    grants = space.grants
-    for key in _grant_keys(approval):
-        grants = grants.set(key, message.approval_id)
-    return msgspec.structs.replace(space, approvals=space.approvals.set(message.approval_id, granted), grants=grants)
-
-
-def _grant_keys(approval: Approval) -> Iterable[GrantKey]:
-    asked = approval.asked
-    for constraint in asked.constraints:
-        yield GrantKey(approval.proposer.id, asked.tool_id, asked.args_hash, constraint, approval.policy_hash)
-
-
 def _woken(space: Space, message: Wake, event: SpaceEvent) -> Touched:
     return _redecided(space, message.proposal_id, event.result, event.body.seq, message.belief)
 
@@ -331,19 +318,6 @@ def _approved(space: Space, message: Approve, event: SpaceEvent) -> Touched:
     proposal_id = granted.approvals[message.approval_id].proposal_id
     touched: Touched = {"approvals": granted.approvals, "grants": granted.grants}
     return touched | _redecided(granted, proposal_id, event.result, event.body.seq, message.belief)
-
-
-def _used(space: Space, approvals: Map[str, Approval], used: list[str]) -> Touched:
-    grants = space.grants
-    for approval_id in used:
-        approval = approvals[approval_id]
-        approval = msgspec.structs.replace(approval, uses_left=approval.uses_left - 1)
-        approvals = approvals.set(approval_id, approval)
-        if approval.uses_left <= 0:
-            for key in _grant_keys(approval):
-                if grants.get(key) == approval_id:
-                    grants = grants.delete(key)
-    return {"approvals": approvals, "grants": grants}
 
 
 def _rejected(space: Space, message: Reject, event: SpaceEvent) -> Touched:

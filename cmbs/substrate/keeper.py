@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator
 from enum import StrEnum
 from threading import Condition, Lock, Thread
@@ -41,6 +42,7 @@ _ENGINE = Actor(ActorKind.POLICY_ENGINE, "policy_engine", authenticated=True)
 # Every space is looked at, for what other processes did or left undone, once in so many rounds.
 _ROUNDS_BETWEEN_SURVEYS = 4
 _SPACES_AT_ONCE = 500
+_HEARD_AT_MOST = 100_000
 
 
 class Kept(Protocol):
@@ -107,6 +109,8 @@ class Keeper:
         self._due: list[_Due] = []
         self._known: set[_Due] = set()
         self._noted: dict[str, _Noted] = {}
+        # Steps that were taken here and not yet counted; one that is forgotten only means to look again.
+        self._heard: deque[tuple[str, int]] = deque(maxlen=_HEARD_AT_MOST)
         # Spaces in which something moved that somebody may wait for, and those where the belief plane is waited for.
         self._moved: set[str] = set()
         self._watching: set[str] = set()
@@ -122,6 +126,8 @@ class Keeper:
 
     def start(self, seconds: float) -> None:
         """Look every so many seconds, and whenever something moves."""
+        if self._thread is not None:
+            return
         self._thread = Thread(target=self._work, args=(seconds,), name="cmbs-keeper", daemon=True)
         self._thread.start()
 
@@ -159,10 +165,11 @@ class Keeper:
         if isinstance(event.message, PutMemory) and result.granted:
             found += _expiry(space_id, space.memory[event.message.entry_id])
         moves = bool(space.parked) and bool(result.changes.set or result.changes.unset or result.parked_until)
+        # Without the lock: this is on the way of every answer, and mostly there is nothing else to say.
+        self._heard.append((space_id, event.body.seq))
+        if not found and not moves:
+            return
         with self._bell:
-            noted = self._noted.get(space_id)
-            if noted is not None:
-                noted.heard(event.body.seq)
             for due in found:
                 self._push(due)
             if moves:
@@ -200,8 +207,16 @@ class Keeper:
         except CmbsError as exc:
             _log.warning("space `%s` could not be looked after: %s", space_id, exc)
 
+    def _count_heard(self) -> None:
+        while self._heard:
+            space_id, seq = self._heard.popleft()
+            noted = self._noted.get(space_id)
+            if noted is not None:
+                noted.heard(seq)
+
     def _survey_all(self) -> None:
         """Find spaces that have moved without being heard of: those of an earlier life, and those of others."""
+        self._count_heard()
         after: str | None = None
         while page := self._server.spaces(after, _SPACES_AT_ONCE):
             for space_id in page:
@@ -210,15 +225,13 @@ class Keeper:
 
     def _survey(self, space_id: str) -> None:
         head = self._server.head(space_id)
-        with self._bell:
-            noted = self._noted.get(space_id)
-            if head is None or (noted is not None and noted.seq >= head.seq):
-                return
-            first = noted is None
+        noted = self._noted.get(space_id)
+        if head is None or (noted is not None and noted.seq >= head.seq):
+            return
         space = self._server.current(space_id)
-        found = list(_dues(space, everything=first))
+        found = list(_dues(space, everything=noted is None))
+        self._noted[space_id] = _Noted(space.head.seq)
         with self._bell:
-            self._noted[space_id] = _Noted(space.head.seq)
             for due in found:
                 self._push(due)
             if space.parked:
