@@ -19,7 +19,7 @@ SERVE_FLAGS = $(if $(HOST),--host $(HOST)) $(if $(PORT),--port $(PORT)) $(if $(S
 # pytest-xdist with two processes: enough to halve the wait on a small machine, few enough to leave it usable.
 JOBS ?= 2
 PYTEST_ARGS ?=
-KERNELS := cmbs/core.py,cmbs/messages.py,cmbs/errors.py,cmbs/ledger/*,cmbs/belief_checkpoint.py,cmbs/belief_events.py,cmbs/belief_replay.py,cmbs/belief_session.py,cmbs/belief_state.py,cmbs/belief_view.py,cmbs/substrate/instants.py,cmbs/substrate/memory.py,cmbs/tee/graph.py,cmbs/tee/graph_store.py,cmbs/tee/lattice.py,cmbs/tee/merging.py,cmbs/tee/wire.py
+KERNELS := cmbs/core.py,cmbs/messages.py,cmbs/errors.py,cmbs/ledger/*,cmbs/belief_checkpoint.py,cmbs/belief_events.py,cmbs/belief_replay.py,cmbs/belief_session.py,cmbs/belief_state.py,cmbs/belief_view.py,cmbs/substrate/approvals.py,cmbs/substrate/arbitration.py,cmbs/substrate/authority.py,cmbs/substrate/capabilities.py,cmbs/substrate/checkpoint.py,cmbs/substrate/conflicts.py,cmbs/substrate/constraints.py,cmbs/substrate/events.py,cmbs/substrate/evolving.py,cmbs/substrate/executing.py,cmbs/substrate/governing.py,cmbs/substrate/instants.py,cmbs/substrate/memory.py,cmbs/substrate/model.py,cmbs/substrate/policy.py,cmbs/substrate/predicates.py,cmbs/substrate/proposing.py,cmbs/substrate/references.py,cmbs/substrate/replay.py,cmbs/substrate/schemas.py,cmbs/substrate/space.py,cmbs/substrate/stages.py,cmbs/substrate/state.py,cmbs/substrate/steps.py,cmbs/tee/graph.py,cmbs/tee/graph_store.py,cmbs/tee/lattice.py,cmbs/tee/merging.py,cmbs/tee/wire.py
 SOURCES = $(wildcard cmbs tests bench examples scripts)
 TYPED = $(foreach directory,$(SOURCES),$(if $(shell find $(directory) -name '*.py' -print -quit),$(directory)))
 
