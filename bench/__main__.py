@@ -14,6 +14,7 @@ from bench import (
     memory_per_id,
     postgres_appends,
     postgres_hot_session,
+    space_proposals,
     sqlite_group_commit,
     start_up,
     tee_eliminate,
@@ -27,6 +28,7 @@ from bench.harness import FULL, QUICK, Benchmark, Result, shown
 BENCHMARKS = [
     Benchmark(eliminate_scaling.NAME, "ELIMINATE in process, by size of the universe", eliminate_scaling.run),
     Benchmark(memory_per_id.NAME, "RSS, DECLARE and snapshot of a large session", memory_per_id.run),
+    Benchmark(space_proposals.NAME, "proposals, validated and committed", space_proposals.run),
     Benchmark(sqlite_group_commit.NAME, "durable appends, together and alone", sqlite_group_commit.run),
     Benchmark(postgres_appends.NAME, "durable appends on PostgreSQL to many sessions", postgres_appends.run),
     Benchmark(postgres_hot_session.NAME, "one session, eight processes, PostgreSQL", postgres_hot_session.run),

@@ -16,6 +16,7 @@ from tests.support.in_process import Exchanged
 ARGUMENTS: dict[type[BeliefServerError], tuple[Any, ...]] = {
     errors.LimitExceeded: ("page_size", 10, 11),
     errors.InvalidHypothesisId: (["x"],),
+    errors.RecordNotFound: ("proposal", "p1"),
     errors.HeadMismatch: ("seen", "is"),
     errors.LedgerCorrupt: ("stream", 3, "its hash is wrong", "event"),
 }

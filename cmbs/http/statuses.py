@@ -30,6 +30,8 @@ STATUS_OF_CODE: dict[ErrorCode | TransportCode, int] = {
     ErrorCode.SESSION_TERMINATED: 409,
     ErrorCode.OBLIGATION_NOT_FOUND: 404,
     ErrorCode.EVENT_NOT_FOUND: 404,
+    ErrorCode.SPACE_NOT_FOUND: 404,
+    ErrorCode.RECORD_NOT_FOUND: 404,
     ErrorCode.CONFLICT: 409,
     ErrorCode.STORE_UNAVAILABLE: 503,
     ErrorCode.LEDGER_CORRUPT: 500,

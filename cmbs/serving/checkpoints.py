@@ -16,7 +16,7 @@ from typing import Generic
 from cmbs.errors import CmbsError
 from cmbs.ledger import StoredEntry
 from cmbs.serving.kinds import Folding, S
-from cmbs.spi.audit_log import AuditLog
+from cmbs.spi.audit_log import AuditLog, Opening, opening_of
 
 _log = logging.getLogger("cmbs.serving")
 # A stream is worth a checkpoint once so many events, and a good part of its length, have come since the last one: the
@@ -27,16 +27,17 @@ _SHARE = 4
 
 def load(log: AuditLog, kind: Folding[S], stream_id: str) -> tuple[S, list[StoredEntry]] | None:
     """The state as of its checkpoint, and what followed; None where there is none that fits the log."""
-    kept = log.checkpoint(stream_id)
-    if kept is None:
+    return resumed(kind, stream_id, opening_of(log, stream_id))
+
+
+def resumed(kind: Folding[S], stream_id: str, opening: Opening) -> tuple[S, list[StoredEntry]] | None:
+    """As `load`, of what was read already."""
+    if opening.checkpoint is None or not opening.declaration or not opening.entries:
         return None
-    seq, data = kept
-    first, entries = log.read(stream_id, -1, 1), log.read(stream_id, seq - 1)
-    state = None
-    if first and entries:
-        with _collector_paused():
-            state = kind.thaw(stream_id, data, first[0], entries[0])
-    return None if state is None else (state, entries[1:])
+    at, *tail = opening.entries
+    with _collector_paused():
+        state = kind.thaw(stream_id, opening.checkpoint, opening.declaration[0], at)
+    return None if state is None else (state, tail)
 
 
 @contextmanager

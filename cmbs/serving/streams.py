@@ -8,9 +8,9 @@ from typing import Generic
 
 from cmbs.errors import LedgerCorrupt, StoreUnavailable
 from cmbs.ledger import Head, check_head
-from cmbs.serving.checkpoints import Checkpointer, load
+from cmbs.serving.checkpoints import Checkpointer, resumed
 from cmbs.serving.kinds import Folding, S, verified
-from cmbs.spi.audit_log import AuditLog
+from cmbs.spi.audit_log import AuditLog, Opening, opening_of
 
 
 class Slot(Generic[S]):
@@ -100,12 +100,15 @@ class Streams(Generic[S]):
         """As `refresh`, but None where the log has no such stream."""
         with slot.lock:
             # Asked for before reading: the log may grow in between, but it must not be shorter than its head says.
-            head = self._log.head(slot.stream_id) if self._kind.owns(slot.stream_id) else None
+            opening, head = None, None
+            if self._kind.owns(slot.stream_id):
+                opening = self._opening(slot) if slot.state is None else None
+                head = self._log.head(slot.stream_id) if opening is None else opening.head
             if head is None:
                 self.forget(slot.stream_id)
                 slot.state = None
                 return None
-            state = self._continued(slot, head) or self._read_anew(slot)
+            state = self._continued(slot, head) or self._read_anew(slot, opening or self._opening(slot))
             if state.head.seq <= head.seq:
                 check_head(slot.stream_id, state.head, head)
             slot.state = state
@@ -134,10 +137,14 @@ class Streams(Generic[S]):
             return None
         return state if state is not None and (state.head.seq > head.seq or state.head == head) else None
 
-    def _read_anew(self, slot: Slot[S]) -> S:
+    def _opening(self, slot: Slot[S]) -> Opening | None:
+        """What there is to begin with; None where no checkpoints are kept."""
+        return None if self._checkpointer is None else opening_of(self._log, slot.stream_id)
+
+    def _read_anew(self, slot: Slot[S], opening: Opening | None) -> S:
         """The state from its checkpoint and the tail; where these do not fit each other, from the whole log."""
         stream_id = slot.stream_id
-        kept = load(self._log, self._kind, stream_id) if self._checkpointer is not None else None
+        kept = None if opening is None else resumed(self._kind, stream_id, opening)
         if kept is not None:
             state, tail = kept
             slot.checkpoint_seq = state.head.seq

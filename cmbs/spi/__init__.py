@@ -1,6 +1,16 @@
 """What you may plug into a belief server."""
 
-from cmbs.spi.audit_log import RESERVED_PREFIXES, Append, AuditLog, SessionSummary, StaleHead, is_reserved
+from cmbs.spi.audit_log import (
+    RESERVED_PREFIXES,
+    Append,
+    AuditLog,
+    Opening,
+    OpeningLog,
+    SessionSummary,
+    StaleHead,
+    is_reserved,
+    opening_of,
+)
 from cmbs.spi.discovery import discover_providers
 from cmbs.spi.elimination_store import EliminationProvenance, EliminationResult, EliminationStore, RecoveredState
 from cmbs.spi.environment import Clock, IdSource
@@ -21,6 +31,8 @@ __all__ = [
     "HypothesisProvider",
     "IdSource",
     "InMemoryStore",
+    "Opening",
+    "OpeningLog",
     "RandomIds",
     "RecoveredState",
     "SessionSummary",
@@ -29,4 +41,5 @@ __all__ = [
     "UniverseSource",
     "discover_providers",
     "is_reserved",
+    "opening_of",
 ]

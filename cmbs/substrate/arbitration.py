@@ -15,7 +15,7 @@ from typing import TypeVar
 import msgspec
 
 from cmbs.messages import Actor
-from cmbs.substrate.capabilities import demands_of, held
+from cmbs.substrate.capabilities import add_demand, held
 from cmbs.substrate.conflicts import Finding, clashing, commit_finding, effective_changes
 from cmbs.substrate.constraints import STRICTNESS
 from cmbs.substrate.events import Changes, Mode
@@ -57,6 +57,8 @@ _VERDICTS = {
 }
 _DEGRADABLE = frozenset({Stage.CAPABILITY, Stage.CONSTRAINTS})
 _NO_CHANGES = Changes()
+# To look up a member of an enumeration takes longer than to compare it, and every decision needs these.
+_ALLOW, _ALLOWED, _OBSERVE = Verdict.ALLOW, ReasonCode.ALLOWED, Mode.OBSERVE
 _NOTHING = Finding(Stage.SHAPE, ReasonCode.NOTHING_PROPOSED)
 
 
@@ -111,10 +113,12 @@ def arbitrate(
     _survey(hearing, calls, cases)
     for call in calls:
         _judge(hearing, call, OF_CALLS)
-        call.finding = _degraded(call.finding, call.call.tool_id in space.policy.offers)
+        if call.finding is not None and call.tool_id in space.policy.offers:
+            call.finding = _degraded(call.finding)
     for delta in deltas:
         _judge(hearing, delta, OF_DELTAS)
-    _judge_commit(hearing, deltas)
+    if deltas:
+        _judge_commit(hearing, deltas)
     return _ruling(hearing, cases, deltas)
 
 
@@ -160,7 +164,9 @@ def recheck(
 
 def _survey(hearing: Hearing, calls: Sequence[CallCase], cases: Sequence[Case]) -> None:
     """Look at what candidates share."""
-    hearing.demands = demands_of((call.held, len(bytes(call.call.args))) for call in calls if call.answered_by is None)
+    for call in calls:
+        if call.answered_by is None:
+            add_demand(hearing.demands, call.held, call.call.args)
     if len(cases) > 1 or not calls:
         hearing.clashes = clashing(hearing.proposal.candidates)
         hearing.twins = Counter((case.tool_id, case.args_hash) for case in cases)
@@ -172,6 +178,12 @@ _Either = TypeVar("_Either", CallCase, DeltaCase)
 def _judge(
     hearing: Hearing, case: _Either, stages: Sequence[tuple[Stage, Callable[[Hearing, _Either], Finding | None]]]
 ) -> None:
+    if not hearing.thorough:
+        for _, judge in stages:
+            case.finding = judge(hearing, case)
+            if case.finding is not None:
+                return
+        return
     steps = hearing.steps
     for stage, judge in stages:
         finding = judge(hearing, case)
@@ -184,13 +196,11 @@ def _judge(
             case.finding = finding
         if stage in _ENFORCED_STAGES or finding.reason_code in _ENFORCED_REASONS:
             case.enforced = True
-        if not hearing.thorough:
-            return
 
 
-def _degraded(finding: Finding | None, has_offer: bool) -> Finding | None:  # noqa: FBT001
-    """A call that is blocked for want of a right, or by a constraint, is answered with an offer where there is one."""
-    if finding is None or not has_offer or finding.failure is not Failure.BLOCK or finding.stage not in _DEGRADABLE:
+def _degraded(finding: Finding) -> Finding:
+    """What is found against a call for which there is an offer: where it was blocked for want of a right, the offer."""
+    if finding.failure is not Failure.BLOCK or finding.stage not in _DEGRADABLE:
         return finding
     return finding._replace(failure=Failure.DEGRADE)
 
@@ -211,41 +221,61 @@ def _judge_commit(hearing: Hearing, deltas: Sequence[DeltaCase]) -> None:
 
 
 def _ruling(hearing: Hearing, cases: Sequence[Case], deltas: Sequence[DeltaCase]) -> Ruling:
-    space, atomic = hearing.space, hearing.proposal.atomic
-    observed = space.mode is Mode.OBSERVE
-    decisive = _decisive(cases, atomic=atomic)
-    if observed:
-        all_held = atomic and any(case.enforced for case in cases)
-        running = [not (all_held or case.enforced) for case in cases]
+    decisive = _decisive(cases, atomic=hearing.proposal.atomic)
+    decision = _decision(hearing, cases, decisive)
+    if decision.observed:
+        is_held = hearing.proposal.atomic and any(case.enforced for case in cases)
+        running = [not is_held and not case.enforced for case in cases]
+    elif decisive is None:
+        running = [case.finding is None for case in cases]
     else:
-        running = [decisive is None and case.finding is None for case in cases]
-    decision = Decision(
-        Verdict.ALLOW if decisive is None else _VERDICTS[decisive.failure],
-        ReasonCode.ALLOWED if decisive is None else decisive.reason_code,
-        space.policy.policy_hash,
-        space.snapshot_id,
-        [_decided(case, decisive, space.policy.offers) for case in cases],
-        None if decisive is None else decisive.failure,
-        None if decisive is None else decisive.stage,
-        observed,
-        [] if hearing.steps is None else hearing.steps[:MAX_TRACE_STEPS],
-    )
+        return _stopped(decision, cases, decisive)
     changes = _NO_CHANGES
-    if deltas and any(running):
-        changes = effective_changes(space.state, (case.delta for case in deltas if running[case.place]))
-    if decisive is None or observed:
-        ruled = tuple(
-            Ruled(case.place, runs, case.args_hash, case.answered_by, case.used if runs else ())
-            for case, runs in zip(cases, running, strict=True)
+    if deltas:
+        changes = effective_changes(hearing.space.state, (case.delta for case in deltas if running[case.place]))
+    ruled = []
+    for case in cases:
+        runs = running[case.place]
+        ruled.append(Ruled(case.place, runs, case.args_hash, case.answered_by, case.used if runs else ()))
+    return Ruling(decision, tuple(ruled), changes)
+
+
+def _decision(hearing: Hearing, cases: Sequence[Case], decisive: Finding | None) -> Decision:
+    space, steps = hearing.space, hearing.steps
+    policy = space.policy
+    trace = [] if steps is None else steps[:MAX_TRACE_STEPS]
+    decided = [_decided(case, decisive, policy.offers) for case in cases]
+    observed = space.mode is _OBSERVE
+    if decisive is None:
+        return Decision(
+            _ALLOW, _ALLOWED, policy.policy_hash, space.snapshot_id, decided, observed=observed, trace=trace
         )
-        return Ruling(decision, ruled, changes)
-    return Ruling(
-        decision,
-        tuple(_stopped(case, decisive) for case in cases),
-        changes,
-        decisive.failure is Failure.DEFER and decisive.stage is not Stage.FRESHNESS,
-        tuple(sorted({key for case in cases if case.finding is not None for key in case.finding.waits_for})),
+    return Decision(
+        _VERDICTS[decisive.failure],
+        decisive.reason_code,
+        policy.policy_hash,
+        space.snapshot_id,
+        decided,
+        decisive.failure,
+        decisive.stage,
+        observed,
+        trace,
     )
+
+
+def _stopped(decision: Decision, cases: Sequence[Case], decisive: Finding) -> Ruling:
+    """A proposal of which nothing is done, and what it asks or waits for."""
+    asking = decisive.failure is Failure.ASK
+    ruled: list[Ruled] = []
+    waits_for: set[str] = set()
+    for case in cases:
+        finding = case.finding
+        asks = finding.matched if asking and finding is not None and finding.failure is Failure.ASK else ()
+        ruled.append(Ruled(case.place, False, case.args_hash, case.answered_by, (), asks))
+        waits_for.update(() if finding is None else finding.waits_for)
+    # A stale proposal does not wait: whoever made it looks at the state again.
+    parks = decisive.failure is Failure.DEFER and decisive.stage is not Stage.FRESHNESS
+    return Ruling(decision, tuple(ruled), _NO_CHANGES, parks, tuple(sorted(waits_for)) if parks else ())
 
 
 def _decisive(cases: Sequence[Case], *, atomic: bool) -> Finding | None:
@@ -253,7 +283,7 @@ def _decisive(cases: Sequence[Case], *, atomic: bool) -> Finding | None:
     if not cases:
         return _NOTHING
     against = [case.finding for case in cases if case.finding is not None]
-    if not against or (not atomic and len(against) < len(cases)):
+    if not against or len(against) < (1 if atomic else len(cases)):
         return None
     return min(against, key=_precedence)
 
@@ -267,7 +297,7 @@ def _decided(case: Case, decisive: Finding | None, offers: Mapping[str, str]) ->
     finding = case.finding
     if finding is None:
         if decisive is None:
-            return CandidateDecision(case.place, Verdict.ALLOW, ReasonCode.ALLOWED, matched=list(case.matched))
+            return CandidateDecision(case.place, _ALLOW, _ALLOWED, None, None, list(case.matched))
         return CandidateDecision(case.place, _VERDICTS[decisive.failure], ReasonCode.HELD_BACK, decisive.failure)
     return CandidateDecision(
         case.place,
@@ -280,10 +310,3 @@ def _decided(case: Case, decisive: Finding | None, offers: Mapping[str, str]) ->
         list(finding.waits_for),
         offers[case.tool_id or ""] if finding.failure is Failure.DEGRADE else None,
     )
-
-
-def _stopped(case: Case, decisive: Finding) -> Ruled:
-    """A candidate of a proposal of which nothing is done; it asks where approval is what the proposal waits for."""
-    finding = case.finding
-    asks = finding is not None and finding.failure is Failure.ASK and decisive.failure is Failure.ASK
-    return Ruled(case.place, False, case.args_hash, case.answered_by, (), finding.matched if asks and finding else ())

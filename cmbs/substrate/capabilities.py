@@ -6,9 +6,11 @@ whole line means that nothing is lost where one above it runs out, expires or is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
+
+import msgspec
 
 from cmbs.messages import Actor, ActorKind
 from cmbs.substrate.model import Budget, Capability, ReasonCode, Scope, ScopeMatch, Spent
@@ -23,6 +25,8 @@ MAX_SCOPES = 100
 MAX_TEXT_CHARACTERS = 1_000
 _NOTHING_SPENT = Spent()
 _UNBOUNDED = Budget()
+# A member of an enumeration takes longer to look up than all else that is asked of most tokens.
+_AGENT = ActorKind.AGENT
 
 
 class Demand(NamedTuple):
@@ -32,7 +36,10 @@ class Demand(NamedTuple):
     bytes: int = 0
 
 
-class Held(NamedTuple):
+_NO_DEMAND = Demand()
+
+
+class Held(msgspec.Struct, frozen=True, gc=False):
     """A token in use: the line from itself up to its root, and the names by which constraints mean it.
 
     `permitting` are its own; `denying` are those of the whole line.
@@ -68,16 +75,25 @@ def use_fault(space: Space, holding: Held, actor: Actor, tool_id: str, args: Any
     line = holding.line
     if not line:
         return ReasonCode.CAPABILITY_UNKNOWN
-    if line[0].agent_id != actor.id or actor.kind is not ActorKind.AGENT:
+    if line[0].agent_id != actor.id or actor.kind is not _AGENT:
         return ReasonCode.CAPABILITY_OTHER_AGENT
-    if any(each.expires_at is not None and now >= each.expires_at for each in line):
+    if len(line) == 1:
+        return _fault_of(space, line[0], tool_id, args, now)
+    faults = {_fault_of(space, each, tool_id, args, now) for each in line}
+    return next((reason for reason in ReasonCode if reason in faults), None)
+
+
+def _fault_of(space: Space, token: Capability, tool_id: str, args: Any, now: str) -> ReasonCode | None:
+    """Why one token of the line is not good for the call, in the order of the reason codes."""
+    if token.expires_at is not None and now >= token.expires_at:
         return ReasonCode.CAPABILITY_EXPIRED
-    if any(each.token_id in space.revoked for each in line):
+    if token.token_id in space.revoked:
         return ReasonCode.CAPABILITY_REVOKED
-    if any(tool_id not in each.tool_ids for each in line):
+    if tool_id not in token.tool_ids:
         return ReasonCode.CAPABILITY_TOOL
-    if any(not in_scope(scope, args) for each in line for scope in each.scopes):
-        return ReasonCode.CAPABILITY_SCOPE
+    for scope in token.scopes:
+        if not in_scope(scope, args):
+            return ReasonCode.CAPABILITY_SCOPE
     return None
 
 
@@ -97,11 +113,11 @@ def _covers(scope: Scope, value: object) -> bool:
 
 def is_exhausted(space: Space, holding: Held, demands: Mapping[str, Demand]) -> bool:
     """Whether a budget of the line is too small for what the proposal asks of it."""
+    if not demands:
+        return False
     return any(
-        each.budget != _UNBOUNDED
-        and _is_beyond(
-            each.budget, space.spent.get(each.token_id, _NOTHING_SPENT), demands.get(each.token_id, Demand())
-        )
+        each.token_id in demands
+        and _is_beyond(each.budget, space.spent.get(each.token_id, _NOTHING_SPENT), demands[each.token_id])
         for each in holding.line
     )
 
@@ -115,16 +131,12 @@ def _is_beyond(budget: Budget, spent: Spent, demand: Demand) -> bool:
     return budget.wall_ms is not None and spent.wall_ms >= budget.wall_ms
 
 
-def demands_of(calls: Iterable[tuple[Held, int]]) -> dict[str, Demand]:
-    """What calls, each with the number of bytes of its args, ask of every token of their lines that has a bound."""
-    demands: dict[str, Demand] = {}
-    for holding, size in calls:
-        for each in holding.line:
-            if each.budget == _UNBOUNDED:
-                continue
-            known = demands.get(each.token_id, Demand())
-            demands[each.token_id] = Demand(known.calls + 1, known.bytes + size)
-    return demands
+def add_demand(demands: dict[str, Demand], holding: Held, args: msgspec.Raw) -> None:
+    """Count a call with these args to what is asked of every token of its line that has a bound."""
+    for each in holding.line:
+        if each.budget != _UNBOUNDED:
+            known = demands.get(each.token_id, _NO_DEMAND)
+            demands[each.token_id] = Demand(known.calls + 1, known.bytes + len(bytes(args)))
 
 
 # --- issuing ----------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The door of a space: what callers pass becomes a message in its one form, or a clear error before anything is touched.
+"""The door of a space: what callers pass becomes a message in its one form, or a clear error before anything is done.
 
 Everything that comes from outside has a limit here, and every limit has a name.
 """
@@ -6,9 +6,9 @@ Everything that comes from outside has a limit here, and every limit has a name.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, cast
 
 import msgspec
 
@@ -41,12 +41,11 @@ from cmbs.substrate.events import (
 from cmbs.substrate.instants import checked_instant
 from cmbs.substrate.memory import checked_promotion, checked_put
 from cmbs.substrate.model import Candidate, Proposal, Provenance, StateDelta
+from cmbs.substrate.tools.targets import check_target
 
 _SPACE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~-]{0,127}")
 # What is around a caller's own JSON in an entry: it must still be within the depth of the ledger then.
 _OWN_DEPTH = canonical.MAX_DEPTH - 8
-
-M = TypeVar("M", bound=msgspec.Struct)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +88,27 @@ class SpaceDoor:
 
     def __init__(self, limits: SpaceLimits) -> None:
         self.limits = limits
+        # What has no entry has nothing to check.
+        self._checks: dict[type[SpaceMessage], Callable[[Any], SpaceMessage]] = {
+            Propose: self._propose,
+            RecordOutcome: self._outcome,
+            Approve: self._approve,
+            CreateSpace: self._create,
+            ProposePolicy: self._policy,
+            RegisterTool: self._tool,
+            IssueCapability: self._capability,
+            PutMemory: self._put_memory,
+            PromoteMemory: self._promote_memory,
+            DisputeMemory: self._dispute_memory,
+            Wake: self._named("proposal_id"),
+            Expire: self._named("id"),
+            Start: self._named("execution_id"),
+            MarkInDoubt: self._named("execution_id"),
+            Reject: self._named("approval_id"),
+            SettlePolicy: self._named("change_id"),
+            RetireTool: self._named("tool_id"),
+            RevokeCapability: self._named("token_id"),
+        }
 
     def checked(self, command: SpaceCommand) -> SpaceCommand:
         """The command in its one form; InvalidRequest or LimitExceeded says what is wrong with it."""
@@ -96,7 +116,8 @@ class SpaceDoor:
         if command.idempotency_key is not None:
             self.name("idempotency_key", command.idempotency_key)
         message = command.message
-        checked = self._common(message)
+        check = self._checks.get(type(message))
+        checked = message if check is None else check(message)
         if isinstance(checked, CreateSpace) and checked.space_id != command.space_id:
             raise InvalidRequest("`space_id` is not that of the space", {"field": "space_id"})
         return command if checked is message else msgspec.structs.replace(command, message=checked)
@@ -104,74 +125,59 @@ class SpaceDoor:
     @staticmethod
     def space_id(space_id: str) -> str:
         """An id that fits into a path."""
-        if not isinstance(space_id, str) or not _SPACE_ID.fullmatch(space_id):
+        if type(space_id) is not str or not _SPACE_ID.fullmatch(space_id):
             raise InvalidRequest(
                 "`space_id` must be 1 to 128 letters, digits or `._~-`, the first a letter or digit",
                 {"field": "space_id"},
             )
         return space_id
 
-    def _common(self, message: SpaceMessage) -> SpaceMessage:
-        match message:
-            case Propose():
-                return self._propose(message)
-            case RecordOutcome():
-                return self._outcome(message)
-            case Approve():
-                self.name("approval_id", message.approval_id)
-                until = message.expires_at
-                if until is None:
-                    return message
-                return msgspec.structs.replace(message, expires_at=checked_instant(until, "expires_at"))
-            case Reject():
-                self.name("approval_id", message.approval_id)
-                self.text("reason", message.reason)
-            case Wake():
-                self.name("proposal_id", message.proposal_id)
-            case Expire():
-                self.name("id", message.id)
-            case Start() | MarkInDoubt():
-                self.name("execution_id", message.execution_id)
-            case _:
-                return self._governing(message)
-        return message
-
-    def _governing(self, message: SpaceMessage) -> SpaceMessage:
-        match message:
-            case CreateSpace():
-                self._pairs("policy", message.policy, self.limits.policy_keys)
-            case ProposePolicy():
-                self.name("change_id", message.change_id)
-                self.name("base_policy_hash", message.base_policy_hash)
-                self._pairs("set", message.set, self.limits.policy_keys)
-                self._names("unset", message.unset, self.limits.policy_keys)
-                self.text("reason", message.reason)
-                return msgspec.structs.replace(message, unset=sorted(set(message.unset)))
-            case SettlePolicy():
-                self.name("change_id", message.change_id)
-                self.text("reason", message.reason)
-            case RegisterTool():
-                return self._tool(message)
-            case RetireTool():
-                self.name("tool_id", message.tool_id)
-            case IssueCapability():
-                return self._capability(message)
-            case RevokeCapability():
-                self.name("token_id", message.token_id)
-                self.text("reason", message.reason)
-            case PutMemory():
-                self.name("entry_id", message.entry_id)
-                claim = self._json("claim", message.claim, "claim_bytes", self.limits.claim_bytes)
-                return checked_put(msgspec.structs.replace(message, claim=claim))
-            case PromoteMemory():
-                self.name("entry_id", message.entry_id)
-                return checked_promotion(message)
-            case DisputeMemory():
-                self.name("entry_id", message.entry_id)
-                self._names("because", message.because, self.limits.ids_per_message)
-        return message
-
     # --- one by one ---
+
+    def _named(self, field: str) -> Callable[[Any], SpaceMessage]:
+        """The check of a message that names one thing, and may say why."""
+
+        def check(message: Any) -> SpaceMessage:
+            self.name(field, getattr(message, field))
+            self.text("reason", getattr(message, "reason", ""))
+            return cast("SpaceMessage", message)
+
+        return check
+
+    def _approve(self, message: Approve) -> Approve:
+        self.name("approval_id", message.approval_id)
+        self._whole("uses", message.uses)
+        if message.expires_at is None:
+            return message
+        return msgspec.structs.replace(message, expires_at=checked_instant(message.expires_at, "expires_at"))
+
+    def _create(self, message: CreateSpace) -> CreateSpace:
+        self._pairs("policy", message.policy, self.limits.policy_keys)
+        return message
+
+    def _policy(self, message: ProposePolicy) -> ProposePolicy:
+        self.name("change_id", message.change_id)
+        self.name("base_policy_hash", message.base_policy_hash)
+        self._pairs("set", message.set, self.limits.policy_keys)
+        self._names("unset", message.unset, self.limits.policy_keys)
+        self.text("reason", message.reason)
+        return msgspec.structs.replace(message, unset=sorted(set(message.unset)))
+
+    def _put_memory(self, message: PutMemory) -> PutMemory:
+        self.name("entry_id", message.entry_id)
+        self._names("source_chunk_ids", message.evidence.source_chunk_ids, self.limits.ids_per_message)
+        claim = self._json("claim", message.claim, "claim_bytes", self.limits.claim_bytes)
+        return checked_put(msgspec.structs.replace(message, claim=claim))
+
+    def _promote_memory(self, message: PromoteMemory) -> PromoteMemory:
+        self.name("entry_id", message.entry_id)
+        self._names("source_chunk_ids", message.evidence.source_chunk_ids, self.limits.ids_per_message)
+        return checked_promotion(message)
+
+    def _dispute_memory(self, message: DisputeMemory) -> DisputeMemory:
+        self.name("entry_id", message.entry_id)
+        self._names("because", message.because, self.limits.ids_per_message)
+        return message
 
     def _propose(self, message: Propose) -> Propose:
         proposal, limits = message.proposal, self.limits
@@ -229,7 +235,9 @@ class SpaceDoor:
         for name in ("timeout_ms", "max_result_bytes"):
             self._count(name, getattr(tool, name))
         self._pairs("facts", tool.facts, limits.ids_per_message)
-        return RegisterTool(msgspec.structs.replace(tool, **opaque))
+        tool = msgspec.structs.replace(tool, **opaque)
+        check_target(tool)
+        return RegisterTool(tool)
 
     def _capability(self, message: IssueCapability) -> IssueCapability:
         token = message.capability
@@ -258,7 +266,7 @@ class SpaceDoor:
 
     def name(self, field: str, value: str) -> str:
         """An id or a key: not empty, of Unicode scalar values, within the limit."""
-        if not isinstance(value, str) or not value:
+        if type(value) is not str or not value:
             raise InvalidRequest(f"`{field}` must be text, and not empty", {"field": field})
         if len(value) > self.limits.space_id_length:
             raise LimitExceeded("space_id_length", self.limits.space_id_length, len(value), field)
@@ -268,7 +276,7 @@ class SpaceDoor:
 
     def text(self, field: str, value: str) -> str:
         """Free text within the limit."""
-        if not isinstance(value, str):
+        if type(value) is not str:
             raise InvalidRequest(f"`{field}` must be text", {"field": field})
         if len(value) > self.limits.space_text_length:
             raise LimitExceeded("space_text_length", self.limits.space_text_length, len(value), field)
@@ -288,7 +296,7 @@ class SpaceDoor:
         longest = self.limits.space_value_bytes
         for key, value in pairs.items():
             self.name(field, key)
-            if not isinstance(value, str):
+            if type(value) is not str:
                 raise InvalidRequest(f"the value of `{key}` must be text", {"field": field, "key": key})
             size = len(value) if value.isascii() else _size(f"{field}.{key}", value)
             if size > longest:

@@ -5,7 +5,7 @@ Nothing is decided here. What a step came to is in its result; this is what that
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from hashlib import sha256
 from typing import Any
 
@@ -15,7 +15,9 @@ from immutables import Map
 from cmbs.ledger import Chronicle, Head
 from cmbs.messages import Actor
 from cmbs.substrate import memory
+from cmbs.substrate.conflicts import after
 from cmbs.substrate.events import (
+    VERB_OF,
     Approve,
     Changes,
     CreateSpace,
@@ -37,12 +39,13 @@ from cmbs.substrate.events import (
     SetMode,
     SettlePolicy,
     SpaceEvent,
+    SpaceMessage,
     SpaceVerb,
     Start,
     StepResult,
     Wake,
 )
-from cmbs.substrate.model import BeliefReading, Spent, ToolCall
+from cmbs.substrate.model import BeliefReading, Decision, Spent, ToolCall
 from cmbs.substrate.policy import compile_policy
 from cmbs.substrate.state import (
     Approval,
@@ -72,76 +75,54 @@ def evolve(space: Space | None, event: SpaceEvent) -> Space:
         if not isinstance(message, CreateSpace):
             raise TypeError(f"the first event creates the space, not {body.verb}")
         return _born(message, event)
-    touched = _touched(space, event) if result.granted else {}
+    touched = _CARRIED_OUT[type(message)](space, message, event) if result.granted else {}
     if result.changes.set or result.changes.unset:
         touched |= _changed(space, result.changes, event)
     if body.idempotency_key is not None:
-        known = (body.seq, fingerprint(message, body.actor))
+        known = (body.seq, fingerprint(message, body.actor, bytes(body.payload)))
         touched["requests"] = space.requests.set(body.idempotency_key, known)
     return msgspec.structs.replace(
         space,
         head=Head(body.seq, event.stored.event_hash),
-        events=space.events.extended(body.event_id, SpaceVerb(body.verb)),
+        events=space.events.extended(body.event_id, VERB_OF[type(message)]),
         **touched,
     )
 
 
-def _touched(space: Space, event: SpaceEvent) -> Touched:
-    message, result, body = event.message, event.result, event.body
-    match message:
-        case Propose():
-            return _proposed(space, message, result, event)
-        case RecordOutcome():
-            return _outcome(space, message, result, body.seq)
-        case Wake():
-            return _redecided(space, message.proposal_id, result, body.seq, message.belief)
-        case Approve():
-            return _approved(space, message, result, event)
-        case Reject():
-            return _turned_down(space, message.approval_id, ApprovalStatus.REJECTED, event)
-        case Expire():
-            return _expired(space, message, event)
-        case Start():
-            return _started_again(space, message, result)
-        case MarkInDoubt():
-            return _in_doubt(space, message)
-        case PutMemory() | PromoteMemory() | DisputeMemory():
-            return _remembered(space, remembering(space, message, body.actor, body.seq, body.ts))
-        case _:
-            return _governed(space, event)
+def _set_mode(_: Space, message: SetMode, event: SpaceEvent) -> Touched:  # noqa: ARG001
+    return {"mode": message.mode}
 
 
-def _governed(space: Space, event: SpaceEvent) -> Touched:
-    message, body = event.message, event.body
-    match message:
-        case SetMode():
-            return {"mode": message.mode}
-        case ProposePolicy():
-            change = PolicyChange(
-                message.change_id,
-                body.actor,
-                message.base_policy_hash,
-                message.set,
-                tuple(message.unset),
-                message.reason,
-                PolicyChangeStatus.PENDING,
-                body.seq,
-            )
-            return {"policy_changes": space.policy_changes.set(message.change_id, change)}
-        case SettlePolicy():
-            return _settled_policy(space, message, event)
-        case RegisterTool():
-            return {"tools": space.tools.set(message.tool.tool_id, message.tool)}
-        case RetireTool():
-            tool = msgspec.structs.replace(space.tools[message.tool_id], retired=True)
-            return {"tools": space.tools.set(message.tool_id, tool)}
-        case IssueCapability():
-            token = message.capability
-            return {"capabilities": space.capabilities.set(token.token_id, token)}
-        case RevokeCapability():
-            return {"revoked": space.revoked.set(message.token_id, body.seq)}
-        case _:  # pragma: no cover - a space is created once
-            raise TypeError(body.verb)
+def _proposed_policy(space: Space, message: ProposePolicy, event: SpaceEvent) -> Touched:
+    change = PolicyChange(
+        message.change_id,
+        event.body.actor,
+        message.base_policy_hash,
+        message.set,
+        tuple(message.unset),
+        message.reason,
+        PolicyChangeStatus.PENDING,
+        event.body.seq,
+    )
+    return {"policy_changes": space.policy_changes.set(message.change_id, change)}
+
+
+def _registered(space: Space, message: RegisterTool, event: SpaceEvent) -> Touched:  # noqa: ARG001
+    return {"tools": space.tools.set(message.tool.tool_id, message.tool)}
+
+
+def _retired(space: Space, message: RetireTool, event: SpaceEvent) -> Touched:  # noqa: ARG001
+    tool = msgspec.structs.replace(space.tools[message.tool_id], retired=True)
+    return {"tools": space.tools.set(message.tool_id, tool)}
+
+
+def _issued(space: Space, message: IssueCapability, event: SpaceEvent) -> Touched:  # noqa: ARG001
+    token = message.capability
+    return {"capabilities": space.capabilities.set(token.token_id, token)}
+
+
+def _revoked(space: Space, message: RevokeCapability, event: SpaceEvent) -> Touched:
+    return {"revoked": space.revoked.set(message.token_id, event.body.seq)}
 
 
 def _born(message: CreateSpace, event: SpaceEvent) -> Space:
@@ -181,87 +162,92 @@ def _born(message: CreateSpace, event: SpaceEvent) -> Space:
 
 def _changed(space: Space, changes: Changes, event: SpaceEvent) -> Touched:
     seq, snapshot_id = event.body.seq, event.stored.event_hash.hex()
-    with space.state.mutate() as state, space.changed.mutate() as changed:
-        for key, text in changes.set.items():
-            state[key] = text
-            changed[key] = seq
-        for key in changes.unset:
-            state.pop(key, None)
-            changed[key] = seq
-        return {
-            "state": state.finish(),
-            "changed": changed.finish(),
-            "snapshot_id": snapshot_id,
-            "snapshots": space.snapshots.extended(snapshot_id, seq),
-        }
+    changed = space.changed.mutate()
+    for key in (*changes.set, *changes.unset):
+        changed[key] = seq
+    return {
+        "state": after(space.state, changes),
+        "changed": changed.finish(),
+        "snapshot_id": snapshot_id,
+        "snapshots": space.snapshots.extended(snapshot_id, seq),
+    }
 
 
 # --- proposals --------------------------------------------------------------------------------------------------------
 
 
-def _proposed(space: Space, message: Propose, result: StepResult, event: SpaceEvent) -> Touched:
-    body, proposal_id = event.body, message.proposal.proposal_id
-    if result.decision is None:  # pragma: no cover - a proposal is always decided
-        raise TypeError("a proposal without a decision")
+def _proposed(space: Space, message: Propose, event: SpaceEvent) -> Touched:
+    body = event.body
     record = ProposalRecord(
         message=message,
         actor=body.actor,
-        fingerprint=fingerprint(message, body.actor),
+        fingerprint=fingerprint(message, body.actor, bytes(body.payload)),
         seq=body.seq,
         event_id=body.event_id,
         decided_seq=body.seq,
-        decision=result.decision,
-        status=ProposalStatus.DENIED,
+        decision=_decision(event.result),
+        status=ProposalStatus(event.result.statuses[message.proposal.proposal_id]),
+        done=tuple(event.result.ran),
     )
-    proposals = space.proposals.set(proposal_id, record)
-    return _redecided(
-        msgspec.structs.replace(space, proposals=proposals), proposal_id, result, body.seq, message.belief
-    )
+    return _followed(space, record, event.result, body.seq, message.belief)
 
 
 def _redecided(space: Space, proposal_id: str, result: StepResult, seq: int, belief: list[BeliefReading]) -> Touched:
-    """What a decision on a proposal does, the first or a later one."""
-    record = space.proposals[proposal_id]
-    decision = result.decision
-    if decision is None:  # pragma: no cover - a proposal is always decided
+    """What a later decision on a proposal does."""
+    before = space.proposals[proposal_id]
+    record = msgspec.structs.replace(
+        before,
+        decided_seq=seq,
+        decision=_decision(result),
+        status=ProposalStatus(result.statuses[proposal_id]),
+        done=before.done + tuple(result.ran),
+    )
+    return _followed(space, record, result, seq, belief)
+
+
+def _decision(result: StepResult) -> Decision:
+    if result.decision is None:  # pragma: no cover - a proposal is always decided
         raise TypeError("a proposal without a decision")
-    touched: Touched = _begun(space, record, result, seq)
+    return result.decision
+
+
+def _followed(
+    space: Space, record: ProposalRecord, result: StepResult, seq: int, belief: list[BeliefReading]
+) -> Touched:
+    """What follows from a decision on a proposal: executions, requests for approval, parking."""
+    proposal_id = record.message.proposal.proposal_id
+    touched: Touched = {}
+    if result.intents or result.answered_by:
+        touched = _begun(space, record, result, seq)
+        record = msgspec.structs.replace(
+            record,
+            execution_ids=record.execution_ids
+            + tuple([intent.execution_id for intent in result.intents])
+            + tuple(result.answered_by.values()),
+            answered_by=record.answered_by + tuple([(int(at), known) for at, known in result.answered_by.items()]),
+        )
     approvals = space.approvals
     if result.asked:
         for asked in result.asked:
             approvals = approvals.set(
                 asked.approval_id,
-                Approval(asked, proposal_id, record.actor, decision.policy_hash, ApprovalStatus.PENDING),
+                Approval(asked, proposal_id, record.actor, record.decision.policy_hash, ApprovalStatus.PENDING),
             )
         touched["approvals"] = approvals
+        asked_ids = tuple([asked.approval_id for asked in result.asked])
+        record = msgspec.structs.replace(record, approval_ids=record.approval_ids + asked_ids)
     if result.used_approvals:
         touched |= _used(space, approvals, result.used_approvals)
-    touched["proposals"] = space.proposals.set(
-        proposal_id,
-        msgspec.structs.replace(
-            record,
-            decided_seq=seq,
-            decision=decision,
-            status=ProposalStatus(result.statuses[proposal_id]),
-            execution_ids=record.execution_ids
-            + tuple([intent.execution_id for intent in result.intents])
-            + tuple(result.answered_by.values()),
-            approval_ids=record.approval_ids + tuple([asked.approval_id for asked in result.asked]),
-            answered_by=record.answered_by + tuple([(int(at), known) for at, known in result.answered_by.items()]),
-            done=record.done + tuple(result.ran),
-        ),
-    )
-    parked = None
-    if result.parked_until is not None:
-        sessions = tuple(sorted(belief, key=lambda reading: reading.session_id))
-        parked = Parked(proposal_id, tuple(result.waits_for), result.parked_until, sessions)
+    touched["proposals"] = space.proposals.set(proposal_id, record)
+    if result.parked_until is None:
+        return touched | _parking(space, proposal_id, None) if proposal_id in space.parked else touched
+    sessions = tuple(sorted(belief, key=lambda reading: reading.session_id))
+    parked = Parked(proposal_id, tuple(result.waits_for), result.parked_until, sessions)
     return touched | _parking(space, proposal_id, parked)
 
 
 def _begun(space: Space, record: ProposalRecord, result: StepResult, seq: int) -> Touched:
     """Executions that may begin, and those of others that are waited for."""
-    if not result.intents and not result.answered_by:
-        return {}
     executions, running, calls, spent = space.executions, space.running, space.calls, space.spent
     proposal = record.message.proposal
     for intent in result.intents:
@@ -346,11 +332,15 @@ def _grant_keys(approval: Approval) -> Iterable[GrantKey]:
         yield GrantKey(approval.proposer.id, asked.tool_id, asked.args_hash, constraint, approval.policy_hash)
 
 
-def _approved(space: Space, message: Approve, result: StepResult, event: SpaceEvent) -> Touched:
+def _woken(space: Space, message: Wake, event: SpaceEvent) -> Touched:
+    return _redecided(space, message.proposal_id, event.result, event.body.seq, message.belief)
+
+
+def _approved(space: Space, message: Approve, event: SpaceEvent) -> Touched:
     granted = with_approval(space, message, event.body.actor, event.body.seq)
     proposal_id = granted.approvals[message.approval_id].proposal_id
     touched: Touched = {"approvals": granted.approvals, "grants": granted.grants}
-    return touched | _redecided(granted, proposal_id, result, event.body.seq, message.belief)
+    return touched | _redecided(granted, proposal_id, event.result, event.body.seq, message.belief)
 
 
 def _used(space: Space, approvals: Map[str, Approval], used: list[str]) -> Touched:
@@ -364,6 +354,10 @@ def _used(space: Space, approvals: Map[str, Approval], used: list[str]) -> Touch
                 if grants.get(key) == approval_id:
                     grants = grants.delete(key)
     return {"approvals": approvals, "grants": grants}
+
+
+def _rejected(space: Space, message: Reject, event: SpaceEvent) -> Touched:
+    return _turned_down(space, message.approval_id, ApprovalStatus.REJECTED, event)
 
 
 def _turned_down(space: Space, approval_id: str, status: ApprovalStatus, event: SpaceEvent) -> Touched:
@@ -405,7 +399,8 @@ def _expired(space: Space, message: Expire, event: SpaceEvent) -> Touched:
 # --- executions -------------------------------------------------------------------------------------------------------
 
 
-def _outcome(space: Space, message: RecordOutcome, result: StepResult, seq: int) -> Touched:
+def _outcome(space: Space, message: RecordOutcome, event: SpaceEvent) -> Touched:
+    result, seq = event.result, event.body.seq
     execution = space.executions[message.execution_id]
     outcome = result.outcome or message.status
     taken = b"null" if result.outcome is not None else bytes(message.result)
@@ -431,8 +426,8 @@ def _outcome(space: Space, message: RecordOutcome, result: StepResult, seq: int)
     }
 
 
-def _started_again(space: Space, message: Start, result: StepResult) -> Touched:
-    (intent,) = result.intents
+def _started_again(space: Space, message: Start, event: SpaceEvent) -> Touched:
+    (intent,) = event.result.intents
     execution = msgspec.structs.replace(
         space.executions[message.execution_id], intent=intent, status=ExecutionStatus.RUNNING
     )
@@ -442,7 +437,7 @@ def _started_again(space: Space, message: Start, result: StepResult) -> Touched:
     }
 
 
-def _in_doubt(space: Space, message: MarkInDoubt) -> Touched:
+def _in_doubt(space: Space, message: MarkInDoubt, event: SpaceEvent) -> Touched:  # noqa: ARG001
     execution = msgspec.structs.replace(space.executions[message.execution_id], status=ExecutionStatus.IN_DOUBT)
     return {
         "executions": space.executions.set(message.execution_id, execution),
@@ -485,8 +480,35 @@ def remembering(
             return memory.dispute(space.memory, message, seq, ts, threshold)
 
 
+def _remembers(space: Space, message: PutMemory | PromoteMemory | DisputeMemory, event: SpaceEvent) -> Touched:
+    body = event.body
+    return _remembered(space, remembering(space, message, body.actor, body.seq, body.ts))
+
+
 def _remembered(space: Space, entry: MemoryEntry | memory.MemoryReason) -> Touched:
     if isinstance(entry, memory.MemoryReason):  # pragma: no cover - a refused step is not carried out
         raise TypeError(entry)
     entries, claims = memory.kept(space.memory, space.claims, entry)
     return {"memory": entries, "claims": claims}
+
+
+_CARRIED_OUT: dict[type[SpaceMessage], Callable[..., Touched]] = {
+    Propose: _proposed,
+    RecordOutcome: _outcome,
+    Wake: _woken,
+    Approve: _approved,
+    Reject: _rejected,
+    Expire: _expired,
+    Start: _started_again,
+    MarkInDoubt: _in_doubt,
+    PutMemory: _remembers,
+    PromoteMemory: _remembers,
+    DisputeMemory: _remembers,
+    SetMode: _set_mode,
+    ProposePolicy: _proposed_policy,
+    SettlePolicy: _settled_policy,
+    RegisterTool: _registered,
+    RetireTool: _retired,
+    IssueCapability: _issued,
+    RevokeCapability: _revoked,
+}

@@ -12,10 +12,11 @@ from cmbs.errors import Conflict, RecordNotFound
 from cmbs.ledger import canonical
 from cmbs.messages import Actor, ActorKind
 from cmbs.substrate.arbitration import recheck
-from cmbs.substrate.conflicts import after, commit_finding, effective_changes
+from cmbs.substrate.conflicts import Finding, after, commit_finding, effective_changes
 from cmbs.substrate.events import (
     Changes,
     MarkInDoubt,
+    Mode,
     OutcomeStatus,
     RecordOutcome,
     SpaceVerb,
@@ -92,7 +93,8 @@ def decide_outcome(space: Space, message: RecordOutcome, actor: Actor, stamp: St
     belief = {reading.session_id: reading for reading in message.belief}
     changes = _facts(execution, bytes(message.result), space.state) if succeeded else Changes()
     reason = None
-    if (changes.set or changes.unset) and commit_finding(space.policy, space.state, changes, belief) is not None:
+    enforced = space.mode is Mode.ENFORCE and bool(changes.set or changes.unset)
+    if enforced and commit_finding(space.policy, space.state, changes, belief) is not None:
         changes, reason = Changes(), StepReason.FACTS_REFUSED.value
     changes, statuses = _settled(space, execution, changes, belief, succeeded=succeeded)
     return StepResult(reason_code=reason, changes=changes, statuses=statuses, outcome=outcome)
@@ -106,7 +108,7 @@ def _execution(space: Space, execution_id: str) -> Execution:
 
 
 def _may_report(execution: Execution, actor: Actor) -> bool:
-    """The tool itself; for a `caller` tool the agent; and an operator, who may have looked what came of one in doubt."""
+    """The tool itself; for a `caller` tool the agent; of one in doubt also an operator, who has looked."""
     if actor.kind is ActorKind.TOOL:
         return actor.id == execution.tool.tool_id
     if execution.tool.kind is ToolKind.CALLER and actor.kind is ActorKind.AGENT:
@@ -177,15 +179,14 @@ def _committed(
     space: Space, record: ProposalRecord, changes: Changes, belief: Mapping[str, BeliefReading]
 ) -> Changes | None:
     """These changes and the deltas of a proposal whose calls have all succeeded; None where they no longer fit."""
-    proposal = record.message.proposal
-    deltas = [each for place, each in enumerate(proposal.candidates) if place in record.done]
-    wanted = effective_changes(space.state, [each for each in deltas if isinstance(each, StateDelta)])
-    if not wanted.set and not wanted.unset:
-        return changes
-    if {*wanted.set, *wanted.unset} & {*changes.set, *changes.unset}:
-        return None
     now = msgspec.structs.replace(space, state=after(space.state, changes))
-    if recheck(now, proposal, wanted, belief) is not None:
+    if record.decision.observed:
+        let_through = [record.message.proposal.candidates[place] for place in record.done]
+        deltas = [each for each in let_through if isinstance(each, StateDelta)]
+        wanted: Changes | Finding = effective_changes(now.state, deltas)
+    else:
+        wanted = recheck(now, record.message.proposal, record.done, belief)
+    if isinstance(wanted, Finding) or {*wanted.set, *wanted.unset} & {*changes.set, *changes.unset}:
         return None
     together = {**changes.set, **wanted.set}
     return Changes(dict(sorted(together.items())), sorted([*changes.unset, *wanted.unset]))

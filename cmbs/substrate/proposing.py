@@ -6,6 +6,7 @@ The verdict is arbitration's. What follows from it is here: intents, requests fo
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -29,7 +30,7 @@ from cmbs.substrate.events import (
 )
 from cmbs.substrate.evolving import with_approval
 from cmbs.substrate.instants import later
-from cmbs.substrate.model import BeliefReading, CandidateDecision, Decision, Proposal, StateDelta, ToolCall
+from cmbs.substrate.model import BeliefReading, CandidateDecision, Decision, Proposal, StateDelta, ToolCall, Verdict
 from cmbs.substrate.state import (
     Approval,
     ApprovalStatus,
@@ -43,6 +44,7 @@ from cmbs.substrate.steps import StepReason, fingerprint, is_operator, refused, 
 # How long beyond its tool's own limit an execution is waited for before it is in doubt.
 GRACE_MS = 5_000
 MAX_USES = 1_000_000
+_NO_CHANGES = Changes()
 
 
 def decide_propose(space: Space, message: Propose, actor: Actor, stamp: Stamp) -> StepResult | Repeat:
@@ -56,8 +58,17 @@ def decide_propose(space: Space, message: Propose, actor: Actor, stamp: Stamp) -
                 {"proposal_id": proposal.proposal_id, "event_id": known.event_id},
             )
         return Repeat(known.seq)
-    ruling = arbitrate(space, proposal, actor, stamp.ts, _readings(message.belief), explain=True)
-    return _ruled(space, message, ruling, stamp, None)
+    return _ruled(space, message, _arbitrated(space, proposal, actor, stamp, message.belief), stamp, None)
+
+
+def _arbitrated(space: Space, proposal: Proposal, actor: Actor, stamp: Stamp, belief: list[BeliefReading]) -> Ruling:
+    """The ruling, with its trace unless it is a plain allow: that one can be told again from the log at any time."""
+    readings = _readings(belief)
+    if not belief:
+        ruling = arbitrate(space, proposal, actor, stamp.ts, readings, explain=False)
+        if ruling.decision.verdict is Verdict.ALLOW:
+            return ruling
+    return arbitrate(space, proposal, actor, stamp.ts, readings, explain=True)
 
 
 def decide_wake(space: Space, message: Wake, actor: Actor, stamp: Stamp) -> StepResult:
@@ -150,10 +161,10 @@ def _decided_again(space: Space, record: ProposalRecord, belief: list[BeliefRead
     rebased = _rebased(space, record.message.proposal)
     left = [place for place in range(len(rebased.candidates)) if place not in record.done]
     if len(left) == len(rebased.candidates):
-        ruling = arbitrate(space, rebased, record.actor, stamp.ts, _readings(belief), explain=True)
+        ruling = _arbitrated(space, rebased, record.actor, stamp, belief)
     else:
         rest = msgspec.structs.replace(rebased, candidates=[rebased.candidates[place] for place in left])
-        ruling = arbitrate(space, rest, record.actor, stamp.ts, _readings(belief), explain=True)
+        ruling = _arbitrated(space, rest, record.actor, stamp, belief)
         ruling = _placed(ruling, left, record.decision)
     return _ruled(space, record.message, ruling, stamp, record)
 
@@ -196,16 +207,23 @@ def _ruled(space: Space, message: Propose, ruling: Ruling, stamp: Stamp, record:
     answered_by = {str(each.candidate): each.answered_by for each in running if each.answered_by is not None}
     earlier = [space.executions[execution_id].status for execution_id in answered_by.values()]
     # Effects first, then the commit: the deltas of an atomic proposal wait for what it runs.
-    waits = proposal.atomic and (bool(intents) or any(_is_open(status) for status in earlier))
-    failed = proposal.atomic and any(_is_bad(status) for status in earlier)
+    held = proposal.atomic and (bool(intents) or any(status is not ExecutionStatus.SUCCEEDED for status in earlier))
     asked = _asked(space, proposal, ruling, stamp, message.ask_ms, record)
     parked_until = None
     if ruling.parks:
         known = None if record is None else space.parked.get(proposal.proposal_id)
         parked_until = later(stamp.ts, message.defer_ms) if known is None else known.until
-    result = StepResult(
+    statuses = [] if record is None else [space.executions[known].status for known in record.execution_ids]
+    standing = _Standing(
+        running=bool(intents) or any(_is_open(status) for status in (*statuses, *earlier)),
+        asked=bool(asked) or bool(_pending_of(space, record)),
+        parked=parked_until is not None,
+        ran=bool(running) or bool(record is not None and record.done),
+        failed=any(_is_bad(status) for status in (*statuses, *earlier)),
+    )
+    return StepResult(
         decision=ruling.decision,
-        changes=Changes() if waits or failed else ruling.changes,
+        changes=_NO_CHANGES if held else ruling.changes,
         intents=intents,
         asked=asked,
         parked_until=parked_until,
@@ -213,9 +231,30 @@ def _ruled(space: Space, message: Propose, ruling: Ruling, stamp: Stamp, record:
         used_approvals=sorted({approval_id for each in running for approval_id in each.used_approvals}),
         answered_by=answered_by,
         ran=[each.candidate for each in running],
+        statuses={proposal.proposal_id: standing.status.value},
     )
-    status = _status_after(space, record, ruling, result, earlier)
-    return msgspec.structs.replace(result, statuses={proposal.proposal_id: status})
+
+
+class _Standing(NamedTuple):
+    """What is known of a proposal after a decision."""
+
+    running: bool
+    asked: bool
+    parked: bool
+    ran: bool
+    failed: bool
+
+    @property
+    def status(self) -> ProposalStatus:
+        if self.running:
+            return ProposalStatus.RUNNING
+        if self.asked:
+            return ProposalStatus.ASKED
+        if self.parked:
+            return ProposalStatus.PARKED
+        if not self.ran:
+            return ProposalStatus.DENIED
+        return ProposalStatus.FAILED if self.failed else ProposalStatus.COMMITTED
 
 
 def _begins(proposal: Proposal, ruled: Ruled) -> bool:
@@ -242,6 +281,8 @@ def _asked(
     space: Space, proposal: Proposal, ruling: Ruling, stamp: Stamp, ask_ms: int, record: ProposalRecord | None
 ) -> list[Asked]:
     """Requests for what is not being asked for already."""
+    if not any(ruled.asks for ruled in ruling.candidates):
+        return []
     pending = {
         (approval.asked.candidate, tuple(approval.asked.constraints), approval.policy_hash)
         for approval in _pending_of(space, record)
@@ -277,27 +318,6 @@ def _is_open(status: ExecutionStatus) -> bool:
 
 def _is_bad(status: ExecutionStatus) -> bool:
     return not _is_open(status) and status is not ExecutionStatus.SUCCEEDED
-
-
-def _status_after(
-    space: Space,
-    record: ProposalRecord | None,
-    ruling: Ruling,
-    result: StepResult,
-    earlier: list[ExecutionStatus],
-) -> ProposalStatus:
-    executions = [] if record is None else [space.executions[known].status for known in record.execution_ids]
-    executions += earlier
-    if result.intents or any(_is_open(status) for status in executions):
-        return ProposalStatus.RUNNING
-    if result.asked or _pending_of(space, record):
-        return ProposalStatus.ASKED
-    if result.parked_until is not None:
-        return ProposalStatus.PARKED
-    ran = any(each.runs for each in ruling.candidates) or bool(record is not None and record.done)
-    if not ran:
-        return ProposalStatus.DENIED
-    return ProposalStatus.FAILED if any(_is_bad(status) for status in executions) else ProposalStatus.COMMITTED
 
 
 def _without(space: Space, approval: Approval, ended: ProposalStatus) -> ProposalStatus:

@@ -7,8 +7,10 @@ the next, live and in replay. What is denied, deferred or refused is an event li
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from cmbs.belief_events import Repeat, Stamp
-from cmbs.errors import Conflict, InvalidRequest, SpaceNotFound
+from cmbs.errors import Conflict, SpaceNotFound
 from cmbs.messages import Actor
 from cmbs.substrate.events import (
     Approve,
@@ -72,53 +74,33 @@ def decide(
                     {"idempotency_key": stamp.idempotency_key},
                 )
             return Repeat(seq)
-    result = _decided(space, message, actor, stamp)
+    rule = _RULES.get(type(message))
+    if rule is None:
+        raise Conflict(f"space `{space.space_id}` was created before", {"space_id": space.space_id})
+    result = rule(space, message, actor, stamp)
     if isinstance(result, Repeat):
         return result
     return recorded(space.space_id, space.head, message, result, actor, stamp)
 
 
-def _decided(space: Space, message: SpaceMessage, actor: Actor, stamp: Stamp) -> StepResult | Repeat:
-    match message:
-        case Propose():
-            return decide_propose(space, message, actor, stamp)
-        case RecordOutcome():
-            return decide_outcome(space, message, actor, stamp)
-        case Wake():
-            return decide_wake(space, message, actor, stamp)
-        case Approve():
-            return decide_approve(space, message, actor, stamp)
-        case Reject():
-            return decide_reject(space, message, actor, stamp)
-        case Expire():
-            return decide_expire(space, message, actor, stamp)
-        case Start():
-            return decide_start(space, message, actor, stamp)
-        case MarkInDoubt():
-            return decide_in_doubt(space, message, actor, stamp)
-        case PutMemory() | PromoteMemory() | DisputeMemory():
-            return decide_memory(space, message, actor, stamp)
-        case _:
-            return _governed(space, message, actor, stamp)
-
-
-def _governed(space: Space, message: SpaceMessage, actor: Actor, stamp: Stamp) -> StepResult | Repeat:
-    match message:
-        case SetMode():
-            return decide_mode(space, message, actor, stamp)
-        case ProposePolicy():
-            return decide_propose_policy(space, message, actor, stamp)
-        case SettlePolicy():
-            return decide_settle_policy(space, message, actor, stamp)
-        case RegisterTool():
-            return decide_register_tool(space, message, actor, stamp)
-        case RetireTool():
-            return decide_retire_tool(space, message, actor, stamp)
-        case IssueCapability():
-            return decide_issue(space, message, actor, stamp)
-        case RevokeCapability():
-            return decide_revoke(space, message, actor, stamp)
-        case CreateSpace():
-            raise Conflict(f"space `{space.space_id}` was created before", {"space_id": space.space_id})
-        case _:  # pragma: no cover - these are all there are
-            raise InvalidRequest(f"`{type(message).__name__}` is not a message to a space")
+# Every message to a space that is there.
+_RULES: dict[type[SpaceMessage], Callable[..., StepResult | Repeat]] = {
+    Propose: decide_propose,
+    RecordOutcome: decide_outcome,
+    Wake: decide_wake,
+    Approve: decide_approve,
+    Reject: decide_reject,
+    Expire: decide_expire,
+    Start: decide_start,
+    MarkInDoubt: decide_in_doubt,
+    PutMemory: decide_memory,
+    PromoteMemory: decide_memory,
+    DisputeMemory: decide_memory,
+    SetMode: decide_mode,
+    ProposePolicy: decide_propose_policy,
+    SettlePolicy: decide_settle_policy,
+    RegisterTool: decide_register_tool,
+    RetireTool: decide_retire_tool,
+    IssueCapability: decide_issue,
+    RevokeCapability: decide_revoke,
+}

@@ -34,6 +34,10 @@ from cmbs.substrate.references import MISSING, Facing, namespace_of
 from cmbs.substrate.schemas import SchemaFault, args_validator
 from cmbs.substrate.state import ApprovalStatus, CallKey, GrantKey, Space
 
+# Members of enumerations that every decision looks at: to look one up takes longer than to compare it.
+_OBSERVE = Mode.OBSERVE
+_ASK = Failure.ASK
+
 
 class CallCase:
     """A call of a tool on its way through the stages."""
@@ -51,6 +55,8 @@ class CallCase:
         "matched",
         "matching",
         "place",
+        "tool",
+        "tool_id",
         "used",
     )
 
@@ -63,28 +69,28 @@ class CallCase:
         self.enforced = False
         self.matched: tuple[str, ...] = ()
         self.used: tuple[str, ...] = ()
-        self.held = held(space.capabilities, call.capability_token_id)
-        self.matching = space.policy.matching(call.tool_id, self.held.permitting, self.held.denying)
-        self.args = _decoded(call.args)
+        self.tool_id = tool_id = call.tool_id
+        self.tool = space.tools.get(tool_id)
+        self.held = holding = held(space.capabilities, call.capability_token_id)
+        self.matching = space.policy.matching(tool_id, holding.permitting, holding.denying)
+        self.args = args = _decoded(call.args)
         self.args_hash = hash_of_args(call)
-        self.facing = Facing(space.state, hearing.belief, hearing.actor.id, self.args, call.tool_id)
-        self.call_key = None if call.idempotency_key is None else CallKey(call.tool_id, call.idempotency_key)
-        self.answered_by = None if self.call_key is None else self._answer(hearing, space.calls.get(self.call_key))
-
-    @property
-    def tool_id(self) -> str | None:
-        """The tool that is called."""
-        return self.call.tool_id
+        self.facing = Facing(space.state, hearing.belief, hearing.actor.id, args, tool_id)
+        self.call_key: CallKey | None = None
+        self.answered_by: str | None = None
+        if call.idempotency_key is not None:
+            self.call_key = CallKey(tool_id, call.idempotency_key)
+            execution_id = space.calls.get(self.call_key)
+            if execution_id is not None:
+                self.answered_by = self._answer(hearing, execution_id)
 
     @property
     def written(self) -> tuple[str, ...]:
         """A call writes no key itself."""
         return ()
 
-    def _answer(self, hearing: Hearing, execution_id: str | None) -> str | None:
+    def _answer(self, hearing: Hearing, execution_id: str) -> str | None:
         """The execution, if it is one of this very call: same args, same token, same agent."""
-        if execution_id is None:
-            return None
         execution = hearing.space.executions[execution_id]
         is_same = (
             execution.intent.args_hash == self.args_hash
@@ -165,7 +171,7 @@ class Hearing:
         self.belief = belief
         self.steps = steps
         # Whether later stages are gone through after one has found something.
-        self.thorough = steps is not None or space.mode is Mode.OBSERVE
+        self.thorough = steps is not None or space.mode is _OBSERVE
         # The seq of an older snapshot that the proposal was made on; None where it is the current one.
         self.since: int | None = None
         self.forgery = self._forgery()
@@ -267,7 +273,8 @@ def delta_authority(hearing: Hearing, case: DeltaCase) -> Finding | None:
 
 def tool_and_args(hearing: Hearing, case: CallCase) -> Finding | None:
     """Whether there is such a tool, and the args fit it."""
-    tool = hearing.space.tools.get(case.call.tool_id)
+    del hearing  # a stage like any other
+    tool = case.tool
     if tool is None:
         return Finding(Stage.TOOL, ReasonCode.UNKNOWN_TOOL)
     if tool.retired:
@@ -282,8 +289,7 @@ def tool_and_args(hearing: Hearing, case: CallCase) -> Finding | None:
 def idempotency(hearing: Hearing, case: CallCase) -> Finding | None:
     """Whether it has the key that a tool with effects asks for, and the key is not that of another call."""
     if case.call_key is None:
-        tool = hearing.space.tools.get(case.call.tool_id)
-        if tool is not None and tool.writes:
+        if case.tool is not None and case.tool.writes:
             return Finding(Stage.TOOL, ReasonCode.IDEMPOTENCY_KEY_REQUIRED)
         return None
     if case.answered_by is None and case.call_key in hearing.space.calls:
@@ -321,7 +327,7 @@ def constraints(hearing: Hearing, case: Case) -> Finding | None:
             case.matched = (allow.key,)
             return None
     for allow in matching.allows:
-        if allow.on_fail is Failure.ASK and _is_granted(hearing, case, allow):
+        if allow.on_fail is _ASK and _is_granted(hearing, case, allow):
             case.matched = (allow.key,)
             return None
     if not matching.allows:
@@ -337,7 +343,7 @@ def _denying(hearing: Hearing, case: Case) -> list[Constraint]:
             break
         if deny.when is not None and not deny.when.holds(case.facing):
             continue
-        if deny.on_fail is not Failure.ASK or not _is_granted(hearing, case, deny):
+        if deny.on_fail is not _ASK or not _is_granted(hearing, case, deny):
             against.append(deny)
     return against
 

@@ -66,20 +66,29 @@ def same_person(one: Actor, other: Actor) -> bool:
     return one.id == other.id
 
 
-def fingerprint(message: SpaceMessage, actor: Actor) -> bytes:
-    """What tells two requests apart: who asked for what, and nothing that the server added."""
+def fingerprint(message: SpaceMessage, actor: Actor, payload: bytes | None = None) -> bytes:
+    """What tells two requests apart: who asked for what, and nothing that the server added.
+
+    `payload` is the message as it was written, for whoever has that at hand.
+    """
+    said = f"{VERB_OF[type(message)].value}\x00{actor.kind.value}\x00{actor.id}\x00".encode()
+    bare = without_additions(message)
+    return sha256(said + (payload if payload is not None and bare is message else written(bare))).digest()
+
+
+def without_additions(message: SpaceMessage) -> SpaceMessage:
+    """The message as it was sent."""
     if isinstance(message, (Propose, Wake, Approve, RecordOutcome)):
-        message = msgspec.structs.replace(message, belief=[])
-    elif isinstance(message, (PutMemory, PromoteMemory)):
-        message = msgspec.structs.replace(message, confirming_event_found=False)
-    said = f"{VERB_OF[type(message)]}\x00{actor.kind}\x00{actor.id}\x00".encode()
-    return sha256(said + written(message)).digest()
+        return msgspec.structs.replace(message, belief=[]) if message.belief else message
+    if isinstance(message, (PutMemory, PromoteMemory)) and message.confirming_event_found:
+        return msgspec.structs.replace(message, confirming_event_found=False)
+    return message
 
 
 def written(frame: msgspec.Struct) -> bytes:
     """The RFC 8785 bytes of one of our records. Unlike those of a session, these may have a caller's texts as keys."""
     raw = canonical.encode_frame(frame)
-    if _BEYOND_THE_PLANE.search(raw) is None:
+    if raw.isascii() or _BEYOND_THE_PLANE.search(raw) is None:
         return raw
     return canonical.encode(msgspec.json.decode(raw), canonical.MAX_DEPTH + _FRAMES)
 
