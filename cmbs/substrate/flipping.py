@@ -155,20 +155,21 @@ class _Search:
             return self._domains.facts
         against = [each for each in decision.candidates if each.reason_code is not ReasonCode.HELD_BACK]
         against = [each for each in against if each.reason_code is not ReasonCode.ALLOWED]
-        sets = [self._levers_of(each) for each in against]
+        sets: list[set[str]] = [self._levers_of(each) for each in against]
         # Every one of them has to be turned, so that it is enough to begin with the one of which there is least.
-        return sorted(min(sets, key=len)) if sets else []
+        least: set[str] = min(sets, key=len) if sets else set()
+        return sorted(least)
 
     def _levers_of(self, against: CandidateDecision) -> set[str]:
         match against.reason_code:
             case ReasonCode.CONSTRAINT_DENIED | ReasonCode.INVARIANT_VIOLATED:
                 # All of them have to give way.
-                return min((self._domains.read_by(key) for key in against.matched), key=len)
+                return min([self._domains.read_by(key) for key in against.matched], key=len)
             case ReasonCode.ALLOW_UNMET:
                 allows = self._matchings[against.candidate].allows
                 return set().union(*(self._domains.read_by(allow.key) for allow in allows))
             case ReasonCode.EXCLUSIVE_GOALS:
-                return min((self._goals_of(key) for key in against.matched), key=len)
+                return min([self._goals_of(key) for key in against.matched], key=len)
             case _:
                 # Nothing that is decided by facts.
                 return set()

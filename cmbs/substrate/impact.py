@@ -15,13 +15,16 @@ from immutables import Map
 from cmbs.belief_events import Stamp
 from cmbs.errors import LedgerCorrupt
 from cmbs.ledger import StoredEntry
-from cmbs.substrate.conflicts import effective_changes
+from cmbs.substrate.conflicts import after, effective_changes
 from cmbs.substrate.events import STREAM_PREFIX, Approve, Changes, Propose, SpaceEvent, Wake
 from cmbs.substrate.model import Actor, Decision, Proposal, StateDelta, ToolCall, Verdict
 from cmbs.substrate.policy import Policy
+from cmbs.substrate.references import namespace_of
 from cmbs.substrate.replay import catch_up_space, read_space_event
 from cmbs.substrate.space import decide
 from cmbs.substrate.state import Approval, Space
+
+_POLICY = frozenset({"policy", "constraint"})
 
 
 class FlipKind(StrEnum):
@@ -80,6 +83,8 @@ class Impact(msgspec.Struct, frozen=True, gc=False):
 def impact_of(space_id: str, entries: Iterable[StoredEntry], policy: Policy) -> Impact:
     """Replay a space's log, verifying it, and decide every proposal of it under another policy too."""
     space: Space | None = None
+    # The state under the other policy: kept up step by step, since a policy may be large and a log long.
+    state: Map[str, str] = Map(policy.pairs)
     flips: list[PolicyFlip] = []
     decisions = otherwise = 0
     for stored in entries:
@@ -87,12 +92,13 @@ def impact_of(space_id: str, entries: Iterable[StoredEntry], policy: Policy) -> 
         space = catch_up_space(space_id, space, [stored])
         event = read_space_event(stored)
         was = event.result.decision
-        if before is None or was is None:
-            continue
-        decisions += 1
-        flip, differs = _decided_under(before, event, was, policy)
-        flips += [] if flip is None else [flip]
-        otherwise += differs
+        if before is not None and was is not None:
+            decisions += 1
+            approval_id = event.message.approval_id if isinstance(event.message, Approve) else None
+            flip, differs = _decided_under(under_policy(before, policy, state, approval_id), event, was)
+            flips += [] if flip is None else [flip]
+            otherwise += differs
+        state = after(state, _of_facts(event.result.changes))
     if space is None:
         raise LedgerCorrupt(STREAM_PREFIX + space_id, 0, "the log is empty")
     order = {kind: place for place, kind in enumerate(FlipKind)}
@@ -100,10 +106,17 @@ def impact_of(space_id: str, entries: Iterable[StoredEntry], policy: Policy) -> 
     return Impact(space_id, space.policy.policy_hash, policy.policy_hash, decisions, flips, otherwise)
 
 
-def _decided_under(space: Space, event: SpaceEvent, was: Decision, policy: Policy) -> tuple[PolicyFlip | None, bool]:
+def _of_facts(changes: Changes) -> Changes:
+    """What changes do beside the policy."""
+    return Changes(
+        {key: text for key, text in changes.set.items() if namespace_of(key) not in _POLICY},
+        [key for key in changes.unset if namespace_of(key) not in _POLICY],
+    )
+
+
+def _decided_under(space: Space, event: SpaceEvent, was: Decision) -> tuple[PolicyFlip | None, bool]:
     body = event.body
-    other = under_policy(space, policy)
-    again = decide(other, event.message, body.actor, Stamp(body.event_id, body.ts, None))
+    again = decide(space, event.message, body.actor, Stamp(body.event_id, body.ts, None))
     now = again.result.decision if isinstance(again, SpaceEvent) else None
     if not isinstance(again, SpaceEvent) or now is None:  # pragma: no cover - only the policy is another
         raise TypeError(again)
@@ -121,22 +134,19 @@ def _decided_under(space: Space, event: SpaceEvent, was: Decision, policy: Polic
     return flip, False
 
 
-def under_policy(space: Space, policy: Policy) -> Space:
-    """The space as it would be under another policy, and nothing else changed."""
-    with space.state.mutate() as state:
-        for key in space.policy.pairs:
-            state.pop(key, None)
-        state.update(policy.pairs)
-        changed_state = state.finish()
-    rebound = {
-        approval_id: _rebound(approval, space.policy, policy) for approval_id, approval in space.approvals.items()
-    }
+def under_policy(space: Space, policy: Policy, state: Map[str, str], approval_id: str | None = None) -> Space:
+    """The space as it would be under another policy, with the state that has its pairs, and nothing else changed.
+
+    Approvals that can still be used, and the one that is being given, are taken over where they can be.
+    """
+    kept = {*space.grants.values(), *([] if approval_id is None else [approval_id])}
+    rebound = {each: _rebound(space.approvals[each], space.policy, policy) for each in kept}
     grants = {
         key._replace(policy_hash=rebound[approval_id].policy_hash): approval_id
         for key, approval_id in space.grants.items()
     }
     return msgspec.structs.replace(
-        space, policy=policy, state=changed_state, approvals=Map(rebound), grants=Map(grants)
+        space, policy=policy, state=state, approvals=space.approvals.update(rebound), grants=Map(grants)
     )
 
 

@@ -92,7 +92,7 @@ class Tested(msgspec.Struct, frozen=True, gc=False):
 
 
 def run_cases(document: CaseDocument, pairs: Mapping[str, str], tools: Iterable[Tool]) -> Tested:
-    """Decide every case; `pairs` and `tools` are of the policy that the document names, if it does not bring its own."""
+    """Decide every case; `pairs` and `tools` are of the policy that the document names or brings."""
     policy = compile_policy(pairs)
     known = {tool.tool_id: tool for tool in (*tools, *(each.registered() for each in document.tools))}
     _refuse_twins([case.name for case in document.cases])

@@ -70,7 +70,8 @@ class _Reader:
         self._anchors: dict[str, tuple[Any, int] | None] = {}
 
     def take(self, event: yaml.Event) -> None:
-        line = event.start_mark.line + 1
+        mark: Any = event.start_mark
+        line: int = mark.line + 1
         match event:
             case yaml.DocumentStartEvent() if self.done:
                 raise _fault(line, "one document is enough, and here begins another")
