@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from typing import Any, cast
 
 import msgspec
@@ -39,33 +38,16 @@ from cmbs.substrate.events import (
     Wake,
 )
 from cmbs.substrate.instants import checked_instant
+from cmbs.substrate.limits import SpaceLimits
 from cmbs.substrate.memory import checked_promotion, checked_put
 from cmbs.substrate.model import Candidate, Proposal, Provenance, StateDelta
 from cmbs.substrate.tools.targets import check_target
 
 _SPACE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~-]{0,127}")
+__all__ = ["SpaceCommand", "SpaceDoor", "SpaceLimits"]
+
 # What is around a caller's own JSON in an entry: it must still be within the depth of the ledger then.
 _OWN_DEPTH = canonical.MAX_DEPTH - 8
-
-
-@dataclass(frozen=True, slots=True)
-class SpaceLimits:
-    """The largest of everything that a space takes. The names are those of the errors and of the settings."""
-
-    space_id_length: int = 1024
-    candidates_per_proposal: int = 100
-    keys_per_proposal: int = 1_000
-    space_value_bytes: int = 65_536
-    space_args_bytes: int = 262_144
-    space_schema_bytes: int = 262_144
-    space_result_bytes: int = 16_777_216
-    policy_keys: int = 20_000
-    ids_per_message: int = 1_000
-    claim_bytes: int = 65_536
-    space_text_length: int = 4_096
-    wait_ms: int = 30 * 86_400_000
-    cached_spaces: int = 1_000
-    executions_at_once: int = 16
 
 
 class SpaceCommand(msgspec.Struct, frozen=True, gc=False):

@@ -5,7 +5,7 @@ Nothing is decided here. What a step came to is in its result; this is what that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from hashlib import sha256
 from typing import Any
 
@@ -15,6 +15,7 @@ from immutables import Map
 from cmbs.ledger import Chronicle, Head
 from cmbs.messages import Actor
 from cmbs.substrate import memory
+from cmbs.substrate.approvals import used_up, with_approval
 from cmbs.substrate.conflicts import after
 from cmbs.substrate.events import (
     VERB_OF,
@@ -53,7 +54,6 @@ from cmbs.substrate.state import (
     CallKey,
     Execution,
     ExecutionStatus,
-    GrantKey,
     MemoryEntry,
     Parked,
     PolicyChange,
@@ -237,7 +237,7 @@ def _followed(
         asked_ids = tuple([asked.approval_id for asked in result.asked])
         record = msgspec.structs.replace(record, approval_ids=record.approval_ids + asked_ids)
     if result.used_approvals:
-        touched |= _used(space, approvals, result.used_approvals)
+        touched |= used_up(space.grants, approvals, result.used_approvals)
     touched["proposals"] = space.proposals.set(proposal_id, record)
     if result.parked_until is None:
         return touched | _parking(space, proposal_id, None) if proposal_id in space.parked else touched
@@ -309,29 +309,6 @@ def _parking(space: Space, proposal_id: str, parked: Parked | None) -> Touched:
 # --- approvals --------------------------------------------------------------------------------------------------------
 
 
-def with_approval(space: Space, message: Approve, approver: Actor, seq: int) -> Space:
-    """The space with a request granted: what the proposal is then decided on."""
-    approval = space.approvals[message.approval_id]
-    granted = msgspec.structs.replace(
-        approval,
-        status=ApprovalStatus.APPROVED,
-        approver=approver,
-        uses_left=message.uses,
-        good_until=message.expires_at or approval.asked.expires_at,
-        settled_seq=seq,
-    )
-    grants = space.grants
-    for key in _grant_keys(approval):
-        grants = grants.set(key, message.approval_id)
-    return msgspec.structs.replace(space, approvals=space.approvals.set(message.approval_id, granted), grants=grants)
-
-
-def _grant_keys(approval: Approval) -> Iterable[GrantKey]:
-    asked = approval.asked
-    for constraint in asked.constraints:
-        yield GrantKey(approval.proposer.id, asked.tool_id, asked.args_hash, constraint, approval.policy_hash)
-
-
 def _woken(space: Space, message: Wake, event: SpaceEvent) -> Touched:
     return _redecided(space, message.proposal_id, event.result, event.body.seq, message.belief)
 
@@ -341,19 +318,6 @@ def _approved(space: Space, message: Approve, event: SpaceEvent) -> Touched:
     proposal_id = granted.approvals[message.approval_id].proposal_id
     touched: Touched = {"approvals": granted.approvals, "grants": granted.grants}
     return touched | _redecided(granted, proposal_id, event.result, event.body.seq, message.belief)
-
-
-def _used(space: Space, approvals: Map[str, Approval], used: list[str]) -> Touched:
-    grants = space.grants
-    for approval_id in used:
-        approval = approvals[approval_id]
-        approval = msgspec.structs.replace(approval, uses_left=approval.uses_left - 1)
-        approvals = approvals.set(approval_id, approval)
-        if approval.uses_left <= 0:
-            for key in _grant_keys(approval):
-                if grants.get(key) == approval_id:
-                    grants = grants.delete(key)
-    return {"approvals": approvals, "grants": grants}
 
 
 def _rejected(space: Space, message: Reject, event: SpaceEvent) -> Touched:

@@ -126,6 +126,8 @@ class Keeper:
 
     def start(self, seconds: float) -> None:
         """Look every so many seconds, and whenever something moves."""
+        if self._thread is not None:
+            return
         self._thread = Thread(target=self._work, args=(seconds,), name="cmbs-keeper", daemon=True)
         self._thread.start()
 

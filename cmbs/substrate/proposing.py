@@ -5,8 +5,8 @@ The verdict is arbitration's. What follows from it is here: intents, requests fo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -14,6 +14,7 @@ from cmbs.belief_events import Repeat, Stamp
 from cmbs.errors import Conflict, InvalidRequest, RecordNotFound
 from cmbs.messages import Actor
 from cmbs.substrate import memory
+from cmbs.substrate.approvals import with_approval
 from cmbs.substrate.arbitration import Ruled, Ruling, arbitrate
 from cmbs.substrate.events import (
     Approve,
@@ -24,11 +25,11 @@ from cmbs.substrate.events import (
     Intent,
     Propose,
     Reject,
+    SpaceEvent,
     SpaceVerb,
     StepResult,
     Wake,
 )
-from cmbs.substrate.evolving import with_approval
 from cmbs.substrate.instants import later
 from cmbs.substrate.model import BeliefReading, CandidateDecision, Decision, Proposal, StateDelta, ToolCall, Verdict
 from cmbs.substrate.state import (
@@ -45,6 +46,7 @@ from cmbs.substrate.steps import StepReason, fingerprint, is_operator, refused, 
 GRACE_MS = 5_000
 MAX_USES = 1_000_000
 _NO_CHANGES = Changes()
+_Arbitration: TypeAlias = Callable[[Space, Proposal, Actor, str, list[BeliefReading]], Ruling]
 
 
 def decide_propose(space: Space, message: Propose, actor: Actor, stamp: Stamp) -> StepResult | Repeat:
@@ -58,17 +60,17 @@ def decide_propose(space: Space, message: Propose, actor: Actor, stamp: Stamp) -
                 {"proposal_id": proposal.proposal_id, "event_id": known.event_id},
             )
         return Repeat(known.seq)
-    return _ruled(space, message, _arbitrated(space, proposal, actor, stamp, message.belief), stamp, None)
+    return _ruled(space, message, _arbitrated(space, proposal, actor, stamp.ts, message.belief), stamp, None)
 
 
-def _arbitrated(space: Space, proposal: Proposal, actor: Actor, stamp: Stamp, belief: list[BeliefReading]) -> Ruling:
+def _arbitrated(space: Space, proposal: Proposal, actor: Actor, now: str, belief: list[BeliefReading]) -> Ruling:
     """The ruling, with its trace unless it is a plain allow: that one can be told again from the log at any time."""
     readings = _readings(belief)
     if not belief:
-        ruling = arbitrate(space, proposal, actor, stamp.ts, readings, explain=False)
+        ruling = arbitrate(space, proposal, actor, now, readings, explain=False)
         if ruling.decision.verdict is Verdict.ALLOW:
             return ruling
-    return arbitrate(space, proposal, actor, stamp.ts, readings, explain=True)
+    return arbitrate(space, proposal, actor, now, readings, explain=True)
 
 
 def decide_wake(space: Space, message: Wake, actor: Actor, stamp: Stamp) -> StepResult:
@@ -158,15 +160,38 @@ def _readings(belief: Iterable[BeliefReading]) -> Mapping[str, BeliefReading]:
 
 def _decided_again(space: Space, record: ProposalRecord, belief: list[BeliefReading], stamp: Stamp) -> StepResult:
     """Decide what is left of a proposal on the state as it is now."""
+    ruling = _ruling_on_rest(space, record, belief, stamp.ts, _arbitrated)
+    return _ruled(space, record.message, ruling, stamp, record)
+
+
+def _ruling_on_rest(
+    space: Space, record: ProposalRecord, belief: list[BeliefReading], now: str, arbitration: _Arbitration
+) -> Ruling:
     rebased = _rebased(space, record.message.proposal)
     left = [place for place in range(len(rebased.candidates)) if place not in record.done]
     if len(left) == len(rebased.candidates):
-        ruling = _arbitrated(space, rebased, record.actor, stamp, belief)
-    else:
-        rest = msgspec.structs.replace(rebased, candidates=[rebased.candidates[place] for place in left])
-        ruling = _arbitrated(space, rest, record.actor, stamp, belief)
-        ruling = _placed(ruling, left, record.decision)
-    return _ruled(space, record.message, ruling, stamp, record)
+        return arbitration(space, rebased, record.actor, now, belief)
+    rest = msgspec.structs.replace(rebased, candidates=[rebased.candidates[place] for place in left])
+    return _placed(arbitration(space, rest, record.actor, now, belief), left, record.decision)
+
+
+def traced(before: Space, event: SpaceEvent) -> Decision:
+    """The decision that an event recorded, made again on the space before it, with its whole trace."""
+    message, body = event.message, event.body
+    if isinstance(message, Propose):
+        return _explained(before, message.proposal, body.actor, body.ts, message.belief).decision
+    if isinstance(message, Wake):
+        record = before.proposals[message.proposal_id]
+        return _ruling_on_rest(before, record, message.belief, body.ts, _explained).decision
+    if isinstance(message, Approve):
+        record = before.proposals[before.approvals[message.approval_id].proposal_id]
+        granted = with_approval(before, message, body.actor, body.seq)
+        return _ruling_on_rest(granted, record, message.belief, body.ts, _explained).decision
+    raise TypeError(f"{body.verb} decides no proposal")
+
+
+def _explained(space: Space, proposal: Proposal, actor: Actor, now: str, belief: list[BeliefReading]) -> Ruling:
+    return arbitrate(space, proposal, actor, now, _readings(belief), explain=True)
 
 
 def _rebased(space: Space, proposal: Proposal) -> Proposal:

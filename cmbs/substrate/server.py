@@ -14,7 +14,15 @@ from threading import Condition, Lock
 import msgspec
 
 from cmbs.belief_events import Stamp
-from cmbs.errors import BeliefServerError, Conflict, EventNotFound, LedgerCorrupt, RecordNotFound, StoreUnavailable
+from cmbs.errors import (
+    BeliefServerError,
+    Conflict,
+    EventNotFound,
+    LedgerCorrupt,
+    RecordNotFound,
+    SpaceNotFound,
+    StoreUnavailable,
+)
 from cmbs.ledger import Head, StoredEntry
 from cmbs.messages import Actor, ActorKind
 from cmbs.serving.checkpoints import Checkpointer
@@ -41,13 +49,15 @@ from cmbs.substrate.events import (
 from cmbs.substrate.executions import Executions
 from cmbs.substrate.keeper import Keeper
 from cmbs.substrate.kind import SpaceAnswer, SpaceKind, Undelivered, space_id_of
-from cmbs.substrate.model import BeliefReading, Proposal, ToolKind
+from cmbs.substrate.model import BeliefReading, Decision, Proposal, ToolKind
+from cmbs.substrate.proposing import traced
 from cmbs.substrate.replay import fold_space, read_space_event, verify_space
 from cmbs.substrate.state import ProposalRecord, ProposalStatus, Space
 from cmbs.substrate.tools.runner import ToolRunner
 
 ENGINE = Actor(ActorKind.POLICY_ENGINE, "policy_engine", authenticated=True)
 DEFAULT_SPACE = "default"
+KEEPER_SECONDS = 0.5
 # How often a proposal is looked at again while somebody waits for it: what other processes do is not heard of here.
 _LOOK_AGAIN_SECONDS = 0.5
 _UNSETTLED = (ProposalStatus.RUNNING, ProposalStatus.ASKED, ProposalStatus.PARKED)
@@ -65,14 +75,19 @@ class SubstrateServer:
         belief: BeliefSource | None = None,
         runner: ToolRunner | None = None,
         limits: SpaceLimits | None = None,
-        keeper_seconds: float | None = 0.5,
+        keeper_seconds: float | None = KEEPER_SECONDS,
+        default_space: bool = False,
     ) -> None:
-        """`keeper_seconds` is how often deadlines are looked after; with None only when somebody calls `keep`."""
+        """`keeper_seconds` is how often deadlines are looked after; with None not before `start` or `keep` is called.
+
+        With `default_space` the space of that name comes into being when it is first asked for.
+        """
         self.door = SpaceDoor(limits or SpaceLimits())
         self.log = log
         self._clock = clock or SystemClock()
         self._ids = ids or RandomIds()
         self._belief = belief
+        self._default_space = default_space
         kind = SpaceKind(self._stamp)
         self._checkpointer = Checkpointer(log, kind) if log.blocking else None
         self._spaces = Streams(log, kind, self.door.limits.cached_spaces, self._checkpointer)
@@ -86,13 +101,14 @@ class SubstrateServer:
         self._executions = Executions(runner, self._clock, self._report, self.door.limits.executions_at_once)
         self._keeper = Keeper(self, self._clock, belief)
         if keeper_seconds is not None:
-            self._keeper.start(keeper_seconds)
+            self.start(keeper_seconds)
 
     # --- what is asked ---
 
     def perform(self, command: SpaceCommand) -> SpaceAnswer:
         """Carry out a command; returns when it is durable."""
         checked = self.door.checked(command)
+        self._open_default(checked)
         while True:
             known = self._known_head(checked)
             try:
@@ -106,6 +122,8 @@ class SubstrateServer:
         checked = self.door.checked(command)
         if self._group is None:
             return self.perform(checked)
+        if self._default_space and self._spaces.cached(checked.stream_id) is None:
+            await asyncio.to_thread(self._open_default, checked)
         while True:
             known = self._known_head(checked)
             try:
@@ -127,6 +145,19 @@ class SubstrateServer:
         readings = {reading.session_id: reading for reading in self._readings(space, message.proposal)}
         return arbitrate(space, message.proposal, actor, self._clock.now(), readings, explain=True)
 
+    def decision(self, space_id: str, proposal_id: str) -> Decision:
+        """The newest decision on a proposal with its whole trace, also where the log has none: it is made again."""
+        record = self.current(space_id).proposals.get(proposal_id)
+        if record is None:
+            raise RecordNotFound("proposal", proposal_id)
+        if record.decision.trace:
+            return record.decision
+        entries = self.log.read(STREAM_PREFIX + space_id, -1, record.decided_seq + 1)
+        before = fold_space(None, entries[:-1])
+        if before is None:  # pragma: no cover - before a proposal there was a space
+            raise RecordNotFound("proposal", proposal_id)
+        return traced(before, read_space_event(entries[-1]))
+
     def ensure(self, space_id: str = DEFAULT_SPACE, policy: Mapping[str, str] | None = None) -> Space:
         """The space, created with this policy where it is not there yet."""
         slot = self._spaces.slot(STREAM_PREFIX + self.door.space_id(space_id))
@@ -143,7 +174,12 @@ class SubstrateServer:
 
     def current(self, space_id: str) -> Space:
         """The space as the log has it now; SpaceNotFound where there is none."""
-        return self._spaces.current(STREAM_PREFIX + self.door.space_id(space_id))
+        try:
+            return self._spaces.current(STREAM_PREFIX + self.door.space_id(space_id))
+        except SpaceNotFound:
+            if self._is_to_be(space_id):
+                return self.ensure(space_id)
+            raise
 
     def at(self, space_id: str, place: str | int) -> Space:
         """The space right after a seq, or as of a snapshot id; EventNotFound where there is no such place."""
@@ -201,6 +237,10 @@ class SubstrateServer:
 
     # --- looking after ---
 
+    def start(self, keeper_seconds: float = KEEPER_SECONDS) -> None:
+        """Look after deadlines and wakes from now on, in a thread. Starting twice is harmless."""
+        self._keeper.start(keeper_seconds)
+
     def keep(self) -> None:
         """Look after deadlines and wakes once, now."""
         self._keeper.tick()
@@ -226,6 +266,15 @@ class SubstrateServer:
             self.log.close()
 
     # --- on the way ---
+
+    def _open_default(self, command: SpaceCommand) -> None:
+        """Make the default space for whoever asks for it first."""
+        asked = self._is_to_be(command.space_id) and not isinstance(command.message, CreateSpace)
+        if asked and self._spaces.cached(command.stream_id) is None:
+            self.ensure(command.space_id)
+
+    def _is_to_be(self, space_id: str) -> bool:
+        return self._default_space and space_id == DEFAULT_SPACE
 
     def _once(self, command: SpaceCommand) -> Undelivered:
         if self._group is None:
