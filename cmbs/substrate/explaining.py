@@ -13,6 +13,7 @@ from cmbs.messages import ActorKind
 from cmbs.substrate.arbitration import arbitrate
 from cmbs.substrate.authority import may_read
 from cmbs.substrate.constraints import Constraint
+from cmbs.substrate.events import SpaceEvent
 from cmbs.substrate.fact_domains import Alteration
 from cmbs.substrate.flipping import MAX_DECISIONS, FlipStatus, Found, Hypothetical, smallest_flip
 from cmbs.substrate.model import (
@@ -27,7 +28,12 @@ from cmbs.substrate.model import (
 )
 from cmbs.substrate.policy import Policy
 from cmbs.substrate.predicates import shown
+from cmbs.substrate.proposing import heard
 from cmbs.substrate.references import BELIEF_FIELDS, MISSING, compile_reference
+from cmbs.substrate.replay import readings_in
+from cmbs.substrate.state import Space
+
+__all__ = ["Explanation", "Hypothetical", "explain", "recalled", "redacted"]
 
 # Any key of the policy: who may read one, may read all.
 _POLICY_KEY = "constraint.any"
@@ -103,6 +109,12 @@ def explain(asked: Hypothetical, reader: ActorKind, max_decisions: int = MAX_DEC
     because = [_because(each, shown_decision.trace, policy, reader) for each in decided.candidates]
     withheld = len(decided.trace) - len(shown_decision.trace)
     return Explanation(shown_decision, because, _flip(found, decided, asked, reader), withheld)
+
+
+def recalled(before: Space, event: SpaceEvent) -> Hypothetical:
+    """What a recorded decision was made on, from the space before it; TypeError where the event decided no proposal."""
+    space, proposal, actor = heard(before, event)
+    return Hypothetical(space, proposal, actor, event.body.ts, {each.session_id: each for each in readings_in(event)})
 
 
 def redacted(decision: Decision, policy: Policy, reader: ActorKind) -> Decision:

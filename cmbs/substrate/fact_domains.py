@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -101,9 +101,12 @@ class FactDomains:
                 choices.append([MISSING, *classes.values])
             texts = [_with(base, paths, choice) for choice in _bounded(choices, base, paths)]
             complete = complete and _size(choices) <= MAX_ALTERATIONS
-        distinct = [text for text in dict.fromkeys(texts) if text != now]
-        gone = [] if now is None else [Alteration(key)]
-        return Domain((*(Alteration(key, text) for text in distinct), *gone), complete)
+        others: list[str | None] = [text for text in dict.fromkeys(texts) if text != now]
+        if now is not None:
+            others.append(None)
+        named = {text for questions in asked.values() for question in questions for text in _literal_texts(question)}
+        others.sort(key=lambda text: _rank(text, named))
+        return Domain(tuple(Alteration(key, text) for text in others), complete)
 
     def _texts(self, questions: list[Question]) -> tuple[list[str], bool]:
         """Texts of a whole key. A text is equal to itself even where it is JSON of something else."""
@@ -138,7 +141,8 @@ class FactDomains:
         others = [each for each in kept if each != now]
         if now is not None and now.found:
             others.append(BeliefReading(session_id, False))
-        return Domain(tuple(Alteration(fact, None, each, _differing(now, each, fields)) for each in others), complete)
+        alterations = [Alteration(fact, None, each, _differing(now, each, fields)) for each in others]
+        return Domain(tuple(sorted(alterations, key=lambda each: len(each.fields))), complete)
 
     @staticmethod
     def _reading(base: BeliefReading, fields: list[str], values: tuple[Any, ...]) -> BeliefReading:
@@ -198,6 +202,16 @@ def _differing(now: BeliefReading | None, other: BeliefReading, fields: list[str
         return tuple(fields)
     names = ["n_survivors" if field == "entropy_proxy" else field for field in fields]
     return tuple(name for name in dict.fromkeys(names) if getattr(now, name) != getattr(other, name))
+
+
+def _rank(text: str | None, named: Collection[str]) -> int:
+    """Of several changes that would do, the one that says most comes first: what is named, then nothing, then any."""
+    if text is None:
+        return 1
+    if text in named:
+        return 0
+    value = value_of(text)
+    return 2 if isinstance(value, str) else 4 if value is None else 3
 
 
 def _literal_texts(question: Question) -> list[str]:

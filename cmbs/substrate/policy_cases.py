@@ -32,6 +32,7 @@ from cmbs.substrate.policy_documents import (
     Case,
     CaseDocument,
     CaseProposal,
+    Expected,
     ExpectedCandidate,
     Sighting,
     actor_of,
@@ -96,7 +97,11 @@ def run_cases(document: CaseDocument, pairs: Mapping[str, str], tools: Iterable[
     policy = compile_policy(pairs)
     known = {tool.tool_id: tool for tool in (*tools, *(each.registered() for each in document.tools))}
     _refuse_twins([case.name for case in document.cases])
-    results = [_result(case, situation(document, case, policy, known)) for case in document.cases]
+    results = []
+    for case in document.cases:
+        if case.expect is None:
+            raise InvalidRequest(f"case `{case.name}` says not what to `expect`")
+        results.append(_result(case.name, case.expect, situation(document, case, policy, known)))
     return Tested(results, coverage_of(policy, [result.decision for result in results]))
 
 
@@ -217,6 +222,8 @@ def _reading(session_id: str, said: Sighting) -> BeliefReading:
     return BeliefReading(
         session_id,
         said.found,
+        head_seq=0,
+        head_event_hash="of the case",
         n_survivors=number,
         terminated=said.terminated,
         active_obligation_id=said.active_obligation_id,
@@ -234,9 +241,8 @@ def _refuse_twins(names: Sequence[str]) -> None:
 # --- what was expected ------------------------------------------------------------------------------------------------
 
 
-def _result(case: Case, asked: Hypothetical) -> CaseResult:
+def _result(name: str, expected: Expected, asked: Hypothetical) -> CaseResult:
     decision = arbitrate(asked.space, asked.proposal, asked.actor, asked.now, asked.belief, explain=True).decision
-    expected = case.expect
     found = {
         "verdict": decision.verdict,
         "failure": decision.failure,
@@ -252,7 +258,7 @@ def _result(case: Case, asked: Hypothetical) -> CaseResult:
             mismatches.append(Mismatch("candidates", f"{len(expected.candidates)} of them", f"{number} of them"))
         for each, decided in zip(expected.candidates, decision.candidates, strict=False):
             mismatches += _mismatches(f"candidates[{decided.candidate}].", each, msgspec.structs.asdict(decided))
-    return CaseResult(case.name, mismatches, decision)
+    return CaseResult(name, mismatches, decision)
 
 
 def _mismatches(at: str, expected: Any, found: Mapping[str, Any]) -> list[Mismatch]:

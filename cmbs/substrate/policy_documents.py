@@ -36,6 +36,7 @@ FORMAT = 1
 DEFAULT_NOW = "2026-01-31T09:30:00.000000Z"
 DEFAULT_ACTOR = "agent:agent"
 
+_ANY_ARGS = msgspec.Raw(b'{"type":"object"}')
 # Text, or anything that stands for its JSON.
 Value: TypeAlias = msgspec.Raw
 Lines: TypeAlias = Mapping[tuple[str | int, ...], int]
@@ -48,7 +49,8 @@ class KnownTool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 
     tool_id: str
     kind: ToolKind = ToolKind.CALLER
-    args_schema: msgspec.Raw = msgspec.Raw(b'{"type":"object"}')
+    # Any object, if it does not say.
+    args_schema: msgspec.Raw = msgspec.field(default_factory=lambda: _ANY_ARGS)
     description: str = ""
     writes: bool = True
     idempotent: bool = False
@@ -127,7 +129,8 @@ class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     name: str
     proposal: CaseProposal
-    expect: Expected
+    # Without it, the case can be explained, but not tested.
+    expect: Expected | None = None
     actor: str | None = None
     now: str | None = None
     mode: Mode | None = None
@@ -147,7 +150,7 @@ class CaseDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     format: Literal[1]
     policy: str | dict[str, Value]
-    cases: list[Case]
+    cases: list[Case] = []
     title: str = ""
     actor: str = DEFAULT_ACTOR
     now: str = DEFAULT_NOW
@@ -176,7 +179,8 @@ def is_case_document(data: bytes, name: str) -> bool:
         content, _ = _content(data, name)
     except BeliefServerError as exc:
         raise InvalidRequest(f"{name}: {exc.message}") from exc
-    return isinstance(content, dict) and "cases" in content
+    # A policy document has the pairs and their tools alone.
+    return isinstance(content, dict) and not content.keys() <= set(PolicyDocument.__struct_fields__)
 
 
 def pairs_of(values: Mapping[str, Value]) -> dict[str, str]:

@@ -17,7 +17,6 @@ from cmbs.ledger import canonical
 from cmbs.ledger.canonical import MAX_SAFE_INTEGER
 from cmbs.substrate.policy import SCHEMA
 from cmbs.substrate.predicates import same
-from cmbs.substrate.references import value_of
 
 MAX_VALUES = 200
 MAX_LENGTH = 4_096
@@ -30,6 +29,7 @@ _SIZES = frozenset({"minItems", "maxItems"})
 _LITERALS = frozenset({"const", "enum"})
 # Schemas of the same instance.
 _SCHEMAS = frozenset({"allOf", "anyOf", "oneOf", "not", "if", "then", "else"})
+_OTHER = "another"
 _LETTERS = "xyzwvutsrqponmlkjihgfedcba"
 
 
@@ -72,14 +72,13 @@ def is_classified(question: Question, pairs: Mapping[str, str]) -> bool:
     return classes_of([question], pairs).complete
 
 
-def fresh_text(known: Iterable[str], length: int = 3) -> str | None:
-    """A text of this length that is none of these, and no JSON; None where there is none."""
+def fresh_text(known: Iterable[str], length: int | None = None) -> str | None:
+    """A text that is none of these, and no JSON; None where there is none of this length."""
     taken = set(known)
-    for letter in _LETTERS:
-        text = letter * length
-        if text not in taken and value_of(text) == text:
-            return text
-    return None
+    texts = (letter * length for letter in _LETTERS) if length is not None else (_OTHER + tail for tail in _LETTERS)
+    if length is None and _OTHER not in taken:
+        return _OTHER
+    return next((text for text in texts if text not in taken), None)
 
 
 class _Survey:
