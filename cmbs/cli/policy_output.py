@@ -12,14 +12,14 @@ from cmbs.substrate.explaining import Because, Change, Explanation, Flip
 from cmbs.substrate.flipping import FlipStatus
 from cmbs.substrate.impact import Impact, PolicyFlip
 from cmbs.substrate.model import TraceStep, Verdict
-from cmbs.substrate.policy_cases import Mismatch, Tested
+from cmbs.substrate.policy_cases import Mismatch, CaseReport
 from cmbs.substrate.policy_lint import LintFinding, LintReport
 from cmbs.tee.access import visible
 
-Reports = Sequence[tuple[str, Tested]]
+Reports = Sequence[tuple[str, CaseReport]]
 
 
-def told_tests(name: str, tested: Tested) -> dict[str, Any]:
+def told_tests(name: str, tested: CaseReport) -> dict[str, Any]:
     """What came of the cases of one file, as JSON-able data."""
     coverage = tested.coverage
     return {

@@ -85,14 +85,14 @@ class Coverage(msgspec.Struct, frozen=True, gc=False):
         return sorted(key for key, number in self.asked.items() if not number)
 
 
-class Tested(msgspec.Struct, frozen=True, gc=False):
+class CaseReport(msgspec.Struct, frozen=True, gc=False):
     """What came of all cases of a policy."""
 
     results: list[CaseResult]
     coverage: Coverage
 
 
-def run_cases(document: CaseDocument, pairs: Mapping[str, str], tools: Iterable[Tool]) -> Tested:
+def run_cases(document: CaseDocument, pairs: Mapping[str, str], tools: Iterable[Tool]) -> CaseReport:
     """Decide every case; `pairs` and `tools` are of the policy that the document names or brings."""
     policy = compile_policy(pairs)
     known = {tool.tool_id: tool for tool in (*tools, *(each.registered() for each in document.tools))}
@@ -102,7 +102,7 @@ def run_cases(document: CaseDocument, pairs: Mapping[str, str], tools: Iterable[
         if case.expect is None:
             raise InvalidRequest(f"case `{case.name}` says not what to `expect`")
         results.append(_result(case.name, case.expect, situation(document, case, policy, known)))
-    return Tested(results, coverage_of(policy, [result.decision for result in results]))
+    return CaseReport(results, coverage_of(policy, [result.decision for result in results]))
 
 
 def situation(document: CaseDocument, case: Case, policy: Policy, tools: Mapping[str, Tool]) -> Hypothetical:

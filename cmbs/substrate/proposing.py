@@ -357,7 +357,7 @@ def _status(space: Space, record: ProposalRecord, *, ended: ProposalStatus, park
 
 
 def heard(before: Space, event: SpaceEvent) -> tuple[Space, Proposal, Actor]:
-    """What the decision that an event recorded was made on: the space, what was left of the proposal, and whose it is."""
+    """What a recorded decision was made on: the space, what was left of the proposal, and whose it is."""
     message, body = event.message, event.body
     if isinstance(message, Propose):
         return before, message.proposal, body.actor
