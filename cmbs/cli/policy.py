@@ -72,6 +72,8 @@ def run_tests(
     with _reading_policies():
         for file in files:
             document = read_document(_read(file), str(file), CaseDocument)
+            if not document.cases:
+                raise InvalidRequest(f"{file} has no cases")
             pairs, tools = _policy_of(document, file)
             reports.append((str(file), run_cases(document, pairs, tools)))
     if as_json:
