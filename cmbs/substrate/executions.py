@@ -49,8 +49,11 @@ class Executions:
             if self._runner is None:
                 outcome = _failed(intent.execution_id, "this server runs no tools")
             elif self._clock.now() >= intent.deadline:
-                # So many were waiting that its time was over before its turn came. It has not happened.
+                # So many were waiting that its time was over before its turn came.
                 outcome = _failed(intent.execution_id, "there was no turn for it in time")
+                if intent.attempt > 1:
+                    # This attempt did not happen. Of those before it nobody knows.
+                    return
             else:
                 call = CallContext(space_id, intent.execution_id, intent.idempotency_key, intent.attempt)
                 outcome = _outcome(intent.execution_id, self._runner.run(execution.tool, execution.args, call))

@@ -31,7 +31,17 @@ from cmbs.substrate.events import (
     Wake,
 )
 from cmbs.substrate.instants import later
-from cmbs.substrate.model import BeliefReading, CandidateDecision, Decision, Proposal, StateDelta, ToolCall, Verdict
+from cmbs.substrate.model import (
+    BeliefReading,
+    CandidateDecision,
+    Decision,
+    Failure,
+    Proposal,
+    Stage,
+    StateDelta,
+    ToolCall,
+    Verdict,
+)
 from cmbs.substrate.state import (
     Approval,
     ApprovalStatus,
@@ -68,7 +78,7 @@ def _arbitrated(space: Space, proposal: Proposal, actor: Actor, now: str, belief
     readings = _readings(belief)
     if not belief:
         ruling = arbitrate(space, proposal, actor, now, readings, explain=False)
-        if ruling.decision.verdict is Verdict.ALLOW:
+        if all(each.verdict is Verdict.ALLOW for each in ruling.decision.candidates):
             return ruling
     return arbitrate(space, proposal, actor, now, readings, explain=True)
 
@@ -167,12 +177,13 @@ def _decided_again(space: Space, record: ProposalRecord, belief: list[BeliefRead
 def _ruling_on_rest(
     space: Space, record: ProposalRecord, belief: list[BeliefReading], now: str, arbitration: _Arbitration
 ) -> Ruling:
-    rebased = _rebased(space, record.message.proposal)
-    left = [place for place in range(len(rebased.candidates)) if place not in record.done]
-    if len(left) == len(rebased.candidates):
-        return arbitration(space, rebased, record.actor, now, belief)
-    rest = msgspec.structs.replace(rebased, candidates=[rebased.candidates[place] for place in left])
-    return _placed(arbitration(space, rest, record.actor, now, belief), left, record.decision)
+    candidates = record.message.proposal.candidates
+    left = [place for place in range(len(candidates)) if place not in record.done]
+    rest = record.message.proposal
+    if len(left) < len(candidates):
+        rest = msgspec.structs.replace(rest, candidates=[candidates[place] for place in left])
+    ruling = arbitration(space, _rebased(space, rest), record.actor, now, belief)
+    return ruling if len(left) == len(candidates) else _placed(ruling, left, record.decision)
 
 
 def traced(before: Space, event: SpaceEvent) -> Decision:
@@ -227,6 +238,8 @@ def _placed(ruling: Ruling, places: list[int], before: Decision) -> Ruling:
 
 def _ruled(space: Space, message: Propose, ruling: Ruling, stamp: Stamp, record: ProposalRecord | None) -> StepResult:
     proposal = message.proposal
+    if not proposal.atomic and not ruling.decision.observed:
+        ruling = _each_for_itself(ruling)
     running = [each for each in ruling.candidates if each.runs]
     intents = [_intent(space, proposal, each, stamp) for each in running if _begins(proposal, each)]
     answered_by = {str(each.candidate): each.answered_by for each in running if each.answered_by is not None}
@@ -257,6 +270,24 @@ def _ruled(space: Space, message: Propose, ruling: Ruling, stamp: Stamp, record:
         answered_by=answered_by,
         ran=[each.candidate for each in running],
         statuses={proposal.proposal_id: standing.status.value},
+    )
+
+
+def _each_for_itself(ruling: Ruling) -> Ruling:
+    """Of a proposal that is not atomic, every candidate asks and waits whatever becomes of the others."""
+    decided = {each.candidate: each for each in ruling.decision.candidates}
+    waits_for: set[str] = set()
+    parks = False
+    candidates = []
+    for ruled in ruling.candidates:
+        failed = decided[ruled.candidate]
+        asks = tuple(failed.matched) if failed.failure is Failure.ASK else ()
+        candidates.append(msgspec.structs.replace(ruled, asks=asks))
+        if failed.failure is Failure.DEFER and failed.stage is not Stage.FRESHNESS:
+            parks = True
+            waits_for.update(failed.waits_for)
+    return msgspec.structs.replace(
+        ruling, candidates=tuple(candidates), parks=parks, waits_for=tuple(sorted(waits_for))
     )
 
 

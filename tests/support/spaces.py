@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable
 from itertools import count
+from threading import Event
 from typing import Any
 
 import msgspec
@@ -17,7 +20,7 @@ from cmbs.substrate.kind import SpaceAnswer
 from cmbs.substrate.model import Candidate, Capability, Proposal, Provenance, StateDelta, Tool, ToolCall, ToolKind
 from cmbs.substrate.server import SubstrateServer
 from cmbs.substrate.state import Space
-from cmbs.substrate.tools.runner import CallContext, OutcomeUnknown, ToolReply, ToolRunner
+from cmbs.substrate.tools.runner import CallContext, OutcomeUnknown, ToolReply
 from cmbs.testing.environment import ManualClock, SequentialIds
 
 ROOT = Actor(ActorKind.OPERATOR, "root")
@@ -83,7 +86,7 @@ class World:
         log: AuditLog | None = None,
         *,
         belief: BeliefSource | None = None,
-        runner: ToolRunner | None = None,
+        runner: ScriptedRunner | None = None,
         clock: ManualClock | None = None,
         space: int = 0,
         keeper_seconds: float | None = None,
@@ -155,3 +158,13 @@ def delta(unset: list[str] | None = None, /, **pairs: str) -> StateDelta:
 def facts(**pairs: str) -> StateDelta:
     """A delta of facts, by their names."""
     return StateDelta({f"fact.{name}": text for name, text in pairs.items()})
+
+
+def eventually(holds: Callable[[], bool], seconds: float = 20.0) -> bool:
+    """Whether something that other threads bring about comes to hold; False where it takes so long that it will not."""
+    bell, until = Event(), time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > until:
+            return False
+        bell.wait(0.005)
+    return True
