@@ -19,7 +19,7 @@ from cmbs.stores import SQLiteStore
 from tests.support.homes import declared, tampering
 from tests.support.http_server import run_cmbs
 
-COMMANDS = ["export", "fsck", "import", "serve", "tee", "verify", "version"]
+COMMANDS = ["export", "fsck", "import", "keys", "serve", "tee", "verify", "version"]
 
 
 def run(*arguments: str, **variables: str) -> Result:

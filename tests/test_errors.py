@@ -14,9 +14,11 @@ from cmbs.errors import (
     Conflict,
     ErrorCode,
     EventNotFound,
+    Forbidden,
     HeadMismatch,
     InvalidHypothesisId,
     InvalidRequest,
+    KeyRefused,
     LedgerCorrupt,
     LimitExceeded,
     ObligationNotFound,
@@ -24,6 +26,7 @@ from cmbs.errors import (
     SessionNotFound,
     SessionTerminated,
     StoreUnavailable,
+    Unauthenticated,
     UnknownProbe,
 )
 
@@ -34,6 +37,8 @@ EXAMPLES: list[tuple[BeliefServerError, str, dict[str, object]]] = [
         "`id_length` allows at most 10, got 11",
         {"limit": "id_length", "maximum": 10, "actual": 11},
     ),
+    (Unauthenticated(KeyRefused.EXPIRED, "the key is expired"), "the key is expired", {"reason": "expired"}),
+    (Forbidden("not you", {"reason": "missing_scope"}), "not you", {"reason": "missing_scope"}),
     (InvalidHypothesisId(["b", "a"]), "not in the declared universe: `b`, `a`", {"unknown": ["b", "a"]}),
     (UnknownProbe("p"), "the provider has no probe `p`", {"probe_id": "p"}),
     (SessionNotFound("s"), "no session `s`", {"session_id": "s"}),

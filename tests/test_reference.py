@@ -9,11 +9,13 @@ import typer
 from typer.core import TyperGroup
 
 from cmbs.bootstrap import Settings
-from cmbs.cli import tee
+from cmbs.cli import keys, tee
 from cmbs.cli.commands import app
 from cmbs.errors import ErrorCode
 from cmbs.http.operations import OPERATIONS
 from cmbs.http.statuses import PRECONDITION_FAILED, STATUS_OF_CODE, TransportCode
+from cmbs.identity import Role, Scope
+from cmbs.identity.model import SCOPES_OF
 from cmbs.messages import Reason
 from cmbs.serving.door import Limits
 from cmbs.substrate.limits import SpaceLimits
@@ -27,6 +29,8 @@ VARIABLE_ROW = re.compile(r"^\| `(CMBS_[A-Z_]+)` \|", re.MULTILINE)
 OPERATION_ROW = re.compile(r"^\| `(GET|POST) (/\S*)` \|[^|]*\|[^|]*\| (.*) \|$", re.MULTILINE)
 REASON_ROW = re.compile(r"^\| `([a-z_]+)` \| [a-z, ]+ \|", re.MULTILINE)
 TEE_ROW = re.compile(r"^\| `(\w+)` \| `(\w+)` \| (?:stream of )?`(\w+)` \|", re.MULTILINE)
+ROLE_ROW = re.compile(r"^\| `(\w+)` \| ((?:`\w+:\w+`(?:, )?)+) \|$", re.MULTILINE)
+SCOPE_ROW = re.compile(r"^\| `(\w+:\w+)` \|", re.MULTILINE)
 OPTION = re.compile(r"^\| `(--[a-z]+)` \|", re.MULTILINE)
 
 
@@ -86,6 +90,22 @@ def test_the_documented_calls_of_tee_are_those_of_the_service() -> None:
     calls = pb.DESCRIPTOR.services_by_name["Tee"].methods
     documented = TEE_ROW.findall(text_of("docs/reference/tee.md"))
     assert documented == [(each.name, each.input_type.name, each.output_type.name) for each in calls]
+
+
+@pytest.mark.parametrize("name", ["keys create", "keys list", "keys revoke"])
+def test_the_documented_options_of_keys_are_those_of_the_command(name: str) -> None:
+    group = typer.main.get_command(keys.app)
+    assert isinstance(group, TyperGroup)
+    command = group.commands[name.removeprefix("keys ")]
+    options = [option for parameter in command.params for option in parameter.opts if option[:2] == "--"]
+    assert OPTION.findall(section(text_of("docs/reference/cli.md"), f"cmbs {name}")) == options
+
+
+def test_the_documented_roles_and_scopes_are_those_of_the_code() -> None:
+    page = text_of("docs/operating/identity.md")
+    documented = [(role, set(re.findall(r"`([a-z:]+)`", scopes))) for role, scopes in ROLE_ROW.findall(page)]
+    assert documented == [(role.value, {scope.value for scope in SCOPES_OF[role]}) for role in Role]
+    assert SCOPE_ROW.findall(page) == [scope.value for scope in Scope]
 
 
 @pytest.mark.parametrize("name", ["serve", "verify", "fsck", "export", "import", "version"])

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from cmbs.bootstrap import DEFAULT_STORE, Settings
-from cmbs.cli import maintenance, tee
+from cmbs.cli import keys, maintenance, policy, tee
 from cmbs.cli.output import counted, err, existing_store, fail, out
 from cmbs.cli.serving import serve_http
 from cmbs.errors import CmbsError, SessionNotFound
@@ -30,7 +30,9 @@ app = typer.Typer(
 app.command()(maintenance.fsck)
 app.command()(maintenance.export)
 app.command("import")(maintenance.import_)
+app.add_typer(keys.app)
 app.add_typer(tee.app)
+app.add_typer(policy.app)
 # Up to so many sessions are verified here; beyond, other processes are started to help.
 _FEW_SESSIONS = 200
 
