@@ -82,7 +82,7 @@ def test_a_tool_that_hangs_runs_out_of_time_and_holds_up_nobody(served: Served) 
     replies: list[Any] = []
     before = served.begun.count("hang")
     served.call("add", {"a": 1, "b": 1})
-    caller = threading.Thread(target=lambda: replies.append(served.call("hang", timeout_ms=3_000)))
+    caller = threading.Thread(target=lambda: replies.append(served.call("hang", timeout_ms=4_000)))
     caller.start()
     while served.begun.count("hang") == before:
         caller.join(0.01)
@@ -91,7 +91,7 @@ def test_a_tool_that_hangs_runs_out_of_time_and_holds_up_nobody(served: Served) 
     caller.join(PATIENCE)
     assert (replies[0].status, replies[0].error) == (
         OutcomeStatus.TIMED_OUT,
-        "`probe` gave no answer within 3000 ms",
+        "`probe` gave no answer within 4000 ms",
     )
     assert result_of(served.call("add", {"a": 3, "b": 3})) == {"sum": 6}
     assert served.begun.count("hang") == before + 1

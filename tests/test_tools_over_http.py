@@ -61,10 +61,10 @@ class Ops:
         """The proposal, once nothing more is to be waited for."""
         until = time.monotonic() + PATIENCE
         while time.monotonic() < until:
-            proposal = self.get(f"/v1/spaces/ops/proposals/{proposal_id}")
+            proposal: Any = self.get(f"/v1/spaces/ops/proposals/{proposal_id}")
             if proposal["status"] not in {"running", "parked", "asked"}:
                 return proposal
-        raise AssertionError(proposal)
+        raise AssertionError(f"`{proposal_id}` still waits")
 
     def result_of(self, proposal: Any) -> Any:
         (execution_id,) = proposal["execution_ids"]
