@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -36,11 +37,15 @@ class HttpTools:
 
     Redirects are not followed, proxies and credentials of the environment are not used, and no connection is used
     twice: an endpoint that closes an idle one at the wrong moment would leave a call in doubt for nothing.
-    `hosts` are those that may be called, as `host` or `host:port`; None is any.
+    `hosts` are those that may be called, as `host` or `host:port`; None is any. `tls` says whom to trust; without it,
+    whom the system trusts.
     """
 
-    def __init__(self, credentials: Credentials, hosts: frozenset[str] | None = None) -> None:
+    def __init__(
+        self, credentials: Credentials, hosts: frozenset[str] | None = None, tls: ssl.SSLContext | None = None
+    ) -> None:
         self._credentials = credentials
+        self._tls = tls
         self._hosts = hosts
         self._loop = LoopThread("http tools")
         self._client: httpx.AsyncClient | None = None
@@ -65,6 +70,7 @@ class HttpTools:
                 timeout=None,  # noqa: S113 - one limit for all of it, below
                 limits=httpx.Limits(max_connections=_MAX_CONNECTIONS, max_keepalive_connections=0),
                 trust_env=False,
+                verify=self._tls or ssl.create_default_context(),
             )
         try:
             async with asyncio.timeout(exchange.tool.timeout_ms / 1_000):

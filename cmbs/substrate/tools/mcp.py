@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import ssl
 from collections.abc import Mapping
 from typing import Any
 
@@ -52,9 +53,12 @@ _FRAME_BYTES = 1_048_576
 
 
 class McpTools:
-    """Carries out calls of tools of the configured servers."""
+    """Carries out calls of tools of the configured servers. `tls` says whom to trust over HTTP, as for `HttpTools`."""
 
-    def __init__(self, servers: Mapping[str, McpServer], credentials: Credentials) -> None:
+    def __init__(
+        self, servers: Mapping[str, McpServer], credentials: Credentials, tls: ssl.SSLContext | None = None
+    ) -> None:
+        self._tls = tls
         self._servers = dict(servers)
         self._credentials = credentials
         self._loop = LoopThread("mcp tools")
@@ -83,6 +87,11 @@ class McpTools:
         """Call off what is under way, and stop the programs."""
         self._loop.close()
 
+    def _trusted(self) -> ssl.SSLContext:
+        if self._tls is None:
+            self._tls = ssl.create_default_context()
+        return self._tls
+
     def _values(self, names: Mapping[str, str]) -> dict[str, str]:
         values = {}
         for name, variable in names.items():
@@ -93,7 +102,7 @@ class McpTools:
         return values
 
     async def _over_http(self, exchange: _Exchange, server: HttpServer, headers: dict[str, str]) -> None:
-        bounded = _Bounded(exchange.tool.max_result_bytes * _COPIES + _FRAME_BYTES)
+        bounded = _Bounded(exchange.tool.max_result_bytes * _COPIES + _FRAME_BYTES, self._trusted())
         with anyio.move_on_after(exchange.seconds) as limit:
             try:
                 async with httpx2.AsyncClient(
@@ -271,8 +280,8 @@ class _Connection:
 class _Bounded(httpx2.AsyncHTTPTransport):
     """A transport of which no response has more than so many bytes."""
 
-    def __init__(self, max_bytes: int) -> None:
-        super().__init__(limits=httpx2.Limits(max_keepalive_connections=0))
+    def __init__(self, max_bytes: int, tls: ssl.SSLContext) -> None:
+        super().__init__(verify=tls, limits=httpx2.Limits(max_keepalive_connections=0))
         self.max_bytes = max_bytes
         self.exceeded = False
 
