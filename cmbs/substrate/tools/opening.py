@@ -22,7 +22,7 @@ def open_tools(environment: Mapping[str, str], python: PythonTools | None = None
 
     `CMBS_TOOL_SERVERS` names a file of MCP servers; `CMBS_TOOL_HOSTS` bounds the hosts of HTTP tools, separated by
     commas; `CMBS_TOOL_CA` names a file of further certificates to trust; `CMBS_TOOL_SECRET_…` are credentials. Python
-    tools are those that installed distributions offer, and `python`. InvalidRequest where a file or a plug-in is broken.
+    tools are those that installed distributions offer, and `python`. InvalidRequest where one is broken.
     """
     path = environment.get(mcp_servers.VARIABLE, "")
     servers = mcp_servers.read_servers(path) if path else {}
