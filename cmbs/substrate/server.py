@@ -27,7 +27,7 @@ from cmbs.ledger import Head, StoredEntry
 from cmbs.messages import Actor, ActorKind
 from cmbs.serving.checkpoints import Checkpointer
 from cmbs.serving.commit import GroupWriter, Settle, Writer
-from cmbs.serving.streams import Streams
+from cmbs.serving.streams import Slot, Streams
 from cmbs.serving.waiting import Mailbox, unwrap, wait_in_thread
 from cmbs.spi import AuditLog, Clock, IdSource, RandomIds, SystemClock
 from cmbs.substrate.arbitration import Ruling, arbitrate, belief_sessions
@@ -109,11 +109,13 @@ class SubstrateServer:
     def perform(self, command: SpaceCommand) -> SpaceAnswer:
         """Carry out a command; returns when it is durable."""
         checked = self.door.checked(command)
-        self._open_default(checked)
+        if self._default_space:
+            self._open_default(checked)
         while True:
-            known = self._known_head(checked)
+            slot = self._spaces.cached(checked.stream_id)
+            known = None if slot is None or slot.state is None else slot.state.head
             try:
-                return self._followed(checked, self._once(self._prepared(checked)))
+                return self._followed(checked, self._once(self._prepared(checked, slot)))
             except BeliefServerError as exc:
                 if not self._decided_too_early(checked, known, exc):
                     raise
@@ -297,7 +299,7 @@ class SubstrateServer:
         slot = self._spaces.cached(command.stream_id)
         # A log that is read, or the belief plane that is asked, would hold up everybody else on the loop.
         if slot is None or self._asks_outside(slot.state, command.message):
-            command = await asyncio.to_thread(self._prepared, command)
+            command = await asyncio.to_thread(self._prepared, command, slot)
 
         def submit(settle: Settle[Undelivered]) -> None:
             group.submit(command, settle)
@@ -309,13 +311,12 @@ class SubstrateServer:
             return space is None or bool(belief_sessions(space, message.proposal))
         return isinstance(message, (Wake, Approve, RecordOutcome, PutMemory, PromoteMemory))
 
-    def _prepared(self, command: SpaceCommand) -> SpaceCommand:
+    def _prepared(self, command: SpaceCommand, slot: Slot[Space] | None) -> SpaceCommand:
         """The command with everything in it that has to be looked up before it is decided."""
         message = command.message
         if isinstance(message, CreateSpace):
             return command
-        slot = self._spaces.cached(command.stream_id) or self._spaces.loaded(command.stream_id)
-        space = slot.state
+        space = (slot or self._spaces.loaded(command.stream_id)).state
         if space is None:  # pragma: no cover - what was loaded is there
             return command
         prepared = self._with_belief(space, message)
