@@ -19,7 +19,7 @@ SERVE_FLAGS = $(if $(HOST),--host $(HOST)) $(if $(PORT),--port $(PORT)) $(if $(S
 # pytest-xdist with two processes: enough to halve the wait on a small machine, few enough to leave it usable.
 JOBS ?= 2
 PYTEST_ARGS ?=
-KERNELS := cmbs/core.py,cmbs/messages.py,cmbs/errors.py,cmbs/ledger/*,cmbs/belief_checkpoint.py,cmbs/belief_events.py,cmbs/belief_replay.py,cmbs/belief_session.py,cmbs/belief_state.py,cmbs/belief_view.py,cmbs/substrate/instants.py,cmbs/substrate/memory.py,cmbs/tee/graph.py,cmbs/tee/graph_store.py,cmbs/tee/lattice.py,cmbs/tee/merging.py,cmbs/tee/wire.py
+KERNELS := cmbs/core.py,cmbs/messages.py,cmbs/errors.py,cmbs/ledger/*,cmbs/belief_checkpoint.py,cmbs/belief_events.py,cmbs/belief_replay.py,cmbs/belief_session.py,cmbs/belief_state.py,cmbs/belief_view.py,cmbs/substrate/explaining.py,cmbs/substrate/fact_domains.py,cmbs/substrate/flipping.py,cmbs/substrate/impact.py,cmbs/substrate/instants.py,cmbs/substrate/memory.py,cmbs/substrate/policy_cases.py,cmbs/substrate/policy_documents.py,cmbs/substrate/policy_lint.py,cmbs/substrate/policy_schema.py,cmbs/substrate/satisfying.py,cmbs/substrate/value_classes.py,cmbs/substrate/yaml_text.py,cmbs/tee/graph.py,cmbs/tee/graph_store.py,cmbs/tee/lattice.py,cmbs/tee/merging.py,cmbs/tee/wire.py
 SOURCES = $(wildcard cmbs tests bench examples scripts)
 TYPED = $(foreach directory,$(SOURCES),$(if $(shell find $(directory) -name '*.py' -print -quit),$(directory)))
 

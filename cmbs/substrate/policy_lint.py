@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from enum import StrEnum
-from typing import Any
+from typing import Any, assert_never
 
 import msgspec
 
@@ -270,6 +270,8 @@ def _scope_of(subject: Subject) -> Scope:
             return Scope(deltas=False)
         case SubjectKind.EVERYTHING:
             return Scope()
+        case _:
+            assert_never(subject.kind)
 
 
 def _concerns(subject: Subject, tool_id: str, scope: Scope) -> bool:

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from cmbs.errors import BeliefServerError
 from cmbs.ledger import canonical
 from cmbs.ledger.canonical import MAX_SAFE_INTEGER
 from cmbs.substrate.policy import SCHEMA
@@ -125,12 +124,7 @@ class _Survey:
         return Classes(tuple(distinct[:MAX_VALUES]), complete)
 
     def _named(self, schema: Any) -> Any:
-        if not isinstance(schema, str):
-            return schema
-        try:
-            return canonical.decode(self._pairs[SCHEMA + schema])
-        except (KeyError, BeliefServerError):
-            return None
+        return canonical.decode(self._pairs[SCHEMA + schema]) if isinstance(schema, str) else schema
 
     def _literal(self, literal: Any) -> None:
         self._literals.append(literal)
@@ -145,9 +139,6 @@ class _Survey:
 
     def _schema(self, schema: Any) -> None:
         if isinstance(schema, bool):
-            return
-        if not isinstance(schema, dict):
-            self._complete = False
             return
         for keyword, said in schema.items():
             self._keyword(keyword, said)
