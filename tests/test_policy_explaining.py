@@ -308,7 +308,7 @@ def test_private_values_are_nowhere_in_what_an_agent_is_told() -> None:
         policy__private=["fact.customer"],
         policy__value__limit="topmost",
     )
-    situation = {"state": {"fact.customer": {"name": "Somebody"}, "fact.a": "q"}}
+    situation: dict[str, Any] = {"state": {"fact.customer": {"name": "Somebody"}, "fact.a": "q"}}
     secret = told(policy, call(), reader=AGENT, **situation)
     assert b"Somebody" not in msgspec.json.encode(secret)
     assert b"topmost" not in msgspec.json.encode(secret)

@@ -217,6 +217,11 @@ def test_a_policy_with_too_many_pairs_to_compare_says_so(monkeypatch: pytest.Mon
     report = lint(pairs_for({f"c{place}": allow("one", eq("fact.a", place)) for place in range(3)}))
     assert not report.complete
     assert lint(pairs_for({"x": allow("one")})).complete
+    monkeypatch.undo()
+    monkeypatch.setattr(policy_lint, "MAX_SEARCHES", 0)
+    overlapping = {"x": deny("one", eq("fact.a", "p")), "y": deny("one", eq("fact.a", "p"))}
+    report = lint(pairs_for(overlapping))
+    assert (report.findings, report.complete) == ([], False)
 
 
 # --- and all of them against arbitration ------------------------------------------------------------------------------
