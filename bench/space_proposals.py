@@ -139,13 +139,13 @@ class _BareKind:
         return SessionNotFound(stream_id)
 
     def catch_up(self, stream_id: str, state: _End | None, entries: Sequence[StoredEntry]) -> _End | None:
-        raise NotImplementedError(f"{stream_id} has {len(entries)} entries after {state}, and nobody reads them")
+        raise TypeError(f"{stream_id} has {len(entries)} entries after {state}, and nobody reads them")
 
     def freeze(self, state: _End) -> bytes:
-        raise NotImplementedError(state)
+        raise TypeError(state)
 
     def thaw(self, stream_id: str, data: bytes, first: StoredEntry, at: StoredEntry) -> _End | None:
-        raise NotImplementedError(stream_id, data, first, at)
+        raise TypeError(stream_id, data, first, at)
 
     def opens(self, command: _Note) -> bool:
         return bool(command.stream_id)
@@ -159,7 +159,7 @@ class _BareKind:
         return seq, _End(Head(seq, stored.event_hash)), append
 
     def appended(self, state: _End | None, stored: StoredEntry) -> tuple[_End, Append]:
-        raise NotImplementedError(state, stored)
+        raise TypeError(state, stored)
 
 
 class _Bare:

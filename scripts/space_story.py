@@ -126,7 +126,7 @@ class Story:
         await self._say(_LEAD, "authorise_policy_change", {"reason": "agreed"})
         await self._say(_OPS, "set_space_mode", {"mode": "observe"})
         await self._say(_OPS, "revoke_capability", {"reason": "the incident is over"})
-        await self._say(_OPS, "retire_tool", {"reason": "replaced"})
+        await self._say(_OPS, "retire_tool", {})
 
     def _proposal(self, proposal_id: str) -> dict[str, Any]:
         call = {

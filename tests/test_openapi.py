@@ -303,7 +303,7 @@ def test_a_schema_refuses_what_it_should() -> None:
     """The check above means something: a spoilt example is noticed."""
     for operation in OPERATIONS:
         for name, media in media_types(operation):
-            for value in values(media):
+            for value in filter(None, values(media)):
                 spoilt = {key: None if key == next(iter(value)) else item for key, item in value.items()}
                 fine = validator(media["schema"]).is_valid(spoilt)
                 lenient = name == "request" and not operation.body_required and is_of_belief(operation)

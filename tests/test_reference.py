@@ -18,6 +18,7 @@ from cmbs.identity import Role, Scope
 from cmbs.identity.model import SCOPES_OF
 from cmbs.messages import Reason
 from cmbs.serving.door import Limits
+from cmbs.substrate.limits import SpaceLimits
 from cmbs.tee.proto import tee_pb2 as pb
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -58,7 +59,7 @@ def test_the_documented_reasons_are_the_reasons_in_their_order() -> None:
 @pytest.mark.req("ARCH-5-LIMIT-06")
 def test_the_documented_limits_are_the_limits_with_their_defaults() -> None:
     documented = LIMIT_ROW.findall(text_of("docs/reference/settings.md"))
-    assert documented == [(item.name, f"{item.default:,}") for item in fields(Limits)]
+    assert documented == [(item.name, f"{item.default:,}") for item in (*fields(Limits), *fields(SpaceLimits))]
 
 
 def test_the_documented_variables_are_those_that_a_worker_is_given() -> None:

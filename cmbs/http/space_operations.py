@@ -68,7 +68,7 @@ def _write(
     scope: Scope,
     response: type = schemas.StepResponse,
 ) -> Operation:
-    optional = body in (requests.ReasonRequest, requests.ApproveRequest)
+    optional = body in (requests.ReasonRequest, requests.ApproveRequest, requests.RetireToolRequest)
     return Operation(
         "POST",
         f"{_SPACE}/{path}",
@@ -233,7 +233,7 @@ _ABOUT_TOOLS = (
         "retire_tool",
         "Retire a tool",
         "RETIRE_TOOL. It may no longer be called. For operators.",
-        requests.ReasonRequest,
+        requests.RetireToolRequest,
         Scope.SPACES_OPERATE,
     ),
     _list("capabilities", "list_capabilities", "capability tokens", schemas.CapabilitiesPage),

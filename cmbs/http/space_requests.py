@@ -91,6 +91,10 @@ class ReasonRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reason: Reason = ""
 
 
+class RetireToolRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Nothing needs to be said."""
+
+
 class OutcomeRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What came of an execution."""
 

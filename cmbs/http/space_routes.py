@@ -208,7 +208,7 @@ def _tool(request: Request) -> RegisterTool:
 
 
 def _retirement(request: Request) -> RetireTool:
-    decoded_strictly(request, requests.ReasonRequest)
+    decoded_strictly(request, requests.RetireToolRequest)
     return RetireTool(request.params["tool_id"])
 
 

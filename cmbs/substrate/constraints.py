@@ -160,7 +160,7 @@ def _constraint(key: str, subject: Subject, content: dict[str, Any], schemas: Sc
     if content["v"] is True or content["v"] != VERSION:
         raise PayloadFault("v", f"the only version is {VERSION}")
     effect = content["effect"]
-    if effect not in {"allow", "deny"} or not isinstance(effect, str):
+    if not isinstance(effect, str) or effect not in {"allow", "deny"}:
         raise PayloadFault("effect", "`effect` is allow or deny")
     on_fail = content.get("on_fail", "block")
     if not isinstance(on_fail, str) or on_fail not in _ON_FAIL:

@@ -14,12 +14,24 @@ import msgspec
 from cmbs.messages import Actor, ActorKind
 from cmbs.spi import AuditLog, InMemoryStore
 from cmbs.substrate.belief_source import BeliefSource
+from cmbs.substrate.checkpoint import freeze_space
 from cmbs.substrate.door import SpaceCommand, SpaceLimits
-from cmbs.substrate.events import CreateSpace, IssueCapability, Mode, OutcomeStatus, Propose, RegisterTool, SpaceMessage
+from cmbs.substrate.events import (
+    CreateSpace,
+    IssueCapability,
+    Mode,
+    OutcomeStatus,
+    Propose,
+    ProposePolicy,
+    RegisterTool,
+    SettlePolicy,
+    SpaceMessage,
+)
 from cmbs.substrate.kind import SpaceAnswer
 from cmbs.substrate.model import Candidate, Capability, Proposal, Provenance, StateDelta, Tool, ToolCall, ToolKind
+from cmbs.substrate.replay import verify_space
 from cmbs.substrate.server import SubstrateServer
-from cmbs.substrate.state import Space
+from cmbs.substrate.state import ProposalStatus, Space
 from cmbs.substrate.tools.runner import CallContext, OutcomeUnknown, ToolReply
 from cmbs.testing.environment import ManualClock, SequentialIds
 
@@ -168,3 +180,27 @@ def eventually(holds: Callable[[], bool], seconds: float = 20.0) -> bool:
             return False
         bell.wait(0.005)
     return True
+
+
+def assert_replays(world: World) -> None:
+    """Deciding everything again gives the same bytes, and so the same space."""
+    entries = world.log.read(f"space:{SPACE}")
+    if entries:
+        assert freeze_space(verify_space(SPACE, entries, world.log.head(f"space:{SPACE}"))) == freeze_space(world.space)
+
+
+def settled(world: World, proposal_id: str) -> ProposalStatus:
+    """Where a proposal stands once nothing more happens to it by itself."""
+    return world.server.wait_for(SPACE, proposal_id, 10).status
+
+
+def status(space: Space, proposal_id: str) -> ProposalStatus:
+    """Where a proposal stands."""
+    return space.proposals[proposal_id].status
+
+
+def change_policy(world: World, pairs: dict[str, str], unset: list[str] | None = None) -> Space:
+    """Change the policy, as two operators may."""
+    change_id = f"change {world.space.head.seq}"
+    world.say(ProposePolicy(change_id, world.space.policy.policy_hash, pairs, unset or []), ROOT)
+    return world.say(SettlePolicy(change_id, True), SECOND).space

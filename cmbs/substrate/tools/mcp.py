@@ -58,6 +58,8 @@ class McpTools:
         self._credentials = credentials
         self._loop = LoopThread("mcp tools")
         self._connections: dict[str, _Connection] = {}
+        # Calls whose time is over, on their way out.
+        self._parting: set[asyncio.Task[None]] = set()
 
     def execute(self, tool: Tool, args: bytes, call: CallContext) -> bytes:
         """See `Executor.execute`."""
@@ -109,21 +111,27 @@ class McpTools:
 
     async def _over_stdio(self, exchange: _Exchange, server: StdioServer, env: dict[str, str]) -> None:
         connection = self._connection(exchange.server, server, env)
-        with anyio.move_on_after(exchange.seconds) as limit:
+        began = asyncio.get_running_loop().time()
+        with anyio.move_on_after(exchange.seconds):
             await connection.ready.wait()
-            if connection.session is None:
-                raise ToolFailed(f"{exchange.where} did not start: {connection.failure}")
-            connection.calls += 1
-            try:
-                await exchange.ask(connection.session)
-            except Exception as exc:
-                # What it was going to say is lost; where it was asked one thing only, that is what it answered.
-                said_too_much = connection.said_too_much and connection.calls == 1
-                raise exchange.failure(exc, said_too_much=said_too_much) from exc
-            finally:
-                connection.calls -= 1
-        if limit.cancelled_caught:
+        if not connection.ready.is_set():
             exchange.check_time()
+        if connection.session is None:
+            raise ToolFailed(f"{exchange.where} did not start: {connection.failure}")
+        # In a task of its own: it can take a while to tell a program that does not listen not to answer any more.
+        asking = asyncio.create_task(connection.ask(exchange, connection.session))
+        await asyncio.wait({asking}, timeout=exchange.seconds - (asyncio.get_running_loop().time() - began))
+        if not asking.done():
+            self._parting.add(asking)
+            asking.add_done_callback(self._parted)
+            asking.cancel()
+            raise timed_out(exchange.tool)
+        await asking
+
+    def _parted(self, asking: asyncio.Task[None]) -> None:
+        self._parting.discard(asking)
+        if not asking.cancelled():
+            asking.exception()  # nobody waits for it any more
 
     def _connection(self, name: str, server: StdioServer, env: dict[str, str]) -> _Connection:
         known = self._connections.get(name)
@@ -217,7 +225,8 @@ class _Connection:
         self.closing = asyncio.Event()
         self.session: ClientSession | None = None
         self.failure = "it ended at once"
-        self.calls = 0
+        self._calls = 0
+        self._said_too_much_to_one: bool | None = None
         self._task = asyncio.create_task(self._live())
 
     @property
@@ -227,10 +236,19 @@ class _Connection:
             return False
         return self._program is None or (self._program.alive and not self._program.said_too_much)
 
-    @property
-    def said_too_much(self) -> bool:
-        """Whether the program sent more at once than it may."""
-        return self._program is not None and self._program.said_too_much
+    async def ask(self, exchange: _Exchange, session: ClientSession) -> None:
+        """The exchange, from its request to its answer."""
+        self._calls += 1
+        try:
+            await exchange.ask(session)
+        except Exception as exc:
+            said_too_much = self._program is not None and self._program.said_too_much
+            # Then what it was going to say is lost. Where it had been asked one thing only, that is what it answered.
+            if said_too_much and self._said_too_much_to_one is None:
+                self._said_too_much_to_one = self._calls == 1
+            raise exchange.failure(exc, said_too_much=self._said_too_much_to_one is True) from exc
+        finally:
+            self._calls -= 1
 
     async def _live(self) -> None:
         server = self._server

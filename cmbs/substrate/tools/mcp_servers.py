@@ -13,7 +13,7 @@ import msgspec
 
 from cmbs.errors import BeliefServerError, InvalidRequest
 from cmbs.ledger import canonical
-from cmbs.substrate.tools.targets import check_header, check_url
+from cmbs.substrate.tools.targets import check_header, check_url, lower_first
 
 VARIABLE = "CMBS_TOOL_SERVERS"
 _MAX_FILE_BYTES = 1_048_576
@@ -58,8 +58,10 @@ def read_servers(path: str) -> dict[str, McpServer]:
         raise _refused(f"`{path}` is larger than {_MAX_FILE_BYTES} bytes")
     try:
         servers = msgspec.convert(canonical.decode(data), _File).servers
-    except (msgspec.ValidationError, BeliefServerError) as exc:
-        raise _refused(f"`{path}`: {exc}") from exc
+    except BeliefServerError as exc:
+        raise _refused(f"`{path}`: {exc.message}") from exc
+    except msgspec.ValidationError as exc:
+        raise _refused(f"`{path}`: {lower_first(str(exc))}") from exc
     for name, server in servers.items():
         try:
             _check(server)
@@ -79,7 +81,9 @@ def variables_of(servers: dict[str, McpServer]) -> set[str]:
 
 def _check(server: McpServer) -> None:
     if isinstance(server, HttpServer):
-        check_url(server.url)
+        check_url(server.url, "url")
+        if "{" in server.url:
+            raise InvalidRequest("`url` has no arguments to stand in it")
         for header in server.headers:
             check_header(header)
         return

@@ -37,6 +37,7 @@ class StdioProgram:
         self._max_message_bytes = max_message_bytes
         # It sent more at once than it may: whatever it was going to say is lost.
         self.said_too_much = False
+        self._said_all = False
         # A session of its own: an interrupt at our terminal is not for it, and all of its children can be ended.
         self._process = subprocess.Popen(  # noqa: S603 - the operator's own configuration
             command,
@@ -55,8 +56,8 @@ class StdioProgram:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs."""
-        return self._process.poll() is None
+        """Whether it runs, and has not said its last word."""
+        return not self._said_all and self._process.poll() is None
 
     def read(self, loop: asyncio.AbstractEventLoop, into: MemoryObjectSendStream[Incoming]) -> None:
         """Hand on what it says, line by line, until it says no more; in a thread of its own."""
@@ -66,6 +67,7 @@ class StdioProgram:
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, asyncio.CancelledError, RuntimeError):
             pass  # nobody listens any more
         finally:
+            self._said_all = True
             # The loop may be gone: then nobody waits either.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(into.close)

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from cmbs.substrate.model import ToolKind
 from cmbs.substrate.tools import mcp_servers
 from cmbs.substrate.tools.credentials import Credentials
-from cmbs.substrate.tools.python import PythonTool, PythonTools, discover_python_tools
+from cmbs.substrate.tools.python import PythonTools, discover_python_tools
 from cmbs.substrate.tools.runner import Executor, Runner, ToolFailed
 
 HOSTS_VARIABLE = "CMBS_TOOL_HOSTS"
 _NEEDED = "install `cmbs[tools]` to run them"
 
 
-def open_tools(environment: Mapping[str, str], python: Mapping[str, PythonTool] | None = None) -> Runner:
+def open_tools(environment: Mapping[str, str], python: PythonTools | None = None) -> Runner:
     """Everything that this server can run.
 
     `CMBS_TOOL_SERVERS` names a file of MCP servers; `CMBS_TOOL_HOSTS` bounds the hosts of HTTP tools, separated by
@@ -26,7 +26,9 @@ def open_tools(environment: Mapping[str, str], python: Mapping[str, PythonTool] 
     credentials = Credentials(environment, mcp_servers.variables_of(servers))
     listed = environment.get(HOSTS_VARIABLE, "").lower()
     hosts = frozenset(host.strip() for host in listed.split(",") if host.strip()) or None
-    callables = {**discover_python_tools(), **(python or {})}
+    tools = PythonTools() if python is None else python
+    for name, function in discover_python_tools().items():
+        tools.register(name, function)
 
     def http() -> Executor:
         try:
@@ -42,6 +44,4 @@ def open_tools(environment: Mapping[str, str], python: Mapping[str, PythonTool] 
             raise ToolFailed(f"MCP tools are not available: {_NEEDED}") from exc
         return McpTools(servers, credentials)
 
-    return Runner(
-        {ToolKind.PYTHON: lambda: PythonTools(callables), ToolKind.HTTP: http, ToolKind.MCP: mcp}, credentials
-    )
+    return Runner({ToolKind.PYTHON: lambda: tools, ToolKind.HTTP: http, ToolKind.MCP: mcp}, credentials)

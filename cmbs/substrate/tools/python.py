@@ -32,6 +32,11 @@ def current_call() -> CallContext:
     return _call.get()
 
 
+def enter_call(call: CallContext) -> None:
+    """Make this the call that the present thread, or the present task, carries out."""
+    _call.set(call)
+
+
 class PythonTools:
     """Carries out calls of registered callables, plain or async, with the args as keyword arguments.
 
@@ -91,7 +96,7 @@ class _Run:
         self.cancelled = False
 
     def carry_out(self) -> None:
-        _call.set(self._call)
+        enter_call(self._call)
         try:
             value = self._function(**self._args)
             self.value = asyncio.run(self._awaited(value)) if inspect.isawaitable(value) else value

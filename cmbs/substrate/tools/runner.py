@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from cmbs.errors import BeliefServerError
+from cmbs.errors import BeliefServerError, InvalidRequest
 from cmbs.ledger import canonical
 from cmbs.substrate.events import OutcomeStatus
 from cmbs.substrate.model import NULL, Tool, ToolKind
@@ -89,8 +89,8 @@ class Executor(Protocol):
     def execute(self, tool: Tool, args: bytes, call: CallContext) -> bytes:
         """The result as JSON text, or null where there is none.
 
-        Raises ToolFailed, ToolTimedOut, ResultRefused or OutcomeUnknown. Anything else is a defect, and the outcome is
-        then unknown too.
+        Raises InvalidRequest where the target makes no sense, and ToolFailed, ToolTimedOut, ResultRefused or
+        OutcomeUnknown. Anything else is a defect, and the outcome is then unknown too.
         """
         ...
 
@@ -133,6 +133,8 @@ class Runner:
             return OutcomeStatus.SUCCEEDED, self._accepted(tool, raw), None, len(raw)
         except ToolFailed as exc:
             return OutcomeStatus.FAILED, NULL, str(exc), 0
+        except InvalidRequest as exc:
+            return OutcomeStatus.FAILED, NULL, exc.message, 0
         except ToolTimedOut as exc:
             return OutcomeStatus.TIMED_OUT, NULL, str(exc), 0
         except ResultRefused as exc:

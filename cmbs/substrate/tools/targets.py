@@ -96,7 +96,7 @@ def check_target(tool: Tool) -> None:
 def http_target(tool: Tool) -> HttpTarget:
     """The target of an HTTP tool."""
     target = _decoded(tool, HttpTarget)
-    check_url(target.url)
+    check_url(target.url, "target.url")
     if len(target.headers) > _MAX_HEADERS:
         raise _refused(f"`target.headers` has at most {_MAX_HEADERS} headers")
     for header, variable in target.headers.items():
@@ -123,23 +123,23 @@ def python_target(tool: Tool) -> PythonTarget:
     return PythonTarget() if tool.target == NULL else _decoded(tool, PythonTarget)
 
 
-def check_url(url: str) -> None:
+def check_url(url: str, field: str) -> None:
     """InvalidRequest where this is no plain http or https URL."""
     if len(url) > _MAX_URL or not url.isascii() or not url.isprintable() or " " in url:
-        raise _refused(f"`target.url` has at most {_MAX_URL} characters, all of them printable ASCII")
+        raise _refused(f"`{field}` has at most {_MAX_URL} characters, all of them printable ASCII")
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
     except ValueError as exc:
-        raise _refused("`target.url` is not a URL") from exc
+        raise _refused(f"`{field}` is not a URL") from exc
     if parts.scheme not in ("http", "https") or not host:
-        raise _refused("`target.url` must start with `http://` or `https://` and a host")
+        raise _refused(f"`{field}` must start with `http://` or `https://` and a host")
     if "@" in parts.netloc:
-        raise _refused("`target.url` must hold no credential; name a header and its variable in `target.headers`")
+        raise _refused(f"`{field}` must hold no credential; name a header and the variable that holds it")
     if parts.fragment or "#" in url:
-        raise _refused("`target.url` must have no fragment")
+        raise _refused(f"`{field}` must have no fragment")
     if re.search(r"[{}]", PLACEHOLDER.sub("", parts.path)) or re.search(r"[{}]", parts.netloc + parts.query):
-        raise _refused("`{name}` may stand in the path of `target.url` only")
+        raise _refused(f"`{{name}}` may stand in the path of `{field}` only")
 
 
 def check_header(header: str) -> None:
@@ -154,10 +154,11 @@ def _decoded(tool: Tool, kind: type[_T]) -> _T:
     try:
         return msgspec.json.decode(tool.target, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:
-        raise _refused(f"`target` of a tool of kind `{tool.kind}`: {_lower_first(str(exc))}") from exc
+        raise _refused(f"`target` of a tool of kind `{tool.kind}`: {lower_first(str(exc))}") from exc
 
 
-def _lower_first(text: str) -> str:
+def lower_first(text: str) -> str:
+    """Words of a library, as ours begin."""
     return text[:1].lower() + text[1:]
 
 
