@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from cmbs.bootstrap import Settings
-from cmbs.cli import keys, kit, tee
+from cmbs.cli import keys, kit, policy, tee
 from cmbs.cli.commands import app
 from cmbs.errors import ErrorCode
 from cmbs.http.operations import OPERATIONS
@@ -157,6 +157,15 @@ def test_the_documented_roles_and_scopes_are_those_of_the_code() -> None:
     documented = [(role, set(re.findall(r"`([a-z:]+)`", scopes))) for role, scopes in ROLE_ROW.findall(page)]
     assert documented == [(role.value, {scope.value for scope in SCOPES_OF[role]}) for role in Role]
     assert SCOPE_ROW.findall(page) == [scope.value for scope in Scope]
+
+
+@pytest.mark.parametrize("name", ["test", "lint", "explain", "impact", "schema"])
+def test_the_documented_options_of_policy_are_those_of_the_command(name: str) -> None:
+    group = typer.main.get_command(policy.app)
+    assert isinstance(group, TyperGroup)
+    assert name in group.commands
+    options = [option for each in group.commands[name].params for option in each.opts if option[:2] == "--"]
+    assert OPTION.findall(section(text_of("docs/reference/cli.md"), f"cmbs policy {name}")) == options
 
 
 @pytest.mark.parametrize("name", ["serve", "verify", "fsck", "export", "import", "version"])

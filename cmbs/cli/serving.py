@@ -51,7 +51,7 @@ def serve_http(settings: Settings, host: str, port: int, workers: int, *, demo_p
             f"without keys only this machine may be served, and `{host}` is open to others; make a key first:"
             " `cmbs keys create`"
         )
-    if keys and demo:
+    if keys and demo_pause is not None:
         raise InvalidRequest("the demo has no key; play it into a store without keys")
     tee = build_tee_store(settings)
     if tee is not None:
