@@ -133,7 +133,7 @@ def test_without_a_yaml_parser_it_says_what_to_install(monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "yaml", None)
     ran = run("lint", POLICY)
     assert ran.exit_code == 2
-    assert "pip install 'cmbs[substrate]'" in ran.stderr
+    assert "pip install 'cmbs[server]'" in ran.stderr
 
 
 # --- lint -------------------------------------------------------------------------------------------------------------

@@ -41,6 +41,7 @@ def case(*candidates: Any, expect: Any = None, name: str = "case", **more: Any) 
 
 def wrong(policy: dict[str, Any], *cases: dict[str, Any], **more: Any) -> list[tuple[str, Any, Any]]:
     (result,) = ran(policy, *cases, **more).results
+    assert result.passed is not bool(result.mismatches)
     return [(each.at, each.expected, each.found) for each in result.mismatches]
 
 

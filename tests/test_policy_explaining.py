@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cmbs.messages import ActorKind
@@ -146,6 +146,13 @@ def test_places_in_lists_are_reached_where_they_can_be() -> None:
     assert changes(explanation) == [("fact.a", '["x","y"]', '["x","p"]')]
 
 
+def test_a_key_that_is_read_as_a_whole_and_in_part_is_never_said_to_be_covered() -> None:
+    both = op("all", op("schema", "fact.a", {"type": "object"}), eq("fact.a.b", 1), eq("fact.c", 1))
+    explanation = told(policy_of(ok=allow("one", both)), call(), state={"fact.a": "text"})
+    assert explanation.flip.status is FlipStatus.BOUND
+    assert changes(explanation) == [("fact.a", "text", '{"b":1}'), ("fact.c", None, "1")]
+
+
 def test_as_few_facts_as_possible_and_all_that_are_needed() -> None:
     policy = policy_of(
         ok=allow("one", op("any", op("all", eq("fact.a", 1), eq("fact.b", 2)), op("all", eq("fact.c", 1)))),
@@ -257,7 +264,6 @@ def turns(it: Hypothetical, number: int) -> bool:
     return False
 
 
-@settings(max_examples=80, deadline=None)
 @given(policies(), st.lists(candidates, min_size=1, max_size=2), states, beliefs, st.booleans())
 def test_a_flip_turns_the_decision_and_none_is_smaller(
     pairs: dict[str, str], proposed: list[Any], state: Any, belief: Any, atomic: bool
@@ -302,7 +308,7 @@ def test_private_values_are_nowhere_in_what_an_agent_is_told() -> None:
         policy__private=["fact.customer"],
         policy__value__limit="topmost",
     )
-    situation = {"state": {"fact.customer": {"name": "Somebody"}, "fact.a": "q"}}
+    situation: dict[str, Any] = {"state": {"fact.customer": {"name": "Somebody"}, "fact.a": "q"}}
     secret = told(policy, call(), reader=AGENT, **situation)
     assert b"Somebody" not in msgspec.json.encode(secret)
     assert b"topmost" not in msgspec.json.encode(secret)

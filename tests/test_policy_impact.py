@@ -13,6 +13,7 @@ from cmbs.substrate.impact import FlipKind, Impact, impact_of
 from cmbs.substrate.model import StateDelta, Verdict
 from cmbs.substrate.policy import compile_policy
 from cmbs.substrate.replay import catch_up_space, read_space_event
+from cmbs.substrate.state import Space
 from tests.support.policies import allow, deny, eq, op
 from tests.support.spaces import AGENT, ENCODER, ENGINE, SECOND, SPACE, World, call, caller_tool
 
@@ -152,7 +153,8 @@ def test_every_recorded_decision_can_be_explained_as_it_was_made() -> None:
     made.propose(StateDelta({"fact.a": "p"}), actor=ENCODER, proposal_id="fact")
     approval_id = made.server.current(SPACE).proposals["asked"].approval_ids[0]
     made.say(Approve(approval_id), SECOND)
-    space, explained = None, 0
+    space: Space | None = None
+    explained = 0
     for stored in made.server.stored_entries(SPACE):
         before, event = space, read_space_event(stored)
         space = catch_up_space(SPACE, space, [stored])

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cmbs.substrate import policy_lint
@@ -153,6 +153,7 @@ def test_a_deny_is_shadowed_by_one_that_blocks_wherever_it_holds() -> None:
     narrow, wide = eq("fact.a", "p"), op("in", "fact.a", ["p", "q"])
     assert found(x=deny("one", narrow, on_fail="defer"), y=deny(None, wide)) == [("shadowed", "constraint.x")]
     assert found(x=deny("one", narrow), y=deny(None, wide, on_fail="defer")) == []
+    assert found(x=deny("one", eq("$args.n", 1)), y=deny("one", eq("$args.m", 1))) == []
 
 
 def test_of_two_of_the_same_the_second_is_too_much() -> None:
@@ -216,6 +217,11 @@ def test_a_policy_with_too_many_pairs_to_compare_says_so(monkeypatch: pytest.Mon
     report = lint(pairs_for({f"c{place}": allow("one", eq("fact.a", place)) for place in range(3)}))
     assert not report.complete
     assert lint(pairs_for({"x": allow("one")})).complete
+    monkeypatch.undo()
+    monkeypatch.setattr(policy_lint, "MAX_SEARCHES", 0)
+    overlapping = {"x": deny("one", eq("fact.a", "p")), "y": deny("one", eq("fact.a", "p"))}
+    report = lint(pairs_for(overlapping))
+    assert (report.findings, report.complete) == ([], False)
 
 
 # --- and all of them against arbitration ------------------------------------------------------------------------------
@@ -261,7 +267,6 @@ Situation = tuple[Any, Any, Any, list[str]]
 situations = st.tuples(candidates, states, beliefs, st.sampled_from([[], ["constraint.c0", "constraint.c1"]]))
 
 
-@settings(max_examples=150, deadline=None)
 @given(pairs=policies(), drawn=st.lists(situations, min_size=1, max_size=8))
 def test_no_situation_refutes_a_finding(pairs: dict[str, str], drawn: list[Situation]) -> None:
     report = lint(pairs, TOOL_IDS)

@@ -191,7 +191,7 @@ def _reading_policies() -> Iterator[None]:
         except ModuleNotFoundError as exc:
             if exc.name != "yaml":
                 raise
-            fail(InvalidRequest("policies in YAML need `yaml`: install it with `pip install 'cmbs[substrate]'`"))
+            fail(InvalidRequest("policies in YAML need `yaml`: install it with `pip install 'cmbs[server]'`"))
 
 
 def _read(file: Path) -> bytes:

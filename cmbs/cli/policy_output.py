@@ -12,7 +12,7 @@ from cmbs.substrate.explaining import Because, Change, Explanation, Flip
 from cmbs.substrate.flipping import FlipStatus
 from cmbs.substrate.impact import Impact, PolicyFlip
 from cmbs.substrate.model import TraceStep, Verdict
-from cmbs.substrate.policy_cases import Mismatch, CaseReport
+from cmbs.substrate.policy_cases import CaseReport, Mismatch
 from cmbs.substrate.policy_lint import LintFinding, LintReport
 from cmbs.tee.access import visible
 

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from enum import StrEnum
-from typing import Any
+from typing import Any, assert_never
 
 import msgspec
 
 from cmbs.ledger import canonical
-from cmbs.substrate.constraints import Constraint, Effect, Subject, SubjectKind
+from cmbs.substrate.constraints import EVERYTHING, Constraint, Effect, Subject, SubjectKind
 from cmbs.substrate.model import Failure
 from cmbs.substrate.policy import DEGRADE, Policy, PolicyFault, compile_policy, validate_policy
 from cmbs.substrate.satisfying import Scope, Term, never
+from cmbs.substrate.value_classes import questions_of
 
-# Pairs of constraints that are compared; beyond, a policy is only partly looked through, and the report says so.
-MAX_PAIRS_COMPARED = 20_000
+# Pairs of constraints that are compared, and those among them that take a search; beyond, a policy is only partly
+# looked through, and the report says so.
+MAX_PAIRS_COMPARED = 2_000_000
+MAX_SEARCHES = 20_000
 
 
 class Severity(StrEnum):
@@ -121,10 +124,19 @@ class _Look:
         self.constraints: list[Constraint] = []
         self.complete = True
         self._dead: set[str] = set()
+        self._by_subject: dict[Subject, list[Constraint]] = {}
+        self._references: dict[str, frozenset[str]] = {}
+        self._certain: dict[tuple[str, Scope | None], bool] = {}
+        self._searches = 0
         for _, compiled in policy.compiled.values():
             if isinstance(compiled, Constraint):
+                when = canonical.decode(policy.pairs[compiled.key]).get("when")
+                asked = [] if when is None else questions_of(when)
                 self.constraints.append(compiled)
-                self._whens[compiled.key] = canonical.decode(policy.pairs[compiled.key]).get("when")
+                self._by_subject.setdefault(compiled.subject, []).append(compiled)
+                self._whens[compiled.key] = when
+                self._references[compiled.key] = frozenset(text for each in asked for text in each.references)
+        self._of_capabilities = [each for each in self.constraints if each.subject.kind is SubjectKind.CAPABILITY]
 
     def never_true(self) -> list[LintFinding]:
         """Constraints that hold nowhere."""
@@ -141,14 +153,14 @@ class _Look:
 
     def overruled(self) -> list[LintFinding]:
         """Constraints that others decide for, wherever they hold."""
-        by_subject: dict[Subject, list[Constraint]] = {}
-        for each in self.constraints:
-            if each.key not in self._dead:
-                by_subject.setdefault(each.subject, []).append(each)
-        everything = by_subject.get(Subject(SubjectKind.EVERYTHING), [])
+        alive = {
+            subject: [each for each in about if each.key not in self._dead]
+            for subject, about in self._by_subject.items()
+        }
+        everything = alive.get(EVERYTHING, [])
         found: list[LintFinding] = []
         compared = 0
-        for subject, concerned in by_subject.items():
+        for subject, concerned in alive.items():
             above = concerned if subject.kind is SubjectKind.EVERYTHING else [*concerned, *everything]
             for each in concerned:
                 compared += len(above)
@@ -190,21 +202,34 @@ class _Look:
 
     def _against_all(self, tool_id: str, scope: Scope) -> tuple[str, tuple[str, ...]] | None:
         """Why nothing in scope can be allowed; None where that is not proved."""
-        about = [each for each in self.constraints if _concerns(each.subject, tool_id, scope)]
+        # About every candidate in scope, whatever token it comes with.
+        about = [*self._by_subject.get(EVERYTHING, ())]
+        if scope.calls:
+            about += self._by_subject.get(Subject(SubjectKind.TOOL, tool_id), ())
         for each in about:
             if each.effect is Effect.DENY and self._always_denies(each, scope):
                 return f"`{each.key}` always denies it", (each.key,)
-        for each in about + [each for each in self.constraints if scope.calls and _is_of_capability(each)]:
+        for each in [*about, *(self._of_capabilities if scope.calls else ())]:
             # An approval can stand in for what an allow asks for.
-            if each.effect is Effect.ALLOW and (
-                each.on_fail is Failure.ASK or not never([self._holding(each)], scope, self._pairs)
-            ):
+            if each.effect is Effect.ALLOW and (each.on_fail is Failure.ASK or self._may_hold(each, scope)):
                 return None
         return "no allow can hold for it", ()
 
     def _always_denies(self, deny: Constraint, scope: Scope) -> bool:
         """Whether it holds for everything in scope, and no approval lifts it."""
-        return deny.on_fail is not Failure.ASK and never([self._failing(deny)], scope, self._pairs)
+        return deny.on_fail is not Failure.ASK and self._always_holds(deny, scope)
+
+    def _may_hold(self, each: Constraint, scope: Scope) -> bool:
+        if each.subject.kind is SubjectKind.TOOL or each.key in self._dead:
+            return each.key not in self._dead
+        return not never([self._holding(each)], scope, self._pairs)
+
+    def _always_holds(self, each: Constraint, scope: Scope) -> bool:
+        # Which tool is called makes a difference only to what asks for it.
+        known = (each.key, scope if "$tool.id" in self._references[each.key] else None)
+        if known not in self._certain:
+            self._certain[known] = never([self._failing(each)], scope, self._pairs)
+        return self._certain[known]
 
     def _overruled_by(self, each: Constraint, above: list[Constraint]) -> LintFinding | None:
         if each.effect is Effect.DENY:
@@ -253,7 +278,16 @@ class _Look:
         )
 
     def _implies(self, one: Constraint, other: Constraint) -> bool:
-        return never([self._holding(one), self._failing(other)], _scope_of(one.subject), self._pairs)
+        """Whether the other holds wherever one does; `one` holds somewhere."""
+        scope = _scope_of(one.subject)
+        if self._references[one.key].isdisjoint(self._references[other.key]):
+            # Neither knows of what the other reads.
+            return self._always_holds(other, scope)
+        self._searches += 1
+        if self._searches > MAX_SEARCHES:
+            self.complete = False
+            return False
+        return never([self._holding(one), self._failing(other)], scope, self._pairs)
 
     def _holding(self, each: Constraint) -> Term:
         return Term(self._whens[each.key])
@@ -270,17 +304,8 @@ def _scope_of(subject: Subject) -> Scope:
             return Scope(deltas=False)
         case SubjectKind.EVERYTHING:
             return Scope()
-
-
-def _concerns(subject: Subject, tool_id: str, scope: Scope) -> bool:
-    """Whether a constraint is about every candidate in scope, whatever token it comes with."""
-    if subject.kind is SubjectKind.EVERYTHING:
-        return True
-    return scope.calls and subject == Subject(SubjectKind.TOOL, tool_id)
-
-
-def _is_of_capability(constraint: Constraint) -> bool:
-    return constraint.subject.kind is SubjectKind.CAPABILITY
+        case _:
+            assert_never(subject.kind)
 
 
 def _unknown_tools(policy: Policy, constraints: list[Constraint], known: frozenset[str]) -> list[LintFinding]:

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from cmbs.errors import BeliefServerError
 from cmbs.ledger import canonical
 from cmbs.ledger.canonical import MAX_SAFE_INTEGER
 from cmbs.substrate.policy import SCHEMA
@@ -68,8 +67,8 @@ def classes_of(questions: Iterable[Question], pairs: Mapping[str, str]) -> Class
 
 
 def is_classified(question: Question, pairs: Mapping[str, str]) -> bool:
-    """Whether the values that `classes_of` gives tell everything about this question."""
-    return classes_of([question], pairs).complete
+    """Whether the values that `classes_of` gives tell everything about this question, as far as it is of one kind."""
+    return question.op != "schema" or classes_of([question], pairs).complete
 
 
 def fresh_text(known: Iterable[str], length: int | None = None) -> str | None:
@@ -117,20 +116,12 @@ class _Survey:
             values += self._sized(texts)
         other = fresh_text(texts)
         values += [] if other is None else [other]
-        distinct: list[Any] = []
-        for value in values:
-            if not any(same(value, known) and same(known, value) for known in distinct):
-                distinct.append(value)
+        distinct = _distinct(values)
         complete = self._complete and other is not None and len(distinct) <= MAX_VALUES
         return Classes(tuple(distinct[:MAX_VALUES]), complete)
 
     def _named(self, schema: Any) -> Any:
-        if not isinstance(schema, str):
-            return schema
-        try:
-            return canonical.decode(self._pairs[SCHEMA + schema])
-        except (KeyError, BeliefServerError):
-            return None
+        return canonical.decode(self._pairs[SCHEMA + schema]) if isinstance(schema, str) else schema
 
     def _literal(self, literal: Any) -> None:
         self._literals.append(literal)
@@ -145,9 +136,6 @@ class _Survey:
 
     def _schema(self, schema: Any) -> None:
         if isinstance(schema, bool):
-            return
-        if not isinstance(schema, dict):
-            self._complete = False
             return
         for keyword, said in schema.items():
             self._keyword(keyword, said)
@@ -184,6 +172,17 @@ class _Survey:
         if max((*self._lengths, *self._sizes), default=0) > MAX_LENGTH:
             self._complete = False
         return values
+
+
+def _distinct(values: Iterable[Any]) -> list[Any]:
+    plain: dict[tuple[bool, Any], Any] = {}
+    others: list[Any] = []
+    for value in values:
+        if not isinstance(value, list | dict):
+            plain.setdefault((isinstance(value, bool), value), value)
+        elif not any(same(value, known) for known in others):
+            others.append(value)
+    return [*plain.values(), *others]
 
 
 def _texts_in(value: Any) -> list[str]:
