@@ -128,13 +128,32 @@ def test_a_study_says_what_it_compares_with() -> None:
     assert bound <= best <= greedy
 
 
-def test_a_kit_that_leaves_answers_open_is_compared_with_the_bound() -> None:
+def test_what_was_too_much_work_is_not_tried_again_with_no_more_steps() -> None:
+    table = table_of(HALVES)
+    study = Study(table)
+    first = study.appraise([], 0).regret
+    assert (first.method, study.appraise([], 0).regret) == (Method.HUFFMAN, first)
+    assert study.appraise([], STEPS).regret.method is Method.EXACT
+
+
+def test_a_session_that_takes_more_work_than_others_makes_do_with_less() -> None:
+    """Something from outside cuts through a class, so that trees have to be found anew."""
+    table = table_of(kit_of([[YES, YES, NO, NO, NO], [YES, YES, YES, NO, NO], [YES, YES, NO, YES, NO]], [1.0] * 5))
+    study = Study(table)
+    needed = next(steps for steps in range(STEPS) if Study(table).appraise([], steps).regret.method is Method.EXACT)
+    study.appraise([], needed)
+    cut = Move(table.everything, table.everything ^ 1, None, None)
+    assert study.appraise([cut], 1).regret.method is not Method.EXACT
+    assert study.appraise([], needed).regret.method is Method.EXACT
+
+
+def test_a_kit_that_leaves_answers_open_has_an_optimum_too() -> None:
     kit = kit_of([[YES, OPEN, NO]], [1.0] * 3)
     found = session(kit, [("p0", "o0")]).kit
     assert found is not None
     assert not found.deterministic
-    assert found.regret.method is Method.HUFFMAN
-    assert found.regret.reason == "the kit lets a hypothesis answer a probe in more than one way"
+    assert (found.regret.method, found.regret.optimum, found.regret.regret) == (Method.EXACT, 1.0, 0.0)
+    assert (found.regret.probes_left, found.classes_left) == (0.0, 2)
 
 
 def test_best_probes_that_would_take_too_long_to_find_are_left_out() -> None:
