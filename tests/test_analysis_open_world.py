@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from cmbs.analysis import Method
 from cmbs.analysis.appraisal import Study
 from cmbs.analysis.gain import Belief, prior_belief
-from cmbs.analysis.open_world import MAX_PROBES, Branch, OpenGreedy, OpenOptimum, useful_probes
+from cmbs.analysis.open_world import MAX_PROBES, Branch, OpenGreedy, OpenOptimum
 from cmbs.analysis.optimum import Optimum, OutOfSteps, Steps, classes_of
 from cmbs.analysis.table import Table, table_of
 from tests.support.domains import World, kit_of, tables, walk, worlds
@@ -79,8 +79,9 @@ def test_choices_have_no_regret_below_zero_and_luck_is_zero_on_average(table: Ta
 def test_a_probe_is_asked_again_by_nobody() -> None:
     table = table_of(kit_of([[YES, OPEN]], [1.0, 1.0]))
     asked = Belief(0b11, (1, 1), frozenset({"p0"}))
-    assert useful_probes(table, asked) == []
-    assert OpenOptimum(table, Steps(PLENTY)).branch(asked) == Branch(Fraction(0), None)
+    tree = OpenOptimum(table, Steps(PLENTY))
+    assert tree.useful(asked) == []
+    assert tree.branch(asked) == Branch(Fraction(0), None)
 
 
 def test_what_promises_most_first_is_not_always_best() -> None:

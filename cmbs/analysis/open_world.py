@@ -36,11 +36,6 @@ class Branch(NamedTuple):
 _OVER = Branch(Fraction(0), None)
 
 
-def useful_probes(table: Table, belief: Belief) -> list[Probe]:
-    """The probes that were not answered and can still rule something out."""
-    return [probe for probe in table.probes if probe.probe_id not in belief.answered and probe.matters(belief.alive)]
-
-
 class OpenGreedy:
     """Always the probe with the largest expected gain, the first of the table among equals."""
 
@@ -48,11 +43,21 @@ class OpenGreedy:
         self._table = table
         self._steps = steps
         self._known: dict[_Key, Branch] = {}
+        self._mattering: dict[int, list[Probe]] = {}
+
+    def useful(self, belief: Belief) -> list[Probe]:
+        """The probes that were not answered and can still rule something out."""
+        mattering = self._mattering.get(belief.alive)
+        if mattering is None:
+            self._steps.take(1 + len(self._table.probes) // _STEPS_PER_PROBE)
+            mattering = [probe for probe in self._table.probes if probe.matters(belief.alive)]
+            self._mattering[belief.alive] = mattering
+        return [probe for probe in mattering if probe.probe_id not in belief.answered]
 
     def branch(self, belief: Belief) -> Branch:
         """How a belief is resolved as far as it can be; OutOfSteps where finding out takes too long."""
-        self._steps.take(1 + len(self._table.probes) // _STEPS_PER_PROBE)
-        useful = useful_probes(self._table, belief)
+        self._steps.take(1)
+        useful = self.useful(belief)
         if not useful:
             return _OVER
         if len(useful) > MAX_PROBES:
@@ -90,12 +95,9 @@ class OpenOptimum(OpenGreedy):
     def _at_least(self, belief: Belief, probe: Probe) -> Fraction:
         """One more probe wherever an answer leaves something to ask."""
         total, outcomes = odds_of(self._table, belief, probe)
-        self._steps.take(len(outcomes) * (1 + len(self._table.probes) // _STEPS_PER_PROBE))
-        unfinished = sum(
-            weight
-            for weight, part in outcomes
-            if useful_probes(self._table, after_answer(self._table, belief, probe, part))
-        )
+        self._steps.take(_STEPS_PER_PROBE)
+        answered = belief.answered | {probe.probe_id}
+        unfinished = sum(weight for weight, part in outcomes if self.useful(Belief(part, belief.weights, answered)))
         return Fraction(unfinished, total)
 
 

@@ -18,7 +18,7 @@ from cmbs.analysis.table import Scale, Table, mask_from, spread
 
 # Deeper than this a tree is not searched: the search would call itself that many times.
 MAX_CLASSES = 400
-DEFAULT_STEPS = 2_000_000
+DEFAULT_STEPS = 500_000
 _CLASSES_PER_STEP = 32
 
 
