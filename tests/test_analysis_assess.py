@@ -74,6 +74,7 @@ def paths(draw: st.DrawFn, *, deterministic: bool = True) -> tuple[Table, list[M
     return table, moves
 
 
+@pytest.mark.req("AN-05")
 @given(st.booleans().flatmap(lambda each: paths(deterministic=each)), st.sampled_from([0, 40, STEPS]))
 def test_regret_telescopes_whatever_happened_and_whatever_it_is_measured_against(
     path: tuple[Table, list[Move]], steps: int
@@ -86,6 +87,7 @@ def test_regret_telescopes_whatever_happened_and_whatever_it_is_measured_against
     )
 
 
+@pytest.mark.req("AN-05")
 @given(paths())
 def test_against_the_exact_optimum_no_choice_has_a_regret_below_zero(path: tuple[Table, list[Move]]) -> None:
     table, moves = path
@@ -112,6 +114,7 @@ def test_the_mean_number_of_probes_is_the_optimum_and_the_mean_regret(table: Tab
     assert asked == pytest.approx(study.appraise([], STEPS).regret.optimum + regret, abs=1e-9)
 
 
+@pytest.mark.req("AN-05")
 def test_a_study_says_what_it_compares_with() -> None:
     columns = [[frozenset({number % base}) for number in range(40)] for base in (7, 11)]
     table = table_of(kit_of(columns, [1.0] * 40))
@@ -365,6 +368,7 @@ def test_a_study_serves_sessions_over_other_parts_of_its_kit_too() -> None:
 # --- truth and resolution ---
 
 
+@pytest.mark.req("AN-07")
 def test_the_truth_that_survives_a_resolved_session_is_found() -> None:
     server = server_of(HALVES)
     session_id, _ = server.declare_session(ontology_of(HALVES))
@@ -378,6 +382,7 @@ def test_the_truth_that_survives_a_resolved_session_is_found() -> None:
     assert (truth.survived, truth.found, truth.killed_by_seq) == (True, True, None)
 
 
+@pytest.mark.req("AN-07")
 def test_the_event_that_killed_the_truth_is_named() -> None:
     server = server_of(HALVES)
     session_id, _ = server.declare_session(ontology_of(HALVES))
@@ -400,6 +405,7 @@ def test_a_truth_that_the_session_does_not_have_is_an_error() -> None:
         analysis_of(server, session_id, None, "nobody")
 
 
+@pytest.mark.req("AN-07")
 def test_without_a_kit_one_survivor_is_resolved() -> None:
     server = BeliefServer(clock=ManualClock(tick=timedelta(seconds=2)))
     session_id, _ = server.declare_session(OntologyBundle("any", "1", "", ""), ["a", "b", "c"])

@@ -38,6 +38,7 @@ def fewest_probes(table: Table, possible: list[World], alive: int, unasked: froz
     return min(found, default=Fraction(0))
 
 
+@pytest.mark.req("AN-04")
 @given(SMALL)
 def test_the_optimum_is_that_of_the_best_strategy_in_all_worlds(table: Table) -> None:
     everything = [*worlds(table)]
@@ -45,6 +46,7 @@ def test_the_optimum_is_that_of_the_best_strategy_in_all_worlds(table: Table) ->
     assert OpenOptimum(table, Steps(PLENTY)).branch(prior_belief(table)).probes == expected
 
 
+@pytest.mark.req("AN-04")
 @given(SMALL)
 def test_greedy_is_no_better_than_the_optimum(table: Table) -> None:
     belief = prior_belief(table)
