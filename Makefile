@@ -53,7 +53,7 @@ bench: $(VENV)/.dev ## run the benchmarks (ARGS)
 
 lock: $(VENV)/.dev ## resolve the newest allowed versions into requirements/
 	$(COMPILE) --upgrade --all-extras --group dev --output-file requirements/dev.txt
-	$(COMPILE) --extra server --extra postgres --extra tee --extra neo4j --group build --constraints requirements/dev.txt --output-file requirements/serve.txt
+	$(COMPILE) --extra server --extra tools --extra postgres --extra tee --extra neo4j --group build --constraints requirements/dev.txt --output-file requirements/serve.txt
 
 fmt: $(VENV)/.dev ## format the code and apply safe fixes
 	$(BIN)/ruff check --fix-only --quiet .

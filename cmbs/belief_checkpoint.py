@@ -8,6 +8,7 @@ fit, the answer is None and the log is replayed.
 from __future__ import annotations
 
 from hashlib import sha256
+from typing import TypeAlias, TypeVar
 
 import msgspec
 
@@ -16,7 +17,13 @@ from cmbs.belief_session import Applied, Observation, Promise, Request, Session,
 from cmbs.ledger import Chronicle, Head, StoredEntry, Survivors, Universe, commitment, hash_entry
 from cmbs.ledger.entry import read_body
 
-_VERSION = 1
+_VERSION = 2
+
+
+K = TypeVar("K")
+V = TypeVar("V")
+# The keys of a record in order, and what stands under each.
+_Columns: TypeAlias = tuple[list[K], list[V]]
 
 
 class _Frozen(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -24,10 +31,10 @@ class _Frozen(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
     session_id: str
     head: Head
     bitmap: bytes
-    events: list[tuple[str, Verdict | None]]
-    observations: list[tuple[Observation, Applied]]
-    requests: list[tuple[str, Request]]
-    conclusions: list[tuple[int, str]]
+    events: _Columns[str, Verdict | None]
+    observations: _Columns[Observation, Applied]
+    requests: _Columns[str, Request]
+    conclusions: _Columns[int, str]
     obligations: dict[str, Promise]
     active: tuple[str, ...]
     terminated_seq: int | None
@@ -45,10 +52,10 @@ def freeze(session: Session) -> bytes:
             session.session_id,
             session.head,
             session.survivors.bitmap(),
-            list(session.events),
-            list(session.observations),
-            list(session.requests),
-            list(session.conclusions),
+            session.events.columns(),
+            session.observations.columns(),
+            session.requests.columns(),
+            session.conclusions.columns(),
             dict(session.obligations),
             session.active,
             session.terminated_seq,
@@ -76,8 +83,8 @@ def _stands_at(frozen: _Frozen, survivors: Survivors, at: StoredEntry) -> bool:
     return (
         hash_entry(at.raw) == at.event_hash == frozen.head.event_hash
         and (body.stream_id, body.seq) == (frozen.session_id, frozen.head.seq)
-        and len(frozen.events) == frozen.head.seq + 1
-        and [event_id for event_id, _ in frozen.events[-1:]] == [body.event_id]
+        and len(frozen.events[0]) == frozen.head.seq + 1
+        and frozen.events[0][-1:] == [body.event_id]
         and commitment(frozen.session_id, bytes.fromhex(body.prev_event_hash), survivors.root)
         == body.survivors_after_hash
     )
@@ -91,10 +98,10 @@ def _session(frozen: _Frozen, declared: Declare, survivors: Survivors) -> Sessio
         survivors.universe,
         survivors,
         frozen.head,
-        Chronicle.of(frozen.events),
-        Chronicle.of(frozen.observations),
-        Chronicle.of(frozen.requests),
-        Chronicle.of(frozen.conclusions),
+        Chronicle.of(*frozen.events),
+        Chronicle.of(*frozen.observations),
+        Chronicle.of(*frozen.requests),
+        Chronicle.of(*frozen.conclusions),
         frozen.obligations,
         frozen.active,
         frozen.terminated_seq,
@@ -102,8 +109,8 @@ def _session(frozen: _Frozen, declared: Declare, survivors: Survivors) -> Sessio
     )
 
 
-def _checked(data: bytes) -> bytes:
-    content = data[32:]
+def _checked(data: bytes) -> memoryview:
+    content = memoryview(data)[32:]
     if sha256(content).digest() != data[:32]:
         raise ValueError("the checksum does not fit")
     return content

@@ -51,16 +51,15 @@ class Observation(NamedTuple):
     observation_id: str
 
 
-class Applied(msgspec.Struct, frozen=True, gc=False):
+class Applied(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """What one elimination did."""
 
     seq: int
-    event_id: str
     applied: tuple[str, ...]
     ignored: tuple[str, ...]
 
 
-class Promise(msgspec.Struct, frozen=True, gc=False):
+class Promise(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """An obligation of a session: when it was entered and left, and how much had been eliminated by then."""
 
     min_total_eliminations: int
@@ -77,7 +76,7 @@ class Verdict(NamedTuple):
     reason: Reason
 
 
-class Request(msgspec.Struct, frozen=True, gc=False):
+class Request(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A message that came with an idempotency key."""
 
     seq: int
@@ -150,7 +149,7 @@ def decide_eliminate(session: Session, message: Eliminate, stamp: Stamp) -> Even
                 {
                     "source_id": message.source_id,
                     "observation_id": message.observation_id,
-                    "event_id": earlier.event_id,
+                    "event_id": session.events.at(earlier.seq)[0],
                 },
             )
         return Repeat(earlier.seq)
@@ -321,7 +320,7 @@ def _observed(message: Eliminate, body: EntryBody) -> tuple[Observation, Applied
     if len(applied) != len(message.eliminated):
         gone = set(applied)
         ignored = tuple([asked for asked in message.eliminated if asked not in gone])
-    record = Applied(body.seq, body.event_id, tuple(applied), ignored)
+    record = Applied(body.seq, tuple(applied), ignored)
     return Observation(message.source_id, message.observation_id), record
 
 

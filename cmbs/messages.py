@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+import msgspec
+
 from cmbs.core import entropy
 
 
@@ -25,6 +27,25 @@ class Verb(StrEnum):
     REQUEST_EXIT = "REQUEST_EXIT"
     DECLARE_CONCLUSION = "DECLARE_CONCLUSION"
     REQUEST_TERMINATION = "REQUEST_TERMINATION"
+
+
+class ActorKind(StrEnum):
+    """Who may be on the other side of a credential."""
+
+    POLICY_ENGINE = "policy_engine"
+    OPERATOR = "operator"
+    AGENT = "agent"
+    ENCODER = "encoder"
+    TOOL = "tool"
+
+
+class Actor(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """Who asks: from the credential, never from a body. `key_id` names the credential and is no secret."""
+
+    kind: ActorKind
+    id: str
+    authenticated: bool = False
+    key_id: str | None = None
 
 
 class Reason(StrEnum):

@@ -20,8 +20,8 @@ from cmbs.belief_session import Session
 from cmbs.belief_view import obligations, snapshot
 from cmbs.ledger import StoredEntry
 from cmbs.serving import checkpoints
-from cmbs.serving.checkpoints import Checkpointer, load
-from cmbs.spi import InMemoryStore
+from cmbs.serving.checkpoints import Checkpointer, load, resumed
+from cmbs.spi import InMemoryStore, opening_of
 from cmbs.stores import SQLiteStore
 from cmbs.testing import FailingLog, FailingStore, History, ManualClock, SequentialIds, play, strategies
 from tests.support.homes import Home, declared
@@ -85,22 +85,23 @@ def test_a_session_thaws_as_it_was_frozen_and_goes_on_as_if_nothing_had_been(his
 
 def forgeries(data: bytes, session: Session) -> dict[str, bytes]:
     """Each is wrong in one way."""
-    events = list(session.events)
+    event_ids, verdicts = session.events.columns()
     return {
         "nothing": b"",
         "half of it": data[: len(data) // 2],
         "another checksum": bytes(32) + data[32:],
         "no message": sha256(b"\xc1").digest() + b"\xc1",
-        "another version": forged(data, 0, 2),
+        "another version": forged(data, 0, 1),
         "another session": forged(data, 1, "somebody"),
         "another seq": forged(data, 2, [session.head.seq - 1, session.head.event_hash]),
         "another hash": forged(data, 2, [session.head.seq, bytes(32)]),
         "other survivors": forged(data, 3, b"\xff\x03"),
         "bits beyond the universe": forged(data, 3, b"\xff\xff"),
         "a bitmap of another length": forged(data, 3, b"\xff"),
-        "an event too few": forged(data, 4, events[:-1]),
-        "another last event": forged(data, 4, [*events[:-1], ("x", None)]),
-        "an event twice": forged(data, 4, [events[1], *events[1:]]),
+        "an event too few": forged(data, 4, [event_ids[:-1], verdicts[:-1]]),
+        "another last event": forged(data, 4, [[*event_ids[:-1], "x"], verdicts]),
+        "an event twice": forged(data, 4, [[event_ids[1], *event_ids[1:]], verdicts]),
+        "an event without a verdict of its own": forged(data, 4, [event_ids, verdicts[:-1]]),
         "no list of observations": forged(data, 5, 7),
     }
 
@@ -189,6 +190,21 @@ def test_a_checkpoint_of_another_session_is_ignored(home: Home) -> None:
     store.put_checkpoint(session_id, 3, freeze(session_of(entries, other)))
     assert load(store, session_id) is None
     assert home.open().query_belief(session_id).n_survivors == 4
+
+
+@pytest.mark.req("ARCH-4-CHECKPOINT-02")
+def test_a_checkpoint_that_was_replaced_while_its_entries_were_read_is_ignored(home: Home) -> None:
+    session_id = grown(home)
+    store = home.store()
+    assert isinstance(store, SQLiteStore)
+    keep(store, session_id, 3)
+    before = opening_of(store, session_id)
+    keep(store, session_id, 5)
+    after = opening_of(store, session_id)
+    assert resumed(session_id, before) is not None
+    assert resumed(session_id, after) is not None
+    for data, entries in ((before.checkpoint, after.entries), (after.checkpoint, before.entries)):
+        assert resumed(session_id, before._replace(checkpoint=data, entries=entries)) is None
 
 
 @pytest.mark.req("ARCH-4-CHECKPOINT-02")

@@ -26,6 +26,8 @@ def assert_same(record: Chronicle[str, int], items: Items) -> None:
     assert len(record) == len(items)
     assert list(record) == items
     assert list(record.newest_first()) == items[::-1]
+    assert record.columns() == ([key for key, _ in items], [value for _, value in items])
+    assert list(Chronicle.of(*record.columns())) == items
     assert [record.at(position) for position in range(len(items))] == items
     known = dict(items)
     places = {key: position for position, (key, _) in enumerate(items)}
@@ -83,6 +85,18 @@ def test_reading_goes_on_undisturbed_while_a_newer_version_grows() -> None:
     assert next(reading) == ("a", 1)
     record.extended("c", 3)
     assert list(reading) == [("b", 2)]
+
+
+def test_a_record_made_of_columns_goes_on_like_any_other() -> None:
+    record = Chronicle.of(["a", "b"], [1, 2])
+    assert_same(record, [("a", 1), ("b", 2)])
+    assert_same(record.extended("c", 3), [("a", 1), ("b", 2), ("c", 3)])
+
+
+@pytest.mark.parametrize(("keys", "values"), [(["a", "b", "a"], [1, 2, 3]), (["a", "b"], [1]), (["a"], [1, 2])])
+def test_columns_that_do_not_fit_are_no_record(keys: list[str], values: list[int]) -> None:
+    with pytest.raises(ValueError, match=r"the same key|are no record"):
+        Chronicle.of(keys, values)
 
 
 def test_a_value_may_be_none() -> None:

@@ -21,8 +21,7 @@ from cmbs.cli.kit_import import BuiltIn
 from cmbs.kit.files import load_kit, parse_kit
 from cmbs.tee.graph_json import read_graph
 from tests.support.http_server import environment_with
-from tests.support.itbench import SCENARIOS, needs_itbench
-from tests.test_itbench import SETUP, TRUTH
+from tests.support.itbench import SCENARIOS, SETUP, TRUTH, needs_itbench
 
 SMALL = str(Path(__file__).parents[1] / "examples" / "eight_animals.yaml")
 
@@ -201,6 +200,16 @@ def test_a_file_that_is_there_is_not_overwritten_unless_asked(scenarios: Path, t
     assert not (tmp_path / "itbench-signature.yaml").exists()
     assert run(*arguments, "--force").exit_code == 0
     assert read_graph((tmp_path / "itbench-graph.json").read_bytes()).nodes
+
+
+@pytest.mark.req("ITB-05")
+def test_what_no_kit_can_hold_is_not_written(scenarios: Path, tmp_path: Path) -> None:
+    truth = TRUTH | {"alerts": [{"id": "x" * 5_000}]}
+    (scenarios / "scenario_1" / "groundtruth_v1.yaml").write_text(yaml.safe_dump(truth))
+    ran = run("kit", "import", "itbench", str(scenarios), "-o", str(tmp_path / "out"))
+    assert ran.exit_code == 2
+    assert "itbench-signature.yaml:" in ran.output
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_directory_without_scenarios_is_no_benchmark(tmp_path: Path) -> None:

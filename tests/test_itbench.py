@@ -16,20 +16,7 @@ from cmbs.adapters.itbench.scenarios import read_scenario
 from cmbs.adapters.sre import KnownFault, World, causal_graph, cycles, signature_kit, structural_kit
 from cmbs.errors import InvalidRequest, LimitExceeded
 from cmbs.kit.rules import classes_of, summary_of
-from tests.support.itbench import SCENARIOS, derived, needs_itbench
-
-TRUTH: dict[str, Any] = {
-    "alerts": [
-        {"id": "Slow", "group_id": "shop-service-1", "metadata": {"description": "the shop is slow"}},
-        {"id": "Restarting", "group_id": "shop-pod-1"},
-    ],
-    "groups": [
-        {"id": "shop-service-1", "kind": "Service", "namespace": "web", "filter": ["shop\\b"]},
-        {"id": "shop-pod-1", "kind": "Pod", "namespace": "web", "root_cause": True},
-    ],
-    "propagations": [{"source": "shop-pod-1", "target": "shop-service-1", "condition": "…", "effect": "…"}],
-}
-SETUP = {"spec": {"faults": [{"injections": [{"id": "memory-hog"}, {"id": "memory-hog"}]}]}}
+from tests.support.itbench import SCENARIOS, SETUP, TRUTH, derived, needs_itbench
 
 
 def read(truth: dict[str, Any], setup: dict[str, Any] = SETUP, second: dict[str, Any] | None = None) -> KnownFault:
@@ -157,8 +144,20 @@ def test_a_scenario_without_a_usable_alert_is_not_used() -> None:
         ({"propagations": [{"source": "shop-pod-1"}]}, "`target` of an entry in `propagations` is no text"),
         ({"groups": [*TRUTH["groups"], {"id": "x"}]}, "`kind` of an entry in `groups` is no text"),
         ({"groups": [*TRUTH["groups"], {"id": " ", "kind": "Pod"}]}, "`id` of an entry in `groups` is no text"),
+        (
+            {"groups": [*TRUTH["groups"], {"id": "x", "kind": "Pod", "namespace": 3}]},
+            "`namespace` of an entry in `groups` is no text",
+        ),
+        (
+            {"groups": [*TRUTH["groups"], {"id": "b", "kind": "c", "namespace": "a/b"}]},
+            "`namespace` of an entry in `groups` has a slash or an at sign: `a/b`",
+        ),
+        (
+            {"alerts": [*TRUTH["alerts"], {"id": "Slow@shop"}]},
+            "`id` of an entry in `alerts` has a slash or an at sign: `Slow@shop`",
+        ),
     ],
-    ids=["alert", "alert-id", "alert-group", "propagations", "target", "kind", "blank-id"],
+    ids=["alert", "alert-id", "alert-group", "propagations", "target", "kind", "blank-id", "namespace", "slash", "at"],
 )
 def test_what_has_not_the_shape_it_should_is_left_out_and_named(changed: dict[str, Any], what: str) -> None:
     truth = TRUTH | changed
@@ -187,6 +186,9 @@ def test_any_document_is_read_or_noted(truth: dict[str, Any], setup: dict[str, A
     else:
         ends = {end for pair in fault.propagations for end in pair}
         assert ends | fault.root_causes <= fault.components
+        # One id, one thing.
+        assert len({each.id for each in fault.components}) == len(fault.components)
+        assert len({each.id for each in fault.alerts}) == len(fault.alerts)
 
 
 @pytest.mark.req("ITB-02")

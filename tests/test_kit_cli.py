@@ -182,7 +182,7 @@ def test_a_kit_may_go_to_standard_output_and_a_table_come_from_standard_input() 
 @pytest.mark.req("KIT-11")
 def test_the_options_reach_the_kit(place: Path) -> None:
     (place / "t.csv").write_text("id|eats|n|m|who|p\na|x+y|1|high|A|2\nb|x|2|?||1\nc|z|3|normal||1\n", "utf-8")
-    (place / "s.csv").write_text("m\n1\n2\n3\n", "utf-8")
+    (place / "s.csv").write_text("id|m\nx|1\ny|2\nz|3\n", "utf-8")
     options = "--id id --delimiter | --split eats --separator + --yes-no eats --numeric n --bands 3 --baseline s.csv"
     more = (
         "--threshold 2 --no-data ? --label who --prior p --kit-id mine --soundness heuristic --max-values 5 -o k.json"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from textwrap import dedent
 
@@ -156,6 +158,23 @@ def test_a_package_may_bring_a_kit_along(tmp_path: Path, monkeypatch: pytest.Mon
     (package / "kit.yaml").write_text(dedent(GOOD), "utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
     assert packaged_kit("brought_along", "kit.yaml") == parsed(GOOD)
+
+
+WITHOUT_YAML = """
+import sys
+sys.modules["yaml"] = None
+from cmbs.kit.files import kit_text, parse_kit
+text = sys.stdin.read()
+print(kit_text(parse_kit(text.encode(), "kit.json").kit, "kit.json") == text)
+"""
+
+
+def test_kits_in_json_need_no_yaml() -> None:
+    text = kit_text(parsed(GOOD), "kit.json")
+    ran = subprocess.run(
+        [sys.executable, "-c", WITHOUT_YAML], input=text, capture_output=True, encoding="utf-8", check=False
+    )
+    assert (ran.stdout, ran.stderr) == ("True\n", "")
 
 
 def test_a_list_that_is_used_twice_may_be_written_once() -> None:
@@ -417,6 +436,8 @@ def test_many_findings_are_told_up_to_a_limit() -> None:
         (b"id: \xff\n", ["1:5 not-unicode"]),
         (b"\xff\xfei\0d\0", ["1:1 not-unicode"]),
         (b"id: k\nx: \x00\n", ["2:4 syntax"]),
+        ("id: \u00e9\U0001f600\n\u00e9: \x07\n".encode(), ["2:4 syntax"]),
+        ("id: \ufeff\n".encode(), ["1:5 syntax"]),
     ],
 )
 def test_bytes_that_are_no_text_are_refused(data: bytes, expected: list[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from fractions import Fraction
 from itertools import product
 from typing import Any
 
@@ -142,6 +143,11 @@ def test_a_number_is_normal_up_to_the_threshold_on_the_sides_that_count(tail: Ta
     reach = 3 * 1.4826 * 10
     numbers = [100 - reach - 0.01, 100 - reach + 0.01, 100, 100 + reach - 0.01, 100 + reach + 0.01]
     assert "".join(map(band.outcome_of, numbers)) == expected
+
+
+def test_any_kind_of_real_number_is_read() -> None:
+    measured = probe("p", outcome("normal", "a"), outcome("abnormal"), reading=BAND)
+    assert outcome_for(measured, Fraction(201, 2)) == outcome_for(measured, 100) == outcome_for(measured, 100.5)
 
 
 @pytest.mark.req("KIT-08")

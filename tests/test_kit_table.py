@@ -170,7 +170,7 @@ def test_a_measurement_is_cut_into_bands_that_read_numbers() -> None:
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=2, max_size=30), st.integers(2, 8))
 def test_every_entity_survives_its_own_number_and_no_band_is_empty(numbers: list[float], bands: int) -> None:
     if len(set(numbers)) == 1:
-        numbers = [numbers[0], numbers[0] + 1 + abs(numbers[0])]
+        numbers = [numbers[0], 0.0 if numbers[0] else 1.0]
     cells = tuple(Cell(str(place), 2, (repr(number),)) for place, number in enumerate(numbers))
     probe = banded(Attribute("x", (*cells, Cell("unknown", 2, ()))), bands, None)
     assert len(probe.outcomes) <= bands

@@ -5,15 +5,19 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from threading import Barrier, Thread
 
 import psycopg
 import pytest
 
+from cmbs.belief_checkpoint import freeze
+from cmbs.belief_replay import verify_session
+from cmbs.belief_server import BeliefServer
 from cmbs.errors import CmbsError, InvalidRequest, SessionNotFound, StoreUnavailable
-from cmbs.ledger import Head
-from cmbs.spi import Append, EliminationProvenance, StaleHead
+from cmbs.ledger import Head, StoredEntry
+from cmbs.spi import Append, EliminationProvenance, Opening, StaleHead
 from cmbs.stores import open_store
 from cmbs.stores._postgres_schema import APPEND_ONLY, MIGRATIONS
 from cmbs.stores.postgres import PostgresStore
@@ -104,6 +108,7 @@ def test_exact_bytes_are_stored_and_the_tombstones_with_them(
 
 def test_a_session_id_that_the_database_cannot_hold_is_not_found_and_not_created(store: PostgresStore) -> None:
     assert (store.head("a\x00b"), store.read("a\x00b"), store.checkpoint("a\x00b")) == (None, [], None)
+    assert store.opening("a\x00b") == Opening(None, None, [], [])
     with pytest.raises(SessionNotFound):
         store.recover("a\x00b")
     with pytest.raises(InvalidRequest, match="cannot hold"):
@@ -184,7 +189,57 @@ def test_what_was_appended_in_an_exclusive_block_that_failed_is_not_there(store:
     assert store.head(declaration.stream_id) == Head(0, declaration.entry.event_hash)
 
 
+# --- the first use of a session ---
+
+
+class WithoutSingleReads(PostgresStore):
+    def read(self, stream_id: str, after: int = -1, limit: int | None = None) -> list[StoredEntry]:
+        raise StoreUnavailable(f"`{stream_id}` was read beyond {after}, up to {limit}")
+
+
+def checkpointed(home: Home, seq: int) -> str:
+    """A session of six events, with a checkpoint."""
+    server = home.open()
+    session_id = declared(server)
+    for number in range(5):
+        server.eliminate(session_id, "s", str(number), ["abcd"[number % 2]])
+    entries = server.log.read(session_id)
+    server.log.put_checkpoint(session_id, seq, freeze(verify_session(session_id, entries[: seq + 1])))
+    return session_id
+
+
+@pytest.mark.req("ARCH-4-CHECKPOINT-01")
+@pytest.mark.parametrize("seq", [0, 3, 5])
+def test_the_first_use_of_a_session_with_a_checkpoint_is_one_exchange(home: Home, seq: int) -> None:
+    session_id = checkpointed(home, seq)
+    with closing(BeliefServer(store=WithoutSingleReads(home.url))) as server:
+        assert server.query_belief(session_id) == home.open().query_belief(session_id)
+        assert server.eliminate(session_id, "s", "more", ["c"]).snapshot.n_survivors == 1
+        with pytest.raises(SessionNotFound):
+            server.query_belief("nobody")
+
+
+@pytest.mark.req("ARCH-4-CHECKPOINT-02")
+def test_a_session_whose_checkpoint_does_not_fit_is_read_whole(home: Home) -> None:
+    session_id = checkpointed(home, 3)
+    home.store().put_checkpoint(session_id, 4, b"nonsense")
+    assert home.open().query_belief(session_id).n_survivors == 2
+    with (
+        closing(BeliefServer(store=WithoutSingleReads(home.url))) as server,
+        pytest.raises(StoreUnavailable, match="beyond -1, up to None"),
+    ):
+        server.query_belief(session_id)
+
+
 # --- a database that is not there ---
+
+
+@pytest.mark.req("STORE-PG-04")
+def test_a_first_use_replaces_a_connection_that_the_database_cut(home: Home, outsider: psycopg.Connection) -> None:
+    session_id = checkpointed(home, 3)
+    server = home.open()
+    outsider.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'cmbs'")
+    assert server.query_belief(session_id).n_survivors == 2
 
 
 @pytest.mark.req("STORE-PG-04")
@@ -208,6 +263,7 @@ def test_a_closed_store_is_unavailable_whatever_one_asks(store: PostgresStore) -
         lambda: store.sessions(None, 1),
         lambda: store.put_checkpoint("s", 0, b""),
         lambda: store.checkpoint("s"),
+        lambda: store.opening("s"),
         lambda: store.put_intent(declaration),
         lambda: store.intent("s"),
         lambda: store.open_intents(1),

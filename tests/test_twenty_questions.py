@@ -21,7 +21,7 @@ from cmbs.adapters.twenty_questions import (
     provider,
     things_kit,
 )
-from cmbs.adapters.twenty_questions.funnel import funnel_line, named
+from cmbs.adapters.twenty_questions.funnel import WIDTH, funnel_line, named
 from cmbs.adapters.twenty_questions.words import Command, choices, read_answer, read_yes_or_no
 from cmbs.belief_replay import verify_session
 from cmbs.belief_server import BeliefServer
@@ -309,7 +309,7 @@ def test_a_person_plays_and_sees_the_funnel_shrink() -> None:
     end, said, game = played(load_kit(SMALL), "y", "n", "YES", "y")
     assert end is End.GUESSED
     bars = [line.count("█") for line in said if "█" in line]
-    assert bars[0] == 40
+    assert bars[0] == WIDTH
     assert bars == sorted(bars, reverse=True)
     assert len(game.survivors) == 1
     assert said[-1].startswith("Got it in ")
@@ -448,7 +448,7 @@ def test_a_bar_is_there_while_anything_is_left_and_never_wider_than_the_whole(of
     line = funnel_line(left, of, "why")
     width = line.count("█")
     assert (width == 0) == (left == 0)
-    assert width <= funnel_line(of, of, "").count("█") == 40
+    assert width <= funnel_line(of, of, "").count("█") == WIDTH
     assert f"{left} left" in line
     assert line.endswith("why")
 

@@ -115,9 +115,13 @@ def _builtin(name: BuiltIn, *, closed_world: bool) -> Kit:
 
 
 def _text(kit: Kit, language: Language) -> str:
-    from cmbs.kit.files import kit_text
+    """The kit as a file that loads: what is in a benchmark may be more than a kit can hold."""
+    from cmbs.kit.files import kit_text, parse_kit
 
-    return kit_text(kit, f"kit.{language}")
+    name = f"{kit.kit_id}.{language}"
+    text = kit_text(kit, name)
+    parse_kit(text.encode(), name)
+    return text
 
 
 def _write_all(directory: Path, texts: dict[str, str], *, force: bool) -> list[Path]:

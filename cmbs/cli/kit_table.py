@@ -109,7 +109,8 @@ def from_table(  # noqa: PLR0913 - an option each
         _check(options)
         try:
             table = _table(file, delimiter)
-            samples = baselines_from(_table(baseline, delimiter), table.columns) if baseline else None
+            asked = set(table.columns) - {id_column, label, prior} - options.drop
+            samples = baselines_from(_table(baseline, delimiter), asked) if baseline else None
             made = kit_from_table(table, options, samples, kit_id=name, version=kit_version, title=said)
         except InvalidKit as exc:
             err.print("\n".join(map(visible, str(exc).split("\n"))))

@@ -79,7 +79,6 @@ class Form:
             )
             return
         for number, item in enumerate(node.items):
-            self.places[(*path, number)] = item.place
             yield (*path, number), item
 
     def text(self, node: Node | None, path: Path, *, limit: int = MAX_TEXT_LENGTH) -> str | None:

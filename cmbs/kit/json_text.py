@@ -47,7 +47,7 @@ class _Reader:
                 check_depth(depth + 1, place)
                 return self._items(place, depth + 1)
             case '"':
-                return self._string()
+                return self._string(place)
             case _:
                 return self._bare(place)
 
@@ -58,7 +58,7 @@ class _Reader:
             self._skip()
             if not self._text.startswith('"', self._at):
                 raise self._unexpected("a name in double quotes")
-            name = self._string()
+            name = self._string(self._place())
             self._skip()
             if not self._text.startswith(":", self._at):
                 raise self._unexpected("`:`")
@@ -85,8 +85,7 @@ class _Reader:
             self._at += 1
         return False
 
-    def _string(self) -> Scalar:
-        place = self._place()
+    def _string(self, place: Place) -> Scalar:
         try:
             value, self._at = _DECODER.raw_decode(self._text, self._at)
         except json.JSONDecodeError as exc:

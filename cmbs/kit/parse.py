@@ -137,6 +137,7 @@ class _Parser:
     def _hypothesis(self, node: Node, path: Path) -> KitHypothesis | None:
         form = self.form
         if not isinstance(node, Fields):  # just the id
+            form.places[path] = node.place
             hypothesis_id = form.id(node, path)
             return None if hypothesis_id is None else KitHypothesis(hypothesis_id)
         fields = form.fields(node, path, HYPOTHESIS_FIELDS)

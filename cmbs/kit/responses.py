@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from numbers import Real
 from typing import Any
 
 from cmbs.errors import InvalidRequest
@@ -28,15 +29,15 @@ def outcome_for(probe: KitProbe, response: Any) -> KitOutcome | None:
             return found
         case bool():
             raise _unreadable(probe, f"has no outcome `{str(response).lower()}`; an outcome is named by a text")
-        case int() | float() if probe.reading is not None:
+        case Real() if probe.reading is not None:
             return probe.outcome(probe.reading.outcome_of(_finite(probe, response)))
-        case int() | float():
+        case Real():
             raise _unreadable(probe, f"reads no numbers, and got {response}")
         case _:
             raise _unreadable(probe, f"cannot read a response of type {type(response).__name__}")
 
 
-def _finite(probe: KitProbe, response: float) -> float:
+def _finite(probe: KitProbe, response: Real) -> float:
     try:
         number = float(response)
     except OverflowError:

@@ -164,8 +164,13 @@ class _Maker:
     def _attribute(self, column: str, entities: Sequence[str]) -> Attribute:
         missing = self._options.no_data | {"", NO_DATA}
         separator = self._options.separator if column in self._options.split else None
+        # Most cells of a column are like some other.
+        values_of = {
+            text: tuple(value for value in _values(text, separator) if value not in missing)
+            for text in {text for _, text in self._table.column(column)}
+        }
         cells = tuple(
-            Cell(entity, line, tuple(value for value in _values(text, separator) if value not in missing))
+            Cell(entity, line, values_of[text])
             for entity, (line, text) in zip(entities, self._table.column(column), strict=True)
         )
         return Attribute(column, cells, is_split=separator is not None)

@@ -12,21 +12,22 @@ from cmbs.kit.writing import Row, kit_data
 _WIDTH = 120
 
 
-class _Dumper(yaml.SafeDumper):
-    """Lists indented under their name, every value where it is used."""
+# In C where PyYAML was built with it, which is several times sooner done.
+_BASE: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
-    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002
-        super().increase_indent(flow, False)
+
+class _Dumper(_BASE):  # type: ignore[misc]
+    """Every value where it is used."""
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002
         return True
 
 
-def _row(dumper: yaml.SafeDumper, row: Row) -> yaml.Node:
+def _row(dumper: Any, row: Row) -> Any:
     return dumper.represent_sequence("tag:yaml.org,2002:seq", row, flow_style=True)
 
 
-def _text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
+def _text(dumper: Any, text: str) -> Any:
     # Line ends of every kind are folded in the other styles, and do not come back as they were.
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if text.isprintable() else '"')
 
@@ -37,4 +38,4 @@ _Dumper.add_representer(str, _text)
 
 def yaml_text(kit: Kit) -> str:
     """The kit as YAML."""
-    return yaml.dump(kit_data(kit), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH)
+    return str(yaml.dump(kit_data(kit), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH))

@@ -16,7 +16,7 @@ from cmbs.belief_checkpoint import freeze, thaw
 from cmbs.belief_session import Session
 from cmbs.errors import CmbsError
 from cmbs.ledger import StoredEntry
-from cmbs.spi.audit_log import AuditLog
+from cmbs.spi.audit_log import AuditLog, Opening, opening_of
 
 _log = logging.getLogger("cmbs.serving")
 # A session is worth a checkpoint once so many events, and a good part of its length, have come since the last one: the
@@ -27,16 +27,17 @@ _SHARE = 4
 
 def load(log: AuditLog, session_id: str) -> tuple[Session, list[StoredEntry]] | None:
     """The session as of its checkpoint, and what followed; None where there is none that fits the log."""
-    kept = log.checkpoint(session_id)
-    if kept is None:
+    return resumed(session_id, opening_of(log, session_id))
+
+
+def resumed(session_id: str, opening: Opening) -> tuple[Session, list[StoredEntry]] | None:
+    """As `load`, of what was read already."""
+    if opening.checkpoint is None or not opening.declaration or not opening.entries:
         return None
-    seq, data = kept
-    declaration, entries = log.read(session_id, -1, 1), log.read(session_id, seq - 1)
-    session = None
-    if declaration and entries:
-        with _collector_paused():
-            session = thaw(data, declaration[0], entries[0])
-    return (session, entries[1:]) if session is not None and session.session_id == session_id else None
+    at, *tail = opening.entries
+    with _collector_paused():
+        session = thaw(opening.checkpoint, opening.declaration[0], at)
+    return (session, tail) if session is not None and session.session_id == session_id else None
 
 
 @contextmanager

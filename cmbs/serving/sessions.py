@@ -9,8 +9,8 @@ from cmbs.belief_replay import catch_up, verify_session
 from cmbs.belief_session import Session
 from cmbs.errors import LedgerCorrupt, SessionNotFound, StoreUnavailable
 from cmbs.ledger import Head, check_head
-from cmbs.serving.checkpoints import Checkpointer, load
-from cmbs.spi.audit_log import AuditLog
+from cmbs.serving.checkpoints import Checkpointer, resumed
+from cmbs.spi.audit_log import AuditLog, Opening, opening_of
 
 
 class Slot:
@@ -90,11 +90,12 @@ class Sessions:
         """Bring a slot up to the log; SessionNotFound where the log has no such session."""
         with slot.lock:
             # Asked for before reading: the log may grow in between, but it must not be shorter than its head says.
-            head = self._log.head(slot.session_id)
+            opening = self._opening(slot) if slot.session is None else None
+            head = self._log.head(slot.session_id) if opening is None else opening.head
             if head is None:
                 self.forget(slot.session_id)
                 raise SessionNotFound(slot.session_id)
-            session = self._continued(slot, head) or self._read_anew(slot)
+            session = self._continued(slot, head) or self._read_anew(slot, opening or self._opening(slot))
             if session.head.seq <= head.seq:
                 check_head(slot.session_id, session.head, head)
             slot.session = session
@@ -130,10 +131,14 @@ class Sessions:
             return None
         return session if session is not None and (session.head.seq > head.seq or session.head == head) else None
 
-    def _read_anew(self, slot: Slot) -> Session:
+    def _opening(self, slot: Slot) -> Opening | None:
+        """What there is to begin with; None where no checkpoints are kept."""
+        return None if self._checkpointer is None else opening_of(self._log, slot.session_id)
+
+    def _read_anew(self, slot: Slot, opening: Opening | None) -> Session:
         """The session from its checkpoint and the tail; where these do not fit each other, from the whole log."""
         session_id = slot.session_id
-        kept = load(self._log, session_id) if self._checkpointer is not None else None
+        kept = None if opening is None else resumed(session_id, opening)
         if kept is not None:
             session, tail = kept
             slot.checkpoint_seq = session.head.seq

@@ -1,6 +1,6 @@
 """What you may plug into a belief server."""
 
-from cmbs.spi.audit_log import Append, AuditLog, SessionSummary, StaleHead
+from cmbs.spi.audit_log import Append, AuditLog, Opening, OpeningLog, SessionSummary, StaleHead, opening_of
 from cmbs.spi.discovery import discover_providers
 from cmbs.spi.elimination_store import EliminationProvenance, EliminationResult, EliminationStore, RecoveredState
 from cmbs.spi.environment import Clock, IdSource
@@ -20,6 +20,8 @@ __all__ = [
     "HypothesisProvider",
     "IdSource",
     "InMemoryStore",
+    "Opening",
+    "OpeningLog",
     "RandomIds",
     "RecoveredState",
     "SessionSummary",
@@ -27,4 +29,5 @@ __all__ = [
     "SystemClock",
     "UniverseSource",
     "discover_providers",
+    "opening_of",
 ]

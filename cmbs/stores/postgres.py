@@ -21,7 +21,7 @@ from psycopg_pool import ConnectionPool
 
 from cmbs.errors import InvalidRequest, SessionNotFound, StoreUnavailable
 from cmbs.ledger import Head, StoredEntry
-from cmbs.spi.audit_log import Append, SessionSummary, StaleHead
+from cmbs.spi.audit_log import Append, Opening, SessionSummary, StaleHead
 from cmbs.spi.elimination_store import EliminationProvenance, EliminationResult, RecoveredState
 from cmbs.spi.tombstones import (
     declared_universe,
@@ -51,6 +51,18 @@ INSERT INTO cmbs.intents SELECT %(stream_id)s, %(seq)s, %(event_hash)b, %(entry)
 WHERE (%(seq)s, %(prev_event_hash)b) = (
     coalesce((SELECT head_seq FROM head), -1) + 1,
     coalesce((SELECT head_hash FROM head), decode(repeat('00', 32), 'hex')))
+"""
+
+_HEAD = "SELECT head_seq, head_hash FROM cmbs.sessions WHERE session_id = %s"
+_CHECKPOINT = "SELECT seq, data FROM cmbs.checkpoints WHERE session_id = %s"
+# A session without a checkpoint is read whole afterwards: its declaration, which may be long, only then.
+_DECLARATION = """
+SELECT entry, event_hash FROM cmbs.audit_events WHERE stream_id = %s AND seq = 0
+AND EXISTS (SELECT 1 FROM cmbs.checkpoints WHERE session_id = %s)
+"""
+_SINCE_CHECKPOINT = """
+SELECT entry, event_hash FROM cmbs.audit_events
+WHERE stream_id = %s AND seq >= (SELECT seq FROM cmbs.checkpoints WHERE session_id = %s) ORDER BY seq
 """
 
 
@@ -181,7 +193,7 @@ class PostgresStore:
         held: dict[str, Head] = getattr(self._exclusive, "heads", {})
         if stream_id in held:
             return held[stream_id]
-        rows = self._query("SELECT head_seq, head_hash FROM cmbs.sessions WHERE session_id = %s", (stream_id,))
+        rows = self._query(_HEAD, (stream_id,))
         return Head(*rows[0]) if rows else None
 
     def read(self, stream_id: str, after: int = -1, limit: int | None = None) -> list[StoredEntry]:
@@ -212,8 +224,24 @@ class PostgresStore:
 
     def checkpoint(self, stream_id: str) -> tuple[int, bytes] | None:
         """The newest checkpoint."""
-        rows = self._query("SELECT seq, data FROM cmbs.checkpoints WHERE session_id = %s", (stream_id,))
+        rows = self._query(_CHECKPOINT, (stream_id,))
         return (rows[0][0], rows[0][1]) if rows else None
+
+    def opening(self, stream_id: str) -> Opening:
+        """What the first use of a stream reads, in one round trip.
+
+        A checkpoint that is replaced meanwhile no longer fits its entries, which costs the reader time and no more.
+        """
+        one, two = (stream_id,), (stream_id, stream_id)
+        heads, kept, declaration, entries = self._queries(
+            (_HEAD, one), (_CHECKPOINT, one), (_DECLARATION, two), (_SINCE_CHECKPOINT, two)
+        )
+        return Opening(
+            Head(*heads[0]) if heads else None,
+            kept[0][1] if kept else None,
+            [StoredEntry(raw, digest) for raw, digest in declaration],
+            [StoredEntry(raw, digest) for raw, digest in entries],
+        )
 
     def put_intent(self, append: Append) -> None:
         """Record an entry that is about to be carried out elsewhere."""
@@ -309,10 +337,23 @@ class PostgresStore:
         return read_universe(rows[0][0])
 
     def _query(self, statement: str, parameters: tuple[Any, ...]) -> list[Any]:
-        if any(isinstance(value, str) and "\0" in value for value in parameters):
-            return []  # no text here can hold a NUL, so nothing is found under it
+        if _unknown(parameters):
+            return []
         with _translated("cannot read"), self._connection() as connection:
             return connection.execute(statement, parameters, prepare=True, binary=True).fetchall()
+
+    def _queries(self, *queries: tuple[str, tuple[Any, ...]]) -> list[list[Any]]:
+        """The rows of several queries, which are carried out in this order and asked together."""
+        if any(_unknown(parameters) for _, parameters in queries):
+            return [[] for _ in queries]
+        with _translated("cannot read"), self._connection() as connection, connection.pipeline():
+            cursors = [connection.execute(query, given, prepare=True, binary=True) for query, given in queries]
+            return [cursor.fetchall() for cursor in cursors]
+
+
+def _unknown(parameters: tuple[Any, ...]) -> bool:
+    """Whether nothing can be found under these: no text in the database can hold a NUL."""
+    return any(isinstance(value, str) and "\0" in value for value in parameters)
 
 
 def _options(timeout_seconds: float) -> dict[str, Any]:

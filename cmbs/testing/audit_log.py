@@ -18,7 +18,7 @@ import pytest
 from msgspec import structs
 
 from cmbs.ledger import GENESIS, Head
-from cmbs.spi import Append, AuditLog, StaleHead
+from cmbs.spi import Append, AuditLog, Opening, StaleHead, opening_of
 from cmbs.testing.hostile_ids import HOSTILE_IDS
 from cmbs.testing.streams import continuing, stream
 from cmbs.testing.threads import Beside, run_together
@@ -344,6 +344,20 @@ class AuditLogContract:
         log.put_checkpoint(session_id, 2, b"rebuilt")
         assert log.checkpoint(session_id) == (2, b"rebuilt")
         assert log.read(session_id) == [item.entry for item in items]
+
+    def test_an_opening_is_what_is_read_one_by_one(self, log: AuditLog) -> None:
+        """Without a stream, without a checkpoint, with one of every place, and with one beyond the log."""
+        items = stream()
+        session_id, entries = items[0].stream_id, [item.entry for item in items]
+        assert opening_of(log, session_id) == Opening(None, None, [], [])
+        log.append(items)
+        head = Head(2, entries[2].event_hash)
+        assert opening_of(log, session_id) == Opening(head, None, [], [])
+        for seq in range(4):
+            log.put_checkpoint(session_id, seq, b"\x00state")
+            assert opening_of(log, session_id) == Opening(head, b"\x00state", entries[:1], entries[seq:])
+        with log.exclusive([session_id]):
+            assert opening_of(log, session_id) == Opening(head, b"\x00state", entries[:1], [])
 
     @pytest.mark.parametrize("length", [0, 1, 2])
     def test_an_open_intent_lets_nothing_pass_but_its_own_entry(self, log: AuditLog, length: int) -> None:

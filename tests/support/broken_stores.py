@@ -13,7 +13,15 @@ from msgspec import structs
 
 from cmbs.errors import SessionNotFound, StoreUnavailable
 from cmbs.ledger import GENESIS, Head, StoredEntry
-from cmbs.spi import Append, EliminationProvenance, EliminationResult, InMemoryStore, RecoveredState, SessionSummary
+from cmbs.spi import (
+    Append,
+    EliminationProvenance,
+    EliminationResult,
+    InMemoryStore,
+    Opening,
+    RecoveredState,
+    SessionSummary,
+)
 from cmbs.testing.audit_log import AuditLogContract
 from cmbs.testing.elimination_store import EliminationStoreContract
 from cmbs.testing.store import StoreContract
@@ -350,6 +358,13 @@ class ForgetsWhenClosed(InMemoryStore):
 class KeepsTheLastCheckpoint(InMemoryStore):
     def put_checkpoint(self, stream_id: str, seq: int, data: bytes) -> None:
         self._streams[stream_id].checkpoint = (seq, data)
+
+
+@breaks(AuditLogContract, "test_an_opening_is_what_is_read_one_by_one")
+class OpensBeyondItsCheckpoint(InMemoryStore):
+    def opening(self, stream_id: str) -> Opening:
+        seq, data = self.checkpoint(stream_id) or (0, None)
+        return Opening(self.head(stream_id), data, self.read(stream_id, -1, 1), self.read(stream_id, seq))
 
 
 @breaks(AuditLogContract, "test_an_open_intent_lets_nothing_pass_but_its_own_entry")

@@ -1,4 +1,4 @@
-"""The ITBench data, where it is at hand: in the directory that ITBENCH_DATA names, or beside the repository."""
+"""A scenario in the shape of ITBench; and the benchmark itself, where ITBENCH_DATA names it or it lies beside us."""
 
 from __future__ import annotations
 
@@ -16,6 +16,20 @@ SCENARIOS = DIRECTORY / "raw"
 needs_itbench = pytest.mark.skipif(
     not SCENARIOS.is_dir(), reason="needs the ITBench data: ITBENCH_DATA names a directory with its scenarios in `raw`"
 )
+
+# A small scenario of our own.
+TRUTH: dict[str, Any] = {
+    "alerts": [
+        {"id": "Slow", "group_id": "shop-service-1", "metadata": {"description": "the shop is slow"}},
+        {"id": "Restarting", "group_id": "shop-pod-1"},
+    ],
+    "groups": [
+        {"id": "shop-service-1", "kind": "Service", "namespace": "web", "filter": ["shop\\b"]},
+        {"id": "shop-pod-1", "kind": "Pod", "namespace": "web", "root_cause": True},
+    ],
+    "propagations": [{"source": "shop-pod-1", "target": "shop-service-1", "condition": "…", "effect": "…"}],
+}
+SETUP = {"spec": {"faults": [{"injections": [{"id": "memory-hog"}, {"id": "memory-hog"}]}]}}
 
 
 def derived(name: str) -> Any:

@@ -101,22 +101,27 @@ class _Reader:
                 self.note(Reason.MALFORMED, f"`{name}[{number}]` is no mapping")
 
     def text(self, entry: Mapping[str, Any], name: str, where: str) -> str | None:
-        """A text that must be there."""
+        """A text that must be there, and can be part of an id."""
         found = entry.get(name)
-        if isinstance(found, str) and found.strip():
-            return found
-        self.note(Reason.MALFORMED, f"`{name}` of an entry in `{where}` is no text")
-        return None
+        if not isinstance(found, str) or not found.strip():
+            self.note(Reason.MALFORMED, f"`{name}` of an entry in `{where}` is no text")
+            return None
+        # They divide the parts of ids, and in a part they could make two things one.
+        if "/" in found or "@" in found:
+            self.note(Reason.MALFORMED, f"`{name}` of an entry in `{where}` has a slash or an at sign: `{found}`")
+            return None
+        return found
 
     def read_groups(self, truth: Mapping[str, Any]) -> frozenset[Entity]:
         """Take in the groups; the ones that are root causes."""
         causes = set()
         for group in self.entries(truth, "groups"):
             group_id, kind = self.text(group, "id", "groups"), self.text(group, "kind", "groups")
-            if group_id is None or kind is None:
+            has_namespace = group.get("namespace") not in (None, "")
+            namespace = self.text(group, "namespace", "groups") if has_namespace else CLUSTER
+            if group_id is None or kind is None or namespace is None:
                 continue
-            namespace = group.get("namespace")
-            entity = entity_of(group_id, kind, namespace if isinstance(namespace, str) else None)
+            entity = entity_of(group_id, kind, namespace if has_namespace else None)
             if self.groups.setdefault(group_id, entity) != entity:
                 self.note(Reason.SAME_ID, f"`{group_id}` is {self.groups[group_id].id} and {entity.id}")
                 continue

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import log2
 
-_WIDTH = 40
+# With what stands beside it, a line of a terminal.
+WIDTH = 30
 # So few survivors are named.
 _NAMED = 6
 
 
 def funnel_line(left: int, of: int, what: str) -> str:
     """What is left, as a bar in the middle of its line, the count, the bits, and what led there."""
-    width = 0 if left == 0 else max(1, round(_WIDTH * left / of))
-    bar = ("█" * width).center(_WIDTH)
+    width = 0 if left == 0 else max(1, round(WIDTH * left / of))
+    bar = ("█" * width).center(WIDTH)
     bits = f"{log2(left):4.1f} bits" if left else "   nothing"
     return f"  {bar}  {left:>{len(str(of))}} left {bits}  {what}".rstrip()
 

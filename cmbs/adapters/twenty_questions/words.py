@@ -49,8 +49,9 @@ def read_answer(typed: str, probe: KitProbe) -> str | Command | None:
     for words, outcome_id in ((_YES, "yes"), (_NO, "no")):
         if said in words and outcome_id in outcome_ids:
             return outcome_id
-    if said.isascii() and said.isdigit() and 1 <= int(said[:9]) <= len(outcome_ids):
-        return outcome_ids[int(said) - 1]
+    numbered = {str(number): outcome_id for number, outcome_id in enumerate(outcome_ids, 1)}
+    if said in numbered:
+        return numbered[said]
     return _beginning(said, outcome_ids)
 
 

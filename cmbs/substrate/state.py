@@ -1,0 +1,215 @@
+"""Everything a space knows, as a value: whoever holds one holds it for good; the next one shares what is the same."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+from immutables import Map
+
+from cmbs.ledger import Chronicle, Head
+from cmbs.substrate.events import (
+    Asked,
+    ConflictState,
+    Evidence,
+    Intent,
+    MemoryKind,
+    Mode,
+    OutcomeStatus,
+    Propose,
+)
+from cmbs.substrate.model import Actor, BeliefReading, Capability, Decision, Spent, Tool
+
+if TYPE_CHECKING:
+    from cmbs.substrate.policy import Policy
+
+
+class CallKey(NamedTuple):
+    """A call that runs at most once."""
+
+    tool_id: str
+    idempotency_key: str
+
+
+class ProposalStatus(StrEnum):
+    """Where a proposal stands."""
+
+    DENIED = "denied"
+    ASKED = "asked"
+    PARKED = "parked"
+    # Allowed, with executions that have no outcome yet.
+    RUNNING = "running"
+    COMMITTED = "committed"
+    # Allowed, but an execution failed, or the state had moved when the deltas were to be committed.
+    FAILED = "failed"
+    EXPIRED = "expired"
+    REJECTED = "rejected"
+
+
+class ProposalRecord(msgspec.Struct, frozen=True, gc=False):
+    """A proposal and the newest decision on it; `seq` is that of the PROPOSE entry, `decided_seq` of the decision."""
+
+    message: Propose
+    actor: Actor
+    fingerprint: bytes
+    seq: int
+    event_id: str
+    decided_seq: int
+    decision: Decision
+    status: ProposalStatus
+    execution_ids: tuple[str, ...] = ()
+    approval_ids: tuple[str, ...] = ()
+    answered_by: tuple[tuple[int, str], ...] = ()
+
+
+class ExecutionStatus(StrEnum):
+    """Where an execution stands."""
+
+    RUNNING = "running"
+    IN_DOUBT = "in_doubt"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    TIMED_OUT = "timed_out"
+    RESULT_REFUSED = "result_refused"
+
+
+class Execution(msgspec.Struct, frozen=True, gc=False):
+    """One run of a tool, in one or more attempts."""
+
+    intent: Intent
+    proposal_id: str
+    agent_id: str
+    tool: Tool
+    args: bytes
+    status: ExecutionStatus
+    started_seq: int
+    settled_seq: int | None = None
+    outcome: OutcomeStatus | None = None
+    result: bytes = b"null"
+    result_hash: str | None = None
+    error: str | None = None
+    duration_ms: int = 0
+
+
+class ApprovalStatus(StrEnum):
+    """Where a request for approval stands."""
+
+    PENDING = "pending"
+    APPROVED = "approved"
+    REJECTED = "rejected"
+    EXPIRED = "expired"
+
+
+class Approval(msgspec.Struct, frozen=True, gc=False):
+    """A request for approval and what became of it. Good for `uses_left` more calls of exactly these args."""
+
+    asked: Asked
+    proposal_id: str
+    proposer: Actor
+    policy_hash: str
+    status: ApprovalStatus
+    approver: Actor | None = None
+    uses_left: int = 0
+    good_until: str | None = None
+    settled_seq: int | None = None
+
+
+class GrantKey(NamedTuple):
+    """What an approval covers: this agent, these exact args, this constraint, under this policy."""
+
+    agent_id: str
+    tool_id: str | None
+    args_hash: str
+    constraint: str
+    policy_hash: str
+
+
+class Parked(msgspec.Struct, frozen=True, gc=False):
+    """A deferred proposal: what it waits for, and until when."""
+
+    proposal_id: str
+    waits_for: tuple[str, ...]
+    until: str
+    # Of the belief sessions that it waits for: where they ended when it was last decided.
+    belief: tuple[BeliefReading, ...] = ()
+
+
+class PolicyChangeStatus(StrEnum):
+    """Where a proposed change of policy stands."""
+
+    PENDING = "pending"
+    APPLIED = "applied"
+    REJECTED = "rejected"
+
+
+class PolicyChange(msgspec.Struct, frozen=True, gc=False):
+    """A change of policy and what became of it."""
+
+    change_id: str
+    proposer: Actor
+    base_policy_hash: str
+    set: dict[str, str]
+    unset: tuple[str, ...]
+    reason: str
+    status: PolicyChangeStatus
+    seq: int
+    settled_by: Actor | None = None
+    settled_seq: int | None = None
+
+
+class MemoryEntry(msgspec.Struct, frozen=True, gc=False):
+    """A claim that is remembered."""
+
+    entry_id: str
+    kind: MemoryKind
+    claim: bytes
+    author: Actor
+    evidence: Evidence
+    conflict_state: ConflictState
+    confirmed: bool
+    seq: int
+    ts: str
+    # When it goes, from `ttl_ms`; when it is to be looked at again.
+    expires_at: str | None = None
+    review_at: str | None = None
+    expired: bool = False
+    # Everything it was ever based on: evidence that a promotion brings must not be among it.
+    seen_evidence: frozenset[str] = frozenset()
+
+
+class Space(msgspec.Struct, frozen=True, gc=False):
+    """A space right after its head."""
+
+    space_id: str
+    mode: Mode
+    head: Head
+    head_event_id: str
+    # The event hash (hex) of the commit that produced `state`.
+    snapshot_id: str
+    state: Map[str, str]
+    # The seq of the last change of each key, keys that are gone included.
+    changed: Map[str, int]
+    # Snapshot ids and the seq of their commits.
+    snapshots: Chronicle[str, int]
+    policy: Policy
+    # How many times the policy was set: the first one is version 1.
+    policy_version: int
+    tools: Map[str, Tool]
+    capabilities: Map[str, Capability]
+    revoked: Map[str, int]
+    spent: Map[str, Spent]
+    proposals: Map[str, ProposalRecord]
+    executions: Map[str, Execution]
+    running: Map[str, str]
+    calls: Map[CallKey, str]
+    approvals: Map[str, Approval]
+    # Approvals with uses left, by what they cover.
+    grants: Map[GrantKey, str]
+    parked: Map[str, Parked]
+    # Ids of parked proposals by what they wait for.
+    waiting: Map[str, frozenset[str]]
+    policy_changes: Map[str, PolicyChange]
+    memory: Map[str, MemoryEntry]
+    # Messages with an idempotency key: the seq of each and the fingerprint of what it said.
+    requests: Map[str, tuple[int, bytes]]
