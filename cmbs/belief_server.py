@@ -21,6 +21,7 @@ from cmbs.belief_view import obligations, seq_at, snapshot, survivors_at
 from cmbs.errors import BeliefServerError, Conflict, InvalidRequest, LedgerCorrupt, StoreUnavailable
 from cmbs.ledger import Head, StoredEntry, from_audit_entry, to_audit_entry
 from cmbs.messages import (
+    Actor,
     AuditEntry,
     BeliefSnapshot,
     ConclusionOutcome,
@@ -302,6 +303,7 @@ class BeliefServer:
         *,
         policy: SessionPolicy | None = None,
         idempotency_key: str | None = None,
+        actor: Actor | None = None,
     ) -> Command:
         """The command that opens a session; `metadata` may still be JSON text, as a `msgspec.Raw`."""
         if idempotency_key is None:
@@ -315,8 +317,8 @@ class BeliefServer:
         elif hypotheses is None:
             ontology, hypotheses = _anchored(self._remote, session_id, self.door.ontology(ontology))
         message = self.door.declare(ontology, hypotheses, metadata, policy or self._policy, reference)
-        event = decide_declare(session_id, message, self._stamp(idempotency_key))
-        return Command(session_id, message, idempotency_key, declared=event)
+        event = decide_declare(session_id, message, self._stamp(idempotency_key, actor))
+        return Command(session_id, message, idempotency_key, declared=event, actor=actor)
 
     def default_policy(self, **overrides: Any) -> SessionPolicy:
         """The policy of a session that says nothing of its own, with what it does say."""
@@ -405,8 +407,8 @@ class BeliefServer:
                 mailbox = self._mailboxes[loop] = Mailbox(loop)
         return mailbox
 
-    def _stamp(self, idempotency_key: str | None) -> Stamp:
-        return Stamp(self._ids.new_id(), self._clock.now(), idempotency_key)
+    def _stamp(self, idempotency_key: str | None, actor: Actor | None) -> Stamp:
+        return Stamp(self._ids.new_id(), self._clock.now(), idempotency_key, actor)
 
     def _provider_of(self, session: Session) -> HypothesisProvider:
         if session.provider is None or self.belief_provider is None:

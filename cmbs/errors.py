@@ -10,6 +10,8 @@ the status of each code lives in one table in `cmbs.http.statuses`.
     ├── BeliefServerError                code, message, details
     │   ├── InvalidRequest               INVALID_REQUEST          malformed or out of range
     │   ├── LimitExceeded                LIMIT_EXCEEDED           names the limit and its value
+    │   ├── Unauthenticated              UNAUTHENTICATED          no key, or none that is good; `reason` says why
+    │   ├── Forbidden                    FORBIDDEN                known, and not allowed to
     │   ├── InvalidHypothesisId          INVALID_HYPOTHESIS_ID    an id outside the universe, where ids are validated
     │   ├── UnknownProbe                 UNKNOWN_PROBE            the provider has no such probe
     │   ├── SessionNotFound              SESSION_NOT_FOUND
@@ -46,6 +48,8 @@ class ErrorCode(StrEnum):
 
     INVALID_REQUEST = "INVALID_REQUEST"
     LIMIT_EXCEEDED = "LIMIT_EXCEEDED"
+    UNAUTHENTICATED = "UNAUTHENTICATED"
+    FORBIDDEN = "FORBIDDEN"
     INVALID_HYPOTHESIS_ID = "INVALID_HYPOTHESIS_ID"
     UNKNOWN_PROBE = "UNKNOWN_PROBE"
     SESSION_NOT_FOUND = "SESSION_NOT_FOUND"
@@ -103,6 +107,31 @@ class LimitExceeded(BeliefServerError):
             f"`{limit}` allows at most {maximum}, got {actual}{where}",
             {"limit": limit, "maximum": maximum, "actual": actual} | ({"field": field} if field else {}),
         )
+
+
+class KeyRefused(StrEnum):
+    """Why a request without a good key is refused. Only whoever holds all of a key learns that it was one."""
+
+    MISSING = "missing"
+    MALFORMED = "malformed"
+    UNKNOWN = "unknown"
+    EXPIRED = "expired"
+    REVOKED = "revoked"
+
+
+class Unauthenticated(BeliefServerError):
+    """The server has keys, and the request has none that is good."""
+
+    default_code = ErrorCode.UNAUTHENTICATED
+
+    def __init__(self, reason: KeyRefused, message: str) -> None:
+        super().__init__(message, {"reason": reason.value})
+
+
+class Forbidden(BeliefServerError):
+    """The caller is known, or need not be, and may not do this."""
+
+    default_code = ErrorCode.FORBIDDEN
 
 
 class InvalidHypothesisId(BeliefServerError):

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from cmbs.bootstrap import DEFAULT_STORE, Settings
-from cmbs.cli import analysis, kit, kit_import, kit_table, maintenance, play, tee
+from cmbs.cli import analysis, keys, kit, kit_import, kit_table, maintenance, play, policy, tee
 from cmbs.cli.demo import PAUSE_SECONDS
 from cmbs.cli.output import counted, err, existing_store, fail, out
 from cmbs.cli.serving import serve_http
@@ -35,9 +35,11 @@ app.command("analyse")(analysis.analyse_)
 app.add_typer(analysis.bench)
 kit.app.command("from-table")(kit_table.from_table)
 kit_import.add_to(kit.app)
+app.add_typer(keys.app)
 app.add_typer(kit.app)
 app.add_typer(play.app)
 app.add_typer(tee.app)
+app.add_typer(policy.app)
 # Up to so many sessions are verified here; beyond, other processes are started to help.
 _FEW_SESSIONS = 200
 

@@ -9,7 +9,7 @@ import msgspec
 
 from cmbs.errors import BeliefServerError, LedgerCorrupt
 from cmbs.ledger import canonical
-from cmbs.messages import AuditEntry
+from cmbs.messages import Actor, AuditEntry
 
 VERSION = 1
 GENESIS = bytes(32)
@@ -40,6 +40,8 @@ class EntryBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     verb: str
     idempotency_key: str | None = None
     notes: str | None = None
+    # Who asked, by their key; absent where nobody was authenticated.
+    actor: Actor | None = None
 
 
 class Link(msgspec.Struct, frozen=True, gc=False):
@@ -108,6 +110,7 @@ def to_audit_entry(stored: StoredEntry) -> AuditEntry:
         prev_event_hash=body.prev_event_hash,
         event_hash=stored.event_hash.hex(),
         v=body.v,
+        actor=None if body.actor is None else msgspec.to_builtins(body.actor),
     )
 
 

@@ -14,6 +14,7 @@ from cmbs.belief_session import Session, decide, evolve
 from cmbs.errors import HeadMismatch, LimitExceeded, SessionNotFound
 from cmbs.ledger import StoredEntry
 from cmbs.ledger.entry import read_body
+from cmbs.messages import Actor
 from cmbs.serving.appends import append_of
 from cmbs.serving.door import Command, Limits
 from cmbs.spi.audit_log import Append, is_reserved
@@ -55,7 +56,7 @@ class BeliefFolding:
 class BeliefKind(BeliefFolding):
     """Sessions, and what the messages of the protocol come to."""
 
-    def __init__(self, stamp: Callable[[str | None], Stamp], limits: Limits) -> None:
+    def __init__(self, stamp: Callable[[str | None, Actor | None], Stamp], limits: Limits) -> None:
         self._stamp = stamp
         self._limits = limits
 
@@ -71,7 +72,7 @@ class BeliefKind(BeliefFolding):
                 raise SessionNotFound(command.session_id)
             decided: Event = command.declared
         else:
-            event = decide(state, message, self._stamp(command.idempotency_key))
+            event = decide(state, message, self._stamp(command.idempotency_key, command.actor))
             if type(event) is Repeat:
                 return Answer(state, message, event.seq), None, None
             decided = cast("Event", event)

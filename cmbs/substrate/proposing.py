@@ -403,3 +403,20 @@ def _ended(space: Space, record: ProposalRecord, ended: ProposalStatus) -> Propo
     """Where a proposal stands that waits for nothing any more: what runs already goes on."""
     runs = any(_is_open(space.executions[known].status) for known in record.execution_ids)
     return ProposalStatus.RUNNING if runs else ended
+
+
+def heard(before: Space, event: SpaceEvent) -> tuple[Space, Proposal, Actor]:
+    """What a recorded decision was made on: the space, what was left of the proposal, and whose it is."""
+    message, body = event.message, event.body
+    if isinstance(message, Propose):
+        return before, message.proposal, body.actor
+    if isinstance(message, Approve):
+        record = before.proposals[before.approvals[message.approval_id].proposal_id]
+        before = with_approval(before, message, body.actor, body.seq)
+    elif isinstance(message, Wake):
+        record = before.proposals[message.proposal_id]
+    else:
+        raise TypeError(f"{body.verb} decides no proposal")
+    proposal = record.message.proposal
+    left = [each for place, each in enumerate(proposal.candidates) if place not in record.done]
+    return before, _rebased(before, msgspec.structs.replace(proposal, candidates=left)), record.actor

@@ -47,6 +47,7 @@ from cmbs.substrate.events import (
     Wake,
 )
 from cmbs.substrate.executions import Executions
+from cmbs.substrate.flipping import Hypothetical
 from cmbs.substrate.keeper import Keeper
 from cmbs.substrate.kind import Ahead, SpaceAnswer, SpaceKind, Undelivered, space_id_of
 from cmbs.substrate.model import BeliefReading, Decision, Proposal, ToolKind
@@ -142,13 +143,17 @@ class SubstrateServer:
 
     def explain(self, space_id: str, actor: Actor, proposal: Proposal) -> Ruling:
         """What would be decided of a proposal now. Records nothing."""
+        return arbitrate(*self.hypothetical(space_id, actor, proposal), explain=True)
+
+    def hypothetical(self, space_id: str, actor: Actor, proposal: Proposal) -> Hypothetical:
+        """Everything that a proposal would be decided on now."""
         command = SpaceCommand(space_id, actor, Propose(proposal))
         message = self.door.checked(command).message
         if not isinstance(message, Propose):  # pragma: no cover - the door keeps the kind
             raise TypeError(message)
         space = self.current(space_id)
         readings = {reading.session_id: reading for reading in self._readings(space, message.proposal)}
-        return arbitrate(space, message.proposal, actor, self._clock.now(), readings, explain=True)
+        return Hypothetical(space, message.proposal, actor, self._clock.now(), readings)
 
     def decision(self, space_id: str, proposal_id: str) -> Decision:
         """The newest decision on a proposal with its whole trace, also where the log has none: it is made again."""
