@@ -6,9 +6,11 @@ is what the substrate adds: the door, arbitration with its trace, the canonical 
 
 from __future__ import annotations
 
+import gc
 import json
-from collections.abc import Callable, Sequence
-from contextlib import closing
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from itertools import count
 
 import msgspec
@@ -39,7 +41,7 @@ _AGENT = Actor(ActorKind.AGENT, "agent")
 def run(effort: Effort) -> list[Result]:
     """Compare proposals of 32 waiters, each with a space of its own, with bare appends of 32 waiters."""
     calls = effort.operations // 2 // WAITERS
-    with disk_directory() as directory, closing(open_store(f"sqlite:///{directory}/bench.db")) as store:
+    with _as_served(), disk_directory() as directory, closing(open_store(f"sqlite:///{directory}/bench.db")) as store:
         server = SubstrateServer(log=store)
         proposers = [_proposer(server, f"bench-{number}") for number in range(WAITERS)]
         size = _size(server, proposers[0])
@@ -64,6 +66,19 @@ def run(effort: Effort) -> list[Result]:
             at_least(0.6),
         )
     ]
+
+
+@contextmanager
+def _as_served() -> Iterator[None]:
+    """The interpreter as a server process has it: shorter turns of threads, fewer looks for garbage."""
+    seconds, thresholds = sys.getswitchinterval(), gc.get_threshold()
+    sys.setswitchinterval(0.001)
+    gc.set_threshold(20_000, 20, 50)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(seconds)
+        gc.set_threshold(*thresholds)
 
 
 def _policy() -> dict[str, str]:
@@ -155,7 +170,7 @@ class _BareKind:
         event_id, ts = self._ids.new_id(), self._clock.now()
         raw = _ENCODER.encode(_Entry(event_id, command.payload, before.hex(), seq, command.stream_id, ts))
         stored = StoredEntry(raw, hash_entry(raw))
-        append = Append(command.stream_id, seq, event_id, before, stored, ts, None, None, (), (), 0, False)
+        append = Append(command.stream_id, seq, event_id, before, stored, ts, "note", event_id, (), (), 0, False)
         return seq, _End(Head(seq, stored.event_hash)), append
 
     def appended(self, state: _End | None, stored: StoredEntry) -> tuple[_End, Append]:

@@ -94,8 +94,8 @@ class BeliefServer:
         limits: Limits | None = None,
         store_timeout_seconds: float = 10.0,
     ) -> None:
+        self.belief_provider = belief_provider
         self._policy = SessionPolicy(validate_hypotheses=validate_hypotheses)
-        self._provider = belief_provider
         self._clock = clock or SystemClock()
         self._ids = ids or RandomIds()
         self.door = Door(limits or Limits())
@@ -311,9 +311,9 @@ class BeliefServer:
         else:
             session_id = str(uuid.uuid5(_KEYED_SESSIONS, self.door.text("idempotency_key", idempotency_key)))
         reference = None
-        if self._provider is not None:
-            reference = ProviderRef(self._provider.id(), self._provider.version())
-            hypotheses = self._provider.hypothesis_ids()
+        if self.belief_provider is not None:
+            reference = ProviderRef(self.belief_provider.id(), self.belief_provider.version())
+            hypotheses = self.belief_provider.hypothesis_ids()
         elif hypotheses is None:
             ontology, hypotheses = _anchored(self._remote, session_id, self.door.ontology(ontology))
         message = self.door.declare(ontology, hypotheses, metadata, policy or self._policy, reference)
@@ -411,15 +411,15 @@ class BeliefServer:
         return Stamp(self._ids.new_id(), self._clock.now(), idempotency_key, actor)
 
     def _provider_of(self, session: Session) -> HypothesisProvider:
-        if session.provider is None or self._provider is None:
+        if session.provider is None or self.belief_provider is None:
             raise InvalidRequest("probes need a session that was declared from a hypothesis provider")
-        mine = ProviderRef(self._provider.id(), self._provider.version())
+        mine = ProviderRef(self.belief_provider.id(), self.belief_provider.version())
         if mine != session.provider:
             raise Conflict(
                 f"the session was declared from `{session.provider.id}` {session.provider.version}, "
                 f"this server has `{mine.id}` {mine.version}"
             )
-        return self._provider
+        return self.belief_provider
 
 
 def _log_and_remote(store: Any, audit_log: AuditLog | None) -> tuple[AuditLog, EliminationStore | None]:

@@ -29,6 +29,7 @@ the status of each code lives in one table in `cmbs.http.statuses`.
     │   ├── GraphTooLarge                more than one message may carry; names the limit and the way around it
     │   ├── IncidentNotFound
     │   └── GraphUnavailable             the graph store cannot be read or written; nothing was merged; try again
+    ├── InvalidKit                       no kit can be like this; from a file, every finding names its line and rule
     └── ProviderBroken                   a hypothesis provider plug-in that cannot be used
 """
 
@@ -68,6 +69,10 @@ class CmbsError(Exception):
 
 class ProviderBroken(CmbsError):
     """A hypothesis provider plug-in cannot be loaded or breaks its contract."""
+
+
+class InvalidKit(CmbsError):
+    """No kit can be like this; the message says why."""
 
 
 class BeliefServerError(CmbsError):

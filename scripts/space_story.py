@@ -79,7 +79,7 @@ class Story:
     async def tell(self) -> None:
         """From the first message to the last."""
         transport = httpx.ASGITransport(self._app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://cmbs.test") as self._client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as self._client:
             await self._prologue()
             await self._restart()
             await self._afterwards()

@@ -10,7 +10,12 @@ from tests.support.toll import pytest_terminal_summary
 
 __all__ = ["pytest_terminal_summary"]
 # They are shipped, so pytest does not know them for tests: with this their failures show values.
-pytest.register_assert_rewrite("cmbs.testing.audit_log", "cmbs.testing.elimination_store", "cmbs.testing.store")
+pytest.register_assert_rewrite(
+    "cmbs.testing.audit_log",
+    "cmbs.testing.elimination_store",
+    "cmbs.testing.hypothesis_provider",
+    "cmbs.testing.store",
+)
 
 # No profile has a deadline: how long an example takes is the business of bench/, not of a test.
 _SLOW_MACHINE = [HealthCheck.too_slow]

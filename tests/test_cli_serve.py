@@ -18,6 +18,7 @@ from cmbs.belief_replay import verify_session
 from cmbs.cli import demo
 from cmbs.cli.commands import app
 from cmbs.cli.serving import without_password
+from cmbs.kit import NO_DATA
 from cmbs.stores import SQLiteStore
 from tests.support.http_server import PATIENCE, ServerProcess, environment_with, free_port, run_cmbs, serving
 from tests.support.transports import ONTOLOGY
@@ -252,44 +253,76 @@ def test_a_worker_that_is_killed_ends_the_server_with_an_error(tmp_path: Path) -
 # --- the demo ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("DEMO-01")
 def test_the_demo_plays_an_incident_into_a_live_server(in_memory: ServerProcess) -> None:
     said: list[str] = []
-    session_id = demo.play(in_memory.url, said.append, pause=0)
+    pauses: list[int] = []
+    session_id = demo.play(in_memory.url, said.append, lambda: pauses.append(len(said)))
     with client_of(in_memory) as client:
         belief = client.get(f"/v1/sessions/{session_id}").json()
         events = client.get(f"/v1/sessions/{session_id}/audit").json()["events"]
-    assert (belief["survivors"], belief["terminated"]) == (["orders-db-connection-pool"], True)
-    assert [event["outcome"] for event in events if event["verb"] == "DECLARE_CONCLUSION"] == [
+
+    def outcomes(verb: str) -> list[Any]:
+        return [event["outcome"] for event in events if event["verb"] == verb]
+
+    assert (belief["survivors"], belief["terminated"]) == ([demo.CAUSE], True)
+    assert outcomes("DECLARE_CONCLUSION") == [
         {"accepted": False, "reason": "obligation_active"},
         {"accepted": True, "reason": "accepted"},
     ]
+    assert [outcome["approved"] for outcome in outcomes("REQUEST_EXIT")] == [False, True]
+    assert [(outcome["approved"], outcome["reason"]) for outcome in outcomes("REQUEST_TERMINATION")] == [
+        (False, "not_singleton"),
+        (True, "approved"),
+    ]
+    observations = [event["payload"] for event in events if event["verb"] == "ELIMINATE"]
+    assert {each["source_id"] for each in observations} == {demo.METRICS, demo.TRACES}
+    assert {each["justification"]["soundness"] for each in observations} == {"closed-world"}
+    # A pause before everything that somebody does, so that people can read along.
+    assert pauses == list(range(2, 2 + len(demo.STORY)))
     assert said[-1] == f"demo: read it back at {in_memory.url}/v1/sessions/{session_id}/audit"
 
 
+@pytest.mark.req("DEMO-01")
 def test_the_demo_begins_once_the_server_is_up(tmp_path: Path) -> None:
-    with serving(tmp_path, "--store", "memory:", "--demo") as server, client_of(server) as client:
+    with serving(tmp_path, "--store", "memory:", "--demo", "--demo-pause", "0") as server, client_of(server) as client:
         sessions: list[dict[str, Any]] = []
         for _ in range(5_000):
             sessions = client.get("/v1/sessions").json()["sessions"]
             if sessions:
                 break
-        assert [session["universe_size"] for session in sessions] == [12]
+        assert [session["universe_size"] for session in sessions] == [24]
         assert server.stop() == 0
 
 
-def test_the_demo_says_that_there_is_no_server(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.req("DEMO-01")
+def test_the_demo_keeps_to_the_pace_it_is_given(in_memory: ServerProcess) -> None:
+    waited: list[float] = []
+    demo.play_in_background(in_memory.url, lambda _: None, 2.5, waited.append).join(PATIENCE)
+    assert waited == [0.1] + [2.5] * len(demo.STORY)
+
+
+def test_the_demo_says_that_there_is_no_server() -> None:
     said: list[str] = []
-    monkeypatch.setattr("cmbs.cli.demo.time.sleep", lambda _: None)
-    demo.play_in_background(f"http://127.0.0.1:{free_port()}", said.append).join(PATIENCE)
+    address = f"http://127.0.0.1:{free_port()}"
+    demo.play_in_background(address, said.append, wait=lambda _: None).join(PATIENCE)
     assert said == ["demo: the server did not answer in ten seconds"]
 
 
-def test_the_demo_says_that_the_server_does_not_do_as_it_should(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_what_rules_out_nothing_is_said_and_not_sent(in_memory: ServerProcess) -> None:
     said: list[str] = []
-    monkeypatch.setattr("cmbs.cli.demo.time.sleep", lambda _: None)
+    # Nothing is known of an alert at which nobody could look.
+    look = demo.Look(demo.METRICS, "QueueBacklog@event-queue", NO_DATA)
+    session_id = demo.tell(in_memory.url, said.append, lambda: None, (look,))
+    with client_of(in_memory) as client:
+        events = client.get(f"/v1/sessions/{session_id}/audit").json()["events"]
+    assert [event["verb"] for event in events] == ["DECLARE_SESSION", "ENTER_OBLIGATION"]
+    assert said[2] == "demo: metrics · QueueBacklog@event-queue is no-data: that rules out nothing"
+
+
+def test_the_demo_says_that_the_server_does_not_do_as_it_should(tmp_path: Path) -> None:
+    said: list[str] = []
     variables = {"CMBS_LIMIT_HYPOTHESES_PER_SESSION": "1"}
     with serving(tmp_path, "--store", "memory:", variables=variables) as server:
-        demo.play_in_background(server.url, said.append).join(PATIENCE)
+        demo.play_in_background(server.url, said.append, wait=lambda _: None).join(PATIENCE)
     assert said == ["demo: stopped: HTTP Error 413: Payload Too Large"]

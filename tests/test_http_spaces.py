@@ -256,6 +256,24 @@ def test_a_dry_run_decides_and_records_nothing(space: SpaceClient, log: InMemory
     assert space.get("/proposals").json()["proposals"] == []
 
 
+@pytest.mark.req("SS01-HTTP-04")
+def test_a_decision_is_explained_with_the_smallest_change_that_would_have_turned_it(space: SpaceClient) -> None:
+    rule = '{"v":1,"effect":"deny","subject":null,"when":{"op":"eq","args":["fact.open","no"]},"reason":"closed"}'
+    base = space.get().json()["policy_hash"]
+    space.post("/policy/changes", {"change_id": "c", "base_policy_hash": base, "set": {"constraint.open": rule}})
+    space.post("/policy/changes/c/authorise", who=LEAD)
+    space.propose(delta(fact_open="no"), who=ENCODER)
+    assert space.propose(delta(goal_x="1"), proposal_id="p2")["status"] == "denied"
+    told = space.get("/proposals/p2/explain", OPS).json()
+    assert (told["recorded"], told["decision"]["reason_code"]) == (True, "CONSTRAINT_DENIED")
+    [speaker] = told["because"][0]["speakers"]
+    assert (speaker["key"], speaker["reason"]) == ("constraint.open", "closed")
+    assert (told["flip"]["status"], told["flip"]["changes"][0]["reference"]) == ("smallest", "fact.open")
+    bound = space.get("/proposals/p2/explain", PLANNER).json()
+    assert "value" not in bound["because"][0]["speakers"][0]
+    check_error(space.get("/proposals/p9/explain"), 404, "RECORD_NOT_FOUND")
+
+
 @pytest.mark.req("SS01-HTTP-08")
 def test_the_same_proposal_again_gives_the_first_outcome_again(space: SpaceClient) -> None:
     space.equip("safe")

@@ -246,12 +246,12 @@ def test_without_keys_this_machine_is_served_and_callers_are_not_recorded() -> N
         check_error(client.get("/v1/sessions", headers={"x-cmbs-actor": "nobody"}), 400, "INVALID_REQUEST")
 
 
-def from_address(app: BeliefApp, address: str) -> httpx.Response:
+def from_address(app: BeliefApp, address: str, host: str = "localhost:8080") -> httpx.Response:
     transport = httpx.ASGITransport(app, client=(address, 1))
 
     async def ask() -> httpx.Response:
-        async with httpx.AsyncClient(transport=transport, base_url="http://cmbs.test") as client:
-            return await client.get("/v1/sessions")
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            return await client.get("/v1/sessions", headers={"host": host})
 
     return asyncio.run(ask())
 
@@ -262,6 +262,33 @@ def test_without_keys_other_machines_are_refused_unless_somebody_else_has_looked
     assert from_address(app, "127.0.0.1").status_code == 200
     assert check_error(from_address(app, "192.0.2.7"), 403, "FORBIDDEN")["reason"] == "remote_without_key"
     assert from_address(create_app(BeliefServer(), anyone=True), "192.0.2.7").status_code == 200
+
+
+@pytest.mark.req("ID-OPEN-04")
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost", 200),
+        ("LOCALHOST.:8080", 200),
+        ("cmbs.localhost:1", 200),
+        ("127.0.0.1:8080", 200),
+        ("[::1]:8080", 200),
+        ("", 403),
+        ("rebound.example", 403),
+        ("rebound.example:8080", 403),
+        ("localhost.example", 403),
+        ("192.0.2.7", 403),
+        ("127.0.0.1.example", 403),
+    ],
+)
+def test_without_keys_no_page_of_another_machine_can_give_us_a_name(host: str, status: int) -> None:
+    answer = from_address(create_app(BeliefServer()), "127.0.0.1", host)
+    assert answer.status_code == status
+    if status == 403:
+        assert check_error(answer, 403, "FORBIDDEN")["reason"] == "foreign_host"
+    assert from_address(create_app(BeliefServer(), anyone=True), "127.0.0.1", host).status_code == 200
+    # What asks from within the process, or over a socket file, is no browser.
+    assert from_address(create_app(BeliefServer()), "testclient", host).status_code == 200
 
 
 @pytest.mark.parametrize(

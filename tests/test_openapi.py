@@ -338,7 +338,11 @@ def test_the_examples_are_what_a_server_answers_to_the_last_hash(storyteller: Cl
     for name, body in REQUESTS.items():
         answer = storyteller.post(paths[name], body)
         assert (answer.status_code, answer.json()) == (operations[name].status, RESPONSES[name]), name
-    queries = {"list_survivors": {"limit": "1"}, "audit_trace": {"since_event_id": EVENT_IDS[1], "limit": "1"}}
+    queries = {
+        "list_survivors": {"limit": "1"},
+        "audit_trace": {"since_event_id": EVENT_IDS[1], "limit": "1"},
+        "session_analysis": {"truth": "slow-dns"},
+    }
     for name in RESPONSES.keys() - REQUESTS.keys():
         assert storyteller.get(paths[name], params=queries.get(name, {})).json() == RESPONSES[name], name
 

@@ -39,6 +39,11 @@ from cmbs.belief_server import BeliefServer, OntologyBundle
 from cmbs.ledger import verify_chain
 from cmbs.stores import open_store
 
+from importlib.metadata import EntryPoint
+
+for target in sys.argv[2:]:
+    BeliefServer(belief_provider=EntryPoint("built-in", target, "cmbs.hypotheses").load()())
+
 with closing(open_store(sys.argv[1])) as store:
     server = BeliefServer(store=store)
     session_id, snapshot = server.declare_session(OntologyBundle("space", "1", "graph://none", "1"), ["a", "b"])
@@ -65,8 +70,13 @@ def pins(lock: str) -> dict[str, str]:
 @pytest.mark.req("PKG-01")
 @pytest.mark.parametrize("store", ["memory:", "sqlite:///bare.db"])
 def test_the_bare_install_serves_with_two_dependencies(store: str, tmp_path: Path) -> None:
+    providers = project()["project"]["entry-points"]["cmbs.hypotheses"].values()
     ran = subprocess.run(
-        [sys.executable, "-c", BARE_IMPORT, store], cwd=tmp_path, capture_output=True, text=True, check=False
+        [sys.executable, "-c", BARE_IMPORT, store, *providers],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert (ran.stdout, ran.stderr, ran.returncode) == ("b\n", "", 0)
 

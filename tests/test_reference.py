@@ -3,19 +3,22 @@
 import re
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
 from typer.core import TyperGroup
 
 from cmbs.bootstrap import Settings
-from cmbs.cli import keys, policy, tee
+from cmbs.cli import keys, kit, policy, tee
 from cmbs.cli.commands import app
 from cmbs.errors import ErrorCode
 from cmbs.http.operations import OPERATIONS
 from cmbs.http.statuses import PRECONDITION_FAILED, STATUS_OF_CODE, TransportCode
 from cmbs.identity import Role, Scope
 from cmbs.identity.model import SCOPES_OF
+from cmbs.kit import Soundness, csv_text, document, form, parse
+from cmbs.kit.findings import WARNINGS, Rule
 from cmbs.messages import Reason
 from cmbs.serving.door import Limits
 from cmbs.substrate.limits import SpaceLimits
@@ -31,6 +34,9 @@ REASON_ROW = re.compile(r"^\| `([a-z_]+)` \| [a-z, ]+ \|", re.MULTILINE)
 TEE_ROW = re.compile(r"^\| `(\w+)` \| `(\w+)` \| (?:stream of )?`(\w+)` \|", re.MULTILINE)
 ROLE_ROW = re.compile(r"^\| `(\w+)` \| ((?:`\w+:\w+`(?:, )?)+) \|$", re.MULTILINE)
 SCOPE_ROW = re.compile(r"^\| `(\w+:\w+)` \|", re.MULTILINE)
+RULE_ROW = re.compile(r"^\| `([a-z-]+)` \| (error|warning) \|", re.MULTILINE)
+WORD_ROW = re.compile(r"^\| `([a-z-]+)` \|", re.MULTILINE)
+KIT_LIMIT_ROW = re.compile(r"^\| [a-z][^|`]* \| ([\d,]+) \|$", re.MULTILINE)
 OPTION = re.compile(r"^\| `(--[a-z-]+)` \|", re.MULTILINE)
 
 
@@ -84,6 +90,51 @@ def test_the_documented_options_of_tee_are_those_of_the_command(name: str) -> No
     command = group.commands[name.removeprefix("tee ")]
     options = [option for parameter in command.params for option in parameter.opts if option[:2] == "--"]
     assert OPTION.findall(section(text_of("docs/reference/cli.md"), f"cmbs {name}")) == options
+
+
+@pytest.mark.parametrize("name", ["kit check", "kit schema", "kit from-table"])
+def test_the_documented_options_of_kit_are_those_of_the_command(name: str) -> None:
+    group = typer.main.get_command(kit.app)
+    assert isinstance(group, TyperGroup)
+    command = group.commands[name.removeprefix("kit ")]
+    options = [option for parameter in command.params for option in parameter.opts if option[:2] == "--"]
+    assert OPTION.findall(section(text_of("docs/reference/cli.md"), f"cmbs {name}")) == options
+
+
+@pytest.mark.parametrize("name", ["serve", "kit import itbench", "kit builtin", "play 20q"])
+def test_the_documented_options_of_commands_are_those_of_the_command(name: str) -> None:
+    command: Any = typer.main.get_command(app)
+    for word in name.split():
+        command = command.commands[word]
+    options = [option for parameter in command.params for option in parameter.opts if option[:2] == "--"]
+    assert OPTION.findall(section(text_of("docs/reference/cli.md"), f"cmbs {name}")) == options
+
+
+def test_the_documented_rules_of_kits_are_the_rules_in_their_order() -> None:
+    documented = RULE_ROW.findall(text_of("docs/reference/kits.md"))
+    assert documented == [(rule.value, "warning" if rule in WARNINGS else "error") for rule in Rule]
+
+
+def test_the_documented_soundness_of_kits_is_the_enumeration() -> None:
+    documented = WORD_ROW.findall(section(text_of("docs/reference/kits.md"), "Soundness"))
+    assert documented == [soundness.value for soundness in Soundness]
+
+
+def test_the_documented_limits_of_kits_are_those_of_the_loader() -> None:
+    documented = [int(number.replace(",", "")) for number in KIT_LIMIT_ROW.findall(text_of("docs/reference/kits.md"))]
+    assert documented == [
+        document.MAX_BYTES,
+        document.MAX_VALUES,
+        document.MAX_DEPTH,
+        parse.MAX_HYPOTHESES,
+        parse.MAX_PROBES,
+        parse.MAX_OUTCOMES,
+        parse.MAX_ELIMINATIONS,
+        form.MAX_ID_LENGTH,
+        form.MAX_TEXT_LENGTH,
+        csv_text.MAX_ROWS,
+        csv_text.MAX_COLUMNS,
+    ]
 
 
 def test_the_documented_calls_of_tee_are_those_of_the_service() -> None:

@@ -128,6 +128,14 @@ def test_a_forged_provenance_is_found(provenance: Provenance, forged: bool) -> N
         assert (found == ReasonCode.FORGED_PROVENANCE) is forged
 
 
+def test_permissions_of_an_agent_are_not_those_of_an_encoder_of_the_same_name() -> None:
+    provenance = Provenance(AGENT.id, EARLIER, permissions=["token-1"])
+    namesake = Actor(ActorKind.ENCODER, AGENT.id)
+    assert reason(ready(), StateDelta({"fact.a": "1"}), actor=namesake, provenance=provenance) == (
+        ReasonCode.FORGED_PROVENANCE
+    )
+
+
 def test_a_snapshot_that_never_was_is_found() -> None:
     decision = ruled(ready(), call(), snapshot="forged").decision
     assert (decision.reason_code, decision.stage) == (ReasonCode.UNKNOWN_SNAPSHOT, Stage.SHAPE)

@@ -9,6 +9,7 @@ import pytest
 from cmbs.substrate import schemas
 from cmbs.substrate.schemas import (
     DIALECT,
+    MAX_ASKED_OF_ONE,
     MAX_SCHEMA_BYTES,
     MAX_SCHEMA_DEPTH,
     MAX_SUBSCHEMAS,
@@ -38,6 +39,15 @@ def doubling(levels: int) -> dict[str, Any]:
     return {"$ref": "#/$defs/d0", "$defs": definitions | {f"d{levels}": {"type": "string"}}}
 
 
+def widening(levels: int) -> dict[str, Any]:
+    """Each definition has the next one in two places: no value is asked twice, and there are very many places."""
+    definitions: dict[str, Any] = {
+        f"d{level}": {"properties": {name: {"$ref": f"#/$defs/d{level + 1}"} for name in "ab"}}
+        for level in range(levels)
+    }
+    return {"$ref": "#/$defs/d0", "$defs": definitions | {f"d{levels}": {"type": "string"}}}
+
+
 def chained(length: int) -> dict[str, Any]:
     definitions: dict[str, Any] = {f"d{place}": {"$ref": f"#/$defs/d{place + 1}"} for place in range(length)}
     # Last first, so that each is known by the time it is referred to.
@@ -57,6 +67,10 @@ def chained(length: int) -> dict[str, Any]:
         ({"properties": {"$id": {"type": "string"}, "$ref": True}}, {"$id": "x"}, {"$id": 1}),
         ({"dependentSchemas": {"a": {"required": ["b"]}}}, {"a": 1, "b": 2}, {"a": 1}),
         (nested(MAX_SCHEMA_DEPTH), [[]], None),
+        ({"allOf": [{"items": {"minimum": number}} for number in range(MAX_ASKED_OF_ONE - 1)]}, [500], [1]),
+        ({"properties": {str(number): {"type": "null"} for number in range(5_000)}}, {"7": None}, {"7": 1}),
+        ({"enum": [str(number) for number in range(5_000)]}, "7", "x"),
+        ({"prefixItems": [{"const": {"a": number}} for number in range(500)]}, [{"a": 0}], [{"a": 1}]),
         # A pattern that takes a backtracking engine longer than the universe has.
         ({"pattern": "^(a+)+$"}, "a" * 20_000, "a" * 20_000 + "!"),
         # What a format says is a remark, as the dialect has it.
@@ -98,8 +112,13 @@ def test_a_schema_within_bounds_tells_what_fits(schema: Any, fits: Any, fails: A
         (nested(MAX_SCHEMA_DEPTH + 1), "deep"),
         (nested(2_000), "deep"),
         (chained(MAX_SCHEMA_DEPTH + 5), "deep"),
-        (doubling(14), "subschemas"),
-        ({"allOf": [{}] * (MAX_SUBSCHEMAS + 1)}, "subschemas"),
+        (doubling(8), "compared with one value"),
+        (widening(14), "subschemas"),
+        ({"properties": {str(number): {} for number in range(MAX_SUBSCHEMAS)}}, "subschemas"),
+        ({"anyOf": [{"const": number} for number in range(MAX_ASKED_OF_ONE)]}, "compared with one value"),
+        ({"items": {"enum": [{"a": [number]} for number in range(MAX_ASKED_OF_ONE)]}}, "compared with one value"),
+        ({"const": [0] * MAX_ASKED_OF_ONE}, "compared with one value"),
+        ({"patternProperties": {f"^{number}": {} for number in range(MAX_ASKED_OF_ONE)}, "items": {}}, "one value"),
     ],
 )
 def test_a_schema_that_is_malformed_or_beyond_a_bound_is_refused(schema: Any, said: str) -> None:

@@ -11,7 +11,8 @@ from typing import Annotated
 import typer
 
 from cmbs.bootstrap import DEFAULT_STORE, Settings
-from cmbs.cli import keys, maintenance, policy, tee
+from cmbs.cli import analysis, keys, kit, kit_import, kit_table, maintenance, play, policy, tee
+from cmbs.cli.demo import PAUSE_SECONDS
 from cmbs.cli.output import counted, err, existing_store, fail, out
 from cmbs.cli.serving import serve_http
 from cmbs.errors import CmbsError, SessionNotFound
@@ -30,7 +31,13 @@ app = typer.Typer(
 app.command()(maintenance.fsck)
 app.command()(maintenance.export)
 app.command("import")(maintenance.import_)
+app.command("analyse")(analysis.analyse_)
+app.add_typer(analysis.bench)
+kit.app.command("from-table")(kit_table.from_table)
+kit_import.add_to(kit.app)
 app.add_typer(keys.app)
+app.add_typer(kit.app)
+app.add_typer(play.app)
 app.add_typer(tee.app)
 app.add_typer(policy.app)
 # Up to so many sessions are verified here; beyond, other processes are started to help.
@@ -55,11 +62,14 @@ def serve(
     ] = "",
     workers: Annotated[int, typer.Option(min=1, max=64, help="Processes that share the store.")] = 1,
     demo: Annotated[bool, typer.Option("--demo", help="Play an incident into the server once it is up.")] = False,
+    demo_pause: Annotated[
+        float, typer.Option("--demo-pause", min=0, max=60, help="Seconds before everything that happens in it.")
+    ] = PAUSE_SECONDS,
 ) -> None:
     """Serve the belief protocol over HTTP."""
     try:
         settings = Settings.from_environment({**os.environ, "CMBS_STORE": store, "CMBS_TEE": endpoint})
-        serve_http(settings, host, port, workers, demo=demo)
+        serve_http(settings, host, port, workers, demo_pause=demo_pause if demo else None)
     except CmbsError as exc:
         fail(exc)
 

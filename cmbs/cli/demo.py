@@ -1,4 +1,4 @@
-"""An incident to look at: checkout is slow, two agents look into it, and one of them concludes too early."""
+"""An incident to look at: the web shop is slow, two agents look into it, and one of them concludes too early."""
 
 from __future__ import annotations
 
@@ -7,50 +7,95 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
+from cmbs.adapters import KitAdapter
+from cmbs.adapters.sre import FIRING, SILENT, World, signature_kit
+from cmbs.adapters.sre.webshop import webshop
+from cmbs.kit import Kit, ontology_of
+from cmbs.messages import BeliefSnapshot
+
 Say = Callable[[str], None]
+# Waits so many seconds.
+Wait = Callable[[float], None]
 
-_HYPOTHESES = [
-    "cart-cache-eviction",
-    "checkout-cpu-saturation",
-    "checkout-memory-leak",
-    "currency-service-latency",
-    "dns-resolution-failure",
-    "kafka-consumer-lag",
-    "orders-db-connection-pool",
-    "orders-db-lock-contention",
-    "payment-gateway-throttling",
-    "release-2026-03-regression",
-    "shipping-quote-timeouts",
-    "tls-certificate-expiry",
-]
-# (who, observation, what it rules out, why)
-_OBSERVATIONS: list[tuple[str, str, list[str], dict[str, Any]]] = [
-    ("metrics", "cpu-and-memory-normal", ["checkout-cpu-saturation", "checkout-memory-leak"], {"cpu_p95": 0.34}),
-    ("traces", "downstream-spans-fast", ["currency-service-latency", "shipping-quote-timeouts"], {"p99_ms": 41}),
-    ("metrics", "dns-and-tls-probes-green", ["dns-resolution-failure", "tls-certificate-expiry"], {"probes": 12}),
-    ("traces", "payment-spans-fast", ["payment-gateway-throttling"], {"p99_ms": 88}),
-    ("metrics", "dns-and-tls-probes-green", ["dns-resolution-failure", "tls-certificate-expiry"], {"probes": 12}),
-    ("metrics", "queue-depth-flat", ["kafka-consumer-lag", "cart-cache-eviction"], {"lag": 3}),
-    ("traces", "rollback-changed-nothing", ["release-2026-03-regression"], {"rolled_back_to": "2026-02"}),
-    ("metrics", "lock-waits-zero", ["orders-db-lock-contention"], {"lock_waits": 0}),
-]
+# As long as it takes to read a line.
+PAUSE_SECONDS = 1.5
+METRICS, TRACES = "metrics", "traces"
+OBLIGATION_ID = "look-before-concluding"
+MIN_ELIMINATIONS = 18
 
 
-def play_in_background(base: str, say: Say) -> threading.Thread:
+@dataclass(frozen=True, slots=True)
+class Look:
+    """An agent looks at an alert."""
+
+    agent: str
+    probe_id: str
+    finds: str
+
+
+@dataclass(frozen=True, slots=True)
+class Conclude:
+    """An agent names what it takes for the cause."""
+
+    agent: str
+    conclusion_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """An agent wants the case closed."""
+
+    agent: str
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """An agent says that the obligation is met."""
+
+    agent: str
+
+
+Move = Look | Conclude | Close | Leave
+
+CAUSE = "orders-db-lock-contention"
+STORY: tuple[Move, ...] = (
+    Look(METRICS, "QueueBacklog@event-queue", SILENT),
+    Look(TRACES, "ErrorRateHigh@storefront", SILENT),
+    Conclude(TRACES, "card-provider-throttling"),
+    # Nothing new: the other agent has looked there already.
+    Look(TRACES, "QueueBacklog@event-queue", SILENT),
+    Leave(TRACES),
+    Look(TRACES, "SlowResponses@storefront", FIRING),
+    Look(METRICS, "CpuSaturated@node-pool", SILENT),
+    Leave(TRACES),
+    Close(METRICS),
+    Look(TRACES, "SlowResponses@image-store", SILENT),
+    Look(METRICS, "CacheMissesHigh@basket-cache", SILENT),
+    Look(TRACES, "SlowResponses@orders", FIRING),
+    Conclude(TRACES, CAUSE),
+    Close(METRICS),
+)
+
+
+def play_in_background(
+    base: str, say: Say, pause_seconds: float = PAUSE_SECONDS, wait: Wait = time.sleep
+) -> threading.Thread:
     """Play the incident once the server answers; the thread ends by itself."""
-    thread = threading.Thread(target=_play_when_ready, args=(base, say), name="cmbs-demo", daemon=True)
+    arguments = (base, say, pause_seconds, wait)
+    thread = threading.Thread(target=_play_when_ready, args=arguments, name="cmbs-demo", daemon=True)
     thread.start()
     return thread
 
 
-def _play_when_ready(base: str, say: Say) -> None:
+def _play_when_ready(base: str, say: Say, pause_seconds: float, wait: Wait) -> None:
     for _ in range(100):
         # First wait: the server's processes are being forked, and should not find this thread in the middle of things.
-        time.sleep(0.1)
+        wait(0.1)
         try:
             _call(base, "GET", "/healthz")
         except OSError:
@@ -60,44 +105,99 @@ def _play_when_ready(base: str, say: Say) -> None:
         say("demo: the server did not answer in ten seconds")
         return
     try:
-        play(base, say)
+        play(base, say, lambda: wait(pause_seconds))
     except OSError as exc:
         say(f"demo: stopped: {exc}")
 
 
-def play(base: str, say: Say, pause: float = 0.6) -> str:
-    """Play the incident; the id of its session."""
-    ontology = {
-        "hypothesis_space_id": "demo-checkout",
-        "hypothesis_version": "1",
-        "causal_graph_ref": "graph://demo-shop",
-        "causal_graph_version": "v1",
-    }
-    opened = _call(base, "POST", "/v1/sessions", {"ontology": ontology, "hypotheses": _HYPOTHESES})
-    session_id: str = opened["session_id"]
-    path = f"/v1/sessions/{session_id}"
-    say(f"demo: checkout is slow; {len(_HYPOTHESES)} causes are possible (session {session_id})")
-    _call(base, "POST", f"{path}/obligations", {"obligation_id": "look-before-concluding", "min_total_eliminations": 6})
-    say("demo: nobody may conclude before 6 causes are ruled out")
-    for number, (source, observation, gone, why) in enumerate(_OBSERVATIONS):
-        time.sleep(pause)
-        body = {"source_id": source, "observation_id": observation, "eliminated": gone, "justification": why}
-        answer = _call(base, "POST", f"{path}/eliminate", body)
-        belief = answer["snapshot"]
-        say(f"demo: {source:>7} · {observation}: {belief['n_survivors']} left, {belief['entropy_proxy']:.2f} bits")
-        if number == 1:
-            refused = _call(base, "POST", f"{path}/conclusions", {"conclusion_id": "release-2026-03-regression"})
-            say(f"demo:  traces · concludes too early: accepted={refused['accepted']} ({refused['reason']})")
-        if number == len(_OBSERVATIONS) - 2:
-            denied = _call(base, "POST", f"{path}/terminate", {})
-            say(f"demo: metrics · wants to close: approved={denied['approved']} ({denied['reason']})")
-    left = _call(base, "POST", f"{path}/obligations/look-before-concluding/exit", {})
-    cause = left["snapshot"]["survivors"][0]
-    concluded = _call(base, "POST", f"{path}/conclusions", {"conclusion_id": cause})
-    closed = _call(base, "POST", f"{path}/terminate", {})
-    say(f"demo: concluded {cause} (accepted={concluded['accepted']}), closed={closed['approved']}")
-    say(f"demo: read it back at {base}{path}/audit")
-    return session_id
+def play(base: str, say: Say, pause: Callable[[], None]) -> str:
+    """Play the incident; the id of its session. `pause` is called before everything that somebody does."""
+    return tell(base, say, pause, STORY)
+
+
+def tell(base: str, say: Say, pause: Callable[[], None], story: tuple[Move, ...]) -> str:
+    """Play any story on the web shop's faults; the id of its session."""
+    return _Incident(base, say).play(story, pause)
+
+
+class _Incident:
+    """Agents that have the web shop's known faults in mind, and a session on a server that has not."""
+
+    def __init__(self, base: str, say: Say) -> None:
+        self._base = base
+        self._say = say
+        # A closed world: the demo wants to be over some time, and in an open one silence would tell nothing.
+        self._kit: Kit = signature_kit(webshop(), World.CLOSED)
+        self._agents = {agent: KitAdapter(self._kit, agent) for agent in (METRICS, TRACES)}
+        self._path = ""
+        self._belief: dict[str, Any] = {}
+
+    def play(self, story: tuple[Move, ...], pause: Callable[[], None]) -> str:
+        """Open a session, and let the agents do what the story says."""
+        ontology = ontology_of(self._kit)
+        body = {"ontology": ontology.to_dict(), "hypotheses": sorted(self._kit.hypothesis_ids)}
+        opened = self._post("/v1/sessions", body)
+        session_id: str = opened["session_id"]
+        self._path = f"/v1/sessions/{session_id}"
+        self._say(
+            f"demo: the shop is slow; {len(self._kit.hypotheses)} known faults could be why (session {session_id})"
+        )
+        obligation = {"obligation_id": OBLIGATION_ID, "min_total_eliminations": MIN_ELIMINATIONS}
+        self._post(f"{self._path}/obligations", obligation)
+        self._say(f"demo: nobody may conclude before {MIN_ELIMINATIONS} of them are ruled out")
+        for move in story:
+            pause()
+            self._say(f"demo: {move.agent:>7} · {self._make(move)}")
+        self._say(f"demo: read it back at {self._base}{self._path}/audit")
+        return session_id
+
+    def _make(self, move: Move) -> str:
+        """Do what an agent does; what came of it."""
+        match move:
+            case Look():
+                return self._look(move)
+            case Conclude():
+                answer = self._post(f"{self._path}/conclusions", {"conclusion_id": move.conclusion_id})
+                accepted = _granted(answer, "accepted")
+                return f"concludes {move.conclusion_id} ({self._label(move.conclusion_id)}): {accepted}"
+            case Close():
+                return f"wants to close: {_granted(self._post(f'{self._path}/terminate', {}), 'approved')}"
+            case Leave():
+                answer = self._post(f"{self._path}/obligations/{OBLIGATION_ID}/exit", {})
+                return f"says that enough was looked at: {_granted(answer, 'approved')}"
+
+    def _look(self, look: Look) -> str:
+        adapter = self._agents[look.agent]
+        action = adapter.apply_action(look.probe_id, self._snapshot())
+        messages = adapter.observe(action, look.finds)
+        if not messages:
+            return f"{look.probe_id} is {look.finds}: that rules out nothing"
+        (message,) = messages
+        body = {
+            "source_id": message.source_id,
+            "observation_id": message.observation_id,
+            "eliminated": list(message.eliminated),
+            "justification": message.justification,
+        }
+        answer = self._post(f"{self._path}/eliminate", body)
+        self._belief = answer["snapshot"]
+        gone = len(answer["applied_eliminated"])
+        left = f"{self._belief['n_survivors']} left, {self._belief['entropy_proxy']:.2f} bits"
+        return f"{look.probe_id} is {look.finds}: {gone} ruled out, {left}"
+
+    def _snapshot(self) -> BeliefSnapshot:
+        alive = self._belief.get("survivors", self._kit.hypothesis_ids)
+        return BeliefSnapshot(self._path, ontology_of(self._kit), alive)
+
+    def _label(self, fault_id: str) -> str:
+        return next(each.label for each in self._kit.hypotheses if each.id == fault_id)
+
+    def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        return _call(self._base, "POST", path, body)
+
+
+def _granted(answer: dict[str, Any], field: str) -> str:
+    return field if answer[field] else f"not {field} ({answer['reason']})"
 
 
 def _call(base: str, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:

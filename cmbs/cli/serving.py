@@ -36,8 +36,11 @@ _STOP_SECONDS = 10
 _NOTICED_SECONDS = 2.0
 
 
-def serve_http(settings: Settings, host: str, port: int, workers: int, *, demo: bool = False) -> None:
-    """Serve until a signal comes. Every problem that can be seen beforehand is an error before anything starts."""
+def serve_http(settings: Settings, host: str, port: int, workers: int, *, demo_pause: float | None = None) -> None:
+    """Serve until a signal comes. Every problem that can be seen beforehand is an error before anything starts.
+
+    With `demo_pause`, an incident is played into the server, with so many seconds before everything that happens in it.
+    """
     if workers > 1 and settings.store.startswith("memory"):
         raise InvalidRequest("`memory:` lives in one process; use one worker, or a store that processes can share")
     address = _listening_address(host, port)
@@ -48,7 +51,7 @@ def serve_http(settings: Settings, host: str, port: int, workers: int, *, demo: 
             f"without keys only this machine may be served, and `{host}` is open to others; make a key first:"
             " `cmbs keys create`"
         )
-    if keys and demo:
+    if keys and demo_pause is not None:
         raise InvalidRequest("the demo has no key; play it into a store without keys")
     tee = build_tee_store(settings)
     if tee is not None:
@@ -62,8 +65,8 @@ def serve_http(settings: Settings, host: str, port: int, workers: int, *, demo: 
     _out.print(f"  keys      {keys or 'none: only this machine is served, and callers are unauthenticated'}")
     if settings.tee:
         _out.print(f"  Tee       {settings.tee}{' with TLS' if settings.tee_ca else ''}")
-    if demo:
-        play_in_background(f"http://{shown}:{port}", _out.print)
+    if demo_pause is not None:
+        play_in_background(f"http://{shown}:{port}", _out.print, demo_pause)
     server = Granian(
         "cmbs.belief_api:app",
         address=address,

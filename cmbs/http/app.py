@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from typing import Any
@@ -40,18 +40,25 @@ class BeliefApp(FastAPI):
         super().__init__(
             title="cmbs belief server",
             version=version("cmbs"),
-            lifespan=_closing(self),
+            lifespan=_closing(self.close),
             redirect_slashes=False,  # an id may be empty, so a slash at the end is not a slip
         )
         self.belief_server = server
         self.gate = gate or Gate(KeyRegistry(server.log))
         self.spaces = Spaces(server, spaces)
-        self.dispatcher = Dispatcher(Routes(server), SpaceRoutes(self.spaces, server.door.page_size))
+        self._handlers = Routes(server)
+        self.dispatcher = Dispatcher(self._handlers, SpaceRoutes(self.spaces, server.door.page_size))
         self.body_bytes = server.door.limits.body_bytes
         # The same table again as ordinary routes, for whoever adds middleware or walks `app.routes`.
         self.router.routes.extend(_TableRoute(path, self) for path in _paths())
         self.add_exception_handler(HTTPException, _transport_failure)
         self.add_exception_handler(Exception, _unexpected_failure)
+
+    def close(self) -> None:
+        """Let what runs come to its end, write what waits, and let go of the server."""
+        self._handlers.close()
+        self.spaces.close()
+        self.belief_server.close()
 
     def openapi(self) -> dict[str, Any]:
         """The document that `api/openapi.yaml` holds."""
@@ -79,11 +86,6 @@ class BeliefApp(FastAPI):
     def __rsgi_del__(self, _: object) -> None:
         """The server process ends."""
         self.close()
-
-    def close(self) -> None:
-        """Let what runs come to its end, and write what waits."""
-        self.spaces.close()
-        self.belief_server.close()
 
 
 class _TableRoute(Route):
@@ -116,11 +118,11 @@ def _paths() -> list[str]:
     return list(dict.fromkeys(operation.path for operation in OPERATIONS))
 
 
-def _closing(app: BeliefApp) -> Any:
+def _closing(close: Callable[[], None]) -> Any:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
-        app.close()
+        close()
 
     return lifespan
 

@@ -40,6 +40,7 @@ EVENT_IDS = (
 STARTED = "2026-03-01T10:40:00.000000Z"
 _GATE = "rule-out-one"
 _ELIMINATION = 2  # the seq of the event that takes one hypothesis out
+_BITS = 0.5849625007211562  # log2(3 / 2)
 _NEXT_CURSOR = "WyJkYi1sb2NrLWNvbnRlbnRpb24iXQ"
 _ONTOLOGY = {
     "hypothesis_space_id": "checkout-latency",
@@ -146,6 +147,53 @@ RESPONSES: dict[str, dict[str, Any]] = {
                 "event_hash": "006f92608020e69b408c1ac871259d1d3b59565155571ff721cf447abf0e067b",
             }
         ]
+    },
+    # With truth=slow-dns.
+    "session_analysis": {
+        "session_id": SESSION_ID,
+        "universe_size": 3,
+        "n_survivors": 2,
+        "events": 6,
+        "refusals": 1,
+        "eliminations": 1,
+        "bits": _BITS,
+        "bits_left": 1.0,
+        "efficiency": _BITS,
+        "redundancy": {
+            "duplicate": 0,
+            "recall_failure": 0,
+            "cross_agent": 0,
+            "no_effect": 0,
+            "predictable": 0,
+            "total": 0,
+            "share": 0.0,
+        },
+        "resolution": {"resolved": False, "seq": None, "eliminations": None, "seconds": None},
+        "truth": {
+            "hypothesis_id": "slow-dns",
+            "survived": True,
+            "found": False,
+            "killed_by_event_id": None,
+            "killed_by_seq": None,
+            "killed_by_source_id": None,
+        },
+        "certificate": {"size": 1, "event_ids": [EVENT_IDS[2]], "exact": True, "at_least": 1},
+        "sources": [{"source_id": "adapter://sre", "eliminations": 1, "redundant": 0, "bits": _BITS}],
+        "kit": None,
+        "timeline": [
+            {
+                "seq": 2,
+                "event_id": EVENT_IDS[2],
+                "ts": "2026-03-01T10:41:02.500834Z",
+                "source_id": "adapter://sre",
+                "observation_id": "cpu-normal-10:42",
+                "before": 3,
+                "after": 2,
+                "bits": _BITS,
+                "redundancy": None,
+                "choice": None,
+            }
+        ],
     },
     "healthz": {"status": "ok"},
     "readyz": {"status": "ok"},

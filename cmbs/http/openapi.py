@@ -50,8 +50,10 @@ _PATH_PARAMETERS: dict[str, tuple[str, str | None]] = {
 _QUERY_EXAMPLES: dict[str, dict[str, Any]] = {
     "at": {"examples": AT_EXAMPLES},
     "cursor": {"examples": CURSOR_EXAMPLES},
+    "kit": {"example": "sre"},
     "limit": {"example": 100},
     "since_event_id": {"example": EVENT_IDS[1]},
+    "truth": {"example": "slow-dns"},
 }
 _TEXT = {"type": "string"}
 _SPACE_ID = {"type": "string", "pattern": SPACE_ID_PATTERN}

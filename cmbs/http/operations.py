@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from cmbs.analysis import Analysis
 from cmbs.errors import ErrorCode
 from cmbs.http import schemas
-from cmbs.http.operation import AT, CURSOR, LIMIT, SINCE, Operation
+from cmbs.http.operation import AT, CURSOR, LIMIT, SINCE, Operation, Parameter
 from cmbs.http.space_operations import SPACE_OPERATIONS
 from cmbs.identity import Scope
 
 _STORE = (ErrorCode.STORE_UNAVAILABLE,)
 _SESSION = (*_STORE, ErrorCode.SESSION_NOT_FOUND, ErrorCode.LEDGER_CORRUPT, ErrorCode.LIMIT_EXCEEDED)
 _WRITE = (*_SESSION, ErrorCode.SESSION_TERMINATED, ErrorCode.CONFLICT)
+
+_KIT = Parameter("kit", "The id of an installed kit to hold the session against.", {"type": "string"})
+_TRUTH = Parameter("truth", "The hypothesis that is known to be true.", {"type": "string"})
 
 _BELIEF: tuple[Operation, ...] = (
     Operation(
@@ -139,6 +143,17 @@ _BELIEF: tuple[Operation, ...] = (
         errors=_WRITE,
         body_required=False,
         scope=Scope.BELIEF_WRITE,
+    ),
+    Operation(
+        "GET",
+        "/v1/sessions/{session_id}/analysis",
+        "session_analysis",
+        "What a session's path was worth",
+        "Bits, redundancy, the events that explain what is left; with the kit of the session also gains, luck and"
+        " regret. The kit is the installed one that the session was declared over, or the one that is named.",
+        Analysis,
+        query=(_KIT, _TRUTH),
+        errors=(*_SESSION, ErrorCode.INVALID_HYPOTHESIS_ID),
     ),
     Operation(
         "GET",

@@ -13,6 +13,7 @@ from msgspec import UNSET, UnsetType
 from cmbs.belief_server import BeliefServer
 from cmbs.errors import InvalidRequest
 from cmbs.http import answers, schemas
+from cmbs.http.analysing import Analyst
 from cmbs.http.exchange import Request, Response, cursor_of, from_cursor, whole_number
 from cmbs.messages import OntologyBundle
 from cmbs.serving.door import Command
@@ -33,6 +34,7 @@ class Routes:
 
     def __init__(self, server: BeliefServer) -> None:
         self._server = server
+        self._analyst = Analyst(server)
 
     # --- the verbs that write ---
 
@@ -191,6 +193,16 @@ class Routes:
             return _ENCODE({"obligations": [view._asdict() for view in views]})
 
         return Response(200, await self._read(read))
+
+    async def session_analysis(self, request: Request) -> Response:
+        """What a session's path was worth."""
+        query = request.query("kit", "truth")
+        session_id = self._server.door.text("session_id", request.params["session_id"])
+        return Response(200, await self._analyst.analysis(session_id, query.get("kit"), query.get("truth")))
+
+    def close(self) -> None:
+        """Begin nothing new that runs beside the event loop."""
+        self._analyst.close()
 
     async def healthz(self, request: Request) -> Response:
         """The process is alive."""

@@ -174,7 +174,8 @@ _ABOUT_PROPOSALS = (
         f"{_SPACE}/explain",
         "explain_proposal",
         "What would be decided of a proposal",
-        "Decides on the state and policy of this moment, with the whole trace, and records nothing.",
+        "Decides on the state and policy of this moment; tells why, and the smallest change of facts that would turn"
+        " it. Records nothing.",
         schemas.ExplainResponse,
         requests.ProposeRequest,
         errors=_THERE,
@@ -183,6 +184,17 @@ _ABOUT_PROPOSALS = (
     ),
     _list("proposals", "list_proposals", "proposals, the oldest first", schemas.ProposalsPage, ProposalStatus),
     _one("proposals/{proposal_id}", "get_proposal", "proposal", schemas.ProposalResponse),
+    Operation(
+        "GET",
+        f"{_SPACE}/proposals/{{proposal_id}}/explain",
+        "explain_decision",
+        "Why a proposal was decided as it was",
+        "The newest decision on it, made again on the state of its own moment: which stage, which constraint, which"
+        " predicate, what it found, and the smallest change of facts that would have turned it.",
+        schemas.ExplainResponse,
+        errors=(*_RECORD, ErrorCode.EVENT_NOT_FOUND),
+        scope=Scope.SPACES_READ,
+    ),
     _list("approvals", "list_approvals", "requests for approval", schemas.ApprovalsPage, ApprovalStatus),
     _one("approvals/{approval_id}", "get_approval", "request for approval", schemas.ApprovalItem),
     _write(

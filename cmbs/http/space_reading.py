@@ -16,9 +16,10 @@ from cmbs.http import space_schemas as schemas
 from cmbs.http import space_views as views
 from cmbs.http.exchange import Request, Response, cursor_of, from_cursor, whole_number
 from cmbs.http.space_views import Reader
-from cmbs.messages import ActorKind
+from cmbs.messages import Actor, ActorKind
 from cmbs.substrate.belief_source import ServedBelief
 from cmbs.substrate.events import Approve, Propose, SpaceEvent, SpaceVerb, Wake
+from cmbs.substrate.explaining import Hypothetical, explain, recalled
 from cmbs.substrate.replay import read_space_event
 from cmbs.substrate.server import SubstrateServer
 from cmbs.substrate.state import ApprovalStatus, ExecutionStatus, ProposalStatus, Space
@@ -33,6 +34,8 @@ _DECIDING = frozenset({SpaceVerb.PROPOSE, SpaceVerb.WAKE, SpaceVerb.APPROVE})
 # Of the log, one page looks through no more than this.
 _LOOKED_THROUGH = 1_000
 _AT_DIGITS = 17
+# How many decisions are tried in search of what would turn one; beyond, the answer says that it is a bound.
+_TRIED = 2_000
 
 
 class Spaces:
@@ -199,6 +202,20 @@ class SpaceReading:
     async def get_proposal(self, request: Request) -> Response:
         """One proposal."""
         return await self._one(request, "proposal", lambda space: space.proposals, views.proposal_view)
+
+    async def explain_decision(self, request: Request) -> Response:
+        """Why a proposal was decided as it was the last time, and what would have turned it."""
+        request.query()
+
+        def read() -> bytes:
+            space, proposal_id = self._space(request), request.params["proposal_id"]
+            record = space.proposals.get(proposal_id)
+            if record is None:
+                raise RecordNotFound("proposal", proposal_id)
+            before = self._server.at(space.space_id, record.decided_seq - 1)
+            return explained(recalled(before, self._event(space, record.decided_seq)), request.actor, recorded=True)
+
+        return Response(200, await asyncio.to_thread(read))
 
     async def list_approvals(self, request: Request) -> Response:
         """A page of requests for approval."""
@@ -385,6 +402,12 @@ class SpaceReading:
     async def _read(self, read: Callable[[], T]) -> T:
         """Read in a thread where the log waits for a device; the loop has better things to do."""
         return await asyncio.to_thread(read) if self._server.log.blocking else read()
+
+
+def explained(asked: Hypothetical, reader: Actor, *, recorded: bool) -> bytes:
+    """The explanation of a decision as somebody may read it."""
+    told = explain(asked, reader.kind, _TRIED)
+    return _ENCODE(schemas.ExplainResponse(told.decision, told.because, told.flip, told.withheld, recorded))
 
 
 _FILTERS = {"proposals": ("status",), "approvals": ("status",), "executions": ("status",)}

@@ -13,7 +13,7 @@ from cmbs.errors import Forbidden, RecordNotFound
 from cmbs.http import space_requests as requests
 from cmbs.http import space_views as views
 from cmbs.http.exchange import Request, Response, decoded_strictly
-from cmbs.http.space_reading import SpaceReading
+from cmbs.http.space_reading import SpaceReading, explained
 from cmbs.http.space_schemas import ProposalResponse, RecordedOutcome, SettledApproval, StepResponse
 from cmbs.http.space_views import Reader
 from cmbs.messages import Actor, ActorKind
@@ -75,15 +75,16 @@ class SpaceRoutes(SpaceReading):
     async def explain_proposal(self, request: Request) -> Response:
         """What would be decided, without recording it."""
         request.query()
-        message = await self._decoded(request, _proposal)
+        large = len(request.body) > _LARGE_BODY
+        message = await asyncio.to_thread(_proposal, request) if large else _proposal(request)
         space_id = request.params["space_id"]
 
         def read() -> bytes:
-            ruling = self._server.explain(space_id, request.actor, message.proposal)  # type: ignore[union-attr]
-            reader = self._reader(request)
-            return _ENCODE({"decision": views.decision_view(ruling.decision, reader), "recorded": False})
+            asked = self._server.hypothetical(space_id, request.actor, message.proposal)
+            return explained(asked, request.actor, recorded=False)
 
-        return Response(200, await self._read(read))
+        # Looking for what would turn it takes many decisions.
+        return Response(200, await asyncio.to_thread(read))
 
     async def approve(self, request: Request) -> Response:
         """Yes to exactly what was asked."""

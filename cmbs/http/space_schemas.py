@@ -9,6 +9,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from cmbs.http.schemas import Count, NextCursor, RecordedActor, Sha256, Timestamp
 from cmbs.substrate.events import ConflictState, Evidence, MemoryKind, Mode, OutcomeStatus, SpaceVerb
+from cmbs.substrate.explaining import Because, Flip
 from cmbs.substrate.model import Budget, Decision, Provenance, Scope, Spent, ToolKind
 from cmbs.substrate.state import ApprovalStatus, ExecutionStatus, PolicyChangeStatus, ProposalStatus
 
@@ -130,10 +131,15 @@ class ProposalsPage(msgspec.Struct):
 
 
 class ExplainResponse(msgspec.Struct):
-    """What would be decided of a proposal. Nothing was recorded, and nothing was begun."""
+    """A decision, why it is so, and the smallest change of facts that would turn it. Asking records nothing."""
 
     decision: Decision
-    recorded: Literal[False]
+    because: Annotated[list[Because], Meta(description="Why, candidate by candidate.")]
+    flip: Flip
+    withheld: Annotated[
+        int, Meta(ge=0, description="Steps of the trace that are left out, as not the caller's to read.")
+    ]
+    recorded: Annotated[bool, Meta(description="Whether it is a decision that was made, or one that would be.")]
 
 
 class DecisionItem(msgspec.Struct):

@@ -13,11 +13,11 @@ from cmbs.http.schemas import RecordedActor
 from cmbs.messages import Actor, ActorKind
 from cmbs.substrate.authority import may_read
 from cmbs.substrate.events import Changes
-from cmbs.substrate.model import Capability, Decision, Spent, StateDelta, Tool, ToolCall, TraceStep
+from cmbs.substrate.explaining import redacted
+from cmbs.substrate.model import Capability, Decision, Spent, StateDelta, Tool, ToolCall
 from cmbs.substrate.policy import Policy
 from cmbs.substrate.state import Approval, Execution, MemoryEntry, PolicyChange, ProposalRecord, Space
 
-HIDDEN = "not for this reader"
 _NOTHING_SPENT = Spent()
 
 
@@ -68,16 +68,8 @@ def space_view(space: Space, reader: Reader) -> schemas.SpaceResponse:
 
 
 def decision_view(decision: Decision, reader: Reader) -> Decision:
-    """The decision, with what its trace found only where the reader may read it."""
-    if reader.is_operator or not decision.trace:
-        return decision
-    return msgspec.structs.replace(decision, trace=[_step_view(step, reader) for step in decision.trace])
-
-
-def _step_view(step: TraceStep, reader: Reader) -> TraceStep:
-    if step.found is None or step.reference is None or step.reference.startswith("$"):
-        return step
-    return step if reader.may_read(step.reference) else msgspec.structs.replace(step, found=None, note=HIDDEN)
+    """The decision, without the steps of its trace that show what is not the reader's to know."""
+    return redacted(decision, reader.policy, reader.actor.kind)
 
 
 def proposal_view(space: Space, record: ProposalRecord, reader: Reader) -> schemas.ProposalResponse:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import hmac
 import ipaddress
+import re
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TypeAlias
 
 from cmbs.errors import Forbidden, InvalidRequest, KeyRefused, Unauthenticated
@@ -64,11 +66,8 @@ class Gate:
         """Who is asking, if they may; Unauthenticated or Forbidden if not. `peer` is the address of the caller."""
         known = self._registry.keys.by_id
         if not known:
-            if peer is not None and not self._anyone and is_remote(peer):
-                raise Forbidden(
-                    "this server has no keys yet, and then serves only its own machine",
-                    {"reason": "remote_without_key"},
-                )
+            if peer is not None and not self._anyone:
+                _refuse_strangers(peer, header("host"))
             return claimed_actor(header("x-cmbs-actor"))
         record = self._authenticated(header("authorization"))
         require(record.granted, needed)
@@ -103,6 +102,35 @@ def refuse_keys_in(what: str, data: bytes) -> None:
     """InvalidRequest where a key stands somewhere else than in its header: from there it would get into the ledger."""
     if holds_key(data):
         raise InvalidRequest(f"{what} holds a key, which belongs in `Authorization` alone; revoke it", {"where": what})
+
+
+def _refuse_strangers(peer: str, host: str | None) -> None:
+    """Forbidden for other machines, and for pages of theirs: a browser here asks for whatever name they gave us."""
+    if is_remote(peer):
+        raise Forbidden(
+            "this server has no keys yet, and then serves only its own machine", {"reason": "remote_without_key"}
+        )
+    if host is not None and _is_address(peer) and not _is_own_name(host):
+        raise Forbidden(
+            "this server has no keys yet, and then answers to `localhost` and loopback addresses alone",
+            {"reason": "foreign_host"},
+        )
+
+
+@lru_cache(256)
+def _is_own_name(host: str) -> bool:
+    """Whether a `Host` is a name that no other machine can give us."""
+    name = re.sub(r":[0-9]*$", "", host).strip("[]").lower().rstrip(".")
+    return name == "localhost" or name.endswith(".localhost") or (_is_address(name) and not is_remote(name))
+
+
+@lru_cache(256)
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def is_remote(peer: str) -> bool:

@@ -40,6 +40,8 @@ class Limits:
     page_size: int = 10_000
     obligations_per_session: int = 10_000
     cached_sessions: int = 10_000
+    analysis_events: int = 20_000
+    analysis_steps: int = 200_000
 
 
 class Command(msgspec.Struct, frozen=True, gc=False):

@@ -15,12 +15,13 @@ from typing import TypeVar
 import msgspec
 
 from cmbs.messages import Actor
-from cmbs.substrate.capabilities import add_demand, held
+from cmbs.substrate.capabilities import demands_of, held
 from cmbs.substrate.conflicts import Finding, clashing, commit_finding, effective_changes
 from cmbs.substrate.constraints import STRICTNESS
 from cmbs.substrate.events import Changes, Mode
 from cmbs.substrate.model import (
     BeliefReading,
+    Candidate,
     CandidateDecision,
     Decision,
     Failure,
@@ -31,7 +32,21 @@ from cmbs.substrate.model import (
     TraceStep,
     Verdict,
 )
-from cmbs.substrate.stages import OF_CALLS, OF_DELTAS, CallCase, Case, DeltaCase, Hearing, hash_of_args
+from cmbs.substrate.stages import (
+    OF_CALLS,
+    OF_DELTAS,
+    CallCase,
+    Case,
+    DeltaCase,
+    Hearing,
+    against_call,
+    against_delta,
+    call_case,
+    delta_case,
+    hash_of_args,
+    hash_of_case,
+    hearing_of,
+)
 from cmbs.substrate.state import Space
 
 __all__ = ["Finding", "Ruled", "Ruling", "arbitrate", "belief_sessions", "commit_finding", "hash_of_args", "recheck"]
@@ -67,7 +82,7 @@ class Ruled(msgspec.Struct, frozen=True, gc=False):
 
     candidate: int
     runs: bool
-    # That of the args of a call, or of `{"set": …, "unset": …}` of a delta.
+    # That of the args of a call, or, where it asks, of `{"set": …, "unset": …}` of a delta; else empty.
     args_hash: str
     # The execution of the same call in the past, which answers it: it is not run again.
     answered_by: str | None = None
@@ -99,27 +114,28 @@ def arbitrate(
     explain: bool,
 ) -> Ruling:
     """Decide a proposal of `actor` at `now`, given what the belief plane says of the sessions in `belief`."""
-    hearing = Hearing(space, proposal, actor, now, belief, [] if explain else None)
+    hearing = hearing_of(space, proposal, actor, now, belief, [] if explain else None)
+    if len(proposal.candidates) == 1 and space.mode is not _OBSERVE:
+        return _alone(hearing, proposal.candidates[0])
     calls: list[CallCase] = []
     deltas: list[DeltaCase] = []
     cases: list[Case] = []
     for place, candidate in enumerate(proposal.candidates):
         if isinstance(candidate, ToolCall):
-            calls.append(CallCase(place, candidate, hearing))
-            cases.append(calls[-1])
+            call = call_case(hearing, place, candidate)
+            calls.append(call)
+            cases.append(call)
         else:
-            deltas.append(DeltaCase(place, candidate, hearing))
-            cases.append(deltas[-1])
-    _survey(hearing, calls, cases)
+            delta = delta_case(hearing, place, candidate)
+            deltas.append(delta)
+            cases.append(delta)
+    _survey(hearing, calls)
     for call in calls:
-        _judge(hearing, call, OF_CALLS)
-        if call.finding is not None and call.tool_id in space.policy.offers:
-            call.finding = _degraded(call.finding)
+        _judge_call(hearing, call)
     for delta in deltas:
-        _judge(hearing, delta, OF_DELTAS)
-    if deltas:
-        _judge_commit(hearing, deltas)
-    return _ruling(hearing, cases, deltas)
+        _judge_delta(hearing, delta)
+    changes = _judge_commit(hearing, deltas) if deltas else _NO_CHANGES
+    return _ruling(hearing, cases, changes)
 
 
 def belief_sessions(space: Space, proposal: Proposal) -> frozenset[str]:
@@ -162,14 +178,54 @@ def recheck(
 # --- judging ----------------------------------------------------------------------------------------------------------
 
 
-def _survey(hearing: Hearing, calls: Sequence[CallCase], cases: Sequence[Case]) -> None:
+def _alone(hearing: Hearing, candidate: Candidate) -> Ruling:
+    """Decide on the one candidate of a proposal: what most are, and what has nothing to share with another."""
+    space, policy, steps = hearing.space, hearing.policy, hearing.steps
+    changes = _NO_CHANGES
+    case: Case
+    if isinstance(candidate, ToolCall):
+        case = call_case(hearing, 0, candidate)
+        if case.held.bounded:
+            hearing.demands = demands_of([(case.held, candidate.args)])
+        _judge_call(hearing, case)
+    else:
+        case = delta_case(hearing, 0, candidate)
+        if candidate.unset and candidate.set:
+            hearing.clashes = clashing([candidate])
+        _judge_delta(hearing, case)
+        if case.finding is None:
+            changes = effective_changes(space.state, [candidate])
+            case.finding = commit_finding(policy, space.state, changes, hearing.belief, steps)
+    if case.finding is not None:
+        return _ruling(hearing, [case], _NO_CHANGES)
+    decided = CandidateDecision(0, _ALLOW, _ALLOWED, None, None, list(case.matched))
+    trace = [] if steps is None else steps[:MAX_TRACE_STEPS]
+    decision = Decision(_ALLOW, _ALLOWED, policy.policy_hash, space.snapshot_id, [decided], trace=trace)
+    return Ruling(decision, (Ruled(0, True, case.args_hash, case.answered_by, case.used),), changes)
+
+
+def _survey(hearing: Hearing, calls: Sequence[CallCase]) -> None:
     """Look at what candidates share."""
-    for call in calls:
-        if call.answered_by is None:
-            add_demand(hearing.demands, call.held, call.call.args)
-    if len(cases) > 1 or not calls:
-        hearing.clashes = clashing(hearing.proposal.candidates)
-        hearing.twins = Counter((case.tool_id, case.args_hash) for case in cases)
+    candidates = hearing.proposal.candidates
+    hearing.demands = demands_of([(call.held, call.call.args) for call in calls if call.answered_by is None])
+    hearing.clashes = clashing(candidates)
+    if hearing.space.grants:
+        tool_ids = [each.tool_id if isinstance(each, ToolCall) else None for each in candidates]
+        hearing.twins = Counter(zip(tool_ids, map(hash_of_args, candidates), strict=True))
+
+
+def _judge_call(hearing: Hearing, case: CallCase) -> None:
+    """Keep what is found against a call; where there is an offer for what was blocked, as a degradation."""
+    finding = _judge(hearing, case, OF_CALLS) if hearing.thorough else against_call(hearing, case)
+    if finding is not None and finding.failure is Failure.BLOCK and case.tool_id in hearing.policy.offers:
+        case.finding = finding._replace(failure=Failure.DEGRADE) if finding.stage in _DEGRADABLE else finding
+    else:
+        case.finding = finding
+
+
+def _judge_delta(hearing: Hearing, case: DeltaCase) -> None:
+    """Keep what is found against a delta by itself."""
+    case.finding = _judge(hearing, case, OF_DELTAS) if hearing.thorough else against_delta(hearing, case)
 
 
 _Either = TypeVar("_Either", CallCase, DeltaCase)
@@ -177,72 +233,64 @@ _Either = TypeVar("_Either", CallCase, DeltaCase)
 
 def _judge(
     hearing: Hearing, case: _Either, stages: Sequence[tuple[Stage, Callable[[Hearing, _Either], Finding | None]]]
-) -> None:
-    if not hearing.thorough:
-        for _, judge in stages:
-            case.finding = judge(hearing, case)
-            if case.finding is not None:
-                return
-        return
-    steps = hearing.steps
+) -> Finding | None:
+    """Go through all stages; what the first of them found that found something."""
+    steps, place, first = hearing.steps, case.place, None
     for stage, judge in stages:
         finding = judge(hearing, case)
-        if steps is not None:
-            note = None if finding is None else finding.reason_code.value
-            steps.append(TraceStep(stage, finding is None, case.place, note=note))
         if finding is None:
+            if steps is not None:
+                steps.append(TraceStep(stage, True, place))
             continue
-        if case.finding is None:
-            case.finding = finding
+        if steps is not None:
+            steps.append(TraceStep(stage, False, place, note=finding.reason_code.value))
+        first = first or finding
         if stage in _ENFORCED_STAGES or finding.reason_code in _ENFORCED_REASONS:
             case.enforced = True
+    return first
 
 
-def _degraded(finding: Finding) -> Finding:
-    """What is found against a call for which there is an offer: where it was blocked for want of a right, the offer."""
-    if finding.failure is not Failure.BLOCK or finding.stage not in _DEGRADABLE:
-        return finding
-    return finding._replace(failure=Failure.DEGRADE)
+def _judge_commit(hearing: Hearing, deltas: Sequence[DeltaCase]) -> Changes:
+    """Judge what all deltas that came so far would do to the state: together, so that they fail together.
 
-
-def _judge_commit(hearing: Hearing, deltas: Sequence[DeltaCase]) -> None:
-    """Judge what all deltas that came so far would do to the state: together, so that they fail together."""
-    passed = [case for case in deltas if case.finding is None]
-    if not passed:
-        return
+    What the deltas that run really do is the answer. Where decisions are observed, these may be others.
+    """
     space = hearing.space
-    changes = effective_changes(space.state, (case.delta for case in passed))
-    finding = commit_finding(space.policy, space.state, changes, hearing.belief, hearing.steps)
-    for case in passed:
-        case.finding = finding
+    passed = [case for case in deltas if case.finding is None]
+    changes = effective_changes(space.state, [case.delta for case in passed])
+    if passed:
+        finding = commit_finding(hearing.policy, space.state, changes, hearing.belief, hearing.steps)
+        for case in passed:
+            case.finding = finding
+    if space.mode is _OBSERVE:
+        return effective_changes(space.state, [case.delta for case in deltas if not case.enforced])
+    return changes
 
 
 # --- ruling -----------------------------------------------------------------------------------------------------------
 
 
-def _ruling(hearing: Hearing, cases: Sequence[Case], deltas: Sequence[DeltaCase]) -> Ruling:
-    decisive = _decisive(cases, atomic=hearing.proposal.atomic)
+def _ruling(hearing: Hearing, cases: Sequence[Case], changes: Changes) -> Ruling:
+    atomic = hearing.proposal.atomic
+    decisive = _decisive(cases, atomic=atomic)
     decision = _decision(hearing, cases, decisive)
     if decision.observed:
-        is_held = hearing.proposal.atomic and any(case.enforced for case in cases)
+        is_held = atomic and any(case.enforced for case in cases)
         running = [not is_held and not case.enforced for case in cases]
     elif decisive is None:
         running = [case.finding is None for case in cases]
     else:
         return _stopped(decision, cases, decisive)
-    changes = _NO_CHANGES
-    if deltas:
-        changes = effective_changes(hearing.space.state, (case.delta for case in deltas if running[case.place]))
-    ruled = []
-    for case in cases:
-        runs = running[case.place]
-        ruled.append(Ruled(case.place, runs, case.args_hash, case.answered_by, case.used if runs else ()))
-    return Ruling(decision, tuple(ruled), changes)
+    ruled = [
+        Ruled(case.place, runs, case.args_hash, case.answered_by, case.used if runs else ())
+        for case, runs in zip(cases, running, strict=True)
+    ]
+    commits = any(runs and case.written for case, runs in zip(cases, running, strict=True))
+    return Ruling(decision, tuple(ruled), changes if commits else _NO_CHANGES)
 
 
 def _decision(hearing: Hearing, cases: Sequence[Case], decisive: Finding | None) -> Decision:
-    space, steps = hearing.space, hearing.steps
-    policy = space.policy
+    space, policy, steps = hearing.space, hearing.policy, hearing.steps
     trace = [] if steps is None else steps[:MAX_TRACE_STEPS]
     decided = [_decided(case, decisive, policy.offers) for case in cases]
     observed = space.mode is _OBSERVE
@@ -271,7 +319,8 @@ def _stopped(decision: Decision, cases: Sequence[Case], decisive: Finding) -> Ru
     for case in cases:
         finding = case.finding
         asks = finding.matched if asking and finding is not None and finding.failure is Failure.ASK else ()
-        ruled.append(Ruled(case.place, False, case.args_hash, case.answered_by, (), asks))
+        args_hash = hash_of_case(case) if asks else case.args_hash
+        ruled.append(Ruled(case.place, False, args_hash, case.answered_by, (), asks))
         waits_for.update(() if finding is None else finding.waits_for)
     # A stale proposal does not wait: whoever made it looks at the state again.
     parks = decisive.failure is Failure.DEFER and decisive.stage is not Stage.FRESHNESS

@@ -6,7 +6,7 @@ whole line means that nothing is lost where one above it runs out, expires or is
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -42,15 +42,16 @@ _NO_DEMAND = Demand()
 class Held(msgspec.Struct, frozen=True, gc=False):
     """A token in use: the line from itself up to its root, and the names by which constraints mean it.
 
-    `permitting` are its own; `denying` are those of the whole line.
+    `permitting` are its own; `denying` are those of the whole line. `bounded`: some budget of the line has an end.
     """
 
     line: tuple[Capability, ...]
     permitting: tuple[str, ...]
     denying: tuple[str, ...]
+    bounded: bool
 
 
-NOT_HELD = Held((), (), ())
+NOT_HELD = Held((), (), (), False)
 
 
 def held(capabilities: Mapping[str, Capability], token_id: str | None) -> Held:
@@ -60,14 +61,15 @@ def held(capabilities: Mapping[str, Capability], token_id: str | None) -> Held:
         return NOT_HELD
     names = tuple(token.capabilities)
     if token.parent_id is None:
-        return Held((token,), names, names)
+        return Held((token,), names, names, token.budget != _UNBOUNDED)
     line = [token]
     while line[-1].parent_id is not None:
         above = capabilities.get(line[-1].parent_id)
         if above is None or len(line) >= MAX_LINE:
             return NOT_HELD
         line.append(above)
-    return Held(tuple(line), names, tuple(sorted({name for each in line for name in each.capabilities})))
+    denying = tuple(sorted({name for each in line for name in each.capabilities}))
+    return Held(tuple(line), names, denying, any(each.budget != _UNBOUNDED for each in line))
 
 
 def use_fault(space: Space, holding: Held, actor: Actor, tool_id: str, args: Any, now: str) -> ReasonCode | None:
@@ -131,12 +133,14 @@ def _is_beyond(budget: Budget, spent: Spent, demand: Demand) -> bool:
     return budget.wall_ms is not None and spent.wall_ms >= budget.wall_ms
 
 
-def add_demand(demands: dict[str, Demand], holding: Held, args: msgspec.Raw) -> None:
-    """Count a call with these args to what is asked of every token of its line that has a bound."""
-    for each in holding.line:
-        if each.budget != _UNBOUNDED:
+def demands_of(calls: Iterable[tuple[Held, msgspec.Raw]]) -> dict[str, Demand]:
+    """What calls, each with its args, ask of every token of their lines."""
+    demands: dict[str, Demand] = {}
+    for holding, args in calls:
+        for each in holding.line:
             known = demands.get(each.token_id, _NO_DEMAND)
             demands[each.token_id] = Demand(known.calls + 1, known.bytes + len(bytes(args)))
+    return demands
 
 
 # --- issuing ----------------------------------------------------------------------------------------------------------

@@ -41,9 +41,9 @@ def effective_changes(state: Mapping[str, str], deltas: Iterable[StateDelta]) ->
     to_set: dict[str, str] = {}
     to_unset: set[str] = set()
     for delta in deltas:
-        to_set.update((key, text) for key, text in delta.set.items() if state.get(key) != text)
-        to_unset.update(key for key in delta.unset if key in state)
-    return Changes(dict(sorted(to_set.items())), sorted(to_unset))
+        to_set |= {key: text for key, text in delta.set.items() if state.get(key) != text}
+        to_unset |= {key for key in delta.unset if key in state}
+    return Changes(dict(sorted(to_set.items())) if len(to_set) > 1 else to_set, sorted(to_unset))
 
 
 def after(state: Map[str, str], changes: Changes) -> Map[str, str]:
@@ -57,6 +57,10 @@ def after(state: Map[str, str], changes: Changes) -> Map[str, str]:
 
 def clashing(candidates: Sequence[Candidate]) -> frozenset[int]:
     """The places of candidates that cannot both be: one key written in two ways, one call made twice."""
+    if len(candidates) == 1:
+        only = candidates[0]
+        is_torn = isinstance(only, StateDelta) and not only.set.keys().isdisjoint(only.unset)
+        return frozenset({0}) if is_torn else frozenset()
     # What each candidate says of each thing that can be said only once.
     said: dict[object, dict[object, list[int]]] = {}
     for place, candidate in enumerate(candidates):
@@ -84,6 +88,8 @@ def commit_finding(
     steps: list[TraceStep] | None = None,
 ) -> Finding | None:
     """What speaks against committing these changes: exclusive goals first, then invariants."""
+    if steps is None and not policy.groups and not policy.invariants:
+        return None
     state_after = after(state, changes)
     exclusive = _exclusive_finding(policy, state_after, changes, steps)
     if exclusive is not None and steps is None:

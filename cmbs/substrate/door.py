@@ -40,7 +40,7 @@ from cmbs.substrate.events import (
 from cmbs.substrate.instants import checked_instant
 from cmbs.substrate.limits import SpaceLimits
 from cmbs.substrate.memory import checked_promotion, checked_put
-from cmbs.substrate.model import Candidate, Proposal, Provenance, StateDelta
+from cmbs.substrate.model import Candidate, Proposal, StateDelta
 from cmbs.substrate.tools.targets import check_target
 
 _SPACE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~-]{0,127}")
@@ -163,23 +163,24 @@ class SpaceDoor:
 
     def _propose(self, message: Propose) -> Propose:
         proposal, limits = message.proposal, self.limits
-        self.name("proposal_id", proposal.proposal_id)
-        self.name("state_snapshot_id", proposal.state_snapshot_id)
-        self._provenance(proposal.provenance)
+        said = proposal.provenance
+        if not self._are_plain((proposal.proposal_id, proposal.state_snapshot_id, said.source, said.timestamp)):
+            self.name("proposal_id", proposal.proposal_id)
+            self.name("state_snapshot_id", proposal.state_snapshot_id)
+            self.name("provenance.source", said.source)
+            self.name("provenance.timestamp", said.timestamp)
+        self._names("provenance.inputs", said.inputs, limits.ids_per_message)
+        self._names("provenance.permissions", said.permissions, limits.ids_per_message)
         if len(proposal.candidates) > limits.candidates_per_proposal:
             raise LimitExceeded("candidates_per_proposal", limits.candidates_per_proposal, len(proposal.candidates))
-        self._wait("defer_ms", message.defer_ms)
-        self._wait("ask_ms", message.ask_ms)
+        for field, value in (("defer_ms", message.defer_ms), ("ask_ms", message.ask_ms)):
+            if type(value) is not int or not 1 <= value <= limits.wait_ms:
+                raise InvalidRequest(f"`{field}` must be from 1 to {limits.wait_ms}", {"field": field})
         candidates = [self._candidate(each) for each in proposal.candidates]
-        if all(one is other for one, other in zip(candidates, proposal.candidates, strict=True)):
+        # Equal to what they were, unless args had to be brought into their one form.
+        if candidates == proposal.candidates:
             return message
         return msgspec.structs.replace(message, proposal=_with_candidates(proposal, candidates))
-
-    def _provenance(self, provenance: Provenance) -> None:
-        self.name("provenance.source", provenance.source)
-        self.name("provenance.timestamp", provenance.timestamp)
-        self._names("provenance.inputs", provenance.inputs, self.limits.ids_per_message)
-        self._names("provenance.permissions", provenance.permissions, self.limits.ids_per_message)
 
     def _candidate(self, candidate: Candidate) -> Candidate:
         limits = self.limits
@@ -269,15 +270,26 @@ class SpaceDoor:
     def _names(self, field: str, values: Collection[str], maximum: int) -> None:
         if len(values) > maximum:
             raise LimitExceeded("ids_per_message", maximum, len(values), field)
+        if not self._are_plain(values):
+            for value in values:
+                self.name(field, value)
+
+    def _are_plain(self, values: Collection[str]) -> bool:
+        """Whether `name` has nothing to say of any of these; where it may have, it is asked."""
+        longest = self.limits.space_id_length
         for value in values:
-            self.name(field, value)
+            if type(value) is not str or not 0 < len(value) <= longest or not value.isascii():
+                return False
+        return True
 
     def _pairs(self, field: str, pairs: Mapping[str, str], maximum: int) -> None:
         if len(pairs) > maximum:
             raise LimitExceeded("keys_per_proposal", maximum, len(pairs), field)
         longest = self.limits.space_value_bytes
+        if not self._are_plain(pairs):
+            for key in pairs:
+                self.name(field, key)
         for key, value in pairs.items():
-            self.name(field, key)
             if type(value) is not str:
                 raise InvalidRequest(f"the value of `{key}` must be text", {"field": field, "key": key})
             size = len(value) if value.isascii() else _size(f"{field}.{key}", value)
@@ -297,10 +309,6 @@ class SpaceDoor:
         if len(again) > maximum:
             raise LimitExceeded(limit, maximum, len(again), field)
         return raw if again == text else msgspec.Raw(again)
-
-    def _wait(self, field: str, value: int) -> None:
-        if not 1 <= self._whole(field, value) <= self.limits.wait_ms:
-            raise InvalidRequest(f"`{field}` must be from 1 to {self.limits.wait_ms}", {"field": field})
 
     def _count(self, field: str, value: int) -> None:
         if self._whole(field, value) < 0:

@@ -64,6 +64,7 @@ from cmbs.substrate.state import (
 )
 from cmbs.substrate.steps import fingerprint
 
+_STATUSES = {status.value: status for status in ProposalStatus}
 # What a step changes of a space, by field.
 Touched = dict[str, Any]
 
@@ -162,12 +163,19 @@ def _born(message: CreateSpace, event: SpaceEvent) -> Space:
 
 def _changed(space: Space, changes: Changes, event: SpaceEvent) -> Touched:
     seq, snapshot_id = event.body.seq, event.stored.event_hash.hex()
-    changed = space.changed.mutate()
-    for key in (*changes.set, *changes.unset):
-        changed[key] = seq
+    state, changed = space.state, space.changed
+    if len(changes.set) == 1 and not changes.unset:
+        # By far the most common one.
+        ((key, text),) = changes.set.items()
+        state, changed = state.set(key, text), changed.set(key, seq)
+    else:
+        marks = changed.mutate()
+        for key in (*changes.set, *changes.unset):
+            marks[key] = seq
+        state, changed = after(state, changes), marks.finish()
     return {
-        "state": after(space.state, changes),
-        "changed": changed.finish(),
+        "state": state,
+        "changed": changed,
         "snapshot_id": snapshot_id,
         "snapshots": space.snapshots.extended(snapshot_id, seq),
     }
@@ -181,12 +189,11 @@ def _proposed(space: Space, message: Propose, event: SpaceEvent) -> Touched:
     record = ProposalRecord(
         message=message,
         actor=body.actor,
-        fingerprint=fingerprint(message, body.actor, bytes(body.payload)),
         seq=body.seq,
         event_id=body.event_id,
         decided_seq=body.seq,
         decision=_decision(event.result),
-        status=ProposalStatus(event.result.statuses[message.proposal.proposal_id]),
+        status=_STATUSES[event.result.statuses[message.proposal.proposal_id]],
         done=tuple(event.result.ran),
     )
     return _followed(space, record, event.result, body.seq, message.belief)
@@ -199,7 +206,7 @@ def _redecided(space: Space, proposal_id: str, result: StepResult, seq: int, bel
         before,
         decided_seq=seq,
         decision=_decision(result),
-        status=ProposalStatus(result.statuses[proposal_id]),
+        status=_STATUSES[result.statuses[proposal_id]],
         done=before.done + tuple(result.ran),
     )
     return _followed(space, record, result, seq, belief)
@@ -217,6 +224,21 @@ def _followed(
     """What follows from a decision on a proposal: executions, requests for approval, parking."""
     proposal_id = record.message.proposal.proposal_id
     touched: Touched = {}
+    if result.used_approvals or result.asked or result.intents or result.answered_by:
+        record, touched = _begun_or_asked(space, record, result, seq)
+    touched["proposals"] = space.proposals.set(proposal_id, record)
+    if result.parked_until is None:
+        return touched | _parking(space, proposal_id, None) if proposal_id in space.parked else touched
+    sessions = tuple(sorted(belief, key=lambda reading: reading.session_id))
+    parked = Parked(proposal_id, tuple(result.waits_for), result.parked_until, sessions)
+    return touched | _parking(space, proposal_id, parked)
+
+
+def _begun_or_asked(
+    space: Space, record: ProposalRecord, result: StepResult, seq: int
+) -> tuple[ProposalRecord, Touched]:
+    touched: Touched = {}
+    proposal_id = record.message.proposal.proposal_id
     if result.intents or result.answered_by:
         touched = _begun(space, record, result, seq)
         record = msgspec.structs.replace(
@@ -238,12 +260,7 @@ def _followed(
         record = msgspec.structs.replace(record, approval_ids=record.approval_ids + asked_ids)
     if result.used_approvals:
         touched |= used_up(space.grants, approvals, result.used_approvals)
-    touched["proposals"] = space.proposals.set(proposal_id, record)
-    if result.parked_until is None:
-        return touched | _parking(space, proposal_id, None) if proposal_id in space.parked else touched
-    sessions = tuple(sorted(belief, key=lambda reading: reading.session_id))
-    parked = Parked(proposal_id, tuple(result.waits_for), result.parked_until, sessions)
-    return touched | _parking(space, proposal_id, parked)
+    return record, touched
 
 
 def _begun(space: Space, record: ProposalRecord, result: StepResult, seq: int) -> Touched:

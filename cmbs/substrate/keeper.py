@@ -158,6 +158,10 @@ class Keeper:
     def note(self, space: Space, event: SpaceEvent) -> None:
         """A step that this process took: what will come due because of it, and whom it may wake."""
         space_id, result = space.space_id, event.result
+        # Without the lock: this is on the way of every answer, and mostly there is nothing else to say.
+        self._heard.append((space_id, event.body.seq))
+        if not (result.intents or result.asked or space.parked or isinstance(event.message, PutMemory)):
+            return
         found = [_Due(each.deadline, space_id, _What.EXECUTION, each.execution_id) for each in result.intents]
         found += [_Due(each.expires_at, space_id, _What.APPROVAL, each.approval_id) for each in result.asked]
         if result.parked_until is not None:
@@ -165,8 +169,6 @@ class Keeper:
         if isinstance(event.message, PutMemory) and result.granted:
             found += _expiry(space_id, space.memory[event.message.entry_id])
         moves = bool(space.parked) and bool(result.changes.set or result.changes.unset or result.parked_until)
-        # Without the lock: this is on the way of every answer, and mostly there is nothing else to say.
-        self._heard.append((space_id, event.body.seq))
         if not found and not moves:
             return
         with self._bell:

@@ -249,7 +249,8 @@ def _test_of(node: Node) -> Test:
 def _traced(node: Node, facing: Facing, asked: Asking, steps: list[TraceStep]) -> bool:
     if isinstance(node, Probe):
         holds = node.holds(facing)
-        steps.extend(_step(node, reference, facing, asked, holds) for reference in node.references)
+        for reference in node.references:
+            steps.append(_step(node, reference, facing, asked, holds))  # noqa: PERF401 - one in most cases
         return holds
     found = [_traced(part, facing, asked, steps) for part in node.parts]
     if node.op == "not":
@@ -268,15 +269,13 @@ def _step(probe: Probe, reference: Reference, facing: Facing, asked: Asking, hol
         probe.op,
         reference.text,
         None if found is MISSING else shown(found),
-        _head_read(reference, facing),
+        None if reference.session_id is None else _head_read(reference.session_id, facing),
     )
 
 
-def _head_read(reference: Reference, facing: Facing) -> str | None:
+def _head_read(session_id: str, facing: Facing) -> str:
     """Of a belief reading: the audit head that it was read at."""
-    if reference.session_id is None:
-        return None
-    reading = facing.belief.get(reference.session_id)
+    reading = facing.belief.get(session_id)
     if reading is None or not reading.found:
         return "no such session"
     return f"at audit head {reading.head_seq} {reading.head_event_hash}"

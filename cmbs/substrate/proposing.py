@@ -56,6 +56,8 @@ from cmbs.substrate.steps import StepReason, fingerprint, is_operator, refused, 
 GRACE_MS = 5_000
 MAX_USES = 1_000_000
 _NO_CHANGES = Changes()
+_ALLOW = Verdict.ALLOW
+_COMMITTED = ProposalStatus.COMMITTED.value
 _Arbitration: TypeAlias = Callable[[Space, Proposal, Actor, str, list[BeliefReading]], Ruling]
 
 
@@ -64,7 +66,7 @@ def decide_propose(space: Space, message: Propose, actor: Actor, stamp: Stamp) -
     proposal = message.proposal
     known = space.proposals.get(proposal.proposal_id)
     if known is not None:
-        if known.fingerprint != fingerprint(message, actor):
+        if fingerprint(known.message, known.actor) != fingerprint(message, actor):
             raise Conflict(
                 f"proposal `{proposal.proposal_id}` was made before, and said something else",
                 {"proposal_id": proposal.proposal_id, "event_id": known.event_id},
@@ -78,9 +80,14 @@ def _arbitrated(space: Space, proposal: Proposal, actor: Actor, now: str, belief
     readings = _readings(belief)
     if not belief:
         ruling = arbitrate(space, proposal, actor, now, readings, explain=False)
-        if all(each.verdict is Verdict.ALLOW for each in ruling.decision.candidates):
+        decision = ruling.decision
+        if decision.verdict is _ALLOW and (proposal.atomic or _are_allowed(decision)):
             return ruling
     return arbitrate(space, proposal, actor, now, readings, explain=True)
+
+
+def _are_allowed(decision: Decision) -> bool:
+    return all(each.verdict is _ALLOW for each in decision.candidates)
 
 
 def decide_wake(space: Space, message: Wake, actor: Actor, stamp: Stamp) -> StepResult:
@@ -240,6 +247,17 @@ def _ruled(space: Space, message: Propose, ruling: Ruling, stamp: Stamp, record:
     proposal = message.proposal
     if not proposal.atomic and not ruling.decision.observed:
         ruling = _each_for_itself(ruling)
+    if record is None and len(ruling.candidates) == 1:
+        (only,) = ruling.candidates
+        if only.runs and only.answered_by is None and isinstance(proposal.candidates[0], StateDelta):
+            # A single delta that is let through, which most proposals are: nothing runs, waits or is asked for.
+            return StepResult(
+                decision=ruling.decision,
+                changes=ruling.changes,
+                used_approvals=sorted(only.used_approvals),
+                ran=[0],
+                statuses={proposal.proposal_id: _COMMITTED},
+            )
     running = [each for each in ruling.candidates if each.runs]
     intents = [_intent(space, proposal, each, stamp) for each in running if _begins(proposal, each)]
     answered_by = {str(each.candidate): each.answered_by for each in running if each.answered_by is not None}

@@ -6,9 +6,9 @@ for people and never part of a decision: its words may change, decisions may not
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import Any, NamedTuple, TypeAlias
 
 import jsonschema_rs
@@ -23,27 +23,32 @@ MAX_SCHEMA_BYTES = 262_144
 MAX_SCHEMA_DEPTH = 32
 # Subschemas, counted as often as references lead to them.
 MAX_SUBSCHEMAS = 10_000
+# Of these, how many may be asked of one and the same value.
+MAX_ASKED_OF_ONE = 200
 _KEPT_SCHEMAS = 1_024
 _MAX_FAILURES = 20
 _PATTERNS = jsonschema_rs.RegexOptions(size_limit=262_144, dfa_size_limit=2_097_152)
 
 Schema: TypeAlias = dict[str, Any] | bool
 
-_OF_ONE = (
+# Keywords whose subschemas are asked of the same value, and of the values in it.
+_IN_PLACE = ("else", "if", "not", "then")
+_IN_PLACE_LISTS = ("allOf", "anyOf", "oneOf")
+_IN_PLACE_NAMED = ("dependentSchemas",)
+_OF_ALL_INSIDE = (
     "additionalProperties",
     "contains",
     "contentSchema",
-    "else",
-    "if",
     "items",
-    "not",
     "propertyNames",
-    "then",
     "unevaluatedItems",
     "unevaluatedProperties",
 )
-_OF_MANY = ("allOf", "anyOf", "oneOf", "prefixItems")
-_OF_NAMED = ("dependentSchemas", "patternProperties", "properties")
+# Of these each value inside is asked one.
+_OF_ONE_INSIDE_LISTS = ("prefixItems",)
+_OF_ONE_INSIDE_NAMED = ("properties",)
+# Of these it is asked as many as match.
+_OF_SOME_INSIDE_NAMED = ("patternProperties",)
 _DEFINITIONS = ("$defs", "definitions")
 # They give a schema other names, or make what a reference means depend on who refers.
 _REFUSED = ("$anchor", "$dynamicAnchor", "$dynamicRef", "$id", "$recursiveAnchor", "$recursiveRef", "$vocabulary")
@@ -120,13 +125,17 @@ def failures(validator: jsonschema_rs.Draft202012Validator, instance: Any) -> li
 
 
 class _Extent(NamedTuple):
-    """How many subschemas there are at and below a place, and on how many levels, references followed."""
+    """What a subschema comes to, references followed: how many there are at and below it, and on how many levels.
+
+    `asked` has, for each depth inside an instance, how many of them are asked of one value there at most.
+    """
 
     size: int
     height: int
+    asked: tuple[int, ...]
 
 
-_LEAF = _Extent(1, 1)
+_LEAF = _Extent(1, 1, (1,))
 
 
 class _Survey:
@@ -138,8 +147,11 @@ class _Survey:
         self._open: set[int] = set()
 
     def check(self) -> None:
-        if self._extent(self._root, 1).size > MAX_SUBSCHEMAS:
+        extent = self._extent(self._root, 1)
+        if extent.size > MAX_SUBSCHEMAS:
             raise SchemaFault(f"a schema has at most {MAX_SUBSCHEMAS} subschemas, references followed")
+        if max(extent.asked) > MAX_ASKED_OF_ONE:
+            raise SchemaFault(f"at most {MAX_ASKED_OF_ONE} subschemas and constants are compared with one value")
 
     def _extent(self, schema: object, level: int) -> _Extent:
         if not isinstance(schema, dict):
@@ -157,13 +169,28 @@ class _Survey:
     def _surveyed(self, schema: dict[str, Any], level: int) -> _Extent:
         self._refuse_keywords(schema)
         self._open.add(id(schema))
-        for definition in _named(schema, _DEFINITIONS):
-            self._extent(definition, level + 1)
-        below = [self._extent(each, level + 1) for each in self._below(schema)]
+
+        def extents(*found: Iterator[object]) -> list[_Extent]:
+            return [self._extent(each, level + 1) for subschemas in found for each in subschemas]
+
+        extents(_named(schema, _DEFINITIONS))
+        here = extents(
+            self._referred(schema),
+            _single(schema, _IN_PLACE),
+            _listed(schema, _IN_PLACE_LISTS),
+            _named(schema, _IN_PLACE_NAMED),
+        )
+        of_one = extents(_listed(schema, _OF_ONE_INSIDE_LISTS), _named(schema, _OF_ONE_INSIDE_NAMED))
+        of_all = extents(_single(schema, _OF_ALL_INSIDE), _named(schema, _OF_SOME_INSIDE_NAMED))
         self._open.discard(id(schema))
-        # What is beyond the bound need not be added up: sums of sums would grow without end.
-        size = min(1 + sum(each.size for each in below), MAX_SUBSCHEMAS + 1)
-        extent = _Extent(size, 1 + max((each.height for each in below), default=0))
+        inside = _combined(sum, [_combined(max, [each.asked for each in of_one]), *(each.asked for each in of_all)])
+        below = [*here, *of_one, *of_all]
+        extent = _Extent(
+            # What is beyond the bound need not be added up: sums of sums would grow without end.
+            min(1 + sum(each.size for each in below), MAX_SUBSCHEMAS + 1),
+            1 + max((each.height for each in below), default=0),
+            _combined(sum, [(1 + _constants(schema), *inside), *(each.asked for each in here)]),
+        )
         self._extents[id(schema)] = extent
         return extent
 
@@ -174,25 +201,14 @@ class _Survey:
         if schema.get("$schema", DIALECT) != DIALECT:
             raise SchemaFault(f"`$schema` can only be {DIALECT}")
 
-    def _below(self, schema: dict[str, Any]) -> Iterator[object]:
-        if "$ref" in schema:
-            yield self._referred(schema["$ref"])
-        for keyword in _OF_ONE:
-            if keyword in schema:
-                yield schema[keyword]
-        for keyword in _OF_MANY:
-            items = schema.get(keyword)
-            if isinstance(items, list):
-                yield from items
-        yield from _named(schema, _OF_NAMED)
-
-    def _referred(self, reference: object) -> object:
-        if reference == "#":
-            return self._root
-        if not isinstance(reference, str) or not reference.startswith("#/"):
+    def _referred(self, schema: dict[str, Any]) -> Iterator[object]:
+        if "$ref" not in schema:
+            return
+        reference = schema["$ref"]
+        if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
             raise SchemaFault("a `$ref` stays in its schema: `#` or `#/…`")
         place: Any = self._root
-        for segment in reference[2:].split("/"):
+        for segment in reference.split("/")[1:]:
             name = segment.replace("~1", "/").replace("~0", "~")
             if isinstance(place, dict) and name in place:
                 place = place[name]
@@ -200,7 +216,36 @@ class _Survey:
                 place = place[int(name[:9])]
             else:
                 raise SchemaFault(f"`$ref` {reference} leads nowhere")
-        return place
+        yield place
+
+
+def _combined(combine: Callable[[list[int]], int], rows: list[tuple[int, ...]]) -> tuple[int, ...]:
+    """Numbers by depth, of several subschemas: added up, or the largest."""
+    return tuple(min(combine(list(column)), MAX_SUBSCHEMAS) for column in zip_longest(*rows, fillvalue=0))
+
+
+def _constants(schema: dict[str, Any]) -> int:
+    """How many values an instance is compared with one by one. Texts and numbers alone are looked up at once."""
+    listed = schema.get("enum")
+    constants = [schema.get("const"), *(listed if isinstance(listed, list) else ())]
+    return sum(_values_in(each) for each in constants if isinstance(each, dict | list))
+
+
+def _values_in(value: object) -> int:
+    if isinstance(value, dict):
+        return 1 + sum(map(_values_in, value.values()))
+    return 1 + sum(map(_values_in, value)) if isinstance(value, list) else 1
+
+
+def _single(schema: dict[str, Any], keywords: tuple[str, ...]) -> Iterator[object]:
+    yield from (schema[keyword] for keyword in keywords if keyword in schema)
+
+
+def _listed(schema: dict[str, Any], keywords: tuple[str, ...]) -> Iterator[object]:
+    for keyword in keywords:
+        items = schema.get(keyword)
+        if isinstance(items, list):
+            yield from items
 
 
 def _refuse_height(height: int) -> None:

@@ -27,7 +27,7 @@ from cmbs.ledger import Head, StoredEntry
 from cmbs.messages import Actor, ActorKind
 from cmbs.serving.checkpoints import Checkpointer
 from cmbs.serving.commit import GroupWriter, Settle, Writer
-from cmbs.serving.streams import Streams
+from cmbs.serving.streams import Slot, Streams
 from cmbs.serving.waiting import Mailbox, unwrap, wait_in_thread
 from cmbs.spi import AuditLog, Clock, IdSource, RandomIds, SystemClock
 from cmbs.substrate.arbitration import Ruling, arbitrate, belief_sessions
@@ -47,6 +47,7 @@ from cmbs.substrate.events import (
     Wake,
 )
 from cmbs.substrate.executions import Executions
+from cmbs.substrate.flipping import Hypothetical
 from cmbs.substrate.keeper import Keeper
 from cmbs.substrate.kind import SpaceAnswer, SpaceKind, Undelivered, space_id_of
 from cmbs.substrate.model import BeliefReading, Decision, Proposal, ToolKind
@@ -108,11 +109,13 @@ class SubstrateServer:
     def perform(self, command: SpaceCommand) -> SpaceAnswer:
         """Carry out a command; returns when it is durable."""
         checked = self.door.checked(command)
-        self._open_default(checked)
+        if self._default_space:
+            self._open_default(checked)
         while True:
-            known = self._known_head(checked)
+            slot = self._spaces.cached(checked.stream_id)
+            known = None if slot is None or slot.state is None else slot.state.head
             try:
-                return self._followed(checked, self._once(self._prepared(checked)))
+                return self._followed(checked, self._once(self._prepared(checked, slot)))
             except BeliefServerError as exc:
                 if not self._decided_too_early(checked, known, exc):
                     raise
@@ -137,13 +140,17 @@ class SubstrateServer:
 
     def explain(self, space_id: str, actor: Actor, proposal: Proposal) -> Ruling:
         """What would be decided of a proposal now. Records nothing."""
+        return arbitrate(*self.hypothetical(space_id, actor, proposal), explain=True)
+
+    def hypothetical(self, space_id: str, actor: Actor, proposal: Proposal) -> Hypothetical:
+        """Everything that a proposal would be decided on now."""
         command = SpaceCommand(space_id, actor, Propose(proposal))
         message = self.door.checked(command).message
         if not isinstance(message, Propose):  # pragma: no cover - the door keeps the kind
             raise TypeError(message)
         space = self.current(space_id)
         readings = {reading.session_id: reading for reading in self._readings(space, message.proposal)}
-        return arbitrate(space, message.proposal, actor, self._clock.now(), readings, explain=True)
+        return Hypothetical(space, message.proposal, actor, self._clock.now(), readings)
 
     def decision(self, space_id: str, proposal_id: str) -> Decision:
         """The newest decision on a proposal with its whole trace, also where the log has none: it is made again."""
@@ -292,7 +299,7 @@ class SubstrateServer:
         slot = self._spaces.cached(command.stream_id)
         # A log that is read, or the belief plane that is asked, would hold up everybody else on the loop.
         if slot is None or self._asks_outside(slot.state, command.message):
-            command = await asyncio.to_thread(self._prepared, command)
+            command = await asyncio.to_thread(self._prepared, command, slot)
 
         def submit(settle: Settle[Undelivered]) -> None:
             group.submit(command, settle)
@@ -304,13 +311,12 @@ class SubstrateServer:
             return space is None or bool(belief_sessions(space, message.proposal))
         return isinstance(message, (Wake, Approve, RecordOutcome, PutMemory, PromoteMemory))
 
-    def _prepared(self, command: SpaceCommand) -> SpaceCommand:
+    def _prepared(self, command: SpaceCommand, slot: Slot[Space] | None) -> SpaceCommand:
         """The command with everything in it that has to be looked up before it is decided."""
         message = command.message
         if isinstance(message, CreateSpace):
             return command
-        slot = self._spaces.cached(command.stream_id) or self._spaces.loaded(command.stream_id)
-        space = slot.state
+        space = (slot or self._spaces.loaded(command.stream_id)).state
         if space is None:  # pragma: no cover - what was loaded is there
             return command
         prepared = self._with_belief(space, message)

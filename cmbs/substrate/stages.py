@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from hashlib import sha256
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import msgspec
 
 from cmbs.ledger import canonical
-from cmbs.messages import Actor
+from cmbs.messages import Actor, ActorKind
 from cmbs.substrate.authority import may_propose
-from cmbs.substrate.capabilities import Demand, held, is_exhausted, use_fault
+from cmbs.substrate.capabilities import Demand, Held, held, is_exhausted, use_fault
 from cmbs.substrate.conflicts import Finding
 from cmbs.substrate.constraints import STRICTNESS, Constraint
 from cmbs.substrate.events import Mode
@@ -26,179 +27,173 @@ from cmbs.substrate.model import (
     ReasonCode,
     Stage,
     StateDelta,
+    Tool,
     ToolCall,
     TraceStep,
 )
+from cmbs.substrate.policy import Matching, Policy
 from cmbs.substrate.predicates import Asking
 from cmbs.substrate.references import MISSING, Facing, namespace_of
 from cmbs.substrate.schemas import SchemaFault, args_validator
-from cmbs.substrate.state import ApprovalStatus, CallKey, GrantKey, Space
+from cmbs.substrate.state import ApprovalStatus, CallKey, Execution, GrantKey, Space
 
 # Members of enumerations that every decision looks at: to look one up takes longer than to compare it.
 _OBSERVE = Mode.OBSERVE
 _ASK = Failure.ASK
+_AGENT = ActorKind.AGENT
+_CONSTRAINTS = Stage.CONSTRAINTS
+_NO_DEMANDS: Mapping[str, Demand] = MappingProxyType({})
+_NO_TWINS: Mapping[tuple[str | None, str], int] = MappingProxyType({})
 
 
-class CallCase:
+class Hearing(msgspec.Struct, gc=False):
+    """Everything that one arbitration looks at. What candidates share is filled in once they are all known."""
+
+    space: Space
+    policy: Policy
+    proposal: Proposal
+    actor: Actor
+    now: str
+    belief: Mapping[str, BeliefReading]
+    steps: list[TraceStep] | None
+    # Whether later stages are gone through after one has found something.
+    thorough: bool
+    # The seq of an older snapshot that the proposal was made on; None where it is the current one.
+    since: int | None
+    # Whether the proposal claims to come from somebody else, or from a state that never was.
+    forgery: ReasonCode | None
+    # Places of candidates that cannot both be, what all calls ask of each token, and how many candidates are the same.
+    clashes: frozenset[int] = frozenset()
+    demands: Mapping[str, Demand] = _NO_DEMANDS
+    twins: Mapping[tuple[str | None, str], int] = _NO_TWINS
+
+
+class CallCase(msgspec.Struct, gc=False):
     """A call of a tool on its way through the stages."""
 
-    __slots__ = (
-        "answered_by",
-        "args",
-        "args_hash",
-        "call",
-        "call_key",
-        "enforced",
-        "facing",
-        "finding",
-        "held",
-        "matched",
-        "matching",
-        "place",
-        "tool",
-        "tool_id",
-        "used",
-    )
-
-    def __init__(self, place: int, call: ToolCall, hearing: Hearing) -> None:
-        space = hearing.space
-        self.place = place
-        self.call = call
-        self.finding: Finding | None = None
-        # Whether something was found that is kept up even where decisions are only observed.
-        self.enforced = False
-        self.matched: tuple[str, ...] = ()
-        self.used: tuple[str, ...] = ()
-        self.tool_id = tool_id = call.tool_id
-        self.tool = space.tools.get(tool_id)
-        self.held = holding = held(space.capabilities, call.capability_token_id)
-        self.matching = space.policy.matching(tool_id, holding.permitting, holding.denying)
-        self.args = args = _decoded(call.args)
-        self.args_hash = hash_of_args(call)
-        self.facing = Facing(space.state, hearing.belief, hearing.actor.id, args, tool_id)
-        self.call_key: CallKey | None = None
-        self.answered_by: str | None = None
-        if call.idempotency_key is not None:
-            self.call_key = CallKey(tool_id, call.idempotency_key)
-            execution_id = space.calls.get(self.call_key)
-            if execution_id is not None:
-                self.answered_by = self._answer(hearing, execution_id)
-
-    @property
-    def written(self) -> tuple[str, ...]:
-        """A call writes no key itself."""
-        return ()
-
-    def _answer(self, hearing: Hearing, execution_id: str) -> str | None:
-        """The execution, if it is one of this very call: same args, same token, same agent."""
-        execution = hearing.space.executions[execution_id]
-        is_same = (
-            execution.intent.args_hash == self.args_hash
-            and execution.intent.capability_token_id == self.call.capability_token_id
-            and execution.agent_id == hearing.actor.id
-        )
-        return execution_id if is_same else None
+    place: int
+    call: ToolCall
+    tool_id: str
+    tool: Tool | None
+    held: Held
+    matching: Matching
+    args: Any
+    args_hash: str
+    facing: Facing
+    call_key: CallKey | None
+    # The execution of this very call in the past.
+    answered_by: str | None
+    finding: Finding | None = None
+    # Whether something was found that is kept up even where decisions are only observed.
+    enforced: bool = False
+    matched: tuple[str, ...] = ()
+    used: tuple[str, ...] = ()
+    # A call writes no key itself.
+    written: tuple[str, ...] = ()
 
 
-class DeltaCase:
-    """A state delta on its way through the stages."""
+class DeltaCase(msgspec.Struct, gc=False):
+    """A state delta on its way through the stages. Deltas are not executed, so that none answers another."""
 
-    __slots__ = (
-        "args_hash",
-        "delta",
-        "enforced",
-        "facing",
-        "finding",
-        "matched",
-        "matching",
-        "place",
-        "used",
-        "written",
-    )
-
-    # Deltas are not executed, so that none answers another.
-    answered_by: str | None = None
+    place: int
+    delta: StateDelta
+    matching: Matching
+    facing: Facing
+    written: tuple[str, ...]
+    # Filled in where somebody asks for it.
+    args_hash: str = ""
+    finding: Finding | None = None
+    enforced: bool = False
+    matched: tuple[str, ...] = ()
+    used: tuple[str, ...] = ()
     tool_id: str | None = None
-
-    def __init__(self, place: int, delta: StateDelta, hearing: Hearing) -> None:
-        space = hearing.space
-        self.place = place
-        self.delta = delta
-        self.finding: Finding | None = None
-        self.enforced = False
-        self.matched: tuple[str, ...] = ()
-        self.used: tuple[str, ...] = ()
-        self.written = (*delta.set, *delta.unset)
-        self.matching = space.policy.matching(None)
-        self.args_hash = hash_of_args(delta)
-        self.facing = Facing(space.state, hearing.belief, hearing.actor.id, args_of_delta(delta))
+    answered_by: str | None = None
 
 
 Case: TypeAlias = CallCase | DeltaCase
 
 
-class Hearing:
-    """Everything that one arbitration looks at. What candidates share is filled in once they are all known."""
+def hearing_of(
+    space: Space,
+    proposal: Proposal,
+    actor: Actor,
+    now: str,
+    belief: Mapping[str, BeliefReading],
+    steps: list[TraceStep] | None,
+) -> Hearing:
+    """Begin to hear a proposal."""
+    since, forgery = None, None
+    if proposal.state_snapshot_id != space.snapshot_id:
+        since = space.snapshots.get(proposal.state_snapshot_id)
+        if since is None:
+            forgery = ReasonCode.UNKNOWN_SNAPSHOT
+    provenance = proposal.provenance
+    if provenance.source != actor.id or (provenance.permissions and not _are_own(provenance.permissions, space, actor)):
+        forgery = ReasonCode.FORGED_PROVENANCE
+    thorough = steps is not None or space.mode is _OBSERVE
+    return Hearing(space, space.policy, proposal, actor, now, belief, steps, thorough, since, forgery)
 
-    __slots__ = (
-        "actor",
-        "belief",
-        "clashes",
-        "demands",
-        "forgery",
-        "now",
-        "proposal",
-        "since",
-        "space",
-        "steps",
-        "thorough",
-        "twins",
+
+def _are_own(permissions: list[str], space: Space, actor: Actor) -> bool:
+    # Only agents have tokens; somebody else of the same name has none.
+    tokens = [space.capabilities.get(token_id) for token_id in permissions]
+    return actor.kind is _AGENT and all(token is not None and token.agent_id == actor.id for token in tokens)
+
+
+def call_case(hearing: Hearing, place: int, call: ToolCall) -> CallCase:
+    """Take up a call."""
+    space, tool_id = hearing.space, call.tool_id
+    holding = held(space.capabilities, call.capability_token_id)
+    args = _decoded(call.args)
+    args_hash = hash_of_args(call)
+    key, answered_by = None, None
+    if call.idempotency_key is not None:
+        key = CallKey(tool_id, call.idempotency_key)
+        execution_id = space.calls.get(key)
+        if execution_id is not None and _is_same(space.executions[execution_id], call, args_hash, hearing.actor):
+            answered_by = execution_id
+    return CallCase(
+        place,
+        call,
+        tool_id,
+        space.tools.get(tool_id),
+        holding,
+        hearing.policy.matching(tool_id, holding.permitting, holding.denying),
+        args,
+        args_hash,
+        Facing(space.state, hearing.belief, hearing.actor.id, args, tool_id),
+        key,
+        answered_by,
     )
 
-    def __init__(
-        self,
-        space: Space,
-        proposal: Proposal,
-        actor: Actor,
-        now: str,
-        belief: Mapping[str, BeliefReading],
-        steps: list[TraceStep] | None,
-    ) -> None:
-        self.space = space
-        self.proposal = proposal
-        self.actor = actor
-        self.now = now
-        self.belief = belief
-        self.steps = steps
-        # Whether later stages are gone through after one has found something.
-        self.thorough = steps is not None or space.mode is _OBSERVE
-        # The seq of an older snapshot that the proposal was made on; None where it is the current one.
-        self.since: int | None = None
-        self.forgery = self._forgery()
-        # Places of candidates that cannot both be, what all calls ask of each token, and how many calls are the same.
-        self.clashes: frozenset[int] = frozenset()
-        self.demands: dict[str, Demand] = {}
-        self.twins: dict[tuple[str | None, str], int] = {}
 
-    def _forgery(self) -> ReasonCode | None:
-        """Whether the proposal claims to come from somebody else, or from a state that never was."""
-        proposal, space, actor_id = self.proposal, self.space, self.actor.id
-        if proposal.provenance.source != actor_id:
-            return ReasonCode.FORGED_PROVENANCE
-        for token_id in proposal.provenance.permissions:
-            token = space.capabilities.get(token_id)
-            if token is None or token.agent_id != actor_id:
-                return ReasonCode.FORGED_PROVENANCE
-        if proposal.state_snapshot_id != space.snapshot_id:
-            self.since = space.snapshots.get(proposal.state_snapshot_id)
-            if self.since is None:
-                return ReasonCode.UNKNOWN_SNAPSHOT
-        return None
+def _is_same(execution: Execution, call: ToolCall, args_hash: str, actor: Actor) -> bool:
+    """Whether an execution is one of this very call: same args, same token, same agent."""
+    intent = execution.intent
+    return (
+        intent.args_hash == args_hash
+        and intent.capability_token_id == call.capability_token_id
+        and execution.agent_id == actor.id
+    )
+
+
+def delta_case(hearing: Hearing, place: int, delta: StateDelta) -> DeltaCase:
+    """Take up a delta."""
+    args = args_of_delta(delta)
+    facing = Facing(hearing.space.state, hearing.belief, hearing.actor.id, args)
+    return DeltaCase(place, delta, hearing.policy.matching(None), facing, (*delta.set, *delta.unset))
+
+
+def hash_of_case(case: Case) -> str:
+    """What approvals of this candidate are bound to."""
+    if not case.args_hash and isinstance(case, DeltaCase):
+        case.args_hash = hash_of_args(case.delta)
+    return case.args_hash
 
 
 def args_of_delta(delta: StateDelta) -> dict[str, Any]:
     """What `$args` means for a delta."""
-    return {"set": delta.set, "unset": sorted(set(delta.unset))}
+    return {"set": delta.set, "unset": sorted(set(delta.unset)) if delta.unset else []}
 
 
 def hash_of_args(candidate: Candidate) -> str:
@@ -302,9 +297,13 @@ def capability(hearing: Hearing, case: CallCase) -> Finding | None:
     if case.call.capability_token_id is None:
         return Finding(Stage.CAPABILITY, ReasonCode.CAPABILITY_REQUIRED)
     fault = use_fault(hearing.space, case.held, hearing.actor, case.call.tool_id, case.args, hearing.now)
-    if fault is None and case.answered_by is None and is_exhausted(hearing.space, case.held, hearing.demands):
+    if fault is None:
+        if not case.held.bounded or case.answered_by is not None:
+            return None
+        if not is_exhausted(hearing.space, case.held, hearing.demands):
+            return None
         fault = ReasonCode.BUDGET_EXHAUSTED
-    return None if fault is None else Finding(Stage.CAPABILITY, fault)
+    return Finding(Stage.CAPABILITY, fault)
 
 
 # --- constraints ------------------------------------------------------------------------------------------------------
@@ -374,7 +373,8 @@ def _is_granted(hearing: Hearing, case: Case, constraint: Constraint) -> bool:
     space = hearing.space
     if not space.grants:
         return False
-    grant = GrantKey(hearing.actor.id, case.tool_id, case.args_hash, constraint.key, space.policy.policy_hash)
+    args_hash = hash_of_case(case)
+    grant = GrantKey(hearing.actor.id, case.tool_id, args_hash, constraint.key, hearing.policy.policy_hash)
     approval_id = space.grants.get(grant)
     if approval_id is None:
         return False
@@ -382,7 +382,7 @@ def _is_granted(hearing: Hearing, case: Case, constraint: Constraint) -> bool:
     is_live = (
         approval.status is ApprovalStatus.APPROVED
         and (approval.good_until is None or hearing.now < approval.good_until)
-        and approval.uses_left >= hearing.twins.get((case.tool_id, case.args_hash), 1)
+        and approval.uses_left >= hearing.twins.get((case.tool_id, args_hash), 1)
     )
     if is_live and approval_id not in case.used:
         case.used = tuple(sorted((*case.used, approval_id)))
@@ -391,21 +391,21 @@ def _is_granted(hearing: Hearing, case: Case, constraint: Constraint) -> bool:
 
 def _trace_constraints(case: Case, steps: list[TraceStep]) -> None:
     """Every constraint that may speak, every predicate in it, and what was found."""
-    steps.extend(
-        TraceStep(Stage.CONSTRAINTS, False, case.place, key, note="malformed") for key in case.matching.malformed
-    )
-    for each in (*case.matching.denies, *case.matching.allows):
-        if each.when is None:
-            holds = True
-        else:
-            holds = each.when.trace(case.facing, Asking(Stage.CONSTRAINTS, case.place, each.key), steps)
-        steps.append(TraceStep(Stage.CONSTRAINTS, holds, case.place, each.key, note=each.effect.value))
+    matching, place = case.matching, case.place
+    steps += [TraceStep(_CONSTRAINTS, False, place, key, note="malformed") for key in matching.malformed]
+    for constraints_of, effect in ((matching.denies, "deny"), (matching.allows, "allow")):
+        for each in constraints_of:
+            when = each.when
+            holds = when is None or when.trace(case.facing, Asking(_CONSTRAINTS, place, each.key), steps)
+            steps.append(TraceStep(_CONSTRAINTS, holds, place, each.key, None, None, None, None, effect))
 
 
-Judge: TypeAlias = Callable[[Hearing, CallCase], Finding | None]
+# --- all of them ------------------------------------------------------------------------------------------------------
+
+CallJudge: TypeAlias = Callable[[Hearing, CallCase], Finding | None]
 DeltaJudge: TypeAlias = Callable[[Hearing, DeltaCase], Finding | None]
 
-OF_CALLS: tuple[tuple[Stage, Judge], ...] = (
+OF_CALLS: tuple[tuple[Stage, CallJudge], ...] = (
     (Stage.SHAPE, call_shape),
     (Stage.FRESHNESS, freshness),
     (Stage.AUTHORITY, call_authority),
@@ -420,3 +420,25 @@ OF_DELTAS: tuple[tuple[Stage, DeltaJudge], ...] = (
     (Stage.AUTHORITY, delta_authority),
     (Stage.CONSTRAINTS, constraints),
 )
+
+
+def against_call(hearing: Hearing, case: CallCase) -> Finding | None:
+    """What the first stage that finds something finds: the stages of `OF_CALLS`, without a look at each of them."""
+    return (
+        call_shape(hearing, case)
+        or (None if hearing.since is None else freshness(hearing, case))
+        or tool_and_args(hearing, case)
+        or idempotency(hearing, case)
+        or capability(hearing, case)
+        or constraints(hearing, case)
+    )
+
+
+def against_delta(hearing: Hearing, case: DeltaCase) -> Finding | None:
+    """The same for a delta: the stages of `OF_DELTAS`."""
+    return (
+        delta_shape(hearing, case)
+        or (None if hearing.since is None else freshness(hearing, case))
+        or delta_authority(hearing, case)
+        or constraints(hearing, case)
+    )

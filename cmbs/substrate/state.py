@@ -53,7 +53,6 @@ class ProposalRecord(msgspec.Struct, frozen=True, gc=False):
 
     message: Propose
     actor: Actor
-    fingerprint: bytes
     seq: int
     event_id: str
     decided_seq: int

@@ -71,7 +71,8 @@ def fingerprint(message: SpaceMessage, actor: Actor, payload: bytes | None = Non
 
     `payload` is the message as it was written, for whoever has that at hand.
     """
-    said = f"{VERB_OF[type(message)].value}\x00{actor.kind.value}\x00{actor.id}\x00".encode()
+    # Members of these enumerations are text already; asking for their `value` takes longer than all the rest.
+    said = "\x00".join((VERB_OF[type(message)], actor.kind, actor.id, "")).encode()
     bare = without_additions(message)
     return sha256(said + (payload if payload is not None and bare is message else written(bare))).digest()
 
@@ -108,7 +109,7 @@ def recorded(
         STREAM_PREFIX + space_id,
         stamp.ts,
         VERSION,
-        VERB_OF[type(message)].value,
+        VERB_OF[type(message)],
         stamp.idempotency_key,
     )
     return SpaceEvent(message, result, body, seal(body))

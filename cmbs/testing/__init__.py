@@ -1,9 +1,10 @@
 """Support for tests of cmbs and of what is plugged into it: a clock and ids that tests own, stores that fail on demand.
 
-`cmbs.testing.strategies` has the Hypothesis strategies; it alone needs `hypothesis`. The contracts that every store
-must keep are test classes to subclass: `EliminationStoreContract` in `cmbs.testing.elimination_store`,
-`AuditLogContract` in `cmbs.testing.audit_log`, and `StoreContract` in `cmbs.testing.store` for a store that is both.
-They need `pytest`. cmbs installs neither.
+`cmbs.testing.strategies` has the Hypothesis strategies, `cmbs.testing.kits` those for kits; both need `hypothesis`. The
+contracts that every store must keep are test classes to subclass: `EliminationStoreContract` in
+`cmbs.testing.elimination_store`, `AuditLogContract` in `cmbs.testing.audit_log`, and `StoreContract` in
+`cmbs.testing.store` for a store that is both. `HypothesisProviderContract` in `cmbs.testing.hypothesis_provider` is the
+same for providers. They need `pytest`. cmbs installs neither.
 """
 
 from cmbs.testing.environment import ManualClock, SequentialIds

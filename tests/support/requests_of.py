@@ -51,6 +51,7 @@ READS: dict[str, str] = {
     "list_survivors": "/v1/sessions/{session_id}/survivors",
     "audit_trace": "/v1/sessions/{session_id}/audit",
     "list_obligations": "/v1/sessions/{session_id}/obligations",
+    "session_analysis": "/v1/sessions/{session_id}/analysis",
     "healthz": "/healthz",
     "readyz": "/readyz",
 }

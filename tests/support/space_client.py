@@ -82,7 +82,7 @@ class SpaceClient:
         return f"/v1/spaces/{self.space_id}{path}"
 
 
-def delta(unset: tuple[str, ...] = (), **pairs: str) -> dict[str, Any]:
+def delta(unset: tuple[str, ...] = (), /, **pairs: str) -> dict[str, Any]:
     """A delta; the first underscore of a name is the dot after the namespace."""
     named = {name.replace("_", ".", 1): text for name, text in pairs.items()}
     return {"type": "state_delta", "set": named, "unset": list(unset)}

@@ -1,0 +1,250 @@
+"""What the probes that were asked were worth: expected gain, value, luck and regret, one answer at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from contextlib import suppress
+from fractions import Fraction
+from typing import NamedTuple
+
+from cmbs.analysis.findings import Choice, RegretFinding
+from cmbs.analysis.gain import (
+    Belief,
+    Gain,
+    Odds,
+    after_answer,
+    bits_between,
+    expected_gain,
+    gains,
+    odds_of,
+    prior_belief,
+)
+from cmbs.analysis.optimum import Classes, Greedy, HuffmanBound, Method, Optimum, OutOfSteps, Steps, classes_of
+from cmbs.analysis.table import Probe, Table
+from cmbs.analysis.trajectory import Step, Trajectory
+from cmbs.errors import InvalidRequest
+from cmbs.kit.model import Kit, KitOutcome
+from cmbs.kit.responses import outcome_for
+
+_HYPOTHESES_PER_STEP = 64
+NOT_DETERMINISTIC = "the kit lets a hypothesis answer a probe in more than one way"
+TOO_MUCH_WORK = "the exact optimum takes more steps than were allowed"
+_FAR_TOO_MUCH_WORK = "the exact optimum, and the greedy one, take more steps than were allowed"
+
+
+class Move(NamedTuple):
+    """An elimination on the table: what it left, and the probe that it answers, if it does.
+
+    `outcome_id` is None where a probe was asked and there was no data.
+    """
+
+    before: int
+    after: int
+    probe: Probe | None
+    outcome_id: str | None
+
+
+class Appraisal(NamedTuple):
+    """Each move's choice, None for what is no answer to a probe; the regret of all; and the belief at the end.
+
+    `certain` says of each move whether it is an answer that was the only one possible.
+    """
+
+    choices: list[Choice | None]
+    certain: list[bool]
+    regret: RegretFinding
+    belief: Belief
+
+
+def moves_of(kit: Kit, table: Table, trajectory: Trajectory) -> list[Move]:
+    """The steps of a session on the table of its kit.
+
+    A step is taken for the answer to a probe only where the ledger shows just the effect that the kit gives the answer.
+    """
+    moves = []
+    alive = table.everything
+    for step in trajectory.steps:
+        after = alive & ~table.mask_of(step.eliminated)
+        moves.append(_move(kit, table, trajectory.universe, step, alive, after))
+        alive = after
+    return moves
+
+
+def _move(kit: Kit, table: Table, universe: frozenset[str], step: Step, before: int, after: int) -> Move:
+    probe_id = step.observation_id if step.probe is None else step.probe.probe_id
+    known, probe = kit.probe(probe_id), table.probe(probe_id)
+    outside = Move(before, after, None, None)
+    if known is None or probe is None:
+        return outside
+    if step.probe is None:
+        outcome = _only_outcome(known.outcomes, universe, step.asked)
+        if outcome is None:
+            return outside
+    else:
+        try:
+            outcome = outcome_for(known, step.probe.response)
+        except InvalidRequest:
+            return outside
+    left = before if outcome is None else before & (probe.consistent(outcome.outcome_id) or 0)
+    if left != after:
+        return outside
+    return Move(before, after, probe, None if outcome is None else outcome.outcome_id)
+
+
+def _only_outcome(outcomes: Iterable[KitOutcome], universe: frozenset[str], asked: frozenset[str]) -> KitOutcome | None:
+    fitting = [each for each in outcomes if each.eliminates & universe == asked]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+class Study:
+    """A table with what was found out about it, so that many sessions over one kit need not find it out again each."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self._prospects = {method: _Prospects(table, method) for method in Method}
+        self._best = _Best(table)
+
+    def appraise(self, moves: Sequence[Move], steps: int) -> Appraisal:
+        """Every choice of a path, against the strongest optimum that the steps allow."""
+        reason, best = NOT_DETERMINISTIC, self._best.allowed(steps)
+        if self.table.deterministic:
+            reason = _FAR_TOO_MUCH_WORK
+            for method, shortcoming in ((Method.EXACT, ""), (Method.GREEDY, TOO_MUCH_WORK)):
+                with suppress(OutOfSteps):
+                    return _appraise(self.table, moves, self._prospects[method].allowed(steps), best, shortcoming)
+        return _appraise(self.table, moves, self._prospects[Method.HUFFMAN], best, reason)
+
+
+class _Prospects:
+    """How many probes are still to be expected from a set of survivors, by one method throughout.
+
+    Events from outside the kit may take part of a class. From then on the class weighs less, so the trees are of what
+    they left: `base`.
+    """
+
+    def __init__(self, table: Table, method: Method) -> None:
+        self.method = method
+        self._table = table
+        self._steps = Steps(0)
+        self._trees: dict[int, tuple[Classes, Optimum | Greedy | HuffmanBound]] = {}
+
+    def allowed(self, steps: int) -> _Prospects:
+        """The same, with so many steps for what is not known yet."""
+        self._steps.left = steps
+        return self
+
+    def left(self, base: int, alive: int) -> Fraction:
+        """The probes that resolving `alive` takes on average."""
+        if not alive:
+            return Fraction(0)
+        classes, tree = self._tree(base)
+        atoms = classes.of(alive)
+        return Fraction(tree.cost(atoms), classes.mass(atoms))
+
+    def after_asking(self, base: int, odds: Odds) -> Fraction:
+        """The probes that are then still to be expected, before the answer is known."""
+        chances = ((Fraction(weight, odds.total), part) for weight, part in odds.outcomes)
+        return sum((chance * self.left(base, part) for chance, part in chances), Fraction(0))
+
+    def base_after(self, base: int, after: int) -> int:
+        """Where trees begin once something from outside left `after`."""
+        whole = all(members & after in (0, members & base) for members in self._table.classes)
+        return base if whole else after
+
+    def _tree(self, base: int) -> tuple[Classes, Optimum | Greedy | HuffmanBound]:
+        found = self._trees.get(base)
+        if found is None:
+            classes = classes_of(self._table, base)
+            found = self._trees[base] = (classes, self._solver(classes))
+        return found
+
+    def _solver(self, classes: Classes) -> Optimum | Greedy | HuffmanBound:
+        if self.method is Method.EXACT:
+            return Optimum(classes, self._steps)
+        return Greedy(classes, self._steps) if self.method is Method.GREEDY else HuffmanBound(classes)
+
+
+def _appraise(table: Table, moves: Sequence[Move], prospects: _Prospects, best: _Best, reason: str) -> Appraisal:
+    belief, base = prior_belief(table), table.everything
+    choices: list[Choice | None] = []
+    certain: list[bool] = []
+    start = left = prospects.left(base, base)
+    regret = luck = outside = Fraction(0)
+    for move in moves:
+        if move.probe is None:
+            base = prospects.base_after(base, move.after)
+            now = prospects.left(base, move.after)
+            outside += left - now
+            belief = Belief(move.after, belief.weights, belief.answered)
+            choices.append(None)
+            certain.append(False)
+        else:
+            odds = odds_of(table, belief, move.probe)
+            certain.append(move.outcome_id is not None and len(odds.outcomes) == 1)
+            expected = prospects.after_asking(base, odds)
+            now = prospects.left(base, move.after)
+            lost, saved = 1 + expected - left, expected - now
+            regret, luck = regret + lost, luck + saved
+            choices.append(_choice(table, belief, move.probe, move, best.of(belief), (float(lost), float(saved))))
+            if move.outcome_id is not None:
+                belief = after_answer(table, belief, move.probe, move.after)
+        left = now
+    finding = RegretFinding(
+        method=prospects.method,
+        reason=reason,
+        optimum=float(start),
+        probes=sum(choice is not None for choice in choices),
+        probes_left=float(left),
+        regret=float(regret),
+        luck=float(luck),
+        outside=float(outside),
+    )
+    return Appraisal(choices, certain, finding, belief)
+
+
+class _Best:
+    """The best probe of a belief, as long as the steps for looking last."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._steps = Steps(0)
+        self._effort = len(table.probes) * (1 + len(table.hypotheses) // _HYPOTHESES_PER_STEP)
+        self._known: dict[tuple[int, Hashable], Gain] = {}
+
+    def allowed(self, steps: int) -> _Best:
+        """The same, with so many steps for what is not known yet."""
+        self._steps.left = steps
+        return self
+
+    def of(self, belief: Belief) -> Gain | None:
+        """The first probe with the largest expected gain, one of 0 bits where none is left; None where not known."""
+        # Where each hypothesis says every answer, what was asked on the way here changes nothing.
+        way = None if self._table.deterministic else (tuple(belief.weights), belief.answered)
+        key = (belief.alive, way)
+        if key not in self._known:
+            try:
+                self._steps.take(self._effort)
+            except OutOfSteps:
+                return None
+            self._known[key] = next(iter(gains(self._table, belief)), Gain("", 0.0))
+        return self._known[key]
+
+
+def _choice(
+    table: Table, belief: Belief, probe: Probe, move: Move, best: Gain | None, probes: tuple[float, float]
+) -> Choice:
+    gain = bits_between(table, move.before, move.after)
+    expected = expected_gain(table, belief, probe)
+    worth = None if best is None or best.bits == 0 else best
+    return Choice(
+        probe_id=probe.probe_id,
+        outcome_id=move.outcome_id,
+        gain=gain,
+        expected_gain=expected,
+        luck=None if gain is None else gain - expected,
+        best_gain=None if best is None else best.bits,
+        best_probe_id=None if worth is None else worth.probe_id,
+        value_ratio=None if worth is None else min(expected / worth.bits, 1.0),
+        regret=probes[0],
+        probe_luck=probes[1],
+    )

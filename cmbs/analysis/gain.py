@@ -1,0 +1,116 @@
+"""What a probe is expected to tell: before it is asked, and set against what it then told.
+
+A hypothesis that is consistent with several outcomes of a probe is taken to answer each of them equally often, and the
+same one however often it is asked. So a belief here is more than the set of survivors: weights move where an answer is
+likelier under one survivor than under another. Bits, though, are always those of elimination: how much smaller the
+prior mass of what survives becomes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from cmbs.analysis.table import Probe, Table, bits_of
+
+
+class Gain(NamedTuple):
+    """The expected gain of a probe, in bits."""
+
+    probe_id: str
+    bits: float
+
+
+@dataclass(frozen=True, slots=True)
+class Belief:
+    """What may still be true, how likely each of it is, and what was asked and answered on the way.
+
+    `weights` has one entry for each hypothesis of the table; those of what is not alive mean nothing.
+    """
+
+    alive: int
+    weights: Sequence[int]
+    answered: frozenset[str] = frozenset()
+
+
+def prior_belief(table: Table) -> Belief:
+    """The belief that a session begins with."""
+    return Belief(table.everything, table.weights)
+
+
+def after_answer(table: Table, belief: Belief, probe: Probe, alive: int) -> Belief:
+    """The belief once a probe was answered and `alive` is left."""
+    if probe.probe_id in belief.answered:
+        return Belief(alive, belief.weights, belief.answered)
+    answered = belief.answered | {probe.probe_id}
+    if table.deterministic:
+        return Belief(alive, belief.weights, answered)
+    ways = _ways(probe, alive)
+    multiple = math.lcm(*ways.values())
+    weights = list(belief.weights)
+    for bit, number in ways.items():
+        weights[bit] = weights[bit] * multiple // number
+    # Only proportions count, and numbers that grow with every answer would not stay numbers that a machine is quick at.
+    shared = math.gcd(*(weights[bit] for bit in ways))
+    for bit in ways:
+        weights[bit] //= shared
+    return Belief(alive, tuple(weights), answered)
+
+
+def bits_between(table: Table, before: int, after: int) -> float | None:
+    """The bits of an elimination, by prior mass; None where it left nothing, which no number of bits describes."""
+    if before == after:
+        return 0.0
+    return math.log2(table.mass(before) / table.mass(after)) if after else None
+
+
+class Odds(NamedTuple):
+    """How likely the outcomes of a probe are: (weight, what it would leave) of each that can occur, and their sum."""
+
+    total: int
+    outcomes: list[tuple[int, int]]
+
+
+def odds_of(table: Table, belief: Belief, probe: Probe) -> Odds:
+    """The outcomes that a probe can have, in its order."""
+    alive = belief.alive
+    if probe.probe_id in belief.answered:
+        # Whatever it answered is in the survivors already, and it would answer that again.
+        return Odds(1, [(1, alive)])
+    parts = probe.parts(alive)
+    if table.deterministic:
+        return Odds(table.mass(alive), [(table.mass(part), part) for part in parts])
+    ways = _ways(probe, alive)
+    multiple = math.lcm(*ways.values())
+    share = {bit: belief.weights[bit] * (multiple // number) for bit, number in ways.items()}
+    weights = [(sum(share[bit] for bit in bits_of(part)), part) for part in parts]
+    return Odds(sum(weight for weight, _ in weights), weights)
+
+
+def expected_gain(table: Table, belief: Belief, probe: Probe) -> float:
+    """The bits that asking a probe is expected to eliminate; 0 where it cannot rule anything out."""
+    total, outcomes = odds_of(table, belief, probe)
+    # Sorted, so that probes which split alike come out alike to the last digit.
+    terms = sorted(weight / total * (bits_between(table, belief.alive, left) or 0.0) for weight, left in outcomes)
+    return math.fsum(terms)
+
+
+def gains(table: Table, belief: Belief) -> list[Gain]:
+    """Every probe that can still rule something out, the best first, equals in the order of the table."""
+    found = [
+        Gain(probe.probe_id, expected_gain(table, belief, probe))
+        for probe in table.probes
+        if probe.probe_id not in belief.answered and probe.matters(belief.alive)
+    ]
+    return sorted(found, key=lambda gain: -gain.bits)
+
+
+def _ways(probe: Probe, alive: int) -> dict[int, int]:
+    """For each survivor, in how many ways the probe may answer if it is true."""
+    counts = dict.fromkeys(bits_of(alive), 0)
+    for outcome in probe.outcomes:
+        for bit in bits_of(outcome.consistent & alive):
+            counts[bit] += 1
+    return counts

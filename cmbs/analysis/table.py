@@ -1,0 +1,249 @@
+"""Hypotheses × probes as bit masks: which hypotheses are consistent with which outcome of which probe.
+
+A set of hypotheses is an `int` whose bit i stands for the i-th hypothesis, so that what an outcome leaves is one `&`.
+Weights are whole numbers: sums of them are exact, and equal cases stay equal.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+from cmbs.errors import InvalidKit
+from cmbs.kit.model import Kit
+
+# Beyond so many bits, each step through a number costs more than its text does.
+_WIDE = 512
+
+
+class Scale:
+    """Weighs sets quickly: one count of bits for each binary digit of the weights, however many things weigh."""
+
+    __slots__ = ("_planes",)
+
+    def __init__(self, weights: Sequence[int]) -> None:
+        digits = max(weights, default=0).bit_length()
+        planes = (
+            (digit, mask_from(position for position, weight in enumerate(weights) if weight >> digit & 1))
+            for digit in range(digits)
+        )
+        self._planes = [(digit, plane) for digit, plane in planes if plane]
+
+    def mass(self, mask: int) -> int:
+        """The sum of the weights of what is in a set."""
+        total = 0
+        for digit, plane in self._planes:
+            total += (plane & mask).bit_count() << digit
+        return total
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a probe may answer, and the hypotheses that are consistent with it."""
+
+    outcome_id: str
+    consistent: int
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A probe as its outcomes."""
+
+    probe_id: str
+    outcomes: tuple[Outcome, ...]
+
+    def consistent(self, outcome_id: str) -> int | None:
+        """The hypotheses that an outcome leaves; None where the probe has no such outcome."""
+        return next((each.consistent for each in self.outcomes if each.outcome_id == outcome_id), None)
+
+    def parts(self, alive: int) -> list[int]:
+        """What each outcome that can still occur would leave of `alive`, in the order of the outcomes."""
+        return [left for each in self.outcomes if (left := each.consistent & alive)]
+
+    def matters(self, alive: int) -> bool:
+        """Whether an outcome that can still occur would rule anything out."""
+        return any(left != alive for left in self.parts(alive))
+
+
+@dataclass(frozen=True)
+class Table:
+    """Everything that is known of a domain before a session begins.
+
+    Every hypothesis is consistent with at least one outcome of every probe: the probe answers something if it is true.
+    """
+
+    hypotheses: tuple[str, ...]
+    weights: tuple[int, ...]
+    probes: tuple[Probe, ...]
+
+    def __post_init__(self) -> None:
+        for probe in self.probes:
+            answered = 0
+            for outcome in probe.outcomes:
+                answered |= outcome.consistent
+            if answered != self.everything:
+                mute = self.ids_of(self.everything & ~answered)[0]
+                raise InvalidKit(f"every outcome of probe `{probe.probe_id}` eliminates hypothesis `{mute}`")
+
+    @property
+    def everything(self) -> int:
+        """All hypotheses."""
+        return (1 << len(self.hypotheses)) - 1
+
+    @cached_property
+    def uniform(self) -> bool:
+        """Whether all hypotheses weigh 1."""
+        return all(weight == 1 for weight in self.weights)
+
+    @cached_property
+    def deterministic(self) -> bool:
+        """Whether each hypothesis is consistent with exactly one outcome of each probe, so that it says the answer."""
+        everyone = len(self.hypotheses)
+        return all(sum(each.consistent.bit_count() for each in probe.outcomes) == everyone for probe in self.probes)
+
+    @cached_property
+    def _scale(self) -> Scale:
+        return Scale(self.weights)
+
+    @cached_property
+    def _index(self) -> dict[str, int]:
+        return {hypothesis_id: bit for bit, hypothesis_id in enumerate(self.hypotheses)}
+
+    @cached_property
+    def _probe_index(self) -> dict[str, Probe]:
+        return {probe.probe_id: probe for probe in self.probes}
+
+    @cached_property
+    def classes(self) -> tuple[int, ...]:
+        """The hypotheses that no probe can tell apart, as sets; each is in one. Ordered by their first member."""
+        everyone = len(self.hypotheses)
+        columns = [_column(each.consistent, everyone) for probe in self.probes for each in probe.outcomes]
+        members: dict[tuple[str, ...], list[int]] = {}
+        for bit, signature in enumerate(zip(*columns, strict=True) if columns else [()] * everyone):
+            members.setdefault(signature, []).append(bit)
+        return tuple(map(mask_from, members.values()))
+
+    def probe(self, probe_id: str) -> Probe | None:
+        """The probe of that id; None where there is none."""
+        return self._probe_index.get(probe_id)
+
+    def bit(self, hypothesis_id: str) -> int:
+        """The set of one hypothesis; empty for an id that the table does not have."""
+        index = self._index.get(hypothesis_id)
+        return 0 if index is None else 1 << index
+
+    def mask_of(self, ids: Iterable[str]) -> int:
+        """The ids as a set; those that the table does not have are left out."""
+        index = self._index
+        return mask_from(index[hypothesis_id] for hypothesis_id in ids if hypothesis_id in index)
+
+    def ids_of(self, mask: int) -> list[str]:
+        """The ids of a set, in the order of the table."""
+        return [self.hypotheses[bit] for bit in bits_of(mask)]
+
+    def mass(self, mask: int) -> int:
+        """What a set weighs."""
+        return mask.bit_count() if self.uniform else self._scale.mass(mask)
+
+    def classes_in(self, alive: int) -> list[int]:
+        """The classes of what is alive; one class left means that no probe can say more."""
+        return [left for each in self.classes if (left := each & alive)]
+
+    def residual_bits(self, alive: int) -> float:
+        """The bits that stay undecided on average once every probe was answered: what is inside the classes."""
+        total = self.mass(alive)
+        return math.fsum(self.mass(each) / total * self.entropy(each) for each in self.classes_in(alive))
+
+    def entropy(self, mask: int) -> float:
+        """The bits that it takes to decide among a set, by weight; log2 of its size where all weigh the same."""
+        if self.uniform:
+            return math.log2(mask.bit_count()) if mask else 0.0
+        return spread([self.weights[bit] for bit in bits_of(mask)])
+
+    def restricted(self, ids: Iterable[str]) -> Table:
+        """The same table of some of the hypotheses only, in the order of this one."""
+        keep = list(bits_of(self.mask_of(ids)))
+        return Table(
+            tuple(self.hypotheses[bit] for bit in keep),
+            tuple(self.weights[bit] for bit in keep),
+            tuple(
+                Probe(
+                    probe.probe_id,
+                    tuple(
+                        Outcome(each.outcome_id, _packed(each.consistent, keep, len(self.hypotheses)))
+                        for each in probe.outcomes
+                    ),
+                )
+                for probe in self.probes
+            ),
+        )
+
+
+def table_of(kit: Kit) -> Table:
+    """The table of a kit; InvalidKit where a hypothesis makes every outcome of a probe impossible."""
+    ids = tuple(each.id for each in kit.hypotheses)
+    index = {hypothesis_id: bit for bit, hypothesis_id in enumerate(ids)}
+    everything = (1 << len(ids)) - 1
+    probes = tuple(
+        Probe(
+            probe.probe_id,
+            tuple(
+                Outcome(each.outcome_id, everything & ~mask_from(index[gone] for gone in each.eliminates))
+                for each in probe.outcomes
+            ),
+        )
+        for probe in kit.probes
+    )
+    return Table(ids, whole_weights([each.prior for each in kit.hypotheses]), probes)
+
+
+def whole_weights(priors: Sequence[float]) -> tuple[int, ...]:
+    """Priors as whole numbers in the same proportions: as they are written, so that 0.1 is a tenth and no more."""
+    exact = [Fraction(repr(prior)) for prior in priors]
+    denominator = math.lcm(*(each.denominator for each in exact))
+    whole = [each.numerator * (denominator // each.denominator) for each in exact]
+    divisor = math.gcd(*whole)
+    return tuple(each // divisor for each in whole)
+
+
+def bits_of(mask: int) -> Iterator[int]:
+    """The positions of the bits that are set, the lowest first."""
+    if mask.bit_length() > _WIDE:
+        text = f"{mask:b}"[::-1]
+        position = text.find("1")
+        while position >= 0:
+            yield position
+            position = text.find("1", position + 1)
+        return
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
+
+
+def mask_from(positions: Iterable[int]) -> int:
+    """The set that has the bits at these positions."""
+    chosen = list(positions)
+    content = bytearray(max(chosen, default=0) // 8 + 1)
+    for position in chosen:
+        content[position >> 3] |= 1 << (position & 7)
+    return int.from_bytes(content, "little")
+
+
+def spread(weights: Sequence[int]) -> float:
+    """Shannon's entropy of weights, in bits. Equal weights in another order give the same float."""
+    total = sum(weights)
+    return math.fsum(weight / total * -math.log2(weight / total) for weight in sorted(weights))
+
+
+def _column(mask: int, length: int) -> str:
+    """A set as text: the n-th character tells whether it has the n-th bit."""
+    return f"{mask:0{length}b}"[::-1]
+
+
+def _packed(mask: int, keep: Sequence[int], length: int) -> int:
+    column = _column(mask, length)
+    return int("".join(column[bit] for bit in reversed(keep)) or "0", 2)

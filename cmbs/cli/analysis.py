@@ -1,0 +1,279 @@
+"""`cmbs analyse` and `cmbs bench agents`: what paths were worth, and what scripted agents make of a kit."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
+
+from cmbs.analysis import DEFAULT_STEPS, Analysis, KitStudy, Trajectory, analyse, trajectory_of
+from cmbs.analysis.findings import EventFinding
+from cmbs.analysis.report import COLUMNS, html_report, row_of, summary_of
+from cmbs.bootstrap import DEFAULT_STORE
+from cmbs.cli.kit import read_or_fail
+from cmbs.cli.output import counted, err, existing_store, failing_cleanly, out, progress
+from cmbs.cli.reading import Logs, LogsOfServer, LogsOfStore
+from cmbs.errors import InvalidRequest
+from cmbs.kit import Kit
+from cmbs.kit.installed import fitting_kit, installed_kits
+from cmbs.scoreboard import Round, Score, Scoreboard, play_all
+from cmbs.tee.access import visible
+
+bench = typer.Typer(name="bench", help="Compare agents.", no_args_is_help=True)
+
+_KIT_SUFFIXES = (".yaml", ".yml", ".json")
+_FEW_PROBES = 10
+_WIDEST = 10_000
+
+StepsOption = Annotated[
+    int, typer.Option(min=0, help="Work allowed for the exact parts, before they make do with less.", metavar="N")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print everything as one JSON document.")]
+
+
+def analyse_(  # noqa: PLR0913, PLR0917 - each is an option of the command
+    session_ids: Annotated[
+        list[str] | None, typer.Argument(help="Sessions to analyse; all, if none is named.", metavar="SESSION…")
+    ] = None,
+    store: Annotated[
+        str, typer.Option("--store", envvar="CMBS_STORE", help="The store to read.", metavar="URL")
+    ] = DEFAULT_STORE,
+    url: Annotated[
+        str, typer.Option("--url", help="Read from the server that listens there instead.", metavar="http://…")
+    ] = "",
+    kit: Annotated[
+        str, typer.Option("--kit", help="The kit of the sessions: a file, or the id of an installed one.")
+    ] = "",
+    truth: Annotated[str | None, typer.Option("--truth", help="The hypothesis that is true.", metavar="ID")] = None,
+    truths: Annotated[
+        Path | None,
+        typer.Option("--truths", help='The truth of each session: JSON, {"session": "id"}.', metavar="FILE"),
+    ] = None,
+    steps: StepsOption = DEFAULT_STEPS,
+    html: Annotated[
+        Path | None, typer.Option("--html", help="Also write a page with plots there.", metavar="FILE")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say what a session's path was worth: bits, redundancy, luck and regret."""
+    studies = _Studies(_kit(kit) if kit else None)
+    known = {} if truths is None else _truths(truths)
+    with failing_cleanly(), _logs(store, url) as logs, progress() as bar:
+        wanted = session_ids or list(logs.session_ids())
+        found = []
+        for session_id in bar.track(wanted, description="analysing"):
+            trajectory = trajectory_of(logs.entries(session_id))
+            if session_ids or studies.about(trajectory):
+                found.append(analyse(trajectory, studies.of(trajectory), known.get(session_id, truth), steps))
+        if html is not None:
+            html.write_text(html_report(found, f"{counted(len(found), 'session')} analysed"), "utf-8")
+    if as_json:
+        document: Any = found[0] if session_ids and len(session_ids) == 1 else found
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n")
+    elif session_ids and len(found) == 1:
+        _show(found[0])
+    else:
+        _show_all(found, len(wanted) - len(found))
+
+
+@bench.command()
+def agents(
+    kit: Annotated[str, typer.Argument(help="A kit: a file, or the id of an installed one.", metavar="KIT")],
+    seed: Annotated[str, typer.Option(help="What the dice of random agents follow from.")] = "0",
+    steps: StepsOption = DEFAULT_STEPS,
+    as_json: JsonOption = False,
+) -> None:
+    """Let scripted agents play every truth of a kit through a belief server, and compare them."""
+    chosen = _kit(kit)
+    with failing_cleanly(), progress() as bar:
+
+        def watch(rounds: Sequence[Round], agent: str) -> Iterable[Round]:
+            return bar.track(rounds, description=agent)
+
+        board = play_all(chosen, seed, steps, watch)
+    if as_json:
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(board), indent=2).decode() + "\n")
+    else:
+        _show_board(board)
+
+
+class _Studies:
+    """The kit that was named, or whichever installed one a session was declared over; each studied once."""
+
+    def __init__(self, named: Kit | None) -> None:
+        self._named = named
+        self._installed = {} if named is not None else installed_kits()
+        self._studies: dict[str, KitStudy] = {}
+
+    def about(self, trajectory: Trajectory) -> bool:
+        """Whether a session nobody named is about the kit that somebody did."""
+        return self._named is None or trajectory.universe <= self._named.hypothesis_ids
+
+    def of(self, trajectory: Trajectory) -> KitStudy | None:
+        """What to hold a session against."""
+        kit = self._named or fitting_kit(
+            self._installed, trajectory.space_id, trajectory.space_version, trajectory.universe
+        )
+        return None if kit is None else self._studies.setdefault(kit.kit_id, KitStudy(kit))
+
+
+def _kit(name: str) -> Kit:
+    """A kit by its file or by its id; the command ends where it is none."""
+    if name == "-" or name.endswith(_KIT_SUFFIXES) or Path(name).is_file():
+        return read_or_fail(name)
+    with failing_cleanly():
+        kits = installed_kits()
+        if name not in kits:
+            there = ", ".join(f"`{kit_id}`" for kit_id in sorted(kits)) or "none"
+            raise InvalidRequest(f"`{name}` is no file and no installed kit; installed: {there}")
+    return kits[name]
+
+
+@contextmanager
+def _logs(store: str, url: str) -> Iterator[Logs]:
+    if url:
+        yield LogsOfServer(url)
+        return
+    with closing(existing_store(store)) as log:
+        yield LogsOfStore(log)
+
+
+def _truths(file: Path) -> dict[str, str]:
+    with failing_cleanly():
+        try:
+            return msgspec.json.decode(file.read_bytes(), type=dict[str, str])
+        except msgspec.DecodeError as exc:
+            raise InvalidRequest(f"`{file}` does not map sessions to hypotheses: {exc}") from exc
+
+
+def _show_all(found: Sequence[Analysis], others: int) -> None:
+    _print_table(COLUMNS, [row_of(analysis) for analysis in found])
+    _print_pairs("together", summary_of(found))
+    if others:
+        err.print(f"{counted(others, 'session')} left out: not about the kit")
+
+
+def _show(analysis: Analysis) -> None:
+    out.print(visible(f"session {analysis.session_id}"))
+    _print_pairs("path", zip(COLUMNS[1:], row_of(analysis)[1:], strict=True))
+    if analysis.truth is not None and analysis.truth.killed_by_event_id is not None:
+        out.print(
+            visible(
+                f"the truth {analysis.truth.hypothesis_id} was killed by event {analysis.truth.killed_by_seq} "
+                f"({analysis.truth.killed_by_event_id}) of {analysis.truth.killed_by_source_id}"
+            )
+        )
+    if analysis.resolution.resolved:
+        took = counted(analysis.resolution.eliminations or 0, "elimination")
+        out.print(f"resolved by event {analysis.resolution.seq}: {took}, {analysis.resolution.seconds:.3f} s")
+    _print_kit(analysis)
+    _print_table(
+        ("observation", "source", "seq", "before", "after", "bits", "redundancy", "expected", "best", "regret"),
+        [_event_row(event) for event in analysis.timeline],
+    )
+
+
+def _event_row(event: EventFinding) -> tuple[str, ...]:
+    choice = event.choice
+    return (
+        event.observation_id,
+        event.source_id,
+        str(event.seq),
+        str(event.before),
+        str(event.after),
+        _number(event.bits),
+        (event.redundancy or "").replace("_", " "),
+        _number(choice.expected_gain if choice else None),
+        _number(choice.best_gain if choice else None),
+        _number(choice.regret if choice else None),
+    )
+
+
+def _print_kit(analysis: Analysis) -> None:
+    kit = analysis.kit
+    if kit is None:
+        return
+    regret = kit.regret
+    pairs = [
+        ("classes at the start, now", f"{kit.classes}, {kit.classes_left}"),
+        ("residual bits at the start, now", f"{kit.residual_bits:.3f}, {kit.residual_bits_left:.3f}"),
+        ("expected gain (skill)", _number(kit.expected_gain)),
+        ("gain beyond that (luck)", _number(kit.luck)),
+        ("shortfall of the best probes", _number(kit.shortfall)),
+        ("value ratio, mean", _number(kit.value_ratio)),
+        ("probes asked", str(regret.probes)),
+        ("probes left, expected", _number(regret.probes_left)),
+        (f"optimum ({regret.method})", _number(regret.optimum)),
+        ("not answers to its probes", str(kit.unmatched)),
+    ]
+    _print_pairs(visible(f"kit {kit.kit_id}, version {kit.version}"), pairs)
+    if regret.reason:
+        out.print(f"not exact: {regret.reason}")
+    if kit.remaining:
+        best = ", ".join(f"{each.probe_id} ({each.expected_gain:.3f})" for each in kit.remaining[:_FEW_PROBES])
+        out.print(visible(f"best next probes, in bits: {best}"))
+
+
+def _show_board(board: Scoreboard) -> None:
+    out.print(
+        visible(
+            f"kit {board.kit_id}, version {board.version}: {counted(board.hypotheses, 'hypothesis', 'hypotheses')}, "
+            f"{counted(board.classes, 'class', 'classes')}, {counted(board.probes, 'probe')}, "
+            f"{board.residual_bits:.3f} residual bits"
+        )
+    )
+    out.print(f"optimum {board.optimum:.3f} probes ({board.method}{': ' if board.reason else ''}{board.reason})")
+    _print_table(
+        ("agent", "games", "found", "probes", "worst", "bits", "redundant", "regret", "luck"),
+        [_score_row(score) for score in board.scores],
+    )
+    for name, reason in board.absent.items():
+        out.print(f"{name.value} did not play: {reason}")
+
+
+def _score_row(score: Score) -> tuple[str, ...]:
+    return (
+        score.agent.value,
+        str(score.games),
+        str(score.found),
+        _number(score.probes_mean),
+        str(score.probes_worst),
+        _number(score.bits_mean),
+        f"{score.redundancy:.1%}",
+        _number(score.regret_mean),
+        _number(score.luck_mean),
+    )
+
+
+def _print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """A table with all of its text, as wide as it needs to be: half an id is no id."""
+    table = Table(box=SIMPLE_HEAD)
+    for number, name in enumerate(columns):
+        table.add_column(name, justify="right" if number else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*map(visible, row))
+    needed = Measurement.get(out, out.options.update(max_width=_WIDEST), table).maximum
+    wide = Console(width=max(out.width, needed), highlight=False, markup=False, emoji=False)
+    wide.print(table)
+
+
+def _print_pairs(title: str, pairs: Iterable[tuple[str, str]]) -> None:
+    table = Table(title=title, title_justify="left", show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    for name, value in pairs:
+        table.add_row(name, value)
+    out.print(table)
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:z.3f}"

@@ -1,0 +1,154 @@
+"""`cmbs kit …`: domains as files."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from cmbs.cli.output import counted, err, fail, failing_cleanly, out
+from cmbs.errors import InvalidRequest
+from cmbs.kit.findings import Finding, InvalidKitFile, Severity
+from cmbs.kit.model import Kit
+from cmbs.kit.rules import KitSummary, summary_of
+from cmbs.tee.access import visible
+
+app = typer.Typer(
+    name="kit", help="Domains as files: hypotheses and the probes that tell them apart.", no_args_is_help=True
+)
+
+_STANDARD = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What is known of one file; `kit` is None where it is no kit."""
+
+    name: str
+    kit: Kit | None
+    findings: tuple[Finding, ...]
+
+
+@app.command()
+def check(
+    files: Annotated[
+        list[Path], typer.Argument(help="Kits in YAML or JSON; - is standard input.", metavar="FILE…", allow_dash=True)
+    ],
+    strict: Annotated[bool, typer.Option("--strict", help="Take warnings for errors.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as one JSON document.")] = False,
+) -> None:
+    """Check kits: what is wrong and where, and whether the probes tell the hypotheses apart."""
+    with failing_cleanly(), needing_yaml():
+        checked = [_checked(str(file)) for file in files]
+    if as_json:
+        sys.stdout.write(json.dumps([_told(each) for each in checked], ensure_ascii=False, indent=2) + "\n")
+    else:
+        for each in checked:
+            _show(each)
+    severities = {finding.severity for each in checked for finding in each.findings}
+    if Severity.ERROR in severities or (strict and severities):
+        raise typer.Exit(1)
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of kit files, for editors and other programs."""
+    sys.stdout.write((resources.files("cmbs.kit") / "kit.schema.json").read_text("utf-8"))
+
+
+@contextmanager
+def needing_yaml() -> Iterator[None]:
+    """Say what to install where a kit is in YAML and PyYAML is not there."""
+    try:
+        yield
+    except ModuleNotFoundError as exc:
+        if exc.name != "yaml":
+            raise
+        fail(InvalidRequest("a kit in YAML needs `yaml`: install it with `pip install 'cmbs[kits]'`"))
+
+
+def read_or_fail(file: str) -> Kit:
+    """A kit to work with; where it is none, what is wrong goes to standard error, and the exit code is 1."""
+    with failing_cleanly(), needing_yaml():
+        checked = _checked(file)
+    if checked.kit is None:
+        _tell(checked)
+        raise typer.Exit(1)
+    return checked.kit
+
+
+def _checked(file: str) -> Checked:
+    from cmbs.kit.files import parse_kit, read_kit
+
+    try:
+        parsed = parse_kit(sys.stdin.buffer.read(), "<stdin>") if file == _STANDARD else read_kit(file)
+    except InvalidKitFile as exc:
+        return Checked(exc.name, None, exc.findings)
+    return Checked(file, parsed.kit, parsed.warnings)
+
+
+def _tell(checked: Checked) -> None:
+    for finding in checked.findings:
+        err.print(visible(f"{finding.severity:<7} {finding.at(checked.name)}"))
+
+
+def show_kit(name: str, kit: Kit) -> None:
+    """The figures of a kit, as a table."""
+    title = visible(f"{name}: kit {kit.kit_id}, version {kit.version}")
+    table = Table(title=title, title_justify="left", show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    for row in _rows(summary_of(kit)):
+        table.add_row(*row)
+    out.print(table)
+
+
+def _show(checked: Checked) -> None:
+    _tell(checked)
+    if checked.kit is None:
+        out.print(visible(f"{checked.name}: no kit, {counted(len(checked.findings), 'error')}"))
+        return
+    show_kit(checked.name, checked.kit)
+    out.print(visible(f"{checked.name}: good, {counted(len(checked.findings), 'warning')}"))
+
+
+def _rows(summary: KitSummary) -> Iterator[tuple[str, str]]:
+    yield "hypotheses", f"{summary.hypotheses:,}"
+    yield "told apart into classes", f"{len(summary.classes):,}"
+    yield "largest class", f"{max(map(len, summary.classes)):,}"
+    yield "residual bits", f"{summary.residual_bits:.3f}"
+    yield "probes", f"{summary.probes:,}"
+    yield "of them deterministic", f"{summary.deterministic_probes:,}"
+    yield "outcomes", f"{summary.outcomes:,}"
+    yield "eliminations", f"{summary.eliminations:,}"
+    for soundness, number in sorted(summary.soundness.items()):
+        yield f"outcomes, {soundness}", f"{number:,}"
+
+
+def _told(checked: Checked) -> dict[str, Any]:
+    told: dict[str, Any] = {"file": checked.name, "good": checked.kit is not None}
+    told["findings"] = [finding.to_dict() for finding in checked.findings]
+    if checked.kit is not None:
+        summary = summary_of(checked.kit)
+        told["kit"] = {
+            "id": checked.kit.kit_id,
+            "version": checked.kit.version,
+            "hypotheses": summary.hypotheses,
+            "probes": summary.probes,
+            "deterministic_probes": summary.deterministic_probes,
+            "outcomes": summary.outcomes,
+            "eliminations": summary.eliminations,
+            "soundness": {each.value: number for each, number in sorted(summary.soundness.items())},
+            "classes": len(summary.classes),
+            "indistinguishable": [list(members) for members in summary.classes if len(members) > 1],
+            "residual_bits": summary.residual_bits,
+        }
+    return told

@@ -1,0 +1,151 @@
+"""`cmbs kit from-table`: any CSV of entities and attributes becomes a kit."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cmbs.cli.kit import needing_yaml, show_kit
+from cmbs.cli.output import err, failing_cleanly
+from cmbs.errors import InvalidKit, InvalidRequest
+from cmbs.kit.csv_text import MAX_TABLE_BYTES, Table, read_table
+from cmbs.kit.model import DEFAULT_THRESHOLD, Soundness
+from cmbs.kit.table import TableKit, TableOptions, ValueProbes, baselines_from, kit_from_table
+from cmbs.tee.access import visible
+
+_STANDARD = "-"
+_TABLE_HELP = "A CSV file with a header, in UTF-8; - is standard input."
+
+_REPEATED = "may be repeated"
+
+
+def _columns(name: str, said: str) -> Any:
+    return typer.Option(name, help=f"{said}; {_REPEATED}.", metavar="COLUMN")
+
+
+TableArgument = Annotated[Path, typer.Argument(help=_TABLE_HELP, metavar="FILE", allow_dash=True)]
+IdOption = Annotated[str, typer.Option("--id", help="The column that names the entities.", metavar="COLUMN")]
+OutputOption = Annotated[
+    str, typer.Option("--output", "-o", help="Where to: YAML, or JSON for .json; - is standard output.", metavar="KIT")
+]
+DropOption = Annotated[list[str] | None, _columns("--drop", "Leave a column out")]
+LabelOption = Annotated[str | None, typer.Option(help="The column that describes the entities.", metavar="COLUMN")]
+PriorOption = Annotated[str | None, typer.Option(help="The column with their weights.", metavar="COLUMN")]
+ProbesOption = Annotated[ValueProbes, typer.Option(help="How columns with several values are asked for.")]
+YesNoOption = Annotated[list[str] | None, _columns("--yes-no", "Ask for each value of this column")]
+SplitOption = Annotated[list[str] | None, _columns("--split", "Cells of this column have several values")]
+SeparatorOption = Annotated[str, typer.Option(help="What divides several values in a cell.")]
+NumericOption = Annotated[list[str] | None, _columns("--numeric", "Take this column for a measurement")]
+TextOption = Annotated[list[str] | None, _columns("--text", "Take the numbers of this column for words")]
+BandsOption = Annotated[int, typer.Option(min=2, max=100, help="Into how many intervals a measurement is cut.")]
+BaselineOption = Annotated[
+    Path | None, typer.Option(help="A CSV of samples: columns it shares are read as normal or not.", metavar="FILE")
+]
+ThresholdOption = Annotated[float, typer.Option(help="Robust z-score up to which a number is normal.")]
+NoDataOption = Annotated[
+    list[str] | None, typer.Option("--no-data", help=f"A word that means no data; {_REPEATED}.", metavar="WORD")
+]
+MaxValuesOption = Annotated[int, typer.Option("--max-values", min=2, max=1000, help="Values a column may have.")]
+SoundnessOption = Annotated[
+    Soundness | None, typer.Option(help="Of every elimination, instead of what follows from the column.")
+]
+DelimiterOption = Annotated[str, typer.Option(help="What divides the cells; `tab` is one.")]
+KitIdOption = Annotated[str | None, typer.Option("--kit-id", help="The kit's id; by default the name of the file.")]
+KitVersionOption = Annotated[
+    str | None, typer.Option("--kit-version", help="The kit's version; by default a digest of its content.")
+]
+TitleOption = Annotated[str | None, typer.Option(help="The kit's title.")]
+
+
+def from_table(  # noqa: PLR0913 - an option each
+    file: TableArgument,
+    *,
+    id_column: IdOption,
+    output: OutputOption,
+    drop: DropOption = None,
+    label: LabelOption = None,
+    prior: PriorOption = None,
+    probes: ProbesOption = ValueProbes.N_WAY,
+    yes_no: YesNoOption = None,
+    split: SplitOption = None,
+    separator: SeparatorOption = ";",
+    numeric: NumericOption = None,
+    text: TextOption = None,
+    bands: BandsOption = 4,
+    baseline: BaselineOption = None,
+    threshold: ThresholdOption = DEFAULT_THRESHOLD,
+    no_data: NoDataOption = None,
+    max_values: MaxValuesOption = 64,
+    soundness: SoundnessOption = None,
+    delimiter: DelimiterOption = ",",
+    kit_id: KitIdOption = None,
+    kit_version: KitVersionOption = None,
+    title: TitleOption = None,
+) -> None:
+    """Make a kit of a table: each row a hypothesis, each column a probe. An empty cell eliminates nothing."""
+    options = TableOptions(
+        id_column=id_column,
+        drop=frozenset(drop or ()),
+        label_column=label,
+        prior_column=prior,
+        split=frozenset(split or ()),
+        separator=separator,
+        yes_no=frozenset(yes_no or ()),
+        probes=probes,
+        numeric=frozenset(numeric or ()),
+        text=frozenset(text or ()),
+        no_data=frozenset(no_data or ()),
+        max_values=max_values,
+        bands=bands,
+        threshold=threshold,
+        soundness=soundness,
+    )
+    name = kit_id if kit_id is not None else ("table" if str(file) == _STANDARD else file.stem)
+    said = title if title is not None else f"Made from {'a table' if str(file) == _STANDARD else file.name}"
+    with failing_cleanly():
+        _check(options)
+        try:
+            table = _table(file, delimiter)
+            asked = set(table.columns) - {id_column, label, prior} - options.drop
+            samples = baselines_from(_table(baseline, delimiter), asked) if baseline else None
+            made = kit_from_table(table, options, samples, kit_id=name, version=kit_version, title=said)
+        except InvalidKit as exc:
+            err.print("\n".join(map(visible, str(exc).split("\n"))))
+            raise typer.Exit(1) from exc
+        _write(made, output)
+
+
+def _check(options: TableOptions) -> None:
+    if not options.separator:
+        raise InvalidRequest("`--separator` must not be empty")
+    both = sorted(options.numeric & options.text)
+    if both:
+        raise InvalidRequest(f"column `{both[0]}` cannot be both `--numeric` and `--text`")
+
+
+def _table(file: Path, delimiter: str) -> Table:
+    character = "\t" if delimiter == "tab" else delimiter
+    if len(character) != 1 or character in '"\r\n':
+        raise InvalidRequest(f"`--delimiter` must be one character or `tab`, not `{delimiter}`")
+    if str(file) == _STANDARD:
+        return read_table(sys.stdin.buffer.read(), "<stdin>", character)
+    with file.open("rb") as source:
+        return read_table(source.read(MAX_TABLE_BYTES + 1), str(file), character)
+
+
+def _write(made: TableKit, output: str) -> None:
+    from cmbs.kit.files import kit_text
+
+    with needing_yaml():
+        text = kit_text(made.kit, output)
+    if output == _STANDARD:
+        sys.stdout.write(text)
+    else:
+        Path(output).write_text(text, "utf-8")
+    for note in made.notes:
+        err.print(visible(f"note    {note}"))
+    if output != _STANDARD:
+        show_kit(output, made.kit)

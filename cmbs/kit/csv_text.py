@@ -1,0 +1,100 @@
+"""CSV as a table in which every row knows its line. Ragged rows, doubled names and bad quotes are told, all at once."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from cmbs.kit.findings import Finding, InvalidKitFile, Place, Rule
+from cmbs.kit.form import MAX_FINDINGS
+
+# Only these end a line: a form feed or a Unicode line separator is a character of its cell.
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+MAX_COLUMNS = 1_000
+MAX_ROWS = 100_000
+MAX_TABLE_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A line of a table: as many cells as there are columns, without the space around them."""
+
+    line: int
+    cells: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Columns by name, and rows."""
+
+    name: str
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+    def column(self, name: str) -> list[tuple[int, str]]:
+        """The cells of a column, each with its line."""
+        position = self.columns.index(name)
+        return [(row.line, row.cells[position]) for row in self.rows]
+
+
+def read_table(data: bytes, name: str, delimiter: str = ",") -> Table:
+    """The table in a CSV file with a header, in UTF-8; `InvalidKitFile` has what is wrong with it."""
+    if len(data) > MAX_TABLE_BYTES:
+        raise InvalidKitFile(name, [Finding(Rule.TOO_LARGE, f"a table has at most {MAX_TABLE_BYTES:,} bytes")])
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as exc:
+        place = Place(data.count(b"\n", 0, exc.start) + 1, exc.start - data.rfind(b"\n", 0, exc.start))
+        raise InvalidKitFile(name, [Finding(Rule.NOT_UNICODE, f"not UTF-8: {exc.reason}", place=place)]) from exc
+    lines = _lines(text, name, delimiter)
+    header = next(lines, None)
+    if header is None:
+        raise InvalidKitFile(name, [Finding(Rule.SYNTAX, "the table is empty; its first line names the columns")])
+    rows: list[Row] = []
+    findings = list(_in_header(header, delimiter))
+    for row in lines if not findings else ():
+        if len(row.cells) != len(header.cells):
+            message = f"the header has {len(header.cells)} columns, this row {len(row.cells)}"
+            findings.append(Finding(Rule.RAGGED_ROW, message, place=Place(row.line, 1)))
+        rows.append(row)
+        if len(rows) > MAX_ROWS:
+            findings.append(Finding(Rule.TOO_LARGE, f"a table has at most {MAX_ROWS:,} rows", place=Place(row.line, 1)))
+        if len(rows) > MAX_ROWS or len(findings) >= MAX_FINDINGS:
+            break
+    if findings:
+        raise InvalidKitFile(name, findings)
+    return Table(name, header.cells, tuple(rows))
+
+
+def _lines(text: str, name: str, delimiter: str) -> Iterator[Row]:
+    """Rows that are not blank; a row begins where the one before it ended."""
+    reader = csv.reader(_LINE.findall(text), delimiter=delimiter, strict=True)
+    begins = 1
+    try:
+        for cells in reader:
+            if cells and any(map(str.strip, cells)):
+                yield Row(begins, tuple(map(str.strip, cells)))
+            begins = reader.line_num + 1
+    except csv.Error as exc:
+        raise InvalidKitFile(name, [Finding(Rule.SYNTAX, f"not CSV: {exc}", place=Place(begins, 1))]) from exc
+
+
+def _in_header(header: Row, delimiter: str) -> Iterator[Finding]:
+    place = Place(header.line, 1)
+    if len(header.cells) > MAX_COLUMNS:
+        yield Finding(Rule.TOO_LARGE, f"a table has at most {MAX_COLUMNS:,} columns", place=place)
+        return
+    seen: set[str] = set()
+    for number, column in enumerate(header.cells, 1):
+        if not column:
+            yield Finding(Rule.MISSING_FIELD, f"column {number} has no name", place=place)
+        elif column in seen:
+            yield Finding(Rule.DUPLICATE_FIELD, f"column `{column}` is there twice", place=place)
+        seen.add(column)
+    if len(header.cells) == 1 and delimiter == ",":
+        other = next((each for each in (";", "\t", "|") if each in header.cells[0]), None)
+        if other is not None:
+            shown = "tab" if other == "\t" else other
+            yield Finding(Rule.SYNTAX, f"one column only: the cells seem to be divided by `{shown}`", place=place)

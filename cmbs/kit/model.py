@@ -1,0 +1,233 @@
+"""What a kit is: hypotheses, probes, and what each outcome of a probe rules out. Frozen, and nothing here does I/O.
+
+The response to a probe is the id of one of its outcomes, a number where the probe reads numbers, or `NO_DATA`.
+A hypothesis is consistent with an outcome if and only if the outcome does not eliminate it.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+
+from cmbs.errors import InvalidKit
+
+# The response that was looked for and not found. Every probe takes it, no kit declares it, and it eliminates nothing.
+NO_DATA = "no-data"
+
+# A median absolute deviation times this estimates the standard deviation of a normal distribution.
+MAD_TO_SIGMA = 1.4826
+# The customary one: of normally distributed numbers, one in two thousand lies beyond.
+DEFAULT_THRESHOLD = 3.5
+
+
+class Soundness(StrEnum):
+    """What has to be true for an elimination never to hit the truth. From the strongest claim to the weakest.
+
+    `SOUND`: nothing more than that the response is right; what is eliminated contradicts it.
+    `CLOSED_WORLD`: the kit also lists every effect a hypothesis has, so that the absence of a sign is a sign.
+    `STATISTICAL`: the response comes from a threshold on a measurement, and is wrong at some rate.
+    `HEURISTIC`: a rule of thumb; it is usually right and promises nothing.
+    """
+
+    SOUND = "sound"
+    CLOSED_WORLD = "closed-world"
+    STATISTICAL = "statistical"
+    HEURISTIC = "heuristic"
+
+
+class Tail(StrEnum):
+    """Which side of a baseline is not normal."""
+
+    BOTH = "both"
+    HIGH = "high"
+    LOW = "low"
+
+
+@dataclass(frozen=True, slots=True)
+class KitHypothesis:
+    """One thing that may be true. `prior` is a weight, relative to those of the others."""
+
+    id: str
+    label: str = ""
+    prior: float = 1.0
+    tags: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.prior) and self.prior > 0):
+            raise InvalidKit(f"the prior of hypothesis `{self.id}` is {self.prior}, not a finite number above 0")
+
+
+@dataclass(frozen=True, slots=True)
+class KitOutcome:
+    """What a probe may answer, what that eliminates, and how far the elimination is to be trusted."""
+
+    outcome_id: str
+    eliminates: frozenset[str]
+    soundness: Soundness
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NormalBand:
+    """Reads a number against a baseline: it is normal up to `threshold` robust z-scores from the median.
+
+    The scores are (number - median) / (1.4826 MAD). The bounds belong to the band.
+    """
+
+    normal: str
+    abnormal: str
+    median: float
+    mad: float
+    threshold: float = DEFAULT_THRESHOLD
+    tail: Tail = Tail.BOTH
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.median):
+            raise InvalidKit(f"the median of a baseline is {self.median}, not a finite number")
+        if not (math.isfinite(MAD_TO_SIGMA * self.mad) and self.mad > 0):
+            raise InvalidKit(
+                f"the MAD of a baseline is {self.mad}, not a finite number above 0: with none, every number but the "
+                "median would be infinitely far from normal"
+            )
+        if not (math.isfinite(self.threshold) and self.threshold > 0):
+            raise InvalidKit(f"the threshold of a baseline is {self.threshold}, not a finite number above 0")
+        if self.normal == self.abnormal:
+            raise InvalidKit(f"`{self.normal}` is the outcome of numbers that are normal and of numbers that are not")
+
+    def robust_z(self, number: float) -> float:
+        """How many robust standard deviations a number lies above the median."""
+        return (number - self.median) / (MAD_TO_SIGMA * self.mad)
+
+    def outcome_of(self, number: float) -> str:
+        """The outcome that a number stands for."""
+        score = self.robust_z(number)
+        too_high = self.tail is not Tail.LOW and score > self.threshold
+        too_low = self.tail is not Tail.HIGH and score < -self.threshold
+        return self.abnormal if too_high or too_low else self.normal
+
+    def outcome_ids(self) -> frozenset[str]:
+        """Every outcome that a number may stand for."""
+        return frozenset({self.normal, self.abnormal})
+
+
+@dataclass(frozen=True, slots=True)
+class CutPoints:
+    """Reads a number by the interval that it lies in: the first outcome below the first cut, and so on upwards.
+
+    A cut belongs to the interval above it. There is one outcome more than there are cuts, and one may stand for several
+    intervals.
+    """
+
+    cuts: tuple[float, ...]
+    outcomes: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if not self.cuts:
+            raise InvalidKit("there is no cut, so every number would have the same outcome")
+        if not all(map(math.isfinite, self.cuts)):
+            raise InvalidKit(f"cuts are finite numbers, not {list(self.cuts)}")
+        if any(low >= high for low, high in zip(self.cuts, self.cuts[1:], strict=False)):
+            raise InvalidKit(f"cuts rise from each to the next, not as in {list(self.cuts)}")
+        if len(self.outcomes) != len(self.cuts) + 1:
+            raise InvalidKit(f"{len(self.cuts)} cuts make {len(self.cuts) + 1} intervals, not {len(self.outcomes)}")
+
+    def outcome_of(self, number: float) -> str:
+        """The outcome that a number stands for."""
+        return self.outcomes[bisect_right(self.cuts, number)]
+
+    def outcome_ids(self) -> frozenset[str]:
+        """Every outcome that a number may stand for."""
+        return frozenset(self.outcomes)
+
+
+# How a probe reads numbers.
+Reading = NormalBand | CutPoints
+
+
+@dataclass(frozen=True)
+class KitProbe:
+    """Something to find out: `prompt` says it to whoever does. `reading` is there where numbers are answers too."""
+
+    probe_id: str
+    prompt: str
+    outcomes: tuple[KitOutcome, ...]
+    reading: Reading | None = None
+
+    def __post_init__(self) -> None:
+        if not self.outcomes:
+            raise InvalidKit(f"probe `{self.probe_id}` has no outcome")
+        _once((each.outcome_id for each in self.outcomes), f"outcome of probe `{self.probe_id}`")
+        if NO_DATA in self._by_id:
+            raise InvalidKit(f"`{NO_DATA}` is an answer to every probe, and not to be declared by `{self.probe_id}`")
+        unknown = sorted(self.reading.outcome_ids() - self._by_id.keys()) if self.reading else []
+        if unknown:
+            raise InvalidKit(f"probe `{self.probe_id}` reads numbers as `{unknown[0]}`, which is no outcome of it")
+
+    @cached_property
+    def _by_id(self) -> dict[str, KitOutcome]:
+        return {each.outcome_id: each for each in self.outcomes}
+
+    def outcome(self, outcome_id: str) -> KitOutcome | None:
+        """The outcome of that id; None where there is none."""
+        return self._by_id.get(outcome_id)
+
+
+@dataclass(frozen=True)
+class Kit:
+    """A domain: what may be true in it, and what can be found out about that.
+
+    `source` tells where the knowledge is from. A change of the hypotheses, the probes or the meaning of an outcome is
+    a new `version`.
+    """
+
+    kit_id: str
+    version: str
+    title: str
+    hypotheses: tuple[KitHypothesis, ...]
+    probes: tuple[KitProbe, ...]
+    description: str = ""
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.hypotheses:
+            raise InvalidKit(f"kit `{self.kit_id}` has no hypothesis")
+        _once((each.id for each in self.hypotheses), "hypothesis")
+        _once((each.probe_id for each in self.probes), "probe")
+        for probe in self.probes:
+            for outcome in probe.outcomes:
+                unknown = sorted(outcome.eliminates - self.hypothesis_ids)
+                if unknown:
+                    raise InvalidKit(
+                        f"outcome `{outcome.outcome_id}` of probe `{probe.probe_id}` eliminates `{unknown[0]}`, which "
+                        "is no hypothesis of the kit"
+                    )
+
+    @cached_property
+    def hypothesis_ids(self) -> frozenset[str]:
+        """Every hypothesis."""
+        return frozenset(each.id for each in self.hypotheses)
+
+    @cached_property
+    def _probes_by_id(self) -> dict[str, KitProbe]:
+        return {each.probe_id: each for each in self.probes}
+
+    @cached_property
+    def probe_ids(self) -> frozenset[str]:
+        """Every probe."""
+        return frozenset(self._probes_by_id)
+
+    def probe(self, probe_id: str) -> KitProbe | None:
+        """The probe of that id; None where there is none."""
+        return self._probes_by_id.get(probe_id)
+
+
+def _once(ids: Iterable[str], noun: str) -> None:
+    seen: set[str] = set()
+    for each in ids:
+        if each in seen:
+            raise InvalidKit(f"`{each}` is declared twice as {noun}")
+        seen.add(each)

@@ -1,0 +1,171 @@
+"""What makes a kit good, beyond its shape: no outcome contradicts itself, and the probes tell the hypotheses apart."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from cmbs.kit.findings import Finding, Rule, listed
+from cmbs.kit.model import Kit, KitProbe, Soundness
+
+
+@dataclass(frozen=True, slots=True)
+class KitSummary:
+    """A kit in figures. `classes` are the sets of hypotheses that no probe tells apart, as ids in the kit's order.
+
+    `residual_bits` is what stays undecided on average when every probe has been answered: the entropy of the prior
+    within the classes. A kit is `deterministic` where every hypothesis has exactly one outcome of every probe.
+    """
+
+    hypotheses: int
+    probes: int
+    outcomes: int
+    eliminations: int
+    deterministic_probes: int
+    classes: tuple[tuple[str, ...], ...]
+    residual_bits: float
+    soundness: dict[Soundness, int]
+
+
+def summary_of(kit: Kit) -> KitSummary:
+    """The figures of a kit."""
+    outcomes = [outcome for probe in kit.probes for outcome in probe.outcomes]
+    classes = classes_of(kit)
+    return KitSummary(
+        hypotheses=len(kit.hypotheses),
+        probes=len(kit.probes),
+        outcomes=len(outcomes),
+        eliminations=sum(len(outcome.eliminates) for outcome in outcomes),
+        deterministic_probes=sum(is_deterministic(kit, probe) for probe in kit.probes),
+        classes=classes,
+        residual_bits=_residual_bits(kit, classes),
+        soundness=dict(Counter(outcome.soundness for outcome in outcomes if outcome.eliminates)),
+    )
+
+
+def classes_of(kit: Kit) -> tuple[tuple[str, ...], ...]:
+    """The finest partition of the hypotheses that the probes can reach.
+
+    Two hypotheses are told apart where some outcome eliminates one of them and not the other.
+    """
+    class_of = {hypothesis.id: 0 for hypothesis in kit.hypotheses}
+    fresh = 1
+    for probe in kit.probes:
+        for outcome in probe.outcomes:
+            # Whatever leaves a class together stays together, under a name nobody else has.
+            renamed: dict[int, int] = {}
+            for hypothesis_id in outcome.eliminates:
+                old = class_of[hypothesis_id]
+                if old not in renamed:
+                    renamed[old] = fresh
+                    fresh += 1
+                class_of[hypothesis_id] = renamed[old]
+    members: dict[int, list[str]] = {}
+    for hypothesis_id, number in class_of.items():
+        members.setdefault(number, []).append(hypothesis_id)
+    return tuple(tuple(each) for each in members.values())
+
+
+def is_deterministic(kit: Kit, probe: KitProbe) -> bool:
+    """Whether every hypothesis is consistent with exactly one outcome of the probe."""
+    others = len(probe.outcomes) - 1
+    if sum(len(outcome.eliminates) for outcome in probe.outcomes) != others * len(kit.hypotheses):
+        return False
+    times = Counter(hypothesis_id for outcome in probe.outcomes for hypothesis_id in outcome.eliminates)
+    return all(times[hypothesis.id] == others for hypothesis in kit.hypotheses)
+
+
+def findings_of(kit: Kit) -> list[Finding]:
+    """Everything wrong with a kit whose shape is right, errors first."""
+    found = [finding for number, probe in enumerate(kit.probes) for finding in _of_probe(kit, number, probe)]
+    found += _repeated(kit)
+    found += _indistinguishable(kit)
+    return sorted(found, key=lambda finding: finding.severity)
+
+
+def _of_probe(kit: Kit, number: int, probe: KitProbe) -> Iterator[Finding]:
+    path = ("probes", number)
+    everything = len(kit.hypotheses)
+    for position, outcome in enumerate(probe.outcomes):
+        if len(outcome.eliminates) == everything:
+            yield Finding(
+                Rule.ELIMINATES_EVERYTHING,
+                f"outcome `{outcome.outcome_id}` of probe `{probe.probe_id}` eliminates every hypothesis, so that it "
+                "can never be the answer",
+                (*path, "outcomes", position),
+            )
+    # An outcome that nothing survives is told above; of the others, somebody must have an answer.
+    possible = [outcome.eliminates for outcome in probe.outcomes if len(outcome.eliminates) < everything]
+    doomed = frozenset.intersection(*possible) if possible else frozenset()
+    if doomed:
+        in_order = [each.id for each in kit.hypotheses if each.id in doomed]
+        yield Finding(
+            Rule.ELIMINATED_BY_EVERY_OUTCOME,
+            f"every outcome of probe `{probe.probe_id}` eliminates {listed(in_order)}: no answer to it can be right",
+            path,
+        )
+    elif not any(outcome.eliminates for outcome in probe.outcomes):
+        yield Finding(
+            Rule.NEVER_MATTERS, f"no outcome of probe `{probe.probe_id}` eliminates anything, so it never matters", path
+        )
+    yield from _alike(number, probe)
+
+
+def _alike(number: int, probe: KitProbe) -> Iterator[Finding]:
+    first: dict[frozenset[str], str] = {}
+    for position, outcome in enumerate(probe.outcomes):
+        if not outcome.eliminates:
+            continue
+        other = first.setdefault(outcome.eliminates, outcome.outcome_id)
+        if other != outcome.outcome_id:
+            yield Finding(
+                Rule.OUTCOMES_ALIKE,
+                f"outcomes `{other}` and `{outcome.outcome_id}` of probe `{probe.probe_id}` eliminate the same",
+                ("probes", number, "outcomes", position),
+            )
+
+
+def _repeated(kit: Kit) -> Iterator[Finding]:
+    """Probes whose answer follows from another's. Only deterministic ones: an open world may answer two in two ways."""
+    first: dict[frozenset[frozenset[str]], str] = {}
+    for number, probe in enumerate(kit.probes):
+        if not is_deterministic(kit, probe):
+            continue
+        partition = frozenset(outcome.eliminates for outcome in probe.outcomes)
+        other = first.setdefault(partition, probe.probe_id)
+        if other != probe.probe_id and any(partition):
+            yield Finding(
+                Rule.REPEATS_PROBE,
+                f"probe `{probe.probe_id}` divides the hypotheses as `{other}` does: after either, the other never "
+                "matters",
+                ("probes", number),
+            )
+
+
+def _indistinguishable(kit: Kit) -> Iterator[Finding]:
+    position = {hypothesis.id: number for number, hypothesis in enumerate(kit.hypotheses)}
+    for members in classes_of(kit):
+        if len(members) > 1:
+            bits = _residual_bits(kit, (members,))
+            yield Finding(
+                Rule.INDISTINGUISHABLE,
+                f"no probe tells {len(members)} hypotheses apart: {listed(members)}; they leave {bits:.3f} bits of the "
+                "kit undecided",
+                ("hypotheses", position[members[0]]),
+            )
+
+
+def _residual_bits(kit: Kit, classes: tuple[tuple[str, ...], ...]) -> float:
+    """What the classes leave undecided on average over the whole kit: Σ p(class) H(prior within it)."""
+    prior = {hypothesis.id: hypothesis.prior for hypothesis in kit.hypotheses}
+    largest = max(prior.values())  # so that no sum overflows
+    total = math.fsum(weight / largest for weight in prior.values())
+    bits = 0.0
+    for members in classes:
+        if len(members) > 1:
+            weights = [prior[each] / largest for each in members]
+            mass = math.fsum(weights)
+            bits += math.fsum(weight * math.log2(mass / weight) for weight in weights if weight) / total
+    return bits

@@ -1,0 +1,132 @@
+"""The JSON Schema of kit files, from the same tables that the parser goes by.
+
+A schema says what has which shape. That ids are known and outcomes do not contradict themselves, only the parser knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+from cmbs.kit import parse
+from cmbs.kit.form import MAX_ID_LENGTH, MAX_TEXT_LENGTH
+from cmbs.kit.model import DEFAULT_THRESHOLD, NO_DATA, Soundness, Tail
+
+_ID = {"type": "string", "maxLength": MAX_ID_LENGTH}
+_TEXT = {"type": "string", "maxLength": MAX_TEXT_LENGTH}
+_NUMBER = {"type": "number"}
+_POSITIVE = {"type": "number", "exclusiveMinimum": 0}
+
+
+def kit_schema() -> dict[str, Any]:
+    """The schema, in draft 2020-12."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": f"urn:cmbs:kit:{parse.FORMAT}",
+        "title": "cmbs kit",
+        "description": "A domain: hypotheses, probes, and what each outcome of a probe rules out.",
+        **_fields(parse.KIT_FIELDS, _kit()),
+        "$defs": {
+            "ids": _list_of(_ID, parse.MAX_HYPOTHESES, "Ids of hypotheses.") | {"uniqueItems": True},
+            "soundness": _words(Soundness, "What has to be true for an elimination never to hit the truth."),
+            "hypothesis": _fields(parse.HYPOTHESIS_FIELDS, _hypothesis()),
+            "probe": _fields(parse.PROBE_FIELDS, _probe()),
+            "outcome": _fields(parse.OUTCOME_FIELDS, _outcome())
+            | {"anyOf": [{"required": ["eliminates"]}, {"required": ["keeps"]}]},
+            "baseline": _fields(parse.BASELINE_FIELDS, _band() | {"median": _NUMBER, "mad": _POSITIVE}),
+            "sampledBaseline": _fields(
+                parse.SAMPLED_FIELDS, _band() | {"samples": _list_of(_NUMBER, parse.MAX_SAMPLES, "What was measured.")}
+            ),
+            "cutPoints": _fields(parse.CUTS_FIELDS, _cuts()),
+        },
+    }
+
+
+def _kit() -> dict[str, Any]:
+    return {
+        "format": {"const": parse.FORMAT, "description": "The version of this format."},
+        "id": _ID | {"description": "The name of the hypothesis space."},
+        "version": _ID | {"description": "A text; any change of what the kit means is a new one."},
+        "title": _TEXT,
+        "description": _TEXT,
+        "source": _TEXT | {"description": "Where the knowledge is from, and under which licence."},
+        "soundness": _ref("soundness", "Of every outcome that does not say."),
+        "hypotheses": _list_of(
+            {"anyOf": [_ID, _ref("hypothesis")]}, parse.MAX_HYPOTHESES, "What may be true; a text is just the id."
+        )
+        | {"minItems": 1},
+        "probes": _list_of(_ref("probe"), parse.MAX_PROBES, "What can be found out."),
+    }
+
+
+def _hypothesis() -> dict[str, Any]:
+    return {
+        "id": _ID,
+        "label": _TEXT | {"description": "What it is called among people."},
+        "prior": _POSITIVE | {"default": 1, "description": "A weight, relative to those of the others."},
+        "tags": _list_of(_ID, parse.MAX_TAGS, "For whoever selects among hypotheses.") | {"uniqueItems": True},
+    }
+
+
+def _probe() -> dict[str, Any]:
+    return {
+        "id": _ID,
+        "prompt": _TEXT | {"description": "The probe, as it is put to whoever carries it out."},
+        "soundness": _ref("soundness", "Of every outcome of the probe that does not say."),
+        "reading": {
+            "description": "How a number becomes an outcome.",
+            "oneOf": [_ref("baseline"), _ref("sampledBaseline"), _ref("cutPoints")],
+        },
+        "outcomes": _list_of(_ref("outcome"), parse.MAX_OUTCOMES, "What the answer may be.") | {"minItems": 1},
+    }
+
+
+def _outcome() -> dict[str, Any]:
+    return {
+        "id": _ID | {"not": {"const": NO_DATA}, "description": "In YAML, yes, no, on and off need quotes."},
+        "label": _TEXT,
+        "eliminates": _ref("ids", "What cannot be true after this answer."),
+        "keeps": _ref("ids", "What can; everything else is eliminated."),
+        "soundness": _ref("soundness"),
+    }
+
+
+def _band() -> dict[str, Any]:
+    return {
+        "normal": _ID | {"description": "The outcome of a number within the threshold."},
+        "abnormal": _ID | {"description": "The outcome of any other number."},
+        "threshold": _POSITIVE
+        | {"default": DEFAULT_THRESHOLD, "description": "In robust z-scores: (number - median) / (1.4826 MAD)."},
+        "tail": _words(Tail, "Which side is not normal.") | {"default": Tail.BOTH.value},
+    }
+
+
+def _cuts() -> dict[str, Any]:
+    return {
+        "cuts": _list_of(_NUMBER, parse.MAX_OUTCOMES, "Rising; a cut belongs to the interval above it.")
+        | {"minItems": 1},
+        "outcomes": _list_of(_ID, parse.MAX_OUTCOMES, "One more than there are cuts, from the lowest interval up.")
+        | {"minItems": 2},
+    }
+
+
+def _fields(known: Mapping[str, bool], properties: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "required": [name for name, required in known.items() if required],
+        "properties": {name: properties[name] for name in known},
+    }
+
+
+def _list_of(item: Mapping[str, Any], limit: int, description: str) -> dict[str, Any]:
+    return {"type": "array", "description": description, "maxItems": limit, "items": item}
+
+
+def _words(words: type[StrEnum], description: str) -> dict[str, Any]:
+    return {"description": description, "enum": [each.value for each in words]}
+
+
+def _ref(name: str, description: str = "") -> dict[str, Any]:
+    return {"$ref": f"#/$defs/{name}"} | ({"description": description} if description else {})

@@ -1,0 +1,293 @@
+"""Entities and attributes as a kit: an entity is a hypothesis, an attribute a probe. No data eliminates nothing."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from enum import StrEnum
+
+from cmbs.errors import InvalidKit
+from cmbs.kit.attributes import (
+    Attribute,
+    Cell,
+    banded,
+    compared_with,
+    is_measured,
+    one_way_each,
+    read_number,
+    yes_no_each,
+)
+from cmbs.kit.baseline import Baseline, baseline_of
+from cmbs.kit.csv_text import Table
+from cmbs.kit.findings import Finding, InvalidKitFile, Place, Rule, Severity
+from cmbs.kit.form import MAX_FINDINGS, MAX_ID_LENGTH
+from cmbs.kit.model import DEFAULT_THRESHOLD, NO_DATA, Kit, KitHypothesis, KitProbe, Soundness, Tail
+from cmbs.kit.parse import MAX_ELIMINATIONS, MAX_PROBES
+from cmbs.kit.rules import findings_of
+from cmbs.kit.writing import json_text
+
+
+class ValueProbes(StrEnum):
+    """How an attribute with several values is asked for."""
+
+    N_WAY = "n-way"
+    YES_NO = "yes-no"
+
+
+@dataclass(frozen=True, slots=True)
+class TableOptions:
+    """What a table does not say of itself."""
+
+    id_column: str
+    drop: frozenset[str] = frozenset()
+    label_column: str | None = None
+    prior_column: str | None = None
+    # Columns whose cells hold several values, and what divides them.
+    split: frozenset[str] = frozenset()
+    separator: str = ";"
+    # Columns asked value by value; all, where `probes` says so.
+    yes_no: frozenset[str] = frozenset()
+    probes: ValueProbes = ValueProbes.N_WAY
+    numeric: frozenset[str] = frozenset()
+    text: frozenset[str] = frozenset()
+    # What stands in a cell for no data, besides nothing.
+    no_data: frozenset[str] = frozenset()
+    max_values: int = 64
+    bands: int = 4
+    threshold: float = DEFAULT_THRESHOLD
+    soundness: Soundness | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableKit:
+    """A kit, and what became of columns that are no probe in it."""
+
+    kit: Kit
+    notes: tuple[str, ...]
+
+
+def kit_from_table(
+    table: Table,
+    options: TableOptions,
+    baselines: Mapping[str, Baseline] | None = None,
+    *,
+    kit_id: str,
+    version: str | None = None,
+    title: str = "",
+) -> TableKit:
+    """The kit of a table. A column with a baseline says which entities move that measurement away from normal.
+
+    Without a `version`, the kit is versioned by its content: another table, or other options, is another version.
+    """
+    maker = _Maker(table, options, baselines or {})
+    maker.check_columns()
+    hypotheses = maker.hypotheses()
+    probes = maker.probes(tuple(each.id for each in hypotheses))
+    if maker.findings:
+        raise InvalidKitFile(table.name, maker.findings[:MAX_FINDINGS])
+    kit = Kit(kit_id, version or "", title, hypotheses, tuple(probes))
+    errors = [each for each in findings_of(kit) if each.severity is Severity.ERROR]
+    if errors:
+        raise InvalidKitFile(table.name, errors)
+    if version is None:
+        digest = hashlib.sha256(json_text(kit).encode()).hexdigest()
+        kit = replace(kit, version=f"sha256-{digest[:16]}")
+    return TableKit(kit, tuple(maker.notes))
+
+
+class _Maker:
+    def __init__(self, table: Table, options: TableOptions, baselines: Mapping[str, Baseline]) -> None:
+        self.findings: list[Finding] = []
+        self.notes: list[str] = []
+        self._table = table
+        self._options = options
+        self._baselines = baselines
+
+    def check_columns(self) -> None:
+        """Every column that an option names is there: a misspelt `--drop` would leak what it was to hide."""
+        options = self._options
+        named = [options.id_column, options.label_column, options.prior_column, *sorted(self._baselines)]
+        named += sorted(options.drop | options.split | options.yes_no | options.numeric | options.text)
+        for name in dict.fromkeys(named):
+            if name is not None and name not in self._table.columns:
+                close = get_close_matches(name, self._table.columns, 1)
+                hint = f"; did you mean `{close[0]}`" if close else f"; there are {', '.join(self._table.columns[:20])}"
+                self._refuse(Rule.UNKNOWN_FIELD, f"no column `{name}`{hint}", 1)
+        if not self._table.rows:
+            self._refuse(Rule.MISSING_FIELD, "the table has no rows", 1)
+        if self.findings:
+            raise InvalidKitFile(self._table.name, self.findings)
+
+    def hypotheses(self) -> tuple[KitHypothesis, ...]:
+        """One for each row."""
+        first: dict[str, int] = {}
+        for line, entity in self._table.column(self._options.id_column):
+            if not entity:
+                self._refuse(Rule.MISSING_FIELD, f"no id in column `{self._options.id_column}`", line)
+            elif entity in first:
+                self._refuse(Rule.DUPLICATE_ID, f"`{entity}` is in line {first[entity]} already", line)
+            elif len(entity) > MAX_ID_LENGTH:
+                self._refuse(Rule.TOO_LARGE, f"an id has at most {MAX_ID_LENGTH:,} characters", line)
+            first.setdefault(entity, line)
+        if self.findings:
+            raise InvalidKitFile(self._table.name, self.findings[:MAX_FINDINGS])
+        labels = dict(zip(first, self._cells(self._options.label_column), strict=True))
+        priors = dict(zip(first, self._cells(self._options.prior_column), strict=True))
+        return tuple(
+            KitHypothesis(entity, labels[entity], self._prior(priors[entity], line)) for entity, line in first.items()
+        )
+
+    def probes(self, entities: Sequence[str]) -> list[KitProbe]:
+        """What the columns ask."""
+        used = {self._options.id_column, self._options.label_column, self._options.prior_column} | self._options.drop
+        found: list[KitProbe] = []
+        eliminations = 0
+        for column in self._table.columns:
+            if column in used:
+                continue
+            for probe in self._probes_of(self._attribute(column, entities)):
+                found.append(probe)
+                eliminations += sum(len(outcome.eliminates) for outcome in probe.outcomes)
+                if eliminations > MAX_ELIMINATIONS or len(found) > MAX_PROBES:
+                    raise InvalidKitFile(self._table.name, [_too_much(column)])
+                longest = max(len(probe.probe_id), *(len(outcome.outcome_id) for outcome in probe.outcomes))
+                if longest > MAX_ID_LENGTH:
+                    self._refuse(
+                        Rule.TOO_LARGE,
+                        f"column `{column[:40]}` has a value of more than {MAX_ID_LENGTH:,} characters",
+                        1,
+                    )
+        return found
+
+    def _attribute(self, column: str, entities: Sequence[str]) -> Attribute:
+        missing = self._options.no_data | {"", NO_DATA}
+        separator = self._options.separator if column in self._options.split else None
+        # Most cells of a column are like some other.
+        values_of = {
+            text: tuple(value for value in _values(text, separator) if value not in missing)
+            for text in {text for _, text in self._table.column(column)}
+        }
+        cells = tuple(
+            Cell(entity, line, values_of[text])
+            for entity, (line, text) in zip(entities, self._table.column(column), strict=True)
+        )
+        return Attribute(column, cells, is_split=separator is not None)
+
+    def _probes_of(self, attribute: Attribute) -> Iterator[KitProbe]:
+        options = self._options
+        values = attribute.values()
+        name = attribute.name
+        if name in self._baselines:
+            yield from self._compared(attribute)
+        elif len(values) < 2:  # noqa: PLR2004 - one value tells nobody from anybody
+            self.notes.append(f"column `{name}` has {'one value' if values else 'no data'}, so it asks nothing")
+        elif self._is_numeric(attribute):
+            yield from self._banded(attribute)
+        elif len(values) > options.max_values:
+            self._refuse(
+                Rule.TOO_LARGE,
+                f"column `{name}` has {len(values):,} values, more than {options.max_values:,}: drop it, or allow more",
+                1,
+            )
+        elif options.probes is ValueProbes.YES_NO or name in options.yes_no:
+            yield from yes_no_each(attribute, options.soundness)
+        else:
+            yield one_way_each(attribute, options.soundness)
+
+    def _is_numeric(self, attribute: Attribute) -> bool:
+        if attribute.name in self._options.text or attribute.is_split:
+            return False
+        return attribute.name in self._options.numeric or is_measured(attribute)
+
+    def _banded(self, attribute: Attribute) -> Iterator[KitProbe]:
+        bad = [(cell, value) for cell in attribute.cells for value in cell.values if read_number(value) is None]
+        for cell, value in bad:
+            self._refuse(
+                Rule.BAD_NUMBER,
+                f"`{value[:40]}` in column `{attribute.name}` is no finite number; without data, leave the cell empty",
+                cell.line,
+            )
+        if bad:
+            return
+        if len({read_number(value) for value in attribute.values()}) == 1:
+            self.notes.append(f"column `{attribute.name}` has one value, so it asks nothing")
+        else:
+            yield banded(attribute, self._options.bands, self._options.soundness)
+
+    def _compared(self, attribute: Attribute) -> Iterator[KitProbe]:
+        words = {"normal", "abnormal", *(Tail.HIGH, Tail.LOW)}
+        bad = [(cell, value) for cell in attribute.cells for value in cell.values if value not in words]
+        for cell, value in bad:
+            self._refuse(
+                Rule.UNKNOWN_WORD,
+                f"`{value[:40]}` in column `{attribute.name}`, which has a baseline: a cell says normal, abnormal, "
+                "high, low or nothing",
+                cell.line,
+            )
+        if bad:
+            return
+        try:
+            baseline = self._baselines[attribute.name]
+            yield compared_with(attribute, baseline, self._options.threshold, self._options.soundness)
+        except InvalidKit as exc:
+            self.findings.append(Finding(Rule.BAD_READING, f"column `{attribute.name}`: {exc}"))
+
+    def _cells(self, column: str | None) -> list[str]:
+        return [cell for _, cell in self._table.column(column)] if column else [""] * len(self._table.rows)
+
+    def _prior(self, text: str, line: int) -> float:
+        if not text:
+            return 1.0
+        prior = read_number(text)
+        if prior is None or prior <= 0:
+            self._refuse(Rule.BAD_NUMBER, f"a prior is a finite number above 0, not `{text[:40]}`", line)
+            return 1.0
+        return prior
+
+    def _refuse(self, rule: Rule, message: str, line: int) -> None:
+        self.findings.append(Finding(rule, message, place=Place(line, 1)))
+
+
+def baselines_from(samples: Table, columns: Collection[str]) -> dict[str, Baseline]:
+    """The baseline of every column that is among `columns`: a row is a moment, a cell what was measured, or nothing."""
+    found: dict[str, Baseline] = {}
+    findings: list[Finding] = []
+    for column in samples.columns:
+        if column not in columns:
+            continue
+        cells = [(line, text, read_number(text)) for line, text in samples.column(column) if text]
+        findings += [
+            Finding(
+                Rule.BAD_NUMBER,
+                f"`{text[:40]}` in column `{column}` is no finite number; without data, leave the cell empty",
+                place=Place(line, 1),
+            )
+            for line, text, number in cells
+            if number is None
+        ]
+        if not cells:
+            findings.append(Finding(Rule.MISSING_FIELD, f"column `{column}` has no samples"))
+        elif not findings:
+            found[column] = baseline_of([number for _, _, number in cells if number is not None])
+    if not found and not findings:
+        findings.append(Finding(Rule.MISSING_FIELD, "no column of the baseline is a column of the table"))
+    if findings:
+        raise InvalidKitFile(samples.name, findings[:MAX_FINDINGS])
+    return found
+
+
+def _too_much(column: str) -> Finding:
+    return Finding(
+        Rule.TOO_LARGE,
+        f"with column `{column}`, the kit has more than {MAX_PROBES:,} probes or {MAX_ELIMINATIONS:,} eliminations: "
+        "drop columns with many values",
+    )
+
+
+def _values(cell: str, separator: str | None) -> Iterator[str]:
+    if separator is None:
+        yield cell
+    else:
+        yield from dict.fromkeys(part.strip() for part in cell.split(separator))
