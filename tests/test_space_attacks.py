@@ -2,23 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+import json
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 
+import msgspec
 import pytest
 
-from cmbs.substrate.events import Approve
-from cmbs.substrate.state import ProposalStatus
+from cmbs.belief_events import Stamp
+from cmbs.belief_server import BeliefServer
+from cmbs.errors import Conflict, LedgerCorrupt
+from cmbs.stores import InMemoryStore
+from cmbs.substrate.belief_source import ServedBelief
+from cmbs.substrate.door import SpaceCommand
+from cmbs.substrate.events import (
+    Approve,
+    Mode,
+    OutcomeStatus,
+    Propose,
+    RecordOutcome,
+    RetireTool,
+    RevokeCapability,
+    SetMode,
+    SpaceEvent,
+    Start,
+)
+from cmbs.substrate.model import BeliefReading, ReasonCode, Verdict
+from cmbs.substrate.policy_lint import lint
+from cmbs.substrate.references import value_of
+from cmbs.substrate.replay import read_space_event, readings_in, verify_belief_pins, verify_space
+from cmbs.substrate.space import decide
+from cmbs.substrate.state import ExecutionStatus, ProposalStatus
+from tests.support.homes import declared
 from tests.support.spaces import (
+    AGENT,
     ANY,
     ENCODER,
+    ENGINE,
     SECOND,
+    SPACE,
+    TOKEN,
     World,
     assert_replays,
     call,
+    caller_tool,
+    change_policy,
     constraint,
+    delta,
+    eventually,
     facts,
     http_tool,
+    raw,
     settled,
     status,
 )
@@ -51,6 +86,181 @@ def test_calls_that_are_the_same_take_a_use_of_their_approval_each(world: World)
     assert not world.propose(call("t", key="d")).event.result.intents
 
 
+# --- what the belief plane says ---------------------------------------------------------------------------------------
+
+
+class TwoProcesses:
+    """Two servers over one store, the second of which still has the space as it was before its policy read beliefs."""
+
+    def __init__(self) -> None:
+        self.store = InMemoryStore()
+        self.belief = BeliefServer(store=self.store)
+        self.session_id = declared(self.belief, "abc")
+        self.belief.enter_obligation(self.session_id, "o", 1)
+        self.first = World(self.store, belief=ServedBelief(self.belief))
+        self.second = World(self.store, belief=ServedBelief(self.belief), space=1)
+
+    def gate(self, **subject: str) -> None:
+        """From now on nothing of the kind while an obligation is open."""
+        promised = {"op": "exists", "args": [f"$belief.{self.session_id}.active_obligation_id"]}
+        change_policy(self.first, {"constraint.promised": constraint(effect="deny", subject=subject, when=promised)})
+
+    def close(self) -> None:
+        self.first.close()
+        self.second.close()
+        assert_replays(self.first)
+
+
+@pytest.fixture
+def two() -> Iterator[TwoProcesses]:
+    two = TwoProcesses()
+    yield two
+    two.close()
+
+
+def test_a_policy_that_begins_to_read_beliefs_is_not_judged_without_them(two: TwoProcesses) -> None:
+    two.first.create()
+    two.first.equip(http_tool("t"))
+    proposal = two.second.proposal(call("t"), proposal_id="p")
+    two.gate(tool_id="t")
+    answer = two.second.say(Propose(proposal), AGENT)
+    decision = answer.event.result.decision
+    assert decision is not None
+    assert (decision.verdict, decision.reason_code) == (Verdict.DENY, ReasonCode.CONSTRAINT_DENIED)
+    assert [reading.active_obligation_id for reading in readings_in(answer.event)] == ["o"]
+
+
+def test_the_same_holds_for_whoever_waits_on_an_event_loop(two: TwoProcesses) -> None:
+    two.first.create()
+    two.first.equip(http_tool("t"))
+    proposal = two.second.proposal(call("t"), proposal_id="p")
+    two.gate(tool_id="t")
+    answer = asyncio.run(two.second.server.perform_async(SpaceCommand(SPACE, AGENT, Propose(proposal))))
+    assert answer.event.result.decision is not None
+    assert answer.event.result.decision.verdict is Verdict.DENY
+
+
+def test_without_a_belief_plane_every_session_is_recorded_as_not_found(world: World) -> None:
+    unknown = {"op": "missing", "args": ["$belief.nobody.n_survivors"]}
+    world.create({"constraint.any": constraint(when=unknown)})
+    assert readings_in(world.propose(delta(a="1")).event) == [BeliefReading("nobody", found=False)]
+
+
+def test_a_log_without_a_reading_that_its_policy_needs_does_not_verify(two: TwoProcesses) -> None:
+    two.first.create()
+    two.first.equip(http_tool("t"))
+    two.gate(tool_id="t")
+    two.first.propose(call("t"), proposal_id="p")
+    entries = two.store.read(f"space:{SPACE}")
+    space = verify_space(SPACE, entries[:-1])
+    body = read_space_event(entries[-1]).body
+    bare = Propose(two.first.space.proposals["p"].message.proposal)
+    with pytest.raises(Conflict, match="of which nothing was read"):
+        decide(space, bare, AGENT, Stamp(body.event_id, body.ts, None))
+
+
+def test_a_reading_pinned_before_the_first_event_of_its_session_is_found_out(two: TwoProcesses) -> None:
+    two.first.create()
+    two.first.equip(http_tool("t"))
+    two.gate(tool_id="t")
+    event = two.first.propose(call("t"), proposal_id="p").event
+    (reading,) = readings_in(event)
+    forged = msgspec.structs.replace(
+        event.message, belief=[msgspec.structs.replace(reading, head_seq=-1, active_obligation_id=None)]
+    )
+    entries = two.store.read(f"space:{SPACE}")
+    before = verify_space(SPACE, entries[:-1])
+    again = decide(before, forged, AGENT, Stamp(event.body.event_id, event.body.ts, None))
+    assert isinstance(again, SpaceEvent)
+    with pytest.raises(LedgerCorrupt, match="has no event -1"):
+        verify_belief_pins([*entries[:-1], again.stored], {two.session_id: two.store.read(two.session_id)})
+
+
+# --- what was allowed once --------------------------------------------------------------------------------------------
+
+
+def test_a_delta_that_was_denied_and_only_observed_does_not_commit_once_denials_count(world: World) -> None:
+    world.create({"constraint.t": constraint(subject={"tool_id": "t"})}, Mode.OBSERVE)
+    world.equip(caller_tool("t"))
+    begun = world.propose(call("t"), delta(evil="1"), proposal_id="p").event.result
+    world.say(SetMode(Mode.ENFORCE))
+    world.say(RecordOutcome(begun.intents[0].execution_id, OutcomeStatus.SUCCEEDED, raw({})), AGENT)
+    assert (status(world.space, "p"), "goal.evil" in world.space.state) == (ProposalStatus.FAILED, False)
+
+
+@pytest.mark.parametrize("forbidden", [True, False])
+def test_a_delta_is_judged_by_the_policy_of_the_moment_at_which_it_commits(world: World, forbidden: bool) -> None:
+    world.create()
+    world.equip(caller_tool("t"))
+    begun = world.propose(call("t"), delta(evil="1"), proposal_id="p").event.result
+    denied = {"op": "eq", "args": ["$args.set.goal.evil", "1" if forbidden else "2"]}
+    change_policy(world, {"constraint.no": constraint(effect="deny", when=denied)})
+    world.say(RecordOutcome(begun.intents[0].execution_id, OutcomeStatus.SUCCEEDED, raw({})), AGENT)
+    expected = ProposalStatus.FAILED if forbidden else ProposalStatus.COMMITTED
+    assert (status(world.space, "p"), "goal.evil" in world.space.state) == (expected, not forbidden)
+
+
+def test_a_delta_that_commits_late_is_judged_on_what_the_belief_plane_says_then(two: TwoProcesses) -> None:
+    two.first.create()
+    two.first.equip(caller_tool("t"))
+    begun = two.first.propose(call("t"), delta(evil="1"), proposal_id="p").event.result
+    promised = {"op": "exists", "args": [f"$belief.{two.session_id}.active_obligation_id"]}
+    change_policy(two.first, {"constraint.promised": constraint(effect="deny", when=promised)})
+    outcome = RecordOutcome(begun.intents[0].execution_id, OutcomeStatus.SUCCEEDED, raw({}))
+    event = two.first.say(outcome, AGENT).event
+    assert [reading.session_id for reading in readings_in(event)] == [two.session_id]
+    assert (status(two.first.space, "p"), "goal.evil" in two.first.space.state) == (ProposalStatus.FAILED, False)
+
+
+def _revoked(world: World) -> None:
+    world.say(RevokeCapability(TOKEN))
+
+
+def _retired(world: World) -> None:
+    world.say(RetireTool("t"))
+
+
+def _forbidden(world: World) -> None:
+    change_policy(world, {"constraint.no": constraint(effect="deny", subject={"tool_id": "t"})})
+
+
+def _observed(world: World) -> None:
+    world.say(RetireTool("t"))
+    world.say(SetMode(Mode.OBSERVE))
+
+
+@pytest.mark.parametrize("withdraw", [_revoked, _retired, _forbidden, _observed])
+def test_a_call_in_doubt_is_not_tried_again_once_it_is_no_longer_permitted(
+    world: World, withdraw: Callable[[World], object]
+) -> None:
+    world.create()
+    world.equip(http_tool("t", idempotent=True))
+    world.runner.unknown = True
+    execution_id = world.propose(call("t")).event.result.intents[0].execution_id
+    assert eventually(lambda: len(world.runner.calls) == 1)
+    withdraw(world)
+    world.clock.advance(timedelta(minutes=1))
+    world.server.keep()
+    assert world.space.executions[execution_id].status is ExecutionStatus.IN_DOUBT
+    with pytest.raises(Conflict, match="may not be started again"):
+        world.say(Start(execution_id), ENGINE)
+
+
+def test_a_call_that_was_only_observed_is_not_tried_again_once_denials_count(world: World) -> None:
+    world.create({}, Mode.OBSERVE)
+    world.equip(http_tool("t", idempotent=True))
+    world.runner.unknown = True
+    execution_id = world.propose(call("t")).event.result.intents[0].execution_id
+    assert eventually(lambda: len(world.runner.calls) == 1)
+    world.clock.advance(timedelta(minutes=1))
+    world.server.keep()
+    assert eventually(lambda: len(world.runner.calls) == 2)
+    world.say(SetMode(Mode.ENFORCE))
+    world.clock.advance(timedelta(minutes=1))
+    world.server.keep()
+    assert world.space.executions[execution_id].status is ExecutionStatus.IN_DOUBT
+
+
 # --- proposals that are not atomic ------------------------------------------------------------------------------------
 
 
@@ -78,3 +288,35 @@ def test_what_was_deferred_beyond_its_time_does_not_run_when_another_candidate_i
     world.say(Approve(asked[0].approval_id), SECOND)
     assert settled(world, "p") is ProposalStatus.COMMITTED
     assert [tool_id for tool_id, _, _ in world.runner.calls] == ["t"]
+
+
+# --- what a constraint sees -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["1", "true", "null", "[]", "prod"])
+def test_a_text_that_a_delta_sets_is_equal_to_itself_whatever_it_looks_like(world: World, text: str) -> None:
+    named = {"op": "eq", "args": ["$args.set.goal.a.b", text]}
+    listed = {"op": "in", "args": ["$args.set.goal.c", ["x", text]]}
+    world.create(
+        {"constraint.any": ANY, "constraint.no": constraint(effect="deny", when={"op": "any", "args": [named, listed]})}
+    )
+    assert not world.propose(delta(**{"a.b": text})).event.result.changes.set
+    assert not world.propose(delta(c=text)).event.result.changes.set
+    assert world.propose(delta(a=text)).event.result.changes.set
+    # A call has args of its own, in which keys have no dots.
+    world.equip(http_tool("t"))
+    assert world.propose(call("t", {"set": {"goal.c": text}})).event.result.intents
+
+
+def test_lint_knows_that_a_delta_sets_texts() -> None:
+    both = [
+        {"op": "eq", "args": ["$args.set.goal.a", "1"]},
+        {"op": "schema", "args": ["$args.set.goal.a", {"type": "number"}]},
+    ]
+    deny = constraint(effect="deny", when={"op": "all", "args": both})
+    assert lint({"constraint.any": ANY, "constraint.no": deny}).findings == []
+
+
+def test_a_large_value_is_parsed_once_however_many_constraints_are_about_it() -> None:
+    text = json.dumps(list(range(1_000)))
+    assert value_of(text) is value_of(text)

@@ -15,7 +15,7 @@ from cmbs.errors import Conflict, InvalidRequest, RecordNotFound
 from cmbs.messages import Actor
 from cmbs.substrate import memory
 from cmbs.substrate.approvals import with_approval
-from cmbs.substrate.arbitration import Ruled, Ruling, arbitrate
+from cmbs.substrate.arbitration import Ruled, Ruling, arbitrate, belief_sessions
 from cmbs.substrate.events import (
     Approve,
     Asked,
@@ -78,6 +78,8 @@ def decide_propose(space: Space, message: Propose, actor: Actor, stamp: Stamp) -
 def _arbitrated(space: Space, proposal: Proposal, actor: Actor, now: str, belief: list[BeliefReading]) -> Ruling:
     """The ruling, with its trace unless it is a plain allow: that one can be told again from the log at any time."""
     readings = _readings(belief)
+    if space.policy.reads_belief:
+        require_readings(belief_sessions(space, proposal), readings)
     if not belief:
         ruling = arbitrate(space, proposal, actor, now, readings, explain=False)
         decision = ruling.decision
@@ -171,6 +173,23 @@ def _pending(space: Space, approval_id: str) -> Approval:
     return approval
 
 
+class BeliefUnread(Conflict):
+    """A decision needs to know of a belief session that nobody has asked about: ask, and decide again."""
+
+
+def require_readings(session_ids: frozenset[str], belief: Mapping[str, BeliefReading]) -> None:
+    """Raise BeliefUnread where the policy may read a session of which nothing was read.
+
+    That happens where the policy has changed since somebody asked the belief plane. Taken for a session that does not
+    exist, it would lift every denial that rests on what the session says.
+    """
+    unread = sorted(session_ids.difference(belief))
+    if unread:
+        raise BeliefUnread(
+            f"the policy reads belief session `{unread[0]}`, of which nothing was read", {"session_id": unread[0]}
+        )
+
+
 def _readings(belief: Iterable[BeliefReading]) -> Mapping[str, BeliefReading]:
     return {reading.session_id: reading for reading in belief}
 
@@ -205,7 +224,7 @@ def _decided_again(
     return _ruled(space, record.message, ruling, stamp, record)
 
 
-def _ruling_on_rest(  # noqa: PLR0913, PLR0917
+def _ruling_on_rest(
     space: Space,
     record: ProposalRecord,
     places: list[int],

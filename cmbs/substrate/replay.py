@@ -178,7 +178,7 @@ def _check_pins(
             continue
         if session is None:
             raise _bad_pin(event, f"the log of session `{session_id}` is not there")
-        if reading.head_seq > session.head.seq:
+        if not 0 <= reading.head_seq <= session.head.seq:
             raise _bad_pin(event, f"session `{session_id}` has no event {reading.head_seq}")
         if reading != reading_of(session, reading.head_seq, log[reading.head_seq].event_hash):
             raise _bad_pin(event, f"session `{session_id}` said something else at event {reading.head_seq}")
