@@ -18,9 +18,13 @@ from cmbs.substrate.belief_source import ServedBelief
 from cmbs.substrate.door import SpaceCommand
 from cmbs.substrate.events import (
     Approve,
+    Evidence,
+    MemoryKind,
     Mode,
     OutcomeStatus,
+    PromoteMemory,
     Propose,
+    PutMemory,
     RecordOutcome,
     RetireTool,
     RevokeCapability,
@@ -28,10 +32,10 @@ from cmbs.substrate.events import (
     SpaceEvent,
     Start,
 )
-from cmbs.substrate.model import BeliefReading, ReasonCode, Verdict
+from cmbs.substrate.model import BeliefReading, ReasonCode, StateDelta, Verdict
 from cmbs.substrate.policy_lint import lint
 from cmbs.substrate.references import value_of
-from cmbs.substrate.replay import read_space_event, readings_in, verify_belief_pins, verify_space
+from cmbs.substrate.replay import belief_sessions_in, read_space_event, readings_in, verify_belief_pins, verify_space
 from cmbs.substrate.space import decide
 from cmbs.substrate.state import ExecutionStatus, ProposalStatus
 from tests.support.homes import declared
@@ -40,6 +44,7 @@ from tests.support.spaces import (
     ANY,
     ENCODER,
     ENGINE,
+    OTHER_AGENT,
     SECOND,
     SPACE,
     TOKEN,
@@ -320,3 +325,75 @@ def test_lint_knows_that_a_delta_sets_texts() -> None:
 def test_a_large_value_is_parsed_once_however_many_constraints_are_about_it() -> None:
     text = json.dumps(list(range(1_000)))
     assert value_of(text) is value_of(text)
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+
+
+def promoted(world: World, event_id: str) -> bool:
+    """Whether an agent gets a claim of its own confirmed by this event."""
+    entry_id = f"m{world.space.head.seq}"
+    world.say(PutMemory(entry_id, MemoryKind.HYPOTHESIS, raw(entry_id), ttl_ms=1_000_000), AGENT)
+    promotion = PromoteMemory(entry_id, MemoryKind.FACT, Evidence(confirmed_by_event_id=event_id))
+    return world.say(promotion, AGENT).event.result.granted
+
+
+def test_an_agent_confirms_nothing_by_what_it_can_bring_about_itself(world: World) -> None:
+    world.create()
+    world.equip(caller_tool("own"), http_tool("t"))
+    events = [
+        world.say(PutMemory("m", MemoryKind.HYPOTHESIS, raw("x"), ttl_ms=1_000_000), AGENT).event,
+        world.propose(StateDelta({"policy.x": "1"})).event,
+        world.propose(delta(a="1")).event,
+        world.propose(StateDelta({"policy.x": "1"}), actor=ENCODER).event,
+    ]
+    begun = world.propose(call("own")).event
+    outcome = RecordOutcome(begun.result.intents[0].execution_id, OutcomeStatus.SUCCEEDED, raw({}))
+    events += [begun, world.say(outcome, OTHER_AGENT).event, world.say(outcome, AGENT).event]
+    world.runner.status = OutcomeStatus.FAILED
+    world.propose(call("t"), proposal_id="failing")
+    assert settled(world, "failing") is ProposalStatus.FAILED
+    events.append(read_space_event(world.log.read(f"space:{SPACE}")[-1]))
+    assert [promoted(world, event.body.event_id) for event in events] == [False] * len(events)
+    assert not promoted(world, "no such event")
+
+
+def test_what_others_saw_did_or_approved_confirms_a_claim(world: World) -> None:
+    world.create({"constraint.any": ANY, "constraint.ask": ASKING})
+    world.equip(http_tool("t"))
+    assert promoted(world, world.propose(facts(a="1"), actor=ENCODER).event.body.event_id)
+    asked = world.propose(call("t"), proposal_id="p").event.result.asked[0].approval_id
+    assert not promoted(world, world.say(Approve(asked), AGENT).event.body.event_id)
+    approval = world.say(Approve(asked), SECOND).event.body.event_id
+    assert settled(world, "p") is ProposalStatus.COMMITTED
+    outcome = read_space_event(world.log.read(f"space:{SPACE}")[-1]).body
+    assert outcome.verb == "RECORD_OUTCOME"
+    assert promoted(world, approval)
+    assert promoted(world, outcome.event_id)
+
+
+def test_a_log_that_says_of_an_event_that_it_confirms_a_claim_is_not_believed(world: World) -> None:
+    space = world.create()
+    evidence = Evidence(confirmed_by_event_id=space.head_event_id)
+    forged = PutMemory("m", MemoryKind.FACT, raw("x"), evidence, confirming_event_found=True)
+    with pytest.raises(Conflict, match="confirms nothing"):
+        decide(space, forged, AGENT, Stamp("e", "2026-01-01T00:00:00.000000Z", None))
+
+
+@pytest.mark.parametrize("event_id", [None, "nothing"])
+def test_a_conclusion_that_confirms_a_claim_is_held_against_the_log_of_its_session(
+    two: TwoProcesses, event_id: str | None
+) -> None:
+    space = two.first.create()
+    # An event that is there, but no conclusion.
+    event_id = event_id or two.belief.current_session(two.session_id).head_event_id
+    evidence = Evidence(confirmed_by_event_id=event_id, confirmed_in_session_id=two.session_id)
+    forged = PutMemory("m", MemoryKind.FACT, raw("x"), evidence, confirming_event_found=True)
+    event = decide(space, forged, AGENT, Stamp("e", "2026-01-01T00:00:00.000000Z", None))
+    assert isinstance(event, SpaceEvent)
+    entries = [*two.store.read(f"space:{SPACE}"), event.stored]
+    assert belief_sessions_in(entries) == [two.session_id]
+    with pytest.raises(LedgerCorrupt, match="has no conclusion"):
+        verify_belief_pins(entries, {two.session_id: two.store.read(two.session_id)})
+    with pytest.raises(LedgerCorrupt, match="is not there"):
+        verify_belief_pins(entries, {})

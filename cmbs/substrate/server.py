@@ -49,6 +49,7 @@ from cmbs.substrate.events import (
 from cmbs.substrate.executing import sessions_of_outcome
 from cmbs.substrate.executions import Executions
 from cmbs.substrate.flipping import Hypothetical
+from cmbs.substrate.governing import confirms
 from cmbs.substrate.keeper import Keeper
 from cmbs.substrate.kind import Ahead, SpaceAnswer, SpaceKind, Undelivered, space_id_of
 from cmbs.substrate.model import BeliefReading, Decision, Proposal, ToolKind
@@ -383,7 +384,7 @@ class SubstrateServer:
         if event_id is None:
             return False
         if evidence.confirmed_in_session_id is None:
-            return space.events.position(event_id) is not None
+            return confirms(space, event_id)
         return self._belief is not None and self._belief.is_conclusion(evidence.confirmed_in_session_id, event_id)
 
     def _followed(self, command: SpaceCommand, answer: Undelivered) -> SpaceAnswer:
