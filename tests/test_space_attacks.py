@@ -32,7 +32,7 @@ from cmbs.substrate.events import (
     SpaceEvent,
     Start,
 )
-from cmbs.substrate.model import BeliefReading, ReasonCode, StateDelta, Verdict
+from cmbs.substrate.model import BeliefReading, ReasonCode, Scope, ScopeMatch, StateDelta, Verdict
 from cmbs.substrate.policy_lint import lint
 from cmbs.substrate.references import value_of
 from cmbs.substrate.replay import belief_sessions_in, read_space_event, readings_in, verify_belief_pins, verify_space
@@ -397,3 +397,27 @@ def test_a_conclusion_that_confirms_a_claim_is_held_against_the_log_of_its_sessi
         verify_belief_pins(entries, {two.session_id: two.store.read(two.session_id)})
     with pytest.raises(LedgerCorrupt, match="is not there"):
         verify_belief_pins(entries, {})
+
+
+# --- scopes -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "within"),
+    [
+        ("/data/a", True),
+        ("/data/a..b/.../c", True),
+        ("/data/100%25", True),
+        ("/data/../etc", False),
+        ("/data/%2e%2E/etc", False),
+        ("/data/.%2e/etc", False),
+        ("/data/x%2f..%2Fetc", False),
+        ("/data/a%5c..", False),
+        ("/data/..;a=b/etc", False),
+        ("/data/..", False),
+    ],
+)
+def test_a_prefix_is_not_left_by_climbing_however_that_is_written(world: World, path: str, within: bool) -> None:
+    world.create()
+    world.equip(http_tool("t"), scopes=[Scope("path", ScopeMatch.PREFIX, "/data/")])
+    assert bool(world.propose(call("t", {"path": path})).event.result.intents) is within
