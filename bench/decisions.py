@@ -28,8 +28,9 @@ PATH = "/data/x"
 ARGS_SCHEMA = msgspec.Raw(
     b'{"additionalProperties":false,"properties":{"path":{"type":"string"}},"required":["path"],"type":"object"}'
 )
-# Calls per round: few of the slow ones, for they take milliseconds each.
-CALLS, SLOW_CALLS = 200, 5
+# Many short rounds: what else the machine does then falls on all of them. Few calls of those that take milliseconds.
+CALLS, SLOW_CALLS = 40, 3
+ROUNDS_PER_EFFORT = 30
 
 Decide = Callable[[], Any]
 
@@ -40,7 +41,7 @@ def run(effort: Effort) -> list[Result]:
     subjects["explain"] = _rounds(_ours(FEW, explain=True), CALLS)
     subjects["cedar one"] = _rounds(cedar_one_policy(), CALLS)
     subjects["cedar some"] = _rounds(cedar_many_policies(SOME), SLOW_CALLS)
-    found = interleaved(subjects, effort.rounds * 5)
+    found = interleaved(subjects, effort.rounds * ROUNDS_PER_EFFORT)
     peers = {"casbin": casbin, "rego-cpp, a compiled bundle": rego}
     slow = {f"{peer} {size}": _rounds(begin(size), SLOW_CALLS) for peer, begin in peers.items() for size in SIZES}
     found |= interleaved(slow, effort.rounds)

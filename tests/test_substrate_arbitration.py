@@ -203,6 +203,7 @@ BROKEN = tool(args_schema=msgspec.Raw(b'{"$ref":"#"}'))
         ({}, ToolCall("fs.write", msgspec.Raw(b"[]"), "token-1", "k"), ReasonCode.ARGS_INVALID),
         ({}, ToolCall("fs.write", msgspec.Raw(b"{"), "token-1", "k"), ReasonCode.ARGS_INVALID),
         ({}, ToolCall("fs.write", msgspec.Raw(b'{"a":"\xff"}'), "token-1", "k"), ReasonCode.ARGS_INVALID),
+        ({}, ToolCall("fs.write", msgspec.Raw(b'{"a":' + b"[" * 100_000), "token-1", "k"), ReasonCode.ARGS_INVALID),
         ({}, call(key=None), ReasonCode.IDEMPOTENCY_KEY_REQUIRED),
         ({}, call("email.send", key=None), ReasonCode.ALLOWED),
         ({}, call(held=None), ReasonCode.CAPABILITY_REQUIRED),

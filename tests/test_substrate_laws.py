@@ -16,6 +16,7 @@ from cmbs.substrate.conflicts import after
 from cmbs.substrate.events import Mode
 from cmbs.substrate.model import (
     BeliefReading,
+    Candidate,
     CandidateDecision,
     Decision,
     Failure,
@@ -26,7 +27,7 @@ from cmbs.substrate.model import (
 )
 from cmbs.substrate.policy import compile_policy
 from cmbs.substrate.state import Space
-from cmbs.testing.spaces import AGENT, NOW, payload, proposal
+from cmbs.testing.spaces import AGENT, NOW, call, payload, proposal
 from cmbs.testing.substrate_strategies import (
     MALFORMED,
     actors,
@@ -99,6 +100,18 @@ def test_the_order_of_candidates_never_matters(
         msgspec.structs.replace(each, candidate=0) for each in other.candidates
     ]
     assert (one.changes, one.parks, one.waits_for) == (other.changes, other.parks, other.waits_for)
+
+
+@given(made_spaces(), calls() | deltas(), readings(), actors())
+def test_a_candidate_is_decided_alone_as_it_is_beside_one_that_shares_nothing_with_it(
+    kept: Space, candidate: Candidate, belief: Belief, actor: Actor
+) -> None:
+    stranger = call("unknown", held=None, key="a key of its own")
+    alone = ruling_on(kept, proposal(candidate, actor=actor), belief, actor)
+    beside = ruling_on(kept, proposal(candidate, stranger, actor=actor, atomic=False), belief, actor)
+    assert alone.decision.candidates == beside.decision.candidates[:1]
+    assert alone.candidates == beside.candidates[:1]
+    assert (alone.changes, alone.parks, alone.waits_for) == (beside.changes, beside.parks, beside.waits_for)
 
 
 @given(made_spaces(), proposals(), readings(), st.randoms())
@@ -190,9 +203,15 @@ def test_a_proposal_that_waits_can_be_told_what_for_and_others_do_not(
     kept: Space, asked: Proposal, belief: Belief
 ) -> None:
     ruling = ruling_on(kept, asked, belief)
-    assert not ruling.parks or ruling.decision.failure is Failure.DEFER
+    waiting = [each for each in ruling.decision.candidates if each.failure is Failure.DEFER]
+    assert not ruling.parks or waiting
+    assert not ruling.parks or not asked.atomic or ruling.decision.failure is Failure.DEFER
     assert not ruling.waits_for or ruling.parks
-    assert ruling.decision.reason_code is not ReasonCode.STALE_SNAPSHOT or not ruling.parks
+    assert set(ruling.waits_for) <= {key for each in waiting for key in each.waits_for}
+    assert ruling.decision.reason_code is not ReasonCode.STALE_SNAPSHOT or not asked.atomic or not ruling.parks
+    for decided, ruled in zip(ruling.decision.candidates, ruling.candidates, strict=True):
+        assert not ruled.asks or decided.failure is Failure.ASK
+        assert not ruled.asks or len(ruled.args_hash) == 64
 
 
 @given(made_spaces(), st.lists(deltas(), min_size=1, max_size=3), invariants(), readings())

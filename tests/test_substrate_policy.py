@@ -236,7 +236,10 @@ def test_the_order_of_pairs_does_not_matter(pairs: dict[str, str], random: Any) 
     shuffled = list(pairs.items())
     random.shuffle(shuffled)
     one, other = compile_policy(pairs), compile_policy(dict(shuffled))
-    assert one.policy_hash == other.policy_hash
+    assert one == other
+    assert hash(one) == hash(other)
+    assert one != one.changed({"policy.value.more": "1"}, [])
+    assert one != one.policy_hash
     assert [each.key for each in one.matching("fs.write").denies] == [
         each.key for each in other.matching("fs.write").denies
     ]

@@ -8,7 +8,7 @@ from immutables import Map
 
 from cmbs.ledger import canonical
 from cmbs.messages import Actor, ActorKind
-from cmbs.substrate.arbitration import Finding, arbitrate, recheck
+from cmbs.substrate.arbitration import Finding, arbitrate, hash_of_args, recheck
 from cmbs.substrate.events import Changes, Mode
 from cmbs.substrate.model import (
     Candidate,
@@ -23,6 +23,8 @@ from cmbs.testing.spaces import (
     NOW,
     call,
     executed,
+    payload,
+    predicate,
     proposal,
     tool,
 )
@@ -136,6 +138,26 @@ def test_the_strictest_failure_decides_for_a_proposal() -> None:
     assert blocked.decision.reason_code == ReasonCode.UNKNOWN_TOOL
     assert [each.asks for each in blocked.candidates] == [(), (), ()]
     assert ruled(ready(MIXED), call("email.send")).parks
+
+
+def test_candidates_of_a_proposal_that_is_not_atomic_ask_and_wait_each_for_itself() -> None:
+    pairs = ALLOW_ALL | {
+        "constraint.ask": payload(effect="deny", on_fail="ask", when=predicate("exists", "$args.set.goal.a")),
+        "constraint.defer": payload(
+            effect="deny", on_fail="defer", subject={"tool_id": "email.send"}, when=predicate("missing", "fact.go")
+        ),
+    }
+    drawn: list[Candidate] = [StateDelta({"goal.a": "1"}), StateDelta({"goal.b": "1"})]
+    drawn += [call("email.send"), call("gone", key="x")]
+    apart = ruled(ready(pairs), *drawn, atomic=False)
+    assert apart.decision.verdict is Verdict.ALLOW
+    assert [each.asks for each in apart.candidates] == [("constraint.ask",), (), (), ()]
+    assert apart.candidates[0].args_hash == hash_of_args(drawn[0])
+    assert (apart.parks, apart.waits_for) == (True, ("fact.go",))
+    assert apart.changes == Changes({"goal.b": "1"})
+    together = ruled(ready(pairs), *drawn)
+    assert (together.parks, together.waits_for) == (False, ())
+    assert not any(each.asks for each in together.candidates)
 
 
 # --- observing --------------------------------------------------------------------------------------------------------

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cmbs.errors import InvalidRequest
 from cmbs.substrate.events import OutcomeStatus
 from cmbs.substrate.model import Tool, ToolKind
 from cmbs.substrate.tools.credentials import Credentials
 from cmbs.substrate.tools.http import HttpTools
+from cmbs.substrate.tools.opening import open_tools
 from cmbs.substrate.tools.runner import CallContext, OutcomeUnknown, Runner
 from tests.support.http_server import free_port
 from tests.support.tool_calls import CALL, result_of, run, tool_of
 from tests.support.tool_endpoint import Endpoint, listening
 
+TLS = Path(__file__).parent / "support" / "tls"
 TOKEN = "Bearer very-secret-token"
 CREDENTIALS = Credentials(
     {"CMBS_TOOL_SECRET_TOKEN": TOKEN, "CMBS_TOOL_SECRET_BAD": "two\nlines", "OTHER": "not for tools"}
@@ -137,6 +142,29 @@ def test_only_listed_hosts_are_called(endpoint: Endpoint) -> None:
     assert len(endpoint.seen) == 2
 
 
+@pytest.mark.parametrize("trusted", [True, False])
+def test_over_tls_only_who_is_trusted_is_called(trusted: bool) -> None:
+    certificate = TLS / "certificate.pem"
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, TLS / "key.pem")
+    runner = open_tools({"CMBS_TOOL_CA": str(certificate)} if trusted else {})
+    with listening(context) as endpoint:
+        reply = run(runner, http_tool(endpoint.url + "/act"))
+    runner.close()
+    if trusted:
+        assert result_of(reply) == {"at": "/act"}
+    else:
+        assert reply.status is OutcomeStatus.FAILED
+        assert "certificate verify failed" in str(reply.error)
+        assert endpoint.seen == []
+
+
+@pytest.mark.parametrize(("name", "why"), [("none.pem", "No such file"), ("key.pem", "no certificates in PEM")])
+def test_certificates_that_cannot_be_read_stop_the_start(name: str, why: str) -> None:
+    with pytest.raises(InvalidRequest, match=f"cannot read `.*{name}`: {why}"):
+        open_tools({"CMBS_TOOL_CA": str(TLS / name)})
+
+
 # --- what comes back --------------------------------------------------------------------------------------------------
 
 
@@ -189,7 +217,14 @@ def test_where_the_connection_breaks_after_a_writing_call_was_sent_nobody_knows(
     assert len(endpoint.seen) == 1
 
 
-@pytest.mark.parametrize("path", ["/reset", "/close", "/cut"])
+@pytest.mark.req("SS01-TOOL-04")
+@pytest.mark.parametrize("status", [502, 504])
+def test_what_is_lost_behind_a_gateway_is_in_doubt(runner: Runner, endpoint: Endpoint, status: int) -> None:
+    with pytest.raises(OutcomeUnknown, match=f"answered with status {status}: a gateway got no answer"):
+        run(runner, http_tool(f"{endpoint.url}/status/{status}"))
+
+
+@pytest.mark.parametrize("path", ["/reset", "/close", "/cut", "/status/504"])
 def test_where_it_breaks_in_a_call_without_effects_it_has_failed(runner: Runner, endpoint: Endpoint, path: str) -> None:
     reply = run(runner, http_tool(endpoint.url + path, "GET", writes=False))
     assert reply.status is OutcomeStatus.FAILED

@@ -1,10 +1,8 @@
-"""MCP tools against real servers of the SDK, on stdio and over HTTP, and against programs that only pretend."""
+"""MCP tools against real servers of the SDK, on stdio and over HTTP, and against endpoints that only pretend."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,82 +15,10 @@ import pytest
 
 from cmbs.substrate.events import OutcomeStatus
 from cmbs.substrate.model import Tool, ToolKind
-from cmbs.substrate.tools.credentials import Credentials
-from cmbs.substrate.tools.mcp import McpTools
 from cmbs.substrate.tools.mcp_servers import HttpServer, McpServer, StdioServer
-from cmbs.substrate.tools.runner import CallContext, OutcomeUnknown, Runner
-from tests.support import mcp_tools
-from tests.support.http_server import free_port
-from tests.support.tool_calls import CALL, result_of, run, tool_of
-
-SCRIPT = str(Path(mcp_tools.__file__))
-CREDENTIALS = Credentials({"A_TOKEN": "very-secret-token"}, ["A_TOKEN"])
-PATIENCE = 30.0
-
-
-class Served:
-    """A runner whose one server is called `s`, and the file in which that server notes its calls."""
-
-    def __init__(self, server: McpServer, notes: Path) -> None:
-        self.runner = Runner({ToolKind.MCP: lambda: McpTools({"s": server}, CREDENTIALS)}, CREDENTIALS)
-        self._notes = notes
-
-    @property
-    def begun(self) -> list[str]:
-        return self._notes.read_text("utf-8").split()
-
-    def call(self, name: str, args: dict[str, Any] | None = None, call: CallContext = CALL, **more: Any) -> Any:
-        tool = tool_of(ToolKind.MCP, {"server": "s", "tool": name}, **more)
-        return run(self.runner, tool, args, call)
-
-
-def stdio_server(notes: Path, **more: Any) -> StdioServer:
-    return StdioServer([sys.executable, SCRIPT, "stdio", str(notes)], {"TOKEN": "A_TOKEN"}, **more)
-
-
-@contextmanager
-def http_server(notes: Path) -> Iterator[HttpServer]:
-    port = free_port()
-    log = notes.with_suffix(".log").open("wb")
-    process = subprocess.Popen([sys.executable, SCRIPT, str(port), str(notes)], stdout=log, stderr=log)
-    try:
-        wait_for_port(port, process)
-        yield HttpServer(f"http://127.0.0.1:{port}/mcp", {"Authorization": "A_TOKEN"})
-    finally:
-        process.kill()
-        process.wait(PATIENCE)
-        log.close()
-
-
-def wait_for_port(port: int, process: subprocess.Popen[bytes]) -> None:
-    import socket
-
-    for _ in range(int(PATIENCE / 0.02)):
-        try:
-            socket.create_connection(("127.0.0.1", port)).close()
-        except OSError:
-            try:
-                process.wait(0.02)
-            except subprocess.TimeoutExpired:
-                continue
-            raise AssertionError("the server ended") from None
-        else:
-            return
-    raise AssertionError("the server does not listen")
-
-
-@contextmanager
-def served_over(transport: str, notes: Path) -> Iterator[Served]:
-    notes.touch()
-    if transport == "http":
-        with http_server(notes) as server:
-            served = Served(server, notes)
-            yield served
-            served.runner.close()
-        return
-    served = Served(stdio_server(notes), notes)
-    yield served
-    served.runner.close()
+from cmbs.substrate.tools.runner import CallContext, OutcomeUnknown
+from tests.support.mcp_served import PATIENCE, Served, served_over
+from tests.support.tool_calls import result_of, run, tool_of
 
 
 @pytest.fixture(scope="module", params=["stdio", "http"])
@@ -131,6 +57,7 @@ def test_the_key_and_the_execution_are_told_to_the_server(served: Served) -> Non
     [
         ("fail", {}, OutcomeStatus.FAILED, "no such service, "),
         ("nothing", {}, OutcomeStatus.FAILED, "Unknown tool: nothing"),
+        ("ask_back", {}, OutcomeStatus.FAILED, "asks for more input, which nobody here can give"),
         ("add", {"a": "one"}, OutcomeStatus.FAILED, "`probe` failed: "),
         ("huge", {"size": 2_000}, OutcomeStatus.RESULT_REFUSED, "`probe` allows 1000"),
     ],
@@ -155,7 +82,7 @@ def test_a_tool_that_hangs_runs_out_of_time_and_holds_up_nobody(served: Served) 
     replies: list[Any] = []
     before = served.begun.count("hang")
     served.call("add", {"a": 1, "b": 1})
-    caller = threading.Thread(target=lambda: replies.append(served.call("hang", timeout_ms=3_000)))
+    caller = threading.Thread(target=lambda: replies.append(served.call("hang", timeout_ms=4_000)))
     caller.start()
     while served.begun.count("hang") == before:
         caller.join(0.01)
@@ -164,7 +91,7 @@ def test_a_tool_that_hangs_runs_out_of_time_and_holds_up_nobody(served: Served) 
     caller.join(PATIENCE)
     assert (replies[0].status, replies[0].error) == (
         OutcomeStatus.TIMED_OUT,
-        "`probe` gave no answer within 3000 ms",
+        "`probe` gave no answer within 4000 ms",
     )
     assert result_of(served.call("add", {"a": 3, "b": 3})) == {"sum": 6}
     assert served.begun.count("hang") == before + 1
@@ -229,117 +156,6 @@ def test_the_environment_of_a_program_is_what_was_configured_and_its_credential_
         assert "no such service, [redacted]" in str(served.call("fail").error)
         (program,) = [child for child in psutil.Process().children() if notes in child.cmdline()]
         assert "CMBS_STORE" not in program.environ()
-
-
-# --- programs on stdio that are no servers ----------------------------------------------------------------------------
-
-
-def pretending(program: str, notes: Path, **more: Any) -> Served:
-    return Served(StdioServer([sys.executable, "-c", program], **more), notes)
-
-
-def test_a_program_that_prints_where_it_should_not_is_understood_all_the_same(tmp_path: Path) -> None:
-    with served_over("stdio", tmp_path / "notes") as served:
-        assert result_of(served.call("shout")) == {"content": [{"type": "text", "text": "sorry"}]}
-
-
-@pytest.mark.parametrize(
-    ("command", "said"),
-    [
-        (["no-such-program-anywhere"], "No such file or directory: 'no-such-program-anywhere'"),
-        ([sys.executable, "-c", "raise SystemExit(1)"], "MCP server `s` did not start: Connection closed"),
-    ],
-)
-def test_a_program_that_does_not_start_is_told_and_nothing_is_in_doubt(
-    tmp_path: Path, command: list[str], said: str
-) -> None:
-    served = Served(StdioServer(command), tmp_path)
-    reply = served.call("add")
-    served.runner.close()
-    assert reply.status is OutcomeStatus.FAILED
-    assert said in str(reply.error)
-
-
-SILENT = "import sys; sys.stdin.read()"
-
-
-@pytest.mark.parametrize(
-    ("start_seconds", "timeout_ms", "said"),
-    [(30, 300, "was not ready within 300 ms"), (1, 30_000, "did not start: it was not ready within 1 s")],
-)
-def test_a_program_that_says_nothing_is_not_waited_for(
-    tmp_path: Path, start_seconds: int, timeout_ms: int, said: str
-) -> None:
-    served = pretending(SILENT, tmp_path, start_seconds=start_seconds)
-    reply = served.call("add", timeout_ms=timeout_ms)
-    served.runner.close()
-    assert reply.status is OutcomeStatus.FAILED
-    assert said in str(reply.error)
-
-
-# Answers the handshake as a server of 2025 would, and then does what the test wants.
-HANDSHAKE = """
-import json, sys
-def say(id, result):
-    print(json.dumps({"jsonrpc": "2.0", "id": id, "result": result}), flush=True)
-def refuse(id, code, message):
-    print(json.dumps({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message}}), flush=True)
-for line in sys.stdin:
-    message = json.loads(line)
-    if message["method"] == "initialize":
-        say(message["id"], {"protocolVersion": message["params"]["protocolVersion"], "capabilities": {"tools": {}},
-                            "serverInfo": {"name": "pretender", "version": "1"}})
-    elif message["method"] == "tools/call":
-        call = message["id"]
-        CALLED
-    elif "id" in message:
-        refuse(message["id"], -32601, "what?")
-"""
-
-
-def called(reaction: str) -> str:
-    return HANDSHAKE.replace("CALLED", reaction)
-
-
-@pytest.mark.req("SS01-TOOL-03")
-@pytest.mark.parametrize(
-    ("reaction", "status", "said"),
-    [
-        ("say(call, {'content': 'not a list'})", OutcomeStatus.RESULT_REFUSED, "not one of MCP"),
-        ("say(call, {'nothing': 1})", OutcomeStatus.RESULT_REFUSED, "not one of MCP"),
-        ("refuse(call, -32602, 'no')", OutcomeStatus.FAILED, "MCP server `s` refused: no"),
-        ("say(call, {'content': [], 'isError': True})", OutcomeStatus.FAILED, "`probe` failed"),
-        (
-            "say(call, {'content': [], 'structuredContent': {'n': 2**60}})",
-            OutcomeStatus.RESULT_REFUSED,
-            "is not exact in I-JSON",
-        ),
-        ("print('{\"jsonrpc\": ', flush=True)", OutcomeStatus.TIMED_OUT, "gave no answer within 3000 ms"),
-        ("sys.stdout.write('x' * 100_000); sys.stdout.flush()", OutcomeStatus.RESULT_REFUSED, "`probe` allows 1000"),
-    ],
-)
-def test_an_answer_that_is_none_is_refused(tmp_path: Path, reaction: str, status: OutcomeStatus, said: str) -> None:
-    served = pretending(called(reaction), tmp_path, max_message_bytes=50_000)
-    timeout = 3_000 if status is OutcomeStatus.TIMED_OUT else 30_000
-    reply = served.call("add", max_result_bytes=1_000, timeout_ms=timeout)
-    served.runner.close()
-    assert reply.status is status
-    assert said in str(reply.error)
-
-
-def test_a_program_that_does_not_listen_holds_up_nobody_and_is_ended(tmp_path: Path) -> None:
-    # Ignores every polite way to be ended, and stops reading with its first call.
-    deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)" + called("signal.pause()")
-    served = pretending(deaf, tmp_path)
-    before = {child.pid for child in psutil.Process().children()}
-    first = served.call("add", timeout_ms=3_000)
-    assert first.status is OutcomeStatus.TIMED_OUT, first
-    second = served.call("add", {"text": "x" * 1_000_000}, timeout_ms=300)
-    assert second.status is OutcomeStatus.TIMED_OUT
-    programs = [child for child in psutil.Process().children() if child.pid not in before]
-    served.runner.close()
-    assert programs
-    assert psutil.wait_procs(programs, PATIENCE)[1] == []
 
 
 # --- endpoints over HTTP that are no servers --------------------------------------------------------------------------

@@ -73,7 +73,7 @@ _VERDICTS = {
 _DEGRADABLE = frozenset({Stage.CAPABILITY, Stage.CONSTRAINTS})
 _NO_CHANGES = Changes()
 # To look up a member of an enumeration takes longer than to compare it, and every decision needs these.
-_ALLOW, _ALLOWED, _OBSERVE = Verdict.ALLOW, ReasonCode.ALLOWED, Mode.OBSERVE
+_ALLOW, _ALLOWED, _ASK, _OBSERVE = Verdict.ALLOW, ReasonCode.ALLOWED, Failure.ASK, Mode.OBSERVE
 _NOTHING = Finding(Stage.SHAPE, ReasonCode.NOTHING_PROPOSED)
 
 
@@ -86,9 +86,9 @@ class Ruled(msgspec.Struct, frozen=True, gc=False):
     args_hash: str
     # The execution of the same call in the past, which answers it: it is not run again.
     answered_by: str | None = None
-    # Approvals of which one use is gone, where it runs.
+    # Approvals of which one use is gone, where it runs; two candidates that are the same use one twice.
     used_approvals: tuple[str, ...] = ()
-    # Constraints that an approval would satisfy, where approval is what the proposal waits for.
+    # Constraints that an approval would satisfy, where that is what it waits for.
     asks: tuple[str, ...] = ()
 
 
@@ -100,6 +100,7 @@ class Ruling(msgspec.Struct, frozen=True, gc=False):
     # What all deltas that run do to the state together.
     changes: Changes
     # Whether it is to wait, for any of `waits_for`, and be decided again. A stale one is not: its proposer looks again.
+    # Where it is not atomic, every candidate asks and waits for itself, whatever becomes of the others.
     parks: bool = False
     waits_for: tuple[str, ...] = ()
 
@@ -276,17 +277,40 @@ def _ruling(hearing: Hearing, cases: Sequence[Case], changes: Changes) -> Ruling
     decision = _decision(hearing, cases, decisive)
     if decision.observed:
         is_held = atomic and any(case.enforced for case in cases)
-        running = [not is_held and not case.enforced for case in cases]
-    elif decisive is None:
-        running = [case.finding is None for case in cases]
+        ruled = [
+            Ruled(case.place, not is_held and not case.enforced, case.args_hash, case.answered_by) for case in cases
+        ]
+        waiting: list[Case] = []
     else:
-        return _stopped(decision, cases, decisive)
-    ruled = [
-        Ruled(case.place, runs, case.args_hash, case.answered_by, case.used if runs else ())
-        for case, runs in zip(cases, running, strict=True)
-    ]
-    commits = any(runs and case.written for case, runs in zip(cases, running, strict=True))
-    return Ruling(decision, tuple(ruled), changes if commits else _NO_CHANGES)
+        ruled = [_ruled(case, decisive, atomic=atomic) for case in cases]
+        waiting = [case for case in cases if _waits(case, decisive, atomic=atomic)]
+    commits = any(each.runs and cases[each.candidate].written for each in ruled)
+    waits_for = {key for case in waiting if case.finding is not None for key in case.finding.waits_for}
+    return Ruling(decision, tuple(ruled), changes if commits else _NO_CHANGES, bool(waiting), tuple(sorted(waits_for)))
+
+
+def _ruled(case: Case, decisive: Finding | None, *, atomic: bool) -> Ruled:
+    """What becomes of one candidate; it asks where it, and its proposal if that is atomic, waits for an approval."""
+    finding = case.finding
+    if finding is None:
+        runs = decisive is None
+        return Ruled(case.place, runs, case.args_hash, case.answered_by, case.used if runs else ())
+    asks: tuple[str, ...] = ()
+    if finding.failure is _ASK and (not atomic or (decisive is not None and decisive.failure is _ASK)):
+        asks = finding.matched
+    return Ruled(case.place, False, hash_of_case(case) if asks else case.args_hash, case.answered_by, (), asks)
+
+
+def _waits(case: Case, decisive: Finding | None, *, atomic: bool) -> bool:
+    """Whether it is parked. A stale one is not, nor one whose atomic proposal fails for more, or is stale itself."""
+    finding = case.finding
+    if finding is None or not _is_parked(finding):
+        return False
+    return not atomic or (decisive is not None and _is_parked(decisive))
+
+
+def _is_parked(finding: Finding) -> bool:
+    return finding.failure is Failure.DEFER and finding.stage is not Stage.FRESHNESS
 
 
 def _decision(hearing: Hearing, cases: Sequence[Case], decisive: Finding | None) -> Decision:
@@ -309,22 +333,6 @@ def _decision(hearing: Hearing, cases: Sequence[Case], decisive: Finding | None)
         observed,
         trace,
     )
-
-
-def _stopped(decision: Decision, cases: Sequence[Case], decisive: Finding) -> Ruling:
-    """A proposal of which nothing is done, and what it asks or waits for."""
-    asking = decisive.failure is Failure.ASK
-    ruled: list[Ruled] = []
-    waits_for: set[str] = set()
-    for case in cases:
-        finding = case.finding
-        asks = finding.matched if asking and finding is not None and finding.failure is Failure.ASK else ()
-        args_hash = hash_of_case(case) if asks else case.args_hash
-        ruled.append(Ruled(case.place, False, args_hash, case.answered_by, (), asks))
-        waits_for.update(() if finding is None else finding.waits_for)
-    # A stale proposal does not wait: whoever made it looks at the state again.
-    parks = decisive.failure is Failure.DEFER and decisive.stage is not Stage.FRESHNESS
-    return Ruling(decision, tuple(ruled), _NO_CHANGES, parks, tuple(sorted(waits_for)) if parks else ())
 
 
 def _decisive(cases: Sequence[Case], *, atomic: bool) -> Finding | None:

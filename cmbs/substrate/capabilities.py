@@ -115,11 +115,8 @@ def _covers(scope: Scope, value: object) -> bool:
 
 def is_exhausted(space: Space, holding: Held, demands: Mapping[str, Demand]) -> bool:
     """Whether a budget of the line is too small for what the proposal asks of it."""
-    if not demands:
-        return False
     return any(
-        each.token_id in demands
-        and _is_beyond(each.budget, space.spent.get(each.token_id, _NOTHING_SPENT), demands[each.token_id])
+        _is_beyond(each.budget, space.spent.get(each.token_id, _NOTHING_SPENT), demands[each.token_id])
         for each in holding.line
     )
 

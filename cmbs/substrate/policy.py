@@ -147,6 +147,12 @@ class Policy:
         self.faults = tuple(faults)
         self._matchings: dict[tuple[str | None, tuple[str, ...], tuple[str, ...]], Matching] = {}
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Policy) and other.policy_hash == self.policy_hash
+
+    def __hash__(self) -> int:
+        return hash(self.policy_hash)
+
     @staticmethod
     def empty() -> Policy:
         """The policy without a pair: it permits nothing."""

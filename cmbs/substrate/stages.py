@@ -206,7 +206,7 @@ def hash_of_args(candidate: Candidate) -> str:
 def _decoded(args: msgspec.Raw) -> Any:
     try:
         return msgspec.json.decode(args)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return MISSING
 
 

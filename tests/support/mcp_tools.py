@@ -13,7 +13,7 @@ from typing import Any
 import anyio
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
-from mcp_types import CallToolResult, TextContent
+from mcp_types import CallToolResult, InputRequiredResult, TextContent
 
 server = MCPServer("a server of tools")
 
@@ -63,6 +63,12 @@ async def hang() -> str:
 def die() -> str:
     note("die")
     os._exit(3)
+
+
+@server.tool(structured_output=False)
+def ask_back() -> InputRequiredResult:
+    """Wants to know more before it does anything."""
+    return InputRequiredResult(request_state="more")
 
 
 @server.tool(structured_output=False)

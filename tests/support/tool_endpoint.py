@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import select
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Iterator
@@ -74,6 +75,9 @@ class _Handler(BaseHTTPRequestHandler):
     def on_long_refusal(self) -> None:
         self.answer(b"x" * 1_000_000, 500)
 
+    def on_status(self) -> None:
+        self.answer(b"", int(self.path.split("/")[2]))
+
     def on_invalid(self) -> None:
         self.answer(b'{"ok": tru')
 
@@ -137,10 +141,13 @@ class _Server(ThreadingHTTPServer):
 
 
 @contextmanager
-def listening() -> Iterator[Endpoint]:
-    """An endpoint, until the end of the block."""
+def listening(tls: ssl.SSLContext | None = None) -> Iterator[Endpoint]:
+    """An endpoint, until the end of the block; with `tls` it is that of `localhost`."""
     with _Server(("127.0.0.1", 0), _Handler) as server:
         endpoint = Endpoint(server.server_port)
+        if tls is not None:
+            endpoint.url = f"https://localhost:{server.server_port}"
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
         server.RequestHandlerClass = type("Handler", (_Handler,), {"endpoint": endpoint})
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -25,6 +26,8 @@ from cmbs.substrate.tools.targets import PLACEHOLDER, HttpTarget, Method, http_t
 _IN_THE_QUERY = frozenset({Method.GET, Method.DELETE})
 # The first thing that leaves us: before it, nothing can have happened.
 _SENDING = "send_request_headers.started"
+# Somebody in between says that it sent the request on, and that no good answer came back.
+_LOST_BEHIND_A_GATEWAY = frozenset({httpx.codes.BAD_GATEWAY, httpx.codes.GATEWAY_TIMEOUT})
 _MAX_TOLD = 300  # bytes of what an endpoint says about its refusal
 _MAX_CONNECTIONS = 256
 
@@ -34,11 +37,15 @@ class HttpTools:
 
     Redirects are not followed, proxies and credentials of the environment are not used, and no connection is used
     twice: an endpoint that closes an idle one at the wrong moment would leave a call in doubt for nothing.
-    `hosts` are those that may be called, as `host` or `host:port`; None is any.
+    `hosts` are those that may be called, as `host` or `host:port`; None is any. `tls` says whom to trust; without it,
+    whom the system trusts.
     """
 
-    def __init__(self, credentials: Credentials, hosts: frozenset[str] | None = None) -> None:
+    def __init__(
+        self, credentials: Credentials, hosts: frozenset[str] | None = None, tls: ssl.SSLContext | None = None
+    ) -> None:
         self._credentials = credentials
+        self._tls = tls
         self._hosts = hosts
         self._loop = LoopThread("http tools")
         self._client: httpx.AsyncClient | None = None
@@ -63,6 +70,7 @@ class HttpTools:
                 timeout=None,  # noqa: S113 - one limit for all of it, below
                 limits=httpx.Limits(max_connections=_MAX_CONNECTIONS, max_keepalive_connections=0),
                 trust_env=False,
+                verify=self._tls or ssl.create_default_context(),
             )
         try:
             async with asyncio.timeout(exchange.tool.timeout_ms / 1_000):
@@ -121,6 +129,8 @@ class _Exchange:
         status = response.status_code
         if response.is_redirect:
             raise ToolFailed(f"{self.where} answered with status {status}, a redirect, which is not followed")
+        if status in _LOST_BEHIND_A_GATEWAY:
+            raise OutcomeUnknown(f"{self.where} answered with status {status}: a gateway got no answer to pass on")
         if not response.is_success:
             raise ToolFailed(f"{self.where} answered with status {status}{await _said(response)}")
         encoding = response.headers.get("content-encoding", "identity")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import ssl
 from collections.abc import Mapping
 from typing import Any
 
@@ -32,6 +33,7 @@ from cmbs.substrate.tools.runner import (
     OutcomeUnknown,
     ResultRefused,
     ToolFailed,
+    ToolTimedOut,
     timed_out,
     too_large,
 )
@@ -51,9 +53,12 @@ _FRAME_BYTES = 1_048_576
 
 
 class McpTools:
-    """Carries out calls of tools of the configured servers."""
+    """Carries out calls of tools of the configured servers. `tls` says whom to trust over HTTP, as for `HttpTools`."""
 
-    def __init__(self, servers: Mapping[str, McpServer], credentials: Credentials) -> None:
+    def __init__(
+        self, servers: Mapping[str, McpServer], credentials: Credentials, tls: ssl.SSLContext | None = None
+    ) -> None:
+        self._tls = tls
         self._servers = dict(servers)
         self._credentials = credentials
         self._loop = LoopThread("mcp tools")
@@ -82,6 +87,11 @@ class McpTools:
         """Call off what is under way, and stop the programs."""
         self._loop.close()
 
+    def _trusted(self) -> ssl.SSLContext:
+        if self._tls is None:
+            self._tls = ssl.create_default_context()
+        return self._tls
+
     def _values(self, names: Mapping[str, str]) -> dict[str, str]:
         values = {}
         for name, variable in names.items():
@@ -92,7 +102,7 @@ class McpTools:
         return values
 
     async def _over_http(self, exchange: _Exchange, server: HttpServer, headers: dict[str, str]) -> None:
-        bounded = _Bounded(exchange.tool.max_result_bytes * _COPIES + _FRAME_BYTES)
+        bounded = _Bounded(exchange.tool.max_result_bytes * _COPIES + _FRAME_BYTES, self._trusted())
         with anyio.move_on_after(exchange.seconds) as limit:
             try:
                 async with httpx2.AsyncClient(
@@ -106,8 +116,9 @@ class McpTools:
             except Exception as exc:
                 if exchange.answer is None:
                     raise exchange.failure(exc, said_too_much=bounded.exceeded) from exc
-        if limit.cancelled_caught:
-            exchange.check_time()
+        # With the answer there, only parting took too long.
+        if limit.cancelled_caught and exchange.answer is None:
+            raise exchange.late()
 
     async def _over_stdio(self, exchange: _Exchange, server: StdioServer, env: dict[str, str]) -> None:
         connection = self._connection(exchange.server, server, env)
@@ -115,7 +126,7 @@ class McpTools:
         with anyio.move_on_after(exchange.seconds):
             await connection.ready.wait()
         if not connection.ready.is_set():
-            exchange.check_time()
+            raise exchange.late()
         if connection.session is None:
             raise ToolFailed(f"{exchange.where} did not start: {connection.failure}")
         # In a task of its own: it can take a while to tell a program that does not listen not to answer any more.
@@ -164,13 +175,11 @@ class _Exchange:
         self.sent = True
         self.answer = await session.send_request(self._request, _ANSWER)
 
-    def check_time(self) -> None:
-        """The time is over: with the answer there, only parting took too long."""
-        if self.answer is not None:
-            return
+    def late(self) -> ToolTimedOut | ToolFailed:
+        """That its time is over and there is no answer."""
         if self.sent:
-            raise timed_out(self.tool)
-        raise ToolFailed(f"{self.where} was not ready within {self.tool.timeout_ms} ms")
+            return timed_out(self.tool)
+        return ToolFailed(f"{self.where} was not ready within {self.tool.timeout_ms} ms")
 
     def broken(self, why: str) -> OutcomeUnknown | ToolFailed:
         """That it came to no end."""
@@ -181,8 +190,6 @@ class _Exchange:
     def failure(self, raised: Exception, *, said_too_much: bool) -> Exception:
         """What an exception on the way means for the call."""
         exc = _innermost(raised)
-        if isinstance(exc, ToolFailed):
-            return exc
         if self.sent and said_too_much:
             return too_large(self.tool, self.tool.max_result_bytes + 1)
         if isinstance(exc, httpx2.ConnectError):
@@ -273,8 +280,8 @@ class _Connection:
 class _Bounded(httpx2.AsyncHTTPTransport):
     """A transport of which no response has more than so many bytes."""
 
-    def __init__(self, max_bytes: int) -> None:
-        super().__init__(limits=httpx2.Limits(max_keepalive_connections=0))
+    def __init__(self, max_bytes: int, tls: ssl.SSLContext) -> None:
+        super().__init__(verify=tls, limits=httpx2.Limits(max_keepalive_connections=0))
         self.max_bytes = max_bytes
         self.exceeded = False
 

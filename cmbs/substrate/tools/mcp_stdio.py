@@ -15,7 +15,7 @@ import subprocess
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from typing import IO
+from typing import cast
 
 import anyio
 import anyio.to_thread
@@ -37,7 +37,8 @@ class StdioProgram:
         self._max_message_bytes = max_message_bytes
         # It sent more at once than it may: whatever it was going to say is lost.
         self.said_too_much = False
-        self._said_all = False
+        # It says no more, or does not hear any more.
+        self._is_over = False
         # A session of its own: an interrupt at our terminal is not for it, and all of its children can be ended.
         self._process = subprocess.Popen(  # noqa: S603 - the operator's own configuration
             command,
@@ -49,15 +50,13 @@ class StdioProgram:
             cwd=cwd,
             start_new_session=True,
         )
-        if self._process.stdin is None or self._process.stdout is None:
-            raise ValueError("the program was started without pipes")
-        self._input: IO[bytes] = self._process.stdin
-        self._output = io.BufferedReader(self._process.stdout, _CHUNK)  # type: ignore[type-var]
+        self._input = cast("io.FileIO", self._process.stdin)
+        self._output = io.BufferedReader(cast("io.FileIO", self._process.stdout), _CHUNK)
 
     @property
     def alive(self) -> bool:
-        """Whether it runs, and has not said its last word."""
-        return not self._said_all and self._process.poll() is None
+        """Whether it runs, hears, and has not said its last word."""
+        return not self._is_over and self._process.poll() is None
 
     def read(self, loop: asyncio.AbstractEventLoop, into: MemoryObjectSendStream[Incoming]) -> None:
         """Hand on what it says, line by line, until it says no more; in a thread of its own."""
@@ -67,7 +66,7 @@ class StdioProgram:
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, asyncio.CancelledError, RuntimeError):
             pass  # nobody listens any more
         finally:
-            self._said_all = True
+            self._is_over = True
             # The loop may be gone: then nobody waits either.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(into.close)
@@ -76,30 +75,35 @@ class StdioProgram:
         """Say something to it; blocks while it does not listen."""
         text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
         rest = memoryview(text.encode() + b"\n")
-        while rest:
-            rest = rest[self._input.write(rest) :]
+        try:
+            while rest:
+                rest = rest[self._input.write(rest) :]
+        except (OSError, ValueError):
+            self._is_over = True
+            raise
 
-    def stop(self) -> None:
-        """Let it end by itself, then ask it to, then make it."""
+    def stop(self, reader: threading.Thread) -> None:
+        """Let it end by itself, then ask it to, then make it; `reader` is the thread that reads what it says."""
         with contextlib.suppress(OSError):
             self._input.close()
         for signal_number in (None, signal.SIGTERM, signal.SIGKILL):
             if signal_number is not None:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(self._process.pid, signal_number)
+                self._signal(signal_number)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(_GRACE_SECONDS)
                 break
-        # Children that outlive it may hold the pipe: without them our reader comes to its end.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-
-    def release(self, reader: threading.Thread) -> None:
-        """Close our end of what it said, once nobody reads it."""
         reader.join(_GRACE_SECONDS)
-        # A child that left the program's session may hold the other end for good; then so does our reader, a daemon.
+        if reader.is_alive():
+            # A child of it holds the other end.
+            self._signal(signal.SIGKILL)
+            reader.join(_GRACE_SECONDS)
+        # One that has left the session may hold it for good; then so does our reader, which is a daemon.
         if not reader.is_alive():
             self._output.close()
+
+    def _signal(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, number)
 
     def _lines(self) -> Iterator[bytes]:
         while line := self._output.readline(self._max_message_bytes + 1):
@@ -127,7 +131,9 @@ async def stdio_program(
                 try:
                     await anyio.to_thread.run_sync(program.write, message, abandon_on_cancel=True)
                 except (OSError, ValueError):
-                    return  # it is gone; its reader says so
+                    # Whoever waits for an answer is told that there will be none.
+                    into.close()
+                    return
 
     try:
         async with anyio.create_task_group() as writing:
@@ -138,8 +144,7 @@ async def stdio_program(
                 said.close()
                 to_say.close()
                 with anyio.CancelScope(shield=True):
-                    await anyio.to_thread.run_sync(program.stop)
-                    await anyio.to_thread.run_sync(program.release, reader)
+                    await anyio.to_thread.run_sync(program.stop, reader)
                 writing.cancel_scope.cancel()
     finally:
         into.close()
