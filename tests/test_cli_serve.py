@@ -325,3 +325,42 @@ def test_the_demo_says_that_the_server_does_not_do_as_it_should(tmp_path: Path) 
     with serving(tmp_path, "--store", "memory:", variables=variables) as server:
         demo.play_in_background(server.url, said.append, wait=lambda _: None).join(PATIENCE)
     assert said == ["demo: stopped: HTTP Error 413: Payload Too Large"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "said_of_it"),
+    [
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 500\r\n\r\n{", "IncompleteRead(1 bytes read, 499 more expected)"),
+        (b"gone\r\n\r\n", "gone"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\n<", "JSON is malformed: invalid character (byte 0)"),
+    ],
+    ids=["cut-short", "no-http", "no-json"],
+)
+def test_the_demo_says_that_the_server_went_away_in_the_middle(
+    answer: bytes, said_of_it: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The demo speaks to this machine: what the environment says of proxies is not about it.
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")
+    monkeypatch.delenv("no_proxy", raising=False)
+    healthy = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}"
+    said: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as listening, ThreadPoolExecutor(1) as pool:
+        listening.settimeout(PATIENCE)
+        answering = pool.submit(answer_each, listening, (healthy, answer))
+        address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        demo.play_in_background(address, said.append, wait=lambda _: None).join(PATIENCE)
+        answering.result(PATIENCE)
+    assert said == [f"demo: stopped: {said_of_it}"]
+
+
+def answer_each(listening: socket.socket, answers: tuple[bytes, ...]) -> None:
+    """Take a connection for each answer, and read the request whole: closing on unread bytes would reset it."""
+    for answer in answers:
+        connection, _ = listening.accept()
+        with connection, connection.makefile("rb") as request:
+            length = 0
+            while (line := request.readline()).strip():
+                name, _, value = line.partition(b":")
+                length = int(value) if name.lower() == b"content-length" else length
+            request.read(length)
+            connection.sendall(answer)
