@@ -156,6 +156,29 @@ def test_the_schema_is_printed() -> None:
     assert json.loads(run("schema").stdout) == kit_schema()
 
 
+@pytest.mark.req("KIT-14")
+def test_residual_bits_are_a_bound_where_an_answer_may_tell_less_than_it_could(place: Path) -> None:
+    # Whatever is answered, the edge stays: no class has two members, and still something is left to decide.
+    (place / "open.yaml").write_text(GOOD.replace("keeps: [heads]", "keeps: [heads, edge]"), "utf-8")
+    assert "residual bits, at least" in run("check", "open.yaml").stdout
+    assert "at least" not in run("check", "good.yaml").stdout
+
+
+def test_of_very_many_warnings_the_first_are_told(place: Path) -> None:
+    names = ", ".join(f"a{number}, b{number}" for number in range(102))
+    probes = "".join(
+        f"  - {{id: p{number}, outcomes: [{{id: x, eliminates: [a{number}, b{number}]}}, {{id: y, eliminates: []}}]}}\n"
+        for number in range(102)
+    )
+    text = f'id: k\nversion: "1"\nsoundness: sound\nhypotheses: [{names}]\nprobes:\n{probes}'
+    (place / "many.yaml").write_text(text, "utf-8")
+    result = run("check", "many.yaml")
+    lines = result.stderr.splitlines()
+    assert (len(lines), lines[-1]) == (101, "and 2 more warnings; `--json` has them all")
+    assert result.stdout.splitlines()[-1] == "many.yaml: good, 102 warnings"
+    assert len(json.loads(run("check", "--json", "many.yaml").stdout)[0]["findings"]) == 102
+
+
 # --- from-table -------------------------------------------------------------------------------------------------------
 
 

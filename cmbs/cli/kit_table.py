@@ -131,7 +131,7 @@ def _table(file: Path, delimiter: str) -> Table:
     if len(character) != 1 or character in '"\r\n':
         raise InvalidRequest(f"`--delimiter` must be one character or `tab`, not `{delimiter}`")
     if str(file) == _STANDARD:
-        return read_table(sys.stdin.buffer.read(), "<stdin>", character)
+        return read_table(sys.stdin.buffer.read(MAX_TABLE_BYTES + 1), "<stdin>", character)
     with file.open("rb") as source:
         return read_table(source.read(MAX_TABLE_BYTES + 1), str(file), character)
 
