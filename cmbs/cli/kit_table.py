@@ -116,11 +116,11 @@ def from_table(  # noqa: PLR0913 - an option each
             samples = baselines_from(_table(baseline, delimiter), asked) if baseline else None
             made = kit_from_table(table, options, samples, kit_id=name, version=kit_version, title=said)
             with needing_yaml():
-                text = _text(made.kit, output)
+                written = _text(made.kit, output)
         except InvalidKit as exc:
             err.print("\n".join(map(visible, str(exc).split("\n"))))
             raise typer.Exit(1) from exc
-        _write(made, text, output)
+        _write(made, written, output)
 
 
 def _check_output(output: str, read: list[Path], *, force: bool) -> None:

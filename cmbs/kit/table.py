@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -25,7 +24,7 @@ from cmbs.kit.findings import Finding, InvalidKitFile, Place, Rule
 from cmbs.kit.form import MAX_FINDINGS, MAX_ID_LENGTH
 from cmbs.kit.model import DEFAULT_THRESHOLD, NO_DATA, Kit, KitHypothesis, KitProbe, Soundness, Tail
 from cmbs.kit.parse import MAX_ELIMINATIONS, MAX_PROBES
-from cmbs.kit.writing import json_text
+from cmbs.kit.writing import content_version
 
 
 class ValueProbes(StrEnum):
@@ -88,8 +87,7 @@ def kit_from_table(
         raise InvalidKitFile(table.name, maker.findings[:MAX_FINDINGS])
     kit = Kit(kit_id, version or "", title, hypotheses, tuple(probes))
     if version is None:
-        digest = hashlib.sha256(json_text(kit).encode()).hexdigest()
-        kit = replace(kit, version=f"sha256-{digest[:16]}")
+        kit = replace(kit, version=content_version(kit))
     return TableKit(kit, tuple(maker.notes))
 
 
