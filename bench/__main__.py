@@ -8,12 +8,14 @@ import platform
 import sys
 
 from bench import (
+    decisions,
     eliminate_scaling,
     first_use,
     http_eliminate,
     memory_per_id,
     postgres_appends,
     postgres_hot_session,
+    space_proposals,
     sqlite_group_commit,
     start_up,
     tee_eliminate,
@@ -27,6 +29,7 @@ from bench.harness import FULL, QUICK, Benchmark, Result, shown
 BENCHMARKS = [
     Benchmark(eliminate_scaling.NAME, "ELIMINATE in process, by size of the universe", eliminate_scaling.run),
     Benchmark(memory_per_id.NAME, "RSS, DECLARE and snapshot of a large session", memory_per_id.run),
+    Benchmark(space_proposals.NAME, "proposals, validated and committed", space_proposals.run),
     Benchmark(sqlite_group_commit.NAME, "durable appends, together and alone", sqlite_group_commit.run),
     Benchmark(postgres_appends.NAME, "durable appends on PostgreSQL to many sessions", postgres_appends.run),
     Benchmark(postgres_hot_session.NAME, "one session, eight processes, PostgreSQL", postgres_hot_session.run),
@@ -34,6 +37,7 @@ BENCHMARKS = [
     Benchmark(first_use.NAME, "the first use of a long session, by checkpoint and by replay", first_use.run),
     Benchmark(http_eliminate.NAME, "ELIMINATE over HTTP, durable and in memory", http_eliminate.run),
     Benchmark(verify_replay.NAME, "verification and replay of small sessions", verify_replay.run),
+    Benchmark(decisions.NAME, "a decision of the action plane, beside its peers", decisions.run),
     Benchmark(tee_live_view.NAME, "what an incident has not ruled out of a large graph", tee_live_view.run),
     Benchmark(tee_eliminate.NAME, "ELIMINATE with tombstones in Tee, by size of the graph", tee_eliminate.run),
     Benchmark(tee_tombstones.NAME, "ten thousand tombstones at once", tee_tombstones.run),

@@ -8,8 +8,9 @@ import sys
 from typing import Any
 
 from cmbs.belief_server import BeliefServer
-from cmbs.bootstrap import Settings, build_server
+from cmbs.bootstrap import Settings, build_server, build_substrate
 from cmbs.http import BeliefApp
+from cmbs.identity import Gate, KeyRegistry
 
 # The event loop and the writer share the interpreter. With Python's default of 5 ms, whichever waits for it waits long
 # compared with a commit: a prototype of the durable path answered 6,488 requests/s at 5 ms, 7,014 at 1 ms.
@@ -20,11 +21,21 @@ _GARBAGE_THRESHOLD = 20_000
 _apps: list[BeliefApp] = []
 
 
-def create_app(server: BeliefServer | None = None, settings: Settings | None = None) -> BeliefApp:
-    """An application over a server of yours, or over one made from `settings` (by default, the environment's)."""
+def create_app(
+    server: BeliefServer | None = None, settings: Settings | None = None, *, anyone: bool = False
+) -> BeliefApp:
+    """An application over a server of yours, or over one made from `settings` (by default, the environment's).
+
+    While its store has no keys, it serves only this machine. Say `anyone=True` where what you put around it has decided
+    who may ask.
+    """
+    spaces = None
     if server is None:
-        server = build_server(settings or Settings.from_environment(os.environ))
-    return BeliefApp(server)
+        settings = settings or Settings.from_environment(os.environ)
+        server = build_server(settings)
+        spaces = build_substrate(server, os.environ, settings.space_limits)
+        spaces.start()
+    return BeliefApp(server, Gate(KeyRegistry(server.log), anyone=anyone), spaces)
 
 
 def __getattr__(name: str) -> Any:

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import msgspec
 
 from cmbs.ledger import EntryBody, StoredEntry, Survivors, Universe
-from cmbs.messages import OntologyBundle, ProviderRef, SessionPolicy, Verb
+from cmbs.messages import Actor, OntologyBundle, ProviderRef, SessionPolicy, Verb
 
 NULL = msgspec.Raw(b"null")
 
@@ -86,11 +86,15 @@ _DECODER_OF: dict[str, msgspec.json.Decoder[Message]] = {
 
 
 class Stamp(msgspec.Struct, frozen=True, gc=False):
-    """What the outside world adds to a decision: an id, a time, and the caller's idempotency key if it sent one."""
+    """What the outside world adds to a decision: an id, a time, the caller's idempotency key, and who the caller is.
+
+    The last two only where there is one: a key was sent, the caller was authenticated.
+    """
 
     event_id: str
     ts: str
     idempotency_key: str | None = None
+    actor: Actor | None = None
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):

@@ -78,7 +78,9 @@ def _decided_again(session_id: str, session: Session | None, event: Event) -> Ev
     _require_admissible(message)
     if not _MOMENT.fullmatch(body.ts):
         raise ValueError(f"`{body.ts}` is not a moment with microseconds in UTC")
-    stamp = Stamp(body.event_id, body.ts, body.idempotency_key)
+    if body.actor is not None and not body.actor.authenticated:
+        raise ValueError("it names an actor that was not authenticated")
+    stamp = Stamp(body.event_id, body.ts, body.idempotency_key, body.actor)
     if session is None:
         if isinstance(message, Declare):
             return decide_declare(session_id, message, stamp)

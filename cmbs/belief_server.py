@@ -21,6 +21,7 @@ from cmbs.belief_view import obligations, seq_at, snapshot, survivors_at
 from cmbs.errors import BeliefServerError, Conflict, InvalidRequest, LedgerCorrupt, StoreUnavailable
 from cmbs.ledger import Head, StoredEntry, from_audit_entry, to_audit_entry
 from cmbs.messages import (
+    Actor,
     AuditEntry,
     BeliefSnapshot,
     ConclusionOutcome,
@@ -35,12 +36,13 @@ from cmbs.messages import (
     SurvivorPage,
     TerminationOutcome,
 )
+from cmbs.serving.belief import Answer, BeliefKind
 from cmbs.serving.checkpoints import Checkpointer
 from cmbs.serving.commit import GroupWriter, Settle, Writer
 from cmbs.serving.door import Command, Door, Limits
 from cmbs.serving.outcomes import Outcome, outcome_of
 from cmbs.serving.saga import Saga
-from cmbs.serving.sessions import Sessions
+from cmbs.serving.streams import Streams
 from cmbs.serving.waiting import Mailbox, unwrap, wait_in_thread
 from cmbs.spi import (
     AuditLog,
@@ -54,6 +56,7 @@ from cmbs.spi import (
     SessionSummary,
     SystemClock,
     UniverseSource,
+    is_reserved,
 )
 
 __all__ = [
@@ -101,16 +104,17 @@ class BeliefServer:
         self._remote = remote
         self._close_remote: Callable[[], object] | None = getattr(remote, "close", None)
         # A log in memory ends with its process: there is no start to shorten.
-        self._checkpointer = Checkpointer(log) if log.blocking else None
-        self._sessions = Sessions(log, self.door.limits.cached_sessions, self._checkpointer)
+        kind = BeliefKind(self._stamp, self.door.limits)
+        self._checkpointer = Checkpointer(log, kind) if log.blocking else None
+        self._sessions = Streams(log, kind, self.door.limits.cached_sessions, self._checkpointer)
         saga = None if remote is None else Saga(log, self._sessions, remote, store_timeout_seconds)
-        self._writer = Writer(log, self._sessions, self._stamp, self.door.limits, saga)
+        self._writer = Writer(log, kind, self._sessions, saga)
         if saga is not None:
             saga.sweep()
         # A store of its own may take its time: its writes run in the caller's thread, not in the one that all share.
         self._group = GroupWriter(self._writer) if log.blocking and remote is None else None
         self.waits_in_caller = remote is not None
-        self._mailboxes: dict[asyncio.AbstractEventLoop, Mailbox] = {}
+        self._mailboxes: dict[asyncio.AbstractEventLoop, Mailbox[Answer]] = {}
         self._lock = Lock()
 
     # --- the verbs ---
@@ -254,7 +258,7 @@ class BeliefServer:
 
         The elimination store is only compared with, never written to.
         """
-        self.door.text("session_id", session_id)
+        _refuse_reserved(self.door.text("session_id", session_id))
         entries = [from_audit_entry(entry) for entry in audit_events]
         session = verify_session(session_id, entries)
         _refuse_misfit(session, recovered)
@@ -263,7 +267,8 @@ class BeliefServer:
 
     def import_session(self, session_id: str, entries: Sequence[StoredEntry], head: Head) -> None:
         """Take a session over from its log alone, byte for byte; LedgerCorrupt where it does not verify to `head`."""
-        verify_session(self.door.text("session_id", session_id), entries, head)
+        _refuse_reserved(self.door.text("session_id", session_id))
+        verify_session(session_id, entries, head)
         self._writer.adopt(session_id, entries)
         self._sessions.refresh(self._sessions.slot(session_id))
 
@@ -277,6 +282,17 @@ class BeliefServer:
         if self._close_remote is not None:
             self._close_remote()
 
+    def current_session(self, session_id: str) -> Session:
+        """The session as a value, as the log has it now."""
+        return self._current(session_id)
+
+    def observe(self, observer: Callable[[str, Session], None]) -> None:
+        """Tell `observer` of every session that this server writes, once that is durable. From the writing thread.
+
+        There is one; it must be quick, and must not raise.
+        """
+        self._writer.observer = observer
+
     # --- on the way ---
 
     def declaration(
@@ -287,6 +303,7 @@ class BeliefServer:
         *,
         policy: SessionPolicy | None = None,
         idempotency_key: str | None = None,
+        actor: Actor | None = None,
     ) -> Command:
         """The command that opens a session; `metadata` may still be JSON text, as a `msgspec.Raw`."""
         if idempotency_key is None:
@@ -300,8 +317,8 @@ class BeliefServer:
         elif hypotheses is None:
             ontology, hypotheses = _anchored(self._remote, session_id, self.door.ontology(ontology))
         message = self.door.declare(ontology, hypotheses, metadata, policy or self._policy, reference)
-        event = decide_declare(session_id, message, self._stamp(idempotency_key))
-        return Command(session_id, message, idempotency_key, declared=event)
+        event = decide_declare(session_id, message, self._stamp(idempotency_key, actor))
+        return Command(session_id, message, idempotency_key, declared=event, actor=actor)
 
     def default_policy(self, **overrides: Any) -> SessionPolicy:
         """The policy of a session that says nothing of its own, with what it does say."""
@@ -332,7 +349,11 @@ class BeliefServer:
         if self._group is None:
             return outcome_of(unwrap(self._writer.run_one(command)))
         group = self._group
-        return outcome_of(wait_in_thread(lambda settle: group.submit(command, settle)))
+
+        def submit(settle: Settle[Answer]) -> None:
+            group.submit(command, settle)
+
+        return outcome_of(wait_in_thread(submit))
 
     async def perform_async(self, command: Command) -> Outcome:
         """Carry out a command without holding a thread, unless the store must be waited for in one."""
@@ -357,7 +378,7 @@ class BeliefServer:
             await asyncio.to_thread(self._sessions.loaded, command.session_id)
         group = self._group
 
-        def submit(settle: Settle) -> None:
+        def submit(settle: Settle[Answer]) -> None:
             group.submit(command, settle)
 
         return outcome_of(await self._mailbox().wait(submit))
@@ -365,7 +386,7 @@ class BeliefServer:
     def _known_head(self, command: Command) -> Head | None:
         """Where the session ended when this process last looked: what a decision is based on is no older."""
         slot = self._sessions.cached(command.session_id)
-        session = None if slot is None else slot.session
+        session = None if slot is None else slot.state
         return None if session is None else session.head
 
     def _decided_too_early(self, command: Command, known: Head | None, error: BeliefServerError) -> bool:
@@ -377,7 +398,7 @@ class BeliefServer:
             return False
         return self._sessions.refresh(self._sessions.slot(command.session_id)).head != known
 
-    def _mailbox(self) -> Mailbox:
+    def _mailbox(self) -> Mailbox[Answer]:
         loop = asyncio.get_running_loop()
         mailbox = self._mailboxes.get(loop)
         if mailbox is None:
@@ -386,8 +407,8 @@ class BeliefServer:
                 mailbox = self._mailboxes[loop] = Mailbox(loop)
         return mailbox
 
-    def _stamp(self, idempotency_key: str | None) -> Stamp:
-        return Stamp(self._ids.new_id(), self._clock.now(), idempotency_key)
+    def _stamp(self, idempotency_key: str | None, actor: Actor | None) -> Stamp:
+        return Stamp(self._ids.new_id(), self._clock.now(), idempotency_key, actor)
 
     def _provider_of(self, session: Session) -> HypothesisProvider:
         if session.provider is None or self.belief_provider is None:
@@ -422,6 +443,11 @@ def _anchored(store: object, session_id: str, ontology: OntologyBundle) -> tuple
     if not universe.hypothesis_ids:
         raise InvalidRequest("the causal graph is empty, there is nothing to declare")
     return replace(ontology, causal_graph_version=version or asked), universe.hypothesis_ids
+
+
+def _refuse_reserved(session_id: str) -> None:
+    if is_reserved(session_id):
+        raise InvalidRequest(f"`{session_id}` is the name of another kind of stream", {"session_id": session_id})
 
 
 def _refuse_misfit(session: Session, recovered: RecoveredState) -> None:

@@ -135,6 +135,7 @@ def decide_declare(session_id: str, message: Declare, stamp: Stamp) -> Event:
         v=VERSION,
         verb=VERB_OF[Declare],
         idempotency_key=stamp.idempotency_key,
+        actor=stamp.actor,
     )
     return Event(message, body, seal(body), universe)
 
@@ -381,6 +382,7 @@ def _record(
         VERB_OF[type(message)],
         stamp.idempotency_key,
         notes,
+        stamp.actor,
     )
     return Event(message, body, seal(body), survivors=after)
 

@@ -11,9 +11,11 @@ from cmbs.belief_server import BeliefServer
 from cmbs.errors import InvalidRequest
 from cmbs.serving.door import Limits
 from cmbs.stores import open_store, open_tee
+from cmbs.substrate.limits import SpaceLimits
 
 if TYPE_CHECKING:
     from cmbs.stores.tee import TeeStore
+    from cmbs.substrate.server import SubstrateServer
 
 DEFAULT_STORE = "sqlite:///cmbs.db"
 _TIMEOUT = "CMBS_STORE_TIMEOUT_SECONDS"
@@ -32,6 +34,7 @@ class Settings:
     store: str = DEFAULT_STORE
     validate_hypotheses: bool = False
     limits: Limits = field(default_factory=Limits)
+    space_limits: SpaceLimits = field(default_factory=SpaceLimits)
     store_timeout_seconds: int = 10
     tee: str = ""
     tee_token: str = field(default="", repr=False)
@@ -40,16 +43,12 @@ class Settings:
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Settings:
         """The settings that the environment asks for; InvalidRequest names a variable that makes no sense."""
-        limits = {
-            item.name: _positive(f"CMBS_LIMIT_{item.name.upper()}", environment)
-            for item in fields(Limits)
-            if f"CMBS_LIMIT_{item.name.upper()}" in environment
-        }
         timeout = {"store_timeout_seconds": _seconds(_TIMEOUT, environment)} if _TIMEOUT in environment else {}
         return cls(
             store=environment.get("CMBS_STORE", DEFAULT_STORE),
             validate_hypotheses=_flag("CMBS_VALIDATE_HYPOTHESES", environment),
-            limits=Limits(**limits),
+            limits=Limits(**_limits(Limits, environment)),
+            space_limits=SpaceLimits(**_limits(SpaceLimits, environment)),
             tee=environment.get("CMBS_TEE", ""),
             tee_token=environment.get("CMBS_TEE_TOKEN", ""),
             tee_ca=environment.get("CMBS_TEE_CA", ""),
@@ -58,7 +57,11 @@ class Settings:
 
     def to_environment(self) -> dict[str, str]:
         """The same settings as variables, for worker processes."""
-        limits = {f"CMBS_LIMIT_{item.name.upper()}": str(getattr(self.limits, item.name)) for item in fields(Limits)}
+        limits = {
+            _variable(item.name): str(getattr(chosen, item.name))
+            for chosen in (self.limits, self.space_limits)
+            for item in fields(chosen)
+        }
         return {
             "CMBS_STORE": self.store,
             "CMBS_VALIDATE_HYPOTHESES": str(int(self.validate_hypotheses)),
@@ -85,6 +88,28 @@ def build_server(settings: Settings) -> BeliefServer:
     )
 
 
+def build_substrate(
+    belief: BeliefServer, environment: Mapping[str, str], limits: SpaceLimits | None = None
+) -> SubstrateServer:
+    """Spaces over the log of a belief server, whose sessions their constraints may read.
+
+    Close it before the belief server. Its keeper does not run before somebody calls `start`.
+    """
+    # Here, because the kernel alone is installed without what spaces need.
+    from cmbs.substrate.belief_source import ServedBelief
+    from cmbs.substrate.server import SubstrateServer
+    from cmbs.substrate.tools.opening import open_tools
+
+    return SubstrateServer(
+        log=belief.log,
+        belief=ServedBelief(belief),
+        runner=open_tools(environment),
+        limits=limits,
+        keeper_seconds=None,
+        default_space=True,
+    )
+
+
 def build_tee_store(settings: Settings) -> TeeStore | None:
     """Where tombstones go if not into the store of events; None where the settings name no Tee."""
     if not settings.tee:
@@ -99,6 +124,15 @@ def build_tee_store(settings: Settings) -> TeeStore | None:
         authorities=authorities,
         timeout_seconds=settings.store_timeout_seconds,
     )
+
+
+def _variable(limit: str) -> str:
+    return f"CMBS_LIMIT_{limit.upper()}"
+
+
+def _limits(kind: type[Limits | SpaceLimits], environment: Mapping[str, str]) -> dict[str, int]:
+    asked = [item.name for item in fields(kind) if _variable(item.name) in environment]
+    return {name: _positive(_variable(name), environment) for name in asked}
 
 
 def _positive(name: str, environment: Mapping[str, str]) -> int:

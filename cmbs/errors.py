@@ -10,12 +10,16 @@ the status of each code lives in one table in `cmbs.http.statuses`.
     ├── BeliefServerError                code, message, details
     │   ├── InvalidRequest               INVALID_REQUEST          malformed or out of range
     │   ├── LimitExceeded                LIMIT_EXCEEDED           names the limit and its value
+    │   ├── Unauthenticated              UNAUTHENTICATED          no key, or none that is good; `reason` says why
+    │   ├── Forbidden                    FORBIDDEN                known, and not allowed to
     │   ├── InvalidHypothesisId          INVALID_HYPOTHESIS_ID    an id outside the universe, where ids are validated
     │   ├── UnknownProbe                 UNKNOWN_PROBE            the provider has no such probe
     │   ├── SessionNotFound              SESSION_NOT_FOUND
     │   ├── SessionTerminated            SESSION_TERMINATED       no verb may change it any more
     │   ├── ObligationNotFound           OBLIGATION_NOT_FOUND
     │   ├── EventNotFound                EVENT_NOT_FOUND          no such event in this session
+    │   ├── SpaceNotFound                SPACE_NOT_FOUND
+    │   ├── RecordNotFound               RECORD_NOT_FOUND         no such proposal, approval, tool, ... in this space
     │   ├── Conflict                     CONFLICT                 the same key with another content
     │   │   └── HeadMismatch             CONFLICT                 the audit head is not the one the caller saw
     │   ├── StoreUnavailable             STORE_UNAVAILABLE        nothing was applied; try again
@@ -44,12 +48,16 @@ class ErrorCode(StrEnum):
 
     INVALID_REQUEST = "INVALID_REQUEST"
     LIMIT_EXCEEDED = "LIMIT_EXCEEDED"
+    UNAUTHENTICATED = "UNAUTHENTICATED"
+    FORBIDDEN = "FORBIDDEN"
     INVALID_HYPOTHESIS_ID = "INVALID_HYPOTHESIS_ID"
     UNKNOWN_PROBE = "UNKNOWN_PROBE"
     SESSION_NOT_FOUND = "SESSION_NOT_FOUND"
     SESSION_TERMINATED = "SESSION_TERMINATED"
     OBLIGATION_NOT_FOUND = "OBLIGATION_NOT_FOUND"
     EVENT_NOT_FOUND = "EVENT_NOT_FOUND"
+    SPACE_NOT_FOUND = "SPACE_NOT_FOUND"
+    RECORD_NOT_FOUND = "RECORD_NOT_FOUND"
     CONFLICT = "CONFLICT"
     STORE_UNAVAILABLE = "STORE_UNAVAILABLE"
     LEDGER_CORRUPT = "LEDGER_CORRUPT"
@@ -99,6 +107,31 @@ class LimitExceeded(BeliefServerError):
             f"`{limit}` allows at most {maximum}, got {actual}{where}",
             {"limit": limit, "maximum": maximum, "actual": actual} | ({"field": field} if field else {}),
         )
+
+
+class KeyRefused(StrEnum):
+    """Why a request without a good key is refused. Only whoever holds all of a key learns that it was one."""
+
+    MISSING = "missing"
+    MALFORMED = "malformed"
+    UNKNOWN = "unknown"
+    EXPIRED = "expired"
+    REVOKED = "revoked"
+
+
+class Unauthenticated(BeliefServerError):
+    """The server has keys, and the request has none that is good."""
+
+    default_code = ErrorCode.UNAUTHENTICATED
+
+    def __init__(self, reason: KeyRefused, message: str) -> None:
+        super().__init__(message, {"reason": reason.value})
+
+
+class Forbidden(BeliefServerError):
+    """The caller is known, or need not be, and may not do this."""
+
+    default_code = ErrorCode.FORBIDDEN
 
 
 class InvalidHypothesisId(BeliefServerError):
@@ -155,6 +188,24 @@ class EventNotFound(BeliefServerError):
 
     def __init__(self, event: str) -> None:
         super().__init__(f"no event `{event}` in this session", {"event": event})
+
+
+class SpaceNotFound(BeliefServerError):
+    """No such space."""
+
+    default_code = ErrorCode.SPACE_NOT_FOUND
+
+    def __init__(self, space_id: str) -> None:
+        super().__init__(f"no space `{space_id}`", {"space_id": space_id})
+
+
+class RecordNotFound(BeliefServerError):
+    """The space has nothing of this kind under that id."""
+
+    default_code = ErrorCode.RECORD_NOT_FOUND
+
+    def __init__(self, what: str, record_id: str) -> None:
+        super().__init__(f"no {what} `{record_id}` in this space", {"what": what, "id": record_id})
 
 
 class Conflict(BeliefServerError):

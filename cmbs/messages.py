@@ -247,6 +247,7 @@ class AuditEntry:
     prev_event_hash: str = ""
     event_hash: str = ""
     v: int = field(default=1)
+    actor: dict[str, Any] | None = None
 
     @property
     def delta(self) -> dict[str, list[str]]:
@@ -274,6 +275,8 @@ class AuditEntry:
             content["notes"] = self.notes
         if self.idempotency_key is not None:
             content["idempotency_key"] = self.idempotency_key
+        if self.actor is not None:
+            content["actor"] = self.actor
         return content
 
     @classmethod

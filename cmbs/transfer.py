@@ -1,14 +1,14 @@
-"""Moving sessions between stores, byte for byte: JSON lines out, verified on the way in.
+"""Moving sessions and spaces between stores, byte for byte: JSON lines out, verified on the way in.
 
-Each line holds one entry, its exact bytes as they were hashed, and its hash. The lines of a session follow each other;
-the last one is followed by a line that closes it with its head. The last line of all says how many sessions there are,
+Each line holds one entry, its exact bytes as they were hashed, and its hash. The lines of a stream follow each other;
+the last one is followed by a line that closes it with its head. The last line of all says how many streams there are,
 so that a file that was cut off anywhere is noticed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -31,15 +31,20 @@ class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     sessions: int | None = None
 
 
+# Takes a space in: its id, its entries, its head.
+TakeSpace: TypeAlias = Callable[[str, Sequence[StoredEntry], Head], None]
+_SPACE = "space:"
+
+
 class Moved(NamedTuple):
-    """A session that came in."""
+    """A session or a space that came in; a space by the name of its stream."""
 
     session_id: str
     events: int
 
 
 def export_lines(log: AuditLog, session_ids: Iterable[str]) -> Iterator[bytes]:
-    """The lines of an export, without line ends."""
+    """The lines of an export, without line ends; a space goes by the name of its stream."""
     yield msgspec.json.encode({"format": FORMAT})
     sessions = 0
     for session_id in session_ids:
@@ -59,10 +64,11 @@ def export_lines(log: AuditLog, session_ids: Iterable[str]) -> Iterator[bytes]:
     yield msgspec.json.encode({"sessions": sessions})
 
 
-def import_lines(server: BeliefServer, lines: Iterable[bytes]) -> Iterator[Moved]:
+def import_lines(server: BeliefServer, lines: Iterable[bytes], take_space: TakeSpace | None = None) -> Iterator[Moved]:
     """Take sessions in; each is verified whole before a byte of it is written. LedgerCorrupt names what is wrong.
 
-    InvalidRequest where the file is not an export, or not all of one; the sessions before that place were taken in.
+    Spaces go to `take_space`. InvalidRequest where the file is not an export, or not all of one, or has spaces and
+    nobody takes them; what was before that place was taken in.
     """
     numbered = ((number, _read_line(number, text)) for number, text in enumerate(lines, 1))
     number, line = next(numbered, (1, _Line()))
@@ -77,7 +83,7 @@ def import_lines(server: BeliefServer, lines: Iterable[bytes]) -> Iterator[Moved
         if line.event_hash is not None and bytes(line.entry):
             entries.append(StoredEntry(bytes(line.entry), _hash(number, line.event_hash)))
         elif line.end_of is not None:
-            yield _taken_in(server, number, line, entries)
+            yield _taken_in(server, take_space, number, line, entries)
             entries = []
             sessions += 1
         elif line.sessions is not None:
@@ -88,10 +94,18 @@ def import_lines(server: BeliefServer, lines: Iterable[bytes]) -> Iterator[Moved
         raise InvalidRequest(f"line {number}: the file was cut off; {sessions} sessions before were taken in")
 
 
-def _taken_in(server: BeliefServer, number: int, line: _Line, entries: list[StoredEntry]) -> Moved:
+def _taken_in(
+    server: BeliefServer, take_space: TakeSpace | None, number: int, line: _Line, entries: list[StoredEntry]
+) -> Moved:
     if line.end_of is None or line.head_seq is None or line.head_hash is None:
         raise InvalidRequest(f"line {number}: the end of a session names its head")
-    server.import_session(line.end_of, entries, Head(line.head_seq, _hash(number, line.head_hash)))
+    head = Head(line.head_seq, _hash(number, line.head_hash))
+    if not line.end_of.startswith(_SPACE):
+        server.import_session(line.end_of, entries, head)
+    elif take_space is None:
+        raise InvalidRequest(f"line {number}: there are spaces in this file, and nobody here takes them")
+    else:
+        take_space(line.end_of.removeprefix(_SPACE), entries, head)
     return Moved(line.end_of, len(entries))
 
 

@@ -1,4 +1,7 @@
-"""Write api/openapi.yaml from the code. tests/test_openapi.py fails where the file is not what this writes."""
+"""Write api/openapi.yaml from the code. tests/test_openapi.py fails where the file is not what this writes.
+
+The examples of spaces are what a server answers while a small story is played; they are written first.
+"""
 
 import sys
 from pathlib import Path
@@ -6,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from cmbs.http.openapi import openapi_document
+from scripts.space_story import EXAMPLES, space_examples
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "api" / "openapi.yaml"
@@ -26,11 +29,14 @@ class _Dumper(yaml.SafeDumper):
 
 def openapi_text() -> str:
     """What the file must hold."""
+    from cmbs.http.openapi import openapi_document  # noqa: PLC0415 - it reads the examples that `main` writes
+
     body = yaml.dump(openapi_document(), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH)
     return _HEADER + body
 
 
 def main() -> int:
+    EXAMPLES.write_text(space_examples(), "utf-8")
     TARGET.parent.mkdir(exist_ok=True)
     TARGET.write_text(openapi_text(), "utf-8")
     return 0

@@ -20,6 +20,7 @@ from cmbs.belief_session import Session
 from cmbs.belief_view import obligations, snapshot
 from cmbs.ledger import StoredEntry
 from cmbs.serving import checkpoints
+from cmbs.serving.belief import BeliefFolding
 from cmbs.serving.checkpoints import Checkpointer, load, resumed
 from cmbs.spi import InMemoryStore, opening_of
 from cmbs.stores import SQLiteStore
@@ -188,7 +189,7 @@ def test_a_checkpoint_of_another_session_is_ignored(home: Home) -> None:
     store = home.store()
     entries = store.read(other)
     store.put_checkpoint(session_id, 3, freeze(session_of(entries, other)))
-    assert load(store, session_id) is None
+    assert load(store, BeliefFolding(), session_id) is None
     assert home.open().query_belief(session_id).n_survivors == 4
 
 
@@ -201,10 +202,10 @@ def test_a_checkpoint_that_was_replaced_while_its_entries_were_read_is_ignored(h
     before = opening_of(store, session_id)
     keep(store, session_id, 5)
     after = opening_of(store, session_id)
-    assert resumed(session_id, before) is not None
-    assert resumed(session_id, after) is not None
+    assert resumed(BeliefFolding(), session_id, before) is not None
+    assert resumed(BeliefFolding(), session_id, after) is not None
     for data, entries in ((before.checkpoint, after.entries), (after.checkpoint, before.entries)):
-        assert resumed(session_id, before._replace(checkpoint=data, entries=entries)) is None
+        assert resumed(BeliefFolding(), session_id, before._replace(checkpoint=data, entries=entries)) is None
 
 
 @pytest.mark.req("ARCH-4-CHECKPOINT-02")
@@ -229,7 +230,7 @@ def test_a_bad_checkpoint_is_replaced_once_one_is_due(home: Home, monkeypatch: p
     server = home.open()
     server.query_belief(session_id)
     server.close()
-    kept = load(home.store(), session_id)
+    kept = load(home.store(), BeliefFolding(), session_id)
     assert kept is not None
     assert kept[0].head.seq == 6
 
@@ -249,7 +250,7 @@ def test_a_session_that_grows_gets_checkpoints_on_the_way(home: Home, monkeypatc
     monkeypatch.setattr(checkpoints, "_FEWEST_EVENTS", 4)
     session_id = grown(home, 9)
     home.close()
-    kept = load(home.store(), session_id)
+    kept = load(home.store(), BeliefFolding(), session_id)
     assert kept is not None
     assert kept[0].head.seq == 8
 
@@ -259,12 +260,12 @@ def test_a_checkpoint_that_cannot_be_written_does_no_harm(home: Home, caplog: py
     log = FailingStore(home.store())
     session = session_of(log.read(session_id), session_id)
     log.fail("put_checkpoint")
-    checkpointer = Checkpointer(log)
-    checkpointer.put(session)
-    checkpointer.put(session)
+    checkpointer = Checkpointer(log, BeliefFolding())
+    checkpointer.put(session.session_id, session)
+    checkpointer.put(session.session_id, session)
     checkpointer.close()
     assert "no checkpoint of" in caplog.text
-    kept = load(log, session_id)
+    kept = load(log, BeliefFolding(), session_id)
     assert kept is not None
     assert freeze(kept[0]) == freeze(session)
 
@@ -274,9 +275,9 @@ def test_closing_writes_what_waits_and_what_comes_later_is_left(
 ) -> None:
     session_id = the_id(store)
     session = session_of(entries, session_id)
-    idle = Checkpointer(store)
+    idle = Checkpointer(store, BeliefFolding())
     idle.close()
-    idle.put(session)
+    idle.put(session.session_id, session)
     assert store.checkpoint(session_id) is None
     begun = Event()
 
@@ -285,8 +286,8 @@ def test_closing_writes_what_waits_and_what_comes_later_is_left(
             begun.wait(10)
             store.put_checkpoint(stream_id, seq, data)
 
-    busy = Checkpointer(Slow())
-    busy.put(session)
+    busy = Checkpointer(Slow(), BeliefFolding())
+    busy.put(session.session_id, session)
     assert store.checkpoint(session_id) is None
     begun.set()
     busy.close()

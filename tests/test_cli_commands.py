@@ -19,7 +19,21 @@ from cmbs.stores import SQLiteStore
 from tests.support.homes import declared, tampering
 from tests.support.http_server import run_cmbs
 
-COMMANDS = ["analyse", "bench", "export", "fsck", "import", "kit", "play", "serve", "tee", "verify", "version"]
+COMMANDS = [
+    "analyse",
+    "bench",
+    "export",
+    "fsck",
+    "import",
+    "keys",
+    "kit",
+    "play",
+    "policy",
+    "serve",
+    "tee",
+    "verify",
+    "version",
+]
 
 
 def run(*arguments: str, **variables: str) -> Result:

@@ -63,6 +63,7 @@ def test_it_says_where_it_is_stops_on_a_signal_and_comes_back_with_its_sessions(
             f"cmbs belief server on http://127.0.0.1:{port}, 1 worker",
             f"  API docs  http://127.0.0.1:{port}/docs",
             "  store     sqlite:///cmbs.db",
+            "  keys      none: only this machine is served, and callers are unauthenticated",
         ]
     assert (tmp_path / "cmbs.db").is_file()
     with serving(tmp_path, port=port) as server, client_of(server) as client:

@@ -9,13 +9,16 @@ from cmbs import errors
 from cmbs.errors import BeliefServerError, ErrorCode, HeadMismatch
 from cmbs.http.dispatch import response_to
 from cmbs.http.statuses import PRECONDITION_FAILED, STATUS_OF_CODE, TransportCode, TransportError, status_of
+from cmbs.identity.tokens import new_key
 from tests.support.error_model import check_error
 from tests.support.in_process import Exchanged
 
 # How to make one of each class that needs more than a sentence.
 ARGUMENTS: dict[type[BeliefServerError], tuple[Any, ...]] = {
     errors.LimitExceeded: ("page_size", 10, 11),
+    errors.Unauthenticated: (errors.KeyRefused.MISSING, "what is wrong"),
     errors.InvalidHypothesisId: (["x"],),
+    errors.RecordNotFound: ("proposal", "p1"),
     errors.HeadMismatch: ("seen", "is"),
     errors.LedgerCorrupt: ("stream", 3, "its hash is wrong", "event"),
 }
@@ -78,6 +81,18 @@ def test_whatever_else_is_raised_is_told_in_general_terms(error: Exception) -> N
 def test_only_an_answer_to_try_again_says_when() -> None:
     waiting = {code for code in ErrorCode if "retry-after" in answered(made(code)).headers}
     assert waiting == {ErrorCode.STORE_UNAVAILABLE}
+
+
+def test_only_an_answer_to_a_stranger_says_how_to_send_a_key() -> None:
+    asking = {code for code in ErrorCode if "www-authenticate" in answered(made(code)).headers}
+    assert asking == {ErrorCode.UNAUTHENTICATED}
+
+
+def test_an_error_never_repeats_a_key() -> None:
+    key = new_key()
+    answer = answered(errors.InvalidRequest(f"no session `{key.text}`", {"session_id": key.text}))
+    assert key.text.encode() not in answer.body
+    assert answer.body.count(f"cmbs_{key.key_id}_***".encode()) == 2
 
 
 def made(code: ErrorCode) -> BeliefServerError:

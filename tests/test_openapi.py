@@ -16,10 +16,14 @@ from cmbs.belief_server import BeliefServer
 from cmbs.errors import ErrorCode
 from cmbs.http.examples import EVENT_IDS, REQUESTS, RESPONSES, SESSION_ID, STARTED
 from cmbs.http.openapi import openapi_document
-from cmbs.http.operations import OPERATIONS, Operation
+from cmbs.http.operation import Operation
+from cmbs.http.operations import OPERATIONS
+from cmbs.http.space_examples import space_examples
 from cmbs.http.statuses import PRECONDITION_FAILED, STATUS_OF_CODE, TransportCode
 from cmbs.testing import ManualClock
 from scripts.generate_openapi import TARGET, openapi_text
+from scripts.space_story import EXAMPLES
+from scripts.space_story import space_examples as told_again
 from tests.support.in_process import Client, client_of
 
 DOCUMENT = openapi_document()
@@ -74,6 +78,18 @@ def values(described: dict[str, Any]) -> list[Any]:
     return [example["value"] for example in described["examples"].values()]
 
 
+def is_recorded(operation: Operation) -> bool:
+    return operation.method == "POST" and operation.operation_id != "explain_proposal"
+
+
+def is_conditional(operation: Operation) -> bool:
+    return is_recorded(operation) and ("{session_id}" in operation.path or "{space_id}" in operation.path)
+
+
+def is_of_belief(operation: Operation) -> bool:
+    return operation.path.startswith("/v1/sessions")
+
+
 # --- the file ---------------------------------------------------------------------------------------------------------
 
 
@@ -113,8 +129,27 @@ def test_it_is_openapi_3_1_that_a_tool_can_load() -> None:
 
 def test_every_reference_leads_somewhere_and_every_component_is_used() -> None:
     references = {node["$ref"] for node in nodes(DOCUMENT) if "$ref" in node}
-    components = {f"#/components/{kind}/{name}" for kind, named in DOCUMENT["components"].items() for name in named}
+    components = {
+        f"#/components/{kind}/{name}"
+        for kind, named in DOCUMENT["components"].items()
+        for name in named
+        if kind != "securitySchemes"
+    }
     assert references == components
+
+
+@pytest.mark.req("ID-HTTP-05")
+@IN_THE_DOCUMENT
+def test_an_operation_names_the_scope_that_it_needs(operation: Operation) -> None:
+    needed = documented(operation)["security"]
+    if operation.path.startswith("/v1/"):
+        writing = operation.method == "POST"
+        assert operation.scope is not None
+        assert operation.scope.value.endswith(":read") != writing
+        assert needed == [{"key": [operation.scope.value]}, {}]
+        assert DOCUMENT["components"]["securitySchemes"]["key"]["scheme"] == "bearer"
+    else:
+        assert needed == []
 
 
 def test_components_have_names_that_openapi_allows() -> None:
@@ -181,11 +216,11 @@ def test_an_operation_documents_its_parameters(operation: Operation) -> None:
     in_path = {name for place, name in parameters if place == "path"}
     assert in_path == set(re.findall(r"{(\w+)}", operation.path))
     headers = {name for place, name in parameters if place == "header"}
-    on_session = "{session_id}" in operation.path
-    if operation.method == "POST":
-        assert headers == {"Idempotency-Key", "Prefer"} | ({"If-Match"} if on_session else set())
-    else:
-        assert headers == ({"Prefer"} if operation.operation_id == "query_belief" else set())
+    expected = {"Prefer"} if operation.operation_id == "query_belief" else set()
+    if is_recorded(operation):
+        expected = {"Idempotency-Key"} | ({"If-Match"} if is_conditional(operation) else set())
+        expected |= {"Prefer"} if is_of_belief(operation) else set()
+    assert headers == expected
     for parameter in parameters.values():
         assert parameter["description"]
         for value in values(parameter):
@@ -203,9 +238,17 @@ def test_an_operation_documents_every_error_that_it_can_answer_with(operation: O
         TransportCode.INTERNAL_ERROR,
     }
     if operation.method == "POST":
-        expected |= {TransportCode.UNSUPPORTED_MEDIA_TYPE, ErrorCode.CONFLICT, ErrorCode.LIMIT_EXCEEDED}
+        expected |= {TransportCode.UNSUPPORTED_MEDIA_TYPE, ErrorCode.LIMIT_EXCEEDED}
+    if is_recorded(operation):
+        expected |= {ErrorCode.CONFLICT}
+    if "{space_id}" in operation.path:
+        expected |= {ErrorCode.SPACE_NOT_FOUND, ErrorCode.LIMIT_EXCEEDED}
+        if operation.path.count("{") > 1:
+            expected |= {ErrorCode.RECORD_NOT_FOUND}
     if operation.operation_id != "healthz":
         expected |= {ErrorCode.STORE_UNAVAILABLE}
+    if operation.path.startswith("/v1/"):
+        expected |= {ErrorCode.UNAUTHENTICATED, ErrorCode.FORBIDDEN, ErrorCode.LEDGER_CORRUPT}
     if "{session_id}" in operation.path:
         expected |= {ErrorCode.SESSION_NOT_FOUND, ErrorCode.LEDGER_CORRUPT, ErrorCode.LIMIT_EXCEEDED}
     shown = {
@@ -214,9 +257,8 @@ def test_an_operation_documents_every_error_that_it_can_answer_with(operation: O
         if status >= 400
         for value in values(response["content"]["application/json"])
     }
-    conditional = operation.method == "POST" and "{session_id}" in operation.path
     assert shown == {(code.value, STATUS_OF_CODE[code]) for code in expected} | (
-        {("CONFLICT", PRECONDITION_FAILED)} if conditional else set()
+        {("CONFLICT", PRECONDITION_FAILED)} if is_conditional(operation) else set()
     )
     assert set(responses) == {operation.status} | {status for _, status in shown}
 
@@ -226,14 +268,14 @@ def test_an_operation_documents_every_error_that_it_can_answer_with(operation: O
 def test_an_operation_documents_the_headers_of_its_answers(operation: Operation) -> None:
     responses = {int(status): resolved(response) for status, response in documented(operation)["responses"].items()}
     headers = {status: set(response.get("headers", {})) for status, response in responses.items()}
-    minimal = (
-        {"Preference-Applied"} if operation.method == "POST" or operation.operation_id == "query_belief" else set()
-    )
-    tagged = {"ETag", "Vary"} if operation.operation_id == "query_belief" else set()
-    created = {"Location"} if operation.operation_id == "declare_session" else set()
+    snapshot = operation.operation_id == "query_belief" or (operation.method == "POST" and is_of_belief(operation))
+    minimal = {"Preference-Applied"} if snapshot else set()
+    tagged = {"query_belief": {"ETag", "Vary"}, "get_space": {"ETag"}}.get(operation.operation_id, set())
+    created = {"Location"} if operation.operation_id in {"declare_session", "create_space"} else set()
     assert headers.pop(operation.status) == minimal | tagged | created
     assert headers.pop(405) == {"Allow"}
     assert headers.pop(503, {"Retry-After"}) == {"Retry-After"}
+    assert headers.pop(401, set()) == ({"WWW-Authenticate"} if operation.path.startswith("/v1/") else set())
     assert set().union(*headers.values()) == set()
 
 
@@ -261,10 +303,11 @@ def test_a_schema_refuses_what_it_should() -> None:
     """The check above means something: a spoilt example is noticed."""
     for operation in OPERATIONS:
         for name, media in media_types(operation):
-            for value in values(media):
+            for value in filter(None, values(media)):
                 spoilt = {key: None if key == next(iter(value)) else item for key, item in value.items()}
                 fine = validator(media["schema"]).is_valid(spoilt)
-                assert fine == (name == "request" and not operation.body_required), (operation.operation_id, name)
+                lenient = name == "request" and not operation.body_required and is_of_belief(operation)
+                assert fine == lenient, (operation.operation_id, name)
 
 
 class ListedIds:
@@ -290,6 +333,7 @@ def test_the_examples_are_what_a_server_answers_to_the_last_hash(storyteller: Cl
     paths = {
         name: operation.path.format(session_id=SESSION_ID, obligation_id=REQUESTS["enter_obligation"]["obligation_id"])
         for name, operation in operations.items()
+        if not operation.path.startswith("/v1/spaces")
     }
     for name, body in REQUESTS.items():
         answer = storyteller.post(paths[name], body)
@@ -301,3 +345,12 @@ def test_the_examples_are_what_a_server_answers_to_the_last_hash(storyteller: Cl
     }
     for name in RESPONSES.keys() - REQUESTS.keys():
         assert storyteller.get(paths[name], params=queries.get(name, {})).json() == RESPONSES[name], name
+
+
+@pytest.mark.req("BS-8-OPENAPI-03", "SS01-HTTP-01")
+def test_the_examples_of_spaces_are_what_a_server_answers_to_the_last_hash() -> None:
+    assert EXAMPLES.read_text("utf-8") == told_again(), "run scripts/generate_openapi.py"
+    told = space_examples()
+    spaces = [operation for operation in OPERATIONS if operation.path.startswith("/v1/spaces")]
+    assert told.responses.keys() == {operation.operation_id for operation in spaces}
+    assert told.requests.keys() == {operation.operation_id for operation in spaces if operation.method == "POST"}

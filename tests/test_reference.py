@@ -10,15 +10,18 @@ import typer
 from typer.core import TyperGroup
 
 from cmbs.bootstrap import Settings
-from cmbs.cli import kit, tee
+from cmbs.cli import keys, kit, policy, tee
 from cmbs.cli.commands import app
 from cmbs.errors import ErrorCode
 from cmbs.http.operations import OPERATIONS
 from cmbs.http.statuses import PRECONDITION_FAILED, STATUS_OF_CODE, TransportCode
+from cmbs.identity import Role, Scope
+from cmbs.identity.model import SCOPES_OF
 from cmbs.kit import Soundness, csv_text, document, form, parse
 from cmbs.kit.findings import WARNINGS, Rule
 from cmbs.messages import Reason
 from cmbs.serving.door import Limits
+from cmbs.substrate.limits import SpaceLimits
 from cmbs.tee.proto import tee_pb2 as pb
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -29,6 +32,8 @@ VARIABLE_ROW = re.compile(r"^\| `(CMBS_[A-Z_]+)` \|", re.MULTILINE)
 OPERATION_ROW = re.compile(r"^\| `(GET|POST) (/\S*)` \|[^|]*\|[^|]*\| (.*) \|$", re.MULTILINE)
 REASON_ROW = re.compile(r"^\| `([a-z_]+)` \| [a-z, ]+ \|", re.MULTILINE)
 TEE_ROW = re.compile(r"^\| `(\w+)` \| `(\w+)` \| (?:stream of )?`(\w+)` \|", re.MULTILINE)
+ROLE_ROW = re.compile(r"^\| `(\w+)` \| ((?:`\w+:\w+`(?:, )?)+) \|$", re.MULTILINE)
+SCOPE_ROW = re.compile(r"^\| `(\w+:\w+)` \|", re.MULTILINE)
 RULE_ROW = re.compile(r"^\| `([a-z-]+)` \| (error|warning) \|", re.MULTILINE)
 WORD_ROW = re.compile(r"^\| `([a-z-]+)` \|", re.MULTILINE)
 KIT_LIMIT_ROW = re.compile(r"^\| [a-z][^|`]* \| ([\d,]+) \|$", re.MULTILINE)
@@ -60,7 +65,7 @@ def test_the_documented_reasons_are_the_reasons_in_their_order() -> None:
 @pytest.mark.req("ARCH-5-LIMIT-06")
 def test_the_documented_limits_are_the_limits_with_their_defaults() -> None:
     documented = LIMIT_ROW.findall(text_of("docs/reference/settings.md"))
-    assert documented == [(item.name, f"{item.default:,}") for item in fields(Limits)]
+    assert documented == [(item.name, f"{item.default:,}") for item in (*fields(Limits), *fields(SpaceLimits))]
 
 
 def test_the_documented_variables_are_those_that_a_worker_is_given() -> None:
@@ -96,7 +101,7 @@ def test_the_documented_options_of_kit_are_those_of_the_command(name: str) -> No
     assert OPTION.findall(section(text_of("docs/reference/cli.md"), f"cmbs {name}")) == options
 
 
-@pytest.mark.parametrize("name", ["serve", "kit import itbench", "kit builtin", "play 20q"])
+@pytest.mark.parametrize("name", ["serve", "analyse", "bench agents", "kit import itbench", "kit builtin", "play 20q"])
 def test_the_documented_options_of_commands_are_those_of_the_command(name: str) -> None:
     command: Any = typer.main.get_command(app)
     for word in name.split():
@@ -136,6 +141,31 @@ def test_the_documented_calls_of_tee_are_those_of_the_service() -> None:
     calls = pb.DESCRIPTOR.services_by_name["Tee"].methods
     documented = TEE_ROW.findall(text_of("docs/reference/tee.md"))
     assert documented == [(each.name, each.input_type.name, each.output_type.name) for each in calls]
+
+
+@pytest.mark.parametrize("name", ["keys create", "keys list", "keys revoke"])
+def test_the_documented_options_of_keys_are_those_of_the_command(name: str) -> None:
+    group = typer.main.get_command(keys.app)
+    assert isinstance(group, TyperGroup)
+    command = group.commands[name.removeprefix("keys ")]
+    options = [option for parameter in command.params for option in parameter.opts if option[:2] == "--"]
+    assert OPTION.findall(section(text_of("docs/reference/cli.md"), f"cmbs {name}")) == options
+
+
+def test_the_documented_roles_and_scopes_are_those_of_the_code() -> None:
+    page = text_of("docs/operating/identity.md")
+    documented = [(role, set(re.findall(r"`([a-z:]+)`", scopes))) for role, scopes in ROLE_ROW.findall(page)]
+    assert documented == [(role.value, {scope.value for scope in SCOPES_OF[role]}) for role in Role]
+    assert SCOPE_ROW.findall(page) == [scope.value for scope in Scope]
+
+
+@pytest.mark.parametrize("name", ["test", "lint", "explain", "impact", "schema"])
+def test_the_documented_options_of_policy_are_those_of_the_command(name: str) -> None:
+    group = typer.main.get_command(policy.app)
+    assert isinstance(group, TyperGroup)
+    assert name in group.commands
+    options = [option for each in group.commands[name].params for option in each.opts if option[:2] == "--"]
+    assert OPTION.findall(section(text_of("docs/reference/cli.md"), f"cmbs policy {name}")) == options
 
 
 @pytest.mark.parametrize("name", ["serve", "verify", "fsck", "export", "import", "version"])

@@ -17,6 +17,7 @@ from cmbs.belief_server import BeliefServer
 from cmbs.errors import BeliefServerError
 from cmbs.messages import SessionPolicy, Verb
 from cmbs.serving import checkpoints
+from cmbs.serving.belief import BeliefFolding
 from cmbs.spi import EliminationStore, InMemoryStore
 from cmbs.testing import Call, History, ManualClock, SequentialIds, declare, perform, strategies
 from tests.support.homes import BACKENDS, ONTOLOGY, Home, declared
@@ -121,6 +122,6 @@ def test_the_checkpoints_of_the_property_are_used(handles: Two) -> None:
         session_id = declared(server)
         server.eliminate(session_id, "s", "1", ["a"])
     keep_checkpoint(handles.first, session_id, 0)
-    loaded = checkpoints.load(handles.second, session_id)
+    loaded = checkpoints.load(handles.second, BeliefFolding(), session_id)
     assert loaded is not None
     assert loaded[0].head.seq == 0

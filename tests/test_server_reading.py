@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from cmbs.belief_server import BeliefServer, BeliefSnapshot, Limits
 from cmbs.errors import EventNotFound, LedgerCorrupt, SessionNotFound, StoreUnavailable
 from cmbs.ledger import Survivors, Universe
-from cmbs.serving.sessions import Sessions
+from cmbs.serving.belief import BeliefFolding
+from cmbs.serving.streams import Streams
 from cmbs.spi import InMemoryStore
 from cmbs.testing import FailingStore, perform, strategies
 from tests.support.homes import NO_SUCH_SESSION, ONTOLOGY, PLACES, Home, declared, tampering, verified
@@ -185,7 +186,7 @@ def test_the_cache_is_bounded_and_loads_on_first_use() -> None:
     store = FailingStore(InMemoryStore())
     server = BeliefServer(store=store)
     session_ids = [declared(server) for _ in range(3)]
-    sessions = Sessions(store, 2)
+    sessions = Streams(store, BeliefFolding(), 2)
     reads = store.calls.count("read")
     assert [sessions.cached(session_id) for session_id in session_ids] == [None] * 3
     for session_id in session_ids:
@@ -204,14 +205,14 @@ def test_the_cache_is_bounded_and_loads_on_first_use() -> None:
 def test_a_state_that_is_older_than_the_one_at_hand_is_not_taken_over() -> None:
     server = BeliefServer()
     session_id = declared(server)
-    sessions = Sessions(server.log, 2)
+    sessions = Streams(server.log, BeliefFolding(), 2)
     older = sessions.current(session_id)
     server.eliminate(session_id, "s", "o", ["a"])
     newer = sessions.current(session_id)
     slot = sessions.loaded(session_id)
     for late in (older, newer):
         slot.advance(late)
-        assert slot.session is newer
+        assert slot.state is newer
 
 
 @pytest.mark.req("ARCH-4-03")

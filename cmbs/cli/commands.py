@@ -11,13 +11,15 @@ from typing import Annotated
 import typer
 
 from cmbs.bootstrap import DEFAULT_STORE, Settings
-from cmbs.cli import analysis, kit, kit_import, kit_table, maintenance, play, tee
+from cmbs.cli import analysis, keys, kit, kit_import, kit_table, maintenance, play, policy, tee
 from cmbs.cli.demo import PAUSE_SECONDS
 from cmbs.cli.output import counted, err, existing_store, fail, out
 from cmbs.cli.serving import serve_http
 from cmbs.errors import CmbsError, SessionNotFound
 from cmbs.fsck import all_sessions
+from cmbs.space_checks import SpaceReport, all_spaces, verified_space
 from cmbs.spi import AuditLog
+from cmbs.substrate.events import STREAM_PREFIX
 from cmbs.verification import Verified, every_core, verify_log, verify_logs
 
 app = typer.Typer(
@@ -33,9 +35,11 @@ app.command("analyse")(analysis.analyse_)
 app.add_typer(analysis.bench)
 kit.app.command("from-table")(kit_table.from_table)
 kit_import.add_to(kit.app)
+app.add_typer(keys.app)
 app.add_typer(kit.app)
 app.add_typer(play.app)
 app.add_typer(tee.app)
+app.add_typer(policy.app)
 # Up to so many sessions are verified here; beyond, other processes are started to help.
 _FEW_SESSIONS = 200
 
@@ -72,21 +76,33 @@ def serve(
 
 @app.command()
 def verify(
-    session_ids: Annotated[list[str] | None, typer.Argument(help="Sessions to verify; all, if none is named.")] = None,
+    session_ids: Annotated[
+        list[str] | None,
+        typer.Argument(help="Sessions to verify, and spaces as `space:ID`; everything, if nothing is named."),
+    ] = None,
     store: StoreOption = DEFAULT_STORE,
 ) -> None:
     """Re-read every event, decide every message again, and check that each byte is what it must be."""
-    checked = bad = 0
+    checked = spaces = bad = 0
     try:
         log = existing_store(store)
-        for verified in _verified(log, session_ids):
+        named = session_ids or []
+        wanted = [name for name in named if not name.startswith(STREAM_PREFIX)]
+        for verified in _verified(log, wanted if named else None):
             checked += 1
             bad += verified.problem is not None
             _tell(verified)
+        wanted = [name.removeprefix(STREAM_PREFIX) for name in named if name.startswith(STREAM_PREFIX)]
+        for space_id in wanted if named else all_spaces(log):
+            spaces += 1
+            report = verified_space(log, space_id)
+            bad += bool(report.findings)
+            _tell_space(report)
         log.close()
     except CmbsError as exc:
         fail(exc)
-    out.print(f"{counted(checked, 'session')}, {bad} bad")
+    also = f", {counted(spaces, 'space')}" if spaces else ""
+    out.print(f"{counted(checked, 'session')}{also}, {bad} bad")
     if bad:
         raise typer.Exit(1)
 
@@ -122,3 +138,12 @@ def _tell(verified: Verified) -> None:
         return
     survivors = f"{verified.n_survivors} of {verified.universe_size} survive"
     out.print(f"good {verified.session_id}: {verified.events} events, {survivors}, head {verified.head_hash}")
+
+
+def _tell_space(report: SpaceReport) -> None:
+    for what in report.findings:
+        err.print(f"bad  {STREAM_PREFIX}{report.space_id}: {what}")
+    if not report.findings:
+        pins = counted(report.pins, "belief reading")
+        name = STREAM_PREFIX + report.space_id
+        out.print(f"good {name}: {report.events} events, {pins}, head {report.head_hash}")

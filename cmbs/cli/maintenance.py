@@ -11,11 +11,14 @@ from typing import Annotated, BinaryIO
 import typer
 
 from cmbs import fsck as checking
+from cmbs import space_checks
 from cmbs.belief_server import BeliefServer
 from cmbs.bootstrap import DEFAULT_STORE
 from cmbs.cli.output import counted, err, existing_store, failing_cleanly, out, progress
 from cmbs.spi import AuditLog
 from cmbs.stores import open_store
+from cmbs.substrate.events import STREAM_PREFIX
+from cmbs.substrate.server import SubstrateServer
 from cmbs.transfer import export_lines, import_lines
 
 _STANDARD = "-"
@@ -25,50 +28,83 @@ StoreOption = Annotated[str, typer.Option("--store", envvar="CMBS_STORE", help="
 SessionOption = Annotated[
     list[str] | None, typer.Option("--session", help="Only this session; may be given several times.", metavar="ID")
 ]
+SpaceOption = Annotated[
+    list[str] | None, typer.Option("--space", help="Only this space; may be given several times.", metavar="ID")
+]
 TargetArgument = Annotated[str, typer.Argument(help="Where to; - is standard output.", metavar="FILE")]
 SourceArgument = Annotated[str, typer.Argument(help="Where from; - is standard input.", metavar="FILE")]
 
 
-def fsck(url: StoreArgument = DEFAULT_STORE, session: SessionOption = None) -> None:
+def fsck(url: StoreArgument = DEFAULT_STORE, session: SessionOption = None, space: SpaceOption = None) -> None:
     """Re-read every event, commitment, tombstone and checkpoint, and say what is wrong and where."""
     events = bad = 0
     with failing_cleanly(), closing(existing_store(url)) as store, progress() as bar:
-        wanted = session or [*_wanted(store, None), *checking.only_intended(store)]
+        everything = session is None and space is None
+        wanted = session or []
+        spaces = space or []
+        if everything:
+            wanted = [*_sessions(store), *checking.only_intended(store)]
+            spaces = list(space_checks.all_spaces(store))
         for session_id in bar.track(wanted, description="checking"):
             report = checking.check_session(store, session_id)
             events += report.events
             bad += bool(report.findings)
             for what in report.findings:
                 err.print(f"bad  {session_id}: {what}")
-    out.print(f"{counted(len(wanted), 'session')}, {counted(events, 'event')}, {bad} bad")
+        for space_id in bar.track(spaces, description="checking"):
+            found = space_checks.check_space(store, space_id)
+            events += found.events
+            bad += bool(found.findings)
+            for what in found.findings:
+                err.print(f"bad  {STREAM_PREFIX}{space_id}: {what}")
+    out.print(f"{_counted(len(wanted), len(spaces))}, {counted(events, 'event')}, {bad} bad")
     if bad:
         raise typer.Exit(1)
 
 
-def export(file: TargetArgument, store: StoreOption = DEFAULT_STORE, session: SessionOption = None) -> None:
-    """Write sessions as JSON lines, byte for byte as they were hashed."""
+def export(
+    file: TargetArgument,
+    store: StoreOption = DEFAULT_STORE,
+    session: SessionOption = None,
+    space: SpaceOption = None,
+) -> None:
+    """Write sessions and spaces as JSON lines, byte for byte as they were hashed."""
     with failing_cleanly(), closing(existing_store(store)) as log, progress() as bar:
-        wanted = _wanted(log, session)
+        wanted = [*(session or []), *(STREAM_PREFIX + space_id for space_id in space or [])]
+        if session is None and space is None:
+            wanted = [*_sessions(log), *(STREAM_PREFIX + space_id for space_id in space_checks.all_spaces(log))]
         with _writing(file) as target:
             for line in export_lines(log, bar.track(wanted, description="exporting")):
                 target.write(line + b"\n")
-    err.print(f"{counted(len(wanted), 'session')} exported")
+    spaces = sum(name.startswith(STREAM_PREFIX) for name in wanted)
+    err.print(f"{_counted(len(wanted) - spaces, spaces)} exported")
 
 
 def import_(file: SourceArgument, store: StoreOption = DEFAULT_STORE) -> None:
-    """Take sessions in from an export; each is verified whole before any of it is written."""
-    sessions = events = 0
-    with failing_cleanly(), _reading(file) as source, closing(BeliefServer(store=open_store(store))) as server:
+    """Take sessions and spaces in from an export; each is verified whole before any of it is written."""
+    sessions = spaces = events = 0
+    with (
+        failing_cleanly(),
+        _reading(file) as source,
+        closing(BeliefServer(store=open_store(store))) as server,
+        closing(SubstrateServer(log=server.log, keeper_seconds=None)) as substrate,
+    ):
         try:
-            for moved in import_lines(server, source):
-                sessions += 1
+            for moved in import_lines(server, source, substrate.import_space):
+                is_space = moved.session_id.startswith(STREAM_PREFIX)
+                sessions, spaces = sessions + (not is_space), spaces + is_space
                 events += moved.events
         finally:
-            err.print(f"{counted(sessions, 'session')}, {counted(events, 'event')} imported")
+            err.print(f"{_counted(sessions, spaces)}, {counted(events, 'event')} imported")
 
 
-def _wanted(log: AuditLog, session_ids: list[str] | None) -> list[str]:
-    return session_ids or [summary.session_id for summary in checking.all_sessions(log)]
+def _sessions(log: AuditLog) -> list[str]:
+    return [summary.session_id for summary in checking.all_sessions(log)]
+
+
+def _counted(sessions: int, spaces: int) -> str:
+    """How many of each; spaces are mentioned where there are any."""
+    return counted(sessions, "session") + (f", {counted(spaces, 'space')}" if spaces else "")
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import signal
 import socket
 import threading
 import time
+from contextlib import closing
 from functools import partial
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -22,6 +23,8 @@ from rich.console import Console
 from cmbs.bootstrap import Settings, build_tee_store
 from cmbs.cli.demo import play_in_background
 from cmbs.errors import InvalidRequest
+from cmbs.identity import KeyRegistry
+from cmbs.identity.gate import is_remote
 from cmbs.stores import open_store
 
 # As it is: an address in square brackets is not a style, a path with colons no emoji.
@@ -41,7 +44,15 @@ def serve_http(settings: Settings, host: str, port: int, workers: int, *, demo_p
     if workers > 1 and settings.store.startswith("memory"):
         raise InvalidRequest("`memory:` lives in one process; use one worker, or a store that processes can share")
     address = _listening_address(host, port)
-    open_store(settings.store, settings.store_timeout_seconds).close()
+    with closing(open_store(settings.store, settings.store_timeout_seconds)) as store:
+        keys = len(KeyRegistry(store).look().by_id)
+    if not keys and is_remote(address):
+        raise InvalidRequest(
+            f"without keys only this machine may be served, and `{host}` is open to others; make a key first:"
+            " `cmbs keys create`"
+        )
+    if keys and demo_pause is not None:
+        raise InvalidRequest("the demo has no key; play it into a store without keys")
     tee = build_tee_store(settings)
     if tee is not None:
         tee.close()
@@ -51,6 +62,7 @@ def serve_http(settings: Settings, host: str, port: int, workers: int, *, demo_p
     _out.print(f"cmbs belief server on http://{shown}:{port}, {workers} worker{'s' if workers > 1 else ''}")
     _out.print(f"  API docs  http://{shown}:{port}/docs")
     _out.print(f"  store     {without_password(settings.store)}")
+    _out.print(f"  keys      {keys or 'none: only this machine is served, and callers are unauthenticated'}")
     if settings.tee:
         _out.print(f"  Tee       {settings.tee}{' with TLS' if settings.tee_ca else ''}")
     if demo_pause is not None:

@@ -22,13 +22,21 @@ from cmbs.http.exchange import Response
 from cmbs.http.openapi import openapi_document
 from cmbs.http.operations import OPERATIONS
 from cmbs.http.routes import Routes
+from cmbs.http.space_reading import Spaces
+from cmbs.http.space_routes import SpaceRoutes
 from cmbs.http.statuses import METHOD_NOT_ALLOWED, STATUS_OF_CODE, TransportCode, TransportError
+from cmbs.identity import Gate, KeyRegistry
+from cmbs.substrate.server import SubstrateServer
 
 
 class BeliefApp(FastAPI):
-    """A FastAPI application whose own routes are answered before FastAPI's machinery is entered."""
+    """A FastAPI application whose own routes are answered before FastAPI's machinery is entered.
 
-    def __init__(self, server: BeliefServer) -> None:
+    `gate` decides who may ask; by default it goes by the keys in the server's log. `spaces` are by default those of the
+    same log, served from the first time that somebody asks for one.
+    """
+
+    def __init__(self, server: BeliefServer, gate: Gate | None = None, spaces: SubstrateServer | None = None) -> None:
         super().__init__(
             title="cmbs belief server",
             version=version("cmbs"),
@@ -36,8 +44,10 @@ class BeliefApp(FastAPI):
             redirect_slashes=False,  # an id may be empty, so a slash at the end is not a slip
         )
         self.belief_server = server
+        self.gate = gate or Gate(KeyRegistry(server.log))
+        self.spaces = Spaces(server, spaces)
         self._handlers = Routes(server)
-        self.dispatcher = Dispatcher(self._handlers)
+        self.dispatcher = Dispatcher(self._handlers, SpaceRoutes(self.spaces, server.door.page_size))
         self.body_bytes = server.door.limits.body_bytes
         # The same table again as ordinary routes, for whoever adds middleware or walks `app.routes`.
         self.router.routes.extend(_TableRoute(path, self) for path in _paths())
@@ -45,8 +55,9 @@ class BeliefApp(FastAPI):
         self.add_exception_handler(Exception, _unexpected_failure)
 
     def close(self) -> None:
-        """Let go of the server, and of what runs beside the event loop."""
+        """Let what runs come to its end, write what waits, and let go of the server."""
         self._handlers.close()
+        self.spaces.close()
         self.belief_server.close()
 
     def openapi(self) -> dict[str, Any]:
@@ -60,7 +71,7 @@ class BeliefApp(FastAPI):
         if scope["type"] == "http" and not self.user_middleware:
             found = self.dispatcher.find(scope)
             if found is not None:
-                await asgi.answer(found, self.body_bytes, scope, receive, send)
+                await asgi.answer(found, self.gate, self.body_bytes, scope, receive, send)
                 return
         await super().__call__(scope, receive, send)
 
@@ -68,7 +79,7 @@ class BeliefApp(FastAPI):
         """One request over granian's own, cheaper interface. What is not ours goes on to FastAPI."""
         found = None if self.user_middleware else self.dispatcher.find_decoded(scope.path, scope.method)
         if found is not None:
-            await rsgi.answer(found, self.body_bytes, scope, proto)
+            await rsgi.answer(found, self.gate, self.body_bytes, scope, proto)
         else:
             await rsgi.pass_on(self, self.body_bytes, scope, proto)
 
@@ -81,7 +92,7 @@ class _TableRoute(Route):
     """A path of the table. It is matched as it was sent: decoded, an id with a slash would be two parts of a path."""
 
     def __init__(self, path: str, app: BeliefApp) -> None:
-        super().__init__(path, _Endpoint(app.body_bytes))
+        super().__init__(path, _Endpoint(app.gate, app.body_bytes))
         self._dispatcher = app.dispatcher
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
@@ -95,11 +106,12 @@ class _TableRoute(Route):
 class _Endpoint:
     """An endpoint that Starlette treats as an application of its own: any method, no request object."""
 
-    def __init__(self, body_bytes: int) -> None:
+    def __init__(self, gate: Gate, body_bytes: int) -> None:
+        self._gate = gate
         self._body_bytes = body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await asgi.answer(scope["cmbs.found"], self._body_bytes, scope, receive, send)
+        await asgi.answer(scope["cmbs.found"], self._gate, self._body_bytes, scope, receive, send)
 
 
 def _paths() -> list[str]:

@@ -8,6 +8,8 @@ from typing import Any, TypeAlias
 from cmbs.errors import LimitExceeded
 from cmbs.http.dispatch import Found, response_to
 from cmbs.http.exchange import Request, Response, cut_off, sent_twice
+from cmbs.identity import Gate
+from cmbs.identity.model import ANONYMOUS
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -17,13 +19,23 @@ _JSON = (b"content-type", b"application/json")
 _AMBIGUOUS = b"\r\n"  # no header can hold this
 
 
-async def answer(found: Found, body_bytes: int, scope: Scope, receive: Receive, send: Send) -> None:
-    """Carry out a request on a path of the table. Whatever happens, the answer has the protocol's shape."""
+async def answer(found: Found, gate: Gate, body_bytes: int, scope: Scope, receive: Receive, send: Send) -> None:
+    """Carry out a request on a path of the table. Whatever happens, the answer has the protocol's shape.
+
+    Strangers are turned away before their bodies are read.
+    """
     try:
-        handler = found.handler(scope["method"])
+        handler, needed = found.handler(scope["method"])
+        header = Headers(scope["headers"]).value
+        actor = ANONYMOUS
+        if needed is not None:
+            if not gate.is_current:
+                await gate.catch_up()
+            client = scope.get("client")
+            actor = gate.admit(header, client[0] if client else None, needed)
         body = await _read_body(scope, receive, body_bytes)
         query_string: bytes = scope.get("query_string", b"")
-        response = await handler(Request(found.params, body, query_string, Headers(scope["headers"]).value))
+        response = await handler(Request(found.params, body, query_string, header, actor))
     except Exception as exc:  # noqa: BLE001 - the last place that can still answer
         response = response_to(exc)
     await _send(response, send, with_body=scope["method"] != "HEAD")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import quote, unquote_to_bytes
 
@@ -12,17 +12,22 @@ from cmbs.errors import BeliefServerError, InvalidRequest
 from cmbs.http.exchange import Request, Response
 from cmbs.http.operations import OPERATIONS
 from cmbs.http.routes import Routes
+from cmbs.http.space_routes import SpaceRoutes
 from cmbs.http.statuses import (
     METHOD_NOT_ALLOWED,
     STATUS_OF_CODE,
+    UNAUTHENTICATED,
     UNAVAILABLE,
     TransportCode,
     TransportError,
     error_body,
     status_of,
 )
+from cmbs.identity import Scope
 
 Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
+# What answers a request, and what a key must be good for to get there; None where none is needed.
+Answering: TypeAlias = tuple[Handler, Scope | None]
 
 _log = logging.getLogger("cmbs.http")
 
@@ -39,7 +44,7 @@ class _Place:
         self.children: dict[str, _Place] = {}
         self.parameter: _Place | None = None
         self.parameter_name = ""
-        self.handlers: dict[str, Handler] = {}
+        self.handlers: dict[str, Answering] = {}
         self.path = ""
 
 
@@ -47,24 +52,24 @@ class Found(NamedTuple):
     """Where a path leads."""
 
     path: str
-    handlers: dict[str, Handler]
+    handlers: dict[str, Answering]
     params: dict[str, str]
     problem: str = ""
 
-    def handler(self, method: str) -> Handler:
-        """The handler of a method; an error where there is none, or where the path cannot be read."""
-        handler = self.handlers.get(method)
-        if handler is None:
+    def handler(self, method: str) -> Answering:
+        """The handler of a method and its scope; an error where there is none, or where the path cannot be read."""
+        answering = self.handlers.get(method)
+        if answering is None:
             raise method_not_allowed(method, sorted(self.handlers))
         if self.problem:
             raise InvalidRequest(self.problem)
-        return handler
+        return answering
 
 
 class Dispatcher:
     """Answers every request under the paths of the table; others are none of its business."""
 
-    def __init__(self, routes: Routes) -> None:
+    def __init__(self, *routes: Routes | SpaceRoutes) -> None:
         self._root = _Place()
         self._known: dict[bytes | str, Found] = {}
         places: dict[str, _Place] = {}
@@ -78,10 +83,10 @@ class Dispatcher:
                 else:
                     place = place.children.setdefault(part, _Place())
             place.path = operation.path
-            handler: Handler = getattr(routes, operation.operation_id)
-            place.handlers[operation.method] = handler
+            handler = _handler(routes, operation.operation_id)
+            place.handlers[operation.method] = (handler, operation.scope)
             if operation.method == "GET":
-                place.handlers["HEAD"] = handler
+                place.handlers["HEAD"] = (handler, operation.scope)
             if "{" in operation.path:
                 places[operation.path] = place
         # The path with the most text of its own first: what ends in `/audit` is more likely an audit than an id.
@@ -159,6 +164,11 @@ class Dispatcher:
             self._known[path] = found
 
 
+def _handler(routes: Iterable[object], name: str) -> Handler:
+    handler: Handler = next(getattr(each, name) for each in routes if hasattr(each, name))
+    return handler
+
+
 def response_to(exc: Exception) -> Response:
     """The error model for any exception; what is not ours is logged whole and told in general terms."""
     if isinstance(exc, (BeliefServerError, TransportError)):
@@ -166,6 +176,8 @@ def response_to(exc: Exception) -> Response:
         headers: list[tuple[str, str]] = []
         if status == METHOD_NOT_ALLOWED:
             headers.append(("allow", ", ".join(exc.details.get("allowed", []))))
+        elif status == UNAUTHENTICATED:
+            headers.append(("www-authenticate", 'Bearer realm="cmbs"'))
         elif status == UNAVAILABLE:
             headers.append(("retry-after", "1"))
         return Response(status, error_body(exc.code, exc.message, exc.details), headers)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -15,10 +14,11 @@ from msgspec import UNSET
 from cmbs.errors import InvalidRequest
 from cmbs.http import schemas
 from cmbs.http.statuses import TransportCode, TransportError
+from cmbs.identity.gate import Lookup, refuse_keys_in
+from cmbs.identity.model import ANONYMOUS
 from cmbs.ledger import canonical
+from cmbs.messages import Actor
 
-# The value of a header by its lower-case name; InvalidRequest where it cannot be told.
-Lookup: TypeAlias = Callable[[str], str | None]
 T = TypeVar("T")
 
 _ENCODE = msgspec.json.Encoder().encode
@@ -38,13 +38,31 @@ class Response(NamedTuple):
 class Request:
     """What came in."""
 
-    __slots__ = ("body", "header", "params", "query_string")
+    __slots__ = ("actor", "body", "header", "params", "query_string")
 
-    def __init__(self, params: dict[str, str], body: bytes, query_string: bytes, header: Lookup) -> None:
+    def __init__(
+        self, params: dict[str, str], body: bytes, query_string: bytes, header: Lookup, actor: Actor = ANONYMOUS
+    ) -> None:
         self.params = params
         self.body = body
         self.query_string = query_string
         self.header = header
+        # From the credential, never from the body.
+        self.actor = actor
+        if actor.authenticated:
+            self._refuse_keys()
+
+    @property
+    def authenticated(self) -> Actor | None:
+        """Who asks, where that is known and not merely said."""
+        return self.actor if self.actor.authenticated else None
+
+    def _refuse_keys(self) -> None:
+        """Whoever puts a key where it does not belong is told so before it is recorded."""
+        refuse_keys_in("the body", self.body)
+        refuse_keys_in("the query", self.query_string)
+        for value in self.params.values():
+            refuse_keys_in("the path", value.encode())
 
     def decoded(self, kind: type[T]) -> T:
         """The body as a message; an absent body is an empty object."""
@@ -105,7 +123,17 @@ class Request:
         value = self.header("idempotency-key")
         if value is not None and not value.strip():
             raise InvalidRequest("`Idempotency-Key` must not be empty", {"header": "idempotency-key"})
+        if value is not None and self.actor.authenticated:
+            refuse_keys_in("`Idempotency-Key`", value.encode())
         return value
+
+
+def decoded_strictly(request: Request, kind: type[T]) -> T:
+    """A body whose every part is looked at: no key twice anywhere, numbers exact, not too deep."""
+    message = request.decoded(kind)
+    if request.body:
+        canonical.decode(request.body)
+    return message
 
 
 def decoded_body(body: bytes, kind: type[T]) -> T:

@@ -10,8 +10,11 @@ import msgspec
 from cmbs.errors import ErrorCode
 from cmbs.http import schemas
 from cmbs.http.examples import AT_EXAMPLES, CURSOR_EXAMPLES, ERRORS, EVENT_IDS, REQUESTS, RESPONSES, SESSION_ID
-from cmbs.http.operations import OPERATIONS, Operation
-from cmbs.http.statuses import PRECONDITION_FAILED, STATUS_OF_CODE, TransportCode
+from cmbs.http.operation import Operation
+from cmbs.http.operations import OPERATIONS
+from cmbs.http.space_examples import SpaceExamples, space_examples
+from cmbs.http.space_requests import SPACE_ID_PATTERN
+from cmbs.http.statuses import PRECONDITION_FAILED, STATUS_OF_CODE, UNAUTHENTICATED, TransportCode
 from cmbs.serving.door import Limits
 
 _DESCRIPTION = (
@@ -21,12 +24,28 @@ _DESCRIPTION = (
 )
 _TAGS = [
     {"name": "belief", "description": "The belief protocol: sessions, eliminations, obligations, conclusions."},
+    {"name": "spaces", "description": "The action plane: proposals, decisions, approvals, tools, policy, memory."},
     {"name": "health", "description": "For whoever runs the server."},
 ]
 _ANYWHERE = (ErrorCode.INVALID_REQUEST, TransportCode.METHOD_NOT_ALLOWED, TransportCode.INTERNAL_ERROR)
-_PATH_PARAMETERS = {
+# Where the keys cannot be read, or are not what they were, nobody is let in.
+_AT_THE_GATE = (
+    ErrorCode.UNAUTHENTICATED,
+    ErrorCode.FORBIDDEN,
+    ErrorCode.STORE_UNAVAILABLE,
+    ErrorCode.LEDGER_CORRUPT,
+)
+_PATH_PARAMETERS: dict[str, tuple[str, str | None]] = {
     "session_id": ("The session.", SESSION_ID),
     "obligation_id": ("The obligation, percent-encoded.", REQUESTS["enter_obligation"]["obligation_id"]),
+    "space_id": ("The space.", None),
+    "proposal_id": ("The proposal.", None),
+    "approval_id": ("The request for approval.", None),
+    "execution_id": ("The execution.", None),
+    "tool_id": ("The tool, percent-encoded.", None),
+    "token_id": ("The capability token.", None),
+    "entry_id": ("The memory entry.", None),
+    "change_id": ("The change of policy.", None),
 }
 _QUERY_EXAMPLES: dict[str, dict[str, Any]] = {
     "at": {"examples": AT_EXAMPLES},
@@ -37,6 +56,7 @@ _QUERY_EXAMPLES: dict[str, dict[str, Any]] = {
     "truth": {"example": "slow-dns"},
 }
 _TEXT = {"type": "string"}
+_SPACE_ID = {"type": "string", "pattern": SPACE_ID_PATTERN}
 _REQUEST_HEADERS: dict[str, dict[str, Any]] = {
     "Idempotency-Key": {
         "description": "Repeating a request under the same key gives the first answer again; another request under it"
@@ -45,7 +65,7 @@ _REQUEST_HEADERS: dict[str, dict[str, Any]] = {
         "example": "9f1c2a70",
     },
     "If-Match": {
-        "description": "The audit head that you saw, or `*`: the write is refused with 412 if the session moved on.",
+        "description": "The audit head that you saw, or `*`: the write is refused with 412 if others wrote since.",
         "schema": {"type": "string", "pattern": r'^(\*|(W/)?("[^"]*"|[^",\s]+))$'},
         "example": f'"{EVENT_IDS[1]}"',
     },
@@ -63,7 +83,7 @@ _RESPONSE_HEADERS: dict[str, dict[str, Any]] = {
         "example": f'"{EVENT_IDS[1]}"',
     },
     "Location": {
-        "description": "Where the session is, relative to the path of the request.",
+        "description": "Where what was made is, relative to the path of the request.",
         "schema": {"type": "string", "format": "uri-reference"},
         "example": f"sessions/{SESSION_ID}",
     },
@@ -77,11 +97,27 @@ _RESPONSE_HEADERS: dict[str, dict[str, Any]] = {
         "schema": {"type": "string", "pattern": "^[0-9]+$"},
         "example": "1",
     },
+    "WWW-Authenticate": {
+        "description": "How to send a key.",
+        "schema": _TEXT,
+        "example": 'Bearer realm="cmbs"',
+    },
     "Vary": {"description": "That the answer depends on `Prefer`.", "schema": _TEXT, "example": "prefer"},
+}
+_SECURITY = {
+    "key": {
+        "type": "http",
+        "scheme": "bearer",
+        "bearerFormat": "cmbs_…",
+        "description": "A key that `cmbs keys create` made. Each operation names the scope that the key must have. A"
+        " server whose store has no keys needs none, and then serves only its own machine; there callers may say who"
+        " they are in `X-Cmbs-Actor: <kind>:<id>`.",
+    }
 }
 _HEADERS_OF_STATUS = {
     STATUS_OF_CODE[TransportCode.METHOD_NOT_ALLOWED]: ("Allow",),
     STATUS_OF_CODE[ErrorCode.STORE_UNAVAILABLE]: ("Retry-After",),
+    UNAUTHENTICATED: ("WWW-Authenticate",),
 }
 
 
@@ -92,8 +128,9 @@ def openapi_document() -> dict[str, Any]:
     types += [schemas.ErrorResponse, *schemas.PAYLOADS, *schemas.OUTCOMES]
     _, components = msgspec.json.schema_components(list(dict.fromkeys(types)), ref_template=schemas.REFERENCE)
     paths: dict[str, dict[str, Any]] = {}
+    told = space_examples()
     for operation in OPERATIONS:
-        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, told)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -109,17 +146,20 @@ def openapi_document() -> dict[str, Any]:
             "schemas": dict(sorted(components.items())),
             "responses": _error_responses(),
             "headers": _RESPONSE_HEADERS,
+            "securitySchemes": _SECURITY,
         },
     }
 
 
-def _operation(operation: Operation) -> dict[str, Any]:
+def _operation(operation: Operation, told: SpaceExamples) -> dict[str, Any]:
     content: dict[str, Any] = {
         "operationId": operation.operation_id,
         "summary": operation.summary,
         "description": operation.description,
-        "tags": ["belief" if operation.path.startswith("/v1/") else "health"],
-        "parameters": _parameters(operation),
+        "tags": [_tag(operation.path)],
+        "parameters": _parameters(operation, told),
+        # The second way, none, is that of a server without keys.
+        "security": [] if operation.scope is None else [{"key": [operation.scope.value]}, {}],
     }
     if operation.body is not None:
         content["requestBody"] = {
@@ -127,23 +167,29 @@ def _operation(operation: Operation) -> dict[str, Any]:
             "content": {
                 "application/json": {
                     "schema": _reference(operation.body),
-                    "example": REQUESTS[operation.operation_id],
+                    "example": (REQUESTS | told.requests)[operation.operation_id],
                 }
             },
         }
-    content["responses"] = _responses(operation)
+    content["responses"] = _responses(operation, told)
     return content
 
 
-def _parameters(operation: Operation) -> list[dict[str, Any]]:
+def _tag(path: str) -> str:
+    if path.startswith("/v1/spaces"):
+        return "spaces"
+    return "belief" if path.startswith("/v1/") else "health"
+
+
+def _parameters(operation: Operation, told: SpaceExamples) -> list[dict[str, Any]]:
     in_path = [
         {
             "name": name,
             "in": "path",
             "required": True,
             "description": description,
-            "schema": {"type": "string", "maxLength": Limits().id_length},
-            "example": example,
+            "schema": _SPACE_ID if name == "space_id" else {"type": "string", "maxLength": Limits().id_length},
+            "example": told.ids[name] if example is None else example,
         }
         for name, (description, example) in _PATH_PARAMETERS.items()
         if f"{{{name}}}" in operation.path
@@ -154,7 +200,7 @@ def _parameters(operation: Operation) -> list[dict[str, Any]]:
             "in": "query",
             "description": item.description,
             "schema": item.schema,
-            **_QUERY_EXAMPLES[item.name],
+            **(_QUERY_EXAMPLES[item.name] if item.example is None else {"example": item.example}),
         }
         for item in operation.query
     ]
@@ -163,14 +209,16 @@ def _parameters(operation: Operation) -> list[dict[str, Any]]:
 
 
 def _request_headers(operation: Operation) -> list[str]:
-    names = ["Idempotency-Key"] if operation.writes else []
-    names += ["If-Match"] if operation.writes and operation.on_session else []
-    return names + (["Prefer"] if operation.writes or operation.response is schemas.Snapshot else [])
+    names = ["Idempotency-Key"] if operation.records else []
+    names += ["If-Match"] if operation.is_conditional else []
+    snapshot = operation.writes or operation.response is schemas.Snapshot
+    return names + (["Prefer"] if snapshot and _tag(operation.path) == "belief" else [])
 
 
-def _responses(operation: Operation) -> dict[str, Any]:
+def _responses(operation: Operation, told: SpaceExamples) -> dict[str, Any]:
     names = ["Preference-Applied"] if "Prefer" in _request_headers(operation) else []
     names += ["ETag", "Vary"] if operation.response is schemas.Snapshot else []
+    names += ["ETag"] if operation.operation_id == "get_space" else []
     names += ["Location"] if operation.status != 200 else []  # noqa: PLR2004
     done: dict[str, Any] = {
         "description": operation.summary,
@@ -178,7 +226,7 @@ def _responses(operation: Operation) -> dict[str, Any]:
         "content": {
             "application/json": {
                 "schema": _reference(operation.response),
-                "example": RESPONSES[operation.operation_id],
+                "example": (RESPONSES | told.responses)[operation.operation_id],
             }
         },
         **_links(operation),
@@ -206,6 +254,8 @@ def _links(operation: Operation) -> dict[str, Any]:
 def _error_codes(operation: Operation) -> dict[int, list[str]]:
     """The errors of an operation, by status."""
     codes: list[ErrorCode | TransportCode] = [*_ANYWHERE, *operation.errors]
+    if operation.scope is not None:
+        codes += _AT_THE_GATE
     if operation.writes:
         codes.append(TransportCode.UNSUPPORTED_MEDIA_TYPE)
     by_status: dict[int, list[str]] = {}

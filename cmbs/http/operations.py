@@ -2,70 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 from cmbs.analysis import Analysis
 from cmbs.errors import ErrorCode
 from cmbs.http import schemas
-from cmbs.serving.door import Limits
+from cmbs.http.operation import AT, CURSOR, LIMIT, SINCE, Operation, Parameter
+from cmbs.http.space_operations import SPACE_OPERATIONS
+from cmbs.identity import Scope
 
 _STORE = (ErrorCode.STORE_UNAVAILABLE,)
 _SESSION = (*_STORE, ErrorCode.SESSION_NOT_FOUND, ErrorCode.LEDGER_CORRUPT, ErrorCode.LIMIT_EXCEEDED)
 _WRITE = (*_SESSION, ErrorCode.SESSION_TERMINATED, ErrorCode.CONFLICT)
 
-
-@dataclass(frozen=True, slots=True)
-class Parameter:
-    """A query parameter."""
-
-    name: str
-    description: str
-    schema: dict[str, Any]
-
-
-_LIMIT = Parameter(
-    "limit",
-    "How many items at most. The largest page is a setting of the server.",
-    {"type": "integer", "minimum": 1, "maximum": Limits().page_size},
-)
-_CURSOR = Parameter("cursor", "The `next_cursor` of the page before.", {"type": "string"})
-_AT = Parameter("at", "A seq or an event id: the belief right after that event.", {"type": "string"})
-_SINCE = Parameter(
-    "since_event_id", "Only the events after this one.", {"type": "string", "maxLength": Limits().id_length}
-)
 _KIT = Parameter("kit", "The id of an installed kit to hold the session against.", {"type": "string"})
 _TRUTH = Parameter("truth", "The hypothesis that is known to be true.", {"type": "string"})
 
-
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """One method on one path. `operation_id` is the name of its handler in `Routes`."""
-
-    method: str
-    path: str
-    operation_id: str
-    summary: str
-    description: str
-    response: type
-    body: type | None = None
-    status: int = 200
-    query: tuple[Parameter, ...] = ()
-    errors: tuple[ErrorCode, ...] = ()
-    body_required: bool = True
-
-    @property
-    def writes(self) -> bool:
-        """Whether it takes the headers of a write."""
-        return self.body is not None
-
-    @property
-    def on_session(self) -> bool:
-        """Whether it is about one session."""
-        return "{session_id}" in self.path
-
-
-OPERATIONS: tuple[Operation, ...] = (
+_BELIEF: tuple[Operation, ...] = (
     Operation(
         "POST",
         "/v1/sessions",
@@ -83,6 +34,7 @@ OPERATIONS: tuple[Operation, ...] = (
             ErrorCode.LEDGER_CORRUPT,
             ErrorCode.INVALID_HYPOTHESIS_ID,
         ),
+        scope=Scope.BELIEF_WRITE,
     ),
     Operation(
         "GET",
@@ -91,7 +43,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "List sessions, the oldest first",
         "Sessions that are declared while you page come at the end.",
         schemas.SessionsPage,
-        query=(_CURSOR, _LIMIT),
+        query=(CURSOR, LIMIT),
         errors=(*_STORE, ErrorCode.LIMIT_EXCEEDED),
     ),
     Operation(
@@ -101,7 +53,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "What may still be true",
         "QUERY_BELIEF. Now, or right after an earlier event.",
         schemas.Snapshot,
-        query=(_AT,),
+        query=(AT,),
         errors=(*_SESSION, ErrorCode.EVENT_NOT_FOUND),
     ),
     Operation(
@@ -114,6 +66,7 @@ OPERATIONS: tuple[Operation, ...] = (
         schemas.EliminateResponse,
         schemas.EliminateRequest,
         errors=(*_WRITE, ErrorCode.INVALID_HYPOTHESIS_ID),
+        scope=Scope.BELIEF_WRITE,
     ),
     Operation(
         "GET",
@@ -122,7 +75,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "Page through the survivors",
         "For universes that are too large for one answer. With `at`, all pages are of the same moment.",
         schemas.SurvivorsPage,
-        query=(_CURSOR, _LIMIT, _AT),
+        query=(CURSOR, LIMIT, AT),
         errors=(*_SESSION, ErrorCode.EVENT_NOT_FOUND),
     ),
     Operation(
@@ -132,7 +85,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "The events of a session, as they were hashed",
         "AUDIT_TRACE. Each event is the stored bytes, with `event_hash` put before the closing brace.",
         schemas.AuditTraceResponse,
-        query=(_SINCE, _LIMIT),
+        query=(SINCE, LIMIT),
         errors=(*_SESSION, ErrorCode.EVENT_NOT_FOUND),
     ),
     Operation(
@@ -153,6 +106,7 @@ OPERATIONS: tuple[Operation, ...] = (
         schemas.EnterObligationResponse,
         schemas.EnterObligationRequest,
         errors=_WRITE,
+        scope=Scope.BELIEF_WRITE,
     ),
     Operation(
         "POST",
@@ -164,6 +118,7 @@ OPERATIONS: tuple[Operation, ...] = (
         schemas.RequestExitRequest,
         errors=(*_WRITE, ErrorCode.OBLIGATION_NOT_FOUND),
         body_required=False,
+        scope=Scope.BELIEF_WRITE,
     ),
     Operation(
         "POST",
@@ -174,6 +129,7 @@ OPERATIONS: tuple[Operation, ...] = (
         schemas.DeclareConclusionResponse,
         schemas.DeclareConclusionRequest,
         errors=_WRITE,
+        scope=Scope.BELIEF_WRITE,
     ),
     Operation(
         "POST",
@@ -186,6 +142,7 @@ OPERATIONS: tuple[Operation, ...] = (
         schemas.RequestTerminationRequest,
         errors=_WRITE,
         body_required=False,
+        scope=Scope.BELIEF_WRITE,
     ),
     Operation(
         "GET",
@@ -205,6 +162,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "Whether the process is alive",
         "Answers without asking the store.",
         schemas.Health,
+        scope=None,
     ),
     Operation(
         "GET",
@@ -214,5 +172,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "Ready to serve.",
         schemas.Health,
         errors=_STORE,
+        scope=None,
     ),
 )
+OPERATIONS: tuple[Operation, ...] = (*_BELIEF, *SPACE_OPERATIONS)

@@ -73,6 +73,7 @@ class Routes:
             _given(body.metadata),
             policy=self._server.default_policy(**said),
             idempotency_key=request.idempotency_key,
+            actor=request.authenticated,
         )
 
     def _elimination(self, request: Request) -> Command:
@@ -108,7 +109,7 @@ class Routes:
 
     def _command(self, request: Request, message: Any) -> Command:
         return self._server.door.command(
-            request.params["session_id"], message, request.idempotency_key, request.if_match
+            request.params["session_id"], message, request.idempotency_key, request.if_match, request.authenticated
         )
 
     async def _write(self, request: Request, build: Callable[[Request], Command], status: int = 200) -> Response:

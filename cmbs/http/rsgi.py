@@ -13,6 +13,8 @@ from urllib.parse import quote
 from cmbs.errors import InvalidRequest, LimitExceeded
 from cmbs.http.dispatch import Found, response_to
 from cmbs.http.exchange import Request, Response, cut_off, sent_twice
+from cmbs.identity import Gate
+from cmbs.identity.model import ANONYMOUS
 
 _JSON = ("content-type", "application/json")
 _ONLY_JSON = [_JSON]
@@ -42,6 +44,8 @@ class Scope(Interface):
     def http_version(self) -> str: ...
     @property
     def scheme(self) -> str: ...
+    @property
+    def client(self) -> str: ...
 
 
 class Protocol(Interface):
@@ -53,14 +57,23 @@ class Protocol(Interface):
     def response_bytes(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None: ...
 
 
-async def answer(found: Found, body_bytes: int, scope: Scope, proto: Protocol) -> None:
-    """Carry out a request on a path of the table. Whatever happens, the answer has the protocol's shape."""
+async def answer(found: Found, gate: Gate, body_bytes: int, scope: Scope, proto: Protocol) -> None:
+    """Carry out a request on a path of the table. Whatever happens, the answer has the protocol's shape.
+
+    Strangers are turned away before their bodies are read.
+    """
     method = scope.method
     try:
-        handler = found.handler(method)
+        handler, needed = found.handler(method)
         headers = scope.headers
+        header = _Lookup(headers).value
+        actor = ANONYMOUS
+        if needed is not None:
+            if not gate.is_current:
+                await gate.catch_up()
+            actor = gate.admit(header, _host(scope.client), needed)
         body = await _read_body(headers, proto, body_bytes)
-        request = Request(found.params, body, scope.query_string.encode(), _Lookup(headers).value)
+        request = Request(found.params, body, scope.query_string.encode(), header, actor)
         status, content, more = await handler(request)
     except Exception as exc:  # noqa: BLE001 - the last place that can still answer
         status, content, more = response_to(exc)
@@ -68,6 +81,11 @@ async def answer(found: Found, body_bytes: int, scope: Scope, proto: Protocol) -
         proto.response_empty(status, [_JSON, ("content-length", str(len(content))), *more])
     else:
         proto.response_bytes(status, [_JSON, *more] if more else _ONLY_JSON, content)
+
+
+def _host(client: str) -> str:
+    """The address of `address:port`; an IPv6 one may stand in brackets."""
+    return client.rpartition(":")[0].strip("[]")
 
 
 class _Lookup:
@@ -152,6 +170,7 @@ async def _asked(app: Any, scope: Scope, body: bytes) -> Response:
             "query_string": scope.query_string.encode(),
             "root_path": "",
             "headers": [(name.encode(), value.encode()) for name, value in scope.headers.items()],
+            "client": (_host(scope.client), 0),
         },
         receive,
         send,

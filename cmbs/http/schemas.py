@@ -14,7 +14,7 @@ from msgspec import UNSET, Meta, UnsetType
 from cmbs.errors import ErrorCode
 from cmbs.http.statuses import TransportCode
 from cmbs.ledger.canonical import MAX_SAFE_INTEGER
-from cmbs.messages import ObligationState, Reason, Verb
+from cmbs.messages import ActorKind, ObligationState, Reason, Verb
 from cmbs.serving.door import Limits
 
 REFERENCE = "#/components/schemas/{name}"
@@ -360,6 +360,15 @@ def _one_of(kinds: tuple[type, ...]) -> list[dict[str, str]]:
     return [{"$ref": REFERENCE.format(name=kind.__name__)} for kind in kinds]
 
 
+class RecordedActor(msgspec.Struct):
+    """Who asked. `key_id` names the key, and is no secret."""
+
+    kind: ActorKind
+    id: str
+    authenticated: bool
+    key_id: str | None
+
+
 class AuditEvent(msgspec.Struct):
     """AuditEntry: exactly what was hashed, in canonical form, and `event_hash`."""
 
@@ -387,6 +396,9 @@ class AuditEvent(msgspec.Struct):
     event_hash: Annotated[Sha256, Meta(description="SHA-256 of a zero byte and the canonical bytes; not part of them.")]
     notes: Annotated[str | UnsetType, Meta(description="A remark; left out unless there is one.")] = UNSET
     idempotency_key: Annotated[str | UnsetType, Meta(description="Left out unless one was sent.")] = UNSET
+    actor: Annotated[
+        RecordedActor | UnsetType, Meta(description="Who asked, by their key; left out where no key was needed.")
+    ] = UNSET
 
 
 class AuditTraceResponse(msgspec.Struct):

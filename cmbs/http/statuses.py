@@ -9,6 +9,7 @@ import msgspec
 
 from cmbs import errors
 from cmbs.errors import BeliefServerError, ErrorCode
+from cmbs.identity.tokens import without_keys
 
 
 class TransportCode(StrEnum):
@@ -24,12 +25,16 @@ class TransportCode(StrEnum):
 STATUS_OF_CODE: dict[ErrorCode | TransportCode, int] = {
     ErrorCode.INVALID_REQUEST: 400,
     ErrorCode.LIMIT_EXCEEDED: 413,
+    ErrorCode.UNAUTHENTICATED: 401,
+    ErrorCode.FORBIDDEN: 403,
     ErrorCode.INVALID_HYPOTHESIS_ID: 422,
     ErrorCode.UNKNOWN_PROBE: 422,
     ErrorCode.SESSION_NOT_FOUND: 404,
     ErrorCode.SESSION_TERMINATED: 409,
     ErrorCode.OBLIGATION_NOT_FOUND: 404,
     ErrorCode.EVENT_NOT_FOUND: 404,
+    ErrorCode.SPACE_NOT_FOUND: 404,
+    ErrorCode.RECORD_NOT_FOUND: 404,
     ErrorCode.CONFLICT: 409,
     ErrorCode.STORE_UNAVAILABLE: 503,
     ErrorCode.LEDGER_CORRUPT: 500,
@@ -40,6 +45,7 @@ STATUS_OF_CODE: dict[ErrorCode | TransportCode, int] = {
 }
 PRECONDITION_FAILED = 412
 METHOD_NOT_ALLOWED = STATUS_OF_CODE[TransportCode.METHOD_NOT_ALLOWED]
+UNAUTHENTICATED = STATUS_OF_CODE[ErrorCode.UNAUTHENTICATED]
 UNAVAILABLE = STATUS_OF_CODE[ErrorCode.STORE_UNAVAILABLE]
 
 
@@ -63,5 +69,5 @@ def status_of(error: BeliefServerError | TransportError) -> int:
 
 
 def error_body(code: str, message: str, details: dict[str, Any] | None) -> bytes:
-    """The error model of the protocol."""
-    return msgspec.json.encode({"error": {"code": code, "message": message, "details": details or None}})
+    """The error model of the protocol. What it says back of a request never holds a key."""
+    return without_keys(msgspec.json.encode({"error": {"code": code, "message": message, "details": details or None}}))

@@ -9,7 +9,7 @@ import msgspec
 
 from cmbs.errors import BeliefServerError, LedgerCorrupt
 from cmbs.ledger import canonical
-from cmbs.messages import AuditEntry
+from cmbs.messages import Actor, AuditEntry
 
 VERSION = 1
 GENESIS = bytes(32)
@@ -40,6 +40,18 @@ class EntryBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     verb: str
     idempotency_key: str | None = None
     notes: str | None = None
+    # Who asked, by their key; absent where nobody was authenticated.
+    actor: Actor | None = None
+
+
+class Link(msgspec.Struct, frozen=True, gc=False):
+    """What entries of every kind have in common: their place in a chain. Whatever else they hold is not looked at."""
+
+    event_id: str
+    prev_event_hash: str
+    seq: int
+    stream_id: str
+    v: int
 
 
 class StoredEntry(NamedTuple):
@@ -57,6 +69,7 @@ class Head(NamedTuple):
 
 
 _BODY = msgspec.json.Decoder(EntryBody)
+_LINK = msgspec.json.Decoder(Link)
 
 
 def hash_entry(raw: bytes) -> bytes:
@@ -64,7 +77,7 @@ def hash_entry(raw: bytes) -> bytes:
     return sha256(b"\x00" + raw).digest()
 
 
-def seal(body: EntryBody) -> StoredEntry:
+def seal(body: msgspec.Struct) -> StoredEntry:
     """Canonical bytes and hash of a new entry."""
     raw = canonical.encode_frame(body)
     return StoredEntry(raw, hash_entry(raw))
@@ -97,6 +110,7 @@ def to_audit_entry(stored: StoredEntry) -> AuditEntry:
         prev_event_hash=body.prev_event_hash,
         event_hash=stored.event_hash.hex(),
         v=body.v,
+        actor=None if body.actor is None else msgspec.to_builtins(body.actor),
     )
 
 
@@ -110,21 +124,29 @@ def from_audit_entry(entry: AuditEntry) -> StoredEntry:
         raise LedgerCorrupt(entry.stream_id, entry.seq, str(exc), entry.event_id) from exc
 
 
-def check_link(stream_id: str, previous: Head | None, stored: StoredEntry) -> EntryBody:
-    """The content of an entry that follows `previous`; LedgerCorrupt says what does not fit."""
+def read_link(raw: bytes) -> Link:
+    """The place in a chain that stored bytes claim; ValueError where they are not an entry of any kind."""
+    try:
+        return _LINK.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        raise ValueError(f"not a ledger entry: {exc}") from exc
+
+
+def check_link(stream_id: str, previous: Head | None, stored: StoredEntry) -> Link:
+    """The place of an entry, of any kind, that follows `previous`; LedgerCorrupt says what does not fit."""
     seq, prev_event_hash = (0, GENESIS) if previous is None else (previous.seq + 1, previous.event_hash)
     try:
-        body = read_body(stored.raw)
+        link = read_link(stored.raw)
     except ValueError as exc:
         raise LedgerCorrupt(stream_id, seq, str(exc)) from exc
     expected: list[tuple[str, str | int, str | int]] = [
-        ("stream_id", body.stream_id, stream_id),
-        ("seq", body.seq, seq),
-        ("v", body.v, VERSION),
-        ("prev_event_hash", body.prev_event_hash, prev_event_hash.hex()),
+        ("stream_id", link.stream_id, stream_id),
+        ("seq", link.seq, seq),
+        ("v", link.v, VERSION),
+        ("prev_event_hash", link.prev_event_hash, prev_event_hash.hex()),
         ("event_hash", stored.event_hash.hex(), hash_entry(stored.raw).hex()),
     ]
     for name, actual, wanted in expected:
         if actual != wanted:
-            raise LedgerCorrupt(stream_id, seq, f"{name} is `{actual}`, expected `{wanted}`", body.event_id)
-    return body
+            raise LedgerCorrupt(stream_id, seq, f"{name} is `{actual}`, expected `{wanted}`", link.event_id)
+    return link

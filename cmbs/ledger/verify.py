@@ -16,8 +16,8 @@ def verify_chain(stream_id: str, entries: Iterable[StoredEntry], head: Head | No
     """
     last: Head | None = None
     for stored in entries:
-        body = check_link(stream_id, last, stored)
-        last = Head(body.seq, stored.event_hash)
+        link = check_link(stream_id, last, stored)
+        last = Head(link.seq, stored.event_hash)
     if last is None:
         raise LedgerCorrupt(stream_id, 0, "the stream is empty")
     check_head(stream_id, last, head)

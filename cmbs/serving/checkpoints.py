@@ -1,4 +1,4 @@
-"""Keeping checkpoints of long sessions, so that the next process need not replay all of them.
+"""Keeping checkpoints of long streams, so that the next process need not replay all of them.
 
 They are written in the background and may fail or be lost: nothing depends on them but time.
 """
@@ -11,33 +11,33 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from queue import SimpleQueue
 from threading import Lock, Thread
+from typing import Generic
 
-from cmbs.belief_checkpoint import freeze, thaw
-from cmbs.belief_session import Session
 from cmbs.errors import CmbsError
 from cmbs.ledger import StoredEntry
+from cmbs.serving.kinds import Folding, S
 from cmbs.spi.audit_log import AuditLog, Opening, opening_of
 
 _log = logging.getLogger("cmbs.serving")
-# A session is worth a checkpoint once so many events, and a good part of its length, have come since the last one: the
+# A stream is worth a checkpoint once so many events, and a good part of its length, have come since the last one: the
 # work of writing them stays in proportion to the work of the events themselves.
 _FEWEST_EVENTS = 1000
 _SHARE = 4
 
 
-def load(log: AuditLog, session_id: str) -> tuple[Session, list[StoredEntry]] | None:
-    """The session as of its checkpoint, and what followed; None where there is none that fits the log."""
-    return resumed(session_id, opening_of(log, session_id))
+def load(log: AuditLog, kind: Folding[S], stream_id: str) -> tuple[S, list[StoredEntry]] | None:
+    """The state as of its checkpoint, and what followed; None where there is none that fits the log."""
+    return resumed(kind, stream_id, opening_of(log, stream_id))
 
 
-def resumed(session_id: str, opening: Opening) -> tuple[Session, list[StoredEntry]] | None:
+def resumed(kind: Folding[S], stream_id: str, opening: Opening) -> tuple[S, list[StoredEntry]] | None:
     """As `load`, of what was read already."""
     if opening.checkpoint is None or not opening.declaration or not opening.entries:
         return None
     at, *tail = opening.entries
     with _collector_paused():
-        session = thaw(opening.checkpoint, opening.declaration[0], at)
-    return (session, tail) if session is not None and session.session_id == session_id else None
+        state = kind.thaw(stream_id, opening.checkpoint, opening.declaration[0], at)
+    return None if state is None else (state, tail)
 
 
 @contextmanager
@@ -52,22 +52,23 @@ def _collector_paused() -> Iterator[None]:
             gc.enable()
 
 
-class Checkpointer:
+class Checkpointer(Generic[S]):
     """Writes checkpoints in a thread of its own."""
 
-    def __init__(self, log: AuditLog) -> None:
+    def __init__(self, log: AuditLog, kind: Folding[S]) -> None:
         self._log = log
-        self._queue: SimpleQueue[Session | None] = SimpleQueue()
+        self._kind = kind
+        self._queue: SimpleQueue[tuple[str, S] | None] = SimpleQueue()
         self._lock = Lock()
         self._thread: Thread | None = None
         self._closed = False
 
     @staticmethod
     def is_due(seq: int, last_seq: int) -> bool:
-        """Whether a session at `seq` deserves a checkpoint, the last one being at `last_seq`."""
+        """Whether a stream at `seq` deserves a checkpoint, the last one being at `last_seq`."""
         return seq - last_seq >= max(_FEWEST_EVENTS, last_seq // _SHARE)
 
-    def put(self, session: Session) -> None:
+    def put(self, stream_id: str, state: S) -> None:
         """Keep a checkpoint of this state soon."""
         with self._lock:
             if self._closed:
@@ -75,7 +76,7 @@ class Checkpointer:
             if self._thread is None:
                 self._thread = Thread(target=self._work, name="cmbs-checkpoints", daemon=True)
                 self._thread.start()
-            self._queue.put(session)
+            self._queue.put((stream_id, state))
 
     def close(self) -> None:
         """Write what waits, then stop."""
@@ -87,8 +88,9 @@ class Checkpointer:
             thread.join()
 
     def _work(self) -> None:
-        while (session := self._queue.get()) is not None:
+        while (kept := self._queue.get()) is not None:
+            stream_id, state = kept
             try:
-                self._log.put_checkpoint(session.session_id, session.head.seq, freeze(session))
+                self._log.put_checkpoint(stream_id, state.head.seq, self._kind.freeze(state))
             except CmbsError as exc:
-                _log.warning("no checkpoint of `%s`: %s", session.session_id, exc)
+                _log.warning("no checkpoint of `%s`: %s", stream_id, exc)

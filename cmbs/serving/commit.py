@@ -12,28 +12,12 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
-from typing import TypeAlias, cast
+from typing import Generic, Protocol, TypeAlias, TypeVar
 
-import msgspec
-
-from cmbs.belief_events import EnterObligation, Event, Message, Repeat, Stamp, read_event
-from cmbs.belief_replay import catch_up
-from cmbs.belief_session import Session, decide, evolve
-from cmbs.errors import (
-    CmbsError,
-    Conflict,
-    HeadMismatch,
-    LedgerCorrupt,
-    LimitExceeded,
-    SessionNotFound,
-    StoreUnavailable,
-)
+from cmbs.errors import CmbsError, Conflict, LedgerCorrupt, StoreUnavailable
 from cmbs.ledger import StoredEntry
-from cmbs.ledger.entry import read_body
-from cmbs.serving.appends import append_of
-from cmbs.serving.door import Command, Limits
-from cmbs.serving.saga import Saga
-from cmbs.serving.sessions import Sessions, Slot
+from cmbs.serving.kinds import Addressed, S, StreamKind
+from cmbs.serving.streams import Slot, Streams
 from cmbs.spi.audit_log import Append, AuditLog, StaleHead
 
 _log = logging.getLogger("cmbs.serving")
@@ -45,100 +29,111 @@ _ATTEMPTS = 16
 _NOT_ATTEMPTED = StoreUnavailable("not attempted")
 
 
-class Answer(msgspec.Struct, frozen=True, gc=False):
-    """Where a message stands in the log, and the session right after it."""
-
-    session: Session
-    message: Message
-    seq: int
+C = TypeVar("C", bound=Addressed)
+A = TypeVar("A")
+Settle: TypeAlias = Callable[[A | Exception], None]
 
 
-Result: TypeAlias = Answer | Exception
-Settle: TypeAlias = Callable[[Result], None]
+class Carrier(Protocol[S]):
+    """Carries entries out elsewhere before they are in the log."""
+
+    def settle(self, slot: Slot[S]) -> None:
+        """Drive forward what was begun before."""
+        ...
+
+    def carry_out(self, after: S, append: Append) -> None:
+        """Carry out one entry. `StaleHead` where somebody else wrote first."""
+        ...
 
 
-class _Plan:
-    """What one session's commands come to, before anything is written."""
+class _Plan(Generic[S, C, A]):
+    """What one stream's commands come to, before anything is written."""
 
-    __slots__ = ("appends", "results", "session", "slot")
+    __slots__ = ("appends", "results", "slot", "state")
 
-    def __init__(self, slot: Slot) -> None:
+    def __init__(self, slot: Slot[S]) -> None:
         self.slot = slot
-        self.session = slot.session
+        self.state = slot.state
         self.appends: list[Append] = []
-        self.results: list[Result] = []
+        self.results: list[A | Exception] = []
 
 
 # A slot, the commands for it, and where their results go.
-_Work: TypeAlias = tuple[Slot, list[Command], list[int]]
+_Work: TypeAlias = tuple[Slot[S], list[C], list[int]]
 
 
-class Writer:
+class Writer(Generic[S, C, A]):
     """Takes commands to the log."""
 
     def __init__(
         self,
         log: AuditLog,
-        sessions: Sessions,
-        stamp: Callable[[str | None], Stamp],
-        limits: Limits,
-        saga: Saga | None = None,
+        kind: StreamKind[S, C, A],
+        streams: Streams[S],
+        carrier: Carrier[S] | None = None,
     ) -> None:
         self._log = log
-        self._limits = limits
-        self._sessions = sessions
-        self._stamp = stamp
-        self._saga = saga
-        # Whether the last group met other writers of its sessions.
+        self._kind = kind
+        self._streams = streams
+        self._carrier = carrier
+        # Whether the last group met other writers of its streams.
         self.collided = False
+        # Told of every new state once it is durable, from the writing thread: it must be quick, and must not raise.
+        self.observer: Callable[[str, S], None] | None = None
 
-    def run_one(self, command: Command) -> Result:
+    def run_one(self, command: C) -> A | Exception:
         """Carry out one command."""
-        slot = self._sessions.cached(command.session_id)
+        slot = self._streams.cached(command.stream_id)
         try:
             slot = slot or self._slot([command])
             with slot.lock:
-                if self._saga is not None:
-                    return self._carried_out(self._saga, slot, command)
+                if self._carrier is not None:
+                    return self._carried_out(self._carrier, slot, command)
                 return self._written_alone(slot, command)
         except Exception as exc:  # noqa: BLE001 - it is the command's answer
             return exc
 
-    def _written_alone(self, slot: Slot, command: Command) -> Result:
+    def _written_alone(self, slot: Slot[S], command: C) -> A | Exception:
         """What `_written` does, for the one command that there mostly is."""
-        answer, append = self._decided(slot.session, command)
-        if append is not None:
+        answer, after, append = self._kind.decided(slot.state, command)
+        if append is not None and after is not None:
             try:
                 self._log.append((append,))
             except StaleHead:
                 return self._written([(slot, [command], [0])])[0].results[0]
-            slot.session = answer.session
-            self._sessions.keep_checkpoint(slot)
+            slot.state = after
+            self._seen(slot, after)
         return answer
 
-    def _carried_out(self, saga: Saga, slot: Slot, command: Command) -> Result:
-        """Carry out a command whose tombstones live in a store of their own."""
+    def _carried_out(self, carrier: Carrier[S], slot: Slot[S], command: C) -> A | Exception:
+        """Carry out a command that is carried out elsewhere too."""
         for _ in range(_ATTEMPTS):
             try:
-                saga.settle(slot)
-                answer, append = self._decided(self._sessions.peek(slot), command)
-                if append is not None:
-                    saga.carry_out(answer.session, append)
-                    slot.advance(answer.session)
-                    self._sessions.keep_checkpoint(slot)
+                carrier.settle(slot)
+                answer, after, append = self._kind.decided(self._streams.peek(slot), command)
+                if append is not None and after is not None:
+                    carrier.carry_out(after, append)
+                    slot.advance(after)
+                    self._seen(slot, after)
             except StaleHead:
                 continue  # somebody else wrote first: look again, decide again
             return answer
         return _unavailable(StaleHead())
 
-    def run(self, commands: Sequence[Command]) -> list[Result]:
+    def _seen(self, slot: Slot[S], after: S) -> None:
+        """What follows a write that is done for good."""
+        self._streams.keep_checkpoint(slot)
+        if self.observer is not None:
+            self.observer(slot.stream_id, after)
+
+    def run(self, commands: Sequence[C]) -> list[A | Exception]:
         """Carry out all commands with one write. One that is refused does not keep the others from being written."""
-        by_session: dict[str, list[int]] = {}
+        by_stream: dict[str, list[int]] = {}
         for number, command in enumerate(commands):
-            by_session.setdefault(command.session_id, []).append(number)
-        results: list[Result] = [_NOT_ATTEMPTED] * len(commands)
-        work: list[_Work] = []
-        for numbers in by_session.values():
+            by_stream.setdefault(command.stream_id, []).append(number)
+        results: list[A | Exception] = [_NOT_ATTEMPTED] * len(commands)
+        work: list[_Work[S, C]] = []
+        for numbers in by_stream.values():
             mine = [commands[number] for number in numbers]
             try:
                 work.append((self._slot(mine), mine, numbers))
@@ -154,38 +149,34 @@ class Writer:
                 results[number] = result
         return results
 
-    def adopt(self, session_id: str, entries: Sequence[StoredEntry]) -> None:
+    def adopt(self, stream_id: str, entries: Sequence[StoredEntry]) -> None:
         """Write a verified log that comes from elsewhere, as it is; Conflict where another log is here already."""
-        slot = self._sessions.slot(session_id)
-        with slot.lock, self._log.exclusive([session_id]):
-            known = self._log.read(session_id)
+        slot = self._streams.slot(stream_id)
+        with slot.lock, self._log.exclusive([stream_id]):
+            known = self._log.read(stream_id)
             if known[: len(entries)] != list(entries[: len(known)]):
-                raise Conflict(f"another log of session `{session_id}` is here already", {"session_id": session_id})
-            session = catch_up(session_id, None, known)
+                raise Conflict(f"another log of `{stream_id}` is here already", {"stream_id": stream_id})
+            state = self._kind.catch_up(stream_id, None, known)
             appends: list[Append] = []
             for stored in entries[len(known) :]:
-                event = read_event(read_body(stored.raw), stored)
-                session = evolve(session, event)
-                appends.append(append_of(session, event))
+                state, append = self._kind.appended(state, stored)
+                appends.append(append)
             if appends:
                 try:
                     self._log.append(appends)
                 except StaleHead as exc:  # pragma: no cover - others are held off
                     raise _unavailable(exc) from exc
 
-    def _slot(self, commands: list[Command]) -> Slot:
-        session_id = commands[0].session_id
-        slot = self._sessions.slot(session_id)
-        if slot.session is None:
-            try:
-                self._sessions.refresh(slot)
-            except SessionNotFound:
-                if not any(command.declared for command in commands):
-                    raise
-                slot = self._sessions.slot(session_id)
+    def _slot(self, commands: list[C]) -> Slot[S]:
+        stream_id = commands[0].stream_id
+        slot = self._streams.slot(stream_id)
+        if slot.state is None and self._streams.peek(slot) is None:
+            if not any(self._kind.opens(command) for command in commands):
+                raise self._kind.not_found(stream_id)
+            slot = self._streams.slot(stream_id)
         return slot
 
-    def _written(self, work: list[_Work]) -> list[_Plan]:
+    def _written(self, work: list[_Work[S, C]]) -> list[_Plan[S, C, A]]:
         """Decide, write, and only when the write is done for good let the new states be seen."""
         if not work:
             return []
@@ -198,85 +189,67 @@ class Writer:
                 slot.contended = True
             plans = self._alone(work)
         except StoreUnavailable as exc:
-            plans = [_failed(slot, commands, exc) for slot, commands, _ in work]
+            plans = [_failed(item, exc) for item in work]
         for plan in plans:
-            if plan.appends and plan.session is not None:
-                plan.slot.advance(plan.session)
-                self._sessions.keep_checkpoint(plan.slot)
+            if plan.appends and plan.state is not None:
+                plan.slot.advance(plan.state)
+                self._seen(plan.slot, plan.state)
         return plans
 
-    def _alone(self, work: list[_Work]) -> list[_Plan]:
+    def _alone(self, work: list[_Work[S, C]]) -> list[_Plan[S, C, A]]:
         try:
-            with self._log.exclusive([slot.session_id for slot, _, _ in work]):
+            with self._log.exclusive([slot.stream_id for slot, _, _ in work]):
                 return self._attempt(work, fresh=True)
         except (StaleHead, StoreUnavailable) as exc:
-            return [_failed(slot, commands, _unavailable(exc)) for slot, commands, _ in work]
+            return [_failed(item, _unavailable(exc)) for item in work]
 
-    def _attempt(self, work: list[_Work], *, fresh: bool = False) -> list[_Plan]:
-        plans: list[_Plan] = []
-        for slot, commands, _ in work:
+    def _attempt(self, work: list[_Work[S, C]], *, fresh: bool = False) -> list[_Plan[S, C, A]]:
+        plans: list[_Plan[S, C, A]] = []
+        for item in work:
+            slot, commands, _ = item
             try:
                 if fresh:
                     self._refresh(slot)
                 plans.append(self._planned(slot, commands))
             except LedgerCorrupt as exc:
-                plans.append(_failed(slot, commands, exc))
-        appends = [item for plan in plans for item in plan.appends]
+                plans.append(_failed(item, exc))
+        appends = [append for plan in plans for append in plan.appends]
         if appends:
             self._log.append(appends)
         return plans
 
-    def _refresh(self, slot: Slot) -> None:
-        seen = slot.session
-        session = self._sessions.peek(slot)
-        slot.contended = session is not seen
+    def _refresh(self, slot: Slot[S]) -> None:
+        seen = slot.state
+        state = self._streams.peek(slot)
+        slot.contended = state is not seen
 
-    def _planned(self, slot: Slot, commands: list[Command]) -> _Plan:
-        plan = _Plan(slot)
+    def _planned(self, slot: Slot[S], commands: list[C]) -> _Plan[S, C, A]:
+        plan: _Plan[S, C, A] = _Plan(slot)
         for command in commands:
             try:
-                answer, append = self._decided(plan.session, command)
+                answer, after, append = self._kind.decided(plan.state, command)
                 if append is not None:
                     plan.appends.append(append)
-                    plan.session = answer.session
+                    plan.state = after
                 plan.results.append(answer)
             except Exception as exc:  # noqa: BLE001 - it is this command's answer, and the others go on
                 plan.results.append(exc)
         return plan
 
-    def _decided(self, session: Session | None, command: Command) -> tuple[Answer, Append | None]:
-        """The answer to a command, and the entry to write before it may be given; None for a repeat."""
-        message = command.message
-        if session is None:
-            if command.declared is None:
-                raise SessionNotFound(command.session_id)
-            decided: Event = command.declared
-        else:
-            event = decide(session, message, self._stamp(command.idempotency_key))
-            if type(event) is Repeat:
-                return Answer(session, message, event.seq), None
-            decided = cast("Event", event)
-            if command.if_match is not None and session.head_event_id != command.if_match:
-                raise HeadMismatch(command.if_match, session.head_event_id)
-        after = evolve(session, decided)
-        if type(message) is EnterObligation and len(after.obligations) > self._limits.obligations_per_session:
-            raise LimitExceeded("obligations_per_session", self._limits.obligations_per_session, len(after.obligations))
-        return Answer(after, message, after.head.seq), append_of(after, decided)
 
-
-class GroupWriter:
+class GroupWriter(Generic[S, C, A]):
     """One thread that writes what has come together while it wrote."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: Writer[S, C, A]) -> None:
         self._writer = writer
-        self._waiting: SimpleQueue[tuple[Command, Settle] | None] = SimpleQueue()
+        self._waiting: SimpleQueue[tuple[C, Settle[A]] | None] = SimpleQueue()
         self._lock = Lock()
         self._thread: Thread | None = None
         # How many come together, forgotten slowly: a group may miss a few.
         self._usual_size = 0
         self._closed = False
 
-    def submit(self, command: Command, settle: Settle) -> None:
+    def submit(self, command: C, settle: Settle[A]) -> None:
         """Queue a command; `settle` is called with its result, from the writing thread."""
         with self._lock:
             if self._closed:
@@ -304,9 +277,9 @@ class GroupWriter:
             if ended:
                 return
 
-    def _gather(self) -> tuple[list[tuple[Command, Settle]], bool]:
+    def _gather(self) -> tuple[list[tuple[C, Settle[A]]], bool]:
         item = self._waiting.get()
-        group: list[tuple[Command, Settle]] = []
+        group: list[tuple[C, Settle[A]]] = []
         until = time.monotonic() + _LINGER_SECONDS if self._writer.collided else 0.0
         while item is not None:
             group.append(item)
@@ -321,11 +294,11 @@ class GroupWriter:
                 return group, False
         return group, True
 
-    def _settle(self, group: list[tuple[Command, Settle]]) -> None:
+    def _settle(self, group: list[tuple[C, Settle[A]]]) -> None:
         try:
             results = self._writer.run([command for command, _ in group])
         except Exception as exc:  # noqa: BLE001 - the callers get it; the thread must live on for the next group
-            results = [exc] * len(group)
+            results = [exc for _ in group]
         for (_, settle), result in zip(group, results, strict=True):
             try:
                 settle(result)
@@ -334,9 +307,10 @@ class GroupWriter:
                 _log.exception("a result could not be delivered")
 
 
-def _failed(slot: Slot, commands: list[Command], exc: Exception) -> _Plan:
-    plan = _Plan(slot)
-    plan.results = [exc] * len(commands)
+def _failed(work: _Work[S, C], exc: Exception) -> _Plan[S, C, A]:
+    slot, commands, _ = work
+    plan: _Plan[S, C, A] = _Plan(slot)
+    plan.results = [exc for _ in commands]
     return plan
 
 

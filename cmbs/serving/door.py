@@ -25,7 +25,7 @@ from cmbs.belief_events import (
 )
 from cmbs.errors import InvalidRequest, LimitExceeded
 from cmbs.ledger.canonical import MAX_SAFE_INTEGER, canonicalised, encode
-from cmbs.messages import OntologyBundle, ProviderRef, SessionPolicy
+from cmbs.messages import Actor, OntologyBundle, ProviderRef, SessionPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,13 @@ class Command(msgspec.Struct, frozen=True, gc=False):
     if_match: str | None = None
     # A declaration is decided at the door: it needs no state, and a large one would hold up other sessions' commits.
     declared: Event | None = None
+    # Who asks, where that was authenticated.
+    actor: Actor | None = None
+
+    @property
+    def stream_id(self) -> str:
+        """The session's stream, which has its name."""
+        return self.session_id
 
 
 class Door:
@@ -88,12 +95,17 @@ class Door:
         return ontology
 
     def command(
-        self, session_id: str, message: Message, idempotency_key: str | None = None, if_match: str | None = None
+        self,
+        session_id: str,
+        message: Message,
+        idempotency_key: str | None = None,
+        if_match: str | None = None,
+        actor: Actor | None = None,
     ) -> Command:
         """A message to a session that should exist."""
         if idempotency_key is not None:
             self.text("idempotency_key", idempotency_key)
-        return Command(self.text("session_id", session_id), message, idempotency_key, if_match)
+        return Command(self.text("session_id", session_id), message, idempotency_key, if_match, None, actor)
 
     def eliminate(
         self,

@@ -22,7 +22,7 @@ from cmbs.messages import (
     ExitOutcome,
     TerminationOutcome,
 )
-from cmbs.serving.commit import Answer
+from cmbs.serving.belief import Answer
 
 Outcome: TypeAlias = (
     DeclareOutcome | EliminateOutcome | EnterOutcome | ExitOutcome | ConclusionOutcome | TerminationOutcome

@@ -16,7 +16,7 @@ from cmbs.belief_session import Session, evolve
 from cmbs.errors import BeliefServerError, LedgerCorrupt, SessionNotFound, StoreUnavailable
 from cmbs.ledger.entry import read_body
 from cmbs.serving.appends import append_of
-from cmbs.serving.sessions import Sessions, Slot
+from cmbs.serving.streams import Slot, Streams
 from cmbs.spi.audit_log import Append, AuditLog, StaleHead
 from cmbs.spi.elimination_store import EliminationProvenance, EliminationStore
 
@@ -26,7 +26,9 @@ _SWEPT_AT_ONCE = 1000
 class Saga:
     """Carries entries out in a store of its own."""
 
-    def __init__(self, log: AuditLog, sessions: Sessions, store: EliminationStore, timeout_seconds: float) -> None:
+    def __init__(
+        self, log: AuditLog, sessions: Streams[Session], store: EliminationStore, timeout_seconds: float
+    ) -> None:
         self._log = log
         self._sessions = sessions
         self._store = store
@@ -42,22 +44,22 @@ class Saga:
         self._send(append, call)
         self._conclude(append)
 
-    def settle(self, slot: Slot) -> None:
+    def settle(self, slot: Slot[Session]) -> None:
         """Drive the open intent of a session forward, if there is one. The caller holds the slot's lock."""
-        stored = self._log.intent(slot.session_id)
+        stored = self._log.intent(slot.stream_id)
         if stored is None:
             return
         try:
             event = read_event(read_body(stored.raw), stored)
         except ValueError as exc:
-            raise LedgerCorrupt(slot.session_id, 0, f"its open intent cannot be read: {exc}") from exc
+            raise LedgerCorrupt(slot.stream_id, 0, f"its open intent cannot be read: {exc}") from exc
         session = self._sessions.peek(slot)
         if session is not None and event.body.seq <= session.head.seq:
             # Settled by somebody else in this moment, or beaten by another entry: nothing can come of it any more.
-            self._log.drop_intent(slot.session_id, stored.event_hash)
+            self._log.drop_intent(slot.stream_id, stored.event_hash)
             return
         # What was recorded is decided again, like anything that is read from a log.
-        catch_up(slot.session_id, session, [stored])
+        catch_up(slot.stream_id, session, [stored])
         after = evolve(session, event)
         append = append_of(after, event)
         call = self._call(after, append)

@@ -6,20 +6,20 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from threading import Lock
-from typing import TypeAlias
+from typing import Generic, TypeAlias
 
-from cmbs.serving.commit import Answer, Result, Settle
+from cmbs.serving.commit import A, Settle
 
-Submit: TypeAlias = Callable[[Settle], None]
+Submit: TypeAlias = Callable[[Settle[A]], None]
 
 
-def wait_in_thread(submit: Submit) -> Answer:
+def wait_in_thread(submit: Submit[A]) -> A:
     """Submit, and hold this thread until the result is there."""
-    results: list[Result] = []
+    results: list[A | Exception] = []
     pending = Lock()
     pending.acquire()
 
-    def settle(result: Result) -> None:
+    def settle(result: A | Exception) -> None:
         results.append(result)
         pending.release()
 
@@ -28,28 +28,28 @@ def wait_in_thread(submit: Submit) -> Answer:
         return unwrap(results[0])
 
 
-def unwrap(result: Result) -> Answer:
+def unwrap(result: A | Exception) -> A:
     """The answer, or raise the error in its place."""
     if isinstance(result, Exception):
         raise result
     return result
 
 
-class Mailbox:
+class Mailbox(Generic[A]):
     """Results for one event loop. However many a group settles, the loop is woken once."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self._arrived: deque[tuple[asyncio.Future[Answer], Result]] = deque()
+        self._arrived: deque[tuple[asyncio.Future[A], A | Exception]] = deque()
         self._awake = False
 
-    async def wait(self, submit: Submit) -> Answer:
+    async def wait(self, submit: Submit[A]) -> A:
         """Submit, and let the loop go on with other work until the result is there."""
-        future: asyncio.Future[Answer] = self.loop.create_future()
+        future: asyncio.Future[A] = self.loop.create_future()
         submit(lambda result: self._post(future, result))
         return await future
 
-    def _post(self, future: asyncio.Future[Answer], result: Result) -> None:
+    def _post(self, future: asyncio.Future[A], result: A | Exception) -> None:
         self._arrived.append((future, result))
         if not self._awake:
             self._awake = True

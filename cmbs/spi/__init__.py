@@ -1,6 +1,16 @@
 """What you may plug into a belief server."""
 
-from cmbs.spi.audit_log import Append, AuditLog, Opening, OpeningLog, SessionSummary, StaleHead, opening_of
+from cmbs.spi.audit_log import (
+    RESERVED_PREFIXES,
+    Append,
+    AuditLog,
+    Opening,
+    OpeningLog,
+    SessionSummary,
+    StaleHead,
+    is_reserved,
+    opening_of,
+)
 from cmbs.spi.discovery import discover_providers
 from cmbs.spi.elimination_store import EliminationProvenance, EliminationResult, EliminationStore, RecoveredState
 from cmbs.spi.environment import Clock, IdSource
@@ -10,6 +20,7 @@ from cmbs.spi.system import RandomIds, SystemClock
 from cmbs.spi.universe import AnchoredUniverse, UniverseSource
 
 __all__ = [
+    "RESERVED_PREFIXES",
     "AnchoredUniverse",
     "Append",
     "AuditLog",
@@ -29,5 +40,6 @@ __all__ = [
     "SystemClock",
     "UniverseSource",
     "discover_providers",
+    "is_reserved",
     "opening_of",
 ]

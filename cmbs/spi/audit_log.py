@@ -10,6 +10,19 @@ import msgspec
 
 from cmbs.ledger import Head, StoredEntry
 
+# Names of streams that are no belief sessions. Each ends in a colon, whose next character is a semicolon.
+RESERVED_PREFIXES = ("space:", "identity:")
+
+
+def is_reserved(stream_id: str) -> bool:
+    """Whether this is the name of a stream of another kind than a belief session."""
+    return stream_id.startswith(RESERVED_PREFIXES)
+
+
+def beyond(prefix: str) -> str:
+    """The first text, by code point, that is beyond all that begin with a prefix; `prefix` must not be empty."""
+    return prefix[:-1] + chr(ord(prefix[-1]) + 1)
+
 
 class StaleHead(Exception):
     """An append does not continue the stored head: somebody else wrote first. Nothing was written.
@@ -52,7 +65,7 @@ class SessionSummary(NamedTuple):
 
 @runtime_checkable
 class AuditLog(Protocol):
-    """Append-only streams of entries, one per session.
+    """Append-only streams of entries, one per session, and one per space or register of another plane.
 
     What MUST hold: when `append` returns, every entry of it is durable, and visible to every reader of every process;
     when it raises, none is. No two entries of a stream share a `seq` or a `prev_event_hash`, whoever writes; none is
@@ -88,7 +101,17 @@ class AuditLog(Protocol):
         ...
 
     def sessions(self, after: tuple[str, str] | None, limit: int) -> list[SessionSummary]:
-        """Sessions in the order of (created_ts, session_id), from the first beyond `after` on."""
+        """Sessions in the order of (created_ts, session_id), from the first beyond `after` on.
+
+        Streams under one of `RESERVED_PREFIXES` are no sessions, and are left out.
+        """
+        ...
+
+    def streams(self, prefix: str, after: str | None, limit: int) -> list[str]:
+        """The names of streams that begin with `prefix`, which is one of `RESERVED_PREFIXES` or begins with one.
+
+        In the order of their code points, from the first beyond `after` on.
+        """
         ...
 
     def put_checkpoint(self, stream_id: str, seq: int, data: bytes) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from threading import RLock
 
 from cmbs.errors import SessionNotFound
 from cmbs.ledger import GENESIS, Head, StoredEntry
-from cmbs.spi.audit_log import Append, SessionSummary, StaleHead
+from cmbs.spi.audit_log import Append, SessionSummary, StaleHead, is_reserved
 from cmbs.spi.elimination_store import EliminationProvenance, EliminationResult, RecoveredState
 from cmbs.spi.tombstones import logged, other_universe, recovered
 
@@ -40,7 +40,9 @@ class InMemoryStore:
 
     def __init__(self) -> None:
         self._streams: dict[str, _Stream] = {}
+        # Sessions by age, and the streams of other kinds by name.
         self._order: list[tuple[str, str]] = []
+        self._names: list[str] = []
         self._intents: dict[str, StoredEntry] = {}
         self._lock = RLock()
 
@@ -141,9 +143,12 @@ class InMemoryStore:
         stream = self._streams.get(item.stream_id)
         if stream is None or stream.newest is None:
             stream = self._streams[item.stream_id] = _Stream(item.universe, item.ts)
-            self._order.append((item.ts, item.stream_id))
-            if len(self._order) > 1 and self._order[-2] > self._order[-1]:
-                self._order.sort()
+            if is_reserved(item.stream_id):
+                insort(self._names, item.stream_id)
+            else:
+                self._order.append((item.ts, item.stream_id))
+                if len(self._order) > 1 and self._order[-2] > self._order[-1]:
+                    self._order.sort()
         self._intents.pop(item.stream_id, None)
         stream.entries.append(item.entry)
         stream.head = Head(item.seq, item.entry.event_hash)
@@ -176,6 +181,13 @@ class InMemoryStore:
             first = 0 if after is None else bisect_right(self._order, after)
             streams = [self._streams[session_id] for _, session_id in self._order[first : first + limit]]
             return [_summary(stream, stream.newest) for stream in streams if stream.newest is not None]
+
+    def streams(self, prefix: str, after: str | None, limit: int) -> list[str]:
+        """Streams by name."""
+        with self._lock:
+            names = self._names
+            first = max(bisect_left(names, prefix), 0 if after is None else bisect_right(names, after))
+            return [name for name in names[first : first + limit] if name.startswith(prefix)]
 
     def put_checkpoint(self, stream_id: str, seq: int, data: bytes) -> None:
         """Keep derived data."""

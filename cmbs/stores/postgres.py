@@ -21,7 +21,7 @@ from psycopg_pool import ConnectionPool
 
 from cmbs.errors import InvalidRequest, SessionNotFound, StoreUnavailable
 from cmbs.ledger import Head, StoredEntry
-from cmbs.spi.audit_log import Append, Opening, SessionSummary, StaleHead
+from cmbs.spi.audit_log import RESERVED_PREFIXES, Append, Opening, SessionSummary, StaleHead, beyond
 from cmbs.spi.elimination_store import EliminationProvenance, EliminationResult, RecoveredState
 from cmbs.spi.tombstones import (
     declared_universe,
@@ -43,6 +43,9 @@ _CONNECT_SECONDS = 5.0
 _RECONNECT_SECONDS = 1.0
 # How long a caller waits where the last attempts to connect failed: whoever comes now must not queue up behind them.
 _GONE_SECONDS = 0.1
+_NO_OTHER_KIND = "".join(
+    f" AND NOT (session_id >= '{prefix}' AND session_id < '{beyond(prefix)}')" for prefix in RESERVED_PREFIXES
+)
 _APPEND = "SELECT cmbs.append_events(" + ", ".join(["%b"] * 14) + ")"
 # Locks the session's row, as an append does: of an intent and an append, one comes first and the other is stale.
 _INTEND = """
@@ -207,11 +210,22 @@ class PostgresStore:
     def sessions(self, after: tuple[str, str] | None, limit: int) -> list[SessionSummary]:
         """Sessions in the order of their creation."""
         rows = self._query(
-            "SELECT session_id, created_ts, universe_size, n_survivors, terminated, head_seq, head_event_id"
-            " FROM cmbs.sessions WHERE (created_ts, session_id) > (%s, %s) ORDER BY created_ts, session_id LIMIT %s",
+            "SELECT session_id, created_ts, universe_size, n_survivors, terminated, head_seq, head_event_id"  # noqa: S608 - no input in it
+            " FROM cmbs.sessions WHERE (created_ts, session_id) > (%s, %s)"
+            + _NO_OTHER_KIND
+            + " ORDER BY created_ts, session_id LIMIT %s",
             (*(after or ("", "")), limit),
         )
         return [SessionSummary(*row) for row in rows]
+
+    def streams(self, prefix: str, after: str | None, limit: int) -> list[str]:
+        """Streams by name."""
+        rows = self._query(
+            "SELECT session_id FROM cmbs.sessions WHERE session_id >= %s AND session_id > %s AND session_id < %s"
+            " ORDER BY session_id LIMIT %s",
+            (prefix, after or "", beyond(prefix), limit),
+        )
+        return [row[0] for row in rows]
 
     def put_checkpoint(self, stream_id: str, seq: int, data: bytes) -> None:
         """Keep derived data."""

@@ -17,7 +17,7 @@ from typing import Any
 
 from cmbs.errors import InvalidRequest, SessionNotFound, StoreUnavailable
 from cmbs.ledger import Head, StoredEntry
-from cmbs.spi.audit_log import Append, SessionSummary, StaleHead
+from cmbs.spi.audit_log import RESERVED_PREFIXES, Append, SessionSummary, StaleHead, beyond
 from cmbs.spi.elimination_store import EliminationProvenance, EliminationResult, RecoveredState
 from cmbs.spi.tombstones import (
     declared_universe,
@@ -47,6 +47,9 @@ _COLUMNS = (
     "n_survivors",
     "terminated",
     "entry",
+)
+_NO_OTHER_KIND = "".join(
+    f" AND NOT (session_id >= '{prefix}' AND session_id < '{beyond(prefix)}')" for prefix in RESERVED_PREFIXES
 )
 _ROW = f"({', '.join('?' * len(_COLUMNS))})"
 _INSERT = f"INSERT INTO audit_events ({', '.join(_COLUMNS)}) VALUES "  # noqa: S608 - no input in it
@@ -177,11 +180,22 @@ class SQLiteStore:
     def sessions(self, after: tuple[str, str] | None, limit: int) -> list[SessionSummary]:
         """Sessions in the order of their creation."""
         rows = self._query(
-            "SELECT session_id, created_ts, universe_size, n_survivors, terminated, head_seq, head_event_id"
-            " FROM sessions WHERE (created_ts, session_id) > (?, ?) ORDER BY created_ts, session_id LIMIT ?",
+            "SELECT session_id, created_ts, universe_size, n_survivors, terminated, head_seq, head_event_id"  # noqa: S608 - no input in it
+            " FROM sessions WHERE (created_ts, session_id) > (?, ?)"
+            + _NO_OTHER_KIND
+            + " ORDER BY created_ts, session_id LIMIT ?",
             (*(after or ("", "")), limit),
         )
         return [SessionSummary(*row)._replace(terminated=bool(row[4])) for row in rows]
+
+    def streams(self, prefix: str, after: str | None, limit: int) -> list[str]:
+        """Streams by name."""
+        rows = self._query(
+            "SELECT session_id FROM sessions WHERE session_id >= ? AND session_id > ? AND session_id < ?"
+            " ORDER BY session_id LIMIT ?",
+            (prefix, after or "", beyond(prefix), limit),
+        )
+        return [row[0] for row in rows]
 
     def put_checkpoint(self, stream_id: str, seq: int, data: bytes) -> None:
         """Keep derived data."""

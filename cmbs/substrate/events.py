@@ -150,6 +150,8 @@ class RecordOutcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=
     error: str | None = None
     duration_ms: int = 0
     result_bytes: int = 0
+    # What the invariants may have to know for the commit that may follow.
+    belief: list[BeliefReading] = []
 
 
 class MarkInDoubt(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
@@ -360,6 +362,12 @@ class StepResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=Fal
     used_approvals: list[str] = []
     # Executions of the past that answer a call of the same key, by candidate: it is not run again.
     answered_by: dict[str, str] = {}
+    # The candidates that began, were answered or were committed in this step, or are to be committed with an outcome.
+    ran: list[int] = []
+    # Where proposals stand after this step, by id: the one that was decided, or those that an outcome concerns.
+    statuses: dict[str, str] = {}
+    # Of an outcome: how the execution ended, where that is not what was reported (a result that was not taken over).
+    outcome: OutcomeStatus | None = None
 
 
 class SpaceEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

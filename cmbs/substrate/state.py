@@ -18,6 +18,7 @@ from cmbs.substrate.events import (
     Mode,
     OutcomeStatus,
     Propose,
+    SpaceVerb,
 )
 from cmbs.substrate.model import Actor, BeliefReading, Capability, Decision, Spent, Tool
 
@@ -52,7 +53,6 @@ class ProposalRecord(msgspec.Struct, frozen=True, gc=False):
 
     message: Propose
     actor: Actor
-    fingerprint: bytes
     seq: int
     event_id: str
     decided_seq: int
@@ -61,6 +61,8 @@ class ProposalRecord(msgspec.Struct, frozen=True, gc=False):
     execution_ids: tuple[str, ...] = ()
     approval_ids: tuple[str, ...] = ()
     answered_by: tuple[tuple[int, str], ...] = ()
+    # Candidates that were let through, and so are not decided again.
+    done: tuple[int, ...] = ()
 
 
 class ExecutionStatus(StrEnum):
@@ -90,6 +92,8 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     result_hash: str | None = None
     error: str | None = None
     duration_ms: int = 0
+    # Other proposals that wait for this one, because they made the same call.
+    awaited_by: tuple[str, ...] = ()
 
 
 class ApprovalStatus(StrEnum):
@@ -158,8 +162,23 @@ class PolicyChange(msgspec.Struct, frozen=True, gc=False):
     settled_seq: int | None = None
 
 
+class EvidenceKind(StrEnum):
+    """What can speak for a claim. How confident somebody is does not: that is a judgement of evidence, not evidence."""
+
+    CHUNK = "chunk"
+    EVENT = "event"
+
+
+class SeenEvidence(NamedTuple):
+    """One thing that a claim was based on: a chunk of a source, or an event, of a belief session or of this space."""
+
+    kind: EvidenceKind
+    id: str
+    session_id: str | None = None
+
+
 class MemoryEntry(msgspec.Struct, frozen=True, gc=False):
-    """A claim that is remembered."""
+    """A claim that is remembered; `seq` and `ts` are of the step that put it, `changed_seq` of the newest on it."""
 
     entry_id: str
     kind: MemoryKind
@@ -170,12 +189,13 @@ class MemoryEntry(msgspec.Struct, frozen=True, gc=False):
     confirmed: bool
     seq: int
     ts: str
+    changed_seq: int
     # When it goes, from `ttl_ms`; when it is to be looked at again.
     expires_at: str | None = None
     review_at: str | None = None
     expired: bool = False
     # Everything it was ever based on: evidence that a promotion brings must not be among it.
-    seen_evidence: frozenset[str] = frozenset()
+    seen_evidence: frozenset[SeenEvidence] = frozenset()
 
 
 class Space(msgspec.Struct, frozen=True, gc=False):
@@ -184,7 +204,8 @@ class Space(msgspec.Struct, frozen=True, gc=False):
     space_id: str
     mode: Mode
     head: Head
-    head_event_id: str
+    # Event ids in the order of the stream, and what each did.
+    events: Chronicle[str, SpaceVerb]
     # The event hash (hex) of the commit that produced `state`.
     snapshot_id: str
     state: Map[str, str]
@@ -213,3 +234,10 @@ class Space(msgspec.Struct, frozen=True, gc=False):
     memory: Map[str, MemoryEntry]
     # Messages with an idempotency key: the seq of each and the fingerprint of what it said.
     requests: Map[str, tuple[int, bytes]]
+    # Ids of memory entries by their claim: a claim under another id is still the same claim.
+    claims: Map[bytes, frozenset[str]] = Map()
+
+    @property
+    def head_event_id(self) -> str:
+        """The id of the newest event."""
+        return self.events.at(self.head.seq)[0]

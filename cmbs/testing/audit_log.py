@@ -216,6 +216,19 @@ class AuditLogContract:
             assert (summary.head_seq, summary.head_event_id) == (item.seq, item.event_id)
             assert (summary.n_survivors, summary.terminated) == (item.n_survivors, item.terminated)
 
+    def test_streams_of_other_kinds_are_listed_by_name_and_are_no_sessions(self, log: AuditLog) -> None:
+        """Each kind by itself, page by page; a session whose name looks like one in part stays a session."""
+        names = ["space:b", "space:a", "space:", "space:a\u00e9", "identity:keys", "spaces", "space;", "a space:"]
+        for number, name in enumerate(names):
+            log.append([structs.replace(stream(number)[0], stream_id=name)])
+        assert log.streams("space:", None, 10) == ["space:", "space:a", "space:a\u00e9", "space:b"]
+        assert log.streams("space:", None, 2) == ["space:", "space:a"]
+        assert log.streams("space:", "space:a", 2) == ["space:a\u00e9", "space:b"]
+        assert log.streams("space:a", "space:", 9) == ["space:a", "space:a\u00e9"]
+        assert log.streams("identity:", None, 10) == ["identity:keys"]
+        assert (log.streams("space:c", None, 9), log.streams("space:", "space:b", 9)) == ([], [])
+        assert sorted(summary.session_id for summary in log.sessions(None, 99)) == ["a space:", "space;", "spaces"]
+
     # --- several writers ---
 
     def test_inside_exclusive_reads_see_what_the_append_will_continue(self, log: AuditLog) -> None:

@@ -197,6 +197,11 @@ class FailingLog(_Failing[L]):
         with self._call("sessions"):
             return self.inner.sessions(after, limit)
 
+    def streams(self, prefix: str, after: str | None, limit: int) -> list[str]:
+        """As the log within."""
+        with self._call("streams"):
+            return self.inner.streams(prefix, after, limit)
+
     def put_checkpoint(self, stream_id: str, seq: int, data: bytes) -> None:
         """As the log within."""
         with self._call("put_checkpoint"):

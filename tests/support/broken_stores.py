@@ -284,6 +284,12 @@ class ListsTheNewestFirst(InMemoryStore):
         return super().sessions(after, limit)[::-1]
 
 
+@breaks(AuditLogContract, "test_streams_of_other_kinds_are_listed_by_name_and_are_no_sessions")
+class ListsEveryName(InMemoryStore):
+    def streams(self, prefix: str, after: str | None, limit: int) -> list[str]:
+        return [name for name in sorted(self._streams) if name >= prefix and name > (after or "")][:limit]
+
+
 @breaks(AuditLogContract, "test_a_summary_is_of_the_newest_entry")
 class SummarisesTheDeclaration(InMemoryStore):
     def sessions(self, after: tuple[str, str] | None, limit: int) -> list[SessionSummary]:

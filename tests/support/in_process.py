@@ -23,7 +23,7 @@ class Client:
         self.app = app
         self._runner = runner
         self._client = httpx.AsyncClient(
-            transport=httpx.ASGITransport(app, raise_app_exceptions=False), base_url="http://cmbs.test"
+            transport=httpx.ASGITransport(app, raise_app_exceptions=False), base_url="http://localhost"
         )
 
     def request(self, method: str, path: str, **options: Any) -> httpx.Response:

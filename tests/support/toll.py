@@ -14,6 +14,9 @@ from cmbs.stores import open_store
 PROPERTY = "toll"
 
 
+_ALL = 2**31 - 1
+
+
 class Toll(NamedTuple):
     """What was done to a store, and what came of it."""
 
@@ -24,14 +27,15 @@ class Toll(NamedTuple):
 
 
 def toll_of(url: str, acknowledged: Iterable[tuple[str, str]], kills: int = 0) -> Toll:
-    """Count the acknowledged (session id, event id) that are not stored, and the events that follow the same one."""
+    """Count the acknowledged (stream id, event id) that are not stored, and the events that follow the same one."""
     store = open_store(url)
     stored: set[tuple[str, str]] = set()
     forks = 0
-    for summary in all_sessions(store):
-        bodies = [json.loads(entry.raw) for entry in store.read(summary.session_id)]
+    spaces = store.streams("space:", None, _ALL)
+    for stream_id in (*(summary.session_id for summary in all_sessions(store)), *spaces):
+        bodies = [json.loads(entry.raw) for entry in store.read(stream_id)]
         forks += len(bodies) - len({body["prev_event_hash"] for body in bodies})
-        stored.update((summary.session_id, body["event_id"]) for body in bodies)
+        stored.update((stream_id, body["event_id"]) for body in bodies)
     store.close()
     told = set(acknowledged)
     return Toll(kills, len(told), len(told - stored), forks)

@@ -1,0 +1,200 @@
+"""Proposals that are validated and durably committed, beside entries of the same size that are only appended.
+
+Both go the same way: 32 threads wait for one writer, which writes what has come together while it wrote. What differs
+is what the substrate adds: the door, arbitration with its trace, the canonical entry, the next state of the space.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from itertools import count
+
+import msgspec
+
+from bench.harness import Effort, Result, at_least, interleaved, shown
+from bench.servers import disk_directory
+from bench.waiters import calls_per_second
+from cmbs.errors import BeliefServerError, SessionNotFound
+from cmbs.ledger import GENESIS, Head, StoredEntry, hash_entry
+from cmbs.messages import Actor, ActorKind
+from cmbs.serving.commit import GroupWriter, Settle, Writer
+from cmbs.serving.streams import Streams
+from cmbs.serving.waiting import wait_in_thread
+from cmbs.spi import Append, AuditLog, RandomIds, SystemClock
+from cmbs.stores import open_store
+from cmbs.substrate.door import SpaceCommand
+from cmbs.substrate.events import CreateSpace, Propose
+from cmbs.substrate.model import Proposal, Provenance, StateDelta
+from cmbs.substrate.server import SubstrateServer
+
+NAME = "space_proposals"
+WAITERS = 32
+CONSTRAINTS = 1_000
+_OPERATOR = Actor(ActorKind.OPERATOR, "bench")
+_AGENT = Actor(ActorKind.AGENT, "agent")
+
+
+def run(effort: Effort) -> list[Result]:
+    """Compare proposals of 32 waiters, each with a space of its own, with bare appends of 32 waiters."""
+    calls = effort.operations // 2 // WAITERS
+    with _as_served(), disk_directory() as directory, closing(open_store(f"sqlite:///{directory}/bench.db")) as store:
+        server = SubstrateServer(log=store)
+        proposers = [_proposer(server, f"bench-{number}") for number in range(WAITERS)]
+        size = _size(server, proposers[0])
+        bare = _Bare(store, size)
+        appenders = [bare.appender(f"bare-{number}") for number in range(WAITERS)]
+        rates = interleaved(
+            {
+                "proposals": lambda: calls_per_second(proposers, calls),
+                "appends": lambda: calls_per_second(appenders, calls),
+            },
+            effort.rounds,
+        )
+        bare.close()
+        server.close()
+    return [
+        Result(
+            NAME,
+            f"proposals on SQLite with {WAITERS} waiting threads, {CONSTRAINTS:,} constraints: "
+            f"{shown(rates['proposals'])}/s",
+            f"bare appends of the same {size:,} bytes: {shown(rates['appends'])}/s",
+            rates["proposals"] / rates["appends"],
+            at_least(0.6),
+        )
+    ]
+
+
+@contextmanager
+def _as_served() -> Iterator[None]:
+    """The interpreter as a server process has it: shorter turns of threads, fewer looks for garbage."""
+    seconds, thresholds = sys.getswitchinterval(), gc.get_threshold()
+    sys.setswitchinterval(0.001)
+    gc.set_threshold(20_000, 20, 50)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(seconds)
+        gc.set_threshold(*thresholds)
+
+
+def _policy() -> dict[str, str]:
+    """Constraints of which one concerns what is proposed."""
+    others = {
+        f"constraint.tool-{number}": json.dumps({"v": 1, "effect": "deny", "subject": {"tool_id": f"tool-{number}"}})
+        for number in range(CONSTRAINTS - 1)
+    }
+    allow = {"op": "missing", "args": ["$tool.id"]}
+    return {**others, "constraint.deltas": json.dumps({"v": 1, "effect": "allow", "subject": None, "when": allow})}
+
+
+def _proposer(server: SubstrateServer, space_id: str) -> Callable[[], object]:
+    """A caller that proposes one goal after the other, each on the snapshot that the one before led to."""
+    space = server.perform(SpaceCommand(space_id, _OPERATOR, CreateSpace(space_id, policy=_policy()))).space
+    snapshot_id = space.snapshot_id
+    numbers = count()
+    provenance = Provenance(_AGENT.id, "2026-01-31T09:30:00Z", ["observation-1"])
+
+    def propose() -> None:
+        nonlocal snapshot_id
+        number = next(numbers)
+        delta = StateDelta({f"goal.{number % 100}": f"value {number}"})
+        proposal = Proposal(f"proposal-{number}", snapshot_id, provenance, [delta])
+        answer = server.perform(SpaceCommand(space_id, _AGENT, Propose(proposal)))
+        if not answer.event.result.changes.set:
+            raise RuntimeError("a proposal that should have been committed was not")
+        snapshot_id = answer.space.snapshot_id
+
+    return propose
+
+
+def _size(server: SubstrateServer, propose: Callable[[], object]) -> int:
+    """How many bytes the entry of a proposal has."""
+    propose()
+    return len(server.stored_entries("bench-0")[-1].raw)
+
+
+# --- what it is compared with -----------------------------------------------------------------------------------------
+
+
+class _Entry(msgspec.Struct, frozen=True, gc=False):
+    event_id: str
+    payload: msgspec.Raw
+    prev_event_hash: str
+    seq: int
+    stream_id: str
+    ts: str
+
+
+class _End(msgspec.Struct, frozen=True, gc=False):
+    head: Head
+
+
+class _Note(msgspec.Struct, frozen=True, gc=False):
+    stream_id: str
+    payload: msgspec.Raw
+
+
+_ENCODER = msgspec.json.Encoder(order="sorted")
+
+
+class _BareKind:
+    """A stream of entries that mean nothing: an id, a time, a place in the chain, and so many bytes."""
+
+    def __init__(self) -> None:
+        self._clock, self._ids = SystemClock(), RandomIds()
+
+    def owns(self, stream_id: str) -> bool:
+        return bool(stream_id)
+
+    def not_found(self, stream_id: str) -> BeliefServerError:
+        return SessionNotFound(stream_id)
+
+    def catch_up(self, stream_id: str, state: _End | None, entries: Sequence[StoredEntry]) -> _End | None:
+        raise TypeError(f"{stream_id} has {len(entries)} entries after {state}, and nobody reads them")
+
+    def freeze(self, state: _End) -> bytes:
+        raise TypeError(state)
+
+    def thaw(self, stream_id: str, data: bytes, first: StoredEntry, at: StoredEntry) -> _End | None:
+        raise TypeError(stream_id, data, first, at)
+
+    def opens(self, command: _Note) -> bool:
+        return bool(command.stream_id)
+
+    def decided(self, state: _End | None, command: _Note) -> tuple[int, _End | None, Append | None]:
+        seq, before = (0, GENESIS) if state is None else (state.head.seq + 1, state.head.event_hash)
+        event_id, ts = self._ids.new_id(), self._clock.now()
+        raw = _ENCODER.encode(_Entry(event_id, command.payload, before.hex(), seq, command.stream_id, ts))
+        stored = StoredEntry(raw, hash_entry(raw))
+        append = Append(command.stream_id, seq, event_id, before, stored, ts, "note", event_id, (), (), 0, False)
+        return seq, _End(Head(seq, stored.event_hash)), append
+
+    def appended(self, state: _End | None, stored: StoredEntry) -> tuple[_End, Append]:
+        raise TypeError(state, stored)
+
+
+class _Bare:
+    """Appends through the writer that spaces use, of entries that nobody has to think about."""
+
+    def __init__(self, log: AuditLog, size: int) -> None:
+        kind = _BareKind()
+        self._group = GroupWriter(Writer(log, kind, Streams(log, kind, WAITERS)))
+        around = len(_ENCODER.encode(_Entry("0" * 36, msgspec.Raw(b'""'), "0" * 64, 100, "bare-00", "0" * 27)))
+        self._payload = msgspec.Raw(json.dumps("x" * (size - around)).encode())
+
+    def appender(self, stream_id: str) -> Callable[[], object]:
+        """A caller that appends one entry after the other."""
+        note = _Note(stream_id, self._payload)
+
+        def submit(settle: Settle[int]) -> None:
+            self._group.submit(note, settle)
+
+        return lambda: wait_in_thread(submit)
+
+    def close(self) -> None:
+        """Write what waits."""
+        self._group.close()

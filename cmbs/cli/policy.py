@@ -1,0 +1,322 @@
+"""`cmbs policy …`: what a policy does before it is in force, and why it decided what it decided."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from cmbs.bootstrap import DEFAULT_STORE
+from cmbs.cli import policy_output as output
+from cmbs.cli.output import existing_store, fail, failing_cleanly
+from cmbs.errors import InvalidRequest, RecordNotFound, SpaceNotFound
+from cmbs.ledger import StoredEntry
+from cmbs.messages import ActorKind
+from cmbs.substrate.events import STREAM_PREFIX
+from cmbs.substrate.explaining import Explanation, Hypothetical, recalled
+from cmbs.substrate.explaining import explain as explanation_of
+from cmbs.substrate.impact import impact_of
+from cmbs.substrate.model import Tool
+from cmbs.substrate.policy import compile_policy, validate_policy
+from cmbs.substrate.policy_cases import run_cases, situation
+from cmbs.substrate.policy_documents import (
+    MAX_BYTES,
+    Case,
+    CaseDocument,
+    CaseProposal,
+    PolicyDocument,
+    is_case_document,
+    pairs_of,
+    read_document,
+)
+from cmbs.substrate.policy_lint import Severity
+from cmbs.substrate.policy_lint import lint as lint_policy
+from cmbs.substrate.policy_schema import SCHEMAS
+from cmbs.substrate.replay import catch_up_space, read_space_event
+from cmbs.substrate.state import Space
+from cmbs.transfer import FORMAT
+
+app = typer.Typer(
+    name="policy", help="Test, look through, explain and try out policies of the action plane.", no_args_is_help=True
+)
+
+_STANDARD = "-"
+_READ_AT_ONCE = 1_000
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print everything as one JSON document.")]
+StoreOption = Annotated[str, typer.Option("--store", envvar="CMBS_STORE", help="Which store.", metavar="URL")]
+SpaceOption = Annotated[str, typer.Option("--space", help="Which space of the store or the log.", metavar="ID")]
+LogOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--log", help="Read the space from an export instead of a store; - is standard input.", metavar="FILE"
+    ),
+]
+
+
+@app.command("test")
+def run_tests(
+    files: Annotated[list[Path], typer.Argument(help="Case files in YAML or JSON.", metavar="FILE…")],
+    require_coverage: Annotated[
+        bool, typer.Option("--require-coverage", help="Fail where a constraint was never asked.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Decide the cases of a policy and compare with what they expect; exit code 1 where one is otherwise."""
+    reports = []
+    with _reading_policies():
+        for file in files:
+            document = read_document(_read(file), str(file), CaseDocument)
+            if not document.cases:
+                raise InvalidRequest(f"{file} has no cases")
+            pairs, tools = _policy_of(document, file)
+            reports.append((str(file), run_cases(document, pairs, tools)))
+    if as_json:
+        _print_json([output.told_tests(*each) for each in reports])
+    else:
+        output.show_tests(reports)
+    failed = any(not result.passed for _, tested in reports for result in tested.results)
+    uncovered = require_coverage and any(tested.coverage.never_asked for _, tested in reports)
+    if failed or uncovered:
+        raise typer.Exit(1)
+
+
+@app.command()
+def lint(
+    files: Annotated[
+        list[Path], typer.Argument(help="Policies, or case files that bring or name one.", metavar="FILE…")
+    ],
+    as_json: JsonOption = False,
+) -> None:
+    """Say what is wrong with policies; exit code 1 where there is an error or a warning. Says only what is proved."""
+    reports = []
+    with _reading_policies():
+        for file in files:
+            pairs, tools = _any_policy(file)
+            reports.append((str(file), lint_policy(pairs, None if tools is None else [each.tool_id for each in tools])))
+    if as_json:
+        _print_json([output.told_lint(*each) for each in reports])
+    else:
+        output.show_lint(reports)
+    if any(finding.severity is not Severity.NOTE for _, report in reports for finding in report.findings):
+        raise typer.Exit(1)
+
+
+@app.command()
+def explain(
+    file: Annotated[
+        Path | None, typer.Argument(help="A case file: policy, state, tools and cases.", metavar="FILE")
+    ] = None,
+    case: Annotated[str | None, typer.Option("--case", help="Explain the case of this name.", metavar="NAME")] = None,
+    proposal: Annotated[
+        str | None,
+        typer.Option(
+            "--proposal",
+            help="With FILE: explain the proposal in this file. Without: the recorded one of this id.",
+            metavar="FILE|ID",
+        ),
+    ] = None,
+    store: StoreOption = DEFAULT_STORE,
+    space: SpaceOption = "default",
+    log: LogOption = None,
+    reader: Annotated[
+        ActorKind, typer.Option("--as", help="Explain to an actor of this kind, who may not read everything.")
+    ] = ActorKind.OPERATOR,
+    as_json: JsonOption = False,
+) -> None:
+    """Say why a proposal is decided as it is, and the smallest change of facts that would turn it."""
+    with _reading_policies():
+        if file is not None:
+            asked = _asked_in_file(file, case, proposal)
+        elif proposal is None or case is not None:
+            raise InvalidRequest("name a case file, or with --proposal the id of a recorded proposal")
+        else:
+            asked = _recorded(_entries(store, space, log), space, proposal)
+        explanation: Explanation = explanation_of(asked, reader)
+    if as_json:
+        _print_json(msgspec.to_builtins(explanation))
+    else:
+        output.show_explanation(explanation)
+
+
+@app.command()
+def impact(
+    against: Annotated[Path, typer.Option("--against", help="The policy to try on the past.", metavar="FILE")],
+    store: StoreOption = DEFAULT_STORE,
+    space: SpaceOption = "default",
+    log: LogOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Decide a space's past again under another policy; exit code 1 where a verdict would be another."""
+    with _reading_policies():
+        pairs, _ = _any_policy(against)
+        faults = validate_policy(pairs)
+        if faults:
+            raise InvalidRequest(f"{against}: {faults[0].key}: {faults[0].message}")
+        found = impact_of(space, _entries(store, space, log), compile_policy(pairs))
+    if as_json:
+        _print_json({**msgspec.to_builtins(found), "counts": found.counts()})
+    else:
+        output.show_impact(found)
+    if found.flips:
+        raise typer.Exit(1)
+
+
+@app.command()
+def schema(
+    of: Annotated[str, typer.Argument(help="policy or cases.", metavar="policy|cases")] = "policy",
+) -> None:
+    """Print the JSON Schema of policy or case files, for editors and other programs."""
+    if of not in SCHEMAS:
+        fail(InvalidRequest(f"there are schemas of {' and '.join(SCHEMAS)}, not of `{of}`"))
+    _print_json(SCHEMAS[of]())
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _reading_policies() -> Iterator[None]:
+    """Exit code 2 where something cannot be read, 1 where a space or a proposal is not there or its log is bad."""
+    with failing_cleanly():
+        try:
+            yield
+        except (SpaceNotFound, RecordNotFound) as exc:
+            fail(exc, 1)
+        except ModuleNotFoundError as exc:
+            if exc.name != "yaml":
+                raise
+            fail(InvalidRequest("policies in YAML need `yaml`: install it with `pip install 'cmbs[server]'`"))
+
+
+def _read(file: Path) -> bytes:
+    if str(file) == _STANDARD:
+        return sys.stdin.buffer.read(MAX_BYTES + 1)
+    with file.open("rb") as source:
+        return source.read(MAX_BYTES + 1)
+
+
+def _policy_of(document: CaseDocument, file: Path) -> tuple[dict[str, str], list[Tool]]:
+    """The pairs that cases are about, and the tools that their policy names."""
+    if not isinstance(document.policy, str):
+        return pairs_of(document.policy), []
+    path = file.parent / document.policy
+    policy = read_document(_read(path), str(path), PolicyDocument)
+    return pairs_of(policy.policy), [each.registered() for each in policy.tools or ()]
+
+
+def _any_policy(file: Path) -> tuple[dict[str, str], list[Tool] | None]:
+    """The policy in a file, or that of a case file; and the tools that are known, None where it names none."""
+    data = _read(file)
+    if not is_case_document(data, str(file)):
+        policy = read_document(data, str(file), PolicyDocument)
+        tools = None if policy.tools is None else [each.registered() for each in policy.tools]
+        return pairs_of(policy.policy), tools
+    document = read_document(data, str(file), CaseDocument)
+    pairs, named = _policy_of(document, file)
+    return pairs, [*named, *(each.registered() for each in document.tools)] or None
+
+
+def _asked_in_file(file: Path, name: str | None, proposal: str | None) -> Hypothetical:
+    document = read_document(_read(file), str(file), CaseDocument)
+    pairs, tools = _policy_of(document, file)
+    known = {tool.tool_id: tool for tool in (*tools, *(each.registered() for each in document.tools))}
+    if proposal is not None:
+        if name is not None:
+            raise InvalidRequest("--case and --proposal are two ways to name one proposal")
+        case = Case("proposal", read_document(_read(Path(proposal)), proposal, CaseProposal))
+    else:
+        named = {case.name: case for case in document.cases}
+        if name is None and len(named) != 1:
+            raise InvalidRequest(f"{file} has {len(named)} cases: name one with --case, or a file with --proposal")
+        if name is not None and name not in named:
+            raise InvalidRequest(f"{file} has no case `{name}`")
+        case = named[name] if name is not None else next(iter(named.values()))
+    return situation(document, case, compile_policy(pairs), known)
+
+
+# --- what was recorded ------------------------------------------------------------------------------------------------
+
+
+def _recorded(entries: Iterator[StoredEntry], space_id: str, proposal_id: str) -> Hypothetical:
+    """What the newest decision on a proposal was made on."""
+    space: Space | None = None
+    found: Hypothetical | None = None
+    for stored in entries:
+        before = space
+        space = catch_up_space(space_id, space, [stored])
+        event = read_space_event(stored)
+        if before is None or event.result.decision is None:
+            continue
+        if proposal_id in event.result.statuses:
+            found = recalled(before, event)
+    if found is None:
+        raise RecordNotFound("proposal", proposal_id)
+    return found
+
+
+def _entries(url: str, space_id: str, log: Path | None) -> Iterator[StoredEntry]:
+    if log is None:
+        return _stored(url, space_id)
+    return _exported(log, STREAM_PREFIX + space_id)
+
+
+def _stored(url: str, space_id: str) -> Iterator[StoredEntry]:
+    with closing(existing_store(url)) as store:
+        seq = -1
+        while entries := store.read(STREAM_PREFIX + space_id, seq, _READ_AT_ONCE):
+            yield from entries
+            seq += len(entries)
+    if seq < 0:
+        raise SpaceNotFound(space_id)
+
+
+class _Line(msgspec.Struct, frozen=True):
+    """What a line of an export may have."""
+
+    format: str | None = None
+    event_hash: str | None = None
+    entry: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
+    end_of: str | None = None
+
+
+def _exported(file: Path, stream_id: str) -> Iterator[StoredEntry]:
+    """The entries of one stream in an export. Which stream a line is of is known when its stream ends."""
+    entries: list[StoredEntry] = []
+    with sys.stdin.buffer if str(file) == _STANDARD else file.open("rb") as source:
+        for number, text in enumerate(source, 1):
+            line = _line(number, text)
+            if number == 1 and line.format != FORMAT:
+                raise InvalidRequest(f"{file}: not an export, which begins with the format `{FORMAT}`")
+            if line.event_hash is not None:
+                entries.append(StoredEntry(bytes(line.entry), _hash(number, line.event_hash)))
+            elif line.end_of == stream_id:
+                yield from entries
+                return
+            elif line.end_of is not None:
+                entries = []
+    raise SpaceNotFound(stream_id.removeprefix(STREAM_PREFIX))
+
+
+def _line(number: int, text: bytes) -> _Line:
+    try:
+        return msgspec.json.decode(text, type=_Line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        raise InvalidRequest(f"line {number}: {exc}") from exc
+
+
+def _hash(number: int, text: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError as exc:
+        raise InvalidRequest(f"line {number}: `{text}` is not a hash") from exc
+
+
+def _print_json(content: Any) -> None:
+    sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n")
+    sys.stdout.buffer.flush()

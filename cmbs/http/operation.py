@@ -1,0 +1,78 @@
+"""What an operation of the API is: the words in which the tables of operations are written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from cmbs.errors import ErrorCode
+from cmbs.identity import Scope
+from cmbs.serving.door import Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A query parameter."""
+
+    name: str
+    description: str
+    schema: dict[str, Any]
+    # Where the one that its name has elsewhere does not fit.
+    example: Any = None
+
+
+LIMIT = Parameter(
+    "limit",
+    "How many items at most. The largest page is a setting of the server.",
+    {"type": "integer", "minimum": 1, "maximum": Limits().page_size},
+)
+CURSOR = Parameter("cursor", "The `next_cursor` of the page before.", {"type": "string"})
+AT = Parameter("at", "A seq or an event id: the belief right after that event.", {"type": "string"})
+SINCE = Parameter(
+    "since_event_id", "Only the events after this one.", {"type": "string", "maxLength": Limits().id_length}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One method on one path. `operation_id` is the name of its handler in `Routes` or `SpaceRoutes`."""
+
+    method: str
+    path: str
+    operation_id: str
+    summary: str
+    description: str
+    response: type
+    body: type | None = None
+    status: int = 200
+    query: tuple[Parameter, ...] = ()
+    errors: tuple[ErrorCode, ...] = ()
+    body_required: bool = True
+    # What a key must be good for; None where none is needed.
+    scope: Scope | None = Scope.BELIEF_READ
+    recorded: bool = True
+
+    @property
+    def writes(self) -> bool:
+        """Whether it has a body."""
+        return self.body is not None
+
+    @property
+    def on_session(self) -> bool:
+        """Whether it is about one session."""
+        return "{session_id}" in self.path
+
+    @property
+    def on_space(self) -> bool:
+        """Whether it is about one space."""
+        return "{space_id}" in self.path
+
+    @property
+    def records(self) -> bool:
+        """Whether it is recorded, so that it takes the headers of a write."""
+        return self.body is not None and self.recorded
+
+    @property
+    def is_conditional(self) -> bool:
+        """Whether it takes `If-Match`: it writes to something that is there."""
+        return self.records and (self.on_session or self.on_space)

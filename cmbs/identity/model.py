@@ -1,0 +1,164 @@
+"""What a key stands for, and what may be done with it: values and rules, no clock, no randomness, no log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+
+import msgspec
+
+from cmbs.errors import Forbidden, InvalidRequest, LimitExceeded
+from cmbs.messages import Actor, ActorKind
+
+KEYS_STREAM = "identity:keys"
+MAX_KEYS = 10_000
+TEXT_LENGTH = 256
+
+
+class Scope(StrEnum):
+    """What a key is good for. Every route names the one that it needs."""
+
+    BELIEF_READ = "belief:read"
+    BELIEF_WRITE = "belief:write"
+    SPACES_READ = "spaces:read"
+    SPACES_PROPOSE = "spaces:propose"
+    SPACES_APPROVE = "spaces:approve"
+    SPACES_OPERATE = "spaces:operate"
+
+
+class Role(StrEnum):
+    """A name for scopes that go together."""
+
+    READER = "reader"
+    AGENT = "agent"
+    APPROVER = "approver"
+    OPERATOR = "operator"
+
+
+_READING = frozenset({Scope.BELIEF_READ, Scope.SPACES_READ})
+SCOPES_OF: dict[Role, frozenset[Scope]] = {
+    Role.READER: _READING,
+    Role.AGENT: _READING | {Scope.BELIEF_WRITE, Scope.SPACES_PROPOSE},
+    Role.APPROVER: _READING | {Scope.SPACES_APPROVE},
+    Role.OPERATOR: frozenset(Scope),
+}
+# The policy engine is a part of the server: nobody holds a key to it, and nobody may say that they are it.
+KINDS = tuple(kind for kind in ActorKind if kind is not ActorKind.POLICY_ENGINE)
+
+
+class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """A key as it was made: everything but the key. `key_hash` is SHA-256 in hex; roles and scopes are sorted."""
+
+    key_id: str
+    key_hash: str
+    kind: ActorKind
+    actor_id: str
+    roles: list[Role] = []
+    scopes: list[Scope] = []
+    expires_at: str | None = None
+    label: str = ""
+
+    @property
+    def granted(self) -> frozenset[Scope]:
+        """Every scope that the key has, through a role or by itself."""
+        return frozenset(self.scopes).union(*(SCOPES_OF[role] for role in self.roles))
+
+    @property
+    def actor(self) -> Actor:
+        """Who holds it."""
+        return Actor(self.kind, self.actor_id, authenticated=True, key_id=self.key_id)
+
+
+class KeyStatus(StrEnum):
+    """Whether a key is still good."""
+
+    ACTIVE = "active"
+    EXPIRED = "expired"
+    REVOKED = "revoked"
+
+
+class KeyRecord(msgspec.Struct, frozen=True, gc=False):
+    """A key and what became of it; `actor` and `granted` are worked out once, for whoever presents it."""
+
+    key: Key
+    created_ts: str
+    actor: Actor
+    granted: frozenset[Scope]
+    key_hash: bytes
+    revoked_ts: str | None = None
+    revoked_reason: str = ""
+
+    def status(self, now: str) -> KeyStatus:
+        """Whether it is good at a moment."""
+        if self.revoked_ts is not None:
+            return KeyStatus.REVOKED
+        expires_at = self.key.expires_at
+        return KeyStatus.EXPIRED if expires_at is not None and expires_at <= now else KeyStatus.ACTIVE
+
+
+class Keys(msgspec.Struct, frozen=True, gc=False):
+    """Every key that was ever made, by id. Once there is one, there is no way back to a server without keys."""
+
+    by_id: Mapping[str, KeyRecord] = {}
+
+    def with_created(self, key: Key, ts: str) -> Keys:
+        """One key more."""
+        record = KeyRecord(key, ts, key.actor, key.granted, bytes.fromhex(key.key_hash))
+        return Keys({**self.by_id, key.key_id: record})
+
+    def with_revoked(self, key_id: str, ts: str, reason: str) -> Keys:
+        """One key that is no longer good."""
+        record = msgspec.structs.replace(self.by_id[key_id], revoked_ts=ts, revoked_reason=reason)
+        return Keys({**self.by_id, key_id: record})
+
+
+def checked_key(key: Key, known: Keys) -> Key:
+    """The key in its one form, roles and scopes sorted and single; InvalidRequest where it cannot be."""
+    if key.key_id in known.by_id:
+        raise InvalidRequest(f"there is a key `{key.key_id}` already", {"field": "key_id"})
+    if len(known.by_id) >= MAX_KEYS:
+        raise LimitExceeded("keys", MAX_KEYS, len(known.by_id) + 1)
+    if key.kind not in KINDS:
+        raise InvalidRequest("the policy engine is a part of the server and holds no key", {"field": "kind"})
+    checked_text("id", key.actor_id)
+    if key.label:
+        checked_text("label", key.label)
+    if not key.granted:
+        raise InvalidRequest("a key needs a role or a scope", {"field": "scopes"})
+    return msgspec.structs.replace(key, roles=_in_order(key.roles), scopes=_in_order(key.scopes))
+
+
+def checked_text(name: str, text: str) -> str:
+    """Text that is fit to be shown in a line: not empty, not too long, nothing that a terminal would act on."""
+    if not text:
+        raise InvalidRequest(f"`{name}` must not be empty", {"field": name})
+    if len(text) > TEXT_LENGTH:
+        raise LimitExceeded(f"{name}_length", TEXT_LENGTH, len(text))
+    if not text.isprintable():
+        raise InvalidRequest(f"`{name}` holds characters that cannot be printed", {"field": name})
+    return text
+
+
+def claimed_actor(said: str | None) -> Actor:
+    """Who a caller without a key says that it is: `<kind>:<id>`. Nobody has checked it, and it is recorded as such."""
+    if said is None:
+        return ANONYMOUS
+    kind, _, actor_id = said.partition(":")
+    if kind not in KINDS:
+        raise InvalidRequest(
+            f"`X-Cmbs-Actor` must be `<kind>:<id>`, the kind one of {', '.join(KINDS)}", {"header": "x-cmbs-actor"}
+        )
+    return Actor(ActorKind(kind), checked_text("X-Cmbs-Actor", actor_id))
+
+
+ANONYMOUS = Actor(ActorKind.AGENT, "anonymous")
+
+
+def require(granted: frozenset[Scope], needed: Scope) -> None:
+    """Forbidden where a key lacks the scope that a route needs."""
+    if needed not in granted:
+        raise Forbidden(f"this key lacks the scope `{needed}`", {"reason": "missing_scope", "scope": needed.value})
+
+
+def _in_order(names: Iterable[StrEnum]) -> list[StrEnum]:
+    return sorted(set(names))

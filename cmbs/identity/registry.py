@@ -1,0 +1,106 @@
+"""The keys of a store: read, made and revoked in the log that all processes share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from threading import Lock
+from typing import NamedTuple
+
+from cmbs.errors import InvalidRequest
+from cmbs.identity.model import KEYS_STREAM, Key, Keys, Role, Scope
+from cmbs.identity.stream import CreateKey, KeyMessage, KeyRing, RevokeKey, Stamp, caught_up, decide
+from cmbs.identity.tokens import new_key
+from cmbs.messages import Actor, ActorKind
+from cmbs.spi import AuditLog, Clock, IdSource, RandomIds, SystemClock
+
+# Whoever can write to the store makes keys: there is no key yet that could say who that is.
+COMMAND_LINE = Actor(ActorKind.OPERATOR, "command-line")
+
+
+class Made(NamedTuple):
+    """A new key. `text` is what its holder presents; it is nowhere else."""
+
+    key: Key
+    text: str
+
+
+class KeyRegistry:
+    """The keys of a log. Methods may be called from several threads at once."""
+
+    def __init__(
+        self,
+        log: AuditLog,
+        *,
+        clock: Clock | None = None,
+        ids: IdSource | None = None,
+        elapsed: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._log = log
+        self.clock = clock or SystemClock()
+        self._ids = ids or RandomIds()
+        self._elapsed = elapsed
+        self._lock = Lock()
+        self._ring = KeyRing()
+        self._looked_at = float("-inf")
+
+    @property
+    def blocking(self) -> bool:
+        """Whether looking waits for a device or a network."""
+        return self._log.blocking
+
+    @property
+    def keys(self) -> Keys:
+        """The keys as they were when this process last looked."""
+        return self._ring.keys
+
+    @property
+    def age(self) -> float:
+        """How many seconds ago that was; infinite where it never did."""
+        return self._elapsed() - self._looked_at
+
+    def look(self, unless_younger: float = 0.0) -> Keys:
+        """The keys as they are now; several who ask at once are served by one look."""
+        with self._lock:
+            if self.age >= unless_younger:
+                began = self._elapsed()
+                head = self._log.head(KEYS_STREAM)
+                if head != self._ring.head:
+                    after = -1 if self._ring.head is None else self._ring.head.seq
+                    self._ring = caught_up(self._ring, self._log.read(KEYS_STREAM, after))
+                # From before the look: what was written while we looked may not have been seen.
+                self._looked_at = began
+            return self._ring.keys
+
+    def create(
+        self,
+        kind: ActorKind,
+        actor_id: str,
+        *,
+        roles: Iterable[Role] = (),
+        scopes: Iterable[Scope] = (),
+        expires_at: str | None = None,
+        label: str = "",
+        by: Actor = COMMAND_LINE,
+    ) -> Made:
+        """A new key; durable when it returns."""
+        now = self.clock.now()
+        if expires_at is not None and expires_at <= now:
+            raise InvalidRequest(f"`{expires_at}` has passed", {"field": "expires_at"})
+        fresh = new_key()
+        key = Key(fresh.key_id, fresh.key_hash.hex(), kind, actor_id, list(roles), list(scopes), expires_at, label)
+        self._write(CreateKey(key), Stamp(by, self._ids.new_id(), now))
+        return Made(self._ring.keys.by_id[key.key_id].key, fresh.text)
+
+    def revoke(self, key_id: str, reason: str = "", *, by: Actor = COMMAND_LINE) -> None:
+        """Make a key useless, for good; every process knows within a second."""
+        self._write(RevokeKey(key_id, reason), Stamp(by, self._ids.new_id(), self.clock.now()))
+
+    def _write(self, message: KeyMessage, stamp: Stamp) -> None:
+        with self._lock:
+            with self._log.exclusive([KEYS_STREAM]):
+                after = -1 if self._ring.head is None else self._ring.head.seq
+                ring = caught_up(self._ring, self._log.read(KEYS_STREAM, after))
+                step = decide(ring, message, stamp)
+                self._log.append([step.append])
+            self._ring = step.after

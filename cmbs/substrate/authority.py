@@ -1,0 +1,45 @@
+"""Who may write which namespace, and who may read what: the table of SS-01 §4, and nothing else."""
+
+from __future__ import annotations
+
+from cmbs.messages import ActorKind
+from cmbs.substrate.policy import Policy
+from cmbs.substrate.references import namespace_of
+
+WRITERS: dict[str, frozenset[ActorKind]] = {
+    "policy": frozenset({ActorKind.POLICY_ENGINE}),
+    "constraint": frozenset({ActorKind.POLICY_ENGINE}),
+    "goal": frozenset({ActorKind.AGENT}),
+    "fact": frozenset({ActorKind.ENCODER, ActorKind.TOOL}),
+}
+# The policy engine writes on an operator's policy update, which is validated whole; never on a proposal.
+_PROPOSABLE = frozenset({"goal", "fact"})
+# A policy tells how to get around it, so those that it binds do not read it.
+_KERNEL_OWNED = frozenset({"policy", "constraint"})
+_READERS_OF_ALL = frozenset({ActorKind.OPERATOR, ActorKind.POLICY_ENGINE})
+
+
+def may_write(kind: ActorKind, key: str) -> bool:
+    """Whether an actor of this kind may write this key at all."""
+    return kind in WRITERS.get(namespace_of(key) or "", ())
+
+
+def may_propose(kind: ActorKind, key: str) -> bool:
+    """Whether an actor of this kind may write this key by a proposal."""
+    namespace = namespace_of(key)
+    return namespace in _PROPOSABLE and kind in WRITERS[namespace]
+
+
+def may_read(policy: Policy, kind: ActorKind, key: str) -> bool:
+    """Whether an actor of this kind may see the value under this key."""
+    if kind in _READERS_OF_ALL:
+        return True
+    return namespace_of(key) not in _KERNEL_OWNED and not is_private(policy, key)
+
+
+def is_private(policy: Policy, key: str) -> bool:
+    """Whether a private prefix covers this key: it is the key itself, or all of its segments up to a dot."""
+    return any(
+        key == prefix or key.startswith(prefix if not prefix or prefix.endswith(".") else prefix + ".")
+        for prefix in policy.private_prefixes
+    )

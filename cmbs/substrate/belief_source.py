@@ -1,0 +1,89 @@
+"""How a space learns what the belief plane says: a reading, pinned to the audit head that it was taken at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from cmbs.belief_session import Session
+from cmbs.belief_view import snapshot
+from cmbs.errors import SessionNotFound
+from cmbs.substrate.model import BeliefReading
+
+# A reading that carried more would make the ledger of the space a copy of the session's.
+MAX_SURVIVORS = 100
+MAX_CONCLUSIONS = 100
+
+
+class BeliefSource(Protocol):
+    """What a space needs of the belief plane."""
+
+    def read(self, session_id: str) -> BeliefReading:
+        """What a session says now; `found` is false where there is none."""
+        ...
+
+    def is_conclusion(self, session_id: str, event_id: str) -> bool:
+        """Whether an event of a session is a conclusion that was accepted."""
+        ...
+
+    def subscribe(self, changed: Callable[[str], None]) -> None:
+        """Call `changed` with the id of every session that this process writes. It is quick and does not raise."""
+        ...
+
+
+class BeliefPlane(Protocol):
+    """What a belief server offers of this."""
+
+    def current_session(self, session_id: str) -> Session:
+        """The session as a value, as the log has it now."""
+        ...
+
+    def observe(self, observer: Callable[[str, Session], None]) -> None:
+        """Tell of every session that is written."""
+        ...
+
+
+class ServedBelief:
+    """Readings from a belief server in this process, over the same log or another."""
+
+    def __init__(self, plane: BeliefPlane) -> None:
+        self._plane = plane
+
+    def read(self, session_id: str) -> BeliefReading:
+        """What the session says now."""
+        try:
+            session = self._plane.current_session(session_id)
+        except SessionNotFound:
+            return BeliefReading(session_id, found=False)
+        return reading_of(session, session.head.seq, session.head.event_hash)
+
+    def is_conclusion(self, session_id: str, event_id: str) -> bool:
+        """Whether the session accepted this conclusion."""
+        try:
+            session = self._plane.current_session(session_id)
+        except SessionNotFound:
+            return False
+        seq = session.events.position(event_id)
+        return seq is not None and session.conclusions.get(seq) is not None
+
+    def subscribe(self, changed: Callable[[str], None]) -> None:
+        """Hear of every session that the server writes."""
+        self._plane.observe(lambda session_id, _: changed(session_id))
+
+
+def reading_of(session: Session, seq: int, event_hash: bytes) -> BeliefReading:
+    """What a session said right after its event `seq`, which has this hash."""
+    belief = snapshot(session, seq)
+    concluded = [conclusion_id for at, conclusion_id in session.conclusions if at <= seq]
+    return BeliefReading(
+        session_id=session.session_id,
+        found=True,
+        head_seq=seq,
+        head_event_id=session.events.at(seq)[0],
+        head_event_hash=event_hash.hex(),
+        n_survivors=belief.n_survivors,
+        terminated=belief.terminated,
+        active_obligation_id=belief.active_obligation_id,
+        survivors=belief.survivors if belief.n_survivors <= MAX_SURVIVORS else None,
+        concluded=concluded[-MAX_CONCLUSIONS:],
+    )

@@ -1,0 +1,200 @@
+"""What becomes of executions: another attempt, an outcome, doubt. And the commit that waited for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from cmbs.belief_events import Repeat, Stamp
+from cmbs.errors import Conflict, RecordNotFound
+from cmbs.ledger import canonical
+from cmbs.messages import Actor, ActorKind
+from cmbs.substrate.arbitration import recheck
+from cmbs.substrate.conflicts import Finding, after, commit_finding, effective_changes
+from cmbs.substrate.events import (
+    Changes,
+    MarkInDoubt,
+    Mode,
+    OutcomeStatus,
+    RecordOutcome,
+    SpaceVerb,
+    Start,
+    StepResult,
+)
+from cmbs.substrate.instants import later
+from cmbs.substrate.model import BeliefReading, StateDelta, ToolKind
+from cmbs.substrate.proposing import GRACE_MS
+from cmbs.substrate.references import MISSING, walk
+from cmbs.substrate.schemas import SchemaFault, schema_of_text
+from cmbs.substrate.state import ApprovalStatus, Execution, ExecutionStatus, ProposalRecord, ProposalStatus, Space
+from cmbs.substrate.steps import StepReason, is_operator, refused, require_engine
+
+MAX_ATTEMPTS = 3
+
+
+def decide_start(space: Space, message: Start, actor: Actor, stamp: Stamp) -> StepResult:
+    """One more attempt at an execution in doubt: only where running it again does no harm, and not for ever."""
+    require_engine(actor, SpaceVerb.START)
+    execution = _execution(space, message.execution_id)
+    if not may_start_again(execution):
+        raise Conflict(
+            f"execution `{message.execution_id}` may not be started again", {"execution_id": message.execution_id}
+        )
+    intent = msgspec.structs.replace(
+        execution.intent,
+        attempt=execution.intent.attempt + 1,
+        deadline=later(stamp.ts, execution.tool.timeout_ms + GRACE_MS),
+    )
+    return StepResult(intents=[intent])
+
+
+def may_start_again(execution: Execution) -> bool:
+    """Whether an execution may have another attempt."""
+    return (
+        execution.status is ExecutionStatus.IN_DOUBT
+        and execution.tool.idempotent
+        and execution.tool.kind is not ToolKind.CALLER
+        and execution.intent.attempt < MAX_ATTEMPTS
+    )
+
+
+def decide_in_doubt(space: Space, message: MarkInDoubt, actor: Actor, stamp: Stamp) -> StepResult:
+    """The time of an execution is over, and nobody said what came of it."""
+    require_engine(actor, SpaceVerb.MARK_IN_DOUBT)
+    execution = _execution(space, message.execution_id)
+    if execution.status is not ExecutionStatus.RUNNING:
+        raise Conflict(f"execution `{message.execution_id}` is not running", {"execution_id": message.execution_id})
+    if stamp.ts < execution.intent.deadline:
+        raise Conflict(
+            f"execution `{message.execution_id}` has until {execution.intent.deadline}",
+            {"execution_id": message.execution_id},
+        )
+    return StepResult()
+
+
+def decide_outcome(space: Space, message: RecordOutcome, actor: Actor, stamp: Stamp) -> StepResult | Repeat:  # noqa: ARG001
+    """What came of an execution, once. A late one still counts: it ends the doubt."""
+    execution = _execution(space, message.execution_id)
+    if execution.settled_seq is not None:
+        if (execution.outcome, execution.result) != (message.status, bytes(message.result)):
+            raise Conflict(
+                f"execution `{message.execution_id}` has another outcome already",
+                {"execution_id": message.execution_id, "outcome": execution.status.value},
+            )
+        return Repeat(execution.settled_seq)
+    if not _may_report(execution, actor):
+        return refused(StepReason.NOT_AUTHORISED)
+    outcome = None
+    succeeded = message.status is OutcomeStatus.SUCCEEDED
+    if succeeded and not _is_acceptable(execution, bytes(message.result)):
+        outcome, succeeded = OutcomeStatus.RESULT_REFUSED, False
+    belief = {reading.session_id: reading for reading in message.belief}
+    changes = _facts(execution, bytes(message.result), space.state) if succeeded else Changes()
+    reason = None
+    enforced = space.mode is Mode.ENFORCE and bool(changes.set or changes.unset)
+    if enforced and commit_finding(space.policy, space.state, changes, belief) is not None:
+        changes, reason = Changes(), StepReason.FACTS_REFUSED.value
+    changes, statuses = _settled(space, execution, changes, belief, succeeded=succeeded)
+    return StepResult(reason_code=reason, changes=changes, statuses=statuses, outcome=outcome)
+
+
+def _execution(space: Space, execution_id: str) -> Execution:
+    execution = space.executions.get(execution_id)
+    if execution is None:
+        raise RecordNotFound("execution", execution_id)
+    return execution
+
+
+def _may_report(execution: Execution, actor: Actor) -> bool:
+    """The tool itself; for a `caller` tool the agent; of one in doubt also an operator, who has looked."""
+    if actor.kind is ActorKind.TOOL:
+        return actor.id == execution.tool.tool_id
+    if execution.tool.kind is ToolKind.CALLER and actor.kind is ActorKind.AGENT:
+        return actor.id == execution.agent_id
+    return is_operator(actor) and execution.status is ExecutionStatus.IN_DOUBT
+
+
+def _is_acceptable(execution: Execution, result: bytes) -> bool:
+    tool = execution.tool
+    if len(result) > tool.max_result_bytes:
+        return False
+    schema = bytes(tool.result_schema)
+    if schema == b"null":
+        return True
+    try:
+        return schema_of_text(schema).is_valid(msgspec.json.decode(result))
+    except SchemaFault:
+        return False
+
+
+def _facts(execution: Execution, result: bytes, state: Mapping[str, str]) -> Changes:
+    """What a result says of the facts that its tool keeps; a path that leads nowhere takes its fact away."""
+    if not execution.tool.facts:
+        return Changes()
+    value = msgspec.json.decode(result)
+    to_set: dict[str, str] = {}
+    to_unset: list[str] = []
+    for key, path in execution.tool.facts.items():
+        found = walk(value, tuple(path.split("."))) if path else value
+        if found is MISSING or found is None:
+            to_unset.append(key)
+        else:
+            to_set[key] = _text(found)
+    return effective_changes(state, [StateDelta(to_set, to_unset)])
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else canonical.encode(value).decode()
+
+
+def _settled(
+    space: Space, execution: Execution, changes: Changes, belief: Mapping[str, BeliefReading], *, succeeded: bool
+) -> tuple[Changes, dict[str, str]]:
+    """Where the proposals that waited for this execution stand now, and the deltas that can be committed with it."""
+    ended = ExecutionStatus.SUCCEEDED if succeeded else ExecutionStatus.FAILED
+    statuses: dict[str, str] = {}
+    for proposal_id in (execution.proposal_id, *execution.awaited_by):
+        record = space.proposals[proposal_id]
+        others = [
+            space.executions[known].status for known in record.execution_ids if known != execution.intent.execution_id
+        ]
+        if any(status in (ExecutionStatus.RUNNING, ExecutionStatus.IN_DOUBT) for status in others):
+            continue
+        status = ProposalStatus.COMMITTED
+        if any(status is not ExecutionStatus.SUCCEEDED for status in (ended, *others)):
+            status = ProposalStatus.FAILED
+        elif record.message.proposal.atomic:
+            committed = _committed(space, record, changes, belief)
+            if committed is None:
+                status = ProposalStatus.FAILED
+            else:
+                changes = committed
+        statuses[proposal_id] = (_still_waits(space, record) or status).value
+    return changes, statuses
+
+
+def _committed(
+    space: Space, record: ProposalRecord, changes: Changes, belief: Mapping[str, BeliefReading]
+) -> Changes | None:
+    """These changes and the deltas of a proposal whose calls have all succeeded; None where they no longer fit."""
+    now = msgspec.structs.replace(space, state=after(space.state, changes))
+    if record.decision.observed:
+        let_through = [record.message.proposal.candidates[place] for place in record.done]
+        deltas = [each for each in let_through if isinstance(each, StateDelta)]
+        wanted: Changes | Finding = effective_changes(now.state, deltas)
+    else:
+        wanted = recheck(now, record.message.proposal, record.done, belief)
+    if isinstance(wanted, Finding) or {*wanted.set, *wanted.unset} & {*changes.set, *changes.unset}:
+        return None
+    together = {**changes.set, **wanted.set}
+    return Changes(dict(sorted(together.items())), sorted([*changes.unset, *wanted.unset]))
+
+
+def _still_waits(space: Space, record: ProposalRecord) -> ProposalStatus | None:
+    """What the rest of a proposal that is not atomic still waits for."""
+    approvals = [space.approvals[approval_id] for approval_id in record.approval_ids]
+    if any(approval.status is ApprovalStatus.PENDING for approval in approvals):
+        return ProposalStatus.ASKED
+    return ProposalStatus.PARKED if record.message.proposal.proposal_id in space.parked else None

@@ -1,0 +1,435 @@
+"""The substrate server: spaces of many callers over one log. Nothing is seen, and nothing runs, before it is durable.
+
+Every method returns when what it did is in the log. The rules are in `cmbs.substrate.space`; what is here is who may go
+first, what the belief plane says meanwhile, and that an allowed call is run once its intent is there, never before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from threading import Condition, Lock
+
+import msgspec
+
+from cmbs.belief_events import Stamp
+from cmbs.errors import (
+    BeliefServerError,
+    Conflict,
+    EventNotFound,
+    LedgerCorrupt,
+    RecordNotFound,
+    SpaceNotFound,
+    StoreUnavailable,
+)
+from cmbs.ledger import Head, StoredEntry
+from cmbs.messages import Actor, ActorKind
+from cmbs.serving.checkpoints import Checkpointer
+from cmbs.serving.commit import GroupWriter, Settle, Writer
+from cmbs.serving.streams import Slot, Streams
+from cmbs.serving.waiting import Mailbox, unwrap, wait_in_thread
+from cmbs.spi import AuditLog, Clock, IdSource, RandomIds, SystemClock
+from cmbs.substrate.arbitration import Ruling, arbitrate, belief_sessions
+from cmbs.substrate.belief_source import BeliefSource
+from cmbs.substrate.door import SpaceCommand, SpaceDoor, SpaceLimits
+from cmbs.substrate.events import (
+    STREAM_PREFIX,
+    Approve,
+    CreateSpace,
+    Evidence,
+    Mode,
+    PromoteMemory,
+    Propose,
+    PutMemory,
+    RecordOutcome,
+    SpaceMessage,
+    Wake,
+)
+from cmbs.substrate.executions import Executions
+from cmbs.substrate.flipping import Hypothetical
+from cmbs.substrate.keeper import Keeper
+from cmbs.substrate.kind import Ahead, SpaceAnswer, SpaceKind, Undelivered, space_id_of
+from cmbs.substrate.model import BeliefReading, Decision, Proposal, ToolKind
+from cmbs.substrate.proposing import traced
+from cmbs.substrate.replay import fold_space, read_space_event, verify_space
+from cmbs.substrate.state import ProposalRecord, ProposalStatus, Space
+from cmbs.substrate.tools.runner import ToolRunner
+
+ENGINE = Actor(ActorKind.POLICY_ENGINE, "policy_engine", authenticated=True)
+DEFAULT_SPACE = "default"
+KEEPER_SECONDS = 0.5
+_TURNS_IN_A_CROWD = 32
+# How often a proposal is looked at again while somebody waits for it: what other processes do is not heard of here.
+_LOOK_AGAIN_SECONDS = 0.5
+_UNSETTLED = (ProposalStatus.RUNNING, ProposalStatus.ASKED, ProposalStatus.PARKED)
+
+
+class SubstrateServer:
+    """Holds spaces: what agents propose is decided here, and only what is allowed runs and is committed."""
+
+    def __init__(
+        self,
+        *,
+        log: AuditLog,
+        clock: Clock | None = None,
+        ids: IdSource | None = None,
+        belief: BeliefSource | None = None,
+        runner: ToolRunner | None = None,
+        limits: SpaceLimits | None = None,
+        keeper_seconds: float | None = KEEPER_SECONDS,
+        default_space: bool = False,
+    ) -> None:
+        """`keeper_seconds` is how often deadlines are looked after; with None not before `start` or `keep` is called.
+
+        With `default_space` the space of that name comes into being when it is first asked for.
+        """
+        self.door = SpaceDoor(limits or SpaceLimits())
+        self.log = log
+        self._clock = clock or SystemClock()
+        self._ids = ids or RandomIds()
+        self._belief = belief
+        self._default_space = default_space
+        self._kind = kind = SpaceKind(self._stamp)
+        # Spaces that several callers write to at once, and for how many of their commands that is taken to be so.
+        self._crowded: dict[str, int] = {}
+        self._checkpointer = Checkpointer(log, kind) if log.blocking else None
+        self._spaces = Streams(log, kind, self.door.limits.cached_spaces, self._checkpointer)
+        self._writer = Writer(log, kind, self._spaces)
+        self._group = GroupWriter(self._writer) if log.blocking else None
+        self._mailboxes: dict[asyncio.AbstractEventLoop, Mailbox[Undelivered]] = {}
+        self._lock = Lock()
+        self._moved = Condition()
+        self._waiting = 0
+        self._runner = runner
+        self._executions = Executions(runner, self._clock, self._report, self.door.limits.executions_at_once)
+        self._keeper = Keeper(self, self._clock, belief)
+        if keeper_seconds is not None:
+            self.start(keeper_seconds)
+
+    # --- what is asked ---
+
+    def perform(self, command: SpaceCommand) -> SpaceAnswer:
+        """Carry out a command; returns when it is durable."""
+        checked = self.door.checked(command)
+        if self._default_space:
+            self._open_default(checked)
+        while True:
+            slot = self._spaces.cached(checked.stream_id)
+            known = None if slot is None or slot.state is None else slot.state.head
+            try:
+                return self._followed(checked, self._once(self._prepared(checked, slot)))
+            except BeliefServerError as exc:
+                if not self._decided_too_early(checked, known, exc):
+                    raise
+
+    async def perform_async(self, command: SpaceCommand) -> SpaceAnswer:
+        """Carry out a command without holding a thread while it waits for its group."""
+        checked = self.door.checked(command)
+        if self._group is None:
+            return self.perform(checked)
+        if self._default_space and self._spaces.cached(checked.stream_id) is None:
+            await asyncio.to_thread(self._open_default, checked)
+        while True:
+            known = self._known_head(checked)
+            try:
+                answer = await self._once_async(self._group, checked)
+                if answer.event is None:
+                    return await asyncio.to_thread(self._followed, checked, answer)
+                return self._followed(checked, answer)
+            except BeliefServerError as exc:
+                if not await asyncio.to_thread(self._decided_too_early, checked, known, exc):
+                    raise
+
+    def explain(self, space_id: str, actor: Actor, proposal: Proposal) -> Ruling:
+        """What would be decided of a proposal now. Records nothing."""
+        return arbitrate(*self.hypothetical(space_id, actor, proposal), explain=True)
+
+    def hypothetical(self, space_id: str, actor: Actor, proposal: Proposal) -> Hypothetical:
+        """Everything that a proposal would be decided on now."""
+        command = SpaceCommand(space_id, actor, Propose(proposal))
+        message = self.door.checked(command).message
+        if not isinstance(message, Propose):  # pragma: no cover - the door keeps the kind
+            raise TypeError(message)
+        space = self.current(space_id)
+        readings = {reading.session_id: reading for reading in self._readings(space, message.proposal)}
+        return Hypothetical(space, message.proposal, actor, self._clock.now(), readings)
+
+    def decision(self, space_id: str, proposal_id: str) -> Decision:
+        """The newest decision on a proposal with its whole trace, also where the log has none: it is made again."""
+        record = self.current(space_id).proposals.get(proposal_id)
+        if record is None:
+            raise RecordNotFound("proposal", proposal_id)
+        if record.decision.trace:
+            return record.decision
+        entries = self.log.read(STREAM_PREFIX + space_id, -1, record.decided_seq + 1)
+        before = fold_space(None, entries[:-1])
+        if before is None:  # pragma: no cover - before a proposal there was a space
+            raise RecordNotFound("proposal", proposal_id)
+        return traced(before, read_space_event(entries[-1]))
+
+    def ensure(self, space_id: str = DEFAULT_SPACE, policy: Mapping[str, str] | None = None) -> Space:
+        """The space, created with this policy where it is not there yet."""
+        slot = self._spaces.slot(STREAM_PREFIX + self.door.space_id(space_id))
+        space = self._spaces.peek(slot)
+        if space is not None:
+            return space
+        try:
+            create = CreateSpace(space_id, Mode.ENFORCE, dict(policy or {}))
+            return self.perform(SpaceCommand(space_id, ENGINE, create)).space
+        except Conflict:
+            return self.current(space_id)
+
+    # --- what is there ---
+
+    def current(self, space_id: str) -> Space:
+        """The space as the log has it now; SpaceNotFound where there is none."""
+        try:
+            return self._spaces.current(STREAM_PREFIX + self.door.space_id(space_id))
+        except SpaceNotFound:
+            if self._is_to_be(space_id):
+                return self.ensure(space_id)
+            raise
+
+    def at(self, space_id: str, place: str | int) -> Space:
+        """The space right after a seq, or as of a snapshot id; EventNotFound where there is no such place."""
+        space = self.current(space_id)
+        seq = place if isinstance(place, int) else space.snapshots.get(place)
+        if seq is None or not 0 <= seq <= space.head.seq:
+            raise EventNotFound(str(place))
+        if seq == space.head.seq:
+            return space
+        then = fold_space(None, self.log.read(STREAM_PREFIX + space_id, -1, seq + 1))
+        if then is None:  # pragma: no cover - a space that is there has entries
+            raise EventNotFound(str(place))
+        return then
+
+    def head(self, space_id: str) -> Head | None:
+        """Where the stream of a space ends; None where there is none."""
+        return self.log.head(STREAM_PREFIX + self.door.space_id(space_id))
+
+    def spaces(self, after: str | None = None, limit: int = 100) -> list[str]:
+        """The ids of spaces, by name, from beyond `after` on."""
+        last = None if after is None else STREAM_PREFIX + after
+        return [space_id_of(name) for name in self.log.streams(STREAM_PREFIX, last, limit)]
+
+    def stored_entries(self, space_id: str, after: int = -1, limit: int | None = None) -> list[StoredEntry]:
+        """Entries beyond a seq, as the exact bytes that were hashed."""
+        self.current(space_id)
+        return self.log.read(STREAM_PREFIX + space_id, after, limit)
+
+    def wait_for(self, space_id: str, proposal_id: str, timeout_seconds: float) -> ProposalRecord:
+        """The proposal once nothing more is to be waited for, or as it is when the time is over."""
+        until = time.monotonic() + timeout_seconds
+        with self._moved:
+            self._waiting += 1
+        try:
+            while True:
+                record = self.current(space_id).proposals.get(proposal_id)
+                if record is None:
+                    raise RecordNotFound("proposal", proposal_id)
+                left = until - time.monotonic()
+                if record.status not in _UNSETTLED or left <= 0:
+                    return record
+                with self._moved:
+                    self._moved.wait(min(left, _LOOK_AGAIN_SECONDS))
+        finally:
+            with self._moved:
+                self._waiting -= 1
+
+    # --- moving spaces ---
+
+    def import_space(self, space_id: str, entries: Sequence[StoredEntry], head: Head) -> None:
+        """Take a space over from its log, byte for byte; LedgerCorrupt where it does not verify to `head`."""
+        verify_space(self.door.space_id(space_id), entries, head)
+        self._writer.adopt(STREAM_PREFIX + space_id, entries)
+        self._spaces.refresh(self._spaces.slot(STREAM_PREFIX + space_id))
+
+    # --- looking after ---
+
+    def start(self, keeper_seconds: float = KEEPER_SECONDS) -> None:
+        """Look after deadlines and wakes from now on, in a thread. Starting twice is harmless."""
+        self._keeper.start(keeper_seconds)
+
+    def keep(self) -> None:
+        """Look after deadlines and wakes once, now."""
+        self._keeper.tick()
+
+    def run_intents(self, space: Space, execution_ids: Iterable[str]) -> None:
+        """Run executions whose intents are in the log. Those of `caller` tools are run by whoever asked."""
+        for execution_id in execution_ids:
+            execution = space.executions[execution_id]
+            if execution.tool.kind is not ToolKind.CALLER:
+                self._executions.begin(space.space_id, execution)
+
+    def close(self, *, close_log: bool = False) -> None:
+        """Stop the keeper, wait for what runs as long as it may run, write what waits."""
+        self._keeper.stop()
+        self._executions.close()
+        if self._group is not None:
+            self._group.close()
+        if self._checkpointer is not None:
+            self._checkpointer.close()
+        if self._runner is not None:
+            self._runner.close()
+        if close_log:
+            self.log.close()
+
+    # --- on the way ---
+
+    def _open_default(self, command: SpaceCommand) -> None:
+        """Make the default space for whoever asks for it first."""
+        asked = self._is_to_be(command.space_id) and not isinstance(command.message, CreateSpace)
+        if asked and self._spaces.cached(command.stream_id) is None:
+            self.ensure(command.space_id)
+
+    def _is_to_be(self, space_id: str) -> bool:
+        return self._default_space and space_id == DEFAULT_SPACE
+
+    def _once(self, command: SpaceCommand) -> Undelivered:
+        if self._group is None:
+            return unwrap(self._writer.run_one(command))
+        group, submitted = self._group, self._decided_ahead(command)
+
+        def submit(settle: Settle[Undelivered]) -> None:
+            group.submit(submitted, settle)
+
+        answer = wait_in_thread(submit)
+        if type(submitted.ahead) is Ahead and answer is not submitted.ahead.answer:
+            # Others want this space too, and what is decided ahead of them is decided for nothing.
+            self._crowded[command.stream_id] = _TURNS_IN_A_CROWD
+        return answer
+
+    def _decided_ahead(self, command: SpaceCommand) -> SpaceCommand:
+        """Decide in the thread of the caller, while the writer waits for the log; unless many want the same space."""
+        turns = self._crowded.get(command.stream_id, 0)
+        if turns:
+            if turns > 1:
+                self._crowded[command.stream_id] = turns - 1
+            else:
+                self._crowded.pop(command.stream_id, None)
+            return command
+        slot = self._spaces.cached(command.stream_id)
+        if slot is None or slot.state is None or slot.contended:
+            return command
+        return self._kind.decided_ahead(slot.state, command)
+
+    async def _once_async(
+        self, group: GroupWriter[Space, SpaceCommand, Undelivered], command: SpaceCommand
+    ) -> Undelivered:
+        slot = self._spaces.cached(command.stream_id)
+        # A log that is read, or the belief plane that is asked, would hold up everybody else on the loop.
+        if slot is None or self._asks_outside(slot.state, command.message):
+            command = await asyncio.to_thread(self._prepared, command, slot)
+
+        def submit(settle: Settle[Undelivered]) -> None:
+            group.submit(command, settle)
+
+        return await self._mailbox().wait(submit)
+
+    def _asks_outside(self, space: Space | None, message: SpaceMessage) -> bool:
+        if isinstance(message, Propose):
+            return space is None or bool(belief_sessions(space, message.proposal))
+        return isinstance(message, (Wake, Approve, RecordOutcome, PutMemory, PromoteMemory))
+
+    def _prepared(self, command: SpaceCommand, slot: Slot[Space] | None) -> SpaceCommand:
+        """The command with everything in it that has to be looked up before it is decided."""
+        message = command.message
+        if isinstance(message, CreateSpace):
+            return command
+        space = (slot or self._spaces.loaded(command.stream_id)).state
+        if space is None:  # pragma: no cover - what was loaded is there
+            return command
+        prepared = self._with_belief(space, message)
+        return command if prepared is message else msgspec.structs.replace(command, message=prepared)
+
+    def _with_belief(self, space: Space, message: SpaceMessage) -> SpaceMessage:
+        match message:
+            case Propose():
+                return _with_readings(message, self._readings(space, message.proposal))
+            case Wake():
+                record = space.proposals.get(message.proposal_id)
+                return _with_readings(message, self._readings_for(space, record))
+            case Approve():
+                approval = space.approvals.get(message.approval_id)
+                record = None if approval is None else space.proposals.get(approval.proposal_id)
+                return _with_readings(message, self._readings_for(space, record))
+            case RecordOutcome():
+                return _with_readings(message, self._read(space.policy.invariant_session_ids))
+            case PutMemory() | PromoteMemory():
+                found = self._is_there(space, message.evidence)
+                if found == message.confirming_event_found:
+                    return message
+                return msgspec.structs.replace(message, confirming_event_found=found)
+            case _:
+                return message
+
+    def _readings_for(self, space: Space, record: ProposalRecord | None) -> list[BeliefReading]:
+        return [] if record is None else self._readings(space, record.message.proposal)
+
+    def _readings(self, space: Space, proposal: Proposal) -> list[BeliefReading]:
+        return self._read(belief_sessions(space, proposal))
+
+    def _read(self, session_ids: Iterable[str]) -> list[BeliefReading]:
+        """What the belief plane says of these sessions; nothing of any where there is no belief plane."""
+        belief = self._belief
+        if belief is None:
+            return []
+        return [belief.read(session_id) for session_id in sorted(session_ids)]
+
+    def _is_there(self, space: Space, evidence: Evidence) -> bool:
+        event_id = evidence.confirmed_by_event_id
+        if event_id is None:
+            return False
+        if evidence.confirmed_in_session_id is None:
+            return space.events.position(event_id) is not None
+        return self._belief is not None and self._belief.is_conclusion(evidence.confirmed_in_session_id, event_id)
+
+    def _followed(self, command: SpaceCommand, answer: Undelivered) -> SpaceAnswer:
+        """The answer for the caller; and what it has let through begins."""
+        if answer.event is None:
+            stored = self.log.read(command.stream_id, answer.seq - 1, 1)
+            if not stored:
+                raise LedgerCorrupt(command.stream_id, answer.seq, "it was there, and is not any more")
+            return SpaceAnswer(answer.space, answer.seq, read_space_event(stored[0]), repeated=True)
+        event = answer.event
+        if event.result.intents:
+            self.run_intents(answer.space, [intent.execution_id for intent in event.result.intents])
+        self._keeper.note(answer.space, event)
+        if self._waiting:
+            with self._moved:
+                self._moved.notify_all()
+        return SpaceAnswer(answer.space, answer.seq, event)
+
+    def _report(self, space_id: str, tool_id: str, message: RecordOutcome) -> None:
+        self.perform(SpaceCommand(space_id, Actor(ActorKind.TOOL, tool_id, authenticated=True), message))
+
+    def _known_head(self, command: SpaceCommand) -> Head | None:
+        slot = self._spaces.cached(command.stream_id)
+        space = None if slot is None else slot.state
+        return None if space is None else space.head
+
+    def _decided_too_early(self, command: SpaceCommand, known: Head | None, error: BeliefServerError) -> bool:
+        """Whether a command was refused by a state that others had left behind, so that it has to be decided again."""
+        if known is None or isinstance(error, (StoreUnavailable, LedgerCorrupt)):
+            return False
+        return self._spaces.refresh(self._spaces.slot(command.stream_id)).head != known
+
+    def _mailbox(self) -> Mailbox[Undelivered]:
+        loop = asyncio.get_running_loop()
+        mailbox = self._mailboxes.get(loop)
+        if mailbox is None:
+            with self._lock:
+                self._mailboxes = {known: box for known, box in self._mailboxes.items() if not known.is_closed()}
+                mailbox = self._mailboxes[loop] = Mailbox(loop)
+        return mailbox
+
+    def _stamp(self, idempotency_key: str | None) -> Stamp:
+        return Stamp(self._ids.new_id(), self._clock.now(), idempotency_key)
+
+
+def _with_readings(
+    message: Propose | Wake | Approve | RecordOutcome, readings: list[BeliefReading]
+) -> Propose | Wake | Approve | RecordOutcome:
+    """The message with what the belief plane says in the place of whatever its sender had put there."""
+    return message if message.belief == readings else msgspec.structs.replace(message, belief=readings)

@@ -1,0 +1,137 @@
+"""Python callables as tools: each call in a thread of its own, which its caller waits for no longer than allowed."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, TypeAlias
+
+import msgspec
+
+from cmbs.errors import BeliefServerError, InvalidRequest
+from cmbs.ledger import canonical
+from cmbs.substrate.model import Tool
+from cmbs.substrate.tools.runner import CallContext, ResultRefused, ToolFailed, timed_out
+from cmbs.substrate.tools.targets import python_target
+
+TOOL_GROUP = "cmbs.tools"
+# A thread cannot be ended from outside: one that runs past its time-out runs on. So many may, before new calls fail.
+MAX_RUNNING = 64
+
+PythonTool: TypeAlias = Callable[..., Any]
+
+_call: ContextVar[CallContext] = ContextVar("cmbs_tool_call")
+
+
+def current_call() -> CallContext:
+    """Within a tool: the call that it carries out. LookupError elsewhere."""
+    return _call.get()
+
+
+def enter_call(call: CallContext) -> None:
+    """Make this the call that the present thread, or the present task, carries out."""
+    _call.set(call)
+
+
+class PythonTools:
+    """Carries out calls of registered callables, plain or async, with the args as keyword arguments.
+
+    What they return must be JSON. An async one that runs out of time is cancelled; a plain one is left to itself.
+    """
+
+    def __init__(self, callables: Mapping[str, PythonTool] | None = None, max_running: int = MAX_RUNNING) -> None:
+        self._callables = dict(callables or {})
+        self._places = threading.BoundedSemaphore(max_running)
+        self._max_running = max_running
+
+    def register(self, name: str, function: PythonTool) -> None:
+        """Offer one more callable; a name stands for one callable, for good."""
+        if self._callables.setdefault(name, function) is not function:
+            raise InvalidRequest(f"another callable is registered as `{name}`", {"callable": name})
+
+    def execute(self, tool: Tool, args: bytes, call: CallContext) -> bytes:
+        """See `Executor.execute`."""
+        name = python_target(tool).callable or tool.tool_id
+        function = self._callables.get(name)
+        if function is None:
+            raise ToolFailed(f"no callable is registered as `{name}`")
+        if not self._places.acquire(blocking=False):
+            raise ToolFailed(f"{self._max_running} calls of Python tools are still running")
+        run = _Run(function, msgspec.json.decode(args), call, tool.timeout_ms / 1_000)
+        threading.Thread(target=self._carry_out, args=(run,), name=f"tool {tool.tool_id}", daemon=True).start()
+        if not run.over.wait(tool.timeout_ms / 1_000) or run.cancelled:
+            raise timed_out(tool)
+        if run.failure is not None:
+            raise ToolFailed(f"{type(run.failure).__name__}: {run.failure}") from run.failure
+        try:
+            return canonical.encode(run.value)
+        except BeliefServerError as exc:
+            raise ResultRefused(f"the result cannot be recorded: {exc.message}") from exc
+
+    def close(self) -> None:
+        """Nothing is held; threads that still run are daemons."""
+
+    def _carry_out(self, run: _Run) -> None:
+        try:
+            run.carry_out()
+        finally:
+            self._places.release()
+
+
+class _Run:
+    """One call and, once `over` is set, what came of it."""
+
+    def __init__(self, function: PythonTool, args: dict[str, Any], call: CallContext, seconds: float) -> None:
+        self._function = function
+        self._args = args
+        self._call = call
+        self._seconds = seconds
+        self.over = threading.Event()
+        self.value: Any = None
+        self.failure: BaseException | None = None
+        self.cancelled = False
+
+    def carry_out(self) -> None:
+        enter_call(self._call)
+        try:
+            value = self._function(**self._args)
+            self.value = asyncio.run(self._awaited(value)) if inspect.isawaitable(value) else value
+        except BaseException as exc:  # noqa: BLE001 - whatever a tool raises, SystemExit included, is its outcome
+            self.failure = exc
+        finally:
+            self.over.set()
+
+    async def _awaited(self, value: Any) -> Any:
+        async with asyncio.timeout(self._seconds) as limit:
+            try:
+                return await value
+            finally:
+                self.cancelled = limit.expired()
+
+
+def discover_python_tools() -> dict[str, PythonTool]:
+    """Callables that installed distributions offer under the entry-point group `cmbs.tools`, by entry-point name."""
+    found: dict[str, EntryPoint] = {}
+    for entry_point in sorted(entry_points(group=TOOL_GROUP), key=lambda each: (each.name, each.value)):
+        if found.setdefault(entry_point.name, entry_point) is not entry_point:
+            raise InvalidRequest(f"two tools are named `{entry_point.name}`", {"tool": entry_point.name})
+    return {name: _load(entry_point) for name, entry_point in found.items()}
+
+
+def _load(entry_point: EntryPoint) -> PythonTool:
+    try:
+        function = entry_point.load()
+    except Exception as exc:
+        raise InvalidRequest(
+            f"tool `{entry_point.name}` (`{entry_point.value}`) does not load: {type(exc).__name__}: {exc}",
+            {"tool": entry_point.name},
+        ) from exc
+    if not callable(function):
+        raise InvalidRequest(
+            f"tool `{entry_point.name}` (`{entry_point.value}`) cannot be called", {"tool": entry_point.name}
+        )
+    return function  # type: ignore[no-any-return]

@@ -1,0 +1,115 @@
+"""Spaces as values, put together for a test of what is decided on them: no ledger, no server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from immutables import Map
+
+from cmbs.ledger import Chronicle, Head, canonical
+from cmbs.messages import Actor, ActorKind
+from cmbs.substrate.events import Intent, Mode, SpaceVerb
+from cmbs.substrate.model import (
+    Candidate,
+    Capability,
+    Proposal,
+    Provenance,
+    Tool,
+    ToolCall,
+    ToolKind,
+)
+from cmbs.substrate.policy import compile_policy
+from cmbs.substrate.stages import hash_of_args
+from cmbs.substrate.state import CallKey, Execution, ExecutionStatus, Space
+
+NOW = "2026-01-02T03:04:05.000000Z"
+LATER = "2026-01-02T04:00:00.000000Z"
+EARLIER = "2026-01-02T03:00:00.000000Z"
+AGENT = Actor(ActorKind.AGENT, "agent-1")
+SNAPSHOT = "snapshot-now"
+ANY_OBJECT = msgspec.Raw(b'{"type":"object"}')
+
+
+def payload(**fields: Any) -> str:
+    """A constraint, version 1, that concerns everything unless `fields` say otherwise."""
+    return json.dumps({"v": 1, "effect": "allow", "subject": None} | fields)
+
+
+def predicate(op: str, *args: Any) -> dict[str, Any]:
+    """A predicate as it stands in a payload."""
+    return {"op": op, "args": list(args)}
+
+
+def tool(tool_id: str = "fs.write", **fields: Any) -> Tool:
+    """A tool that the caller runs; it takes any object."""
+    return Tool(**({"tool_id": tool_id, "kind": ToolKind.CALLER, "args_schema": ANY_OBJECT} | fields))
+
+
+def token(name: str = "token-1", **fields: Any) -> Capability:
+    """A token of `AGENT` for the tools `fs.write` and `email.send`."""
+    whole = {"token_id": name, "agent_id": AGENT.id, "tool_ids": ["email.send", "fs.write"]}
+    return Capability(**(whole | fields))
+
+
+def call(tool_id: str = "fs.write", args: Any = None, held: str | None = "token-1", key: str | None = "k") -> ToolCall:
+    """A call with canonical args."""
+    return ToolCall(tool_id, msgspec.Raw(canonical.encode({} if args is None else args)), held, key)
+
+
+def proposal(*candidates: Candidate, actor: Actor = AGENT, snapshot: str = SNAPSHOT, **fields: Any) -> Proposal:
+    """A proposal of `actor` on `snapshot`."""
+    whole: dict[str, Any] = {
+        "proposal_id": "proposal-1",
+        "state_snapshot_id": snapshot,
+        "provenance": Provenance(actor.id, EARLIER),
+        "candidates": list(candidates),
+    }
+    return Proposal(**(whole | fields))
+
+
+def space(
+    pairs: Mapping[str, str] | None = None,
+    state: Mapping[str, str] | None = None,
+    *,
+    tools: tuple[Tool, ...] = (),
+    tokens: tuple[Capability, ...] = (),
+    **fields: Any,
+) -> Space:
+    """A space with this policy, this state beside it, these tools and tokens; the rest empty but for `fields`.
+
+    `snapshot-old` is an older snapshot of it, at seq 10; the current one is of seq 20.
+    """
+    policy = compile_policy(pairs or {})
+    known: dict[str, Any] = {
+        "space_id": "default",
+        "mode": Mode.ENFORCE,
+        "head": Head(20, bytes(32)),
+        "events": Chronicle.of([f"event-{seq}" for seq in range(21)], [SpaceVerb.PROPOSE] * 21),
+        "snapshot_id": SNAPSHOT,
+        "state": Map({**(pairs or {}), **(state or {})}),
+        "snapshots": Chronicle.of(["snapshot-old", SNAPSHOT], [10, 20]),
+        "policy": policy,
+        "policy_version": 1,
+        "tools": Map({each.tool_id: each for each in tools}),
+        "capabilities": Map({each.token_id: each for each in tokens}),
+    } | fields
+    # Other parts of a space begin empty, whatever they are.
+    for name in Space.__struct_fields__:
+        if name not in known:
+            known[name] = Map() if Space.__annotations__[name].startswith("Map") else Chronicle()
+    return Space(**{name: known[name] for name in Space.__struct_fields__})
+
+
+def executed(made: ToolCall, made_with: Tool, agent_id: str = AGENT.id) -> dict[str, Any]:
+    """The fields of a space in which this call was executed as `execution-1`."""
+    intent = Intent(
+        "execution-1", 0, made.tool_id, hash_of_args(made), LATER, 1, made.capability_token_id, made.idempotency_key
+    )
+    execution = Execution(intent, "proposal-0", agent_id, made_with, bytes(made.args), ExecutionStatus.SUCCEEDED, 15)
+    return {
+        "executions": Map({"execution-1": execution}),
+        "calls": Map({CallKey(made.tool_id, made.idempotency_key or ""): "execution-1"}),
+    }

@@ -1,0 +1,42 @@
+"""Arbitration in tests: a space in which a call has all that it needs, and the ruling on a proposal."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from cmbs.messages import Actor
+from cmbs.substrate.arbitration import Ruling, arbitrate
+from cmbs.substrate.model import Candidate, ReasonCode
+from cmbs.substrate.state import Space
+from cmbs.testing.spaces import AGENT, NOW, payload, proposal, space, token, tool
+
+ALLOW_ALL = {"constraint.all": payload()}
+TOOLS = (tool(), tool("email.send", writes=False))
+NEEDS_PATH = tool(args_schema=msgspec.Raw(b'{"required":["path"]}'))
+# One call asks, another one waits.
+MIXED = {
+    "constraint.ask": payload(effect="deny", subject={"tool_id": "fs.write"}, on_fail="ask"),
+    "constraint.defer": payload(effect="deny", subject={"tool_id": "email.send"}, on_fail="defer"),
+    "constraint.all": payload(),
+}
+
+
+def ready(pairs: Mapping[str, str] | None = None, state: Mapping[str, str] | None = None, **fields: Any) -> Space:
+    """A space in which a call of `fs.write` has everything that it needs, but for what the policy says."""
+    return space(ALLOW_ALL if pairs is None else pairs, state, **({"tools": TOOLS, "tokens": (token(),)} | fields))
+
+
+def ruled(kept: Space, *candidates: Candidate, actor: Actor = AGENT, belief: Any = None, **fields: Any) -> Ruling:
+    """The ruling, which is the same with a trace and without."""
+    asked = proposal(*candidates, actor=actor, **fields)
+    plain = arbitrate(kept, asked, actor, NOW, belief or {}, explain=False)
+    explained = arbitrate(kept, asked, actor, NOW, belief or {}, explain=True)
+    assert explained.decision.trace or not candidates
+    untraced = msgspec.structs.replace(explained.decision, trace=[])
+    assert msgspec.structs.replace(explained, decision=untraced) == plain
+    return plain
+
+
+def reason(*arguments: Any, **fields: Any) -> ReasonCode:
+    return ruled(*arguments, **fields).decision.reason_code

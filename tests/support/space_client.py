@@ -1,0 +1,116 @@
+"""A space behind HTTP, and the people who talk to it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+
+from cmbs.belief_server import BeliefServer
+from cmbs.http import BeliefApp
+from cmbs.spi import InMemoryStore
+from cmbs.substrate.belief_source import ServedBelief
+from cmbs.substrate.server import SubstrateServer
+from cmbs.testing import ManualClock, SequentialIds
+from tests.support.in_process import client_of
+
+OPS, LEAD, PLANNER, OTHER, ENCODER = "operator:ops", "operator:lead", "agent:planner", "agent:other", "encoder:probe"
+ALLOW = '{"v":1,"effect":"allow","subject":null}'
+ASK = '{"v":1,"effect":"deny","subject":{"tool_id":"risky"},"on_fail":"ask"}'
+POLICY = {"constraint.any": ALLOW, "constraint.risky": ASK, "policy.private": '["fact.secret."]'}
+
+
+class SpaceClient:
+    """Sends requests about one space, each as somebody."""
+
+    def __init__(self, request: Callable[..., httpx.Response], space_id: str = "s") -> None:
+        self._request = request
+        self.space_id = space_id
+
+    def get(self, path: str = "", who: str = OPS, **options: Any) -> httpx.Response:
+        """GET something of the space."""
+        return self._request("GET", self._path(path), headers={"x-cmbs-actor": who}, **options)
+
+    def post(self, path: str, body: Any = None, who: str = OPS, **headers: str) -> httpx.Response:
+        """POST something to the space."""
+        sent = {} if body is None else {"json": body}
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return self._request("POST", self._path(path), headers={"x-cmbs-actor": who, **named}, **sent)
+
+    def post_raw(self, path: str, content: bytes, who: str = OPS) -> httpx.Response:
+        """POST bytes that claim to be JSON."""
+        headers = {"content-type": "application/json", "x-cmbs-actor": who}
+        return self._request("POST", self._path(path), content=content, headers=headers)
+
+    def create(self, policy: dict[str, str] | None = None, **options: Any) -> dict[str, Any]:
+        """Create the space."""
+        body = {"space_id": self.space_id, "policy": POLICY if policy is None else policy, **options}
+        answer = self._request("POST", "/v1/spaces", headers={"x-cmbs-actor": OPS}, json=body)
+        assert answer.status_code == 201, answer.text
+        created: dict[str, Any] = answer.json()
+        return created
+
+    def equip(self, *tool_ids: str, agent: str = "planner", token: str = "token", **parts: Any) -> None:
+        """Register tools that the agent runs itself, and issue a token for all of them."""
+        for tool_id in tool_ids:
+            tool = {"tool_id": tool_id, "kind": "caller", "args_schema": {"type": "object"}, **parts}
+            assert self.post("/tools", tool).json()["granted"]
+        issued = {"token_id": token, "agent_id": agent, "tool_ids": list(tool_ids)}
+        assert self.post("/capabilities", issued).json()["granted"]
+
+    def proposal(self, *candidates: dict[str, Any], who: str = PLANNER, **parts: Any) -> dict[str, Any]:
+        """A proposal on the newest snapshot."""
+        return {
+            "proposal_id": "p1",
+            "state_snapshot_id": self.get().json()["state_snapshot_id"],
+            "provenance": {"source": who.partition(":")[2], "timestamp": "2026-01-01T00:00:00Z"},
+            "candidates": list(candidates),
+            **parts,
+        }
+
+    def propose(self, *candidates: dict[str, Any], who: str = PLANNER, **parts: Any) -> dict[str, Any]:
+        """Propose on the newest snapshot; what came of it."""
+        answer = self.post("/proposals", self.proposal(*candidates, who=who, **parts), who)
+        assert answer.status_code == 200, answer.text
+        proposed: dict[str, Any] = answer.json()
+        return proposed
+
+    def _path(self, path: str) -> str:
+        return f"/v1/spaces/{self.space_id}{path}"
+
+
+def delta(unset: tuple[str, ...] = (), /, **pairs: str) -> dict[str, Any]:
+    """A delta; the first underscore of a name is the dot after the namespace."""
+    named = {name.replace("_", ".", 1): text for name, text in pairs.items()}
+    return {"type": "state_delta", "set": named, "unset": list(unset)}
+
+
+def call(tool_id: str, args: Any = None, *, key: str | None = "k1", token: str | None = "token") -> dict[str, Any]:
+    """A call of a tool."""
+    found = {"type": "tool_call", "tool_id": tool_id, "args": args or {}, "capability_token_id": token}
+    return {**found, "idempotency_key": key}
+
+
+def app_over(log: InMemoryStore, clock: ManualClock | None = None, number: int = 0) -> BeliefApp:
+    """An application whose spaces have no keeper, and a clock that a test owns."""
+    server = BeliefServer(store=log)
+    ids = SequentialIds(number)
+    belief = ServedBelief(server)
+    spaces = SubstrateServer(log=log, clock=clock or ManualClock(), ids=ids, belief=belief, keeper_seconds=None)
+    return BeliefApp(server, spaces=spaces)
+
+
+@contextmanager
+def space_client(app: BeliefApp) -> Iterator[SpaceClient]:
+    """A client of an application for as long as a test needs it."""
+    with client_of(app) as client:
+        yield SpaceClient(client.request)
+    app.close()
+
+
+def as_text(value: Any) -> str:
+    """A structured value as the state keeps it."""
+    return json.dumps(value)

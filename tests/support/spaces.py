@@ -1,0 +1,206 @@
+"""A space to test with: its policy, its tools, its people, and short ways to ask for things."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from itertools import count
+from threading import Event
+from typing import Any
+
+import msgspec
+
+from cmbs.messages import Actor, ActorKind
+from cmbs.spi import AuditLog, InMemoryStore
+from cmbs.substrate.belief_source import BeliefSource
+from cmbs.substrate.checkpoint import freeze_space
+from cmbs.substrate.door import SpaceCommand, SpaceLimits
+from cmbs.substrate.events import (
+    CreateSpace,
+    IssueCapability,
+    Mode,
+    OutcomeStatus,
+    Propose,
+    ProposePolicy,
+    RegisterTool,
+    SettlePolicy,
+    SpaceMessage,
+)
+from cmbs.substrate.kind import SpaceAnswer
+from cmbs.substrate.model import Candidate, Capability, Proposal, Provenance, StateDelta, Tool, ToolCall, ToolKind
+from cmbs.substrate.replay import verify_space
+from cmbs.substrate.server import SubstrateServer
+from cmbs.substrate.state import ProposalStatus, Space
+from cmbs.substrate.tools.runner import CallContext, OutcomeUnknown, ToolReply
+from cmbs.testing.environment import ManualClock, SequentialIds
+
+ROOT = Actor(ActorKind.OPERATOR, "root")
+SECOND = Actor(ActorKind.OPERATOR, "second")
+AGENT = Actor(ActorKind.AGENT, "agent")
+OTHER_AGENT = Actor(ActorKind.AGENT, "other")
+ENCODER = Actor(ActorKind.ENCODER, "encoder")
+ENGINE = Actor(ActorKind.POLICY_ENGINE, "policy_engine", authenticated=True)
+
+ANY = '{"v":1,"effect":"allow","subject":null}'
+SPACE = "s"
+TOKEN = "token"
+
+
+def raw(value: Any) -> msgspec.Raw:
+    """A value as JSON text."""
+    return msgspec.Raw(json.dumps(value).encode())
+
+
+def constraint(**parts: Any) -> str:
+    """A constraint as it stands in the state."""
+    return json.dumps({"v": 1, "effect": "allow", "subject": None, **parts})
+
+
+def http_tool(tool_id: str, **parts: Any) -> Tool:
+    """A tool that a server runs; the address is never called, because tests bring their own runner."""
+    target = raw({"url": f"https://tools.invalid/{tool_id}", "method": "POST"})
+    return Tool(tool_id, ToolKind.HTTP, raw({"type": "object"}), target=target, **parts)
+
+
+def caller_tool(tool_id: str, **parts: Any) -> Tool:
+    """A tool that the agent runs itself."""
+    return Tool(tool_id, ToolKind.CALLER, raw({"type": "object"}), **parts)
+
+
+class ScriptedRunner:
+    """A tool runner that answers what it is told to, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, bytes, CallContext]] = []
+        self.result: Any = {"ok": True}
+        self.status = OutcomeStatus.SUCCEEDED
+        self.unknown = False
+
+    def run(self, tool: Tool, args: bytes, call: CallContext) -> ToolReply:
+        """See `ToolRunner`."""
+        self.calls.append((tool.tool_id, args, call))
+        if self.unknown:
+            raise OutcomeUnknown("the line went dead")
+        result = raw(self.result) if self.status is OutcomeStatus.SUCCEEDED else raw(None)
+        error = None if self.status is OutcomeStatus.SUCCEEDED else "it said no"
+        return ToolReply(self.status, result, error, 7, len(bytes(result)))
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+class World:
+    """A server, and everybody who talks to it."""
+
+    def __init__(
+        self,
+        log: AuditLog | None = None,
+        *,
+        belief: BeliefSource | None = None,
+        runner: ScriptedRunner | None = None,
+        clock: ManualClock | None = None,
+        space: int = 0,
+        keeper_seconds: float | None = None,
+        limits: SpaceLimits | None = None,
+    ) -> None:
+        self.clock = clock or ManualClock()
+        self.runner = ScriptedRunner() if runner is None else runner
+        self.log = InMemoryStore() if log is None else log
+        self._numbers = count(1 + 1_000_000 * space)
+        self.server = SubstrateServer(
+            log=self.log,
+            clock=self.clock,
+            ids=SequentialIds(space),
+            belief=belief,
+            runner=self.runner,
+            keeper_seconds=keeper_seconds,
+            limits=limits,
+        )
+
+    def say(self, message: SpaceMessage, actor: Actor = ROOT, **parts: Any) -> SpaceAnswer:
+        """Send a message to the space."""
+        return self.server.perform(SpaceCommand(SPACE, actor, message, **parts))
+
+    def create(self, policy: dict[str, str] | None = None, mode: Mode = Mode.ENFORCE) -> Space:
+        """Create the space; without a policy of its own, one that allows everything."""
+        return self.say(CreateSpace(SPACE, mode, {"constraint.any": ANY} if policy is None else policy)).space
+
+    def equip(self, *tools: Tool, token: str = TOKEN, agent: Actor = AGENT, **parts: Any) -> None:
+        """Register tools, and issue a token for all of them."""
+        for tool in tools:
+            self.say(RegisterTool(tool))
+        self.say(IssueCapability(Capability(token, agent.id, [tool.tool_id for tool in tools], **parts)))
+
+    def proposal(self, *candidates: Candidate, actor: Actor = AGENT, atomic: bool = True, **parts: Any) -> Proposal:
+        """A proposal on the newest snapshot."""
+        return Proposal(
+            parts.pop("proposal_id", None) or f"p{next(self._numbers)}",
+            parts.pop("snapshot_id", None) or self.space.snapshot_id,
+            Provenance(actor.id, "2026-01-01T00:00:00Z", **parts),
+            list(candidates),
+            atomic,
+        )
+
+    def propose(self, *candidates: Candidate, actor: Actor = AGENT, **parts: Any) -> SpaceAnswer:
+        """Propose on the newest snapshot."""
+        waits = {name: parts.pop(name) for name in ("defer_ms", "ask_ms") if name in parts}
+        return self.say(Propose(self.proposal(*candidates, actor=actor, **parts), **waits), actor)
+
+    @property
+    def space(self) -> Space:
+        """The space as it is now."""
+        return self.server.current(SPACE)
+
+    def close(self) -> None:
+        """Stop the server; the log stays."""
+        self.server.close()
+
+
+def call(tool_id: str, args: Any = None, *, key: str | None = "k1", token: str | None = TOKEN) -> ToolCall:
+    """A call of a tool."""
+    return ToolCall(tool_id, raw({} if args is None else args), token, key)
+
+
+def delta(unset: list[str] | None = None, /, **pairs: str) -> StateDelta:
+    """A delta of goals, by their names."""
+    return StateDelta({f"goal.{name}": text for name, text in pairs.items()}, unset or [])
+
+
+def facts(**pairs: str) -> StateDelta:
+    """A delta of facts, by their names."""
+    return StateDelta({f"fact.{name}": text for name, text in pairs.items()})
+
+
+def eventually(holds: Callable[[], bool], seconds: float = 20.0) -> bool:
+    """Whether something that other threads bring about comes to hold; False where it takes so long that it will not."""
+    bell, until = Event(), time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > until:
+            return False
+        bell.wait(0.005)
+    return True
+
+
+def assert_replays(world: World) -> None:
+    """Deciding everything again gives the same bytes, and so the same space."""
+    entries = world.log.read(f"space:{SPACE}")
+    if entries:
+        assert freeze_space(verify_space(SPACE, entries, world.log.head(f"space:{SPACE}"))) == freeze_space(world.space)
+
+
+def settled(world: World, proposal_id: str) -> ProposalStatus:
+    """Where a proposal stands once nothing more happens to it by itself."""
+    return world.server.wait_for(SPACE, proposal_id, 10).status
+
+
+def status(space: Space, proposal_id: str) -> ProposalStatus:
+    """Where a proposal stands."""
+    return space.proposals[proposal_id].status
+
+
+def change_policy(world: World, pairs: dict[str, str], unset: list[str] | None = None) -> Space:
+    """Change the policy, as two operators may."""
+    change_id = f"change {world.space.head.seq}"
+    world.say(ProposePolicy(change_id, world.space.policy.policy_hash, pairs, unset or []), ROOT)
+    return world.say(SettlePolicy(change_id, True), SECOND).space
