@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from cmbs.adapters import KitAdapter
-from cmbs.adapters.sre import FIRING, SILENT, World, signature_kit
-from cmbs.adapters.sre.webshop import webshop
+from cmbs.adapters.sre import FIRING, SILENT
+from cmbs.adapters.sre.webshop import closed_kit
 from cmbs.kit import Kit, ontology_of
 from cmbs.messages import BeliefSnapshot
 
@@ -133,7 +133,7 @@ class _Incident:
         self._base = base
         self._say = say
         # A closed world: the demo wants to be over some time, and in an open one silence would tell nothing.
-        self._kit: Kit = signature_kit(webshop(), World.CLOSED)
+        self._kit: Kit = closed_kit()
         self._agents = {agent: KitAdapter(self._kit, agent) for agent in (METRICS, TRACES)}
         self._path = ""
         self._belief: dict[str, Any] = {}
