@@ -83,6 +83,7 @@ def test_it_listens_on_the_host_that_was_asked_for(tmp_path: Path, host: str) ->
     try:
         server.wait_until_ready()
         assert f"on http://{shown}:{port}," in server.output
+        assert httpx.get(f"{server.url}/v1/sessions", timeout=PATIENCE).status_code == 200
         assert server.stop() == 0
     finally:
         server.discard()
