@@ -30,7 +30,9 @@ class Score(msgspec.Struct, frozen=True, kw_only=True):
     bits_mean: float
     redundancy: Annotated[float, Meta(description="The share of probes that eliminated nothing.")]
     regret_mean: Annotated[float, Meta(description="Expected probes lost by choices; 0 for an optimal agent.")]
-    luck_mean: Annotated[float, Meta(description="Probes saved by answers; 0 over all truths.")]
+    luck_mean: Annotated[
+        float, Meta(description="Probes saved by answers; 0 over all truths, unless the kit leaves answers open.")
+    ]
 
 
 class Scoreboard(msgspec.Struct, frozen=True, kw_only=True):

@@ -84,10 +84,23 @@ def test_who_cannot_play_is_absent_and_why() -> None:
     unsearched = agents_for(HALVES, "0", 0)
     assert list(unsearched.players) == [AgentName.FIXED, AgentName.RANDOM, AgentName.GREEDY]
     assert "more steps" in unsearched.absent[AgentName.OPTIMAL]
-    undetermined = agents_for(table_of(kit_of([[YES, OPEN]], [1.0, 1.0])), "0", 1000)
-    assert "more than one way" in undetermined.absent[AgentName.OPTIMAL]
     with pytest.raises(OutOfSteps):
         OptimalAgent(HALVES, 0)
+
+
+def test_where_answers_are_open_the_optimal_agent_minds_what_was_asked() -> None:
+    table = table_of(kit_of([[YES, OPEN], [YES, OPEN]], [1.0, 1.0]))
+    (agent,) = agents_for(table, "0", 1000).players[AgentName.OPTIMAL]
+    belief = prior_belief(table)
+    asked = []
+    for _ in table.probes:
+        chosen = agent.choose(belief)
+        assert chosen is not None
+        asked.append(chosen)
+        probe = table.probe(chosen)
+        assert probe is not None
+        belief = after_answer(table, belief, probe, belief.alive)
+    assert (sorted(asked), agent.choose(belief)) == (["p0", "p1"], None)
 
 
 def test_every_agent_has_a_player_and_the_random_one_several() -> None:

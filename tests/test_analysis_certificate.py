@@ -2,6 +2,7 @@
 
 from itertools import combinations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,6 +21,7 @@ def fewest_by_trying(sets: list[frozenset[int]]) -> int:
     return next(size for size in sizes if any(union([*each]) == union(sets) for each in combinations(sets, size)))
 
 
+@pytest.mark.req("AN-06")
 @given(SETS)
 def test_a_certificate_is_minimal(sets: list[frozenset[int]]) -> None:
     cover = fewest(sets, PLENTY)
@@ -29,6 +31,7 @@ def test_a_certificate_is_minimal(sets: list[frozenset[int]]) -> None:
     assert list(cover.chosen) == sorted(set(cover.chosen))
 
 
+@pytest.mark.req("AN-06")
 @given(SETS, st.integers(0, 30))
 def test_with_few_steps_it_still_covers_and_claims_no_more_than_is_true(sets: list[frozenset[int]], steps: int) -> None:
     cover = fewest(sets, steps)

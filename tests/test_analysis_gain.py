@@ -35,6 +35,7 @@ def test_where_each_hypothesis_says_the_answer_the_gain_is_the_entropy_of_the_an
         assert expected_gain(table, belief, probe) == pytest.approx(answers, abs=1e-9)
 
 
+@pytest.mark.req("AN-03")
 @given(EITHER, st.data())
 def test_the_expected_gain_is_the_mean_of_the_gain_over_worlds(table: Table, data: st.DataObject) -> None:
     """Whatever was asked before: of all worlds that answered alike so far, the mean is what was expected."""
@@ -53,6 +54,7 @@ def test_the_expected_gain_is_the_mean_of_the_gain_over_worlds(table: Table, dat
         assert {pytest.approx(expected, abs=1e-9) == average for _, _, expected in alike} == {True}
 
 
+@pytest.mark.req("AN-03")
 @given(EITHER, st.data())
 def test_mean_luck_over_truths_is_zero(table: Table, data: st.DataObject) -> None:
     order = data.draw(orders(table))
@@ -64,6 +66,7 @@ def test_mean_luck_over_truths_is_zero(table: Table, data: st.DataObject) -> Non
     assert mean(table, luck) == pytest.approx(0.0, abs=1e-9)
 
 
+@pytest.mark.req("AN-03")
 @given(tables(hypotheses=5, probes=4), st.data())
 def test_mean_luck_in_probes_over_truths_is_zero(table: Table, data: st.DataObject) -> None:
     order = data.draw(orders(table))

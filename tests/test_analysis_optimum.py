@@ -55,6 +55,7 @@ def singling_out(size: int) -> Table:
     return Table(tuple(map(str, range(size))), (1,) * size, tuple(probes))
 
 
+@pytest.mark.req("AN-04")
 @given(tables(hypotheses=9, probes=7))
 def test_the_optimum_is_that_of_brute_force(table: Table) -> None:
     classes = classes_of(table)
@@ -76,6 +77,7 @@ def test_what_is_known_of_one_set_does_not_spoil_another(table: Table, data: st.
         assert optimum.cost(alive) == least_cost(table, members)
 
 
+@pytest.mark.req("AN-04")
 @given(tables(hypotheses=9, probes=7))
 def test_greedy_is_no_better_than_the_optimum_and_huffman_no_worse(table: Table) -> None:
     classes = classes_of(table)

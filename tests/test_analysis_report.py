@@ -70,6 +70,7 @@ class Reader(HTMLParser):
         assert self._open.pop() == tag
 
 
+@pytest.mark.req("AN-09")
 @pytest.mark.parametrize("name", [NASTY, *HOSTILE_IDS])
 def test_a_page_is_safe_whatever_a_session_is_called(name: str) -> None:
     page = html_report([plain(name or "empty"), on_kit()], name)
@@ -80,6 +81,7 @@ def test_a_page_is_safe_whatever_a_session_is_called(name: str) -> None:
         assert ET.fromstring(drawing).tag == "svg"
 
 
+@pytest.mark.req("AN-09")
 def test_a_page_needs_nothing_beside_it() -> None:
     page = html_report([plain(), on_kit()], "two sessions")
     assert not re.search(r"""(?:src|href)\s*=|url\(|@import|https?:""", page)

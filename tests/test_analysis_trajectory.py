@@ -53,6 +53,7 @@ def report(source_id: str, ids: str, **justification: Any) -> Report:
 # --- bits ---
 
 
+@pytest.mark.req("AN-01")
 @given(REPORTS)
 def test_the_bits_of_the_events_add_up_to_the_universe_over_the_survivors(reports: list[Report]) -> None:
     trajectory = told(reports)
@@ -80,6 +81,7 @@ def test_the_bits_of_the_sources_add_up_to_those_of_the_session(reports: list[Re
     assert sum(source.redundant for source in analysis.sources) == analysis.redundancy.total
 
 
+@pytest.mark.req("AN-01")
 @given(st.lists(ONE, max_size=4))
 def test_the_order_of_events_changes_neither_what_is_left_nor_the_bits_nor_the_size_of_the_certificate(
     reports: list[Report],
@@ -92,6 +94,7 @@ def test_the_order_of_events_changes_neither_what_is_left_nor_the_bits_nor_the_s
     assert len(results) == 1
 
 
+@pytest.mark.req("AN-06")
 @given(REPORTS)
 def test_the_events_of_a_certificate_alone_lead_to_the_same_survivors(reports: list[Report]) -> None:
     trajectory = told(reports)
@@ -118,6 +121,7 @@ def test_efficiency_is_bits_for_each_elimination() -> None:
 # --- redundancy ---
 
 
+@pytest.mark.req("AN-02")
 @given(REPORTS)
 def test_an_event_is_redundant_for_one_reason_exactly_where_it_eliminates_nothing(reports: list[Report]) -> None:
     trajectory = told(reports)

@@ -101,6 +101,7 @@ def test_a_session_that_is_not_there_is_not_found(client: Client) -> None:
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "SESSION_NOT_FOUND")
 
 
+@pytest.mark.req("AN-08")
 def test_a_longer_log_than_the_limit_is_refused_and_the_limit_named() -> None:
     server = BeliefServer(limits=Limits(analysis_events=3))
     session_id, _ = server.declare_session(PLAIN, ["a", "b", "c"])
@@ -113,6 +114,7 @@ def test_a_longer_log_than_the_limit_is_refused_and_the_limit_named() -> None:
     assert answer.json()["error"]["details"] == {"limit": "analysis_events", "maximum": 3, "actual": 4}
 
 
+@pytest.mark.req("AN-08")
 def test_work_beyond_the_limit_is_not_done_and_said() -> None:
     server = BeliefServer(belief_provider=KitProvider(HALVES), limits=Limits(analysis_steps=1))
     session_id = opened(server)
@@ -122,6 +124,7 @@ def test_work_beyond_the_limit_is_not_done_and_said() -> None:
     assert "more steps" in found["reason"]
 
 
+@pytest.mark.req("AN-08")
 def test_it_runs_beside_the_event_loop_and_one_at_a_time() -> None:
     threads: list[str] = []
 
@@ -143,10 +146,12 @@ def test_it_runs_beside_the_event_loop_and_one_at_a_time() -> None:
     app.close()
 
 
-def test_an_application_that_was_closed_begins_no_analysis() -> None:
+def test_an_application_that_is_started_again_analyses_again() -> None:
     server = BeliefServer()
     session_id, _ = server.declare_session(PLAIN, ["a"])
     app = BeliefApp(server)
     app.close()
     with client_of(app) as client:
-        assert client.get(f"/v1/sessions/{session_id}/analysis").status_code == 500
+        for _ in range(2):
+            assert client.get(f"/v1/sessions/{session_id}/analysis").status_code == 200
+            app.close()

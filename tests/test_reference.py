@@ -101,7 +101,7 @@ def test_the_documented_options_of_kit_are_those_of_the_command(name: str) -> No
     assert OPTION.findall(section(text_of("docs/reference/cli.md"), f"cmbs {name}")) == options
 
 
-@pytest.mark.parametrize("name", ["serve", "kit import itbench", "kit builtin", "play 20q"])
+@pytest.mark.parametrize("name", ["serve", "analyse", "bench agents", "kit import itbench", "kit builtin", "play 20q"])
 def test_the_documented_options_of_commands_are_those_of_the_command(name: str) -> None:
     command: Any = typer.main.get_command(app)
     for word in name.split():

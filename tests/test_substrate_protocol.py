@@ -9,8 +9,10 @@ import pytest
 
 from cmbs.http.operations import OPERATIONS
 from cmbs.messages import ActorKind
+from cmbs.substrate.capabilities import IssueRefusal
 from cmbs.substrate.events import SpaceEntry, SpaceVerb, StepResult
 from cmbs.substrate.flipping import FlipStatus
+from cmbs.substrate.memory import MemoryReason
 from cmbs.substrate.model import CandidateDecision, Decision, Failure, ReasonCode, Stage, TraceStep
 from cmbs.substrate.policy import DEGRADE, EXCLUSIVE, INVARIANT, PRIVATE, SCHEMA, THRESHOLD, VALUE
 from cmbs.substrate.references import BELIEF_FIELDS
@@ -68,7 +70,9 @@ def test_the_reason_codes_are_all_of_them_in_their_order() -> None:
     assert stages == {stage.value for stage in Stage}
     assert all(row[2] for row in rows)
     others = table("Reason codes", "| code | of | when |")
-    assert [names(row[0])[0] for row in others] == [reason.value for reason in StepReason]
+    reasons = [*StepReason, *IssueRefusal, *MemoryReason]
+    assert [names(row[0])[0] for row in others] == [reason.value for reason in reasons]
+    assert {verb for row in others for verb in names(row[1])} <= {verb.value for verb in SpaceVerb}
 
 
 @pytest.mark.req("SS01-PROTOCOL-02")

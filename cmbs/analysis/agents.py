@@ -9,8 +9,9 @@ from enum import StrEnum
 from hashlib import sha256
 from typing import NamedTuple, Protocol
 
-from cmbs.analysis.appraisal import NOT_DETERMINISTIC, TOO_MUCH_WORK
-from cmbs.analysis.gain import Belief, gains
+from cmbs.analysis.appraisal import TOO_MUCH_WORK
+from cmbs.analysis.gain import Belief, gains, prior_belief
+from cmbs.analysis.open_world import OpenOptimum
 from cmbs.analysis.optimum import Classes, Optimum, OutOfSteps, Steps, classes_of
 from cmbs.analysis.table import Probe, Table
 
@@ -63,7 +64,7 @@ class GreedyAgent:
 
 
 class OptimalAgent:
-    """Follows an optimal decision tree; only for tables where each hypothesis says every answer."""
+    """Follows an optimal decision tree over sets; for tables where each hypothesis says every answer."""
 
     def __init__(self, table: Table, steps: int) -> None:
         """Find the tree; OutOfSteps where that takes too long."""
@@ -76,6 +77,20 @@ class OptimalAgent:
         """The probe at this place of the tree."""
         split = self._tree.choose(self._classes.of(belief.alive))
         return None if split is None else self._table.probes[split.probe].probe_id
+
+
+class OpenOptimalAgent:
+    """The same over beliefs, for tables where a hypothesis may leave an answer open."""
+
+    def __init__(self, table: Table, steps: int) -> None:
+        """Find the tree; OutOfSteps where that takes too long."""
+        self._tree = OpenOptimum(table, Steps(steps))
+        self._tree.branch(prior_belief(table))
+
+    def choose(self, belief: Belief) -> str | None:
+        """The probe at this place of the tree."""
+        first = self._tree.branch(belief).first
+        return None if first is None else first.probe_id
 
 
 def shuffled(probe_ids: list[str], seed: str) -> list[str]:
@@ -107,12 +122,11 @@ def agents_for(table: Table, seed: str, steps: int) -> Players:
         AgentName.RANDOM: [InOrder(shuffled(order, f"{seed}/{number}")) for number in range(RANDOM_ROUNDS)],
         AgentName.GREEDY: [GreedyAgent(table)],
     }
-    if not table.deterministic:
-        return Players(players, {AgentName.OPTIMAL: NOT_DETERMINISTIC})
     try:
-        players[AgentName.OPTIMAL] = [OptimalAgent(table, steps)]
+        optimal = OptimalAgent(table, steps) if table.deterministic else OpenOptimalAgent(table, steps)
     except OutOfSteps:
         return Players(players, {AgentName.OPTIMAL: TOO_MUCH_WORK})
+    players[AgentName.OPTIMAL] = [optimal]
     return Players(players, {})
 
 

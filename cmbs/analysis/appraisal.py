@@ -8,18 +8,9 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from cmbs.analysis.findings import Choice, RegretFinding
-from cmbs.analysis.gain import (
-    Belief,
-    Gain,
-    Odds,
-    after_answer,
-    bits_between,
-    expected_gain,
-    gains,
-    odds_of,
-    prior_belief,
-)
-from cmbs.analysis.optimum import Classes, Greedy, HuffmanBound, Method, Optimum, OutOfSteps, Steps, classes_of
+from cmbs.analysis.gain import Belief, Gain, after_answer, bits_between, expected_gain, gains, odds_of
+from cmbs.analysis.optimum import Method, OutOfSteps, Steps
+from cmbs.analysis.prospects import Prospects, after_asking, after_outside, prospects_of, start_of
 from cmbs.analysis.table import Probe, Table
 from cmbs.analysis.trajectory import Step, Trajectory
 from cmbs.errors import InvalidRequest
@@ -27,7 +18,6 @@ from cmbs.kit.model import Kit, KitOutcome
 from cmbs.kit.responses import outcome_for
 
 _HYPOTHESES_PER_STEP = 64
-NOT_DETERMINISTIC = "the kit lets a hypothesis answer a probe in more than one way"
 TOO_MUCH_WORK = "the exact optimum takes more steps than were allowed"
 _FAR_TOO_MUCH_WORK = "the exact optimum, and the greedy one, take more steps than were allowed"
 
@@ -101,97 +91,62 @@ class Study:
 
     def __init__(self, table: Table) -> None:
         self.table = table
-        self._prospects = {method: _Prospects(table, method) for method in Method}
+        self._prospects = prospects_of(table)
         self._best = _Best(table)
+        # Steps that were not enough to see from the start to the end: no session needs to find that out again.
+        self._too_few: dict[Method, int] = {}
 
     def appraise(self, moves: Sequence[Move], steps: int) -> Appraisal:
         """Every choice of a path, against the strongest optimum that the steps allow."""
-        reason, best = NOT_DETERMINISTIC, self._best.allowed(steps)
-        if self.table.deterministic:
-            reason = _FAR_TOO_MUCH_WORK
-            for method, shortcoming in ((Method.EXACT, ""), (Method.GREEDY, TOO_MUCH_WORK)):
+        best = self._best.allowed(steps)
+        for method, shortcoming in ((Method.EXACT, ""), (Method.GREEDY, TOO_MUCH_WORK)):
+            if self._within(method, steps):
                 with suppress(OutOfSteps):
-                    return _appraise(self.table, moves, self._prospects[method].allowed(steps), best, shortcoming)
-        return _appraise(self.table, moves, self._prospects[Method.HUFFMAN], best, reason)
+                    return _appraise(self.table, moves, self._prospects[method], best, (method, shortcoming))
+        bound = self._prospects[Method.HUFFMAN]
+        return _appraise(self.table, moves, bound, best, (Method.HUFFMAN, _FAR_TOO_MUCH_WORK))
+
+    def _within(self, method: Method, steps: int) -> bool:
+        if steps <= self._too_few.get(method, -1):
+            return False
+        try:
+            self._prospects[method].allowed(steps).left(start_of(self.table))
+        except OutOfSteps:
+            self._too_few[method] = steps
+            return False
+        return True
 
 
-class _Prospects:
-    """How many probes are still to be expected from a set of survivors, by one method throughout.
-
-    Events from outside the kit may take part of a class. From then on the class weighs less, so the trees are of what
-    they left: `base`.
-    """
-
-    def __init__(self, table: Table, method: Method) -> None:
-        self.method = method
-        self._table = table
-        self._steps = Steps(0)
-        self._trees: dict[int, tuple[Classes, Optimum | Greedy | HuffmanBound]] = {}
-
-    def allowed(self, steps: int) -> _Prospects:
-        """The same, with so many steps for what is not known yet."""
-        self._steps.left = steps
-        return self
-
-    def left(self, base: int, alive: int) -> Fraction:
-        """The probes that resolving `alive` takes on average."""
-        if not alive:
-            return Fraction(0)
-        classes, tree = self._tree(base)
-        atoms = classes.of(alive)
-        return Fraction(tree.cost(atoms), classes.mass(atoms))
-
-    def after_asking(self, base: int, odds: Odds) -> Fraction:
-        """The probes that are then still to be expected, before the answer is known."""
-        chances = ((Fraction(weight, odds.total), part) for weight, part in odds.outcomes)
-        return sum((chance * self.left(base, part) for chance, part in chances), Fraction(0))
-
-    def base_after(self, base: int, after: int) -> int:
-        """Where trees begin once something from outside left `after`."""
-        whole = all(members & after in (0, members & base) for members in self._table.classes)
-        return base if whole else after
-
-    def _tree(self, base: int) -> tuple[Classes, Optimum | Greedy | HuffmanBound]:
-        found = self._trees.get(base)
-        if found is None:
-            classes = classes_of(self._table, base)
-            found = self._trees[base] = (classes, self._solver(classes))
-        return found
-
-    def _solver(self, classes: Classes) -> Optimum | Greedy | HuffmanBound:
-        if self.method is Method.EXACT:
-            return Optimum(classes, self._steps)
-        return Greedy(classes, self._steps) if self.method is Method.GREEDY else HuffmanBound(classes)
-
-
-def _appraise(table: Table, moves: Sequence[Move], prospects: _Prospects, best: _Best, reason: str) -> Appraisal:
-    belief, base = prior_belief(table), table.everything
+def _appraise(
+    table: Table, moves: Sequence[Move], prospects: Prospects, best: _Best, against: tuple[Method, str]
+) -> Appraisal:
+    place = start_of(table)
     choices: list[Choice | None] = []
     certain: list[bool] = []
-    start = left = prospects.left(base, base)
+    start = left = prospects.left(place)
     regret = luck = outside = Fraction(0)
     for move in moves:
         if move.probe is None:
-            base = prospects.base_after(base, move.after)
-            now = prospects.left(base, move.after)
+            place = after_outside(table, place, move.after)
+            now = prospects.left(place)
             outside += left - now
-            belief = Belief(move.after, belief.weights, belief.answered)
             choices.append(None)
             certain.append(False)
         else:
-            odds = odds_of(table, belief, move.probe)
+            odds = odds_of(table, place.belief, move.probe)
             certain.append(move.outcome_id is not None and len(odds.outcomes) == 1)
-            expected = prospects.after_asking(base, odds)
-            now = prospects.left(base, move.after)
+            expected = after_asking(table, prospects, place, move.probe, odds)
+            before = place.belief
+            if move.outcome_id is not None:
+                place = place._replace(belief=after_answer(table, before, move.probe, move.after))
+            now = prospects.left(place)
             lost, saved = 1 + expected - left, expected - now
             regret, luck = regret + lost, luck + saved
-            choices.append(_choice(table, belief, move.probe, move, best.of(belief), (float(lost), float(saved))))
-            if move.outcome_id is not None:
-                belief = after_answer(table, belief, move.probe, move.after)
+            choices.append(_choice(table, before, move.probe, move, best.of(before), (float(lost), float(saved))))
         left = now
     finding = RegretFinding(
-        method=prospects.method,
-        reason=reason,
+        method=against[0],
+        reason=against[1],
         optimum=float(start),
         probes=sum(choice is not None for choice in choices),
         probes_left=float(left),
@@ -199,7 +154,7 @@ def _appraise(table: Table, moves: Sequence[Move], prospects: _Prospects, best: 
         luck=float(luck),
         outside=float(outside),
     )
-    return Appraisal(choices, certain, finding, belief)
+    return Appraisal(choices, certain, finding, place.belief)
 
 
 class _Best:
@@ -219,7 +174,7 @@ class _Best:
     def of(self, belief: Belief) -> Gain | None:
         """The first probe with the largest expected gain, one of 0 bits where none is left; None where not known."""
         # Where each hypothesis says every answer, what was asked on the way here changes nothing.
-        way = None if self._table.deterministic else (tuple(belief.weights), belief.answered)
+        way = None if self._table.deterministic else (belief.weights, belief.answered)
         key = (belief.alive, way)
         if key not in self._known:
             try:

@@ -15,6 +15,7 @@ from cmbs.analysis.table import bits_of, mask_from
 
 # Larger covers are not searched for: the search would call itself that many times.
 MAX_DEPTH = 400
+_ELEMENTS_PER_STEP = 8
 
 T = TypeVar("T", bound=Hashable)
 
@@ -142,7 +143,8 @@ class _Search:
         if not wanted:
             self.found = chosen  # no larger than the last one, or the bound would have cut it off
             return
-        self._steps.take(len(self._useful))
+        elements = sum((mask & wanted).bit_count() for mask in self._useful.values())
+        self._steps.take(len(self._useful) + elements // _ELEMENTS_PER_STEP)
         for position in self._holders(wanted):
             if len(chosen) + _least(self._useful.values(), wanted) >= len(self.found):
                 return

@@ -9,11 +9,11 @@ prior mass of what survives becomes.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
-from cmbs.analysis.table import Probe, Table, bits_of
+from cmbs.analysis.table import Probe, Scale, Table, bits_of
 
 
 class Gain(NamedTuple):
@@ -31,7 +31,7 @@ class Belief:
     """
 
     alive: int
-    weights: Sequence[int]
+    weights: tuple[int, ...]
     answered: frozenset[str] = frozenset()
 
 
@@ -47,14 +47,13 @@ def after_answer(table: Table, belief: Belief, probe: Probe, alive: int) -> Beli
     answered = belief.answered | {probe.probe_id}
     if table.deterministic:
         return Belief(alive, belief.weights, answered)
-    ways = _ways(probe, alive)
-    multiple = math.lcm(*ways.values())
     weights = list(belief.weights)
-    for bit, number in ways.items():
-        weights[bit] = weights[bit] * multiple // number
+    for share, members in _shares(table, probe, alive):
+        for bit in bits_of(members):
+            weights[bit] *= share
     # Only proportions count, and numbers that grow with every answer would not stay numbers that a machine is quick at.
-    shared = math.gcd(*(weights[bit] for bit in ways))
-    for bit in ways:
+    shared = math.gcd(*(weights[bit] for bit in bits_of(alive)))
+    for bit in bits_of(alive):
         weights[bit] //= shared
     return Belief(alive, tuple(weights), answered)
 
@@ -82,10 +81,9 @@ def odds_of(table: Table, belief: Belief, probe: Probe) -> Odds:
     parts = probe.parts(alive)
     if table.deterministic:
         return Odds(table.mass(alive), [(table.mass(part), part) for part in parts])
-    ways = _ways(probe, alive)
-    multiple = math.lcm(*ways.values())
-    share = {bit: belief.weights[bit] * (multiple // number) for bit, number in ways.items()}
-    weights = [(sum(share[bit] for bit in bits_of(part)), part) for part in parts]
+    shares = _shares(table, probe, alive)
+    mass = _scale(belief.weights).mass
+    weights = [(sum(share * mass(part & members) for share, members in shares), part) for part in parts]
     return Odds(sum(weight for weight, _ in weights), weights)
 
 
@@ -107,10 +105,14 @@ def gains(table: Table, belief: Belief) -> list[Gain]:
     return sorted(found, key=lambda gain: -gain.bits)
 
 
-def _ways(probe: Probe, alive: int) -> dict[int, int]:
-    """For each survivor, in how many ways the probe may answer if it is true."""
-    counts = dict.fromkeys(bits_of(alive), 0)
-    for outcome in probe.outcomes:
-        for bit in bits_of(outcome.consistent & alive):
-            counts[bit] += 1
-    return counts
+def _shares(table: Table, probe: Probe, alive: int) -> list[tuple[int, int]]:
+    """How likely any one of its answers is under each survivor: whole numbers in those proportions, and under which."""
+    ways = [(number, left) for number, members in table.ways[probe.probe_id] if (left := members & alive)]
+    multiple = math.lcm(*(number for number, _ in ways))
+    return [(multiple // number, left) for number, left in ways]
+
+
+@lru_cache(maxsize=64)
+def _scale(weights: tuple[int, ...]) -> Scale:
+    """Every probe of a belief is weighed on the same scale."""
+    return Scale(weights)

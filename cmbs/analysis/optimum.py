@@ -18,7 +18,7 @@ from cmbs.analysis.table import Scale, Table, mask_from, spread
 
 # Deeper than this a tree is not searched: the search would call itself that many times.
 MAX_CLASSES = 400
-DEFAULT_STEPS = 2_000_000
+DEFAULT_STEPS = 500_000
 _CLASSES_PER_STEP = 32
 
 
@@ -92,7 +92,11 @@ class Classes:
 
     def of(self, alive: int) -> int:
         """The classes that a set of hypotheses has a part in."""
-        return _atoms(self.members, alive)
+        return self._atoms.of(alive)
+
+    @cached_property
+    def _atoms(self) -> _Atoms:
+        return _Atoms(self.members)
 
     def effort(self, alive: int) -> int:
         """The steps that looking at every split of a set takes: longer sets are more work."""
@@ -112,10 +116,11 @@ def classes_of(table: Table, alive: int | None = None) -> Classes:
     """The classes of a table as atoms; of those hypotheses only that are alive."""
     everything = table.everything if alive is None else alive
     members = tuple(table.classes_in(everything))
+    atoms = _Atoms(members)
     found: dict[frozenset[int], Split] = {}
     arity = 2
     for number, probe in enumerate(table.probes):
-        parts = [_atoms(members, part) for part in probe.parts(everything)]
+        parts = [atoms.of(part) for part in probe.parts(everything)]
         arity = max(arity, len(parts))
         if len(parts) > 1:
             # Sorted, so that a probe whose outcomes are merely listed in another order is the same split.
@@ -123,8 +128,19 @@ def classes_of(table: Table, alive: int | None = None) -> Classes:
     return Classes(members, tuple(table.mass(each) for each in members), tuple(found.values()), arity)
 
 
-def _atoms(members: Sequence[int], mask: int) -> int:
-    return mask_from(index for index, each in enumerate(members) if each & mask)
+class _Atoms:
+    """From sets of hypotheses to sets of classes."""
+
+    def __init__(self, members: Sequence[int]) -> None:
+        self._members = members
+        # As many classes as there are places for hypotheses: each is its own class, and sets are what they are.
+        self._same = max(members, default=0).bit_length() == len(members)
+
+    def of(self, mask: int) -> int:
+        """The classes that a set of hypotheses has a part in."""
+        if self._same:
+            return mask
+        return mask_from(index for index, each in enumerate(self._members) if each & mask)
 
 
 def huffman_cost(weights: Sequence[int], arity: int) -> int:

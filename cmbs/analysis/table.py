@@ -65,7 +65,11 @@ class Probe:
 
     def matters(self, alive: int) -> bool:
         """Whether an outcome that can still occur would rule anything out."""
-        return any(left != alive for left in self.parts(alive))
+        for outcome in self.outcomes:
+            left = outcome.consistent & alive
+            if left and left != alive:
+                return True
+        return False
 
 
 @dataclass(frozen=True)
@@ -107,6 +111,17 @@ class Table:
     @cached_property
     def _scale(self) -> Scale:
         return Scale(self.weights)
+
+    @cached_property
+    def ways(self) -> dict[str, tuple[tuple[int, int], ...]]:
+        """For each probe: in how many ways it may be answered, and under which hypotheses."""
+        found = {}
+        for probe in self.probes:
+            counts: dict[int, list[int]] = {}
+            for bit in range(len(self.hypotheses)):
+                counts.setdefault(sum(each.consistent >> bit & 1 for each in probe.outcomes), []).append(bit)
+            found[probe.probe_id] = tuple((number, mask_from(bits)) for number, bits in sorted(counts.items()))
+        return found
 
     @cached_property
     def _index(self) -> dict[str, int]:

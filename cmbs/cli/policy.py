@@ -110,7 +110,7 @@ def lint(
 @app.command()
 def explain(
     file: Annotated[
-        Path | None, typer.Argument(help="A case file: policy, state, tools and cases.", metavar="[FILE]")
+        Path | None, typer.Argument(help="A case file: policy, state, tools and cases.", metavar="FILE")
     ] = None,
     case: Annotated[str | None, typer.Option("--case", help="Explain the case of this name.", metavar="NAME")] = None,
     proposal: Annotated[

@@ -23,15 +23,19 @@ class Analyst:
 
     def __init__(self, server: BeliefServer) -> None:
         self._server = server
-        self._thread = ThreadPoolExecutor(1, "cmbs-analysis")
+        self._thread: ThreadPoolExecutor | None = None
 
     async def analysis(self, session_id: str, kit_id: str | None, truth: str | None) -> bytes:
         """The analysis as JSON."""
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, "cmbs-analysis")
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._analysed, session_id, kit_id, truth)
 
     def close(self) -> None:
-        """Begin nothing new."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        """Let go of the thread, and of what waits for it. An application that is started again gets another."""
+        if self._thread is not None:
+            self._thread.shutdown(wait=False, cancel_futures=True)
+            self._thread = None
 
     @cached_property
     def _kits(self) -> dict[str, Kit]:

@@ -1,0 +1,123 @@
+"""How many probes are still to be expected at a place of a session, by one method throughout."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import NamedTuple, Protocol, assert_never
+
+from cmbs.analysis.gain import Belief, Odds, after_answer, prior_belief
+from cmbs.analysis.open_world import OpenGreedy, OpenOptimum
+from cmbs.analysis.optimum import Classes, Greedy, HuffmanBound, Method, Optimum, Steps, classes_of
+from cmbs.analysis.table import Probe, Table
+
+
+class Place(NamedTuple):
+    """What is believed, and where trees over sets begin.
+
+    Events from outside the kit may take part of a class. From then on the class weighs less, so that trees are of what
+    such an event left: `base`.
+    """
+
+    base: int
+    belief: Belief
+
+
+class Prospects(Protocol):
+    """What is expected from a place on. May raise OutOfSteps where finding out takes too long."""
+
+    def allowed(self, steps: int) -> Prospects:
+        """The same, with so many steps for what is not known yet."""
+        ...
+
+    def left(self, place: Place) -> Fraction:
+        """The probes that are still to be expected."""
+        ...
+
+
+class SetProspects:
+    """From trees over sets: for tables where each hypothesis says every answer; the Huffman bound for any."""
+
+    def __init__(self, table: Table, method: Method) -> None:
+        self._table = table
+        self._method = method
+        self._steps = Steps(0)
+        self._trees: dict[int, tuple[Classes, Optimum | Greedy | HuffmanBound]] = {}
+
+    def allowed(self, steps: int) -> Prospects:
+        """The same, with so many steps for what is not known yet."""
+        self._steps.left = steps
+        return self
+
+    def left(self, place: Place) -> Fraction:
+        """The probes that resolving what is left takes on average."""
+        if not place.belief.alive:
+            return Fraction(0)
+        classes, tree = self._tree(place.base)
+        atoms = classes.of(place.belief.alive)
+        return Fraction(tree.cost(atoms), classes.mass(atoms))
+
+    def _tree(self, base: int) -> tuple[Classes, Optimum | Greedy | HuffmanBound]:
+        found = self._trees.get(base)
+        if found is None:
+            classes = classes_of(self._table, base)
+            found = self._trees[base] = (classes, self._solver(classes))
+        return found
+
+    def _solver(self, classes: Classes) -> Optimum | Greedy | HuffmanBound:
+        match self._method:
+            case Method.EXACT:
+                return Optimum(classes, self._steps)
+            case Method.GREEDY:
+                return Greedy(classes, self._steps)
+            case Method.HUFFMAN:
+                return HuffmanBound(classes)
+            case _:
+                assert_never(self._method)
+
+
+class OpenProspects:
+    """From trees over beliefs: for tables where a hypothesis may leave an answer open."""
+
+    def __init__(self, tree: type[OpenGreedy], table: Table) -> None:
+        self._steps = Steps(0)
+        self._tree = tree(table, self._steps)
+
+    def allowed(self, steps: int) -> Prospects:
+        """The same, with so many steps for what is not known yet."""
+        self._steps.left = steps
+        return self
+
+    def left(self, place: Place) -> Fraction:
+        """The probes until nothing that could be asked would rule anything out."""
+        return self._tree.branch(place.belief).probes
+
+
+def prospects_of(table: Table) -> dict[Method, Prospects]:
+    """What can be expected on a table, by every method, the strongest first."""
+    bound = SetProspects(table, Method.HUFFMAN)
+    if table.deterministic:
+        exact, greedy = SetProspects(table, Method.EXACT), SetProspects(table, Method.GREEDY)
+        return {Method.EXACT: exact, Method.GREEDY: greedy, Method.HUFFMAN: bound}
+    open_exact, open_greedy = OpenProspects(OpenOptimum, table), OpenProspects(OpenGreedy, table)
+    return {Method.EXACT: open_exact, Method.GREEDY: open_greedy, Method.HUFFMAN: bound}
+
+
+def start_of(table: Table) -> Place:
+    """Where a session begins."""
+    return Place(table.everything, prior_belief(table))
+
+
+def after_asking(table: Table, prospects: Prospects, place: Place, probe: Probe, odds: Odds) -> Fraction:
+    """The probes that are still to be expected once a probe was asked, before its answer is known."""
+    expected = Fraction(0)
+    for weight, part in odds.outcomes:
+        answered = place._replace(belief=after_answer(table, place.belief, probe, part))
+        expected += Fraction(weight, odds.total) * prospects.left(answered)
+    return expected
+
+
+def after_outside(table: Table, place: Place, after: int) -> Place:
+    """Where a session is once something from outside the kit left `after`."""
+    belief = Belief(after, place.belief.weights, place.belief.answered)
+    whole = all(members & after in (0, members & place.base) for members in table.classes)
+    return Place(place.base if whole else after, belief)
