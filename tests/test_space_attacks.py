@@ -13,7 +13,9 @@ import pytest
 from cmbs.belief_events import Stamp
 from cmbs.belief_server import BeliefServer
 from cmbs.errors import Conflict, LedgerCorrupt
+from cmbs.ledger import canonical
 from cmbs.stores import InMemoryStore
+from cmbs.substrate import flipping
 from cmbs.substrate.belief_source import ServedBelief
 from cmbs.substrate.door import SpaceCommand
 from cmbs.substrate.events import (
@@ -32,8 +34,10 @@ from cmbs.substrate.events import (
     SpaceEvent,
     Start,
 )
+from cmbs.substrate.flipping import FlipStatus, smallest_flip
 from cmbs.substrate.model import BeliefReading, ReasonCode, Scope, ScopeMatch, StateDelta, Verdict
 from cmbs.substrate.policy_lint import lint
+from cmbs.substrate.predicates import shown
 from cmbs.substrate.references import value_of
 from cmbs.substrate.replay import belief_sessions_in, read_space_event, readings_in, verify_belief_pins, verify_space
 from cmbs.substrate.space import decide
@@ -325,6 +329,40 @@ def test_lint_knows_that_a_delta_sets_texts() -> None:
 def test_a_large_value_is_parsed_once_however_many_constraints_are_about_it() -> None:
     text = json.dumps(list(range(1_000)))
     assert value_of(text) is value_of(text)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "text",
+        "x" * 300,
+        None,
+        True,
+        1.0,
+        -0.0,
+        [],
+        {},
+        [1, [True, None], {"b": [1.5, {}], "a": "é", "\U00010000": 1, "\ufffd": 2}],
+        {str(number): [number] for number in range(1_000)},
+    ],
+)
+def test_what_was_found_is_shown_as_the_beginning_of_its_canonical_text(value: object) -> None:
+    whole = value if isinstance(value, str) else canonical.encode(value).decode()
+    assert shown(value) == (whole if len(whole) <= 256 else whole[:256] + "…")
+
+
+def test_a_search_for_what_would_turn_a_decision_asks_only_so_much(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asks = {"op": "any", "args": [{"op": "eq", "args": [f"fact.k{number}", "1"]} for number in range(50)]}
+    policy = {"constraint.any": ANY, "policy.invariant.i": json.dumps({"op": "not", "args": [asks]})}
+    world.create(policy | {"constraint.all": constraint(effect="deny", when={"op": "all", "args": [asks, asks]})})
+    asked = world.server.hypothetical(SPACE, AGENT, world.proposal(delta(a="1")))
+    assert smallest_flip(asked).status is FlipStatus.SMALLEST
+    # Each decision asks 151 times at most, counting one for itself; three are needed.
+    monkeypatch.setattr(flipping, "MAX_PROBES", 302)
+    found = smallest_flip(asked)
+    assert (found.decisions, found.status) == (2, FlipStatus.UNKNOWN)
 
 
 # --- memory -----------------------------------------------------------------------------------------------------------
