@@ -14,6 +14,7 @@ from cmbs.belief_events import Stamp
 from cmbs.belief_server import BeliefServer
 from cmbs.errors import Conflict, LedgerCorrupt
 from cmbs.ledger import canonical
+from cmbs.messages import Actor, ActorKind
 from cmbs.stores import InMemoryStore
 from cmbs.substrate import flipping
 from cmbs.substrate.belief_source import ServedBelief
@@ -435,6 +436,20 @@ def test_a_conclusion_that_confirms_a_claim_is_held_against_the_log_of_its_sessi
         verify_belief_pins(entries, {two.session_id: two.store.read(two.session_id)})
     with pytest.raises(LedgerCorrupt, match="is not there"):
         verify_belief_pins(entries, {})
+
+
+def test_nobody_settles_a_doubt_about_their_own_call_as_an_operator(world: World) -> None:
+    world.create()
+    world.equip(http_tool("t"))
+    world.runner.unknown = True
+    execution_id = world.propose(call("t")).event.result.intents[0].execution_id
+    assert eventually(lambda: len(world.runner.calls) == 1)
+    world.clock.advance(timedelta(minutes=1))
+    world.server.keep()
+    outcome = RecordOutcome(execution_id, OutcomeStatus.SUCCEEDED, raw({}))
+    assert world.say(outcome, Actor(ActorKind.OPERATOR, AGENT.id)).event.result.reason_code == "NOT_AUTHORISED"
+    assert world.say(outcome, AGENT).event.result.reason_code == "NOT_AUTHORISED"
+    assert world.say(outcome, SECOND).event.result.granted
 
 
 # --- scopes -----------------------------------------------------------------------------------------------------------

@@ -157,12 +157,15 @@ def _execution(space: Space, execution_id: str) -> Execution:
 
 
 def _may_report(execution: Execution, actor: Actor) -> bool:
-    """The tool itself; for a `caller` tool the agent; of one in doubt also an operator, who has looked."""
+    """The tool itself; for a `caller` tool the agent; of one in doubt also an operator, who has looked.
+
+    Not one who goes by the id of the agent: nobody vouches for their own call.
+    """
     if actor.kind is ActorKind.TOOL:
         return actor.id == execution.tool.tool_id
     if execution.tool.kind is ToolKind.CALLER and actor.kind is ActorKind.AGENT:
         return actor.id == execution.agent_id
-    return is_operator(actor) and execution.status is ExecutionStatus.IN_DOUBT
+    return is_operator(actor) and actor.id != execution.agent_id and execution.status is ExecutionStatus.IN_DOUBT
 
 
 def _is_acceptable(execution: Execution, result: bytes) -> bool:
