@@ -108,11 +108,11 @@ def test_there_is_no_way_around_a_guard_by_unwrapping_it(make: Callable[..., Emb
     restart = embedded.guarded()
     assert inspect.unwrap(restart) is restart
     assert list(inspect.signature(restart).parameters) == ["service", "grace"]
-    keyed = restart.under_key("k")  # type: ignore[attr-defined]
+    keyed = restart.under_key("k")
     assert inspect.unwrap(keyed) is keyed
     assert list(inspect.signature(keyed).parameters) == ["service", "grace"]
     with pytest.raises(GuardError, match="only where a call of it was allowed in space"):
-        restart.carry_out(service="api")  # type: ignore[attr-defined]
+        restart.carry_out(service="api")
     assert embedded.ran == []
 
 

@@ -241,7 +241,7 @@ class GuardedTool(Generic[P, R]):
     def __init__(self, guard: Guard, tool: Tool, function: Callable[P, R], signature: Signature) -> None:
         functools.update_wrapper(self, function)
         # Whoever unwraps a decorated function would get past the guard; its signature can be had without that.
-        del self.__wrapped__
+        del self.__wrapped__  # type: ignore[attr-defined]
         self.__signature__ = inspect.signature(function)
         self.__name__ = getattr(function, "__name__", tool.tool_id)
         self.tool = tool
