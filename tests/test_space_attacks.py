@@ -96,6 +96,16 @@ def test_calls_that_are_the_same_take_a_use_of_their_approval_each(world: World)
     assert not world.propose(call("t", key="d")).event.result.intents
 
 
+def test_an_approval_is_no_good_for_somebody_else_of_the_same_id(world: World) -> None:
+    asking = constraint(effect="deny", when={"op": "exists", "args": ["$args.set.fact.x"]}, on_fail="ask")
+    world.create({"constraint.any": ANY, "constraint.ask": asking})
+    asked = world.propose(facts(x="1"), actor=ENCODER).event.result.asked
+    world.say(Approve(asked[0].approval_id, uses=9), SECOND)
+    same_id = Actor(ActorKind.TOOL, ENCODER.id)
+    assert world.propose(facts(x="1"), actor=same_id).event.result.asked
+    assert not world.propose(facts(x="1"), actor=ENCODER).event.result.asked
+
+
 # --- what the belief plane says ---------------------------------------------------------------------------------------
 
 
