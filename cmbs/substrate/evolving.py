@@ -90,8 +90,10 @@ def evolve(space: Space | None, event: SpaceEvent) -> Space:
     )
 
 
-def _set_mode(_: Space, message: SetMode, event: SpaceEvent) -> Touched:  # noqa: ARG001
-    return {"mode": message.mode}
+def _set_mode(_: Space, message: SetMode, event: SpaceEvent) -> Touched:
+    if event.result.reason_code is not None:
+        return {"observe_asked_by": event.body.actor}
+    return {"mode": message.mode, "observe_asked_by": None}
 
 
 def _proposed_policy(space: Space, message: ProposePolicy, event: SpaceEvent) -> Touched:
