@@ -210,6 +210,14 @@ def test_where_values_cannot_be_covered_the_answer_is_a_bound_or_not_known() -> 
     assert (unknown.flip.status, unknown.flip.ruled_out) == (FlipStatus.UNKNOWN, 0)
 
 
+def test_it_is_the_smaller_numbers_that_have_to_be_covered() -> None:
+    loose = op("any", op("schema", "fact.b", {"type": "string", "pattern": "^[a-z]{9}$"}), eq("fact.b", "p"))
+    policy = policy_of(ok=allow("one", loose), no=deny("one", eq("fact.a", "p")))
+    explanation = told(policy, call(), state={"fact.a": "p"})
+    assert explanation.flip.status is FlipStatus.SMALLEST
+    assert changes(explanation) == [("fact.a", "p", None), ("fact.b", None, "p")]
+
+
 def test_a_spent_budget_says_how_far_it_came() -> None:
     facts = [f"fact.k{place}" for place in range(9)]
     policy = policy_of(ok=allow("one", op("all", *(eq(fact, 1) for fact in facts))))
@@ -217,6 +225,10 @@ def test_a_spent_budget_says_how_far_it_came() -> None:
     assert found.status is FlipStatus.UNKNOWN
     assert found.decisions == 300
     assert found.ruled_out >= 1
+    assert smallest_flip(asked(policy, [call()]), max_decisions=0).status is FlipStatus.UNKNOWN
+    # The decision that turns it may be the last one there is.
+    single = asked(policy_of(ok=allow("one", eq("fact.a", 1))), [call()])
+    assert smallest_flip(single, smallest_flip(single).decisions).status is FlipStatus.SMALLEST
 
 
 def test_facts_beyond_the_number_that_is_searched_are_not_known(monkeypatch: pytest.MonkeyPatch) -> None:

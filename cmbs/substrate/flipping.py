@@ -77,7 +77,8 @@ class _Search:
 
     def __init__(self, asked: Hypothetical, max_decisions: int) -> None:
         self._asked = asked
-        self._left = max_decisions
+        # What is asked about is decided once in any case.
+        self._left = max(1, max_decisions)
         self._spent = 0
         self._policy = asked.space.policy
         self._matchings = [self._matching(place) for place in range(len(asked.proposal.candidates))]
@@ -97,8 +98,8 @@ class _Search:
                 self._deeper = False
                 turned = self._turned((), frozenset(), number)
                 if turned is not None:
-                    status = FlipStatus.SMALLEST if self._exact or number == 1 else FlipStatus.BOUND
-                    return Found(status, turned, self._decided(turned), ruled_out, self._spent)
+                    status = FlipStatus.SMALLEST if ruled_out == number - 1 else FlipStatus.BOUND
+                    return Found(status, *turned, ruled_out, self._spent)
                 ruled_out = number if self._exact else ruled_out
                 if not self._deeper:
                     status = FlipStatus.NONE if self._exact else FlipStatus.UNKNOWN
@@ -107,11 +108,11 @@ class _Search:
             pass
         return Found(FlipStatus.UNKNOWN, ruled_out=ruled_out, decisions=self._spent)
 
-    def _turned(self, chosen: _Chosen, at: frozenset[tuple[str, int]], left: int) -> _Chosen | None:
-        """A change with `left` more facts that turns the decision; None where there is none."""
+    def _turned(self, chosen: _Chosen, at: frozenset[tuple[str, int]], left: int) -> tuple[_Chosen, Decision] | None:
+        """A change with `left` more facts that turns the decision, and to what; None where there is none."""
         decision = self._decided(chosen)
         if (decision.verdict is Verdict.ALLOW) is not self._was_allowed:
-            return chosen
+            return chosen, decision
         changed = {fact for fact, _ in at}
         levers = [fact for fact in self._levers(decision) if fact not in changed]
         if left == 0:
