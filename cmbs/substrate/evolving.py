@@ -452,13 +452,11 @@ def remembering(
 ) -> MemoryEntry | memory.MemoryReason:
     """What memory's own rules say of a message."""
     threshold = space.policy.memory_threshold_milli
-    match message:
-        case PutMemory():
-            return memory.put(space.memory, space.claims, message, actor, seq, ts, threshold)
-        case PromoteMemory():
-            return memory.promote(space.memory, message, seq, ts, threshold)
-        case DisputeMemory():
-            return memory.dispute(space.memory, message, seq, ts, threshold)
+    if isinstance(message, PutMemory):
+        return memory.put(space.memory, space.claims, message, actor, seq, ts, threshold)
+    if isinstance(message, PromoteMemory):
+        return memory.promote(space.memory, message, seq, ts, threshold)
+    return memory.dispute(space.memory, message, seq, ts, threshold)
 
 
 def _remembers(space: Space, message: PutMemory | PromoteMemory | DisputeMemory, event: SpaceEvent) -> Touched:

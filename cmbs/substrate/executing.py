@@ -27,7 +27,7 @@ from cmbs.substrate.instants import later
 from cmbs.substrate.model import BeliefReading, StateDelta, ToolKind
 from cmbs.substrate.proposing import GRACE_MS
 from cmbs.substrate.references import MISSING, walk
-from cmbs.substrate.schemas import SchemaFault, schema_of_text
+from cmbs.substrate.schemas import schema_of_text
 from cmbs.substrate.state import ApprovalStatus, Execution, ExecutionStatus, ProposalRecord, ProposalStatus, Space
 from cmbs.substrate.steps import StepReason, is_operator, refused, require_engine
 
@@ -123,10 +123,7 @@ def _is_acceptable(execution: Execution, result: bytes) -> bool:
     schema = bytes(tool.result_schema)
     if schema == b"null":
         return True
-    try:
-        return schema_of_text(schema).is_valid(msgspec.json.decode(result))
-    except SchemaFault:
-        return False
+    return schema_of_text(schema).is_valid(msgspec.json.decode(result))
 
 
 def _facts(execution: Execution, result: bytes, state: Mapping[str, str]) -> Changes:

@@ -141,7 +141,7 @@ def decide_expire(space: Space, message: Expire, actor: Actor, stamp: Stamp) -> 
         raise Conflict(f"proposal `{message.id}` is not parked", {"proposal_id": message.id})
     _require_due(parked.until, stamp)
     record = _proposal(space, message.id)
-    return StepResult(statuses={message.id: _status(space, record, ended=ProposalStatus.EXPIRED, parked=False)})
+    return StepResult(statuses={message.id: _ended(space, record, ProposalStatus.EXPIRED)})
 
 
 def _require_due(moment: str, stamp: Stamp) -> None:
@@ -215,7 +215,7 @@ def _explained(space: Space, proposal: Proposal, actor: Actor, now: str, belief:
 def _rebased(space: Space, proposal: Proposal) -> Proposal:
     """The proposal on the newest snapshot, unless somebody else has written what it writes: then it stays stale."""
     seen = space.snapshots.get(proposal.state_snapshot_id)
-    if seen is None:
+    if seen is None:  # pragma: no cover - on a snapshot that never was, nothing is parked or asked for
         return proposal
     for candidate in proposal.candidates:
         if isinstance(candidate, StateDelta):
@@ -396,13 +396,13 @@ def _is_bad(status: ExecutionStatus) -> bool:
 
 def _without(space: Space, approval: Approval, ended: ProposalStatus) -> ProposalStatus:
     """Where a proposal stands once a request of it was turned down, or nobody answered: nobody waits any more."""
-    return _status(space, _proposal(space, approval.proposal_id), ended=ended, parked=False)
+    return _ended(space, _proposal(space, approval.proposal_id), ended)
 
 
-def _status(space: Space, record: ProposalRecord, *, ended: ProposalStatus, parked: bool) -> ProposalStatus:
-    if any(_is_open(space.executions[known].status) for known in record.execution_ids):
-        return ProposalStatus.RUNNING
-    return ProposalStatus.PARKED if parked else ended
+def _ended(space: Space, record: ProposalRecord, ended: ProposalStatus) -> ProposalStatus:
+    """Where a proposal stands that waits for nothing any more: what runs already goes on."""
+    runs = any(_is_open(space.executions[known].status) for known in record.execution_ids)
+    return ProposalStatus.RUNNING if runs else ended
 
 
 def heard(before: Space, event: SpaceEvent) -> tuple[Space, Proposal, Actor]:
@@ -417,6 +417,6 @@ def heard(before: Space, event: SpaceEvent) -> tuple[Space, Proposal, Actor]:
         record = before.proposals[message.proposal_id]
     else:
         raise TypeError(f"{body.verb} decides no proposal")
-    rebased = _rebased(before, record.message.proposal)
-    left = [each for place, each in enumerate(rebased.candidates) if place not in record.done]
-    return before, msgspec.structs.replace(rebased, candidates=left), record.actor
+    proposal = record.message.proposal
+    left = [each for place, each in enumerate(proposal.candidates) if place not in record.done]
+    return before, _rebased(before, msgspec.structs.replace(proposal, candidates=left)), record.actor
