@@ -117,6 +117,21 @@ def test_the_demo_is_refused_where_it_would_need_a_key(tmp_path: Path) -> None:
     assert "the demo has no key" in ran.stderr
 
 
+@pytest.mark.req("ID-CLI-01")
+def test_a_command_that_reads_from_a_server_takes_its_key_from_the_environment(tmp_path: Path) -> None:
+    _, text = created(tmp_path)
+    with serving(tmp_path) as server:
+        headers = {"authorization": f"Bearer {text}"}
+        httpx.post(f"{server.url}/v1/sessions", json=DECLARATION, headers=headers).raise_for_status()
+        with_key = run_cmbs("analyse", "--url", server.url, directory=tmp_path, variables={"CMBS_KEY": text})
+        without = run_cmbs("analyse", "--url", server.url, directory=tmp_path)
+        misspelt = run_cmbs("analyse", "--url", server.url, directory=tmp_path, variables={"CMBS_KEY": text[:-1]})
+    assert with_key.returncode == 0, with_key.stderr
+    assert "answered 401: send a key" in without.stderr
+    assert "`CMBS_KEY` is set, and not to a key" in misspelt.stderr
+    assert text[:-1] not in misspelt.stderr
+
+
 def commands_of(server: ServerProcess) -> str:
     processes = [psutil.Process(server.process.pid), *server.children()]
     return " ".join(word for process in processes for word in [*process.cmdline(), *process.environ().values()])
