@@ -59,6 +59,13 @@ def test_each_condition_of_a_token_has_its_reason(fields: dict[str, Any], reason
     assert fault(token(**fields)) == reason
 
 
+def test_every_scope_of_a_token_has_to_hold() -> None:
+    both = token(scopes=[UNDER_DATA, Scope("mode", ScopeMatch.EXACT, "r")])
+    assert fault(both, args={"path": "/data/x", "mode": "r"}) is None
+    assert fault(both, args={"path": "/data/x", "mode": "w"}) == ReasonCode.CAPABILITY_SCOPE
+    assert fault(both, args={"path": "/etc", "mode": "r"}) == ReasonCode.CAPABILITY_SCOPE
+
+
 @pytest.mark.parametrize("kind", [kind for kind in ActorKind if kind is not ActorKind.AGENT])
 def test_only_an_agent_holds_a_token_whatever_others_are_called(kind: ActorKind) -> None:
     assert fault(token(), actor=Actor(kind, AGENT.id)) == ReasonCode.CAPABILITY_OTHER_AGENT
