@@ -42,11 +42,14 @@ class Undelivered(msgspec.Struct, frozen=True, gc=False):
 
 
 class Ahead(msgspec.Struct, frozen=True, gc=False):
-    """A decision that was made before its turn came: good for exactly the state that it was made on."""
+    """A decision that was made before its turn came: good for exactly the state that it was made on.
+
+    The state after it is not made ahead: versions of a space share what they grow by, and only whoever holds the
+    space's lock may let it grow.
+    """
 
     before: Space
-    answer: Undelivered
-    after: Space
+    event: SpaceEvent
     append: Append
 
 
@@ -85,15 +88,13 @@ class SpaceKind:
         """Decide on the newest state."""
         ahead = command.ahead
         if type(ahead) is Ahead and ahead.before is state:
-            return ahead.answer, ahead.after, ahead.append
-        stamp = self._stamp(command.idempotency_key)
-        event = decide(state, command.message, command.actor, stamp, command.space_id)
+            after = evolve(state, ahead.event)
+            return Undelivered(after, after.head.seq, ahead.event), after, ahead.append
+        event = self._decided(state, command)
         if isinstance(event, Repeat):
             if state is None:  # pragma: no cover - what repeats was there before
                 raise SpaceNotFound(command.space_id)
             return Undelivered(state, event.seq, None), None, None
-        if command.if_match is not None and state is not None and state.head_event_id != command.if_match:
-            raise HeadMismatch(command.if_match, state.head_event_id)
         after = evolve(state, event)
         return Undelivered(after, after.head.seq, event), after, append_of_space(event)
 
@@ -103,12 +104,21 @@ class SpaceKind:
         A state is a value, so deciding needs no lock and no turn. Whoever waits for the log does it in the meantime.
         """
         try:
-            answer, after, append = self.decided(state, command)
+            event = self._decided(state, command)
         except BeliefServerError:
             return command
-        if after is None or append is None:
+        if isinstance(event, Repeat):
             return command
-        return msgspec.structs.replace(command, ahead=Ahead(state, answer, after, append))
+        return msgspec.structs.replace(command, ahead=Ahead(state, event, append_of_space(event)))
+
+    def _decided(self, state: Space | None, command: SpaceCommand) -> SpaceEvent | Repeat:
+        stamp = self._stamp(command.idempotency_key)
+        event = decide(state, command.message, command.actor, stamp, command.space_id)
+        if isinstance(event, Repeat) or command.if_match is None or state is None:
+            return event
+        if state.head_event_id != command.if_match:
+            raise HeadMismatch(command.if_match, state.head_event_id)
+        return event
 
     def appended(self, state: Space | None, stored: StoredEntry) -> tuple[Space, Append]:
         """Fold one entry in."""

@@ -295,7 +295,7 @@ class SubstrateServer:
             group.submit(submitted, settle)
 
         answer = wait_in_thread(submit)
-        if type(submitted.ahead) is Ahead and answer is not submitted.ahead.answer:
+        if type(submitted.ahead) is Ahead and answer.event is not submitted.ahead.event:
             # Others want this space too, and what is decided ahead of them is decided for nothing.
             self._crowded[command.stream_id] = _TURNS_IN_A_CROWD
         return answer
