@@ -3,15 +3,82 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
+from datetime import timedelta
 from types import FrameType
 from typing import Any
 
 from cmbs.belief_events import Stamp
-from cmbs.ledger import Chronicle
+from cmbs.ledger import Chronicle, Head
+from cmbs.spi import Append, InMemoryStore
 from cmbs.substrate.door import SpaceCommand
-from cmbs.substrate.events import Propose
+from cmbs.substrate.events import CreateSpace, Propose
 from cmbs.substrate.kind import Ahead, SpaceKind
-from tests.support.spaces import AGENT, SPACE, World, delta
+from cmbs.substrate.model import BeliefReading
+from cmbs.substrate.state import ProposalStatus
+from cmbs.testing import ManualClock
+from tests.support.spaces import AGENT, ENCODER, ROOT, SPACE, World, assert_replays, constraint, delta, facts, status
+
+CROWD = 200
+GO = {"op": "eq", "args": ["fact.go", "yes"]}
+DEFERRING = {"constraint.go": constraint(when=GO, on_fail="defer")}
+ENCODERS = constraint(when={"op": "eq", "args": ["$actor.id", ENCODER.id]}, on_fail="defer")
+
+
+class CountingStore(InMemoryStore):
+    """A memory store that is written to in groups, as one on a disk is, and counts them."""
+
+    blocking = True
+    writes = 0
+
+    def append(self, appends: Sequence[Append]) -> None:
+        """Count, and append."""
+        self.writes += 1
+        super().append(appends)
+
+
+class ForgetfulStore(InMemoryStore):
+    """A memory store of which streams can get lost."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lost: set[str] = set()
+
+    def head(self, session_id: str) -> Head | None:
+        """None where it is lost."""
+        return None if session_id in self.lost else super().head(session_id)
+
+
+class CountingBelief:
+    """A belief plane with one session, which counts how often it is asked."""
+
+    asked = 0
+
+    def read(self, session_id: str) -> BeliefReading:
+        """Three are left, always."""
+        self.asked += 1
+        return BeliefReading(session_id, found=True, n_survivors=3)
+
+    def is_conclusion(self, session_id: str, event_id: str) -> bool:
+        """Nothing is."""
+        return not (session_id or event_id)
+
+    def subscribe(self, changed: Callable[[str], None]) -> None:
+        """It never changes."""
+
+
+class SteppingClock(ManualClock):
+    """A clock that is turned back right after it has been read, once."""
+
+    back_to: str | None = None
+
+    def now(self) -> str:
+        """The time, from which the clock may be turned back."""
+        moment = super().now()
+        if self.back_to is not None:
+            self.set(self.back_to)
+            self.back_to = None
+        return moment
 
 
 def test_deciding_ahead_lets_no_space_grow() -> None:
@@ -40,4 +107,84 @@ def test_deciding_ahead_lets_no_space_grow() -> None:
     assert answer.event is ahead.ahead.event
     assert append is ahead.ahead.append
     assert after.snapshots.get(after.snapshot_id) == after.head.seq == 1
+    world.close()
+
+
+def test_many_wakes_share_their_writes() -> None:
+    """A key for which hundreds wait must not cost a write for each of them: nothing else is looked after meanwhile."""
+    log = CountingStore()
+    world = World(log)
+    world.create({**DEFERRING, "constraint.know": ENCODERS})
+    for number in range(CROWD):
+        world.propose(delta(**{f"k{number}": "1"}), proposal_id=f"p{number}")
+    assert len(world.space.parked) == CROWD
+    log.writes = 0
+    world.propose(facts(go="yes"), actor=ENCODER, proposal_id="go")
+    world.server.keep()
+    assert not world.space.parked
+    assert len(world.space.state) == CROWD + 3
+    assert log.writes < CROWD / 4
+    world.close()
+    assert_replays(world)
+
+
+def test_many_that_are_due_share_their_writes() -> None:
+    log = CountingStore()
+    world = World(log)
+    world.create(DEFERRING)
+    for number in range(CROWD):
+        world.propose(delta(**{f"k{number}": "1"}), proposal_id=f"p{number}", defer_ms=1_000)
+    log.writes = 0
+    world.clock.advance(timedelta(seconds=2))
+    world.server.keep()
+    assert {record.status for record in world.space.proposals.values()} == {ProposalStatus.EXPIRED}
+    assert log.writes < CROWD / 4
+    world.close()
+    assert_replays(world)
+
+
+def test_what_thousands_wait_for_is_asked_once_a_round() -> None:
+    belief = CountingBelief()
+    world = World(belief=belief)
+    known = {"op": "eq", "args": ["$belief.S.n_survivors", 1]}
+    world.create({"constraint.go": constraint(when=known, on_fail="defer")})
+    for number in range(CROWD):
+        world.propose(delta(a="1"), proposal_id=f"p{number}")
+    world.server.keep()
+    assert len(world.space.parked) == CROWD
+    belief.asked = 0
+    world.server.keep()
+    assert belief.asked == 1
+    world.close()
+
+
+def test_a_deadline_is_kept_although_the_clock_went_back_in_between() -> None:
+    """What is due, and too early by the time that it is decided, is sent again when its time has come."""
+    clock = SteppingClock()
+    world = World(clock=clock)
+    world.create(DEFERRING)
+    world.propose(delta(a="1"), proposal_id="p", defer_ms=1_000)
+    clock.advance(timedelta(seconds=2))
+    clock.back_to = "2025-12-31T00:00:00Z"
+    world.server.keep()
+    assert status(world.space, "p") is ProposalStatus.PARKED
+    clock.advance(timedelta(days=2))
+    for _ in range(4):
+        world.server.keep()
+    assert status(world.space, "p") is ProposalStatus.EXPIRED
+    world.close()
+
+
+def test_a_space_that_cannot_be_read_keeps_no_other_from_its_deadlines() -> None:
+    log = ForgetfulStore()
+    world = World(log)
+    world.create(DEFERRING)
+    lost = world.server.perform(SpaceCommand("lost", ROOT, CreateSpace("lost", policy=DEFERRING))).space
+    for space_id, space in ("lost", lost), (SPACE, world.space):
+        proposal = world.proposal(delta(a="1"), proposal_id="p", snapshot_id=space.snapshot_id)
+        world.server.perform(SpaceCommand(space_id, AGENT, Propose(proposal, defer_ms=1_000)))
+    log.lost.add("space:lost")
+    world.clock.advance(timedelta(seconds=2))
+    world.server.keep()
+    assert status(world.space, "p") is ProposalStatus.EXPIRED
     world.close()

@@ -16,6 +16,7 @@ import msgspec
 from cmbs.belief_events import Stamp
 from cmbs.errors import (
     BeliefServerError,
+    CmbsError,
     Conflict,
     EventNotFound,
     LedgerCorrupt,
@@ -28,7 +29,7 @@ from cmbs.messages import Actor, ActorKind
 from cmbs.serving.checkpoints import Checkpointer
 from cmbs.serving.commit import GroupWriter, Settle, Writer
 from cmbs.serving.streams import Slot, Streams
-from cmbs.serving.waiting import Mailbox, unwrap, wait_in_thread
+from cmbs.serving.waiting import Mailbox, unwrap, wait_for_all, wait_in_thread
 from cmbs.spi import AuditLog, Clock, IdSource, RandomIds, SystemClock
 from cmbs.substrate.arbitration import Ruling, arbitrate, belief_sessions
 from cmbs.substrate.belief_source import BeliefSource
@@ -122,6 +123,36 @@ class SubstrateServer:
             except BeliefServerError as exc:
                 if not self._decided_too_early(checked, known, exc):
                     raise
+
+    def perform_all(self, commands: Sequence[SpaceCommand]) -> list[SpaceAnswer | CmbsError]:
+        """Carry out commands in their order, with as few writes as the log takes; what each of them came to."""
+        group = self._group
+        if group is None or len(commands) == 1:
+            return [self._attempted(command) for command in commands]
+        checked = [self.door.checked(command) for command in commands]
+        known = {command.stream_id: self._known_head(command) for command in checked}
+
+        def submit(number: int, settle: Settle[Undelivered]) -> None:
+            command = checked[number]
+            group.submit(self._prepared(command, self._spaces.cached(command.stream_id)), settle)
+
+        found: list[SpaceAnswer | CmbsError] = []
+        for command, answer in zip(checked, wait_for_all(len(checked), submit), strict=True):
+            if isinstance(answer, Undelivered):
+                found.append(self._followed(command, answer))
+            elif not isinstance(answer, CmbsError):
+                raise answer
+            elif isinstance(answer, BeliefServerError) and known[command.stream_id] != self._known_head(command):
+                found.append(self._attempted(command))
+            else:
+                found.append(answer)
+        return found
+
+    def _attempted(self, command: SpaceCommand) -> SpaceAnswer | CmbsError:
+        try:
+            return self.perform(command)
+        except CmbsError as exc:
+            return exc
 
     async def perform_async(self, command: SpaceCommand) -> SpaceAnswer:
         """Carry out a command without holding a thread while it waits for its group."""
