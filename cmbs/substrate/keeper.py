@@ -45,7 +45,7 @@ _ENGINE = Actor(ActorKind.POLICY_ENGINE, "policy_engine", authenticated=True)
 _ROUNDS_BETWEEN_SURVEYS = 4
 _SPACES_AT_ONCE = 500
 _HEARD_AT_MOST = 100_000
-# How much is sent at a time, to be written together. A space in which more is to be woken has its next turn after others.
+# How much is sent at a time, to be written together. A space where more is to be woken has its next turn after others.
 _SENT_AT_ONCE = 500
 
 
@@ -326,7 +326,7 @@ class Keeper:
 
 
 def _may_wake(space: Space, result: StepResult) -> bool:
-    """Whether a step changed what somebody waits for, or waits itself for the belief plane, which may have moved since."""
+    """Whether a step changed what somebody waits for, or waits itself for the belief plane, which may have moved."""
     changed = any(key in space.waiting for each in (result.changes.set, result.changes.unset) for key in each)
     return changed or (result.parked_until is not None and any(key.startswith(_BELIEF) for key in result.waits_for))
 
