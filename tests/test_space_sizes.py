@@ -8,13 +8,18 @@ from datetime import timedelta
 from types import FrameType
 from typing import Any
 
+import pytest
+from msgspec import structs
+
 from cmbs.belief_events import Stamp
-from cmbs.ledger import Chronicle, Head
+from cmbs.errors import Conflict, SpaceNotFound
+from cmbs.ledger import Chronicle, Head, StoredEntry
 from cmbs.spi import Append, InMemoryStore
 from cmbs.substrate.door import SpaceCommand
 from cmbs.substrate.events import CreateSpace, Propose
-from cmbs.substrate.kind import Ahead, SpaceKind
+from cmbs.substrate.kind import Ahead, SpaceAnswer, SpaceKind, append_of_space
 from cmbs.substrate.model import BeliefReading
+from cmbs.substrate.replay import read_space_event
 from cmbs.substrate.state import ProposalStatus
 from cmbs.testing import ManualClock
 from tests.support.spaces import AGENT, ENCODER, ROOT, SPACE, World, assert_replays, constraint, delta, facts, status
@@ -30,6 +35,12 @@ class CountingStore(InMemoryStore):
 
     blocking = True
     writes = 0
+    reads = 0
+
+    def read(self, stream_id: str, after: int = -1, limit: int | None = None) -> list[StoredEntry]:
+        """Count, and read."""
+        self.reads += 1
+        return super().read(stream_id, after, limit)
 
     def append(self, appends: Sequence[Append]) -> None:
         """Count, and append."""
@@ -44,9 +55,9 @@ class ForgetfulStore(InMemoryStore):
         super().__init__()
         self.lost: set[str] = set()
 
-    def head(self, session_id: str) -> Head | None:
+    def head(self, stream_id: str) -> Head | None:
         """None where it is lost."""
-        return None if session_id in self.lost else super().head(session_id)
+        return None if stream_id in self.lost else super().head(stream_id)
 
 
 class CountingBelief:
@@ -187,4 +198,59 @@ def test_a_space_that_cannot_be_read_keeps_no_other_from_its_deadlines() -> None
     world.clock.advance(timedelta(seconds=2))
     world.server.keep()
     assert status(world.space, "p") is ProposalStatus.EXPIRED
+    world.close()
+
+
+def test_a_space_that_cannot_be_read_is_not_read_again_and_again(caplog: pytest.LogCaptureFixture) -> None:
+    log = InMemoryStore()
+    world = World(log)
+    world.create()
+    (entry,) = log.read(f"space:{SPACE}")
+    bad = StoredEntry(entry.raw.replace(b"enforce", b"observe"), entry.event_hash)
+    log.append([structs.replace(append_of_space(read_space_event(entry)), stream_id="space:bad", entry=bad)])
+    with caplog.at_level("WARNING", "cmbs.substrate"):
+        for _ in range(20):
+            world.server.keep()
+    assert [record.getMessage() for record in caplog.records if "`bad`" in record.getMessage()][1:] == []
+    assert "`bad`" in caplog.text
+    world.close()
+
+
+def test_spaces_are_listed_and_watched_without_reading_all_of_them() -> None:
+    """More spaces than are read in one round: a deadline in the last of them is kept, and listing reads none."""
+    log = CountingStore()
+    first = World(log)
+    space_ids = [f"s{number:03}" for number in range(CROWD)]
+    commands = [SpaceCommand(name, ROOT, CreateSpace(name, policy=DEFERRING)) for name in space_ids]
+    assert all(isinstance(answer, SpaceAnswer) for answer in first.server.perform_all(commands))
+    last = first.server.current(space_ids[-1])
+    proposal = first.proposal(delta(a="1"), proposal_id="p", snapshot_id=last.snapshot_id)
+    first.server.perform(SpaceCommand(last.space_id, AGENT, Propose(proposal, defer_ms=1_000)))
+    first.close()
+
+    log.reads = 0
+    world = World(log)
+    assert world.server.heads(None, CROWD) == [(name, 1 if name == last.space_id else 0) for name in space_ids]
+    assert log.reads == 0
+    world.clock.advance(timedelta(seconds=2))
+    world.server.keep()
+    assert 0 < log.reads < CROWD
+    world.server.keep()
+    world.server.keep()
+    assert status(world.server.current(last.space_id), "p") is ProposalStatus.EXPIRED
+    world.close()
+
+
+def test_commands_that_fail_leave_those_beside_them_alone() -> None:
+    world = World(CountingStore())
+    space = world.create()
+    good, other = world.proposal(delta(a="1"), proposal_id="p"), world.proposal(delta(b="1"), proposal_id="p")
+    commands = [
+        SpaceCommand(name, AGENT, Propose(each)) for name, each in ((SPACE, good), ("no", good), (SPACE, other))
+    ]
+    committed, missing, conflict = world.server.perform_all(commands)
+    assert isinstance(committed, SpaceAnswer)
+    assert committed.space.head.seq == space.head.seq + 1
+    assert isinstance(missing, SpaceNotFound)
+    assert isinstance(conflict, Conflict)
     world.close()

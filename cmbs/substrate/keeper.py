@@ -17,7 +17,6 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from cmbs.errors import CmbsError, StoreUnavailable
-from cmbs.ledger import Head
 from cmbs.messages import Actor, ActorKind
 from cmbs.spi import Clock
 from cmbs.substrate.belief_source import BeliefSource
@@ -44,6 +43,8 @@ _ENGINE = Actor(ActorKind.POLICY_ENGINE, "policy_engine", authenticated=True)
 # Every space is looked at, for what other processes did or left undone, once in so many rounds.
 _ROUNDS_BETWEEN_SURVEYS = 4
 _SPACES_AT_ONCE = 500
+# Of those that have to be read, so many at a time: what is due in the others does not wait for all of them.
+_READ_AT_ONCE = 100
 _HEARD_AT_MOST = 100_000
 # How much is sent at a time, to be written together. A space where more is to be woken has its next turn after others.
 _SENT_AT_ONCE = 500
@@ -60,12 +61,8 @@ class Kept(Protocol):
         """The space as the log has it now."""
         ...
 
-    def head(self, space_id: str) -> Head | None:
-        """Where the space's stream ends, without loading the space."""
-        ...
-
-    def spaces(self, after: str | None = None, limit: int = 100) -> list[str]:
-        """The ids of spaces."""
+    def heads(self, after: str | None = None, limit: int = 100) -> list[tuple[str, int]]:
+        """The ids of spaces and where their streams end, without loading them."""
         ...
 
 
@@ -119,6 +116,8 @@ class Keeper:
         self._moved: set[str] = set()
         self._watching: set[str] = set()
         self._rounds = 0
+        # The space at which a survey stopped to let others have their turn.
+        self._surveyed: str | None = None
         self._bell = Condition()
         self._turn = Lock()
         self._stopping = False
@@ -151,7 +150,7 @@ class Keeper:
                 # Whatever it is, the next round must come.
                 _log.exception("a round of the keeper failed")
             with self._bell:
-                if not self._is_stopping() and not self._moved:
+                if not self._is_stopping() and not self._moved and self._surveyed is None:
                     self._bell.wait(seconds)
 
     def _is_stopping(self) -> bool:
@@ -198,8 +197,8 @@ class Keeper:
     def tick(self) -> None:
         """Send everything that is due by now."""
         with self._turn:
-            if self._rounds % _ROUNDS_BETWEEN_SURVEYS == 0:
-                self._survey_all()
+            if self._surveyed is not None or self._rounds % _ROUNDS_BETWEEN_SURVEYS == 0:
+                self._survey_some()
             self._rounds += 1
             with self._bell:
                 moved, self._moved = self._moved | self._watching, set()
@@ -220,22 +219,35 @@ class Keeper:
             if noted is not None:
                 noted.heard(seq)
 
-    def _survey_all(self) -> None:
+    def _survey_some(self) -> None:
         """Find spaces that have moved without being heard of: those of an earlier life, and those of others."""
         self._count_heard()
-        after: str | None = None
-        while page := self._server.spaces(after, _SPACES_AT_ONCE):
-            for space_id in page:
-                self._guarded(space_id, self._survey)
-            after = page[-1]
+        left = _READ_AT_ONCE
+        while page := self._server.heads(self._surveyed, _SPACES_AT_ONCE):
+            for space_id, seq in page:
+                self._surveyed = space_id
+                noted = self._noted.get(space_id)
+                if noted is not None and noted.seq >= seq:
+                    continue
+                self._survey(space_id, seq)
+                left -= 1
+                if not left:
+                    return
+        self._surveyed = None
 
-    def _survey(self, space_id: str) -> None:
-        head = self._server.head(space_id)
-        noted = self._noted.get(space_id)
-        if head is None or (noted is not None and noted.seq >= head.seq):
+    def _survey(self, space_id: str, seq: int) -> None:
+        first = space_id not in self._noted
+        try:
+            space = self._server.current(space_id)
+        except StoreUnavailable as exc:
+            _log.warning("space `%s` could not be looked after: %s", space_id, exc)
             return
-        space = self._server.current(space_id)
-        found = list(_dues(space, everything=noted is None))
+        except CmbsError as exc:
+            # Said once. It is not read again before it has moved.
+            _log.warning("space `%s` cannot be looked after: %s", space_id, exc)
+            self._noted[space_id] = _Noted(seq)
+            return
+        found = list(_dues(space, everything=first))
         self._noted[space_id] = _Noted(space.head.seq)
         with self._bell:
             for due in found:

@@ -30,7 +30,7 @@ from cmbs.serving.checkpoints import Checkpointer
 from cmbs.serving.commit import GroupWriter, Settle, Writer
 from cmbs.serving.streams import Slot, Streams
 from cmbs.serving.waiting import Mailbox, unwrap, wait_for_all, wait_in_thread
-from cmbs.spi import AuditLog, Clock, IdSource, RandomIds, SystemClock
+from cmbs.spi import AuditLog, Clock, IdSource, RandomIds, SystemClock, stream_heads_of
 from cmbs.substrate.arbitration import Ruling, arbitrate, belief_sessions
 from cmbs.substrate.belief_source import BeliefSource
 from cmbs.substrate.door import SpaceCommand, SpaceDoor, SpaceLimits
@@ -243,6 +243,11 @@ class SubstrateServer:
         """The ids of spaces, by name, from beyond `after` on."""
         last = None if after is None else STREAM_PREFIX + after
         return [space_id_of(name) for name in self.log.streams(STREAM_PREFIX, last, limit)]
+
+    def heads(self, after: str | None = None, limit: int = 100) -> list[tuple[str, int]]:
+        """The ids of spaces, by name, from beyond `after` on, and the seq that each ends at; none of them is loaded."""
+        last = None if after is None else STREAM_PREFIX + after
+        return [(space_id_of(name), head.seq) for name, head in stream_heads_of(self.log, STREAM_PREFIX, last, limit)]
 
     def stored_entries(self, space_id: str, after: int = -1, limit: int | None = None) -> list[StoredEntry]:
         """Entries beyond a seq, as the exact bytes that were hashed."""
