@@ -15,6 +15,7 @@ from cmbs.belief_events import Stamp
 from cmbs.errors import Conflict, SpaceNotFound
 from cmbs.ledger import Chronicle, Head, StoredEntry
 from cmbs.spi import Append, InMemoryStore
+from cmbs.substrate.checkpoint import freeze_space
 from cmbs.substrate.door import SpaceCommand
 from cmbs.substrate.events import CreateSpace, Propose
 from cmbs.substrate.kind import Ahead, SpaceAnswer, SpaceKind, append_of_space
@@ -36,11 +37,14 @@ class CountingStore(InMemoryStore):
     blocking = True
     writes = 0
     reads = 0
+    entries_read = 0
 
     def read(self, stream_id: str, after: int = -1, limit: int | None = None) -> list[StoredEntry]:
         """Count, and read."""
         self.reads += 1
-        return super().read(stream_id, after, limit)
+        entries = super().read(stream_id, after, limit)
+        self.entries_read += len(entries)
+        return entries
 
     def append(self, appends: Sequence[Append]) -> None:
         """Count, and append."""
@@ -253,4 +257,23 @@ def test_commands_that_fail_leave_those_beside_them_alone() -> None:
     assert committed.space.head.seq == space.head.seq + 1
     assert isinstance(missing, SpaceNotFound)
     assert isinstance(conflict, Conflict)
+    world.close()
+
+
+def test_the_past_of_a_long_space_is_read_from_its_checkpoint_on() -> None:
+    log = CountingStore()
+    world = World(log)
+    world.create()
+    for number in range(60):
+        world.propose(delta(a=str(number)), proposal_id=f"p{number}")
+    spaces = [world.server.at(SPACE, seq) for seq in range(61)]
+    log.put_checkpoint(f"space:{SPACE}", 40, freeze_space(spaces[40]))
+    for seq, space in enumerate(spaces):
+        assert freeze_space(world.server.at(SPACE, seq)) == freeze_space(space)
+    log.entries_read = 0
+    assert world.server.decision(SPACE, "p49").reason_code == "ALLOWED"
+    assert world.server.at(SPACE, 50).state["goal.a"] == "49"
+    assert log.entries_read < 30
+    log.put_checkpoint(f"space:{SPACE}", 41, b"no checkpoint")
+    assert freeze_space(world.server.at(SPACE, 50)) == freeze_space(spaces[50])
     world.close()

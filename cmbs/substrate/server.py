@@ -53,7 +53,8 @@ from cmbs.substrate.keeper import Keeper
 from cmbs.substrate.kind import Ahead, SpaceAnswer, SpaceKind, Undelivered, space_id_of
 from cmbs.substrate.model import BeliefReading, Decision, Proposal, ToolKind
 from cmbs.substrate.proposing import traced
-from cmbs.substrate.replay import fold_space, read_space_event, verify_space
+from cmbs.substrate.recalling import entry_at, space_at
+from cmbs.substrate.replay import read_space_event, verify_space
 from cmbs.substrate.state import ProposalRecord, ProposalStatus, Space
 from cmbs.substrate.tools.runner import ToolRunner
 
@@ -193,11 +194,10 @@ class SubstrateServer:
             raise RecordNotFound("proposal", proposal_id)
         if record.decision.trace:
             return record.decision
-        entries = self.log.read(STREAM_PREFIX + space_id, -1, record.decided_seq + 1)
-        before = fold_space(None, entries[:-1])
-        if before is None:  # pragma: no cover - before a proposal there was a space
+        decided = entry_at(self.log, STREAM_PREFIX + space_id, record.decided_seq)
+        if decided is None:  # pragma: no cover - what was decided is there
             raise RecordNotFound("proposal", proposal_id)
-        return traced(before, read_space_event(entries[-1]))
+        return traced(self.at(space_id, record.decided_seq - 1), read_space_event(decided))
 
     def ensure(self, space_id: str = DEFAULT_SPACE, policy: Mapping[str, str] | None = None) -> Space:
         """The space, created with this policy where it is not there yet."""
@@ -230,7 +230,7 @@ class SubstrateServer:
             raise EventNotFound(str(place))
         if seq == space.head.seq:
             return space
-        then = fold_space(None, self.log.read(STREAM_PREFIX + space_id, -1, seq + 1))
+        then = space_at(self.log, self._kind, STREAM_PREFIX + space_id, seq)
         if then is None:  # pragma: no cover - a space that is there has entries
             raise EventNotFound(str(place))
         return then
