@@ -2,6 +2,7 @@
 
 import json
 import re
+import sqlite3
 import time
 from pathlib import Path
 
@@ -88,6 +89,20 @@ def test_keys_are_no_session(tmp_path: Path) -> None:
         assert "  keys      1\n" in server.output
     assert run_cmbs("verify", directory=tmp_path).stdout == "0 sessions, 0 bad\n"
     assert run_cmbs("fsck", directory=tmp_path).stdout == "0 sessions, 0 events, 0 bad\n"
+
+
+@pytest.mark.req("ID-KEY-05")
+def test_a_stream_of_keys_that_was_changed_by_hand_is_found(tmp_path: Path) -> None:
+    created(tmp_path)
+    with sqlite3.connect(tmp_path / "cmbs.db") as database:
+        database.execute("DROP TRIGGER audit_events_no_update")
+        database.execute("UPDATE audit_events SET entry = replace(CAST(entry AS TEXT), 'planner', 'somebody')")
+    database.close()
+    checked = run_cmbs("fsck", directory=tmp_path)
+    assert (checked.returncode, checked.stdout) == (1, "0 sessions, 0 events, 1 bad\n")
+    assert "bad  identity:keys: LEDGER_CORRUPT: " in checked.stderr
+    listed = run_cmbs("keys", "list", directory=tmp_path)
+    assert (listed.returncode, listed.stdout) == (1, "")
 
 
 # --- the server -------------------------------------------------------------------------------------------------------

@@ -162,6 +162,22 @@ def test_a_new_threshold_judges_what_is_remembered_again(world: World) -> None:
     assert (after.memory["m"].confirmed, after.memory["m"].kind) == (False, MemoryKind.HYPOTHESIS)
 
 
+def test_a_claim_under_an_idempotency_key_is_remembered_once(world: World) -> None:
+    world.create()
+    here = Evidence(confirmed_by_event_id=world.space.head_event_id)
+    message = PutMemory("m", MemoryKind.FACT, raw("x"), here)
+    first = world.say(message, AGENT, idempotency_key="k")
+    again = world.say(message, AGENT, idempotency_key="k")
+    assert (again.repeated, again.event.stored) == (True, first.event.stored)
+
+
+def test_nobody_finds_what_was_never_asked_for(world: World) -> None:
+    world.create()
+    for message in (Approve("a"), Reject("a")):
+        with pytest.raises(RecordNotFound):
+            world.say(message)
+
+
 def test_a_change_of_policy_has_one_life(world: World) -> None:
     space = world.create()
     world.say(ProposePolicy("c", space.policy.policy_hash, {"policy.value.x": "1"}))

@@ -107,6 +107,7 @@ FORGERIES: dict[str, tuple[int, Change, str]] = {
         "is not what its message leads to",
     ),
     "other args": (ASK, setting("payload/proposal/candidates/0/args", {"x": 2}), "is not what its message leads to"),
+    "more words than were needed": (MODE, setting("outcome/granted", True), "outcome is not what its message leads to"),
     "another actor": (DELTA, setting("actor/id", "other"), "is not what its message leads to"),
     "an actor who may not": (APPROVE, setting("actor/kind", "agent"), "is not what its message leads to"),
     "the proposer approves": (APPROVE, setting("actor/id", "agent"), "is not what its message leads to"),

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from types import FrameType
-from typing import Any
-
 import pytest
 from msgspec import structs
 
-from cmbs.belief_events import Stamp
 from cmbs.errors import Conflict, SpaceNotFound
-from cmbs.ledger import Chronicle, Head, StoredEntry
+from cmbs.ledger import Head, StoredEntry
 from cmbs.spi import Append, InMemoryStore
 from cmbs.substrate.checkpoint import freeze_space
 from cmbs.substrate.door import SpaceCommand
 from cmbs.substrate.events import CreateSpace, Propose
-from cmbs.substrate.kind import Ahead, SpaceAnswer, SpaceKind, append_of_space
+from cmbs.substrate.kind import SpaceAnswer, append_of_space
 from cmbs.substrate.model import BeliefReading
 from cmbs.substrate.replay import read_space_event
 from cmbs.substrate.state import ProposalStatus
@@ -94,35 +89,6 @@ class SteppingClock(ManualClock):
             self.set(self.back_to)
             self.back_to = None
         return moment
-
-
-def test_deciding_ahead_lets_no_space_grow() -> None:
-    """Versions of a space share what they grow by. Callers that decide in their own threads must leave that alone."""
-    world = World()
-    space = world.create()
-    kind = SpaceKind(lambda key: Stamp("event-1", "2026-01-01T00:00:00.000000Z", key))
-    command = SpaceCommand(SPACE, AGENT, Propose(world.proposal(delta(a="1"))))
-    grown: list[str] = []
-
-    def watch(frame: FrameType, event: str, _: Any) -> None:
-        if event == "call" and frame.f_code is Chronicle.extended.__code__:
-            grown.append(event)
-
-    sys.setprofile(watch)
-    try:
-        ahead = kind.decided_ahead(space, command)
-        before_its_turn = len(grown)
-        answer, after, append = kind.decided(space, ahead)
-    finally:
-        sys.setprofile(None)
-    assert isinstance(ahead.ahead, Ahead)
-    assert before_its_turn == 0
-    assert len(grown) == 2
-    assert after is not None
-    assert answer.event is ahead.ahead.event
-    assert append is ahead.ahead.append
-    assert after.snapshots.get(after.snapshot_id) == after.head.seq == 1
-    world.close()
 
 
 def test_many_wakes_share_their_writes() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from cmbs.belief_events import Repeat, Stamp
-from cmbs.errors import BeliefServerError, HeadMismatch, SpaceNotFound
+from cmbs.errors import HeadMismatch, SpaceNotFound
 from cmbs.ledger import StoredEntry
 from cmbs.spi.audit_log import Append
 from cmbs.substrate.checkpoint import freeze_space, thaw_space
@@ -39,18 +39,6 @@ class Undelivered(msgspec.Struct, frozen=True, gc=False):
     space: Space
     seq: int
     event: SpaceEvent | None
-
-
-class Ahead(msgspec.Struct, frozen=True, gc=False):
-    """A decision that was made before its turn came: good for exactly the state that it was made on.
-
-    The state after it is not made ahead: versions of a space share what they grow by, and only whoever holds the
-    space's lock may let it grow.
-    """
-
-    before: Space
-    event: SpaceEvent
-    append: Append
 
 
 class SpaceKind:
@@ -86,39 +74,16 @@ class SpaceKind:
 
     def decided(self, state: Space | None, command: SpaceCommand) -> tuple[Undelivered, Space | None, Append | None]:
         """Decide on the newest state."""
-        ahead = command.ahead
-        if type(ahead) is Ahead and ahead.before is state:
-            after = evolve(state, ahead.event)
-            return Undelivered(after, after.head.seq, ahead.event), after, ahead.append
-        event = self._decided(state, command)
+        stamp = self._stamp(command.idempotency_key)
+        event = decide(state, command.message, command.actor, stamp, command.space_id)
         if isinstance(event, Repeat):
             if state is None:  # pragma: no cover - what repeats was there before
                 raise SpaceNotFound(command.space_id)
             return Undelivered(state, event.seq, None), None, None
+        if command.if_match is not None and state is not None and state.head_event_id != command.if_match:
+            raise HeadMismatch(command.if_match, state.head_event_id)
         after = evolve(state, event)
         return Undelivered(after, after.head.seq, event), after, append_of_space(event)
-
-    def decided_ahead(self, state: Space, command: SpaceCommand) -> SpaceCommand:
-        """The command with what it comes to on this state; as it is, where that is an error or a repeat.
-
-        A state is a value, so deciding needs no lock and no turn. Whoever waits for the log does it in the meantime.
-        """
-        try:
-            event = self._decided(state, command)
-        except BeliefServerError:
-            return command
-        if isinstance(event, Repeat):
-            return command
-        return msgspec.structs.replace(command, ahead=Ahead(state, event, append_of_space(event)))
-
-    def _decided(self, state: Space | None, command: SpaceCommand) -> SpaceEvent | Repeat:
-        stamp = self._stamp(command.idempotency_key)
-        event = decide(state, command.message, command.actor, stamp, command.space_id)
-        if isinstance(event, Repeat) or command.if_match is None or state is None:
-            return event
-        if state.head_event_id != command.if_match:
-            raise HeadMismatch(command.if_match, state.head_event_id)
-        return event
 
     def appended(self, state: Space | None, stored: StoredEntry) -> tuple[Space, Append]:
         """Fold one entry in."""

@@ -50,7 +50,7 @@ from cmbs.substrate.events import (
 from cmbs.substrate.executions import Executions
 from cmbs.substrate.flipping import Hypothetical
 from cmbs.substrate.keeper import Keeper
-from cmbs.substrate.kind import Ahead, SpaceAnswer, SpaceKind, Undelivered, space_id_of
+from cmbs.substrate.kind import SpaceAnswer, SpaceKind, Undelivered, space_id_of
 from cmbs.substrate.model import BeliefReading, Decision, Proposal, ToolKind
 from cmbs.substrate.proposing import traced
 from cmbs.substrate.recalling import entry_at, space_at
@@ -61,7 +61,6 @@ from cmbs.substrate.tools.runner import ToolRunner
 ENGINE = Actor(ActorKind.POLICY_ENGINE, "policy_engine", authenticated=True)
 DEFAULT_SPACE = "default"
 KEEPER_SECONDS = 0.5
-_TURNS_IN_A_CROWD = 32
 # How often a proposal is looked at again while somebody waits for it: what other processes do is not heard of here.
 _LOOK_AGAIN_SECONDS = 0.5
 _UNSETTLED = (ProposalStatus.RUNNING, ProposalStatus.ASKED, ProposalStatus.PARKED)
@@ -92,9 +91,7 @@ class SubstrateServer:
         self._ids = ids or RandomIds()
         self._belief = belief
         self._default_space = default_space
-        self._kind = kind = SpaceKind(self._stamp)
-        # Spaces that several callers write to at once, and for how many of their commands that is taken to be so.
-        self._crowded: dict[str, int] = {}
+        kind = SpaceKind(self._stamp)
         self._checkpointer = Checkpointer(log, kind) if log.blocking else None
         self._spaces = Streams(log, kind, self.door.limits.cached_spaces, self._checkpointer)
         self._writer = Writer(log, kind, self._spaces)
@@ -325,30 +322,12 @@ class SubstrateServer:
     def _once(self, command: SpaceCommand) -> Undelivered:
         if self._group is None:
             return unwrap(self._writer.run_one(command))
-        group, submitted = self._group, self._decided_ahead(command)
+        group = self._group
 
         def submit(settle: Settle[Undelivered]) -> None:
-            group.submit(submitted, settle)
+            group.submit(command, settle)
 
-        answer = wait_in_thread(submit)
-        if type(submitted.ahead) is Ahead and answer.event is not submitted.ahead.event:
-            # Others want this space too, and what is decided ahead of them is decided for nothing.
-            self._crowded[command.stream_id] = _TURNS_IN_A_CROWD
-        return answer
-
-    def _decided_ahead(self, command: SpaceCommand) -> SpaceCommand:
-        """Decide in the thread of the caller, while the writer waits for the log; unless many want the same space."""
-        turns = self._crowded.get(command.stream_id, 0)
-        if turns:
-            if turns > 1:
-                self._crowded[command.stream_id] = turns - 1
-            else:
-                self._crowded.pop(command.stream_id, None)
-            return command
-        slot = self._spaces.cached(command.stream_id)
-        if slot is None or slot.state is None or slot.contended:
-            return command
-        return self._kind.decided_ahead(slot.state, command)
+        return wait_in_thread(submit)
 
     async def _once_async(
         self, group: GroupWriter[Space, SpaceCommand, Undelivered], command: SpaceCommand
