@@ -130,7 +130,10 @@ def _space(frozen: _Frozen) -> Space | None:
     plain: dict[str, Any] = {name: Map(getattr(frozen, name)) for name in _PLAIN}
     try:
         events, snapshots = Chronicle.of(*frozen.events), Chronicle.of(*frozen.snapshots)
-    except ValueError:
+        waiting = Map(
+            (key, Map((each, frozen.parked[each].until) for each in ids)) for key, ids in frozen.waiting.items()
+        )
+    except (KeyError, ValueError):
         return None
     return Space(
         space_id=frozen.space_id,
@@ -143,7 +146,7 @@ def _space(frozen: _Frozen) -> Space | None:
         policy_version=frozen.policy_version,
         calls=Map(frozen.calls),
         grants=Map(frozen.grants),
-        waiting=Map((key, frozenset(ids)) for key, ids in frozen.waiting.items()),
+        waiting=waiting,
         observe_asked_by=frozen.observe_asked_by,
         claims=Map((claim, frozenset(ids)) for claim, ids in frozen.claims),
         **plain,

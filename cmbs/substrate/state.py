@@ -228,8 +228,8 @@ class Space(msgspec.Struct, frozen=True, gc=False):
     # Approvals with uses left, by what they cover.
     grants: Map[GrantKey, str]
     parked: Map[str, Parked]
-    # Ids of parked proposals by what they wait for.
-    waiting: Map[str, frozenset[str]]
+    # Ids of parked proposals by what they wait for, with the end of their time. Thousands may wait for one key.
+    waiting: Map[str, Map[str, str]]
     policy_changes: Map[str, PolicyChange]
     memory: Map[str, MemoryEntry]
     # Messages with an idempotency key: the seq of each and the fingerprint of what it said.
