@@ -80,9 +80,9 @@ class SpaceReading:
         limit, after = self._paging(request, 1)
 
         def read() -> bytes:
-            ids = self._server.spaces(after[0] if after else None, limit + 1)
-            items = [schemas.SpaceItem(space_id, self._server.current(space_id).head.seq) for space_id in ids[:limit]]
-            return _ENCODE(schemas.SpacesPage(items, cursor_of(ids[limit - 1]) if len(ids) > limit else None))
+            heads = self._server.heads(after[0] if after else None, limit + 1)
+            items = [schemas.SpaceItem(space_id, seq) for space_id, seq in heads[:limit]]
+            return _ENCODE(schemas.SpacesPage(items, cursor_of(heads[limit - 1][0]) if len(heads) > limit else None))
 
         return Response(200, await self._read(read))
 

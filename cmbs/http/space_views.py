@@ -64,6 +64,7 @@ def space_view(space: Space, reader: Reader) -> schemas.SpaceResponse:
         len(space.proposals),
         len(space.parked),
         len(space.running),
+        None if space.observe_asked_by is None else space.observe_asked_by.id,
     )
 
 

@@ -13,6 +13,7 @@ from cmbs.substrate.events import (
     CreateSpace,
     DisputeMemory,
     IssueCapability,
+    Mode,
     PromoteMemory,
     ProposePolicy,
     PutMemory,
@@ -61,8 +62,17 @@ def refuse_faults(pairs: Mapping[str, str]) -> None:
 
 
 def decide_mode(space: Space, message: SetMode, actor: Actor, stamp: Stamp) -> StepResult:  # noqa: ARG001
-    """From enforcing to observing, or back."""
-    return StepResult() if is_operator(actor) else refused(StepReason.NOT_AUTHORISED)
+    """From enforcing to observing, or back.
+
+    To observe is to set the policy aside, so it takes a second operator as a change of policy does. To enforce again
+    takes one.
+    """
+    if not is_operator(actor):
+        return refused(StepReason.NOT_AUTHORISED)
+    relaxes = message.mode is Mode.OBSERVE and space.mode is Mode.ENFORCE
+    if relaxes and (space.observe_asked_by is None or same_person(space.observe_asked_by, actor)):
+        return StepResult(reason_code=StepReason.SECOND_OPERATOR_NEEDED.value)
+    return StepResult()
 
 
 def decide_propose_policy(

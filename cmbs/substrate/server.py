@@ -16,6 +16,7 @@ import msgspec
 from cmbs.belief_events import Stamp
 from cmbs.errors import (
     BeliefServerError,
+    CmbsError,
     Conflict,
     EventNotFound,
     LedgerCorrupt,
@@ -28,8 +29,8 @@ from cmbs.messages import Actor, ActorKind
 from cmbs.serving.checkpoints import Checkpointer
 from cmbs.serving.commit import GroupWriter, Settle, Writer
 from cmbs.serving.streams import Slot, Streams
-from cmbs.serving.waiting import Mailbox, unwrap, wait_in_thread
-from cmbs.spi import AuditLog, Clock, IdSource, RandomIds, SystemClock
+from cmbs.serving.waiting import Mailbox, unwrap, wait_for_all, wait_in_thread
+from cmbs.spi import AuditLog, Clock, IdSource, RandomIds, SystemClock, stream_heads_of
 from cmbs.substrate.arbitration import Ruling, arbitrate, belief_sessions
 from cmbs.substrate.belief_source import BeliefSource
 from cmbs.substrate.door import SpaceCommand, SpaceDoor, SpaceLimits
@@ -54,7 +55,8 @@ from cmbs.substrate.keeper import Keeper
 from cmbs.substrate.kind import SpaceAnswer, SpaceKind, Undelivered, space_id_of
 from cmbs.substrate.model import BeliefReading, Decision, Proposal, ToolKind
 from cmbs.substrate.proposing import BeliefUnread, traced
-from cmbs.substrate.replay import fold_space, read_space_event, verify_space
+from cmbs.substrate.recalling import entry_at, space_at
+from cmbs.substrate.replay import read_space_event, verify_space
 from cmbs.substrate.state import ProposalRecord, ProposalStatus, Space
 from cmbs.substrate.tools.runner import ToolRunner
 
@@ -91,7 +93,7 @@ class SubstrateServer:
         self._ids = ids or RandomIds()
         self._belief = belief
         self._default_space = default_space
-        kind = SpaceKind(self._stamp)
+        kind = self._kind = SpaceKind(self._stamp)
         self._checkpointer = Checkpointer(log, kind) if log.blocking else None
         self._spaces = Streams(log, kind, self.door.limits.cached_spaces, self._checkpointer)
         self._writer = Writer(log, kind, self._spaces)
@@ -121,6 +123,36 @@ class SubstrateServer:
             except BeliefServerError as exc:
                 if not self._decided_too_early(checked, known, exc):
                     raise
+
+    def perform_all(self, commands: Sequence[SpaceCommand]) -> list[SpaceAnswer | CmbsError]:
+        """Carry out commands in their order, with as few writes as the log takes; what each of them came to."""
+        group = self._group
+        if group is None or len(commands) == 1:
+            return [self._attempted(command) for command in commands]
+        checked = [self.door.checked(command) for command in commands]
+        known = {command.stream_id: self._known_head(command) for command in checked}
+
+        def submit(number: int, settle: Settle[Undelivered]) -> None:
+            command = checked[number]
+            group.submit(self._prepared(command, self._spaces.cached(command.stream_id)), settle)
+
+        found: list[SpaceAnswer | CmbsError] = []
+        for command, answer in zip(checked, wait_for_all(len(checked), submit), strict=True):
+            if isinstance(answer, Undelivered):
+                found.append(self._followed(command, answer))
+            elif not isinstance(answer, CmbsError):
+                raise answer
+            elif isinstance(answer, BeliefServerError) and known[command.stream_id] != self._known_head(command):
+                found.append(self._attempted(command))
+            else:
+                found.append(answer)
+        return found
+
+    def _attempted(self, command: SpaceCommand) -> SpaceAnswer | CmbsError:
+        try:
+            return self.perform(command)
+        except CmbsError as exc:
+            return exc
 
     async def perform_async(self, command: SpaceCommand) -> SpaceAnswer:
         """Carry out a command without holding a thread while it waits for its group."""
@@ -161,11 +193,10 @@ class SubstrateServer:
             raise RecordNotFound("proposal", proposal_id)
         if record.decision.trace:
             return record.decision
-        entries = self.log.read(STREAM_PREFIX + space_id, -1, record.decided_seq + 1)
-        before = fold_space(None, entries[:-1])
-        if before is None:  # pragma: no cover - before a proposal there was a space
+        decided = entry_at(self.log, STREAM_PREFIX + space_id, record.decided_seq)
+        if decided is None:  # pragma: no cover - what was decided is there
             raise RecordNotFound("proposal", proposal_id)
-        return traced(before, read_space_event(entries[-1]))
+        return traced(self.at(space_id, record.decided_seq - 1), read_space_event(decided))
 
     def ensure(self, space_id: str = DEFAULT_SPACE, policy: Mapping[str, str] | None = None) -> Space:
         """The space, created with this policy where it is not there yet."""
@@ -198,7 +229,7 @@ class SubstrateServer:
             raise EventNotFound(str(place))
         if seq == space.head.seq:
             return space
-        then = fold_space(None, self.log.read(STREAM_PREFIX + space_id, -1, seq + 1))
+        then = space_at(self.log, self._kind, STREAM_PREFIX + space_id, seq)
         if then is None:  # pragma: no cover - a space that is there has entries
             raise EventNotFound(str(place))
         return then
@@ -211,6 +242,11 @@ class SubstrateServer:
         """The ids of spaces, by name, from beyond `after` on."""
         last = None if after is None else STREAM_PREFIX + after
         return [space_id_of(name) for name in self.log.streams(STREAM_PREFIX, last, limit)]
+
+    def heads(self, after: str | None = None, limit: int = 100) -> list[tuple[str, int]]:
+        """The ids of spaces, by name, from beyond `after` on, and the seq that each ends at; none of them is loaded."""
+        last = None if after is None else STREAM_PREFIX + after
+        return [(space_id_of(name), head.seq) for name, head in stream_heads_of(self.log, STREAM_PREFIX, last, limit)]
 
     def stored_entries(self, space_id: str, after: int = -1, limit: int | None = None) -> list[StoredEntry]:
         """Entries beyond a seq, as the exact bytes that were hashed."""
