@@ -50,6 +50,7 @@ from tests.support.spaces import (
     ENCODER,
     ENGINE,
     OTHER_AGENT,
+    ROOT,
     SECOND,
     SPACE,
     TOKEN,
@@ -232,6 +233,15 @@ def test_a_delta_that_commits_late_is_judged_on_what_the_belief_plane_says_then(
     assert (status(two.first.space, "p"), "goal.evil" in two.first.space.state) == (ProposalStatus.FAILED, False)
 
 
+def test_a_wish_to_observe_is_not_taken_up_under_another_policy(world: World) -> None:
+    world.create()
+    assert world.say(SetMode(Mode.OBSERVE), SECOND).event.result.reason_code == "SECOND_OPERATOR_NEEDED"
+    change_policy(world, {"constraint.no": constraint(effect="deny", subject={"tool_id": "t"})})
+    assert world.say(SetMode(Mode.OBSERVE), ROOT).space.mode is Mode.ENFORCE
+    assert world.say(SetMode(Mode.OBSERVE), ROOT).space.mode is Mode.ENFORCE
+    assert world.say(SetMode(Mode.OBSERVE), SECOND).space.mode is Mode.OBSERVE
+
+
 def _revoked(world: World) -> None:
     world.say(RevokeCapability(TOKEN))
 
@@ -246,7 +256,8 @@ def _forbidden(world: World) -> None:
 
 def _observed(world: World) -> None:
     world.say(RetireTool("t"))
-    world.say(SetMode(Mode.OBSERVE))
+    world.say(SetMode(Mode.OBSERVE), ROOT)
+    world.say(SetMode(Mode.OBSERVE), SECOND)
 
 
 @pytest.mark.parametrize("withdraw", [_revoked, _retired, _forbidden, _observed])
