@@ -91,7 +91,7 @@ class SubstrateServer:
         self._ids = ids or RandomIds()
         self._belief = belief
         self._default_space = default_space
-        kind = SpaceKind(self._stamp)
+        self._kind = kind = SpaceKind(self._stamp)
         self._checkpointer = Checkpointer(log, kind) if log.blocking else None
         self._spaces = Streams(log, kind, self.door.limits.cached_spaces, self._checkpointer)
         self._writer = Writer(log, kind, self._spaces)
