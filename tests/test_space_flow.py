@@ -284,7 +284,7 @@ def test_a_fact_from_a_result_is_no_longer_than_other_values_in_either_mode(worl
         answer = world.say(message, AGENT)
         assert answer.space.executions[intent.execution_id].status is ExecutionStatus.SUCCEEDED
         assert answer.event.result.reason_code == (None if length <= 65_536 else "FACTS_REFUSED")
-    assert (len(answer.space.state["fact.text"]), answer.space.state["fact.at"]) == (65_536, "1")
+    assert (len(world.space.state["fact.text"]), world.space.state["fact.at"]) == (65_536, "1")
 
 
 def test_only_whoever_ran_it_may_say_what_came_of_it(world: World) -> None:
