@@ -274,6 +274,19 @@ def test_facts_that_break_an_invariant_are_not_written_and_the_outcome_still_cou
     assert answer.space.executions[intent.execution_id].status is ExecutionStatus.SUCCEEDED
 
 
+@pytest.mark.parametrize("mode", Mode)
+def test_a_fact_from_a_result_is_no_longer_than_other_values_in_either_mode(world: World, mode: Mode) -> None:
+    world.create({"constraint.any": ANY}, mode)
+    world.equip(caller_tool("c", facts={"fact.text": "text", "fact.at": "at"}))
+    for number, length in enumerate((65_534, 65_536, 65_537)):
+        (intent,) = world.propose(call("c", {"n": number}, key=f"k{number}")).event.result.intents
+        message = RecordOutcome(intent.execution_id, OutcomeStatus.SUCCEEDED, raw({"text": "x" * length, "at": number}))
+        answer = world.say(message, AGENT)
+        assert answer.space.executions[intent.execution_id].status is ExecutionStatus.SUCCEEDED
+        assert answer.event.result.reason_code == (None if length <= 65_536 else "FACTS_REFUSED")
+    assert (len(world.space.state["fact.text"]), world.space.state["fact.at"]) == (65_536, "1")
+
+
 def test_only_whoever_ran_it_may_say_what_came_of_it(world: World) -> None:
     world.create()
     world.equip(caller_tool("c"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from threading import Event
 
 import pytest
 from msgspec import structs
@@ -12,14 +13,33 @@ from cmbs.errors import Conflict, SpaceNotFound
 from cmbs.ledger import Head, StoredEntry
 from cmbs.spi import Append, InMemoryStore
 from cmbs.substrate.checkpoint import freeze_space
-from cmbs.substrate.door import SpaceCommand
-from cmbs.substrate.events import CreateSpace, Propose
+from cmbs.substrate.door import SpaceCommand, SpaceLimits
+from cmbs.substrate.events import CreateSpace, MarkInDoubt, OutcomeStatus, Propose, RecordOutcome
 from cmbs.substrate.kind import SpaceAnswer, append_of_space
-from cmbs.substrate.model import BeliefReading
+from cmbs.substrate.model import BeliefReading, Tool
 from cmbs.substrate.replay import read_space_event
 from cmbs.substrate.state import ProposalStatus
+from cmbs.substrate.tools.runner import CallContext, ToolReply
 from cmbs.testing import ManualClock
-from tests.support.spaces import AGENT, ENCODER, ROOT, SPACE, World, assert_replays, constraint, delta, facts, status
+from tests.support.spaces import (
+    AGENT,
+    ENCODER,
+    ENGINE,
+    ROOT,
+    SPACE,
+    ScriptedRunner,
+    World,
+    assert_replays,
+    call,
+    constraint,
+    delta,
+    eventually,
+    facts,
+    http_tool,
+    raw,
+    settled,
+    status,
+)
 
 CROWD = 200
 GO = {"op": "eq", "args": ["fact.go", "yes"]}
@@ -244,3 +264,57 @@ def test_the_past_of_a_long_space_is_read_from_its_checkpoint_on() -> None:
     log.put_checkpoint(f"space:{SPACE}", 41, b"no checkpoint")
     assert freeze_space(world.server.at(SPACE, 50)) == freeze_space(spaces[50])
     world.close()
+
+
+class SlowRunner(ScriptedRunner):
+    """A runner whose calls last until they are let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.let_go = Event()
+
+    def run(self, tool: Tool, args: bytes, call: CallContext) -> ToolReply:
+        """Answer once that is allowed."""
+        reply = super().run(tool, args, call)
+        assert self.let_go.wait(20)
+        return reply
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_what_had_no_turn_in_time_has_failed_only_where_nobody_tries_again(*, idempotent: bool) -> None:
+    """An attempt that comes up late must not settle an execution of which another attempt is on its way."""
+    runner = SlowRunner()
+    world = World(runner=runner, limits=SpaceLimits(executions_at_once=1))
+    world.create()
+    world.equip(http_tool("t", idempotent=idempotent, timeout_ms=1_000))
+    world.propose(call("t", key="first"), proposal_id="first")
+    assert eventually(lambda: len(runner.calls) == 1)
+    world.propose(call("t", key="second"), proposal_id="second")
+    world.clock.advance(timedelta(minutes=1))
+    world.server.keep()
+    runner.let_go.set()
+    assert settled(world, "first") is ProposalStatus.COMMITTED
+    expected = ProposalStatus.COMMITTED if idempotent else ProposalStatus.FAILED
+    assert settled(world, "second") is expected
+    ran = [context.attempt for _, _, context in runner.calls if context.idempotency_key == "second"]
+    assert ran == ([2] if idempotent else [])
+    world.close()
+    assert_replays(world)
+
+
+def test_what_an_operator_settled_while_it_waited_for_its_turn_does_not_run() -> None:
+    runner = SlowRunner()
+    world = World(runner=runner, limits=SpaceLimits(executions_at_once=1))
+    world.create()
+    world.equip(http_tool("t", idempotent=True, timeout_ms=1_000))
+    world.propose(call("t", key="first"), proposal_id="first")
+    assert eventually(lambda: len(runner.calls) == 1)
+    (intent,) = world.propose(call("t", key="second"), proposal_id="second").event.result.intents
+    world.clock.advance(timedelta(minutes=1))
+    world.say(MarkInDoubt(intent.execution_id), ENGINE)
+    world.say(RecordOutcome(intent.execution_id, OutcomeStatus.SUCCEEDED, raw({"seen": True})), ROOT)
+    runner.let_go.set()
+    assert settled(world, "first") is ProposalStatus.COMMITTED
+    world.close()
+    assert [context.idempotency_key for _, _, context in runner.calls] == ["first"]
+    assert status(world.space, "second") is ProposalStatus.COMMITTED

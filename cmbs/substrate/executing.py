@@ -41,6 +41,8 @@ from cmbs.substrate.state import (
 from cmbs.substrate.steps import StepReason, is_operator, refused, require_engine
 
 MAX_ATTEMPTS = 3
+# Of one fact that a result sets. A limit of the rules and not of a server: whoever replays a log has to find the same.
+MAX_FACT_BYTES = 65_536
 
 
 def decide_start(space: Space, message: Start, actor: Actor, stamp: Stamp) -> StepResult:
@@ -126,7 +128,8 @@ def decide_outcome(space: Space, message: RecordOutcome, actor: Actor, stamp: St
     changes = _facts(execution, bytes(message.result), space.state) if succeeded else Changes()
     reason = None
     enforced = space.mode is Mode.ENFORCE and bool(changes.set or changes.unset)
-    if enforced and commit_finding(space.policy, space.state, changes, belief) is not None:
+    too_long = any(len(text.encode()) > MAX_FACT_BYTES for text in changes.set.values())
+    if too_long or (enforced and commit_finding(space.policy, space.state, changes, belief) is not None):
         changes, reason = Changes(), StepReason.FACTS_REFUSED.value
     changes, statuses = _settled(space, execution, changes, belief, stamp.ts, succeeded=succeeded)
     return StepResult(reason_code=reason, changes=changes, statuses=statuses, outcome=outcome)

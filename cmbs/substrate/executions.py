@@ -9,7 +9,7 @@ from threading import Event
 
 from cmbs.errors import BeliefServerError, CmbsError, StoreUnavailable
 from cmbs.spi import Clock
-from cmbs.substrate.events import OutcomeStatus, RecordOutcome
+from cmbs.substrate.events import Intent, OutcomeStatus, RecordOutcome
 from cmbs.substrate.state import Execution
 from cmbs.substrate.tools.runner import CallContext, OutcomeUnknown, ToolReply, ToolRunner
 
@@ -19,13 +19,18 @@ _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 2.0
 
 Report = Callable[[str, str, RecordOutcome], None]
+# Whether an attempt at an execution of a space is still the one that is waited for.
+IsWanted = Callable[[str, Intent], bool]
 
 
 class Executions:
     """Runs intents that are in the log."""
 
-    def __init__(self, runner: ToolRunner | None, clock: Clock, report: Report, at_once: int) -> None:
+    def __init__(
+        self, runner: ToolRunner | None, clock: Clock, report: Report, is_wanted: IsWanted, at_once: int
+    ) -> None:
         self._runner = runner
+        self._is_wanted = is_wanted
         self._clock = clock
         self._report = report
         self._closing = Event()
@@ -46,14 +51,16 @@ class Executions:
     def _carry_out(self, space_id: str, execution: Execution) -> None:
         intent = execution.intent
         try:
-            if self._runner is None:
-                outcome = _failed(intent.execution_id, "this server runs no tools")
-            elif self._clock.now() >= intent.deadline:
-                # So many were waiting that its time was over before its turn came.
-                outcome = _failed(intent.execution_id, "there was no turn for it in time")
-                if intent.attempt > 1:
-                    # This attempt did not happen. Of those before it nobody knows.
+            if not self._is_wanted(space_id, intent):
+                return
+            # So many may have been waiting that its time was over before its turn came.
+            late = self._clock.now() >= intent.deadline
+            if self._runner is None or late:
+                if intent.attempt > 1 or (late and execution.tool.idempotent):
+                    # This attempt did not happen. Of those before it nobody knows, and others may come after it.
                     return
+                why = "this server runs no tools" if self._runner is None else "there was no turn for it in time"
+                outcome = RecordOutcome(intent.execution_id, OutcomeStatus.FAILED, error=why)
             else:
                 call = CallContext(space_id, intent.execution_id, intent.idempotency_key, intent.attempt)
                 outcome = _outcome(intent.execution_id, self._runner.run(execution.tool, execution.args, call))
@@ -90,7 +97,3 @@ class Executions:
 
 def _outcome(execution_id: str, reply: ToolReply) -> RecordOutcome:
     return RecordOutcome(execution_id, reply.status, reply.result, reply.error, reply.duration_ms, reply.result_bytes)
-
-
-def _failed(execution_id: str, error: str) -> RecordOutcome:
-    return RecordOutcome(execution_id, OutcomeStatus.FAILED, error=error)

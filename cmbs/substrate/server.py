@@ -39,6 +39,7 @@ from cmbs.substrate.events import (
     Approve,
     CreateSpace,
     Evidence,
+    Intent,
     Mode,
     PromoteMemory,
     Propose,
@@ -93,7 +94,7 @@ class SubstrateServer:
         self._ids = ids or RandomIds()
         self._belief = belief
         self._default_space = default_space
-        kind = self._kind = SpaceKind(self._stamp)
+        self._kind = kind = SpaceKind(self._stamp)
         self._checkpointer = Checkpointer(log, kind) if log.blocking else None
         self._spaces = Streams(log, kind, self.door.limits.cached_spaces, self._checkpointer)
         self._writer = Writer(log, kind, self._spaces)
@@ -103,7 +104,8 @@ class SubstrateServer:
         self._moved = Condition()
         self._waiting = 0
         self._runner = runner
-        self._executions = Executions(runner, self._clock, self._report, self.door.limits.executions_at_once)
+        at_once = self.door.limits.executions_at_once
+        self._executions = Executions(runner, self._clock, self._report, self._is_wanted, at_once)
         self._keeper = Keeper(self, self._clock, belief)
         if keeper_seconds is not None:
             self.start(keeper_seconds)
@@ -417,6 +419,14 @@ class SubstrateServer:
             with self._moved:
                 self._moved.notify_all()
         return SpaceAnswer(answer.space, answer.seq, event)
+
+    def _is_wanted(self, space_id: str, intent: Intent) -> bool:
+        """Whether nobody has settled an execution, or begun another attempt at it, while this one waited."""
+        try:
+            execution = self.current(space_id).executions[intent.execution_id]
+        except StoreUnavailable:  # pragma: no cover - a space at hand is read from memory then
+            return True
+        return execution.settled_seq is None and execution.intent.attempt == intent.attempt
 
     def _report(self, space_id: str, tool_id: str, message: RecordOutcome) -> None:
         self.perform(SpaceCommand(space_id, Actor(ActorKind.TOOL, tool_id, authenticated=True), message))
