@@ -50,6 +50,7 @@ from tests.support.spaces import (
     ENCODER,
     ENGINE,
     OTHER_AGENT,
+    ROOT,
     SECOND,
     SPACE,
     TOKEN,
@@ -94,6 +95,16 @@ def test_calls_that_are_the_same_take_a_use_of_their_approval_each(world: World)
     assert (len(twins.event.result.intents), twins.event.result.used_approvals) == (3, [asked[0].approval_id] * 3)
     assert world.space.approvals[asked[0].approval_id].uses_left == 0
     assert not world.propose(call("t", key="d")).event.result.intents
+
+
+def test_an_approval_is_no_good_for_somebody_else_of_the_same_id(world: World) -> None:
+    asking = constraint(effect="deny", when={"op": "exists", "args": ["$args.set.fact.x"]}, on_fail="ask")
+    world.create({"constraint.any": ANY, "constraint.ask": asking})
+    asked = world.propose(facts(x="1"), actor=ENCODER).event.result.asked
+    world.say(Approve(asked[0].approval_id, uses=9), SECOND)
+    same_id = Actor(ActorKind.TOOL, ENCODER.id)
+    assert world.propose(facts(x="1"), actor=same_id).event.result.asked
+    assert not world.propose(facts(x="1"), actor=ENCODER).event.result.asked
 
 
 # --- what the belief plane says ---------------------------------------------------------------------------------------
@@ -222,6 +233,15 @@ def test_a_delta_that_commits_late_is_judged_on_what_the_belief_plane_says_then(
     assert (status(two.first.space, "p"), "goal.evil" in two.first.space.state) == (ProposalStatus.FAILED, False)
 
 
+def test_a_wish_to_observe_is_not_taken_up_under_another_policy(world: World) -> None:
+    world.create()
+    assert world.say(SetMode(Mode.OBSERVE), SECOND).event.result.reason_code == "SECOND_OPERATOR_NEEDED"
+    change_policy(world, {"constraint.no": constraint(effect="deny", subject={"tool_id": "t"})})
+    assert world.say(SetMode(Mode.OBSERVE), ROOT).space.mode is Mode.ENFORCE
+    assert world.say(SetMode(Mode.OBSERVE), ROOT).space.mode is Mode.ENFORCE
+    assert world.say(SetMode(Mode.OBSERVE), SECOND).space.mode is Mode.OBSERVE
+
+
 def _revoked(world: World) -> None:
     world.say(RevokeCapability(TOKEN))
 
@@ -236,7 +256,8 @@ def _forbidden(world: World) -> None:
 
 def _observed(world: World) -> None:
     world.say(RetireTool("t"))
-    world.say(SetMode(Mode.OBSERVE))
+    world.say(SetMode(Mode.OBSERVE), ROOT)
+    world.say(SetMode(Mode.OBSERVE), SECOND)
 
 
 @pytest.mark.parametrize("withdraw", [_revoked, _retired, _forbidden, _observed])

@@ -209,6 +209,9 @@ def test_a_claim_is_confirmed_by_a_conclusion_that_was_accepted(planes: Planes) 
     seen = world.propose(facts(seen="1"), actor=ENCODER)
     here = Evidence(confirmed_by_event_id=seen.event.body.event_id)
     assert world.say(PutMemory("n", MemoryKind.FACT, raw("it happened"), here), AGENT).space.memory["n"].confirmed
+    # The conclusion is held against the session, as readings are.
+    report = verified_space(world.log, SPACE)
+    assert (report.findings, report.pins) == ([], 1)
 
 
 def test_a_restarted_server_wakes_what_an_earlier_one_parked(tmp_path: Path) -> None:

@@ -440,7 +440,8 @@ def _settled_policy(space: Space, message: SettlePolicy, event: SpaceEvent) -> T
     if not message.authorise:
         return touched
     policy = space.policy.changed(change.set, change.unset)
-    touched |= {"policy": policy, "policy_version": space.policy_version + 1}
+    # Who wanted to set the policy aside meant the one that there was.
+    touched |= {"policy": policy, "policy_version": space.policy_version + 1, "observe_asked_by": None}
     threshold = policy.memory_threshold_milli
     if threshold != space.policy.memory_threshold_milli:
         entries, claims = space.memory, space.claims
