@@ -65,9 +65,10 @@ def analyse_(  # noqa: PLR0913, PLR0917 - each is an option of the command
     as_json: JsonOption = False,
 ) -> None:
     """Say what a session's path was worth: bits, redundancy, luck and regret."""
-    studies = _Studies(_kit(kit) if kit else None)
+    named = _kit(kit) if kit else None
     known = {} if truths is None else _truths(truths)
     with failing_cleanly(), _logs(store, url) as logs, progress() as bar:
+        studies = _Studies(named)
         wanted = session_ids or list(logs.session_ids())
         found = []
         for session_id in bar.track(wanted, description="analysing"):
