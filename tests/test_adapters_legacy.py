@@ -119,6 +119,12 @@ def test_what_an_adapter_type_is_not_given_is_empty_and_not_shared() -> None:
     assert one.metadata is not other.metadata
     assert AdapterActionContext("a", SNAPSHOT).payload == {}
     assert EliminateMessage(source_id="s", observation_id="o", eliminated=[]).justification is None
+    in_order = EliminateMessage("ELIMINATE", "s", "o", ["a"], {"why": "seen"})
+    assert in_order == EliminateMessage(
+        source_id="s", observation_id="o", eliminated=["a"], justification={"why": "seen"}
+    )
+    with pytest.raises(TypeError, match="EliminateMessage lacks `observation_id`"):
+        EliminateMessage(source_id="s", eliminated=["a"])
 
 
 def test_the_types_of_an_adapter_cannot_be_changed() -> None:

@@ -222,6 +222,17 @@ FORGERIES: dict[str, Forgery] = {
         lambda raw: json.dumps(json.loads(raw), separators=(",", ":"))[:-1].encode() + b',"notes":null}',
         "canonical",
     ),
+    # Who asked: a session records nobody whom no key has shown to be that.
+    "an actor that was not authenticated": Forgery(
+        ELIMINATE,
+        changing(actor={"authenticated": False, "id": "x", "key_id": None, "kind": "agent"}),
+        "was not authenticated",
+    ),
+    "an actor of no kind": Forgery(
+        ELIMINATE,
+        changing(actor={"authenticated": True, "id": "x", "key_id": None, "kind": "ghost"}),
+        "not a ledger entry",
+    ),
     "a key twice": Forgery(ELIMINATE, replacing(b'"seq":1,', b'"seq":1,"seq":1,'), "canonical form"),
     "a key twice in the payload": Forgery(
         ENTER, replacing(b'"obligation_id":"o"', b'"obligation_id":"x","obligation_id":"o"'), "canonical form"

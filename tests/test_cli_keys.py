@@ -2,6 +2,7 @@
 
 import json
 import re
+import sqlite3
 import time
 from pathlib import Path
 
@@ -90,6 +91,20 @@ def test_keys_are_no_session(tmp_path: Path) -> None:
     assert run_cmbs("fsck", directory=tmp_path).stdout == "0 sessions, 0 events, 0 bad\n"
 
 
+@pytest.mark.req("ID-KEY-05")
+def test_a_stream_of_keys_that_was_changed_by_hand_is_found(tmp_path: Path) -> None:
+    created(tmp_path)
+    with sqlite3.connect(tmp_path / "cmbs.db") as database:
+        database.execute("DROP TRIGGER audit_events_no_update")
+        database.execute("UPDATE audit_events SET entry = replace(CAST(entry AS TEXT), 'planner', 'somebody')")
+    database.close()
+    checked = run_cmbs("fsck", directory=tmp_path)
+    assert (checked.returncode, checked.stdout) == (1, "0 sessions, 0 events, 1 bad\n")
+    assert "bad  identity:keys: LEDGER_CORRUPT: " in checked.stderr
+    listed = run_cmbs("keys", "list", directory=tmp_path)
+    assert (listed.returncode, listed.stdout) == (1, "")
+
+
 # --- the server -------------------------------------------------------------------------------------------------------
 
 
@@ -115,6 +130,21 @@ def test_the_demo_is_refused_where_it_would_need_a_key(tmp_path: Path) -> None:
     ran = run_cmbs("serve", "--demo", directory=tmp_path)
     assert ran.returncode == 2
     assert "the demo has no key" in ran.stderr
+
+
+@pytest.mark.req("ID-CLI-01")
+def test_a_command_that_reads_from_a_server_takes_its_key_from_the_environment(tmp_path: Path) -> None:
+    _, text = created(tmp_path)
+    with serving(tmp_path) as server:
+        headers = {"authorization": f"Bearer {text}"}
+        httpx.post(f"{server.url}/v1/sessions", json=DECLARATION, headers=headers).raise_for_status()
+        with_key = run_cmbs("analyse", "--url", server.url, directory=tmp_path, variables={"CMBS_KEY": text})
+        without = run_cmbs("analyse", "--url", server.url, directory=tmp_path)
+        misspelt = run_cmbs("analyse", "--url", server.url, directory=tmp_path, variables={"CMBS_KEY": text[:-1]})
+    assert with_key.returncode == 0, with_key.stderr
+    assert "answered 401: send a key" in without.stderr
+    assert "`CMBS_KEY` is set, and not to a key" in misspelt.stderr
+    assert text[:-1] not in misspelt.stderr
 
 
 def commands_of(server: ServerProcess) -> str:

@@ -169,7 +169,7 @@ def test_an_import_writes_two_kits_and_a_graph_and_says_what_was_of_no_use(scena
         "itbench-structure.yaml",
     ]
     signature, structure = (load_kit(kits / f"itbench-{each}.yaml") for each in ("signature", "structure"))
-    assert (signature.version, structure.version) == ("1-open", "1-open")
+    assert [kit.version.startswith("open-sha256-") for kit in (signature, structure)] == [True, True]
     assert signature.hypothesis_ids == {"scenario_1", "scenario_2"}
     assert all(not probe.outcomes[1].eliminates for kit in (signature, structure) for probe in kit.probes)
     assert len(read_graph((kits / "itbench-graph.json").read_bytes()).edges) == 3
@@ -183,7 +183,7 @@ def test_a_closed_world_is_asked_for(scenarios: Path, tmp_path: Path) -> None:
     ran = run("kit", "import", "itbench", str(scenarios), *arguments)
     assert ran.exit_code == 0, ran.output
     kit = load_kit(tmp_path / "itbench-signature.json")
-    assert kit.version == "1-closed"
+    assert kit.version.startswith("closed-sha256-")
     assert all(outcome.eliminates for probe in kit.probes for outcome in probe.outcomes)
     assert "scenario_3: " not in ran.output
     assert "1 × there is no `groundtruth_v1.yaml`" in ran.output
@@ -226,7 +226,7 @@ def test_the_benchmark_is_imported_with_its_circles_named(tmp_path: Path) -> Non
     assert ran.exit_code == 0, ran.output
     assert "67 scenario folders: 61 used, 6 not" in ran.output
     assert "10 components spread to each other in a circle: " in ran.output
-    assert "itbench-signature.yaml: 61 hypotheses, 77 probes, version 1-open" in ran.output
+    assert "itbench-signature.yaml: 61 hypotheses, 77 probes, version open-sha256-" in ran.output
 
 
 # --- cmbs kit builtin -------------------------------------------------------------------------------------------------

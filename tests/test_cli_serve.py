@@ -14,11 +14,13 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
+from cmbs.adapters.sre.webshop import closed_provider
 from cmbs.belief_replay import verify_session
 from cmbs.cli import demo
 from cmbs.cli.commands import app
 from cmbs.cli.serving import without_password
 from cmbs.kit import NO_DATA
+from cmbs.kit.installed import fitting_kit
 from cmbs.stores import SQLiteStore
 from tests.support.http_server import PATIENCE, ServerProcess, environment_with, free_port, run_cmbs, serving
 from tests.support.transports import ONTOLOGY
@@ -81,6 +83,7 @@ def test_it_listens_on_the_host_that_was_asked_for(tmp_path: Path, host: str) ->
     try:
         server.wait_until_ready()
         assert f"on http://{shown}:{port}," in server.output
+        assert httpx.get(f"{server.url}/v1/sessions", timeout=PATIENCE).status_code == 200
         assert server.stop() == 0
     finally:
         server.discard()
@@ -278,6 +281,11 @@ def test_the_demo_plays_an_incident_into_a_live_server(in_memory: ServerProcess)
     observations = [event["payload"] for event in events if event["verb"] == "ELIMINATE"]
     assert {each["source_id"] for each in observations} == {demo.METRICS, demo.TRACES}
     assert {each["justification"]["soundness"] for each in observations} == {"closed-world"}
+    # An installed kit, so that an analysis finds it.
+    kit = closed_provider().kit
+    ontology = belief["ontology"]
+    kits = {kit.kit_id: kit}
+    assert fitting_kit(kits, ontology["hypothesis_space_id"], ontology["hypothesis_version"], kit.hypothesis_ids) is kit
     # A pause before everything that somebody does, so that people can read along.
     assert pauses == list(range(2, 2 + len(demo.STORY)))
     assert said[-1] == f"demo: read it back at {in_memory.url}/v1/sessions/{session_id}/audit"
@@ -326,3 +334,42 @@ def test_the_demo_says_that_the_server_does_not_do_as_it_should(tmp_path: Path) 
     with serving(tmp_path, "--store", "memory:", variables=variables) as server:
         demo.play_in_background(server.url, said.append, wait=lambda _: None).join(PATIENCE)
     assert said == ["demo: stopped: HTTP Error 413: Payload Too Large"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "said_of_it"),
+    [
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 500\r\n\r\n{", "IncompleteRead(1 bytes read, 499 more expected)"),
+        (b"gone\r\n\r\n", "gone"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\n<", "JSON is malformed: invalid character (byte 0)"),
+    ],
+    ids=["cut-short", "no-http", "no-json"],
+)
+def test_the_demo_says_that_the_server_went_away_in_the_middle(
+    answer: bytes, said_of_it: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The demo speaks to this machine: what the environment says of proxies is not about it.
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")
+    monkeypatch.delenv("no_proxy", raising=False)
+    healthy = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}"
+    said: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as listening, ThreadPoolExecutor(1) as pool:
+        listening.settimeout(PATIENCE)
+        answering = pool.submit(answer_each, listening, (healthy, answer))
+        address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        demo.play_in_background(address, said.append, wait=lambda _: None).join(PATIENCE)
+        answering.result(PATIENCE)
+    assert said == [f"demo: stopped: {said_of_it}"]
+
+
+def answer_each(listening: socket.socket, answers: tuple[bytes, ...]) -> None:
+    """Take a connection for each answer, and read the request whole: closing on unread bytes would reset it."""
+    for answer in answers:
+        connection, _ = listening.accept()
+        with connection, connection.makefile("rb") as request:
+            length = 0
+            while (line := request.readline()).strip():
+                name, _, value = line.partition(b":")
+                length = int(value) if name.lower() == b"content-length" else length
+            request.read(length)
+            connection.sendall(answer)

@@ -33,7 +33,7 @@ def run(server: BeliefServer, script: Script) -> Any:
 
     async def played() -> Any:
         transport = httpx.ASGITransport(create_app(server))
-        async with httpx.AsyncClient(transport=transport, base_url="http://cmbs.test") as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             return await script(client)
 
     return asyncio.run(played())

@@ -18,7 +18,7 @@ from tests.support.transports import ONTOLOGY
 LIMIT = 2_000_000
 PLACES = {"memory": "memory:", "sqlite": "sqlite:///cmbs.db"}
 DECLARATION = {"ontology": ONTOLOGY, "hypotheses": list("abcd")}
-JSON = b"host: x\r\nconnection: close\r\ncontent-type: application/json\r\n"
+JSON = b"host: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n"
 
 
 @pytest.fixture(scope="module")
@@ -153,9 +153,9 @@ def test_callers_that_hang_up_in_the_middle_of_a_request_do_no_harm(
 
 
 def test_a_connection_lives_on_after_an_error(server: ServerProcess) -> None:
-    keep = b"host: x\r\ncontent-type: application/json\r\n"
+    keep = b"host: localhost\r\ncontent-type: application/json\r\n"
     wrong = b"POST /v1/sessions HTTP/1.1\r\n" + keep + b"content-length: 1\r\n\r\n{"
-    right = b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+    right = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
     with connected(server) as connection:
         connection.sendall(wrong + wrong + right)
         received = b""
@@ -163,6 +163,12 @@ def test_a_connection_lives_on_after_an_error(server: ServerProcess) -> None:
             received += piece
     assert received.count(b"HTTP/1.1 400 ") == 2
     assert received.endswith(b'{"status":"ok"}')
+
+
+@pytest.mark.req("ID-OPEN-04")
+def test_a_name_that_somebody_else_gave_this_machine_is_not_answered_to(server: ServerProcess) -> None:
+    answer = exchanged(server, b"GET /v1/sessions HTTP/1.1\r\nhost: rebound.example\r\nconnection: close\r\n\r\n")
+    assert check_error(answer, 403, "FORBIDDEN")["reason"] == "foreign_host"
 
 
 def test_a_large_universe_goes_over_the_wire_and_back(client: httpx.Client) -> None:

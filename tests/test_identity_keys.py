@@ -10,7 +10,7 @@ import pytest
 from cmbs.errors import InvalidRequest, LedgerCorrupt, LimitExceeded
 from cmbs.identity import KeyRegistry, KeyStatus, Role, Scope
 from cmbs.identity.model import KEYS_STREAM, MAX_KEYS, SCOPES_OF, Key, Keys, checked_key, claimed_actor
-from cmbs.identity.stream import KeyRing, caught_up
+from cmbs.identity.stream import KeyRing, caught_up, verified
 from cmbs.identity.tokens import hash_of, holds_key, key_id_of, new_key, without_keys
 from cmbs.ledger import StoredEntry
 from cmbs.ledger.entry import hash_entry
@@ -210,6 +210,15 @@ def test_a_forged_stream_is_refused_whole(place: int, forged: object) -> None:
     with pytest.raises(LedgerCorrupt) as caught:
         caught_up(KeyRing(), [*entries[:place], resealed(spoilt), *entries[place + 1 :]])
     assert caught.value.stream_id == KEYS_STREAM
+
+
+def test_a_stream_that_was_cut_short_is_noticed_by_its_head(log: AuditLog) -> None:
+    entries = entries_of(log)
+    assert verified(entries, log.head(KEYS_STREAM)).head == log.head(KEYS_STREAM)
+    assert verified([], None) == KeyRing()
+    for cut in (entries[:-1], []):
+        with pytest.raises(LedgerCorrupt, match="not in the recorded head"):
+            verified(cut, log.head(KEYS_STREAM))
 
 
 @pytest.mark.parametrize("drop", [0, 1])

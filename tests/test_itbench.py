@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -256,6 +258,21 @@ def test_the_summary_says_of_every_folder_what_could_not_be_used_and_why(tmp_pat
     assert lines[-1].startswith("not read: `aliases`")
 
 
+@pytest.mark.req("ITB-03")
+def test_a_file_that_would_fill_the_memory_or_never_end_is_not_read(tmp_path: Path) -> None:
+    # Each line stands for ten times as many pairs as the one before it.
+    names = "abcdefghijkl"
+    merges = "".join(
+        f"{name}: &{name} {{<<: [{', '.join([f'*{before}'] * 10)}]}}\n" for before, name in pairwise(names)
+    )
+    folder(tmp_path, 1, groundtruth_v1=f"a: &a {{x: 1}}\n{merges}")
+    folder(tmp_path, 2)
+    os.mkfifo(tmp_path / "scenario_2" / "groundtruth_v1.yaml")
+    lines = read_benchmark(tmp_path).summary()
+    assert "    scenario_1: `groundtruth_v1.yaml`: it has a merge key (`<<`), which is not read" in lines
+    assert "    scenario_2: `groundtruth_v1.yaml`: it is no file" in lines
+
+
 def test_a_directory_without_scenarios_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="there is no directory"):
         read_benchmark(tmp_path / "nowhere")
@@ -272,10 +289,10 @@ def test_more_folders_than_a_benchmark_has_are_an_error(tmp_path: Path, monkeypa
 
 
 def test_folders_come_in_the_order_of_their_numbers_also_where_they_have_none(tmp_path: Path) -> None:
-    for number in (10, 9, "b", "b2", 1):
+    for number in (10, 9, "b", "b2", 1, "1²"):
         folder(tmp_path, number, groundtruth_v1=yaml.safe_dump(TRUTH))
     found = [fault.fault_id for fault in read_benchmark(tmp_path).system.faults]
-    assert found == ["scenario_1", "scenario_9", "scenario_10", "scenario_b", "scenario_b2"]
+    assert found == ["scenario_1", "scenario_1²", "scenario_9", "scenario_10", "scenario_b", "scenario_b2"]
 
 
 # --- the benchmark itself ---------------------------------------------------------------------------------------------

@@ -156,6 +156,29 @@ def test_the_schema_is_printed() -> None:
     assert json.loads(run("schema").stdout) == kit_schema()
 
 
+@pytest.mark.req("KIT-14")
+def test_residual_bits_are_a_bound_where_an_answer_may_tell_less_than_it_could(place: Path) -> None:
+    # Whatever is answered, the edge stays: no class has two members, and still something is left to decide.
+    (place / "open.yaml").write_text(GOOD.replace("keeps: [heads]", "keeps: [heads, edge]"), "utf-8")
+    assert "residual bits, at least" in run("check", "open.yaml").stdout
+    assert "at least" not in run("check", "good.yaml").stdout
+
+
+def test_of_very_many_warnings_the_first_are_told(place: Path) -> None:
+    names = ", ".join(f"a{number}, b{number}" for number in range(102))
+    probes = "".join(
+        f"  - {{id: p{number}, outcomes: [{{id: x, eliminates: [a{number}, b{number}]}}, {{id: y, eliminates: []}}]}}\n"
+        for number in range(102)
+    )
+    text = f'id: k\nversion: "1"\nsoundness: sound\nhypotheses: [{names}]\nprobes:\n{probes}'
+    (place / "many.yaml").write_text(text, "utf-8")
+    result = run("check", "many.yaml")
+    lines = result.stderr.splitlines()
+    assert (len(lines), lines[-1]) == (101, "and 2 more warnings; `--json` has them all")
+    assert result.stdout.splitlines()[-1] == "many.yaml: good, 102 warnings"
+    assert len(json.loads(run("check", "--json", "many.yaml").stdout)[0]["findings"]) == 102
+
+
 # --- from-table -------------------------------------------------------------------------------------------------------
 
 
@@ -228,3 +251,24 @@ def test_a_table_that_makes_no_kit_leaves_no_file(arguments: list[str], code: in
 def test_a_tab_may_divide_the_cells(place: Path) -> None:
     (place / "t.tsv").write_text(TABLE.replace(",", "\t"), "utf-8")
     assert run("from-table", "t.tsv", "--id", "animal", "--delimiter", "tab", "-o", "k.json").exit_code == 0
+
+
+def test_nothing_is_written_over_unless_it_is_meant(place: Path) -> None:
+    made = ["from-table", "animals.csv", "--id", "animal", "-o"]
+    (place / "kit.yaml").write_text("mine", "utf-8")
+    refused = run(*made, "kit.yaml")
+    assert (refused.exit_code, (place / "kit.yaml").read_text("utf-8")) == (2, "mine")
+    assert "`kit.yaml` is there already; `--force` overwrites it" in refused.stderr
+    assert run(*made, "kit.yaml", "--force").exit_code == 0
+    assert load_kit("kit.yaml").kit_id == "animals"
+    refused = run(*made, "animals.csv", "--force")
+    assert (refused.exit_code, (place / "animals.csv").read_text("utf-8")) == (2, TABLE)
+    assert "`animals.csv` is read by this command" in refused.stderr
+
+
+def test_a_table_that_is_more_than_a_kit_can_hold_leaves_no_file(place: Path) -> None:
+    (place / "t.csv").write_text(f"id,what,x\na,{'w' * 10_001},1\nb,,2\n", "utf-8")
+    result = run("from-table", "t.csv", "--id", "id", "--label", "what", "-o", "k.json")
+    assert result.exit_code == 1
+    assert "`hypotheses[0].label` has at most 10,000 characters" in result.stderr
+    assert not (place / "k.json").exists()

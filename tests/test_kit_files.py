@@ -488,3 +488,12 @@ def test_a_finding_as_data_has_everything_that_its_line_has() -> None:
         "line": 9,
         "column": 32,
     }
+
+
+def test_of_a_text_that_is_wrong_only_the_beginning_is_told() -> None:
+    name, word = "n" * 1_000_000, "w" * MAX_TEXT_LENGTH
+    text = json.dumps({"id": "k", "version": "1", "soundness": word, "hypotheses": ["a"], "probes": [], name: 1})
+    with pytest.raises(InvalidKitFile) as caught:
+        parse_kit(text.encode(), "kit.json")
+    assert [finding.rule for finding in caught.value.findings] == [Rule.UNKNOWN_WORD, Rule.UNKNOWN_FIELD]
+    assert len(str(caught.value)) < 500

@@ -202,6 +202,26 @@ def test_residual_bits_are_the_entropy_that_is_left_within_the_classes() -> None
     assert summary_of(weighted).residual_bits == pytest.approx(0.811278, abs=1e-6)
     negligible = Kit("k", "1", "", (KitHypothesis("a", prior=1e308), KitHypothesis("b", prior=5e-324)), ())
     assert summary_of(negligible).residual_bits == 0
+    smallest = Kit("k", "1", "", (KitHypothesis("a"), KitHypothesis("b", prior=5e-324)), ())
+    assert summary_of(smallest).residual_bits == pytest.approx(0)
+
+
+@pytest.mark.req("KIT-04")
+def test_a_kit_may_have_very_many_classes() -> None:
+    # Each as quickly told as the first: a look at the whole kit for every class would take all day.
+    names = [f"h{number}" for number in range(20_000)]
+    pairs = list(zip(names[::2], names[1::2], strict=True))
+    probes = [
+        probe(
+            f"p{bit}",
+            outcome("yes", *(each for number, pair in enumerate(pairs) if number >> bit & 1 for each in pair)),
+        )
+        for bit in range(14)
+    ]
+    kit = Kit("k", "1", "", tuple(map(KitHypothesis, names)), tuple(probes))
+    told = [finding for finding in findings_of(kit) if finding.rule is Rule.INDISTINGUISHABLE]
+    assert len(told) == len(summary_of(kit).classes) == len(pairs)
+    assert summary_of(kit).residual_bits == pytest.approx(1.0)
 
 
 @given(kits())

@@ -251,11 +251,19 @@ def test_a_baseline_without_spread_is_refused() -> None:
         kit_from_table(table, TableOptions("id"), flat, kit_id="t")
 
 
-def test_a_table_whose_every_entity_moves_a_measurement_is_refused() -> None:
-    table = table_of("id,m\na,high\nb,high\n")
-    baselines = baselines_from(table_of("m\n1\n2\n3\n"), table.columns)
-    with pytest.raises(InvalidKitFile, match="`normal` of probe `m` eliminates every hypothesis"):
-        kit_from_table(table, TableOptions("id"), baselines, kit_id="t")
+@pytest.mark.req("KIT-08")
+def test_a_measurement_that_every_entity_moves_asks_nothing() -> None:
+    table = table_of("id,m,n\na,high,low\nb,high,\n")
+    baselines = baselines_from(table_of("m,n\n1,1\n2,2\n3,3\n"), table.columns)
+    made = kit_from_table(table, TableOptions("id"), baselines, kit_id="t")
+    assert [probe.probe_id for probe in made.kit.probes] == ["n"]
+    assert made.notes == ("column `m` is moved by every entity, so it asks nothing",)
+
+
+def test_columns_that_make_the_same_probe_are_refused() -> None:
+    table = table_of("id,a,a=b\nx,b,1\ny,c,2\nz,d,1\n")
+    with pytest.raises(InvalidKitFile, match=r"t.csv:1:1: columns `a` and `a=b` both make the probe `a=b`"):
+        kit_from_table(table, TableOptions("id", yes_no=frozenset({"a"})), kit_id="t")
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,7 @@ FORGERIES: dict[str, tuple[int, Change, str]] = {
         "is not what its message leads to",
     ),
     "other args": (ASK, setting("payload/proposal/candidates/0/args", {"x": 2}), "is not what its message leads to"),
+    "more words than were needed": (MODE, setting("outcome/granted", True), "outcome is not what its message leads to"),
     "another actor": (DELTA, setting("actor/id", "other"), "is not what its message leads to"),
     "an actor who may not": (APPROVE, setting("actor/kind", "agent"), "is not what its message leads to"),
     "the proposer approves": (APPROVE, setting("actor/id", "agent"), "is not what its message leads to"),
@@ -217,7 +218,7 @@ def test_checking_a_store_says_what_is_wrong_with_which_space() -> None:
 
 
 def test_checking_a_store_compares_the_checkpoint() -> None:
-    another = msgspec.structs.replace(SPACE_AFTER, mode=SpaceMode.ENFORCE)
+    another = msgspec.structs.replace(SPACE_AFTER, mode=SpaceMode.OBSERVE)
     for seq, data, said in (
         (7, freeze_space(SPACE_AFTER), None),
         (9, freeze_space(SPACE_AFTER), "beyond the log"),

@@ -172,8 +172,16 @@ def test_every_elimination_says_what_has_to_be_true_for_it(system: System) -> No
 def test_the_worlds_are_different_versions_and_both_can_be_written_and_read(system: System, world: World) -> None:
     for make in (signature_kit, structural_kit):
         kit = make(system, world)
-        assert kit.version == f"1-{world}"
+        assert kit.version.startswith(f"{world}-sha256-")
         assert parse_kit(kit_text(kit, "kit.json").encode(), "kit.json").kit == kit
+
+
+def test_what_more_is_known_is_another_version() -> None:
+    known = webshop()
+    fewer = replace(known, faults=known.faults[1:])
+    for make in (signature_kit, structural_kit):
+        assert make(known) == make(known)
+    assert signature_kit(fewer).version != signature_kit(known).version
 
 
 # --- the graph --------------------------------------------------------------------------------------------------------

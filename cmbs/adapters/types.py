@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Protocol, runtime_checkable
 
 from cmbs.messages import BeliefSnapshot, Verb
@@ -27,16 +27,24 @@ class AdapterActionContext:
     payload: Mapping[str, Any] = field(default_factory=dict)
 
 
+# In place of what has to be given: fields after one with a default need one too.
+_GIVEN: Any = object()
+
+
 @dataclass(frozen=True, slots=True)
 class EliminateMessage:
-    """What an observation rules out, ready for a belief server. Apart from `verb`, fields are given by name."""
+    """What an observation rules out, ready for a belief server. Only `verb` and `justification` may be left out."""
 
     verb: str = Verb.ELIMINATE.value
-    _: KW_ONLY
-    source_id: str
-    observation_id: str
-    eliminated: Sequence[str]
+    source_id: str = _GIVEN
+    observation_id: str = _GIVEN
+    eliminated: Sequence[str] = _GIVEN
     justification: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        missing = [each.name for each in fields(self) if getattr(self, each.name) is _GIVEN]
+        if missing:
+            raise TypeError(f"EliminateMessage lacks `{missing[0]}`")
 
 
 @runtime_checkable

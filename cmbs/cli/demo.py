@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import threading
 import time
 import urllib.error
@@ -13,14 +14,19 @@ from typing import Any
 import msgspec
 
 from cmbs.adapters import KitAdapter
-from cmbs.adapters.sre import FIRING, SILENT, World, signature_kit
-from cmbs.adapters.sre.webshop import webshop
+from cmbs.adapters.sre import FIRING, SILENT
+from cmbs.adapters.sre.webshop import closed_kit
 from cmbs.kit import Kit, ontology_of
 from cmbs.messages import BeliefSnapshot
 
 Say = Callable[[str], None]
 # Waits so many seconds.
 Wait = Callable[[float], None]
+
+# Straight to the server: a proxy that the environment names would be asked for this very machine.
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+# What a server that goes away in the middle of an answer leaves behind, besides an OSError.
+_BROKEN = (OSError, http.client.HTTPException, msgspec.DecodeError)
 
 # As long as it takes to read a line.
 PAUSE_SECONDS = 1.5
@@ -98,7 +104,7 @@ def _play_when_ready(base: str, say: Say, pause_seconds: float, wait: Wait) -> N
         wait(0.1)
         try:
             _call(base, "GET", "/healthz")
-        except OSError:
+        except _BROKEN:
             continue
         break
     else:
@@ -106,8 +112,8 @@ def _play_when_ready(base: str, say: Say, pause_seconds: float, wait: Wait) -> N
         return
     try:
         play(base, say, lambda: wait(pause_seconds))
-    except OSError as exc:
-        say(f"demo: stopped: {exc}")
+    except _BROKEN as exc:
+        say(f"demo: stopped: {str(exc).strip()}")
 
 
 def play(base: str, say: Say, pause: Callable[[], None]) -> str:
@@ -127,7 +133,7 @@ class _Incident:
         self._base = base
         self._say = say
         # A closed world: the demo wants to be over some time, and in an open one silence would tell nothing.
-        self._kit: Kit = signature_kit(webshop(), World.CLOSED)
+        self._kit: Kit = closed_kit()
         self._agents = {agent: KitAdapter(self._kit, agent) for agent in (METRICS, TRACES)}
         self._path = ""
         self._belief: dict[str, Any] = {}
@@ -204,6 +210,6 @@ def _call(base: str, method: str, path: str, body: dict[str, Any] | None = None)
     data = None if body is None else msgspec.json.encode(body)
     headers = {"content-type": "application/json"}
     request = urllib.request.Request(base + path, data, headers, method=method)  # noqa: S310 - our own server
-    with urllib.request.urlopen(request, timeout=10) as response:  # noqa: S310
+    with _OPENER.open(request, timeout=10) as response:
         answer: dict[str, Any] = msgspec.json.decode(response.read())
     return answer

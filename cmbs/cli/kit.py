@@ -16,7 +16,9 @@ from rich.table import Table
 
 from cmbs.cli.output import counted, err, fail, failing_cleanly, out
 from cmbs.errors import InvalidRequest
+from cmbs.kit.document import MAX_BYTES
 from cmbs.kit.findings import Finding, InvalidKitFile, Severity
+from cmbs.kit.form import MAX_FINDINGS
 from cmbs.kit.model import Kit
 from cmbs.kit.rules import KitSummary, summary_of
 from cmbs.tee.access import visible
@@ -89,15 +91,18 @@ def _checked(file: str) -> Checked:
     from cmbs.kit.files import parse_kit, read_kit
 
     try:
-        parsed = parse_kit(sys.stdin.buffer.read(), "<stdin>") if file == _STANDARD else read_kit(file)
+        parsed = parse_kit(sys.stdin.buffer.read(MAX_BYTES + 1), "<stdin>") if file == _STANDARD else read_kit(file)
     except InvalidKitFile as exc:
         return Checked(exc.name, None, exc.findings)
     return Checked(file, parsed.kit, parsed.warnings)
 
 
 def _tell(checked: Checked) -> None:
-    for finding in checked.findings:
+    for finding in checked.findings[:MAX_FINDINGS]:
         err.print(visible(f"{finding.severity:<7} {finding.at(checked.name)}"))
+    more = len(checked.findings) - MAX_FINDINGS
+    if more > 0:
+        err.print(f"and {counted(more, 'more warning')}; `--json` has them all")
 
 
 def show_kit(name: str, kit: Kit) -> None:
@@ -124,7 +129,9 @@ def _rows(summary: KitSummary) -> Iterator[tuple[str, str]]:
     yield "hypotheses", f"{summary.hypotheses:,}"
     yield "told apart into classes", f"{len(summary.classes):,}"
     yield "largest class", f"{max(map(len, summary.classes)):,}"
-    yield "residual bits", f"{summary.residual_bits:.3f}"
+    # Only deterministic probes are sure to tell apart whatever they can.
+    exact = summary.deterministic_probes == summary.probes
+    yield f"residual bits{'' if exact else ', at least'}", f"{summary.residual_bits:.3f}"
     yield "probes", f"{summary.probes:,}"
     yield "of them deterministic", f"{summary.deterministic_probes:,}"
     yield "outcomes", f"{summary.outcomes:,}"

@@ -137,7 +137,8 @@ def _write_all(directory: Path, texts: dict[str, str], *, force: bool) -> list[P
 
 
 def _shape(kit: Kit) -> str:
-    return f"{len(kit.hypotheses)} hypotheses, {counted(len(kit.probes), 'probe')}, version {kit.version}"
+    hypotheses = counted(len(kit.hypotheses), "hypothesis", "hypotheses")
+    return f"{hypotheses}, {counted(len(kit.probes), 'probe')}, version {kit.version}"
 
 
 def _shape_of_graph(graph: dict[str, list[object]]) -> str:

@@ -12,7 +12,7 @@ from cmbs.cli.kit import needing_yaml, show_kit
 from cmbs.cli.output import err, failing_cleanly
 from cmbs.errors import InvalidKit, InvalidRequest
 from cmbs.kit.csv_text import MAX_TABLE_BYTES, Table, read_table
-from cmbs.kit.model import DEFAULT_THRESHOLD, Soundness
+from cmbs.kit.model import DEFAULT_THRESHOLD, Kit, Soundness
 from cmbs.kit.table import TableKit, TableOptions, ValueProbes, baselines_from, kit_from_table
 from cmbs.tee.access import visible
 
@@ -57,6 +57,7 @@ KitIdOption = Annotated[str | None, typer.Option("--kit-id", help="The kit's id;
 KitVersionOption = Annotated[
     str | None, typer.Option("--kit-version", help="The kit's version; by default a digest of its content.")
 ]
+ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite the kit if it is there.")]
 TitleOption = Annotated[str | None, typer.Option(help="The kit's title.")]
 
 
@@ -84,6 +85,7 @@ def from_table(  # noqa: PLR0913 - an option each
     kit_id: KitIdOption = None,
     kit_version: KitVersionOption = None,
     title: TitleOption = None,
+    force: ForceOption = False,
 ) -> None:
     """Make a kit of a table: each row a hypothesis, each column a probe. An empty cell eliminates nothing."""
     options = TableOptions(
@@ -107,15 +109,29 @@ def from_table(  # noqa: PLR0913 - an option each
     said = title if title is not None else f"Made from {'a table' if str(file) == _STANDARD else file.name}"
     with failing_cleanly():
         _check(options)
+        _check_output(output, [each for each in (file, baseline) if each is not None], force=force)
         try:
             table = _table(file, delimiter)
             asked = set(table.columns) - {id_column, label, prior} - options.drop
             samples = baselines_from(_table(baseline, delimiter), asked) if baseline else None
             made = kit_from_table(table, options, samples, kit_id=name, version=kit_version, title=said)
+            with needing_yaml():
+                written = _text(made.kit, output)
         except InvalidKit as exc:
             err.print("\n".join(map(visible, str(exc).split("\n"))))
             raise typer.Exit(1) from exc
-        _write(made, output)
+        _write(made, written, output)
+
+
+def _check_output(output: str, read: list[Path], *, force: bool) -> None:
+    """Refuse to write over what is there, and over what is read in any case."""
+    path = Path(output)
+    if output == _STANDARD or not path.exists():
+        return
+    if any(each.exists() and path.samefile(each) for each in read):
+        raise InvalidRequest(f"`{output}` is read by this command, and cannot be where the kit goes")
+    if not force:
+        raise InvalidRequest(f"`{output}` is there already; `--force` overwrites it")
 
 
 def _check(options: TableOptions) -> None:
@@ -131,16 +147,21 @@ def _table(file: Path, delimiter: str) -> Table:
     if len(character) != 1 or character in '"\r\n':
         raise InvalidRequest(f"`--delimiter` must be one character or `tab`, not `{delimiter}`")
     if str(file) == _STANDARD:
-        return read_table(sys.stdin.buffer.read(), "<stdin>", character)
+        return read_table(sys.stdin.buffer.read(MAX_TABLE_BYTES + 1), "<stdin>", character)
     with file.open("rb") as source:
         return read_table(source.read(MAX_TABLE_BYTES + 1), str(file), character)
 
 
-def _write(made: TableKit, output: str) -> None:
-    from cmbs.kit.files import kit_text
+def _text(kit: Kit, output: str) -> str:
+    """The kit as a file that loads: a table may hold more than a kit can."""
+    from cmbs.kit.files import kit_text, parse_kit
 
-    with needing_yaml():
-        text = kit_text(made.kit, output)
+    text = kit_text(kit, output)
+    parse_kit(text.encode(), output)
+    return text
+
+
+def _write(made: TableKit, text: str, output: str) -> None:
     if output == _STANDARD:
         sys.stdout.write(text)
     else:

@@ -15,6 +15,9 @@ from cmbs import space_checks
 from cmbs.belief_server import BeliefServer
 from cmbs.bootstrap import DEFAULT_STORE
 from cmbs.cli.output import counted, err, existing_store, failing_cleanly, out, progress
+from cmbs.errors import LedgerCorrupt
+from cmbs.identity.model import KEYS_STREAM
+from cmbs.identity.stream import verified
 from cmbs.spi import AuditLog
 from cmbs.stores import open_store
 from cmbs.substrate.events import STREAM_PREFIX
@@ -57,9 +60,19 @@ def fsck(url: StoreArgument = DEFAULT_STORE, session: SessionOption = None, spac
             bad += bool(found.findings)
             for what in found.findings:
                 err.print(f"bad  {STREAM_PREFIX}{space_id}: {what}")
+        bad += everything and not _keys_are_sound(store)
     out.print(f"{_counted(len(wanted), len(spaces))}, {counted(events, 'event')}, {bad} bad")
     if bad:
         raise typer.Exit(1)
+
+
+def _keys_are_sound(store: AuditLog) -> bool:
+    try:
+        verified(store.read(KEYS_STREAM), store.head(KEYS_STREAM))
+    except LedgerCorrupt as exc:
+        err.print(f"bad  {KEYS_STREAM}: {exc}")
+        return False
+    return True
 
 
 def export(

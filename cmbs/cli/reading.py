@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
@@ -13,6 +14,7 @@ import msgspec
 from cmbs.belief_replay import verify_session
 from cmbs.errors import InvalidRequest, SessionNotFound
 from cmbs.fsck import all_sessions
+from cmbs.identity.tokens import key_id_of
 from cmbs.ledger import StoredEntry, from_audit_entry, to_audit_entry
 from cmbs.messages import AuditEntry
 from cmbs.spi import AuditLog
@@ -60,6 +62,9 @@ class LogsOfServer:
         if parts.scheme not in ("http", "https") or not parts.netloc:
             raise InvalidRequest(f"`{url}` is not the address of a server; use `http://host:port`")
         self._base = url.rstrip("/")
+        self._key = os.environ.get("CMBS_KEY", "").strip()
+        if self._key and key_id_of(self._key) is None:
+            raise InvalidRequest("`CMBS_KEY` is set, and not to a key")
 
     def session_ids(self) -> Iterator[str]:
         """Every session, the oldest first."""
@@ -82,6 +87,9 @@ class LogsOfServer:
 
     def _get(self, path: str, query: dict[str, str], session_id: str | None = None) -> dict[str, Any]:
         request = urllib.request.Request(f"{self._base}{path}?{urlencode(query)}")  # noqa: S310 - the scheme was checked
+        if self._key:
+            # Not for whoever the server may redirect to.
+            request.add_unredirected_header("Authorization", f"Bearer {self._key}")
         try:
             with urllib.request.urlopen(request, timeout=_SECONDS) as response:  # noqa: S310
                 answer: Any = msgspec.json.decode(response.read())

@@ -135,6 +135,15 @@ def caught_up(ring: KeyRing, entries: Iterable[StoredEntry]) -> KeyRing:
     return ring
 
 
+def verified(entries: Iterable[StoredEntry], head: Head | None) -> KeyRing:
+    """The keys of a whole stream that ends in `head`; LedgerCorrupt where it does not."""
+    ring = caught_up(KeyRing(), entries)
+    if ring.head != head:
+        seq = -1 if ring.head is None else ring.head.seq
+        raise LedgerCorrupt(KEYS_STREAM, seq + 1, f"the stream ends after seq {seq}, and not in the recorded head")
+    return ring
+
+
 def _checked(key: Key, known: Keys) -> Key:
     if not (_KEY_ID.fullmatch(key.key_id) and _HASH.fullmatch(key.key_hash)):
         raise InvalidRequest("a key has an id of 16 and a hash of 64 hexadecimal digits")

@@ -97,4 +97,8 @@ def _in_header(header: Row, delimiter: str) -> Iterator[Finding]:
         other = next((each for each in (";", "\t", "|") if each in header.cells[0]), None)
         if other is not None:
             shown = "tab" if other == "\t" else other
-            yield Finding(Rule.SYNTAX, f"one column only: the cells seem to be divided by `{shown}`", place=place)
+            yield Finding(
+                Rule.SYNTAX,
+                f"one column only: the cells seem to be divided by `{shown}`, which `--delimiter` can say",
+                place=place,
+            )

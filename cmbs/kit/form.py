@@ -14,6 +14,8 @@ from cmbs.kit.findings import Finding, Path, Place, Rule
 
 MAX_ID_LENGTH = 1_024
 MAX_TEXT_LENGTH = 10_000
+# So much of a text that is wrong is enough to find it by.
+_SHOWN = 40
 # A list that is wrong from one end to the other is told by its beginning.
 MAX_FINDINGS = 100
 
@@ -54,9 +56,10 @@ class Form:
             if name.text in found:
                 self.refuse(Rule.DUPLICATE_FIELD, f"field `{name.text}` is there twice", path, name.place)
             elif name.text not in known:
-                close = get_close_matches(name.text, known, 1)
+                shown = name.text[:_SHOWN]
+                close = get_close_matches(shown, known, 1)
                 hint = f"did you mean `{close[0]}`" if close else f"known are {', '.join(known)}"
-                self.refuse(Rule.UNKNOWN_FIELD, f"{said(path)} has no field `{name.text}`; {hint}", path, name.place)
+                self.refuse(Rule.UNKNOWN_FIELD, f"{said(path)} has no field `{shown}`; {hint}", path, name.place)
             else:
                 self.places[(*path, name.text)] = value.place
                 found[name.text] = value
@@ -115,7 +118,9 @@ class Form:
             return words(text)
         except ValueError:
             known = ", ".join(f"`{each}`" for each in words)
-            self.refuse(Rule.UNKNOWN_WORD, f"{said(path)} must be one of {known}, not `{text}`", path, node.place)
+            self.refuse(
+                Rule.UNKNOWN_WORD, f"{said(path)} must be one of {known}, not `{text[:_SHOWN]}`", path, node.place
+            )
             return None
 
     def number(self, node: Node | None, path: Path) -> float | None:
@@ -129,7 +134,7 @@ class Form:
                 return value
             self.refuse(
                 Rule.BAD_NUMBER,
-                f"{said(path)} must be a finite decimal number, not `{node.text[:40]}`",
+                f"{said(path)} must be a finite decimal number, not `{node.text[:_SHOWN]}`",
                 path,
                 node.place,
             )
@@ -172,7 +177,7 @@ def _instead_of_text(node: Node) -> str:
             meaning = "true" if node.text.lower() in _TRUE else "false"
             return f'`{node.text}` without quotes is the boolean {meaning}; write "{node.text}"'
         case _:
-            return f'`{node.text[:40]}` without quotes is {node.kind.value}; write "{node.text[:40]}"'
+            return f'`{node.text[:_SHOWN]}` without quotes is {node.kind.value}; write "{node.text[:_SHOWN]}"'
 
 
 def _is_unicode(text: str) -> bool:

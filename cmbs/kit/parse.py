@@ -9,7 +9,7 @@ from cmbs.errors import InvalidKit
 from cmbs.kit.baseline import baseline_of
 from cmbs.kit.document import Fields, Items, Node
 from cmbs.kit.findings import Finding, InvalidKitFile, Path, Place, Rule, Severity, listed
-from cmbs.kit.form import Form, TooManyFindings, said
+from cmbs.kit.form import MAX_FINDINGS, Form, TooManyFindings, said
 from cmbs.kit.model import (
     DEFAULT_THRESHOLD,
     NO_DATA,
@@ -74,7 +74,7 @@ def parse_document(document: Node, name: str) -> ParsedKit:
     found = [replace(each, place=parser.place(each.path)) for each in findings_of(kit)]
     errors = [each for each in found if each.severity is Severity.ERROR]
     if errors:
-        raise InvalidKitFile(name, in_order(errors))
+        raise InvalidKitFile(name, in_order(errors)[:MAX_FINDINGS])
     return ParsedKit(kit, tuple(in_order(found)))
 
 

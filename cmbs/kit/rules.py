@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from cmbs.kit.findings import Finding, Rule, listed
@@ -15,8 +15,9 @@ from cmbs.kit.model import Kit, KitProbe, Soundness
 class KitSummary:
     """A kit in figures. `classes` are the sets of hypotheses that no probe tells apart, as ids in the kit's order.
 
-    `residual_bits` is what stays undecided on average when every probe has been answered: the entropy of the prior
-    within the classes. A kit is `deterministic` where every hypothesis has exactly one outcome of every probe.
+    `residual_bits` is the entropy of the prior within the classes: what stays undecided on average when every probe has
+    been answered, where all of them are deterministic. Where a hypothesis is consistent with several outcomes of a
+    probe, its answers may tell less than they could, and more may stay.
     """
 
     hypotheses: int
@@ -33,6 +34,7 @@ def summary_of(kit: Kit) -> KitSummary:
     """The figures of a kit."""
     outcomes = [outcome for probe in kit.probes for outcome in probe.outcomes]
     classes = classes_of(kit)
+    shares = _shares(kit)
     return KitSummary(
         hypotheses=len(kit.hypotheses),
         probes=len(kit.probes),
@@ -40,7 +42,7 @@ def summary_of(kit: Kit) -> KitSummary:
         eliminations=sum(len(outcome.eliminates) for outcome in outcomes),
         deterministic_probes=sum(is_deterministic(kit, probe) for probe in kit.probes),
         classes=classes,
-        residual_bits=_residual_bits(kit, classes),
+        residual_bits=math.fsum(_bits_within(members, shares) for members in classes if len(members) > 1),
         soundness=dict(Counter(outcome.soundness for outcome in outcomes if outcome.eliminates)),
     )
 
@@ -48,7 +50,8 @@ def summary_of(kit: Kit) -> KitSummary:
 def classes_of(kit: Kit) -> tuple[tuple[str, ...], ...]:
     """The finest partition of the hypotheses that the probes can reach.
 
-    Two hypotheses are told apart where some outcome eliminates one of them and not the other.
+    Two hypotheses are told apart where some outcome eliminates one of them and not the other: an answer can then leave
+    one alone. Only of deterministic probes is it sure that it will.
     """
     class_of = {hypothesis.id: 0 for hypothesis in kit.hypotheses}
     fresh = 1
@@ -146,26 +149,27 @@ def _repeated(kit: Kit) -> Iterator[Finding]:
 
 def _indistinguishable(kit: Kit) -> Iterator[Finding]:
     position = {hypothesis.id: number for number, hypothesis in enumerate(kit.hypotheses)}
+    shares = _shares(kit)
     for members in classes_of(kit):
         if len(members) > 1:
-            bits = _residual_bits(kit, (members,))
             yield Finding(
                 Rule.INDISTINGUISHABLE,
-                f"no probe tells {len(members)} hypotheses apart: {listed(members)}; they leave {bits:.3f} bits of the "
-                "kit undecided",
+                f"no probe tells {len(members)} hypotheses apart: {listed(members)}; they leave "
+                f"{_bits_within(members, shares):.3f} bits of the kit undecided",
                 ("hypotheses", position[members[0]]),
             )
 
 
-def _residual_bits(kit: Kit, classes: tuple[tuple[str, ...], ...]) -> float:
-    """What the classes leave undecided on average over the whole kit: Σ p(class) H(prior within it)."""
-    prior = {hypothesis.id: hypothesis.prior for hypothesis in kit.hypotheses}
-    largest = max(prior.values())  # so that no sum overflows
-    total = math.fsum(weight / largest for weight in prior.values())
-    bits = 0.0
-    for members in classes:
-        if len(members) > 1:
-            weights = [prior[each] / largest for each in members]
-            mass = math.fsum(weights)
-            bits += math.fsum(weight * math.log2(mass / weight) for weight in weights if weight) / total
-    return bits
+def _shares(kit: Kit) -> dict[str, float]:
+    """The prior as probabilities."""
+    largest = max(hypothesis.prior for hypothesis in kit.hypotheses)  # so that no sum overflows
+    total = math.fsum(hypothesis.prior / largest for hypothesis in kit.hypotheses)
+    return {hypothesis.id: hypothesis.prior / largest / total for hypothesis in kit.hypotheses}
+
+
+def _bits_within(members: tuple[str, ...], shares: Mapping[str, float]) -> float:
+    """What a class leaves undecided on average over the whole kit: p(class) H(prior within it)."""
+    weights = [shares[each] for each in members]
+    mass = math.fsum(weights)
+    # The quotient of the two could overflow where their logarithms do not.
+    return math.fsum(weight * (math.log2(mass) - math.log2(weight)) for weight in weights if weight)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -21,12 +20,11 @@ from cmbs.kit.attributes import (
 )
 from cmbs.kit.baseline import Baseline, baseline_of
 from cmbs.kit.csv_text import Table
-from cmbs.kit.findings import Finding, InvalidKitFile, Place, Rule, Severity
+from cmbs.kit.findings import Finding, InvalidKitFile, Place, Rule
 from cmbs.kit.form import MAX_FINDINGS, MAX_ID_LENGTH
 from cmbs.kit.model import DEFAULT_THRESHOLD, NO_DATA, Kit, KitHypothesis, KitProbe, Soundness, Tail
 from cmbs.kit.parse import MAX_ELIMINATIONS, MAX_PROBES
-from cmbs.kit.rules import findings_of
-from cmbs.kit.writing import json_text
+from cmbs.kit.writing import content_version
 
 
 class ValueProbes(StrEnum):
@@ -88,12 +86,8 @@ def kit_from_table(
     if maker.findings:
         raise InvalidKitFile(table.name, maker.findings[:MAX_FINDINGS])
     kit = Kit(kit_id, version or "", title, hypotheses, tuple(probes))
-    errors = [each for each in findings_of(kit) if each.severity is Severity.ERROR]
-    if errors:
-        raise InvalidKitFile(table.name, errors)
     if version is None:
-        digest = hashlib.sha256(json_text(kit).encode()).hexdigest()
-        kit = replace(kit, version=f"sha256-{digest[:16]}")
+        kit = replace(kit, version=content_version(kit))
     return TableKit(kit, tuple(maker.notes))
 
 
@@ -143,11 +137,16 @@ class _Maker:
         """What the columns ask."""
         used = {self._options.id_column, self._options.label_column, self._options.prior_column} | self._options.drop
         found: list[KitProbe] = []
+        asked_by: dict[str, str] = {}
         eliminations = 0
         for column in self._table.columns:
             if column in used:
                 continue
             for probe in self._probes_of(self._attribute(column, entities)):
+                other = asked_by.setdefault(probe.probe_id, column)
+                if other != column:
+                    message = f"columns `{other}` and `{column}` both make the probe `{probe.probe_id}`; rename one"
+                    self._refuse(Rule.DUPLICATE_ID, message, 1)
                 found.append(probe)
                 eliminations += sum(len(outcome.eliminates) for outcome in probe.outcomes)
                 if eliminations > MAX_ELIMINATIONS or len(found) > MAX_PROBES:
@@ -227,6 +226,10 @@ class _Maker:
                 cell.line,
             )
         if bad:
+            return
+        if attribute.cells and all(set(cell.values) - {"normal"} for cell in attribute.cells):
+            # As with an alert that every fault raises: it could only be normal if nothing were wrong.
+            self.notes.append(f"column `{attribute.name}` is moved by every entity, so it asks nothing")
             return
         try:
             baseline = self._baselines[attribute.name]

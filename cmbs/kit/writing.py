@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
+from dataclasses import replace
 from typing import Any, assert_never
 
 from cmbs.kit.model import CutPoints, Kit, KitHypothesis, KitOutcome, KitProbe, NormalBand, Reading, Soundness
@@ -34,6 +36,12 @@ def kit_data(kit: Kit) -> dict[str, Any]:
 def json_text(kit: Kit) -> str:
     """The kit as JSON."""
     return json.dumps(kit_data(kit), ensure_ascii=False, indent=1) + "\n"
+
+
+def content_version(kit: Kit) -> str:
+    """A version that follows from everything else in the kit: another content is another version."""
+    digest = hashlib.sha256(json_text(replace(kit, version="")).encode()).hexdigest()
+    return f"sha256-{digest[:16]}"
 
 
 def _hypothesis(hypothesis: KitHypothesis) -> str | dict[str, Any]:

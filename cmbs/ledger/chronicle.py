@@ -14,6 +14,7 @@ class Chronicle(Generic[K, V]):
 
     Versions of one line share their storage: a version sees only its first `len` items, so extending the newest costs
     O(1). Extending an older one (after a failed write, or in a fork) copies what it sees and starts a line of its own.
+    One thread at a time may extend the versions of a line; any number may read them meanwhile.
     Keys and values are two lists and not one of pairs: a long record is then far fewer objects to make and to visit.
     """
 

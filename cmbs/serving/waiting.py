@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from threading import Lock
+from threading import Lock, Semaphore
 from typing import Generic, TypeAlias
 
 from cmbs.serving.commit import A, Settle
@@ -26,6 +26,28 @@ def wait_in_thread(submit: Submit[A]) -> A:
     submit(settle)
     with pending:
         return unwrap(results[0])
+
+
+def wait_for_all(number: int, submit: Callable[[int, Settle[A]], None]) -> list[A | Exception]:
+    """Submit so many, in their order, and hold this thread until every result, or error in submitting, is there."""
+    results: dict[int, A | Exception] = {}
+    left = Semaphore(0)
+
+    def settle_at(place: int) -> Settle[A]:
+        def settle(result: A | Exception) -> None:
+            results[place] = result
+            left.release()
+
+        return settle
+
+    for place in range(number):
+        try:
+            submit(place, settle_at(place))
+        except Exception as exc:  # noqa: BLE001 - it is the result of this one, and the others go on
+            settle_at(place)(exc)
+    for _ in range(number):
+        left.acquire()
+    return [results[place] for place in range(number)]
 
 
 def unwrap(result: A | Exception) -> A:

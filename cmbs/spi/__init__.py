@@ -8,8 +8,10 @@ from cmbs.spi.audit_log import (
     OpeningLog,
     SessionSummary,
     StaleHead,
+    StreamHeadsLog,
     is_reserved,
     opening_of,
+    stream_heads_of,
 )
 from cmbs.spi.discovery import discover_providers
 from cmbs.spi.elimination_store import EliminationProvenance, EliminationResult, EliminationStore, RecoveredState
@@ -37,9 +39,11 @@ __all__ = [
     "RecoveredState",
     "SessionSummary",
     "StaleHead",
+    "StreamHeadsLog",
     "SystemClock",
     "UniverseSource",
     "discover_providers",
     "is_reserved",
     "opening_of",
+    "stream_heads_of",
 ]

@@ -180,3 +180,23 @@ def opening_of(log: AuditLog, stream_id: str) -> Opening:
         return Opening(head, None, [], [])
     seq, data = kept
     return Opening(head, data, log.read(stream_id, -1, 1), log.read(stream_id, seq - 1))
+
+
+@runtime_checkable
+class StreamHeadsLog(Protocol):
+    """A log that lists streams together with where they end, in one exchange.
+
+    What MUST hold: the answer is what `stream_heads_of` puts together from `streams` and `head`.
+    """
+
+    def stream_heads(self, prefix: str, after: str | None, limit: int) -> list[tuple[str, Head]]:
+        """The streams that `streams` gives, and their heads."""
+        ...
+
+
+def stream_heads_of(log: AuditLog, prefix: str, after: str | None, limit: int) -> list[tuple[str, Head]]:
+    """Streams by name, from beyond `after` on, and where each ends; from any log."""
+    if isinstance(log, StreamHeadsLog):
+        return log.stream_heads(prefix, after, limit)
+    heads = [(name, log.head(name)) for name in log.streams(prefix, after, limit)]
+    return [(name, head) for name, head in heads if head is not None]

@@ -220,12 +220,16 @@ class PostgresStore:
 
     def streams(self, prefix: str, after: str | None, limit: int) -> list[str]:
         """Streams by name."""
+        return [name for name, _ in self.stream_heads(prefix, after, limit)]
+
+    def stream_heads(self, prefix: str, after: str | None, limit: int) -> list[tuple[str, Head]]:
+        """Streams by name, and where each ends."""
         rows = self._query(
-            "SELECT session_id FROM cmbs.sessions WHERE session_id >= %s AND session_id > %s AND session_id < %s"
-            " ORDER BY session_id LIMIT %s",
+            "SELECT session_id, head_seq, head_hash FROM cmbs.sessions"
+            " WHERE session_id >= %s AND session_id > %s AND session_id < %s ORDER BY session_id LIMIT %s",
             (prefix, after or "", beyond(prefix), limit),
         )
-        return [row[0] for row in rows]
+        return [(name, Head(seq, digest)) for name, seq, digest in rows]
 
     def put_checkpoint(self, stream_id: str, seq: int, data: bytes) -> None:
         """Keep derived data."""

@@ -190,12 +190,16 @@ class SQLiteStore:
 
     def streams(self, prefix: str, after: str | None, limit: int) -> list[str]:
         """Streams by name."""
+        return [name for name, _ in self.stream_heads(prefix, after, limit)]
+
+    def stream_heads(self, prefix: str, after: str | None, limit: int) -> list[tuple[str, Head]]:
+        """Streams by name, and where each ends."""
         rows = self._query(
-            "SELECT session_id FROM sessions WHERE session_id >= ? AND session_id > ? AND session_id < ?"
-            " ORDER BY session_id LIMIT ?",
+            "SELECT session_id, head_seq, head_hash FROM sessions"
+            " WHERE session_id >= ? AND session_id > ? AND session_id < ? ORDER BY session_id LIMIT ?",
             (prefix, after or "", beyond(prefix), limit),
         )
-        return [row[0] for row in rows]
+        return [(name, Head(seq, digest)) for name, seq, digest in rows]
 
     def put_checkpoint(self, stream_id: str, seq: int, data: bytes) -> None:
         """Keep derived data."""

@@ -58,8 +58,6 @@ class SpaceCommand(msgspec.Struct, frozen=True, gc=False):
     message: SpaceMessage
     idempotency_key: str | None = None
     if_match: str | None = None
-    # What it came to on the state that its caller saw: the writer takes that over where the state is still the same.
-    ahead: object = None
 
     @property
     def stream_id(self) -> str:

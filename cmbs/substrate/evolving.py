@@ -67,6 +67,7 @@ from cmbs.substrate.steps import fingerprint
 _STATUSES = {status.value: status for status in ProposalStatus}
 # What a step changes of a space, by field.
 Touched = dict[str, Any]
+_NOBODY: Map[str, str] = Map()
 
 
 def evolve(space: Space | None, event: SpaceEvent) -> Space:
@@ -90,8 +91,10 @@ def evolve(space: Space | None, event: SpaceEvent) -> Space:
     )
 
 
-def _set_mode(_: Space, message: SetMode, event: SpaceEvent) -> Touched:  # noqa: ARG001
-    return {"mode": message.mode}
+def _set_mode(_: Space, message: SetMode, event: SpaceEvent) -> Touched:
+    if event.result.reason_code is not None:
+        return {"observe_asked_by": event.body.actor}
+    return {"mode": message.mode, "observe_asked_by": None}
 
 
 def _proposed_policy(space: Space, message: ProposePolicy, event: SpaceEvent) -> Touched:
@@ -314,13 +317,13 @@ def _parking(space: Space, proposal_id: str, parked: Parked | None) -> Touched:
         return {}
     waiting = space.waiting
     for key in () if before is None else before.waits_for:
-        left = waiting.get(key, frozenset()) - {proposal_id}
+        left = waiting[key].delete(proposal_id)
         waiting = waiting.set(key, left) if left else waiting.delete(key)
-    for key in () if parked is None else parked.waits_for:
-        waiting = waiting.set(key, waiting.get(key, frozenset()) | {proposal_id})
-    if parked is not None:
-        return {"parked": space.parked.set(proposal_id, parked), "waiting": waiting}
-    return {"parked": space.parked.delete(proposal_id), "waiting": waiting}
+    if parked is None:
+        return {"parked": space.parked.delete(proposal_id), "waiting": waiting}
+    for key in parked.waits_for:
+        waiting = waiting.set(key, waiting.get(key, _NOBODY).set(proposal_id, parked.until))
+    return {"parked": space.parked.set(proposal_id, parked), "waiting": waiting}
 
 
 # --- approvals --------------------------------------------------------------------------------------------------------
@@ -452,13 +455,11 @@ def remembering(
 ) -> MemoryEntry | memory.MemoryReason:
     """What memory's own rules say of a message."""
     threshold = space.policy.memory_threshold_milli
-    match message:
-        case PutMemory():
-            return memory.put(space.memory, space.claims, message, actor, seq, ts, threshold)
-        case PromoteMemory():
-            return memory.promote(space.memory, message, seq, ts, threshold)
-        case DisputeMemory():
-            return memory.dispute(space.memory, message, seq, ts, threshold)
+    if isinstance(message, PutMemory):
+        return memory.put(space.memory, space.claims, message, actor, seq, ts, threshold)
+    if isinstance(message, PromoteMemory):
+        return memory.promote(space.memory, message, seq, ts, threshold)
+    return memory.dispute(space.memory, message, seq, ts, threshold)
 
 
 def _remembers(space: Space, message: PutMemory | PromoteMemory | DisputeMemory, event: SpaceEvent) -> Touched:

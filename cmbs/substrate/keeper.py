@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from threading import Condition, Lock, Thread
 from typing import NamedTuple, Protocol
@@ -17,7 +17,6 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from cmbs.errors import CmbsError, StoreUnavailable
-from cmbs.ledger import Head
 from cmbs.messages import Actor, ActorKind
 from cmbs.spi import Clock
 from cmbs.substrate.belief_source import BeliefSource
@@ -30,10 +29,12 @@ from cmbs.substrate.events import (
     SpaceEvent,
     SpaceMessage,
     Start,
+    StepResult,
     Wake,
 )
-from cmbs.substrate.executing import may_start_again
+from cmbs.substrate.executing import is_still_permitted, may_start_again
 from cmbs.substrate.kind import SpaceAnswer
+from cmbs.substrate.model import BeliefReading
 from cmbs.substrate.state import ApprovalStatus, ExecutionStatus, MemoryEntry, Parked, Space
 
 _log = logging.getLogger("cmbs.substrate")
@@ -42,26 +43,26 @@ _ENGINE = Actor(ActorKind.POLICY_ENGINE, "policy_engine", authenticated=True)
 # Every space is looked at, for what other processes did or left undone, once in so many rounds.
 _ROUNDS_BETWEEN_SURVEYS = 4
 _SPACES_AT_ONCE = 500
+# Of those that have to be read, so many at a time: what is due in the others does not wait for all of them.
+_READ_AT_ONCE = 100
 _HEARD_AT_MOST = 100_000
+# How much is sent at a time, to be written together. A space where more is to be woken has its next turn after others.
+_SENT_AT_ONCE = 500
 
 
 class Kept(Protocol):
     """What a keeper needs of a server."""
 
-    def perform(self, command: SpaceCommand) -> SpaceAnswer:
-        """Carry out a command."""
+    def perform_all(self, commands: Sequence[SpaceCommand]) -> list[SpaceAnswer | CmbsError]:
+        """Carry out commands in their order, and say what each came to."""
         ...
 
     def current(self, space_id: str) -> Space:
         """The space as the log has it now."""
         ...
 
-    def head(self, space_id: str) -> Head | None:
-        """Where the space's stream ends, without loading the space."""
-        ...
-
-    def spaces(self, after: str | None = None, limit: int = 100) -> list[str]:
-        """The ids of spaces."""
+    def heads(self, after: str | None = None, limit: int = 100) -> list[tuple[str, int]]:
+        """The ids of spaces and where their streams end, without loading them."""
         ...
 
 
@@ -115,6 +116,8 @@ class Keeper:
         self._moved: set[str] = set()
         self._watching: set[str] = set()
         self._rounds = 0
+        # The space at which a survey stopped to let others have their turn.
+        self._surveyed: str | None = None
         self._bell = Condition()
         self._turn = Lock()
         self._stopping = False
@@ -147,7 +150,7 @@ class Keeper:
                 # Whatever it is, the next round must come.
                 _log.exception("a round of the keeper failed")
             with self._bell:
-                if not self._is_stopping() and not self._moved:
+                if not self._is_stopping() and not self._moved and self._surveyed is None:
                     self._bell.wait(seconds)
 
     def _is_stopping(self) -> bool:
@@ -168,7 +171,7 @@ class Keeper:
             found += [_Due(result.parked_until, space_id, _What.PARKED, each) for each in result.statuses]
         if isinstance(event.message, PutMemory) and result.granted:
             found += _expiry(space_id, space.memory[event.message.entry_id])
-        moves = bool(space.parked) and bool(result.changes.set or result.changes.unset or result.parked_until)
+        moves = bool(space.parked) and _may_wake(space, result)
         if not found and not moves:
             return
         with self._bell:
@@ -194,8 +197,8 @@ class Keeper:
     def tick(self) -> None:
         """Send everything that is due by now."""
         with self._turn:
-            if self._rounds % _ROUNDS_BETWEEN_SURVEYS == 0:
-                self._survey_all()
+            if self._surveyed is not None or self._rounds % _ROUNDS_BETWEEN_SURVEYS == 0:
+                self._survey_some()
             self._rounds += 1
             with self._bell:
                 moved, self._moved = self._moved | self._watching, set()
@@ -216,22 +219,35 @@ class Keeper:
             if noted is not None:
                 noted.heard(seq)
 
-    def _survey_all(self) -> None:
+    def _survey_some(self) -> None:
         """Find spaces that have moved without being heard of: those of an earlier life, and those of others."""
         self._count_heard()
-        after: str | None = None
-        while page := self._server.spaces(after, _SPACES_AT_ONCE):
-            for space_id in page:
-                self._guarded(space_id, self._survey)
-            after = page[-1]
+        left = _READ_AT_ONCE
+        while page := self._server.heads(self._surveyed, _SPACES_AT_ONCE):
+            for space_id, seq in page:
+                self._surveyed = space_id
+                noted = self._noted.get(space_id)
+                if noted is not None and noted.seq >= seq:
+                    continue
+                self._survey(space_id, seq)
+                left -= 1
+                if not left:
+                    return
+        self._surveyed = None
 
-    def _survey(self, space_id: str) -> None:
-        head = self._server.head(space_id)
-        noted = self._noted.get(space_id)
-        if head is None or (noted is not None and noted.seq >= head.seq):
+    def _survey(self, space_id: str, seq: int) -> None:
+        first = space_id not in self._noted
+        try:
+            space = self._server.current(space_id)
+        except StoreUnavailable as exc:
+            _log.warning("space `%s` could not be looked after: %s", space_id, exc)
             return
-        space = self._server.current(space_id)
-        found = list(_dues(space, everything=noted is None))
+        except CmbsError as exc:
+            # Said once. It is not read again before it has moved.
+            _log.warning("space `%s` cannot be looked after: %s", space_id, exc)
+            self._noted[space_id] = _Noted(seq)
+            return
+        found = list(_dues(space, everything=first))
         self._noted[space_id] = _Noted(space.head.seq)
         with self._bell:
             for due in found:
@@ -244,19 +260,24 @@ class Keeper:
     def _wake(self, space_id: str) -> None:
         """Have parked proposals decided again for which something has changed."""
         space = self._server.current(space_id)
+        # Thousands may wait for the same session: it is asked once.
+        said: dict[str, BeliefReading] = {}
         watched = False
+        wakes: list[SpaceMessage] = []
         for proposal_id, parked in sorted(space.parked.items()):
             watched = watched or any(key.startswith(_BELIEF) for key in parked.waits_for)
-            because = self._because(space, parked)
+            because = self._because(space, parked, said)
             if because:
-                self._send(space_id, Wake(proposal_id, because))
+                wakes.append(Wake(proposal_id, because))
         with self._bell:
             (self._watching.add if watched else self._watching.discard)(space_id)
+            if len(wakes) > _SENT_AT_ONCE:
+                self._moved.add(space_id)
+        self._send([(space_id, wake) for wake in wakes[:_SENT_AT_ONCE]])
 
-    def _because(self, space: Space, parked: Parked) -> list[str]:
+    def _because(self, space: Space, parked: Parked, said: dict[str, BeliefReading]) -> list[str]:
         """What has changed, of all that a proposal waits for, since it was last decided."""
         decided_seq = space.proposals[parked.proposal_id].decided_seq
-        readings = {reading.session_id: reading for reading in parked.belief}
         because = []
         for key in parked.waits_for:
             if not key.startswith(_BELIEF):
@@ -264,7 +285,9 @@ class Keeper:
                     because.append(key)
             elif self._belief is not None:
                 session_id = key.removeprefix(_BELIEF)
-                if self._belief.read(session_id) != readings.get(session_id):
+                if session_id not in said:
+                    said[session_id] = self._belief.read(session_id)
+                if said[session_id] not in parked.belief:
                     because.append(key)
         return because
 
@@ -272,30 +295,52 @@ class Keeper:
 
     def _send_due(self) -> None:
         now = self._clock.now()
-        while True:
-            with self._bell:
-                if not self._due or self._due[0].moment > now:
-                    return
-                due = heapq.heappop(self._due)
-                self._known.discard(due)
+        while dues := self._taken(now):
             try:
-                space = self._server.current(due.space_id)
-                for message in _MESSAGES[due.what](space, due.record_id, now):
-                    self._send(due.space_id, message)
+                self._send([(due.space_id, message) for due in dues for message in self._messages(due, now)])
             except StoreUnavailable as exc:
-                _log.warning("space `%s` could not be looked after: %s", due.space_id, exc)
+                _log.warning("what is due could not be looked after: %s", exc)
                 with self._bell:
-                    self._push(due)
+                    for due in dues:
+                        self._push(due)
                 return
 
-    def _send(self, space_id: str, message: SpaceMessage) -> None:
+    def _messages(self, due: _Due, now: str) -> list[SpaceMessage]:
         try:
-            self._server.perform(SpaceCommand(space_id, _ENGINE, message))
+            return _MESSAGES[due.what](self._server.current(due.space_id), due.record_id, now)
         except StoreUnavailable:
             raise
         except CmbsError as exc:
-            # Somebody else was first, mostly: another process, or the answer that came in this very moment.
-            _log.info("%s in space `%s` is not needed any more: %s", type(message).__name__, space_id, exc)
+            # One space that cannot be read must not keep the others waiting. It is looked at again in the next survey.
+            _log.warning("space `%s` could not be looked after: %s", due.space_id, exc)
+            self._noted.pop(due.space_id, None)
+            return []
+
+    def _taken(self, now: str) -> list[_Due]:
+        """Some of what is due by now, which is then taken for sent."""
+        taken: list[_Due] = []
+        with self._bell:
+            while self._due and self._due[0].moment <= now and len(taken) < _SENT_AT_ONCE:
+                taken.append(heapq.heappop(self._due))
+                self._known.discard(taken[-1])
+        return taken
+
+    def _send(self, messages: Sequence[tuple[str, SpaceMessage]]) -> None:
+        answers = self._server.perform_all([SpaceCommand(space_id, _ENGINE, message) for space_id, message in messages])
+        for (space_id, message), answer in zip(messages, answers, strict=True):
+            if isinstance(answer, StoreUnavailable):
+                raise answer
+            if isinstance(answer, CmbsError):
+                # Somebody else was first, mostly: another process, or the answer that came in this very moment. Or a
+                # clock went back, and it is too early: so the space is looked through again.
+                self._noted.pop(space_id, None)
+                _log.info("%s in space `%s` is not needed any more: %s", type(message).__name__, space_id, answer)
+
+
+def _may_wake(space: Space, result: StepResult) -> bool:
+    """Whether a step changed what somebody waits for, or waits itself for the belief plane, which may have moved."""
+    changed = any(key in space.waiting for each in (result.changes.set, result.changes.unset) for key in each)
+    return changed or (result.parked_until is not None and any(key.startswith(_BELIEF) for key in result.waits_for))
 
 
 def _dues(space: Space, *, everything: bool) -> Iterator[_Due]:
@@ -330,7 +375,7 @@ def _of_execution(space: Space, execution_id: str, now: str) -> list[SpaceMessag
     if execution.status is ExecutionStatus.RUNNING:
         messages.append(MarkInDoubt(execution_id))
         execution = msgspec.structs.replace(execution, status=ExecutionStatus.IN_DOUBT)
-    if may_start_again(execution):
+    if may_start_again(execution) and is_still_permitted(space, execution, now):
         messages.append(Start(execution_id))
     return messages
 

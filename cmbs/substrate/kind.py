@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from cmbs.belief_events import Repeat, Stamp
-from cmbs.errors import BeliefServerError, HeadMismatch, SpaceNotFound
+from cmbs.errors import HeadMismatch, SpaceNotFound
 from cmbs.ledger import StoredEntry
 from cmbs.spi.audit_log import Append
 from cmbs.substrate.checkpoint import freeze_space, thaw_space
@@ -39,15 +39,6 @@ class Undelivered(msgspec.Struct, frozen=True, gc=False):
     space: Space
     seq: int
     event: SpaceEvent | None
-
-
-class Ahead(msgspec.Struct, frozen=True, gc=False):
-    """A decision that was made before its turn came: good for exactly the state that it was made on."""
-
-    before: Space
-    answer: Undelivered
-    after: Space
-    append: Append
 
 
 class SpaceKind:
@@ -83,9 +74,6 @@ class SpaceKind:
 
     def decided(self, state: Space | None, command: SpaceCommand) -> tuple[Undelivered, Space | None, Append | None]:
         """Decide on the newest state."""
-        ahead = command.ahead
-        if type(ahead) is Ahead and ahead.before is state:
-            return ahead.answer, ahead.after, ahead.append
         stamp = self._stamp(command.idempotency_key)
         event = decide(state, command.message, command.actor, stamp, command.space_id)
         if isinstance(event, Repeat):
@@ -96,19 +84,6 @@ class SpaceKind:
             raise HeadMismatch(command.if_match, state.head_event_id)
         after = evolve(state, event)
         return Undelivered(after, after.head.seq, event), after, append_of_space(event)
-
-    def decided_ahead(self, state: Space, command: SpaceCommand) -> SpaceCommand:
-        """The command with what it comes to on this state; as it is, where that is an error or a repeat.
-
-        A state is a value, so deciding needs no lock and no turn. Whoever waits for the log does it in the meantime.
-        """
-        try:
-            answer, after, append = self.decided(state, command)
-        except BeliefServerError:
-            return command
-        if after is None or append is None:
-            return command
-        return msgspec.structs.replace(command, ahead=Ahead(state, answer, after, append))
 
     def appended(self, state: Space | None, stored: StoredEntry) -> tuple[Space, Append]:
         """Fold one entry in."""

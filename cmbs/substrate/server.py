@@ -16,6 +16,7 @@ import msgspec
 from cmbs.belief_events import Stamp
 from cmbs.errors import (
     BeliefServerError,
+    CmbsError,
     Conflict,
     EventNotFound,
     LedgerCorrupt,
@@ -28,8 +29,8 @@ from cmbs.messages import Actor, ActorKind
 from cmbs.serving.checkpoints import Checkpointer
 from cmbs.serving.commit import GroupWriter, Settle, Writer
 from cmbs.serving.streams import Slot, Streams
-from cmbs.serving.waiting import Mailbox, unwrap, wait_in_thread
-from cmbs.spi import AuditLog, Clock, IdSource, RandomIds, SystemClock
+from cmbs.serving.waiting import Mailbox, unwrap, wait_for_all, wait_in_thread
+from cmbs.spi import AuditLog, Clock, IdSource, RandomIds, SystemClock, stream_heads_of
 from cmbs.substrate.arbitration import Ruling, arbitrate, belief_sessions
 from cmbs.substrate.belief_source import BeliefSource
 from cmbs.substrate.door import SpaceCommand, SpaceDoor, SpaceLimits
@@ -46,20 +47,22 @@ from cmbs.substrate.events import (
     SpaceMessage,
     Wake,
 )
+from cmbs.substrate.executing import sessions_of_outcome
 from cmbs.substrate.executions import Executions
 from cmbs.substrate.flipping import Hypothetical
+from cmbs.substrate.governing import confirms
 from cmbs.substrate.keeper import Keeper
-from cmbs.substrate.kind import Ahead, SpaceAnswer, SpaceKind, Undelivered, space_id_of
+from cmbs.substrate.kind import SpaceAnswer, SpaceKind, Undelivered, space_id_of
 from cmbs.substrate.model import BeliefReading, Decision, Proposal, ToolKind
-from cmbs.substrate.proposing import traced
-from cmbs.substrate.replay import fold_space, read_space_event, verify_space
+from cmbs.substrate.proposing import BeliefUnread, traced
+from cmbs.substrate.recalling import entry_at, space_at
+from cmbs.substrate.replay import read_space_event, verify_space
 from cmbs.substrate.state import ProposalRecord, ProposalStatus, Space
 from cmbs.substrate.tools.runner import ToolRunner
 
 ENGINE = Actor(ActorKind.POLICY_ENGINE, "policy_engine", authenticated=True)
 DEFAULT_SPACE = "default"
 KEEPER_SECONDS = 0.5
-_TURNS_IN_A_CROWD = 32
 # How often a proposal is looked at again while somebody waits for it: what other processes do is not heard of here.
 _LOOK_AGAIN_SECONDS = 0.5
 _UNSETTLED = (ProposalStatus.RUNNING, ProposalStatus.ASKED, ProposalStatus.PARKED)
@@ -90,9 +93,7 @@ class SubstrateServer:
         self._ids = ids or RandomIds()
         self._belief = belief
         self._default_space = default_space
-        self._kind = kind = SpaceKind(self._stamp)
-        # Spaces that several callers write to at once, and for how many of their commands that is taken to be so.
-        self._crowded: dict[str, int] = {}
+        kind = self._kind = SpaceKind(self._stamp)
         self._checkpointer = Checkpointer(log, kind) if log.blocking else None
         self._spaces = Streams(log, kind, self.door.limits.cached_spaces, self._checkpointer)
         self._writer = Writer(log, kind, self._spaces)
@@ -122,6 +123,36 @@ class SubstrateServer:
             except BeliefServerError as exc:
                 if not self._decided_too_early(checked, known, exc):
                     raise
+
+    def perform_all(self, commands: Sequence[SpaceCommand]) -> list[SpaceAnswer | CmbsError]:
+        """Carry out commands in their order, with as few writes as the log takes; what each of them came to."""
+        group = self._group
+        if group is None or len(commands) == 1:
+            return [self._attempted(command) for command in commands]
+        checked = [self.door.checked(command) for command in commands]
+        known = {command.stream_id: self._known_head(command) for command in checked}
+
+        def submit(number: int, settle: Settle[Undelivered]) -> None:
+            command = checked[number]
+            group.submit(self._prepared(command, self._spaces.cached(command.stream_id)), settle)
+
+        found: list[SpaceAnswer | CmbsError] = []
+        for command, answer in zip(checked, wait_for_all(len(checked), submit), strict=True):
+            if isinstance(answer, Undelivered):
+                found.append(self._followed(command, answer))
+            elif not isinstance(answer, CmbsError):
+                raise answer
+            elif isinstance(answer, BeliefServerError) and known[command.stream_id] != self._known_head(command):
+                found.append(self._attempted(command))
+            else:
+                found.append(answer)
+        return found
+
+    def _attempted(self, command: SpaceCommand) -> SpaceAnswer | CmbsError:
+        try:
+            return self.perform(command)
+        except CmbsError as exc:
+            return exc
 
     async def perform_async(self, command: SpaceCommand) -> SpaceAnswer:
         """Carry out a command without holding a thread while it waits for its group."""
@@ -162,11 +193,10 @@ class SubstrateServer:
             raise RecordNotFound("proposal", proposal_id)
         if record.decision.trace:
             return record.decision
-        entries = self.log.read(STREAM_PREFIX + space_id, -1, record.decided_seq + 1)
-        before = fold_space(None, entries[:-1])
-        if before is None:  # pragma: no cover - before a proposal there was a space
+        decided = entry_at(self.log, STREAM_PREFIX + space_id, record.decided_seq)
+        if decided is None:  # pragma: no cover - what was decided is there
             raise RecordNotFound("proposal", proposal_id)
-        return traced(before, read_space_event(entries[-1]))
+        return traced(self.at(space_id, record.decided_seq - 1), read_space_event(decided))
 
     def ensure(self, space_id: str = DEFAULT_SPACE, policy: Mapping[str, str] | None = None) -> Space:
         """The space, created with this policy where it is not there yet."""
@@ -199,7 +229,7 @@ class SubstrateServer:
             raise EventNotFound(str(place))
         if seq == space.head.seq:
             return space
-        then = fold_space(None, self.log.read(STREAM_PREFIX + space_id, -1, seq + 1))
+        then = space_at(self.log, self._kind, STREAM_PREFIX + space_id, seq)
         if then is None:  # pragma: no cover - a space that is there has entries
             raise EventNotFound(str(place))
         return then
@@ -212,6 +242,11 @@ class SubstrateServer:
         """The ids of spaces, by name, from beyond `after` on."""
         last = None if after is None else STREAM_PREFIX + after
         return [space_id_of(name) for name in self.log.streams(STREAM_PREFIX, last, limit)]
+
+    def heads(self, after: str | None = None, limit: int = 100) -> list[tuple[str, int]]:
+        """The ids of spaces, by name, from beyond `after` on, and the seq that each ends at; none of them is loaded."""
+        last = None if after is None else STREAM_PREFIX + after
+        return [(space_id_of(name), head.seq) for name, head in stream_heads_of(self.log, STREAM_PREFIX, last, limit)]
 
     def stored_entries(self, space_id: str, after: int = -1, limit: int | None = None) -> list[StoredEntry]:
         """Entries beyond a seq, as the exact bytes that were hashed."""
@@ -289,30 +324,12 @@ class SubstrateServer:
     def _once(self, command: SpaceCommand) -> Undelivered:
         if self._group is None:
             return unwrap(self._writer.run_one(command))
-        group, submitted = self._group, self._decided_ahead(command)
+        group = self._group
 
         def submit(settle: Settle[Undelivered]) -> None:
-            group.submit(submitted, settle)
+            group.submit(command, settle)
 
-        answer = wait_in_thread(submit)
-        if type(submitted.ahead) is Ahead and answer is not submitted.ahead.answer:
-            # Others want this space too, and what is decided ahead of them is decided for nothing.
-            self._crowded[command.stream_id] = _TURNS_IN_A_CROWD
-        return answer
-
-    def _decided_ahead(self, command: SpaceCommand) -> SpaceCommand:
-        """Decide in the thread of the caller, while the writer waits for the log; unless many want the same space."""
-        turns = self._crowded.get(command.stream_id, 0)
-        if turns:
-            if turns > 1:
-                self._crowded[command.stream_id] = turns - 1
-            else:
-                self._crowded.pop(command.stream_id, None)
-            return command
-        slot = self._spaces.cached(command.stream_id)
-        if slot is None or slot.state is None or slot.contended:
-            return command
-        return self._kind.decided_ahead(slot.state, command)
+        return wait_in_thread(submit)
 
     async def _once_async(
         self, group: GroupWriter[Space, SpaceCommand, Undelivered], command: SpaceCommand
@@ -329,7 +346,7 @@ class SubstrateServer:
 
     def _asks_outside(self, space: Space | None, message: SpaceMessage) -> bool:
         if isinstance(message, Propose):
-            return space is None or bool(belief_sessions(space, message.proposal))
+            return space is None or bool(message.belief) or bool(belief_sessions(space, message.proposal))
         return isinstance(message, (Wake, Approve, RecordOutcome, PutMemory, PromoteMemory))
 
     def _prepared(self, command: SpaceCommand, slot: Slot[Space] | None) -> SpaceCommand:
@@ -355,7 +372,7 @@ class SubstrateServer:
                 record = None if approval is None else space.proposals.get(approval.proposal_id)
                 return _with_readings(message, self._readings_for(space, record))
             case RecordOutcome():
-                return _with_readings(message, self._read(space.policy.invariant_session_ids))
+                return _with_readings(message, self._read(sessions_of_outcome(space, message.execution_id)))
             case PutMemory() | PromoteMemory():
                 found = self._is_there(space, message.evidence)
                 if found == message.confirming_event_found:
@@ -371,10 +388,10 @@ class SubstrateServer:
         return self._read(belief_sessions(space, proposal))
 
     def _read(self, session_ids: Iterable[str]) -> list[BeliefReading]:
-        """What the belief plane says of these sessions; nothing of any where there is no belief plane."""
+        """What the belief plane says of these sessions; where there is no belief plane, that there is none of them."""
         belief = self._belief
         if belief is None:
-            return []
+            return [BeliefReading(session_id, found=False) for session_id in sorted(session_ids)]
         return [belief.read(session_id) for session_id in sorted(session_ids)]
 
     def _is_there(self, space: Space, evidence: Evidence) -> bool:
@@ -382,7 +399,7 @@ class SubstrateServer:
         if event_id is None:
             return False
         if evidence.confirmed_in_session_id is None:
-            return space.events.position(event_id) is not None
+            return confirms(space, event_id)
         return self._belief is not None and self._belief.is_conclusion(evidence.confirmed_in_session_id, event_id)
 
     def _followed(self, command: SpaceCommand, answer: Undelivered) -> SpaceAnswer:
@@ -411,9 +428,10 @@ class SubstrateServer:
 
     def _decided_too_early(self, command: SpaceCommand, known: Head | None, error: BeliefServerError) -> bool:
         """Whether a command was refused by a state that others had left behind, so that it has to be decided again."""
-        if known is None or isinstance(error, (StoreUnavailable, LedgerCorrupt)):
+        unread = isinstance(error, BeliefUnread)
+        if not unread and (known is None or isinstance(error, (StoreUnavailable, LedgerCorrupt))):
             return False
-        return self._spaces.refresh(self._spaces.slot(command.stream_id)).head != known
+        return self._spaces.refresh(self._spaces.slot(command.stream_id)).head != known or unread
 
     def _mailbox(self) -> Mailbox[Undelivered]:
         loop = asyncio.get_running_loop()

@@ -228,14 +228,16 @@ class Space(msgspec.Struct, frozen=True, gc=False):
     # Approvals with uses left, by what they cover.
     grants: Map[GrantKey, str]
     parked: Map[str, Parked]
-    # Ids of parked proposals by what they wait for.
-    waiting: Map[str, frozenset[str]]
+    # Ids of parked proposals by what they wait for, with the end of their time. Thousands may wait for one key.
+    waiting: Map[str, Map[str, str]]
     policy_changes: Map[str, PolicyChange]
     memory: Map[str, MemoryEntry]
     # Messages with an idempotency key: the seq of each and the fingerprint of what it said.
     requests: Map[str, tuple[int, bytes]]
     # Ids of memory entries by their claim: a claim under another id is still the same claim.
     claims: Map[bytes, frozenset[str]] = Map()
+    # The operator who wants the space to observe; it does once another one says the same.
+    observe_asked_by: Actor | None = None
 
     @property
     def head_event_id(self) -> str:

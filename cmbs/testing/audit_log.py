@@ -18,7 +18,7 @@ import pytest
 from msgspec import structs
 
 from cmbs.ledger import GENESIS, Head
-from cmbs.spi import Append, AuditLog, Opening, StaleHead, opening_of
+from cmbs.spi import Append, AuditLog, Opening, StaleHead, opening_of, stream_heads_of
 from cmbs.testing.hostile_ids import HOSTILE_IDS
 from cmbs.testing.streams import continuing, stream
 from cmbs.testing.threads import Beside, run_together
@@ -227,6 +227,9 @@ class AuditLogContract:
         assert log.streams("space:a", "space:", 9) == ["space:a", "space:a\u00e9"]
         assert log.streams("identity:", None, 10) == ["identity:keys"]
         assert (log.streams("space:c", None, 9), log.streams("space:", "space:b", 9)) == ([], [])
+        assert stream_heads_of(log, "space:", "space:a", 2) == [
+            (name, log.head(name)) for name in ("space:a\u00e9", "space:b")
+        ]
         assert sorted(summary.session_id for summary in log.sessions(None, 99)) == ["a space:", "space;", "spaces"]
 
     # --- several writers ---

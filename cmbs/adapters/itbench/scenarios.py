@@ -33,7 +33,7 @@ class Reason(StrEnum):
     RESOLVED = "it refers to a group by another id; the group of that kind and name is meant"
     SAME_ID = "two groups have the same id; the first counts"
     CLUSTER_WIDE = f"an alert without a group counts as one of the whole cluster, `{CLUSTER}`"
-    DISAGREEMENT = "the two ground truths have no root cause in common; version 1 counts"
+    DISAGREEMENT = "the root causes of the two ground truths have no name in common; version 1 counts"
 
     @property
     def effect(self) -> Effect:

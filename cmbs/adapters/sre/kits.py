@@ -13,11 +13,13 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from enum import StrEnum
 
 from cmbs.adapters.sre.faults import Alert, Component, System
 from cmbs.errors import InvalidRequest, LimitExceeded
 from cmbs.kit import Kit, KitHypothesis, KitOutcome, KitProbe, Soundness
+from cmbs.kit.writing import content_version
 
 # Beyond, the eliminations of a structural kit (a set of components for each component) are more than a kit may have.
 MAX_COMPONENTS = 2_000
@@ -34,7 +36,7 @@ class World(StrEnum):
 
 
 def signature_kit(system: System, world: World = World.OPEN) -> Kit:
-    """Hypothesis: a known fault. Probe: `alert@target`, `firing` or `silent`.
+    """Hypothesis: a known fault. Probe: `alert@target`, `firing` or `silent`. The version follows from the content.
 
     An alert that every fault raises tells none of them from another, and is no probe.
     """
@@ -45,9 +47,9 @@ def signature_kit(system: System, world: World = World.OPEN) -> Kit:
         for alert in fault.alerts:
             raised_by[alert].add(fault.fault_id)
     everyone = frozenset(fault.fault_id for fault in system.faults)
-    return Kit(
+    kit = Kit(
         kit_id=f"{system.system_id}-signature",
-        version=_version(world),
+        version="",
         title=f"{system.title}: which known fault is it",
         hypotheses=tuple(KitHypothesis(fault.fault_id, fault.label) for fault in system.faults),
         probes=tuple(
@@ -64,12 +66,13 @@ def signature_kit(system: System, world: World = World.OPEN) -> Kit:
         ),
         source=system.source,
     )
+    return _versioned(kit, world)
 
 
 def structural_kit(system: System, world: World = World.OPEN) -> Kit:
     """Hypothesis: the component that it began with. Probe: whether a component is `affected` or `healthy`.
 
-    A component that all trouble reaches tells nothing, and is no probe.
+    A component that all trouble reaches tells nothing, and is no probe. The version follows from the content.
     """
     components = sorted({component for fault in system.faults for component in fault.components})
     if not components:
@@ -79,9 +82,9 @@ def structural_kit(system: System, world: World = World.OPEN) -> Kit:
     causes_of = _causes_of(system)
     everyone = frozenset(component.id for component in components)
     upstream = {each: frozenset(other.id for other in _upstream(each, causes_of)) for each in components}
-    return Kit(
+    kit = Kit(
         kit_id=f"{system.system_id}-structure",
-        version=_version(world),
+        version="",
         title=f"{system.title}: which component did it begin with",
         hypotheses=tuple(KitHypothesis(component.id, component.label) for component in components),
         probes=tuple(
@@ -100,6 +103,7 @@ def structural_kit(system: System, world: World = World.OPEN) -> Kit:
         ),
         source=system.source,
     )
+    return _versioned(kit, world)
 
 
 def cycles(system: System) -> list[frozenset[str]]:
@@ -147,9 +151,9 @@ def _outcomes(
     )
 
 
-def _version(world: World) -> str:
-    # A response means something else in the other world, and that is another version.
-    return f"1-{world}"
+def _versioned(kit: Kit, world: World) -> Kit:
+    # A response means something else in the other world, or when more faults are known: that is another version.
+    return replace(kit, version=f"{world}-{content_version(kit)}")
 
 
 def _description(first_rule: str, expecting: str, world: World) -> str:

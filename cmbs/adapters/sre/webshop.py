@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import replace
 from functools import cache
 from importlib import resources
 from typing import Any
 
 from cmbs.adapters.sre.faults import Alert, Component, KnownFault, System
-from cmbs.adapters.sre.kits import signature_kit
-from cmbs.kit import KitProvider
+from cmbs.adapters.sre.kits import World, signature_kit
+from cmbs.kit import Kit, KitProvider
 
 _KNOWN_BY = "webshop"
 
@@ -44,6 +45,20 @@ def webshop() -> System:
 def provider() -> KitProvider:
     """The web shop's known faults as a hypothesis provider, in an open world."""
     return KitProvider(signature_kit(webshop()))
+
+
+@cache
+def closed_kit() -> Kit:
+    """The web shop's known faults in a closed world, as the demo plays them.
+
+    Under an id of its own: what is installed is found by its id, and the open world has the other one.
+    """
+    return replace(signature_kit(webshop(), World.CLOSED), kit_id="webshop-closed")
+
+
+def closed_provider() -> KitProvider:
+    """The web shop's known faults as a hypothesis provider, in a closed world."""
+    return KitProvider(closed_kit())
 
 
 def _alert(text: str, components: dict[str, Component]) -> Alert:

@@ -1,0 +1,246 @@
+"""Spaces that many write to at once, and that have become large: what must not grow, and must not be mixed up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+import pytest
+from msgspec import structs
+
+from cmbs.errors import Conflict, SpaceNotFound
+from cmbs.ledger import Head, StoredEntry
+from cmbs.spi import Append, InMemoryStore
+from cmbs.substrate.checkpoint import freeze_space
+from cmbs.substrate.door import SpaceCommand
+from cmbs.substrate.events import CreateSpace, Propose
+from cmbs.substrate.kind import SpaceAnswer, append_of_space
+from cmbs.substrate.model import BeliefReading
+from cmbs.substrate.replay import read_space_event
+from cmbs.substrate.state import ProposalStatus
+from cmbs.testing import ManualClock
+from tests.support.spaces import AGENT, ENCODER, ROOT, SPACE, World, assert_replays, constraint, delta, facts, status
+
+CROWD = 200
+GO = {"op": "eq", "args": ["fact.go", "yes"]}
+DEFERRING = {"constraint.go": constraint(when=GO, on_fail="defer")}
+ENCODERS = constraint(when={"op": "eq", "args": ["$actor.id", ENCODER.id]}, on_fail="defer")
+
+
+class CountingStore(InMemoryStore):
+    """A memory store that is written to in groups, as one on a disk is, and counts them."""
+
+    blocking = True
+    writes = 0
+    reads = 0
+    entries_read = 0
+
+    def read(self, stream_id: str, after: int = -1, limit: int | None = None) -> list[StoredEntry]:
+        """Count, and read."""
+        self.reads += 1
+        entries = super().read(stream_id, after, limit)
+        self.entries_read += len(entries)
+        return entries
+
+    def append(self, appends: Sequence[Append]) -> None:
+        """Count, and append."""
+        self.writes += 1
+        super().append(appends)
+
+
+class ForgetfulStore(InMemoryStore):
+    """A memory store of which streams can get lost."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lost: set[str] = set()
+
+    def head(self, stream_id: str) -> Head | None:
+        """None where it is lost."""
+        return None if stream_id in self.lost else super().head(stream_id)
+
+
+class CountingBelief:
+    """A belief plane with one session, which counts how often it is asked."""
+
+    asked = 0
+
+    def read(self, session_id: str) -> BeliefReading:
+        """Three are left, always."""
+        self.asked += 1
+        return BeliefReading(session_id, found=True, n_survivors=3)
+
+    def is_conclusion(self, session_id: str, event_id: str) -> bool:
+        """Nothing is."""
+        return not (session_id or event_id)
+
+    def subscribe(self, changed: Callable[[str], None]) -> None:
+        """It never changes."""
+
+
+class SteppingClock(ManualClock):
+    """A clock that is turned back right after it has been read, once."""
+
+    back_to: str | None = None
+
+    def now(self) -> str:
+        """The time, from which the clock may be turned back."""
+        moment = super().now()
+        if self.back_to is not None:
+            self.set(self.back_to)
+            self.back_to = None
+        return moment
+
+
+def test_many_wakes_share_their_writes() -> None:
+    """A key for which hundreds wait must not cost a write for each of them: nothing else is looked after meanwhile."""
+    log = CountingStore()
+    world = World(log)
+    world.create({**DEFERRING, "constraint.know": ENCODERS})
+    for number in range(CROWD):
+        world.propose(delta(**{f"k{number}": "1"}), proposal_id=f"p{number}")
+    assert len(world.space.parked) == CROWD
+    log.writes = 0
+    world.propose(facts(go="yes"), actor=ENCODER, proposal_id="go")
+    world.server.keep()
+    assert not world.space.parked
+    assert len(world.space.state) == CROWD + 3
+    assert log.writes < CROWD / 4
+    world.close()
+    assert_replays(world)
+
+
+def test_many_that_are_due_share_their_writes() -> None:
+    log = CountingStore()
+    world = World(log)
+    world.create(DEFERRING)
+    for number in range(CROWD):
+        world.propose(delta(**{f"k{number}": "1"}), proposal_id=f"p{number}", defer_ms=1_000)
+    log.writes = 0
+    world.clock.advance(timedelta(seconds=2))
+    world.server.keep()
+    assert {record.status for record in world.space.proposals.values()} == {ProposalStatus.EXPIRED}
+    assert log.writes < CROWD / 4
+    world.close()
+    assert_replays(world)
+
+
+def test_what_thousands_wait_for_is_asked_once_a_round() -> None:
+    belief = CountingBelief()
+    world = World(belief=belief)
+    known = {"op": "eq", "args": ["$belief.S.n_survivors", 1]}
+    world.create({"constraint.go": constraint(when=known, on_fail="defer")})
+    for number in range(CROWD):
+        world.propose(delta(a="1"), proposal_id=f"p{number}")
+    world.server.keep()
+    assert len(world.space.parked) == CROWD
+    belief.asked = 0
+    world.server.keep()
+    assert belief.asked == 1
+    world.close()
+
+
+def test_a_deadline_is_kept_although_the_clock_went_back_in_between() -> None:
+    """What is due, and too early by the time that it is decided, is sent again when its time has come."""
+    clock = SteppingClock()
+    world = World(clock=clock)
+    world.create(DEFERRING)
+    world.propose(delta(a="1"), proposal_id="p", defer_ms=1_000)
+    clock.advance(timedelta(seconds=2))
+    clock.back_to = "2025-12-31T00:00:00Z"
+    world.server.keep()
+    assert status(world.space, "p") is ProposalStatus.PARKED
+    clock.advance(timedelta(days=2))
+    for _ in range(4):
+        world.server.keep()
+    assert status(world.space, "p") is ProposalStatus.EXPIRED
+    world.close()
+
+
+def test_a_space_that_cannot_be_read_keeps_no_other_from_its_deadlines() -> None:
+    log = ForgetfulStore()
+    world = World(log)
+    world.create(DEFERRING)
+    lost = world.server.perform(SpaceCommand("lost", ROOT, CreateSpace("lost", policy=DEFERRING))).space
+    for space_id, space in ("lost", lost), (SPACE, world.space):
+        proposal = world.proposal(delta(a="1"), proposal_id="p", snapshot_id=space.snapshot_id)
+        world.server.perform(SpaceCommand(space_id, AGENT, Propose(proposal, defer_ms=1_000)))
+    log.lost.add("space:lost")
+    world.clock.advance(timedelta(seconds=2))
+    world.server.keep()
+    assert status(world.space, "p") is ProposalStatus.EXPIRED
+    world.close()
+
+
+def test_a_space_that_cannot_be_read_is_not_read_again_and_again(caplog: pytest.LogCaptureFixture) -> None:
+    log = InMemoryStore()
+    world = World(log)
+    world.create()
+    (entry,) = log.read(f"space:{SPACE}")
+    bad = StoredEntry(entry.raw.replace(b"enforce", b"observe"), entry.event_hash)
+    log.append([structs.replace(append_of_space(read_space_event(entry)), stream_id="space:bad", entry=bad)])
+    with caplog.at_level("WARNING", "cmbs.substrate"):
+        for _ in range(20):
+            world.server.keep()
+    assert [record.getMessage() for record in caplog.records if "`bad`" in record.getMessage()][1:] == []
+    assert "`bad`" in caplog.text
+    world.close()
+
+
+def test_spaces_are_listed_and_watched_without_reading_all_of_them() -> None:
+    """More spaces than are read in one round: a deadline in the last of them is kept, and listing reads none."""
+    log = CountingStore()
+    first = World(log)
+    space_ids = [f"s{number:03}" for number in range(CROWD)]
+    commands = [SpaceCommand(name, ROOT, CreateSpace(name, policy=DEFERRING)) for name in space_ids]
+    assert all(isinstance(answer, SpaceAnswer) for answer in first.server.perform_all(commands))
+    last = first.server.current(space_ids[-1])
+    proposal = first.proposal(delta(a="1"), proposal_id="p", snapshot_id=last.snapshot_id)
+    first.server.perform(SpaceCommand(last.space_id, AGENT, Propose(proposal, defer_ms=1_000)))
+    first.close()
+
+    log.reads = 0
+    world = World(log)
+    assert world.server.heads(None, CROWD) == [(name, 1 if name == last.space_id else 0) for name in space_ids]
+    assert log.reads == 0
+    world.clock.advance(timedelta(seconds=2))
+    world.server.keep()
+    assert 0 < log.reads < CROWD
+    world.server.keep()
+    world.server.keep()
+    assert status(world.server.current(last.space_id), "p") is ProposalStatus.EXPIRED
+    world.close()
+
+
+def test_commands_that_fail_leave_those_beside_them_alone() -> None:
+    world = World(CountingStore())
+    space = world.create()
+    good, other = world.proposal(delta(a="1"), proposal_id="p"), world.proposal(delta(b="1"), proposal_id="p")
+    commands = [
+        SpaceCommand(name, AGENT, Propose(each)) for name, each in ((SPACE, good), ("no", good), (SPACE, other))
+    ]
+    committed, missing, conflict = world.server.perform_all(commands)
+    assert isinstance(committed, SpaceAnswer)
+    assert committed.space.head.seq == space.head.seq + 1
+    assert isinstance(missing, SpaceNotFound)
+    assert isinstance(conflict, Conflict)
+    world.close()
+
+
+def test_the_past_of_a_long_space_is_read_from_its_checkpoint_on() -> None:
+    log = CountingStore()
+    world = World(log)
+    world.create()
+    for number in range(60):
+        world.propose(delta(a=str(number)), proposal_id=f"p{number}")
+    spaces = [world.server.at(SPACE, seq) for seq in range(61)]
+    log.put_checkpoint(f"space:{SPACE}", 40, freeze_space(spaces[40]))
+    for seq, space in enumerate(spaces):
+        assert freeze_space(world.server.at(SPACE, seq)) == freeze_space(space)
+    log.entries_read = 0
+    assert world.server.decision(SPACE, "p49").reason_code == "ALLOWED"
+    assert world.server.at(SPACE, 50).state["goal.a"] == "49"
+    assert log.entries_read < 30
+    log.put_checkpoint(f"space:{SPACE}", 41, b"no checkpoint")
+    assert freeze_space(world.server.at(SPACE, 50)) == freeze_space(spaces[50])
+    world.close()
