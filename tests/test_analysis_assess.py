@@ -450,3 +450,15 @@ def test_a_kits_gain_is_expected_gain_and_luck(kit: Kit, data: st.DataObject) ->
     assert found.luck is not None
     assert found.gain == pytest.approx(found.expected_gain + found.luck)
     assert found.unmatched == 0
+
+
+def test_a_session_that_is_cut_over_and_over_is_held_against_the_optimum_all_along() -> None:
+    """Every event from outside takes a part of a class, and makes other trees of what is left."""
+    size = 60
+    table = table_of(kit_of([[YES if number % 2 else NO for number in range(size)]], [1.0] * size))
+    moves, alive = [], table.everything
+    for bit in range(size - 2):
+        moves.append(Move(alive, alive ^ 1 << bit, None, None))
+        alive ^= 1 << bit
+    found = Study(table).appraise(moves, STEPS).regret
+    assert (found.method, found.optimum, found.probes_left, found.outside) == (Method.EXACT, 1.0, 1.0, 0.0)

@@ -218,3 +218,10 @@ def test_the_deepest_tree_there_may_be_is_found() -> None:
     optimum = Optimum(classes, Steps(10 * PLENTY))
     assert optimum.cost(classes.everything) == HuffmanBound(classes).cost(classes.everything)
     assert optimum.worst(classes.everything) == MAX_CLASSES - 1
+
+
+def test_a_tree_is_found_when_it_is_first_asked_for() -> None:
+    classes = classes_of(singling_out(5))
+    chosen = Optimum(classes, Steps(PLENTY)).choose(classes.everything)
+    assert chosen is not None
+    assert len(chosen.parts) == 2
