@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
+from fractions import Fraction
 from typing import Annotated, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import Meta
 
 from cmbs.analysis import DEFAULT_STEPS, Analysis, KitStudy, Method, analyse, table_of, trajectory_of
-from cmbs.analysis.agents import Agent, AgentName, agents_for, answer_of
-from cmbs.analysis.findings import KitFinding
+from cmbs.analysis.agents import Agent, AgentName, Players, agents_for, answer_of
+from cmbs.analysis.findings import RegretFinding
 from cmbs.analysis.gain import Belief, after_answer, prior_belief
 from cmbs.belief_server import BeliefServer
 from cmbs.kit import Kit
@@ -54,9 +54,14 @@ class Scoreboard(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Game(NamedTuple):
+    """What is counted of a game. A whole analysis of every game would be more than a machine remembers."""
+
     weight: int
-    analysis: Analysis
-    on_kit: KitFinding
+    found: bool
+    probes: int
+    redundant: int
+    bits: float
+    regret: RegretFinding
 
 
 # A game to be played: who plays, and the truth.
@@ -70,11 +75,8 @@ def play_all(kit: Kit, seed: str = "0", steps: int = DEFAULT_STEPS, watch: Watch
     arena = _Arena(kit, seed, steps)
     table = arena.table
     agents = agents_for(table, seed, steps)
-    played = {}
-    for name, players in agents.players.items():
-        rounds = [(player, truth) for player in players for truth in table.hypotheses]
-        played[name] = [*arena.games(name, watch(rounds, name.value) if watch else rounds)]
-    regret = played[AgentName.FIXED][0].on_kit.regret
+    played = _played(arena, agents, watch)
+    regret = played[AgentName.FIXED][0].regret
     return Scoreboard(
         kit_id=kit.kit_id,
         version=kit.version,
@@ -92,6 +94,21 @@ def play_all(kit: Kit, seed: str = "0", steps: int = DEFAULT_STEPS, watch: Watch
     )
 
 
+def _played(arena: _Arena, agents: Players, watch: Watch | None) -> dict[AgentName, list[_Game]]:
+    """All games, and their regret by one method: the strongest that is to be had for every one of them."""
+    strongest = Method.EXACT
+    while True:
+        played = {}
+        for name, players in agents.players.items():
+            rounds = [(player, truth) for player in players for truth in arena.table.hypotheses]
+            played[name] = [*arena.games(name, watch(rounds, name.value) if watch else rounds, strongest)]
+        methods = {game.regret.method for games in played.values() for game in games}
+        if len(methods) == 1:
+            return played
+        # The same games again, for they are the same: to keep all of their logs instead would be too much.
+        strongest = max(methods, key=lambda method: method.rank)
+
+
 class _Arena:
     """Where games on one kit are played: each in a session of its own, on a server that has the kit as its provider."""
 
@@ -103,15 +120,25 @@ class _Arena:
         self._study = KitStudy(kit)
         self._weights = dict(zip(self.table.hypotheses, self.table.weights, strict=True))
 
-    def games(self, name: AgentName, rounds: Iterable[Round]) -> Iterator[_Game]:
+    def games(self, name: AgentName, rounds: Iterable[Round], strongest: Method) -> Iterator[_Game]:
         """One game for each player and truth."""
         with closing(BeliefServer(belief_provider=KitProvider(self._kit))) as server:
             for player, truth in rounds:
                 session_id = self._play(server, name.value, player, truth)
                 trajectory = trajectory_of(server.audit_trace(session_id))
-                analysis = analyse(trajectory, self._study, truth, self._steps)
-                if analysis.kit is not None:
-                    yield _Game(self._weights[truth], analysis, analysis.kit)
+                yield self._game(analyse(trajectory, self._study, truth, self._steps, strongest=strongest))
+
+    def _game(self, analysis: Analysis) -> _Game:
+        if analysis.kit is None or analysis.truth is None:  # pragma: no cover - both were given
+            raise AssertionError(analysis.session_id)
+        return _Game(
+            weight=self._weights[analysis.truth.hypothesis_id],
+            found=analysis.truth.found,
+            probes=analysis.eliminations,
+            redundant=analysis.redundancy.total,
+            bits=analysis.bits or 0.0,
+            regret=analysis.kit.regret,
+        )
 
     def _play(self, server: BeliefServer, source_id: str, player: Agent, truth: str) -> str:
         """Ask until one class is left, or nothing that could be asked would change anything."""
@@ -128,7 +155,7 @@ class _Arena:
         return session_id
 
     def _over(self, belief: Belief) -> bool:
-        if len(self.table.classes_in(belief.alive)) == 1:
+        if self.table.one_class(belief.alive):
             return True
         return not any(
             probe.matters(belief.alive) for probe in self.table.probes if probe.probe_id not in belief.answered
@@ -137,19 +164,20 @@ class _Arena:
 
 def _score(name: AgentName, games: Sequence[_Game]) -> Score:
     total = sum(game.weight for game in games)
-    asked = sum(game.analysis.eliminations for game in games)
 
     def mean(value_of: Callable[[_Game], float]) -> float:
-        return math.fsum(game.weight * value_of(game) for game in games) / total
+        # As fractions: weights may be whole numbers that no float is as large as.
+        return float(sum(game.weight * Fraction(value_of(game)) for game in games) / total)
 
+    probes = mean(lambda game: game.probes)
     return Score(
         agent=name,
         games=len(games),
-        found=sum(game.analysis.truth is not None and game.analysis.truth.found for game in games),
-        probes_mean=mean(lambda game: game.analysis.eliminations),
-        probes_worst=max(game.analysis.eliminations for game in games),
-        bits_mean=mean(lambda game: game.analysis.bits or 0.0),
-        redundancy=sum(game.analysis.redundancy.total for game in games) / asked if asked else 0.0,
-        regret_mean=mean(lambda game: game.on_kit.regret.regret),
-        luck_mean=mean(lambda game: game.on_kit.regret.luck),
+        found=sum(game.found for game in games),
+        probes_mean=probes,
+        probes_worst=max(game.probes for game in games),
+        bits_mean=mean(lambda game: game.bits),
+        redundancy=mean(lambda game: game.redundant) / probes if probes else 0.0,
+        regret_mean=mean(lambda game: game.regret.regret),
+        luck_mean=mean(lambda game: game.regret.luck),
     )

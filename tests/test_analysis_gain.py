@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from cmbs.analysis.appraisal import Study
 from cmbs.analysis.gain import Belief, after_answer, bits_between, expected_gain, gains, odds_of, prior_belief
-from cmbs.analysis.table import Outcome, Probe, Table, spread
-from tests.support.domains import World, tables, walk, worlds
+from cmbs.analysis.table import Outcome, Probe, Table, spread, table_of
+from tests.support.domains import World, kit_of, tables, walk, worlds
 
 EITHER = st.booleans().flatmap(lambda each: tables(hypotheses=5, probes=4, outcomes=3, deterministic=each))
 STEPS = 100_000
@@ -138,3 +138,17 @@ def test_what_leaves_nothing_has_no_number_of_bits() -> None:
     assert bits_between(table, 0b111, 0) is None
     assert bits_between(table, 0, 0) == 0.0
     assert bits_between(table, 0b111, 0b001) == pytest.approx(math.log2(3))
+
+
+@pytest.mark.parametrize("priors", [[1e300, 1e-300, 1.0], [5e-324, 1.7e308, 1.0]])
+def test_priors_that_are_further_apart_than_floats_are_no_trouble(priors: list[float]) -> None:
+    yes, no = frozenset({0}), frozenset({1})
+    table = table_of(kit_of([[yes, no, no], [no, yes, no]], priors))
+    found = gains(table, prior_belief(table))
+    assert {gain.probe_id for gain in found} == {"p0", "p1"}
+    assert all(math.isfinite(gain.bits) and gain.bits >= 0 for gain in found)
+    rarest = table.bit(f"h{priors.index(min(priors))}")
+    expected = math.log2(sum(table.weights)) - math.log2(table.mass(rarest))
+    assert bits_between(table, table.everything, rarest) == pytest.approx(expected)
+    assert table.residual_bits(table.everything) == 0.0
+    assert spread(table.weights) == pytest.approx(0.0, abs=1e-200)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from cmbs.analysis import Method
 from cmbs.analysis.appraisal import Study
 from cmbs.analysis.gain import Belief, prior_belief
-from cmbs.analysis.open_world import MAX_PROBES, Branch, OpenGreedy, OpenOptimum
+from cmbs.analysis.open_world import MAX_PROBES, Branch, OpenBound, OpenGreedy, OpenOptimum
 from cmbs.analysis.optimum import Optimum, OutOfSteps, Steps, classes_of
 from cmbs.analysis.table import Table, table_of
 from tests.support.domains import World, kit_of, tables, walk, worlds
@@ -109,3 +109,33 @@ def test_more_probes_than_can_be_followed_are_not() -> None:
     table = table_of(kit_of([[YES, OPEN]] * (MAX_PROBES + 1), [1.0, 1.0]))
     with pytest.raises(OutOfSteps):
         OpenGreedy(table, Steps(PLENTY)).branch(prior_belief(table))
+
+
+@given(tables(hypotheses=4, probes=3, deterministic=False))
+def test_no_strategy_beats_the_bound(table: Table) -> None:
+    belief = prior_belief(table)
+    best = OpenOptimum(table, Steps(PLENTY)).branch(belief).probes
+    assert OpenBound(table).probes(belief) <= best
+    assert (OpenBound(table).probes(belief) > 0) == (best > 0)
+
+
+def test_the_bound_parts_only_what_a_probe_always_answers_differently() -> None:
+    """One probe, seven classes: no game is longer than one probe, whatever it leaves open."""
+    cells = [frozenset(each) for each in ({0}, {1}, {2}, {0, 1}, {0, 2}, {1, 2}, {0, 1, 2})]
+    seven = table_of(kit_of([cells], [1.0] * 7))
+    assert OpenBound(seven).probes(prior_belief(seven)) == 1
+    four = [[frozenset({number >> digit & 1}) for number in range(4)] for digit in range(2)]
+    beside = [frozenset({0, 1}), frozenset({0}), frozenset({0}), frozenset({0})]
+    table = table_of(kit_of([*four, beside], [1.0] * 4))
+    assert OpenBound(table).probes(prior_belief(table)) == 2
+
+
+def test_as_many_probes_as_are_followed_do_not_go_too_deep() -> None:
+    for number, fits in ((MAX_PROBES, True), (MAX_PROBES + 1, False)):
+        table = table_of(kit_of([[OPEN, NO]] * number, [1.0, 1.0]))
+        tree = OpenGreedy(table, Steps(PLENTY))
+        if fits:
+            assert tree.branch(prior_belief(table)).probes == Fraction(number, 2) + 1 - Fraction(1, 2**number)
+        else:
+            with pytest.raises(OutOfSteps):
+                tree.branch(prior_belief(table))

@@ -1,5 +1,6 @@
 """The optimum: against brute force on small tables, and what is said where it cannot be had."""
 
+from collections import Counter
 from functools import cache
 from itertools import product
 
@@ -19,7 +20,7 @@ from cmbs.analysis.optimum import (
     classes_of,
     huffman_cost,
 )
-from cmbs.analysis.table import Outcome, Probe, Table, mask_from
+from cmbs.analysis.table import Outcome, Probe, Table, bits_of, mask_from
 from tests.support.domains import tables
 
 PLENTY = 10**9
@@ -48,11 +49,11 @@ def depth_of_tree(tree: Optimum | Greedy, alive: int) -> int:
     return 0 if split is None else 1 + max(depth_of_tree(tree, part) for part in split.parts)
 
 
-def singling_out(size: int) -> Table:
+def singling_out(size: int, weights: tuple[int, ...] | None = None) -> Table:
     """Each probe tells one hypothesis from all others."""
     everything = (1 << size) - 1
     probes = [Probe(str(bit), (Outcome("yes", 1 << bit), Outcome("no", everything ^ 1 << bit))) for bit in range(size)]
-    return Table(tuple(map(str, range(size))), (1,) * size, tuple(probes))
+    return Table(tuple(map(str, range(size))), weights or (1,) * size, tuple(probes))
 
 
 @pytest.mark.req("AN-04")
@@ -71,9 +72,7 @@ def test_what_is_known_of_one_set_does_not_spoil_another(table: Table, data: st.
     classes = classes_of(table)
     optimum = Optimum(classes, Steps(PLENTY))
     for alive in data.draw(st.lists(st.integers(1, classes.everything), max_size=6)):
-        members = mask_from(())
-        for number, each in enumerate(classes.members):
-            members |= each if alive >> number & 1 else 0
+        members = mask_from(bit for number in bits_of(alive) for bit in classes.atoms.members[number])
         assert optimum.cost(alive) == least_cost(table, members)
 
 
@@ -130,7 +129,7 @@ def test_the_huffman_bound_is_the_best_tree_where_any_split_is_allowed(weights: 
                 ways.append(sum(cost(tuple(part)) for part in parts))
         return sum(left) + min(ways)
 
-    assert huffman_cost(weights, arity) == cost(tuple(sorted(weights)))
+    assert huffman_cost(Counter(weights), arity) == cost(tuple(sorted(weights)))
 
 
 def test_probes_that_split_alike_count_once_and_the_first_of_them() -> None:
@@ -142,7 +141,7 @@ def test_probes_that_split_alike_count_once_and_the_first_of_them() -> None:
     )
     classes = classes_of(Table(("a", "b", "c"), (1, 1, 1), probes))
     assert classes.splits == (Split(1, (0b01, 0b10)),)
-    assert (classes.members, classes.weights) == ((0b011, 0b100), (2, 1))
+    assert (classes.atoms.members, classes.weights) == ([[0, 1], [2]], (2, 1))
 
 
 def test_the_greedy_choice_among_equals_is_the_first_of_the_table() -> None:
@@ -186,3 +185,36 @@ def test_a_chain_of_any_length_is_greedy_but_not_searched_for_an_optimum() -> No
     greedy = Greedy(classes, Steps(PLENTY))
     assert greedy.worst(classes.everything) == size - 1
     assert greedy.cost(classes.everything) == size * (size + 1) // 2 - 1
+
+
+def test_a_bound_over_many_weights_is_that_of_each_set() -> None:
+    weights = tuple(range(1, 101))
+    bound = HuffmanBound(classes_of(singling_out(100, weights)))
+    for alive in (1, 0b1011, (1 << 100) - 1):
+        kept = Counter(weights[bit] for bit in bits_of(alive))
+        assert bound.cost(alive) == bound.cost(alive) == huffman_cost(kept, 2)
+
+
+def test_a_tree_that_was_found_is_followed_without_further_steps() -> None:
+    classes = classes_of(singling_out(9))
+    needed = next(steps for steps in range(PLENTY) if _found(classes, steps))
+    tree = Optimum(classes, Steps(needed))
+    tree.cost(classes.everything)
+    assert tree.worst(classes.everything) == 8
+
+
+def _found(classes: Classes, steps: int) -> bool:
+    try:
+        Optimum(classes, Steps(steps)).cost(classes.everything)
+    except OutOfSteps:
+        return False
+    return True
+
+
+def test_the_deepest_tree_there_may_be_is_found() -> None:
+    """Each hypothesis is as likely as all after it, so that asking for one after the other is best."""
+    weights = (*(1 << number for number in reversed(range(MAX_CLASSES - 1))), 1)
+    classes = classes_of(singling_out(MAX_CLASSES, weights))
+    optimum = Optimum(classes, Steps(10 * PLENTY))
+    assert optimum.cost(classes.everything) == HuffmanBound(classes).cost(classes.everything)
+    assert optimum.worst(classes.everything) == MAX_CLASSES - 1

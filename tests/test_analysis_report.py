@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cmbs.analysis import Analysis, KitStudy, analyse, trajectory_of
+from cmbs.analysis import DEFAULT_STEPS, Analysis, KitStudy, analyse, trajectory_of
 from cmbs.analysis.plots import Bar, Dot, Line, bar_plot, dot_plot, line_plot
 from cmbs.analysis.report import COLUMNS, MAX_DRAWN, html_report, row_of, summary_of
 from cmbs.belief_server import BeliefServer, OntologyBundle
@@ -37,12 +37,12 @@ def renamed(analysis: Analysis, session_id: str) -> Analysis:
     )
 
 
-def on_kit() -> Analysis:
+def on_kit(steps: int = DEFAULT_STEPS) -> Analysis:
     server = BeliefServer(belief_provider=KitProvider(KIT))
     opened, _ = server.declare_session(ontology_of(KIT))
     for probe_id in ("p0", "p1"):
         server.apply_probe(opened, probe_id, "o1")
-    return analyse(trajectory_of(server.audit_trace(opened)), KitStudy(KIT), "h2")
+    return analyse(trajectory_of(server.audit_trace(opened)), KitStudy(KIT), "h2", steps)
 
 
 class Reader(HTMLParser):
@@ -100,6 +100,24 @@ def test_the_plots_of_many_sessions_show_the_first_and_the_table_all() -> None:
     assert f"the first {MAX_DRAWN} sessions" in page
 
 
+def test_regret_by_different_methods_is_not_averaged() -> None:
+    together = dict(summary_of([on_kit(), on_kit(0), on_kit(0)]))
+    assert [name for name in together if name.startswith("regret")] == [
+        "regret, mean (exact)",
+        "regret, mean (huffman)",
+    ]
+
+
+def test_a_line_has_no_points_within_what_is_level() -> None:
+    server = BeliefServer()
+    opened, _ = server.declare_session(OntologyBundle("any", "1", "", ""), ["a", "b"])
+    for number in range(9):
+        server.eliminate(opened, "agent", str(number), ["a"] if number == 5 else [])
+    page = html_report([analyse(trajectory_of(server.audit_trace(opened)))], "long")
+    points = page.partition('points="')[2].partition('"')[0].split()
+    assert len(points) == 4
+
+
 def test_a_page_about_no_sessions_is_a_page() -> None:
     assert Reader(html_report([], "none")).found.count("svg") == 2
 
@@ -129,6 +147,7 @@ def test_the_summary_counts_what_it_says() -> None:
     assert together["truth found"] == "2 of 3"
     assert together["contradictions (nothing left)"] == "1"
     assert together["probes, mean"] == "2.000"
+    assert (together["regret, mean (exact)"], "regret, mean (huffman)" in together) == ("0.000", False)
     nothing = dict(summary_of([]))
     assert (nothing["redundant"], nothing["bits gained, mean"]) == ("–", "–")
 

@@ -162,6 +162,32 @@ def test_a_log_that_does_not_verify_is_not_analysed(sessions: list[str], place: 
     assert (ran.exit_code, ran.stdout) == (1, "")
     assert "LEDGER_CORRUPT" in ran.stderr
     assert run("analyse", sessions[0]).exit_code == 0
+    report = run("analyse", "--kit", "halves.json", "--html", "page.html")
+    assert report.exit_code == 1
+    assert sessions[0] in report.stdout
+    assert sessions[1] not in report.stdout
+    assert "LEDGER_CORRUPT" in report.stderr
+    assert "1 session left out" in report.stderr
+    assert sessions[0] in (place / "page.html").read_text("utf-8")
+
+
+def test_one_truth_is_that_of_the_sessions_that_have_it(sessions: list[str]) -> None:
+    found = json.loads(run("analyse", "--truth", "h1", "--json").stdout)
+    assert [each["truth"] and each["truth"]["hypothesis_id"] for each in found] == ["h1", "h1", None]
+
+
+def test_a_truth_that_a_session_does_not_have_is_an_error_that_names_it(sessions: list[str], place: Path) -> None:
+    (place / "truths.json").write_text(json.dumps({sessions[1]: "nobody"}))
+    ran = run("analyse", "--truths", "truths.json")
+    assert (ran.exit_code, ran.stdout) == (2, "")
+    assert f"session `{sessions[1]}` has no hypothesis `nobody`" in ran.stderr
+
+
+def test_truths_of_sessions_that_are_not_there_are_told(sessions: list[str], place: Path) -> None:
+    (place / "truths.json").write_text(json.dumps({sessions[1]: "h0", "nowhere": "h0"}))
+    ran = run("analyse", "--truths", "truths.json")
+    assert ran.exit_code == 0
+    assert "1 truth of sessions that were not analysed, such as `nowhere`" in ran.stderr
 
 
 def test_what_is_not_there_is_an_error(sessions: list[str]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import inspect
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -27,7 +29,7 @@ from cmbs.substrate.guard_refusals import (
 )
 from cmbs.substrate.model import Failure, ReasonCode, Tool, Verdict
 from cmbs.substrate.state import ExecutionStatus
-from cmbs.substrate.tools.python import current_call
+from cmbs.substrate.tools.python import current_call, enter_call
 from cmbs.substrate.tools.runner import CallContext, OutcomeUnknown
 from tests.support.embedded import SPACE, Embedded
 from tests.support.spaces import AGENT, ANY, ROOT, constraint
@@ -99,6 +101,35 @@ def test_a_guarded_function_is_still_itself(make: Callable[..., Embedded]) -> No
     assert (restart.tool.description, restart.tool.writes) == ("Restart a service.", False)
     with pytest.raises(TypeError, match="missing a required argument: 'service'"):
         restart()  # type: ignore[call-arg]
+
+
+def test_there_is_no_way_around_a_guard_by_unwrapping_it(make: Callable[..., Embedded]) -> None:
+    embedded = make()
+    restart = embedded.guarded()
+    assert inspect.unwrap(restart) is restart
+    assert list(inspect.signature(restart).parameters) == ["service", "grace"]
+    keyed = restart.under_key("k")
+    assert inspect.unwrap(keyed) is keyed
+    assert list(inspect.signature(keyed).parameters) == ["service", "grace"]
+    with pytest.raises(GuardError, match="only where a call of it was allowed in space"):
+        restart.carry_out(service="api")
+    assert embedded.ran == []
+
+
+def test_a_guarded_function_does_not_run_for_another_space(make: Callable[..., Embedded]) -> None:
+    embedded = make()
+    restart = embedded.guarded()
+    carry_out = restart.carry_out  # type: ignore[attr-defined]
+
+    def called_from(space_id: str) -> Any:
+        enter_call(CallContext(space_id, "x", None, 1))
+        return carry_out(service="api")
+
+    with pytest.raises(GuardError, match="only where a call of it was allowed in space"):
+        contextvars.copy_context().run(called_from, "elsewhere")
+    assert embedded.ran == []
+    contextvars.copy_context().run(called_from, SPACE)
+    assert embedded.ran == ["api"]
 
 
 @pytest.mark.req("SS01-GUARD-02")

@@ -15,7 +15,7 @@ from cmbs.http.app import BeliefApp
 from cmbs.kit import KitProvider, ontology_of
 from cmbs.stores import SQLiteStore
 from tests.support.domains import install, kit_of
-from tests.support.in_process import Client, client_of, exchange
+from tests.support.in_process import Client, Exchanged, client_of, exchange
 
 YES, NO = frozenset({0}), frozenset({1})
 HALVES = kit_of([[YES, NO, NO, NO], [YES, YES, NO, NO], [YES, NO, YES, NO]], [1.0] * 4)
@@ -155,3 +155,37 @@ def test_an_application_that_is_started_again_analyses_again() -> None:
         for _ in range(2):
             assert client.get(f"/v1/sessions/{session_id}/analysis").status_code == 200
             app.close()
+
+
+@pytest.mark.req("AN-08")
+def test_only_so_many_wait_and_the_others_are_told() -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    class Slow(BeliefServer):
+        def stored_entries(self, *arguments: object, **options: object) -> list[object]:  # type: ignore[override]
+            begun.set()
+            assert go_on.wait(60)
+            return super().stored_entries(*arguments, **options)  # type: ignore[arg-type, return-value]
+
+    server = Slow(limits=Limits(analyses_waiting=2))
+    session_id, _ = server.declare_session(PLAIN, ["a", "b"])
+    app = create_app(server)
+    path = f"/v1/sessions/{session_id}/analysis".encode()
+
+    async def many() -> tuple[list[int], Exchanged, list[int]]:
+        first = asyncio.ensure_future(exchange(app, "GET", path))
+        await asyncio.to_thread(begun.wait, 60)
+        first.cancel()  # whoever asked is gone, the thread is not
+        *waiting, last = [asyncio.ensure_future(exchange(app, "GET", path)) for _ in range(3)]
+        refused = await last
+        go_on.set()
+        await asyncio.wait(waiting)
+        again = [(await exchange(app, "GET", path)).status for _ in range(3)]
+        return [each.result().status for each in waiting], refused, again
+
+    answered, refused, again = asyncio.run(many())
+    assert (answered, again) == ([200, 200], [200, 200, 200])
+    assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+    error = msgspec.json.decode(refused.body)["error"]
+    assert (error["code"], error["details"]) == ("BUSY", {"limit": "analyses_waiting", "maximum": 2})
+    app.close()

@@ -107,6 +107,39 @@ def alerts(*agreement: str) -> Kit:
     return Kit("alerts", "1", "", tuple(KitHypothesis(each["id"]) for each in faults), tuple(probes))
 
 
+@pytest.mark.req("AN-10")
+@settings(max_examples=15)
+@given(kits(hypotheses=7, probes=5), st.integers(0, 400))
+def test_however_few_steps_all_games_are_held_against_one_optimum(kit: Kit, steps: int) -> None:
+    board = play_all(kit, steps=steps)
+    for each in board.scores:
+        assert each.probes_mean == pytest.approx(board.optimum + each.regret_mean - each.luck_mean)
+        if board.method is Method.EXACT:
+            assert each.luck_mean == pytest.approx(0.0, abs=1e-9)
+
+
+@settings(max_examples=15)
+@given(kits(hypotheses=4, probes=4, outcomes=2, deterministic=False), st.integers(0, 400))
+def test_an_agent_that_knows_its_tree_plays_to_the_end(kit: Kit, steps: int) -> None:
+    board = play_all(kit, steps=steps)
+    assert (AgentName.OPTIMAL in board.absent) == (len(board.scores) == len(AgentName) - 1)
+
+
+def test_a_path_that_takes_more_steps_weakens_the_method_for_all() -> None:
+    """The start is soon seen through; sets that only a poor order of probes leads to are not."""
+    columns = [[frozenset({number % base}) for number in range(12)] for base in (2, 3, 4, 5)]
+    kit = kit_of(columns, [1.0] * 12)
+    methods = [play_all(kit, steps=steps).method for steps in (*range(0, 120, 6), 10**6)]
+    assert methods == sorted(methods, key=lambda method: -method.rank)
+    assert set(methods) == set(Method)
+
+
+def test_priors_beyond_what_floats_hold_are_weighed() -> None:
+    board = play_all(kit_of([[YES, NO, NO], [NO, YES, NO]], [1e300, 1e-300, 1.0]))
+    assert score(board, AgentName.OPTIMAL).probes_mean == pytest.approx(1.0)
+    assert score(board, AgentName.OPTIMAL).probes_worst == 2
+
+
 @pytest.mark.req("AN-11")
 @needs_itbench
 @pytest.mark.parametrize(

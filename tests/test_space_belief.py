@@ -27,6 +27,7 @@ from tests.support.homes import Home, declared
 from tests.support.spaces import (
     AGENT,
     ANY,
+    ENCODER,
     SPACE,
     World,
     assert_replays,
@@ -34,6 +35,7 @@ from tests.support.spaces import (
     constraint,
     delta,
     eventually,
+    facts,
     http_tool,
     raw,
     settled,
@@ -204,8 +206,12 @@ def test_a_claim_is_confirmed_by_a_conclusion_that_was_accepted(planes: Planes) 
     evidence = Evidence(confirmed_by_event_id=conclusion.audit_event_id, confirmed_in_session_id=session_id)
     entry = world.say(PromoteMemory("m", MemoryKind.FACT, evidence), AGENT).space.memory["m"]
     assert (entry.kind, entry.confirmed, entry.expires_at) == (MemoryKind.FACT, True, None)
-    here = Evidence(confirmed_by_event_id=world.space.head_event_id)
+    seen = world.propose(facts(seen="1"), actor=ENCODER)
+    here = Evidence(confirmed_by_event_id=seen.event.body.event_id)
     assert world.say(PutMemory("n", MemoryKind.FACT, raw("it happened"), here), AGENT).space.memory["n"].confirmed
+    # The conclusion is held against the session, as readings are.
+    report = verified_space(world.log, SPACE)
+    assert (report.findings, report.pins) == ([], 1)
 
 
 def test_a_restarted_server_wakes_what_an_earlier_one_parked(tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ def test_the_head_that_a_caller_saw_must_still_be_the_head(world: World) -> None
     world.propose(delta(a="1"))
     with pytest.raises(Conflict, match="audit head"):
         world.say(SetMode(Mode.OBSERVE), if_match=space.head_event_id)
-    assert world.say(SetMode(Mode.OBSERVE), if_match=world.space.head_event_id).space.mode is Mode.OBSERVE
+    assert world.say(SetMode(Mode.OBSERVE), if_match=world.space.head_event_id).space.head.seq == 2
 
 
 def test_a_stale_proposal_is_deferred_and_not_parked(world: World) -> None:

@@ -128,6 +128,22 @@ def test_a_space_that_is_not_there_is_not_found(world: World) -> None:
     assert world.server.spaces() == ["default"]
 
 
+def test_to_set_the_policy_aside_takes_two_operators_and_to_enforce_it_one(world: World) -> None:
+    world.create()
+    for _ in range(2):  # saying it again is not a second opinion
+        asked = world.say(SetMode(Mode.OBSERVE), ROOT)
+        assert asked.event.result.reason_code == "SECOND_OPERATOR_NEEDED"
+        assert (asked.space.mode, asked.space.observe_asked_by) == (Mode.ENFORCE, ROOT)
+    agreed = world.say(SetMode(Mode.OBSERVE), SECOND).space
+    assert (agreed.mode, agreed.observe_asked_by) == (Mode.OBSERVE, None)
+    assert world.say(SetMode(Mode.OBSERVE), ROOT).space.mode is Mode.OBSERVE
+    assert world.say(SetMode(Mode.ENFORCE), ROOT).space.mode is Mode.ENFORCE
+    world.say(SetMode(Mode.OBSERVE), ROOT)
+    withdrawn = world.say(SetMode(Mode.ENFORCE), ROOT).space
+    assert withdrawn.observe_asked_by is None
+    assert world.say(SetMode(Mode.OBSERVE), SECOND).space.mode is Mode.ENFORCE
+
+
 def test_observing_records_what_would_be_denied_and_lets_it_through(world: World) -> None:
     world.create({}, Mode.OBSERVE)
     answer = world.propose(delta(a="1"), proposal_id="p")

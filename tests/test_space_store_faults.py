@@ -106,7 +106,7 @@ def calls_of_the_story() -> int:
     return len(store.calls) - before
 
 
-CALLS = 70
+CALLS = 90
 
 
 def test_the_faults_of_the_property_cover_the_story() -> None:

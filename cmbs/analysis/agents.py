@@ -84,11 +84,15 @@ class OpenOptimalAgent:
 
     def __init__(self, table: Table, steps: int) -> None:
         """Find the tree; OutOfSteps where that takes too long."""
-        self._tree = OpenOptimum(table, Steps(steps))
+        self._allowed = steps
+        self._steps = Steps(steps)
+        self._tree = OpenOptimum(table, self._steps)
         self._tree.branch(prior_belief(table))
 
     def choose(self, belief: Belief) -> str | None:
         """The probe at this place of the tree."""
+        # The tree is known from here on. Looking it up takes steps all the same, and games must not use them up.
+        self._steps.left = self._allowed
         first = self._tree.branch(belief).first
         return None if first is None else first.probe_id
 

@@ -96,11 +96,11 @@ class Study:
         # Steps that were not enough to see from the start to the end: no session needs to find that out again.
         self._too_few: dict[Method, int] = {}
 
-    def appraise(self, moves: Sequence[Move], steps: int) -> Appraisal:
-        """Every choice of a path, against the strongest optimum that the steps allow."""
+    def appraise(self, moves: Sequence[Move], steps: int, strongest: Method = Method.EXACT) -> Appraisal:
+        """Every choice of a path, against the strongest optimum that the steps allow, and none above `strongest`."""
         best = self._best.allowed(steps)
         for method, shortcoming in ((Method.EXACT, ""), (Method.GREEDY, TOO_MUCH_WORK)):
-            if self._within(method, steps):
+            if method.rank >= strongest.rank and self._within(method, steps):
                 with suppress(OutOfSteps):
                     return _appraise(self.table, moves, self._prospects[method], best, (method, shortcoming))
         bound = self._prospects[Method.HUFFMAN]

@@ -21,7 +21,7 @@ from cmbs.analysis.findings import (
     TruthFinding,
 )
 from cmbs.analysis.gain import gains
-from cmbs.analysis.optimum import DEFAULT_STEPS
+from cmbs.analysis.optimum import DEFAULT_STEPS, Method
 from cmbs.analysis.table import Table, table_of
 from cmbs.analysis.trajectory import Redundancy, Step, Trajectory, bits_of_counts, seconds_between
 from cmbs.core import entropy
@@ -64,36 +64,42 @@ class KitStudy:
 
 
 def analyse(
-    trajectory: Trajectory, study: KitStudy | None = None, truth: str | None = None, steps: int = DEFAULT_STEPS
+    trajectory: Trajectory,
+    study: KitStudy | None = None,
+    truth: str | None = None,
+    steps: int = DEFAULT_STEPS,
+    *,
+    strongest: Method = Method.EXACT,
 ) -> Analysis:
     """What a session's path was worth.
 
     `steps` bounds the work that goes into each of three things: the optimum, the best probe at each step, and the
-    certificate. What then is not exact says so. Raises InvalidRequest for a kit that does not know the session's
-    hypotheses, and InvalidHypothesisId for a truth that the session does not have.
+    certificate. What then is not exact says so. Regret is against no stronger method than `strongest`, so that it can
+    be compared with that of sessions for which a stronger one is not to be had. Raises InvalidRequest for a kit that
+    does not know the session's hypotheses, and InvalidHypothesisId for a truth that the session does not have.
     """
     if truth is not None and truth not in trajectory.universe:
         raise InvalidHypothesisId([truth])
     if study is None:
         return _findings(trajectory, None, truth, steps)
-    on_kit = _OnKit(study, trajectory, steps)
+    on_kit = _OnKit(study, trajectory, steps, strongest)
     return _findings(on_kit.trajectory, on_kit, truth, steps)
 
 
 class _OnKit:
     """A trajectory on the table of its kit."""
 
-    def __init__(self, study: KitStudy, trajectory: Trajectory, steps: int) -> None:
+    def __init__(self, study: KitStudy, trajectory: Trajectory, steps: int, strongest: Method) -> None:
         self.kit = study.kit
         found = study.of(trajectory)
         self.table = found.table
         self.moves = moves_of(self.kit, self.table, trajectory)
-        self.appraisal = found.appraise(self.moves, steps)
+        self.appraisal = found.appraise(self.moves, steps, strongest)
         self.trajectory = _with_predictable(trajectory, self.appraisal.certain)
 
     def resolved(self, number: int) -> bool:
         """Whether one class is left after so many moves."""
-        return len(self.table.classes_in(self.alive(number))) == 1
+        return self.table.one_class(self.alive(number))
 
     def alive(self, number: int) -> int:
         """What is left after so many moves."""
@@ -115,7 +121,7 @@ class _OnKit:
             classes_left=len(classes),
             residual_bits=table.residual_bits(table.everything),
             residual_bits_left=table.residual_bits(alive) if alive else 0.0,
-            undecided=[table.ids_of(each) for each in classes if each.bit_count() > 1][:MAX_UNDECIDED],
+            undecided=[[table.hypotheses[bit] for bit in each] for each in classes if len(each) > 1][:MAX_UNDECIDED],
             gain=gain,
             expected_gain=expected,
             luck=None if gain is None else gain - expected,

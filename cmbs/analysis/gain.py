@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from cmbs.analysis.table import Probe, Scale, Table, bits_of
+from cmbs.analysis.table import Probe, Scale, Table, bits_of, log2_ratio
 
 
 class Gain(NamedTuple):
@@ -62,7 +62,7 @@ def bits_between(table: Table, before: int, after: int) -> float | None:
     """The bits of an elimination, by prior mass; None where it left nothing, which no number of bits describes."""
     if before == after:
         return 0.0
-    return math.log2(table.mass(before) / table.mass(after)) if after else None
+    return log2_ratio(table.mass(before), table.mass(after)) if after else None
 
 
 class Odds(NamedTuple):

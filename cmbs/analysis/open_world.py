@@ -8,16 +8,18 @@ that could be asked would rule anything out, whether or not one class is left.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
 from cmbs.analysis.gain import Belief, after_answer, expected_gain, odds_of
-from cmbs.analysis.optimum import OutOfSteps, Steps
-from cmbs.analysis.table import Probe, Table, bits_of
+from cmbs.analysis.optimum import OutOfSteps, Steps, huffman_cost
+from cmbs.analysis.table import Outcome, Probe, Table, bits_of
 
-# More probes than this are not followed one after the other: the search would call itself that many times.
-MAX_PROBES = 300
+# More probes than this are not followed one after the other: the search calls itself four times for each.
+MAX_PROBES = 150
 # What a look at a probe takes, set against the steps of a search over sets: odds are sums over hypotheses.
 _STEPS_PER_PROBE = 4
 _HYPOTHESES_PER_STEP = 2
@@ -99,6 +101,50 @@ class OpenOptimum(OpenGreedy):
         answered = belief.answered | {probe.probe_id}
         unfinished = sum(weight for weight, part in outcomes if self.useful(Belief(part, belief.weights, answered)))
         return Fraction(unfinished, total)
+
+
+class OpenBound:
+    """What no strategy can beat where answers are open.
+
+    Such a game may end with several classes left, so a tree that parts all classes is no bound. It cannot end with two
+    hypotheses that some probe always answers differently: the Huffman bound of sets that are apart in this way is one.
+    """
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._arity = max([2, *(len(probe.outcomes) for probe in table.probes)])
+
+    @cached_property
+    def _apart(self) -> tuple[int, ...]:
+        """The number of the set that each hypothesis is in."""
+        table = self._table
+        return Table(table.hypotheses, table.weights, tuple(map(_without_overlap, table.probes))).class_of
+
+    def probes(self, belief: Belief) -> Fraction:
+        """No strategy needs fewer on average, until nothing that could be asked would rule anything out."""
+        unanswered = (probe for probe in self._table.probes if probe.probe_id not in belief.answered)
+        if not any(probe.matters(belief.alive) for probe in unanswered):
+            return Fraction(0)
+        masses: Counter[int] = Counter()
+        for bit in bits_of(belief.alive):
+            masses[self._apart[bit]] += belief.weights[bit]
+        cost = huffman_cost(Counter(masses.values()), self._arity)
+        return max(Fraction(1), Fraction(cost, masses.total()))
+
+
+def _without_overlap(probe: Probe) -> Probe:
+    """A probe with one outcome for those that some hypothesis leaves open, directly or through others."""
+    merged: list[int] = []
+    for outcome in probe.outcomes:
+        mask = outcome.consistent
+        apart = []
+        for each in merged:
+            if each & mask:
+                mask |= each
+            else:
+                apart.append(each)
+        merged = [*apart, mask]
+    return Probe(probe.probe_id, tuple(Outcome(str(number), mask) for number, mask in enumerate(merged)))
 
 
 def _key(belief: Belief, useful: Sequence[Probe]) -> _Key:

@@ -8,18 +8,20 @@ elsewhere only the bound from below holds.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from typing import NamedTuple
 
-from cmbs.analysis.table import Scale, Table, mask_from, spread
+from cmbs.analysis.table import Scale, Table, bits_of, mask_from, spread
 
-# Deeper than this a tree is not searched: the search would call itself that many times.
-MAX_CLASSES = 400
+# Deeper than this a tree is not searched: the search calls itself twice for each level.
+MAX_CLASSES = 300
 DEFAULT_STEPS = 500_000
 _CLASSES_PER_STEP = 32
+_FEW_WEIGHTS = 64
 
 
 class Method(StrEnum):
@@ -28,6 +30,11 @@ class Method(StrEnum):
     EXACT = "exact"
     GREEDY = "greedy"
     HUFFMAN = "huffman"
+
+    @property
+    def rank(self) -> int:
+        """0 for the strongest, and higher for weaker ones."""
+        return list(Method).index(self)
 
 
 class OutOfSteps(Exception):
@@ -72,7 +79,7 @@ class Classes:
     is kept, so that a choice by order is the choice that the table's order asks for.
     """
 
-    members: tuple[int, ...]
+    atoms: Atoms
     weights: tuple[int, ...]
     splits: tuple[Split, ...]
     arity: int
@@ -80,7 +87,7 @@ class Classes:
     @property
     def everything(self) -> int:
         """All classes."""
-        return (1 << len(self.members)) - 1
+        return (1 << len(self.weights)) - 1
 
     @cached_property
     def _scale(self) -> Scale:
@@ -92,11 +99,7 @@ class Classes:
 
     def of(self, alive: int) -> int:
         """The classes that a set of hypotheses has a part in."""
-        return self._atoms.of(alive)
-
-    @cached_property
-    def _atoms(self) -> _Atoms:
-        return _Atoms(self.members)
+        return self.atoms.of(alive)
 
     def effort(self, alive: int) -> int:
         """The steps that looking at every split of a set takes: longer sets are more work."""
@@ -112,50 +115,90 @@ class Classes:
         return list(found.values())
 
 
-def classes_of(table: Table, alive: int | None = None) -> Classes:
-    """The classes of a table as atoms; of those hypotheses only that are alive."""
+def classes_of(table: Table, alive: int | None = None, *, splits: bool = True) -> Classes:
+    """The classes of a table as atoms; of those hypotheses only that are alive. Without splits where none are asked."""
     everything = table.everything if alive is None else alive
-    members = tuple(table.classes_in(everything))
-    atoms = _Atoms(members)
+    members = table.classes_in(everything)
+    atoms = Atoms(members)
     found: dict[frozenset[int], Split] = {}
     arity = 2
     for number, probe in enumerate(table.probes):
-        parts = [atoms.of(part) for part in probe.parts(everything)]
-        arity = max(arity, len(parts))
-        if len(parts) > 1:
+        left = probe.parts(everything)
+        arity = max(arity, len(left))
+        if splits and len(left) > 1:
+            parts = [atoms.of(part) for part in left]
             # Sorted, so that a probe whose outcomes are merely listed in another order is the same split.
             found.setdefault(frozenset(parts), Split(number, tuple(sorted(parts))))
-    return Classes(members, tuple(table.mass(each) for each in members), tuple(found.values()), arity)
+    weights = tuple(sum(table.weights[bit] for bit in each) for each in members)
+    return Classes(atoms, weights, tuple(found.values()), arity)
 
 
-class _Atoms:
-    """From sets of hypotheses to sets of classes."""
+class Atoms:
+    """From sets of hypotheses to sets of classes; `members` are the positions of the hypotheses of each class."""
 
-    def __init__(self, members: Sequence[int]) -> None:
-        self._members = members
-        # As many classes as there are places for hypotheses: each is its own class, and sets are what they are.
-        self._same = max(members, default=0).bit_length() == len(members)
+    def __init__(self, members: Sequence[Sequence[int]]) -> None:
+        self.members = members
+        self._atom_of = {bit: number for number, bits in enumerate(members) for bit in bits}
+        # Each hypothesis is its own class, and sets are what they are.
+        self._same = all(bit == number for bit, number in self._atom_of.items())
 
     def of(self, mask: int) -> int:
         """The classes that a set of hypotheses has a part in."""
         if self._same:
             return mask
-        return mask_from(index for index, each in enumerate(self._members) if each & mask)
+        return mask_from({self._atom_of[bit] for bit in bits_of(mask)})
 
 
-def huffman_cost(weights: Sequence[int], arity: int) -> int:
-    """The total cost of the best tree there could be if any set could be split in any way: never above the optimum."""
-    if len(weights) <= 1:
+def huffman_cost(counts: Mapping[int, int], arity: int) -> int:
+    """The total cost of the best tree there could be if any set could be split in any way: never above the optimum.
+
+    `counts` says how many classes there are of each weight. Those of one weight are merged at once, so that this takes
+    as long as there are weights, and not classes.
+    """
+    remaining = sum(counts.values())
+    if remaining <= 1:
         return 0
     # Empty leaves make the last step a full one; without them the bound would not be a bound.
-    heap = [*weights, *[0] * (-(len(weights) - 1) % (arity - 1))]
-    heapq.heapify(heap)
+    pile = _Pile({**counts, 0: -(remaining - 1) % (arity - 1)})
     cost = 0
-    while len(heap) > 1:
-        merged = sum(heapq.heappop(heap) for _ in range(arity))
-        cost += merged
-        heapq.heappush(heap, merged)
+    while pile.total > 1:
+        merged, times = pile.lightest(arity)
+        cost += merged * times
+        pile.put(merged, times)
     return cost
+
+
+class _Pile:
+    """Weights, the lightest first; `total` is how many there are."""
+
+    def __init__(self, counts: Mapping[int, int]) -> None:
+        self._counts = {weight: count for weight, count in counts.items() if count}
+        self._heap = list(self._counts)
+        heapq.heapify(self._heap)
+        self.total = sum(self._counts.values())
+
+    def lightest(self, number: int) -> tuple[int, int]:
+        """Take the lightest `number` of them, as often as they weigh the same: what they weigh, and how often."""
+        times = self._counts[self._heap[0]] // number
+        if times:
+            return self._take(times * number) // times, times
+        return sum(self._take(1) for _ in range(number)), 1
+
+    def put(self, weight: int, count: int) -> None:
+        """Add some."""
+        if weight not in self._counts:
+            self._counts[weight] = 0
+            heapq.heappush(self._heap, weight)
+        self._counts[weight] += count
+        self.total += count
+
+    def _take(self, count: int) -> int:
+        weight = self._heap[0]
+        self._counts[weight] -= count
+        self.total -= count
+        if not self._counts[weight]:
+            del self._counts[heapq.heappop(self._heap)]
+        return weight * count
 
 
 class HuffmanBound:
@@ -163,21 +206,30 @@ class HuffmanBound:
 
     def __init__(self, classes: Classes) -> None:
         self._arity = classes.arity
+        self._weights = classes.weights
         by_weight: dict[int, list[int]] = {}
         for bit, weight in enumerate(classes.weights):
             by_weight.setdefault(weight, []).append(bit)
-        # The bound depends on how many classes of each weight there are, and on nothing else.
-        self._of_weight = [(weight, mask_from(bits)) for weight, bits in by_weight.items()]
-        self._known: dict[tuple[int, ...], int] = {}
+        # The bound depends on how many classes of each weight there are, and on nothing else. A set for each of many
+        # weights would take the memory of the classes squared, though; there they are counted one by one.
+        few = len(by_weight) <= _FEW_WEIGHTS
+        self._of_weight = [(weight, mask_from(bits)) for weight, bits in by_weight.items()] if few else None
+        self._known: dict[Hashable, int] = {}
 
     def cost(self, alive: int) -> int:
         """No tree that resolves `alive` costs less."""
-        counts = tuple([(mask & alive).bit_count() for _, mask in self._of_weight])
-        known = self._known.get(counts)
+        key: Hashable = alive
+        if self._of_weight is not None:
+            key = tuple([(mask & alive).bit_count() for _, mask in self._of_weight])
+        known = self._known.get(key)
         if known is None:
-            weights = [weight for (weight, _), count in zip(self._of_weight, counts, strict=True) for _ in range(count)]
-            known = self._known[counts] = huffman_cost(weights, self._arity)
+            known = self._known[key] = huffman_cost(self._counts(alive), self._arity)
         return known
+
+    def _counts(self, alive: int) -> dict[int, int]:
+        if self._of_weight is None:
+            return Counter(self._weights[bit] for bit in bits_of(alive))
+        return {weight: (mask & alive).bit_count() for weight, mask in self._of_weight}
 
 
 class Greedy:
@@ -249,8 +301,12 @@ class Optimum:
 
     def choose(self, alive: int) -> Split | None:
         """The split to begin with; None where one class is left."""
-        self.cost(alive)
-        return self._exact[alive][1] if alive in self._exact else None
+        if alive & (alive - 1) == 0:
+            return None
+        if alive not in self._exact:
+            # Only off the tree that was found: to follow that takes no steps, or they might run out on the way.
+            self.cost(alive)
+        return self._exact[alive][1]
 
     def worst(self, alive: int) -> int:
         """The most probes that the tree found needs for any truth."""

@@ -6,9 +6,13 @@ from fractions import Fraction
 from typing import NamedTuple, Protocol, assert_never
 
 from cmbs.analysis.gain import Belief, Odds, after_answer, prior_belief
-from cmbs.analysis.open_world import OpenGreedy, OpenOptimum
+from cmbs.analysis.open_world import OpenBound, OpenGreedy, OpenOptimum
 from cmbs.analysis.optimum import Classes, Greedy, HuffmanBound, Method, Optimum, Steps, classes_of
-from cmbs.analysis.table import Probe, Table
+from cmbs.analysis.table import Probe, Table, bits_of
+
+_HYPOTHESES_PER_STEP = 64
+# Trees of what events from outside left; a session may have as many of those as it has events.
+_MAX_TREES = 16
 
 
 class Place(NamedTuple):
@@ -35,7 +39,7 @@ class Prospects(Protocol):
 
 
 class SetProspects:
-    """From trees over sets: for tables where each hypothesis says every answer; the Huffman bound for any."""
+    """From trees over sets: for tables where each hypothesis says every answer."""
 
     def __init__(self, table: Table, method: Method) -> None:
         self._table = table
@@ -59,7 +63,13 @@ class SetProspects:
     def _tree(self, base: int) -> tuple[Classes, Optimum | Greedy | HuffmanBound]:
         found = self._trees.get(base)
         if found is None:
-            classes = classes_of(self._table, base)
+            bound_only = self._method is Method.HUFFMAN
+            if self._trees and not bound_only:
+                self._steps.take(len(self._table.probes) * (1 + base.bit_count() // _HYPOTHESES_PER_STEP))
+            if len(self._trees) >= _MAX_TREES:
+                # Never the first, which is that of the whole table.
+                del self._trees[list(self._trees)[1]]
+            classes = classes_of(self._table, base, splits=not bound_only)
             found = self._trees[base] = (classes, self._solver(classes))
         return found
 
@@ -92,14 +102,30 @@ class OpenProspects:
         return self._tree.branch(place.belief).probes
 
 
+class OpenBoundProspects:
+    """The bound from below for such tables. It takes no steps."""
+
+    def __init__(self, table: Table) -> None:
+        self._bound = OpenBound(table)
+
+    def allowed(self, steps: int) -> Prospects:  # noqa: ARG002 - it needs none
+        """The same."""
+        return self
+
+    def left(self, place: Place) -> Fraction:
+        """The probes that are to be expected at least."""
+        return self._bound.probes(place.belief)
+
+
 def prospects_of(table: Table) -> dict[Method, Prospects]:
     """What can be expected on a table, by every method, the strongest first."""
-    bound = SetProspects(table, Method.HUFFMAN)
     if table.deterministic:
-        exact, greedy = SetProspects(table, Method.EXACT), SetProspects(table, Method.GREEDY)
-        return {Method.EXACT: exact, Method.GREEDY: greedy, Method.HUFFMAN: bound}
-    open_exact, open_greedy = OpenProspects(OpenOptimum, table), OpenProspects(OpenGreedy, table)
-    return {Method.EXACT: open_exact, Method.GREEDY: open_greedy, Method.HUFFMAN: bound}
+        return {method: SetProspects(table, method) for method in Method}
+    return {
+        Method.EXACT: OpenProspects(OpenOptimum, table),
+        Method.GREEDY: OpenProspects(OpenGreedy, table),
+        Method.HUFFMAN: OpenBoundProspects(table),
+    }
 
 
 def start_of(table: Table) -> Place:
@@ -118,6 +144,8 @@ def after_asking(table: Table, prospects: Prospects, place: Place, probe: Probe,
 
 def after_outside(table: Table, place: Place, after: int) -> Place:
     """Where a session is once something from outside the kit left `after`."""
+    before = place.belief.alive
     belief = Belief(after, place.belief.weights, place.belief.answered)
-    whole = all(members & after in (0, members & place.base) for members in table.classes)
-    return Place(place.base if whole else after, belief)
+    touched = {table.class_of[bit] for bit in bits_of(before & ~after)}
+    cut = any(after >> bit & 1 for number in touched for bit in table.classes[number])
+    return Place(after if cut else place.base, belief)

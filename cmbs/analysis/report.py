@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from cmbs.analysis.findings import Analysis
+from cmbs.analysis.optimum import Method
 from cmbs.analysis.plots import Bar, Dot, Line, bar_plot, dot_plot, escaped, line_plot, shortened
 from cmbs.analysis.trajectory import Redundancy
 
@@ -84,8 +85,12 @@ def summary_of(analyses: Sequence[Analysis]) -> list[tuple[str, str]]:
         lines.append(("truth found", f"{sum(each.found for each in truths):,} of {len(truths):,}"))
     if kits:
         lines.append(("probes, mean", _decimal(sum(each.probes for each in kits) / len(kits))))
-        lines.append(("regret, mean", _decimal(math.fsum(each.regret for each in kits) / len(kits))))
-        lines.append(("luck, mean", _decimal(math.fsum(each.luck for each in kits) / len(kits))))
+    # By each method for itself: probes lost against the optimum and against a bound do not add up to anything.
+    for method in Method:
+        own = [each for each in kits if each.method is method]
+        if own:
+            lines.append((f"regret, mean ({method})", _decimal(math.fsum(each.regret for each in own) / len(own))))
+            lines.append((f"luck, mean ({method})", _decimal(math.fsum(each.luck for each in own) / len(own))))
     return lines
 
 
@@ -145,7 +150,14 @@ def _plots(analyses: Sequence[Analysis]) -> list[tuple[str, str]]:
 
 def _funnel(analysis: Analysis) -> Line:
     counts = [analysis.universe_size, *(event.after for event in analysis.timeline)]
-    return Line(analysis.session_id, [(number, math.log2(max(count, 1))) for number, count in enumerate(counts)])
+    last = len(counts) - 1
+    # Only the ends of what is level: a page of long sessions would be too long to open.
+    corners = [
+        number
+        for number, count in enumerate(counts)
+        if number in (0, last) or not counts[number - 1] == count == counts[number + 1]
+    ]
+    return Line(analysis.session_id, [(number, math.log2(max(counts[number], 1))) for number in corners])
 
 
 def _kinds(analysis: Analysis) -> list[float]:

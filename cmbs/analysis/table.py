@@ -132,14 +132,26 @@ class Table:
         return {probe.probe_id: probe for probe in self.probes}
 
     @cached_property
-    def classes(self) -> tuple[int, ...]:
-        """The hypotheses that no probe can tell apart, as sets; each is in one. Ordered by their first member."""
+    def classes(self) -> tuple[tuple[int, ...], ...]:
+        """The positions of hypotheses that no probe can tell apart; each is in one class. Ordered by first member.
+
+        Not as sets: 100,000 sets of one hypothesis each would take the memory of as many hypotheses squared.
+        """
         everyone = len(self.hypotheses)
         columns = [_column(each.consistent, everyone) for probe in self.probes for each in probe.outcomes]
         members: dict[tuple[str, ...], list[int]] = {}
         for bit, signature in enumerate(zip(*columns, strict=True) if columns else [()] * everyone):
             members.setdefault(signature, []).append(bit)
-        return tuple(map(mask_from, members.values()))
+        return tuple(map(tuple, members.values()))
+
+    @cached_property
+    def class_of(self) -> tuple[int, ...]:
+        """The number of the class that each hypothesis is in."""
+        numbers = [0] * len(self.hypotheses)
+        for number, members in enumerate(self.classes):
+            for bit in members:
+                numbers[bit] = number
+        return tuple(numbers)
 
     def probe(self, probe_id: str) -> Probe | None:
         """The probe of that id; None where there is none."""
@@ -163,20 +175,29 @@ class Table:
         """What a set weighs."""
         return mask.bit_count() if self.uniform else self._scale.mass(mask)
 
-    def classes_in(self, alive: int) -> list[int]:
-        """The classes of what is alive; one class left means that no probe can say more."""
-        return [left for each in self.classes if (left := each & alive)]
+    def classes_in(self, alive: int) -> list[list[int]]:
+        """The classes of what is alive, as positions; one class left means that no probe can say more."""
+        class_of = self.class_of
+        found: dict[int, list[int]] = {}
+        for bit in bits_of(alive):
+            found.setdefault(class_of[bit], []).append(bit)
+        return list(found.values())
+
+    def one_class(self, alive: int) -> bool:
+        """Whether one class is left, and no more than one."""
+        bits = bits_of(alive)
+        first = next(bits, None)
+        return first is not None and all(self.class_of[bit] == self.class_of[first] for bit in bits)
 
     def residual_bits(self, alive: int) -> float:
         """The bits that stay undecided on average once every probe was answered: what is inside the classes."""
         total = self.mass(alive)
-        return math.fsum(self.mass(each) / total * self.entropy(each) for each in self.classes_in(alive))
+        weights = ([self.weights[bit] for bit in members] for members in self.classes_in(alive) if len(members) > 1)
+        return math.fsum(sum(each) / total * self._entropy(each) for each in weights)
 
-    def entropy(self, mask: int) -> float:
-        """The bits that it takes to decide among a set, by weight; log2 of its size where all weigh the same."""
-        if self.uniform:
-            return math.log2(mask.bit_count()) if mask else 0.0
-        return spread([self.weights[bit] for bit in bits_of(mask)])
+    def _entropy(self, weights: Sequence[int]) -> float:
+        """The bits that it takes to decide among weights; log2 of their number where all are the same."""
+        return math.log2(len(weights)) if self.uniform else spread(weights)
 
     def restricted(self, ids: Iterable[str]) -> Table:
         """The same table of some of the hypotheses only, in the order of this one."""
@@ -251,7 +272,17 @@ def mask_from(positions: Iterable[int]) -> int:
 def spread(weights: Sequence[int]) -> float:
     """Shannon's entropy of weights, in bits. Equal weights in another order give the same float."""
     total = sum(weights)
-    return math.fsum(weight / total * -math.log2(weight / total) for weight in sorted(weights))
+    shares = [weight / total for weight in sorted(weights)]
+    # A share that no float can tell from 0 adds nothing that one could tell from 0.
+    return math.fsum(share * -math.log2(share) for share in shares if share)
+
+
+def log2_ratio(greater: int, lesser: int) -> float:
+    """log2 of one weight over another, which may be further apart than floats are."""
+    try:
+        return math.log2(greater / lesser)
+    except OverflowError:
+        return math.log2(greater) - math.log2(lesser)
 
 
 def _column(mask: int, length: int) -> str:

@@ -22,7 +22,7 @@ from cmbs.bootstrap import DEFAULT_STORE
 from cmbs.cli.kit import read_or_fail
 from cmbs.cli.output import counted, err, existing_store, failing_cleanly, out, progress
 from cmbs.cli.reading import Logs, LogsOfServer, LogsOfStore
-from cmbs.errors import InvalidRequest
+from cmbs.errors import InvalidHypothesisId, InvalidRequest, LedgerCorrupt
 from cmbs.kit import Kit
 from cmbs.kit.installed import fitting_kit, installed_kits
 from cmbs.scoreboard import Round, Score, Scoreboard, play_all
@@ -65,15 +65,24 @@ def analyse_(  # noqa: PLR0913, PLR0917 - each is an option of the command
     as_json: JsonOption = False,
 ) -> None:
     """Say what a session's path was worth: bits, redundancy, luck and regret."""
-    studies = _Studies(_kit(kit) if kit else None)
+    named = _kit(kit) if kit else None
     known = {} if truths is None else _truths(truths)
     with failing_cleanly(), _logs(store, url) as logs, progress() as bar:
+        studies = _Studies(named)
         wanted = session_ids or list(logs.session_ids())
+        corrupt: list[LedgerCorrupt] = []
         found = []
         for session_id in bar.track(wanted, description="analysing"):
-            trajectory = trajectory_of(logs.entries(session_id))
+            try:
+                trajectory = trajectory_of(logs.entries(session_id))
+            except LedgerCorrupt as exc:
+                if session_ids:
+                    raise
+                corrupt.append(exc)
+                continue
             if session_ids or studies.about(trajectory):
-                found.append(analyse(trajectory, studies.of(trajectory), known.get(session_id, truth), steps))
+                own = known.get(session_id, truth if session_ids or truth in trajectory.universe else None)
+                found.append(_analysed(trajectory, studies, own, steps))
         if html is not None:
             html.write_text(html_report(found, f"{counted(len(found), 'session')} analysed"), "utf-8")
     if as_json:
@@ -82,7 +91,8 @@ def analyse_(  # noqa: PLR0913, PLR0917 - each is an option of the command
     elif session_ids and len(found) == 1:
         _show(found[0])
     else:
-        _show_all(found, len(wanted) - len(found))
+        _show_all(found, len(wanted) - len(found) - len(corrupt))
+    _say_what_is_missing(found, known, corrupt)
 
 
 @bench.command()
@@ -104,6 +114,24 @@ def agents(
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(board), indent=2).decode() + "\n")
     else:
         _show_board(board)
+
+
+def _analysed(trajectory: Trajectory, studies: _Studies, truth: str | None, steps: int) -> Analysis:
+    try:
+        return analyse(trajectory, studies.of(trajectory), truth, steps)
+    except InvalidHypothesisId as exc:
+        raise InvalidRequest(f"session `{trajectory.session_id}` has no hypothesis `{truth}` to be true") from exc
+
+
+def _say_what_is_missing(found: Sequence[Analysis], known: dict[str, str], corrupt: Sequence[LedgerCorrupt]) -> None:
+    """What was asked for and is in none of the findings; the command fails where a log does not hold."""
+    unused = sorted(known.keys() - {analysis.session_id for analysis in found})
+    if unused:
+        err.print(visible(f"{counted(len(unused), 'truth')} of sessions that were not analysed, such as `{unused[0]}`"))
+    for exc in corrupt:
+        err.print(visible(f"cmbs: {exc}"))
+    if corrupt:
+        raise typer.Exit(1)
 
 
 class _Studies:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 
 import msgspec
@@ -11,6 +11,7 @@ import msgspec
 from cmbs.analysis import KitStudy, Trajectory, analyse, trajectory_of
 from cmbs.belief_server import BeliefServer
 from cmbs.errors import InvalidKit, InvalidRequest, LimitExceeded
+from cmbs.http.statuses import TransportCode, TransportError
 from cmbs.kit import Kit, KitProvider
 from cmbs.kit.installed import fitting_kit, installed_kits
 from cmbs.ledger import to_audit_entry
@@ -19,17 +20,33 @@ _SHOWN = 20
 
 
 class Analyst:
-    """Analyses sessions one at a time: it is arithmetic, and a second one would only slow down what is served."""
+    """Analyses sessions one at a time: it is arithmetic, and a second one would only slow down what is served.
+
+    Only so many wait for their turn. A queue without an end would keep a server at work long after those who asked
+    have given up.
+    """
 
     def __init__(self, server: BeliefServer) -> None:
         self._server = server
         self._thread: ThreadPoolExecutor | None = None
+        self._unfinished: set[Future[bytes]] = set()
 
     async def analysis(self, session_id: str, kit_id: str | None, truth: str | None) -> bytes:
-        """The analysis as JSON."""
+        """The analysis as JSON; a TransportError where too many wait already."""
+        waiting = self._server.door.limits.analyses_waiting
+        # Counted until the thread is done with it, not until somebody stops waiting for it: it may run on all the same.
+        if len(self._unfinished) > waiting:
+            raise TransportError(
+                TransportCode.BUSY,
+                f"`analyses_waiting` allows at most {waiting}, and as many wait",
+                {"limit": "analyses_waiting", "maximum": waiting},
+            )
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "cmbs-analysis")
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._analysed, session_id, kit_id, truth)
+        future = self._thread.submit(self._analysed, session_id, kit_id, truth)
+        self._unfinished.add(future)
+        future.add_done_callback(self._unfinished.discard)
+        return await asyncio.wrap_future(future)
 
     def close(self) -> None:
         """Let go of the thread, and of what waits for it. An application that is started again gets another."""

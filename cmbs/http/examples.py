@@ -237,6 +237,11 @@ ERRORS: dict[str, dict[str, Any]] = {
         "message": "send the body as `application/json`, not `text/plain`",
         "details": {"content_type": "text/plain"},
     },
+    TransportCode.BUSY.value: {
+        "code": TransportCode.BUSY.value,
+        "message": "`analyses_waiting` allows at most 8, and as many wait",
+        "details": {"limit": "analyses_waiting", "maximum": 8},
+    },
     TransportCode.INTERNAL_ERROR.value: {
         "code": TransportCode.INTERNAL_ERROR.value,
         "message": "the server failed; nothing is known to have changed",

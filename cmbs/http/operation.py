@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cmbs.errors import ErrorCode
+from cmbs.http.statuses import TransportCode
 from cmbs.identity import Scope
 from cmbs.serving.door import Limits
 
@@ -46,7 +47,7 @@ class Operation:
     body: type | None = None
     status: int = 200
     query: tuple[Parameter, ...] = ()
-    errors: tuple[ErrorCode, ...] = ()
+    errors: tuple[ErrorCode | TransportCode, ...] = ()
     body_required: bool = True
     # What a key must be good for; None where none is needed.
     scope: Scope | None = Scope.BELIEF_READ

@@ -7,6 +7,7 @@ from cmbs.errors import ErrorCode
 from cmbs.http import schemas
 from cmbs.http.operation import AT, CURSOR, LIMIT, SINCE, Operation, Parameter
 from cmbs.http.space_operations import SPACE_OPERATIONS
+from cmbs.http.statuses import TransportCode
 from cmbs.identity import Scope
 
 _STORE = (ErrorCode.STORE_UNAVAILABLE,)
@@ -153,7 +154,7 @@ _BELIEF: tuple[Operation, ...] = (
         " regret. The kit is the installed one that the session was declared over, or the one that is named.",
         Analysis,
         query=(_KIT, _TRUTH),
-        errors=(*_SESSION, ErrorCode.INVALID_HYPOTHESIS_ID),
+        errors=(*_SESSION, ErrorCode.INVALID_HYPOTHESIS_ID, TransportCode.BUSY),
     ),
     Operation(
         "GET",

@@ -127,7 +127,8 @@ _ABOUT_SPACES = (
         "mode",
         "set_space_mode",
         "Enforce, or observe",
-        "SET_MODE. While a space observes, every decision is made and recorded, and nothing is blocked. For operators.",
+        "SET_MODE. While a space observes, every decision is made and recorded, and nothing is blocked. For operators;"
+        " from enforcing to observing it takes two, and the first one's wish is recorded.",
         requests.SetModeRequest,
         Scope.SPACES_OPERATE,
     ),

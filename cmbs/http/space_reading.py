@@ -16,7 +16,7 @@ from cmbs.http import space_schemas as schemas
 from cmbs.http import space_views as views
 from cmbs.http.exchange import Request, Response, cursor_of, from_cursor, whole_number
 from cmbs.http.space_views import Reader
-from cmbs.messages import Actor, ActorKind
+from cmbs.messages import ActorKind
 from cmbs.substrate.belief_source import ServedBelief
 from cmbs.substrate.events import Approve, Propose, SpaceEvent, SpaceVerb, Wake
 from cmbs.substrate.explaining import Hypothetical, explain, recalled
@@ -213,7 +213,8 @@ class SpaceReading:
             if record is None:
                 raise RecordNotFound("proposal", proposal_id)
             before = self._server.at(space.space_id, record.decided_seq - 1)
-            return explained(recalled(before, self._event(space, record.decided_seq)), request.actor, recorded=True)
+            asked = recalled(before, self._event(space, record.decided_seq))
+            return explained(asked, Reader(request.actor, space.policy), recorded=True)
 
         return Response(200, await asyncio.to_thread(read))
 
@@ -404,9 +405,10 @@ class SpaceReading:
         return await asyncio.to_thread(read) if self._server.log.blocking else read()
 
 
-def explained(asked: Hypothetical, reader: Actor, *, recorded: bool) -> bytes:
-    """The explanation of a decision as somebody may read it."""
-    told = explain(asked, reader.kind, _TRIED)
+def explained(asked: Hypothetical, reader: Reader, *, recorded: bool) -> bytes:
+    """The explanation of a decision as somebody may read it now, whatever the policy kept from whom at the time."""
+    own = reader.is_or_governs(asked.actor.id)
+    told = explain(asked, reader.actor.kind, _TRIED, readable=reader.policy, own=own)
     return _ENCODE(schemas.ExplainResponse(told.decision, told.because, told.flip, told.withheld, recorded))
 
 
@@ -446,7 +448,7 @@ def _decided(space: Space, event: SpaceEvent, reader: Reader) -> list[schemas.De
         case _:  # pragma: no cover - the others decide no proposal
             return []
     body = event.body
-    shown = views.decision_view(decision, reader)
+    shown = views.decision_view(decision, space.proposals[proposal_id].actor, reader)
     return [schemas.DecisionItem(body.seq, body.event_id, body.ts, SpaceVerb(body.verb), proposal_id, shown)]
 
 

@@ -81,7 +81,7 @@ class SpaceRoutes(SpaceReading):
 
         def read() -> bytes:
             asked = self._server.hypothetical(space_id, request.actor, message.proposal)
-            return explained(asked, request.actor, recorded=False)
+            return explained(asked, Reader(request.actor, asked.space.policy), recorded=False)
 
         # Looking for what would turn it takes many decisions.
         return Response(200, await asyncio.to_thread(read))
@@ -269,7 +269,7 @@ def _proposed(answer: SpaceAnswer, reader: Reader) -> ProposalResponse:
     return msgspec.structs.replace(
         views.proposal_view(answer.space, answer.space.proposals[proposal_id], reader),
         status=result.statuses[proposal_id],
-        decision=views.decision_view(result.decision, reader),
+        decision=views.decision_view(result.decision, answer.event.body.actor, reader),
         execution_ids=[intent.execution_id for intent in result.intents],
         approval_ids=[asked.approval_id for asked in result.asked],
         answered_by=result.answered_by,

@@ -46,6 +46,9 @@ class SpaceResponse(msgspec.Struct):
     n_proposals: Count
     n_parked: Count
     n_running: Annotated[int, Meta(ge=0, description="Executions without an outcome, those in doubt included.")]
+    observe_asked_by: Annotated[
+        str | None, Meta(description="The operator who wants the space to observe; another has to say the same.")
+    ]
 
 
 class StateResponse(msgspec.Struct):

@@ -64,12 +64,13 @@ def space_view(space: Space, reader: Reader) -> schemas.SpaceResponse:
         len(space.proposals),
         len(space.parked),
         len(space.running),
+        None if space.observe_asked_by is None else space.observe_asked_by.id,
     )
 
 
-def decision_view(decision: Decision, reader: Reader) -> Decision:
+def decision_view(decision: Decision, proposer: Actor, reader: Reader) -> Decision:
     """The decision, without the steps of its trace that show what is not the reader's to know."""
-    return redacted(decision, reader.policy, reader.actor.kind)
+    return redacted(decision, reader.policy, reader.actor.kind, own=reader.is_or_governs(proposer.id))
 
 
 def proposal_view(space: Space, record: ProposalRecord, reader: Reader) -> schemas.ProposalResponse:
@@ -80,7 +81,7 @@ def proposal_view(space: Space, record: ProposalRecord, reader: Reader) -> schem
     return schemas.ProposalResponse(
         proposal_id=proposal.proposal_id,
         status=record.status,
-        decision=decision_view(record.decision, reader),
+        decision=decision_view(record.decision, record.actor, reader),
         actor=actor_view(record.actor),
         atomic=proposal.atomic,
         state_snapshot_id=proposal.state_snapshot_id,

@@ -18,6 +18,7 @@ class TransportCode(StrEnum):
     NOT_FOUND = "NOT_FOUND"
     METHOD_NOT_ALLOWED = "METHOD_NOT_ALLOWED"
     UNSUPPORTED_MEDIA_TYPE = "UNSUPPORTED_MEDIA_TYPE"
+    BUSY = "BUSY"
     INTERNAL_ERROR = "INTERNAL_ERROR"
 
 
@@ -41,6 +42,7 @@ STATUS_OF_CODE: dict[ErrorCode | TransportCode, int] = {
     TransportCode.NOT_FOUND: 404,
     TransportCode.METHOD_NOT_ALLOWED: 405,
     TransportCode.UNSUPPORTED_MEDIA_TYPE: 415,
+    TransportCode.BUSY: 503,
     TransportCode.INTERNAL_ERROR: 500,
 }
 PRECONDITION_FAILED = 412

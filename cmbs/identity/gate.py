@@ -67,7 +67,7 @@ class Gate:
         known = self._registry.keys.by_id
         if not known:
             if peer is not None and not self._anyone:
-                _refuse_strangers(peer, header("host"))
+                _refuse_strangers(peer, header("host"), header("origin"))
             return claimed_actor(header("x-cmbs-actor"))
         record = self._authenticated(header("authorization"))
         require(record.granted, needed)
@@ -104,8 +104,11 @@ def refuse_keys_in(what: str, data: bytes) -> None:
         raise InvalidRequest(f"{what} holds a key, which belongs in `Authorization` alone; revoke it", {"where": what})
 
 
-def _refuse_strangers(peer: str, host: str | None) -> None:
-    """Forbidden for other machines, and for pages of theirs: a browser here asks for whatever name they gave us."""
+def _refuse_strangers(peer: str, host: str | None, origin: str | None) -> None:
+    """Forbidden for other machines, and for pages of theirs: a browser here asks for whatever name they gave us.
+
+    It also lets any page send a request without a body to an address of ours, and says whose page it was.
+    """
     if is_remote(peer):
         raise Forbidden(
             "this server has no keys yet, and then serves only its own machine", {"reason": "remote_without_key"}
@@ -114,6 +117,10 @@ def _refuse_strangers(peer: str, host: str | None) -> None:
         raise Forbidden(
             "this server has no keys yet, and then answers to `localhost` and loopback addresses alone",
             {"reason": "foreign_host"},
+        )
+    if origin is not None and not _is_own_name(origin.partition("://")[2]):
+        raise Forbidden(
+            "this server has no keys yet, and then answers to no pages of others", {"reason": "foreign_origin"}
         )
 
 

@@ -16,6 +16,9 @@ _ID_BYTES = 8
 _SECRET_BYTES = 32
 _KEY = re.compile(r"cmbs_([0-9a-f]{16})_[0-9a-f]{64}")
 _KEY_IN_BYTES = re.compile(rb"(cmbs_[0-9a-f]{16})_[0-9a-f]{64}")
+# What a key consists of is ASCII; the rest may stay as it is.
+_ESCAPED_IN_JSON = re.compile(rb"\\u00([3-7][0-9a-fA-F])")
+_ESCAPED_IN_URL = re.compile(rb"%([3-7][0-9a-fA-F])")
 _DOMAIN = b"cmbs api key v1\x00"
 
 
@@ -46,8 +49,16 @@ def key_id_of(text: str) -> str | None:
 
 
 def holds_key(data: bytes) -> bool:
-    """Whether the text of a key is somewhere in these bytes."""
+    """Whether the text of a key is somewhere in these bytes, also if escaped as JSON and URLs do."""
+    if b"\\u00" in data:
+        data = _ESCAPED_IN_JSON.sub(_unescaped, data)
+    if b"%" in data:
+        data = _ESCAPED_IN_URL.sub(_unescaped, data)
     return b"cmbs_" in data and _KEY_IN_BYTES.search(data) is not None
+
+
+def _unescaped(match: re.Match[bytes]) -> bytes:
+    return bytes.fromhex(match[1].decode())
 
 
 def without_keys(data: bytes) -> bytes:

@@ -42,6 +42,7 @@ class Limits:
     cached_sessions: int = 10_000
     analysis_events: int = 20_000
     analysis_steps: int = 200_000
+    analyses_waiting: int = 8
 
 
 class Command(msgspec.Struct, frozen=True, gc=False):

@@ -6,6 +6,7 @@ whole line means that nothing is lost where one above it runs out, expires or is
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -109,8 +110,19 @@ def _covers(scope: Scope, value: object) -> bool:
         return same(value, scope.value)
     if not isinstance(value, str) or not isinstance(scope.value, str) or not value.startswith(scope.value):
         return False
-    # A path that climbs out again begins with the prefix and does not stay under it.
-    return ".." not in value or ".." not in value.replace("\\", "/").split("/")
+    return not _climbs(value)
+
+
+def _climbs(value: str) -> bool:
+    """Whether a path leads out again: it begins with the prefix then, and does not stay under it.
+
+    Also where dots are escaped as in a URL, or a segment has parameters, which some take off before they look.
+    """
+    plain = re.sub("%2[eE]", ".", value) if "%2" in value else value
+    if ".." not in plain:
+        return False
+    segments = re.split(r"[/\\]|%2[fF]|%5[cC]", plain)
+    return any(segment.partition(";")[0] == ".." for segment in segments)
 
 
 def is_exhausted(space: Space, holding: Held, demands: Mapping[str, Demand]) -> bool:

@@ -14,6 +14,7 @@ from immutables import Map
 
 from cmbs.ledger import Chronicle, Head, StoredEntry, hash_entry
 from cmbs.ledger.entry import read_link
+from cmbs.messages import Actor
 from cmbs.substrate.events import STREAM_PREFIX, Mode, SpaceVerb
 from cmbs.substrate.model import Capability, Spent, Tool
 from cmbs.substrate.policy import compile_policy
@@ -60,6 +61,7 @@ class _Frozen(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
     memory: dict[str, MemoryEntry]
     requests: dict[str, tuple[int, bytes]]
     claims: list[tuple[bytes, list[str]]]
+    observe_asked_by: Actor | None
 
 
 _PLAIN = (
@@ -99,6 +101,7 @@ def freeze_space(space: Space) -> bytes:
             calls=sorted(space.calls.items()),
             grants=sorted(space.grants.items(), key=_by_text),
             waiting={key: sorted(ids) for key, ids in sorted(space.waiting.items())},
+            observe_asked_by=space.observe_asked_by,
             claims=sorted((claim, sorted(ids)) for claim, ids in space.claims.items()),
             **plain,
         )
@@ -144,6 +147,7 @@ def _space(frozen: _Frozen) -> Space | None:
         calls=Map(frozen.calls),
         grants=Map(frozen.grants),
         waiting=waiting,
+        observe_asked_by=frozen.observe_asked_by,
         claims=Map((claim, frozenset(ids)) for claim, ids in frozen.claims),
         **plain,
     )

@@ -91,8 +91,10 @@ def evolve(space: Space | None, event: SpaceEvent) -> Space:
     )
 
 
-def _set_mode(_: Space, message: SetMode, event: SpaceEvent) -> Touched:  # noqa: ARG001
-    return {"mode": message.mode}
+def _set_mode(_: Space, message: SetMode, event: SpaceEvent) -> Touched:
+    if event.result.reason_code is not None:
+        return {"observe_asked_by": event.body.actor}
+    return {"mode": message.mode, "observe_asked_by": None}
 
 
 def _proposed_policy(space: Space, message: ProposePolicy, event: SpaceEvent) -> Touched:
@@ -438,7 +440,8 @@ def _settled_policy(space: Space, message: SettlePolicy, event: SpaceEvent) -> T
     if not message.authorise:
         return touched
     policy = space.policy.changed(change.set, change.unset)
-    touched |= {"policy": policy, "policy_version": space.policy_version + 1}
+    # Who wanted to set the policy aside meant the one that there was.
+    touched |= {"policy": policy, "policy_version": space.policy_version + 1, "observe_asked_by": None}
     threshold = policy.memory_threshold_milli
     if threshold != space.policy.memory_threshold_milli:
         entries, claims = space.memory, space.claims

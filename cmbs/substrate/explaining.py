@@ -100,15 +100,26 @@ class Explanation(msgspec.Struct, frozen=True, gc=False):
     withheld: int = 0
 
 
-def explain(asked: Hypothetical, reader: ActorKind, max_decisions: int = MAX_DECISIONS) -> Explanation:
-    """Explain a proposal to an actor of this kind."""
+def explain(
+    asked: Hypothetical,
+    reader: ActorKind,
+    max_decisions: int = MAX_DECISIONS,
+    *,
+    readable: Policy | None = None,
+    own: bool = True,
+) -> Explanation:
+    """Explain a proposal to an actor of this kind.
+
+    What they may read goes by the policy `readable`, which for a decision of the past is the one of now; without it, by
+    that of the decision. `own`: the proposal is theirs, so that its args may be told.
+    """
     decided = arbitrate(asked.space, asked.proposal, asked.actor, asked.now, asked.belief, explain=True).decision
     policy = asked.space.policy
     found = smallest_flip(asked, max_decisions)
-    shown_decision = redacted(decided, policy, reader)
+    shown_decision = redacted(decided, readable or policy, reader, own=own)
     because = [_because(each, shown_decision.trace, policy, reader) for each in decided.candidates]
     withheld = len(decided.trace) - len(shown_decision.trace)
-    return Explanation(shown_decision, because, _flip(found, decided, asked, reader), withheld)
+    return Explanation(shown_decision, because, _flip(found, decided, asked, readable or policy, reader), withheld)
 
 
 def recalled(before: Space, event: SpaceEvent) -> Hypothetical:
@@ -117,15 +128,20 @@ def recalled(before: Space, event: SpaceEvent) -> Hypothetical:
     return Hypothetical(space, proposal, actor, event.body.ts, {each.session_id: each for each in readings_in(event)})
 
 
-def redacted(decision: Decision, policy: Policy, reader: ActorKind) -> Decision:
-    """The decision as an actor of this kind may see it: without the steps that show what is not theirs to read."""
-    trace = [step for step in decision.trace if _may_see(step, policy, reader)]
+def redacted(decision: Decision, policy: Policy, reader: ActorKind, *, own: bool = True) -> Decision:
+    """The decision as an actor of this kind may see it: without the steps that show what is not theirs to read.
+
+    Where the proposal is not their `own`, what constraints found in its args is not theirs either.
+    """
+    trace = [step for step in decision.trace if _may_see(step, policy, reader, own=own)]
     return decision if len(trace) == len(decision.trace) else msgspec.structs.replace(decision, trace=trace)
 
 
-def _may_see(step: TraceStep, policy: Policy, reader: ActorKind) -> bool:
+def _may_see(step: TraceStep, policy: Policy, reader: ActorKind, *, own: bool) -> bool:
     if step.reference is None:
         return True
+    if not own and step.reference.split(".", 1)[0] == "$args":
+        return False
     if step.op is None:
         # A key that moved since the snapshot: which one, but nothing of what it says.
         return may_read(policy, reader, step.reference)
@@ -165,8 +181,8 @@ def _speaker(key: str, candidate: int, trace: list[TraceStep], policy: Policy, r
 # --- what would have turned it ----------------------------------------------------------------------------------------
 
 
-def _flip(found: Found, decided: Decision, asked: Hypothetical, reader: ActorKind) -> Flip:
-    changes = [change for each in found.alterations for change in _changes(each, asked, reader)]
+def _flip(found: Found, decided: Decision, asked: Hypothetical, readable: Policy, reader: ActorKind) -> Flip:
+    changes = [change for each in found.alterations for change in _changes(each, asked, readable, reader)]
     turned = None if found.decision is None else found.decision.verdict
     note = None
     if found.status is FlipStatus.NONE:
@@ -180,8 +196,7 @@ def _why_none(stage: Stage) -> str:
     return f"it was decided at the stage `{stage}`, which no fact changes"
 
 
-def _changes(alteration: Alteration, asked: Hypothetical, reader: ActorKind) -> list[Change]:
-    policy = asked.space.policy
+def _changes(alteration: Alteration, asked: Hypothetical, policy: Policy, reader: ActorKind) -> list[Change]:
     reads_policy = may_read(policy, reader, _POLICY_KEY)
     if alteration.reading is None:
         key = alteration.fact

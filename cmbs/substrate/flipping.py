@@ -21,10 +21,13 @@ from cmbs.substrate.capabilities import held
 from cmbs.substrate.fact_domains import Alteration, FactDomains
 from cmbs.substrate.model import BeliefReading, CandidateDecision, Decision, Proposal, ReasonCode, ToolCall, Verdict
 from cmbs.substrate.policy import Matching
+from cmbs.substrate.predicates import probes_of
 from cmbs.substrate.state import Space
 
 MAX_DECISIONS = 20_000
 MAX_FACTS = 8
+# All decisions of a search together ask no more than this: some seconds, however much a policy asks each time.
+MAX_PROBES = 1_000_000
 
 
 class FlipStatus(StrEnum):
@@ -77,12 +80,12 @@ class _Search:
 
     def __init__(self, asked: Hypothetical, max_decisions: int) -> None:
         self._asked = asked
-        # What is asked about is decided once in any case.
-        self._left = max(1, max_decisions)
         self._spent = 0
         self._policy = asked.space.policy
         self._matchings = [self._matching(place) for place in range(len(asked.proposal.candidates))]
         self._commits = any(not isinstance(each, ToolCall) for each in asked.proposal.candidates)
+        # What is asked about is decided once in any case.
+        self._left = max(1, min(max_decisions, MAX_PROBES // self._probes()))
         self._domains = FactDomains(asked.space, asked.belief, self._contents(), self._goals())
         self._was_allowed = self._decided(()).verdict is Verdict.ALLOW
         self._seen: set[frozenset[tuple[str, int]]] = set()
@@ -181,6 +184,13 @@ class _Search:
             return self._policy.matching(None)
         holding = held(self._asked.space.capabilities, candidate.capability_token_id)
         return self._policy.matching(candidate.tool_id, holding.permitting, holding.denying)
+
+    def _probes(self) -> int:
+        """How much is asked at most to decide once."""
+        predicates = [each.when for matching in self._matchings for each in (*matching.denies, *matching.allows)]
+        if self._commits:
+            predicates += [each.predicate for each in self._policy.invariants]
+        return 1 + sum(len(probes_of(each.root)) for each in predicates if each is not None)
 
     def _contents(self) -> dict[str, Any]:
         """Decoded predicates, by key, of everything that may speak on the proposal."""

@@ -13,6 +13,7 @@ from cmbs.substrate.events import (
     CreateSpace,
     DisputeMemory,
     IssueCapability,
+    Mode,
     PromoteMemory,
     ProposePolicy,
     PutMemory,
@@ -21,19 +22,22 @@ from cmbs.substrate.events import (
     RevokeCapability,
     SetMode,
     SettlePolicy,
+    SpaceVerb,
     StepResult,
 )
 from cmbs.substrate.evolving import remembering
 from cmbs.substrate.memory import MemoryReason
+from cmbs.substrate.model import ToolKind, Verdict
 from cmbs.substrate.policy import validate_policy
 from cmbs.substrate.references import namespace_of
 from cmbs.substrate.schemas import SchemaFault, schema_of_text
-from cmbs.substrate.state import PolicyChangeStatus, Space
+from cmbs.substrate.state import ApprovalStatus, ExecutionStatus, PolicyChangeStatus, ProposalStatus, Space
 from cmbs.substrate.steps import StepReason, is_operator, refused, same_person
 
 MAX_TIMEOUT_MS = 3_600_000
 MAX_RESULT_BYTES = 16_777_216
 _SHOWN_FAULTS = 20
+_OBSERVERS = frozenset({ActorKind.ENCODER, ActorKind.TOOL})
 
 
 def decide_create(message: CreateSpace, actor: Actor) -> StepResult:
@@ -58,8 +62,17 @@ def refuse_faults(pairs: Mapping[str, str]) -> None:
 
 
 def decide_mode(space: Space, message: SetMode, actor: Actor, stamp: Stamp) -> StepResult:  # noqa: ARG001
-    """From enforcing to observing, or back."""
-    return StepResult() if is_operator(actor) else refused(StepReason.NOT_AUTHORISED)
+    """From enforcing to observing, or back.
+
+    To observe is to set the policy aside, so it takes a second operator as a change of policy does. To enforce again
+    takes one.
+    """
+    if not is_operator(actor):
+        return refused(StepReason.NOT_AUTHORISED)
+    relaxes = message.mode is Mode.OBSERVE and space.mode is Mode.ENFORCE
+    if relaxes and (space.observe_asked_by is None or same_person(space.observe_asked_by, actor)):
+        return StepResult(reason_code=StepReason.SECOND_OPERATOR_NEEDED.value)
+    return StepResult()
 
 
 def decide_propose_policy(
@@ -168,5 +181,44 @@ def decide_memory(
     space: Space, message: PutMemory | PromoteMemory | DisputeMemory, actor: Actor, stamp: Stamp
 ) -> StepResult:
     """Memory's own rules decide."""
+    if not isinstance(message, DisputeMemory) and message.confirming_event_found:
+        evidence = message.evidence
+        is_here = evidence.confirmed_by_event_id is not None and evidence.confirmed_in_session_id is None
+        if is_here and not confirms(space, evidence.confirmed_by_event_id or ""):
+            raise Conflict(
+                f"event `{evidence.confirmed_by_event_id}` confirms nothing",
+                {"event_id": evidence.confirmed_by_event_id},
+            )
     entry = remembering(space, message, actor, space.head.seq + 1, stamp.ts)
     return refused(entry) if isinstance(entry, MemoryReason) else StepResult()
+
+
+def confirms(space: Space, event_id: str) -> bool:
+    """Whether an event of the space can confirm a claim: it was validated, and tells more than that somebody spoke.
+
+    That a tool which the agent does not run itself has succeeded; that what an encoder or a tool observed was
+    committed; that an operator approved. Anything else an agent could bring about by itself, to confirm what it likes.
+    """
+    seq = space.events.position(event_id)
+    match None if seq is None else space.events.at(seq)[1]:
+        case SpaceVerb.RECORD_OUTCOME:
+            return any(
+                each.settled_seq == seq
+                and each.status is ExecutionStatus.SUCCEEDED
+                and each.tool.kind is not ToolKind.CALLER
+                for each in space.executions.values()
+            )
+        case SpaceVerb.PROPOSE:
+            return any(
+                each.seq == seq
+                and each.actor.kind in _OBSERVERS
+                and each.status is ProposalStatus.COMMITTED
+                and each.decision.verdict is Verdict.ALLOW
+                for each in space.proposals.values()
+            )
+        case SpaceVerb.APPROVE:
+            return any(
+                each.settled_seq == seq and each.status is ApprovalStatus.APPROVED for each in space.approvals.values()
+            )
+        case _:
+            return False

@@ -55,7 +55,7 @@ from cmbs.substrate.model import (
 from cmbs.substrate.proposing import GRACE_MS
 from cmbs.substrate.server import SubstrateServer
 from cmbs.substrate.state import Execution, ExecutionStatus, ProposalRecord, ProposalStatus, Space
-from cmbs.substrate.tools.python import PythonTools, current_call, enter_call
+from cmbs.substrate.tools.python import PythonTools, current_call, enter_call, running_call
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -221,6 +221,12 @@ class Guard:
             return space.executions[execution_id]
         raise ProposalPending(record)
 
+    def require_own_call(self, tool_id: str) -> None:
+        """GuardError where no call that this space has decided is being carried out."""
+        call = running_call()
+        if call is None or call.space_id != self._space_id:
+            raise GuardError(f"`{tool_id}` runs only where a call of it was allowed in space `{self._space_id}`")
+
     def keep_raised(self, exc: BaseException) -> None:
         """What a function raised, for whoever waits for its call here."""
         self._raised[current_call().execution_id] = exc
@@ -234,6 +240,9 @@ class GuardedTool(Generic[P, R]):
 
     def __init__(self, guard: Guard, tool: Tool, function: Callable[P, R], signature: Signature) -> None:
         functools.update_wrapper(self, function)
+        # Whoever unwraps a decorated function would get past the guard; its signature can be had without that.
+        del self.__wrapped__  # type: ignore[attr-defined]
+        self.__signature__ = inspect.signature(function)
         self.__name__ = getattr(function, "__name__", tool.tool_id)
         self.tool = tool
         self._guard = guard
@@ -252,7 +261,10 @@ class GuardedTool(Generic[P, R]):
         def keyed(*args: P.args, **kwargs: P.kwargs) -> R:
             return self._called(idempotency_key, args, kwargs)
 
-        return functools.update_wrapper(keyed, self._function)
+        functools.update_wrapper(keyed, self._function)
+        del keyed.__wrapped__  # type: ignore[attr-defined]
+        keyed.__signature__ = self.__signature__  # type: ignore[attr-defined]
+        return keyed
 
     def _called(self, key: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
         raw = self._signature.encoded(args, kwargs)
@@ -265,7 +277,11 @@ class GuardedTool(Generic[P, R]):
         return self._signature.result(await _in_a_thread(functools.partial(self._guard.call, self.tool, raw, key)))
 
     def carry_out(self, **args: Any) -> Any:
-        """Run the function, on the args as they were decided. For the runner of tools, in a thread of its own."""
+        """Run the function, on the args as they were decided. For the runner of tools, in a thread of its own.
+
+        Only there, and for calls of the guard's own space: another one has another policy.
+        """
+        self._guard.require_own_call(self.tool.tool_id)
         try:
             value = self._function(**self._signature.decoded(args))  # type: ignore[call-arg]
             if inspect.iscoroutine(value):

@@ -32,7 +32,7 @@ from cmbs.substrate.events import (
     StepResult,
     Wake,
 )
-from cmbs.substrate.executing import may_start_again
+from cmbs.substrate.executing import is_still_permitted, may_start_again
 from cmbs.substrate.kind import SpaceAnswer
 from cmbs.substrate.model import BeliefReading
 from cmbs.substrate.state import ApprovalStatus, ExecutionStatus, MemoryEntry, Parked, Space
@@ -375,7 +375,7 @@ def _of_execution(space: Space, execution_id: str, now: str) -> list[SpaceMessag
     if execution.status is ExecutionStatus.RUNNING:
         messages.append(MarkInDoubt(execution_id))
         execution = msgspec.structs.replace(execution, status=ExecutionStatus.IN_DOUBT)
-    if may_start_again(execution):
+    if may_start_again(execution) and is_still_permitted(space, execution, now):
         messages.append(Start(execution_id))
     return messages
 

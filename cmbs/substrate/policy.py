@@ -113,6 +113,7 @@ class Policy:
         "pairs",
         "policy_hash",
         "private_prefixes",
+        "reads_belief",
         "schemas",
     )
 
@@ -134,6 +135,11 @@ class Policy:
                 faults.append(PolicyFault(compiled.key, compiled.at, compiled.message))
         self.invariants = _invariants(pairs, self.schemas, faults)
         self.invariant_session_ids = _session_ids(each.predicate for each in self.invariants)
+        # Whether anything in it reads the belief plane, so that most decisions need not ask what each of them reads.
+        self.reads_belief = bool(self.invariant_session_ids) or any(
+            isinstance(compiled, Constraint) and compiled.when is not None and compiled.when.session_ids
+            for _, compiled in self.compiled.values()
+        )
         self.groups = _groups(pairs, faults)
         self._groups_by_goal: dict[str, list[Group]] = {}
         for group in self.groups:

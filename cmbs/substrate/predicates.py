@@ -6,7 +6,7 @@ to `exists`. Numbers are compared as JSON does (1 is 1.0), and are never truth v
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
 import jsonschema_rs
@@ -113,8 +113,32 @@ def same(found: object, literal: object) -> bool:
 
 def shown(value: object) -> str:
     """A found value as the trace shows it."""
-    text = value if isinstance(value, str) else canonical.encode(value).decode()
-    return text if len(text) <= MAX_FOUND_CHARACTERS else text[:MAX_FOUND_CHARACTERS] + "…"
+    text = ""
+    for piece in (value,) if isinstance(value, str) else _pieces(value):
+        text += piece
+        if len(text) > MAX_FOUND_CHARACTERS:
+            # The rest is not written at all: of a large value that would take longer than the decision.
+            return text[:MAX_FOUND_CHARACTERS] + "…"
+    return text
+
+
+def _pieces(value: object) -> Iterator[str]:
+    """The canonical text of a JSON value, from its beginning."""
+    if isinstance(value, list):
+        yield "["
+        for place, each in enumerate(value):
+            yield from (",",) if place else ()
+            yield from _pieces(each)
+        yield "]"
+    elif isinstance(value, dict):
+        yield "{"
+        # As RFC 8785 has them: by UTF-16 code units.
+        for place, name in enumerate(sorted(value, key=lambda name: name.encode("utf-16-be"))):
+            yield f"{',' if place else ''}{canonical.encode(name).decode()}:"
+            yield from _pieces(value[name])
+        yield "}"
+    else:
+        yield canonical.encode(value).decode()
 
 
 # --- compiling --------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from cmbs.errors import Conflict, InvalidRequest, RecordNotFound
 from cmbs.messages import Actor
 from cmbs.substrate import memory
 from cmbs.substrate.approvals import with_approval
-from cmbs.substrate.arbitration import Ruled, Ruling, arbitrate
+from cmbs.substrate.arbitration import Ruled, Ruling, arbitrate, belief_sessions
 from cmbs.substrate.events import (
     Approve,
     Asked,
@@ -78,6 +78,8 @@ def decide_propose(space: Space, message: Propose, actor: Actor, stamp: Stamp) -
 def _arbitrated(space: Space, proposal: Proposal, actor: Actor, now: str, belief: list[BeliefReading]) -> Ruling:
     """The ruling, with its trace unless it is a plain allow: that one can be told again from the log at any time."""
     readings = _readings(belief)
+    if space.policy.reads_belief:
+        require_readings(belief_sessions(space, proposal), readings)
     if not belief:
         ruling = arbitrate(space, proposal, actor, now, readings, explain=False)
         decision = ruling.decision
@@ -96,7 +98,7 @@ def decide_wake(space: Space, message: Wake, actor: Actor, stamp: Stamp) -> Step
     record = _proposal(space, message.proposal_id)
     if message.proposal_id not in space.parked:
         raise Conflict(f"proposal `{message.proposal_id}` is not parked", {"proposal_id": message.proposal_id})
-    return _decided_again(space, record, message.belief, stamp)
+    return _decided_again(space, record, waiting_places(space, record), message.belief, stamp)
 
 
 def decide_approve(space: Space, message: Approve, actor: Actor, stamp: Stamp) -> StepResult:
@@ -113,7 +115,8 @@ def decide_approve(space: Space, message: Approve, actor: Actor, stamp: Stamp) -
     if message.args_hash is not None and message.args_hash != approval.asked.args_hash:
         return refused(StepReason.ARGS_CHANGED)
     granted = with_approval(space, message, actor, space.head.seq + 1)
-    return _decided_again(granted, _proposal(space, approval.proposal_id), message.belief, stamp)
+    record = _proposal(space, approval.proposal_id)
+    return _decided_again(granted, record, waiting_places(space, record), message.belief, stamp)
 
 
 def decide_reject(space: Space, message: Reject, actor: Actor, stamp: Stamp) -> StepResult:  # noqa: ARG001
@@ -141,7 +144,9 @@ def decide_expire(space: Space, message: Expire, actor: Actor, stamp: Stamp) -> 
         raise Conflict(f"proposal `{message.id}` is not parked", {"proposal_id": message.id})
     _require_due(parked.until, stamp)
     record = _proposal(space, message.id)
-    return StepResult(statuses={message.id: _ended(space, record, ProposalStatus.EXPIRED)})
+    # Of one that is not atomic, somebody may still be asked about another candidate.
+    ended = ProposalStatus.ASKED if _pending_of(space, record) else ProposalStatus.EXPIRED
+    return StepResult(statuses={message.id: _ended(space, record, ended)})
 
 
 def _require_due(moment: str, stamp: Stamp) -> None:
@@ -168,6 +173,23 @@ def _pending(space: Space, approval_id: str) -> Approval:
     return approval
 
 
+class BeliefUnread(Conflict):
+    """A decision needs to know of a belief session that nobody has asked about: ask, and decide again."""
+
+
+def require_readings(session_ids: frozenset[str], belief: Mapping[str, BeliefReading]) -> None:
+    """Raise BeliefUnread where the policy may read a session of which nothing was read.
+
+    That happens where the policy has changed since somebody asked the belief plane. Taken for a session that does not
+    exist, it would lift every denial that rests on what the session says.
+    """
+    unread = sorted(session_ids.difference(belief))
+    if unread:
+        raise BeliefUnread(
+            f"the policy reads belief session `{unread[0]}`, of which nothing was read", {"session_id": unread[0]}
+        )
+
+
 def _readings(belief: Iterable[BeliefReading]) -> Mapping[str, BeliefReading]:
     return {reading.session_id: reading for reading in belief}
 
@@ -175,22 +197,47 @@ def _readings(belief: Iterable[BeliefReading]) -> Mapping[str, BeliefReading]:
 # --- deciding again ---------------------------------------------------------------------------------------------------
 
 
-def _decided_again(space: Space, record: ProposalRecord, belief: list[BeliefReading], stamp: Stamp) -> StepResult:
+def waiting_places(space: Space, record: ProposalRecord) -> list[int]:
+    """The candidates of a proposal that are decided again when something that it waits for comes about.
+
+    Of an atomic one all. Otherwise those that somebody is asked about, and those that are deferred and still in time:
+    what was blocked stays so, whatever becomes of the others, and what was let through is not decided twice.
+    """
+    proposal = record.message.proposal
+    if proposal.atomic:
+        return [place for place in range(len(proposal.candidates)) if place not in record.done]
+    waiting = {approval.asked.candidate for approval in _pending_of(space, record)}
+    if proposal.proposal_id in space.parked:
+        waiting |= {each.candidate for each in record.decision.candidates if _is_deferred(each)}
+    return sorted(waiting.difference(record.done))
+
+
+def _is_deferred(decided: CandidateDecision) -> bool:
+    return decided.failure is Failure.DEFER and decided.stage is not Stage.FRESHNESS
+
+
+def _decided_again(
+    space: Space, record: ProposalRecord, places: list[int], belief: list[BeliefReading], stamp: Stamp
+) -> StepResult:
     """Decide what is left of a proposal on the state as it is now."""
-    ruling = _ruling_on_rest(space, record, belief, stamp.ts, _arbitrated)
+    ruling = _ruling_on_rest(space, record, places, belief, stamp.ts, _arbitrated)
     return _ruled(space, record.message, ruling, stamp, record)
 
 
 def _ruling_on_rest(
-    space: Space, record: ProposalRecord, belief: list[BeliefReading], now: str, arbitration: _Arbitration
+    space: Space,
+    record: ProposalRecord,
+    places: list[int],
+    belief: list[BeliefReading],
+    now: str,
+    arbitration: _Arbitration,
 ) -> Ruling:
     candidates = record.message.proposal.candidates
-    left = [place for place in range(len(candidates)) if place not in record.done]
     rest = record.message.proposal
-    if len(left) < len(candidates):
-        rest = msgspec.structs.replace(rest, candidates=[candidates[place] for place in left])
+    if len(places) < len(candidates):
+        rest = msgspec.structs.replace(rest, candidates=[candidates[place] for place in places])
     ruling = arbitration(space, _rebased(space, rest), record.actor, now, belief)
-    return ruling if len(left) == len(candidates) else _placed(ruling, left, record.decision)
+    return ruling if len(places) == len(candidates) else _placed(ruling, places, record.decision)
 
 
 def traced(before: Space, event: SpaceEvent) -> Decision:
@@ -200,11 +247,13 @@ def traced(before: Space, event: SpaceEvent) -> Decision:
         return _explained(before, message.proposal, body.actor, body.ts, message.belief).decision
     if isinstance(message, Wake):
         record = before.proposals[message.proposal_id]
-        return _ruling_on_rest(before, record, message.belief, body.ts, _explained).decision
+        places = waiting_places(before, record)
+        return _ruling_on_rest(before, record, places, message.belief, body.ts, _explained).decision
     if isinstance(message, Approve):
         record = before.proposals[before.approvals[message.approval_id].proposal_id]
+        places = waiting_places(before, record)
         granted = with_approval(before, message, body.actor, body.seq)
-        return _ruling_on_rest(granted, record, message.belief, body.ts, _explained).decision
+        return _ruling_on_rest(granted, record, places, message.belief, body.ts, _explained).decision
     raise TypeError(f"{body.verb} decides no proposal")
 
 
@@ -284,7 +333,8 @@ def _ruled(space: Space, message: Propose, ruling: Ruling, stamp: Stamp, record:
         asked=asked,
         parked_until=parked_until,
         waits_for=list(ruling.waits_for) if ruling.parks else [],
-        used_approvals=sorted({approval_id for each in running for approval_id in each.used_approvals}),
+        # Of two that are the same each takes a use, so that one approval may stand here twice.
+        used_approvals=sorted(approval_id for each in running for approval_id in each.used_approvals),
         answered_by=answered_by,
         ran=[each.candidate for each in running],
         statuses={proposal.proposal_id: standing.status.value},
@@ -301,7 +351,7 @@ def _each_for_itself(ruling: Ruling) -> Ruling:
         failed = decided[ruled.candidate]
         asks = tuple(failed.matched) if failed.failure is Failure.ASK else ()
         candidates.append(msgspec.structs.replace(ruled, asks=asks))
-        if failed.failure is Failure.DEFER and failed.stage is not Stage.FRESHNESS:
+        if _is_deferred(failed):
             parks = True
             waits_for.update(failed.waits_for)
     return msgspec.structs.replace(
@@ -412,11 +462,13 @@ def heard(before: Space, event: SpaceEvent) -> tuple[Space, Proposal, Actor]:
         return before, message.proposal, body.actor
     if isinstance(message, Approve):
         record = before.proposals[before.approvals[message.approval_id].proposal_id]
+        places = waiting_places(before, record)
         before = with_approval(before, message, body.actor, body.seq)
     elif isinstance(message, Wake):
         record = before.proposals[message.proposal_id]
+        places = waiting_places(before, record)
     else:
         raise TypeError(f"{body.verb} decides no proposal")
     proposal = record.message.proposal
-    left = [each for place, each in enumerate(proposal.candidates) if place not in record.done]
+    left = [proposal.candidates[place] for place in places]
     return before, _rebased(before, msgspec.structs.replace(proposal, candidates=left)), record.actor

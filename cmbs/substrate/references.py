@@ -19,9 +19,11 @@ from cmbs.substrate.model import NAMESPACES, BeliefReading
 
 MAX_REFERENCE_CHARACTERS = 512
 MAX_SEGMENTS = 32
-# Longer texts are parsed whenever they are read, so that what is kept for the next reader stays small.
+# Of longer texts few are kept, so that all of them together stay small; but some: a large one takes milliseconds to
+# parse, and every constraint that is about it would take them again.
 _KEPT_CHARACTERS = 1_024
 _KEPT_TEXTS = 4_096
+_KEPT_LONG_TEXTS = 64
 # What a JSON text can begin with. Most values are plain words, which this tells without an attempt to parse them.
 _JSON_STARTS = frozenset('{["-0123456789tfn \t\r\n')
 
@@ -106,7 +108,7 @@ def compile_reference(text: object) -> Reference:
         raise ReferenceFault(f"`{text}` has an empty segment")
     match segments[0]:
         case "$args":
-            return Reference(text, _args_finder(segments[1:]))
+            return Reference(text, _args_finder(segments[1:]), find_text=_set_text_finder(segments[1:]))
         case "$tool" if segments == ("$tool", "id"):
             return Reference(text, _find_tool_id)
         case "$actor" if segments == ("$actor", "id"):
@@ -121,7 +123,7 @@ def value_of(text: str) -> Any:
     """What a state value says: the JSON it holds, or else the text itself."""
     if text[:1] not in _JSON_STARTS:
         return text
-    return _kept(text) if len(text) <= _KEPT_CHARACTERS else _parsed(text)
+    return _kept(text) if len(text) <= _KEPT_CHARACTERS else _kept_long(text)
 
 
 def walk(value: Any, path: tuple[str, ...]) -> Any:
@@ -149,6 +151,7 @@ def _parsed(text: str) -> Any:
 
 
 _kept = lru_cache(maxsize=_KEPT_TEXTS)(_parsed)
+_kept_long = lru_cache(maxsize=_KEPT_LONG_TEXTS)(_parsed)
 
 
 Options: TypeAlias = tuple[tuple[str, tuple[str, ...]], ...]
@@ -202,6 +205,20 @@ def _args_finder(path: tuple[str, ...]) -> Finder:
         return _found_in(facing.args["set"], options) if facing.args is not MISSING else MISSING
 
     return find
+
+
+def _set_text_finder(path: tuple[str, ...]) -> Finder | None:
+    """As with a key of the state: the text that a delta sets is equal to itself, also where it looks like JSON."""
+    key = ".".join(path[1:])
+    if path[:1] != ("set",) or namespace_of(key) is None:
+        return None
+
+    def find_text(facing: Facing) -> Any:
+        if facing.tool_id is not None or facing.args is MISSING:
+            return MISSING
+        return facing.args["set"].get(key, MISSING)
+
+    return find_text
 
 
 def _find_tool_id(facing: Facing) -> Any:

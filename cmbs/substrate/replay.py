@@ -24,7 +24,9 @@ from cmbs.substrate.events import (
     STREAM_PREFIX,
     Approve,
     CreateSpace,
+    PromoteMemory,
     Propose,
+    PutMemory,
     RecordOutcome,
     SpaceEntry,
     SpaceEvent,
@@ -145,31 +147,63 @@ def readings_in(event: SpaceEvent) -> list[BeliefReading]:
 
 def belief_sessions_in(entries: Iterable[StoredEntry]) -> list[str]:
     """The sessions whose logs are needed to check the readings of a space's log."""
-    found = {reading.session_id for stored in entries for reading in readings_in(read_space_event(stored))}
+    found: set[str] = set()
+    for stored in entries:
+        event = read_space_event(stored)
+        found.update(reading.session_id for reading in readings_in(event))
+        concluded = _concluded_in(event)
+        if concluded is not None:
+            found.add(concluded[0])
     return sorted(found)
 
 
-def verify_belief_pins(entries: Iterable[StoredEntry], session_logs: Mapping[str, Sequence[StoredEntry]]) -> int:
-    """Hold every recorded reading against the log of its session; how many there were.
+def _concluded_in(event: SpaceEvent) -> tuple[str, str] | None:
+    """The session and the event in it that are recorded as a conclusion which confirms a claim."""
+    message = event.message
+    if not isinstance(message, (PutMemory, PromoteMemory)) or not message.confirming_event_found:
+        return None
+    session_id, event_id = message.evidence.confirmed_in_session_id, message.evidence.confirmed_by_event_id
+    return None if session_id is None or event_id is None else (session_id, event_id)
 
-    Each session is verified whole. LedgerCorrupt names the first step that recorded something else than the session
-    said at the audit head that the step pins, or a session whose log is not there.
+
+def verify_belief_pins(entries: Iterable[StoredEntry], session_logs: Mapping[str, Sequence[StoredEntry]]) -> int:
+    """Hold every recorded reading, and every conclusion that confirms a claim, against the log of its session.
+
+    How many there were. Each session is verified whole. LedgerCorrupt names the first step that recorded something else
+    than the session said at the audit head that the step pins, or a session whose log is not there.
     """
     pins: dict[str, list[tuple[SpaceEvent, BeliefReading]]] = {}
+    conclusions: dict[str, list[tuple[SpaceEvent, str]]] = {}
     for stored in entries:
         event = read_space_event(stored)
         for reading in readings_in(event):
             pins.setdefault(reading.session_id, []).append((event, reading))
-    for session_id, pinned in sorted(pins.items()):
+        concluded = _concluded_in(event)
+        if concluded is not None:
+            conclusions.setdefault(concluded[0], []).append((event, concluded[1]))
+    for session_id in sorted({*pins, *conclusions}):
         log = session_logs.get(session_id, ())
-        _check_pins(session_id, log, sorted(pinned, key=lambda each: each[1].head_seq))
-    return sum(map(len, pins.values()))
+        session = verify_session(session_id, log) if log else None
+        _check_pins(session_id, session, log, sorted(pins.get(session_id, ()), key=lambda each: each[1].head_seq))
+        for event, event_id in conclusions.get(session_id, ()):
+            _check_conclusion(session_id, session, event, event_id)
+    return sum(map(len, pins.values())) + sum(map(len, conclusions.values()))
+
+
+def _check_conclusion(session_id: str, session: Session | None, event: SpaceEvent, event_id: str) -> None:
+    if session is None:
+        raise _bad_pin(event, f"the log of session `{session_id}` is not there")
+    seq = session.events.position(event_id)
+    if seq is None or session.conclusions.get(seq) is None:
+        raise _bad_pin(event, f"session `{session_id}` has no conclusion `{event_id}`")
 
 
 def _check_pins(
-    session_id: str, log: Sequence[StoredEntry], pinned: Sequence[tuple[SpaceEvent, BeliefReading]]
+    session_id: str,
+    session: Session | None,
+    log: Sequence[StoredEntry],
+    pinned: Sequence[tuple[SpaceEvent, BeliefReading]],
 ) -> None:
-    session: Session | None = verify_session(session_id, log) if log else None
     for event, reading in pinned:
         if not reading.found:
             # A session may be declared later, never earlier.
@@ -178,7 +212,7 @@ def _check_pins(
             continue
         if session is None:
             raise _bad_pin(event, f"the log of session `{session_id}` is not there")
-        if reading.head_seq > session.head.seq:
+        if not 0 <= reading.head_seq <= session.head.seq:
             raise _bad_pin(event, f"session `{session_id}` has no event {reading.head_seq}")
         if reading != reading_of(session, reading.head_seq, log[reading.head_seq].event_hash):
             raise _bad_pin(event, f"session `{session_id}` said something else at event {reading.head_seq}")

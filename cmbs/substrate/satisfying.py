@@ -115,7 +115,8 @@ class _Search:
     def _sights(self, reference: str, about: list[Question]) -> list[Sight]:
         classes = classes_of(about, self._pairs)
         self._doubt = self._doubt or not classes.complete
-        if reference.startswith("$"):
+        # What a delta sets is text, and can be seen as such, like what is under a key.
+        if reference.startswith("$") and not reference.startswith("$args.set."):
             values = _special(reference, list(classes.values))
             if reference == "$tool.id":
                 return self._tool_sights(values)

@@ -48,12 +48,14 @@ from cmbs.substrate.events import (
     SpaceMessage,
     Wake,
 )
+from cmbs.substrate.executing import sessions_of_outcome
 from cmbs.substrate.executions import Executions
 from cmbs.substrate.flipping import Hypothetical
+from cmbs.substrate.governing import confirms
 from cmbs.substrate.keeper import Keeper
 from cmbs.substrate.kind import SpaceAnswer, SpaceKind, Undelivered, space_id_of
 from cmbs.substrate.model import BeliefReading, Decision, Proposal, ToolKind
-from cmbs.substrate.proposing import traced
+from cmbs.substrate.proposing import BeliefUnread, traced
 from cmbs.substrate.recalling import entry_at, space_at
 from cmbs.substrate.replay import read_space_event, verify_space
 from cmbs.substrate.state import ProposalRecord, ProposalStatus, Space
@@ -346,7 +348,7 @@ class SubstrateServer:
 
     def _asks_outside(self, space: Space | None, message: SpaceMessage) -> bool:
         if isinstance(message, Propose):
-            return space is None or bool(belief_sessions(space, message.proposal))
+            return space is None or bool(message.belief) or bool(belief_sessions(space, message.proposal))
         return isinstance(message, (Wake, Approve, RecordOutcome, PutMemory, PromoteMemory))
 
     def _prepared(self, command: SpaceCommand, slot: Slot[Space] | None) -> SpaceCommand:
@@ -372,7 +374,7 @@ class SubstrateServer:
                 record = None if approval is None else space.proposals.get(approval.proposal_id)
                 return _with_readings(message, self._readings_for(space, record))
             case RecordOutcome():
-                return _with_readings(message, self._read(space.policy.invariant_session_ids))
+                return _with_readings(message, self._read(sessions_of_outcome(space, message.execution_id)))
             case PutMemory() | PromoteMemory():
                 found = self._is_there(space, message.evidence)
                 if found == message.confirming_event_found:
@@ -388,10 +390,10 @@ class SubstrateServer:
         return self._read(belief_sessions(space, proposal))
 
     def _read(self, session_ids: Iterable[str]) -> list[BeliefReading]:
-        """What the belief plane says of these sessions; nothing of any where there is no belief plane."""
+        """What the belief plane says of these sessions; where there is no belief plane, that there is none of them."""
         belief = self._belief
         if belief is None:
-            return []
+            return [BeliefReading(session_id, found=False) for session_id in sorted(session_ids)]
         return [belief.read(session_id) for session_id in sorted(session_ids)]
 
     def _is_there(self, space: Space, evidence: Evidence) -> bool:
@@ -399,7 +401,7 @@ class SubstrateServer:
         if event_id is None:
             return False
         if evidence.confirmed_in_session_id is None:
-            return space.events.position(event_id) is not None
+            return confirms(space, event_id)
         return self._belief is not None and self._belief.is_conclusion(evidence.confirmed_in_session_id, event_id)
 
     def _followed(self, command: SpaceCommand, answer: Undelivered) -> SpaceAnswer:
@@ -436,9 +438,10 @@ class SubstrateServer:
 
     def _decided_too_early(self, command: SpaceCommand, known: Head | None, error: BeliefServerError) -> bool:
         """Whether a command was refused by a state that others had left behind, so that it has to be decided again."""
-        if known is None or isinstance(error, (StoreUnavailable, LedgerCorrupt)):
+        unread = isinstance(error, BeliefUnread)
+        if not unread and (known is None or isinstance(error, (StoreUnavailable, LedgerCorrupt))):
             return False
-        return self._spaces.refresh(self._spaces.slot(command.stream_id)).head != known
+        return self._spaces.refresh(self._spaces.slot(command.stream_id)).head != known or unread
 
     def _mailbox(self) -> Mailbox[Undelivered]:
         loop = asyncio.get_running_loop()

@@ -381,6 +381,7 @@ def _is_granted(hearing: Hearing, case: Case, constraint: Constraint) -> bool:
     approval = space.approvals[approval_id]
     is_live = (
         approval.status is ApprovalStatus.APPROVED
+        and approval.proposer.kind is hearing.actor.kind
         and (approval.good_until is None or hearing.now < approval.good_until)
         and approval.uses_left >= hearing.twins.get((case.tool_id, args_hash), 1)
     )

@@ -236,6 +236,8 @@ class Space(msgspec.Struct, frozen=True, gc=False):
     requests: Map[str, tuple[int, bytes]]
     # Ids of memory entries by their claim: a claim under another id is still the same claim.
     claims: Map[bytes, frozenset[str]] = Map()
+    # The operator who wants the space to observe; it does once another one says the same.
+    observe_asked_by: Actor | None = None
 
     @property
     def head_event_id(self) -> str:

@@ -35,9 +35,11 @@ _FRAMES = 8
 
 
 class StepReason(StrEnum):
-    """Why a step other than a proposal was turned down; those of memory are in `memory.MemoryReason`."""
+    """Why a step other than a proposal did not do what it asks for; those of memory are in `memory.MemoryReason`."""
 
     NOT_AUTHORISED = "NOT_AUTHORISED"
+    # Recorded, and in force once another operator says the same.
+    SECOND_OPERATOR_NEEDED = "SECOND_OPERATOR_NEEDED"
     SELF_APPROVAL = "SELF_APPROVAL"
     APPROVAL_EXPIRED = "APPROVAL_EXPIRED"
     ARGS_CHANGED = "ARGS_CHANGED"

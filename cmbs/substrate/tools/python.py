@@ -32,6 +32,11 @@ def current_call() -> CallContext:
     return _call.get()
 
 
+def running_call() -> CallContext | None:
+    """The call that is being carried out here; None where there is none."""
+    return _call.get(None)
+
+
 def enter_call(call: CallContext) -> None:
     """Make this the call that the present thread, or the present task, carries out."""
     _call.set(call)
