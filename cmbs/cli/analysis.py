@@ -41,9 +41,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print everything as on
 
 
 def analyse_(  # noqa: PLR0913, PLR0917 - each is an option of the command
-    session_ids: Annotated[
-        list[str] | None, typer.Argument(help="Sessions to analyse; all, if none is named.", metavar="SESSION…")
-    ] = None,
+    session_ids: Annotated[list[str] | None, typer.Argument(help="Sessions to analyse; all, if none is named.")] = None,
     store: Annotated[
         str, typer.Option("--store", envvar="CMBS_STORE", help="The store to read.", metavar="URL")
     ] = DEFAULT_STORE,
