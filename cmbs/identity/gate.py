@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import TypeAlias
 
-from cmbs.errors import Forbidden, InvalidRequest, KeyRefused, Unauthenticated
+from cmbs.errors import Forbidden, InvalidRequest, KeyRefused, StoreUnavailable, Unauthenticated
 from cmbs.identity.model import KeyRecord, Keys, KeyStatus, Scope, claimed_actor, require
 from cmbs.identity.registry import KeyRegistry
 from cmbs.identity.tokens import PREFIX, hash_of, holds_key, key_id_of
@@ -49,6 +49,7 @@ class Gate:
         """Look at the keys again, and wait for that only where it has been too long.
 
         Where they cannot be read, nobody is let in: a key that was revoked must not be good again because of that.
+        Where there were none, there is none to revoke, and this machine reads on what the server has in memory.
         """
         registry = self._registry
         if not registry.blocking:
@@ -60,7 +61,11 @@ class Gate:
             looking.add_done_callback(_forget)
             self._looking = looking
         if registry.age >= _TOO_OLD_SECONDS:
-            await asyncio.shield(looking)
+            try:
+                await asyncio.shield(looking)
+            except StoreUnavailable:
+                if not registry.had_none:
+                    raise
 
     def admit(self, header: Lookup, peer: str | None, needed: Scope) -> Actor:
         """Who is asking, if they may; Unauthenticated or Forbidden if not. `peer` is the address of the caller."""

@@ -59,6 +59,11 @@ class KeyRegistry:
         """How many seconds ago that was; infinite where it never did."""
         return self._elapsed() - self._looked_at
 
+    @property
+    def had_none(self) -> bool:
+        """Whether this process has looked before, and there was no key."""
+        return self._looked_at > float("-inf") and not self._ring.keys.by_id
+
     def look(self, unless_younger: float = 0.0) -> Keys:
         """The keys as they are now; several who ask at once are served by one look."""
         with self._lock:
