@@ -11,6 +11,7 @@ from cmbs.analysis.appraisal import Study
 from cmbs.analysis.gain import Belief, prior_belief
 from cmbs.analysis.open_world import MAX_PROBES, Branch, OpenBound, OpenGreedy, OpenOptimum
 from cmbs.analysis.optimum import Optimum, OutOfSteps, Steps, classes_of
+from cmbs.analysis.prospects import OpenBoundProspects
 from cmbs.analysis.table import Table, table_of
 from tests.support.domains import World, kit_of, tables, walk, worlds
 
@@ -139,3 +140,8 @@ def test_as_many_probes_as_are_followed_do_not_go_too_deep() -> None:
         else:
             with pytest.raises(OutOfSteps):
                 tree.branch(prior_belief(table))
+
+
+def test_the_bound_from_below_is_the_same_however_little_work_is_allowed() -> None:
+    bound = OpenBoundProspects(table_of(kit_of([[YES, OPEN]], [1.0, 1.0])))
+    assert bound.allowed(0) is bound

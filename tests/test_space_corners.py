@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
 from cmbs.belief_events import Stamp
@@ -13,6 +14,8 @@ from cmbs.substrate.events import (
     Approve,
     CreateSpace,
     Evidence,
+    Expire,
+    ExpiryOf,
     MemoryKind,
     Mode,
     OutcomeStatus,
@@ -22,11 +25,15 @@ from cmbs.substrate.events import (
     Reject,
     SetMode,
     SettlePolicy,
+    SpaceVerb,
+    Wake,
 )
 from cmbs.substrate.model import Verdict
+from cmbs.substrate.proposing import heard
 from cmbs.substrate.replay import read_space_event, verify_space
 from cmbs.substrate.space import decide, evolve
 from cmbs.substrate.state import ApprovalStatus, ProposalStatus
+from cmbs.substrate.steps import fingerprint
 from tests.support.spaces import (
     AGENT,
     ANY,
@@ -204,3 +211,34 @@ def test_a_frame_that_is_not_canonical_is_told_apart_from_what_it_says(world: Wo
     spaced = entry.raw.replace(b"{", b"{ ", 1)
     with pytest.raises(Exception, match="bytes are not in canonical form"):
         verify_space(SPACE, [StoredEntry(spaced, hash_entry(spaced))])
+
+
+def test_nothing_is_woken_that_does_not_wait_and_nothing_expires_before_its_time(world: World) -> None:
+    world.create()
+    world.propose(delta(a="1"), proposal_id="p")
+    with pytest.raises(Conflict, match="not parked"):
+        world.say(Wake("p", ["fact.go"]), ENGINE)
+    world.say(PutMemory("m", MemoryKind.HYPOTHESIS, raw("it rains"), ttl_ms=1000), AGENT)
+    with pytest.raises(Conflict, match="does not expire now"):
+        world.say(Expire(ExpiryOf.MEMORY, "m"), ENGINE)
+
+
+def test_a_wake_was_decided_on_what_was_left_of_its_proposal(world: World) -> None:
+    world.create({"constraint.any": ANY, "constraint.wait": WAITING})
+    world.equip(caller_tool("c"))
+    parked = world.propose(call("c"), proposal_id="p", atomic=False)
+    world.propose(facts(go="yes"), actor=ENCODER)
+    world.server.keep()
+    events = [read_space_event(stored) for stored in world.log.read(STREAM)]
+    (woken,) = [event for event in events if event.body.verb == SpaceVerb.WAKE]
+    before = world.server.at(SPACE, woken.body.seq - 1)
+    space, proposal, actor = heard(before, woken)
+    assert (space, actor) == (before, AGENT)
+    assert proposal.candidates == parked.space.proposals["p"].message.proposal.candidates
+    assert proposal.state_snapshot_id == before.snapshot_id
+
+
+def test_what_the_server_adds_does_not_make_another_request() -> None:
+    said = PutMemory("m", MemoryKind.HYPOTHESIS, raw("it rains"), ttl_ms=1000)
+    added = msgspec.structs.replace(said, confirming_event_found=True)
+    assert fingerprint(added, AGENT) == fingerprint(said, AGENT) != fingerprint(said, ENCODER)
