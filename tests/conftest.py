@@ -22,7 +22,7 @@ _SLOW_MACHINE = [HealthCheck.too_slow]
 
 settings.register_profile("dev", max_examples=50, deadline=None, suppress_health_check=_SLOW_MACHINE)
 settings.register_profile(
-    "ci", max_examples=100, deadline=None, derandomize=True, print_blob=True, suppress_health_check=_SLOW_MACHINE
+    "ci", max_examples=60, deadline=None, derandomize=True, print_blob=True, suppress_health_check=_SLOW_MACHINE
 )
 settings.register_profile("deep", max_examples=5_000, deadline=None, suppress_health_check=_SLOW_MACHINE)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
