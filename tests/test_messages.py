@@ -194,10 +194,12 @@ def test_an_entry_has_the_fields_of_the_protocol_and_leaves_out_what_was_not_giv
         content
     )
     assert content["delta"] == entry.delta == {"eliminated": ["x"]}
-    assert not {"notes", "idempotency_key"} & set(content)
+    assert not {"notes", "idempotency_key", "actor"} & set(content)
     assert (content["outcome"], content["v"], content["seq"]) == (None, 1, 0)
     noted = AuditEntry("e", "t", "ELIMINATE", {}, "", "", [], notes="", idempotency_key="")
     assert (noted.to_dict()["notes"], noted.to_dict()["idempotency_key"]) == ("", "")
+    asked = AuditEntry("e", "t", "ELIMINATE", {}, "", "", [], actor={"kind": "agent", "id": "scout"})
+    assert asked.to_dict()["actor"] == {"kind": "agent", "id": "scout"}
 
 
 @pytest.mark.req("BS-2.1-AUDIT-04")
