@@ -10,7 +10,6 @@ import asyncio
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from threading import Lock
 from typing import Any, TypeVar
 
 from cmbs.belief_events import Stamp
@@ -43,7 +42,7 @@ from cmbs.serving.door import Command, Door, Limits
 from cmbs.serving.outcomes import Outcome, outcome_of
 from cmbs.serving.saga import Saga
 from cmbs.serving.streams import Streams
-from cmbs.serving.waiting import Mailbox, unwrap, wait_in_thread
+from cmbs.serving.waiting import Mailboxes, unwrap, wait_in_thread
 from cmbs.spi import (
     AuditLog,
     Clock,
@@ -114,8 +113,7 @@ class BeliefServer:
         # A store of its own may take its time: its writes run in the caller's thread, not in the one that all share.
         self._group = GroupWriter(self._writer) if log.blocking and remote is None else None
         self.waits_in_caller = remote is not None
-        self._mailboxes: dict[asyncio.AbstractEventLoop, Mailbox[Answer]] = {}
-        self._lock = Lock()
+        self._mailboxes: Mailboxes[Answer] = Mailboxes()
 
     # --- the verbs ---
 
@@ -381,7 +379,7 @@ class BeliefServer:
         def submit(settle: Settle[Answer]) -> None:
             group.submit(command, settle)
 
-        return outcome_of(await self._mailbox().wait(submit))
+        return outcome_of(await self._mailboxes.here().wait(submit))
 
     def _known_head(self, command: Command) -> Head | None:
         """Where the session ended when this process last looked: what a decision is based on is no older."""
@@ -397,15 +395,6 @@ class BeliefServer:
         if known is None or isinstance(error, (StoreUnavailable, LedgerCorrupt)):
             return False
         return self._sessions.refresh(self._sessions.slot(command.session_id)).head != known
-
-    def _mailbox(self) -> Mailbox[Answer]:
-        loop = asyncio.get_running_loop()
-        mailbox = self._mailboxes.get(loop)
-        if mailbox is None:
-            with self._lock:
-                self._mailboxes = {known: box for known, box in self._mailboxes.items() if not known.is_closed()}
-                mailbox = self._mailboxes[loop] = Mailbox(loop)
-        return mailbox
 
     def _stamp(self, idempotency_key: str | None, actor: Actor | None) -> Stamp:
         return Stamp(self._ids.new_id(), self._clock.now(), idempotency_key, actor)

@@ -70,14 +70,10 @@ def import_lines(server: BeliefServer, lines: Iterable[bytes], take_space: TakeS
     Spaces go to `take_space`. InvalidRequest where the file is not an export, or not all of one, or has spaces and
     nobody takes them; what was before that place was taken in.
     """
-    numbered = ((number, _read_line(number, text)) for number, text in enumerate(lines, 1))
-    number, line = next(numbered, (1, _Line()))
-    if line.format != FORMAT:
-        raise InvalidRequest(f"line {number}: not an export, which begins with the format `{FORMAT}`")
     entries: list[StoredEntry] = []
-    sessions = 0
+    sessions, number = 0, 1
     announced: int | None = None
-    for number, line in numbered:
+    for number, line in _numbered(lines):
         if announced is not None:
             raise InvalidRequest(f"line {number}: the export ended before this line")
         if line.event_hash is not None and bytes(line.entry):
@@ -92,6 +88,31 @@ def import_lines(server: BeliefServer, lines: Iterable[bytes], take_space: TakeS
             raise InvalidRequest(f"line {number}: neither an entry nor an end")
     if entries or announced != sessions:
         raise InvalidRequest(f"line {number}: the file was cut off; {sessions} sessions before were taken in")
+
+
+def exported(lines: Iterable[bytes], stream_id: str) -> list[StoredEntry] | None:
+    """The entries of one stream of an export, as they stand there; None where it is not among them.
+
+    Which stream a line is of is known when its stream ends.
+    """
+    entries: list[StoredEntry] = []
+    for number, line in _numbered(lines):
+        if line.event_hash is not None:
+            entries.append(StoredEntry(bytes(line.entry), _hash(number, line.event_hash)))
+        elif line.end_of == stream_id:
+            return entries
+        elif line.end_of is not None:
+            entries = []
+    return None
+
+
+def _numbered(lines: Iterable[bytes]) -> Iterator[tuple[int, _Line]]:
+    """What follows the line that says what the file is, each with its number."""
+    numbered = ((number, _read_line(number, text)) for number, text in enumerate(lines, 1))
+    number, line = next(numbered, (1, _Line()))
+    if line.format != FORMAT:
+        raise InvalidRequest(f"line {number}: not an export, which begins with the format `{FORMAT}`")
+    return numbered
 
 
 def _taken_in(

@@ -39,7 +39,7 @@ from cmbs.substrate.policy_lint import lint as lint_policy
 from cmbs.substrate.policy_schema import SCHEMAS
 from cmbs.substrate.replay import catch_up_space, read_space_event
 from cmbs.substrate.state import Space
-from cmbs.transfer import FORMAT
+from cmbs.transfer import exported
 
 app = typer.Typer(
     name="policy", help="Test, look through, explain and try out policies of the action plane.", no_args_is_help=True
@@ -261,9 +261,7 @@ def _recorded(entries: Iterator[StoredEntry], space_id: str, proposal_id: str) -
 
 
 def _entries(url: str, space_id: str, log: Path | None) -> Iterator[StoredEntry]:
-    if log is None:
-        return _stored(url, space_id)
-    return _exported(log, STREAM_PREFIX + space_id)
+    return _stored(url, space_id) if log is None else iter(_exported(log, space_id))
 
 
 def _stored(url: str, space_id: str) -> Iterator[StoredEntry]:
@@ -276,45 +274,12 @@ def _stored(url: str, space_id: str) -> Iterator[StoredEntry]:
         raise SpaceNotFound(space_id)
 
 
-class _Line(msgspec.Struct, frozen=True):
-    """What a line of an export may have."""
-
-    format: str | None = None
-    event_hash: str | None = None
-    entry: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
-    end_of: str | None = None
-
-
-def _exported(file: Path, stream_id: str) -> Iterator[StoredEntry]:
-    """The entries of one stream in an export. Which stream a line is of is known when its stream ends."""
-    entries: list[StoredEntry] = []
+def _exported(file: Path, space_id: str) -> list[StoredEntry]:
     with sys.stdin.buffer if str(file) == _STANDARD else file.open("rb") as source:
-        for number, text in enumerate(source, 1):
-            line = _line(number, text)
-            if number == 1 and line.format != FORMAT:
-                raise InvalidRequest(f"{file}: not an export, which begins with the format `{FORMAT}`")
-            if line.event_hash is not None:
-                entries.append(StoredEntry(bytes(line.entry), _hash(number, line.event_hash)))
-            elif line.end_of == stream_id:
-                yield from entries
-                return
-            elif line.end_of is not None:
-                entries = []
-    raise SpaceNotFound(stream_id.removeprefix(STREAM_PREFIX))
-
-
-def _line(number: int, text: bytes) -> _Line:
-    try:
-        return msgspec.json.decode(text, type=_Line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-        raise InvalidRequest(f"line {number}: {exc}") from exc
-
-
-def _hash(number: int, text: str) -> bytes:
-    try:
-        return bytes.fromhex(text)
-    except ValueError as exc:
-        raise InvalidRequest(f"line {number}: `{text}` is not a hash") from exc
+        entries = exported(source, STREAM_PREFIX + space_id)
+    if entries is None:
+        raise SpaceNotFound(space_id)
+    return entries
 
 
 def _print_json(content: Any) -> None:

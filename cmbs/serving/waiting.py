@@ -93,3 +93,21 @@ class Mailbox(Generic[A]):
                 future.set_exception(result)
             else:
                 future.set_result(result)
+
+
+class Mailboxes(Generic[A]):
+    """A mailbox for each event loop that asks; those of loops that are closed are let go."""
+
+    def __init__(self) -> None:
+        self._boxes: dict[asyncio.AbstractEventLoop, Mailbox[A]] = {}
+        self._lock = Lock()
+
+    def here(self) -> Mailbox[A]:
+        """The mailbox of the loop that runs."""
+        loop = asyncio.get_running_loop()
+        box = self._boxes.get(loop)
+        if box is None:
+            with self._lock:
+                self._boxes = {known: box for known, box in self._boxes.items() if not known.is_closed()}
+                box = self._boxes[loop] = Mailbox(loop)
+        return box

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from threading import Condition, Lock
+from threading import Condition
 
 import msgspec
 
@@ -29,7 +29,7 @@ from cmbs.messages import Actor, ActorKind
 from cmbs.serving.checkpoints import Checkpointer
 from cmbs.serving.commit import GroupWriter, Settle, Writer
 from cmbs.serving.streams import Slot, Streams
-from cmbs.serving.waiting import Mailbox, unwrap, wait_for_all, wait_in_thread
+from cmbs.serving.waiting import Mailboxes, unwrap, wait_for_all, wait_in_thread
 from cmbs.spi import AuditLog, Clock, IdSource, RandomIds, SystemClock, stream_heads_of
 from cmbs.substrate.arbitration import Ruling, arbitrate, belief_sessions
 from cmbs.substrate.belief_source import BeliefSource
@@ -99,8 +99,7 @@ class SubstrateServer:
         self._spaces = Streams(log, kind, self.door.limits.cached_spaces, self._checkpointer)
         self._writer = Writer(log, kind, self._spaces)
         self._group = GroupWriter(self._writer) if log.blocking else None
-        self._mailboxes: dict[asyncio.AbstractEventLoop, Mailbox[Undelivered]] = {}
-        self._lock = Lock()
+        self._mailboxes: Mailboxes[Undelivered] = Mailboxes()
         self._moved = Condition()
         self._waiting = 0
         self._runner = runner
@@ -344,7 +343,7 @@ class SubstrateServer:
         def submit(settle: Settle[Undelivered]) -> None:
             group.submit(command, settle)
 
-        return await self._mailbox().wait(submit)
+        return await self._mailboxes.here().wait(submit)
 
     def _asks_outside(self, space: Space | None, message: SpaceMessage) -> bool:
         if isinstance(message, Propose):
@@ -442,15 +441,6 @@ class SubstrateServer:
         if not unread and (known is None or isinstance(error, (StoreUnavailable, LedgerCorrupt))):
             return False
         return self._spaces.refresh(self._spaces.slot(command.stream_id)).head != known or unread
-
-    def _mailbox(self) -> Mailbox[Undelivered]:
-        loop = asyncio.get_running_loop()
-        mailbox = self._mailboxes.get(loop)
-        if mailbox is None:
-            with self._lock:
-                self._mailboxes = {known: box for known, box in self._mailboxes.items() if not known.is_closed()}
-                mailbox = self._mailboxes[loop] = Mailbox(loop)
-        return mailbox
 
     def _stamp(self, idempotency_key: str | None) -> Stamp:
         return Stamp(self._ids.new_id(), self._clock.now(), idempotency_key)
