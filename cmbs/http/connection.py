@@ -39,6 +39,11 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _WAITING = 8
 
 
+# The names of RFC 9110, whatever the standard library calls them in this version.
+_RENAMED = {413: b"Content Too Large", 422: b"Unprocessable Content"}
+_PHRASES: dict[int, bytes] = {status.value: status.phrase.encode() for status in HTTPStatus} | _RENAMED
+
+
 class Service:
     """What all connections of one server share."""
 
@@ -84,11 +89,9 @@ class Service:
 
     def head(self, status: int) -> bytes:
         """The first lines of any answer."""
-        phrase = HTTPStatus(status).phrase if status in _PHRASES else ""
-        return b"HTTP/1.1 %d %b\r\ndate: %b\r\n" % (status, phrase.encode(), self._date)
+        return b"HTTP/1.1 %d %b\r\ndate: %b\r\n" % (status, _PHRASES.get(status, b""), self._date)
 
 
-_PHRASES = frozenset(HTTPStatus)
 _services: WeakKeyDictionary[ServerState, Service] = WeakKeyDictionary()
 
 
