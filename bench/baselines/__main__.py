@@ -1,4 +1,4 @@
-"""`python -m bench.baselines MODULE:APP PORT`: serve an application as `cmbs serve` does its own, but over plain ASGI."""
+"""`python -m bench.baselines MODULE:APP PORT`: serve an application as `cmbs serve` does, but over plain ASGI."""
 
 from __future__ import annotations
 

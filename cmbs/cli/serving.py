@@ -35,7 +35,7 @@ _log = logging.getLogger("cmbs.serve")
 
 # How long a worker may take to finish what it is at, and then to close its store.
 _STOP_SECONDS = 10
-_CLOSE_SECONDS = 10
+_CLOSE_SECONDS = 15
 
 
 def serve_http(settings: Settings, host: str, port: int, workers: int, *, demo_pause: float | None = None) -> None:
@@ -103,7 +103,23 @@ def _serve_here(config: Config, listening: socket.socket) -> None:
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: sys.exit(0))
-    Server(config).run([listening])
+    _Alone(config).run([listening])
+
+
+class _Alone(Server):
+    """A server that nobody watches over: it sees to it itself that it does not take for ever to stop."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop what runs, close the application."""
+        ending = threading.Timer(_STOP_SECONDS + _CLOSE_SECONDS, _give_up)
+        ending.daemon = True
+        ending.start()
+        await super().shutdown(sockets)
+
+
+def _give_up() -> None:
+    _log.error("the server did not stop in time and ends now")
+    os._exit(1)
 
 
 class _Workers(Multiprocess):

@@ -11,24 +11,21 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Coroutine, Generator
-from email.utils import formatdate
 from functools import partial
-from http import HTTPStatus
 from types import coroutine
 from typing import Any, cast
-from weakref import WeakKeyDictionary
 
 import httptools
 from uvicorn import Config
 from uvicorn.server import ServerState
 
 from cmbs.errors import InvalidRequest
-from cmbs.http.app import BeliefApp
 from cmbs.http.dispatch import response_to
 from cmbs.http.exchange import Request, cut_off
 from cmbs.http.headers import Headers
 from cmbs.http.incoming import HEAD_BYTES, Incoming
 from cmbs.http.passing_on import Passed, pass_on, path_and_query
+from cmbs.http.service import service_of
 from cmbs.http.statuses import TransportCode, TransportError
 from cmbs.identity.model import ANONYMOUS
 
@@ -37,66 +34,6 @@ _log = logging.getLogger("cmbs.http")
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 # So many requests may wait on one connection before no more are read.
 _WAITING = 8
-
-
-# The names of RFC 9110, whatever the standard library calls them in this version.
-_RENAMED = {413: b"Content Too Large", 422: b"Unprocessable Content"}
-_PHRASES: dict[int, bytes] = {status.value: status.phrase.encode() for status in HTTPStatus} | _RENAMED
-
-
-class Service:
-    """What all connections of one server share."""
-
-    def __init__(self, app: BeliefApp, state: ServerState, tick_seconds: float) -> None:
-        self.app = app
-        self.gate = app.gate
-        self.body_bytes = app.body_bytes
-        # With middleware around them, the routes are found by the framework.
-        self.at = app.dispatcher.at if not app.user_middleware else _nowhere
-        self.tasks = state.tasks
-        self.is_ending = False
-        # Everything up to the length of the body, by status, for an answer in JSON.
-        self.heads: dict[int, bytes] = {}
-        self._connections: set[Connection] = cast("set[Connection]", state.connections)
-        self._tick_seconds = tick_seconds
-        self._ticking = False
-        self._date = b""
-
-    def add(self, connection: Connection) -> None:
-        """A connection was made."""
-        self._connections.add(connection)
-        if not self._ticking:
-            self._tick()
-
-    def discard(self, connection: Connection) -> None:
-        """A connection is gone."""
-        self._connections.discard(connection)
-
-    def _tick(self) -> None:
-        """What is done now and then: one timer for all connections, and a date that is made once in a second."""
-        self._date = formatdate(usegmt=True).encode()
-        self.heads.clear()
-        for connection in list(self._connections):
-            connection.tick()
-        self._ticking = bool(self._connections)
-        if self._ticking:
-            asyncio.get_running_loop().call_later(self._tick_seconds, self._tick)
-
-    def json_head(self, status: int) -> bytes:
-        """The head of an answer in JSON, up to its length."""
-        head = self.heads[status] = self.head(status) + b"content-type: application/json\r\ncontent-length: "
-        return head
-
-    def head(self, status: int) -> bytes:
-        """The first lines of any answer."""
-        return b"HTTP/1.1 %d %b\r\ndate: %b\r\n" % (status, _PHRASES.get(status, b""), self._date)
-
-
-_services: WeakKeyDictionary[ServerState, Service] = WeakKeyDictionary()
-
-
-def _nowhere(_: bytes) -> None:
-    return None
 
 
 class Connection(asyncio.Protocol):
@@ -116,10 +53,7 @@ class Connection(asyncio.Protocol):
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        service = _services.get(server_state)
-        if service is None:
-            service = _services[server_state] = Service(config.loaded_app, server_state, self.tick_seconds)
-        self._service = service
+        self._service = service_of(config.loaded_app, server_state, self.tick_seconds)
         self._app_state = app_state
         self._loop = _loop or asyncio.get_running_loop()
         self._parser = httptools.HttpRequestParser(self)

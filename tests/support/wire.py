@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from typing import BinaryIO
 
 from tests.support.http_server import PATIENCE
 from tests.support.in_process import Exchanged
+from tests.support.transports import ONTOLOGY
+
+HOST = b"host: localhost\r\n"
+LAST = HOST + b"connection: close\r\n"
+# Beginnings of requests; headers and an empty line are to follow.
+DECLARATION = json.dumps({"ontology": ONTOLOGY, "hypotheses": list("abcd")}).encode()
+DECLARE = b"POST /v1/sessions HTTP/1.1\r\ncontent-type: application/json\r\n"
+HEALTH = b"GET /healthz HTTP/1.1\r\n"
+
+
+def declaring(headers: bytes = HOST, body: bytes = DECLARATION) -> bytes:
+    """A whole declaration."""
+    return b"%b%bcontent-length: %d\r\n\r\n%b" % (DECLARE, headers, len(body), body)
+
+
+def statuses(answered: list[Exchanged]) -> list[int]:
+    """What each answer was."""
+    return [answer.status for answer in answered]
 
 
 def answers(connection: socket.socket) -> list[Exchanged]:
@@ -28,6 +47,7 @@ def next_answer(received: BinaryIO, *, bare: bool = False) -> Exchanged | None:
 
 
 def connected(port: int) -> socket.socket:
+    """A connection to a server on this machine."""
     return socket.create_connection(("127.0.0.1", port), PATIENCE)
 
 
