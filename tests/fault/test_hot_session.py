@@ -166,7 +166,7 @@ def test_workers_over_one_database_act_as_one_server_on_a_hot_session(tmp_path: 
     universe = [*owned, *(f"shared.{step}" for step in range(EACH)), "survivor"]
     with fresh_database() as store_url:
         with serving(tmp_path, "--store", store_url, "--workers", str(WORKERS)) as server:
-            assert len(server.children()) == WORKERS
+            assert len(server.workers()) == WORKERS
             session_id = declared_over_http(server.url, "hot", universe)
             with ThreadPoolExecutor(PROCESSES) as threads:
                 callers = threads.map(

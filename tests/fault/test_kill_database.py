@@ -25,7 +25,7 @@ def test_everything_that_was_answered_survives_kill_9_of_the_database_and_server
     with mortal_postgres() as database:
         arguments = ("--store", database.url, "--workers", "2")
         with serving(tmp_path, *arguments, variables=IMPATIENT) as server:
-            workers = server.children()
+            workers = server.workers()
             load = Load(server.url, "load")
             load.start()
             for _ in range(ROUNDS):
@@ -42,5 +42,5 @@ def test_everything_that_was_answered_survives_kill_9_of_the_database_and_server
                     told = [event_id for owner, event_id in load.acknowledged if owner == session_id]
                     # Every caller sent each write until it was answered: one event for each, and no other.
                     assert sorted(event["event_id"] for event in events[1:]) == sorted(told)
-            assert server.children() == workers
+            assert server.workers() == workers
         check_toll(database.url, load.acknowledged, kills=ROUNDS)

@@ -39,7 +39,7 @@ class Running:
         self.client = client
         self.known = f"/v1/sessions/{known}"
         self.unread = [f"/v1/sessions/{session_id}" for session_id in unread]
-        self.workers = server.children()
+        self.workers = server.workers()
         self.acknowledged = [(known, self.eliminate("before").json()["audit_event_id"])]
         self.belief = client.get(self.known).json()
 
@@ -77,7 +77,7 @@ class Running:
         assert [event["event_id"] for event in events[1:]] == [event_id for _, event_id in self.acknowledged]
         self.belief = self.client.get(self.known).json()
         assert self.client.get(self.unread.pop()).status_code == 200
-        assert self.server.children() == self.workers
+        assert self.server.workers() == self.workers
 
 
 @contextmanager

@@ -105,8 +105,9 @@ class ServerProcess:
             return []
 
     def workers(self) -> list[psutil.Process]:
-        """The worker processes; beside them there is one that tidies up after processes of Python."""
-        return [child for child in self.children() if "spawn_main" in _command_line(child)]
+        """The processes that serve: itself, where it is the only one. Not the one that tidies up after processes."""
+        workers = [child for child in self.children() if "spawn_main" in _command_line(child)]
+        return workers or ([psutil.Process(self.process.pid)] if self.process.poll() is None else [])
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Ask it to end; its exit code."""
