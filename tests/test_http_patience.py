@@ -1,16 +1,20 @@
 """How long a connection of `cmbs serve` waits for its caller, and what becomes of it when the server stops."""
 
 import asyncio
+import gc
 import json
 import socket
 import struct
 import threading
 from pathlib import Path
+from typing import ClassVar
+from weakref import WeakSet
 
 import pytest
 
 from cmbs.belief_api import create_app
 from cmbs.belief_server import BeliefServer
+from cmbs.http.connection import Connection
 from tests.support.error_model import check_error
 from tests.support.http_server import PATIENCE, serving
 from tests.support.in_thread import Hurried, served
@@ -164,3 +168,38 @@ def test_a_half_sent_request_does_not_hold_up_a_signal(tmp_path: Path, part: byt
         assert server.stop() == 0
         # It says so where it had to give up waiting.
         assert server.output.count("\n") == 4, server.output
+
+
+class Remembered(Connection):
+    """Connections of which those that are still in memory are known."""
+
+    alive: ClassVar[WeakSet[Connection]] = WeakSet()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.alive.add(self)
+        super().connection_made(transport)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        HEALTH + LAST + b"\r\n",
+        b"GET /nowhere HTTP/1.1\r\n" + LAST + b"\r\n",
+        declaring(LAST),
+        declaring()[:-1],
+        b"nonsense\r\n\r\n",
+    ],
+    ids=["answered", "passed on", "written", "cut off", "refused"],
+)
+def test_a_connection_that_is_over_does_not_wait_for_the_garbage_collector(sent: bytes) -> None:
+    gc.disable()
+    try:
+        with served(create_app(BeliefServer()), Remembered) as running:
+            for _ in range(10):
+                with connected(running.port) as connection:
+                    connection.sendall(sent)
+                    connection.shutdown(socket.SHUT_WR)
+                    assert len(answers(connection)) == 1
+        assert list(Remembered.alive) == []
+    finally:
+        gc.enable()

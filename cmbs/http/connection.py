@@ -338,9 +338,10 @@ class Connection(asyncio.Protocol):
     async def _answer(self, incoming: Incoming) -> None:
         """Carry out a request. Whatever happens, the answer has the protocol's shape."""
         service = self._service
+        if incoming.refused is not None:
+            self._send(incoming, *response_to(incoming.refused))
+            return
         try:
-            if incoming.refused is not None:
-                raise incoming.refused
             path, query = incoming.url, b""
             if b"?" in path:
                 path, _, query = path.partition(b"?")

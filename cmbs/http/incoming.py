@@ -40,6 +40,7 @@ class Incoming:
     # Why it cannot be answered as it should: what is wrong with its head, and what with its body.
     refused: Exception | None = None
     _problem: Exception | None = None
+    _has_failed = False
     _waiting: asyncio.Future[None] | None = None
     # What was read since the body last grew, not counting what came together with the first byte.
     _idle_bytes = 0
@@ -71,7 +72,7 @@ class Incoming:
             self._further = []
         if self._size > limit:
             self.fail(LimitExceeded("body_bytes", limit, self._size))
-        elif self._problem is None:
+        elif not self._has_failed:
             self._further.append(piece)
 
     def end(self) -> None:
@@ -84,8 +85,8 @@ class Incoming:
 
     def fail(self, problem: Exception) -> None:
         """There will be no body."""
-        if self._problem is None and not self.is_whole:
-            self._problem = problem
+        if not self._has_failed and not self.is_whole:
+            self._has_failed, self._problem = True, problem
             if self._further is not None:
                 self._further.clear()
             self._wake()
@@ -102,13 +103,18 @@ class Incoming:
         said = self.headers.by_name.get(b"content-length")
         if said is not None and int(said) > limit:
             raise LimitExceeded("body_bytes", limit, int(said))
-        if not self.is_whole and self._problem is None:
+        if not self.is_whole and not self._has_failed:
             if self.waits_for_leave and not self.body:
                 go_ahead()
             self._waiting = asyncio.get_running_loop().create_future()
             await self._waiting
-        if self._problem is not None:
-            raise self._problem
+        problem, self._problem = self._problem, None
+        if problem is not None:
+            try:
+                raise problem
+            finally:
+                # It knows the frames that know it: without this, memory would wait for the garbage collector.
+                del problem
         if len(self.body) > limit:
             raise LimitExceeded("body_bytes", limit, len(self.body))
         return self.body
@@ -128,4 +134,4 @@ class Incoming:
     def is_soon_over(self) -> bool:
         """Whether the rest of a body that nobody wants is worth waiting for."""
         said = self.headers.by_name.get(b"content-length")
-        return self._problem is None and not self.waits_for_leave and said is not None and int(said) <= _REST_BYTES
+        return not self._has_failed and not self.waits_for_leave and said is not None and int(said) <= _REST_BYTES
