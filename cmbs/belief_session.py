@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from hashlib import sha256
-from typing import NamedTuple, assert_never
+from typing import NamedTuple, TypeAlias, assert_never
 
 import msgspec
 
@@ -44,11 +44,8 @@ _WITHOUT_VERDICT = frozenset((Eliminate, EnterObligation, Declare))
 _FORCE_DENIED = "force was asked for and the policy of this session does not allow it"
 
 
-class Observation(NamedTuple):
-    """Who saw what: the key under which an elimination is recorded once."""
-
-    source_id: str
-    observation_id: str
+# Who saw what, by source_id and observation_id: the key under which an elimination is recorded once.
+Observation: TypeAlias = tuple[str, str]
 
 
 class Applied(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -142,7 +139,7 @@ def decide_declare(session_id: str, message: Declare, stamp: Stamp) -> Event:
 
 def decide_eliminate(session: Session, message: Eliminate, stamp: Stamp) -> Event | Repeat:
     """Take out the ids that still survive. The same observation again is the same event; with other ids, a conflict."""
-    earlier = session.observations.get(Observation(message.source_id, message.observation_id))
+    earlier = session.observations.get((message.source_id, message.observation_id))
     if earlier is not None:
         if {*earlier.applied, *earlier.ignored} != set(message.eliminated):
             raise Conflict(
@@ -155,17 +152,7 @@ def decide_eliminate(session: Session, message: Eliminate, stamp: Stamp) -> Even
             )
         return Repeat(earlier.seq)
     _refuse_if_terminated(session)
-    position_of, survives = session.universe.position, session.survivors.holds
-    applied: list[str] = []
-    positions: list[int] = []
-    unknown: list[str] = []
-    for hypothesis_id in message.eliminated:
-        position = position_of(hypothesis_id)
-        if position is None:
-            unknown.append(hypothesis_id)
-        elif survives(position):
-            applied.append(hypothesis_id)
-            positions.append(position)
+    applied, positions, unknown = session.survivors.among(message.eliminated)
     if unknown and session.policy.validate_hypotheses:
         raise InvalidHypothesisId(unknown)
     if not applied:
@@ -275,8 +262,8 @@ def evolve(session: Session | None, event: Event) -> Session:
     conclusions, promises, active = session.conclusions, session.obligations, session.active
     terminated_seq = session.terminated_seq
     if type(message) is Eliminate:
-        observation, record = _observed(message, body)
-        observations = observations.extended(observation, record)
+        record = _applied(message, body)
+        observations = observations.extended((message.source_id, message.observation_id), record)
         if event.survivors is not None:
             survivors = event.survivors
         elif record.applied:
@@ -315,14 +302,13 @@ def evolve(session: Session | None, event: Event) -> Session:
     )
 
 
-def _observed(message: Eliminate, body: EntryBody) -> tuple[Observation, Applied]:
+def _applied(message: Eliminate, body: EntryBody) -> Applied:
     applied = body.delta.eliminated
     ignored: tuple[str, ...] = ()
     if len(applied) != len(message.eliminated):
         gone = set(applied)
         ignored = tuple([asked for asked in message.eliminated if asked not in gone])
-    record = Applied(body.seq, tuple(applied), ignored)
-    return Observation(message.source_id, message.observation_id), record
+    return Applied(body.seq, tuple(applied), ignored)
 
 
 def _born(event: Event) -> Session:

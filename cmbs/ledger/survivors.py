@@ -8,7 +8,7 @@ Both types are immutable to their holders; sets share the pages of bits that the
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from itertools import chain, compress
@@ -39,12 +39,14 @@ _HASH_LENGTH = (32).to_bytes(4, "big")
 class Universe:
     """The hypotheses of a session: sorted by code point, without repeats, fixed for good."""
 
-    __slots__ = ("_position", "_root", "ids")
+    __slots__ = ("_position", "_root", "ids", "position")
 
     def __init__(self, sorted_ids: Sequence[str]) -> None:
         """`sorted_ids` must be sorted and single; `Universe.of` takes them as they come."""
         self.ids: tuple[str, ...] = tuple(sorted_ids)
         self._position = dict(zip(self.ids, range(len(self.ids)), strict=True))
+        # Which bit stands for an id; None where the universe does not hold it.
+        self.position: Callable[[str], int | None] = self._position.get
         self._root: bytes | None = None
 
     @property
@@ -61,10 +63,6 @@ class Universe:
 
     def __len__(self) -> int:
         return len(self.ids)
-
-    def position(self, hypothesis_id: str) -> int | None:
-        """Which bit stands for this id; None where the universe does not hold it."""
-        return self._position.get(hypothesis_id)
 
     def positions(self, hypothesis_ids: Iterable[str]) -> tuple[int, ...]:
         """The bits of ids that are all in the universe; KeyError otherwise."""
@@ -128,6 +126,22 @@ class Survivors(SortedIds):
     def holds(self, position: int) -> bool:
         """Whether the hypothesis at this position survives."""
         return self._pages[position >> 13][position >> 3 & 0x3FF] >> (position & 7) & 1 == 1
+
+    def among(self, hypothesis_ids: Iterable[str]) -> tuple[list[str], list[int], list[str]]:
+        """Of these ids, the ones that survive and their positions, and the ones that the universe does not hold."""
+        position_of, pages = self.universe.position, self._pages
+        alive: list[str] = []
+        positions: list[int] = []
+        unknown: list[str] = []
+        for hypothesis_id in hypothesis_ids:
+            position = position_of(hypothesis_id)
+            if position is None:
+                unknown.append(hypothesis_id)
+            # `holds`, written out: this is the first loop of every elimination.
+            elif pages[position >> 13][position >> 3 & 0x3FF] >> (position & 7) & 1:
+                alive.append(hypothesis_id)
+                positions.append(position)
+        return alive, positions, unknown
 
     def __iter__(self) -> Iterator[str]:
         ids = self.universe.ids

@@ -81,31 +81,24 @@ class Writer(Generic[S, C, A]):
         # Told of every new state once it is durable, from the writing thread: it must be quick, and must not raise.
         self.observer: Callable[[str, S], None] | None = None
 
-    def run_one(self, command: C) -> A | Exception:
-        """Carry out one command."""
-        slot = self._streams.cached(command.stream_id)
-        try:
-            slot = slot or self._slot([command])
-            with slot.lock:
-                if self._carrier is not None:
-                    return self._carried_out(self._carrier, slot, command)
-                return self._written_alone(slot, command)
-        except Exception as exc:  # noqa: BLE001 - it is the command's answer
-            return exc
+    def run_one(self, command: C, slot: Slot[S] | None = None) -> A:
+        """Carry out one command; `slot` is its stream's, where the caller has that at hand."""
+        slot = slot or self._streams.cached(command.stream_id) or self._slot([command])
+        with slot.lock:
+            if self._carrier is not None:
+                return self._carried_out(self._carrier, slot, command)
+            # What `_written` does, for the one command that there mostly is.
+            answer, after, append = self._kind.decided(slot.state, command)
+            if append is not None and after is not None:
+                try:
+                    self._log.append((append,))
+                except StaleHead:
+                    return unwrap(self._written([(slot, [command], [0])])[0].results[0])
+                slot.state = after
+                self._seen(slot, after)
+            return answer
 
-    def _written_alone(self, slot: Slot[S], command: C) -> A | Exception:
-        """What `_written` does, for the one command that there mostly is."""
-        answer, after, append = self._kind.decided(slot.state, command)
-        if append is not None and after is not None:
-            try:
-                self._log.append((append,))
-            except StaleHead:
-                return self._written([(slot, [command], [0])])[0].results[0]
-            slot.state = after
-            self._seen(slot, after)
-        return answer
-
-    def _carried_out(self, carrier: Carrier[S], slot: Slot[S], command: C) -> A | Exception:
+    def _carried_out(self, carrier: Carrier[S], slot: Slot[S], command: C) -> A:
         """Carry out a command that is carried out elsewhere too."""
         for _ in range(_ATTEMPTS):
             try:
@@ -118,7 +111,7 @@ class Writer(Generic[S, C, A]):
             except StaleHead:
                 continue  # somebody else wrote first: look again, decide again
             return answer
-        return _unavailable(StaleHead())
+        raise _unavailable(StaleHead())
 
     def _seen(self, slot: Slot[S], after: S) -> None:
         """What follows a write that is done for good."""
@@ -305,6 +298,13 @@ class GroupWriter(Generic[S, C, A]):
             except Exception:  # noqa: BLE001
                 # A caller that can no longer be reached must not take the writer, and with it everybody else, along.
                 _log.exception("a result could not be delivered")
+
+
+def unwrap(result: A | Exception) -> A:
+    """The answer, or raise the error in its place."""
+    if isinstance(result, Exception):
+        raise result
+    return result
 
 
 def _failed(work: _Work[S, C], exc: Exception) -> _Plan[S, C, A]:

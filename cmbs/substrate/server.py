@@ -29,7 +29,7 @@ from cmbs.messages import Actor, ActorKind
 from cmbs.serving.checkpoints import Checkpointer
 from cmbs.serving.commit import GroupWriter, Settle, Writer
 from cmbs.serving.streams import Slot, Streams
-from cmbs.serving.waiting import Mailboxes, unwrap, wait_for_all, wait_in_thread
+from cmbs.serving.waiting import Mailboxes, wait_for_all, wait_in_thread
 from cmbs.spi import AuditLog, Clock, IdSource, RandomIds, SystemClock, stream_heads_of
 from cmbs.substrate.arbitration import Ruling, arbitrate, belief_sessions
 from cmbs.substrate.belief_source import BeliefSource
@@ -324,7 +324,7 @@ class SubstrateServer:
 
     def _once(self, command: SpaceCommand) -> Undelivered:
         if self._group is None:
-            return unwrap(self._writer.run_one(command))
+            return self._writer.run_one(command)
         group = self._group
 
         def submit(settle: Settle[Undelivered]) -> None:
