@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import Generic, Protocol, TypeAlias, TypeVar
@@ -126,17 +125,22 @@ class Writer(Generic[S, C, A]):
             by_stream.setdefault(command.stream_id, []).append(number)
         results: list[A | Exception] = [_NOT_ATTEMPTED] * len(commands)
         work: list[_Work[S, C]] = []
-        for numbers in by_stream.values():
+        for stream_id, numbers in by_stream.items():
             mine = [commands[number] for number in numbers]
             try:
-                work.append((self._slot(mine), mine, numbers))
+                work.append((self._streams.cached(stream_id) or self._slot(mine), mine, numbers))
             except CmbsError as exc:
                 for number in numbers:
                     results[number] = exc
-        with ExitStack() as locks:
+        held: list[Slot[S]] = []
+        try:
             for slot, _, _ in work:
-                locks.enter_context(slot.lock)
+                slot.lock.acquire()
+                held.append(slot)
             plans = self._written(work)
+        finally:
+            for slot in held:
+                slot.lock.release()
         for plan, (_, _, numbers) in zip(plans, work, strict=True):
             for number, result in zip(numbers, plan.results, strict=True):
                 results[number] = result
@@ -185,7 +189,7 @@ class Writer(Generic[S, C, A]):
             plans = [_failed(item, exc) for item in work]
         for plan in plans:
             if plan.appends and plan.state is not None:
-                plan.slot.advance(plan.state)
+                plan.slot.state = plan.state
                 self._seen(plan.slot, plan.state)
         return plans
 
