@@ -40,7 +40,6 @@ from cmbs.messages import (
 )
 
 _NOTHING = Delta([])
-_WITHOUT_VERDICT = frozenset((Eliminate, EnterObligation, Declare))
 _FORCE_DENIED = "force was asked for and the policy of this session does not allow it"
 
 
@@ -255,20 +254,14 @@ def evolve(session: Session | None, event: Event) -> Session:
     if session is None:
         return _born(event)
     body, message = event.body, event.message
+    if type(message) is Eliminate:
+        return _eliminated(session, message, event)
     seq = body.seq
-    verdict = None if type(message) in _WITHOUT_VERDICT else _verdict(event)
+    verdict = None if type(message) is EnterObligation else _verdict(event)
     granted = verdict is not None and verdict.granted
-    survivors, observations, requests = session.survivors, session.observations, session.requests
     conclusions, promises, active = session.conclusions, session.obligations, session.active
     terminated_seq = session.terminated_seq
-    if type(message) is Eliminate:
-        record = _applied(message, body)
-        observations = observations.extended((message.source_id, message.observation_id), record)
-        if event.survivors is not None:
-            survivors = event.survivors
-        elif record.applied:
-            survivors = survivors.without(session.universe.positions(record.applied))
-    elif type(message) is EnterObligation:
+    if type(message) is EnterObligation:
         promise = Promise(message.min_total_eliminations, seq, session.eliminated_total)
         promises = {**promises, message.obligation_id: promise}
         active = (*active, message.obligation_id)
@@ -282,24 +275,56 @@ def evolve(session: Session | None, event: Event) -> Session:
         conclusions = conclusions.extended(seq, message.conclusion_id)
     elif type(message) is RequestTermination and granted:
         terminated_seq = seq
-    if body.idempotency_key is not None:
-        requests = requests.extended(body.idempotency_key, Request(seq, fingerprint(message)))
     return Session(
         session.session_id,
         session.ontology,
         session.policy,
         session.universe,
-        survivors,
+        session.survivors,
         Head(seq, event.stored.event_hash),
         session.events.extended(body.event_id, verdict),
-        observations,
-        requests,
+        session.observations,
+        _requested(session, event),
         conclusions,
         promises,
         active,
         terminated_seq,
         session.provider,
     )
+
+
+def _eliminated(session: Session, message: Eliminate, event: Event) -> Session:
+    """The state after an elimination, which most events are."""
+    body, survivors = event.body, session.survivors
+    record = _applied(message, body)
+    if event.survivors is not None:
+        survivors = event.survivors
+    elif record.applied:
+        survivors = survivors.without(session.universe.positions(record.applied))
+    return Session(
+        session.session_id,
+        session.ontology,
+        session.policy,
+        session.universe,
+        survivors,
+        Head(body.seq, event.stored.event_hash),
+        session.events.extended(body.event_id, None),
+        session.observations.extended((message.source_id, message.observation_id), record),
+        session.requests if body.idempotency_key is None else _requested(session, event),
+        session.conclusions,
+        session.obligations,
+        session.active,
+        session.terminated_seq,
+        session.provider,
+    )
+
+
+def _requested(session: Session, event: Event) -> Chronicle[str, Request]:
+    """The requests that came with a key, this one included."""
+    body = event.body
+    if body.idempotency_key is None:
+        return session.requests
+    return session.requests.extended(body.idempotency_key, Request(body.seq, fingerprint(event.message)))
 
 
 def _applied(message: Eliminate, body: EntryBody) -> Applied:

@@ -127,20 +127,18 @@ class Survivors(SortedIds):
         """Whether the hypothesis at this position survives."""
         return self._pages[position >> 13][position >> 3 & 0x3FF] >> (position & 7) & 1 == 1
 
-    def among(self, hypothesis_ids: Iterable[str]) -> tuple[list[str], list[int], list[str]]:
+    def among(self, hypothesis_ids: Sequence[str]) -> tuple[list[str], list[int], list[str]]:
         """Of these ids, the ones that survive and their positions, and the ones that the universe does not hold."""
-        asked = list(hypothesis_ids)
-        # All look-ups in one go: in a large universe each waits for memory, and they wait side by side.
-        found = list(map(self.universe.position, asked))
-        unknown = (
-            [each for each, position in zip(asked, found, strict=True) if position is None] if None in found else []
-        )
         pages = self._pages
         alive: list[str] = []
         positions: list[int] = []
-        for hypothesis_id, position in zip(asked, found, strict=True):
-            # `holds`, written out.
-            if position is not None and pages[position >> 13][position >> 3 & 0x3FF] >> (position & 7) & 1:
+        unknown: list[str] = []
+        # All look-ups in one go: in a large universe each waits for memory, and they wait side by side.
+        found = list(map(self.universe.position, hypothesis_ids))
+        for hypothesis_id, position in zip(hypothesis_ids, found):  # noqa: B905 - as many, and this is an inner loop
+            if position is None:
+                unknown.append(hypothesis_id)
+            elif pages[position >> 13][position >> 3 & 0x3FF] >> (position & 7) & 1:  # `holds`, written out
                 alive.append(hypothesis_id)
                 positions.append(position)
         return alive, positions, unknown
