@@ -9,7 +9,8 @@ _LEAF = b"\x00"
 _NODE = b"\x01"
 
 EMPTY_ROOT = sha256(b"").digest()
-_AFTER_NODE = sha256(_NODE)
+# Hashes that have seen a prefix: to copy one is a sixth faster than to begin a new one.
+AFTER_LEAF, _AFTER_NODE = sha256(_LEAF), sha256(_NODE)
 
 
 def leaf_hash(data: bytes) -> bytes:
@@ -56,7 +57,7 @@ def rehash(levels: list[list[bytes]], touched: list[int]) -> None:
     """Bring the path to the root up to date for leaf hashes that were replaced; `touched` are their places, ascending.
 
     O(touched x depth) hashes, and the inner loop of every elimination from a large universe: so `node_hash` is written
-    out, on copies of a hash that has seen the prefix, which is a sixth faster than to begin new ones.
+    out.
     """
     below, fresh = levels[0], _AFTER_NODE.copy
     for above in levels[1:]:

@@ -225,11 +225,13 @@ class Survivors(SortedIds):
         # From here on the tree is no longer ours: whoever asks us for it again, after a failed write, gets a new one.
         self._root, self._levels = root, None
         pages = fewer._pages
-        leaves = levels[0]
+        leaves, fresh = levels[0], merkle.AFTER_LEAF.copy
         for number in touched:
             # `leaf_hash` of `_block`, written out: this is an inner loop too.
             start = (number & 7) << 7
-            leaves[number] = sha256(b"\x00" + pages[number >> 3][start : start + BLOCK_BYTES]).digest()
+            leaf = fresh()
+            leaf.update(pages[number >> 3][start : start + BLOCK_BYTES])
+            leaves[number] = leaf.digest()
         merkle.rehash(levels, touched)
         fewer._levels = levels
 
