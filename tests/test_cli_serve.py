@@ -214,7 +214,7 @@ def test_several_workers_serve_one_file_and_agree(tmp_path: Path) -> None:
     universe = [f"h{source:02}.{step:02}" for source in range(8) for step in range(10)] + ["survivor"]
     with serving(tmp_path, "--workers", "2") as server:
         assert "2 workers" in server.output
-        assert len(server.children()) == 2
+        assert len(server.workers()) == 2
         opened = httpx.post(f"{server.url}/v1/sessions", json={"ontology": ONTOLOGY, "hypotheses": universe}).json()
         session_id = opened["session_id"]
         with ThreadPoolExecutor(8) as threads:
@@ -235,8 +235,8 @@ def test_several_workers_serve_one_file_and_agree(tmp_path: Path) -> None:
 def test_a_server_that_is_killed_takes_its_workers_along(tmp_path: Path) -> None:
     port = free_port()
     with serving(tmp_path, "--workers", "2", port=port) as server:
+        assert len(server.workers()) == 2
         children = server.children()
-        assert len(children) == 2
         server.process.kill()
         server.process.wait(PATIENCE)
         _, alive = psutil.wait_procs(children, PATIENCE)
@@ -245,12 +245,27 @@ def test_a_server_that_is_killed_takes_its_workers_along(tmp_path: Path) -> None
         assert server.stop() == 0
 
 
-def test_a_worker_that_is_killed_ends_the_server_with_an_error(tmp_path: Path) -> None:
-    with serving(tmp_path) as server:
-        (worker,) = server.children()
-        worker.kill()
+def test_a_worker_that_is_killed_is_replaced(tmp_path: Path) -> None:
+    with serving(tmp_path, "--workers", "2") as server:
+        before = server.workers()
+        before[0].kill()
+        server.wait_until(lambda: set(server.workers()) >= {before[1]} and before[0] not in server.workers())
+        server.wait_until(lambda: len(server.workers()) == 2)
+        with client_of(server) as client:
+            assert client.get(f"/v1/sessions/{declared(client)}").status_code == 200
+        assert server.stop() == 0
+        assert f"worker {before[0].pid} ended with -9 and was replaced\n" in server.output
+
+
+def test_a_worker_that_cannot_be_replaced_ends_the_server_with_an_error(tmp_path: Path) -> None:
+    with serving(tmp_path, "--workers", "2") as server:
+        for path in tmp_path.glob("cmbs.db*"):
+            path.unlink()
+        (tmp_path / "cmbs.db").write_bytes(b"not a database, but long enough to be looked at " * 40)
+        server.workers()[0].kill()
         assert server.process.wait(PATIENCE) == 1
-        assert "Unexpected exit from worker-1" in server.output
+        assert "a worker cannot begin: STORE_UNAVAILABLE: cannot open `cmbs.db`: " in server.output
+        assert server.workers() == []
 
 
 # --- the demo ---------------------------------------------------------------------------------------------------------
@@ -333,7 +348,7 @@ def test_the_demo_says_that_the_server_does_not_do_as_it_should(tmp_path: Path) 
     variables = {"CMBS_LIMIT_HYPOTHESES_PER_SESSION": "1"}
     with serving(tmp_path, "--store", "memory:", variables=variables) as server:
         demo.play_in_background(server.url, said.append, wait=lambda _: None).join(PATIENCE)
-    assert said == ["demo: stopped: HTTP Error 413: Payload Too Large"]
+    assert said == ["demo: stopped: HTTP Error 413: Content Too Large"]
 
 
 @pytest.mark.parametrize(

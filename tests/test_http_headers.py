@@ -194,12 +194,18 @@ def test_a_key_that_is_no_key_is_refused(
     assert events_of(client, session_id) == events
 
 
-@pytest.mark.parametrize("key", [b"k", b'"quoted"', b"a, b", b"cl\xc3\xa9", b"\xff", b"x" * 1024, b"::"])
+@pytest.mark.parametrize("key", [b"k", b'"quoted"', b"a, b", b"cl\xc3\xa9", b"x" * 1024, b"::"])
 def test_any_other_key_works_byte_for_byte(client: Client, session_id: str, key: bytes) -> None:
     path, headers = path_of("declare_conclusion", session_id), {"Idempotency-Key": key}
     first = client.post(path, {"conclusion_id": "a"}, headers=headers).json()
     assert client.post(path, {"conclusion_id": "a"}, headers=headers).json() == first
-    assert events_of(client, session_id)[-1]["idempotency_key"].encode("latin-1") == key
+    assert events_of(client, session_id)[-1]["idempotency_key"].encode() == key
+
+
+def test_a_key_that_is_not_text_is_refused(client: Client, session_id: str) -> None:
+    headers = {"Idempotency-Key": b"cl\xe9"}
+    answer = client.post(path_of("declare_conclusion", session_id), {"conclusion_id": "a"}, headers=headers)
+    assert check_error(answer, 400, "INVALID_REQUEST")["header"] == "idempotency-key"
 
 
 # --- Prefer -----------------------------------------------------------------------------------------------------------
@@ -253,7 +259,6 @@ def test_a_snapshot_can_be_read_without_its_survivors(client: Client, session_id
         ([b"x-return=minimal"], False),
         ([b"return"], False),
         ([b""], False),
-        ([b"\xff"], False),
         ([b'foo="return=minimal"'], False),
     ],
 )

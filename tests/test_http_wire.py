@@ -11,9 +11,9 @@ import pytest
 
 from tests.support.error_model import check_error
 from tests.support.http_server import PATIENCE, ServerProcess, serving
-from tests.support.in_process import Exchanged
 from tests.support.requests_of import READS
 from tests.support.transports import ONTOLOGY
+from tests.support.wire import answers, connected, exchanged
 
 LIMIT = 2_000_000
 PLACES = {"memory": "memory:", "sqlite": "sqlite:///cmbs.db"}
@@ -42,23 +42,6 @@ def client(server: ServerProcess) -> Iterator[httpx.Client]:
         yield client
 
 
-def connected(server: ServerProcess) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", server.port), PATIENCE)
-
-
-def exchanged(server: ServerProcess, sent: bytes) -> Exchanged:
-    """Send these bytes, then listen until the server hangs up."""
-    with connected(server) as connection:
-        connection.sendall(sent)
-        received = b""
-        while piece := connection.recv(65_536):
-            received += piece
-    head, _, body = received.partition(b"\r\n\r\n")
-    status, *lines = head.decode().split("\r\n")
-    headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
-    return Exchanged(int(status.split()[1]), headers, body)
-
-
 @pytest.mark.req("HTTP-EXT-06", "HTTP-EXT-07")
 @pytest.mark.parametrize("name", READS)
 def test_every_read_answers_and_so_does_its_head(client: httpx.Client, name: str) -> None:
@@ -82,17 +65,20 @@ def test_the_document_is_served(client: httpx.Client, path: str) -> None:
         (b"GET /nowhere", 404, "NOT_FOUND"),
         (b"GET /v1/../healthz", 404, "NOT_FOUND"),
         (b"OPTIONS *", 404, "NOT_FOUND"),
-        (b"BREW /healthz", 405, "METHOD_NOT_ALLOWED"),
+        (b"PROPFIND /healthz", 405, "METHOD_NOT_ALLOWED"),
+        (b"CONNECT localhost:80", 404, "NOT_FOUND"),
         (b"GET /v1/sessions/%ff", 400, "INVALID_REQUEST"),
         (b"GET /v1/sessions?limit=%ff", 400, "INVALID_REQUEST"),
-        (b"GET /v1/sessions/\xe2\x9c\x93", 404, "SESSION_NOT_FOUND"),
+        (b"GET /v1/sessions/%E2%9C%93", 404, "SESSION_NOT_FOUND"),
+        (b"GET http://localhost/v1/sessions/x?at=0", 404, "SESSION_NOT_FOUND"),
+        (b"GET http://localhost", 404, "NOT_FOUND"),
         (b"GET /v1/sessions/a%2Fb/audit", 404, "SESSION_NOT_FOUND"),
     ],
 )
 def test_an_odd_request_line_is_answered_in_the_error_model(
     server: ServerProcess, line: bytes, status: int, code: str
 ) -> None:
-    check_error(exchanged(server, line + b" HTTP/1.1\r\n" + JSON + b"\r\n"), status, code)
+    check_error(exchanged(server.port, line + b" HTTP/1.1\r\n" + JSON + b"\r\n"), status, code)
 
 
 @pytest.mark.req("BS-3.2-ERR-10")
@@ -101,14 +87,14 @@ def test_a_body_that_says_it_is_too_large_is_refused_however_much_of_it_comes(
     server: ServerProcess, sent: bytes
 ) -> None:
     request = b"POST /v1/sessions HTTP/1.1\r\n%bcontent-length: %d\r\n\r\n%b" % (JSON, LIMIT + 1, sent)
-    assert check_error(exchanged(server, request), 413, "LIMIT_EXCEEDED")["limit"] == "body_bytes"
+    assert check_error(exchanged(server.port, request), 413, "LIMIT_EXCEEDED")["limit"] == "body_bytes"
 
 
 @pytest.mark.req("BS-3.2-ERR-10")
 def test_a_body_in_chunks_that_turns_out_too_large_is_refused(server: ServerProcess) -> None:
     chunk = b"%x\r\n%b\r\n" % (LIMIT // 2, b"x" * (LIMIT // 2))
     request = b"POST /v1/sessions HTTP/1.1\r\n%btransfer-encoding: chunked\r\n\r\n%b0\r\n\r\n" % (JSON, chunk * 3)
-    assert check_error(exchanged(server, request), 413, "LIMIT_EXCEEDED")["limit"] == "body_bytes"
+    assert check_error(exchanged(server.port, request), 413, "LIMIT_EXCEEDED")["limit"] == "body_bytes"
 
 
 def test_a_body_in_chunks_is_as_good_as_one_in_one_piece(client: httpx.Client) -> None:
@@ -123,15 +109,11 @@ def test_a_body_in_chunks_is_as_good_as_one_in_one_piece(client: httpx.Client) -
     "framing", [b"transfer-encoding: chunked\r\n\r\nzz\r\n", b"transfer-encoding: chunked\r\n\r\n5\r\n{"]
 )
 def test_a_body_whose_chunks_are_broken_is_refused(server: ServerProcess, framing: bytes) -> None:
-    with connected(server) as connection:
+    with connected(server.port) as connection:
         connection.sendall(b"POST /v1/sessions HTTP/1.1\r\n" + JSON + framing)
         connection.shutdown(socket.SHUT_WR)
-        received = b""
-        while piece := connection.recv(65_536):
-            received += piece
-    head, _, body = received.partition(b"\r\n\r\n")
-    assert head.startswith(b"HTTP/1.1 400 ")
-    assert json.loads(body)["error"]["code"] == "INVALID_REQUEST"
+        (answer,) = answers(connection)
+    check_error(answer, 400, "INVALID_REQUEST")
 
 
 @pytest.mark.parametrize("rudely", [False, True], ids=["politely", "rudely"])
@@ -143,7 +125,7 @@ def test_callers_that_hang_up_in_the_middle_of_a_request_do_no_harm(
     body = b'{"conclusion_id":"a"}'
     whole = b"%b%bcontent-length: %d\r\n\r\n%b" % (line, JSON, len(body), body)
     for length in range(1, len(whole), 9):
-        connection = connected(server)
+        connection = connected(server.port)
         connection.sendall(whole[:length])
         if rudely:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -156,18 +138,16 @@ def test_a_connection_lives_on_after_an_error(server: ServerProcess) -> None:
     keep = b"host: localhost\r\ncontent-type: application/json\r\n"
     wrong = b"POST /v1/sessions HTTP/1.1\r\n" + keep + b"content-length: 1\r\n\r\n{"
     right = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
-    with connected(server) as connection:
+    with connected(server.port) as connection:
         connection.sendall(wrong + wrong + right)
-        received = b""
-        while piece := connection.recv(65_536):
-            received += piece
-    assert received.count(b"HTTP/1.1 400 ") == 2
-    assert received.endswith(b'{"status":"ok"}')
+        answered = answers(connection)
+    assert [answer.status for answer in answered] == [400, 400, 200]
+    assert answered[-1].json() == {"status": "ok"}
 
 
 @pytest.mark.req("ID-OPEN-04")
 def test_a_name_that_somebody_else_gave_this_machine_is_not_answered_to(server: ServerProcess) -> None:
-    answer = exchanged(server, b"GET /v1/sessions HTTP/1.1\r\nhost: rebound.example\r\nconnection: close\r\n\r\n")
+    answer = exchanged(server.port, b"GET /v1/sessions HTTP/1.1\r\nhost: rebound.example\r\nconnection: close\r\n\r\n")
     assert check_error(answer, 403, "FORBIDDEN")["reason"] == "foreign_host"
 
 
@@ -187,14 +167,14 @@ def test_a_large_universe_goes_over_the_wire_and_back(client: httpx.Client) -> N
 def test_a_header_that_is_not_text_is_refused_not_overlooked(server: ServerProcess, name: bytes) -> None:
     body = json.dumps(DECLARATION).encode()
     odd = b"%b: caf\xe9\r\ncontent-length: %d\r\n\r\n" % (name, len(body))
-    answer = exchanged(server, b"POST /v1/sessions HTTP/1.1\r\n" + JSON + odd + body)
+    answer = exchanged(server.port, b"POST /v1/sessions HTTP/1.1\r\n" + JSON + odd + body)
     assert check_error(answer, 400, "INVALID_REQUEST")["header"] == name.decode()
 
 
 def test_a_header_sent_twice_with_two_values_is_refused(server: ServerProcess) -> None:
     body = json.dumps(DECLARATION).encode()
     twice = b"idempotency-key: a\r\nidempotency-key: b\r\ncontent-length: %d\r\n\r\n" % len(body)
-    answer = exchanged(server, b"POST /v1/sessions HTTP/1.1\r\n" + JSON + twice + body)
+    answer = exchanged(server.port, b"POST /v1/sessions HTTP/1.1\r\n" + JSON + twice + body)
     assert check_error(answer, 400, "INVALID_REQUEST")["header"] == "idempotency-key"
 
 
@@ -215,4 +195,4 @@ def test_an_obligation_whose_id_holds_slashes_can_be_left(client: httpx.Client) 
 @pytest.mark.parametrize("line", [b"POST /v1/sessions/a/elimnate", b"PUT /v1/sessions/a/b/c"])
 def test_a_slip_in_a_path_is_no_odd_id(server: ServerProcess, line: bytes) -> None:
     sent = line + b" HTTP/1.1\r\n" + JSON + b"content-length: 2\r\n\r\n{}"
-    check_error(exchanged(server, sent), 404, "NOT_FOUND")
+    check_error(exchanged(server.port, sent), 404, "NOT_FOUND")

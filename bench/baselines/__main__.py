@@ -1,27 +1,29 @@
-"""`python -m bench.baselines MODULE:APP PORT`: serve an application just as `cmbs serve` serves its own."""
+"""`python -m bench.baselines MODULE:APP PORT`: serve an application as `cmbs serve` does, but over plain ASGI."""
 
 from __future__ import annotations
 
 import sys
 
-from granian import Granian
-from granian.constants import HTTPModes, Interfaces, Loops
-from granian.log import LogLevels
+import uvicorn
 
 
 def main() -> None:
     """Serve until a signal comes."""
-    Granian(
+    uvicorn.run(
         sys.argv[1],
-        address="127.0.0.1",
+        host="127.0.0.1",
         port=int(sys.argv[2]),
-        interface=Interfaces.ASGI,
+        http="httptools",
+        loop="auto",
+        ws="none",
+        interface="asgi3",
         workers=1,
-        loop=Loops.auto,
-        http=HTTPModes.http1,
-        log_level=LogLevels.warning,
-        workers_kill_timeout=10,
-    ).serve()
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=10,
+    )
 
 
 if __name__ == "__main__":

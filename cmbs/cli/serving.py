@@ -8,21 +8,22 @@ import os
 import re
 import signal
 import socket
+import sys
 import threading
 import time
 from contextlib import closing
-from functools import partial
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from granian import Granian
-from granian.constants import HTTPModes, Interfaces, Loops
-from granian.log import LogLevels
 from rich.console import Console
+from uvicorn import Config, Server
+from uvicorn.config import STARTUP_FAILURE
+from uvicorn.supervisors import Multiprocess
 
 from cmbs.bootstrap import Settings, build_tee_store
 from cmbs.cli.demo import play_in_background
-from cmbs.errors import InvalidRequest
+from cmbs.errors import BeliefServerError, InvalidRequest
+from cmbs.http.connection import Connection
 from cmbs.identity import KeyRegistry
 from cmbs.identity.gate import is_remote
 from cmbs.stores import open_store
@@ -30,10 +31,11 @@ from cmbs.stores import open_store
 # As it is: an address in square brackets is not a style, a path with colons no emoji.
 _out = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
 
-# How long a worker may take to finish what it is at.
+_log = logging.getLogger("cmbs.serve")
+
+# How long a worker may take to finish what it is at, and then to close its store.
 _STOP_SECONDS = 10
-# How long it may take until the end of a worker has got about in this process.
-_NOTICED_SECONDS = 2.0
+_CLOSE_SECONDS = 15
 
 
 def serve_http(settings: Settings, host: str, port: int, workers: int, *, demo_pause: float | None = None) -> None:
@@ -43,10 +45,16 @@ def serve_http(settings: Settings, host: str, port: int, workers: int, *, demo_p
     """
     if workers > 1 and settings.store.startswith("memory"):
         raise InvalidRequest("`memory:` lives in one process; use one worker, or a store that processes can share")
-    address = _listening_address(host, port)
+    with closing(_bound(host, port)) as listening:
+        _serve(settings, listening, host, port, workers, demo_pause)
+
+
+def _serve(
+    settings: Settings, listening: socket.socket, host: str, port: int, workers: int, demo_pause: float | None
+) -> None:
     with closing(open_store(settings.store, settings.store_timeout_seconds)) as store:
         keys = len(KeyRegistry(store).look().by_id)
-    if not keys and is_remote(address):
+    if not keys and is_remote(listening.getsockname()[0]):
         raise InvalidRequest(
             f"without keys only this machine may be served, and `{host}` is open to others; make a key first:"
             " `cmbs keys create`"
@@ -67,34 +75,79 @@ def serve_http(settings: Settings, host: str, port: int, workers: int, *, demo_p
         _out.print(f"  Tee       {settings.tee}{' with TLS' if settings.tee_ca else ''}")
     if demo_pause is not None:
         play_in_background(f"http://{shown}:{port}", _out.print, demo_pause)
-    server = Granian(
-        "cmbs.belief_api:app",
-        address=address,
-        port=port,
-        interface=Interfaces.RSGI,
+    config = Config(
+        load_app,
+        factory=True,
+        http=Connection,
+        loop="auto",  # uvloop where there is one
+        ws="none",
+        lifespan="on",
+        interface="asgi3",
         workers=workers,
-        loop=Loops.auto,
-        http=HTTPModes.http1,
-        log_level=LogLevels.warning,
-        workers_kill_timeout=_STOP_SECONDS,
+        log_level="warning",
+        access_log=False,
+        proxy_headers=False,  # who asks is who is connected
+        timeout_graceful_shutdown=_STOP_SECONDS,
     )
-    logging.getLogger("_granian").addFilter(partial(_is_true, server))
-    server.serve(target_loader=load_app, wrap_loader=False)
+    if workers > 1:
+        _Workers(config, [listening]).run()
+    else:
+        _serve_here(config, listening)
 
 
-def _is_true(server: Any, record: logging.LogRecord) -> bool:
-    """Whether granian is right that a worker did not stop.
+def _serve_here(config: Config, listening: socket.socket) -> None:
+    """Serve in this process, until a signal comes.
 
-    Two of its threads wait for a worker's end, and only one is told; on a busy machine the other looks too soon.
+    The server stops on one, and then raises it again for whoever was there before. That is us: to be asked to stop is
+    no failure.
     """
-    said = re.fullmatch(r"Killing worker-(\d+) after it refused to gracefully stop", record.getMessage())
-    if said is None:
-        return True
-    worker = server.wrks[int(said[1]) - 1]
-    until = time.monotonic() + _NOTICED_SECONDS
-    while worker.is_alive() and time.monotonic() < until:
-        time.sleep(0.01)
-    return bool(worker.is_alive())
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: sys.exit(0))
+    _Alone(config).run([listening])
+
+
+class _Alone(Server):
+    """A server that nobody watches over: it sees to it itself that it does not take for ever to stop."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop what runs, close the application."""
+        ending = threading.Timer(_STOP_SECONDS + _CLOSE_SECONDS, _give_up)
+        ending.daemon = True
+        ending.start()
+        await super().shutdown(sockets)
+
+
+def _give_up() -> None:
+    _log.error("the server did not stop in time and ends now")
+    os._exit(1)
+
+
+class _Workers(Multiprocess):
+    """Worker processes that share the port. One that dies is replaced; one that cannot begin ends the server."""
+
+    def run(self) -> None:
+        """Keep them running until a signal comes."""
+        super().run()
+        if any(process.exitcode == STARTUP_FAILURE for process in self.processes):
+            sys.exit(1)
+
+    def keep_subprocess_alive(self) -> None:
+        """Replace those that died, and say so."""
+        before = [process.process for process in self.processes]
+        super().keep_subprocess_alive()
+        for gone in before:
+            if gone.exitcode is not None and not self.should_exit.is_set():
+                _log.warning("worker %s ended with %s and was replaced", gone.pid, gone.exitcode)
+
+    def join_all(self) -> None:
+        """Wait for them to stop, but not for ever."""
+        until = time.monotonic() + _STOP_SECONDS + _CLOSE_SECONDS
+        for process in self.processes:
+            process.process.join(max(0.0, until - time.monotonic()))
+            if process.process.is_alive():
+                _log.error("worker %s did not stop and is killed", process.pid)
+                process.process.kill()
+                process.process.join()
 
 
 def without_password(url: str) -> str:
@@ -104,16 +157,22 @@ def without_password(url: str) -> str:
 
 
 def load_app() -> Any:
-    """The application, in a worker process.
+    """The application, in whatever process serves it.
 
-    Granian's own loader would put the working directory first on the path, and with it whatever module lies there.
+    Not by its name: a loader that takes names puts the working directory first on the path, and with it whatever
+    module lies there.
     """
     from cmbs import belief_api
 
     parent = multiprocessing.parent_process()
-    if parent is not None:
-        threading.Thread(target=_end_with, args=(parent,), name="cmbs-parent", daemon=True).start()
-    return belief_api.app
+    if parent is None:
+        return belief_api.app
+    threading.Thread(target=_end_with, args=(parent,), name="cmbs-parent", daemon=True).start()
+    try:
+        return belief_api.app
+    except BeliefServerError as exc:
+        _log.error("a worker cannot begin: %s: %s", exc.code, exc.message)
+        sys.exit(STARTUP_FAILURE)
 
 
 def _end_with(parent: BaseProcess) -> None:
@@ -128,13 +187,17 @@ def _end_with(parent: BaseProcess) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _listening_address(host: str, port: int) -> str:
-    """The numeric address of a host on which we may listen; InvalidRequest says what is in the way."""
+def _bound(host: str, port: int) -> socket.socket:
+    """A socket at this address, which nobody can reach before the server is ready; InvalidRequest says why not."""
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
+        listening = socket.socket(family, kind)
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind(address)
+        except OSError:
+            listening.close()
+            raise
     except OSError as exc:
         raise InvalidRequest(f"cannot listen on `{host}:{port}`: {exc.strerror}") from exc
-    return str(address[0])
+    return listening

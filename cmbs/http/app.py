@@ -15,7 +15,7 @@ from starlette.responses import Response as StarletteResponse
 from starlette.routing import Match, Route
 
 from cmbs.belief_server import BeliefServer
-from cmbs.http import asgi, rsgi
+from cmbs.http import asgi
 from cmbs.http.asgi import Receive, Scope, Send
 from cmbs.http.dispatch import Dispatcher, method_not_allowed, response_to
 from cmbs.http.exchange import Response
@@ -74,18 +74,6 @@ class BeliefApp(FastAPI):
                 await asgi.answer(found, self.gate, self.body_bytes, scope, receive, send)
                 return
         await super().__call__(scope, receive, send)
-
-    async def __rsgi__(self, scope: rsgi.Scope, proto: rsgi.Protocol) -> None:
-        """One request over granian's own, cheaper interface. What is not ours goes on to FastAPI."""
-        found = None if self.user_middleware else self.dispatcher.find_decoded(scope.path, scope.method)
-        if found is not None:
-            await rsgi.answer(found, self.gate, self.body_bytes, scope, proto)
-        else:
-            await rsgi.pass_on(self, self.body_bytes, scope, proto)
-
-    def __rsgi_del__(self, _: object) -> None:
-        """The server process ends."""
-        self.close()
 
 
 class _TableRoute(Route):

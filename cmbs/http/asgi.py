@@ -7,7 +7,8 @@ from typing import Any, TypeAlias
 
 from cmbs.errors import LimitExceeded
 from cmbs.http.dispatch import Found, response_to
-from cmbs.http.exchange import Request, Response, cut_off, sent_twice
+from cmbs.http.exchange import Request, Response, cut_off
+from cmbs.http.headers import Headers
 from cmbs.identity import Gate
 from cmbs.identity.model import ANONYMOUS
 
@@ -16,7 +17,6 @@ Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _JSON = (b"content-type", b"application/json")
-_AMBIGUOUS = b"\r\n"  # no header can hold this
 
 
 async def answer(found: Found, gate: Gate, body_bytes: int, scope: Scope, receive: Receive, send: Send) -> None:
@@ -39,33 +39,6 @@ async def answer(found: Found, gate: Gate, body_bytes: int, scope: Scope, receiv
     except Exception as exc:  # noqa: BLE001 - the last place that can still answer
         response = response_to(exc)
     await _send(response, send, with_body=scope["method"] != "HEAD")
-
-
-class Headers:
-    """The headers of a request."""
-
-    __slots__ = ("_values",)
-
-    def __init__(self, pairs: list[tuple[bytes, bytes]]) -> None:
-        self._values = dict(pairs)
-        if len(self._values) != len(pairs):
-            self._mark_repeated(pairs)
-
-    def _mark_repeated(self, pairs: list[tuple[bytes, bytes]]) -> None:
-        for name, value in pairs:
-            if self._values[name] != value:
-                # A list may be spread over several headers; of ours, only the preferences are one.
-                preferences = b",".join(said for key, said in pairs if key == b"prefer")
-                self._values[name] = preferences if name == b"prefer" else _AMBIGUOUS
-
-    def value(self, name: str) -> str | None:
-        """A header's value."""
-        value = self._values.get(name.encode())
-        if value is None:
-            return None
-        if value is _AMBIGUOUS:
-            raise sent_twice(name)
-        return value.decode("latin-1")
 
 
 async def _send(response: Response, send: Send, *, with_body: bool) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import quote, unquote_to_bytes
@@ -71,8 +70,7 @@ class Dispatcher:
 
     def __init__(self, *routes: Routes | SpaceRoutes) -> None:
         self._root = _Place()
-        self._known: dict[bytes | str, Found] = {}
-        places: dict[str, _Place] = {}
+        self._known: dict[bytes, Found] = {}
         for operation in OPERATIONS:
             place = self._root
             for part in operation.path.split("/")[1:]:
@@ -87,12 +85,6 @@ class Dispatcher:
             place.handlers[operation.method] = (handler, operation.scope)
             if operation.method == "GET":
                 place.handlers["HEAD"] = (handler, operation.scope)
-            if "{" in operation.path:
-                places[operation.path] = place
-        # The path with the most text of its own first: what ends in `/audit` is more likely an audit than an id.
-        self._patterns = [
-            (_pattern(path), places[path]) for path in sorted(places, key=lambda path: path.count("/"), reverse=True)
-        ]
 
     def find(self, scope: Mapping[str, Any]) -> Found | None:
         """The handlers of an ASGI request's path; None where the table has no such path."""
@@ -100,41 +92,27 @@ class Dispatcher:
         raw: bytes = scope.get("raw_path") or quote(scope["path"]).encode()
         root_path: str = scope.get("root_path") or ""
         if not root_path:
-            known = self._known.get(raw)
-            if known is not None:
-                return known
-        parts = raw.partition(b"?")[0].decode("latin-1").split("/")
-        if root_path:
-            parts = parts[_depth(root_path.rstrip("/"), scope["path"]) :]
+            return self.at(raw)
+        return self._found(_parts(raw)[_depth(root_path.rstrip("/"), scope["path"]) :])
+
+    def at(self, raw: bytes) -> Found | None:
+        """The handlers of a path as it was sent; None where the table has no such path."""
+        known = self._known.get(raw)
+        if known is not None:
+            return known
+        found = self._found(_parts(raw))
+        if found is not None:
+            self._remember(raw, found)
+        return found
+
+    def _found(self, parts: list[str]) -> Found | None:
         place, params = self._walk(parts)
         if place is None:
             return None
         try:
-            found = Found(place.path, place.handlers, _unquoted(params))
+            return Found(place.path, place.handlers, _unquoted(params))
         except UnicodeDecodeError:
-            found = Found(place.path, place.handlers, params, "the path is not valid UTF-8")
-        if not root_path:
-            self._remember(raw, found)
-        return found
-
-    def find_decoded(self, path: str, method: str) -> Found | None:
-        """The handlers of a path that was decoded already, where a slash of an id looks like any other.
-
-        A path is first read as if no id held a slash, then as if one did.
-        """
-        known = self._known.get(path)
-        if known is not None:
-            return known
-        place, params = self._walk(path.split("/"))
-        if place is None:
-            place, params = self._matched(path, method)
-        if place is None:
-            return None
-        # What is not UTF-8 arrives as this character: two ids would look the same.
-        problem = "the path is not valid UTF-8" if "\ufffd" in path else ""
-        found = Found(place.path, place.handlers, params, problem)
-        self._remember(path, found)
-        return found
+            return Found(place.path, place.handlers, params, "the path is not valid UTF-8")
 
     def _walk(self, parts: list[str]) -> tuple[_Place | None, dict[str, str]]:
         place, params = self._root, {}
@@ -148,15 +126,7 @@ class Dispatcher:
             place = child
         return (place, params) if place.handlers else (None, {})
 
-    def _matched(self, path: str, method: str) -> tuple[_Place | None, dict[str, str]]:
-        for pattern, place in self._patterns:
-            match = pattern.fullmatch(path)
-            # A method that such a path does not have means a slip in the path, not an odd id.
-            if match is not None and method in place.handlers:
-                return place, match.groupdict()
-        return None, {}
-
-    def _remember(self, path: bytes | str, found: Found) -> None:
+    def _remember(self, path: bytes, found: Found) -> None:
         """A session is asked of many times in a row; strangers' paths must not fill our memory."""
         if len(path) <= _KNOWN_LENGTH:
             if len(self._known) >= _KNOWN_PATHS:
@@ -196,9 +166,8 @@ def _depth(root_path: str, path: str) -> int:
     return root_path.count("/") if f"{path}/".startswith(f"{root_path}/") else 0
 
 
-def _pattern(path: str) -> re.Pattern[str]:
-    """A path whose ids may hold slashes; the first one as few as possible."""
-    return re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>.*?)", re.escape(path)), re.DOTALL)
+def _parts(raw: bytes) -> list[str]:
+    return raw.partition(b"?")[0].decode("latin-1").split("/")
 
 
 def _unquoted(params: dict[str, str]) -> dict[str, str]:

@@ -7,8 +7,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -88,9 +88,25 @@ class ServerProcess:
             raise AssertionError(f"it ended with {code}: {self.output}")
         raise AssertionError(f"it does not answer: {self.output}")
 
+    def wait_until(self, is_so: Callable[[], bool]) -> None:
+        """Return once something is so; fail where it never is."""
+        for _ in range(int(PATIENCE / _GLANCE)):
+            if is_so():
+                return
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(_GLANCE)
+        raise AssertionError(f"it did not come to that: {self.output}")
+
     def children(self) -> list[psutil.Process]:
-        """The worker processes."""
-        return psutil.Process(self.process.pid).children(recursive=True)
+        """Every process that it started."""
+        try:
+            return psutil.Process(self.process.pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            return []
+
+    def workers(self) -> list[psutil.Process]:
+        """The worker processes; beside them there is one that tidies up after processes of Python."""
+        return [child for child in self.children() if "spawn_main" in _command_line(child)]
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Ask it to end; its exit code."""
@@ -110,6 +126,13 @@ class ServerProcess:
         """Leave nothing behind, whatever the test did."""
         if self.process.poll() is None:
             self.kill()
+
+
+def _command_line(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
 
 
 @contextmanager
