@@ -78,11 +78,13 @@ class Routes:
 
     def _elimination(self, request: Request) -> Command:
         body = request.decoded(schemas.EliminateRequest)
-        _refuse_other("session_id", body.session_id, request.params["session_id"])
-        door = self._server.door
-        return self._command(
-            request, door.eliminate(body.source_id, body.observation_id, body.eliminated, _given(body.justification))
+        if body.session_id is not UNSET:
+            _refuse_other("session_id", body.session_id, request.params["session_id"])
+        said = body.justification
+        message = self._server.door.eliminate(
+            body.source_id, body.observation_id, body.eliminated, None if said is UNSET else said
         )
+        return self._command(request, message)
 
     def _obligation(self, request: Request) -> Command:
         body = request.decoded(schemas.EnterObligationRequest)
