@@ -166,9 +166,9 @@ class SubstrateServer:
             known = self._known_head(checked)
             try:
                 answer = await self._once_async(self._group, checked)
-                if answer.event is None:
-                    return await asyncio.to_thread(self._followed, checked, answer)
-                return self._followed(checked, answer)
+                if isinstance(answer, SpaceAnswer):
+                    return self._followed(checked, answer)
+                return await asyncio.to_thread(self._followed, checked, answer)
             except BeliefServerError as exc:
                 if not await asyncio.to_thread(self._decided_too_early, checked, known, exc):
                     raise
@@ -358,6 +358,9 @@ class SubstrateServer:
         space = (slot or self._spaces.loaded(command.stream_id)).state
         if space is None:  # pragma: no cover - what was loaded is there
             return command
+        if not space.policy.reads_belief and isinstance(message, Propose) and not message.belief:
+            # What most are: nobody needs to know what the belief plane says, and nobody has said it in its place.
+            return command
         prepared = self._with_belief(space, message)
         return command if prepared is message else msgspec.structs.replace(command, message=prepared)
 
@@ -405,19 +408,19 @@ class SubstrateServer:
 
     def _followed(self, command: SpaceCommand, answer: Undelivered) -> SpaceAnswer:
         """The answer for the caller; and what it has let through begins."""
-        if answer.event is None:
+        if not isinstance(answer, SpaceAnswer):
             stored = self.log.read(command.stream_id, answer.seq - 1, 1)
             if not stored:
                 raise LedgerCorrupt(command.stream_id, answer.seq, "it was there, and is not any more")
             return SpaceAnswer(answer.space, answer.seq, read_space_event(stored[0]), repeated=True)
-        event = answer.event
-        if event.result.intents:
-            self.run_intents(answer.space, [intent.execution_id for intent in event.result.intents])
-        self._keeper.note(answer.space, event)
+        intents = answer.event.result.intents
+        if intents:
+            self.run_intents(answer.space, [intent.execution_id for intent in intents])
+        self._keeper.note(answer.space, answer.event)
         if self._waiting:
             with self._moved:
                 self._moved.notify_all()
-        return SpaceAnswer(answer.space, answer.seq, event)
+        return answer
 
     def _is_wanted(self, space_id: str, intent: Intent) -> bool:
         """Whether nobody has settled an execution, or begun another attempt at it, while this one waited."""
