@@ -22,6 +22,9 @@ from cmbs.substrate.predicates import Asking
 from cmbs.substrate.references import Facing
 from cmbs.substrate.state import CallKey
 
+# Of most changes, which share it: nobody changes what a step did.
+_NOTHING_UNSET: list[str] = []
+
 
 class Finding(NamedTuple):
     """Something that speaks against a candidate: the stage that found it, why, and what happens instead."""
@@ -47,7 +50,10 @@ def effective_changes(state: Mapping[str, str], deltas: Iterable[StateDelta]) ->
         for key in delta.unset:
             if key in state:
                 to_unset.add(key)
-    return Changes(dict(sorted(to_set.items())) if len(to_set) > 1 else to_set, sorted(to_unset) if to_unset else [])
+    return Changes(
+        dict(sorted(to_set.items())) if len(to_set) > 1 else to_set,
+        sorted(to_unset) if to_unset else _NOTHING_UNSET,
+    )
 
 
 def after(state: Map[str, str], changes: Changes) -> Map[str, str]:

@@ -68,6 +68,8 @@ _STATUSES = {status.value: status for status in ProposalStatus}
 # What a step changes of a space, by field.
 Touched = dict[str, Any]
 _NOBODY: Map[str, str] = Map()
+# Most proposals have one candidate, and a space keeps all of them: they share what was done of them.
+_RAN_THE_ONE, _THE_ONE = [0], (0,)
 
 
 def evolve(space: Space | None, event: SpaceEvent) -> Space:
@@ -193,7 +195,7 @@ def _proposed(space: Space, message: Propose, event: SpaceEvent) -> Touched:
         body.seq,
         _decision(result),
         _STATUSES[result.statuses[message.proposal.proposal_id]],
-        done=tuple(result.ran),
+        done=_THE_ONE if result.ran == _RAN_THE_ONE else tuple(result.ran),
     )
     return _followed(space, record, result, body.seq, message.belief)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from threading import Condition
 
 import msgspec
@@ -325,12 +326,8 @@ class SubstrateServer:
     def _once(self, command: SpaceCommand) -> Undelivered:
         if self._group is None:
             return unwrap(self._writer.run_one(command))
-        group = self._group
-
-        def submit(settle: Settle[Undelivered]) -> None:
-            group.submit(command, settle)
-
-        return wait_in_thread(submit)
+        answer: Undelivered = wait_in_thread(partial(self._group.submit, command))
+        return answer
 
     async def _once_async(
         self, group: GroupWriter[Space, SpaceCommand, Undelivered], command: SpaceCommand
@@ -340,10 +337,7 @@ class SubstrateServer:
         if slot is None or self._asks_outside(slot.state, command.message):
             command = await asyncio.to_thread(self._prepared, command, slot)
 
-        def submit(settle: Settle[Undelivered]) -> None:
-            group.submit(command, settle)
-
-        return await self._mailboxes.here().wait(submit)
+        return await self._mailboxes.here().wait(partial(group.submit, command))
 
     def _asks_outside(self, space: Space | None, message: SpaceMessage) -> bool:
         if isinstance(message, Propose):
