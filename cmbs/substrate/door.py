@@ -178,9 +178,11 @@ class SpaceDoor:
             self._names("provenance.permissions", said.permissions, most)
         if len(proposal.candidates) > limits.candidates_per_proposal:
             raise LimitExceeded("candidates_per_proposal", limits.candidates_per_proposal, len(proposal.candidates))
-        for field, value in (("defer_ms", message.defer_ms), ("ask_ms", message.ask_ms)):
-            if type(value) is not int or not 1 <= value <= limits.wait_ms:
-                raise InvalidRequest(f"`{field}` must be from 1 to {limits.wait_ms}", {"field": field})
+        defer_ms, ask_ms, longest = message.defer_ms, message.ask_ms, limits.wait_ms
+        if type(defer_ms) is not int or not 1 <= defer_ms <= longest:
+            raise _no_wait("defer_ms", longest)
+        if type(ask_ms) is not int or not 1 <= ask_ms <= longest:
+            raise _no_wait("ask_ms", longest)
         candidates = list(map(self._candidate, proposal.candidates))
         # Equal to what they were, unless args had to be brought into their one form.
         if candidates == proposal.candidates:
@@ -328,6 +330,10 @@ class SpaceDoor:
 
 def _with_candidates(proposal: Proposal, candidates: list[Candidate]) -> Proposal:
     return msgspec.structs.replace(proposal, candidates=candidates)
+
+
+def _no_wait(field: str, longest: int) -> InvalidRequest:
+    return InvalidRequest(f"`{field}` must be from 1 to {longest}", {"field": field})
 
 
 def _size(field: str, value: str) -> int:
