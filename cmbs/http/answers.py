@@ -7,6 +7,8 @@ from typing import Any, assert_never
 import msgspec
 from msgspec import UNSET
 
+from cmbs.belief_events import Eliminate
+from cmbs.belief_view import snapshot
 from cmbs.core import entropy
 from cmbs.http.schemas import (
     ApprovalResponse,
@@ -26,19 +28,24 @@ from cmbs.messages import (
     Reason,
     TerminationOutcome,
 )
-from cmbs.serving.outcomes import Outcome
+from cmbs.serving.belief import Answer
+from cmbs.serving.outcomes import Outcome, applied_by, outcome_of
 
 _ENCODE = msgspec.json.Encoder().encode
 
 
-def encoded(outcome: Outcome, *, with_survivors: bool) -> bytes:
+def encoded(answer: Answer, *, with_survivors: bool) -> bytes:
     """The body of a write's answer; `with_survivors=False` leaves the list out."""
-    belief = _snapshot(outcome.snapshot, with_survivors=with_survivors)
-    if type(outcome) is EliminateOutcome:  # by far the most common; a pattern costs more than all the rest
-        return _ENCODE(
-            EliminateResponse(outcome.applied_eliminated, outcome.ignored_eliminated, belief, outcome.audit_event_id)
-        )
-    return _ENCODE(_other(outcome, belief))
+    message = answer.message
+    if type(message) is Eliminate:  # by far the most common, and no object is made of its outcome
+        session = answer.session
+        kept: Any = applied_by(session, message)
+        belief = snapshot(session, answer.seq)
+        event_id: Any = belief.audit_head_event_id
+        written = _snapshot(belief, with_survivors=with_survivors)
+        return _ENCODE(EliminateResponse(kept.applied, kept.ignored, written, event_id))
+    outcome = outcome_of(answer)
+    return _ENCODE(_other(outcome, _snapshot(outcome.snapshot, with_survivors=with_survivors)))
 
 
 def _other(outcome: Outcome, belief: Snapshot) -> msgspec.Struct:

@@ -30,7 +30,7 @@ from cmbs.messages import Actor, ActorKind
 from cmbs.serving.checkpoints import Checkpointer
 from cmbs.serving.commit import GroupWriter, Settle, Writer
 from cmbs.serving.streams import Slot, Streams
-from cmbs.serving.waiting import Mailboxes, unwrap, wait_for_all, wait_in_thread
+from cmbs.serving.waiting import Mailboxes, wait_for_all, wait_in_thread
 from cmbs.spi import AuditLog, Clock, IdSource, RandomIds, SystemClock, stream_heads_of
 from cmbs.substrate.arbitration import Ruling, arbitrate, belief_sessions
 from cmbs.substrate.belief_source import BeliefSource
@@ -121,7 +121,7 @@ class SubstrateServer:
             slot = self._spaces.cached(checked.stream_id)
             known = None if slot is None or slot.state is None else slot.state.head
             try:
-                return self._followed(checked, self._once(self._prepared(checked, slot)))
+                return self._followed(checked, self._once(self._prepared(checked, slot), slot))
             except BeliefServerError as exc:
                 if not self._decided_too_early(checked, known, exc):
                     raise
@@ -323,9 +323,9 @@ class SubstrateServer:
     def _is_to_be(self, space_id: str) -> bool:
         return self._default_space and space_id == DEFAULT_SPACE
 
-    def _once(self, command: SpaceCommand) -> Undelivered:
+    def _once(self, command: SpaceCommand, slot: Slot[Space] | None) -> Undelivered:
         if self._group is None:
-            return unwrap(self._writer.run_one(command))
+            return self._writer.run_one(command, slot)
         answer: Undelivered = wait_in_thread(partial(self._group.submit, command))
         return answer
 
