@@ -14,6 +14,9 @@ WRITERS: dict[str, frozenset[ActorKind]] = {
 }
 # The policy engine writes on an operator's policy update, which is validated whole; never on a proposal.
 _PROPOSABLE = frozenset({"goal", "fact"})
+PROPOSABLE_BY: dict[ActorKind, frozenset[str]] = {
+    kind: frozenset(namespace for namespace in _PROPOSABLE if kind in WRITERS[namespace]) for kind in ActorKind
+}
 # A policy tells how to get around it, so those that it binds do not read it.
 _KERNEL_OWNED = frozenset({"policy", "constraint"})
 _READERS_OF_ALL = frozenset({ActorKind.OPERATOR, ActorKind.POLICY_ENGINE})
@@ -26,8 +29,7 @@ def may_write(kind: ActorKind, key: str) -> bool:
 
 def may_propose(kind: ActorKind, key: str) -> bool:
     """Whether an actor of this kind may write this key by a proposal."""
-    namespace = namespace_of(key)
-    return namespace in _PROPOSABLE and kind in WRITERS[namespace]
+    return namespace_of(key) in PROPOSABLE_BY[kind]
 
 
 def may_read(policy: Policy, kind: ActorKind, key: str) -> bool:

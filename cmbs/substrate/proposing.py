@@ -6,6 +6,7 @@ The verdict is arbitration's. What follows from it is here: intents, requests fo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -56,6 +57,12 @@ from cmbs.substrate.steps import StepReason, fingerprint, is_operator, refused, 
 GRACE_MS = 5_000
 MAX_USES = 1_000_000
 _NO_CHANGES = Changes()
+_NO_READINGS: Mapping[str, BeliefReading] = MappingProxyType({})
+# What the results of most proposals say, in lists that all of them share: nobody changes a result.
+_NO_INTENTS: list[Intent] = []
+_NOTHING_ASKED: list[Asked] = []
+_NO_NAMES: list[str] = []
+_THE_ONE = [0]
 _ALLOW = Verdict.ALLOW
 _COMMITTED = ProposalStatus.COMMITTED.value
 _Arbitration: TypeAlias = Callable[[Space, Proposal, Actor, str, list[BeliefReading]], Ruling]
@@ -77,7 +84,7 @@ def decide_propose(space: Space, message: Propose, actor: Actor, stamp: Stamp) -
 
 def _arbitrated(space: Space, proposal: Proposal, actor: Actor, now: str, belief: list[BeliefReading]) -> Ruling:
     """The ruling, with its trace unless it is a plain allow: that one can be told again from the log at any time."""
-    readings = _readings(belief)
+    readings = _readings(belief) if belief else _NO_READINGS
     if space.policy.reads_belief:
         require_readings(belief_sessions(space, proposal), readings)
     if not belief:
@@ -303,8 +310,11 @@ def _ruled(space: Space, message: Propose, ruling: Ruling, stamp: Stamp, record:
             return StepResult(
                 decision=ruling.decision,
                 changes=ruling.changes,
-                used_approvals=sorted(only.used_approvals),
-                ran=[0],
+                intents=_NO_INTENTS,
+                asked=_NOTHING_ASKED,
+                waits_for=_NO_NAMES,
+                used_approvals=sorted(only.used_approvals) if only.used_approvals else _NO_NAMES,
+                ran=_THE_ONE,
                 statuses={proposal.proposal_id: _COMMITTED},
             )
     running = [each for each in ruling.candidates if each.runs]
