@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import lru_cache
 from typing import TypeVar
 
 import msgspec
@@ -74,8 +73,6 @@ _VERDICTS = {
 _DEGRADABLE = frozenset({Stage.CAPABILITY, Stage.CONSTRAINTS})
 _NO_CHANGES = Changes()
 _NO_SESSIONS: frozenset[str] = frozenset()
-# A space keeps its decisions, and most have no trace: one list for all of them. Nobody changes a decision.
-_NO_STEPS: list[TraceStep] = []
 # To look up a member of an enumeration takes longer than to compare it, and every decision needs these.
 _ALLOW, _ALLOWED, _ASK, _OBSERVE = Verdict.ALLOW, ReasonCode.ALLOWED, Failure.ASK, Mode.OBSERVE
 _NOTHING = Finding(Stage.SHAPE, ReasonCode.NOTHING_PROPOSED)
@@ -206,16 +203,10 @@ def _alone(hearing: Hearing, candidate: Candidate) -> Ruling:
             case.finding = commit_finding(policy, space.state, changes, hearing.belief, steps)
     if case.finding is not None:
         return _ruling(hearing, [case], _NO_CHANGES)
-    trace = _NO_STEPS if steps is None else steps[:MAX_TRACE_STEPS]
-    decided = _allowed_alone(case.matched)
+    trace = [] if steps is None else steps[:MAX_TRACE_STEPS]
+    decided = [CandidateDecision(0, _ALLOW, _ALLOWED, None, None, list(case.matched))]
     decision = Decision(_ALLOW, _ALLOWED, policy.policy_hash, space.snapshot_id, decided, None, None, False, trace)
     return Ruling(decision, (Ruled(0, True, case.args_hash, case.answered_by, case.used),), changes)
-
-
-@lru_cache(maxsize=1_024)
-def _allowed_alone(matched: tuple[str, ...]) -> list[CandidateDecision]:
-    """What is decided of the one candidate that is allowed: kept once for all the decisions that say no more."""
-    return [CandidateDecision(0, _ALLOW, _ALLOWED, None, None, list(matched))]
 
 
 def _survey(hearing: Hearing, calls: Sequence[CallCase]) -> None:

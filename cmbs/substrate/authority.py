@@ -14,9 +14,10 @@ WRITERS: dict[str, frozenset[ActorKind]] = {
 }
 # The policy engine writes on an operator's policy update, which is validated whole; never on a proposal.
 _PROPOSABLE = frozenset({"goal", "fact"})
-PROPOSABLE_BY: dict[ActorKind, frozenset[str]] = {
+_PROPOSABLE_BY: dict[ActorKind, frozenset[str]] = {
     kind: frozenset(namespace for namespace in _PROPOSABLE if kind in WRITERS[namespace]) for kind in ActorKind
 }
+_NOTHING: frozenset[str] = frozenset()
 # A policy tells how to get around it, so those that it binds do not read it.
 _KERNEL_OWNED = frozenset({"policy", "constraint"})
 _READERS_OF_ALL = frozenset({ActorKind.OPERATOR, ActorKind.POLICY_ENGINE})
@@ -27,9 +28,14 @@ def may_write(kind: ActorKind, key: str) -> bool:
     return kind in WRITERS.get(namespace_of(key) or "", ())
 
 
+def proposable_by(kind: ActorKind) -> frozenset[str]:
+    """The namespaces that an actor of this kind may write by a proposal."""
+    return _PROPOSABLE_BY.get(kind, _NOTHING)
+
+
 def may_propose(kind: ActorKind, key: str) -> bool:
     """Whether an actor of this kind may write this key by a proposal."""
-    return namespace_of(key) in PROPOSABLE_BY[kind]
+    return namespace_of(key) in proposable_by(kind)
 
 
 def may_read(policy: Policy, kind: ActorKind, key: str) -> bool:

@@ -58,11 +58,6 @@ GRACE_MS = 5_000
 MAX_USES = 1_000_000
 _NO_CHANGES = Changes()
 _NO_READINGS: Mapping[str, BeliefReading] = MappingProxyType({})
-# What the results of most proposals say, in lists that all of them share: nobody changes a result.
-_NO_INTENTS: list[Intent] = []
-_NOTHING_ASKED: list[Asked] = []
-_NO_NAMES: list[str] = []
-_THE_ONE = [0]
 _ALLOW = Verdict.ALLOW
 _COMMITTED = ProposalStatus.COMMITTED.value
 _Arbitration: TypeAlias = Callable[[Space, Proposal, Actor, str, list[BeliefReading]], Ruling]
@@ -310,11 +305,8 @@ def _ruled(space: Space, message: Propose, ruling: Ruling, stamp: Stamp, record:
             return StepResult(
                 decision=ruling.decision,
                 changes=ruling.changes,
-                intents=_NO_INTENTS,
-                asked=_NOTHING_ASKED,
-                waits_for=_NO_NAMES,
-                used_approvals=sorted(only.used_approvals) if only.used_approvals else _NO_NAMES,
-                ran=_THE_ONE,
+                used_approvals=sorted(only.used_approvals) if only.used_approvals else [],
+                ran=[0],
                 statuses={proposal.proposal_id: _COMMITTED},
             )
     running = [each for each in ruling.candidates if each.runs]

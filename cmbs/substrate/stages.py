@@ -14,7 +14,7 @@ import msgspec
 
 from cmbs.ledger import canonical
 from cmbs.messages import Actor, ActorKind
-from cmbs.substrate.authority import PROPOSABLE_BY
+from cmbs.substrate.authority import proposable_by
 from cmbs.substrate.capabilities import Demand, Held, held, is_exhausted, use_fault
 from cmbs.substrate.conflicts import Finding
 from cmbs.substrate.constraints import STRICTNESS, Constraint
@@ -259,7 +259,7 @@ def call_authority(hearing: Hearing, case: CallCase) -> Finding | None:
 
 def delta_authority(hearing: Hearing, case: DeltaCase) -> Finding | None:
     """Whether this kind of actor may write every one of the keys."""
-    if case.namespaces <= PROPOSABLE_BY[hearing.actor.kind]:
+    if case.namespaces <= proposable_by(hearing.actor.kind):
         return None
     return Finding(Stage.AUTHORITY, ReasonCode.AUTHORITY_DENIED)
 
