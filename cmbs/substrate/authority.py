@@ -33,11 +33,6 @@ def proposable_by(kind: ActorKind) -> frozenset[str]:
     return _PROPOSABLE_BY.get(kind, _NOTHING)
 
 
-def may_propose(kind: ActorKind, key: str) -> bool:
-    """Whether an actor of this kind may write this key by a proposal."""
-    return namespace_of(key) in proposable_by(kind)
-
-
 def may_read(policy: Policy, kind: ActorKind, key: str) -> bool:
     """Whether an actor of this kind may see the value under this key."""
     if kind in _READERS_OF_ALL:
