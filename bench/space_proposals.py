@@ -2,15 +2,17 @@
 
 Both go the same way: 32 threads wait for one writer, which writes what has come together while it wrote. What differs
 is what the substrate adds: the door, arbitration with its trace, the canonical entry, the next state of the space.
+
+The interpreter is left as it is, its turns of threads and its looks for garbage: 32 threads that wait are those of a
+program that has the substrate in it, and what such a program sets is its own affair. A server process sets both, and
+has one event loop and one writer instead.
 """
 
 from __future__ import annotations
 
-import gc
 import json
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from itertools import count
 
 import msgspec
@@ -41,7 +43,7 @@ _AGENT = Actor(ActorKind.AGENT, "agent")
 def run(effort: Effort) -> list[Result]:
     """Compare proposals of 32 waiters, each with a space of its own, with bare appends of 32 waiters."""
     calls = effort.operations // 2 // WAITERS
-    with _as_served(), disk_directory() as directory, closing(open_store(f"sqlite:///{directory}/bench.db")) as store:
+    with disk_directory() as directory, closing(open_store(f"sqlite:///{directory}/bench.db")) as store:
         server = SubstrateServer(log=store)
         proposers = [_proposer(server, f"bench-{number}") for number in range(WAITERS)]
         size = _size(server, proposers[0])
@@ -66,19 +68,6 @@ def run(effort: Effort) -> list[Result]:
             at_least(0.6),
         )
     ]
-
-
-@contextmanager
-def _as_served() -> Iterator[None]:
-    """The interpreter as a server process has it: shorter turns of threads, fewer looks for garbage."""
-    seconds, thresholds = sys.getswitchinterval(), gc.get_threshold()
-    sys.setswitchinterval(0.001)
-    gc.set_threshold(20_000, 20, 50)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(seconds)
-        gc.set_threshold(*thresholds)
 
 
 def _policy() -> dict[str, str]:

@@ -41,8 +41,8 @@ from cmbs.serving.commit import GroupWriter, Settle, Writer
 from cmbs.serving.door import Command, Door, Limits
 from cmbs.serving.outcomes import Outcome, outcome_of
 from cmbs.serving.saga import Saga
-from cmbs.serving.streams import Streams
-from cmbs.serving.waiting import Mailboxes, unwrap, wait_in_thread
+from cmbs.serving.streams import Slot, Streams
+from cmbs.serving.waiting import Mailboxes, wait_in_thread
 from cmbs.spi import (
     AuditLog,
     Clock,
@@ -333,32 +333,42 @@ class BeliefServer:
 
     def _perform_on_newest(self, command: Command) -> Outcome:
         while True:
-            known = self._known_head(command)
+            slot = self._sessions.cached(command.session_id)
+            known = _head_of(slot)
             try:
-                return self._perform_once(command)
+                return outcome_of(self._perform_once(command, slot))
             except BeliefServerError as exc:
                 if not self._decided_too_early(command, known, exc):
                     raise
 
-    def _perform_once(self, command: Command) -> Outcome:
-        if command.declared is None and self._sessions.cached(command.session_id) is None:
+    def _perform_once(self, command: Command, slot: Slot[Session] | None) -> Answer:
+        if command.declared is None and slot is None:
             # Here, not in the writer that all sessions share: a long log takes time to read.
-            self._sessions.loaded(command.session_id)
-        if self._group is None:
-            return outcome_of(unwrap(self._writer.run_one(command)))
+            slot = self._sessions.loaded(command.session_id)
         group = self._group
+        if group is None:
+            return self._writer.run_one(command, slot)
 
         def submit(settle: Settle[Answer]) -> None:
             group.submit(command, settle)
 
-        return outcome_of(wait_in_thread(submit))
+        return wait_in_thread(submit)
 
     async def perform_async(self, command: Command) -> Outcome:
         """Carry out a command without holding a thread, unless the store must be waited for in one."""
+        return outcome_of(await self.answer_async(command))
+
+    async def answer_async(self, command: Command) -> Answer:
+        """The same, for whoever writes the outcome down at once and needs no object of it."""
         while True:
-            known = self._known_head(command)
+            slot = self._sessions.cached(command.session_id)
+            known = _head_of(slot)
             try:
-                return await self._perform_once_async(command)
+                if self._group is not None:
+                    return await self._grouped(self._group, command, slot)
+                if self.waits_in_caller:
+                    return await asyncio.to_thread(self._writer.run_one, command)
+                return self._writer.run_one(command, slot)
             except BeliefServerError as exc:
                 if self._group is None:
                     early = self._decided_too_early(command, known, exc)
@@ -367,25 +377,16 @@ class BeliefServer:
                 if not early:
                     raise
 
-    async def _perform_once_async(self, command: Command) -> Outcome:
-        if self.waits_in_caller:
-            return outcome_of(unwrap(await asyncio.to_thread(self._writer.run_one, command)))
-        if self._group is None:
-            return outcome_of(unwrap(self._writer.run_one(command)))
-        if command.declared is None and self._sessions.cached(command.session_id) is None:
+    async def _grouped(
+        self, group: GroupWriter[Session, Command, Answer], command: Command, slot: Slot[Session] | None
+    ) -> Answer:
+        if command.declared is None and slot is None:
             await asyncio.to_thread(self._sessions.loaded, command.session_id)
-        group = self._group
 
         def submit(settle: Settle[Answer]) -> None:
             group.submit(command, settle)
 
-        return outcome_of(await self._mailboxes.here().wait(submit))
-
-    def _known_head(self, command: Command) -> Head | None:
-        """Where the session ended when this process last looked: what a decision is based on is no older."""
-        slot = self._sessions.cached(command.session_id)
-        session = None if slot is None else slot.state
-        return None if session is None else session.head
+        return await self._mailboxes.here().wait(submit)
 
     def _decided_too_early(self, command: Command, known: Head | None, error: BeliefServerError) -> bool:
         """Whether a command was refused by a state that others had left behind, so that it has to be decided again.
@@ -409,6 +410,12 @@ class BeliefServer:
                 f"this server has `{mine.id}` {mine.version}"
             )
         return self.belief_provider
+
+
+def _head_of(slot: Slot[Session] | None) -> Head | None:
+    """Where the session ended when this process last looked: what a decision is based on is no older."""
+    session = None if slot is None else slot.state
+    return None if session is None else session.head
 
 
 def _log_and_remote(store: Any, audit_log: AuditLog | None) -> tuple[AuditLog, EliminationStore | None]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from hashlib import sha256
-from typing import NamedTuple, assert_never
+from typing import NamedTuple, TypeAlias, assert_never
 
 import msgspec
 
@@ -40,15 +40,11 @@ from cmbs.messages import (
 )
 
 _NOTHING = Delta([])
-_WITHOUT_VERDICT = frozenset((Eliminate, EnterObligation, Declare))
 _FORCE_DENIED = "force was asked for and the policy of this session does not allow it"
 
 
-class Observation(NamedTuple):
-    """Who saw what: the key under which an elimination is recorded once."""
-
-    source_id: str
-    observation_id: str
+# Who saw what, by source_id and observation_id: the key under which an elimination is recorded once.
+Observation: TypeAlias = tuple[str, str]
 
 
 class Applied(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -142,7 +138,7 @@ def decide_declare(session_id: str, message: Declare, stamp: Stamp) -> Event:
 
 def decide_eliminate(session: Session, message: Eliminate, stamp: Stamp) -> Event | Repeat:
     """Take out the ids that still survive. The same observation again is the same event; with other ids, a conflict."""
-    earlier = session.observations.get(Observation(message.source_id, message.observation_id))
+    earlier = session.observations.get((message.source_id, message.observation_id))
     if earlier is not None:
         if {*earlier.applied, *earlier.ignored} != set(message.eliminated):
             raise Conflict(
@@ -154,18 +150,9 @@ def decide_eliminate(session: Session, message: Eliminate, stamp: Stamp) -> Even
                 },
             )
         return Repeat(earlier.seq)
-    _refuse_if_terminated(session)
-    position_of, survives = session.universe.position, session.survivors.holds
-    applied: list[str] = []
-    positions: list[int] = []
-    unknown: list[str] = []
-    for hypothesis_id in message.eliminated:
-        position = position_of(hypothesis_id)
-        if position is None:
-            unknown.append(hypothesis_id)
-        elif survives(position):
-            applied.append(hypothesis_id)
-            positions.append(position)
+    if session.terminated_seq is not None:
+        _refuse_if_terminated(session)
+    applied, positions, unknown = session.survivors.among(message.eliminated)
     if unknown and session.policy.validate_hypotheses:
         raise InvalidHypothesisId(unknown)
     if not applied:
@@ -268,20 +255,14 @@ def evolve(session: Session | None, event: Event) -> Session:
     if session is None:
         return _born(event)
     body, message = event.body, event.message
+    if type(message) is Eliminate:
+        return _eliminated(session, message, event)
     seq = body.seq
-    verdict = None if type(message) in _WITHOUT_VERDICT else _verdict(event)
+    verdict = None if type(message) is EnterObligation else _verdict(event)
     granted = verdict is not None and verdict.granted
-    survivors, observations, requests = session.survivors, session.observations, session.requests
     conclusions, promises, active = session.conclusions, session.obligations, session.active
     terminated_seq = session.terminated_seq
-    if type(message) is Eliminate:
-        observation, record = _observed(message, body)
-        observations = observations.extended(observation, record)
-        if event.survivors is not None:
-            survivors = event.survivors
-        elif record.applied:
-            survivors = survivors.without(session.universe.positions(record.applied))
-    elif type(message) is EnterObligation:
+    if type(message) is EnterObligation:
         promise = Promise(message.min_total_eliminations, seq, session.eliminated_total)
         promises = {**promises, message.obligation_id: promise}
         active = (*active, message.obligation_id)
@@ -295,18 +276,16 @@ def evolve(session: Session | None, event: Event) -> Session:
         conclusions = conclusions.extended(seq, message.conclusion_id)
     elif type(message) is RequestTermination and granted:
         terminated_seq = seq
-    if body.idempotency_key is not None:
-        requests = requests.extended(body.idempotency_key, Request(seq, fingerprint(message)))
     return Session(
         session.session_id,
         session.ontology,
         session.policy,
         session.universe,
-        survivors,
+        session.survivors,
         Head(seq, event.stored.event_hash),
         session.events.extended(body.event_id, verdict),
-        observations,
-        requests,
+        session.observations,
+        _requested(session, event),
         conclusions,
         promises,
         active,
@@ -315,14 +294,47 @@ def evolve(session: Session | None, event: Event) -> Session:
     )
 
 
-def _observed(message: Eliminate, body: EntryBody) -> tuple[Observation, Applied]:
+def _eliminated(session: Session, message: Eliminate, event: Event) -> Session:
+    """The state after an elimination, which most events are."""
+    body, survivors = event.body, session.survivors
+    record = _applied(message, body)
+    if event.survivors is not None:
+        survivors = event.survivors
+    elif record.applied:
+        survivors = survivors.without(session.universe.positions(record.applied))
+    return Session(
+        session.session_id,
+        session.ontology,
+        session.policy,
+        session.universe,
+        survivors,
+        Head(body.seq, event.stored.event_hash),
+        session.events.extended(body.event_id, None),
+        session.observations.extended((message.source_id, message.observation_id), record),
+        session.requests if body.idempotency_key is None else _requested(session, event),
+        session.conclusions,
+        session.obligations,
+        session.active,
+        session.terminated_seq,
+        session.provider,
+    )
+
+
+def _requested(session: Session, event: Event) -> Chronicle[str, Request]:
+    """The requests that came with a key, this one included."""
+    body = event.body
+    if body.idempotency_key is None:
+        return session.requests
+    return session.requests.extended(body.idempotency_key, Request(body.seq, fingerprint(event.message)))
+
+
+def _applied(message: Eliminate, body: EntryBody) -> Applied:
     applied = body.delta.eliminated
     ignored: tuple[str, ...] = ()
     if len(applied) != len(message.eliminated):
         gone = set(applied)
         ignored = tuple([asked for asked in message.eliminated if asked not in gone])
-    record = Applied(body.seq, tuple(applied), ignored)
-    return Observation(message.source_id, message.observation_id), record
+    return Applied(body.seq, tuple(applied), ignored)
 
 
 def _born(event: Event) -> Session:

@@ -7,6 +7,9 @@ from typing import Any, assert_never
 import msgspec
 from msgspec import UNSET
 
+from cmbs.belief_events import Eliminate
+from cmbs.belief_session import Session
+from cmbs.belief_view import snapshot
 from cmbs.core import entropy
 from cmbs.http.schemas import (
     ApprovalResponse,
@@ -26,19 +29,26 @@ from cmbs.messages import (
     Reason,
     TerminationOutcome,
 )
-from cmbs.serving.outcomes import Outcome
+from cmbs.serving.belief import Answer
+from cmbs.serving.outcomes import Outcome, applied_by, outcome_of
 
 _ENCODE = msgspec.json.Encoder().encode
 
 
-def encoded(outcome: Outcome, *, with_survivors: bool) -> bytes:
+def encoded(answer: Answer, *, with_survivors: bool) -> bytes:
     """The body of a write's answer; `with_survivors=False` leaves the list out."""
-    belief = _snapshot(outcome.snapshot, with_survivors=with_survivors)
-    if type(outcome) is EliminateOutcome:  # by far the most common; a pattern costs more than all the rest
-        return _ENCODE(
-            EliminateResponse(outcome.applied_eliminated, outcome.ignored_eliminated, belief, outcome.audit_event_id)
-        )
-    return _ENCODE(_other(outcome, belief))
+    message, session = answer.message, answer.session
+    if type(message) is Eliminate:  # by far the most common, and no object is made of its outcome
+        record: Any = applied_by(session, message)
+        if answer.seq == session.head.seq:
+            event_id = session.head_event_id
+            belief = _newest(session, event_id, with_survivors=with_survivors)
+        else:
+            event_id = session.events.at(answer.seq)[0]
+            belief = _snapshot(snapshot(session, answer.seq), with_survivors=with_survivors)
+        return _ENCODE(EliminateResponse(record.applied, record.ignored, belief, event_id))
+    outcome = outcome_of(answer)
+    return _ENCODE(_other(outcome, _snapshot(outcome.snapshot, with_survivors=with_survivors)))
 
 
 def _other(outcome: Outcome, belief: Snapshot) -> msgspec.Struct:
@@ -60,6 +70,22 @@ def _other(outcome: Outcome, belief: Snapshot) -> msgspec.Struct:
 def encoded_snapshot(belief: BeliefSnapshot, *, with_survivors: bool) -> bytes:
     """The body of QUERY_BELIEF's answer."""
     return _ENCODE(_snapshot(belief, with_survivors=with_survivors))
+
+
+def _newest(session: Session, head_event_id: str, *, with_survivors: bool) -> Snapshot:
+    """What `_snapshot` makes of the newest `snapshot` of a session, without that object."""
+    kept: Any = session
+    count = len(session.survivors)
+    return Snapshot(
+        session_id=session.session_id,
+        ontology=kept.ontology,
+        survivors=kept.survivors.in_order() if with_survivors else UNSET,
+        n_survivors=count,
+        entropy_proxy=entropy(count),
+        terminated=session.terminated_seq is not None,
+        active_obligation_id=session.active[-1] if session.active else None,
+        audit_head_event_id=head_event_id,
+    )
 
 
 def _snapshot(belief: BeliefSnapshot, *, with_survivors: bool) -> Snapshot:

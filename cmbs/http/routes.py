@@ -16,8 +16,8 @@ from cmbs.http import answers, schemas
 from cmbs.http.analysing import Analyst
 from cmbs.http.exchange import Request, Response, cursor_of, from_cursor, whole_number
 from cmbs.messages import OntologyBundle
+from cmbs.serving.belief import Answer
 from cmbs.serving.door import Command
-from cmbs.serving.outcomes import Outcome
 
 T = TypeVar("T")
 
@@ -78,11 +78,13 @@ class Routes:
 
     def _elimination(self, request: Request) -> Command:
         body = request.decoded(schemas.EliminateRequest)
-        _refuse_other("session_id", body.session_id, request.params["session_id"])
-        door = self._server.door
-        return self._command(
-            request, door.eliminate(body.source_id, body.observation_id, body.eliminated, _given(body.justification))
+        if body.session_id is not UNSET:
+            _refuse_other("session_id", body.session_id, request.params["session_id"])
+        said = body.justification
+        message = self._server.door.eliminate(
+            body.source_id, body.observation_id, body.eliminated, None if said is UNSET else said
         )
+        return self._command(request, message)
 
     def _obligation(self, request: Request) -> Command:
         body = request.decoded(schemas.EnterObligationRequest)
@@ -119,13 +121,13 @@ class Routes:
             command = await asyncio.to_thread(build, request)
         else:
             command = build(request)
-        outcome = await self._server.perform_async(command)
-        headers = [] if status != _CREATED else [_location(outcome)]
+        answer = await self._server.answer_async(command)
+        headers = [] if status != _CREATED else [_location(answer)]
         if request.wants_minimal:
-            return Response(status, answers.encoded(outcome, with_survivors=False), _MINIMAL + headers)
-        if outcome.snapshot.n_survivors > _LARGE_BODY:
-            return Response(status, await asyncio.to_thread(answers.encoded, outcome, with_survivors=True), headers)
-        return Response(status, answers.encoded(outcome, with_survivors=True), headers)
+            return Response(status, answers.encoded(answer, with_survivors=False), _MINIMAL + headers)
+        if _survivors_at_most(answer) > _LARGE_BODY:
+            return Response(status, await asyncio.to_thread(answers.encoded, answer, with_survivors=True), headers)
+        return Response(status, answers.encoded(answer, with_survivors=True), headers)
 
     # --- the verbs that read ---
 
@@ -239,6 +241,12 @@ def _moment(at: str | None) -> int | str | None:
     return int(at) if at is not None and at.isascii() and at.isdigit() and len(at) < len("1" * 17) else at
 
 
-def _location(outcome: Outcome) -> tuple[str, str]:
+def _survivors_at_most(answer: Answer) -> int:
+    """How many ids the answer may list; a repeat tells of a moment that is not worth looking up for this."""
+    session = answer.session
+    return len(session.survivors if answer.seq == session.head.seq else session.universe)
+
+
+def _location(answer: Answer) -> tuple[str, str]:
     """Where a new session is. Relative to the path of the request, so that it is right wherever we are mounted."""
-    return "location", f"sessions/{quote(outcome.snapshot.session_id, safe='')}"
+    return "location", f"sessions/{quote(answer.session.session_id, safe='')}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import msgspec
@@ -37,12 +38,9 @@ def encode(value: Any, max_depth: int = MAX_DEPTH) -> bytes:
         raise InvalidRequest("strings must be valid Unicode, without lone surrogates") from exc
 
 
-def encode_frame(frame: msgspec.Struct) -> bytes:
-    """The RFC 8785 bytes of one of our own records.
-
-    Its fields are strings, whole numbers and `msgspec.Raw` that `encode` made: msgspec's sorted form is then canonical.
-    """
-    return _ENCODER.encode(frame)
+# The RFC 8785 bytes of one of our own records: its fields are strings, whole numbers and `msgspec.Raw` that `encode`
+# made, and msgspec's sorted form is then canonical.
+encode_frame: Callable[[msgspec.Struct], bytes] = _ENCODER.encode
 
 
 def decode(data: bytes | str) -> Any:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from typing import Generic, TypeVar
 
+import msgspec
+
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class Chronicle(Generic[K, V]):
+class Chronicle(msgspec.Struct, Generic[K, V], frozen=True, gc=False, eq=False):
     """An append-only mapping of which older versions stay valid.
 
     Versions of one line share their storage: a version sees only its first `len` items, so extending the newest costs
@@ -18,25 +20,20 @@ class Chronicle(Generic[K, V]):
     Keys and values are two lists and not one of pairs: a long record is then far fewer objects to make and to visit.
     """
 
-    __slots__ = ("_index", "_keys", "_length", "_values")
-
-    def __init__(self) -> None:
-        self._keys: list[K] = []
-        self._values: list[V] = []
-        self._index: dict[K, int] = {}
-        self._length = 0
+    _keys: list[K] = msgspec.field(default_factory=list)
+    _values: list[V] = msgspec.field(default_factory=list)
+    _index: dict[K, int] = msgspec.field(default_factory=dict)
+    _length: int = 0
 
     @classmethod
     def of(cls, keys: list[K], values: list[V]) -> Chronicle[K, V]:
         """A record of these keys, which must differ, and what was recorded under each; the lists are taken over."""
         if len(keys) != len(values):
             raise ValueError(f"{len(keys)} keys and {len(values)} values are no record")
-        whole: Chronicle[K, V] = cls()
-        whole._keys, whole._values, whole._length = keys, values, len(keys)
-        whole._index = dict(zip(keys, range(len(keys)), strict=True))
-        if len(whole._index) != len(keys):
+        index = dict(zip(keys, range(len(keys)), strict=True))
+        if len(index) != len(keys):
             raise ValueError("two items have the same key")
-        return whole
+        return cls(keys, values, index, len(keys))
 
     def columns(self) -> tuple[list[K], list[V]]:
         """The keys and the values, as `of` takes them."""
@@ -74,14 +71,12 @@ class Chronicle(Generic[K, V]):
 
     def extended(self, key: K, value: V) -> Chronicle[K, V]:
         """This record and one more item; `key` must be new."""
-        keys, values, index = self._keys, self._values, self._index
-        if len(keys) != self._length:
+        keys, values, index, length = self._keys, self._values, self._index, self._length
+        if len(keys) != length:
             keys, values = self.columns()
-            index = dict(zip(keys, range(self._length), strict=True))
-        if index.setdefault(key, self._length) != self._length:
+            index = dict(zip(keys, range(length), strict=True))
+        if index.setdefault(key, length) != length:
             raise KeyError(key)
         keys.append(key)
         values.append(value)
-        longer: Chronicle[K, V] = Chronicle.__new__(Chronicle)
-        longer._keys, longer._values, longer._index, longer._length = keys, values, index, self._length + 1
-        return longer
+        return Chronicle(keys, values, index, length + 1)

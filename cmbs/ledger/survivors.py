@@ -8,7 +8,7 @@ Both types are immutable to their holders; sets share the pages of bits that the
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from itertools import chain, compress
@@ -27,7 +27,7 @@ _REBUILD_SHARE = 4
 
 # Up to this many ids, a set keeps its sorted list once it was asked for it.
 _SMALL = 4096
-# Up to this many fewer, its successor's list is made from its own.
+# Up to this many fewer, its successor's list is made from its own, and pages are copied one by one.
 _FEW = 16
 _KEEP = tuple(~(1 << bit) & 0xFF for bit in range(8))
 _ASCII_BITS = bytes.maketrans(b"01", b"\x00\x01")
@@ -39,12 +39,14 @@ _HASH_LENGTH = (32).to_bytes(4, "big")
 class Universe:
     """The hypotheses of a session: sorted by code point, without repeats, fixed for good."""
 
-    __slots__ = ("_position", "_root", "ids")
+    __slots__ = ("_position", "_root", "ids", "position")
 
     def __init__(self, sorted_ids: Sequence[str]) -> None:
         """`sorted_ids` must be sorted and single; `Universe.of` takes them as they come."""
         self.ids: tuple[str, ...] = tuple(sorted_ids)
         self._position = dict(zip(self.ids, range(len(self.ids)), strict=True))
+        # Which bit stands for an id; None where the universe does not hold it.
+        self.position: Callable[[str], int | None] = self._position.get
         self._root: bytes | None = None
 
     @property
@@ -61,10 +63,6 @@ class Universe:
 
     def __len__(self) -> int:
         return len(self.ids)
-
-    def position(self, hypothesis_id: str) -> int | None:
-        """Which bit stands for this id; None where the universe does not hold it."""
-        return self._position.get(hypothesis_id)
 
     def positions(self, hypothesis_ids: Iterable[str]) -> tuple[int, ...]:
         """The bits of ids that are all in the universe; KeyError otherwise."""
@@ -129,6 +127,22 @@ class Survivors(SortedIds):
         """Whether the hypothesis at this position survives."""
         return self._pages[position >> 13][position >> 3 & 0x3FF] >> (position & 7) & 1 == 1
 
+    def among(self, hypothesis_ids: Sequence[str]) -> tuple[list[str], list[int], list[str]]:
+        """Of these ids, the ones that survive and their positions, and the ones that the universe does not hold."""
+        pages = self._pages
+        alive: list[str] = []
+        positions: list[int] = []
+        unknown: list[str] = []
+        # All look-ups in one go: in a large universe each waits for memory, and they wait side by side.
+        found = list(map(self.universe.position, hypothesis_ids))
+        for hypothesis_id, position in zip(hypothesis_ids, found):  # noqa: B905 - as many, and this is an inner loop
+            if position is None:
+                unknown.append(hypothesis_id)
+            elif pages[position >> 13][position >> 3 & 0x3FF] >> (position & 7) & 1:  # `holds`, written out
+                alive.append(hypothesis_id)
+                positions.append(position)
+        return alive, positions, unknown
+
     def __iter__(self) -> Iterator[str]:
         ids = self.universe.ids
         if len(self._pages) == 1:
@@ -163,7 +177,7 @@ class Survivors(SortedIds):
         """The set less these positions, all of which it holds."""
         fewer: Survivors = Survivors(self.universe, self._cleared(positions), self._count - len(positions))
         if len(self.universe.ids) > BLOCK_BITS:
-            self._hand_over_tree(fewer, {position >> 10 for position in positions})
+            self._hand_over_tree(fewer, sorted({position >> 10 for position in positions}))
         if self._ids is not None and len(positions) <= _FEW:
             left = list(self._ids)
             for position in positions:
@@ -178,15 +192,21 @@ class Survivors(SortedIds):
                 bits[position >> 3] &= _KEEP[position & 7]
             return [bytes(bits)]
         pages = self._pages.copy()
+        if len(positions) <= _FEW:  # most of them on pages of their own
+            for position in positions:
+                page = bytearray(pages[position >> 13])
+                page[position >> 3 & 0x3FF] &= _KEEP[position & 7]
+                pages[position >> 13] = bytes(page)
+            return pages
         open_pages: dict[int, bytearray] = {}
         for position in positions:
             number = position >> 13
-            page = open_pages.get(number)
-            if page is None:
-                page = open_pages[number] = bytearray(pages[number])
-            page[position >> 3 & 0x3FF] &= _KEEP[position & 7]
-        for number, page in open_pages.items():
-            pages[number] = bytes(page)
+            opened = open_pages.get(number)
+            if opened is None:
+                opened = open_pages[number] = bytearray(pages[number])
+            opened[position >> 3 & 0x3FF] &= _KEEP[position & 7]
+        for number, opened in open_pages.items():
+            pages[number] = bytes(opened)
         return pages
 
     def restored(self, positions: Iterable[int]) -> Survivors:
@@ -197,7 +217,7 @@ class Survivors(SortedIds):
             count += 1
         return Survivors(self.universe, _paged(bytes(bitmap)), count)
 
-    def _hand_over_tree(self, fewer: Survivors, touched: set[int]) -> None:
+    def _hand_over_tree(self, fewer: Survivors, touched: list[int]) -> None:
         """Bring the tree up to date for `fewer` and give it away, unless building it anew is cheaper."""
         root, levels = self.root, self._tree()
         if len(touched) * _REBUILD_SHARE > len(levels[0]) + _REBUILD_SHARE:
@@ -205,12 +225,14 @@ class Survivors(SortedIds):
         # From here on the tree is no longer ours: whoever asks us for it again, after a failed write, gets a new one.
         self._root, self._levels = root, None
         pages = fewer._pages
-        leaves = {
-            # `leaf_hash` of `_block`, written out: this is the inner loop of every elimination.
-            number: sha256(b"\x00" + pages[number >> 3][(number & 7) << 7 : ((number & 7) << 7) + BLOCK_BYTES]).digest()
-            for number in touched
-        }
-        merkle.replace_leaves(levels, leaves)
+        leaves, fresh = levels[0], merkle.AFTER_LEAF.copy
+        for number in touched:
+            # `leaf_hash` of `_block`, written out: this is an inner loop too.
+            start = (number & 7) << 7
+            leaf = fresh()
+            leaf.update(pages[number >> 3][start : start + BLOCK_BYTES])
+            leaves[number] = leaf.digest()
+        merkle.rehash(levels, touched)
         fewer._levels = levels
 
     def _tree(self) -> list[list[bytes]]:

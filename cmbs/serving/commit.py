@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import Generic, Protocol, TypeAlias, TypeVar
@@ -81,31 +80,24 @@ class Writer(Generic[S, C, A]):
         # Told of every new state once it is durable, from the writing thread: it must be quick, and must not raise.
         self.observer: Callable[[str, S], None] | None = None
 
-    def run_one(self, command: C) -> A | Exception:
-        """Carry out one command."""
-        slot = self._streams.cached(command.stream_id)
-        try:
-            slot = slot or self._slot([command])
-            with slot.lock:
-                if self._carrier is not None:
-                    return self._carried_out(self._carrier, slot, command)
-                return self._written_alone(slot, command)
-        except Exception as exc:  # noqa: BLE001 - it is the command's answer
-            return exc
+    def run_one(self, command: C, slot: Slot[S] | None = None) -> A:
+        """Carry out one command; `slot` is its stream's, where the caller has that at hand."""
+        slot = slot or self._streams.cached(command.stream_id) or self._slot([command])
+        with slot.lock:
+            if self._carrier is not None:
+                return self._carried_out(self._carrier, slot, command)
+            # What `_written` does, for the one command that there mostly is.
+            answer, after, append = self._kind.decided(slot.state, command)
+            if append is not None and after is not None:
+                try:
+                    self._log.append((append,))
+                except StaleHead:
+                    return unwrap(self._written([(slot, [command], [0])])[0].results[0])
+                slot.state = after
+                self._seen(slot, after)
+            return answer
 
-    def _written_alone(self, slot: Slot[S], command: C) -> A | Exception:
-        """What `_written` does, for the one command that there mostly is."""
-        answer, after, append = self._kind.decided(slot.state, command)
-        if append is not None and after is not None:
-            try:
-                self._log.append((append,))
-            except StaleHead:
-                return self._written([(slot, [command], [0])])[0].results[0]
-            slot.state = after
-            self._seen(slot, after)
-        return answer
-
-    def _carried_out(self, carrier: Carrier[S], slot: Slot[S], command: C) -> A | Exception:
+    def _carried_out(self, carrier: Carrier[S], slot: Slot[S], command: C) -> A:
         """Carry out a command that is carried out elsewhere too."""
         for _ in range(_ATTEMPTS):
             try:
@@ -118,7 +110,7 @@ class Writer(Generic[S, C, A]):
             except StaleHead:
                 continue  # somebody else wrote first: look again, decide again
             return answer
-        return _unavailable(StaleHead())
+        raise _unavailable(StaleHead())
 
     def _seen(self, slot: Slot[S], after: S) -> None:
         """What follows a write that is done for good."""
@@ -133,17 +125,22 @@ class Writer(Generic[S, C, A]):
             by_stream.setdefault(command.stream_id, []).append(number)
         results: list[A | Exception] = [_NOT_ATTEMPTED] * len(commands)
         work: list[_Work[S, C]] = []
-        for numbers in by_stream.values():
+        for stream_id, numbers in by_stream.items():
             mine = [commands[number] for number in numbers]
             try:
-                work.append((self._slot(mine), mine, numbers))
+                work.append((self._streams.cached(stream_id) or self._slot(mine), mine, numbers))
             except CmbsError as exc:
                 for number in numbers:
                     results[number] = exc
-        with ExitStack() as locks:
+        held: list[Slot[S]] = []
+        try:
             for slot, _, _ in work:
-                locks.enter_context(slot.lock)
+                slot.lock.acquire()
+                held.append(slot)
             plans = self._written(work)
+        finally:
+            for slot in held:
+                slot.lock.release()
         for plan, (_, _, numbers) in zip(plans, work, strict=True):
             for number, result in zip(numbers, plan.results, strict=True):
                 results[number] = result
@@ -192,7 +189,7 @@ class Writer(Generic[S, C, A]):
             plans = [_failed(item, exc) for item in work]
         for plan in plans:
             if plan.appends and plan.state is not None:
-                plan.slot.advance(plan.state)
+                plan.slot.state = plan.state
                 self._seen(plan.slot, plan.state)
         return plans
 
@@ -305,6 +302,13 @@ class GroupWriter(Generic[S, C, A]):
             except Exception:  # noqa: BLE001
                 # A caller that can no longer be reached must not take the writer, and with it everybody else, along.
                 _log.exception("a result could not be delivered")
+
+
+def unwrap(result: A | Exception) -> A:
+    """The answer, or raise the error in its place."""
+    if isinstance(result, Exception):
+        raise result
+    return result
 
 
 def _failed(work: _Work[S, C], exc: Exception) -> _Plan[S, C, A]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias, assert_never
+from typing import TypeAlias
 
 from cmbs.belief_events import (
     Declare,
@@ -12,7 +12,7 @@ from cmbs.belief_events import (
     RequestExit,
     RequestTermination,
 )
-from cmbs.belief_session import Observation, Verdict
+from cmbs.belief_session import Applied, Session, Verdict
 from cmbs.belief_view import snapshot
 from cmbs.messages import (
     ConclusionOutcome,
@@ -32,14 +32,12 @@ Outcome: TypeAlias = (
 def outcome_of(answer: Answer) -> Outcome:
     """The outcome of a message, the same for a repeat as for the first time: the belief is that of its own moment."""
     session, message, seq = answer.session, answer.message, answer.seq
-    event_id, verdict = session.events.at(seq)
     belief = snapshot(session, seq)
+    if type(message) is Eliminate:
+        record = applied_by(session, message)
+        return EliminateOutcome(list(record.applied), list(record.ignored), belief, session.events.at(seq)[0])
+    event_id, verdict = session.events.at(seq)
     match message:
-        case Eliminate():
-            record = session.observations.get(Observation(message.source_id, message.observation_id))
-            if record is None:  # pragma: no cover - an elimination in the log has its record
-                raise KeyError(message.observation_id)
-            return EliminateOutcome(list(record.applied), list(record.ignored), belief, event_id)
         case Declare():
             return DeclareOutcome(session.session_id, belief)
         case EnterObligation():
@@ -50,8 +48,16 @@ def outcome_of(answer: Answer) -> Outcome:
             return ConclusionOutcome(*_plain(verdict), belief, event_id)
         case RequestTermination():
             return TerminationOutcome(*_plain(verdict), belief, event_id)
-        case _:
-            assert_never(message)
+        case _:  # pragma: no cover - an elimination was seen to above
+            raise TypeError(message)
+
+
+def applied_by(session: Session, message: Eliminate) -> Applied:
+    """What an elimination that is in the log did."""
+    record = session.observations.get((message.source_id, message.observation_id))
+    if record is None:  # pragma: no cover - an elimination in the log has its record
+        raise KeyError(message.observation_id)
+    return record
 
 
 def _plain(verdict: Verdict | None) -> tuple[bool, str]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from threading import Lock, Semaphore
 from typing import Generic, TypeAlias
 
-from cmbs.serving.commit import A, Settle
+from cmbs.serving.commit import A, Settle, unwrap
 
 Submit: TypeAlias = Callable[[Settle[A]], None]
 
@@ -48,13 +48,6 @@ def wait_for_all(number: int, submit: Callable[[int, Settle[A]], None]) -> list[
     for _ in range(number):
         left.acquire()
     return [results[place] for place in range(number)]
-
-
-def unwrap(result: A | Exception) -> A:
-    """The answer, or raise the error in its place."""
-    if isinstance(result, Exception):
-        raise result
-    return result
 
 
 class Mailbox(Generic[A]):

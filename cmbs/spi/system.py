@@ -35,6 +35,24 @@ class RandomIds:
     __slots__ = ()
 
     def new_id(self) -> str:
-        """A version 4 UUID; the standard library's takes three times as long to write one down."""
-        text = os.urandom(16).hex()
-        return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-{_VARIANT[text[16]]}{text[17:20]}-{text[20:]}"
+        """A version 4 UUID. Many are made at a time: to ask the kernel for each takes longer than all the rest."""
+        try:
+            return _SPARE.pop()
+        except IndexError:
+            _SPARE.extend(_made())
+            return self.new_id()
+
+
+_AT_A_TIME = 64
+# Taken from the end, which no two threads can do at once.
+_SPARE: list[str] = []
+if hasattr(os, "register_at_fork"):
+    # Or parent and child would hand out the same ones.
+    os.register_at_fork(after_in_child=_SPARE.clear)
+
+
+def _made() -> list[str]:
+    """New ids; the standard library takes three times as long to write one down."""
+    digits = os.urandom(16 * _AT_A_TIME).hex()
+    texts = [digits[start : start + 32] for start in range(0, len(digits), 32)]
+    return [f"{text[:8]}-{text[8:12]}-4{text[13:16]}-{_VARIANT[text[16]]}{text[17:20]}-{text[20:]}" for text in texts]

@@ -72,6 +72,7 @@ _VERDICTS = {
 }
 _DEGRADABLE = frozenset({Stage.CAPABILITY, Stage.CONSTRAINTS})
 _NO_CHANGES = Changes()
+_NO_SESSIONS: frozenset[str] = frozenset()
 # To look up a member of an enumeration takes longer than to compare it, and every decision needs these.
 _ALLOW, _ALLOWED, _ASK, _OBSERVE = Verdict.ALLOW, ReasonCode.ALLOWED, Failure.ASK, Mode.OBSERVE
 _NOTHING = Finding(Stage.SHAPE, ReasonCode.NOTHING_PROPOSED)
@@ -115,13 +116,14 @@ def arbitrate(
     explain: bool,
 ) -> Ruling:
     """Decide a proposal of `actor` at `now`, given what the belief plane says of the sessions in `belief`."""
+    candidates = proposal.candidates
     hearing = hearing_of(space, proposal, actor, now, belief, [] if explain else None)
-    if len(proposal.candidates) == 1 and space.mode is not _OBSERVE:
-        return _alone(hearing, proposal.candidates[0])
+    if len(candidates) == 1 and space.mode is not _OBSERVE:
+        return _alone(hearing, candidates[0])
     calls: list[CallCase] = []
     deltas: list[DeltaCase] = []
     cases: list[Case] = []
-    for place, candidate in enumerate(proposal.candidates):
+    for place, candidate in enumerate(candidates):
         if isinstance(candidate, ToolCall):
             call = call_case(hearing, place, candidate)
             calls.append(call)
@@ -142,6 +144,8 @@ def arbitrate(
 def belief_sessions(space: Space, proposal: Proposal) -> frozenset[str]:
     """The belief sessions that may be read to decide this proposal."""
     policy = space.policy
+    if not policy.reads_belief:
+        return _NO_SESSIONS
     found: set[str] = set()
     for candidate in proposal.candidates:
         if isinstance(candidate, ToolCall):
@@ -193,15 +197,15 @@ def _alone(hearing: Hearing, candidate: Candidate) -> Ruling:
         case = delta_case(hearing, 0, candidate)
         if candidate.unset and candidate.set:
             hearing.clashes = clashing([candidate])
-        _judge_delta(hearing, case)
+        case.finding = against_delta(hearing, case) if steps is None else _judge(hearing, case, OF_DELTAS)
         if case.finding is None:
             changes = effective_changes(space.state, [candidate])
             case.finding = commit_finding(policy, space.state, changes, hearing.belief, steps)
     if case.finding is not None:
         return _ruling(hearing, [case], _NO_CHANGES)
-    decided = CandidateDecision(0, _ALLOW, _ALLOWED, None, None, list(case.matched))
     trace = [] if steps is None else steps[:MAX_TRACE_STEPS]
-    decision = Decision(_ALLOW, _ALLOWED, policy.policy_hash, space.snapshot_id, [decided], trace=trace)
+    decided = [CandidateDecision(0, _ALLOW, _ALLOWED, None, None, list(case.matched))]
+    decision = Decision(_ALLOW, _ALLOWED, policy.policy_hash, space.snapshot_id, decided, None, None, False, trace)
     return Ruling(decision, (Ruled(0, True, case.args_hash, case.answered_by, case.used),), changes)
 
 

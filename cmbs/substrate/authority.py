@@ -14,6 +14,10 @@ WRITERS: dict[str, frozenset[ActorKind]] = {
 }
 # The policy engine writes on an operator's policy update, which is validated whole; never on a proposal.
 _PROPOSABLE = frozenset({"goal", "fact"})
+_PROPOSABLE_BY: dict[ActorKind, frozenset[str]] = {
+    kind: frozenset(namespace for namespace in _PROPOSABLE if kind in WRITERS[namespace]) for kind in ActorKind
+}
+_NOTHING: frozenset[str] = frozenset()
 # A policy tells how to get around it, so those that it binds do not read it.
 _KERNEL_OWNED = frozenset({"policy", "constraint"})
 _READERS_OF_ALL = frozenset({ActorKind.OPERATOR, ActorKind.POLICY_ENGINE})
@@ -24,10 +28,9 @@ def may_write(kind: ActorKind, key: str) -> bool:
     return kind in WRITERS.get(namespace_of(key) or "", ())
 
 
-def may_propose(kind: ActorKind, key: str) -> bool:
-    """Whether an actor of this kind may write this key by a proposal."""
-    namespace = namespace_of(key)
-    return namespace in _PROPOSABLE and kind in WRITERS[namespace]
+def proposable_by(kind: ActorKind) -> frozenset[str]:
+    """The namespaces that an actor of this kind may write by a proposal."""
+    return _PROPOSABLE_BY.get(kind, _NOTHING)
 
 
 def may_read(policy: Policy, kind: ActorKind, key: str) -> bool:

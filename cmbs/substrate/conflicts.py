@@ -22,6 +22,9 @@ from cmbs.substrate.predicates import Asking
 from cmbs.substrate.references import Facing
 from cmbs.substrate.state import CallKey
 
+# Of most changes, which share it: nobody changes what a step did.
+_NOTHING_UNSET: list[str] = []
+
 
 class Finding(NamedTuple):
     """Something that speaks against a candidate: the stage that found it, why, and what happens instead."""
@@ -41,9 +44,16 @@ def effective_changes(state: Mapping[str, str], deltas: Iterable[StateDelta]) ->
     to_set: dict[str, str] = {}
     to_unset: set[str] = set()
     for delta in deltas:
-        to_set |= {key: text for key, text in delta.set.items() if state.get(key) != text}
-        to_unset |= {key for key in delta.unset if key in state}
-    return Changes(dict(sorted(to_set.items())) if len(to_set) > 1 else to_set, sorted(to_unset))
+        for key, text in delta.set.items():
+            if state.get(key) != text:
+                to_set[key] = text  # noqa: PERF403 - a comprehension is a call, and most deltas have one key
+        for key in delta.unset:
+            if key in state:
+                to_unset.add(key)
+    return Changes(
+        dict(sorted(to_set.items())) if len(to_set) > 1 else to_set,
+        sorted(to_unset) if to_unset else _NOTHING_UNSET,
+    )
 
 
 def after(state: Map[str, str], changes: Changes) -> Map[str, str]:

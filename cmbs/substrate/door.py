@@ -48,6 +48,8 @@ __all__ = ["SpaceCommand", "SpaceDoor", "SpaceLimits"]
 
 # What is around a caller's own JSON in an entry: it must still be within the depth of the ledger then.
 _OWN_DEPTH = canonical.MAX_DEPTH - 8
+# What every proposal names, in the order in which it is checked.
+_NAMED = ("proposal_id", "state_snapshot_id", "provenance.source", "provenance.timestamp")
 
 
 class SpaceCommand(msgspec.Struct, frozen=True, gc=False):
@@ -163,20 +165,25 @@ class SpaceDoor:
 
     def _propose(self, message: Propose) -> Propose:
         proposal, limits = message.proposal, self.limits
-        said = proposal.provenance
-        if not self._are_plain((proposal.proposal_id, proposal.state_snapshot_id, said.source, said.timestamp)):
-            self.name("proposal_id", proposal.proposal_id)
-            self.name("state_snapshot_id", proposal.state_snapshot_id)
-            self.name("provenance.source", said.source)
-            self.name("provenance.timestamp", said.timestamp)
-        self._names("provenance.inputs", said.inputs, limits.ids_per_message)
-        self._names("provenance.permissions", said.permissions, limits.ids_per_message)
+        said, most = proposal.provenance, limits.ids_per_message
+        named = (proposal.proposal_id, proposal.state_snapshot_id, said.source, said.timestamp)
+        if (
+            len(said.inputs) > most
+            or len(said.permissions) > most
+            or not self._are_plain((*named, *said.inputs, *said.permissions))
+        ):
+            for field, name in zip(_NAMED, named, strict=True):
+                self.name(field, name)
+            self._names("provenance.inputs", said.inputs, most)
+            self._names("provenance.permissions", said.permissions, most)
         if len(proposal.candidates) > limits.candidates_per_proposal:
             raise LimitExceeded("candidates_per_proposal", limits.candidates_per_proposal, len(proposal.candidates))
-        for field, value in (("defer_ms", message.defer_ms), ("ask_ms", message.ask_ms)):
-            if type(value) is not int or not 1 <= value <= limits.wait_ms:
-                raise InvalidRequest(f"`{field}` must be from 1 to {limits.wait_ms}", {"field": field})
-        candidates = [self._candidate(each) for each in proposal.candidates]
+        defer_ms, ask_ms, longest = message.defer_ms, message.ask_ms, limits.wait_ms
+        if type(defer_ms) is not int or not 1 <= defer_ms <= longest:
+            raise _no_wait("defer_ms", longest)
+        if type(ask_ms) is not int or not 1 <= ask_ms <= longest:
+            raise _no_wait("ask_ms", longest)
+        candidates = list(map(self._candidate, proposal.candidates))
         # Equal to what they were, unless args had to be brought into their one form.
         if candidates == proposal.candidates:
             return message
@@ -270,7 +277,7 @@ class SpaceDoor:
     def _names(self, field: str, values: Collection[str], maximum: int) -> None:
         if len(values) > maximum:
             raise LimitExceeded("ids_per_message", maximum, len(values), field)
-        if not self._are_plain(values):
+        if values and not self._are_plain(values):
             for value in values:
                 self.name(field, value)
 
@@ -278,7 +285,7 @@ class SpaceDoor:
         """Whether `name` has nothing to say of any of these; where it may have, it is asked."""
         longest = self.limits.space_id_length
         for value in values:
-            if type(value) is not str or not 0 < len(value) <= longest or not value.isascii():
+            if type(value) is not str or not value or len(value) > longest or not value.isascii():
                 return False
         return True
 
@@ -323,6 +330,10 @@ class SpaceDoor:
 
 def _with_candidates(proposal: Proposal, candidates: list[Candidate]) -> Proposal:
     return msgspec.structs.replace(proposal, candidates=candidates)
+
+
+def _no_wait(field: str, longest: int) -> InvalidRequest:
+    return InvalidRequest(f"`{field}` must be from 1 to {longest}", {"field": field})
 
 
 def _size(field: str, value: str) -> int:

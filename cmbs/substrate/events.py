@@ -370,7 +370,7 @@ class StepResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=Fal
     outcome: OutcomeStatus | None = None
 
 
-class SpaceEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class SpaceEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False, omit_defaults=True):
     """The content of an entry in a space's stream."""
 
     actor: Actor

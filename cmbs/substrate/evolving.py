@@ -68,6 +68,8 @@ _STATUSES = {status.value: status for status in ProposalStatus}
 # What a step changes of a space, by field.
 Touched = dict[str, Any]
 _NOBODY: Map[str, str] = Map()
+# Most proposals have one candidate, and a space keeps all of them: they share what was done of them.
+_RAN_THE_ONE, _THE_ONE = [0], (0,)
 
 
 def evolve(space: Space | None, event: SpaceEvent) -> Space:
@@ -78,17 +80,15 @@ def evolve(space: Space | None, event: SpaceEvent) -> Space:
             raise TypeError(f"the first event creates the space, not {body.verb}")
         return _born(message, event)
     touched = _CARRIED_OUT[type(message)](space, message, event) if result.granted else {}
-    if result.changes.set or result.changes.unset:
-        touched |= _changed(space, result.changes, event)
+    changes = result.changes
+    if changes.set or changes.unset:
+        _change(space, changes, event, touched)
     if body.idempotency_key is not None:
         known = (body.seq, fingerprint(message, body.actor, bytes(body.payload)))
         touched["requests"] = space.requests.set(body.idempotency_key, known)
-    return msgspec.structs.replace(
-        space,
-        head=Head(body.seq, event.stored.event_hash),
-        events=space.events.extended(body.event_id, VERB_OF[type(message)]),
-        **touched,
-    )
+    touched["head"] = Head(body.seq, event.stored.event_hash)
+    touched["events"] = space.events.extended(body.event_id, VERB_OF[type(message)])
+    return msgspec.structs.replace(space, **touched)
 
 
 def _set_mode(_: Space, message: SetMode, event: SpaceEvent) -> Touched:
@@ -164,7 +164,8 @@ def _born(message: CreateSpace, event: SpaceEvent) -> Space:
     )
 
 
-def _changed(space: Space, changes: Changes, event: SpaceEvent) -> Touched:
+def _change(space: Space, changes: Changes, event: SpaceEvent, touched: Touched) -> None:
+    """Add to what a step touches what it does to the state."""
     seq, snapshot_id = event.body.seq, event.stored.event_hash.hex()
     state, changed = space.state, space.changed
     if len(changes.set) == 1 and not changes.unset:
@@ -176,30 +177,27 @@ def _changed(space: Space, changes: Changes, event: SpaceEvent) -> Touched:
         for key in (*changes.set, *changes.unset):
             marks[key] = seq
         state, changed = after(state, changes), marks.finish()
-    return {
-        "state": state,
-        "changed": changed,
-        "snapshot_id": snapshot_id,
-        "snapshots": space.snapshots.extended(snapshot_id, seq),
-    }
+    touched["state"], touched["changed"] = state, changed
+    touched["snapshot_id"] = snapshot_id
+    touched["snapshots"] = space.snapshots.extended(snapshot_id, seq)
 
 
 # --- proposals --------------------------------------------------------------------------------------------------------
 
 
 def _proposed(space: Space, message: Propose, event: SpaceEvent) -> Touched:
-    body = event.body
+    body, result = event.body, event.result
     record = ProposalRecord(
-        message=message,
-        actor=body.actor,
-        seq=body.seq,
-        event_id=body.event_id,
-        decided_seq=body.seq,
-        decision=_decision(event.result),
-        status=_STATUSES[event.result.statuses[message.proposal.proposal_id]],
-        done=tuple(event.result.ran),
+        message,
+        body.actor,
+        body.seq,
+        body.event_id,
+        body.seq,
+        _decision(result),
+        _STATUSES[result.statuses[message.proposal.proposal_id]],
+        done=_THE_ONE if result.ran == _RAN_THE_ONE else tuple(result.ran),
     )
-    return _followed(space, record, event.result, body.seq, message.belief)
+    return _followed(space, record, result, body.seq, message.belief)
 
 
 def _redecided(space: Space, proposal_id: str, result: StepResult, seq: int, belief: list[BeliefReading]) -> Touched:

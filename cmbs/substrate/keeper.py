@@ -82,6 +82,13 @@ class _Due(NamedTuple):
     record_id: str
 
 
+class _Heard(msgspec.Struct, frozen=True, gc=False):
+    """A step that was taken here. Unlike a tuple, none of so many is looked at for garbage."""
+
+    space_id: str
+    seq: int
+
+
 class _Noted:
     """How much of a space's stream the keeper has heard of, one step after the other."""
 
@@ -111,7 +118,7 @@ class Keeper:
         self._known: set[_Due] = set()
         self._noted: dict[str, _Noted] = {}
         # Steps that were taken here and not yet counted; one that is forgotten only means to look again.
-        self._heard: deque[tuple[str, int]] = deque(maxlen=_HEARD_AT_MOST)
+        self._heard: deque[_Heard] = deque(maxlen=_HEARD_AT_MOST)
         # Spaces in which something moved that somebody may wait for, and those where the belief plane is waited for.
         self._moved: set[str] = set()
         self._watching: set[str] = set()
@@ -162,7 +169,7 @@ class Keeper:
         """A step that this process took: what will come due because of it, and whom it may wake."""
         space_id, result = space.space_id, event.result
         # Without the lock: this is on the way of every answer, and mostly there is nothing else to say.
-        self._heard.append((space_id, event.body.seq))
+        self._heard.append(_Heard(space_id, event.body.seq))
         if not (result.intents or result.asked or space.parked or isinstance(event.message, PutMemory)):
             return
         found = [_Due(each.deadline, space_id, _What.EXECUTION, each.execution_id) for each in result.intents]
@@ -214,10 +221,10 @@ class Keeper:
 
     def _count_heard(self) -> None:
         while self._heard:
-            space_id, seq = self._heard.popleft()
-            noted = self._noted.get(space_id)
+            step = self._heard.popleft()
+            noted = self._noted.get(step.space_id)
             if noted is not None:
-                noted.heard(seq)
+                noted.heard(step.seq)
 
     def _survey_some(self) -> None:
         """Find spaces that have moved without being heard of: those of an earlier life, and those of others."""

@@ -20,25 +20,22 @@ from cmbs.substrate.state import Space
 _PROPOSAL = "proposal"
 
 
-class SpaceAnswer(msgspec.Struct, frozen=True, gc=False):
+class Undelivered(msgspec.Struct, frozen=True, gc=False):
+    """An answer on its way. Where it is no more than this, it is that of a repeat, whose event has to be read first."""
+
+    space: Space
+    seq: int
+
+
+class SpaceAnswer(Undelivered, frozen=True, gc=False):
     """What a message came to.
 
     `space` is the state right after it; for a message that was recorded before, the newest one. `event` is the one
     that records it, the first one for a repeat, and `seq` is its place.
     """
 
-    space: Space
-    seq: int
     event: SpaceEvent
     repeated: bool = False
-
-
-class Undelivered(msgspec.Struct, frozen=True, gc=False):
-    """An answer on its way: the event of a repeat has to be read first."""
-
-    space: Space
-    seq: int
-    event: SpaceEvent | None
 
 
 class SpaceKind:
@@ -79,11 +76,11 @@ class SpaceKind:
         if isinstance(event, Repeat):
             if state is None:  # pragma: no cover - what repeats was there before
                 raise SpaceNotFound(command.space_id)
-            return Undelivered(state, event.seq, None), None, None
+            return Undelivered(state, event.seq), None, None
         if command.if_match is not None and state is not None and state.head_event_id != command.if_match:
             raise HeadMismatch(command.if_match, state.head_event_id)
         after = evolve(state, event)
-        return Undelivered(after, after.head.seq, event), after, append_of_space(event)
+        return SpaceAnswer(after, event.body.seq, event), after, append_of_space(event)
 
     def appended(self, state: Space | None, stored: StoredEntry) -> tuple[Space, Append]:
         """Fold one entry in."""

@@ -20,6 +20,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
 import jsonschema_rs
 import msgspec
@@ -100,6 +101,7 @@ class Policy:
     """An immutable policy. What it remembers beside its pairs are answers that follow from them."""
 
     __slots__ = (
+        "__weakref__",
         "_by_subject",
         "_groups_by_goal",
         "_matchings",
@@ -117,11 +119,11 @@ class Policy:
         "schemas",
     )
 
-    def __init__(self, pairs: Mapping[str, str], known: Mapping[str, tuple[str, Compiled]]) -> None:
+    def __init__(self, pairs: Mapping[str, str], known: Mapping[str, tuple[str, Compiled]], policy_hash: str) -> None:
         """Compile `pairs`; constraints in `known`, with the very same text, are taken over as they are."""
         faults: list[PolicyFault] = []
         self.pairs: Map[str, str] = Map(pairs)
-        self.policy_hash = hash_of(pairs)
+        self.policy_hash = policy_hash
         self.schemas = dict(_each(pairs, SCHEMA, _schema, faults))
         self.compiled: dict[str, tuple[str, Compiled]] = {
             key: _taken_over(known.get(key), text) or (text, compile_constraint(key, text, self.schemas))
@@ -172,7 +174,7 @@ class Policy:
         schemas_stay = all(
             pairs.get(key) == self.pairs.get(key) for key in {*to_set, *to_unset} if key.startswith(SCHEMA)
         )
-        return Policy(pairs, self.compiled if schemas_stay else {})
+        return _compiled(pairs, self.compiled if schemas_stay else {})
 
     def groups_of(self, goal: str) -> tuple[Group, ...]:
         """The exclusive groups that a goal is in."""
@@ -220,7 +222,19 @@ class Policy:
 
 def compile_policy(pairs: Mapping[str, str]) -> Policy:
     """Compile the `policy.*` and `constraint.*` pairs of a state. Total: what is malformed denies."""
-    return Policy(pairs, {})
+    return _compiled(pairs, {})
+
+
+# Policies that somebody holds, by hash: spaces that have the same one share it, as a creation and its validation do.
+_HELD: WeakValueDictionary[str, Policy] = WeakValueDictionary()
+
+
+def _compiled(pairs: Mapping[str, str], known: Mapping[str, tuple[str, Compiled]]) -> Policy:
+    policy_hash = hash_of(pairs)
+    policy = _HELD.get(policy_hash)
+    if policy is None:
+        policy = _HELD[policy_hash] = Policy(pairs, known, policy_hash)
+    return policy
 
 
 def validate_policy(pairs: Mapping[str, str]) -> list[PolicyFault]:
@@ -378,4 +392,4 @@ def _prefixes(text: str) -> tuple[str, ...]:
     return tuple(sorted(set(prefixes)))
 
 
-_EMPTY = Policy({}, {})
+_EMPTY = _compiled({}, {})

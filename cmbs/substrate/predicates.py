@@ -195,17 +195,17 @@ def _comparison(op: str, reference: Reference, literal: object, schemas: Schemas
 
 def _presence(op: str, references: tuple[Reference, ...]) -> Test:
     finders = tuple(reference.find for reference in references)
+    # What is said where every one of them exists; `missing` holds where one of them does not.
+    if_all_exist = op == "exists"
 
-    def every_one_exists(facing: Facing) -> bool:
+    def test(facing: Facing) -> bool:
         for find in finders:
             found = find(facing)
             if found is MISSING or found is None:
-                return False
-        return True
+                return not if_all_exist
+        return if_all_exist
 
-    if op == "exists":
-        return every_one_exists
-    return lambda facing: not every_one_exists(facing)
+    return test
 
 
 def _equality(reference: Reference, literal: object) -> Test:

@@ -6,6 +6,7 @@ The verdict is arbitration's. What follows from it is here: intents, requests fo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -56,6 +57,7 @@ from cmbs.substrate.steps import StepReason, fingerprint, is_operator, refused, 
 GRACE_MS = 5_000
 MAX_USES = 1_000_000
 _NO_CHANGES = Changes()
+_NO_READINGS: Mapping[str, BeliefReading] = MappingProxyType({})
 _ALLOW = Verdict.ALLOW
 _COMMITTED = ProposalStatus.COMMITTED.value
 _Arbitration: TypeAlias = Callable[[Space, Proposal, Actor, str, list[BeliefReading]], Ruling]
@@ -77,7 +79,7 @@ def decide_propose(space: Space, message: Propose, actor: Actor, stamp: Stamp) -
 
 def _arbitrated(space: Space, proposal: Proposal, actor: Actor, now: str, belief: list[BeliefReading]) -> Ruling:
     """The ruling, with its trace unless it is a plain allow: that one can be told again from the log at any time."""
-    readings = _readings(belief)
+    readings = _readings(belief) if belief else _NO_READINGS
     if space.policy.reads_belief:
         require_readings(belief_sessions(space, proposal), readings)
     if not belief:
@@ -303,7 +305,7 @@ def _ruled(space: Space, message: Propose, ruling: Ruling, stamp: Stamp, record:
             return StepResult(
                 decision=ruling.decision,
                 changes=ruling.changes,
-                used_approvals=sorted(only.used_approvals),
+                used_approvals=sorted(only.used_approvals) if only.used_approvals else [],
                 ran=[0],
                 statuses={proposal.proposal_id: _COMMITTED},
             )

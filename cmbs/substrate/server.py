@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from threading import Condition
 
 import msgspec
@@ -29,7 +30,7 @@ from cmbs.messages import Actor, ActorKind
 from cmbs.serving.checkpoints import Checkpointer
 from cmbs.serving.commit import GroupWriter, Settle, Writer
 from cmbs.serving.streams import Slot, Streams
-from cmbs.serving.waiting import Mailboxes, unwrap, wait_for_all, wait_in_thread
+from cmbs.serving.waiting import Mailboxes, wait_for_all, wait_in_thread
 from cmbs.spi import AuditLog, Clock, IdSource, RandomIds, SystemClock, stream_heads_of
 from cmbs.substrate.arbitration import Ruling, arbitrate, belief_sessions
 from cmbs.substrate.belief_source import BeliefSource
@@ -120,7 +121,7 @@ class SubstrateServer:
             slot = self._spaces.cached(checked.stream_id)
             known = None if slot is None or slot.state is None else slot.state.head
             try:
-                return self._followed(checked, self._once(self._prepared(checked, slot)))
+                return self._followed(checked, self._once(self._prepared(checked, slot), slot))
             except BeliefServerError as exc:
                 if not self._decided_too_early(checked, known, exc):
                     raise
@@ -166,9 +167,9 @@ class SubstrateServer:
             known = self._known_head(checked)
             try:
                 answer = await self._once_async(self._group, checked)
-                if answer.event is None:
-                    return await asyncio.to_thread(self._followed, checked, answer)
-                return self._followed(checked, answer)
+                if isinstance(answer, SpaceAnswer):
+                    return self._followed(checked, answer)
+                return await asyncio.to_thread(self._followed, checked, answer)
             except BeliefServerError as exc:
                 if not await asyncio.to_thread(self._decided_too_early, checked, known, exc):
                     raise
@@ -322,15 +323,11 @@ class SubstrateServer:
     def _is_to_be(self, space_id: str) -> bool:
         return self._default_space and space_id == DEFAULT_SPACE
 
-    def _once(self, command: SpaceCommand) -> Undelivered:
+    def _once(self, command: SpaceCommand, slot: Slot[Space] | None) -> Undelivered:
         if self._group is None:
-            return unwrap(self._writer.run_one(command))
-        group = self._group
-
-        def submit(settle: Settle[Undelivered]) -> None:
-            group.submit(command, settle)
-
-        return wait_in_thread(submit)
+            return self._writer.run_one(command, slot)
+        answer: Undelivered = wait_in_thread(partial(self._group.submit, command))
+        return answer
 
     async def _once_async(
         self, group: GroupWriter[Space, SpaceCommand, Undelivered], command: SpaceCommand
@@ -340,10 +337,7 @@ class SubstrateServer:
         if slot is None or self._asks_outside(slot.state, command.message):
             command = await asyncio.to_thread(self._prepared, command, slot)
 
-        def submit(settle: Settle[Undelivered]) -> None:
-            group.submit(command, settle)
-
-        return await self._mailboxes.here().wait(submit)
+        return await self._mailboxes.here().wait(partial(group.submit, command))
 
     def _asks_outside(self, space: Space | None, message: SpaceMessage) -> bool:
         if isinstance(message, Propose):
@@ -357,6 +351,9 @@ class SubstrateServer:
             return command
         space = (slot or self._spaces.loaded(command.stream_id)).state
         if space is None:  # pragma: no cover - what was loaded is there
+            return command
+        if not space.policy.reads_belief and isinstance(message, Propose) and not message.belief:
+            # What most are: nobody needs to know what the belief plane says, and nobody has said it in its place.
             return command
         prepared = self._with_belief(space, message)
         return command if prepared is message else msgspec.structs.replace(command, message=prepared)
@@ -405,19 +402,19 @@ class SubstrateServer:
 
     def _followed(self, command: SpaceCommand, answer: Undelivered) -> SpaceAnswer:
         """The answer for the caller; and what it has let through begins."""
-        if answer.event is None:
+        if not isinstance(answer, SpaceAnswer):
             stored = self.log.read(command.stream_id, answer.seq - 1, 1)
             if not stored:
                 raise LedgerCorrupt(command.stream_id, answer.seq, "it was there, and is not any more")
             return SpaceAnswer(answer.space, answer.seq, read_space_event(stored[0]), repeated=True)
-        event = answer.event
-        if event.result.intents:
-            self.run_intents(answer.space, [intent.execution_id for intent in event.result.intents])
-        self._keeper.note(answer.space, event)
+        intents = answer.event.result.intents
+        if intents:
+            self.run_intents(answer.space, [intent.execution_id for intent in intents])
+        self._keeper.note(answer.space, answer.event)
         if self._waiting:
             with self._moved:
                 self._moved.notify_all()
-        return SpaceAnswer(answer.space, answer.seq, event)
+        return answer
 
     def _is_wanted(self, space_id: str, intent: Intent) -> bool:
         """Whether nobody has settled an execution, or begun another attempt at it, while this one waited."""

@@ -14,7 +14,7 @@ import msgspec
 
 from cmbs.ledger import canonical
 from cmbs.messages import Actor, ActorKind
-from cmbs.substrate.authority import may_propose
+from cmbs.substrate.authority import proposable_by
 from cmbs.substrate.capabilities import Demand, Held, held, is_exhausted, use_fault
 from cmbs.substrate.conflicts import Finding
 from cmbs.substrate.constraints import STRICTNESS, Constraint
@@ -100,6 +100,8 @@ class DeltaCase(msgspec.Struct, gc=False):
     matching: Matching
     facing: Facing
     written: tuple[str, ...]
+    # Of what is written; None among them stands for keys that are outside of all namespaces.
+    namespaces: set[str | None]
     # Filled in where somebody asks for it.
     args_hash: str = ""
     finding: Finding | None = None
@@ -179,9 +181,9 @@ def _is_same(execution: Execution, call: ToolCall, args_hash: str, actor: Actor)
 
 def delta_case(hearing: Hearing, place: int, delta: StateDelta) -> DeltaCase:
     """Take up a delta."""
-    args = args_of_delta(delta)
-    facing = Facing(hearing.space.state, hearing.belief, hearing.actor.id, args)
-    return DeltaCase(place, delta, hearing.policy.matching(None), facing, (*delta.set, *delta.unset))
+    facing = Facing(hearing.space.state, hearing.belief, hearing.actor.id, args_of_delta(delta))
+    written = (*delta.set, *delta.unset)
+    return DeltaCase(place, delta, hearing.policy.matching(None), facing, written, set(map(namespace_of, written)))
 
 
 def hash_of_case(case: Case) -> str:
@@ -228,7 +230,7 @@ def delta_shape(hearing: Hearing, case: DeltaCase) -> Finding | None:
         return Finding(Stage.SHAPE, hearing.forgery)
     if not case.written:
         return Finding(Stage.SHAPE, ReasonCode.NOTHING_PROPOSED)
-    if any(namespace_of(key) is None for key in case.written):
+    if None in case.namespaces:
         return Finding(Stage.SHAPE, ReasonCode.KEY_OUTSIDE_NAMESPACES)
     if case.place in hearing.clashes:
         return Finding(Stage.SHAPE, ReasonCode.CONFLICTING_CANDIDATES)
@@ -257,8 +259,7 @@ def call_authority(hearing: Hearing, case: CallCase) -> Finding | None:
 
 def delta_authority(hearing: Hearing, case: DeltaCase) -> Finding | None:
     """Whether this kind of actor may write every one of the keys."""
-    kind = hearing.actor.kind
-    if all(may_propose(kind, key) for key in case.written):
+    if case.namespaces <= proposable_by(hearing.actor.kind):
         return None
     return Finding(Stage.AUTHORITY, ReasonCode.AUTHORITY_DENIED)
 
