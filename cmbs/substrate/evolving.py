@@ -135,16 +135,18 @@ def _born(message: CreateSpace, event: SpaceEvent) -> Space:
     requests: Map[str, tuple[int, bytes]] = Map()
     if body.idempotency_key is not None:
         requests = requests.set(body.idempotency_key, (0, fingerprint(message, body.actor)))
+    # Spaces with the same policy begin with the very same state, and share what of it they do not change.
+    policy = compile_policy(message.policy)
     return Space(
         space_id=message.space_id,
         mode=message.mode,
         head=Head(0, event.stored.event_hash),
         events=Chronicle[str, SpaceVerb]().extended(body.event_id, SpaceVerb.CREATE_SPACE),
         snapshot_id=snapshot_id,
-        state=Map(message.policy),
-        changed=Map(dict.fromkeys(message.policy, 0)),
+        state=policy.pairs,
+        changed=policy.unchanged,
         snapshots=Chronicle[str, int]().extended(snapshot_id, 0),
-        policy=compile_policy(message.policy),
+        policy=policy,
         policy_version=1,
         tools=Map(),
         capabilities=Map(),
