@@ -92,7 +92,7 @@ def test_calls_that_are_the_same_take_a_use_of_their_approval_each(world: World)
     asked = world.propose(call("t", key="first")).event.result.asked
     world.say(Approve(asked[0].approval_id, uses=4), SECOND)
     twins = world.propose(call("t", key="a"), call("t", key="b"), call("t", key="c"))
-    assert (len(twins.event.result.intents), twins.event.result.used_approvals) == (3, [asked[0].approval_id] * 3)
+    assert (len(twins.event.result.intents), twins.event.result.used_approvals) == (3, (asked[0].approval_id,) * 3)
     assert world.space.approvals[asked[0].approval_id].uses_left == 0
     assert not world.propose(call("t", key="d")).event.result.intents
 

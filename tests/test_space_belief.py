@@ -86,7 +86,7 @@ def test_a_call_is_deferred_until_the_last_alternative_is_gone_and_then_runs_by_
     decision = answer.event.result.decision
     assert decision is not None
     assert (decision.verdict, decision.reason_code) == (Verdict.DEFER, ReasonCode.ALLOW_UNMET)
-    assert answer.event.result.waits_for == [f"$belief.{session_id}"]
+    assert answer.event.result.waits_for == (f"$belief.{session_id}",)
     planes.world.server.keep()
     assert planes.world.space.head.seq == answer.seq
     planes.belief.enter_obligation(session_id, "o", 1)

@@ -208,7 +208,7 @@ def test_the_same_call_is_answered_by_its_first_execution_and_never_runs_twice(w
     world.propose(call("t", {"x": 1}), proposal_id="p")
     assert settled(world, "p") is ProposalStatus.COMMITTED
     again = world.propose(call("t", {"x": 1}), delta(a="1"), proposal_id="q")
-    assert (again.event.result.intents, len(again.event.result.answered_by)) == ([], 1)
+    assert (again.event.result.intents, len(again.event.result.answered_by)) == ((), 1)
     assert (status(again.space, "q"), again.space.state["goal.a"]) == (ProposalStatus.COMMITTED, "1")
     other = world.propose(call("t", {"x": 2}), proposal_id="r").event.result.decision
     assert other is not None

@@ -105,7 +105,7 @@ def test_approval_decides_again_on_the_state_of_its_moment(world: World) -> None
     answer = world.say(Approve(asked.approval_id))
     decision = answer.event.result.decision
     assert decision is not None
-    assert (decision.verdict, decision.candidates[0].matched) == (Verdict.DENY, ["constraint.door"])
+    assert (decision.verdict, decision.candidates[0].matched) == (Verdict.DENY, ("constraint.door",))
     assert (status(answer.space, "p"), world.runner.calls) == (ProposalStatus.DENIED, [])
 
 
@@ -136,7 +136,7 @@ def test_all_of_several_requests_must_be_approved(asking: World) -> None:
     answer = asking.propose(call("t", key="1"), call("t", {"x": 2}, key="2"), proposal_id="p")
     first, second = answer.event.result.asked
     half = asking.say(Approve(first.approval_id))
-    assert (half.event.result.intents, half.event.result.asked) == ([], [])
+    assert (half.event.result.intents, half.event.result.asked) == ((), ())
     assert status(half.space, "p") is ProposalStatus.ASKED
     assert len(asking.say(Approve(second.approval_id)).event.result.intents) == 2
     assert settled(asking, "p") is ProposalStatus.COMMITTED

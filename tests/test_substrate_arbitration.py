@@ -41,7 +41,7 @@ from tests.support.arbitrating import ALLOW_ALL, NEEDS_PATH, ready, reason, rule
 def test_what_nothing_speaks_against_is_allowed_and_runs() -> None:
     ruling = ruled(ready(), call())
     assert ruling.decision.verdict is Verdict.ALLOW
-    assert ruling.decision.candidates[0].matched == ["constraint.all"]
+    assert ruling.decision.candidates[0].matched == ("constraint.all",)
     assert ruling.decision.state_snapshot_id == "snapshot-now"
     assert ruling.decision.policy_hash == ready().policy.policy_hash
     assert ruling.candidates[0].runs
@@ -59,7 +59,7 @@ def test_the_first_example_of_the_spec_blocks_every_mail() -> None:
     decision = ruled(ready(pairs), call("email.send")).decision
     assert (decision.verdict, decision.failure) == (Verdict.DENY, Failure.BLOCK)
     assert decision.reason_code == ReasonCode.CONSTRAINT_DENIED
-    assert decision.candidates[0].matched == ["constraint.no_send_email"]
+    assert decision.candidates[0].matched == ("constraint.no_send_email",)
     assert reason(ready(pairs), call("fs.write")) == ReasonCode.ALLOWED
 
 
@@ -317,7 +317,7 @@ def test_constraints_come_to_one_answer(
     pairs: dict[str, str], expected: ReasonCode, failure: Failure | None, matched: list[str]
 ) -> None:
     decided = ruled(ready(pairs, tokens=(token(capabilities=["net"]),)), call()).decision.candidates[0]
-    assert (decided.reason_code, decided.failure, decided.matched) == (expected, failure, matched)
+    assert (decided.reason_code, decided.failure, decided.matched) == (expected, failure, tuple(matched))
 
 
 def test_the_reason_that_a_policy_gives_is_handed_on() -> None:
@@ -343,7 +343,7 @@ def test_a_deferred_candidate_waits_for_what_its_constraints_read() -> None:
     ruling = ruled(kept, call())
     assert ruling.parks
     assert ruling.waits_for == ("$belief.s", "fact.a", "fact.a.b")
-    assert ruling.decision.candidates[0].waits_for == list(ruling.waits_for)
+    assert ruling.decision.candidates[0].waits_for == ruling.waits_for
     reading = BeliefReading("s", found=True, n_survivors=1)
     assert reason(ready(kept.policy.pairs, {"fact.a.b": "1"}), call(), belief={"s": reading}) == ReasonCode.ALLOWED
 

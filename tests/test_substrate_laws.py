@@ -153,7 +153,7 @@ def test_the_same_gives_the_same_bytes_with_a_trace_and_without(
         )
     plain = ruling_on(kept, asked, belief, actor)
     explained = ruling_on(kept, asked, belief, actor, explain=True)
-    untraced = msgspec.structs.replace(explained.decision, trace=[])
+    untraced = msgspec.structs.replace(explained.decision, trace=())
     assert msgspec.structs.replace(explained, decision=untraced) == plain
 
 

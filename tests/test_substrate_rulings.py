@@ -70,7 +70,7 @@ def test_an_invariant_is_judged_on_the_state_as_it_would_be() -> None:
     assert reason(ready(INVARIANT), StateDelta({"goal.a": "good"})) == ReasonCode.ALLOWED
     decision = ruled(ready(INVARIANT), StateDelta({"goal.a": "bad", "goal.z": "1"})).decision
     assert (decision.reason_code, decision.stage) == (ReasonCode.INVARIANT_VIOLATED, Stage.INVARIANTS)
-    assert decision.candidates[0].matched == ["policy.invariant.i", "policy.invariant.j"]
+    assert decision.candidates[0].matched == ("policy.invariant.i", "policy.invariant.j")
     # One that is violated already is violated after any commit that does not mend it.
     violated = {"goal.a": "bad"}
     assert reason(ready(INVARIANT, violated), StateDelta({"goal.c": "1"})) == ReasonCode.INVARIANT_VIOLATED
@@ -84,7 +84,7 @@ def test_what_cannot_be_read_of_a_policy_denies_what_it_may_concern() -> None:
     assert reason(ready(unreadable), call()) == ReasonCode.ALLOWED
     decision = ruled(ready(INVARIANT | {"policy.invariant.k": "?"}), StateDelta({"goal.a": "bad"})).decision
     assert (decision.reason_code, decision.stage) == (ReasonCode.MALFORMED_POLICY, Stage.INVARIANTS)
-    assert decision.candidates[0].matched == ["policy.invariant.k"]
+    assert decision.candidates[0].matched == ("policy.invariant.k",)
 
 
 def test_deltas_that_passed_so_far_are_judged_together_and_fail_together() -> None:

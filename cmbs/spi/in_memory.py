@@ -100,17 +100,16 @@ class InMemoryStore:
         """Write all entries or none."""
         with self._lock:
             if len(appends) == 1:
-                stream = self._streams.get(appends[0].stream_id)
-                self._refuse_stale_one(appends[0], stream)
-                self._write(appends[0], stream)
-                return
-            self._refuse_stale(appends)
+                self._refuse_stale_one(appends[0])
+            else:
+                self._refuse_stale(appends)
             for item in appends:
-                self._write(item, self._streams.get(item.stream_id))
+                self._write(item)
 
-    def _refuse_stale_one(self, item: Append, stream: _Stream | None) -> None:
+    def _refuse_stale_one(self, item: Append) -> None:
         if self._intents and self._intents.get(item.stream_id, item.entry) != item.entry:
             raise StaleHead(item.stream_id)
+        stream = self._streams.get(item.stream_id)
         if stream is None or stream.head is None:
             if item.seq or item.prev_event_hash != GENESIS:
                 raise StaleHead(item.stream_id)
@@ -140,7 +139,8 @@ class InMemoryStore:
             if intended is not None and intended != item.entry:
                 raise StaleHead(stream_id)
 
-    def _write(self, item: Append, stream: _Stream | None) -> None:
+    def _write(self, item: Append) -> None:
+        stream = self._streams.get(item.stream_id)
         if stream is None or stream.newest is None:
             stream = self._streams[item.stream_id] = _Stream(item.universe, item.ts)
             if is_reserved(item.stream_id):

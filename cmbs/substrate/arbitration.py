@@ -203,8 +203,8 @@ def _alone(hearing: Hearing, candidate: Candidate) -> Ruling:
             case.finding = commit_finding(policy, space.state, changes, hearing.belief, steps)
     if case.finding is not None:
         return _ruling(hearing, [case], _NO_CHANGES)
-    trace = [] if steps is None else steps[:MAX_TRACE_STEPS]
-    decided = [CandidateDecision(0, _ALLOW, _ALLOWED, None, None, list(case.matched))]
+    trace = () if steps is None else tuple(steps[:MAX_TRACE_STEPS])
+    decided = (CandidateDecision(0, _ALLOW, _ALLOWED, None, None, case.matched),)
     decision = Decision(_ALLOW, _ALLOWED, policy.policy_hash, space.snapshot_id, decided, None, None, False, trace)
     return Ruling(decision, (Ruled(0, True, case.args_hash, case.answered_by, case.used),), changes)
 
@@ -319,8 +319,8 @@ def _is_parked(finding: Finding) -> bool:
 
 def _decision(hearing: Hearing, cases: Sequence[Case], decisive: Finding | None) -> Decision:
     space, policy, steps = hearing.space, hearing.policy, hearing.steps
-    trace = [] if steps is None else steps[:MAX_TRACE_STEPS]
-    decided = [_decided(case, decisive, policy.offers) for case in cases]
+    trace = () if steps is None else tuple(steps[:MAX_TRACE_STEPS])
+    decided = tuple([_decided(case, decisive, policy.offers) for case in cases])
     observed = space.mode is _OBSERVE
     if decisive is None:
         return Decision(
@@ -358,7 +358,7 @@ def _decided(case: Case, decisive: Finding | None, offers: Mapping[str, str]) ->
     finding = case.finding
     if finding is None:
         if decisive is None:
-            return CandidateDecision(case.place, _ALLOW, _ALLOWED, None, None, list(case.matched))
+            return CandidateDecision(case.place, _ALLOW, _ALLOWED, None, None, case.matched)
         return CandidateDecision(case.place, _VERDICTS[decisive.failure], ReasonCode.HELD_BACK, decisive.failure)
     return CandidateDecision(
         case.place,
@@ -366,8 +366,8 @@ def _decided(case: Case, decisive: Finding | None, offers: Mapping[str, str]) ->
         finding.reason_code,
         finding.failure,
         finding.stage,
-        list(finding.matched),
+        finding.matched,
         finding.reason,
-        list(finding.waits_for),
+        finding.waits_for,
         offers[case.tool_id or ""] if finding.failure is Failure.DEGRADE else None,
     )

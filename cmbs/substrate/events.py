@@ -353,17 +353,17 @@ class StepResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=Fal
     reason_code: str | None = None
     decision: Decision | None = None
     changes: Changes = Changes()
-    intents: list[Intent] = []
-    asked: list[Asked] = []
+    intents: tuple[Intent, ...] = ()
+    asked: tuple[Asked, ...] = ()
     # Of a deferred proposal: until when it is parked, and for what.
     parked_until: str | None = None
-    waits_for: list[str] = []
+    waits_for: tuple[str, ...] = ()
     # Approvals that were used up by this step, by id.
-    used_approvals: list[str] = []
+    used_approvals: tuple[str, ...] = ()
     # Executions of the past that answer a call of the same key, by candidate: it is not run again.
     answered_by: dict[str, str] = {}
     # The candidates that began, were answered or were committed in this step, or are to be committed with an outcome.
-    ran: list[int] = []
+    ran: tuple[int, ...] = ()
     # Where proposals stand after this step, by id: the one that was decided, or those that an outcome concerns.
     statuses: dict[str, str] = {}
     # Of an outcome: how the execution ended, where that is not what was reported (a result that was not taken over).

@@ -68,8 +68,6 @@ _STATUSES = {status.value: status for status in ProposalStatus}
 # What a step changes of a space, by field.
 Touched = dict[str, Any]
 _NOBODY: Map[str, str] = Map()
-# Most proposals have one candidate, and a space keeps all of them: they share what was done of them.
-_RAN_THE_ONE, _THE_ONE = [0], (0,)
 
 
 def evolve(space: Space | None, event: SpaceEvent) -> Space:
@@ -197,7 +195,7 @@ def _proposed(space: Space, message: Propose, event: SpaceEvent) -> Touched:
         body.seq,
         _decision(result),
         _STATUSES[result.statuses[message.proposal.proposal_id]],
-        done=_THE_ONE if result.ran == _RAN_THE_ONE else tuple(result.ran),
+        done=result.ran,
     )
     return _followed(space, record, result, body.seq, message.belief)
 
@@ -210,7 +208,7 @@ def _redecided(space: Space, proposal_id: str, result: StepResult, seq: int, bel
         decided_seq=seq,
         decision=_decision(result),
         status=_STATUSES[result.statuses[proposal_id]],
-        done=before.done + tuple(result.ran),
+        done=before.done + result.ran,
     )
     return _followed(space, record, result, seq, belief)
 
@@ -233,7 +231,7 @@ def _followed(
     if result.parked_until is None:
         return touched | _parking(space, proposal_id, None) if proposal_id in space.parked else touched
     sessions = tuple(sorted(belief, key=lambda reading: reading.session_id))
-    parked = Parked(proposal_id, tuple(result.waits_for), result.parked_until, sessions)
+    parked = Parked(proposal_id, result.waits_for, result.parked_until, sessions)
     return touched | _parking(space, proposal_id, parked)
 
 

@@ -58,7 +58,7 @@ def decide_start(space: Space, message: Start, actor: Actor, stamp: Stamp) -> St
         attempt=execution.intent.attempt + 1,
         deadline=later(stamp.ts, execution.tool.timeout_ms + GRACE_MS),
     )
-    return StepResult(intents=[intent])
+    return StepResult(intents=(intent,))
 
 
 def may_start_again(execution: Execution) -> bool:

@@ -5,7 +5,7 @@ An explanation is made by deciding again on the same space: nothing is recorded 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import msgspec
 
@@ -133,7 +133,7 @@ def redacted(decision: Decision, policy: Policy, reader: ActorKind, *, own: bool
 
     Where the proposal is not their `own`, what constraints found in its args is not theirs either.
     """
-    trace = [step for step in decision.trace if _may_see(step, policy, reader, own=own)]
+    trace = tuple(step for step in decision.trace if _may_see(step, policy, reader, own=own))
     return decision if len(trace) == len(decision.trace) else msgspec.structs.replace(decision, trace=trace)
 
 
@@ -155,7 +155,7 @@ def _may_read_all(keys: Collection[str], policy: Policy, reader: ActorKind) -> b
 # --- why --------------------------------------------------------------------------------------------------------------
 
 
-def _because(decided: CandidateDecision, trace: list[TraceStep], policy: Policy, reader: ActorKind) -> Because:
+def _because(decided: CandidateDecision, trace: Sequence[TraceStep], policy: Policy, reader: ActorKind) -> Because:
     speakers = [_speaker(key, decided.candidate, trace, policy, reader) for key in decided.matched]
     return Because(
         decided.candidate,
@@ -168,7 +168,7 @@ def _because(decided: CandidateDecision, trace: list[TraceStep], policy: Policy,
     )
 
 
-def _speaker(key: str, candidate: int, trace: list[TraceStep], policy: Policy, reader: ActorKind) -> Speaker:
+def _speaker(key: str, candidate: int, trace: Sequence[TraceStep], policy: Policy, reader: ActorKind) -> Speaker:
     _, compiled = policy.compiled.get(key, ("", None))
     return Speaker(
         key,

@@ -71,7 +71,7 @@ class CallDeferred(ProposalPending):
     @property
     def waits_for(self) -> list[str]:
         """State keys and belief sessions that it waits for."""
-        return self.decision.candidates[0].waits_for
+        return list(self.decision.candidates[0].waits_for)
 
 
 class CallAsked(ProposalPending):

@@ -256,10 +256,10 @@ class CandidateDecision(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     failure: Failure | None = None
     stage: Stage | None = None
     # Constraint, group or invariant keys that made the verdict.
-    matched: list[str] = []
+    matched: tuple[str, ...] = ()
     reason: str | None = None
     # What a deferred one waits for: state keys, and `$belief.<session_id>`.
-    waits_for: list[str] = []
+    waits_for: tuple[str, ...] = ()
     # Of a degraded one: the value of `policy.degrade.<tool_id>`.
     offer: str | None = None
 
@@ -271,9 +271,9 @@ class Decision(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False
     reason_code: ReasonCode
     policy_hash: str
     state_snapshot_id: str
-    candidates: list[CandidateDecision]
+    candidates: tuple[CandidateDecision, ...]
     failure: Failure | None = None
     stage: Stage | None = None
     # Made in observe mode: recorded, and not enforced.
     observed: bool = False
-    trace: list[TraceStep] = []
+    trace: tuple[TraceStep, ...] = ()

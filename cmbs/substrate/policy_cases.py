@@ -267,8 +267,9 @@ def _mismatches(at: str, expected: Any, found: Mapping[str, Any]) -> list[Mismat
         wanted = getattr(expected, field)
         if wanted is None:
             continue
+        there = found[field]
         if isinstance(wanted, list):
-            wanted = sorted(wanted)
-        if wanted != found[field]:
-            mismatches.append(Mismatch(at + field, wanted, found[field]))
+            wanted, there = sorted(wanted), list(there)
+        if wanted != there:
+            mismatches.append(Mismatch(at + field, wanted, there))
     return mismatches

@@ -58,6 +58,7 @@ GRACE_MS = 5_000
 MAX_USES = 1_000_000
 _NO_CHANGES = Changes()
 _NO_READINGS: Mapping[str, BeliefReading] = MappingProxyType({})
+_THE_ONE = (0,)
 _ALLOW = Verdict.ALLOW
 _COMMITTED = ProposalStatus.COMMITTED.value
 _Arbitration: TypeAlias = Callable[[Space, Proposal, Actor, str, list[BeliefReading]], Ruling]
@@ -282,11 +283,12 @@ def _placed(ruling: Ruling, places: list[int], before: Decision) -> Ruling:
     decided: dict[int, CandidateDecision] = {each.candidate: each for each in before.candidates}
     for each in decision.candidates:
         decided[places[each.candidate]] = msgspec.structs.replace(each, candidate=places[each.candidate])
-    trace = [
+    trace = tuple(
         step if step.candidate is None else msgspec.structs.replace(step, candidate=places[step.candidate])
         for step in decision.trace
-    ]
-    whole = msgspec.structs.replace(decision, candidates=[decided[place] for place in sorted(decided)], trace=trace)
+    )
+    candidates = tuple(decided[place] for place in sorted(decided))
+    whole = msgspec.structs.replace(decision, candidates=candidates, trace=trace)
     ruled = tuple(msgspec.structs.replace(each, candidate=places[each.candidate]) for each in ruling.candidates)
     return msgspec.structs.replace(ruling, decision=whole, candidates=ruled)
 
@@ -305,8 +307,8 @@ def _ruled(space: Space, message: Propose, ruling: Ruling, stamp: Stamp, record:
             return StepResult(
                 decision=ruling.decision,
                 changes=ruling.changes,
-                used_approvals=sorted(only.used_approvals) if only.used_approvals else [],
-                ran=[0],
+                used_approvals=tuple(sorted(only.used_approvals)) if only.used_approvals else (),
+                ran=_THE_ONE,
                 statuses={proposal.proposal_id: _COMMITTED},
             )
     running = [each for each in ruling.candidates if each.runs]
@@ -331,14 +333,14 @@ def _ruled(space: Space, message: Propose, ruling: Ruling, stamp: Stamp, record:
     return StepResult(
         decision=ruling.decision,
         changes=_NO_CHANGES if held else ruling.changes,
-        intents=intents,
-        asked=asked,
+        intents=tuple(intents),
+        asked=tuple(asked),
         parked_until=parked_until,
-        waits_for=list(ruling.waits_for) if ruling.parks else [],
+        waits_for=ruling.waits_for if ruling.parks else (),
         # Of two that are the same each takes a use, so that one approval may stand here twice.
-        used_approvals=sorted(approval_id for each in running for approval_id in each.used_approvals),
+        used_approvals=tuple(sorted(approval_id for each in running for approval_id in each.used_approvals)),
         answered_by=answered_by,
-        ran=[each.candidate for each in running],
+        ran=tuple(each.candidate for each in running),
         statuses={proposal.proposal_id: standing.status.value},
     )
 
@@ -351,7 +353,7 @@ def _each_for_itself(ruling: Ruling) -> Ruling:
     candidates = []
     for ruled in ruling.candidates:
         failed = decided[ruled.candidate]
-        asks = tuple(failed.matched) if failed.failure is Failure.ASK else ()
+        asks = failed.matched if failed.failure is Failure.ASK else ()
         candidates.append(msgspec.structs.replace(ruled, asks=asks))
         if _is_deferred(failed):
             parks = True

@@ -33,7 +33,7 @@ def ruled(kept: Space, *candidates: Candidate, actor: Actor = AGENT, belief: Any
     plain = arbitrate(kept, asked, actor, NOW, belief or {}, explain=False)
     explained = arbitrate(kept, asked, actor, NOW, belief or {}, explain=True)
     assert explained.decision.trace or not candidates
-    untraced = msgspec.structs.replace(explained.decision, trace=[])
+    untraced = msgspec.structs.replace(explained.decision, trace=())
     assert msgspec.structs.replace(explained, decision=untraced) == plain
     return plain
 
