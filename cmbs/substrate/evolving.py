@@ -142,7 +142,7 @@ def _born(message: CreateSpace, event: SpaceEvent) -> Space:
         events=Chronicle[str, SpaceVerb]().extended(body.event_id, SpaceVerb.CREATE_SPACE),
         snapshot_id=snapshot_id,
         state=policy.pairs,
-        changed=policy.unchanged,
+        changed=Map(),
         snapshots=Chronicle[str, int]().extended(snapshot_id, 0),
         policy=policy,
         policy_version=1,

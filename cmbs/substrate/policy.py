@@ -117,15 +117,12 @@ class Policy:
         "private_prefixes",
         "reads_belief",
         "schemas",
-        "unchanged",
     )
 
     def __init__(self, pairs: Mapping[str, str], known: Mapping[str, tuple[str, Compiled]], policy_hash: str) -> None:
         """Compile `pairs`; constraints in `known`, with the very same text, are taken over as they are."""
         faults: list[PolicyFault] = []
         self.pairs: Map[str, str] = Map(pairs)
-        # When each was last changed in a space that was created with this policy: in its first event.
-        self.unchanged: Map[str, int] = Map(dict.fromkeys(pairs, 0))
         self.policy_hash = policy_hash
         self.schemas = dict(_each(pairs, SCHEMA, _schema, faults))
         self.compiled: dict[str, tuple[str, Compiled]] = {

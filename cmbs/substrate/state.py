@@ -209,7 +209,7 @@ class Space(msgspec.Struct, frozen=True, gc=False):
     # The event hash (hex) of the commit that produced `state`.
     snapshot_id: str
     state: Map[str, str]
-    # The seq of the last change of each key, keys that are gone included.
+    # The seq of the last change of each key, keys that are gone included; what is as the creation left it is not here.
     changed: Map[str, int]
     # Snapshot ids and the seq of their commits.
     snapshots: Chronicle[str, int]
