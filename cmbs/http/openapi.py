@@ -126,7 +126,9 @@ def openapi_document() -> dict[str, Any]:
     types = [operation.response for operation in OPERATIONS]
     types += [operation.body for operation in OPERATIONS if operation.body is not None]
     types += [schemas.ErrorResponse, *schemas.PAYLOADS, *schemas.OUTCOMES]
-    _, components = msgspec.json.schema_components(list(dict.fromkeys(types)), ref_template=schemas.REFERENCE)
+    _, described = msgspec.json.schema_components(list(dict.fromkeys(types)), ref_template=schemas.REFERENCE)
+    # As JSON has it: the default of a tuple is one.
+    components: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(described))
     paths: dict[str, dict[str, Any]] = {}
     told = space_examples()
     for operation in OPERATIONS:
