@@ -117,7 +117,10 @@ class Connection(asyncio.Protocol):
         incoming = self._incoming
         if incoming is not None and incoming.is_endless(len(data)):
             self._refuse(_head_too_large())
-        self._go_on()
+        if self._queue and self._running is None:
+            self._service.enqueue(self)
+        else:
+            self._go_on()
 
     def eof_received(self) -> bool:
         """The caller sends no more, but may still listen: true while there is something to say."""
@@ -141,6 +144,8 @@ class Connection(asyncio.Protocol):
     def shutdown(self) -> None:
         """The server ends: what runs is answered, but nobody is waited for."""
         self._service.is_ending = True
+        if self._queue:
+            self._go_on()
         running = self._running
         if running is None:
             self._hang_up()
@@ -303,6 +308,16 @@ class Connection(asyncio.Protocol):
         if self._has_eof and self._running is None and not queue and not self._is_over:
             self._hang_up()
 
+    def take_turn(self) -> None:
+        """Begin the next request. What else was sent meanwhile waits for the next turn: others have theirs first."""
+        if self._queue and self._running is None and not self._is_blocked:
+            self._begin(self._queue.popleft())
+        if self._queue and self._running is None and not self._is_blocked:
+            self._service.enqueue(self)
+            self._regulate()
+        else:
+            self._go_on()
+
     def _regulate(self) -> None:
         """Read only as much as can be dealt with."""
         pause = not self._is_over and (self._is_blocked or len(self._queue) >= _WAITING)
@@ -372,6 +387,7 @@ class Connection(asyncio.Protocol):
 
     def _go_ahead(self) -> None:
         if not self._is_over:
+            self._service.flush()
             self._transport.write(_CONTINUE)
 
     def _scope(self) -> dict[str, Any]:
@@ -391,7 +407,7 @@ class Connection(asyncio.Protocol):
         if incoming.is_plain and incoming.is_whole and not more and not service.is_ending:
             self._running = None
             if not self._is_over:
-                self._transport.write(b"%b%d\r\n\r\n%b" % (head, len(content), content))
+                service.send(self._transport, b"%b%d\r\n\r\n%b" % (head, len(content), content))
             return
         pairs = [(name.encode(), value.encode("latin-1")) for name, value in more]
         self._send_with(incoming, b"%b%d\r\n" % (head, len(content)), pairs, content)
@@ -412,6 +428,7 @@ class Connection(asyncio.Protocol):
         elif incoming.version != "1.1":
             pairs = [*pairs, (b"connection", b"keep-alive")]
         lines = b"".join([b"%b: %b\r\n" % pair for pair in pairs])
+        self._service.flush()
         self._transport.write(b"%b%b\r\n%b" % (head, lines, content if incoming.method != "HEAD" else b""))
         if is_last:
             self._hang_up(lingering=not incoming.is_whole and not self._service.is_ending)
@@ -422,6 +439,7 @@ class Connection(asyncio.Protocol):
         To close while the caller still sends would be to take back the answer: where that may be, what comes is read
         and dropped until it hangs up too.
         """
+        self._service.flush()
         self._is_deaf = self._is_over = True
         self._incoming = None
         self._queue.clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from email.utils import formatdate
 from http import HTTPStatus
 from typing import Protocol, cast
@@ -11,6 +12,8 @@ from weakref import WeakKeyDictionary
 from uvicorn.server import ServerState
 
 from cmbs.http.app import BeliefApp
+
+_log = logging.getLogger("cmbs.http")
 
 # The names of RFC 9110, whatever the standard library calls them in this version.
 _RENAMED = {413: b"Content Too Large", 422: b"Unprocessable Content"}
@@ -22,6 +25,10 @@ class Ticking(Protocol):
 
     def tick(self) -> None:
         """Some time has passed."""
+        ...
+
+    def take_turn(self) -> None:
+        """Begin to answer one request."""
         ...
 
 
@@ -38,6 +45,9 @@ class Service:
         self.is_ending = False
         # Everything up to the length of the body, by status, for an answer in JSON.
         self.heads: dict[int, bytes] = {}
+        # Connections with a request to answer, and answers that are about to be sent; None while they are sent at once.
+        self._ready: list[Ticking] = []
+        self._answers: list[tuple[asyncio.WriteTransport, bytes]] | None = None
         self._connections: set[Ticking] = cast("set[Ticking]", state.connections)
         self._tick_seconds = tick_seconds
         self._ticking = False
@@ -62,6 +72,41 @@ class Service:
         self._ticking = bool(self._connections)
         if self._ticking:
             asyncio.get_running_loop().call_later(self._tick_seconds, self._tick)
+
+    def enqueue(self, connection: Ticking) -> None:
+        """Let a connection have its turn once everybody who has sent something was read.
+
+        What many ask at a time is answered in one go: all requests are read, then all are carried out, then all answers
+        are sent. The processor then finds the same code in its caches again and again.
+        """
+        self._ready.append(connection)
+        if len(self._ready) == 1:
+            asyncio.get_running_loop().call_soon(self._take_turns)
+
+    def _take_turns(self) -> None:
+        ready, self._ready = self._ready, []
+        self._answers = []
+        for connection in ready:
+            try:
+                connection.take_turn()
+            except Exception:  # noqa: BLE001 - the others are to have their turns too
+                _log.exception("a connection failed in its turn")
+        self.flush()
+        self._answers = None
+
+    def send(self, transport: asyncio.WriteTransport, data: bytes) -> None:
+        """Send an answer, with those of the others whose turn it is."""
+        if self._answers is None:
+            transport.write(data)
+        else:
+            self._answers.append((transport, data))
+
+    def flush(self) -> None:
+        """Send what was put off, before anything else is sent or a connection closed."""
+        if self._answers:
+            for transport, data in self._answers:
+                transport.write(data)
+            self._answers.clear()
 
     def json_head(self, status: int) -> bytes:
         """The head of an answer in JSON, up to its length."""
