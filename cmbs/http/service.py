@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import logging
+from collections.abc import Coroutine
 from email.utils import formatdate
 from http import HTTPStatus
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 from weakref import WeakKeyDictionary
 
 from uvicorn.server import ServerState
 
 from cmbs.http.app import BeliefApp
-
-_log = logging.getLogger("cmbs.http")
+from cmbs.http.incoming import Incoming
 
 # The names of RFC 9110, whatever the standard library calls them in this version.
 _RENAMED = {413: b"Content Too Large", 422: b"Unprocessable Content"}
@@ -29,6 +28,14 @@ class Ticking(Protocol):
 
     def take_turn(self) -> None:
         """Begin to answer one request."""
+        ...
+
+    def step(self, incoming: Incoming, answering: Coroutine[Any, None, None]) -> None:
+        """Go on answering."""
+        ...
+
+    def resume(self, incoming: Incoming, answering: Coroutine[Any, None, None]) -> None:
+        """Go on answering, and then with whatever else there is to do."""
         ...
 
 
@@ -47,6 +54,7 @@ class Service:
         self.heads: dict[int, bytes] = {}
         # Connections with a request to answer, and answers that are about to be sent; None while they are sent at once.
         self._ready: list[Ticking] = []
+        self._put_off: list[tuple[Ticking, Incoming, Coroutine[Any, None, None]]] = []
         self._answers: list[tuple[asyncio.WriteTransport, bytes]] | None = None
         self._connections: set[Ticking] = cast("set[Ticking]", state.connections)
         self._tick_seconds = tick_seconds
@@ -76,8 +84,8 @@ class Service:
     def enqueue(self, connection: Ticking) -> None:
         """Let a connection have its turn once everybody who has sent something was read.
 
-        What many ask at a time is answered in one go: all requests are read, then all are carried out, then all answers
-        are sent. The processor then finds the same code in its caches again and again.
+        What many ask at a time is answered in one go, step by step: all requests are read, all are understood, all are
+        carried out, all answers written, and then sent. The processor then finds the code of a step in its caches.
         """
         self._ready.append(connection)
         if len(self._ready) == 1:
@@ -87,12 +95,20 @@ class Service:
         ready, self._ready = self._ready, []
         self._answers = []
         for connection in ready:
-            try:
-                connection.take_turn()
-            except Exception:  # noqa: BLE001 - the others are to have their turns too
-                _log.exception("a connection failed in its turn")
+            connection.take_turn()
+        while self._put_off:
+            waiting, self._put_off = self._put_off, []
+            for connection, incoming, answering in waiting:
+                connection.resume(incoming, answering)
         self.flush()
         self._answers = None
+
+    def put_off(self, connection: Ticking, incoming: Incoming, answering: Coroutine[Any, None, None]) -> None:
+        """Let the others come as far first, if there are others."""
+        if self._answers is None:
+            connection.step(incoming, answering)
+        else:
+            self._put_off.append((connection, incoming, answering))
 
     def send(self, transport: asyncio.WriteTransport, data: bytes) -> None:
         """Send an answer, with those of the others whose turn it is."""
