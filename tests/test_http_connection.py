@@ -6,6 +6,7 @@ import struct
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from email.utils import parsedate_to_datetime
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -234,6 +235,38 @@ def test_requests_that_come_all_at_once_are_answered_in_their_order(kept: Servin
     seen = [len(answer.json()["events"]) for answer in answered[1 : 2 * count : 4]]
     assert seen == list(range(2, count + 2, 2))
     assert [answer.json() for answer in answered[3 : 2 * count : 4]] == [{"status": "ok"}] * (count // 2)
+
+
+def test_many_who_ask_at_once_get_their_own_answers_in_their_own_order(kept: Serving) -> None:
+    def eliminating(session_id: str, gone: str, headers: bytes = HOST) -> bytes:
+        body = json.dumps({"source_id": "s", "observation_id": gone, "eliminated": [gone]}).encode()
+        head = b"POST /v1/sessions/%b/eliminate HTTP/1.1\r\ncontent-type: application/json\r\n" % session_id.encode()
+        return b"%b%bcontent-length: %d\r\n\r\n%b" % (head, headers, len(body), body)
+
+    callers = []
+    for number in range(24):
+        ids = [f"{number}-{letter}" for letter in "abc"]
+        connection = connected(kept.port)
+        connection.sendall(declaring(body=json.dumps({"ontology": ONTOLOGY, "hypotheses": ids}).encode()))
+        received = connection.makefile("rb")
+        declared = next_answer(received)
+        assert declared is not None
+        callers.append((connection, received, ids, declared.json()["session_id"]))
+    for number, (connection, _, ids, session_id) in enumerate(callers):
+        sent = [eliminating(session_id, ids[0]), eliminating("nobody", ids[0]), HEALTH + HOST + b"\r\n"]
+        sent += [eliminating(session_id, ids[1], HOST + b"prefer: return=minimal\r\n")]
+        # Some say that this was all, some send the beginning of one more and hang up, some go without listening.
+        sent += [HEALTH + LAST + b"\r\n", b"GET /heal", HEALTH + b"no colon\r\n\r\n"][number % 3 :][:1]
+        connection.sendall(b"".join(sent))
+        if number % 3 == 1:
+            connection.shutdown(socket.SHUT_WR)
+    for number, (connection, received, ids, _) in enumerate(callers):
+        with connection, received:
+            first, unknown, health, minimal, *rest = iter(partial(next_answer, received), None)
+        assert first.json()["snapshot"]["survivors"] == ids[1:]
+        assert (unknown.status, health.status, statuses(rest)) == (404, 200, [[200], [], [400]][number % 3])
+        assert (minimal.json()["applied_eliminated"], minimal.json()["snapshot"]["n_survivors"]) == ([ids[1]], 1)
+        assert minimal.headers["preference-applied"] == "return=minimal"
 
 
 def test_a_caller_that_does_not_fetch_its_answers_is_waited_for(kept: Serving) -> None:

@@ -10,9 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Coroutine, Generator
+from collections.abc import Coroutine
 from functools import partial
-from types import coroutine
 from typing import Any, cast
 
 import httptools
@@ -27,6 +26,7 @@ from cmbs.http.incoming import HEAD_BYTES, Incoming
 from cmbs.http.passing_on import Passed, pass_on, path_and_query
 from cmbs.http.service import service_of
 from cmbs.http.statuses import TransportCode, TransportError
+from cmbs.http.stepping import NEXT_STEP, resumed
 from cmbs.identity.model import ANONYMOUS
 
 _log = logging.getLogger("cmbs.http")
@@ -117,7 +117,10 @@ class Connection(asyncio.Protocol):
         incoming = self._incoming
         if incoming is not None and incoming.is_endless(len(data)):
             self._refuse(_head_too_large())
-        self._go_on()
+        if self._queue and self._running is None:
+            self._service.enqueue(self)
+        else:
+            self._go_on()
 
     def eof_received(self) -> bool:
         """The caller sends no more, but may still listen: true while there is something to say."""
@@ -141,6 +144,8 @@ class Connection(asyncio.Protocol):
     def shutdown(self) -> None:
         """The server ends: what runs is answered, but nobody is waited for."""
         self._service.is_ending = True
+        if self._queue:
+            self._go_on()
         running = self._running
         if running is None:
             self._hang_up()
@@ -303,6 +308,24 @@ class Connection(asyncio.Protocol):
         if self._has_eof and self._running is None and not queue and not self._is_over:
             self._hang_up()
 
+    def take_turn(self) -> None:
+        """Begin the next request. What else was sent meanwhile waits for the next turn: others have theirs first."""
+        if self._queue and self._running is None and not self._is_blocked:
+            self._begin(self._queue.popleft())
+        self._end_turn()
+
+    def resume(self, incoming: Incoming, answering: Coroutine[Any, None, None]) -> None:
+        """Take the next step, now that the others have come as far."""
+        self.step(incoming, answering)
+        self._end_turn()
+
+    def _end_turn(self) -> None:
+        if self._queue and self._running is None and not self._is_blocked:
+            self._service.enqueue(self)
+            self._regulate()
+        else:
+            self._go_on()
+
     def _regulate(self) -> None:
         """Read only as much as can be dealt with."""
         pause = not self._is_over and (self._is_blocked or len(self._queue) >= _WAITING)
@@ -317,12 +340,24 @@ class Connection(asyncio.Protocol):
         """Answer, here and now if nothing has to be waited for; if something has, in a task."""
         self._running = incoming
         incoming.is_begun = True
-        answering = self._answer(incoming)
+        self.step(incoming, self._answer(incoming))
+
+    def step(self, incoming: Incoming, answering: Coroutine[Any, None, None]) -> None:
+        """Go as far as can be gone without waiting for anything but the others whose turn it is."""
         try:
             waited_for = answering.send(None)
         except StopIteration:
             return
-        task = self._loop.create_task(_resumed(answering, waited_for))
+        except Exception:  # noqa: BLE001 - the others are to have their turns, whatever happens here
+            self._running = None
+            _log.exception("an answer could not be sent")
+            self._hang_up()
+            return
+        if waited_for is NEXT_STEP:
+            self._service.put_off(self, incoming, answering)
+            return
+        incoming.has_task = True
+        task = self._loop.create_task(resumed(answering, waited_for))
         self._service.tasks.add(task)
         task.add_done_callback(partial(self._finished, incoming))
 
@@ -365,13 +400,16 @@ class Connection(asyncio.Protocol):
             body = incoming.body
             if not incoming.is_whole or len(body) > service.body_bytes:
                 body = await incoming.whole_body(service.body_bytes, self._go_ahead)
-            status, content, more = await handler(Request(found.params, body, query, header, actor))
+            status, content, more = await handler(
+                Request(found.params, body, query, header, actor, incoming.is_in_step)
+            )
         except Exception as exc:  # noqa: BLE001 - the last place that can still answer
             status, content, more = response_to(exc)
         self._send(incoming, status, content, more)
 
     def _go_ahead(self) -> None:
         if not self._is_over:
+            self._service.flush()
             self._transport.write(_CONTINUE)
 
     def _scope(self) -> dict[str, Any]:
@@ -391,7 +429,7 @@ class Connection(asyncio.Protocol):
         if incoming.is_plain and incoming.is_whole and not more and not service.is_ending:
             self._running = None
             if not self._is_over:
-                self._transport.write(b"%b%d\r\n\r\n%b" % (head, len(content), content))
+                service.send(self._transport, b"%b%d\r\n\r\n%b" % (head, len(content), content))
             return
         pairs = [(name.encode(), value.encode("latin-1")) for name, value in more]
         self._send_with(incoming, b"%b%d\r\n" % (head, len(content)), pairs, content)
@@ -412,6 +450,7 @@ class Connection(asyncio.Protocol):
         elif incoming.version != "1.1":
             pairs = [*pairs, (b"connection", b"keep-alive")]
         lines = b"".join([b"%b: %b\r\n" % pair for pair in pairs])
+        self._service.flush()
         self._transport.write(b"%b%b\r\n%b" % (head, lines, content if incoming.method != "HEAD" else b""))
         if is_last:
             self._hang_up(lingering=not incoming.is_whole and not self._service.is_ending)
@@ -422,6 +461,7 @@ class Connection(asyncio.Protocol):
         To close while the caller still sends would be to take back the answer: where that may be, what comes is read
         and dropped until it hangs up too.
         """
+        self._service.flush()
         self._is_deaf = self._is_over = True
         self._incoming = None
         self._queue.clear()
@@ -433,25 +473,6 @@ class Connection(asyncio.Protocol):
             self._transport.write_eof()
         else:
             self._transport.close()
-
-
-async def _resumed(answering: Coroutine[Any, None, None], waited_for: Any) -> None:
-    """Go on, in a task, with a coroutine that was begun without one and waits."""
-    await _going_on(answering, waited_for)
-
-
-@coroutine
-def _going_on(answering: Coroutine[Any, None, None], waited_for: Any) -> Generator[Any, None, None]:
-    try:
-        yield waited_for
-    except BaseException as exc:  # noqa: BLE001 - a failure or a cancellation, which is for the coroutine to deal with
-        try:
-            waited_for = answering.throw(exc)
-        except StopIteration:
-            return
-        yield from _going_on(answering, waited_for)
-    else:
-        yield from answering.__await__()
 
 
 def _head_too_large() -> TransportError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl
 
@@ -38,11 +39,19 @@ class Response(NamedTuple):
 class Request:
     """What came in."""
 
-    __slots__ = ("actor", "body", "header", "params", "query_string")
+    __slots__ = ("actor", "body", "header", "is_in_step", "params", "query_string")
 
     def __init__(
-        self, params: dict[str, str], body: bytes, query_string: bytes, header: Lookup, actor: Actor = ANONYMOUS
+        self,
+        params: dict[str, str],
+        body: bytes,
+        query_string: bytes,
+        header: Lookup,
+        actor: Actor = ANONYMOUS,
+        is_in_step: Callable[[], bool] | None = None,
     ) -> None:
+        # Whether others are answered together with it, so that it may wait for them between its steps.
+        self.is_in_step = is_in_step
         self.params = params
         self.body = body
         self.query_string = query_string

@@ -33,6 +33,8 @@ class Incoming:
     is_whole = False
     is_begun = False
     is_spread = False
+    # It is answered in a task of its own, and waits for nobody.
+    has_task = False
     # The first piece of the body, and in the end all of it; `_size` is right from the second piece on.
     body = b""
     _size = 0
@@ -45,6 +47,10 @@ class Incoming:
     # What was read since the body last grew, not counting what came together with the first byte.
     _idle_bytes = 0
     _seen = 0
+
+    def is_in_step(self) -> bool:
+        """Whether it is answered together with others."""
+        return not self.has_task
 
     def be_last(self) -> None:
         """No other request follows."""

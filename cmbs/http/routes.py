@@ -15,6 +15,7 @@ from cmbs.errors import InvalidRequest
 from cmbs.http import answers, schemas
 from cmbs.http.analysing import Analyst
 from cmbs.http.exchange import Request, Response, cursor_of, from_cursor, whole_number
+from cmbs.http.stepping import NEXT_STEP
 from cmbs.messages import OntologyBundle
 from cmbs.serving.belief import Answer
 from cmbs.serving.door import Command
@@ -121,7 +122,11 @@ class Routes:
             command = await asyncio.to_thread(build, request)
         else:
             command = build(request)
+        if request.is_in_step is not None and request.is_in_step():
+            await NEXT_STEP
         answer = await self._server.answer_async(command)
+        if request.is_in_step is not None and request.is_in_step():
+            await NEXT_STEP
         headers = [] if status != _CREATED else [_location(answer)]
         if request.wants_minimal:
             return Response(status, answers.encoded(answer, with_survivors=False), _MINIMAL + headers)

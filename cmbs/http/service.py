@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from email.utils import formatdate
 from http import HTTPStatus
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 from weakref import WeakKeyDictionary
 
 from uvicorn.server import ServerState
 
 from cmbs.http.app import BeliefApp
+from cmbs.http.incoming import Incoming
 
 # The names of RFC 9110, whatever the standard library calls them in this version.
 _RENAMED = {413: b"Content Too Large", 422: b"Unprocessable Content"}
@@ -22,6 +24,18 @@ class Ticking(Protocol):
 
     def tick(self) -> None:
         """Some time has passed."""
+        ...
+
+    def take_turn(self) -> None:
+        """Begin to answer one request."""
+        ...
+
+    def step(self, incoming: Incoming, answering: Coroutine[Any, None, None]) -> None:
+        """Go on answering."""
+        ...
+
+    def resume(self, incoming: Incoming, answering: Coroutine[Any, None, None]) -> None:
+        """Go on answering, and then with whatever else there is to do."""
         ...
 
 
@@ -38,6 +52,10 @@ class Service:
         self.is_ending = False
         # Everything up to the length of the body, by status, for an answer in JSON.
         self.heads: dict[int, bytes] = {}
+        # Connections with a request to answer, and answers that are about to be sent; None while they are sent at once.
+        self._ready: list[Ticking] = []
+        self._put_off: list[tuple[Ticking, Incoming, Coroutine[Any, None, None]]] = []
+        self._answers: list[tuple[asyncio.WriteTransport, bytes]] | None = None
         self._connections: set[Ticking] = cast("set[Ticking]", state.connections)
         self._tick_seconds = tick_seconds
         self._ticking = False
@@ -62,6 +80,49 @@ class Service:
         self._ticking = bool(self._connections)
         if self._ticking:
             asyncio.get_running_loop().call_later(self._tick_seconds, self._tick)
+
+    def enqueue(self, connection: Ticking) -> None:
+        """Let a connection have its turn once everybody who has sent something was read.
+
+        What many ask at a time is answered in one go, step by step: all requests are read, all are understood, all are
+        carried out, all answers written, and then sent. The processor then finds the code of a step in its caches.
+        """
+        self._ready.append(connection)
+        if len(self._ready) == 1:
+            asyncio.get_running_loop().call_soon(self._take_turns)
+
+    def _take_turns(self) -> None:
+        ready, self._ready = self._ready, []
+        self._answers = []
+        for connection in ready:
+            connection.take_turn()
+        while self._put_off:
+            waiting, self._put_off = self._put_off, []
+            for connection, incoming, answering in waiting:
+                connection.resume(incoming, answering)
+        self.flush()
+        self._answers = None
+
+    def put_off(self, connection: Ticking, incoming: Incoming, answering: Coroutine[Any, None, None]) -> None:
+        """Let the others come as far first, if there are others."""
+        if self._answers is None:
+            connection.step(incoming, answering)
+        else:
+            self._put_off.append((connection, incoming, answering))
+
+    def send(self, transport: asyncio.WriteTransport, data: bytes) -> None:
+        """Send an answer, with those of the others whose turn it is."""
+        if self._answers is None:
+            transport.write(data)
+        else:
+            self._answers.append((transport, data))
+
+    def flush(self) -> None:
+        """Send what was put off, before anything else is sent or a connection closed."""
+        if self._answers:
+            for transport, data in self._answers:
+                transport.write(data)
+            self._answers.clear()
 
     def json_head(self, status: int) -> bytes:
         """The head of an answer in JSON, up to its length."""
