@@ -1,8 +1,7 @@
 """One connection of `cmbs serve`: bytes in, the handler of the path, bytes out.
 
 uvicorn keeps the sockets, the signals and the workers, and makes one of these for each connection. What would be a
-scope, two awaitables and a task for every request is a call here: a handler that need not wait is done before the
-call for its bytes returns.
+scope, two awaitables and a task for every request is a call here, and what many ask at a time is answered together.
 """
 
 from __future__ import annotations
