@@ -15,17 +15,20 @@ import pytest
 from cmbs.spi import RandomIds, SystemClock
 
 MANY = 1_000
-# Prints ids of a parent and of its child, which was forked when the parent had some in stock.
+# Prints ids of a parent and of its child, which was forked when the parent had some in stock; first the child's.
 FORKING = """
-import os
+import os, sys
 from cmbs.spi import RandomIds
 ids = RandomIds()
-print(ids.new_id(), flush=True)
+made = [ids.new_id()]
 child = os.fork()
-for _ in range(200):
-    print(ids.new_id(), flush=True)
 if child:
     os.waitpid(child, 0)
+else:
+    made.clear()
+made += [ids.new_id() for _ in range(200)]
+print(*made, sep="\\n", flush=True)
+os._exit(0)
 """
 
 
