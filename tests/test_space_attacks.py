@@ -47,6 +47,7 @@ from tests.support.homes import declared
 from tests.support.spaces import (
     AGENT,
     ANY,
+    ASKING,
     ENCODER,
     ENGINE,
     OTHER_AGENT,
@@ -69,18 +70,9 @@ from tests.support.spaces import (
     status,
 )
 
-ASKING = constraint(effect="deny", subject={"tool_id": "t"}, on_fail="ask")
 LATER = constraint(
     effect="deny", subject={"tool_id": "slow"}, when={"op": "missing", "args": ["fact.go"]}, on_fail="defer"
 )
-
-
-@pytest.fixture
-def world() -> Iterator[World]:
-    world = World()
-    yield world
-    world.close()
-    assert_replays(world)
 
 
 # --- approvals --------------------------------------------------------------------------------------------------------

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import msgspec
 import pytest
 
@@ -43,7 +41,6 @@ from tests.support.spaces import (
     SECOND,
     SPACE,
     World,
-    assert_replays,
     call,
     caller_tool,
     change_policy,
@@ -60,14 +57,6 @@ LATER = constraint(effect="deny", subject={"tool_id": "c"}, when={"op": "exists"
 WAITING = constraint(
     effect="deny", subject={"tool_id": "c"}, when={"op": "missing", "args": ["fact.go"]}, on_fail="defer"
 )
-
-
-@pytest.fixture
-def world() -> Iterator[World]:
-    world = World()
-    yield world
-    world.close()
-    assert_replays(world)
 
 
 def test_approvals_that_overlap_are_used_up_each_for_itself(world: World) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from cmbs.errors import Conflict, EventNotFound, RecordNotFound
@@ -29,7 +27,6 @@ from tests.support.spaces import (
     SPACE,
     TOKEN,
     World,
-    assert_replays,
     call,
     caller_tool,
     constraint,
@@ -40,17 +37,6 @@ from tests.support.spaces import (
     settled,
     status,
 )
-
-ASKING = constraint(effect="deny", subject={"tool_id": "t"}, on_fail="ask")
-
-
-@pytest.fixture
-def world() -> Iterator[World]:
-    world = World()
-    yield world
-    world.close()
-    assert_replays(world)
-
 
 # --- deltas -----------------------------------------------------------------------------------------------------------
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from cmbs.errors import Conflict, InvalidRequest, RecordNotFound, SpaceNotFound
@@ -23,11 +21,11 @@ from cmbs.substrate.state import PolicyChangeStatus, ProposalStatus
 from tests.support.spaces import (
     AGENT,
     ANY,
+    ASKING,
     ROOT,
     SECOND,
     SPACE,
     World,
-    assert_replays,
     call,
     caller_tool,
     constraint,
@@ -35,16 +33,6 @@ from tests.support.spaces import (
     http_tool,
     status,
 )
-
-ASKING = constraint(effect="deny", subject={"tool_id": "t"}, on_fail="ask")
-
-
-@pytest.fixture
-def world() -> Iterator[World]:
-    world = World()
-    yield world
-    world.close()
-    assert_replays(world)
 
 
 def test_a_change_of_policy_needs_a_second_operator(world: World) -> None:

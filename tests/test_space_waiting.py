@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 from functools import partial
 
@@ -26,13 +25,13 @@ from cmbs.substrate.state import ApprovalStatus, ExecutionStatus, ProposalStatus
 from tests.support.spaces import (
     AGENT,
     ANY,
+    ASKING,
     ENCODER,
     ENGINE,
     OTHER_AGENT,
     ROOT,
     SECOND,
     World,
-    assert_replays,
     call,
     caller_tool,
     change_policy,
@@ -44,17 +43,6 @@ from tests.support.spaces import (
     settled,
     status,
 )
-
-ASKING = constraint(effect="deny", subject={"tool_id": "t"}, on_fail="ask")
-
-
-@pytest.fixture
-def world() -> Iterator[World]:
-    world = World()
-    yield world
-    world.close()
-    assert_replays(world)
-
 
 # --- ask --------------------------------------------------------------------------------------------------------------
 

@@ -57,6 +57,10 @@ def constraint(**parts: Any) -> str:
     return json.dumps({"v": 1, "effect": "allow", "subject": None, **parts})
 
 
+# Nobody calls `t` without an approval.
+ASKING = constraint(effect="deny", subject={"tool_id": "t"}, on_fail="ask")
+
+
 def http_tool(tool_id: str, **parts: Any) -> Tool:
     """A tool that a server runs; the address is never called, because tests bring their own runner."""
     target = raw({"url": f"https://tools.invalid/{tool_id}", "method": "POST"})
