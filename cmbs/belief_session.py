@@ -150,8 +150,7 @@ def decide_eliminate(session: Session, message: Eliminate, stamp: Stamp) -> Even
                 },
             )
         return Repeat(earlier.seq)
-    if session.terminated_seq is not None:
-        _refuse_if_terminated(session)
+    _refuse_if_terminated(session)
     applied, positions, unknown = session.survivors.among(message.eliminated)
     if unknown and session.policy.validate_hypotheses:
         raise InvalidHypothesisId(unknown)

@@ -8,7 +8,6 @@ import msgspec
 from msgspec import UNSET
 
 from cmbs.belief_events import Eliminate
-from cmbs.belief_session import Session
 from cmbs.belief_view import snapshot
 from cmbs.core import entropy
 from cmbs.http.schemas import (
@@ -37,16 +36,12 @@ _ENCODE = msgspec.json.Encoder().encode
 
 def encoded(answer: Answer, *, with_survivors: bool) -> bytes:
     """The body of a write's answer; `with_survivors=False` leaves the list out."""
-    message, session = answer.message, answer.session
+    message = answer.message
     if type(message) is Eliminate:  # by far the most common, and no object is made of its outcome
-        record: Any = applied_by(session, message)
-        if answer.seq == session.head.seq:
-            event_id = session.head_event_id
-            belief = _newest(session, event_id, with_survivors=with_survivors)
-        else:
-            event_id = session.events.at(answer.seq)[0]
-            belief = _snapshot(snapshot(session, answer.seq), with_survivors=with_survivors)
-        return _ENCODE(EliminateResponse(record.applied, record.ignored, belief, event_id))
+        record: Any = applied_by(answer.session, message)
+        belief = _snapshot(snapshot(answer.session, answer.seq), with_survivors=with_survivors)
+        # What is believed is that of its own moment, so that its head is this very event.
+        return _ENCODE(EliminateResponse(record.applied, record.ignored, belief, belief.audit_head_event_id))
     outcome = outcome_of(answer)
     return _ENCODE(_other(outcome, _snapshot(outcome.snapshot, with_survivors=with_survivors)))
 
@@ -70,22 +65,6 @@ def _other(outcome: Outcome, belief: Snapshot) -> msgspec.Struct:
 def encoded_snapshot(belief: BeliefSnapshot, *, with_survivors: bool) -> bytes:
     """The body of QUERY_BELIEF's answer."""
     return _ENCODE(_snapshot(belief, with_survivors=with_survivors))
-
-
-def _newest(session: Session, head_event_id: str, *, with_survivors: bool) -> Snapshot:
-    """What `_snapshot` makes of the newest `snapshot` of a session, without that object."""
-    kept: Any = session
-    count = len(session.survivors)
-    return Snapshot(
-        session_id=session.session_id,
-        ontology=kept.ontology,
-        survivors=kept.survivors.in_order() if with_survivors else UNSET,
-        n_survivors=count,
-        entropy_proxy=entropy(count),
-        terminated=session.terminated_seq is not None,
-        active_obligation_id=session.active[-1] if session.active else None,
-        audit_head_event_id=head_event_id,
-    )
 
 
 def _snapshot(belief: BeliefSnapshot, *, with_survivors: bool) -> Snapshot:

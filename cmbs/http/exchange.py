@@ -39,7 +39,7 @@ class Response(NamedTuple):
 class Request:
     """What came in."""
 
-    __slots__ = ("actor", "body", "header", "is_in_step", "params", "query_string")
+    __slots__ = ("_is_in_step", "actor", "body", "header", "params", "query_string")
 
     def __init__(
         self,
@@ -50,8 +50,7 @@ class Request:
         actor: Actor = ANONYMOUS,
         is_in_step: Callable[[], bool] | None = None,
     ) -> None:
-        # Whether others are answered together with it, so that it may wait for them between its steps.
-        self.is_in_step = is_in_step
+        self._is_in_step = is_in_step
         self.params = params
         self.body = body
         self.query_string = query_string
@@ -65,6 +64,11 @@ class Request:
     def authenticated(self) -> Actor | None:
         """Who asks, where that is known and not merely said."""
         return self.actor if self.actor.authenticated else None
+
+    @property
+    def in_step(self) -> bool:
+        """Whether others are answered together with it, so that it may wait for them between its steps."""
+        return self._is_in_step is not None and self._is_in_step()
 
     def _refuse_keys(self) -> None:
         """Whoever puts a key where it does not belong is told so before it is recorded."""

@@ -122,10 +122,10 @@ class Routes:
             command = await asyncio.to_thread(build, request)
         else:
             command = build(request)
-        if request.is_in_step is not None and request.is_in_step():
+        if request.in_step:
             await NEXT_STEP
         answer = await self._server.answer_async(command)
-        if request.is_in_step is not None and request.is_in_step():
+        if request.in_step:
             await NEXT_STEP
         headers = [] if status != _CREATED else [_location(answer)]
         if request.wants_minimal:

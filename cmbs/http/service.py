@@ -19,7 +19,7 @@ _RENAMED = {413: b"Content Too Large", 422: b"Unprocessable Content"}
 _PHRASES: dict[int, bytes] = {status.value: status.phrase.encode() for status in HTTPStatus} | _RENAMED
 
 
-class Ticking(Protocol):
+class Member(Protocol):
     """A connection, as far as it matters here."""
 
     def tick(self) -> None:
@@ -53,21 +53,21 @@ class Service:
         # Everything up to the length of the body, by status, for an answer in JSON.
         self.heads: dict[int, bytes] = {}
         # Connections with a request to answer, and answers that are about to be sent; None while they are sent at once.
-        self._ready: list[Ticking] = []
-        self._put_off: list[tuple[Ticking, Incoming, Coroutine[Any, None, None]]] = []
+        self._ready: list[Member] = []
+        self._put_off: list[tuple[Member, Incoming, Coroutine[Any, None, None]]] = []
         self._answers: list[tuple[asyncio.WriteTransport, bytes]] | None = None
-        self._connections: set[Ticking] = cast("set[Ticking]", state.connections)
+        self._connections: set[Member] = cast("set[Member]", state.connections)
         self._tick_seconds = tick_seconds
         self._ticking = False
         self._date = b""
 
-    def add(self, connection: Ticking) -> None:
+    def add(self, connection: Member) -> None:
         """A connection was made."""
         self._connections.add(connection)
         if not self._ticking:
             self._tick()
 
-    def discard(self, connection: Ticking) -> None:
+    def discard(self, connection: Member) -> None:
         """A connection is gone."""
         self._connections.discard(connection)
 
@@ -81,7 +81,7 @@ class Service:
         if self._ticking:
             asyncio.get_running_loop().call_later(self._tick_seconds, self._tick)
 
-    def enqueue(self, connection: Ticking) -> None:
+    def enqueue(self, connection: Member) -> None:
         """Let a connection have its turn once everybody who has sent something was read.
 
         What many ask at a time is answered in one go, step by step: all requests are read, all are understood, all are
@@ -103,7 +103,7 @@ class Service:
         self.flush()
         self._answers = None
 
-    def put_off(self, connection: Ticking, incoming: Incoming, answering: Coroutine[Any, None, None]) -> None:
+    def put_off(self, connection: Member, incoming: Incoming, answering: Coroutine[Any, None, None]) -> None:
         """Let the others come as far first, if there are others."""
         if self._answers is None:
             connection.step(incoming, answering)

@@ -80,8 +80,7 @@ def hash_entry(raw: bytes) -> bytes:
 def seal(body: msgspec.Struct) -> StoredEntry:
     """Canonical bytes and hash of a new entry."""
     raw = canonical.encode_frame(body)
-    # `StoredEntry(…)` without its Python call, which every entry would pay for.
-    return tuple.__new__(StoredEntry, (raw, sha256(b"\x00" + raw).digest()))
+    return StoredEntry(raw, hash_entry(raw))
 
 
 def read_body(raw: bytes) -> EntryBody:

@@ -192,8 +192,7 @@ class Door:
             return NULL
         if text[:1] != b"{":
             raise InvalidRequest(f"`{name}` must be an object", {"field": name})
-        raw = canonicalised(text)
-        return msgspec.Raw(raw) if len(raw) <= self.limits.opaque_bytes else self._within_limit(name, raw)
+        return self._within_limit(name, canonicalised(text))
 
     def _opaque(self, name: str, value: Any) -> msgspec.Raw:
         return self._within_limit(name, encode(value))
