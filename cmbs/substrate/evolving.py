@@ -46,7 +46,7 @@ from cmbs.substrate.events import (
     StepResult,
     Wake,
 )
-from cmbs.substrate.model import BeliefReading, Decision, Spent, ToolCall
+from cmbs.substrate.model import BeliefReading, Decision, Proposal, Spent, ToolCall
 from cmbs.substrate.policy import compile_policy
 from cmbs.substrate.state import (
     Approval,
@@ -167,17 +167,13 @@ def _born(message: CreateSpace, event: SpaceEvent) -> Space:
 def _change(space: Space, changes: Changes, event: SpaceEvent, touched: Touched) -> None:
     """Add to what a step touches what it does to the state."""
     seq, snapshot_id = event.body.seq, event.stored.event_hash.hex()
-    state, changed = space.state, space.changed
     if len(changes.set) == 1 and not changes.unset:
         # By far the most common one.
         ((key, text),) = changes.set.items()
-        state, changed = state.set(key, text), changed.set(key, seq)
+        touched["state"], touched["changed"] = space.state.set(key, text), space.changed.set(key, seq)
     else:
-        marks = changed.mutate()
-        for key in (*changes.set, *changes.unset):
-            marks[key] = seq
-        state, changed = after(state, changes), marks.finish()
-    touched["state"], touched["changed"] = state, changed
+        touched["state"] = after(space.state, changes)
+        touched["changed"] = space.changed.update(dict.fromkeys((*changes.set, *changes.unset), seq))
     touched["snapshot_id"] = snapshot_id
     touched["snapshots"] = space.snapshots.extended(snapshot_id, seq)
 
@@ -186,18 +182,12 @@ def _change(space: Space, changes: Changes, event: SpaceEvent, touched: Touched)
 
 
 def _proposed(space: Space, message: Propose, event: SpaceEvent) -> Touched:
-    body, result = event.body, event.result
-    record = ProposalRecord(
-        message,
-        body.actor,
-        body.seq,
-        body.event_id,
-        body.seq,
-        _decision(result),
-        _STATUSES[result.statuses[message.proposal.proposal_id]],
-        done=result.ran,
-    )
-    return _followed(space, record, result, body.seq, message.belief)
+    body, result, proposal = event.body, event.result, message.proposal
+    decision, status = _decision(result), _STATUSES[result.statuses[proposal.proposal_id]]
+    # A copy only where it is a part of a whole entry, which would be held with it.
+    payload = body.payload.copy()
+    record = ProposalRecord(payload, body.actor, body.seq, body.event_id, body.seq, decision, status, done=result.ran)
+    return _followed(space, record, proposal, result, body.seq, message.belief)
 
 
 def _redecided(space: Space, proposal_id: str, result: StepResult, seq: int, belief: list[BeliefReading]) -> Touched:
@@ -210,7 +200,7 @@ def _redecided(space: Space, proposal_id: str, result: StepResult, seq: int, bel
         status=_STATUSES[result.statuses[proposal_id]],
         done=before.done + result.ran,
     )
-    return _followed(space, record, result, seq, belief)
+    return _followed(space, record, before.message.proposal, result, seq, belief)
 
 
 def _decision(result: StepResult) -> Decision:
@@ -220,13 +210,18 @@ def _decision(result: StepResult) -> Decision:
 
 
 def _followed(
-    space: Space, record: ProposalRecord, result: StepResult, seq: int, belief: list[BeliefReading]
+    space: Space,
+    record: ProposalRecord,
+    proposal: Proposal,
+    result: StepResult,
+    seq: int,
+    belief: list[BeliefReading],
 ) -> Touched:
     """What follows from a decision on a proposal: executions, requests for approval, parking."""
-    proposal_id = record.message.proposal.proposal_id
+    proposal_id = proposal.proposal_id
     touched: Touched = {}
     if result.used_approvals or result.asked or result.intents or result.answered_by:
-        record, touched = _begun_or_asked(space, record, result, seq)
+        record, touched = _begun_or_asked(space, record, proposal, result, seq)
     touched["proposals"] = space.proposals.set(proposal_id, record)
     if result.parked_until is None:
         return touched | _parking(space, proposal_id, None) if proposal_id in space.parked else touched
@@ -236,12 +231,11 @@ def _followed(
 
 
 def _begun_or_asked(
-    space: Space, record: ProposalRecord, result: StepResult, seq: int
+    space: Space, record: ProposalRecord, proposal: Proposal, result: StepResult, seq: int
 ) -> tuple[ProposalRecord, Touched]:
     touched: Touched = {}
-    proposal_id = record.message.proposal.proposal_id
     if result.intents or result.answered_by:
-        touched = _begun(space, record, result, seq)
+        touched = _begun(space, record.actor, proposal, result, seq)
         record = msgspec.structs.replace(
             record,
             execution_ids=record.execution_ids
@@ -254,7 +248,9 @@ def _begun_or_asked(
         for asked in result.asked:
             approvals = approvals.set(
                 asked.approval_id,
-                Approval(asked, proposal_id, record.actor, record.decision.policy_hash, ApprovalStatus.PENDING),
+                Approval(
+                    asked, proposal.proposal_id, record.actor, record.decision.policy_hash, ApprovalStatus.PENDING
+                ),
             )
         touched["approvals"] = approvals
         asked_ids = tuple([asked.approval_id for asked in result.asked])
@@ -264,10 +260,9 @@ def _begun_or_asked(
     return record, touched
 
 
-def _begun(space: Space, record: ProposalRecord, result: StepResult, seq: int) -> Touched:
+def _begun(space: Space, actor: Actor, proposal: Proposal, result: StepResult, seq: int) -> Touched:
     """Executions that may begin, and those of others that are waited for."""
     executions, running, calls, spent = space.executions, space.running, space.calls, space.spent
-    proposal = record.message.proposal
     for intent in result.intents:
         call = proposal.candidates[intent.candidate]
         if not isinstance(call, ToolCall):  # pragma: no cover - only calls begin
@@ -276,7 +271,7 @@ def _begun(space: Space, record: ProposalRecord, result: StepResult, seq: int) -
         execution = Execution(
             intent,
             proposal.proposal_id,
-            record.actor.id,
+            actor.id,
             space.tools[call.tool_id],
             args,
             ExecutionStatus.RUNNING,

@@ -229,7 +229,7 @@ def _settled(
                 status = ProposalStatus.FAILED
             else:
                 changes = committed
-        statuses[proposal_id] = (_still_waits(space, record) or status).value
+        statuses[proposal_id] = (_still_waits(space, proposal_id, record) or status).value
     return changes, statuses
 
 
@@ -257,9 +257,9 @@ def _committed(
     return Changes(dict(sorted(together.items())), sorted([*changes.unset, *wanted.unset]))
 
 
-def _still_waits(space: Space, record: ProposalRecord) -> ProposalStatus | None:
+def _still_waits(space: Space, proposal_id: str, record: ProposalRecord) -> ProposalStatus | None:
     """What the rest of a proposal that is not atomic still waits for."""
     approvals = [space.approvals[approval_id] for approval_id in record.approval_ids]
     if any(approval.status is ApprovalStatus.PENDING for approval in approvals):
         return ProposalStatus.ASKED
-    return ProposalStatus.PARKED if record.message.proposal.proposal_id in space.parked else None
+    return ProposalStatus.PARKED if proposal_id in space.parked else None

@@ -235,8 +235,8 @@ def _ruling_on_rest(
     now: str,
     arbitration: _Arbitration,
 ) -> Ruling:
-    candidates = record.message.proposal.candidates
     rest = record.message.proposal
+    candidates = rest.candidates
     if len(places) < len(candidates):
         rest = msgspec.structs.replace(rest, candidates=[candidates[place] for place in places])
     ruling = arbitration(space, _rebased(space, rest), record.actor, now, belief)

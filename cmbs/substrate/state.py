@@ -49,9 +49,13 @@ class ProposalStatus(StrEnum):
 
 
 class ProposalRecord(msgspec.Struct, frozen=True, gc=False):
-    """A proposal and the newest decision on it; `seq` is that of the PROPOSE entry, `decided_seq` of the decision."""
+    """A proposal and the newest decision on it; `seq` is that of the PROPOSE entry, `decided_seq` of the decision.
 
-    message: Propose
+    The message is kept as the bytes that were recorded. A space holds every proposal that was ever made of it, and few
+    are looked at again: as objects they would take more memory, and every look for garbage would go through them all.
+    """
+
+    payload: msgspec.Raw = msgspec.field(name="message")
     actor: Actor
     seq: int
     event_id: str
@@ -63,6 +67,14 @@ class ProposalRecord(msgspec.Struct, frozen=True, gc=False):
     answered_by: tuple[tuple[int, str], ...] = ()
     # Candidates that were let through, and so are not decided again.
     done: tuple[int, ...] = ()
+
+    @property
+    def message(self) -> Propose:
+        """What was proposed; read anew each time."""
+        return _PROPOSE.decode(self.payload)
+
+
+_PROPOSE = msgspec.json.Decoder(Propose)
 
 
 class ExecutionStatus(StrEnum):
