@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import lru_cache
 from typing import TypeVar
 
 import msgspec
@@ -28,6 +29,7 @@ from cmbs.substrate.model import (
     Proposal,
     ReasonCode,
     Stage,
+    StateDelta,
     ToolCall,
     TraceStep,
     Verdict,
@@ -188,25 +190,32 @@ def _alone(hearing: Hearing, candidate: Candidate) -> Ruling:
     space, policy, steps = hearing.space, hearing.policy, hearing.steps
     changes = _NO_CHANGES
     case: Case
-    if isinstance(candidate, ToolCall):
-        case = call_case(hearing, 0, candidate)
-        if case.held.bounded:
-            hearing.demands = demands_of([(case.held, candidate.args)])
-        _judge_call(hearing, case)
-    else:
+    if isinstance(candidate, StateDelta):
         case = delta_case(hearing, 0, candidate)
         if candidate.unset and candidate.set:
             hearing.clashes = clashing([candidate])
-        case.finding = against_delta(hearing, case) if steps is None else _judge(hearing, case, OF_DELTAS)
-        if case.finding is None:
-            changes = effective_changes(space.state, [candidate])
-            case.finding = commit_finding(policy, space.state, changes, hearing.belief, steps)
-    if case.finding is not None:
+        finding = against_delta(hearing, case) if steps is None else _judge(hearing, case, OF_DELTAS)
+        if finding is None:
+            changes = effective_changes(space.state, (candidate,))
+            finding = commit_finding(policy, space.state, changes, hearing.belief, steps)
+        case.finding = finding
+    else:
+        case = call_case(hearing, 0, candidate)
+        if case.held.bounded:
+            hearing.demands = demands_of([(case.held, candidate.args)])
+        finding = _judge_call(hearing, case)
+    if finding is not None:
         return _ruling(hearing, [case], _NO_CHANGES)
     trace = () if steps is None else tuple(steps[:MAX_TRACE_STEPS])
-    decided = (CandidateDecision(0, _ALLOW, _ALLOWED, None, None, case.matched),)
+    decided = _allowed_alone(case.matched)
     decision = Decision(_ALLOW, _ALLOWED, policy.policy_hash, space.snapshot_id, decided, None, None, False, trace)
     return Ruling(decision, (Ruled(0, True, case.args_hash, case.answered_by, case.used),), changes)
+
+
+@lru_cache(maxsize=1_024)
+def _allowed_alone(matched: tuple[str, ...]) -> tuple[CandidateDecision]:
+    """What is decided of the one candidate of a proposal that is allowed. Of so many that say the same, one is kept."""
+    return (CandidateDecision(0, _ALLOW, _ALLOWED, None, None, matched),)
 
 
 def _survey(hearing: Hearing, calls: Sequence[CallCase]) -> None:
@@ -219,13 +228,13 @@ def _survey(hearing: Hearing, calls: Sequence[CallCase]) -> None:
         hearing.twins = Counter(zip(tool_ids, map(hash_of_args, candidates), strict=True))
 
 
-def _judge_call(hearing: Hearing, case: CallCase) -> None:
+def _judge_call(hearing: Hearing, case: CallCase) -> Finding | None:
     """Keep what is found against a call; where there is an offer for what was blocked, as a degradation."""
     finding = _judge(hearing, case, OF_CALLS) if hearing.thorough else against_call(hearing, case)
     if finding is not None and finding.failure is Failure.BLOCK and case.tool_id in hearing.policy.offers:
-        case.finding = finding._replace(failure=Failure.DEGRADE) if finding.stage in _DEGRADABLE else finding
-    else:
-        case.finding = finding
+        finding = finding._replace(failure=Failure.DEGRADE) if finding.stage in _DEGRADABLE else finding
+    case.finding = finding
+    return finding
 
 
 def _judge_delta(hearing: Hearing, case: DeltaCase) -> None:

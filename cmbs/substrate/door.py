@@ -72,6 +72,9 @@ class SpaceDoor:
 
     def __init__(self, limits: SpaceLimits) -> None:
         self.limits = limits
+        # So many texts, each of them so long, are within every limit on ids, keys and values.
+        self._few = min(limits.ids_per_message, limits.keys_per_proposal)
+        self._short = min(limits.space_id_length, limits.space_value_bytes)
         # What has no entry has nothing to check.
         self._checks: dict[type[SpaceMessage], Callable[[Any], SpaceMessage]] = {
             Propose: self._propose,
@@ -102,7 +105,7 @@ class SpaceDoor:
         message = command.message
         check = self._checks.get(type(message))
         checked = message if check is None else check(message)
-        if isinstance(checked, CreateSpace) and checked.space_id != command.space_id:
+        if type(checked) is CreateSpace and checked.space_id != command.space_id:
             raise InvalidRequest("`space_id` is not that of the space", {"field": "space_id"})
         return command if checked is message else msgspec.structs.replace(command, message=checked)
 
@@ -165,17 +168,14 @@ class SpaceDoor:
 
     def _propose(self, message: Propose) -> Propose:
         proposal, limits = message.proposal, self.limits
-        said, most = proposal.provenance, limits.ids_per_message
-        named = (proposal.proposal_id, proposal.state_snapshot_id, said.source, said.timestamp)
-        if (
-            len(said.inputs) > most
-            or len(said.permissions) > most
-            or not self._are_plain((*named, *said.inputs, *said.permissions))
-        ):
+        is_small = self._is_small(proposal)
+        if not is_small:
+            said = proposal.provenance
+            named = (proposal.proposal_id, proposal.state_snapshot_id, said.source, said.timestamp)
             for field, name in zip(_NAMED, named, strict=True):
                 self.name(field, name)
-            self._names("provenance.inputs", said.inputs, most)
-            self._names("provenance.permissions", said.permissions, most)
+            self._names("provenance.inputs", said.inputs, limits.ids_per_message)
+            self._names("provenance.permissions", said.permissions, limits.ids_per_message)
         if len(proposal.candidates) > limits.candidates_per_proposal:
             raise LimitExceeded("candidates_per_proposal", limits.candidates_per_proposal, len(proposal.candidates))
         defer_ms, ask_ms, longest = message.defer_ms, message.ask_ms, limits.wait_ms
@@ -183,11 +183,29 @@ class SpaceDoor:
             raise _no_wait("defer_ms", longest)
         if type(ask_ms) is not int or not 1 <= ask_ms <= longest:
             raise _no_wait("ask_ms", longest)
+        if is_small:
+            return message
         candidates = list(map(self._candidate, proposal.candidates))
         # Equal to what they were, unless args had to be brought into their one form.
         if candidates == proposal.candidates:
             return message
         return msgspec.structs.replace(message, proposal=_with_candidates(proposal, candidates))
+
+    def _is_small(self, proposal: Proposal) -> bool:
+        """Whether it has deltas alone, and texts of which no check can have anything to say.
+
+        That is what most are, and to look at all their texts at once takes a fraction of the time. Where a check may
+        have something to say, it is asked.
+        """
+        said = proposal.provenance
+        named = (proposal.proposal_id, proposal.state_snapshot_id, said.source, said.timestamp)
+        texts = [*named, *said.inputs, *said.permissions]
+        for candidate in proposal.candidates:
+            if type(candidate) is not StateDelta:
+                return False
+            pairs = candidate.set
+            texts += (*pairs, *pairs.values(), *candidate.unset)
+        return len(texts) <= self._few and self._are_plain(texts, self._short)
 
     def _candidate(self, candidate: Candidate) -> Candidate:
         limits = self.limits
@@ -277,23 +295,27 @@ class SpaceDoor:
     def _names(self, field: str, values: Collection[str], maximum: int) -> None:
         if len(values) > maximum:
             raise LimitExceeded("ids_per_message", maximum, len(values), field)
-        if values and not self._are_plain(values):
+        if values and not self._are_plain(values, self.limits.space_id_length):
             for value in values:
                 self.name(field, value)
 
-    def _are_plain(self, values: Collection[str]) -> bool:
-        """Whether `name` has nothing to say of any of these; where it may have, it is asked."""
-        longest = self.limits.space_id_length
+    @staticmethod
+    def _are_plain(values: Collection[str], longest: int) -> bool:
+        """Whether these are texts of ASCII, none of them empty or longer than this; there must be one at least.
+
+        What can be asked of all of them at once is.
+        """
         for value in values:
-            if type(value) is not str or not value or len(value) > longest or not value.isascii():
+            if type(value) is not str or not value:
                 return False
-        return True
+        together = "".join(values)
+        return together.isascii() and (len(together) <= longest or max(map(len, values)) <= longest)
 
     def _pairs(self, field: str, pairs: Mapping[str, str], maximum: int) -> None:
         if len(pairs) > maximum:
             raise LimitExceeded("keys_per_proposal", maximum, len(pairs), field)
         longest = self.limits.space_value_bytes
-        if not self._are_plain(pairs):
+        if not self._are_plain(pairs, self.limits.space_id_length):
             for key in pairs:
                 self.name(field, key)
         for key, value in pairs.items():

@@ -170,7 +170,7 @@ class Keeper:
         space_id, result = space.space_id, event.result
         # Without the lock: this is on the way of every answer, and mostly there is nothing else to say.
         self._heard.append(_Heard(space_id, event.body.seq))
-        if not (result.intents or result.asked or space.parked or isinstance(event.message, PutMemory)):
+        if not (result.intents or result.asked or space.parked or type(event.message) is PutMemory):
             return
         found = [_Due(each.deadline, space_id, _What.EXECUTION, each.execution_id) for each in result.intents]
         found += [_Due(each.expires_at, space_id, _What.APPROVAL, each.approval_id) for each in result.asked]

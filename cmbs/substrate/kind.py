@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from cmbs.belief_events import Repeat, Stamp
+from cmbs.belief_events import Stamp
 from cmbs.errors import HeadMismatch, SpaceNotFound
 from cmbs.ledger import StoredEntry
 from cmbs.spi.audit_log import Append
@@ -73,7 +73,7 @@ class SpaceKind:
         """Decide on the newest state."""
         stamp = self._stamp(command.idempotency_key)
         event = decide(state, command.message, command.actor, stamp, command.space_id)
-        if isinstance(event, Repeat):
+        if not isinstance(event, SpaceEvent):
             if state is None:  # pragma: no cover - what repeats was there before
                 raise SpaceNotFound(command.space_id)
             return Undelivered(state, event.seq), None, None

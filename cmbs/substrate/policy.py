@@ -111,6 +111,7 @@ class Policy:
         "invariant_session_ids",
         "invariants",
         "memory_threshold_milli",
+        "of_deltas",
         "offers",
         "pairs",
         "policy_hash",
@@ -154,6 +155,8 @@ class Policy:
         self.private_prefixes: tuple[str, ...] = _single(pairs, PRIVATE, _prefixes, _NAMES, faults, malformed=("",))
         self.faults = tuple(faults)
         self._matchings: dict[tuple[str | None, tuple[str, ...], tuple[str, ...]], Matching] = {}
+        # What may speak on a delta: the same for all of them, whoever proposes it.
+        self.of_deltas = self.matching(None)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Policy) and other.policy_hash == self.policy_hash

@@ -119,11 +119,14 @@ class SubstrateServer:
             self._open_default(checked)
         while True:
             slot = self._spaces.cached(checked.stream_id)
-            known = None if slot is None or slot.state is None else slot.state.head
+            seen = None if slot is None else slot.state
             try:
-                return self._followed(checked, self._once(self._prepared(checked, slot), slot))
+                prepared = self._prepared(checked, slot)
+                if self._group is None:
+                    return self._followed(checked, self._writer.run_one(prepared, slot))
+                return self._followed(checked, wait_in_thread(partial(self._group.submit, prepared)))
             except BeliefServerError as exc:
-                if not self._decided_too_early(checked, known, exc):
+                if not self._decided_too_early(checked, None if seen is None else seen.head, exc):
                     raise
 
     def perform_all(self, commands: Sequence[SpaceCommand]) -> list[SpaceAnswer | CmbsError]:
@@ -323,12 +326,6 @@ class SubstrateServer:
     def _is_to_be(self, space_id: str) -> bool:
         return self._default_space and space_id == DEFAULT_SPACE
 
-    def _once(self, command: SpaceCommand, slot: Slot[Space] | None) -> Undelivered:
-        if self._group is None:
-            return self._writer.run_one(command, slot)
-        answer: Undelivered = wait_in_thread(partial(self._group.submit, command))
-        return answer
-
     async def _once_async(
         self, group: GroupWriter[Space, SpaceCommand, Undelivered], command: SpaceCommand
     ) -> Undelivered:
@@ -347,7 +344,7 @@ class SubstrateServer:
     def _prepared(self, command: SpaceCommand, slot: Slot[Space] | None) -> SpaceCommand:
         """The command with everything in it that has to be looked up before it is decided."""
         message = command.message
-        if isinstance(message, CreateSpace):
+        if type(message) is CreateSpace:
             return command
         space = (slot or self._spaces.loaded(command.stream_id)).state
         if space is None:  # pragma: no cover - what was loaded is there

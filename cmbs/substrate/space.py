@@ -78,9 +78,9 @@ def decide(
     if rule is None:
         raise Conflict(f"space `{space.space_id}` was created before", {"space_id": space.space_id})
     result = rule(space, message, actor, stamp)
-    if isinstance(result, Repeat):
-        return result
-    return recorded(space.space_id, space.head, message, result, actor, stamp)
+    if isinstance(result, StepResult):
+        return recorded(space.space_id, space.head, message, result, actor, stamp)
+    return result
 
 
 # Every message to a space that is there.

@@ -183,7 +183,7 @@ def delta_case(hearing: Hearing, place: int, delta: StateDelta) -> DeltaCase:
     """Take up a delta."""
     facing = Facing(hearing.space.state, hearing.belief, hearing.actor.id, args_of_delta(delta))
     written = (*delta.set, *delta.unset)
-    return DeltaCase(place, delta, hearing.policy.matching(None), facing, written, set(map(namespace_of, written)))
+    return DeltaCase(place, delta, hearing.policy.of_deltas, facing, written, set(map(namespace_of, written)))
 
 
 def hash_of_case(case: Case) -> str:
