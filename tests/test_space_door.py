@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -136,6 +136,49 @@ def test_what_is_malformed_or_too_large_is_refused_with_a_reason(name: str) -> N
     message, kind, said = BAD[name]
     with pytest.raises(kind, match=said):
         through(message)
+
+
+class Word(str):
+    """A text that is more than one."""
+
+    __slots__ = ()
+
+
+PLACES: dict[str, Callable[[Any], Propose]] = {
+    "proposal_id": lambda text: proposing(delta(a="1"), proposal_id=text),
+    "snapshot_id": lambda text: proposing(delta(a="1"), snapshot_id=text),
+    "source": lambda text: proposing(delta(a="1"), source=text),
+    "timestamp": lambda text: proposing(delta(a="1"), timestamp=text),
+    "inputs": lambda text: proposing(delta(a="1"), inputs=["i", text]),
+    "permissions": lambda text: proposing(delta(a="1"), permissions=["p", text]),
+    "key": lambda text: proposing(delta(b="1"), StateDelta({"goal.a": "1", text: "2"})),
+    "value": lambda text: proposing(StateDelta({"goal.a": text})),
+    "unset": lambda text: proposing(StateDelta({}, [text])),
+}
+TEXTS = ["plain", "", "é", "x" * 10, "x" * 11, "x" * 20, "x" * 21, "\ud800", Word("word"), 7, None]
+
+
+@pytest.mark.req("SS01-DOOR-01")
+@pytest.mark.parametrize("place", PLACES)
+def test_a_small_proposal_is_judged_like_one_that_is_looked_at_part_by_part(place: str) -> None:
+    limits = SpaceLimits(space_id_length=20, space_value_bytes=10)
+
+    def said_of(message: Propose) -> tuple[str, dict[str, Any]] | None:
+        try:
+            assert through(message, limits=limits) is message
+        except BeliefServerError as exc:
+            return exc.message, exc.details
+        return None
+
+    for text in TEXTS:
+        small = PLACES[place](text)
+        # A call is looked at part by part, and so is everything beside it.
+        beside = msgspec.structs.replace(
+            small.proposal, candidates=[*small.proposal.candidates, ToolCall("t", raw({}), "token", "key")]
+        )
+        assert said_of(small) == said_of(Propose(beside, defer_ms=1, ask_ms=1)), text
+    assert said_of(PLACES[place]("plain")) is None
+    assert said_of(PLACES[place](7)) is not None
 
 
 @pytest.mark.req("SS01-DOOR-01")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from threading import Event
@@ -12,12 +13,12 @@ from msgspec import structs
 from cmbs.errors import Conflict, SpaceNotFound
 from cmbs.ledger import Head, StoredEntry
 from cmbs.spi import Append, InMemoryStore
-from cmbs.substrate.checkpoint import freeze_space
+from cmbs.substrate.checkpoint import freeze_space, thaw_space
 from cmbs.substrate.door import SpaceCommand, SpaceLimits
 from cmbs.substrate.events import CreateSpace, MarkInDoubt, OutcomeStatus, Propose, RecordOutcome
 from cmbs.substrate.kind import SpaceAnswer, append_of_space
 from cmbs.substrate.model import BeliefReading, Tool
-from cmbs.substrate.replay import read_space_event
+from cmbs.substrate.replay import catch_up_space, read_space_event
 from cmbs.substrate.state import ProposalStatus
 from cmbs.substrate.tools.runner import CallContext, ToolReply
 from cmbs.testing import ManualClock
@@ -110,6 +111,41 @@ class SteppingClock(ManualClock):
             self.set(self.back_to)
             self.back_to = None
         return moment
+
+
+def test_proposals_that_were_made_are_nothing_for_a_look_for_garbage() -> None:
+    world = World()
+    world.create()
+
+    def containers() -> int:
+        gc.collect()
+        return sum(type(each) in (list, dict, tuple) for each in gc.get_objects())
+
+    def propose(times: int) -> None:
+        for number in range(times):
+            world.propose(delta(a=str(number)))
+
+    propose(50)
+    before = containers()
+    propose(50)
+    # As objects, each of them would have lists for what it unsets, reads and proposes.
+    assert containers() - before < 50
+    world.close()
+
+
+def test_what_was_proposed_is_read_again_as_it_was_said() -> None:
+    world = World()
+    world.create()
+    said = Propose(world.proposal(delta(["goal.b"], a="ä", c="\U00010348")), ask_ms=7)
+    live = world.say(said, AGENT).space
+    entries = world.server.stored_entries(SPACE)
+    again, thawed = catch_up_space(SPACE, None, entries), thaw_space(freeze_space(live), entries[-1])
+    assert again is not None
+    assert thawed is not None
+    records = [space.proposals[said.proposal.proposal_id] for space in (live, again, thawed)]
+    assert [record.message for record in records] == [said] * 3
+    assert len({bytes(record.payload) for record in records}) == 1
+    world.close()
 
 
 def test_many_wakes_share_their_writes() -> None:

@@ -108,6 +108,9 @@ class Ruling(msgspec.Struct, frozen=True, gc=False):
     waits_for: tuple[str, ...] = ()
 
 
+_RUNS_ALONE = (Ruled(0, True, ""),)
+
+
 def arbitrate(
     space: Space,
     proposal: Proposal,
@@ -209,7 +212,9 @@ def _alone(hearing: Hearing, candidate: Candidate) -> Ruling:
     trace = () if steps is None else tuple(steps[:MAX_TRACE_STEPS])
     decided = _allowed_alone(case.matched)
     decision = Decision(_ALLOW, _ALLOWED, policy.policy_hash, space.snapshot_id, decided, None, None, False, trace)
-    return Ruling(decision, (Ruled(0, True, case.args_hash, case.answered_by, case.used),), changes)
+    # Without the hash of its args there is neither an approval that it could use nor a call that could answer it.
+    ruled = (Ruled(0, True, case.args_hash, case.answered_by, case.used),) if case.args_hash else _RUNS_ALONE
+    return Ruling(decision, ruled, changes)
 
 
 @lru_cache(maxsize=1_024)

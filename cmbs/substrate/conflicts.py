@@ -42,17 +42,16 @@ class Finding(NamedTuple):
 def effective_changes(state: Mapping[str, str], deltas: Iterable[StateDelta]) -> Changes:
     """What deltas that do not clash do to the state together; what is so already is no change."""
     to_set: dict[str, str] = {}
-    to_unset: set[str] = set()
+    to_unset: list[str] = []
     for delta in deltas:
         for key, text in delta.set.items():
             if state.get(key) != text:
                 to_set[key] = text  # noqa: PERF403 - a comprehension is a call, and most deltas have one key
-        for key in delta.unset:
-            if key in state:
-                to_unset.add(key)
+        if delta.unset:
+            to_unset += [key for key in delta.unset if key in state]
     return Changes(
         dict(sorted(to_set.items())) if len(to_set) > 1 else to_set,
-        sorted(to_unset) if to_unset else _NOTHING_UNSET,
+        sorted(set(to_unset)) if to_unset else _NOTHING_UNSET,
     )
 
 

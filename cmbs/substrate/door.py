@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
+from functools import lru_cache
 from typing import Any, cast
 
 import msgspec
@@ -48,6 +49,7 @@ __all__ = ["SpaceCommand", "SpaceDoor", "SpaceLimits"]
 
 # What is around a caller's own JSON in an entry: it must still be within the depth of the ledger then.
 _OWN_DEPTH = canonical.MAX_DEPTH - 8
+_ONLY_TEXT = frozenset({str})
 # What every proposal names, in the order in which it is checked.
 _NAMED = ("proposal_id", "state_snapshot_id", "provenance.source", "provenance.timestamp")
 
@@ -112,7 +114,7 @@ class SpaceDoor:
     @staticmethod
     def space_id(space_id: str) -> str:
         """An id that fits into a path."""
-        if type(space_id) is not str or not _SPACE_ID.fullmatch(space_id):
+        if type(space_id) is not str or not _fits_path(space_id):
             raise InvalidRequest(
                 "`space_id` must be 1 to 128 letters, digits or `._~-`, the first a letter or digit",
                 {"field": "space_id"},
@@ -303,11 +305,10 @@ class SpaceDoor:
     def _are_plain(values: Collection[str], longest: int) -> bool:
         """Whether these are texts of ASCII, none of them empty or longer than this; there must be one at least.
 
-        What can be asked of all of them at once is.
+        Asked of all of them together: mostly they are a handful, and a loop over each is longer than the rest of it.
         """
-        for value in values:
-            if type(value) is not str or not value:
-                return False
+        if set(map(type, values)) != _ONLY_TEXT or not all(values):
+            return False
         together = "".join(values)
         return together.isascii() and (len(together) <= longest or max(map(len, values)) <= longest)
 
@@ -348,6 +349,12 @@ class SpaceDoor:
         if type(value) is not int or not -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER:
             raise InvalidRequest(f"`{field}` must be a whole number that is exact in I-JSON", {"field": field})
         return value
+
+
+@lru_cache(maxsize=1_024)
+def _fits_path(space_id: str) -> bool:
+    """Whether this can be the id of a space. Kept: few spaces are asked for again and again."""
+    return _SPACE_ID.fullmatch(space_id) is not None
 
 
 def _with_candidates(proposal: Proposal, candidates: list[Candidate]) -> Proposal:

@@ -68,6 +68,8 @@ _STATUSES = {status.value: status for status in ProposalStatus}
 # What a step changes of a space, by field.
 Touched = dict[str, Any]
 _NOBODY: Map[str, str] = Map()
+# To call a named tuple is a call of a function of its own, which every step would take.
+_new_tuple = tuple.__new__
 
 
 def evolve(space: Space | None, event: SpaceEvent) -> Space:
@@ -84,7 +86,7 @@ def evolve(space: Space | None, event: SpaceEvent) -> Space:
     if body.idempotency_key is not None:
         known = (body.seq, fingerprint(message, body.actor, bytes(body.payload)))
         touched["requests"] = space.requests.set(body.idempotency_key, known)
-    touched["head"] = Head(body.seq, event.stored.event_hash)
+    touched["head"] = _new_tuple(Head, (body.seq, event.stored.event_hash))
     touched["events"] = space.events.extended(body.event_id, VERB_OF[type(message)])
     return msgspec.structs.replace(space, **touched)
 

@@ -124,7 +124,7 @@ def hearing_of(
     steps: list[TraceStep] | None,
 ) -> Hearing:
     """Begin to hear a proposal."""
-    since, forgery = None, None
+    since = forgery = None
     if proposal.state_snapshot_id != space.snapshot_id:
         since = space.snapshots.get(proposal.state_snapshot_id)
         if since is None:
