@@ -64,6 +64,17 @@ def after(state: Map[str, str], changes: Changes) -> Map[str, str]:
     return mutation.finish()
 
 
+def committed(
+    state: Map[str, str], changed: Map[str, int], changes: Changes, seq: int
+) -> tuple[Map[str, str], Map[str, int]]:
+    """The state after these changes, and the seq of the last change of each key."""
+    if len(changes.set) == 1 and not changes.unset:
+        # By far the most common one.
+        ((key, text),) = changes.set.items()
+        return state.set(key, text), changed.set(key, seq)
+    return after(state, changes), changed.update(dict.fromkeys((*changes.set, *changes.unset), seq))
+
+
 def clashing(candidates: Sequence[Candidate]) -> frozenset[int]:
     """The places of candidates that cannot both be: one key written in two ways, one call made twice."""
     if len(candidates) == 1:

@@ -16,11 +16,10 @@ from cmbs.ledger import Chronicle, Head
 from cmbs.messages import Actor
 from cmbs.substrate import memory
 from cmbs.substrate.approvals import used_up, with_approval
-from cmbs.substrate.conflicts import after
+from cmbs.substrate.conflicts import committed
 from cmbs.substrate.events import (
     VERB_OF,
     Approve,
-    Changes,
     CreateSpace,
     DisputeMemory,
     Expire,
@@ -70,6 +69,7 @@ Touched = dict[str, Any]
 _NOBODY: Map[str, str] = Map()
 # To call a named tuple is a call of a function of its own, which every step would take.
 _new_tuple = tuple.__new__
+_replace = msgspec.structs.replace
 
 
 def evolve(space: Space | None, event: SpaceEvent) -> Space:
@@ -80,15 +80,29 @@ def evolve(space: Space | None, event: SpaceEvent) -> Space:
             raise TypeError(f"the first event creates the space, not {body.verb}")
         return _born(message, event)
     touched = _CARRIED_OUT[type(message)](space, message, event) if result.granted else {}
-    changes = result.changes
-    if changes.set or changes.unset:
-        _change(space, changes, event, touched)
+    proposals = touched.pop("proposals", space.proposals)
     if body.idempotency_key is not None:
         known = (body.seq, fingerprint(message, body.actor, bytes(body.payload)))
         touched["requests"] = space.requests.set(body.idempotency_key, known)
-    touched["head"] = _new_tuple(Head, (body.seq, event.stored.event_hash))
-    touched["events"] = space.events.extended(body.event_id, VERB_OF[type(message)])
-    return msgspec.structs.replace(space, **touched)
+    if touched:
+        space = msgspec.structs.replace(space, **touched)
+    changes = result.changes
+    state, changed, snapshot_id, snapshots = space.state, space.changed, space.snapshot_id, space.snapshots
+    if changes.set or changes.unset:
+        snapshot_id = event.stored.event_hash.hex()
+        state, changed = committed(state, changed, changes, body.seq)
+        snapshots = snapshots.extended(snapshot_id, body.seq)
+    # What most steps change has its name here: a dictionary of it would be made, copied and taken apart again.
+    return _replace(
+        space,
+        head=_new_tuple(Head, (body.seq, event.stored.event_hash)),
+        events=space.events.extended(body.event_id, VERB_OF[type(message)]),
+        snapshot_id=snapshot_id,
+        state=state,
+        changed=changed,
+        snapshots=snapshots,
+        proposals=proposals,
+    )
 
 
 def _set_mode(_: Space, message: SetMode, event: SpaceEvent) -> Touched:
@@ -164,20 +178,6 @@ def _born(message: CreateSpace, event: SpaceEvent) -> Space:
         memory=Map(),
         requests=requests,
     )
-
-
-def _change(space: Space, changes: Changes, event: SpaceEvent, touched: Touched) -> None:
-    """Add to what a step touches what it does to the state."""
-    seq, snapshot_id = event.body.seq, event.stored.event_hash.hex()
-    if len(changes.set) == 1 and not changes.unset:
-        # By far the most common one.
-        ((key, text),) = changes.set.items()
-        touched["state"], touched["changed"] = space.state.set(key, text), space.changed.set(key, seq)
-    else:
-        touched["state"] = after(space.state, changes)
-        touched["changed"] = space.changed.update(dict.fromkeys((*changes.set, *changes.unset), seq))
-    touched["snapshot_id"] = snapshot_id
-    touched["snapshots"] = space.snapshots.extended(snapshot_id, seq)
 
 
 # --- proposals --------------------------------------------------------------------------------------------------------
