@@ -18,6 +18,7 @@ from cmbs.http.schemas import (
     EnterObligationResponse,
     Snapshot,
 )
+from cmbs.ledger import StoredEntry
 from cmbs.messages import (
     BeliefSnapshot,
     ConclusionOutcome,
@@ -65,6 +66,11 @@ def _other(outcome: Outcome, belief: Snapshot) -> msgspec.Struct:
 def encoded_snapshot(belief: BeliefSnapshot, *, with_survivors: bool) -> bytes:
     """The body of QUERY_BELIEF's answer."""
     return _ENCODE(_snapshot(belief, with_survivors=with_survivors))
+
+
+def with_hash(stored: StoredEntry) -> bytes:
+    """An entry as a reader gets it: the stored bytes as they are, and their hash."""
+    return b'%b,"event_hash":"%b"}' % (stored.raw[:-1], stored.event_hash.hex().encode())
 
 
 def _snapshot(belief: BeliefSnapshot, *, with_survivors: bool) -> Snapshot:

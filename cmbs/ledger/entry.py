@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import NamedTuple
 
 import msgspec
 
@@ -54,14 +53,14 @@ class Link(msgspec.Struct, frozen=True, gc=False):
     v: int
 
 
-class StoredEntry(NamedTuple):
+class StoredEntry(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """An entry as a store keeps it: the exact bytes, and their hash."""
 
     raw: bytes
     event_hash: bytes
 
 
-class Head(NamedTuple):
+class Head(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Where a stream ends."""
 
     seq: int

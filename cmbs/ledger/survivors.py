@@ -175,23 +175,25 @@ class Survivors(SortedIds):
 
     def without(self, positions: Sequence[int]) -> Survivors:
         """The set less these positions, all of which it holds."""
-        fewer: Survivors = Survivors(self.universe, self._cleared(positions), self._count - len(positions))
-        if len(self.universe.ids) > BLOCK_BITS:
+        universe = self.universe
+        fewer: Survivors = Survivors(universe, self._cleared(positions), self._count - len(positions))
+        if len(universe.ids) > BLOCK_BITS:
             self._hand_over_tree(fewer, sorted({position >> 10 for position in positions}))
         if self._ids is not None and len(positions) <= _FEW:
             left = list(self._ids)
             for position in positions:
-                del left[bisect_left(left, self.universe.ids[position])]
+                del left[bisect_left(left, universe.ids[position])]
             fewer._ids = tuple(left)
         return fewer
 
     def _cleared(self, positions: Sequence[int]) -> list[bytes]:
-        if len(self._pages) == 1:
-            bits = bytearray(self._pages[0])
+        pages = self._pages
+        if len(pages) == 1:
+            bits = bytearray(pages[0])
             for position in positions:
                 bits[position >> 3] &= _KEEP[position & 7]
             return [bytes(bits)]
-        pages = self._pages.copy()
+        pages = pages.copy()
         if len(positions) <= _FEW:  # most of them on pages of their own
             for position in positions:
                 page = bytearray(pages[position >> 13])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import cast
 
 import msgspec
 
@@ -73,9 +72,9 @@ class BeliefKind(BeliefFolding):
             decided: Event = command.declared
         else:
             event = decide(state, message, self._stamp(command.idempotency_key, command.actor))
-            if type(event) is Repeat:
+            if isinstance(event, Repeat):
                 return Answer(state, message, event.seq), None, None
-            decided = cast("Event", event)
+            decided = event
             if command.if_match is not None and state.head_event_id != command.if_match:
                 raise HeadMismatch(command.if_match, state.head_event_id)
         after = evolve(state, decided)
