@@ -11,6 +11,7 @@ from typing import TypeAlias
 import msgspec
 
 from cmbs.ledger import EntryBody, StoredEntry, Survivors, Universe
+from cmbs.ledger.entry import read_body
 from cmbs.messages import Actor, OntologyBundle, ProviderRef, SessionPolicy, Verb
 
 NULL = msgspec.Raw(b"null")
@@ -114,13 +115,18 @@ class Repeat(msgspec.Struct, frozen=True, gc=False):
     seq: int
 
 
-def read_event(body: EntryBody, stored: StoredEntry) -> Event:
-    """The event that stored bytes hold; ValueError where the verb or its message is not one of ours."""
+def read_message(body: EntryBody) -> Message:
+    """The message that an entry records; ValueError where the verb or its message is not one of ours."""
     decoder = _DECODER_OF.get(body.verb)
     if decoder is None:
         raise ValueError(f"unknown verb `{body.verb}`")
     try:
-        message = decoder.decode(body.payload)
+        return decoder.decode(body.payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         raise ValueError(f"malformed {body.verb} payload: {exc}") from exc
-    return Event(message, body, stored)
+
+
+def read_event(stored: StoredEntry) -> Event:
+    """The event that stored bytes hold; ValueError where they hold none of ours."""
+    body = read_body(stored.raw)
+    return Event(read_message(body), body, stored)

@@ -12,7 +12,6 @@ from cmbs.belief_replay import catch_up
 from cmbs.belief_session import Session, decide, evolve
 from cmbs.errors import HeadMismatch, LimitExceeded, SessionNotFound
 from cmbs.ledger import StoredEntry
-from cmbs.ledger.entry import read_body
 from cmbs.messages import Actor
 from cmbs.serving.appends import append_of
 from cmbs.serving.door import Command, Limits
@@ -84,6 +83,6 @@ class BeliefKind(BeliefFolding):
 
     def appended(self, state: Session | None, stored: StoredEntry) -> tuple[Session, Append]:
         """Fold one entry in."""
-        event = read_event(read_body(stored.raw), stored)
+        event = read_event(stored)
         after = evolve(state, event)
         return after, append_of(after, event)
