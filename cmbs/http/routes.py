@@ -127,7 +127,7 @@ class Routes:
         headers = [] if status != _CREATED else [_location(answer)]
         if request.wants_minimal:
             return Response(status, answers.encoded(answer, with_survivors=False), _MINIMAL + headers)
-        if _survivors_at_most(answer) > _LARGE_BODY:
+        if len(answer.session.universe.ids) > _LARGE_BODY and _may_list_many(answer):
             return Response(status, await asyncio.to_thread(answers.encoded, answer, with_survivors=True), headers)
         return Response(status, answers.encoded(answer, with_survivors=True), headers)
 
@@ -242,10 +242,10 @@ def _moment(at: str | None) -> int | str | None:
     return int(at) if at is not None and at.isascii() and at.isdigit() and len(at) < len("1" * 17) else at
 
 
-def _survivors_at_most(answer: Answer) -> int:
-    """How many ids the answer may list; a repeat tells of a moment that is not worth looking up for this."""
+def _may_list_many(answer: Answer) -> bool:
+    """Whether there are many survivors; a repeat tells of a moment that is not worth looking up for this."""
     session = answer.session
-    return len(session.survivors if answer.seq == session.head.seq else session.universe)
+    return answer.seq != session.head.seq or len(session.survivors) > _LARGE_BODY
 
 
 def _location(answer: Answer) -> tuple[str, str]:
