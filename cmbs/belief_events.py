@@ -17,7 +17,7 @@ from cmbs.messages import Actor, OntologyBundle, ProviderRef, SessionPolicy, Ver
 NULL = msgspec.Raw(b"null")
 
 
-class Declare(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Declare(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """DECLARE_SESSION; the hypotheses sorted and without repeats."""
 
     ontology: OntologyBundle
@@ -27,14 +27,14 @@ class Declare(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     provider: ProviderRef | None = None
 
 
-class Probe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Probe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """What a provider was asked, and what the world answered."""
 
     probe_id: str
     response: msgspec.Raw
 
 
-class Eliminate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Eliminate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """ELIMINATE; the ids sorted and without repeats."""
 
     source_id: str
@@ -44,28 +44,28 @@ class Eliminate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     probe: Probe | None = None
 
 
-class EnterObligation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class EnterObligation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """ENTER_OBLIGATION."""
 
     obligation_id: str
     min_total_eliminations: int
 
 
-class RequestExit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RequestExit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """REQUEST_EXIT."""
 
     obligation_id: str
     context: msgspec.Raw = NULL
 
 
-class DeclareConclusion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class DeclareConclusion(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """DECLARE_CONCLUSION."""
 
     conclusion_id: str
     context: msgspec.Raw = NULL
 
 
-class RequestTermination(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RequestTermination(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """REQUEST_TERMINATION."""
 
     context: msgspec.Raw = NULL

@@ -16,13 +16,13 @@ GENESIS = bytes(32)
 _FRAMES = 3
 
 
-class Delta(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Delta(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """What an event changed."""
 
     eliminated: list[str]
 
 
-class EntryBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class EntryBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     """The content of an entry. `payload` is what was asked, `outcome` what was decided, `delta` what changed."""
 
     delta: Delta
