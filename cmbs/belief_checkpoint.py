@@ -68,7 +68,7 @@ def thaw(data: bytes, declaration: StoredEntry, at: StoredEntry) -> Session | No
     """The session that `data` holds, if it fits the declaration and the entry that it stands at; None otherwise."""
     try:
         frozen = _DECODER.decode(_checked(data))
-        event = read_event(read_body(declaration.raw), declaration)
+        event = read_event(declaration)
         if not isinstance(event.message, Declare) or frozen.version != _VERSION:
             return None
         survivors = Survivors.from_bitmap(Universe(event.message.hypotheses), frozen.bitmap)

@@ -11,12 +11,13 @@ from typing import TypeAlias
 import msgspec
 
 from cmbs.ledger import EntryBody, StoredEntry, Survivors, Universe
+from cmbs.ledger.entry import read_body
 from cmbs.messages import Actor, OntologyBundle, ProviderRef, SessionPolicy, Verb
 
 NULL = msgspec.Raw(b"null")
 
 
-class Declare(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Declare(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """DECLARE_SESSION; the hypotheses sorted and without repeats."""
 
     ontology: OntologyBundle
@@ -26,14 +27,14 @@ class Declare(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     provider: ProviderRef | None = None
 
 
-class Probe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Probe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """What a provider was asked, and what the world answered."""
 
     probe_id: str
     response: msgspec.Raw
 
 
-class Eliminate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Eliminate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """ELIMINATE; the ids sorted and without repeats."""
 
     source_id: str
@@ -43,28 +44,28 @@ class Eliminate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     probe: Probe | None = None
 
 
-class EnterObligation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class EnterObligation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """ENTER_OBLIGATION."""
 
     obligation_id: str
     min_total_eliminations: int
 
 
-class RequestExit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RequestExit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """REQUEST_EXIT."""
 
     obligation_id: str
     context: msgspec.Raw = NULL
 
 
-class DeclareConclusion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class DeclareConclusion(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """DECLARE_CONCLUSION."""
 
     conclusion_id: str
     context: msgspec.Raw = NULL
 
 
-class RequestTermination(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RequestTermination(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """REQUEST_TERMINATION."""
 
     context: msgspec.Raw = NULL
@@ -114,13 +115,18 @@ class Repeat(msgspec.Struct, frozen=True, gc=False):
     seq: int
 
 
-def read_event(body: EntryBody, stored: StoredEntry) -> Event:
-    """The event that stored bytes hold; ValueError where the verb or its message is not one of ours."""
+def read_message(body: EntryBody) -> Message:
+    """The message that an entry records; ValueError where the verb or its message is not one of ours."""
     decoder = _DECODER_OF.get(body.verb)
     if decoder is None:
         raise ValueError(f"unknown verb `{body.verb}`")
     try:
-        message = decoder.decode(body.payload)
+        return decoder.decode(body.payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         raise ValueError(f"malformed {body.verb} payload: {exc}") from exc
-    return Event(message, body, stored)
+
+
+def read_event(stored: StoredEntry) -> Event:
+    """The event that stored bytes hold; ValueError where they hold none of ours."""
+    body = read_body(stored.raw)
+    return Event(read_message(body), body, stored)

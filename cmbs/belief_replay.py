@@ -6,7 +6,6 @@ must give the recorded bytes: survivors, outcome, hashes, place in the chain and
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from itertools import islice
 from operator import ge
@@ -24,14 +23,16 @@ from cmbs.belief_events import (
     RequestExit,
     RequestTermination,
     Stamp,
-    read_event,
+    read_message,
 )
 from cmbs.belief_session import Session, decide, decide_declare, evolve
 from cmbs.errors import BeliefServerError, LedgerCorrupt
 from cmbs.ledger import EntryBody, Head, StoredEntry, canonical, check_head
 from cmbs.ledger.entry import check_link, read_body
 
-_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", re.ASCII)
+# What a moment looks like once every digit is a zero: a comparison is ten times as fast as a regular expression.
+_MOMENT = b"0000-00-00T00:00:00.000000Z"
+_ZEROED = bytes.maketrans(b"123456789", b"000000000")
 
 
 def verify_session(session_id: str, entries: Iterable[StoredEntry], head: Head | None = None) -> Session:
@@ -60,8 +61,7 @@ def _verified(session_id: str, session: Session | None, stored: StoredEntry) -> 
     body: EntryBody | None = None
     try:
         body = read_body(stored.raw)
-        event = read_event(body, stored)
-        again = _decided_again(session_id, session, event)
+        again = _decided_again(session_id, session, body)
     except (ValueError, BeliefServerError) as exc:
         check_link(session_id, head, stored)
         seq = 0 if head is None else head.seq + 1
@@ -69,14 +69,14 @@ def _verified(session_id: str, session: Session | None, stored: StoredEntry) -> 
     if again.stored != stored:
         # The place in the chain is part of the bytes: say so first if that is what is wrong.
         check_link(session_id, head, stored)
-        raise LedgerCorrupt(session_id, body.seq, _difference(event, again), body.event_id)
+        raise LedgerCorrupt(session_id, body.seq, _difference(body, again.body), body.event_id)
     return again
 
 
-def _decided_again(session_id: str, session: Session | None, event: Event) -> Event:
-    message, body = event.message, event.body
+def _decided_again(session_id: str, session: Session | None, body: EntryBody) -> Event:
+    message = read_message(body)
     _require_admissible(message)
-    if not _MOMENT.fullmatch(body.ts):
+    if body.ts.encode().translate(_ZEROED) != _MOMENT:
         raise ValueError(f"`{body.ts}` is not a moment with microseconds in UTC")
     if body.actor is not None and not body.actor.authenticated:
         raise ValueError("it names an actor that was not authenticated")
@@ -141,9 +141,9 @@ def _require_canonical(text: bytes) -> None:
         raise ValueError("the payload is not canonical JSON")
 
 
-def _difference(recorded: Event, decided: Event) -> str:
+def _difference(recorded: EntryBody, decided: EntryBody) -> str:
     """Which part of an entry is not what deciding its message again gives."""
-    for name in recorded.body.__struct_fields__:
-        if name != "payload" and getattr(recorded.body, name) != getattr(decided.body, name):
+    for name in recorded.__struct_fields__:
+        if name != "payload" and getattr(recorded, name) != getattr(decided, name):
             return f"{name} is not what its message leads to"
     return "its bytes are not in canonical form"

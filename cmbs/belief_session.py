@@ -253,10 +253,10 @@ def evolve(session: Session | None, event: Event) -> Session:
     """The state after `event`. The only mutation there is."""
     if session is None:
         return _born(event)
-    body, message = event.body, event.message
+    message = event.message
     if type(message) is Eliminate:
         return _eliminated(session, message, event)
-    seq = body.seq
+    body, seq = event.body, event.body.seq
     verdict = None if type(message) is EnterObligation else _verdict(event)
     granted = verdict is not None and verdict.granted
     conclusions, promises, active = session.conclusions, session.obligations, session.active
@@ -375,17 +375,18 @@ def _record(
     after: Survivors | None = None,
     notes: str | None = None,
 ) -> Event:
-    previous = session.head
-    before_hash = commitment(session.session_id, previous.event_hash, session.survivors.root)
-    after_hash = before_hash if after is None else commitment(session.session_id, previous.event_hash, after.root)
+    session_id, previous = session.session_id, session.head
+    previous_hash = previous.event_hash
+    before_hash = commitment(session_id, previous_hash, session.survivors.root)
+    after_hash = before_hash if after is None else commitment(session_id, previous_hash, after.root)
     body = EntryBody(
         delta,
         stamp.event_id,
         outcome,
         msgspec.Raw(encode_frame(message)),
-        previous.event_hash.hex(),
+        previous_hash.hex(),
         previous.seq + 1,
-        session.session_id,
+        session_id,
         after_hash,
         before_hash,
         stamp.ts,

@@ -10,30 +10,23 @@ from cmbs.messages import BeliefSnapshot, ObligationState, ObligationView
 
 def snapshot(session: Session, at: int | None = None) -> BeliefSnapshot:
     """What the session believes, or believed right after event `at`. EventNotFound beyond the head."""
+    return BeliefSnapshot(session.session_id, session.ontology, *belief_at(session, at))
+
+
+def belief_at(session: Session, at: int | None = None) -> tuple[Survivors, bool, str | None, str]:
+    """What changes in a snapshot as a session goes on: survivors, terminated, active obligation, audit head."""
     if at is None or at == session.head.seq:
-        return BeliefSnapshot(
-            session.session_id,
-            session.ontology,
-            session.survivors,
-            session.terminated_seq is not None,
-            session.active[-1] if session.active else None,
-            session.head_event_id,
-        )
+        active = session.active
+        is_terminated = session.terminated_seq is not None
+        return session.survivors, is_terminated, active[-1] if active else None, session.head_event_id
     survivors = survivors_at(session, at)
     open_then = [
         obligation_id
         for obligation_id, promise in session.obligations.items()
         if promise.entered_seq <= at and (promise.exited_seq is None or promise.exited_seq > at)
     ]
-    return BeliefSnapshot(
-        session.session_id,
-        session.ontology,
-        survivors,
-        # Nothing follows a termination, so before the head there is none.
-        terminated=False,
-        active_obligation_id=open_then[-1] if open_then else None,
-        audit_head_event_id=session.events.at(at)[0],
-    )
+    # Nothing follows a termination, so before the head there is none.
+    return survivors, False, open_then[-1] if open_then else None, session.events.at(at)[0]
 
 
 def survivors_at(session: Session, at: int) -> Survivors:

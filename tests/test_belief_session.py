@@ -421,7 +421,7 @@ def test_the_bytes_of_an_entry_are_canonical_and_hold_everything_that_is_hashed(
     for key in (None, "key"):
         decided = line.eliminate(f"with {key}", "a", key=key)
         assert isinstance(decided, Event)
-        raw, event_hash = decided.stored
+        raw, event_hash = decided.stored.raw, decided.stored.event_hash
         content = json.loads(raw)
         assert list(content) == sorted(content)
         assert raw == json.dumps(content, separators=(",", ":"), sort_keys=True).encode()

@@ -126,10 +126,10 @@ def test_a_checkpoint_does_not_thaw_beside_entries_that_are_not_its_own(
     stranger = other.log.read(declared(other, "abcdefghij"))[0]
     assert thaw(data, entries[1], end) is None
     assert thaw(data, beginning, entries[-2]) is None
-    assert thaw(data, beginning._replace(event_hash=bytes(32)), end) is None
+    assert thaw(data, StoredEntry(beginning.raw, bytes(32)), end) is None
     assert thaw(data, StoredEntry(b"{}", beginning.event_hash), end) is None
-    assert thaw(data, beginning, end._replace(raw=b"{}")) is None
-    assert thaw(data, beginning, end._replace(event_hash=bytes(32))) is None
+    assert thaw(data, beginning, StoredEntry(b"{}", end.event_hash)) is None
+    assert thaw(data, beginning, StoredEntry(end.raw, bytes(32))) is None
     assert thaw(data, beginning, stranger) is None
 
 

@@ -20,6 +20,7 @@ from cmbs.identity.gate import is_remote
 from cmbs.identity.model import KEYS_STREAM, SCOPES_OF
 from cmbs.identity.registry import Made
 from cmbs.identity.tokens import new_key
+from cmbs.ledger import StoredEntry
 from cmbs.messages import Actor, ActorKind
 from cmbs.spi import InMemoryStore
 from cmbs.stores import SQLiteStore
@@ -422,7 +423,8 @@ def test_where_the_keys_cannot_be_read_nobody_is_let_in(tmp_path: Path) -> None:
 def test_a_key_that_was_written_by_hand_shuts_the_gate(guarded: Guarded) -> None:
     text = guarded.key().text
     stream = guarded.server.log._streams[KEYS_STREAM]  # type: ignore[attr-defined]
-    stream.entries[0] = stream.entries[0]._replace(raw=stream.entries[0].raw.replace(b"planner", b"owner!!"))
+    kept = stream.entries[0]
+    stream.entries[0] = StoredEntry(kept.raw.replace(b"planner", b"owner!!"), kept.event_hash)
     with client_of(create_app(guarded.server)) as client:
         check_error(client.get("/v1/sessions", headers=bearing(text)), 500, "LEDGER_CORRUPT")
 

@@ -71,12 +71,13 @@ def test_an_honest_log_verifies_and_ends_in_its_head(history: History) -> None:
 def test_the_chain_can_be_followed_with_the_standard_library_alone(history: History) -> None:
     previous = GENESIS.hex()
     line = lived(history)
-    for seq, (raw, event_hash) in enumerate(line.log):
+    for seq, stored in enumerate(line.log):
+        raw = stored.raw
         content = json.loads(raw)
         assert (content["stream_id"], content["seq"], content["prev_event_hash"]) == (line.session_id, seq, previous)
         assert canonical.encode(content) == raw
         previous = sha256(b"\x00" + raw).hexdigest()
-        assert event_hash.hex() == previous
+        assert stored.event_hash.hex() == previous
 
 
 # --- one entry touched ------------------------------------------------------------------------------------------------
@@ -87,7 +88,7 @@ def test_the_chain_can_be_followed_with_the_standard_library_alone(history: Hist
 def test_any_single_changed_byte_is_found(history: History, data: st.DataObject) -> None:
     line = lived(history)
     seq = data.draw(st.integers(0, len(line.log) - 1))
-    raw, event_hash = line.log[seq]
+    raw, event_hash = line.log[seq].raw, line.log[seq].event_hash
     flip = data.draw(st.integers(1, 255))
     place = data.draw(st.integers(0, len(raw) + len(event_hash) - 1))
     changed = bytearray(raw + event_hash)
@@ -99,7 +100,7 @@ def test_any_single_changed_byte_is_found(history: History, data: st.DataObject)
 @pytest.mark.req("LED-3-VERIFY-02")
 def test_every_byte_of_an_entry_matters() -> None:
     line = three_events()
-    raw, event_hash = line.log[1]
+    raw, event_hash = line.log[1].raw, line.log[1].event_hash
     for place in range(len(raw)):
         changed = raw[:place] + bytes([raw[place] ^ 1]) + raw[place + 1 :]
         assert_found(line, [line.log[0], StoredEntry(changed, event_hash), line.log[2]], 1)
@@ -110,7 +111,7 @@ def test_every_byte_of_an_entry_matters() -> None:
 def test_bytes_added_or_taken_away_are_found(history: History, data: st.DataObject) -> None:
     line = lived(history)
     seq = data.draw(st.integers(0, len(line.log) - 1))
-    raw, event_hash = line.log[seq]
+    raw, event_hash = line.log[seq].raw, line.log[seq].event_hash
     place = data.draw(st.integers(0, len(raw)))
     longer = raw[:place] + data.draw(st.sampled_from([b" ", b"\n", b"\x00", b"{", b'"'])) + raw[place:]
     for changed in (longer, raw[:place], raw + raw):

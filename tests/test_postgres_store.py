@@ -98,7 +98,7 @@ def test_exact_bytes_are_stored_and_the_tombstones_with_them(
     items = stream()
     store.append(items)
     rows = outsider.execute("SELECT entry, event_hash FROM cmbs.audit_events ORDER BY seq").fetchall()
-    assert rows == [tuple(item.entry) for item in items]
+    assert rows == [(item.entry.raw, item.entry.event_hash) for item in items]
     tombstones = outsider.execute("SELECT hypothesis_id, seq FROM cmbs.tombstones ORDER BY seq").fetchall()
     assert tombstones == [(b"a", 1), (b"b", 2)]
 

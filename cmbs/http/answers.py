@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET
 
 from cmbs.belief_events import Eliminate
-from cmbs.belief_view import snapshot
+from cmbs.belief_view import belief_at
 from cmbs.core import entropy
 from cmbs.http.schemas import (
     ApprovalResponse,
@@ -18,6 +18,7 @@ from cmbs.http.schemas import (
     EnterObligationResponse,
     Snapshot,
 )
+from cmbs.ledger import StoredEntry
 from cmbs.messages import (
     BeliefSnapshot,
     ConclusionOutcome,
@@ -36,14 +37,15 @@ _ENCODE = msgspec.json.Encoder().encode
 
 def encoded(answer: Answer, *, with_survivors: bool) -> bytes:
     """The body of a write's answer; `with_survivors=False` leaves the list out."""
-    message = answer.message
+    session, message = answer.session, answer.message
+    survivors, terminated, active, head = belief_at(session, answer.seq)
+    ids = survivors.in_order() if with_survivors else UNSET
+    belief = _snapshot(session.session_id, session.ontology, len(survivors), ids, terminated, active, head)
     if type(message) is Eliminate:  # by far the most common, and no object is made of its outcome
-        record: Any = applied_by(answer.session, message)
-        belief = _snapshot(snapshot(answer.session, answer.seq), with_survivors=with_survivors)
+        record: Any = applied_by(session, message)
         # What is believed is that of its own moment, so that its head is this very event.
-        return _ENCODE(EliminateResponse(record.applied, record.ignored, belief, belief.audit_head_event_id))
-    outcome = outcome_of(answer)
-    return _ENCODE(_other(outcome, _snapshot(outcome.snapshot, with_survivors=with_survivors)))
+        return _ENCODE(EliminateResponse(record.applied, record.ignored, belief, head))
+    return _ENCODE(_other(outcome_of(answer), belief))
 
 
 def _other(outcome: Outcome, belief: Snapshot) -> msgspec.Struct:
@@ -64,20 +66,43 @@ def _other(outcome: Outcome, belief: Snapshot) -> msgspec.Struct:
 
 def encoded_snapshot(belief: BeliefSnapshot, *, with_survivors: bool) -> bytes:
     """The body of QUERY_BELIEF's answer."""
-    return _ENCODE(_snapshot(belief, with_survivors=with_survivors))
+    ids = belief.in_order() if with_survivors else UNSET
+    head: Any = belief.audit_head_event_id
+    return _ENCODE(
+        _snapshot(
+            belief.session_id,
+            belief.ontology,
+            belief.n_survivors,
+            ids,
+            belief.terminated,
+            belief.active_obligation_id,
+            head,
+        )
+    )
 
 
-def _snapshot(belief: BeliefSnapshot, *, with_survivors: bool) -> Snapshot:
+def with_hash(stored: StoredEntry) -> bytes:
+    """An entry as a reader gets it: the stored bytes as they are, and their hash."""
+    return b'%b,"event_hash":"%b"}' % (stored.raw[:-1], stored.event_hash.hex().encode())
+
+
+def _snapshot(
+    session_id: str,
     # The encoder writes a tuple as it does a list, and a dataclass as it does a struct: nothing needs to be converted.
-    kept: Any = belief
-    count = belief.n_survivors
+    ontology: Any,
+    count: int,
+    survivors: Any,
+    terminated: bool,  # noqa: FBT001 - a field of the protocol
+    active_obligation_id: str | None,
+    head: str,
+) -> Snapshot:
     return Snapshot(
-        session_id=belief.session_id,
-        ontology=kept.ontology,
-        survivors=kept.in_order() if with_survivors else UNSET,
+        session_id=session_id,
+        ontology=ontology,
+        survivors=survivors,
         n_survivors=count,
         entropy_proxy=entropy(count),
-        terminated=belief.terminated,
-        active_obligation_id=belief.active_obligation_id,
-        audit_head_event_id=kept.audit_head_event_id,
+        terminated=terminated,
+        active_obligation_id=active_obligation_id,
+        audit_head_event_id=head,
     )

@@ -20,7 +20,7 @@ from uvicorn.server import ServerState
 from cmbs.errors import InvalidRequest
 from cmbs.http.dispatch import response_to
 from cmbs.http.exchange import Request, cut_off
-from cmbs.http.headers import Headers
+from cmbs.http.headers import headers_of
 from cmbs.http.incoming import HEAD_BYTES, Incoming
 from cmbs.http.passing_on import Passed, pass_on, path_and_query
 from cmbs.http.service import service_of
@@ -60,6 +60,8 @@ class Connection(asyncio.Protocol):
         self._peer: str | None = None
         # The request that is arriving, the whole ones that wait, and the one that is being answered.
         self._incoming: Incoming | None = None
+        # What the parser is at, which is the one that is arriving for as long as that is of use to anybody.
+        self._parsed = Incoming()
         self._pairs: list[tuple[bytes, bytes]] = []
         self._queue: deque[Incoming] = deque()
         self._running: Incoming | None = None
@@ -95,8 +97,6 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Some bytes."""
-        if self._is_deaf:
-            return
         if len(data) > HEAD_BYTES:  # so that every head larger than that comes in several pieces, and is measured
             for start in range(0, len(data), HEAD_BYTES):
                 self._feed(data[start : start + HEAD_BYTES])
@@ -176,25 +176,24 @@ class Connection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         """A request begins."""
-        self._incoming = Incoming()
+        self._incoming = self._parsed = Incoming()
         self._pairs = []
         self._age = 0
 
     def on_url(self, url: bytes) -> None:
         """What it asks for, or a part of that."""
-        incoming = cast("Incoming", self._incoming)
-        incoming.url += url
+        self._parsed.url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """One header."""
-        self._pairs.append((name.lower(), value))
+        self._pairs.append((name, value))
 
     def on_headers_complete(self) -> None:
         """The head is whole."""
-        incoming = cast("Incoming", self._incoming)
+        incoming = self._parsed
         parser = self._parser
         incoming.method = parser.get_method().decode()
-        headers = incoming.headers = Headers(self._pairs)
+        headers = incoming.headers = headers_of(self._pairs)
         self._pairs = []  # for what comes after the body, which is nobody's header
         incoming.has_head = True
         if incoming.method == "HEAD":
@@ -225,7 +224,7 @@ class Connection(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body."""
-        incoming = cast("Incoming", self._incoming)
+        incoming = self._parsed
         if incoming.body:
             incoming.take(body, self._service.body_bytes)
         else:
@@ -233,7 +232,7 @@ class Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         """The request is whole."""
-        incoming = cast("Incoming", self._incoming)
+        incoming = self._parsed
         self._incoming = None
         incoming.end()
         self._age = 0
@@ -285,7 +284,7 @@ class Connection(asyncio.Protocol):
             framing = (b"content-length", b"transfer-encoding")
             lines = [b"%b: %b\r\n" % pair for pair in incoming.headers.pairs if pair[0] in framing]
             self._parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n" % b"".join(lines))
-            self._incoming = self._queue.pop()
+            self._incoming = self._parsed = self._queue.pop()
             incoming.is_whole = self._is_deaf = False
         if rest and not self._is_deaf:
             self._feed(rest)
@@ -311,18 +310,20 @@ class Connection(asyncio.Protocol):
         """Begin the next request. What else was sent meanwhile waits for the next turn: others have theirs first."""
         if self._queue and self._running is None and not self._is_blocked:
             self._begin(self._queue.popleft())
-        self._end_turn()
+        if self._running is None:
+            self._end_turn()
 
     def resume(self, incoming: Incoming, answering: Coroutine[Any, None, None]) -> None:
         """Take the next step, now that the others have come as far."""
         self.step(incoming, answering)
-        self._end_turn()
+        if self._running is None:
+            self._end_turn()
 
     def _end_turn(self) -> None:
-        if self._queue and self._running is None and not self._is_blocked:
+        if self._queue and not self._is_blocked:
             self._service.enqueue(self)
             self._regulate()
-        else:
+        elif self._incoming is not None or self._has_eof or self._is_paused:
             self._go_on()
 
     def _regulate(self) -> None:
@@ -399,9 +400,7 @@ class Connection(asyncio.Protocol):
             body = incoming.body
             if not incoming.is_whole or len(body) > service.body_bytes:
                 body = await incoming.whole_body(service.body_bytes, self._go_ahead)
-            status, content, more = await handler(
-                Request(found.params, body, query, header, actor, incoming.is_in_step)
-            )
+            status, content, more = await handler(Request(found.params, body, query, header, actor, incoming))
         except Exception as exc:  # noqa: BLE001 - the last place that can still answer
             status, content, more = response_to(exc)
         self._send(incoming, status, content, more)

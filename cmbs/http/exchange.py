@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl
 
@@ -15,6 +14,7 @@ from msgspec import UNSET
 from cmbs.errors import InvalidRequest
 from cmbs.http import schemas
 from cmbs.http.statuses import TransportCode, TransportError
+from cmbs.http.stepping import ALONE, Course
 from cmbs.identity.gate import Lookup, refuse_keys_in
 from cmbs.identity.model import ANONYMOUS
 from cmbs.ledger import canonical
@@ -39,7 +39,7 @@ class Response(NamedTuple):
 class Request:
     """What came in."""
 
-    __slots__ = ("_is_in_step", "actor", "body", "header", "params", "query_string")
+    __slots__ = ("actor", "body", "course", "header", "params", "query_string")
 
     def __init__(
         self,
@@ -48,9 +48,10 @@ class Request:
         query_string: bytes,
         header: Lookup,
         actor: Actor = ANONYMOUS,
-        is_in_step: Callable[[], bool] | None = None,
+        course: Course = ALONE,
     ) -> None:
-        self._is_in_step = is_in_step
+        # To be waited for between two steps of answering.
+        self.course = course
         self.params = params
         self.body = body
         self.query_string = query_string
@@ -64,11 +65,6 @@ class Request:
     def authenticated(self) -> Actor | None:
         """Who asks, where that is known and not merely said."""
         return self.actor if self.actor.authenticated else None
-
-    @property
-    def in_step(self) -> bool:
-        """Whether others are answered together with it, so that it may wait for them between its steps."""
-        return self._is_in_step is not None and self._is_in_step()
 
     def _refuse_keys(self) -> None:
         """Whoever puts a key where it does not belong is told so before it is recorded."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from cmbs.errors import LimitExceeded
 from cmbs.http.headers import Headers
+from cmbs.http.stepping import Course
 
 # What a head may come to, and whatever else is sent around a body.
 HEAD_BYTES = 65_536
@@ -15,7 +16,7 @@ _REST_BYTES = 65_536
 _NO_HEADERS = Headers([])
 
 
-class Incoming:
+class Incoming(Course):
     """A request: its head, then its body.
 
     Most are whole at once, and leave nearly everything as it stands here.
@@ -33,8 +34,6 @@ class Incoming:
     is_whole = False
     is_begun = False
     is_spread = False
-    # It is answered in a task of its own, and waits for nobody.
-    has_task = False
     # The first piece of the body, and in the end all of it; `_size` is right from the second piece on.
     body = b""
     _size = 0
@@ -47,10 +46,6 @@ class Incoming:
     # What was read since the body last grew, not counting what came together with the first byte.
     _idle_bytes = 0
     _seen = 0
-
-    def is_in_step(self) -> bool:
-        """Whether it is answered together with others."""
-        return not self.has_task
 
     def be_last(self) -> None:
         """No other request follows."""
@@ -87,7 +82,8 @@ class Incoming:
             self.body = b"".join((self.body, *self._further))
             self._further = None
         self.is_whole = True
-        self._wake()
+        if self._waiting is not None:
+            self._wake(self._waiting)
 
     def fail(self, problem: Exception) -> None:
         """There will be no body."""
@@ -95,11 +91,13 @@ class Incoming:
             self._has_failed, self._problem = True, problem
             if self._further is not None:
                 self._further.clear()
-            self._wake()
+            if self._waiting is not None:
+                self._wake(self._waiting)
 
-    def _wake(self) -> None:
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
+    @staticmethod
+    def _wake(waiting: asyncio.Future[None]) -> None:
+        if not waiting.done():
+            waiting.set_result(None)
 
     async def whole_body(self, limit: int, go_ahead: Callable[[], None]) -> bytes:
         """The body, once it is there; LimitExceeded as soon as it is known to be too large.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -15,7 +15,6 @@ from cmbs.errors import InvalidRequest
 from cmbs.http import answers, schemas
 from cmbs.http.analysing import Analyst
 from cmbs.http.exchange import Request, Response, cursor_of, from_cursor, whole_number
-from cmbs.http.stepping import NEXT_STEP
 from cmbs.messages import OntologyBundle
 from cmbs.serving.belief import Answer
 from cmbs.serving.door import Command
@@ -39,29 +38,29 @@ class Routes:
 
     # --- the verbs that write ---
 
-    async def declare_session(self, request: Request) -> Response:
+    def declare_session(self, request: Request) -> Coroutine[Any, Any, Response]:
         """DECLARE_SESSION."""
-        return await self._write(request, self._declaration, _CREATED)
+        return self._write(request, self._declaration, _CREATED)
 
-    async def eliminate(self, request: Request) -> Response:
+    def eliminate(self, request: Request) -> Coroutine[Any, Any, Response]:
         """ELIMINATE."""
-        return await self._write(request, self._elimination)
+        return self._write(request, self._elimination)
 
-    async def enter_obligation(self, request: Request) -> Response:
+    def enter_obligation(self, request: Request) -> Coroutine[Any, Any, Response]:
         """ENTER_OBLIGATION."""
-        return await self._write(request, self._obligation)
+        return self._write(request, self._obligation)
 
-    async def request_exit(self, request: Request) -> Response:
+    def request_exit(self, request: Request) -> Coroutine[Any, Any, Response]:
         """REQUEST_EXIT."""
-        return await self._write(request, self._exit)
+        return self._write(request, self._exit)
 
-    async def declare_conclusion(self, request: Request) -> Response:
+    def declare_conclusion(self, request: Request) -> Coroutine[Any, Any, Response]:
         """DECLARE_CONCLUSION."""
-        return await self._write(request, self._conclusion)
+        return self._write(request, self._conclusion)
 
-    async def request_termination(self, request: Request) -> Response:
+    def request_termination(self, request: Request) -> Coroutine[Any, Any, Response]:
         """REQUEST_TERMINATION."""
-        return await self._write(request, self._termination)
+        return self._write(request, self._termination)
 
     def _declaration(self, request: Request) -> Command:
         body = request.decoded(schemas.DeclareSessionRequest)
@@ -122,15 +121,13 @@ class Routes:
             command = await asyncio.to_thread(build, request)
         else:
             command = build(request)
-        if request.in_step:
-            await NEXT_STEP
+        await request.course
         answer = await self._server.answer_async(command)
-        if request.in_step:
-            await NEXT_STEP
+        await request.course
         headers = [] if status != _CREATED else [_location(answer)]
         if request.wants_minimal:
             return Response(status, answers.encoded(answer, with_survivors=False), _MINIMAL + headers)
-        if _survivors_at_most(answer) > _LARGE_BODY:
+        if len(answer.session.universe.ids) > _LARGE_BODY and _may_list_many(answer):
             return Response(status, await asyncio.to_thread(answers.encoded, answer, with_survivors=True), headers)
         return Response(status, answers.encoded(answer, with_survivors=True), headers)
 
@@ -155,8 +152,7 @@ class Routes:
 
         def read() -> bytes:
             entries = self._server.stored_entries(request.params["session_id"], query.get("since_event_id"), limit)
-            events = [b'%b,"event_hash":"%b"}' % (raw[:-1], digest.hex().encode()) for raw, digest in entries]
-            return b'{"events":[%b]}' % b",".join(events)
+            return b'{"events":[%b]}' % b",".join(map(answers.with_hash, entries))
 
         return Response(200, await self._read(read))
 
@@ -246,10 +242,10 @@ def _moment(at: str | None) -> int | str | None:
     return int(at) if at is not None and at.isascii() and at.isdigit() and len(at) < len("1" * 17) else at
 
 
-def _survivors_at_most(answer: Answer) -> int:
-    """How many ids the answer may list; a repeat tells of a moment that is not worth looking up for this."""
+def _may_list_many(answer: Answer) -> bool:
+    """Whether there are many survivors; a repeat tells of a moment that is not worth looking up for this."""
     session = answer.session
-    return len(session.survivors if answer.seq == session.head.seq else session.universe)
+    return answer.seq != session.head.seq or len(session.survivors) > _LARGE_BODY
 
 
 def _location(answer: Answer) -> tuple[str, str]:

@@ -14,6 +14,7 @@ from cmbs.belief_server import BeliefServer
 from cmbs.errors import EventNotFound, Forbidden, InvalidRequest, RecordNotFound
 from cmbs.http import space_schemas as schemas
 from cmbs.http import space_views as views
+from cmbs.http.answers import with_hash
 from cmbs.http.exchange import Request, Response, cursor_of, from_cursor, whole_number
 from cmbs.http.space_views import Reader
 from cmbs.messages import ActorKind
@@ -180,7 +181,7 @@ class SpaceReading:
             if "since_event_id" in query:
                 begin = _seq_of(space, query["since_event_id"])
             entries = self._server.stored_entries(space.space_id, begin, limit + 1)
-            events = [b'%b,"event_hash":"%b"}' % (raw[:-1], digest.hex().encode()) for raw, digest in entries[:limit]]
+            events = [with_hash(entry) for entry in entries[:limit]]
             more = _ENCODE(cursor_of(str(begin + limit)) if len(entries) > limit else None)
             return b'{"events":[%b],"next_cursor":%b}' % (b",".join(events), more)
 

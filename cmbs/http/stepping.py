@@ -4,17 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Generator
 from types import coroutine
-from typing import Any
+from typing import Any, Final
+
+# What a coroutine that is driven step by step waits for, to let the others who are answered together come as far.
+NEXT_STEP: Final = object()
+_ONCE, _NEVER = (NEXT_STEP,), ()
 
 
-class _NextStep:
-    """To wait for this is to let the others who are answered together come as far."""
+class Course:
+    """How a request is answered: together with others, or in a task of its own. To await it is to let others catch up.
+
+    The iterators are the tuples' own: nothing of this is worth a generator.
+    """
+
+    # It is answered in a task of its own, and waits for nobody.
+    has_task = False
 
     def __await__(self) -> Generator[Any, None, None]:
-        yield self
+        return iter(_NEVER if self.has_task else _ONCE)  # type: ignore[return-value] # any iterator will do
 
 
-NEXT_STEP = _NextStep()
+class _Alone(Course):
+    """A request that is answered in a task from its beginning."""
+
+    has_task = True
+
+
+ALONE: Final = _Alone()
 
 
 async def resumed(answering: Coroutine[Any, None, None], waited_for: Any) -> None:

@@ -109,6 +109,7 @@ def refuse_keys_in(what: str, data: bytes) -> None:
         raise InvalidRequest(f"{what} holds a key, which belongs in `Authorization` alone; revoke it", {"where": what})
 
 
+@lru_cache(256)
 def _refuse_strangers(peer: str, host: str | None, origin: str | None) -> None:
     """Forbidden for other machines, and for pages of theirs: a browser here asks for whatever name they gave us.
 
@@ -129,7 +130,6 @@ def _refuse_strangers(peer: str, host: str | None, origin: str | None) -> None:
         )
 
 
-@lru_cache(256)
 def _is_own_name(host: str) -> bool:
     """Whether a `Host` is a name that no other machine can give us."""
     name = re.sub(r":[0-9]*$", "", host).strip("[]").lower().rstrip(".")

@@ -71,12 +71,11 @@ class Chronicle(msgspec.Struct, Generic[K, V], frozen=True, gc=False, eq=False):
 
     def extended(self, key: K, value: V) -> Chronicle[K, V]:
         """This record and one more item; `key` must be new."""
-        keys, values, index, length = self._keys, self._values, self._index, self._length
+        length, keys = self._length, self._keys
         if len(keys) != length:
-            keys, values = self.columns()
-            index = dict(zip(keys, range(length), strict=True))
-        if index.setdefault(key, length) != length:
+            return Chronicle.of(*self.columns()).extended(key, value)
+        if self._index.setdefault(key, length) != length:
             raise KeyError(key)
         keys.append(key)
-        values.append(value)
-        return Chronicle(keys, values, index, length + 1)
+        self._values.append(value)
+        return Chronicle(keys, self._values, self._index, length + 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import NamedTuple
 
 import msgspec
 
@@ -17,13 +16,13 @@ GENESIS = bytes(32)
 _FRAMES = 3
 
 
-class Delta(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Delta(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """What an event changed."""
 
     eliminated: list[str]
 
 
-class EntryBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class EntryBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     """The content of an entry. `payload` is what was asked, `outcome` what was decided, `delta` what changed."""
 
     delta: Delta
@@ -54,14 +53,14 @@ class Link(msgspec.Struct, frozen=True, gc=False):
     v: int
 
 
-class StoredEntry(NamedTuple):
+class StoredEntry(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """An entry as a store keeps it: the exact bytes, and their hash."""
 
     raw: bytes
     event_hash: bytes
 
 
-class Head(NamedTuple):
+class Head(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Where a stream ends."""
 
     seq: int

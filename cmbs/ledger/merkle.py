@@ -13,7 +13,7 @@ EMPTY_ROOT = sha256(b"").digest()
 AFTER_LEAF, _AFTER_NODE = sha256(_LEAF), sha256(_NODE)
 
 
-def leaf_hash(data: bytes) -> bytes:
+def leaf_hash(data: bytes | bytearray) -> bytes:
     """Hash of one leaf."""
     return sha256(_LEAF + data).digest()
 

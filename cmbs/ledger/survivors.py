@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from itertools import chain, compress
+from typing import TypeAlias
 
 from cmbs.ledger import merkle
 from cmbs.messages import SortedIds
@@ -22,12 +23,14 @@ BLOCK_BYTES = BLOCK_BITS // 8
 _PAGE_BLOCKS = 8
 _PAGE_BITS = _PAGE_BLOCKS * BLOCK_BITS
 _PAGE_BYTES = _PAGE_BLOCKS * BLOCK_BYTES
+# Nobody changes a page that a set holds; one that was copied to clear a bit of it is not copied again to say so.
+_Page: TypeAlias = bytes | bytearray
 # Where more than one block in so many changes, building the tree anew is cheaper than walking each path to the root.
 _REBUILD_SHARE = 4
 
 # Up to this many ids, a set keeps its sorted list once it was asked for it.
 _SMALL = 4096
-# Up to this many fewer, its successor's list is made from its own, and pages are copied one by one.
+# Up to this many fewer, its successor's list is made from its own.
 _FEW = 16
 _KEEP = tuple(~(1 << bit) & 0xFF for bit in range(8))
 _ASCII_BITS = bytes.maketrans(b"01", b"\x00\x01")
@@ -75,7 +78,7 @@ class Survivors(SortedIds):
 
     __slots__ = ("_count", "_ids", "_levels", "_pages", "_root", "universe")
 
-    def __init__(self, universe: Universe, pages: list[bytes], count: int) -> None:
+    def __init__(self, universe: Universe, pages: list[_Page], count: int) -> None:
         self.universe = universe
         self._pages = pages
         self._count = count
@@ -175,38 +178,26 @@ class Survivors(SortedIds):
 
     def without(self, positions: Sequence[int]) -> Survivors:
         """The set less these positions, all of which it holds."""
-        fewer: Survivors = Survivors(self.universe, self._cleared(positions), self._count - len(positions))
-        if len(self.universe.ids) > BLOCK_BITS:
+        universe = self.universe
+        fewer: Survivors = Survivors(universe, self._cleared(positions), self._count - len(positions))
+        if len(universe.ids) > BLOCK_BITS:
             self._hand_over_tree(fewer, sorted({position >> 10 for position in positions}))
         if self._ids is not None and len(positions) <= _FEW:
             left = list(self._ids)
             for position in positions:
-                del left[bisect_left(left, self.universe.ids[position])]
+                del left[bisect_left(left, universe.ids[position])]
             fewer._ids = tuple(left)
         return fewer
 
-    def _cleared(self, positions: Sequence[int]) -> list[bytes]:
-        if len(self._pages) == 1:
-            bits = bytearray(self._pages[0])
-            for position in positions:
-                bits[position >> 3] &= _KEEP[position & 7]
-            return [bytes(bits)]
+    def _cleared(self, positions: Sequence[int]) -> list[_Page]:
         pages = self._pages.copy()
-        if len(positions) <= _FEW:  # most of them on pages of their own
-            for position in positions:
-                page = bytearray(pages[position >> 13])
-                page[position >> 3 & 0x3FF] &= _KEEP[position & 7]
-                pages[position >> 13] = bytes(page)
-            return pages
-        open_pages: dict[int, bytearray] = {}
+        page, last = bytearray(), -1
         for position in positions:
             number = position >> 13
-            opened = open_pages.get(number)
-            if opened is None:
-                opened = open_pages[number] = bytearray(pages[number])
-            opened[position >> 3 & 0x3FF] &= _KEEP[position & 7]
-        for number, opened in open_pages.items():
-            pages[number] = bytes(opened)
+            if number != last:
+                last = number
+                page = pages[number] = bytearray(pages[number])
+            page[position >> 3 & 0x3FF] &= _KEEP[position & 7]
         return pages
 
     def restored(self, positions: Iterable[int]) -> Survivors:
@@ -257,16 +248,16 @@ def _framed(session_id: str) -> bytes:
     return _PREFIX + len(session).to_bytes(4, "big") + session + _HASH_LENGTH
 
 
-def _paged(bitmap: bytes) -> list[bytes]:
+def _paged(bitmap: bytes) -> list[_Page]:
     padded = bitmap + bytes(-len(bitmap) % BLOCK_BYTES)
     return [padded[start : start + _PAGE_BYTES] for start in range(0, len(padded), _PAGE_BYTES)]
 
 
-def _block(pages: list[bytes], number: int) -> bytes:
+def _block(pages: list[_Page], number: int) -> _Page:
     start = (number % _PAGE_BLOCKS) * BLOCK_BYTES
     return pages[number // _PAGE_BLOCKS][start : start + BLOCK_BYTES]
 
 
-def _bits(page: bytes) -> bytes:
+def _bits(page: _Page) -> bytes:
     """The bits of a page, least significant first, one byte each."""
     return format(int.from_bytes(page, "little"), f"0{len(page) * 8}b").encode()[::-1].translate(_ASCII_BITS)

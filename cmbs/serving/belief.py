@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import cast
 
 import msgspec
 
@@ -13,7 +12,6 @@ from cmbs.belief_replay import catch_up
 from cmbs.belief_session import Session, decide, evolve
 from cmbs.errors import HeadMismatch, LimitExceeded, SessionNotFound
 from cmbs.ledger import StoredEntry
-from cmbs.ledger.entry import read_body
 from cmbs.messages import Actor
 from cmbs.serving.appends import append_of
 from cmbs.serving.door import Command, Limits
@@ -73,9 +71,9 @@ class BeliefKind(BeliefFolding):
             decided: Event = command.declared
         else:
             event = decide(state, message, self._stamp(command.idempotency_key, command.actor))
-            if type(event) is Repeat:
+            if isinstance(event, Repeat):
                 return Answer(state, message, event.seq), None, None
-            decided = cast("Event", event)
+            decided = event
             if command.if_match is not None and state.head_event_id != command.if_match:
                 raise HeadMismatch(command.if_match, state.head_event_id)
         after = evolve(state, decided)
@@ -85,6 +83,6 @@ class BeliefKind(BeliefFolding):
 
     def appended(self, state: Session | None, stored: StoredEntry) -> tuple[Session, Append]:
         """Fold one entry in."""
-        event = read_event(read_body(stored.raw), stored)
+        event = read_event(stored)
         after = evolve(state, event)
         return after, append_of(after, event)

@@ -114,7 +114,8 @@ class Writer(Generic[S, C, A]):
 
     def _seen(self, slot: Slot[S], after: S) -> None:
         """What follows a write that is done for good."""
-        self._streams.keep_checkpoint(slot)
+        if self._streams.checkpointer is not None:
+            self._streams.keep_checkpoint(slot)
         if self.observer is not None:
             self.observer(slot.stream_id, after)
 

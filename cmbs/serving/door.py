@@ -68,6 +68,7 @@ class Door:
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
+        self._id_length = limits.id_length
 
     def declare(
         self,
@@ -150,8 +151,8 @@ class Door:
         """An id: any text of Unicode scalar values within the limit."""
         if type(value) is not str:
             raise InvalidRequest(f"`{name}` must be a string", {"field": name})
-        if len(value) > self.limits.id_length:
-            raise LimitExceeded("id_length", self.limits.id_length, len(value))
+        if len(value) > self._id_length:
+            raise LimitExceeded("id_length", self._id_length, len(value))
         if not value.isascii():
             _refuse_surrogates(name, value)
         return value
@@ -171,7 +172,7 @@ class Door:
         ids = list(values)
         if len(ids) > maximum:
             raise LimitExceeded(limit, maximum, len(ids))
-        longest = self.limits.id_length
+        longest = self._id_length
         for value in ids:
             if type(value) is not str or len(value) > longest or not value.isascii():
                 self.text(f"{name}[]", value)

@@ -14,7 +14,6 @@ from cmbs.belief_events import read_event
 from cmbs.belief_replay import catch_up
 from cmbs.belief_session import Session, evolve
 from cmbs.errors import BeliefServerError, LedgerCorrupt, SessionNotFound, StoreUnavailable
-from cmbs.ledger.entry import read_body
 from cmbs.serving.appends import append_of
 from cmbs.serving.streams import Slot, Streams
 from cmbs.spi.audit_log import Append, AuditLog, StaleHead
@@ -50,7 +49,7 @@ class Saga:
         if stored is None:
             return
         try:
-            event = read_event(read_body(stored.raw), stored)
+            event = read_event(stored)
         except ValueError as exc:
             raise LedgerCorrupt(slot.stream_id, 0, f"its open intent cannot be read: {exc}") from exc
         session = self._sessions.peek(slot)

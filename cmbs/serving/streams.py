@@ -41,7 +41,8 @@ class Streams(Generic[S]):
     ) -> None:
         self._log = log
         self._kind = kind
-        self._checkpointer = checkpointer
+        # None where no checkpoints are kept.
+        self.checkpointer = checkpointer
         self._capacity = capacity
         self._slots: OrderedDict[str, Slot[S]] = OrderedDict()
         self._lock = Lock()
@@ -118,11 +119,11 @@ class Streams(Generic[S]):
     def keep_checkpoint(self, slot: Slot[S]) -> None:
         """Have a checkpoint written if the stream has grown enough since the last one."""
         state = slot.state
-        if self._checkpointer is None or state is None:
+        if self.checkpointer is None or state is None:
             return
-        if self._checkpointer.is_due(state.head.seq, slot.checkpoint_seq):
+        if self.checkpointer.is_due(state.head.seq, slot.checkpoint_seq):
             slot.checkpoint_seq = state.head.seq
-            self._checkpointer.put(slot.stream_id, state)
+            self.checkpointer.put(slot.stream_id, state)
 
     def _continued(self, slot: Slot[S], head: Head) -> S | None:
         """The cached state and what followed it; None where the log is no continuation of it (another file, say)."""
@@ -139,7 +140,7 @@ class Streams(Generic[S]):
 
     def _opening(self, slot: Slot[S]) -> Opening | None:
         """What there is to begin with; None where no checkpoints are kept."""
-        return None if self._checkpointer is None else opening_of(self._log, slot.stream_id)
+        return None if self.checkpointer is None else opening_of(self._log, slot.stream_id)
 
     def _read_anew(self, slot: Slot[S], opening: Opening | None) -> S:
         """The state from its checkpoint and the tail; where these do not fit each other, from the whole log."""

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
+import struct
 import time
-
-# Of the digit that says how to read a UUID, two bits are fixed.
-_VARIANT = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
 
 
 class SystemClock:
@@ -44,6 +42,12 @@ class RandomIds:
 
 
 _AT_A_TIME = 64
+_BYTES = 16 * _AT_A_TIME
+# Of each id, the six bits that say how to read it are fixed: version 4, variant 1.
+_RANDOM = int.from_bytes((b"\xff" * 6 + b"\x0f\xff\x3f" + b"\xff" * 7) * _AT_A_TIME, "big")
+_FIXED = int.from_bytes((bytes(6) + b"\x40\x00\x80" + bytes(7)) * _AT_A_TIME, "big")
+_GROUPS = struct.Struct("8s4s4s4s12s" * _AT_A_TIME)
+_WRITTEN = b"%b-%b-%b-%b-%b " * _AT_A_TIME
 # Taken from the end, which no two threads can do at once.
 _SPARE: list[str] = []
 if hasattr(os, "register_at_fork"):
@@ -52,7 +56,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _made() -> list[str]:
-    """New ids; the standard library takes three times as long to write one down."""
-    digits = os.urandom(16 * _AT_A_TIME).hex()
-    texts = [digits[start : start + 32] for start in range(0, len(digits), 32)]
-    return [f"{text[:8]}-{text[8:12]}-4{text[13:16]}-{_VARIANT[text[16]]}{text[17:20]}-{text[20:]}" for text in texts]
+    """New ids, all written in one go; the standard library takes ten times as long for each."""
+    bits = int.from_bytes(os.urandom(_BYTES), "big") & _RANDOM | _FIXED
+    digits = bits.to_bytes(_BYTES, "big").hex().encode()
+    return (_WRITTEN % _GROUPS.unpack(digits)).decode().split()

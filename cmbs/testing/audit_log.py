@@ -17,7 +17,7 @@ from threading import Barrier
 import pytest
 from msgspec import structs
 
-from cmbs.ledger import GENESIS, Head
+from cmbs.ledger import GENESIS, Head, StoredEntry
 from cmbs.spi import Append, AuditLog, Opening, StaleHead, opening_of, stream_heads_of
 from cmbs.testing.hostile_ids import HOSTILE_IDS
 from cmbs.testing.streams import continuing, stream
@@ -384,7 +384,7 @@ class AuditLogContract:
             log.append([item])
         log.put_intent(intended)
         assert (log.intent(session_id), log.open_intents(10)) == (intended.entry, [session_id])
-        rival = structs.replace(intended, entry=intended.entry._replace(event_hash=bytes(32)))
+        rival = structs.replace(intended, entry=StoredEntry(intended.entry.raw, bytes(32)))
         for group in ([rival], [other, rival]):
             with pytest.raises(StaleHead):
                 log.append(group)

@@ -10,7 +10,6 @@ from cmbs.belief_events import Event, Stamp, read_event
 from cmbs.belief_session import Session, decide, decide_declare, evolve
 from cmbs.errors import BeliefServerError
 from cmbs.ledger import StoredEntry, canonical, hash_entry
-from cmbs.ledger.entry import read_body
 
 Alteration = Callable[[bytes], bytes]
 
@@ -72,7 +71,7 @@ def forged(session_id: str, log: list[StoredEntry], seq: int, alter: Alteration)
             event = _decided(session_id, session, stored)
             if event.body.seq == seq:
                 written.append(sealed(alter(event.stored.raw)))
-                event = read_event(read_body(written[-1].raw), written[-1])
+                event = read_event(written[-1])
             else:
                 written.append(event.stored)
             session = evolve(session, event)
@@ -82,7 +81,7 @@ def forged(session_id: str, log: list[StoredEntry], seq: int, alter: Alteration)
 
 
 def _decided(session_id: str, session: Session | None, stored: StoredEntry) -> Event:
-    event = read_event(read_body(stored.raw), stored)
+    event = read_event(stored)
     stamp = Stamp(event.body.event_id, event.body.ts, event.body.idempotency_key)
     if session is None:
         again = decide_declare(session_id, event.message, stamp)  # type: ignore[arg-type]
