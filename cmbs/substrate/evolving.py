@@ -67,8 +67,6 @@ _STATUSES = {status.value: status for status in ProposalStatus}
 # What a step changes of a space, by field.
 Touched = dict[str, Any]
 _NOBODY: Map[str, str] = Map()
-# To call a named tuple is a call of a function of its own, which every step would take.
-_new_tuple = tuple.__new__
 _replace = msgspec.structs.replace
 
 
@@ -95,7 +93,7 @@ def evolve(space: Space | None, event: SpaceEvent) -> Space:
     # What most steps change has its name here: a dictionary of it would be made, copied and taken apart again.
     return _replace(
         space,
-        head=_new_tuple(Head, (body.seq, event.stored.event_hash)),
+        head=Head(body.seq, event.stored.event_hash),
         events=space.events.extended(body.event_id, VERB_OF[type(message)]),
         snapshot_id=snapshot_id,
         state=state,
