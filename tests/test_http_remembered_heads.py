@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from cmbs.errors import InvalidRequest
 from cmbs.http import headers as heads
 from cmbs.http.headers import Headers, headers_of
+from cmbs.identity.tokens import new_key
 
 Pairs = list[tuple[bytes, bytes]]
 
@@ -54,6 +55,7 @@ def test_a_head_says_the_same_the_first_time_and_ever_after(sent: list[Pairs]) -
         (b"X-Other", b"whatever"),
         (b"Host", b"localhost"),  # a second one
         (b"Prefer", b"\xff"),
+        (b"User-Agent", f"whatever {new_key().text}".encode()),
         (b"User-Agent", b"a" * 2000),
     ],
 )

@@ -8,7 +8,7 @@ from datetime import timedelta
 from threading import Event
 
 import pytest
-from msgspec import structs
+from msgspec import Raw, json, structs
 
 from cmbs.errors import Conflict, SpaceNotFound
 from cmbs.ledger import Head, StoredEntry
@@ -145,6 +145,26 @@ def test_what_was_proposed_is_read_again_as_it_was_said() -> None:
     records = [space.proposals[said.proposal.proposal_id] for space in (live, again, thawed)]
     assert [record.message for record in records] == [said] * 3
     assert len({bytes(record.payload) for record in records}) == 1
+    world.close()
+
+
+@pytest.mark.parametrize("kept", ["in another order", "in no form that is known"])
+def test_a_proposal_that_was_kept_in_another_form_is_brought_into_its_own_or_not_believed(kept: str) -> None:
+    world = World()
+    world.create()
+    live = world.say(Propose(world.proposal(delta(a="1"))), AGENT).space
+    (proposal_id,) = live.proposals
+    record = live.proposals[proposal_id]
+    other = json.encode(record.message) if kept == "in another order" else b'{"an":"older form"}'
+    assert other != bytes(record.payload)
+    (last,) = world.server.stored_entries(SPACE)[-1:]
+    changed = live.proposals.set(proposal_id, structs.replace(record, payload=Raw(other)))
+    thawed = thaw_space(freeze_space(structs.replace(live, proposals=changed)), last)
+    if kept == "in another order":
+        assert thawed is not None
+        assert freeze_space(thawed) == freeze_space(live)
+    else:
+        assert thawed is None
     world.close()
 
 

@@ -33,6 +33,8 @@ _log = logging.getLogger("cmbs.http")
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 # So many requests may wait on one connection before no more are read.
 _WAITING = 8
+# What a parser is at between two requests.
+_NOTHING = Incoming()
 
 
 class Connection(asyncio.Protocol):
@@ -61,7 +63,7 @@ class Connection(asyncio.Protocol):
         # The request that is arriving, the whole ones that wait, and the one that is being answered.
         self._incoming: Incoming | None = None
         # What the parser is at, which is the one that is arriving for as long as that is of use to anybody.
-        self._parsed = Incoming()
+        self._parsed = _NOTHING
         self._pairs: list[tuple[bytes, bytes]] = []
         self._queue: deque[Incoming] = deque()
         self._running: Incoming | None = None
@@ -233,7 +235,8 @@ class Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         """The request is whole."""
         incoming = self._parsed
-        self._incoming = None
+        # Or whoever stays would keep us from forgetting what was asked, its body and its key included.
+        self._incoming, self._parsed = None, _NOTHING
         incoming.end()
         self._age = 0
         if not incoming.is_begun:
@@ -312,6 +315,8 @@ class Connection(asyncio.Protocol):
             self._begin(self._queue.popleft())
         if self._running is None:
             self._end_turn()
+        elif len(self._queue) >= _WAITING:
+            self._regulate()
 
     def resume(self, incoming: Incoming, answering: Coroutine[Any, None, None]) -> None:
         """Take the next step, now that the others have come as far."""

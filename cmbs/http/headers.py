@@ -7,6 +7,7 @@ from functools import partial
 from cmbs.errors import InvalidRequest
 from cmbs.http.exchange import sent_twice
 from cmbs.identity.gate import Lookup
+from cmbs.identity.tokens import holds_key
 
 _AMBIGUOUS = b"\r\n"  # no header can hold this
 
@@ -45,7 +46,7 @@ class Headers:
         return (
             _STEADY.issuperset(self.by_name)
             and len(self.by_name) == len(self.pairs)
-            and all(value.isascii() for value in self.by_name.values())
+            and all(value.isascii() and not holds_key(value) for value in self.by_name.values())
             and sum(len(name) + len(value) for name, value in self.pairs) <= _REMEMBERED_BYTES
         )
 

@@ -73,7 +73,8 @@ def _scope(incoming: Incoming, known: dict[str, Any]) -> Scope:
         "raw_path": path,
         "query_string": query,
         "root_path": "",
-        "headers": incoming.headers.pairs,
+        # A list of its own: what is in the way may change it, and the same headers may be those of another request.
+        "headers": list(incoming.headers.pairs),
         **known,
     }
 

@@ -11,7 +11,6 @@ import hmac
 import ipaddress
 import re
 from collections.abc import Callable
-from functools import lru_cache
 from typing import TypeAlias
 
 from cmbs.errors import Forbidden, InvalidRequest, KeyRefused, StoreUnavailable, Unauthenticated
@@ -28,6 +27,9 @@ _OLD_SECONDS = 0.4
 # From this one on, requests wait for it: a revoked key is refused everywhere within a second.
 _TOO_OLD_SECONDS = 0.9
 _NOBODY = bytes(32)
+# So many callers are remembered, if what they say of themselves is no longer than this.
+_KNOWN = 256
+_KNOWN_LENGTH = 512
 _BEARER = "bearer "
 _REFUSAL_OF = {KeyStatus.EXPIRED: KeyRefused.EXPIRED, KeyStatus.REVOKED: KeyRefused.REVOKED}
 
@@ -39,6 +41,8 @@ class Gate:
         self._registry = registry
         self._anyone = anyone
         self._looking: asyncio.Future[Keys] | None = None
+        # Who was found to be on this machine, by address, host and origin.
+        self._at_home: set[tuple[str, str | None, str | None]] = set()
 
     @property
     def is_current(self) -> bool:
@@ -72,7 +76,7 @@ class Gate:
         known = self._registry.keys.by_id
         if not known:
             if peer is not None and not self._anyone:
-                _refuse_strangers(peer, header("host"), header("origin"))
+                self._refuse_strangers(peer, header("host"), header("origin"))
             return claimed_actor(header("x-cmbs-actor"))
         record = self._authenticated(header("authorization"))
         require(record.granted, needed)
@@ -80,6 +84,17 @@ class Gate:
         if claimed is not None and claimed != f"{record.actor.kind}:{record.actor.id}":
             raise Forbidden("`X-Cmbs-Actor` names somebody else than the key does", {"reason": "forged_actor"})
         return record.actor
+
+    def _refuse_strangers(self, peer: str, host: str | None, origin: str | None) -> None:
+        """Forbidden for others; whoever was let in before is not looked at again."""
+        asking = (peer, host, origin)
+        if asking in self._at_home:
+            return
+        _refuse_strangers(peer, host, origin)
+        if sum(map(len, filter(None, asking))) <= _KNOWN_LENGTH:
+            if len(self._at_home) >= _KNOWN:
+                self._at_home.clear()
+            self._at_home.add(asking)
 
     def _authenticated(self, authorization: str | None) -> KeyRecord:
         """The key that was presented, if it is one of ours and still good."""
@@ -109,7 +124,6 @@ def refuse_keys_in(what: str, data: bytes) -> None:
         raise InvalidRequest(f"{what} holds a key, which belongs in `Authorization` alone; revoke it", {"where": what})
 
 
-@lru_cache(256)
 def _refuse_strangers(peer: str, host: str | None, origin: str | None) -> None:
     """Forbidden for other machines, and for pages of theirs: a browser here asks for whatever name they gave us.
 
@@ -136,7 +150,6 @@ def _is_own_name(host: str) -> bool:
     return name == "localhost" or name.endswith(".localhost") or (_is_address(name) and not is_remote(name))
 
 
-@lru_cache(256)
 def _is_address(text: str) -> bool:
     try:
         ipaddress.ip_address(text)

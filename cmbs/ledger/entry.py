@@ -53,14 +53,14 @@ class Link(msgspec.Struct, frozen=True, gc=False):
     v: int
 
 
-class StoredEntry(msgspec.Struct, frozen=True, gc=False, array_like=True):
+class StoredEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False, array_like=True):
     """An entry as a store keeps it: the exact bytes, and their hash."""
 
     raw: bytes
     event_hash: bytes
 
 
-class Head(msgspec.Struct, frozen=True, gc=False, array_like=True):
+class Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False, array_like=True):
     """Where a stream ends."""
 
     seq: int

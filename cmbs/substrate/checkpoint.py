@@ -29,6 +29,7 @@ from cmbs.substrate.state import (
     ProposalRecord,
     Space,
 )
+from cmbs.substrate.steps import written
 
 _VERSION = 1
 _OWNED = ("policy.", "constraint.")
@@ -129,11 +130,12 @@ def thaw_space(data: bytes, at: StoredEntry) -> Space | None:
 def _space(frozen: _Frozen) -> Space | None:
     plain: dict[str, Any] = {name: Map(getattr(frozen, name)) for name in _PLAIN}
     try:
+        plain["proposals"] = Map((name, _own(record)) for name, record in frozen.proposals.items())
         events, snapshots = Chronicle.of(*frozen.events), Chronicle.of(*frozen.snapshots)
         waiting = Map(
             (key, Map((each, frozen.parked[each].until) for each in ids)) for key, ids in frozen.waiting.items()
         )
-    except (KeyError, ValueError):
+    except (KeyError, ValueError, msgspec.DecodeError):
         return None
     return Space(
         space_id=frozen.space_id,
@@ -151,6 +153,11 @@ def _space(frozen: _Frozen) -> Space | None:
         claims=Map((claim, frozenset(ids)) for claim, ids in frozen.claims),
         **plain,
     )
+
+
+def _own(record: ProposalRecord) -> ProposalRecord:
+    """The record with bytes of its own, as they were recorded: what was kept may be in another order, or unreadable."""
+    return msgspec.structs.replace(record, payload=msgspec.Raw(written(record.message)))
 
 
 def _by_text(item: tuple[GrantKey, str]) -> tuple[str, ...]:

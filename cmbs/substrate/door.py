@@ -44,7 +44,8 @@ from cmbs.substrate.memory import checked_promotion, checked_put
 from cmbs.substrate.model import Candidate, Proposal, StateDelta
 from cmbs.substrate.tools.targets import check_target
 
-_SPACE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~-]{0,127}")
+_LONGEST_ID = 128
+_SPACE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~-]*")
 __all__ = ["SpaceCommand", "SpaceDoor", "SpaceLimits"]
 
 # What is around a caller's own JSON in an entry: it must still be within the depth of the ledger then.
@@ -114,7 +115,7 @@ class SpaceDoor:
     @staticmethod
     def space_id(space_id: str) -> str:
         """An id that fits into a path."""
-        if type(space_id) is not str or not _fits_path(space_id):
+        if type(space_id) is not str or len(space_id) > _LONGEST_ID or not _fits_path(space_id):
             raise InvalidRequest(
                 "`space_id` must be 1 to 128 letters, digits or `._~-`, the first a letter or digit",
                 {"field": "space_id"},

@@ -87,7 +87,6 @@ class Reference:
         return not self.keys and self.session_id is None
 
 
-@lru_cache(maxsize=_KEPT_TEXTS)
 def namespace_of(key: str) -> str | None:
     """The namespace of a state key; None where the key is outside of all of them."""
     namespace, dot, rest = key.partition(".")

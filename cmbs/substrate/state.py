@@ -53,6 +53,7 @@ class ProposalRecord(msgspec.Struct, frozen=True, gc=False):
 
     The message is kept as the bytes that were recorded. A space holds every proposal that was ever made of it, and few
     are looked at again: as objects they would take more memory, and every look for garbage would go through them all.
+    So of the encodings of msgspec, JSON alone can be used for it.
     """
 
     payload: msgspec.Raw = msgspec.field(name="message")
