@@ -32,15 +32,6 @@ class _Stream:
         self.newest: Append | None = None
         self.checkpoint: tuple[int, bytes] | None = None
 
-    def add(self, item: Append) -> None:
-        """One more entry; its observation is the caller's affair."""
-        entry = item.entry
-        self.entries.append(entry)
-        self.head = Head(item.seq, entry.event_hash)
-        if item.tombstones:
-            self.tombstones.update(item.tombstones)
-        self.newest = item
-
 
 class InMemoryStore:
     """An `EliminationStore` and an `AuditLog` in one, in this process alone."""
@@ -108,30 +99,26 @@ class InMemoryStore:
     def append(self, appends: Sequence[Append]) -> None:
         """Write all entries or none."""
         with self._lock:
-            if len(appends) > 1 or self._intents:
-                self._refuse_stale(appends)
-                for item in appends:
-                    self._write(item)
+            if len(appends) == 1:
+                self._refuse_stale_one(appends[0])
             else:
-                for item in appends:
-                    self._continue(item)
+                self._refuse_stale(appends)
+            for item in appends:
+                self._write(item)
 
-    def _continue(self, item: Append) -> None:
-        """Write one entry, where nothing is intended: what most appends are."""
+    def _refuse_stale_one(self, item: Append) -> None:
+        if self._intents and self._intents.get(item.stream_id, item.entry) != item.entry:
+            raise StaleHead(item.stream_id)
         stream = self._streams.get(item.stream_id)
         if stream is None or stream.head is None:
-            self._refuse_stale((item,))
-            self._write(item)
+            if item.seq or item.prev_event_hash != GENESIS:
+                raise StaleHead(item.stream_id)
             return
         head = stream.head
         if item.seq != head.seq + 1 or item.prev_event_hash != head.event_hash:
             raise StaleHead(item.stream_id)
-        if item.source_id is not None:
-            observation = (item.source_id, item.observation_id)
-            if observation in stream.observations:
-                raise StaleHead(item.stream_id)
-            stream.observations.add(observation)
-        stream.add(item)
+        if item.source_id is not None and (item.source_id, item.observation_id) in stream.observations:
+            raise StaleHead(item.stream_id)
 
     def _refuse_stale(self, appends: Sequence[Append]) -> None:
         heads: dict[str, Head] = {}
@@ -164,9 +151,12 @@ class InMemoryStore:
                     self._order.sort()
         if self._intents:
             self._intents.pop(item.stream_id, None)
+        stream.entries.append(item.entry)
+        stream.head = Head(item.seq, item.entry.event_hash)
+        stream.tombstones.update(item.tombstones)
         if item.source_id is not None:
             stream.observations.add((item.source_id, item.observation_id))
-        stream.add(item)
+        stream.newest = item
 
     @contextmanager
     def exclusive(self, stream_ids: Iterable[str]) -> Iterator[None]:  # noqa: ARG002 - one lock for all streams
