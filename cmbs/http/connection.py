@@ -66,7 +66,7 @@ class Connection(asyncio.Protocol):
         self._parsed = _NOTHING
         self._pairs: list[tuple[bytes, bytes]] = []
         self._queue: deque[Incoming] = deque()
-        self._running: Incoming | None = None
+        self.running: Incoming | None = None
         # Nothing more is read as a request; nothing more is written; the caller has sent all that it will.
         self._is_deaf = self._is_over = self._has_eof = False
         # The other side takes no more for now; we take no more for now.
@@ -118,7 +118,7 @@ class Connection(asyncio.Protocol):
         incoming = self._incoming
         if incoming is not None and incoming.is_endless(len(data)):
             self._refuse(_head_too_large())
-        if self._queue and self._running is None:
+        if self._queue and self.running is None:
             self._service.enqueue(self)
         else:
             self._go_on()
@@ -130,7 +130,7 @@ class Connection(asyncio.Protocol):
         if incoming is not None and incoming.has_head:
             self._refuse(cut_off())
             self._go_on()
-        return self._running is not None or bool(self._queue) or self._is_blocked
+        return self.running is not None or bool(self._queue) or self._is_blocked
 
     def pause_writing(self) -> None:
         """The caller does not fetch its answers."""
@@ -147,7 +147,7 @@ class Connection(asyncio.Protocol):
         self._service.is_ending = True
         if self._queue:
             self._go_on()
-        running = self._running
+        running = self.running
         if running is None:
             self._hang_up()
         elif running is self._incoming:
@@ -169,7 +169,7 @@ class Connection(asyncio.Protocol):
             if self._age > self.request_ticks:
                 self._refuse(TransportError(TransportCode.REQUEST_TIMEOUT, "the request did not arrive in time"))
                 self._go_on()
-        elif self._running is not None:
+        elif self.running is not None:
             self._age = 0
         elif self._age > self.idle_ticks:
             self._hang_up()
@@ -269,7 +269,7 @@ class Connection(asyncio.Protocol):
             incoming.refused = problem
         if not incoming.is_begun:
             self._queue.append(incoming)
-        elif self._running is not incoming:  # it was answered, and its rest read for the sake of the next one
+        elif self.running is not incoming:  # it was answered, and its rest read for the sake of the next one
             self._hang_up()
 
     def _stay(self, rest: bytes) -> None:
@@ -299,32 +299,27 @@ class Connection(asyncio.Protocol):
     def _go_on(self) -> None:
         """Begin what can be begun."""
         queue = self._queue
-        while queue and self._running is None and not self._is_blocked:
+        while queue and self.running is None and not self._is_blocked:
             self._begin(queue.popleft())
         incoming = self._incoming
-        if incoming is not None and incoming.has_head and not (incoming.is_begun or self._running or self._is_blocked):
+        if incoming is not None and incoming.has_head and not (incoming.is_begun or self.running or self._is_blocked):
             self._begin(incoming)
         if queue or self._is_paused:
             self._regulate()
-        if self._has_eof and self._running is None and not queue and not self._is_over:
+        if self._has_eof and self.running is None and not queue and not self._is_over:
             self._hang_up()
 
     def take_turn(self) -> None:
         """Begin the next request. What else was sent meanwhile waits for the next turn: others have theirs first."""
-        if self._queue and self._running is None and not self._is_blocked:
+        if self._queue and self.running is None and not self._is_blocked:
             self._begin(self._queue.popleft())
-        if self._running is None:
-            self._end_turn()
+        if self.running is None:
+            self.end_turn()
         elif len(self._queue) >= _WAITING:
             self._regulate()
 
-    def resume(self, incoming: Incoming, answering: Coroutine[Any, None, None]) -> None:
-        """Take the next step, now that the others have come as far."""
-        self.step(incoming, answering)
-        if self._running is None:
-            self._end_turn()
-
-    def _end_turn(self) -> None:
+    def end_turn(self) -> None:
+        """Go on with whatever else there is to do, now that a request is answered."""
         if self._queue and not self._is_blocked:
             self._service.enqueue(self)
             self._regulate()
@@ -343,7 +338,7 @@ class Connection(asyncio.Protocol):
 
     def _begin(self, incoming: Incoming) -> None:
         """Answer, here and now if nothing has to be waited for; if something has, in a task."""
-        self._running = incoming
+        self.running = incoming
         incoming.is_begun = True
         self.step(incoming, self._answer(incoming))
 
@@ -354,12 +349,16 @@ class Connection(asyncio.Protocol):
         except StopIteration:
             return
         except Exception:  # noqa: BLE001 - the others are to have their turns, whatever happens here
-            self._running = None
+            self.running = None
             _log.exception("an answer could not be sent")
             self._hang_up()
             return
         if waited_for is NEXT_STEP:
-            self._service.put_off(self, incoming, answering)
+            later = self._service.later
+            if later is None:
+                self.step(incoming, answering)
+            else:
+                later.append((self, incoming, answering))
             return
         incoming.has_task = True
         task = self._loop.create_task(resumed(answering, waited_for))
@@ -368,8 +367,8 @@ class Connection(asyncio.Protocol):
 
     def _finished(self, incoming: Incoming, task: asyncio.Task[None]) -> None:
         self._service.tasks.discard(task)
-        if self._running is incoming:  # there was no answer: it was cancelled, or the writing failed
-            self._running = None
+        if self.running is incoming:  # there was no answer: it was cancelled, or the writing failed
+            self.running = None
             if not task.cancelled():
                 _log.error("an answer could not be sent", exc_info=task.exception())
             self._hang_up()
@@ -430,7 +429,7 @@ class Connection(asyncio.Protocol):
         service = self._service
         head = service.heads.get(status) or service.json_head(status)
         if incoming.is_plain and incoming.is_whole and not more and not service.is_ending:
-            self._running = None
+            self.running = None
             if not self._is_over:
                 service.send(self._transport, b"%b%d\r\n\r\n%b" % (head, len(content), content))
             return
@@ -443,7 +442,7 @@ class Connection(asyncio.Protocol):
 
     def _send_with(self, incoming: Incoming, head: bytes, pairs: list[tuple[bytes, bytes]], content: bytes) -> None:
         """Send an answer with headers of its own, and hang up where it is the last one."""
-        self._running = None
+        self.running = None
         if self._is_over:
             return
         rest_is_read = incoming.is_whole or (incoming.keep_alive and incoming.is_soon_over)

@@ -26,6 +26,9 @@ class Member(Protocol):
         """Some time has passed."""
         ...
 
+    # What is being answered.
+    running: Incoming | None
+
     def take_turn(self) -> None:
         """Begin to answer one request."""
         ...
@@ -34,8 +37,8 @@ class Member(Protocol):
         """Go on answering."""
         ...
 
-    def resume(self, incoming: Incoming, answering: Coroutine[Any, None, None]) -> None:
-        """Go on answering, and then with whatever else there is to do."""
+    def end_turn(self) -> None:
+        """Go on with whatever else there is to do."""
         ...
 
 
@@ -52,9 +55,10 @@ class Service:
         self.is_ending = False
         # Everything up to the length of the body, by status, for an answer in JSON.
         self.heads: dict[int, bytes] = {}
-        # Connections with a request to answer, and answers that are about to be sent; None while they are sent at once.
+        # Connections with a request to answer; who waits for the others to come as far, and answers that are about to
+        # be sent: None while there are no others, and answers are sent at once.
         self._ready: list[Member] = []
-        self._put_off: list[tuple[Member, Incoming, Coroutine[Any, None, None]]] = []
+        self.later: list[tuple[Member, Incoming, Coroutine[Any, None, None]]] | None = None
         self._answers: list[tuple[asyncio.WriteTransport, bytes]] | None = None
         self._connections: set[Member] = cast("set[Member]", state.connections)
         self._tick_seconds = tick_seconds
@@ -93,22 +97,17 @@ class Service:
 
     def _take_turns(self) -> None:
         ready, self._ready = self._ready, []
-        self._answers = []
+        self._answers, self.later = [], []
         for connection in ready:
             connection.take_turn()
-        while self._put_off:
-            waiting, self._put_off = self._put_off, []
+        while self.later:
+            waiting, self.later = self.later, []
             for connection, incoming, answering in waiting:
-                connection.resume(incoming, answering)
+                connection.step(incoming, answering)
+                if connection.running is None:
+                    connection.end_turn()
         self.flush()
-        self._answers = None
-
-    def put_off(self, connection: Member, incoming: Incoming, answering: Coroutine[Any, None, None]) -> None:
-        """Let the others come as far first, if there are others."""
-        if self._answers is None:
-            connection.step(incoming, answering)
-        else:
-            self._put_off.append((connection, incoming, answering))
+        self._answers = self.later = None
 
     def send(self, transport: asyncio.WriteTransport, data: bytes) -> None:
         """Send an answer, with those of the others whose turn it is."""

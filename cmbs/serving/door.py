@@ -27,6 +27,9 @@ from cmbs.errors import InvalidRequest, LimitExceeded
 from cmbs.ledger.canonical import MAX_SAFE_INTEGER, canonicalised, encode
 from cmbs.messages import Actor, OntologyBundle, ProviderRef, SessionPolicy
 
+_ONLY_TEXT = frozenset({str})
+_FEW = 64
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -69,6 +72,7 @@ class Door:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self._id_length = limits.id_length
+        self._few = min(_FEW, limits.ids_per_request)
 
     def declare(
         self,
@@ -118,13 +122,13 @@ class Door:
         probe: Probe | None = None,
     ) -> Eliminate:
         """An elimination; its ids sorted and single."""
-        return Eliminate(
-            self.text("source_id", source_id),
-            self.text("observation_id", observation_id),
-            self._ids("eliminated", eliminated, "ids_per_request", self.limits.ids_per_request),
-            self._object("justification", justification),
-            probe,
-        )
+        if type(eliminated) is list and self._are_plain((source_id, observation_id, *eliminated)):
+            ids = sorted(set(eliminated)) if len(eliminated) > 1 else eliminated.copy()
+        else:
+            self.text("source_id", source_id)
+            self.text("observation_id", observation_id)
+            ids = self._ids("eliminated", eliminated, "ids_per_request", self.limits.ids_per_request)
+        return Eliminate(source_id, observation_id, ids, self._object("justification", justification), probe)
 
     def probe(self, probe_id: str, response: Any) -> Probe:
         """A provider's probe and the answer of the world, which may be any JSON value."""
@@ -156,6 +160,16 @@ class Door:
         if not value.isascii():
             _refuse_surrogates(name, value)
         return value
+
+    def _are_plain(self, texts: tuple[Any, ...]) -> bool:
+        """Whether these are short texts of ASCII, and few: then no check has anything to say of them.
+
+        Asked of all of them together: mostly they are a handful, and to look at each is longer than the rest of it.
+        """
+        if len(texts) > self._few or set(map(type, texts)) != _ONLY_TEXT:
+            return False
+        together = "".join(texts)
+        return len(together) <= self._id_length and together.isascii()
 
     def page_size(self, asked: int | None) -> int:
         """How many items a page may have."""
