@@ -1,6 +1,5 @@
 """The connections of `cmbs serve`, byte for byte: what is not HTTP, what never ends, and what comes all at once."""
 
-import gc
 import json
 import socket
 import struct
@@ -14,13 +13,11 @@ from pathlib import Path
 import pytest
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cmbs.belief_api import create_app
 from cmbs.belief_server import BeliefServer
 from cmbs.errors import StoreUnavailable
 from cmbs.http import BeliefApp
-from cmbs.http.incoming import Incoming
 from cmbs.serving.door import Limits
 from cmbs.stores import SQLiteStore
 from tests.support.error_model import check_error
@@ -475,44 +472,3 @@ def test_middleware_sees_every_request() -> None:
     with served(app) as running:
         assert exchanged(running.port, declaring(LAST)).status == 201
     assert seen == ["/v1/sessions"]
-
-
-def test_what_middleware_adds_to_the_headers_of_one_request_is_nobody_elses() -> None:
-    app = create_app(BeliefServer())
-    seen: list[list[tuple[bytes, bytes]]] = []
-
-    class Naming:
-        """Says who asks, where the query says so."""
-
-        def __init__(self, app: ASGIApp) -> None:
-            self._app = app
-
-        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-            if scope["type"] == "http":
-                if scope["query_string"]:
-                    scope["headers"].append((b"x-cmbs-actor", b"operator:alice"))
-                seen.append(list(scope["headers"]))
-            await self._app(scope, receive, send)
-
-    app.add_middleware(Naming)
-    with served(app) as running:
-        for query in (b"", b"?limit=1", b"", b"?limit=1"):
-            exchanged(running.port, b"GET /v1/sessions%b HTTP/1.1\r\n%b\r\n" % (query, LAST))
-    assert [[name for name, _ in headers].count(b"x-cmbs-actor") for headers in seen] == [0, 1, 0, 1]
-
-
-# --- what is kept of it -----------------------------------------------------------------------------------------------
-
-
-def test_nothing_of_a_request_is_kept_by_a_caller_that_stays() -> None:
-    body = b" " * 100_000
-    head = DECLARE + HOST + b"authorization: Bearer a-secret\r\ncontent-length: %d\r\n\r\n" % len(body)
-    with served(create_app(BeliefServer())) as running, connected(running.port) as connection:
-        connection.sendall(head + body)
-        with connection.makefile("rb") as received:
-            answer = next_answer(received)
-        assert answer is not None
-        assert answer.status == 400
-        gc.collect()
-        left = [each for each in gc.get_objects() if type(each) is Incoming]
-        assert [(each.body, each.headers.pairs) for each in left if each.body or each.headers.pairs] == []

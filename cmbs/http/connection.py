@@ -20,9 +20,10 @@ from uvicorn.server import ServerState
 from cmbs.errors import InvalidRequest
 from cmbs.http.dispatch import response_to
 from cmbs.http.exchange import Request, cut_off
-from cmbs.http.headers import headers_of
+from cmbs.http.headers import Headers
 from cmbs.http.incoming import HEAD_BYTES, Incoming
 from cmbs.http.passing_on import Passed, pass_on, path_and_query
+from cmbs.http.remembered import remember, request_in
 from cmbs.http.service import service_of
 from cmbs.http.statuses import TransportCode, TransportError
 from cmbs.http.stepping import NEXT_STEP, resumed
@@ -99,6 +100,13 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Some bytes."""
+        if self._incoming is None and not self._is_deaf:
+            incoming = request_in(data)
+            if incoming is not None:
+                self._age = 0
+                self._queue.append(incoming)
+                self._begin_or_wait()
+                return
         if len(data) > HEAD_BYTES:  # so that every head larger than that comes in several pieces, and is measured
             for start in range(0, len(data), HEAD_BYTES):
                 self._feed(data[start : start + HEAD_BYTES])
@@ -116,8 +124,14 @@ class Connection(asyncio.Protocol):
         except httptools.HttpParserError as exc:
             self._refuse_malformed(exc)
         incoming = self._incoming
-        if incoming is not None and incoming.is_endless(len(data)):
-            self._refuse(_head_too_large())
+        if incoming is not None:
+            if incoming.is_endless(len(data)):
+                self._refuse(_head_too_large())
+        elif self._queue:
+            remember(data, self._queue[-1])
+        self._begin_or_wait()
+
+    def _begin_or_wait(self) -> None:
         if self._queue and self.running is None:
             self._service.enqueue(self)
         else:
@@ -188,14 +202,14 @@ class Connection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """One header."""
-        self._pairs.append((name, value))
+        self._pairs.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         """The head is whole."""
         incoming = self._parsed
         parser = self._parser
         incoming.method = parser.get_method().decode()
-        headers = incoming.headers = headers_of(self._pairs)
+        headers = incoming.headers = Headers(self._pairs)
         self._pairs = []  # for what comes after the body, which is nobody's header
         incoming.has_head = True
         if incoming.method == "HEAD":

@@ -7,17 +7,8 @@ from functools import partial
 from cmbs.errors import InvalidRequest
 from cmbs.http.exchange import sent_twice
 from cmbs.identity.gate import Lookup
-from cmbs.identity.tokens import holds_key
 
 _AMBIGUOUS = b"\r\n"  # no header can hold this
-
-# What a caller says with every request in the same words, and what is no secret: heads of nothing else are remembered.
-_STEADY = frozenset(
-    b"accept accept-encoding accept-language connection content-length content-type host prefer user-agent x-cmbs-actor"
-    b"".split()
-)
-_REMEMBERED = 1024
-_REMEMBERED_BYTES = 1024
 
 
 class Headers:
@@ -40,32 +31,11 @@ class Headers:
                 preferences = b",".join(said for key, said in self.pairs if key == b"prefer")
                 self.by_name[name] = preferences if name == b"prefer" else _AMBIGUOUS
 
-    @property
-    def is_steady(self) -> bool:
-        """Whether the next request of the same caller may well have the very same headers."""
-        return (
-            _STEADY.issuperset(self.by_name)
-            and len(self.by_name) == len(self.pairs)
-            and all(value.isascii() and not holds_key(value) for value in self.by_name.values())
-            and sum(len(name) + len(value) for name, value in self.pairs) <= _REMEMBERED_BYTES
-        )
-
-
-_remembered: dict[tuple[tuple[bytes, bytes], ...], Headers] = {}
-
-
-def headers_of(sent: list[tuple[bytes, bytes]]) -> Headers:
-    """The headers of a request, from pairs as they were sent. What a caller says again is not read again."""
-    key = tuple(sent)
-    headers = _remembered.get(key)
-    if headers is None:
-        headers = Headers([(name.lower(), value) for name, value in sent])
-        if headers.is_steady:
-            headers.value = {name.decode(): value.decode() for name, value in headers.pairs}.get
-            if len(_remembered) >= _REMEMBERED:
-                _remembered.clear()
-            _remembered[key] = headers
-    return headers
+    def plain(self) -> Headers:
+        """The same, for headers of ASCII that do not repeat: nothing is asked of their values any more."""
+        same = Headers(self.pairs)
+        same.value = {name.decode(): value.decode() for name, value in self.pairs}.get
+        return same
 
 
 def _told(by_name: dict[bytes, bytes], name: str) -> str | None:
