@@ -36,6 +36,8 @@ _log = logging.getLogger("cmbs.serve")
 # How long a worker may take to finish what it is at, and then to close its store.
 _STOP_SECONDS = 10
 _CLOSE_SECONDS = 15
+# A worker that says nothing for so long is replaced. On a machine that is busy a good one may be silent for seconds.
+_SILENT_SECONDS = 60
 
 
 def serve_http(settings: Settings, host: str, port: int, workers: int, *, demo_pause: float | None = None) -> None:
@@ -88,6 +90,7 @@ def _serve(
         access_log=False,
         proxy_headers=False,  # who asks is who is connected
         timeout_graceful_shutdown=_STOP_SECONDS,
+        timeout_worker_healthcheck=_SILENT_SECONDS,
     )
     if workers > 1:
         _Workers(config, [listening]).run()
