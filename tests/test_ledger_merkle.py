@@ -49,22 +49,21 @@ def tree_hash(leaves: list[bytes]) -> bytes:
     return sha256(b"\x01" + tree_hash(leaves[:split]) + tree_hash(leaves[split:])).digest()
 
 
-def levels(leaves: list[bytes]) -> list[list[bytes]]:
-    return merkle.levels_of([merkle.leaf_hash(leaf) for leaf in leaves])
+def tree_over(leaves: list[bytes]) -> merkle.Tree:
+    return merkle.Tree([merkle.leaf_hash(leaf) for leaf in leaves])
 
 
 @pytest.mark.req("LED-3-TREE-01")
 @pytest.mark.parametrize("size", range(len(ROOTS)))
 def test_the_known_roots_come_out(size: int) -> None:
     assert merkle.root_of(LEAVES[:size]).hex() == ROOTS[size]
-    if size:
-        assert levels(LEAVES[:size])[-1][0].hex() == ROOTS[size]
+    assert tree_over(LEAVES[:size]).root.hex() == ROOTS[size]
 
 
 @pytest.mark.req("LED-3-TREE-01")
 def test_the_empty_tree_has_the_hash_of_nothing() -> None:
     assert sha256(b"").digest() == merkle.EMPTY_ROOT == merkle.root_of([])
-    assert merkle.levels_of([]) == [[]]
+    assert tree_over([]).root == merkle.EMPTY_ROOT
 
 
 @pytest.mark.req("LED-3-TREE-01")
@@ -72,14 +71,13 @@ def test_the_empty_tree_has_the_hash_of_nothing() -> None:
 def test_streamed_and_levelled_roots_are_the_recursive_one(leaves: list[bytes]) -> None:
     wanted = tree_hash(leaves)
     assert merkle.root_of(iter(leaves)) == wanted
-    if leaves:
-        assert levels(leaves)[-1] == [wanted]
+    assert tree_over(leaves).root == wanted
 
 
 @pytest.mark.parametrize("size", [*range(1, 18), 31, 32, 33, 63, 64, 65, 127, 128, 129])
 def test_every_shape_of_tree_has_the_recursive_root(size: int) -> None:
     leaves = [bytes([number]) for number in range(size)]
-    assert merkle.root_of(leaves) == levels(leaves)[-1][0] == tree_hash(leaves)
+    assert merkle.root_of(leaves) == tree_over(leaves).root == tree_hash(leaves)
 
 
 @pytest.mark.req("LED-3-SURV-03")
@@ -88,14 +86,14 @@ def test_every_shape_of_tree_has_the_recursive_root(size: int) -> None:
     st.lists(st.dictionaries(st.integers(0, 69), st.binary(max_size=4), max_size=8), max_size=4),
 )
 def test_replacing_leaves_is_building_anew(leaves: list[bytes], rounds: list[dict[int, bytes]]) -> None:
-    kept = levels(leaves)
+    kept = tree_over(leaves)
     for changes in rounds:
         changed = {position % len(leaves): leaf for position, leaf in changes.items()}
         for position, leaf in changed.items():
             leaves[position] = leaf
-            kept[0][position] = merkle.leaf_hash(leaf)
-        merkle.rehash(kept, sorted(changed))
-        assert kept == levels(leaves)
+            kept.leaves[position] = merkle.leaf_hash(leaf)
+        kept.rehash(sorted(changed))
+        assert kept.root == tree_hash(leaves)
 
 
 @given(st.binary(max_size=64), st.binary(min_size=32, max_size=32), st.binary(min_size=32, max_size=32))

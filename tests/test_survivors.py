@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import sys
+import threading
 from collections.abc import Sequence
 from functools import cache
 from hashlib import sha256
@@ -151,6 +154,57 @@ def test_the_tree_survives_decisions_that_were_not_carried_out(size: int) -> Non
     assert other.root == root_of(size, frozenset({size - 1}))
     assert refused.without([2]).root == root_of(size, frozenset({0, 2}))
     assert whole.root == root_of(size, frozenset())
+
+
+@pytest.mark.parametrize("size", [100, 5000])
+def test_what_others_hold_stays_as_it_was_while_one_thread_eliminates(size: int) -> None:
+    universe = universe_of(size)
+    newest = [Survivors.all_of(universe)]
+    wrong: set[str] = set()
+    done = threading.Event()
+
+    def read() -> None:
+        while not done.is_set():
+            held = newest[0]
+            count = size - len(held)  # the first so many are gone
+            wanted = universe.ids[count:]
+            right = {
+                "order": held.in_order() == wanted,
+                "page": held.page(None, 2) == list(wanted[:2]),
+                "among": held.among(universe.ids)[1] == list(range(count, size)),
+                "holds": all(map(held.holds, range(count, size))),
+                "bitmap": int.from_bytes(held.bitmap(), "little") == (1 << size) - (1 << count),
+                "root": held.root == Survivors.from_bitmap(universe, held.bitmap()).root,
+            }
+            wrong.update(name for name, is_right in right.items() if not is_right)
+
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for reader in readers:
+            reader.start()
+        for position in range(size - 1):
+            assert newest[0].root
+            newest[0] = newest[0].without([position])
+    finally:
+        done.set()
+        for reader in readers:
+            reader.join()
+        sys.setswitchinterval(interval)
+    assert not wrong
+
+
+def test_whoever_holds_an_old_set_holds_no_later_ones() -> None:
+    first = newest = Survivors.all_of(universe_of(70_000))
+    for position in range(60_000):
+        newest = newest.without([position])
+    gc.collect()
+    assert sum(isinstance(each, Survivors) and each.universe is first.universe for each in gc.get_objects()) == 2
+    assert (len(first.in_order()), len(newest.in_order())) == (70_000, 10_000)
+    again = first.without([1])
+    assert (0 in map(again.universe.position, again.page(None, 1)), len(again)) == (True, 69_999)
+    del first  # and with it a history of sixty thousand links
 
 
 def test_a_small_set_remembers_its_order_and_a_large_one_does_not() -> None:

@@ -41,39 +41,47 @@ def root_of(leaves: Iterable[bytes]) -> bytes:
     return digest
 
 
-def levels_of(leaf_hashes: list[bytes]) -> list[list[bytes]]:
-    """Every level of the tree over `leaf_hashes`, leaves first. A last node without a sibling is promoted as it is."""
-    levels = [leaf_hashes]
-    while len(levels[-1]) > 1:
-        below = levels[-1]
-        paired = [node_hash(below[i], below[i + 1]) for i in range(0, len(below) - 1, 2)]
-        if len(below) % 2:
-            paired.append(below[-1])
-        levels.append(paired)
-    return levels
+class Tree:
+    """A tree that is kept, because its leaves change."""
 
+    __slots__ = ("_steps", "leaves", "root")
 
-def rehash(levels: list[list[bytes]], touched: list[int]) -> None:
-    """Bring the path to the root up to date for leaf hashes that were replaced; `touched` are their places, ascending.
+    def __init__(self, leaf_hashes: list[bytes]) -> None:
+        # Hashes of the leaves; whoever replaces some says so to `rehash`.
+        self.leaves = leaf_hashes
+        # Each level, the one above it, and the place of a last node without a sibling, which is promoted as it is.
+        self._steps: list[tuple[list[bytes], list[bytes], int]] = []
+        below = leaf_hashes
+        while len(below) > 1:
+            above = [node_hash(below[i], below[i + 1]) for i in range(0, len(below) - 1, 2)]
+            if len(below) % 2:
+                above.append(below[-1])
+            self._steps.append((below, above, len(below) - 1 if len(below) % 2 else -1))
+            below = above
+        self.root = below[0] if below else EMPTY_ROOT
 
-    O(touched x depth) hashes, and the inner loop of every elimination from a large universe: so `node_hash` is written
-    out.
-    """
-    below, fresh = levels[0], _AFTER_NODE.copy
-    for above in levels[1:]:
-        alone = len(below) - 1 if len(below) & 1 else -1
-        parents: list[int] = []
-        last = -1
-        for position in touched:
-            parent = position >> 1
-            if parent != last:
-                last = parent
-                parents.append(parent)
-                left = parent + parent
-                if left == alone:  # a node without a sibling is promoted as it is
-                    above[parent] = below[left]
-                else:
-                    node = fresh()
-                    node.update(below[left] + below[left + 1])
-                    above[parent] = node.digest()
-        below, touched = above, parents
+    def rehash(self, touched: list[int]) -> None:
+        """Bring the paths to the root up to date for leaves that were replaced; `touched` are their places, ascending.
+
+        O(touched x depth) hashes, and the inner loop of every elimination from a large universe: so `node_hash` is
+        written out. Level by level, not path by path: hashes that do not wait for each other overlap.
+        """
+        after_node, above = _AFTER_NODE, self.leaves
+        for below, above, alone in self._steps:
+            parents: list[int] = []
+            last = -1
+            for position in touched:
+                parent = position >> 1
+                if parent != last:
+                    last = parent
+                    parents.append(parent)
+                    left = parent + parent
+                    if left == alone:
+                        above[parent] = below[left]
+                    else:
+                        node = after_node.copy()
+                        node.update(below[left])
+                        node.update(below[left + 1])
+                        above[parent] = node.digest()
+            touched = parents
+        self.root = above[0]

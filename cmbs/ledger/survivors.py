@@ -2,7 +2,11 @@
 
 The universe is fixed when a session is declared, so a survivor set is one bit per hypothesis. The *survivor root* is a
 Merkle tree over blocks of 1024 of those bits: eliminating k of n ids costs O(k log n) hashes, however large n is.
-Both types are immutable to their holders; sets share the pages of bits that they have in common.
+
+Both types are immutable to their holders. Inside, sets that come of one another share one bitmap and one tree, which
+stand as the newest has them; an older one finds what was eliminated since, and makes a bitmap of its own when it is
+read. So an elimination touches the bits that it clears and no others. Threads may read while one of them eliminates:
+who eliminates says so first and then clears the bits, and who reads looks at the bits first and then at what was said.
 """
 
 from __future__ import annotations
@@ -19,15 +23,11 @@ from cmbs.messages import SortedIds
 
 BLOCK_BITS = 1024
 BLOCK_BYTES = BLOCK_BITS // 8
-# A page is what one elimination copies: small enough to be cheap, large enough that a million bits are few pages.
-_PAGE_BLOCKS = 8
-_PAGE_BITS = _PAGE_BLOCKS * BLOCK_BITS
-_PAGE_BYTES = _PAGE_BLOCKS * BLOCK_BYTES
-# Nobody changes a page that a set holds; one that was copied to clear a bit of it is not copied again to say so.
-_Page: TypeAlias = bytes | bytearray
 # Where more than one block in so many changes, building the tree anew is cheaper than walking each path to the root.
 _REBUILD_SHARE = 4
 
+# How many bytes are unpacked at a time: what a page or an iteration does not come to stays as it is.
+_STRETCH = 1024
 # Up to this many ids, a set keeps its sorted list once it was asked for it.
 _SMALL = 4096
 # Up to this many fewer, its successor's list is made from its own.
@@ -73,17 +73,27 @@ class Universe:
         return tuple([position[hypothesis_id] for hypothesis_id in hypothesis_ids])
 
 
+# What happened to a set since it was made: nothing, or one elimination and what happened to the set that came of it.
+# Not that set itself: whoever holds an old one holds no later ones.
+_Since: TypeAlias = "list[tuple[tuple[int, ...], _Since]]"
+_LONG_SINCE: _Since = [((), [])]
+
+
 class Survivors(SortedIds):
     """An immutable set of survivors; iterates in sorted order."""
 
-    __slots__ = ("_count", "_ids", "_levels", "_pages", "_root", "universe")
+    __slots__ = ("_bits", "_count", "_ids", "_own", "_root", "_since", "_tree", "universe")
 
-    def __init__(self, universe: Universe, pages: list[_Page], count: int) -> None:
+    def __init__(self, universe: Universe, bits: bytearray, count: int) -> None:
+        """`bits`, in whole blocks, belong to the set and those that will come of it."""
         self.universe = universe
-        self._pages = pages
+        self._bits = bits
         self._count = count
-        # The tree is scratch space that the newest set of a line owns; the others keep only their root.
-        self._levels: list[list[bytes]] | None = None
+        # While nothing happened since, the bits stand as this set has them; afterwards it makes its own, when it must.
+        self._since: _Since = []
+        self._own: bytes | None = None
+        # The tree over the bits is the newest set's alone; the others keep only their root.
+        self._tree: merkle.Tree | None = None
         self._root: bytes | None = None
         self._ids: tuple[str, ...] | None = None
 
@@ -92,7 +102,7 @@ class Survivors(SortedIds):
         """Everything survives."""
         whole, rest = divmod(len(universe), 8)
         bitmap = b"\xff" * whole + (bytes([(1 << rest) - 1]) if rest else b"")
-        return cls(universe, _paged(bitmap), len(universe))
+        return cls(universe, _in_blocks(bitmap), len(universe))
 
     @classmethod
     def from_bitmap(cls, universe: Universe, bitmap: bytes) -> Survivors:
@@ -102,21 +112,21 @@ class Survivors(SortedIds):
             raise ValueError(f"a bitmap of {len(universe)} hypotheses has {expected} bytes, got {len(bitmap)}")
         if bitmap and bitmap[-1] >> ((len(universe) - 1) % 8 + 1):
             raise ValueError("bits beyond the universe are set")
-        return cls(universe, _paged(bitmap), int.from_bytes(bitmap, "little").bit_count())
+        return cls(universe, _in_blocks(bitmap), int.from_bytes(bitmap, "little").bit_count())
 
     def bitmap(self) -> bytes:
         """One bit per hypothesis in sorted order, least significant first, padded to a whole byte."""
-        return b"".join(self._pages)[: -(-len(self.universe) // 8)]
+        return self._kept()[: -(-len(self.universe) // 8)]
 
     @property
     def root(self) -> bytes:
         """The survivor root."""
         if self._root is None:
             if 0 < len(self.universe.ids) <= BLOCK_BITS:  # a tree of one leaf is its hash
-                self._root = merkle.leaf_hash(self._pages[0])
+                root = merkle.leaf_hash(self._bits)
+                self._root = merkle.leaf_hash(self._kept()) if self._since else root
             else:
-                levels = self._tree()
-                self._root = levels[-1][0] if levels[0] else merkle.EMPTY_ROOT
+                self._root = self._grown().root
         return self._root
 
     def __len__(self) -> int:
@@ -128,11 +138,14 @@ class Survivors(SortedIds):
 
     def holds(self, position: int) -> bool:
         """Whether the hypothesis at this position survives."""
-        return self._pages[position >> 13][position >> 3 & 0x3FF] >> (position & 7) & 1 == 1
+        byte = self._bits[position >> 3]
+        if self._since:
+            byte = self._kept()[position >> 3]
+        return byte >> (position & 7) & 1 == 1
 
     def among(self, hypothesis_ids: Sequence[str]) -> tuple[list[str], list[int], list[str]]:
         """Of these ids, the ones that survive and their positions, and the ones that the universe does not hold."""
-        pages = self._pages
+        bits: bytes | bytearray = self._kept() if self._since else self._bits
         alive: list[str] = []
         positions: list[int] = []
         unknown: list[str] = []
@@ -141,24 +154,25 @@ class Survivors(SortedIds):
         for hypothesis_id, position in zip(hypothesis_ids, found):  # noqa: B905 - as many, and this is an inner loop
             if position is None:
                 unknown.append(hypothesis_id)
-            elif pages[position >> 13][position >> 3 & 0x3FF] >> (position & 7) & 1:  # `holds`, written out
+            elif bits[position >> 3] >> (position & 7) & 1:
                 alive.append(hypothesis_id)
                 positions.append(position)
+        if self._since and bits is self._bits:  # somebody eliminated while we looked
+            return self.among(hypothesis_ids)
         return alive, positions, unknown
 
     def __iter__(self) -> Iterator[str]:
         ids = self.universe.ids
-        if len(self._pages) == 1:
-            return compress(ids, _bits(self._pages[0][: -(-len(ids) // 8)]))
         return chain.from_iterable(
-            compress(ids[number << 13 : (number + 1) << 13], _bits(page)) for number, page in enumerate(self._pages)
+            compress(ids[start << 3 : (start + _STRETCH) << 3], _unpacked(self._part(start)))
+            for start in range(0, len(self._bits), _STRETCH)
         )
 
     def in_order(self) -> tuple[str, ...]:
         """The ids, sorted; a small set remembers them, since events that change nothing are told the same again."""
         if self._ids is not None:
             return self._ids
-        ids = tuple(self)
+        ids = tuple(iter(self))
         if len(ids) <= _SMALL:
             self._ids = ids
         return ids
@@ -166,71 +180,90 @@ class Survivors(SortedIds):
     def page(self, after: str | None, limit: int) -> list[str]:
         """At most `limit` survivors that sort after `after`, without touching the others."""
         ids = self.universe.ids
-        start = 0 if after is None else bisect_right(ids, after)
+        first = 0 if after is None else bisect_right(ids, after)
         found: list[str] = []
-        for number in range(start >> 13, len(self._pages)):
-            first = max(start, number << 13)
-            bits = _bits(self._pages[number])[first - (number << 13) :]
-            found.extend(compress(ids[first : (number + 1) << 13], bits))
+        for start in range(first >> 3, len(self._bits), _STRETCH):
+            skipped = max(0, first - (start << 3))
+            bits = _unpacked(self._part(start))[skipped:]
+            found.extend(compress(ids[(start << 3) + skipped : (start + _STRETCH) << 3], bits))
             if len(found) >= limit:
                 break
         return found[:limit]
 
     def without(self, positions: Sequence[int]) -> Survivors:
-        """The set less these positions, all of which it holds."""
-        universe = self.universe
-        fewer: Survivors = Survivors(universe, self._cleared(positions), self._count - len(positions))
-        if len(universe.ids) > BLOCK_BITS:
-            self._hand_over_tree(fewer, sorted({position >> 10 for position in positions}))
-        if self._ids is not None and len(positions) <= _FEW:
+        """The set less these positions, all of which it holds. One thread at a time may ask; others may read."""
+        universe, gone = self.universe, tuple(positions)
+        count = self._count - len(gone)
+        tree: merkle.Tree | None = None
+        if self._since:  # a decision on this set came to nothing: another line begins
+            bits = bytearray(self._kept())
+            fewer: Survivors = Survivors(universe, bits, count)
+        else:
+            bits = self._bits
+            fewer = Survivors(universe, bits, count)
+            if len(universe.ids) > BLOCK_BITS:
+                self._root, tree, self._tree = self.root, self._grown(), None
+            self._since.append((gone, fewer._since))
+        last, touched = -1, []
+        for position in gone:
+            bits[position >> 3] &= _KEEP[position & 7]
+            number = position >> 10
+            if number != last:
+                last = number
+                touched.append(number)
+        if tree is not None and len(touched) * _REBUILD_SHARE <= len(tree.leaves) + _REBUILD_SHARE:
+            leaves, after_leaf = tree.leaves, merkle.AFTER_LEAF
+            for number in touched:
+                start = number * BLOCK_BYTES
+                leaf = after_leaf.copy()  # `leaf_hash`, written out: this is an inner loop
+                leaf.update(bits[start : start + BLOCK_BYTES])
+                leaves[number] = leaf.digest()
+            tree.rehash(touched)
+            fewer._tree = tree
+        if self._ids is not None and len(gone) <= _FEW:
             left = list(self._ids)
-            for position in positions:
+            for position in gone:
                 del left[bisect_left(left, universe.ids[position])]
             fewer._ids = tuple(left)
         return fewer
 
-    def _cleared(self, positions: Sequence[int]) -> list[_Page]:
-        pages = self._pages.copy()
-        page, last = bytearray(), -1
-        for position in positions:
-            number = position >> 13
-            if number != last:
-                last = number
-                page = pages[number] = bytearray(pages[number])
-            page[position >> 3 & 0x3FF] &= _KEEP[position & 7]
-        return pages
-
     def restored(self, positions: Iterable[int]) -> Survivors:
         """The set with these positions alive again: how it was before they were eliminated."""
-        bitmap, count = bytearray(b"".join(self._pages)), self._count
+        bits, count = bytearray(self._kept()), self._count
         for position in positions:
-            bitmap[position >> 3] |= 1 << (position & 7)
+            bits[position >> 3] |= 1 << (position & 7)
             count += 1
-        return Survivors(self.universe, _paged(bytes(bitmap)), count)
+        return Survivors(self.universe, bits, count)
 
-    def _hand_over_tree(self, fewer: Survivors, touched: list[int]) -> None:
-        """Bring the tree up to date for `fewer` and give it away, unless building it anew is cheaper."""
-        root, levels = self.root, self._tree()
-        if len(touched) * _REBUILD_SHARE > len(levels[0]) + _REBUILD_SHARE:
-            return
-        # From here on the tree is no longer ours: whoever asks us for it again, after a failed write, gets a new one.
-        self._root, self._levels = root, None
-        pages = fewer._pages
-        leaves, fresh = levels[0], merkle.AFTER_LEAF.copy
-        for number in touched:
-            # `leaf_hash` of `_block`, written out: this is an inner loop too.
-            start = (number & 7) << 7
-            leaf = fresh()
-            leaf.update(pages[number >> 3][start : start + BLOCK_BYTES])
-            leaves[number] = leaf.digest()
-        merkle.rehash(levels, touched)
-        fewer._levels = levels
+    def _part(self, start: int) -> bytes | bytearray:
+        """A stretch of the bits, beginning at this byte."""
+        part = self._bits[start : start + _STRETCH]
+        return self._kept()[start : start + _STRETCH] if self._since else part
 
-    def _tree(self) -> list[list[bytes]]:
-        if self._levels is None:
-            blocks = -(-len(self.universe) // BLOCK_BITS)
-            self._levels = merkle.levels_of([merkle.leaf_hash(_block(self._pages, number)) for number in range(blocks)])
-        return self._levels
+    def _kept(self) -> bytes:
+        """All bits, as nobody will change them."""
+        since = self._since  # before `_own`, which is there whenever the real history is not
+        if self._own is not None:
+            return self._own
+        bits = bytes(self._bits)
+        if not since:
+            return bits
+        restored = bytearray(bits)
+        while since:
+            gone, since = since[0]
+            for position in gone:
+                restored[position >> 3] |= 1 << (position & 7)
+        self._own = bytes(restored)
+        self._since = _LONG_SINCE
+        return self._own
+
+    def _grown(self) -> merkle.Tree:
+        if self._tree is None:
+            bits = self._kept()
+            self._tree = merkle.Tree(
+                [merkle.leaf_hash(bits[start : start + BLOCK_BYTES]) for start in range(0, len(bits), BLOCK_BYTES)]
+            )
+        return self._tree
 
 
 def commitment(session_id: str, prev_event_hash: bytes, root: bytes) -> str:
@@ -248,16 +281,10 @@ def _framed(session_id: str) -> bytes:
     return _PREFIX + len(session).to_bytes(4, "big") + session + _HASH_LENGTH
 
 
-def _paged(bitmap: bytes) -> list[_Page]:
-    padded = bitmap + bytes(-len(bitmap) % BLOCK_BYTES)
-    return [padded[start : start + _PAGE_BYTES] for start in range(0, len(padded), _PAGE_BYTES)]
+def _in_blocks(bitmap: bytes) -> bytearray:
+    return bytearray(bitmap).ljust(-(-len(bitmap) // BLOCK_BYTES) * BLOCK_BYTES, b"\0")
 
 
-def _block(pages: list[_Page], number: int) -> _Page:
-    start = (number % _PAGE_BLOCKS) * BLOCK_BYTES
-    return pages[number // _PAGE_BLOCKS][start : start + BLOCK_BYTES]
-
-
-def _bits(page: _Page) -> bytes:
-    """The bits of a page, least significant first, one byte each."""
-    return format(int.from_bytes(page, "little"), f"0{len(page) * 8}b").encode()[::-1].translate(_ASCII_BITS)
+def _unpacked(bits: bytes | bytearray) -> bytes:
+    """One byte for each bit, least significant first."""
+    return format(int.from_bytes(bits, "little"), f"0{len(bits) * 8}b").encode()[::-1].translate(_ASCII_BITS)
