@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from hashlib import sha256
 from itertools import count
 
@@ -33,15 +33,10 @@ ROUNDS_PER_EFFORT = 4
 
 def run(effort: Effort) -> list[Result]:
     """Compare a large universe with a small one, and with hashing the joined survivors as the spec's formula reads."""
-    rounds = effort.rounds * ROUNDS_PER_EFFORT
+    calls = effort.rounds * ROUNDS_PER_EFFORT * CALLS_PER_ROUND
     with belief_server() as server:
-        subjects = {
-            "large": _one_session(server, LARGE, rounds),
-            "small": _many_sessions(server, SMALL),
-        }
-        medians = interleaved(subjects, rounds)
+        large, small = _taking_turns(_one_session(server, LARGE, calls), _many_sessions(server, SMALL), calls)
     literal = interleaved({"literal": _joined_twice}, max(3, effort.rounds // 2))["literal"]
-    large, small = medians["large"], medians["small"]
     measured = f"ELIMINATE of {IDS_PER_CALL} ids at n = {LARGE:,}: {microseconds(large)}"
     return [
         Result(NAME, measured, f"the same at n = {SMALL:,}: {microseconds(small)}", large / small, at_most(3)),
@@ -55,23 +50,27 @@ def run(effort: Effort) -> list[Result]:
     ]
 
 
-def _one_session(server: BeliefServer, size: int, rounds: int) -> Callable[[], float]:
-    """Rounds that all go on eliminating from one session, which is large enough for them."""
+def _taking_turns(large: Iterator[float], small: Iterator[float], calls: int) -> tuple[float, float]:
+    """The median call of each. Call by call: both then meet the same machine and the same caches, as in a server that
+    has large and small sessions; a machine that is busy for seconds would else slow one of them down.
+    """
+    times = [(next(large), next(small)) for _ in range(calls)]
+    return statistics.median(time for time, _ in times), statistics.median(time for _, time in times)
+
+
+def _one_session(server: BeliefServer, size: int, calls: int) -> Iterator[float]:
+    """How long eliminations take that all go on in one session, which is large enough for them."""
     ids = hypothesis_ids(size)
     session_id = server.declare_session(ONTOLOGY, ids).session_id
-    batches = _batches(ids, rounds * CALLS_PER_ROUND)
-    return lambda: _median_call(server, session_id, batches)
+    return _times(server, session_id, _batches(ids, calls))
 
 
-def _many_sessions(server: BeliefServer, size: int) -> Callable[[], float]:
-    """Rounds that each begin with a fresh session."""
+def _many_sessions(server: BeliefServer, size: int) -> Iterator[float]:
+    """How long eliminations take in sessions that are begun anew before they run out of survivors."""
     ids = hypothesis_ids(size)
-
-    def measure() -> float:
+    while True:
         session_id = server.declare_session(ONTOLOGY, ids).session_id
-        return _median_call(server, session_id, _batches(ids, CALLS_PER_ROUND))
-
-    return measure
+        yield from _times(server, session_id, _batches(ids, CALLS_PER_ROUND))
 
 
 def _batches(ids: list[str], calls: int) -> Iterator[list[str]]:
@@ -83,19 +82,19 @@ def _batches(ids: list[str], calls: int) -> Iterator[list[str]]:
 _observation = count()
 
 
-def _median_call(server: BeliefServer, session_id: str, batches: Iterator[list[str]]) -> float:
-    times = []
-    for _ in range(CALLS_PER_ROUND):
+def _times(server: BeliefServer, session_id: str, batches: Iterator[list[str]]) -> Iterator[float]:
+    outcome = None
+    for batch in batches:
         # Strings of the caller's own, as a request brings them, not the very objects that the universe holds.
-        batch = [hypothesis_id.encode().decode() for hypothesis_id in next(batches)]
+        own = [hypothesis_id.encode().decode() for hypothesis_id in batch]
         observation_id = f"observation-{next(_observation)}"
         start = time.perf_counter()
         # The last outcome stays alive during the next call, as it does for a caller that looks at it.
-        outcome = server.eliminate(session_id, SOURCE, observation_id, batch)
-        times.append(time.perf_counter() - start)
+        outcome = server.eliminate(session_id, SOURCE, observation_id, own)
+        elapsed = time.perf_counter() - start
         if len(outcome.applied_eliminated) != IDS_PER_CALL:
             raise AssertionError("a timed elimination did not apply")
-    return statistics.median(times)
+        yield elapsed
 
 
 def _joined_twice() -> float:

@@ -30,7 +30,7 @@ from cmbs.errors import BeliefServerError, LedgerCorrupt
 from cmbs.ledger import EntryBody, Head, StoredEntry, canonical, check_head
 from cmbs.ledger.entry import check_link, read_body
 
-# What a moment looks like once every digit is a zero: a comparison is ten times as fast as a regular expression.
+# What a moment looks like once every digit is a zero: a comparison is three times as fast as a regular expression.
 _MOMENT = b"0000-00-00T00:00:00.000000Z"
 _ZEROED = bytes.maketrans(b"123456789", b"000000000")
 

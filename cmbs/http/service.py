@@ -22,12 +22,12 @@ _PHRASES: dict[int, bytes] = {status.value: status.phrase.encode() for status in
 class Member(Protocol):
     """A connection, as far as it matters here."""
 
+    # What is being answered.
+    running: Incoming | None
+
     def tick(self) -> None:
         """Some time has passed."""
         ...
-
-    # What is being answered.
-    running: Incoming | None
 
     def take_turn(self) -> None:
         """Begin to answer one request."""
@@ -98,16 +98,18 @@ class Service:
     def _take_turns(self) -> None:
         ready, self._ready = self._ready, []
         self._answers, self.later = [], []
-        for connection in ready:
-            connection.take_turn()
-        while self.later:
-            waiting, self.later = self.later, []
-            for connection, incoming, answering in waiting:
-                connection.step(incoming, answering)
-                if connection.running is None:
-                    connection.end_turn()
-        self.flush()
-        self._answers = self.later = None
+        try:
+            for connection in ready:
+                connection.take_turn()
+            while self.later:
+                waiting, self.later = self.later, []
+                for connection, incoming, answering in waiting:
+                    connection.step(incoming, answering)
+                    if connection.running is None:
+                        connection.end_turn()
+        finally:  # whatever happens here, answers are sent
+            self.flush()
+            self._answers = self.later = None
 
     def send(self, transport: asyncio.WriteTransport, data: bytes) -> None:
         """Send an answer, with those of the others whose turn it is."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, NoReturn
 
 import msgspec
@@ -19,6 +19,7 @@ from cmbs.errors import InvalidRequest, LimitExceeded
 MAX_DEPTH = 64
 MAX_SAFE_INTEGER = 2**53 - 1
 _EXPONENT_FROM = 1e21
+_ONLY_TEXT = frozenset({str})
 
 _ENCODER = msgspec.json.Encoder(order="sorted")
 # Digits of a float or of a number that may be inexact, and characters beyond the basic multilingual plane.
@@ -55,6 +56,17 @@ def decode(data: bytes | str) -> Any:
     if _walk(value, 0)[0] != count_key_tokens(raw):
         refuse_duplicate_keys(raw)
     return value
+
+
+def are_plain(texts: Collection[Any], longest: int) -> bool:
+    """Whether these, one at least, are texts of ASCII, none longer than this.
+
+    Asked of all of them together: mostly they are a handful, and to look at each is longer than the rest of it.
+    """
+    if set(map(type, texts)) != _ONLY_TEXT:
+        return False
+    together = "".join(texts)
+    return together.isascii() and (len(together) <= longest or max(map(len, texts)) <= longest)
 
 
 def count_key_tokens(data: bytes) -> int:

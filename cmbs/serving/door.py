@@ -24,10 +24,9 @@ from cmbs.belief_events import (
     RequestTermination,
 )
 from cmbs.errors import InvalidRequest, LimitExceeded
-from cmbs.ledger.canonical import MAX_SAFE_INTEGER, canonicalised, encode
+from cmbs.ledger.canonical import MAX_SAFE_INTEGER, are_plain, canonicalised, encode
 from cmbs.messages import Actor, OntologyBundle, ProviderRef, SessionPolicy
 
-_ONLY_TEXT = frozenset({str})
 _FEW = 64
 
 
@@ -122,7 +121,11 @@ class Door:
         probe: Probe | None = None,
     ) -> Eliminate:
         """An elimination; its ids sorted and single."""
-        if type(eliminated) is list and self._are_plain((source_id, observation_id, *eliminated)):
+        if (
+            type(eliminated) is list
+            and len(eliminated) < self._few
+            and are_plain((source_id, observation_id, *eliminated), self._id_length)
+        ):  # then no check has anything to say
             ids = sorted(set(eliminated)) if len(eliminated) > 1 else eliminated.copy()
         else:
             self.text("source_id", source_id)
@@ -160,16 +163,6 @@ class Door:
         if not value.isascii():
             _refuse_surrogates(name, value)
         return value
-
-    def _are_plain(self, texts: tuple[Any, ...]) -> bool:
-        """Whether these are short texts of ASCII, and few: then no check has anything to say of them.
-
-        Asked of all of them together: mostly they are a handful, and to look at each is longer than the rest of it.
-        """
-        if len(texts) > self._few or set(map(type, texts)) != _ONLY_TEXT:
-            return False
-        together = "".join(texts)
-        return len(together) <= self._id_length and together.isascii()
 
     def page_size(self, asked: int | None) -> int:
         """How many items a page may have."""

@@ -14,7 +14,7 @@ import msgspec
 
 from cmbs.errors import InvalidRequest, LimitExceeded
 from cmbs.ledger import canonical
-from cmbs.ledger.canonical import MAX_SAFE_INTEGER
+from cmbs.ledger.canonical import MAX_SAFE_INTEGER, are_plain
 from cmbs.messages import Actor
 from cmbs.substrate.events import (
     STREAM_PREFIX,
@@ -50,7 +50,6 @@ __all__ = ["SpaceCommand", "SpaceDoor", "SpaceLimits"]
 
 # What is around a caller's own JSON in an entry: it must still be within the depth of the ledger then.
 _OWN_DEPTH = canonical.MAX_DEPTH - 8
-_ONLY_TEXT = frozenset({str})
 # What every proposal names, in the order in which it is checked.
 _NAMED = ("proposal_id", "state_snapshot_id", "provenance.source", "provenance.timestamp")
 
@@ -208,7 +207,7 @@ class SpaceDoor:
                 return False
             pairs = candidate.set
             texts += (*pairs, *pairs.values(), *candidate.unset)
-        return len(texts) <= self._few and self._are_plain(texts, self._short)
+        return len(texts) <= self._few and all(texts) and are_plain(texts, self._short)
 
     def _candidate(self, candidate: Candidate) -> Candidate:
         limits = self.limits
@@ -298,26 +297,15 @@ class SpaceDoor:
     def _names(self, field: str, values: Collection[str], maximum: int) -> None:
         if len(values) > maximum:
             raise LimitExceeded("ids_per_message", maximum, len(values), field)
-        if values and not self._are_plain(values, self.limits.space_id_length):
+        if values and not (all(values) and are_plain(values, self.limits.space_id_length)):
             for value in values:
                 self.name(field, value)
-
-    @staticmethod
-    def _are_plain(values: Collection[str], longest: int) -> bool:
-        """Whether these are texts of ASCII, none of them empty or longer than this; there must be one at least.
-
-        Asked of all of them together: mostly they are a handful, and a loop over each is longer than the rest of it.
-        """
-        if set(map(type, values)) != _ONLY_TEXT or not all(values):
-            return False
-        together = "".join(values)
-        return together.isascii() and (len(together) <= longest or max(map(len, values)) <= longest)
 
     def _pairs(self, field: str, pairs: Mapping[str, str], maximum: int) -> None:
         if len(pairs) > maximum:
             raise LimitExceeded("keys_per_proposal", maximum, len(pairs), field)
         longest = self.limits.space_value_bytes
-        if not self._are_plain(pairs, self.limits.space_id_length):
+        if not (all(pairs) and are_plain(pairs, self.limits.space_id_length)):
             for key in pairs:
                 self.name(field, key)
         for key, value in pairs.items():
