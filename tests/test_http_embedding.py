@@ -1,6 +1,7 @@
 """The application inside something larger: mounted, behind middleware, beside routes of somebody else."""
 
 import asyncio
+import re
 import subprocess
 import sys
 import tracemalloc
@@ -240,12 +241,23 @@ def test_every_path_of_the_table_is_a_route_of_the_application() -> None:
     assert {operation.path for operation in OPERATIONS} <= set(routes)
 
 
-@pytest.mark.parametrize("path", ["/docs", "/redoc"])
-def test_the_document_can_be_browsed(path: str) -> None:
-    with client_of(bare()) as client:
-        page = client.get(path)
+@pytest.mark.parametrize("mounted_at", ["", "/below"])
+def test_the_document_can_be_browsed_where_nobody_else_can_be_reached(mounted_at: str) -> None:
+    app = Starlette(routes=[Mount(mounted_at, bare())]) if mounted_at else bare()
+    with client_of(app) as client:
+        page = client.get(f"{mounted_at}/docs")
         assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
-        assert "/openapi.json" in page.text
+        assert "//" not in re.sub(r"^\s*//.*$|<!--.*?-->", "", page.text, flags=re.MULTILINE)
+        loaded = re.findall(r"""(?:src=|href=|url: )["']([^"']+)""", page.text)
+        assert len(loaded) == 4
+        answers = [client.get(path) for path in loaded]
+        assert {answer.status_code for answer in answers} == {200}
+        assert {answer.headers["content-type"].partition(";")[0] for answer in answers} == {
+            "text/css",
+            "text/javascript",
+            "image/png",
+            "application/json",
+        }
 
 
 # --- a life -----------------------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from cmbs.http.routes import Routes
 from cmbs.http.space_reading import Spaces
 from cmbs.http.space_routes import SpaceRoutes
 from cmbs.http.statuses import METHOD_NOT_ALLOWED, STATUS_OF_CODE, TransportCode, TransportError
+from cmbs.http.viewer import add_viewer
 from cmbs.identity import Gate, KeyRegistry
 from cmbs.substrate.server import SubstrateServer
 
@@ -42,6 +43,8 @@ class BeliefApp(FastAPI):
             version=version("cmbs"),
             lifespan=_closing(self.close),
             redirect_slashes=False,  # an id may be empty, so a slash at the end is not a slip
+            docs_url=None,  # the framework's pages load their viewers from somewhere else
+            redoc_url=None,
         )
         self.belief_server = server
         self.gate = gate or Gate(KeyRegistry(server.log))
@@ -49,6 +52,7 @@ class BeliefApp(FastAPI):
         self._handlers = Routes(server)
         self.dispatcher = Dispatcher(self._handlers, SpaceRoutes(self.spaces, server.door.page_size))
         self.body_bytes = server.door.limits.body_bytes
+        add_viewer(self)
         # The same table again as ordinary routes, for whoever adds middleware or walks `app.routes`.
         self.router.routes.extend(_TableRoute(path, self) for path in _paths())
         self.add_exception_handler(HTTPException, _transport_failure)
