@@ -4,6 +4,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -255,6 +256,19 @@ def test_a_worker_that_is_killed_is_replaced(tmp_path: Path) -> None:
             assert client.get(f"/v1/sessions/{declared(client)}").status_code == 200
         assert server.stop() == 0
         assert f"worker {before[0].pid} ended with -9 and was replaced\n" in server.output
+
+
+def test_a_worker_that_hangs_does_not_keep_others_from_being_replaced(tmp_path: Path) -> None:
+    with serving(tmp_path, "--workers", "3") as server:
+        hanging, *others = server.workers()
+        hanging.suspend()
+        for killed in others:
+            time.sleep(1)  # by now the supervisor has asked the one that hangs
+            killed.kill()
+            server.wait_until(lambda: killed not in server.workers() and len(server.workers()) == 3)  # noqa: B023
+        hanging.resume()
+        assert server.stop() == 0
+        assert server.output.count("ended with -9 and was replaced\n") == 2
 
 
 def test_a_worker_that_cannot_be_replaced_ends_the_server_with_an_error(tmp_path: Path) -> None:

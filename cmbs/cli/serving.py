@@ -14,11 +14,12 @@ import time
 from contextlib import closing
 from multiprocessing.process import BaseProcess
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from rich.console import Console
 from uvicorn import Config, Server
 from uvicorn.config import STARTUP_FAILURE
-from uvicorn.supervisors import Multiprocess
+from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
 from cmbs.bootstrap import Settings, build_tee_store
 from cmbs.cli.demo import play_in_background
@@ -128,6 +129,11 @@ def _give_up() -> None:
 class _Workers(Multiprocess):
     """Worker processes that share the port. One that dies is replaced; one that cannot begin ends the server."""
 
+    def __init__(self, config: Config, sockets: list[socket.socket]) -> None:
+        super().__init__(config, sockets)
+        # Since when each of them owes an answer.
+        self._asked: WeakKeyDictionary[Process, float] = WeakKeyDictionary()
+
     def run(self) -> None:
         """Keep them running until a signal comes."""
         super().run()
@@ -135,12 +141,35 @@ class _Workers(Multiprocess):
             sys.exit(1)
 
     def keep_subprocess_alive(self) -> None:
-        """Replace those that died, and say so."""
-        before = [process.process for process in self.processes]
-        super().keep_subprocess_alive()
-        for gone in before:
-            if gone.exitcode is not None and not self.should_exit.is_set():
-                _log.warning("worker %s ended with %s and was replaced", gone.pid, gone.exitcode)
+        """Replace those that died or have long been silent, and say so. Nobody is waited for here.
+
+        The supervisor that this derives from asks one after the other and waits for each answer: one that hangs, or
+        dies when it has just been asked, would keep it from seeing the others, and signals.
+        """
+        for place, worker in enumerate(self.processes):
+            if self._is_well(worker):
+                continue
+            worker.kill()
+            worker.join()
+            if worker.exitcode == STARTUP_FAILURE:
+                _log.error("worker %s could not begin, and no other would: the server ends", worker.pid)
+                self.should_exit.set()
+                return
+            _log.warning("worker %s ended with %s and was replaced", worker.pid, worker.exitcode)
+            self.processes[place] = Process(self.config, self.sockets)
+            self.processes[place].start()
+
+    def _is_well(self, worker: Process) -> bool:
+        """Whether it lives and has answered in time; it is asked again once it has."""
+        if not worker.process.is_alive():
+            return False
+        if worker.parent_conn.poll():
+            worker.parent_conn.recv()
+            self._asked.pop(worker, None)
+        now = time.monotonic()
+        if worker not in self._asked:
+            worker.parent_conn.send(b"ping")
+        return now - self._asked.setdefault(worker, now) < _SILENT_SECONDS
 
     def join_all(self) -> None:
         """Wait for them to stop, but not for ever."""
