@@ -4,7 +4,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -263,7 +262,6 @@ def test_a_worker_that_hangs_does_not_keep_others_from_being_replaced(tmp_path: 
         hanging, *others = server.workers()
         hanging.suspend()
         for killed in others:
-            time.sleep(1)  # by now the supervisor has asked the one that hangs
             killed.kill()
             server.wait_until(lambda: killed not in server.workers() and len(server.workers()) == 3)  # noqa: B023
         hanging.resume()
