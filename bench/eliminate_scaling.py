@@ -54,8 +54,8 @@ def _taking_turns(large: Iterator[float], small: Iterator[float], calls: int) ->
     """The median call of each. Call by call: both then meet the same machine and the same caches, as in a server that
     has large and small sessions; a machine that is busy for seconds would else slow one of them down.
     """
-    times = [(next(large), next(small)) for _ in range(calls)]
-    return statistics.median(time for time, _ in times), statistics.median(time for _, time in times)
+    of_large, of_small = zip(*((next(large), next(small)) for _ in range(calls)), strict=True)
+    return statistics.median(of_large), statistics.median(of_small)
 
 
 def _one_session(server: BeliefServer, size: int, calls: int) -> Iterator[float]:
@@ -83,7 +83,6 @@ _observation = count()
 
 
 def _times(server: BeliefServer, session_id: str, batches: Iterator[list[str]]) -> Iterator[float]:
-    outcome = None
     for batch in batches:
         # Strings of the caller's own, as a request brings them, not the very objects that the universe holds.
         own = [hypothesis_id.encode().decode() for hypothesis_id in batch]

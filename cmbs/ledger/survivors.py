@@ -229,11 +229,9 @@ class Survivors(SortedIds):
 
     def restored(self, positions: Iterable[int]) -> Survivors:
         """The set with these positions alive again: how it was before they were eliminated."""
-        bits, count = bytearray(self._kept()), self._count
-        for position in positions:
-            bits[position >> 3] |= 1 << (position & 7)
-            count += 1
-        return Survivors(self.universe, bits, count)
+        bits, alive = bytearray(self._kept()), tuple(positions)
+        _revive(bits, alive)
+        return Survivors(self.universe, bits, self._count + len(alive))
 
     def _part(self, start: int) -> bytes | bytearray:
         """A stretch of the bits, beginning at this byte."""
@@ -251,8 +249,7 @@ class Survivors(SortedIds):
         restored = bytearray(bits)
         while since:
             gone, since = since[0]
-            for position in gone:
-                restored[position >> 3] |= 1 << (position & 7)
+            _revive(restored, gone)
         self._own = bytes(restored)
         self._since = _LONG_SINCE
         return self._own
@@ -279,6 +276,11 @@ def _framed(session_id: str) -> bytes:
     """All that comes before the previous hash: the same for every event of a session."""
     session = session_id.encode()
     return _PREFIX + len(session).to_bytes(4, "big") + session + _HASH_LENGTH
+
+
+def _revive(bits: bytearray, positions: tuple[int, ...]) -> None:
+    for position in positions:
+        bits[position >> 3] |= 1 << (position & 7)
 
 
 def _in_blocks(bitmap: bytes) -> bytearray:

@@ -16,7 +16,7 @@ CheckToll = Callable[..., None]
 
 @pytest.fixture(autouse=True)
 def _unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No coverage of the processes that are started here: it is lost with a `kill -9`, and takes half of their time."""
+    """No coverage of the processes that are started here: a `kill -9` loses it, and it slows them down."""
     monkeypatch.delenv("COVERAGE_PROCESS_CONFIG", raising=False)
 
 
