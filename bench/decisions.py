@@ -16,9 +16,9 @@ from typing import Any
 import msgspec
 
 from bench.harness import Effort, Result, at_least, at_most, interleaved, microseconds
-from cmbs.substrate.arbitration import arbitrate
-from cmbs.substrate.model import Proposal, Verdict
-from cmbs.substrate.state import Space
+from cmbs.substrate.kernel.arbitration.arbitrate import arbitrate
+from cmbs.substrate.kernel.model import Proposal, Verdict
+from cmbs.substrate.kernel.state import Space
 from cmbs.testing.spaces import AGENT, NOW, call, payload, predicate, proposal, space, token, tool
 
 NAME = "decisions"

@@ -21,7 +21,7 @@ from bench.harness import (
     interleaved,
     microseconds,
 )
-from cmbs.belief_server import BeliefServer
+from cmbs.belief.server import BeliefServer
 
 NAME = "eliminate_scaling"
 SMALL, LARGE = 1_000, 1_000_000

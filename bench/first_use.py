@@ -13,7 +13,7 @@ from bench.harness import Effort, Result, at_least, interleaved, microseconds
 from bench.postgres import database
 from bench.servers import disk_directory
 from bench.stored import store_long_session
-from cmbs.belief_server import BeliefServer
+from cmbs.belief.server import BeliefServer
 from cmbs.errors import SessionNotFound
 from cmbs.spi import Opening
 from cmbs.stores.postgres import PostgresStore

@@ -17,7 +17,7 @@ from eventsourcing.domain import Aggregate, event
 from bench.harness import ONTOLOGY, SOURCE, Effort, Result, at_least, belief_server, hypothesis_ids, interleaved, shown
 from bench.postgres import database
 from bench.waiters import calls_per_second
-from cmbs.belief_server import BeliefServer
+from cmbs.belief.server import BeliefServer
 
 NAME = "postgres_appends"
 WAITERS = 32

@@ -20,7 +20,7 @@ import psycopg
 from bench.harness import ONTOLOGY, SOURCE, Effort, Result, at_least, belief_server, hypothesis_ids, interleaved, shown
 from bench.postgres import database
 from bench.waiters import calls_per_second
-from cmbs.belief_replay import verify_session
+from cmbs.belief.kernel.replay import verify_session
 
 NAME = "postgres_hot_session"
 PROCESSES = 8

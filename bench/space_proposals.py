@@ -23,15 +23,16 @@ from bench.waiters import calls_per_second
 from cmbs.errors import BeliefServerError, SessionNotFound
 from cmbs.ledger import GENESIS, Head, StoredEntry, hash_entry
 from cmbs.messages import Actor, ActorKind
-from cmbs.serving.commit import GroupWriter, Settle, Writer
-from cmbs.serving.streams import Streams
-from cmbs.serving.waiting import wait_in_thread
-from cmbs.spi import Append, AuditLog, RandomIds, SystemClock
+from cmbs.spi import Append, AuditLog
 from cmbs.stores import open_store
-from cmbs.substrate.door import SpaceCommand
-from cmbs.substrate.events import CreateSpace, Propose
-from cmbs.substrate.model import Proposal, Provenance, StateDelta
+from cmbs.streams.cache import Streams
+from cmbs.streams.waiting import wait_in_thread
+from cmbs.streams.writer import GroupWriter, Settle, Writer
+from cmbs.substrate.kernel.events import CreateSpace, Propose
+from cmbs.substrate.kernel.model import Proposal, Provenance, StateDelta
+from cmbs.substrate.kernel.requests import SpaceCommand
 from cmbs.substrate.server import SubstrateServer
+from cmbs.system import RandomIds, SystemClock
 
 NAME = "space_proposals"
 WAITERS = 32

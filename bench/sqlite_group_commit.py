@@ -8,7 +8,7 @@ from itertools import count
 
 from bench.harness import ONTOLOGY, SOURCE, Effort, Result, at_least, belief_server, hypothesis_ids, interleaved, shown
 from bench.servers import disk_directory
-from cmbs.belief_server import BeliefServer
+from cmbs.belief.server import BeliefServer
 
 NAME = "sqlite_group_commit"
 WAITERS = 32

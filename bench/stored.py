@@ -6,13 +6,13 @@ from hashlib import sha256
 from itertools import islice
 
 from bench.harness import ONTOLOGY, SOURCE, hypothesis_ids
-from cmbs.belief_checkpoint import freeze
-from cmbs.belief_events import Declare, Eliminate, Event, Stamp
-from cmbs.belief_session import Session, decide, decide_declare, evolve
+from cmbs.belief.kernel.appends import append_of
+from cmbs.belief.kernel.checkpoint import freeze
+from cmbs.belief.kernel.events import Declare, Eliminate, Event, Stamp
+from cmbs.belief.kernel.session import Session, decide, decide_declare, evolve
 from cmbs.messages import SessionPolicy
-from cmbs.serving.appends import append_of
-from cmbs.serving.checkpoints import Checkpointer
 from cmbs.spi import Append, AuditLog
+from cmbs.streams.checkpoints import Checkpointer
 
 _AT_ONCE = 500
 

@@ -14,11 +14,11 @@ from typing import Self
 from bench.harness import SOURCE, Effort, Result, at_most, interleaved, microseconds
 from bench.servers import disk_directory, tee_serve
 from bench.tee_graphs import SAID, node_ids
-from cmbs.belief_server import BeliefServer
+from cmbs.belief.server import BeliefServer
 from cmbs.messages import OntologyBundle
 from cmbs.stores import open_store, open_tee
 from cmbs.tee import Delta, Node, NodeType
-from cmbs.tee.sqlite import SQLiteGraphStore
+from cmbs.tee.stores.sqlite import SQLiteGraphStore
 
 NAME = "tee_eliminate"
 SMALL, LARGE = 1_000, 100_000

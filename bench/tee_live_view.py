@@ -11,10 +11,10 @@ from bench.servers import disk_directory, tee_serve
 from bench.tee_graphs import EDGES, NODES, NOW, SAID, TOMBSTONES, deltas, tombstoned
 from cmbs.tee import EdgeKey, GraphStore
 from cmbs.tee.client import open_channel, stub_on
-from cmbs.tee.memory import MemoryGraphStore
+from cmbs.tee.kernel.wire import keyed_edges, keyed_nodes
 from cmbs.tee.proto import tee_pb2 as pb
-from cmbs.tee.sqlite import SQLiteGraphStore
-from cmbs.tee.wire import keyed_edges, keyed_nodes
+from cmbs.tee.stores.memory import MemoryGraphStore
+from cmbs.tee.stores.sqlite import SQLiteGraphStore
 
 NAME = "tee_live_view"
 _INCIDENT = "incident"

@@ -16,7 +16,7 @@ from itertools import count
 from bench.harness import Effort, Result, at_least, at_most, interleaved, microseconds, shown
 from bench.tee_graphs import NOW, SAID, deltas, node_ids, tombstoned
 from cmbs.tee import GraphView
-from cmbs.tee.neo4j import Neo4jGraphStore
+from cmbs.tee.stores.neo4j import Neo4jGraphStore
 from scripts.neo4j_server import Neo4jMissing, temporary_server
 
 NAME = "tee_neo4j"

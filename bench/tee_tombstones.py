@@ -12,7 +12,7 @@ from bench.tee_graphs import NOW, SAID, node_ids
 from cmbs.tee import Delta, Node, NodeType
 from cmbs.tee.client import open_channel, stub_on
 from cmbs.tee.proto import tee_pb2 as pb
-from cmbs.tee.sqlite import SQLiteGraphStore
+from cmbs.tee.stores.sqlite import SQLiteGraphStore
 
 NAME = "tee_tombstones"
 TOMBSTONES = 10_000

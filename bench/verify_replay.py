@@ -15,7 +15,8 @@ from itertools import islice
 import msgspec
 
 from bench.harness import ONTOLOGY, SOURCE, Effort, Result, at_least, hypothesis_ids, interleaved, shown
-from cmbs.belief_events import (
+from cmbs.audit.verify import every_core, verify_logs
+from cmbs.belief.kernel.events import (
     Declare,
     DeclareConclusion,
     Eliminate,
@@ -25,11 +26,10 @@ from cmbs.belief_events import (
     RequestExit,
     Stamp,
 )
-from cmbs.belief_replay import verify_session
-from cmbs.belief_session import decide, decide_declare, evolve
+from cmbs.belief.kernel.replay import verify_session
+from cmbs.belief.kernel.session import decide, decide_declare, evolve
 from cmbs.ledger import StoredEntry, canonical
 from cmbs.messages import SessionPolicy
-from cmbs.verification import every_core, verify_logs
 
 NAME = "verify_replay"
 SESSION_SIZE = 100

@@ -9,8 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cmbs.belief_server import BeliefServer as BeliefServer
-    from cmbs.belief_state import BeliefState as BeliefState
+    from cmbs.belief.kernel.provider_mask import BeliefState as BeliefState
+    from cmbs.belief.server import BeliefServer as BeliefServer
     from cmbs.core import CMBSCore as CMBSCore
     from cmbs.errors import BeliefServerError as BeliefServerError
     from cmbs.messages import AuditEntry as AuditEntry
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from cmbs.spi import EliminationResult as EliminationResult
     from cmbs.spi import EliminationStore as EliminationStore
     from cmbs.spi import HypothesisProvider as HypothesisProvider
-    from cmbs.spi import InMemoryStore as InMemoryStore
     from cmbs.spi import RecoveredState as RecoveredState
     from cmbs.stores import open_store as open_store
+    from cmbs.stores.memory import InMemoryStore as InMemoryStore
 
 _HOME = {
     "AuditEntry": "cmbs.messages",
@@ -38,7 +38,7 @@ _HOME = {
     "EliminationResult": "cmbs.spi",
     "EliminationStore": "cmbs.spi",
     "HypothesisProvider": "cmbs.spi",
-    "InMemoryStore": "cmbs.spi",
+    "InMemoryStore": "cmbs.stores.memory",
     "OntologyBundle": "cmbs.messages",
     "RecoveredState": "cmbs.spi",
     "SessionPolicy": "cmbs.messages",

@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Any
 
-from cmbs.belief_server import BeliefServer
+from cmbs.belief.server import BeliefServer
 from cmbs.bootstrap import Settings, build_server, build_substrate
 from cmbs.http import BeliefApp
 from cmbs.identity import Gate, KeyRegistry

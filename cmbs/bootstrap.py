@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cmbs.belief_server import BeliefServer
+from cmbs.belief.kernel.requests import Limits
+from cmbs.belief.server import BeliefServer
 from cmbs.errors import InvalidRequest
-from cmbs.serving.door import Limits
 from cmbs.stores import open_store, open_tee
-from cmbs.substrate.limits import SpaceLimits
+from cmbs.substrate.kernel.limits import SpaceLimits
 
 if TYPE_CHECKING:
     from cmbs.stores.tee import TeeStore

@@ -2,7 +2,7 @@
 
 A refusal that the protocol defines (exit denied, conclusion not accepted, termination denied) is a value, not an error.
 What is raised is either a bad request, a fault of the outside world, or a broken invariant. This module knows no HTTP:
-the status of each code lives in one table in `cmbs.http.statuses`.
+the status of each code lives in one table in `cmbs.http.errors`.
 
 ::
 

@@ -21,12 +21,11 @@ from typing import Any
 
 import msgspec
 
-from cmbs.belief_server import BeliefServer, OntologyBundle
-from cmbs.messages import Actor, ActorKind
+from cmbs.belief.server import BeliefServer
+from cmbs.messages import Actor, ActorKind, OntologyBundle
 from cmbs.stores import open_store
 from cmbs.substrate.belief_source import ServedBelief
-from cmbs.substrate.door import SpaceCommand
-from cmbs.substrate.events import (
+from cmbs.substrate.kernel.events import (
     Approve,
     CreateSpace,
     IssueCapability,
@@ -35,8 +34,9 @@ from cmbs.substrate.events import (
     SpaceMessage,
     StepResult,
 )
-from cmbs.substrate.model import Capability, Proposal, Provenance, Tool, ToolCall, ToolKind
-from cmbs.substrate.replay import verify_belief_pins, verify_space
+from cmbs.substrate.kernel.model import Capability, Proposal, Provenance, Tool, ToolCall, ToolKind
+from cmbs.substrate.kernel.replay import verify_belief_pins, verify_space
+from cmbs.substrate.kernel.requests import SpaceCommand
 from cmbs.substrate.server import SubstrateServer
 from cmbs.substrate.tools.opening import open_tools
 

@@ -11,8 +11,8 @@ import urllib.error
 import urllib.request
 from typing import Any
 
-from cmbs.belief_replay import verify_session
-from cmbs.belief_view import snapshot
+from cmbs.belief.kernel.replay import verify_session
+from cmbs.belief.kernel.views import snapshot
 from cmbs.errors import LedgerCorrupt
 from cmbs.ledger import from_audit_entry
 from cmbs.messages import AuditEntry

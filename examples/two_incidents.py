@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from cmbs.belief_server import BeliefServer, OntologyBundle
+from cmbs.belief.server import BeliefServer
+from cmbs.messages import OntologyBundle
 from cmbs.stores import InMemoryStore
 from cmbs.stores.tee import TeeStore
 from cmbs.tee.client import collected, open_channel, stub_on

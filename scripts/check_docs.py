@@ -1,6 +1,6 @@
 """Check the Markdown of the repository: links, anchors, names of tests, Python blocks, and the changelog.
 
-Exits with 1 and one line a fault. Python blocks are only compiled here; tests/test_docs.py runs them.
+Exits with 1 and one line a fault. Python blocks are only compiled here; tests/system/test_docs.py runs them.
 A fence opens with a language and may add words: `no-run` for Python that is not to be executed, `run` for a shell
 block that is.
 """

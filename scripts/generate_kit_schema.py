@@ -1,6 +1,6 @@
 """Write the JSON Schema of kits from the code, where people look and where the package brings it along.
 
-tests/test_kit_schema.py fails where a file is not what this writes.
+tests/unit/kit/test_schema.py fails where a file is not what this writes.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Write api/openapi.yaml from the code. tests/test_openapi.py fails where the file is not what this writes.
+"""Write api/openapi.yaml from the code. tests/transport/test_openapi.py fails where the file is not what this writes.
 
 The examples of spaces are what a server answers while a small story is played; they are written first.
 """

@@ -12,10 +12,10 @@ from typing import Any
 
 import httpx
 
-from cmbs.belief_server import BeliefServer
+from cmbs.belief.server import BeliefServer
 from cmbs.http.app import BeliefApp
-from cmbs.http.space_operations import SPACE_OPERATIONS
-from cmbs.spi import InMemoryStore
+from cmbs.http.spaces.operations import SPACE_OPERATIONS
+from cmbs.stores.memory import InMemoryStore
 from cmbs.substrate.server import SubstrateServer
 from cmbs.testing import ManualClock, SequentialIds
 

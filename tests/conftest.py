@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 __all__ = ["pytest_terminal_summary"]
 # They are shipped, so pytest does not know them for tests: with this their failures show values.
 pytest.register_assert_rewrite(
-    "cmbs.testing.audit_log",
-    "cmbs.testing.elimination_store",
-    "cmbs.testing.hypothesis_provider",
-    "cmbs.testing.store",
+    "cmbs.testing.contracts.audit_log",
+    "cmbs.testing.contracts.elimination_store",
+    "cmbs.testing.contracts.hypothesis_provider",
+    "cmbs.testing.contracts.store",
 )
 
 # No profile has a deadline: how long an example takes is the business of bench/, not of a test.

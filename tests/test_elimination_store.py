@@ -10,12 +10,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cmbs.belief_server import BeliefServer
+from cmbs.belief.server import BeliefServer
 from cmbs.spi import EliminationProvenance, RecoveredState
 from cmbs.stores import InMemoryStore, SQLiteStore, Store
 from cmbs.stores.postgres import PostgresStore
-from cmbs.testing import strategies
-from cmbs.testing.elimination_store import EliminationStoreContract
+from cmbs.testing.contracts.elimination_store import EliminationStoreContract
+from cmbs.testing.strategies import belief as strategies
 from tests.support.homes import BACKENDS, PLACES, Home, declared
 from tests.support.postgres import fresh_database
 

@@ -23,15 +23,17 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from cmbs.belief.kernel.replay import verify_session
+from cmbs.belief.kernel.requests import Limits
+from cmbs.belief.kernel.views import snapshot
+from cmbs.belief.server import BeliefServer
 from cmbs.belief_api import create_app
-from cmbs.belief_replay import verify_session
-from cmbs.belief_server import BeliefServer, Limits
-from cmbs.belief_view import snapshot
 from cmbs.errors import BeliefServerError
 from cmbs.ledger import from_audit_entry
 from cmbs.messages import AuditEntry, EliminateOutcome, Verb
 from cmbs.spi import EliminationStore, RecoveredState
-from cmbs.testing import Call, History, declare, perform, play, strategies
+from cmbs.testing import Call, History, declare, perform, play
+from cmbs.testing.strategies import belief as strategies
 from tests.support.homes import NO_SUCH_SESSION, ONTOLOGY, PLACES, Home, declared
 from tests.support.in_process import client_of
 from tests.support.transports import InPython, OverHTTP, Reply, Transport

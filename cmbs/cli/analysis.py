@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
+from cmbs.adapters.scoreboard import Round, Score, Scoreboard, play_all
 from cmbs.analysis import DEFAULT_STEPS, Analysis, KitStudy, Trajectory, analyse, trajectory_of
 from cmbs.analysis.findings import EventFinding
 from cmbs.analysis.report import COLUMNS, html_report, row_of, summary_of
@@ -25,7 +26,6 @@ from cmbs.cli.reading import Logs, LogsOfServer, LogsOfStore
 from cmbs.errors import InvalidHypothesisId, InvalidRequest, LedgerCorrupt
 from cmbs.kit import Kit
 from cmbs.kit.installed import fitting_kit, installed_kits
-from cmbs.scoreboard import Round, Score, Scoreboard, play_all
 from cmbs.tee.access import visible
 
 bench = typer.Typer(name="bench", help="Compare agents.", no_args_is_help=True)

@@ -10,17 +10,17 @@ from typing import Annotated
 
 import typer
 
+from cmbs.audit.fsck import all_sessions
+from cmbs.audit.spaces import SpaceReport, all_spaces, verified_space
+from cmbs.audit.verify import Verified, every_core, verify_log, verify_logs
 from cmbs.bootstrap import DEFAULT_STORE, Settings
 from cmbs.cli import analysis, keys, kit, kit_import, kit_table, maintenance, play, policy, tee
 from cmbs.cli.demo import PAUSE_SECONDS
 from cmbs.cli.output import counted, err, existing_store, fail, out
 from cmbs.cli.serving import serve_http
 from cmbs.errors import CmbsError, SessionNotFound
-from cmbs.fsck import all_sessions
-from cmbs.space_checks import SpaceReport, all_spaces, verified_space
 from cmbs.spi import AuditLog
-from cmbs.substrate.events import STREAM_PREFIX
-from cmbs.verification import Verified, every_core, verify_log, verify_logs
+from cmbs.substrate.kernel.events import STREAM_PREFIX
 
 app = typer.Typer(
     name="cmbs",

@@ -15,11 +15,11 @@ from cmbs.bootstrap import DEFAULT_STORE
 from cmbs.cli.output import counted, err, existing_store, failing_cleanly, out
 from cmbs.errors import InvalidRequest
 from cmbs.identity import KeyRegistry, Role, Scope
-from cmbs.identity.model import KINDS, KeyRecord
+from cmbs.identity.kernel.model import KINDS, KeyRecord
 from cmbs.identity.tokens import PREFIX, key_id_of
 from cmbs.messages import ActorKind
-from cmbs.spi import SystemClock
 from cmbs.stores import Store, open_store
+from cmbs.system import SystemClock
 
 app = typer.Typer(
     name="keys",

@@ -10,19 +10,19 @@ from typing import Annotated, BinaryIO
 
 import typer
 
-from cmbs import fsck as checking
-from cmbs import space_checks
-from cmbs.belief_server import BeliefServer
+from cmbs.audit import fsck as checking
+from cmbs.audit import spaces as space_checks
+from cmbs.audit.transfer import export_lines, import_lines
+from cmbs.belief.server import BeliefServer
 from cmbs.bootstrap import DEFAULT_STORE
 from cmbs.cli.output import counted, err, existing_store, failing_cleanly, out, progress
 from cmbs.errors import LedgerCorrupt
-from cmbs.identity.model import KEYS_STREAM
-from cmbs.identity.stream import verified
+from cmbs.identity.kernel.model import KEYS_STREAM
+from cmbs.identity.kernel.stream import verified
 from cmbs.spi import AuditLog
 from cmbs.stores import open_store
-from cmbs.substrate.events import STREAM_PREFIX
+from cmbs.substrate.kernel.events import STREAM_PREFIX
 from cmbs.substrate.server import SubstrateServer
-from cmbs.transfer import export_lines, import_lines
 
 _STANDARD = "-"
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from cmbs.belief_server import BeliefServer
+from cmbs.belief.server import BeliefServer
 from cmbs.cli.kit import read_or_fail
 from cmbs.cli.output import counted, failing_cleanly, out
 from cmbs.tee.access import visible
@@ -57,7 +57,7 @@ def twenty_questions(
 
 def _prove(server: BeliefServer, session_id: str, say: Callable[[str], None]) -> None:
     """Read the log of the game back: `LedgerCorrupt` where it does not lead to where the game ended."""
-    from cmbs.belief_replay import verify_session
+    from cmbs.belief.kernel.replay import verify_session
 
     head = server.log.head(session_id)
     proven = verify_session(session_id, server.log.read(session_id), head).head

@@ -11,20 +11,23 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from cmbs.audit.transfer import exported
 from cmbs.bootstrap import DEFAULT_STORE
 from cmbs.cli import policy_output as output
 from cmbs.cli.output import existing_store, fail, failing_cleanly
 from cmbs.errors import InvalidRequest, RecordNotFound, SpaceNotFound
 from cmbs.ledger import StoredEntry
 from cmbs.messages import ActorKind
-from cmbs.substrate.events import STREAM_PREFIX
-from cmbs.substrate.explaining import Explanation, Hypothetical, recalled
-from cmbs.substrate.explaining import explain as explanation_of
-from cmbs.substrate.impact import impact_of
-from cmbs.substrate.model import Tool
-from cmbs.substrate.policy import compile_policy, validate_policy
-from cmbs.substrate.policy_cases import run_cases, situation
-from cmbs.substrate.policy_documents import (
+from cmbs.substrate.kernel.events import STREAM_PREFIX
+from cmbs.substrate.kernel.insight.cases import run_cases, situation
+from cmbs.substrate.kernel.insight.explanation import Explanation, Hypothetical, recalled
+from cmbs.substrate.kernel.insight.explanation import explain as explanation_of
+from cmbs.substrate.kernel.insight.impact import impact_of
+from cmbs.substrate.kernel.insight.lint import Severity
+from cmbs.substrate.kernel.insight.lint import lint as lint_policy
+from cmbs.substrate.kernel.model import Tool
+from cmbs.substrate.kernel.policy.document_schema import SCHEMAS
+from cmbs.substrate.kernel.policy.documents import (
     MAX_BYTES,
     Case,
     CaseDocument,
@@ -34,12 +37,9 @@ from cmbs.substrate.policy_documents import (
     pairs_of,
     read_document,
 )
-from cmbs.substrate.policy_lint import Severity
-from cmbs.substrate.policy_lint import lint as lint_policy
-from cmbs.substrate.policy_schema import SCHEMAS
-from cmbs.substrate.replay import catch_up_space, read_space_event
-from cmbs.substrate.state import Space
-from cmbs.transfer import exported
+from cmbs.substrate.kernel.policy.policy import compile_policy, validate_policy
+from cmbs.substrate.kernel.replay import catch_up_space, read_space_event
+from cmbs.substrate.kernel.state import Space
 
 app = typer.Typer(
     name="policy", help="Test, look through, explain and try out policies of the action plane.", no_args_is_help=True

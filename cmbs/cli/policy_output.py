@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 
 from cmbs.cli.output import counted, err, out
-from cmbs.substrate.explaining import Because, Change, Explanation, Flip
-from cmbs.substrate.flipping import FlipStatus
-from cmbs.substrate.impact import Impact, PolicyFlip
-from cmbs.substrate.model import TraceStep, Verdict
-from cmbs.substrate.policy_cases import CaseReport, Mismatch
-from cmbs.substrate.policy_lint import LintFinding, LintReport
+from cmbs.substrate.kernel.insight.cases import CaseReport, Mismatch
+from cmbs.substrate.kernel.insight.explanation import Because, Change, Explanation, Flip
+from cmbs.substrate.kernel.insight.flips import FlipStatus
+from cmbs.substrate.kernel.insight.impact import Impact, PolicyFlip
+from cmbs.substrate.kernel.insight.lint import LintFinding, LintReport
+from cmbs.substrate.kernel.model import TraceStep, Verdict
 from cmbs.tee.access import visible
 
 Reports = Sequence[tuple[str, CaseReport]]

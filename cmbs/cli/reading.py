@@ -11,9 +11,9 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
-from cmbs.belief_replay import verify_session
+from cmbs.audit.fsck import all_sessions
+from cmbs.belief.kernel.replay import verify_session
 from cmbs.errors import InvalidRequest, SessionNotFound
-from cmbs.fsck import all_sessions
 from cmbs.identity.tokens import key_id_of
 from cmbs.ledger import StoredEntry, from_audit_entry, to_audit_entry
 from cmbs.messages import AuditEntry

@@ -122,7 +122,7 @@ def show(
 
 def _print_json(graph: Any) -> None:
     from cmbs.tee.graph_json import write_graph
-    from cmbs.tee.wire import edge_of, node_of
+    from cmbs.tee.kernel.wire import edge_of, node_of
 
     sys.stdout.buffer.write(write_graph(map(node_of, graph.nodes), map(edge_of, graph.edges)) + b"\n")
     sys.stdout.buffer.flush()
@@ -135,8 +135,8 @@ def _print_types(noun: str, types: Iterable[str]) -> None:
 
 
 async def _serve(store_url: str, options: ServerOptions) -> None:
-    from cmbs.tee.drivers import open_graph_store
     from cmbs.tee.server import TeeServer
+    from cmbs.tee.stores.opening import open_graph_store
 
     # Without anybody who listens, Python prints the driver's warnings of what it is about to try again.
     logging.getLogger("neo4j").addHandler(logging.NullHandler())

@@ -14,18 +14,18 @@ from starlette.requests import Request as StarletteRequest
 from starlette.responses import Response as StarletteResponse
 from starlette.routing import Match, Route
 
-from cmbs.belief_server import BeliefServer
+from cmbs.belief.server import BeliefServer
 from cmbs.http import asgi
 from cmbs.http.asgi import Receive, Scope, Send
-from cmbs.http.dispatch import Dispatcher, method_not_allowed, response_to
+from cmbs.http.belief.routes import Routes
+from cmbs.http.docs_page import add_viewer
+from cmbs.http.errors import METHOD_NOT_ALLOWED, STATUS_OF_CODE, TransportCode, TransportError
 from cmbs.http.exchange import Response
 from cmbs.http.openapi import openapi_document
 from cmbs.http.operations import OPERATIONS
-from cmbs.http.routes import Routes
-from cmbs.http.space_reading import Spaces
-from cmbs.http.space_routes import SpaceRoutes
-from cmbs.http.statuses import METHOD_NOT_ALLOWED, STATUS_OF_CODE, TransportCode, TransportError
-from cmbs.http.viewer import add_viewer
+from cmbs.http.router import Dispatcher, method_not_allowed, response_to
+from cmbs.http.spaces.reading import Spaces
+from cmbs.http.spaces.routes import SpaceRoutes
 from cmbs.identity import Gate, KeyRegistry
 from cmbs.substrate.server import SubstrateServer
 

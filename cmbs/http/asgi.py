@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, TypeAlias
 
 from cmbs.errors import LimitExceeded
-from cmbs.http.dispatch import Found, response_to
 from cmbs.http.exchange import Request, Response, cut_off
 from cmbs.http.headers import Headers
+from cmbs.http.router import Found, response_to
 from cmbs.identity import Gate
-from cmbs.identity.model import ANONYMOUS
+from cmbs.identity.kernel.model import ANONYMOUS
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]

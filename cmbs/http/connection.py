@@ -18,16 +18,16 @@ from uvicorn import Config
 from uvicorn.server import ServerState
 
 from cmbs.errors import InvalidRequest
-from cmbs.http.dispatch import response_to
+from cmbs.http.errors import TransportCode, TransportError
 from cmbs.http.exchange import Request, cut_off
 from cmbs.http.headers import Headers
 from cmbs.http.incoming import HEAD_BYTES, Incoming
 from cmbs.http.passing_on import Passed, pass_on, path_and_query
 from cmbs.http.remembered import remember, request_in
+from cmbs.http.router import response_to
 from cmbs.http.service import service_of
-from cmbs.http.statuses import TransportCode, TransportError
 from cmbs.http.stepping import NEXT_STEP, resumed
-from cmbs.identity.model import ANONYMOUS
+from cmbs.identity.kernel.model import ANONYMOUS
 
 _log = logging.getLogger("cmbs.http")
 

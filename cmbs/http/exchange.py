@@ -12,11 +12,11 @@ import msgspec
 from msgspec import UNSET
 
 from cmbs.errors import InvalidRequest
-from cmbs.http import schemas
-from cmbs.http.statuses import TransportCode, TransportError
+from cmbs.http.belief import schemas
+from cmbs.http.errors import TransportCode, TransportError
 from cmbs.http.stepping import ALONE, Course
 from cmbs.identity.gate import Lookup, refuse_keys_in
-from cmbs.identity.model import ANONYMOUS
+from cmbs.identity.kernel.model import ANONYMOUS
 from cmbs.ledger import canonical
 from cmbs.messages import Actor
 

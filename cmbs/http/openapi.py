@@ -7,15 +7,15 @@ from typing import Any
 
 import msgspec
 
+from cmbs.belief.kernel.requests import Limits
 from cmbs.errors import ErrorCode
-from cmbs.http import schemas
-from cmbs.http.examples import AT_EXAMPLES, CURSOR_EXAMPLES, ERRORS, EVENT_IDS, REQUESTS, RESPONSES, SESSION_ID
+from cmbs.http.belief import schemas
+from cmbs.http.belief.examples import AT_EXAMPLES, CURSOR_EXAMPLES, ERRORS, EVENT_IDS, REQUESTS, RESPONSES, SESSION_ID
+from cmbs.http.errors import PRECONDITION_FAILED, STATUS_OF_CODE, UNAUTHENTICATED, TransportCode
 from cmbs.http.operation import Operation
 from cmbs.http.operations import OPERATIONS
-from cmbs.http.space_examples import SpaceExamples, space_examples
-from cmbs.http.space_requests import SPACE_ID_PATTERN
-from cmbs.http.statuses import PRECONDITION_FAILED, STATUS_OF_CODE, UNAUTHENTICATED, TransportCode
-from cmbs.serving.door import Limits
+from cmbs.http.spaces.examples import SpaceExamples, space_examples
+from cmbs.http.spaces.requests import SPACE_ID_PATTERN
 
 _DESCRIPTION = (
     "A belief server holds what may still be true, outside an agent's context window, and can prove it afterwards. A"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from cmbs.belief.kernel.requests import Limits
 from cmbs.errors import ErrorCode
-from cmbs.http.statuses import TransportCode
+from cmbs.http.errors import TransportCode
 from cmbs.identity import Scope
-from cmbs.serving.door import Limits
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from cmbs.analysis import Analysis
 from cmbs.errors import ErrorCode
-from cmbs.http import schemas
+from cmbs.http.belief import schemas
+from cmbs.http.errors import TransportCode
 from cmbs.http.operation import AT, CURSOR, LIMIT, SINCE, Operation, Parameter
-from cmbs.http.space_operations import SPACE_OPERATIONS
-from cmbs.http.statuses import TransportCode
+from cmbs.http.spaces.operations import SPACE_OPERATIONS
 from cmbs.identity import Scope
 
 _STORE = (ErrorCode.STORE_UNAVAILABLE,)

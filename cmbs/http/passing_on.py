@@ -10,8 +10,8 @@ from urllib.parse import unquote
 import httptools
 
 from cmbs.http.asgi import Receive, Scope
-from cmbs.http.dispatch import response_to
 from cmbs.http.incoming import Incoming
+from cmbs.http.router import response_to
 
 # What the connection says itself, whatever the application says.
 _OURS = {b"content-length", b"transfer-encoding", b"connection", b"date"}

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from cmbs.errors import Forbidden, InvalidRequest, KeyRefused, StoreUnavailable, Unauthenticated
-from cmbs.identity.model import KeyRecord, Keys, KeyStatus, Scope, claimed_actor, require
+from cmbs.identity.kernel.model import KeyRecord, Keys, KeyStatus, Scope, claimed_actor, require
 from cmbs.identity.registry import KeyRegistry
 from cmbs.identity.tokens import PREFIX, hash_of, holds_key, key_id_of
 from cmbs.messages import Actor

@@ -8,11 +8,12 @@ from threading import Lock
 from typing import NamedTuple
 
 from cmbs.errors import InvalidRequest
-from cmbs.identity.model import KEYS_STREAM, Key, Keys, Role, Scope
-from cmbs.identity.stream import CreateKey, KeyMessage, KeyRing, RevokeKey, Stamp, caught_up, decide
+from cmbs.identity.kernel.model import KEYS_STREAM, Key, Keys, Role, Scope
+from cmbs.identity.kernel.stream import CreateKey, KeyMessage, KeyRing, RevokeKey, Stamp, caught_up, decide
 from cmbs.identity.tokens import new_key
 from cmbs.messages import Actor, ActorKind
-from cmbs.spi import AuditLog, Clock, IdSource, RandomIds, SystemClock
+from cmbs.spi import AuditLog, Clock, IdSource
+from cmbs.system import RandomIds, SystemClock
 
 # Whoever can write to the store makes keys: there is no key yet that could say who that is.
 COMMAND_LINE = Actor(ActorKind.OPERATOR, "command-line")

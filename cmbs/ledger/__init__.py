@@ -1,5 +1,6 @@
-"""The ledger: canonical bytes, hash chain, survivor commitment. Pure."""
+"""The ledger: canonical bytes, entries, hash chain and Merkle trees. Pure."""
 
+from cmbs.ledger.chain import check_head, verify_chain
 from cmbs.ledger.chronicle import Chronicle
 from cmbs.ledger.entry import (
     GENESIS,
@@ -12,8 +13,6 @@ from cmbs.ledger.entry import (
     seal,
     to_audit_entry,
 )
-from cmbs.ledger.survivors import Survivors, Universe, commitment
-from cmbs.ledger.verify import check_head, verify_chain
 
 __all__ = [
     "GENESIS",
@@ -22,10 +21,7 @@ __all__ = [
     "EntryBody",
     "Head",
     "StoredEntry",
-    "Survivors",
-    "Universe",
     "check_head",
-    "commitment",
     "from_audit_entry",
     "hash_entry",
     "seal",

@@ -17,8 +17,6 @@ from cmbs.spi.discovery import discover_providers
 from cmbs.spi.elimination_store import EliminationProvenance, EliminationResult, EliminationStore, RecoveredState
 from cmbs.spi.environment import Clock, IdSource
 from cmbs.spi.hypothesis_provider import HypothesisProvider
-from cmbs.spi.in_memory import InMemoryStore
-from cmbs.spi.system import RandomIds, SystemClock
 from cmbs.spi.universe import AnchoredUniverse, UniverseSource
 
 __all__ = [
@@ -32,15 +30,12 @@ __all__ = [
     "EliminationStore",
     "HypothesisProvider",
     "IdSource",
-    "InMemoryStore",
     "Opening",
     "OpeningLog",
-    "RandomIds",
     "RecoveredState",
     "SessionSummary",
     "StaleHead",
     "StreamHeadsLog",
-    "SystemClock",
     "UniverseSource",
     "discover_providers",
     "is_reserved",

@@ -73,7 +73,7 @@ class AuditLog(Protocol):
     once. A log that cannot be reached or written raises `StoreUnavailable`.
 
     What MAY differ: whether an append in an `exclusive` block that is then left by an error is there; how long a
-    checkpoint is kept; what a closed log does. `cmbs.testing.audit_log` has this as tests that every log passes.
+    checkpoint is kept; what a closed log does. `cmbs.testing.contracts.audit_log` is this contract as tests.
     """
 
     @property

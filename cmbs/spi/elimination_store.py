@@ -41,7 +41,7 @@ class EliminationStore(Protocol):
     call that raises has changed nothing or can be repeated safely. Methods may be called from several threads at once.
     A session that was never created is a `SessionNotFound`; a store that cannot be reached, a `StoreUnavailable`.
 
-    `cmbs.testing.elimination_store` has this as tests that every store passes.
+    `cmbs.testing.contracts.elimination_store` has this as tests that every store passes.
     """
 
     def create_session(self, session_id: str, hypothesis_ids: frozenset[str]) -> None:

@@ -1,5 +1,242 @@
-"""Sessions in memory. The store is the reference implementation of the SPI, and lives beside it."""
+"""Sessions in memory: for tests, for play, and for sessions that need not outlive the process."""
 
-from cmbs.spi.in_memory import InMemoryStore
+from __future__ import annotations
 
-__all__ = ["InMemoryStore"]
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
+from threading import RLock
+
+from cmbs.errors import SessionNotFound
+from cmbs.ledger import GENESIS, Head, StoredEntry
+from cmbs.spi.audit_log import Append, SessionSummary, StaleHead, is_reserved
+from cmbs.spi.elimination_store import EliminationProvenance, EliminationResult, RecoveredState
+from cmbs.stores.tombstones import logged, other_universe, recovered
+
+_BEFORE_ALL = Head(-1, GENESIS)
+
+
+class _Stream:
+    """One session: its universe, tombstones and entries."""
+
+    __slots__ = ("checkpoint", "created_ts", "entries", "head", "newest", "observations", "tombstones", "universe")
+
+    def __init__(self, universe: Sequence[str], created_ts: str) -> None:
+        self.universe = universe
+        self.created_ts = created_ts
+        self.tombstones: set[str] = set()
+        self.entries: list[StoredEntry] = []
+        self.head: Head | None = None
+        self.observations: set[tuple[str | None, str | None]] = set()
+        self.newest: Append | None = None
+        self.checkpoint: tuple[int, bytes] | None = None
+
+
+class InMemoryStore:
+    """An `EliminationStore` and an `AuditLog` in one, in this process alone."""
+
+    blocking = False
+
+    def __init__(self) -> None:
+        self._streams: dict[str, _Stream] = {}
+        # Sessions by age, and the streams of other kinds by name.
+        self._order: list[tuple[str, str]] = []
+        self._names: list[str] = []
+        self._intents: dict[str, StoredEntry] = {}
+        self._lock = RLock()
+
+    # --- elimination store ---
+
+    def create_session(self, session_id: str, hypothesis_ids: frozenset[str]) -> None:
+        """Register a session and its universe."""
+        with self._lock:
+            known = self._streams.get(session_id)
+            if known is None:
+                self._streams[session_id] = _Stream(tuple(hypothesis_ids), "")
+            elif frozenset(known.universe) != hypothesis_ids:
+                raise other_universe(session_id)
+
+    def eliminate(
+        self,
+        session_id: str,
+        eliminated: AbstractSet[str],
+        provenance: EliminationProvenance,  # noqa: ARG002
+    ) -> EliminationResult:
+        """Add tombstones."""
+        with self._lock:
+            stream = self._stream(session_id)
+            if stream.head is not None:
+                raise logged(session_id)
+            known = frozenset(eliminated).intersection(stream.universe)
+            applied = known - stream.tombstones
+            stream.tombstones |= applied
+            return EliminationResult(applied, known - applied)
+
+    def get_survivors(self, session_id: str) -> frozenset[str]:
+        """The universe less the tombstones."""
+        return self.recover(session_id).survivors
+
+    def get_eliminated(self, session_id: str) -> frozenset[str]:
+        """The tombstones."""
+        with self._lock:
+            return frozenset(self._stream(session_id).tombstones)
+
+    def recover(self, session_id: str) -> RecoveredState:
+        """Universe, tombstones and survivors."""
+        with self._lock:
+            stream = self._stream(session_id)
+            return recovered(frozenset(stream.universe), stream.tombstones)
+
+    def _stream(self, session_id: str) -> _Stream:
+        stream = self._streams.get(session_id)
+        if stream is None:
+            raise SessionNotFound(session_id)
+        return stream
+
+    # --- audit log ---
+
+    def append(self, appends: Sequence[Append]) -> None:
+        """Write all entries or none."""
+        with self._lock:
+            if len(appends) == 1:
+                self._refuse_stale_one(appends[0])
+            else:
+                self._refuse_stale(appends)
+            for item in appends:
+                self._write(item)
+
+    def _refuse_stale_one(self, item: Append) -> None:
+        if self._intents and self._intents.get(item.stream_id, item.entry) != item.entry:
+            raise StaleHead(item.stream_id)
+        stream = self._streams.get(item.stream_id)
+        if stream is None or stream.head is None:
+            if item.seq or item.prev_event_hash != GENESIS:
+                raise StaleHead(item.stream_id)
+            return
+        head = stream.head
+        if item.seq != head.seq + 1 or item.prev_event_hash != head.event_hash:
+            raise StaleHead(item.stream_id)
+        if item.source_id is not None and (item.source_id, item.observation_id) in stream.observations:
+            raise StaleHead(item.stream_id)
+
+    def _refuse_stale(self, appends: Sequence[Append]) -> None:
+        heads: dict[str, Head] = {}
+        observed: set[tuple[str, str | None, str | None]] = set()
+        for item in appends:
+            stream_id = item.stream_id
+            stream = self._streams.get(stream_id)
+            head = heads.get(stream_id) or (stream.head if stream is not None else None) or _BEFORE_ALL
+            if item.seq != head.seq + 1 or item.prev_event_hash != head.event_hash:
+                raise StaleHead(stream_id)
+            if item.source_id is not None:
+                key = (stream_id, item.source_id, item.observation_id)
+                if key in observed or (stream is not None and key[1:] in stream.observations):
+                    raise StaleHead(stream_id)
+                observed.add(key)
+            heads[stream_id] = Head(item.seq, item.entry.event_hash)
+            intended = self._intents.get(stream_id)
+            if intended is not None and intended != item.entry:
+                raise StaleHead(stream_id)
+
+    def _write(self, item: Append) -> None:
+        stream = self._streams.get(item.stream_id)
+        if stream is None or stream.newest is None:
+            stream = self._streams[item.stream_id] = _Stream(item.universe, item.ts)
+            if is_reserved(item.stream_id):
+                insort(self._names, item.stream_id)
+            else:
+                self._order.append((item.ts, item.stream_id))
+                if len(self._order) > 1 and self._order[-2] > self._order[-1]:
+                    self._order.sort()
+        if self._intents:
+            self._intents.pop(item.stream_id, None)
+        stream.entries.append(item.entry)
+        stream.head = Head(item.seq, item.entry.event_hash)
+        stream.tombstones.update(item.tombstones)
+        if item.source_id is not None:
+            stream.observations.add((item.source_id, item.observation_id))
+        stream.newest = item
+
+    @contextmanager
+    def exclusive(self, stream_ids: Iterable[str]) -> Iterator[None]:  # noqa: ARG002 - one lock for all streams
+        """Hold off other writers."""
+        with self._lock:
+            yield
+
+    def head(self, stream_id: str) -> Head | None:
+        """Where the stream ends."""
+        stream = self._streams.get(stream_id)
+        return stream.head if stream else None
+
+    def read(self, stream_id: str, after: int = -1, limit: int | None = None) -> list[StoredEntry]:
+        """Entries beyond `after`."""
+        with self._lock:
+            stream = self._streams.get(stream_id)
+            first = after + 1
+            return [] if stream is None else stream.entries[first : None if limit is None else first + limit]
+
+    def sessions(self, after: tuple[str, str] | None, limit: int) -> list[SessionSummary]:
+        """Sessions in the order of their creation."""
+        with self._lock:
+            first = 0 if after is None else bisect_right(self._order, after)
+            streams = [self._streams[session_id] for _, session_id in self._order[first : first + limit]]
+            return [_summary(stream, stream.newest) for stream in streams if stream.newest is not None]
+
+    def streams(self, prefix: str, after: str | None, limit: int) -> list[str]:
+        """Streams by name."""
+        with self._lock:
+            names = self._names
+            first = max(bisect_left(names, prefix), 0 if after is None else bisect_right(names, after))
+            return [name for name in names[first : first + limit] if name.startswith(prefix)]
+
+    def put_checkpoint(self, stream_id: str, seq: int, data: bytes) -> None:
+        """Keep derived data."""
+        with self._lock:
+            stream = self._streams.get(stream_id)
+            if stream is not None and (stream.checkpoint is None or stream.checkpoint[0] <= seq):
+                stream.checkpoint = (seq, data)
+
+    def checkpoint(self, stream_id: str) -> tuple[int, bytes] | None:
+        """The newest checkpoint."""
+        stream = self._streams.get(stream_id)
+        return stream.checkpoint if stream else None
+
+    def put_intent(self, append: Append) -> None:
+        """Record an entry that is about to be carried out elsewhere."""
+        with self._lock:
+            self._refuse_stale([append])
+            if append.stream_id in self._intents:
+                raise StaleHead(append.stream_id)
+            self._intents[append.stream_id] = append.entry
+
+    def intent(self, stream_id: str) -> StoredEntry | None:
+        """The open intent of a stream."""
+        return self._intents.get(stream_id)
+
+    def open_intents(self, limit: int) -> list[str]:
+        """Streams that have an open intent."""
+        with self._lock:
+            return sorted(self._intents)[:limit]
+
+    def drop_intent(self, stream_id: str, event_hash: bytes) -> None:
+        """Close an intent that came to nothing."""
+        with self._lock:
+            intended = self._intents.get(stream_id)
+            if intended is not None and intended.event_hash == event_hash:
+                del self._intents[stream_id]
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+def _summary(stream: _Stream, newest: Append) -> SessionSummary:
+    return SessionSummary(
+        newest.stream_id,
+        stream.created_ts,
+        len(stream.universe),
+        newest.n_survivors,
+        newest.terminated,
+        newest.seq,
+        newest.event_id,
+    )

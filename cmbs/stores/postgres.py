@@ -23,15 +23,8 @@ from cmbs.errors import InvalidRequest, SessionNotFound, StoreUnavailable
 from cmbs.ledger import Head, StoredEntry
 from cmbs.spi.audit_log import RESERVED_PREFIXES, Append, Opening, SessionSummary, StaleHead, beyond
 from cmbs.spi.elimination_store import EliminationProvenance, EliminationResult, RecoveredState
-from cmbs.spi.tombstones import (
-    declared_universe,
-    logged,
-    other_universe,
-    read_universe,
-    recovered,
-    write_universe,
-)
 from cmbs.stores._postgres_schema import STALE_HEAD, migrate
+from cmbs.stores.tombstones import declared_universe, logged, other_universe, read_universe, recovered, write_universe
 
 _CONNECTIONS = 16
 _WAIT_SECONDS = 10.0

@@ -19,7 +19,8 @@ from cmbs.errors import InvalidRequest, SessionNotFound, StoreUnavailable
 from cmbs.ledger import Head, StoredEntry
 from cmbs.spi.audit_log import RESERVED_PREFIXES, Append, SessionSummary, StaleHead, beyond
 from cmbs.spi.elimination_store import EliminationProvenance, EliminationResult, RecoveredState
-from cmbs.spi.tombstones import (
+from cmbs.stores._sqlite_schema import migrate
+from cmbs.stores.tombstones import (
     declared_universe,
     eliminated_in,
     logged,
@@ -28,7 +29,6 @@ from cmbs.spi.tombstones import (
     recovered,
     write_universe,
 )
-from cmbs.stores._sqlite_schema import migrate
 
 _BUSY_SECONDS = 10.0
 _IDLE_READERS = 8

@@ -26,8 +26,8 @@ from cmbs.stores._tee_calls import Calls
 from cmbs.stores._tee_ids import hypothesis_of, named_by
 from cmbs.tee import EdgeKey
 from cmbs.tee.client import collected
+from cmbs.tee.kernel.wire import edge_entry, edge_key_of
 from cmbs.tee.proto import tee_pb2 as pb
-from cmbs.tee.wire import edge_entry, edge_key_of
 
 _RESERVED = "cmbs:universe:"
 _NOTHING: frozenset[str] = frozenset()

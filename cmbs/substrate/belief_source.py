@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from cmbs.belief_session import Session
-from cmbs.belief_view import snapshot
+from cmbs.belief.kernel.session import Session
+from cmbs.belief.kernel.views import snapshot
 from cmbs.errors import SessionNotFound
-from cmbs.substrate.model import BeliefReading
+from cmbs.substrate.kernel.model import BeliefReading
 
 # A reading that carried more would make the ledger of the space a copy of the session's.
 MAX_SURVIVORS = 100

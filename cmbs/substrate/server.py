@@ -1,7 +1,7 @@
 """The substrate server: spaces of many callers over one log. Nothing is seen, and nothing runs, before it is durable.
 
-Every method returns when what it did is in the log. The rules are in `cmbs.substrate.space`; what is here is who may go
-first, what the belief plane says meanwhile, and that an allowed call is run once its intent is there, never before.
+Every method returns when what it did is in the log. The rules are in `cmbs.substrate.kernel.decide`. An allowed call
+runs once its intent is in the log, never before.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from threading import Condition
 
 import msgspec
 
-from cmbs.belief_events import Stamp
+from cmbs.belief.kernel.events import Stamp
 from cmbs.errors import (
     BeliefServerError,
     CmbsError,
@@ -27,15 +27,15 @@ from cmbs.errors import (
 )
 from cmbs.ledger import Head, StoredEntry
 from cmbs.messages import Actor, ActorKind
-from cmbs.serving.checkpoints import Checkpointer
-from cmbs.serving.commit import GroupWriter, Settle, Writer
-from cmbs.serving.streams import Slot, Streams
-from cmbs.serving.waiting import Mailboxes, wait_for_all, wait_in_thread
-from cmbs.spi import AuditLog, Clock, IdSource, RandomIds, SystemClock, stream_heads_of
-from cmbs.substrate.arbitration import Ruling, arbitrate, belief_sessions
+from cmbs.spi import AuditLog, Clock, IdSource, stream_heads_of
+from cmbs.streams.cache import Slot, Streams
+from cmbs.streams.checkpoints import Checkpointer
+from cmbs.streams.waiting import Mailboxes, wait_for_all, wait_in_thread
+from cmbs.streams.writer import GroupWriter, Settle, Writer
 from cmbs.substrate.belief_source import BeliefSource
-from cmbs.substrate.door import SpaceCommand, SpaceDoor, SpaceLimits
-from cmbs.substrate.events import (
+from cmbs.substrate.executor import Executions
+from cmbs.substrate.kernel.arbitration.arbitrate import Ruling, arbitrate, belief_sessions
+from cmbs.substrate.kernel.events import (
     STREAM_PREFIX,
     Approve,
     CreateSpace,
@@ -49,18 +49,19 @@ from cmbs.substrate.events import (
     SpaceMessage,
     Wake,
 )
-from cmbs.substrate.executing import sessions_of_outcome
-from cmbs.substrate.executions import Executions
-from cmbs.substrate.flipping import Hypothetical
-from cmbs.substrate.governing import confirms
-from cmbs.substrate.keeper import Keeper
-from cmbs.substrate.kind import SpaceAnswer, SpaceKind, Undelivered, space_id_of
-from cmbs.substrate.model import BeliefReading, Decision, Proposal, ToolKind
-from cmbs.substrate.proposing import BeliefUnread, traced
-from cmbs.substrate.recalling import entry_at, space_at
-from cmbs.substrate.replay import read_space_event, verify_space
-from cmbs.substrate.state import ProposalRecord, ProposalStatus, Space
+from cmbs.substrate.kernel.executions import sessions_of_outcome
+from cmbs.substrate.kernel.governance import confirms
+from cmbs.substrate.kernel.insight.flips import Hypothetical
+from cmbs.substrate.kernel.kind import SpaceAnswer, SpaceKind, Undelivered, space_id_of
+from cmbs.substrate.kernel.model import BeliefReading, Decision, Proposal, ToolKind
+from cmbs.substrate.kernel.proposals import BeliefUnread, traced
+from cmbs.substrate.kernel.replay import read_space_event, verify_space
+from cmbs.substrate.kernel.requests import SpaceCommand, SpaceDoor, SpaceLimits
+from cmbs.substrate.kernel.state import ProposalRecord, ProposalStatus, Space
+from cmbs.substrate.past_states import entry_at, space_at
+from cmbs.substrate.scheduler import Keeper
 from cmbs.substrate.tools.runner import ToolRunner
+from cmbs.system import RandomIds, SystemClock
 
 ENGINE = Actor(ActorKind.POLICY_ENGINE, "policy_engine", authenticated=True)
 DEFAULT_SPACE = "default"

@@ -1,20 +1,10 @@
 """Tee: the causal graph that many agents grow while many incidents eliminate from it.
 
-The lattice and the contract of a graph store are here; the drivers and the gRPC service are modules of their own, which
-need what they are made of: `cmbs.tee.memory`, `cmbs.tee.sqlite`, `cmbs.tee.neo4j`, `cmbs.tee.service`.
+The lattice and the contract of a graph store are in `cmbs.tee.kernel`, the drivers in `cmbs.tee.stores`, the gRPC
+service in `cmbs.tee.service`.
 """
 
-from cmbs.tee.graph_store import (
-    CreatedIncident,
-    EdgeTombstones,
-    GraphStore,
-    GraphView,
-    Incident,
-    MergeResult,
-    NodeTombstones,
-    Tombstones,
-)
-from cmbs.tee.lattice import (
+from cmbs.tee.kernel.lattice import (
     Delta,
     Edge,
     EdgeKey,
@@ -25,6 +15,16 @@ from cmbs.tee.lattice import (
     Provenance,
     Timestamp,
     edge_id,
+)
+from cmbs.tee.kernel.store import (
+    CreatedIncident,
+    EdgeTombstones,
+    GraphStore,
+    GraphView,
+    Incident,
+    MergeResult,
+    NodeTombstones,
+    Tombstones,
 )
 
 __all__ = [

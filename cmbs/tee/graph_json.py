@@ -19,7 +19,7 @@ from typing import TypeVar
 import msgspec
 
 from cmbs.errors import InvalidGraph
-from cmbs.tee.lattice import Edge, EdgeType, Node, NodeType, Provenance
+from cmbs.tee.kernel.lattice import Edge, EdgeType, Node, NodeType, Provenance
 from cmbs.tee.proto import tee_pb2 as pb
 
 # What stands as the trigger of a provenance that is only a source.

@@ -19,7 +19,7 @@ from grpc_reflection.v1alpha import reflection
 
 from cmbs.errors import GraphUnavailable, InvalidGraph, TeeError
 from cmbs.tee.access import checked_token
-from cmbs.tee.graph_store import GraphStore
+from cmbs.tee.kernel.store import GraphStore
 from cmbs.tee.proto import tee_pb2 as pb
 from cmbs.tee.service import DEFAULT_MESSAGE_BYTES, TeeService
 from cmbs.tee.statuses import STATUS_OF

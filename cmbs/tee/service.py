@@ -9,11 +9,12 @@ from typing import TypeVar
 from google.protobuf.empty_pb2 import Empty
 
 from cmbs.errors import GraphTooLarge, InvalidGraph
-from cmbs.spi import Clock, SystemClock
-from cmbs.tee.graph_store import EdgeTombstones, GraphStore, GraphView
-from cmbs.tee.lattice import Delta, MergeConflict, Provenance, Timestamp, checked_incident_id, edge_id
+from cmbs.spi import Clock
+from cmbs.system import SystemClock
+from cmbs.tee.kernel.lattice import Delta, MergeConflict, Provenance, Timestamp, checked_incident_id, edge_id
+from cmbs.tee.kernel.store import EdgeTombstones, GraphStore, GraphView
+from cmbs.tee.kernel.wire import edge_entry, edge_key_of, edge_of, encoded_version, node_of, provenance_of, split
 from cmbs.tee.proto import tee_pb2 as pb
-from cmbs.tee.wire import edge_entry, edge_key_of, edge_of, encoded_version, node_of, provenance_of, split
 
 DEFAULT_MESSAGE_BYTES = 64 << 20
 # A part of a stream: far below the 4 MiB that a gRPC client takes by default.

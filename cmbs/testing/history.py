@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias, cast
 
-from cmbs.belief_server import BeliefServer
+from cmbs.belief.server import BeliefServer
 from cmbs.errors import BeliefServerError
 from cmbs.messages import (
     ConclusionOutcome,

@@ -11,19 +11,11 @@ from immutables import Map
 
 from cmbs.ledger import Chronicle, Head, canonical
 from cmbs.messages import Actor, ActorKind
-from cmbs.substrate.events import Intent, Mode, SpaceVerb
-from cmbs.substrate.model import (
-    Candidate,
-    Capability,
-    Proposal,
-    Provenance,
-    Tool,
-    ToolCall,
-    ToolKind,
-)
-from cmbs.substrate.policy import compile_policy
-from cmbs.substrate.stages import hash_of_args
-from cmbs.substrate.state import CallKey, Execution, ExecutionStatus, Space
+from cmbs.substrate.kernel.arbitration.stages import hash_of_args
+from cmbs.substrate.kernel.events import Intent, Mode, SpaceVerb
+from cmbs.substrate.kernel.model import Candidate, Capability, Proposal, Provenance, Tool, ToolCall, ToolKind
+from cmbs.substrate.kernel.policy.policy import compile_policy
+from cmbs.substrate.kernel.state import CallKey, Execution, ExecutionStatus, Space
 
 NOW = "2026-01-02T03:04:05.000000Z"
 LATER = "2026-01-02T04:00:00.000000Z"

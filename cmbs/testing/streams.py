@@ -7,11 +7,12 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
-from cmbs.belief_server import BeliefServer
+from cmbs.belief.server import BeliefServer
 from cmbs.ledger import Head, StoredEntry, canonical, hash_entry
 from cmbs.messages import OntologyBundle
-from cmbs.spi import Append, InMemoryStore
-from cmbs.testing.environment import ManualClock, SequentialIds
+from cmbs.spi import Append
+from cmbs.stores.memory import InMemoryStore
+from cmbs.testing.fakes.environment import ManualClock, SequentialIds
 
 _ONTOLOGY = OntologyBundle("space", "1", "graph://incidents", "17")
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from cmbs.belief_server import BeliefServer
+from cmbs.belief.server import BeliefServer
 from cmbs.stores import open_store
 from tests.fault.conftest import CheckToll
 from tests.support.contending import UNIVERSE
@@ -23,7 +23,7 @@ from tests.support.http_server import PATIENCE, serving
 from tests.support.load import declared as declared_over_http
 from tests.support.postgres import fresh_database
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PROCESSES = 8
 # Writes that each process must get through while all the others go on without pause.
 TURNS = 10

@@ -8,7 +8,7 @@ from random import Random
 import httpx
 import pytest
 
-from cmbs.belief_server import BeliefServer
+from cmbs.belief.server import BeliefServer
 from cmbs.stores import open_store
 from tests.fault.conftest import CheckToll
 from tests.support.homes import verified

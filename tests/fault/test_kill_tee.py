@@ -10,8 +10,8 @@ from typing import NamedTuple
 import httpx
 import pytest
 
-from cmbs.belief_server import BeliefServer
-from cmbs.fsck import all_sessions
+from cmbs.audit.fsck import all_sessions
+from cmbs.belief.server import BeliefServer
 from cmbs.stores import open_store
 from cmbs.stores.tee import TeeStore
 from tests.fault.conftest import CheckToll

@@ -10,12 +10,12 @@ from random import Random
 
 import pytest
 
-from cmbs.belief_server import BeliefServer
+from cmbs.belief.server import BeliefServer
 from cmbs.stores import open_store
 from tests.fault.conftest import CheckToll
 from tests.support.homes import verified
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 ROUNDS = 6
 
 

@@ -13,7 +13,8 @@ from itertools import count
 import pytest
 
 from cmbs.ledger import Head
-from cmbs.spi import Append, EliminationProvenance, EliminationResult, InMemoryStore
+from cmbs.spi import Append, EliminationProvenance, EliminationResult
+from cmbs.stores.memory import InMemoryStore
 from cmbs.testing.simulation import Shape, SimulationFailed, shape_of, simulate
 from cmbs.testing.simulation.__main__ import main
 

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from cmbs.space_checks import check_space
+from cmbs.audit.spaces import check_space
 from cmbs.stores import open_store
-from cmbs.substrate.events import OutcomeStatus, RecordOutcome
-from cmbs.substrate.replay import read_space_event
-from cmbs.substrate.state import ExecutionStatus, ProposalStatus
+from cmbs.substrate.kernel.events import OutcomeStatus, RecordOutcome
+from cmbs.substrate.kernel.replay import read_space_event
+from cmbs.substrate.kernel.state import ExecutionStatus, ProposalStatus
 from cmbs.testing import ManualClock
 from tests.fault.conftest import CheckToll
 from tests.support.spaces import ROOT, SPACE, World, settled, status
 
-ROOT_DIRECTORY = Path(__file__).resolve().parent.parent.parent
+ROOT_DIRECTORY = Path(__file__).resolve().parents[2]
 MUCH_LATER = "2999-01-01T00:00:00Z"
 PROPOSALS = 60
 PROCESSES = 3

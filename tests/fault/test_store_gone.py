@@ -17,7 +17,7 @@ import httpx
 import psutil
 import pytest
 
-from cmbs.belief_server import BeliefServer
+from cmbs.belief.server import BeliefServer
 from cmbs.stores import open_store
 from tests.fault.conftest import CheckToll
 from tests.support.error_model import check_error

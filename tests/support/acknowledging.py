@@ -9,7 +9,7 @@ import sys
 import threading
 from itertools import count
 
-from cmbs.belief_server import BeliefServer
+from cmbs.belief.server import BeliefServer
 from cmbs.stores import open_store
 from tests.support.homes import declared
 

@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 
 from cmbs.messages import Actor
-from cmbs.substrate.arbitration import Ruling, arbitrate
-from cmbs.substrate.model import Candidate, ReasonCode
-from cmbs.substrate.state import Space
+from cmbs.substrate.kernel.arbitration.arbitrate import Ruling, arbitrate
+from cmbs.substrate.kernel.model import Candidate, ReasonCode
+from cmbs.substrate.kernel.state import Space
 from cmbs.testing.spaces import AGENT, NOW, payload, proposal, space, token, tool
 
 ALLOW_ALL = {"constraint.all": payload()}

@@ -1,4 +1,4 @@
-"""Stores that each break one law, under the shipped contracts. tests/test_contract_suites.py runs them, and only it."""
+"""Stores that each break one law; tests/contract/test_contract_suites.py runs the shipped contracts over them."""
 
 from __future__ import annotations
 
@@ -13,18 +13,11 @@ from msgspec import structs
 
 from cmbs.errors import SessionNotFound, StoreUnavailable
 from cmbs.ledger import GENESIS, Head, StoredEntry
-from cmbs.spi import (
-    Append,
-    EliminationProvenance,
-    EliminationResult,
-    InMemoryStore,
-    Opening,
-    RecoveredState,
-    SessionSummary,
-)
-from cmbs.testing.audit_log import AuditLogContract
-from cmbs.testing.elimination_store import EliminationStoreContract
-from cmbs.testing.store import StoreContract
+from cmbs.spi import Append, EliminationProvenance, EliminationResult, Opening, RecoveredState, SessionSummary
+from cmbs.stores.memory import InMemoryStore
+from cmbs.testing.contracts.audit_log import AuditLogContract
+from cmbs.testing.contracts.elimination_store import EliminationStoreContract
+from cmbs.testing.contracts.store import StoreContract
 
 S = TypeVar("S")
 NOTHING: frozenset[str] = frozenset()

@@ -12,7 +12,7 @@ import sys
 import threading
 from itertools import count
 
-from cmbs.belief_server import BeliefServer
+from cmbs.belief.server import BeliefServer
 from cmbs.stores import open_store
 
 UNIVERSE = [f"h{number:04}" for number in range(2_000)]

@@ -6,15 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 from cmbs.messages import Actor
-from cmbs.spi import InMemoryStore
-from cmbs.substrate.door import SpaceCommand
-from cmbs.substrate.events import CreateSpace, Mode, Propose, SpaceMessage
+from cmbs.stores.memory import InMemoryStore
 from cmbs.substrate.guard import Guard
-from cmbs.substrate.model import Proposal, Provenance, StateDelta, ToolKind
+from cmbs.substrate.kernel.events import CreateSpace, Mode, Propose, SpaceMessage
+from cmbs.substrate.kernel.model import Proposal, Provenance, StateDelta, ToolKind
+from cmbs.substrate.kernel.requests import SpaceCommand
 from cmbs.substrate.server import SubstrateServer
 from cmbs.substrate.tools.python import PythonTools
 from cmbs.substrate.tools.runner import Runner
-from cmbs.testing.environment import ManualClock, SequentialIds
+from cmbs.testing.fakes.environment import ManualClock, SequentialIds
 from tests.support.spaces import AGENT, ANY, ENCODER, ROOT
 
 SPACE = "ops"

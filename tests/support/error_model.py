@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from cmbs.http.statuses import PRECONDITION_FAILED, STATUS_OF_CODE
+from cmbs.http.errors import PRECONDITION_FAILED, STATUS_OF_CODE
 
 _STATUSES = {code.value: {status} for code, status in STATUS_OF_CODE.items()}
 _STATUSES["CONFLICT"].add(PRECONDITION_FAILED)

@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from cmbs.belief_events import Event, Stamp, read_event
-from cmbs.belief_session import Session, decide, decide_declare, evolve
+from cmbs.belief.kernel.events import Event, Stamp, read_event
+from cmbs.belief.kernel.session import Session, decide, decide_declare, evolve
 from cmbs.errors import BeliefServerError
 from cmbs.ledger import StoredEntry, canonical, hash_entry
 

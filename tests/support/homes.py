@@ -8,10 +8,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from cmbs.belief_replay import verify_session
-from cmbs.belief_server import BeliefServer, BeliefSnapshot, OntologyBundle
-from cmbs.belief_view import snapshot
-from cmbs.messages import AuditEntry
+from cmbs.belief.kernel.replay import verify_session
+from cmbs.belief.kernel.views import snapshot
+from cmbs.belief.server import BeliefServer
+from cmbs.messages import AuditEntry, BeliefSnapshot, OntologyBundle
 from cmbs.stores import InMemoryStore, Store, open_store
 from cmbs.testing import ManualClock, SequentialIds
 from tests.support.postgres import fresh_database

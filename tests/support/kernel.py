@@ -7,13 +7,13 @@ from copy import copy
 from dataclasses import asdict
 from typing import Any
 
-from cmbs.belief_events import Declare, Event, Message, Repeat, Stamp
-from cmbs.belief_session import Session, decide, decide_declare, evolve
-from cmbs.belief_view import obligations, snapshot
+from cmbs.belief.kernel.events import Declare, Event, Message, Repeat, Stamp
+from cmbs.belief.kernel.requests import Door, Limits
+from cmbs.belief.kernel.session import Session, decide, decide_declare, evolve
+from cmbs.belief.kernel.views import obligations, snapshot
 from cmbs.errors import BeliefServerError
 from cmbs.ledger import StoredEntry
 from cmbs.messages import OntologyBundle, SessionPolicy
-from cmbs.serving.door import Door, Limits
 from cmbs.testing import Call, History, ManualClock, SequentialIds
 from cmbs.testing.history import METHOD_OF
 

@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from cmbs.substrate.model import ToolKind
+from cmbs.substrate.kernel.model import ToolKind
 from cmbs.substrate.tools.credentials import Credentials
 from cmbs.substrate.tools.mcp import McpTools
 from cmbs.substrate.tools.mcp_servers import HttpServer, McpServer, StdioServer

@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from cmbs.tee.neo4j import connected
+from cmbs.tee.stores.neo4j import connected
 from scripts import neo4j_server
 from tests.support.postgres import REQUIRED
 

@@ -11,7 +11,7 @@ from contextlib import closing
 from itertools import pairwise
 
 from cmbs.tee import Delta, Edge, EdgeKey, EdgeType, Node, NodeType, Provenance, Timestamp, edge_id
-from cmbs.tee.neo4j import Neo4jGraphStore
+from cmbs.tee.stores.neo4j import Neo4jGraphStore
 
 ROUNDS = 12
 SIZE = 20

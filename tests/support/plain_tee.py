@@ -11,9 +11,9 @@ import grpc
 from google.protobuf.empty_pb2 import Empty
 
 from cmbs.errors import IncidentNotFound
-from cmbs.tee.memory import MemoryGraphStore
 from cmbs.tee.proto import tee_pb2 as pb
 from cmbs.tee.service import TeeService
+from cmbs.tee.stores.memory import MemoryGraphStore
 
 Calls: TypeAlias = Mapping[str, Callable[[Any, Any], Any]]
 

@@ -10,11 +10,11 @@ import msgspec
 from hypothesis import strategies as st
 
 from cmbs.ledger import canonical
-from cmbs.substrate.explaining import Hypothetical
-from cmbs.substrate.model import Tool, ToolKind
-from cmbs.substrate.policy import Policy, compile_policy
-from cmbs.substrate.policy_cases import situation
-from cmbs.substrate.policy_documents import CaseDocument
+from cmbs.substrate.kernel.insight.cases import situation
+from cmbs.substrate.kernel.insight.explanation import Hypothetical
+from cmbs.substrate.kernel.model import Tool, ToolKind
+from cmbs.substrate.kernel.policy.documents import CaseDocument
+from cmbs.substrate.kernel.policy.policy import Policy, compile_policy
 
 TOOL_IDS = ("one", "two")
 KEYS = ("fact.a", "fact.b", "goal.c", "fact.o.x", "fact.o")

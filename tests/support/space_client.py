@@ -9,9 +9,9 @@ from typing import Any
 
 import httpx
 
-from cmbs.belief_server import BeliefServer
+from cmbs.belief.server import BeliefServer
 from cmbs.http import BeliefApp
-from cmbs.spi import InMemoryStore
+from cmbs.stores.memory import InMemoryStore
 from cmbs.substrate.belief_source import ServedBelief
 from cmbs.substrate.server import SubstrateServer
 from cmbs.testing import ManualClock, SequentialIds

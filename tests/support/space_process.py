@@ -10,13 +10,13 @@ import sys
 from threading import Event
 
 from cmbs.errors import StoreUnavailable
-from cmbs.spi import RandomIds, SystemClock
 from cmbs.stores import open_store
-from cmbs.substrate.door import SpaceCommand
-from cmbs.substrate.events import CreateSpace, IssueCapability, Propose, RegisterTool
-from cmbs.substrate.model import Capability, Proposal, Provenance, StateDelta, Tool
+from cmbs.substrate.kernel.events import CreateSpace, IssueCapability, Propose, RegisterTool
+from cmbs.substrate.kernel.model import Capability, Proposal, Provenance, StateDelta, Tool
+from cmbs.substrate.kernel.requests import SpaceCommand
 from cmbs.substrate.server import SubstrateServer
 from cmbs.substrate.tools.runner import CallContext, ToolReply
+from cmbs.system import RandomIds, SystemClock
 from tests.support.spaces import AGENT, ANY, ROOT, SPACE, TOKEN, call, delta, http_tool
 
 

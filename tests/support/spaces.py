@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 
 from cmbs.messages import Actor, ActorKind
-from cmbs.spi import AuditLog, InMemoryStore
+from cmbs.spi import AuditLog
+from cmbs.stores.memory import InMemoryStore
 from cmbs.substrate.belief_source import BeliefSource
-from cmbs.substrate.checkpoint import freeze_space
-from cmbs.substrate.door import SpaceCommand, SpaceLimits
-from cmbs.substrate.events import (
+from cmbs.substrate.kernel.checkpoint import freeze_space
+from cmbs.substrate.kernel.events import (
     CreateSpace,
     IssueCapability,
     Mode,
@@ -27,13 +27,23 @@ from cmbs.substrate.events import (
     SettlePolicy,
     SpaceMessage,
 )
-from cmbs.substrate.kind import SpaceAnswer
-from cmbs.substrate.model import Candidate, Capability, Proposal, Provenance, StateDelta, Tool, ToolCall, ToolKind
-from cmbs.substrate.replay import verify_space
+from cmbs.substrate.kernel.kind import SpaceAnswer
+from cmbs.substrate.kernel.model import (
+    Candidate,
+    Capability,
+    Proposal,
+    Provenance,
+    StateDelta,
+    Tool,
+    ToolCall,
+    ToolKind,
+)
+from cmbs.substrate.kernel.replay import verify_space
+from cmbs.substrate.kernel.requests import SpaceCommand, SpaceLimits
+from cmbs.substrate.kernel.state import ProposalStatus, Space
 from cmbs.substrate.server import SubstrateServer
-from cmbs.substrate.state import ProposalStatus, Space
 from cmbs.substrate.tools.runner import CallContext, OutcomeUnknown, ToolReply
-from cmbs.testing.environment import ManualClock, SequentialIds
+from cmbs.testing.fakes.environment import ManualClock, SequentialIds
 
 ROOT = Actor(ActorKind.OPERATOR, "root")
 SECOND = Actor(ActorKind.OPERATOR, "second")

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, cast
 
 import pytest
 
-from cmbs.fsck import all_sessions
+from cmbs.audit.fsck import all_sessions
 from cmbs.stores import open_store
 
 PROPERTY = "toll"

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from cmbs.ledger import canonical
-from cmbs.substrate.events import OutcomeStatus
-from cmbs.substrate.model import Tool, ToolKind
+from cmbs.substrate.kernel.events import OutcomeStatus
+from cmbs.substrate.kernel.model import Tool, ToolKind
 from cmbs.substrate.tools.runner import CallContext, ToolReply, ToolRunner
 
 CALL = CallContext("ops", "execution-1", "key-1", 1)

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import httpx
 
-from cmbs.belief_server import BeliefServer
+from cmbs.belief.server import BeliefServer
 from cmbs.errors import BeliefServerError
 from cmbs.messages import OntologyBundle, SessionPolicy
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from cmbs.analysis.gain import Belief, after_answer, gains, prior_belief
 from cmbs.analysis.table import table_of
-from cmbs.belief_server import BeliefServer
+from cmbs.belief.server import BeliefServer
 from cmbs.kit import NO_DATA, Kit, KitProbe, ontology_of, outcome_for
 
 PLAYER = "player"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from cmbs.ledger import canonical
-from cmbs.substrate.tools.targets import SECRET_PREFIX
+from cmbs.substrate.kernel.targets import SECRET_PREFIX
 
 REDACTED = "[redacted]"
 # A shorter one would be found in everything, and protects nothing.

@@ -10,7 +10,8 @@ from urllib.parse import quote, urlsplit
 import httpx
 import msgspec
 
-from cmbs.substrate.model import Tool
+from cmbs.substrate.kernel.model import Tool
+from cmbs.substrate.kernel.targets import PLACEHOLDER, HttpTarget, Method, http_target
 from cmbs.substrate.tools.credentials import Credentials
 from cmbs.substrate.tools.event_loop import LoopClosed, LoopThread
 from cmbs.substrate.tools.runner import (
@@ -21,7 +22,6 @@ from cmbs.substrate.tools.runner import (
     timed_out,
     too_large,
 )
-from cmbs.substrate.tools.targets import PLACEHOLDER, HttpTarget, Method, http_target
 
 _IN_THE_QUERY = frozenset({Method.GET, Method.DELETE})
 # The first thing that leaves us: before it, nothing can have happened.

@@ -23,7 +23,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from cmbs.errors import BeliefServerError
 from cmbs.ledger import canonical
-from cmbs.substrate.model import Tool
+from cmbs.substrate.kernel.model import Tool
+from cmbs.substrate.kernel.targets import mcp_target
 from cmbs.substrate.tools.credentials import Credentials
 from cmbs.substrate.tools.event_loop import LoopClosed, LoopThread
 from cmbs.substrate.tools.mcp_servers import HttpServer, McpServer, StdioServer
@@ -37,7 +38,6 @@ from cmbs.substrate.tools.runner import (
     timed_out,
     too_large,
 )
-from cmbs.substrate.tools.targets import mcp_target
 
 # Under `_meta` of the call: for servers that know what to do with them.
 IDEMPOTENCY_KEY = "cmbs/idempotency-key"

@@ -13,7 +13,7 @@ import msgspec
 
 from cmbs.errors import BeliefServerError, InvalidRequest
 from cmbs.ledger import canonical
-from cmbs.substrate.tools.targets import check_header, check_url, lower_first
+from cmbs.substrate.kernel.targets import check_header, check_url, lower_first
 
 VARIABLE = "CMBS_TOOL_SERVERS"
 _MAX_FILE_BYTES = 1_048_576

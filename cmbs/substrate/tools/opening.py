@@ -6,7 +6,7 @@ import ssl
 from collections.abc import Mapping
 
 from cmbs.errors import InvalidRequest
-from cmbs.substrate.model import ToolKind
+from cmbs.substrate.kernel.model import ToolKind
 from cmbs.substrate.tools import mcp_servers
 from cmbs.substrate.tools.credentials import Credentials
 from cmbs.substrate.tools.python import PythonTools, discover_python_tools

@@ -14,9 +14,9 @@ import msgspec
 
 from cmbs.errors import BeliefServerError, InvalidRequest
 from cmbs.ledger import canonical
-from cmbs.substrate.model import Tool
+from cmbs.substrate.kernel.model import Tool
+from cmbs.substrate.kernel.targets import python_target
 from cmbs.substrate.tools.runner import CallContext, ResultRefused, ToolFailed, timed_out
-from cmbs.substrate.tools.targets import python_target
 
 TOOL_GROUP = "cmbs.tools"
 # A thread cannot be ended from outside: one that runs past its time-out runs on. So many may, before new calls fail.

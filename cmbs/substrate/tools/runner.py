@@ -14,9 +14,9 @@ import msgspec
 
 from cmbs.errors import BeliefServerError, InvalidRequest
 from cmbs.ledger import canonical
-from cmbs.substrate.events import OutcomeStatus
-from cmbs.substrate.model import NULL, Tool, ToolKind
-from cmbs.substrate.schemas import SchemaFault, failures, schema_of_text
+from cmbs.substrate.kernel.events import OutcomeStatus
+from cmbs.substrate.kernel.model import NULL, Tool, ToolKind
+from cmbs.substrate.kernel.policy.schemas import SchemaFault, failures, schema_of_text
 from cmbs.substrate.tools.credentials import Credentials
 
 MAX_ERROR_LENGTH = 500

@@ -11,13 +11,15 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from cmbs.belief_replay import verify_session
-from cmbs.belief_server import BeliefServer, Limits
+from cmbs.belief.kernel.replay import verify_session
+from cmbs.belief.kernel.requests import Limits
+from cmbs.belief.server import BeliefServer
 from cmbs.errors import BeliefServerError, StoreUnavailable
 from cmbs.messages import BeliefSnapshot, OntologyBundle, SessionPolicy, Verb
-from cmbs.spi import EliminationStore, InMemoryStore
-from cmbs.testing.environment import ManualClock, SequentialIds
-from cmbs.testing.failing_store import AnyStore
+from cmbs.spi import EliminationStore
+from cmbs.stores.memory import InMemoryStore
+from cmbs.testing.fakes.environment import ManualClock, SequentialIds
+from cmbs.testing.fakes.failing_store import AnyStore
 from cmbs.testing.history import METHOD_OF
 from cmbs.testing.simulation.clients import Clients
 from cmbs.testing.simulation.model import Disagreement, Model, Recorded, Request

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 from cmbs.errors import Conflict, StoreUnavailable
 from cmbs.spi import Append, EliminationProvenance, EliminationResult, EliminationStore, RecoveredState
-from cmbs.testing.failing_store import AnyStore, FailingLog, FailingStore
+from cmbs.testing.fakes.failing_store import AnyStore, FailingLog, FailingStore
 from cmbs.testing.simulation.model import Disagreement
 
 T = TypeVar("T")

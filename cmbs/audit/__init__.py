@@ -1,0 +1,1 @@
+"""Checking stores and moving streams between them: verify, fsck, export and import."""

@@ -1,0 +1,144 @@
+"""Moving sessions and spaces between stores, byte for byte: JSON lines out, verified on the way in.
+
+Each line holds one entry, its exact bytes as they were hashed, and its hash. The lines of a stream follow each other;
+the last one is followed by a line that closes it with its head. The last line of all says how many streams there are,
+so that a file that was cut off anywhere is noticed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+
+from cmbs.belief.server import BeliefServer
+from cmbs.errors import InvalidRequest, LedgerCorrupt, SessionNotFound
+from cmbs.ledger import Head, StoredEntry
+from cmbs.spi import AuditLog
+
+FORMAT = "cmbs-export/1"
+_READ_AT_ONCE = 1000
+
+
+class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    format: str | None = None
+    event_hash: str | None = None
+    entry: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
+    end_of: str | None = None
+    head_seq: int | None = None
+    head_hash: str | None = None
+    sessions: int | None = None
+
+
+# Takes a space in: its id, its entries, its head.
+TakeSpace: TypeAlias = Callable[[str, Sequence[StoredEntry], Head], None]
+_SPACE = "space:"
+
+
+class Moved(NamedTuple):
+    """A session or a space that came in; a space by the name of its stream."""
+
+    session_id: str
+    events: int
+
+
+def export_lines(log: AuditLog, session_ids: Iterable[str]) -> Iterator[bytes]:
+    """The lines of an export, without line ends; a space goes by the name of its stream."""
+    yield msgspec.json.encode({"format": FORMAT})
+    sessions = 0
+    for session_id in session_ids:
+        sessions += 1
+        head = log.head(session_id)
+        if head is None:
+            raise SessionNotFound(session_id)
+        seq = -1
+        while seq < head.seq:
+            entries = log.read(session_id, seq, min(_READ_AT_ONCE, head.seq - seq))
+            if not entries:
+                raise LedgerCorrupt(session_id, seq + 1, f"it is not there, and the recorded head is at seq {head.seq}")
+            for entry in entries:
+                yield b'{"event_hash":"%b","entry":%b}' % (entry.event_hash.hex().encode(), entry.raw)
+            seq += len(entries)
+        yield msgspec.json.encode({"end_of": session_id, "head_seq": head.seq, "head_hash": head.event_hash.hex()})
+    yield msgspec.json.encode({"sessions": sessions})
+
+
+def import_lines(server: BeliefServer, lines: Iterable[bytes], take_space: TakeSpace | None = None) -> Iterator[Moved]:
+    """Take sessions in; each is verified whole before a byte of it is written. LedgerCorrupt names what is wrong.
+
+    Spaces go to `take_space`. InvalidRequest where the file is not an export, or not all of one, or has spaces and
+    nobody takes them; what was before that place was taken in.
+    """
+    entries: list[StoredEntry] = []
+    sessions, number = 0, 1
+    announced: int | None = None
+    for number, line in _numbered(lines):
+        if announced is not None:
+            raise InvalidRequest(f"line {number}: the export ended before this line")
+        if line.event_hash is not None and bytes(line.entry):
+            entries.append(StoredEntry(bytes(line.entry), _hash(number, line.event_hash)))
+        elif line.end_of is not None:
+            yield _taken_in(server, take_space, number, line, entries)
+            entries = []
+            sessions += 1
+        elif line.sessions is not None:
+            announced = line.sessions
+        else:
+            raise InvalidRequest(f"line {number}: neither an entry nor an end")
+    if entries or announced != sessions:
+        raise InvalidRequest(f"line {number}: the file was cut off; {sessions} sessions before were taken in")
+
+
+def exported(lines: Iterable[bytes], stream_id: str) -> list[StoredEntry] | None:
+    """The entries of one stream of an export, as they stand there; None where it is not among them.
+
+    Which stream a line is of is known when its stream ends.
+    """
+    entries: list[StoredEntry] = []
+    for number, line in _numbered(lines):
+        if line.event_hash is not None:
+            entries.append(StoredEntry(bytes(line.entry), _hash(number, line.event_hash)))
+        elif line.end_of == stream_id:
+            return entries
+        elif line.end_of is not None:
+            entries = []
+    return None
+
+
+def _numbered(lines: Iterable[bytes]) -> Iterator[tuple[int, _Line]]:
+    """What follows the line that says what the file is, each with its number."""
+    numbered = ((number, _read_line(number, text)) for number, text in enumerate(lines, 1))
+    number, line = next(numbered, (1, _Line()))
+    if line.format != FORMAT:
+        raise InvalidRequest(f"line {number}: not an export, which begins with the format `{FORMAT}`")
+    return numbered
+
+
+def _taken_in(
+    server: BeliefServer, take_space: TakeSpace | None, number: int, line: _Line, entries: list[StoredEntry]
+) -> Moved:
+    if line.end_of is None or line.head_seq is None or line.head_hash is None:
+        raise InvalidRequest(f"line {number}: the end of a session names its head")
+    head = Head(line.head_seq, _hash(number, line.head_hash))
+    if not line.end_of.startswith(_SPACE):
+        server.import_session(line.end_of, entries, head)
+    elif take_space is None:
+        raise InvalidRequest(f"line {number}: there are spaces in this file, and nobody here takes them")
+    else:
+        take_space(line.end_of.removeprefix(_SPACE), entries, head)
+    return Moved(line.end_of, len(entries))
+
+
+def _read_line(number: int, text: bytes) -> _Line:
+    try:
+        return msgspec.json.decode(text, type=_Line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        raise InvalidRequest(f"line {number}: {exc}") from exc
+
+
+def _hash(number: int, text: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError as exc:
+        raise InvalidRequest(f"line {number}: `{text}` is not a hash") from exc

@@ -1,0 +1,1 @@
+"""The belief plane: sessions over a fixed set of hypotheses that can only be eliminated."""

@@ -1,0 +1,133 @@
+"""The messages of the protocol as they are recorded, and the event that records one.
+
+A message is frozen, and its opaque parts (justification, context, metadata) are canonical bytes from the door on: no
+one can change history through an object that they still hold.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from cmbs.belief.kernel.survivors import Survivors, Universe
+from cmbs.ledger import EntryBody, StoredEntry
+from cmbs.ledger.entry import read_body
+from cmbs.messages import Actor, OntologyBundle, ProviderRef, SessionPolicy, Verb
+
+NULL = msgspec.Raw(b"null")
+
+
+class Declare(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """DECLARE_SESSION; the hypotheses sorted and without repeats."""
+
+    ontology: OntologyBundle
+    hypotheses: list[str]
+    policy: SessionPolicy
+    metadata: msgspec.Raw = NULL
+    provider: ProviderRef | None = None
+
+
+class Probe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """What a provider was asked, and what the world answered."""
+
+    probe_id: str
+    response: msgspec.Raw
+
+
+class Eliminate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """ELIMINATE; the ids sorted and without repeats."""
+
+    source_id: str
+    observation_id: str
+    eliminated: list[str]
+    justification: msgspec.Raw = NULL
+    probe: Probe | None = None
+
+
+class EnterObligation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """ENTER_OBLIGATION."""
+
+    obligation_id: str
+    min_total_eliminations: int
+
+
+class RequestExit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """REQUEST_EXIT."""
+
+    obligation_id: str
+    context: msgspec.Raw = NULL
+
+
+class DeclareConclusion(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """DECLARE_CONCLUSION."""
+
+    conclusion_id: str
+    context: msgspec.Raw = NULL
+
+
+class RequestTermination(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """REQUEST_TERMINATION."""
+
+    context: msgspec.Raw = NULL
+
+
+Message: TypeAlias = Declare | Eliminate | EnterObligation | RequestExit | DeclareConclusion | RequestTermination
+
+VERB_OF: dict[type[Message], Verb] = {
+    Declare: Verb.DECLARE_SESSION,
+    Eliminate: Verb.ELIMINATE,
+    EnterObligation: Verb.ENTER_OBLIGATION,
+    RequestExit: Verb.REQUEST_EXIT,
+    DeclareConclusion: Verb.DECLARE_CONCLUSION,
+    RequestTermination: Verb.REQUEST_TERMINATION,
+}
+_DECODER_OF: dict[str, msgspec.json.Decoder[Message]] = {
+    verb.value: msgspec.json.Decoder(message_type) for message_type, verb in VERB_OF.items()
+}
+
+
+class Stamp(msgspec.Struct, frozen=True, gc=False):
+    """What the outside world adds to a decision: an id, a time, the caller's idempotency key, and who the caller is.
+
+    The last two only where there is one: a key was sent, the caller was authenticated.
+    """
+
+    event_id: str
+    ts: str
+    idempotency_key: str | None = None
+    actor: Actor | None = None
+
+
+class Event(msgspec.Struct, frozen=True, gc=False):
+    """A decision, ready to be stored: the message, the entry that records it, and its exact bytes."""
+
+    message: Message
+    body: EntryBody
+    stored: StoredEntry
+    # What deciding has worked out already, so that `evolve` need not do it again.
+    universe: Universe | None = None
+    survivors: Survivors | None = None
+
+
+class Repeat(msgspec.Struct, frozen=True, gc=False):
+    """The message was recorded before, at this place: the answer is the first answer."""
+
+    seq: int
+
+
+def read_message(body: EntryBody) -> Message:
+    """The message that an entry records; ValueError where the verb or its message is not one of ours."""
+    decoder = _DECODER_OF.get(body.verb)
+    if decoder is None:
+        raise ValueError(f"unknown verb `{body.verb}`")
+    try:
+        return decoder.decode(body.payload)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        raise ValueError(f"malformed {body.verb} payload: {exc}") from exc
+
+
+def read_event(stored: StoredEntry) -> Event:
+    """The event that stored bytes hold; ValueError where they hold none of ours."""
+    body = read_body(stored.raw)
+    return Event(read_message(body), body, stored)

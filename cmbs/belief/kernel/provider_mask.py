@@ -1,0 +1,73 @@
+"""What a hypothesis provider's masks leave alive: the step from a provider's answer to eliminated ids."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cmbs.core import entropy
+from cmbs.errors import InvalidHypothesisId, ProviderBroken, UnknownProbe
+from cmbs.spi.hypothesis_provider import HypothesisProvider
+
+
+def eliminated_by(provider: HypothesisProvider, probe_id: str, response: Any) -> frozenset[str]:
+    """Return the ids that a response to a probe rules out, whether or not they are still alive.
+
+    Raises `UnknownProbe` for a probe the provider does not offer, `InvalidHypothesisId` for a mask with ids the
+    provider never declared, and `ProviderBroken` for a mask with values other than booleans: an elimination cannot be
+    taken back, so a likelihood or a text is not read as one.
+    """
+    if probe_id not in provider.probe_ids():
+        raise UnknownProbe(probe_id)
+    mask = provider.apply_probe(probe_id, response)
+    unknown = mask.keys() - frozenset(provider.hypothesis_ids())
+    if unknown:
+        raise InvalidHypothesisId(sorted(unknown))
+    for hypothesis_id, eliminated in mask.items():
+        if not isinstance(eliminated, bool):
+            raise ProviderBroken(
+                f"provider `{provider.id()}` answers `{eliminated}` for hypothesis `{hypothesis_id}`, not a boolean"
+            )
+    return frozenset(hypothesis_id for hypothesis_id, eliminated in mask.items() if eliminated)
+
+
+class BeliefState:
+    """The survivors of a provider's hypotheses. They only ever become fewer, and a failed probe changes nothing."""
+
+    __slots__ = ("_provider", "_survivors", "_universe")
+
+    def __init__(self, provider: HypothesisProvider) -> None:
+        """Start with every hypothesis of the provider alive."""
+        self._provider = provider
+        self._universe = frozenset(provider.hypothesis_ids())
+        self._survivors = set(self._universe)
+
+    @property
+    def survivors(self) -> set[str]:
+        """The hypotheses not eliminated so far, as a copy."""
+        return set(self._survivors)
+
+    def apply_probe(self, probe_id: str, response: Any) -> frozenset[str]:
+        """Apply a response to a probe and return the ids it newly eliminated; raises what `eliminated_by` raises."""
+        newly_eliminated = eliminated_by(self._provider, probe_id, response) & self._survivors
+        self._survivors -= newly_eliminated
+        return newly_eliminated
+
+    def remaining_mass(self) -> float:
+        """Return the fraction of the universe that is still alive; 0.0 for an empty universe."""
+        return len(self._survivors) / len(self._universe) if self._universe else 0.0
+
+    def remaining_entropy(self) -> float:
+        """Return the bits left to decide: log2 of the number of survivors, 0.0 for one or none."""
+        return entropy(len(self._survivors))
+
+    def is_singleton(self) -> bool:
+        """Tell whether exactly one hypothesis is left."""
+        return len(self._survivors) == 1
+
+    def is_empty(self) -> bool:
+        """Tell whether no hypothesis is left."""
+        return not self._survivors
+
+    def active_map(self) -> dict[str, bool]:
+        """Return, for every hypothesis in sorted order, whether it is still alive."""
+        return {hypothesis_id: hypothesis_id in self._survivors for hypothesis_id in sorted(self._universe)}

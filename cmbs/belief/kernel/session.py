@@ -1,0 +1,449 @@
+"""The rules of belief: what a message does to a session. Pure, and the only place where these rules live.
+
+`decide_<verb>(session, message, stamp)` answers with the event to record, or with the earlier event that the message
+repeats, or raises one of `cmbs.errors`; it changes nothing. `evolve(session, event)` is the only way from one state to
+the next, live and in replay. A refusal that the protocol defines is an event like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import NamedTuple, TypeAlias, assert_never
+
+import msgspec
+
+from cmbs.belief.kernel.events import (
+    NULL,
+    VERB_OF,
+    Declare,
+    DeclareConclusion,
+    Eliminate,
+    EnterObligation,
+    Event,
+    Message,
+    Repeat,
+    RequestExit,
+    RequestTermination,
+    Stamp,
+)
+from cmbs.belief.kernel.survivors import Survivors, Universe, commitment
+from cmbs.core import Obligation, is_stable
+from cmbs.errors import Conflict, InvalidHypothesisId, ObligationNotFound, SessionTerminated
+from cmbs.ledger import GENESIS, Chronicle, Delta, EntryBody, Head, seal
+from cmbs.ledger.canonical import encode_frame
+from cmbs.ledger.entry import VERSION
+from cmbs.messages import (
+    OntologyBundle,
+    ProviderRef,
+    Reason,
+    SessionPolicy,
+)
+
+_NOTHING = Delta([])
+_FORCE_DENIED = "force was asked for and the policy of this session does not allow it"
+
+
+# Who saw what, by source_id and observation_id: the key under which an elimination is recorded once.
+Observation: TypeAlias = tuple[str, str]
+
+
+class Applied(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """What one elimination did."""
+
+    seq: int
+    applied: tuple[str, ...]
+    ignored: tuple[str, ...]
+
+
+class Promise(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """An obligation of a session: when it was entered and left, and how much had been eliminated by then."""
+
+    min_total_eliminations: int
+    entered_seq: int
+    eliminated_at_entry: int
+    exited_seq: int | None = None
+    eliminated_at_exit: int = 0
+
+
+class Verdict(NamedTuple):
+    """What was decided of a request."""
+
+    granted: bool
+    reason: Reason
+
+
+class Request(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A message that came with an idempotency key."""
+
+    seq: int
+    fingerprint: bytes
+
+
+class Session(msgspec.Struct, frozen=True, gc=False):
+    """Everything a session knows. A value: whoever holds one holds it for good."""
+
+    session_id: str
+    ontology: OntologyBundle
+    policy: SessionPolicy
+    universe: Universe
+    survivors: Survivors
+    head: Head
+    events: Chronicle[str, Verdict | None]
+    observations: Chronicle[Observation, Applied]
+    requests: Chronicle[str, Request]
+    conclusions: Chronicle[int, str]
+    obligations: Mapping[str, Promise]
+    active: tuple[str, ...]
+    terminated_seq: int | None
+    provider: ProviderRef | None
+
+    @property
+    def eliminated_total(self) -> int:
+        """How many hypotheses are gone."""
+        return len(self.universe) - len(self.survivors)
+
+    @property
+    def head_event_id(self) -> str:
+        """The id of the newest event."""
+        return self.events.at(self.head.seq)[0]
+
+
+# --- decide -----------------------------------------------------------------------------------------------------------
+
+
+def decide_declare(session_id: str, message: Declare, stamp: Stamp) -> Event:
+    """A new session: the universe is committed to, so that every later bit is provably one of its ids."""
+    universe = Universe(message.hypotheses)
+    survivors = Survivors.all_of(universe)
+    promise = commitment(session_id, GENESIS, survivors.root)
+    outcome = {"universe_root": universe.root.hex(), "universe_size": len(universe)}
+    body = EntryBody(
+        delta=_NOTHING,
+        event_id=stamp.event_id,
+        outcome=msgspec.Raw(msgspec.json.encode(outcome)),
+        payload=msgspec.Raw(encode_frame(message)),
+        prev_event_hash=GENESIS.hex(),
+        seq=0,
+        stream_id=session_id,
+        survivors_after_hash=promise,
+        survivors_before_hash=promise,
+        ts=stamp.ts,
+        v=VERSION,
+        verb=VERB_OF[Declare],
+        idempotency_key=stamp.idempotency_key,
+        actor=stamp.actor,
+    )
+    return Event(message, body, seal(body), universe)
+
+
+def decide_eliminate(session: Session, message: Eliminate, stamp: Stamp) -> Event | Repeat:
+    """Take out the ids that still survive. The same observation again is the same event; with other ids, a conflict."""
+    earlier = session.observations.get((message.source_id, message.observation_id))
+    if earlier is not None:
+        if {*earlier.applied, *earlier.ignored} != set(message.eliminated):
+            raise Conflict(
+                f"observation `{message.observation_id}` of `{message.source_id}` was recorded with other ids",
+                {
+                    "source_id": message.source_id,
+                    "observation_id": message.observation_id,
+                    "event_id": session.events.at(earlier.seq)[0],
+                },
+            )
+        return Repeat(earlier.seq)
+    _refuse_if_terminated(session)
+    applied, positions, unknown = session.survivors.among(message.eliminated)
+    if unknown and session.policy.validate_hypotheses:
+        raise InvalidHypothesisId(unknown)
+    if not applied:
+        return _record(session, message, stamp)
+    after = session.survivors.without(positions)
+    return _record(session, message, stamp, delta=Delta(applied), after=after)
+
+
+def decide_enter_obligation(session: Session, message: EnterObligation, stamp: Stamp) -> Event | Repeat:
+    """Open a gate. An id names one obligation for the life of the session."""
+    _refuse_if_terminated(session)
+    if message.obligation_id in session.obligations:
+        raise Conflict(
+            f"obligation `{message.obligation_id}` was entered before", {"obligation_id": message.obligation_id}
+        )
+    return _record(session, message, stamp)
+
+
+def decide_request_exit(session: Session, message: RequestExit, stamp: Stamp) -> Event | Repeat:
+    """Leave an obligation: granted once enough was eliminated since it was entered."""
+    _refuse_if_terminated(session)
+    promise = session.obligations.get(message.obligation_id)
+    if promise is None:
+        raise ObligationNotFound(message.obligation_id)
+    if promise.exited_seq is not None:
+        verdict = Verdict(False, Reason.OBLIGATION_NOT_ACTIVE)
+    elif as_obligation(session, message.obligation_id, promise).may_exit:
+        verdict = Verdict(True, Reason.APPROVED)
+    else:
+        verdict = Verdict(False, Reason.BELOW_THRESHOLD)
+    return _record(session, message, stamp, outcome=_approved(verdict))
+
+
+def decide_conclusion(session: Session, message: DeclareConclusion, stamp: Stamp) -> Event | Repeat:
+    """A conclusion counts only while no obligation is open."""
+    _refuse_if_terminated(session)
+    verdict = Verdict(False, Reason.OBLIGATION_ACTIVE) if session.active else Verdict(True, Reason.ACCEPTED)
+    return _record(session, message, stamp, outcome=_accepted(verdict))
+
+
+def decide_termination(session: Session, message: RequestTermination, stamp: Stamp) -> Event | Repeat:
+    """End the session: no open obligation, one survivor, conclusions stable; or by force, where the policy allows."""
+    _refuse_if_terminated(session)
+    forced = _asks_for_force(message)
+    if session.active:
+        verdict = Verdict(False, Reason.OBLIGATION_ACTIVE)
+    elif len(session.survivors) != 1:
+        verdict = Verdict(False, Reason.NOT_SINGLETON)
+    elif not _conclusions_are_stable(session):
+        verdict = Verdict(False, Reason.CONCLUSION_UNSTABLE)
+    else:
+        verdict = Verdict(True, Reason.APPROVED)
+    notes = None
+    if forced and not verdict.granted:
+        if session.policy.allow_force:
+            verdict = Verdict(True, Reason.FORCED)
+        else:
+            notes = _FORCE_DENIED
+    return _record(session, message, stamp, outcome=_approved(verdict), notes=notes)
+
+
+def decide(session: Session, message: Message, stamp: Stamp) -> Event | Repeat:
+    """The decision on any message to a session that exists."""
+    if stamp.idempotency_key is not None:
+        known = session.requests.get(stamp.idempotency_key)
+        if known is not None:
+            if known.fingerprint != fingerprint(message):
+                raise Conflict(
+                    f"idempotency key `{stamp.idempotency_key}` was used for another request",
+                    {"idempotency_key": stamp.idempotency_key},
+                )
+            return Repeat(known.seq)
+    match message:
+        case Eliminate():
+            return decide_eliminate(session, message, stamp)
+        case EnterObligation():
+            return decide_enter_obligation(session, message, stamp)
+        case RequestExit():
+            return decide_request_exit(session, message, stamp)
+        case DeclareConclusion():
+            return decide_conclusion(session, message, stamp)
+        case RequestTermination():
+            return decide_termination(session, message, stamp)
+        case Declare():
+            raise Conflict(f"session `{session.session_id}` was declared before", {"session_id": session.session_id})
+        case _:
+            assert_never(message)
+
+
+def fingerprint(message: Message) -> bytes:
+    """What tells two requests with the same idempotency key apart."""
+    return sha256(VERB_OF[type(message)].encode() + b"\x00" + encode_frame(message)).digest()
+
+
+# --- evolve -----------------------------------------------------------------------------------------------------------
+
+
+def evolve(session: Session | None, event: Event) -> Session:
+    """The state after `event`. The only mutation there is."""
+    if session is None:
+        return _born(event)
+    message = event.message
+    if type(message) is Eliminate:
+        return _eliminated(session, message, event)
+    body, seq = event.body, event.body.seq
+    verdict = None if type(message) is EnterObligation else _verdict(event)
+    granted = verdict is not None and verdict.granted
+    conclusions, promises, active = session.conclusions, session.obligations, session.active
+    terminated_seq = session.terminated_seq
+    if type(message) is EnterObligation:
+        promise = Promise(message.min_total_eliminations, seq, session.eliminated_total)
+        promises = {**promises, message.obligation_id: promise}
+        active = (*active, message.obligation_id)
+    elif type(message) is RequestExit and granted:
+        left = msgspec.structs.replace(
+            promises[message.obligation_id], exited_seq=seq, eliminated_at_exit=session.eliminated_total
+        )
+        promises = {**promises, message.obligation_id: left}
+        active = tuple([obligation_id for obligation_id in active if obligation_id != message.obligation_id])
+    elif type(message) is DeclareConclusion and granted:
+        conclusions = conclusions.extended(seq, message.conclusion_id)
+    elif type(message) is RequestTermination and granted:
+        terminated_seq = seq
+    return Session(
+        session.session_id,
+        session.ontology,
+        session.policy,
+        session.universe,
+        session.survivors,
+        Head(seq, event.stored.event_hash),
+        session.events.extended(body.event_id, verdict),
+        session.observations,
+        _requested(session, event),
+        conclusions,
+        promises,
+        active,
+        terminated_seq,
+        session.provider,
+    )
+
+
+def _eliminated(session: Session, message: Eliminate, event: Event) -> Session:
+    """The state after an elimination, which most events are."""
+    body, survivors = event.body, session.survivors
+    record = _applied(message, body)
+    if event.survivors is not None:
+        survivors = event.survivors
+    elif record.applied:
+        survivors = survivors.without(session.universe.positions(record.applied))
+    return Session(
+        session.session_id,
+        session.ontology,
+        session.policy,
+        session.universe,
+        survivors,
+        Head(body.seq, event.stored.event_hash),
+        session.events.extended(body.event_id, None),
+        session.observations.extended((message.source_id, message.observation_id), record),
+        session.requests if body.idempotency_key is None else _requested(session, event),
+        session.conclusions,
+        session.obligations,
+        session.active,
+        session.terminated_seq,
+        session.provider,
+    )
+
+
+def _requested(session: Session, event: Event) -> Chronicle[str, Request]:
+    """The requests that came with a key, this one included."""
+    body = event.body
+    if body.idempotency_key is None:
+        return session.requests
+    return session.requests.extended(body.idempotency_key, Request(body.seq, fingerprint(event.message)))
+
+
+def _applied(message: Eliminate, body: EntryBody) -> Applied:
+    applied = body.delta.eliminated
+    ignored: tuple[str, ...] = ()
+    if len(applied) != len(message.eliminated):
+        gone = set(applied)
+        ignored = tuple([asked for asked in message.eliminated if asked not in gone])
+    return Applied(body.seq, tuple(applied), ignored)
+
+
+def _born(event: Event) -> Session:
+    message, body = event.message, event.body
+    if not isinstance(message, Declare):
+        raise TypeError(f"the first event declares the session, not {body.verb}")
+    universe = event.universe or Universe(message.hypotheses)
+    requests: Chronicle[str, Request] = Chronicle()
+    if body.idempotency_key is not None:
+        requests = requests.extended(body.idempotency_key, Request(0, fingerprint(message)))
+    return Session(
+        session_id=body.stream_id,
+        ontology=message.ontology,
+        policy=message.policy,
+        universe=universe,
+        survivors=Survivors.all_of(universe),
+        head=Head(0, event.stored.event_hash),
+        events=Chronicle[str, Verdict | None]().extended(body.event_id, None),
+        observations=Chronicle(),
+        requests=requests,
+        conclusions=Chronicle(),
+        obligations={},
+        active=(),
+        terminated_seq=None,
+        provider=message.provider,
+    )
+
+
+# --- the rules that several verbs share -------------------------------------------------------------------------------
+
+
+def _record(
+    session: Session,
+    message: Message,
+    stamp: Stamp,
+    *,
+    outcome: msgspec.Raw = NULL,
+    delta: Delta = _NOTHING,
+    after: Survivors | None = None,
+    notes: str | None = None,
+) -> Event:
+    session_id, previous = session.session_id, session.head
+    previous_hash = previous.event_hash
+    before_hash = commitment(session_id, previous_hash, session.survivors.root)
+    after_hash = before_hash if after is None else commitment(session_id, previous_hash, after.root)
+    body = EntryBody(
+        delta,
+        stamp.event_id,
+        outcome,
+        msgspec.Raw(encode_frame(message)),
+        previous_hash.hex(),
+        previous.seq + 1,
+        session_id,
+        after_hash,
+        before_hash,
+        stamp.ts,
+        VERSION,
+        VERB_OF[type(message)],
+        stamp.idempotency_key,
+        notes,
+        stamp.actor,
+    )
+    return Event(message, body, seal(body), survivors=after)
+
+
+def _refuse_if_terminated(session: Session) -> None:
+    if session.terminated_seq is not None:
+        raise SessionTerminated(session.session_id)
+
+
+def as_obligation(session: Session, obligation_id: str, promise: Promise) -> Obligation:
+    """What a promise comes to now: the rule of when it may be left is the kernel's."""
+    until = session.eliminated_total if promise.exited_seq is None else promise.eliminated_at_exit
+    return Obligation(obligation_id, promise.min_total_eliminations, until - promise.eliminated_at_entry)
+
+
+def _conclusions_are_stable(session: Session) -> bool:
+    window = session.policy.stability_window
+    tail = [
+        conclusion_id for (_, conclusion_id), _ in zip(session.conclusions.newest_first(), range(window), strict=False)
+    ]
+    return is_stable(tail, window)
+
+
+def _asks_for_force(message: RequestTermination) -> bool:
+    context = msgspec.json.decode(message.context)
+    return isinstance(context, dict) and context.get("force") is True
+
+
+class _Outcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A verdict on the wire: a conclusion is accepted, the other requests are approved."""
+
+    reason: Reason
+    accepted: bool | None = None
+    approved: bool | None = None
+
+
+_OUTCOME = msgspec.json.Decoder(_Outcome)
+
+
+def _approved(verdict: Verdict) -> msgspec.Raw:
+    return msgspec.Raw(encode_frame(_Outcome(verdict.reason, approved=verdict.granted)))
+
+
+def _accepted(verdict: Verdict) -> msgspec.Raw:
+    return msgspec.Raw(encode_frame(_Outcome(verdict.reason, accepted=verdict.granted)))
+
+
+def _verdict(event: Event) -> Verdict:
+    """What was decided of a request."""
+    outcome = _OUTCOME.decode(event.body.outcome)
+    return Verdict(bool(outcome.accepted or outcome.approved), outcome.reason)

@@ -1,0 +1,69 @@
+"""What a session believes, or believed at any moment of its log. Pure."""
+
+from __future__ import annotations
+
+from cmbs.belief.kernel.session import Session, as_obligation
+from cmbs.belief.kernel.survivors import Survivors
+from cmbs.errors import EventNotFound
+from cmbs.messages import BeliefSnapshot, ObligationState, ObligationView
+
+
+def snapshot(session: Session, at: int | None = None) -> BeliefSnapshot:
+    """What the session believes, or believed right after event `at`. EventNotFound beyond the head."""
+    return BeliefSnapshot(session.session_id, session.ontology, *belief_at(session, at))
+
+
+def belief_at(session: Session, at: int | None = None) -> tuple[Survivors, bool, str | None, str]:
+    """What changes in a snapshot as a session goes on: survivors, terminated, active obligation, audit head."""
+    if at is None or at == session.head.seq:
+        active = session.active
+        is_terminated = session.terminated_seq is not None
+        return session.survivors, is_terminated, active[-1] if active else None, session.head_event_id
+    survivors = survivors_at(session, at)
+    open_then = [
+        obligation_id
+        for obligation_id, promise in session.obligations.items()
+        if promise.entered_seq <= at and (promise.exited_seq is None or promise.exited_seq > at)
+    ]
+    # Nothing follows a termination, so before the head there is none.
+    return survivors, False, open_then[-1] if open_then else None, session.events.at(at)[0]
+
+
+def survivors_at(session: Session, at: int) -> Survivors:
+    """What survived right after event `at`: what survives now, and all that was eliminated since."""
+    if at == session.head.seq:
+        return session.survivors
+    if not 0 <= at < session.head.seq:
+        raise EventNotFound(str(at))
+    gone: list[str] = []
+    for _, record in session.observations.newest_first():
+        if record.seq <= at:
+            break
+        gone.extend(record.applied)
+    return session.survivors.restored(session.universe.positions(gone))
+
+
+def seq_at(session: Session, at: int | str | None) -> int:
+    """The place in the log of a seq or an event id; None means the head. EventNotFound where there is none."""
+    if at is None:
+        return session.head.seq
+    if isinstance(at, str):
+        seq = session.events.position(at)
+    else:
+        seq = at if type(at) is int and 0 <= at <= session.head.seq else None
+    if seq is None:
+        raise EventNotFound(str(at))
+    return seq
+
+
+def obligations(session: Session) -> list[ObligationView]:
+    """Every obligation, in the order of entry."""
+    return [
+        ObligationView(
+            obligation_id,
+            ObligationState.ACTIVE if promise.exited_seq is None else ObligationState.EXITED,
+            promise.min_total_eliminations,
+            as_obligation(session, obligation_id, promise).eliminations,
+        )
+        for obligation_id, promise in session.obligations.items()
+    ]

@@ -1,0 +1,448 @@
+"""The belief server: sessions of many callers over one log. Lock, gate, persist, apply.
+
+Every method returns when what it did is durable. The rules are in `cmbs.belief.kernel.session`.
+Event loops use `perform_async`, which holds no thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from cmbs.belief.kernel.events import Stamp
+from cmbs.belief.kernel.kind import Answer, BeliefKind
+from cmbs.belief.kernel.outcomes import Outcome, outcome_of
+from cmbs.belief.kernel.provider_mask import eliminated_by
+from cmbs.belief.kernel.replay import verify_session
+from cmbs.belief.kernel.requests import Command, Door, Limits
+from cmbs.belief.kernel.session import Session, decide_declare
+from cmbs.belief.kernel.views import obligations, seq_at, snapshot, survivors_at
+from cmbs.belief.saga import Saga
+from cmbs.errors import BeliefServerError, Conflict, InvalidRequest, LedgerCorrupt, StoreUnavailable
+from cmbs.ledger import Head, StoredEntry, from_audit_entry, to_audit_entry
+from cmbs.messages import (
+    Actor,
+    AuditEntry,
+    BeliefSnapshot,
+    ConclusionOutcome,
+    DeclareOutcome,
+    EliminateOutcome,
+    EnterOutcome,
+    ExitOutcome,
+    ObligationView,
+    OntologyBundle,
+    ProviderRef,
+    SessionPolicy,
+    SurvivorPage,
+    TerminationOutcome,
+)
+from cmbs.spi import (
+    AuditLog,
+    Clock,
+    EliminationStore,
+    HypothesisProvider,
+    IdSource,
+    RecoveredState,
+    SessionSummary,
+    UniverseSource,
+    is_reserved,
+)
+from cmbs.stores.memory import InMemoryStore
+from cmbs.streams.cache import Slot, Streams
+from cmbs.streams.checkpoints import Checkpointer
+from cmbs.streams.waiting import Mailboxes, wait_in_thread
+from cmbs.streams.writer import GroupWriter, Settle, Writer
+from cmbs.system import RandomIds, SystemClock
+
+# The ids of sessions that were declared under an idempotency key follow from the key, so that a repeat finds the first.
+_KEYED_SESSIONS = uuid.UUID("6b2a1f0e-5c3d-4f4e-9a51-3f1d8c7be2a4")
+
+O = TypeVar("O", bound=Outcome)  # noqa: E741
+
+
+class BeliefServer:
+    """Holds what may still be believed.
+
+    `store` is where tombstones live. One that is an `AuditLog` too (memory, SQLite) also holds the events, in the same
+    transaction; with any other, the events go to `audit_log`, by default in memory.
+    """
+
+    def __init__(
+        self,
+        validate_hypotheses: bool = False,
+        belief_provider: HypothesisProvider | None = None,
+        store: EliminationStore | None = None,
+        *,
+        audit_log: AuditLog | None = None,
+        clock: Clock | None = None,
+        ids: IdSource | None = None,
+        limits: Limits | None = None,
+        store_timeout_seconds: float = 10.0,
+    ) -> None:
+        self.belief_provider = belief_provider
+        self._policy = SessionPolicy(validate_hypotheses=validate_hypotheses)
+        self._clock = clock or SystemClock()
+        self._ids = ids or RandomIds()
+        self.door = Door(limits or Limits())
+        log, remote = _log_and_remote(store, audit_log)
+        self.log = log
+        self._remote = remote
+        self._close_remote: Callable[[], object] | None = getattr(remote, "close", None)
+        # A log in memory ends with its process: there is no start to shorten.
+        kind = BeliefKind(self._stamp, self.door.limits)
+        self._checkpointer = Checkpointer(log, kind) if log.blocking else None
+        self._sessions = Streams(log, kind, self.door.limits.cached_sessions, self._checkpointer)
+        saga = None if remote is None else Saga(log, self._sessions, remote, store_timeout_seconds)
+        self._writer = Writer(log, kind, self._sessions, saga)
+        if saga is not None:
+            saga.sweep()
+        # A store of its own may take its time: its writes run in the caller's thread, not in the one that all share.
+        self._group = GroupWriter(self._writer) if log.blocking and remote is None else None
+        self.waits_in_caller = remote is not None
+        self._mailboxes: Mailboxes[Answer] = Mailboxes()
+
+    # --- the verbs ---
+
+    def declare_session(
+        self,
+        ontology: OntologyBundle,
+        hypotheses: Iterable[str] | None = None,
+        metadata: dict[str, Any] | None = None,
+        *,
+        policy: SessionPolicy | None = None,
+        idempotency_key: str | None = None,
+    ) -> DeclareOutcome:
+        """Open a session over a fixed set of hypotheses; with a provider, over the provider's.
+
+        Without any, over the causal graph of the store as it is now. `causal_graph_version` is then that of the graph:
+        an empty one is filled in, any other must be the same.
+        """
+        command = self.declaration(ontology, hypotheses, metadata, policy=policy, idempotency_key=idempotency_key)
+        return self._perform(command, DeclareOutcome)
+
+    def eliminate(
+        self,
+        session_id: str,
+        source_id: str,
+        observation_id: str,
+        eliminated: Iterable[str],
+        justification: dict[str, Any] | None = None,
+        *,
+        if_match: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> EliminateOutcome:
+        """Take hypotheses out. The same observation again gives the first result again."""
+        message = self.door.eliminate(source_id, observation_id, eliminated, justification)
+        return self._perform(self.door.command(session_id, message, idempotency_key, if_match), EliminateOutcome)
+
+    def apply_probe(
+        self, session_id: str, probe_id: str, response: Any, source_id: str = "provider", *, if_match: str | None = None
+    ) -> EliminateOutcome:
+        """Let the provider say what a response rules out, and take that out."""
+        session = self._current(session_id)
+        provider = self._provider_of(session)
+        gone = eliminated_by(provider, self.door.text("probe_id", probe_id), response)
+        probe = self.door.probe(probe_id, response)
+        message = self.door.eliminate(source_id, probe_id, gone, None, probe)
+        return self._perform(self.door.command(session_id, message, if_match=if_match), EliminateOutcome)
+
+    def query_belief(self, session_id: str, *, at: int | str | None = None) -> BeliefSnapshot:
+        """What may still be true; with `at` (a seq or an event id), what could right after that event."""
+        session = self._current(session_id)
+        return snapshot(session, seq_at(session, at))
+
+    def audit_trace(
+        self, session_id: str, since_event_id: str | None = None, *, limit: int | None = None
+    ) -> list[AuditEntry]:
+        """The events after `since_event_id`, or all; at most `limit`."""
+        return [to_audit_entry(stored) for stored in self.stored_entries(session_id, since_event_id, limit)]
+
+    def stored_entries(
+        self, session_id: str, since_event_id: str | None = None, limit: int | None = None
+    ) -> list[StoredEntry]:
+        """The same as `audit_trace`, as the exact bytes that were hashed."""
+        session = self._current(session_id)
+        after = -1 if since_event_id is None else seq_at(session, self.door.text("since_event_id", since_event_id))
+        return self.log.read(session_id, after, None if limit is None else self.door.count("limit", limit))
+
+    def enter_obligation(
+        self,
+        session_id: str,
+        obligation_id: str,
+        min_total_eliminations: int,
+        *,
+        if_match: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> EnterOutcome:
+        """Open a gate: so much must be eliminated before anything can be concluded."""
+        message = self.door.enter_obligation(obligation_id, min_total_eliminations)
+        return self._perform(self.door.command(session_id, message, idempotency_key, if_match), EnterOutcome)
+
+    def request_exit(
+        self,
+        session_id: str,
+        obligation_id: str,
+        context: dict[str, Any] | None = None,
+        *,
+        if_match: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> ExitOutcome:
+        """Ask to leave an obligation."""
+        message = self.door.request_exit(obligation_id, context)
+        return self._perform(self.door.command(session_id, message, idempotency_key, if_match), ExitOutcome)
+
+    def declare_conclusion(
+        self,
+        session_id: str,
+        conclusion_id: str,
+        context: dict[str, Any] | None = None,
+        *,
+        if_match: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> ConclusionOutcome:
+        """State a conclusion; it counts only while no obligation is open."""
+        message = self.door.declare_conclusion(conclusion_id, context)
+        return self._perform(self.door.command(session_id, message, idempotency_key, if_match), ConclusionOutcome)
+
+    def request_termination(
+        self,
+        session_id: str,
+        context: dict[str, Any] | None = None,
+        *,
+        if_match: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> TerminationOutcome:
+        """Ask to end the session."""
+        message = self.door.request_termination(context)
+        return self._perform(self.door.command(session_id, message, idempotency_key, if_match), TerminationOutcome)
+
+    # --- what is there ---
+
+    def list_sessions(self, after: tuple[str, str] | None = None, limit: int | None = None) -> list[SessionSummary]:
+        """A page of sessions, the oldest first; `after` is the (created_ts, session_id) of the last one seen."""
+        return self.log.sessions(after, self.door.page_size(limit))
+
+    def survivors(
+        self, session_id: str, after: str | None = None, limit: int | None = None, *, at: int | str | None = None
+    ) -> SurvivorPage:
+        """A page of survivors, sorted; `after` is the last one seen, `at` pins the moment while others eliminate."""
+        size = self.door.page_size(limit)
+        session = self._current(session_id)
+        seq = seq_at(session, at)
+        if after is not None:
+            self.door.text("after", after)
+        return SurvivorPage(survivors_at(session, seq).page(after, size), snapshot(session, seq))
+
+    def obligations(self, session_id: str) -> list[ObligationView]:
+        """Every obligation of a session, in the order of entry."""
+        return obligations(self._current(session_id))
+
+    def restore_session(self, session_id: str, recovered: RecoveredState, audit_events: Iterable[AuditEntry]) -> None:
+        """Take a session over from a store's state and its log. Refuses a log that is forged or does not fit the state.
+
+        The elimination store is only compared with, never written to.
+        """
+        _refuse_reserved(self.door.text("session_id", session_id))
+        entries = [from_audit_entry(entry) for entry in audit_events]
+        session = verify_session(session_id, entries)
+        _refuse_misfit(session, recovered)
+        self._writer.adopt(session_id, entries)
+        self._sessions.refresh(self._sessions.slot(session_id))
+
+    def import_session(self, session_id: str, entries: Sequence[StoredEntry], head: Head) -> None:
+        """Take a session over from its log alone, byte for byte; LedgerCorrupt where it does not verify to `head`."""
+        _refuse_reserved(self.door.text("session_id", session_id))
+        verify_session(session_id, entries, head)
+        self._writer.adopt(session_id, entries)
+        self._sessions.refresh(self._sessions.slot(session_id))
+
+    def close(self) -> None:
+        """Write what waits, then let go of log and threads."""
+        if self._group is not None:
+            self._group.close()
+        if self._checkpointer is not None:
+            self._checkpointer.close()
+        self.log.close()
+        if self._close_remote is not None:
+            self._close_remote()
+
+    def current_session(self, session_id: str) -> Session:
+        """The session as a value, as the log has it now."""
+        return self._current(session_id)
+
+    def observe(self, observer: Callable[[str, Session], None]) -> None:
+        """Tell `observer` of every session that this server writes, once that is durable. From the writing thread.
+
+        There is one; it must be quick, and must not raise.
+        """
+        self._writer.observer = observer
+
+    # --- on the way ---
+
+    def declaration(
+        self,
+        ontology: OntologyBundle,
+        hypotheses: Iterable[str] | None,
+        metadata: Any = None,
+        *,
+        policy: SessionPolicy | None = None,
+        idempotency_key: str | None = None,
+        actor: Actor | None = None,
+    ) -> Command:
+        """The command that opens a session; `metadata` may still be JSON text, as a `msgspec.Raw`."""
+        if idempotency_key is None:
+            session_id = self._ids.new_id()
+        else:
+            session_id = str(uuid.uuid5(_KEYED_SESSIONS, self.door.text("idempotency_key", idempotency_key)))
+        reference = None
+        if self.belief_provider is not None:
+            reference = ProviderRef(self.belief_provider.id(), self.belief_provider.version())
+            hypotheses = self.belief_provider.hypothesis_ids()
+        elif hypotheses is None:
+            ontology, hypotheses = _anchored(self._remote, session_id, self.door.ontology(ontology))
+        message = self.door.declare(ontology, hypotheses, metadata, policy or self._policy, reference)
+        event = decide_declare(session_id, message, self._stamp(idempotency_key, actor))
+        return Command(session_id, message, idempotency_key, declared=event, actor=actor)
+
+    def default_policy(self, **overrides: Any) -> SessionPolicy:
+        """The policy of a session that says nothing of its own, with what it does say."""
+        return replace(self._policy, **overrides)
+
+    def _current(self, session_id: str) -> Session:
+        return self._sessions.current(self.door.text("session_id", session_id))
+
+    def _perform(self, command: Command, kind: type[O]) -> O:
+        outcome = self._perform_on_newest(command)
+        if not isinstance(outcome, kind):  # pragma: no cover - each verb has one kind of outcome
+            raise TypeError(kind)
+        return outcome
+
+    def _perform_on_newest(self, command: Command) -> Outcome:
+        while True:
+            slot = self._sessions.cached(command.session_id)
+            known = _head_of(slot)
+            try:
+                return outcome_of(self._perform_once(command, slot))
+            except BeliefServerError as exc:
+                if not self._decided_too_early(command, known, exc):
+                    raise
+
+    def _perform_once(self, command: Command, slot: Slot[Session] | None) -> Answer:
+        if command.declared is None and slot is None:
+            # Here, not in the writer that all sessions share: a long log takes time to read.
+            slot = self._sessions.loaded(command.session_id)
+        group = self._group
+        if group is None:
+            return self._writer.run_one(command, slot)
+
+        def submit(settle: Settle[Answer]) -> None:
+            group.submit(command, settle)
+
+        return wait_in_thread(submit)
+
+    async def perform_async(self, command: Command) -> Outcome:
+        """Carry out a command without holding a thread, unless the store must be waited for in one."""
+        return outcome_of(await self.answer_async(command))
+
+    async def answer_async(self, command: Command) -> Answer:
+        """The same, for whoever writes the outcome down at once and needs no object of it."""
+        while True:
+            slot = self._sessions.cached(command.session_id)
+            known = _head_of(slot)
+            try:
+                if self._group is not None:
+                    return await self._grouped(self._group, command, slot)
+                if self.waits_in_caller:
+                    return await asyncio.to_thread(self._writer.run_one, command)
+                return self._writer.run_one(command, slot)
+            except BeliefServerError as exc:
+                if self._group is None:
+                    early = self._decided_too_early(command, known, exc)
+                else:
+                    early = await asyncio.to_thread(self._decided_too_early, command, known, exc)
+                if not early:
+                    raise
+
+    async def _grouped(
+        self, group: GroupWriter[Session, Command, Answer], command: Command, slot: Slot[Session] | None
+    ) -> Answer:
+        if command.declared is None and slot is None:
+            await asyncio.to_thread(self._sessions.loaded, command.session_id)
+
+        def submit(settle: Settle[Answer]) -> None:
+            group.submit(command, settle)
+
+        return await self._mailboxes.here().wait(submit)
+
+    def _decided_too_early(self, command: Command, known: Head | None, error: BeliefServerError) -> bool:
+        """Whether a command was refused by a state that others had left behind, so that it has to be decided again.
+
+        What is written is compared with the log's head by the log. A refusal writes nothing, so it is compared here.
+        """
+        if known is None or isinstance(error, (StoreUnavailable, LedgerCorrupt)):
+            return False
+        return self._sessions.refresh(self._sessions.slot(command.session_id)).head != known
+
+    def _stamp(self, idempotency_key: str | None, actor: Actor | None) -> Stamp:
+        return Stamp(self._ids.new_id(), self._clock.now(), idempotency_key, actor)
+
+    def _provider_of(self, session: Session) -> HypothesisProvider:
+        if session.provider is None or self.belief_provider is None:
+            raise InvalidRequest("probes need a session that was declared from a hypothesis provider")
+        mine = ProviderRef(self.belief_provider.id(), self.belief_provider.version())
+        if mine != session.provider:
+            raise Conflict(
+                f"the session was declared from `{session.provider.id}` {session.provider.version}, "
+                f"this server has `{mine.id}` {mine.version}"
+            )
+        return self.belief_provider
+
+
+def _head_of(slot: Slot[Session] | None) -> Head | None:
+    """Where the session ended when this process last looked: what a decision is based on is no older."""
+    session = None if slot is None else slot.state
+    return None if session is None else session.head
+
+
+def _log_and_remote(store: Any, audit_log: AuditLog | None) -> tuple[AuditLog, EliminationStore | None]:
+    """Where events go, and the store of tombstones where that is another."""
+    if audit_log is None:
+        audit_log = store if isinstance(store, AuditLog) else InMemoryStore()
+    return audit_log, None if store is audit_log else store
+
+
+def _anchored(store: object, session_id: str, ontology: OntologyBundle) -> tuple[OntologyBundle, frozenset[str]]:
+    """The universe that a store has for a session, and the ontology with the version that it is of."""
+    if not isinstance(store, UniverseSource):
+        raise InvalidRequest("`hypotheses` may be left out only where the store has a causal graph")
+    asked = ontology.causal_graph_version
+    universe = store.anchor(session_id, asked)
+    version = universe.causal_graph_version
+    if version is not None and asked not in ("", version):
+        raise Conflict(
+            f"the causal graph is at version `{version}`, not `{asked}`", {"expected": asked, "actual": version}
+        )
+    if not universe.hypothesis_ids:
+        raise InvalidRequest("the causal graph is empty, there is nothing to declare")
+    return replace(ontology, causal_graph_version=version or asked), universe.hypothesis_ids
+
+
+def _refuse_reserved(session_id: str) -> None:
+    if is_reserved(session_id):
+        raise InvalidRequest(f"`{session_id}` is the name of another kind of stream", {"session_id": session_id})
+
+
+def _refuse_misfit(session: Session, recovered: RecoveredState) -> None:
+    universe, survivors = frozenset(session.universe.ids), frozenset(session.survivors)
+    misfits = {
+        "hypothesis_ids": universe != recovered.hypothesis_ids,
+        "survivors": survivors != recovered.survivors,
+        "eliminated": universe - survivors != recovered.eliminated,
+    }
+    for name, wrong in misfits.items():
+        if wrong:
+            reason = f"the recovered `{name}` are not those that the log leads to"
+            raise LedgerCorrupt(session.session_id, session.head.seq, reason, session.head_event_id)

@@ -1,0 +1,1 @@
+"""Text with places: YAML, JSON and CSV read for kits and for policies. Pure."""

@@ -1,0 +1,332 @@
+"""A guard around functions of your own process: calling one means proposing the call, and it runs only when allowed.
+
+    guard = Guard(server, tools, "ops", Actor(ActorKind.AGENT, "scout"), "scout-token")
+
+    @guard.tool("service.restart")
+    def restart(service: str) -> dict[str, str]: ...
+
+    guard.enrol(operator)
+    restart("api")
+
+What runs is what was decided: the function gets its arguments from the ledger, and its caller gets the result from
+there. So they are JSON, or types that msgspec turns into JSON and back: dataclasses, enumerations, dates, and so on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import inspect
+import threading
+import time
+from collections.abc import Callable, Mapping
+from itertools import count
+from typing import Any, Generic, ParamSpec, TypeVar, cast
+
+import msgspec
+
+from cmbs.errors import BeliefServerError, InvalidRequest
+from cmbs.ledger import canonical
+from cmbs.messages import Actor
+from cmbs.spi import Clock, IdSource
+from cmbs.substrate.guard.refusals import (
+    ALLOWED_SO_FAR,
+    CallFailed,
+    CallInDoubt,
+    GuardError,
+    ProposalPending,
+    refusal_of,
+)
+from cmbs.substrate.guard.signatures import Signature
+from cmbs.substrate.kernel.events import IssueCapability, Propose, RegisterTool, SpaceMessage
+from cmbs.substrate.kernel.kind import SpaceAnswer
+from cmbs.substrate.kernel.model import NULL, Capability, Proposal, Provenance, ReasonCode, Tool, ToolCall, ToolKind
+from cmbs.substrate.kernel.proposals import GRACE_MS
+from cmbs.substrate.kernel.requests import SpaceCommand
+from cmbs.substrate.kernel.state import Execution, ExecutionStatus, ProposalRecord, ProposalStatus, Space
+from cmbs.substrate.server import SubstrateServer
+from cmbs.substrate.tools.python import PythonTools, current_call, enter_call, running_call
+from cmbs.system import RandomIds, SystemClock
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# A snapshot is stale where others write what a constraint reads, while we look: that seldom happens twice.
+_ATTEMPTS = 10
+# Beyond the moment at which an execution is in doubt: time for somebody to notice.
+_NOTICE_SECONDS = 2.0
+_GLANCE_SECONDS = 0.2
+_MAX_RAISED = 1_000
+
+
+class Guard:
+    """Functions of this process as tools of one space, called by one agent under one capability token."""
+
+    def __init__(
+        self,
+        server: SubstrateServer,
+        tools: PythonTools,
+        space_id: str,
+        agent: Actor,
+        capability_token_id: str,
+        *,
+        wait_seconds: float = 0.0,
+        clock: Clock | None = None,
+        ids: IdSource | None = None,
+    ) -> None:
+        """`tools` are those that the server's runner runs. `wait_seconds` is how long a call that is deferred, or needs
+        an approval, waits for it; then, or at once, it raises, and the proposal stays where it is.
+        """
+        self._server = server
+        self._tools = tools
+        self._space_id = space_id
+        self._agent = agent
+        self._token_id = capability_token_id
+        self._wait_seconds = wait_seconds
+        self._clock = clock or SystemClock()
+        self._ids = ids or RandomIds()
+        self._guarded: dict[str, Tool] = {}
+        # What functions raised, by execution: more than the ledger can tell their callers.
+        self._raised: dict[str, BaseException] = {}
+
+    # --- making tools ---
+
+    def tool(
+        self,
+        tool_id: str,
+        *,
+        args_schema: Mapping[str, Any] | None = None,
+        result_schema: Mapping[str, Any] | None = None,
+        **more: Any,
+    ) -> Callable[[Callable[P, R]], GuardedTool[P, R]]:
+        """Turn a function, plain or async, into a tool of the space.
+
+        The schema of the args follows from the signature where none is given. `more` is what else a `Tool` has:
+        `description`, `timeout_ms`, `max_result_bytes`, `writes`, `idempotent`, `facts`.
+        """
+
+        def guarded(function: Callable[P, R]) -> GuardedTool[P, R]:
+            signature = Signature.of(function)
+            schema = signature.schema() if args_schema is None else dict(args_schema)
+            described = {"description": inspect.getdoc(function) or ""} | more
+            tool = Tool(
+                tool_id=tool_id,
+                kind=ToolKind.PYTHON,
+                args_schema=_raw(schema),
+                result_schema=NULL if result_schema is None else _raw(dict(result_schema)),
+                **described,
+            )
+            made = GuardedTool(self, tool, function, signature)
+            self._tools.register(tool_id, made.carry_out)
+            self._guarded[tool_id] = tool
+            return made
+
+        return guarded
+
+    def enrol(self, operator: Actor, *, issue: bool = True) -> None:
+        """Register the tools with the space, and issue the agent's token for them, where they are not there yet.
+
+        With `issue=False` the token is somebody else's business.
+        """
+        space = self._server.current(self._space_id)
+        for tool_id, tool in self._guarded.items():
+            if space.tools.get(tool_id) != tool:
+                self._granted(operator, RegisterTool(tool))
+        if issue and self._token_id not in space.capabilities:
+            token = Capability(self._token_id, self._agent.id, sorted(self._guarded))
+            self._granted(operator, IssueCapability(token))
+
+    def _granted(self, operator: Actor, message: SpaceMessage) -> None:
+        answer = self._perform(operator, message)
+        if not answer.event.result.granted:
+            raise GuardError(f"the space refuses `{type(message).__name__}`: {answer.event.result.reason_code}")
+
+    # --- calling them ---
+
+    def wait(self, proposal_id: str, seconds: float) -> Any:
+        """The result, as plain data, of a call that was deferred or needed an approval; raises as a call does."""
+        record = self._server.wait_for(self._space_id, proposal_id, seconds)
+        return self._settled(record)
+
+    def call(self, tool: Tool, args: bytes, key: str) -> Any:
+        """Propose one call, wait for it, and give its result."""
+        record = self._proposed(tool, args, key)
+        if record.status in (ProposalStatus.ASKED, ProposalStatus.PARKED) and self._wait_seconds > 0:
+            proposal_id = record.message.proposal.proposal_id
+            record = self._server.wait_for(self._space_id, proposal_id, self._wait_seconds)
+        return self._settled(record)
+
+    def new_key(self) -> str:
+        """A key that no other call has."""
+        return self._ids.new_id()
+
+    def _perform(self, actor: Actor, message: SpaceMessage) -> SpaceAnswer:
+        return self._server.perform(SpaceCommand(self._space_id, actor, message))
+
+    def _proposed(self, tool: Tool, args: bytes, key: str) -> ProposalRecord:
+        attempts = count(1)
+        while True:
+            proposal = self._proposal(self._server.current(self._space_id), tool, args, key)
+            space = self._perform(self._agent, Propose(proposal)).space
+            record = space.proposals[proposal.proposal_id]
+            if record.decision.reason_code is not ReasonCode.STALE_SNAPSHOT or next(attempts) == _ATTEMPTS:
+                return record
+
+    def _proposal(self, space: Space, tool: Tool, args: bytes, key: str) -> Proposal:
+        return Proposal(
+            proposal_id=self._ids.new_id(),
+            state_snapshot_id=space.snapshot_id,
+            provenance=Provenance(self._agent.id, self._clock.now(), permissions=[self._token_id]),
+            candidates=[ToolCall(tool.tool_id, msgspec.Raw(args), self._token_id, key)],
+        )
+
+    def _settled(self, record: ProposalRecord) -> Any:
+        """The result of a proposal's one call; an error where there is none, or none yet."""
+        if record.status not in ALLOWED_SO_FAR:
+            raise refusal_of(record)
+        record, execution = self._ended(record)
+        raised = self._raised.pop(execution.intent.execution_id, None)
+        match execution.status:
+            case ExecutionStatus.SUCCEEDED:
+                return msgspec.json.decode(execution.result)
+            case ExecutionStatus.RUNNING | ExecutionStatus.IN_DOUBT:
+                raise CallInDoubt(record, execution) from raised
+            case _:
+                raise CallFailed(record, execution) from raised
+
+    def _ended(self, record: ProposalRecord) -> tuple[ProposalRecord, Execution]:
+        """The proposal and its execution, once that has ended or is in doubt, or should have been long ago."""
+        execution = self._execution(record)
+        seconds = (execution.tool.timeout_ms + GRACE_MS) / 1_000 + _NOTICE_SECONDS
+        until = time.monotonic() + seconds
+        while execution.status is ExecutionStatus.RUNNING and time.monotonic() < until:
+            # A proposal whose call is in doubt still waits: it is looked at every now and then.
+            record = self._server.wait_for(self._space_id, record.message.proposal.proposal_id, _GLANCE_SECONDS)
+            execution = self._execution(record)
+        return record, execution
+
+    def _execution(self, record: ProposalRecord) -> Execution:
+        space = self._server.current(self._space_id)
+        answered = [execution_id for _, execution_id in record.answered_by]
+        for execution_id in (*record.execution_ids, *answered):
+            return space.executions[execution_id]
+        raise ProposalPending(record)
+
+    def require_own_call(self, tool_id: str) -> None:
+        """GuardError where no call that this space has decided is being carried out."""
+        call = running_call()
+        if call is None or call.space_id != self._space_id:
+            raise GuardError(f"`{tool_id}` runs only where a call of it was allowed in space `{self._space_id}`")
+
+    def keep_raised(self, exc: BaseException) -> None:
+        """What a function raised, for whoever waits for its call here."""
+        self._raised[current_call().execution_id] = exc
+        while len(self._raised) > _MAX_RAISED:
+            # Of calls that nobody waits for.
+            self._raised.pop(next(iter(self._raised)), None)
+
+
+class GuardedTool(Generic[P, R]):
+    """A function behind its guard: call it as you would call the function."""
+
+    def __init__(self, guard: Guard, tool: Tool, function: Callable[P, R], signature: Signature) -> None:
+        functools.update_wrapper(self, function)
+        # Whoever unwraps a decorated function would get past the guard; its signature can be had without that.
+        del self.__wrapped__  # type: ignore[attr-defined]
+        self.__signature__ = inspect.signature(function)
+        self.__name__ = getattr(function, "__name__", tool.tool_id)
+        self.tool = tool
+        self._guard = guard
+        self._function = function
+        self._signature = signature
+        self._is_async = inspect.iscoroutinefunction(function)
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """The result, or a GuardError that says why there is none. An async function gives an awaitable of it."""
+        return self._called(self._guard.new_key(), args, kwargs)
+
+    def under_key(self, idempotency_key: str) -> Callable[P, R]:
+        """The same function, for a call that must not happen twice: under one key it runs once, whoever asks again."""
+
+        def keyed(*args: P.args, **kwargs: P.kwargs) -> R:
+            return self._called(idempotency_key, args, kwargs)
+
+        functools.update_wrapper(keyed, self._function)
+        del keyed.__wrapped__  # type: ignore[attr-defined]
+        keyed.__signature__ = self.__signature__  # type: ignore[attr-defined]
+        return keyed
+
+    def _called(self, key: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
+        raw = self._signature.encoded(args, kwargs)
+        if self._is_async:
+            return cast("R", self._awaited(raw, key))
+        return cast("R", self._signature.result(self._guard.call(self.tool, raw, key)))
+
+    async def _awaited(self, raw: bytes, key: str) -> Any:
+        self._loop = asyncio.get_running_loop()
+        return self._signature.result(await _in_a_thread(functools.partial(self._guard.call, self.tool, raw, key)))
+
+    def carry_out(self, **args: Any) -> Any:
+        """Run the function, on the args as they were decided. For the runner of tools, in a thread of its own.
+
+        Only there, and for calls of the guard's own space: another one has another policy.
+        """
+        self._guard.require_own_call(self.tool.tool_id)
+        try:
+            value = self._function(**self._signature.decoded(args))  # type: ignore[call-arg]
+            if inspect.iscoroutine(value):
+                value = self._on_the_loop(value)
+            return msgspec.to_builtins(value)
+        except BaseException as exc:
+            self._guard.keep_raised(exc)
+            raise
+
+    def _on_the_loop(self, work: Any) -> Any:
+        """What a coroutine comes to: on the loop of its caller, where its connections are, as long as that runs."""
+        call = current_call()
+
+        async def within_the_call() -> Any:
+            enter_call(call)
+            return await work
+
+        # Whoever waits for the tool ends that first, and says so; this is for the coroutine, which can be ended.
+        limit = asyncio.wait_for(within_the_call(), self.tool.timeout_ms / 1_000 + _NOTICE_SECONDS)
+        if self._loop is not None and self._loop.is_running():
+            return asyncio.run_coroutine_threadsafe(limit, self._loop).result()
+        return asyncio.run(limit)
+
+
+async def _in_a_thread(work: Callable[[], Any]) -> Any:
+    """What the work comes to, in a thread of its own: in a pool, calls that wait for other calls could use it up."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Any] = loop.create_future()
+
+    def tell(result: Any, exc: BaseException | None) -> None:
+        if future.cancelled():
+            return
+        if exc is None:
+            future.set_result(result)
+        else:
+            future.set_exception(exc)
+
+    def run() -> None:
+        result, raised = None, None
+        try:
+            result = work()
+        except BaseException as exc:  # noqa: BLE001 - it is raised where it is awaited
+            raised = exc
+        # A loop that is closed has nobody who waits any more.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(tell, result, raised)
+
+    threading.Thread(target=run, name="guarded call", daemon=True).start()
+    return await future
+
+
+def _raw(value: Any) -> msgspec.Raw:
+    try:
+        return msgspec.Raw(canonical.encode(value))
+    except BeliefServerError as exc:
+        raise InvalidRequest(f"the schema of a tool must be JSON: {exc.message}") from exc

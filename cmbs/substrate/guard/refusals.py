@@ -1,0 +1,133 @@
+"""Why a guarded call gave no result. Each carries the decision, so that an agent can tell its model the reason."""
+
+from __future__ import annotations
+
+from cmbs.errors import CmbsError
+from cmbs.substrate.kernel.model import CandidateDecision, Decision, Failure
+from cmbs.substrate.kernel.state import Execution, ProposalRecord, ProposalStatus
+
+# A call of such a proposal has an execution, or an earlier one that answers it.
+ALLOWED_SO_FAR = (ProposalStatus.RUNNING, ProposalStatus.COMMITTED, ProposalStatus.FAILED)
+
+
+class GuardError(CmbsError):
+    """A guarded call gave no result."""
+
+
+class ProposalPending(GuardError):
+    """What became of a proposal, as far as it is known."""
+
+    said = "has no result yet"
+
+    def __init__(self, record: ProposalRecord) -> None:
+        self.record = record
+        super().__init__(f"the call {self.said}: {_reasons(record.decision)}")
+
+    @property
+    def proposal_id(self) -> str:
+        """The proposal; `Guard.wait` waits for it."""
+        return self.record.message.proposal.proposal_id
+
+    @property
+    def decision(self) -> Decision:
+        """The newest decision on it."""
+        return self.record.decision
+
+
+class CallDenied(ProposalPending):
+    """The call is not allowed and did not run."""
+
+    said = "is denied"
+
+
+class CallDegraded(CallDenied):
+    """The call is not allowed; the policy offers something else. `offer` is the policy's own text."""
+
+    said = "is denied, and something else is offered"
+
+    @property
+    def offer(self) -> str | None:
+        """What may be used instead."""
+        return self.decision.candidates[0].offer
+
+
+class CallRejected(CallDenied):
+    """Somebody was asked, and said no."""
+
+    said = "was rejected"
+
+
+class CallExpired(CallDenied):
+    """What the call waited for did not come in time."""
+
+    said = "waited in vain"
+
+
+class CallDeferred(ProposalPending):
+    """The call is parked: it runs by itself when what it waits for has changed, unless that takes too long."""
+
+    said = "is deferred"
+
+    @property
+    def waits_for(self) -> list[str]:
+        """State keys and belief sessions that it waits for."""
+        return list(self.decision.candidates[0].waits_for)
+
+
+class CallAsked(ProposalPending):
+    """Somebody has to approve the call first; then it runs by itself."""
+
+    said = "needs an approval"
+
+    @property
+    def approval_ids(self) -> tuple[str, ...]:
+        """The requests that somebody else may approve."""
+        return self.record.approval_ids
+
+
+class CallFailed(ProposalPending):
+    """The call ran, and failed, took too long, or gave a result that cannot be taken over."""
+
+    said = "failed"
+
+    def __init__(self, record: ProposalRecord, execution: Execution) -> None:
+        self.execution = execution
+        super().__init__(record)
+        self.args = (f"the call {execution.status.value.replace('_', ' ')}: {execution.error}",)
+
+
+class CallInDoubt(ProposalPending):
+    """Nobody knows whether the call took place. It is not tried again unless its tool is declared idempotent."""
+
+    said = "is in doubt"
+
+    def __init__(self, record: ProposalRecord, execution: Execution) -> None:
+        self.execution = execution
+        super().__init__(record)
+        self.args = ("the call is in doubt: it may or may not have taken place",)
+
+
+def refusal_of(record: ProposalRecord) -> ProposalPending:
+    """The error for a proposal whose call has not run."""
+    match record.status:
+        case ProposalStatus.PARKED:
+            return CallDeferred(record)
+        case ProposalStatus.ASKED:
+            return CallAsked(record)
+        case ProposalStatus.REJECTED:
+            return CallRejected(record)
+        case ProposalStatus.EXPIRED:
+            return CallExpired(record)
+        case _ if record.decision.failure is Failure.DEGRADE:
+            return CallDegraded(record)
+        case _:
+            return CallDenied(record)
+
+
+def _reasons(decision: Decision) -> str:
+    return "; ".join(_reason(each) for each in decision.candidates) or decision.reason_code.value
+
+
+def _reason(each: CandidateDecision) -> str:
+    by = f" by {', '.join(f'`{key}`' for key in each.matched)}" if each.matched else ""
+    return f"{each.reason_code.value}{by}{f' ({each.reason})' if each.reason else ''}"

@@ -1,0 +1,1 @@
+"""Validation of proposals: stages, capabilities, authority and conflicts."""

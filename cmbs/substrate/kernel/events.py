@@ -1,0 +1,387 @@
+"""What is recorded in a space's stream: messages (what was asked), results (what came of them), and their entries.
+
+One entry a step, refusals included. Time, ids and readings of the belief plane are part of what is recorded, so that
+deciding again gives the same bytes.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TypeAlias
+
+import msgspec
+
+from cmbs.ledger import StoredEntry
+from cmbs.substrate.kernel.model import NULL, Actor, BeliefReading, Capability, Decision, Proposal, Tool
+
+STREAM_PREFIX = "space:"
+
+
+class SpaceVerb(StrEnum):
+    """The verbs of a space's stream."""
+
+    CREATE_SPACE = "CREATE_SPACE"
+    SET_MODE = "SET_MODE"
+    PROPOSE = "PROPOSE"
+    WAKE = "WAKE"
+    APPROVE = "APPROVE"
+    REJECT = "REJECT"
+    EXPIRE = "EXPIRE"
+    START = "START"
+    RECORD_OUTCOME = "RECORD_OUTCOME"
+    MARK_IN_DOUBT = "MARK_IN_DOUBT"
+    PROPOSE_POLICY = "PROPOSE_POLICY"
+    SETTLE_POLICY = "SETTLE_POLICY"
+    REGISTER_TOOL = "REGISTER_TOOL"
+    RETIRE_TOOL = "RETIRE_TOOL"
+    ISSUE_CAPABILITY = "ISSUE_CAPABILITY"
+    REVOKE_CAPABILITY = "REVOKE_CAPABILITY"
+    PUT_MEMORY = "PUT_MEMORY"
+    PROMOTE_MEMORY = "PROMOTE_MEMORY"
+    DISPUTE_MEMORY = "DISPUTE_MEMORY"
+
+
+class Mode(StrEnum):
+    """Whether decisions are enforced, or only made and recorded."""
+
+    ENFORCE = "enforce"
+    OBSERVE = "observe"
+
+
+# --- what is asked ----------------------------------------------------------------------------------------------------
+
+
+class CreateSpace(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """A new space and the policy that it starts with: the one policy that needs no second operator."""
+
+    space_id: str
+    mode: Mode = Mode.ENFORCE
+    # policy.* and constraint.* pairs, validated whole.
+    policy: dict[str, str] = {}
+
+
+class SetMode(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """From enforcing to observing, or back."""
+
+    mode: Mode
+
+
+class Propose(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """A proposal, and what the belief plane said when it was decided."""
+
+    proposal: Proposal
+    belief: list[BeliefReading] = []
+    # How long a deferred one waits, and how long an approval may be given, before it expires.
+    defer_ms: int = 3_600_000
+    ask_ms: int = 3_600_000
+
+
+class Wake(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """Something that a parked proposal waits for has changed: decide again, on the state of this moment."""
+
+    proposal_id: str
+    because: list[str]
+    belief: list[BeliefReading] = []
+
+
+class Approve(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """Yes to exactly what was asked, `uses` times in all, until `expires_at`."""
+
+    approval_id: str
+    uses: int = 1
+    expires_at: str | None = None
+    # The hash of the args that the approver saw; where given, it must be that of the request.
+    args_hash: str | None = None
+    belief: list[BeliefReading] = []
+
+
+class Reject(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """No."""
+
+    approval_id: str
+    reason: str = ""
+
+
+class ExpiryOf(StrEnum):
+    """What can come to the end of its time."""
+
+    APPROVAL = "approval"
+    PARKED = "parked"
+    MEMORY = "memory"
+
+
+class Expire(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """The time of something is over: an approval request, a parked proposal, a memory entry."""
+
+    of: ExpiryOf
+    id: str
+
+
+class Start(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """The intent of one more attempt at an execution in doubt, which its tool's idempotence permits."""
+
+    execution_id: str
+
+
+class OutcomeStatus(StrEnum):
+    """How an execution ended."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    TIMED_OUT = "timed_out"
+    # It ran, but what it returned is too large or does not fit its schema: the result is not taken over.
+    RESULT_REFUSED = "result_refused"
+
+
+class RecordOutcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """What came of an execution. `result` is canonical JSON."""
+
+    execution_id: str
+    status: OutcomeStatus
+    result: msgspec.Raw = NULL
+    error: str | None = None
+    duration_ms: int = 0
+    result_bytes: int = 0
+    # What the invariants may have to know for the commit that may follow.
+    belief: list[BeliefReading] = []
+
+
+class MarkInDoubt(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """An execution whose time is over and of which nobody reported an outcome: it may or may not have happened."""
+
+    execution_id: str
+
+
+class ProposePolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """A change of policy, on the policy that the operator saw. Validated whole at once; applied when authorised."""
+
+    change_id: str
+    base_policy_hash: str
+    set: dict[str, str] = {}
+    unset: list[str] = []
+    reason: str = ""
+
+
+class SettlePolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """Another operator authorises a proposed change, or turns it down."""
+
+    change_id: str
+    authorise: bool
+    reason: str = ""
+
+
+class RegisterTool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """A tool, or a new version of one."""
+
+    tool: Tool
+
+
+class RetireTool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """The tool may no longer be called."""
+
+    tool_id: str
+
+
+class IssueCapability(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """A new capability token: by an operator, or by the holder of a wider one."""
+
+    capability: Capability
+
+
+class RevokeCapability(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """The token, and every one issued under it, is no longer good."""
+
+    token_id: str
+    reason: str = ""
+
+
+class MemoryKind(StrEnum):
+    """What kind of claim a memory entry is."""
+
+    FACT = "fact"
+    PREFERENCE = "preference"
+    DECISION = "decision"
+    HYPOTHESIS = "hypothesis"
+    DERIVED = "derived"
+
+
+class ConflictState(StrEnum):
+    """Whether other claims speak against it."""
+
+    NONE = "none"
+    POSSIBLE = "possible"
+    CONTRADICTORY = "contradictory"
+
+
+class Evidence(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """What a claim rests on. `confidence` is in thousandths: a ledger has no use for floats.
+
+    `confirmed_by_event_id` names an event of the belief plane (an accepted conclusion) or of this space; `reading` is
+    what the belief plane said of it, filled in by the server and checked to exist.
+    """
+
+    source_chunk_ids: list[str] = []
+    confidence_milli: int = 0
+    confirmed_by_event_id: str | None = None
+    confirmed_in_session_id: str | None = None
+
+
+class PutMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """A claim to remember. `confirming_event_found` is what the server found of `confirmed_by_event_id`."""
+
+    entry_id: str
+    kind: MemoryKind
+    claim: msgspec.Raw
+    evidence: Evidence = Evidence()
+    conflict_state: ConflictState = ConflictState.NONE
+    ttl_ms: int | None = None
+    review_at: str | None = None
+    confirming_event_found: bool = False
+
+
+class PromoteMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """A hypothesis or derived claim is to become another kind, on evidence that was not there before."""
+
+    entry_id: str
+    kind: MemoryKind
+    evidence: Evidence
+    confirming_event_found: bool = False
+
+
+class DisputeMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """Other claims speak against it, or no longer do."""
+
+    entry_id: str
+    conflict_state: ConflictState
+    because: list[str] = []
+
+
+SpaceMessage: TypeAlias = (
+    CreateSpace
+    | SetMode
+    | Propose
+    | Wake
+    | Approve
+    | Reject
+    | Expire
+    | Start
+    | RecordOutcome
+    | MarkInDoubt
+    | ProposePolicy
+    | SettlePolicy
+    | RegisterTool
+    | RetireTool
+    | IssueCapability
+    | RevokeCapability
+    | PutMemory
+    | PromoteMemory
+    | DisputeMemory
+)
+
+MESSAGE_OF: dict[SpaceVerb, type[SpaceMessage]] = {
+    SpaceVerb.CREATE_SPACE: CreateSpace,
+    SpaceVerb.SET_MODE: SetMode,
+    SpaceVerb.PROPOSE: Propose,
+    SpaceVerb.WAKE: Wake,
+    SpaceVerb.APPROVE: Approve,
+    SpaceVerb.REJECT: Reject,
+    SpaceVerb.EXPIRE: Expire,
+    SpaceVerb.START: Start,
+    SpaceVerb.RECORD_OUTCOME: RecordOutcome,
+    SpaceVerb.MARK_IN_DOUBT: MarkInDoubt,
+    SpaceVerb.PROPOSE_POLICY: ProposePolicy,
+    SpaceVerb.SETTLE_POLICY: SettlePolicy,
+    SpaceVerb.REGISTER_TOOL: RegisterTool,
+    SpaceVerb.RETIRE_TOOL: RetireTool,
+    SpaceVerb.ISSUE_CAPABILITY: IssueCapability,
+    SpaceVerb.REVOKE_CAPABILITY: RevokeCapability,
+    SpaceVerb.PUT_MEMORY: PutMemory,
+    SpaceVerb.PROMOTE_MEMORY: PromoteMemory,
+    SpaceVerb.DISPUTE_MEMORY: DisputeMemory,
+}
+VERB_OF: dict[type[SpaceMessage], SpaceVerb] = {kind: verb for verb, kind in MESSAGE_OF.items()}
+
+
+# --- what came of it --------------------------------------------------------------------------------------------------
+
+
+class Intent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False, omit_defaults=True):
+    """An execution that may begin once this is in the ledger, and must be over by `deadline`."""
+
+    execution_id: str
+    candidate: int
+    tool_id: str
+    args_hash: str
+    deadline: str
+    attempt: int = 1
+    capability_token_id: str | None = None
+    idempotency_key: str | None = None
+
+
+class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False, omit_defaults=True):
+    """A request for approval: bound to the exact args, to the constraints that asked, and to the policy."""
+
+    approval_id: str
+    candidate: int
+    # That of the tool's args, or of a delta's set and unset.
+    args_hash: str
+    constraints: list[str]
+    expires_at: str
+    tool_id: str | None = None
+
+
+class Changes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False, omit_defaults=True):
+    """What a step did to the state map. Where it is not empty, the entry's hash is the new snapshot id."""
+
+    set: dict[str, str] = {}
+    unset: list[str] = []
+
+
+class StepResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False, omit_defaults=True):
+    """What a message came to: the only thing `evolve` looks at beside the message itself."""
+
+    # Of messages that can be turned down: whether it was granted, and why not.
+    granted: bool = True
+    reason_code: str | None = None
+    decision: Decision | None = None
+    changes: Changes = Changes()
+    intents: tuple[Intent, ...] = ()
+    asked: tuple[Asked, ...] = ()
+    # Of a deferred proposal: until when it is parked, and for what.
+    parked_until: str | None = None
+    waits_for: tuple[str, ...] = ()
+    # Approvals that were used up by this step, by id.
+    used_approvals: tuple[str, ...] = ()
+    # Executions of the past that answer a call of the same key, by candidate: it is not run again.
+    answered_by: dict[str, str] = {}
+    # The candidates that began, were answered or were committed in this step, or are to be committed with an outcome.
+    ran: tuple[int, ...] = ()
+    # Where proposals stand after this step, by id: the one that was decided, or those that an outcome concerns.
+    statuses: dict[str, str] = {}
+    # Of an outcome: how the execution ended, where that is not what was reported (a result that was not taken over).
+    outcome: OutcomeStatus | None = None
+
+
+class SpaceEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False, omit_defaults=True):
+    """The content of an entry in a space's stream."""
+
+    actor: Actor
+    event_id: str
+    outcome: msgspec.Raw
+    payload: msgspec.Raw
+    prev_event_hash: str
+    seq: int
+    stream_id: str
+    ts: str
+    v: int
+    verb: str
+    idempotency_key: str | None = None
+
+
+class SpaceEvent(msgspec.Struct, frozen=True, gc=False):
+    """A decision, ready to be stored: message, result, entry, and its exact bytes."""
+
+    message: SpaceMessage
+    result: StepResult
+    body: SpaceEntry
+    stored: StoredEntry

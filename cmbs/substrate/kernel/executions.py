@@ -1,0 +1,265 @@
+"""What becomes of executions: another attempt, an outcome, doubt. And the commit that waited for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from cmbs.belief.kernel.events import Repeat, Stamp
+from cmbs.errors import Conflict, RecordNotFound
+from cmbs.ledger import canonical
+from cmbs.ledger.instants import later
+from cmbs.messages import Actor, ActorKind
+from cmbs.substrate.kernel.arbitration.arbitrate import arbitrate, recheck
+from cmbs.substrate.kernel.arbitration.capabilities import held, use_fault
+from cmbs.substrate.kernel.arbitration.conflicts import Finding, after, commit_finding, effective_changes
+from cmbs.substrate.kernel.events import (
+    Changes,
+    MarkInDoubt,
+    Mode,
+    OutcomeStatus,
+    RecordOutcome,
+    SpaceVerb,
+    Start,
+    StepResult,
+)
+from cmbs.substrate.kernel.model import BeliefReading, StateDelta, ToolKind, Verdict
+from cmbs.substrate.kernel.policy.references import MISSING, walk
+from cmbs.substrate.kernel.policy.schemas import schema_of_text
+from cmbs.substrate.kernel.proposals import GRACE_MS, require_readings
+from cmbs.substrate.kernel.state import (
+    ApprovalStatus,
+    Execution,
+    ExecutionStatus,
+    PolicyChangeStatus,
+    ProposalRecord,
+    ProposalStatus,
+    Space,
+)
+from cmbs.substrate.kernel.steps import StepReason, is_operator, refused, require_engine
+
+MAX_ATTEMPTS = 3
+# Of one fact that a result sets. A limit of the rules and not of a server: whoever replays a log has to find the same.
+MAX_FACT_BYTES = 65_536
+
+
+def decide_start(space: Space, message: Start, actor: Actor, stamp: Stamp) -> StepResult:
+    """One more attempt at an execution in doubt: only where running it again does no harm, and not for ever."""
+    require_engine(actor, SpaceVerb.START)
+    execution = _execution(space, message.execution_id)
+    if not may_start_again(execution) or not is_still_permitted(space, execution, stamp.ts):
+        raise Conflict(
+            f"execution `{message.execution_id}` may not be started again", {"execution_id": message.execution_id}
+        )
+    intent = msgspec.structs.replace(
+        execution.intent,
+        attempt=execution.intent.attempt + 1,
+        deadline=later(stamp.ts, execution.tool.timeout_ms + GRACE_MS),
+    )
+    return StepResult(intents=(intent,))
+
+
+def may_start_again(execution: Execution) -> bool:
+    """Whether an execution may have another attempt."""
+    return (
+        execution.status is ExecutionStatus.IN_DOUBT
+        and execution.tool.idempotent
+        and execution.tool.kind is not ToolKind.CALLER
+        and execution.intent.attempt < MAX_ATTEMPTS
+    )
+
+
+def is_still_permitted(space: Space, execution: Execution, now: str) -> bool:
+    """Whether an execution that was allowed once would still begin: its tool is there, its token good, the policy the
+    same. Where it is not known to be so, it stays in doubt, and somebody looks.
+    """
+    tool_id = execution.tool.tool_id
+    if space.tools[tool_id].retired:
+        return False
+    if space.mode is Mode.OBSERVE:
+        return True
+    agent = Actor(ActorKind.AGENT, execution.agent_id)
+    holding = held(space.capabilities, execution.intent.capability_token_id)
+    args = msgspec.json.decode(execution.args)
+    return (
+        not space.proposals[execution.proposal_id].decision.observed
+        and use_fault(space, holding, agent, tool_id, args, now) is None
+        and not any(
+            change.status is PolicyChangeStatus.APPLIED and (change.settled_seq or 0) > execution.started_seq
+            for change in space.policy_changes.values()
+        )
+    )
+
+
+def decide_in_doubt(space: Space, message: MarkInDoubt, actor: Actor, stamp: Stamp) -> StepResult:
+    """The time of an execution is over, and nobody said what came of it."""
+    require_engine(actor, SpaceVerb.MARK_IN_DOUBT)
+    execution = _execution(space, message.execution_id)
+    if execution.status is not ExecutionStatus.RUNNING:
+        raise Conflict(f"execution `{message.execution_id}` is not running", {"execution_id": message.execution_id})
+    if stamp.ts < execution.intent.deadline:
+        raise Conflict(
+            f"execution `{message.execution_id}` has until {execution.intent.deadline}",
+            {"execution_id": message.execution_id},
+        )
+    return StepResult()
+
+
+def decide_outcome(space: Space, message: RecordOutcome, actor: Actor, stamp: Stamp) -> StepResult | Repeat:
+    """What came of an execution, once. A late one still counts: it ends the doubt."""
+    execution = _execution(space, message.execution_id)
+    if execution.settled_seq is not None:
+        if (execution.outcome, execution.result) != (message.status, bytes(message.result)):
+            raise Conflict(
+                f"execution `{message.execution_id}` has another outcome already",
+                {"execution_id": message.execution_id, "outcome": execution.status.value},
+            )
+        return Repeat(execution.settled_seq)
+    if not _may_report(execution, actor):
+        return refused(StepReason.NOT_AUTHORISED)
+    outcome = None
+    succeeded = message.status is OutcomeStatus.SUCCEEDED
+    if succeeded and not _is_acceptable(execution, bytes(message.result)):
+        outcome, succeeded = OutcomeStatus.RESULT_REFUSED, False
+    belief = {reading.session_id: reading for reading in message.belief}
+    require_readings(sessions_of_outcome(space, message.execution_id), belief)
+    changes = _facts(execution, bytes(message.result), space.state) if succeeded else Changes()
+    reason = None
+    enforced = space.mode is Mode.ENFORCE and bool(changes.set or changes.unset)
+    too_long = any(len(text.encode()) > MAX_FACT_BYTES for text in changes.set.values())
+    if too_long or (enforced and commit_finding(space.policy, space.state, changes, belief) is not None):
+        changes, reason = Changes(), StepReason.FACTS_REFUSED.value
+    changes, statuses = _settled(space, execution, changes, belief, stamp.ts, succeeded=succeeded)
+    return StepResult(reason_code=reason, changes=changes, statuses=statuses, outcome=outcome)
+
+
+def sessions_of_outcome(space: Space, execution_id: str) -> frozenset[str]:
+    """The belief sessions that may be read to decide what follows from an outcome."""
+    policy = space.policy
+    execution = space.executions.get(execution_id)
+    if not policy.reads_belief or execution is None:
+        return frozenset()
+    records = [space.proposals[proposal_id] for proposal_id in (execution.proposal_id, *execution.awaited_by)]
+    judged = any(_is_judged_again(space, record) for record in records)
+    return policy.invariant_session_ids | (policy.matching(None).session_ids if judged else frozenset())
+
+
+def _is_judged_again(space: Space, record: ProposalRecord) -> bool:
+    """Whether what was let through then was so under other rules than those of now."""
+    decision = record.decision
+    return decision.observed or decision.policy_hash != space.policy.policy_hash
+
+
+def _execution(space: Space, execution_id: str) -> Execution:
+    execution = space.executions.get(execution_id)
+    if execution is None:
+        raise RecordNotFound("execution", execution_id)
+    return execution
+
+
+def _may_report(execution: Execution, actor: Actor) -> bool:
+    """The tool itself; for a `caller` tool the agent; of one in doubt also an operator, who has looked.
+
+    Not one who goes by the id of the agent: nobody vouches for their own call.
+    """
+    if actor.kind is ActorKind.TOOL:
+        return actor.id == execution.tool.tool_id
+    if execution.tool.kind is ToolKind.CALLER and actor.kind is ActorKind.AGENT:
+        return actor.id == execution.agent_id
+    return is_operator(actor) and actor.id != execution.agent_id and execution.status is ExecutionStatus.IN_DOUBT
+
+
+def _is_acceptable(execution: Execution, result: bytes) -> bool:
+    tool = execution.tool
+    if len(result) > tool.max_result_bytes:
+        return False
+    schema = bytes(tool.result_schema)
+    if schema == b"null":
+        return True
+    return schema_of_text(schema).is_valid(msgspec.json.decode(result))
+
+
+def _facts(execution: Execution, result: bytes, state: Mapping[str, str]) -> Changes:
+    """What a result says of the facts that its tool keeps; a path that leads nowhere takes its fact away."""
+    if not execution.tool.facts:
+        return Changes()
+    value = msgspec.json.decode(result)
+    to_set: dict[str, str] = {}
+    to_unset: list[str] = []
+    for key, path in execution.tool.facts.items():
+        found = walk(value, tuple(path.split("."))) if path else value
+        if found is MISSING or found is None:
+            to_unset.append(key)
+        else:
+            to_set[key] = _text(found)
+    return effective_changes(state, [StateDelta(to_set, to_unset)])
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else canonical.encode(value).decode()
+
+
+def _settled(
+    space: Space,
+    execution: Execution,
+    changes: Changes,
+    belief: Mapping[str, BeliefReading],
+    now: str,
+    *,
+    succeeded: bool,
+) -> tuple[Changes, dict[str, str]]:
+    """Where the proposals that waited for this execution stand now, and the deltas that can be committed with it."""
+    ended = ExecutionStatus.SUCCEEDED if succeeded else ExecutionStatus.FAILED
+    statuses: dict[str, str] = {}
+    for proposal_id in (execution.proposal_id, *execution.awaited_by):
+        record = space.proposals[proposal_id]
+        others = [
+            space.executions[known].status for known in record.execution_ids if known != execution.intent.execution_id
+        ]
+        if any(status in (ExecutionStatus.RUNNING, ExecutionStatus.IN_DOUBT) for status in others):
+            continue
+        status = ProposalStatus.COMMITTED
+        if any(status is not ExecutionStatus.SUCCEEDED for status in (ended, *others)):
+            status = ProposalStatus.FAILED
+        elif record.message.proposal.atomic:
+            committed = _committed(space, record, changes, belief, now)
+            if committed is None:
+                status = ProposalStatus.FAILED
+            else:
+                changes = committed
+        statuses[proposal_id] = (_still_waits(space, proposal_id, record) or status).value
+    return changes, statuses
+
+
+def _committed(
+    space: Space, record: ProposalRecord, changes: Changes, belief: Mapping[str, BeliefReading], now: str
+) -> Changes | None:
+    """These changes and the deltas of a proposal whose calls have all succeeded; None where they no longer fit."""
+    proposal = record.message.proposal
+    state_now = msgspec.structs.replace(space, state=after(space.state, changes))
+    let_through = [proposal.candidates[place] for place in record.done]
+    deltas = [each for each in let_through if isinstance(each, StateDelta)]
+    if record.decision.observed and space.mode is Mode.OBSERVE:
+        wanted: Changes | Finding = effective_changes(state_now.state, deltas)
+    else:
+        wanted = recheck(state_now, proposal, record.done, belief)
+        if deltas and space.mode is Mode.ENFORCE and _is_judged_again(space, record):
+            # Whoever runs the tool chooses when to report: what has been forbidden since does not come in by waiting.
+            again = msgspec.structs.replace(proposal, state_snapshot_id=space.snapshot_id, candidates=list(deltas))
+            ruling = arbitrate(state_now, again, record.actor, now, belief, explain=False)
+            if ruling.decision.verdict is not Verdict.ALLOW:
+                return None
+    if isinstance(wanted, Finding) or {*wanted.set, *wanted.unset} & {*changes.set, *changes.unset}:
+        return None
+    together = {**changes.set, **wanted.set}
+    return Changes(dict(sorted(together.items())), sorted([*changes.unset, *wanted.unset]))
+
+
+def _still_waits(space: Space, proposal_id: str, record: ProposalRecord) -> ProposalStatus | None:
+    """What the rest of a proposal that is not atomic still waits for."""
+    approvals = [space.approvals[approval_id] for approval_id in record.approval_ids]
+    if any(approval.status is ApprovalStatus.PENDING for approval in approvals):
+        return ProposalStatus.ASKED
+    return ProposalStatus.PARKED if proposal_id in space.parked else None

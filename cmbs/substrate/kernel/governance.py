@@ -1,0 +1,224 @@
+"""What operators decide: the policy, the tools, the capabilities, the mode. And what may be remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cmbs.belief.kernel.events import Repeat, Stamp
+from cmbs.errors import Conflict, InvalidRequest, RecordNotFound
+from cmbs.messages import Actor, ActorKind
+from cmbs.substrate.kernel.arbitration.capabilities import issue_refusal
+from cmbs.substrate.kernel.events import (
+    Changes,
+    CreateSpace,
+    DisputeMemory,
+    IssueCapability,
+    Mode,
+    PromoteMemory,
+    ProposePolicy,
+    PutMemory,
+    RegisterTool,
+    RetireTool,
+    RevokeCapability,
+    SetMode,
+    SettlePolicy,
+    SpaceVerb,
+    StepResult,
+)
+from cmbs.substrate.kernel.evolve import remembering
+from cmbs.substrate.kernel.memory import MemoryReason
+from cmbs.substrate.kernel.model import ToolKind, Verdict
+from cmbs.substrate.kernel.policy.policy import validate_policy
+from cmbs.substrate.kernel.policy.references import namespace_of
+from cmbs.substrate.kernel.policy.schemas import SchemaFault, schema_of_text
+from cmbs.substrate.kernel.state import ApprovalStatus, ExecutionStatus, PolicyChangeStatus, ProposalStatus, Space
+from cmbs.substrate.kernel.steps import StepReason, is_operator, refused, same_person
+
+MAX_TIMEOUT_MS = 3_600_000
+MAX_RESULT_BYTES = 16_777_216
+_SHOWN_FAULTS = 20
+_OBSERVERS = frozenset({ActorKind.ENCODER, ActorKind.TOOL})
+
+
+def decide_create(message: CreateSpace, actor: Actor) -> StepResult:
+    """A new space under the policy that an operator gives it."""
+    if not is_operator(actor) and actor.kind is not ActorKind.POLICY_ENGINE:
+        raise InvalidRequest("a space is created by an operator", {"actor": actor.kind.value})
+    refuse_faults(message.policy)
+    return StepResult(changes=Changes(message.policy))
+
+
+def refuse_faults(pairs: Mapping[str, str]) -> None:
+    """Raise InvalidRequest for a policy that is not sound as a whole; the details name every fault."""
+    faults = validate_policy(pairs)
+    if faults:
+        first = faults[0]
+        at = f" at {first.at}" if first.at else ""
+        more = f" and {len(faults) - 1} more" if len(faults) > 1 else ""
+        raise InvalidRequest(
+            f"the policy is refused: `{first.key}`{at}: {first.message}{more}",
+            {"faults": [fault._asdict() for fault in faults[:_SHOWN_FAULTS]]},
+        )
+
+
+def decide_mode(space: Space, message: SetMode, actor: Actor, stamp: Stamp) -> StepResult:  # noqa: ARG001
+    """From enforcing to observing, or back.
+
+    To observe is to set the policy aside, so it takes a second operator as a change of policy does. To enforce again
+    takes one.
+    """
+    if not is_operator(actor):
+        return refused(StepReason.NOT_AUTHORISED)
+    relaxes = message.mode is Mode.OBSERVE and space.mode is Mode.ENFORCE
+    if relaxes and (space.observe_asked_by is None or same_person(space.observe_asked_by, actor)):
+        return StepResult(reason_code=StepReason.SECOND_OPERATOR_NEEDED.value)
+    return StepResult()
+
+
+def decide_propose_policy(
+    space: Space,
+    message: ProposePolicy,
+    actor: Actor,
+    stamp: Stamp,  # noqa: ARG001
+) -> StepResult | Repeat:
+    """A change of policy: validated whole, and then for somebody else to authorise."""
+    if message.change_id in space.policy_changes:
+        raise Conflict(f"policy change `{message.change_id}` was proposed before", {"change_id": message.change_id})
+    if not is_operator(actor):
+        return refused(StepReason.NOT_AUTHORISED)
+    if message.base_policy_hash != space.policy.policy_hash:
+        raise Conflict(
+            f"the policy is `{space.policy.policy_hash}`, not `{message.base_policy_hash}`",
+            {"expected": message.base_policy_hash, "actual": space.policy.policy_hash},
+        )
+    _refuse_malformed(space, message)
+    return StepResult()
+
+
+def _refuse_malformed(space: Space, message: ProposePolicy) -> None:
+    if not message.set and not message.unset:
+        raise InvalidRequest("the change of policy changes nothing")
+    if set(message.unset) & set(message.set):
+        raise InvalidRequest("a key is both set and unset", {"field": "unset"})
+    for key in message.unset:
+        if key not in space.policy.pairs:
+            raise InvalidRequest(f"the policy has no `{key}`", {"field": "unset", "key": key})
+    pairs = {key: text for key, text in space.policy.pairs.items() if key not in message.unset}
+    refuse_faults(pairs | message.set)
+
+
+def decide_settle_policy(space: Space, message: SettlePolicy, actor: Actor, stamp: Stamp) -> StepResult:  # noqa: ARG001
+    """Another operator authorises a change, or turns it down; whoever proposed it may only take it back."""
+    change = space.policy_changes.get(message.change_id)
+    if change is None:
+        raise RecordNotFound("policy change", message.change_id)
+    if change.status is not PolicyChangeStatus.PENDING:
+        raise Conflict(
+            f"policy change `{message.change_id}` is {change.status.value} already",
+            {"change_id": message.change_id, "status": change.status.value},
+        )
+    if not is_operator(actor):
+        return refused(StepReason.NOT_AUTHORISED)
+    if not message.authorise:
+        return StepResult()
+    if same_person(actor, change.proposer):
+        return refused(StepReason.SELF_APPROVAL)
+    if change.base_policy_hash != space.policy.policy_hash:
+        return refused(StepReason.POLICY_MOVED)
+    return StepResult(changes=Changes(dict(sorted(change.set.items())), sorted(change.unset)))
+
+
+def decide_register_tool(space: Space, message: RegisterTool, actor: Actor, stamp: Stamp) -> StepResult:  # noqa: ARG001
+    """A tool, or a new version of one. What runs already goes on as it was begun."""
+    tool = message.tool
+    for name, schema in (("args_schema", bytes(tool.args_schema)), ("result_schema", bytes(tool.result_schema))):
+        if name == "result_schema" and schema == b"null":
+            continue
+        try:
+            schema_of_text(schema)
+        except SchemaFault as exc:
+            raise InvalidRequest(f"`{name}` is refused: {exc}", {"field": name}) from exc
+    if not 1 <= tool.timeout_ms <= MAX_TIMEOUT_MS:
+        raise InvalidRequest(f"`timeout_ms` must be from 1 to {MAX_TIMEOUT_MS}", {"field": "timeout_ms"})
+    if not 1 <= tool.max_result_bytes <= MAX_RESULT_BYTES:
+        raise InvalidRequest(f"`max_result_bytes` must be from 1 to {MAX_RESULT_BYTES}", {"field": "max_result_bytes"})
+    for key in tool.facts:
+        if namespace_of(key) != "fact":
+            raise InvalidRequest(f"`{key}` is no fact, and a tool writes only facts", {"field": "facts", "key": key})
+    if tool.retired:
+        raise InvalidRequest("a tool is registered first and retired later", {"field": "retired"})
+    return StepResult() if is_operator(actor) else refused(StepReason.NOT_AUTHORISED)
+
+
+def decide_retire_tool(space: Space, message: RetireTool, actor: Actor, stamp: Stamp) -> StepResult:  # noqa: ARG001
+    """The tool may no longer be called."""
+    if message.tool_id not in space.tools:
+        raise RecordNotFound("tool", message.tool_id)
+    return StepResult() if is_operator(actor) else refused(StepReason.NOT_AUTHORISED)
+
+
+def decide_issue(space: Space, message: IssueCapability, actor: Actor, stamp: Stamp) -> StepResult:
+    """A new token, by an operator or by the holder of a wider one."""
+    refusal = issue_refusal(space, message.capability, actor, stamp.ts)
+    return StepResult() if refusal is None else refused(refusal)
+
+
+def decide_revoke(space: Space, message: RevokeCapability, actor: Actor, stamp: Stamp) -> StepResult:  # noqa: ARG001
+    """The end of a token: by an operator, by its holder, or by the holder of the one above it."""
+    token = space.capabilities.get(message.token_id)
+    if token is None:
+        raise RecordNotFound("capability", message.token_id)
+    if message.token_id in space.revoked:
+        raise Conflict(f"capability `{message.token_id}` was revoked before", {"token_id": message.token_id})
+    parent = None if token.parent_id is None else space.capabilities.get(token.parent_id)
+    holders = {token.agent_id, token.agent_id if parent is None else parent.agent_id}
+    if is_operator(actor) or (actor.kind is ActorKind.AGENT and actor.id in holders):
+        return StepResult()
+    return refused(StepReason.NOT_AUTHORISED)
+
+
+def decide_memory(
+    space: Space, message: PutMemory | PromoteMemory | DisputeMemory, actor: Actor, stamp: Stamp
+) -> StepResult:
+    """Memory's own rules decide."""
+    if not isinstance(message, DisputeMemory) and message.confirming_event_found:
+        evidence = message.evidence
+        is_here = evidence.confirmed_by_event_id is not None and evidence.confirmed_in_session_id is None
+        if is_here and not confirms(space, evidence.confirmed_by_event_id or ""):
+            raise Conflict(
+                f"event `{evidence.confirmed_by_event_id}` confirms nothing",
+                {"event_id": evidence.confirmed_by_event_id},
+            )
+    entry = remembering(space, message, actor, space.head.seq + 1, stamp.ts)
+    return refused(entry) if isinstance(entry, MemoryReason) else StepResult()
+
+
+def confirms(space: Space, event_id: str) -> bool:
+    """Whether an event of the space can confirm a claim: it was validated, and tells more than that somebody spoke.
+
+    That a tool which the agent does not run itself has succeeded; that what an encoder or a tool observed was
+    committed; that an operator approved. Anything else an agent could bring about by itself, to confirm what it likes.
+    """
+    seq = space.events.position(event_id)
+    match None if seq is None else space.events.at(seq)[1]:
+        case SpaceVerb.RECORD_OUTCOME:
+            return any(
+                each.settled_seq == seq
+                and each.status is ExecutionStatus.SUCCEEDED
+                and each.tool.kind is not ToolKind.CALLER
+                for each in space.executions.values()
+            )
+        case SpaceVerb.PROPOSE:
+            return any(
+                each.seq == seq
+                and each.actor.kind in _OBSERVERS
+                and each.status is ProposalStatus.COMMITTED
+                and each.decision.verdict is Verdict.ALLOW
+                for each in space.proposals.values()
+            )
+        case SpaceVerb.APPROVE:
+            return any(
+                each.settled_seq == seq and each.status is ApprovalStatus.APPROVED for each in space.approvals.values()
+            )
+        case _:
+            return False

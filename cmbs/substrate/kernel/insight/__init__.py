@@ -1,0 +1,1 @@
+"""Reading policies: lint, policy tests, explanation, smallest change and impact."""

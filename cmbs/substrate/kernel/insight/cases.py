@@ -1,0 +1,266 @@
+"""A policy's cases: what each was decided as, what was expected, and which constraints none of them touched."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from immutables import Map
+
+from cmbs.belief.kernel.events import Stamp
+from cmbs.errors import InvalidRequest
+from cmbs.ledger.instants import LAST, checked_instant
+from cmbs.messages import Actor, ActorKind
+from cmbs.substrate.kernel.arbitration.arbitrate import arbitrate, hash_of_args
+from cmbs.substrate.kernel.decide import decide, evolve
+from cmbs.substrate.kernel.events import Asked, CreateSpace, SpaceEvent
+from cmbs.substrate.kernel.insight.flips import Hypothetical
+from cmbs.substrate.kernel.model import BeliefReading, Capability, Decision, Proposal, Provenance, Stage, Tool, ToolCall
+from cmbs.substrate.kernel.policy.constraints import Malformed
+from cmbs.substrate.kernel.policy.documents import (
+    Case,
+    CaseDocument,
+    CaseProposal,
+    Expected,
+    ExpectedCandidate,
+    Sighting,
+    actor_of,
+    is_null,
+    pairs_of,
+)
+from cmbs.substrate.kernel.policy.policy import Policy, compile_policy
+from cmbs.substrate.kernel.policy.references import namespace_of
+from cmbs.substrate.kernel.state import Approval, ApprovalStatus, GrantKey, Space
+
+_OPERATOR = Actor(ActorKind.OPERATOR, "operator")
+_SEEN_ID = "seen"
+_SPOKEN = frozenset({Stage.CONSTRAINTS, Stage.CONFLICTS, Stage.INVARIANTS, None})
+
+
+class Mismatch(msgspec.Struct, frozen=True, gc=False):
+    """Something that is not as it was expected: where, what was expected, what there is."""
+
+    at: str
+    expected: Any
+    found: Any
+
+
+class CaseResult(msgspec.Struct, frozen=True, gc=False):
+    """What came of one case."""
+
+    name: str
+    mismatches: list[Mismatch]
+    decision: Decision
+
+    @property
+    def passed(self) -> bool:
+        """Whether everything was as expected."""
+        return not self.mismatches
+
+
+class Coverage(msgspec.Struct, frozen=True, gc=False):
+    """How often each constraint, group and invariant was asked, and how often it held.
+
+    Those in `one_sided` were asked and could have been either way, but always or never held.
+    """
+
+    asked: dict[str, int]
+    held: dict[str, int]
+    one_sided: list[str]
+
+    @property
+    def never_asked(self) -> list[str]:
+        """Those that no case came to."""
+        return sorted(key for key, number in self.asked.items() if not number)
+
+
+class CaseReport(msgspec.Struct, frozen=True, gc=False):
+    """What came of all cases of a policy."""
+
+    results: list[CaseResult]
+    coverage: Coverage
+
+
+def run_cases(document: CaseDocument, pairs: Mapping[str, str], tools: Iterable[Tool]) -> CaseReport:
+    """Decide every case; `pairs` and `tools` are of the policy that the document names or brings."""
+    policy = compile_policy(pairs)
+    known = {tool.tool_id: tool for tool in (*tools, *(each.registered() for each in document.tools))}
+    _refuse_twins([case.name for case in document.cases])
+    results = []
+    for case in document.cases:
+        if case.expect is None:
+            raise InvalidRequest(f"case `{case.name}` says not what to `expect`")
+        results.append(_result(case.name, case.expect, situation(document, case, policy, known)))
+    return CaseReport(results, coverage_of(policy, [result.decision for result in results]))
+
+
+def situation(document: CaseDocument, case: Case, policy: Policy, tools: Mapping[str, Tool]) -> Hypothetical:
+    """Everything that a case is decided on."""
+    try:
+        actor = actor_of(case.actor or document.actor)
+        now = checked_instant(case.now or document.now, "now")
+        state = {key: value for key, value in {**document.state, **case.state}.items() if not is_null(value)}
+        space = _space(policy, pairs_of(state), tools, document.capabilities)
+        space = msgspec.structs.replace(
+            space,
+            mode=case.mode or document.mode,
+            revoked=Map(dict.fromkeys(case.revoked, 0)),
+            spent=Map(case.spent),
+        )
+        proposal = _proposal(case.proposal, actor, now, space.snapshot_id)
+        if case.seen:
+            proposal = msgspec.structs.replace(proposal, state_snapshot_id=_SEEN_ID)
+            space = _moved(space, case.seen)
+        space = _with_approvals(space, proposal, actor, case.approved)
+        belief = {
+            session_id: _reading(session_id, each) for session_id, each in {**document.belief, **case.belief}.items()
+        }
+    except InvalidRequest as exc:
+        raise InvalidRequest(f"case `{case.name}`: {exc.message}") from exc
+    return Hypothetical(space, proposal, actor, now, belief)
+
+
+def coverage_of(policy: Policy, decisions: Sequence[Decision]) -> Coverage:
+    """What these decisions came to of a policy, from their traces."""
+    groups, invariants = (group.key for group in policy.groups), (each.key for each in policy.invariants)
+    keys = [*policy.compiled, *groups, *invariants]
+    asked, held = dict.fromkeys(keys, 0), dict.fromkeys(keys, 0)
+    for decision in decisions:
+        reached = {each.candidate for each in decision.candidates if each.stage in _SPOKEN}
+        for step in decision.trace:
+            # A step of its own for each constraint, group or invariant, after those of its predicates.
+            if step.key in asked and step.op is None and (step.candidate is None or step.candidate in reached):
+                asked[step.key] += 1
+                held[step.key] += step.passed
+    always = {key for key, (_, each) in policy.compiled.items() if isinstance(each, Malformed) or each.when is None}
+    one_sided = [key for key in keys if asked[key] and held[key] in (0, asked[key]) and key not in always]
+    return Coverage(asked, held, sorted(one_sided))
+
+
+# --- what a case is decided on ----------------------------------------------------------------------------------------
+
+
+def _space(
+    policy: Policy, state: Mapping[str, str], tools: Mapping[str, Tool], capabilities: Iterable[Capability]
+) -> Space:
+    for key in state:
+        if namespace_of(key) not in {"fact", "goal"}:
+            raise InvalidRequest(f"`{key}` in the state is neither a fact.* nor a goal.* key")
+    # An empty policy needs no check, and the one that is tested may be malformed: that is then what is decided on.
+    event = decide(None, CreateSpace("cases"), _OPERATOR, Stamp("cases", LAST, None))
+    if not isinstance(event, SpaceEvent):  # pragma: no cover - a first message repeats nothing
+        raise TypeError(event)
+    return msgspec.structs.replace(
+        evolve(None, event),
+        policy=policy,
+        state=Map({**policy.pairs, **state}),
+        tools=Map(tools),
+        capabilities=Map({each.token_id: each for each in capabilities}),
+    )
+
+
+def _moved(space: Space, seen: Mapping[str, Any]) -> Space:
+    """The space with one more snapshot, of when these keys were otherwise."""
+    since = space.head.seq
+    return msgspec.structs.replace(
+        space,
+        snapshots=space.snapshots.extended(_SEEN_ID, since),
+        changed=space.changed.update(dict.fromkeys(seen, since + 1)),
+    )
+
+
+def _with_approvals(space: Space, proposal: Proposal, actor: Actor, constraints: Sequence[str]) -> Space:
+    grants, approvals = {}, {}
+    for place, candidate in enumerate(proposal.candidates if constraints else ()):
+        tool_id = candidate.tool_id if isinstance(candidate, ToolCall) else None
+        args_hash = hash_of_args(candidate)
+        for constraint in constraints:
+            key = GrantKey(actor.id, tool_id, args_hash, constraint, space.policy.policy_hash)
+            approval_id = f"{constraint} {place}"
+            grants[key] = approval_id
+            approvals[approval_id] = Approval(
+                Asked(approval_id, place, args_hash, [constraint], LAST, tool_id),
+                proposal.proposal_id,
+                actor,
+                space.policy.policy_hash,
+                ApprovalStatus.APPROVED,
+                _OPERATOR,
+                len(proposal.candidates),
+            )
+    return msgspec.structs.replace(space, grants=Map(grants), approvals=Map(approvals))
+
+
+def _proposal(said: CaseProposal, actor: Actor, now: str, snapshot_id: str) -> Proposal:
+    return Proposal(
+        said.proposal_id,
+        said.state_snapshot_id or snapshot_id,
+        said.provenance or Provenance(actor.id, now),
+        said.candidates,
+        said.atomic,
+    )
+
+
+def _reading(session_id: str, said: Sighting) -> BeliefReading:
+    number = said.n_survivors
+    if number is None:
+        number = 0 if said.survivors is None else len(said.survivors)
+    if said.survivors is not None and number != len(said.survivors):
+        raise InvalidRequest(
+            f"session `{session_id}` has {len(said.survivors)} survivors, and `n_survivors` is {number}"
+        )
+    return BeliefReading(
+        session_id,
+        said.found,
+        head_seq=0,
+        head_event_hash="of the case",
+        n_survivors=number,
+        terminated=said.terminated,
+        active_obligation_id=said.active_obligation_id,
+        survivors=said.survivors,
+        concluded=said.concluded,
+    )
+
+
+def _refuse_twins(names: Sequence[str]) -> None:
+    for name, number in Counter(names).items():
+        if number > 1:
+            raise InvalidRequest(f"{number} cases have the name `{name}`")
+
+
+# --- what was expected ------------------------------------------------------------------------------------------------
+
+
+def _result(name: str, expected: Expected, asked: Hypothetical) -> CaseResult:
+    decision = arbitrate(asked.space, asked.proposal, asked.actor, asked.now, asked.belief, explain=True).decision
+    found = {
+        "verdict": decision.verdict,
+        "failure": decision.failure,
+        "reason_code": decision.reason_code,
+        "stage": decision.stage,
+        "matched": sorted({key for each in decision.candidates for key in each.matched}),
+        "waits_for": sorted({key for each in decision.candidates for key in each.waits_for}),
+    }
+    mismatches = _mismatches("", expected, found)
+    if expected.candidates is not None:
+        if len(expected.candidates) != len(decision.candidates):
+            number = len(decision.candidates)
+            mismatches.append(Mismatch("candidates", f"{len(expected.candidates)} of them", f"{number} of them"))
+        for each, decided in zip(expected.candidates, decision.candidates, strict=False):
+            mismatches += _mismatches(f"candidates[{decided.candidate}].", each, msgspec.structs.asdict(decided))
+    return CaseResult(name, mismatches, decision)
+
+
+def _mismatches(at: str, expected: Any, found: Mapping[str, Any]) -> list[Mismatch]:
+    mismatches = []
+    for field in ExpectedCandidate.__struct_fields__:
+        wanted = getattr(expected, field)
+        if wanted is None:
+            continue
+        there = found[field]
+        if isinstance(wanted, list):
+            wanted, there = sorted(wanted), list(there)
+        if wanted != there:
+            mismatches.append(Mismatch(at + field, wanted, there))
+    return mismatches

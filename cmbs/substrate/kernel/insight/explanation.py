@@ -1,0 +1,222 @@
+"""Why a proposal was decided as it was, and what would have turned it; nothing of which the asker may not read.
+
+An explanation is made by deciding again on the same space: nothing is recorded by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import msgspec
+
+from cmbs.messages import ActorKind
+from cmbs.substrate.kernel.arbitration.arbitrate import arbitrate
+from cmbs.substrate.kernel.arbitration.authority import may_read
+from cmbs.substrate.kernel.events import SpaceEvent
+from cmbs.substrate.kernel.insight.fact_domains import Alteration
+from cmbs.substrate.kernel.insight.flips import MAX_DECISIONS, FlipStatus, Found, Hypothetical, smallest_flip
+from cmbs.substrate.kernel.model import (
+    BeliefReading,
+    CandidateDecision,
+    Decision,
+    Failure,
+    ReasonCode,
+    Stage,
+    TraceStep,
+    Verdict,
+)
+from cmbs.substrate.kernel.policy.constraints import Constraint
+from cmbs.substrate.kernel.policy.policy import Policy
+from cmbs.substrate.kernel.policy.predicates import shown
+from cmbs.substrate.kernel.policy.references import BELIEF_FIELDS, MISSING, compile_reference
+from cmbs.substrate.kernel.proposals import heard
+from cmbs.substrate.kernel.replay import readings_in
+from cmbs.substrate.kernel.state import Space
+
+__all__ = ["Explanation", "Hypothetical", "explain", "recalled", "redacted"]
+
+# Any key of the policy: who may read one, may read all.
+_POLICY_KEY = "constraint.any"
+
+
+class Change(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """One fact that would have to be otherwise: a state key, or `$belief.<session_id>.<field>`.
+
+    `to` is absent where it would have to be gone, and where `withheld`: then the asker may not read it, or may not read
+    the policy that it follows from.
+    """
+
+    reference: str
+    now: str | None = None
+    to: str | None = None
+    withheld: bool = False
+
+
+class Flip(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """The smallest change of facts that turns the decision, and how good that answer is.
+
+    Of a BOUND or UNKNOWN one: no change of up to `ruled_out` facts turns it.
+    """
+
+    status: FlipStatus
+    changes: list[Change] = []
+    verdict: Verdict | None = None
+    ruled_out: int = 0
+    note: str | None = None
+
+
+class Speaker(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """A constraint, group or invariant that made the verdict, and everything that its predicates looked at.
+
+    `value` is its text, for those who may read the policy.
+    """
+
+    key: str
+    value: str | None = None
+    reason: str | None = None
+    steps: list[TraceStep] = []
+
+
+class Because(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """Why one candidate was decided as it was."""
+
+    candidate: int
+    verdict: Verdict
+    reason_code: ReasonCode
+    stage: Stage | None = None
+    failure: Failure | None = None
+    speakers: list[Speaker] = []
+    # Whether an approval would let it pass.
+    approvable: bool = False
+
+
+class Explanation(msgspec.Struct, frozen=True, gc=False):
+    """A decision, why, and what would have turned it."""
+
+    decision: Decision
+    because: list[Because]
+    flip: Flip
+    # How many steps of the trace are left out, since they show what the asker may not read.
+    withheld: int = 0
+
+
+def explain(
+    asked: Hypothetical,
+    reader: ActorKind,
+    max_decisions: int = MAX_DECISIONS,
+    *,
+    readable: Policy | None = None,
+    own: bool = True,
+) -> Explanation:
+    """Explain a proposal to an actor of this kind.
+
+    What they may read goes by the policy `readable`, which for a decision of the past is the one of now; without it, by
+    that of the decision. `own`: the proposal is theirs, so that its args may be told.
+    """
+    decided = arbitrate(asked.space, asked.proposal, asked.actor, asked.now, asked.belief, explain=True).decision
+    policy = asked.space.policy
+    found = smallest_flip(asked, max_decisions)
+    shown_decision = redacted(decided, readable or policy, reader, own=own)
+    because = [_because(each, shown_decision.trace, policy, reader) for each in decided.candidates]
+    withheld = len(decided.trace) - len(shown_decision.trace)
+    return Explanation(shown_decision, because, _flip(found, decided, asked, readable or policy, reader), withheld)
+
+
+def recalled(before: Space, event: SpaceEvent) -> Hypothetical:
+    """What a recorded decision was made on, from the space before it; TypeError where the event decided no proposal."""
+    space, proposal, actor = heard(before, event)
+    return Hypothetical(space, proposal, actor, event.body.ts, {each.session_id: each for each in readings_in(event)})
+
+
+def redacted(decision: Decision, policy: Policy, reader: ActorKind, *, own: bool = True) -> Decision:
+    """The decision as an actor of this kind may see it: without the steps that show what is not theirs to read.
+
+    Where the proposal is not their `own`, what constraints found in its args is not theirs either.
+    """
+    trace = tuple(step for step in decision.trace if _may_see(step, policy, reader, own=own))
+    return decision if len(trace) == len(decision.trace) else msgspec.structs.replace(decision, trace=trace)
+
+
+def _may_see(step: TraceStep, policy: Policy, reader: ActorKind, *, own: bool) -> bool:
+    if step.reference is None:
+        return True
+    if not own and step.reference.split(".", 1)[0] == "$args":
+        return False
+    if step.op is None:
+        # A key that moved since the snapshot: which one, but nothing of what it says.
+        return may_read(policy, reader, step.reference)
+    return _may_read_all(compile_reference(step.reference).keys, policy, reader)
+
+
+def _may_read_all(keys: Collection[str], policy: Policy, reader: ActorKind) -> bool:
+    return all(may_read(policy, reader, key) for key in keys)
+
+
+# --- why --------------------------------------------------------------------------------------------------------------
+
+
+def _because(decided: CandidateDecision, trace: Sequence[TraceStep], policy: Policy, reader: ActorKind) -> Because:
+    speakers = [_speaker(key, decided.candidate, trace, policy, reader) for key in decided.matched]
+    return Because(
+        decided.candidate,
+        decided.verdict,
+        decided.reason_code,
+        decided.stage,
+        decided.failure,
+        speakers,
+        decided.failure is Failure.ASK,
+    )
+
+
+def _speaker(key: str, candidate: int, trace: Sequence[TraceStep], policy: Policy, reader: ActorKind) -> Speaker:
+    _, compiled = policy.compiled.get(key, ("", None))
+    return Speaker(
+        key,
+        policy.pairs.get(key) if may_read(policy, reader, key) else None,
+        compiled.reason if isinstance(compiled, Constraint) else None,
+        [step for step in trace if step.key == key and step.op is not None and step.candidate in (None, candidate)],
+    )
+
+
+# --- what would have turned it ----------------------------------------------------------------------------------------
+
+
+def _flip(found: Found, decided: Decision, asked: Hypothetical, readable: Policy, reader: ActorKind) -> Flip:
+    changes = [change for each in found.alterations for change in _changes(each, asked, readable, reader)]
+    turned = None if found.decision is None else found.decision.verdict
+    note = None
+    if found.status is FlipStatus.NONE:
+        note = "nothing that was decided here depends on facts" if decided.stage is None else _why_none(decided.stage)
+    return Flip(found.status, changes, turned, found.ruled_out, note)
+
+
+def _why_none(stage: Stage) -> str:
+    if stage in {Stage.CONSTRAINTS, Stage.CONFLICTS, Stage.INVARIANTS}:
+        return "no state and no belief would have led to another verdict"
+    return f"it was decided at the stage `{stage}`, which no fact changes"
+
+
+def _changes(alteration: Alteration, asked: Hypothetical, policy: Policy, reader: ActorKind) -> list[Change]:
+    reads_policy = may_read(policy, reader, _POLICY_KEY)
+    if alteration.reading is None:
+        key = alteration.fact
+        reads = may_read(policy, reader, key)
+        now = asked.space.state.get(key) if reads else None
+        to = alteration.text if reads and reads_policy else None
+        return [Change(key, _cut(now), _cut(to), not (reads and reads_policy))]
+    now_reading = asked.belief.get(alteration.reading.session_id)
+    changes = []
+    for field in alteration.fields:
+        now = _said(now_reading, field)
+        to = _said(alteration.reading, field) if reads_policy else None
+        changes.append(Change(f"{alteration.fact}.{field}", now, to, not reads_policy))
+    return changes
+
+
+def _said(reading: BeliefReading | None, field: str) -> str | None:
+    value = MISSING if reading is None or not reading.found else BELIEF_FIELDS[field](reading)
+    return None if value is MISSING else shown(value)
+
+
+def _cut(text: str | None) -> str | None:
+    return None if text is None else shown(text)

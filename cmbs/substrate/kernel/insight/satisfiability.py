@@ -1,0 +1,227 @@
+"""Whether predicates can hold together at all: on no matter which state, belief, candidate and actor.
+
+`never` is a proof, not a guess: it answers True only where every possible sight of the references was covered. What
+cannot be taken apart (a schema with a pattern, say) counts as something that may be either way, the same way wherever
+the same thing is asked. Where that leaves a doubt, or the budget is spent, the answer is False: not proved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from cmbs.ledger import canonical
+from cmbs.substrate.kernel.insight.value_classes import Question, classes_of, is_classified, questions_of
+from cmbs.substrate.kernel.policy.policy import SCHEMA
+from cmbs.substrate.kernel.policy.predicates import same
+from cmbs.substrate.kernel.policy.references import MISSING, value_of
+from cmbs.substrate.kernel.policy.schemas import compile_schema, decoded_schema
+
+MAX_STEPS = 20_000
+
+
+class Sight(NamedTuple):
+    """What there may be to see at a reference: a JSON value or MISSING, and the text of a whole key."""
+
+    value: Any
+    text: str | None = None
+
+
+GONE = Sight(MISSING)
+
+
+class Term(NamedTuple):
+    """A decoded predicate, None for one that always holds, and whether it is to hold."""
+
+    content: Any
+    holds: bool = True
+
+
+class Scope(NamedTuple):
+    """Which candidates are meant: calls of one tool, calls of any, deltas, or all of these."""
+
+    tool_id: str | None = None
+    calls: bool = True
+    deltas: bool = True
+
+
+# What a search assigns: a sight to a reference, or an answer to a question that is not taken apart.
+_Key: TypeAlias = tuple[str, str]
+_Assigned: TypeAlias = dict[_Key, Any]
+_Tree: TypeAlias = Callable[[_Assigned], bool | None]
+
+
+def never(terms: Sequence[Term], scope: Scope, pairs: Mapping[str, str]) -> bool:
+    """Whether it is proved that these predicates are never all as asked, for any candidate in scope."""
+    if any(term.content is None and not term.holds for term in terms):
+        return True
+    open_terms = [term for term in terms if term.content is not None]
+    return bool(open_terms) and not _Search(open_terms, scope, pairs).finds()
+
+
+class _Spent(Exception):
+    """The budget is gone."""
+
+
+class _Search:
+    """One search, reference by reference, for a way in which the terms are as asked."""
+
+    def __init__(self, terms: Sequence[Term], scope: Scope, pairs: Mapping[str, str]) -> None:
+        self._pairs = pairs
+        self._scope = scope
+        questions = [question for term in terms for question in questions_of(term.content)]
+        # Whether there is more to see somewhere than the values that stand for it.
+        self._doubt = False
+        self._free = {_atom(each) for each in questions if not is_classified(each, pairs)}
+        asked: dict[str, list[Question]] = {}
+        for question in questions:
+            for reference in question.references:
+                asked.setdefault(reference, [])
+                if _atom(question) not in self._free:
+                    asked[reference].append(question)
+        self._domains: list[tuple[_Key, list[Any]]] = [
+            (("see", reference), self._sights(reference, about)) for reference, about in sorted(asked.items())
+        ]
+        self._domains += [(atom, [True, False]) for atom in sorted(self._free)]
+        self._trees = [(self._tree(term.content), term.holds) for term in terms]
+        self._steps = 0
+
+    def finds(self) -> bool:
+        """Whether there is such a way, or may be."""
+        try:
+            return self._doubt or self._assign(0, {})
+        except _Spent:
+            return True
+
+    def _assign(self, place: int, assigned: _Assigned) -> bool:
+        self._steps += 1
+        if self._steps > MAX_STEPS:
+            raise _Spent
+        found = [(tree(assigned), wanted) for tree, wanted in self._trees]
+        if any(truth is not None and truth is not wanted for truth, wanted in found):
+            return False
+        if all(truth is not None for truth, _ in found):
+            return True
+        key, domain = self._domains[place]
+        for choice in domain:
+            assigned[key] = choice
+            if self._assign(place + 1, assigned):
+                return True
+        assigned.pop(key, None)
+        return False
+
+    # --- what there is to see ---
+
+    def _sights(self, reference: str, about: list[Question]) -> list[Sight]:
+        classes = classes_of(about, self._pairs)
+        self._doubt = self._doubt or not classes.complete
+        # What a delta sets is text, and can be seen as such, like what is under a key.
+        if reference.startswith("$") and not reference.startswith("$args.set."):
+            values = _special(reference, list(classes.values))
+            if reference == "$tool.id":
+                return self._tool_sights(values)
+            return [Sight(value) for value in values] + ([] if reference == "$actor.id" else [GONE])
+        texts = {literal for question in about for literal in _texts(question)}
+        sights = [Sight(value_of(text), text) for text in sorted(texts)]
+        return [*sights, *(Sight(value) for value in classes.values), GONE]
+
+    def _tool_sights(self, values: list[Any]) -> list[Sight]:
+        scope = self._scope
+        if scope.tool_id is not None:
+            return [Sight(scope.tool_id)]
+        sights = [Sight(value) for value in values] if scope.calls else []
+        return [*sights, GONE] if scope.deltas else sights
+
+    # --- three-valued evaluation ---
+
+    def _tree(self, content: Any) -> _Tree:
+        op, args = content["op"], content["args"]
+        if op == "not":
+            inner = self._tree(args[0])
+            return lambda assigned: _negated(inner(assigned))
+        if op in {"all", "any"}:
+            parts = [self._tree(part) for part in args]
+            return lambda assigned: _joined((part(assigned) for part in parts), decides=op == "any")
+        question = questions_of(content)[0]
+        if op in {"exists", "missing"}:
+            keys = [("see", reference) for reference in question.references]
+            there = _all_there(keys)
+            return there if op == "exists" else lambda assigned: _negated(there(assigned))
+        atom = _atom(question)
+        if atom in self._free:
+            return lambda assigned: assigned.get(atom)
+        test, key = self._test(question), ("see", question.references[0])
+        return lambda assigned: None if key not in assigned else test(assigned[key])
+
+    def _test(self, question: Question) -> Callable[[Sight], bool]:
+        literal = question.literal
+        if question.op == "eq":
+            return lambda sight: _equal(sight, literal)
+        if question.op == "in":
+            return lambda sight: any(_equal(sight, each) for each in literal)
+        schema = decoded_schema(self._pairs[SCHEMA + literal]) if isinstance(literal, str) else literal
+        validator = compile_schema(schema)
+        return lambda sight: sight.value is not MISSING and validator.is_valid(sight.value)
+
+
+def _atom(question: Question) -> _Key:
+    """The name of a question, the same wherever the same thing is asked."""
+    return question.op, canonical.encode([*question.references, question.literal]).decode()
+
+
+def _texts(question: Question) -> list[str]:
+    if question.op == "eq":
+        return [question.literal] if isinstance(question.literal, str) else []
+    return [each for each in question.literal if isinstance(each, str)] if question.op == "in" else []
+
+
+def _special(reference: str, values: list[Any]) -> list[Any]:
+    """Of these values, those that such a reference can have at all."""
+    if reference in {"$tool.id", "$actor.id"}:
+        return [value for value in values if isinstance(value, str)]
+    if not reference.startswith("$belief."):
+        return values
+    match reference.rpartition(".")[2]:
+        case "n_survivors":
+            return [0, 1, 2, *(value for value in values if type(value) is int and value >= 0)]
+        case "entropy_proxy":
+            return [0, 1, *(value for value in values if type(value) in (int, float) and value >= 0)]
+        case "terminated":
+            return [True, False]
+        case "active_obligation_id":
+            return [None, *(value for value in values if isinstance(value, str))]
+        case _:
+            # Beside those that are asked for: none at all, and one of which nobody has heard.
+            others = [[value] for value in values if isinstance(value, str)]
+            return [[], *others, *(value for value in values if isinstance(value, list))]
+
+
+def _equal(sight: Sight, literal: Any) -> bool:
+    if isinstance(literal, str):
+        return literal in (sight.text, sight.value)
+    return sight.value is not MISSING and same(sight.value, literal)
+
+
+def _all_there(keys: list[_Key]) -> _Tree:
+    def test(assigned: _Assigned) -> bool | None:
+        return _joined((None if key not in assigned else _is_there(assigned[key].value) for key in keys), decides=False)
+
+    return test
+
+
+def _is_there(value: Any) -> bool:
+    return value is not MISSING and value is not None
+
+
+def _negated(truth: bool | None) -> bool | None:  # noqa: FBT001
+    return None if truth is None else not truth
+
+
+def _joined(truths: Iterable[bool | None], *, decides: bool) -> bool | None:
+    """All of them where False decides, any of them where True does."""
+    doubt = False
+    for truth in truths:
+        if truth is decides:
+            return decides
+        doubt = doubt or truth is None
+    return None if doubt else not decides

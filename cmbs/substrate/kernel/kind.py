@@ -1,0 +1,113 @@
+"""Spaces as a kind of stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from cmbs.belief.kernel.events import Stamp
+from cmbs.errors import HeadMismatch, SpaceNotFound
+from cmbs.ledger import StoredEntry
+from cmbs.spi.audit_log import Append
+from cmbs.substrate.kernel.checkpoint import freeze_space, thaw_space
+from cmbs.substrate.kernel.decide import decide, evolve
+from cmbs.substrate.kernel.events import STREAM_PREFIX, CreateSpace, Propose, SpaceEvent
+from cmbs.substrate.kernel.replay import catch_up_space, read_space_event
+from cmbs.substrate.kernel.requests import SpaceCommand
+from cmbs.substrate.kernel.state import Space
+
+_PROPOSAL = "proposal"
+
+
+class Undelivered(msgspec.Struct, frozen=True, gc=False):
+    """An answer on its way. Where it is no more than this, it is that of a repeat, whose event has to be read first."""
+
+    space: Space
+    seq: int
+
+
+class SpaceAnswer(Undelivered, frozen=True, gc=False):
+    """What a message came to.
+
+    `space` is the state right after it; for a message that was recorded before, the newest one. `event` is the one
+    that records it, the first one for a repeat, and `seq` is its place.
+    """
+
+    event: SpaceEvent
+    repeated: bool = False
+
+
+class SpaceKind:
+    """Spaces, and what messages to them come to."""
+
+    def __init__(self, stamp: Callable[[str | None], Stamp]) -> None:
+        self._stamp = stamp
+
+    def owns(self, stream_id: str) -> bool:
+        """Whether this is the stream of a space."""
+        return stream_id.startswith(STREAM_PREFIX)
+
+    def not_found(self, stream_id: str) -> SpaceNotFound:
+        """No such space."""
+        return SpaceNotFound(space_id_of(stream_id))
+
+    def catch_up(self, stream_id: str, state: Space | None, entries: Sequence[StoredEntry]) -> Space | None:
+        """Every message is decided again."""
+        return catch_up_space(space_id_of(stream_id), state, entries)
+
+    def freeze(self, state: Space) -> bytes:
+        """The space as bytes."""
+        return freeze_space(state)
+
+    def thaw(self, stream_id: str, data: bytes, first: StoredEntry, at: StoredEntry) -> Space | None:  # noqa: ARG002
+        """The space, if it fits its log."""
+        space = thaw_space(data, at)
+        return space if space is not None and STREAM_PREFIX + space.space_id == stream_id else None
+
+    def opens(self, command: SpaceCommand) -> bool:
+        """A creation does."""
+        return isinstance(command.message, CreateSpace)
+
+    def decided(self, state: Space | None, command: SpaceCommand) -> tuple[Undelivered, Space | None, Append | None]:
+        """Decide on the newest state."""
+        stamp = self._stamp(command.idempotency_key)
+        event = decide(state, command.message, command.actor, stamp, command.space_id)
+        if not isinstance(event, SpaceEvent):
+            if state is None:  # pragma: no cover - what repeats was there before
+                raise SpaceNotFound(command.space_id)
+            return Undelivered(state, event.seq), None, None
+        if command.if_match is not None and state is not None and state.head_event_id != command.if_match:
+            raise HeadMismatch(command.if_match, state.head_event_id)
+        after = evolve(state, event)
+        return SpaceAnswer(after, event.body.seq, event), after, append_of_space(event)
+
+    def appended(self, state: Space | None, stored: StoredEntry) -> tuple[Space, Append]:
+        """Fold one entry in."""
+        event = read_space_event(stored)
+        return evolve(state, event), append_of_space(event)
+
+
+def space_id_of(stream_id: str) -> str:
+    """The id of the space whose stream this is."""
+    return stream_id.removeprefix(STREAM_PREFIX)
+
+
+def append_of_space(event: SpaceEvent) -> Append:
+    """The entry of an event as a log is given it: a proposal is recorded once, whoever writes."""
+    body, message = event.body, event.message
+    proposal_id = message.proposal.proposal_id if isinstance(message, Propose) else None
+    return Append(
+        body.stream_id,
+        body.seq,
+        body.event_id,
+        bytes.fromhex(body.prev_event_hash),
+        event.stored,
+        body.ts,
+        None if proposal_id is None else _PROPOSAL,
+        proposal_id,
+        (),
+        (),
+        0,
+        False,
+    )

@@ -1,0 +1,1 @@
+"""Policies: constraints, predicates, references and schemas."""

@@ -1,0 +1,172 @@
+"""The constraint payload of SS-01, version 1: parsed strictly, compiled once. What cannot be read denies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntEnum, StrEnum
+from typing import Any, NamedTuple, TypeAlias
+
+from cmbs.errors import BeliefServerError
+from cmbs.ledger import canonical
+from cmbs.substrate.kernel.model import Failure
+from cmbs.substrate.kernel.policy.predicates import Predicate, PredicateFault, Schemas, compile_predicate
+
+VERSION = 1
+MAX_CONSTRAINT_BYTES = 65_536
+MAX_CONSTRAINT_DEPTH = 32
+MAX_CONSTRAINT_NODES = 1_000
+MAX_REASON_CHARACTERS = 1_000
+MAX_SUBJECT_CHARACTERS = 512
+
+_REQUIRED = ("v", "effect", "subject")
+_FIELDS = frozenset({*_REQUIRED, "when", "on_fail", "reason"})
+
+
+class Effect(StrEnum):
+    """What a constraint does where its `when` holds."""
+
+    ALLOW = "allow"
+    DENY = "deny"
+
+
+class SubjectKind(IntEnum):
+    """What a constraint is about; the most specific first."""
+
+    TOOL = 0
+    CAPABILITY = 1
+    EVERYTHING = 2
+
+
+class Subject(NamedTuple):
+    """A tool by its id, a capability by its name, or everything."""
+
+    kind: SubjectKind
+    name: str = ""
+
+
+EVERYTHING = Subject(SubjectKind.EVERYTHING)
+
+
+class Constraint(NamedTuple):
+    """A constraint that can be evaluated; `when` is None where it always applies."""
+
+    key: str
+    effect: Effect
+    subject: Subject
+    on_fail: Failure
+    when: Predicate | None
+    reason: str | None
+
+
+class Malformed(NamedTuple):
+    """A constraint that cannot: it denies whatever its subject may concern. `at` and `message` say what is wrong."""
+
+    key: str
+    subject: Subject
+    at: str
+    message: str
+
+
+Compiled: TypeAlias = Constraint | Malformed
+
+# The strictest first: where several constraints are against something, this order decides what happens.
+STRICTNESS: dict[Failure, int] = {failure: place for place, failure in enumerate(Failure)}
+_ON_FAIL = {failure.value: failure for failure in (Failure.BLOCK, Failure.ASK, Failure.DEFER)}
+
+
+class PayloadFault(ValueError):
+    """A payload that is not as it should be; `at` is the place, empty for the whole."""
+
+    def __init__(self, at: str, message: str) -> None:
+        super().__init__(message)
+        self.at = at
+
+
+def compile_constraint(key: str, text: str, schemas: Schemas) -> Compiled:
+    """Compile the value of a `constraint.*` key. Total: what is wrong with it becomes part of the answer."""
+    try:
+        content = decoded_payload(text)
+    except PayloadFault as exc:
+        return Malformed(key, EVERYTHING, exc.at, str(exc))
+    try:
+        subject = _subject(content)
+    except PayloadFault as exc:
+        return Malformed(key, EVERYTHING, exc.at, str(exc))
+    try:
+        return _constraint(key, subject, content, schemas)
+    except (PayloadFault, PredicateFault) as exc:
+        return Malformed(key, subject, exc.at, str(exc))
+
+
+def decoded_payload(text: str) -> Any:
+    """A JSON payload of a policy, within the bounds of one; PayloadFault where it is not."""
+    # Every character has a byte at least, so that a huge one is not even encoded.
+    if len(text) > MAX_CONSTRAINT_BYTES or len(text.encode(errors="replace")) > MAX_CONSTRAINT_BYTES:
+        raise PayloadFault("", f"more than {MAX_CONSTRAINT_BYTES} bytes")
+    try:
+        content = canonical.decode(text)
+    except BeliefServerError as exc:
+        raise PayloadFault("", exc.message) from exc
+    _refuse_size(content)
+    return content
+
+
+def _refuse_size(content: Any) -> None:
+    nodes, level = 0, [content]
+    for _ in range(MAX_CONSTRAINT_DEPTH):
+        nodes += len(level)
+        if nodes > MAX_CONSTRAINT_NODES:
+            raise PayloadFault("", f"more than {MAX_CONSTRAINT_NODES} values in it")
+        level = [below for value in level for below in _inside(value)]
+        if not level:
+            return
+    raise PayloadFault("", f"nested more than {MAX_CONSTRAINT_DEPTH} deep")
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
+def _subject(content: Any) -> Subject:
+    if not isinstance(content, dict):
+        raise PayloadFault("", "a constraint is a JSON object")
+    if "subject" not in content:
+        raise PayloadFault("subject", "`subject` is required; null means everything")
+    match content["subject"]:
+        case None:
+            return EVERYTHING
+        case {"tool_id": str(name), **others} if not others and _is_name(name):
+            return Subject(SubjectKind.TOOL, name)
+        case {"capability": str(name), **others} if not others and _is_name(name):
+            return Subject(SubjectKind.CAPABILITY, name)
+        case _:
+            raise PayloadFault("subject", '`subject` is {"tool_id": …}, {"capability": …} or null')
+
+
+def _is_name(name: str) -> bool:
+    return 0 < len(name) <= MAX_SUBJECT_CHARACTERS
+
+
+def _constraint(key: str, subject: Subject, content: dict[str, Any], schemas: Schemas) -> Constraint:
+    for field in content:
+        if field not in _FIELDS:
+            raise PayloadFault(field, f"unknown field `{field}`")
+    for field in _REQUIRED:
+        if field not in content:
+            raise PayloadFault(field, f"`{field}` is required")
+    # True is an int to Python, and no version to anybody.
+    if content["v"] is True or content["v"] != VERSION:
+        raise PayloadFault("v", f"the only version is {VERSION}")
+    effect = content["effect"]
+    if not isinstance(effect, str) or effect not in {"allow", "deny"}:
+        raise PayloadFault("effect", "`effect` is allow or deny")
+    on_fail = content.get("on_fail", "block")
+    if not isinstance(on_fail, str) or on_fail not in _ON_FAIL:
+        raise PayloadFault("on_fail", "`on_fail` is block, ask or defer")
+    reason = content.get("reason")
+    if "reason" in content and (not isinstance(reason, str) or len(reason) > MAX_REASON_CHARACTERS):
+        raise PayloadFault("reason", f"`reason` is text of at most {MAX_REASON_CHARACTERS} characters")
+    when = compile_predicate(content["when"], schemas) if "when" in content else None
+    return Constraint(key, Effect(effect), subject, _ON_FAIL[on_fail], when, reason)

@@ -1,0 +1,256 @@
+"""Policies and their cases as documents in YAML or JSON.
+
+A value in a policy or a state is text. Written as anything else, it is taken as the canonical JSON text of that, so
+that constraints can be written as what they are.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias, TypeVar
+
+import msgspec
+
+from cmbs.errors import BeliefServerError, InvalidRequest
+from cmbs.ledger import canonical
+from cmbs.messages import Actor, ActorKind
+from cmbs.substrate.kernel.events import Mode
+from cmbs.substrate.kernel.model import (
+    NULL,
+    Candidate,
+    Capability,
+    Failure,
+    Provenance,
+    ReasonCode,
+    Spent,
+    Stage,
+    Tool,
+    ToolKind,
+    Verdict,
+)
+
+MAX_BYTES = 64 << 20
+FORMAT = 1
+DEFAULT_NOW = "2026-01-31T09:30:00.000000Z"
+DEFAULT_ACTOR = "agent:agent"
+
+_ANY_ARGS = msgspec.Raw(b'{"type":"object"}')
+# Text, or anything that stands for its JSON.
+Value: TypeAlias = msgspec.Raw
+Lines: TypeAlias = Mapping[tuple[str | int, ...], int]
+
+_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[\.\.\.\]")
+
+
+class KnownTool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A tool that cases call: what a decision needs of one, and nothing that is needed to run it."""
+
+    tool_id: str
+    kind: ToolKind = ToolKind.CALLER
+    # Any object, if it does not say.
+    args_schema: msgspec.Raw = msgspec.field(default_factory=lambda: _ANY_ARGS)
+    description: str = ""
+    writes: bool = True
+    idempotent: bool = False
+    retired: bool = False
+
+    def registered(self) -> Tool:
+        """The tool as a space knows it."""
+        return Tool(
+            self.tool_id,
+            self.kind,
+            self.args_schema,
+            self.description,
+            writes=self.writes,
+            idempotent=self.idempotent,
+            retired=self.retired,
+        )
+
+
+class Sighting(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What the belief plane says of a session in a case."""
+
+    found: bool = True
+    n_survivors: int | None = None
+    terminated: bool = False
+    active_obligation_id: str | None = None
+    survivors: list[str] | None = None
+    concluded: list[str] = []
+
+
+class PolicyDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A policy: its pairs, and the tools that it is about."""
+
+    format: Literal[1]
+    policy: dict[str, Value]
+    title: str = ""
+    tools: list[KnownTool] | None = None
+
+
+class CaseProposal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A proposal, of which a case has to say only the candidates."""
+
+    candidates: list[Candidate]
+    atomic: bool = True
+    proposal_id: str = "case"
+    # The current one, if none is named.
+    state_snapshot_id: str | None = None
+    # From the actor, at the moment of the case, if it does not say.
+    provenance: Provenance | None = None
+
+
+class ExpectedCandidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What is expected of one candidate; what is left out may be anything."""
+
+    verdict: Verdict | None = None
+    failure: Failure | None = None
+    reason_code: ReasonCode | None = None
+    stage: Stage | None = None
+    matched: list[str] | None = None
+    waits_for: list[str] | None = None
+
+
+class Expected(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a case expects; what is left out may be anything. `matched` and `waits_for` are those of all candidates."""
+
+    verdict: Verdict
+    failure: Failure | None = None
+    reason_code: ReasonCode | None = None
+    stage: Stage | None = None
+    matched: list[str] | None = None
+    waits_for: list[str] | None = None
+    candidates: list[ExpectedCandidate] | None = None
+
+
+class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One proposal, what is otherwise than in the whole document, and what is expected."""
+
+    name: str
+    proposal: CaseProposal
+    # Without it, the case can be explained, but not tested.
+    expect: Expected | None = None
+    actor: str | None = None
+    now: str | None = None
+    mode: Mode | None = None
+    # Over the state of the document; null takes a key away.
+    state: dict[str, Value] = {}
+    belief: dict[str, Sighting] = {}
+    # What the proposer saw, where that is not the state: these keys were written since.
+    seen: dict[str, Value] = {}
+    # Constraints for which exactly this was approved.
+    approved: list[str] = []
+    revoked: list[str] = []
+    spent: dict[str, Spent] = {}
+
+
+class CaseDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Cases of a policy: a policy document by its file name, or the pairs themselves."""
+
+    format: Literal[1]
+    policy: str | dict[str, Value]
+    cases: list[Case] = []
+    title: str = ""
+    actor: str = DEFAULT_ACTOR
+    now: str = DEFAULT_NOW
+    mode: Mode = Mode.ENFORCE
+    state: dict[str, Value] = {}
+    tools: list[KnownTool] = []
+    capabilities: list[Capability] = []
+    belief: dict[str, Sighting] = {}
+
+
+D = TypeVar("D")
+
+
+def read_document(data: bytes, name: str, kind: type[D]) -> D:
+    """The document in a file of this name; InvalidRequest names the file, the line or the place, and what is wrong."""
+    try:
+        content, lines = _content(data, name)
+        return _converted(content, lines, kind)
+    except BeliefServerError as exc:
+        raise InvalidRequest(f"{name}: {exc.message}") from exc
+
+
+def is_case_document(data: bytes, name: str) -> bool:
+    """Whether a document has cases, so that it is more than a policy."""
+    try:
+        content, _ = _content(data, name)
+    except BeliefServerError as exc:
+        raise InvalidRequest(f"{name}: {exc.message}") from exc
+    # A policy document has the pairs and their tools alone.
+    return isinstance(content, dict) and not content.keys() <= set(PolicyDocument.__struct_fields__)
+
+
+def pairs_of(values: Mapping[str, Value]) -> dict[str, str]:
+    """Keys and their texts."""
+    return {key: text_of(value) for key, value in values.items()}
+
+
+def text_of(value: Value) -> str:
+    """The text that a value stands for."""
+    raw = bytes(value)
+    return str(msgspec.json.decode(raw)) if raw[:1] == b'"' else raw.decode()
+
+
+def is_null(value: Value) -> bool:
+    """Whether nothing stands there."""
+    return bytes(value) == bytes(NULL)
+
+
+def actor_of(text: str) -> Actor:
+    """An actor from `kind:id`."""
+    kind, colon, actor_id = text.partition(":")
+    if not colon or not actor_id or kind not in set(ActorKind):
+        kinds = ", ".join(ActorKind)
+        raise InvalidRequest(f"an actor is `kind:id`, a kind being one of {kinds}; not `{text}`")
+    return Actor(ActorKind(kind), actor_id)
+
+
+def _content(data: bytes, name: str) -> tuple[Any, Lines]:
+    if len(data) > MAX_BYTES:
+        raise InvalidRequest(f"more than {MAX_BYTES} bytes")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as exc:
+        raise InvalidRequest(f"line {data.count(10, 0, exc.start) + 1}: not UTF-8") from exc
+    if name.lower().endswith(".json") or (not name.lower().endswith((".yaml", ".yml")) and text.lstrip()[:1] == "{"):
+        return _json(text), {}
+    from cmbs.substrate.kernel.policy.yaml_text import read_yaml
+
+    return read_yaml(text)
+
+
+def _json(text: str) -> Any:
+    try:
+        return canonical.decode(text)
+    except InvalidRequest:
+        try:
+            json.loads(text)
+        except json.JSONDecodeError as exc:
+            raise InvalidRequest(f"line {exc.lineno}: not JSON: {exc.msg[:1].lower()}{exc.msg[1:]}") from exc
+        raise
+
+
+def _converted(content: Any, lines: Lines, kind: type[D]) -> D:
+    raw = canonical.encode(content)
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except msgspec.ValidationError as exc:
+        message, _, path = str(exc).partition(" - at `")
+        line = _line(lines, path.rstrip("`"))
+        where = f" at `{path.rstrip('`')}`" if path else ""
+        raise InvalidRequest(f"{line}{message[:1].lower()}{message[1:]}{where}") from exc
+
+
+def _line(lines: Lines, path: str) -> str:
+    """The line of the nearest thing above a place of which the line is known."""
+    steps: list[str | int] = []
+    for name, place in _STEP.findall(path.removeprefix("$")):
+        if not name and not place:
+            break  # any one of many keys
+        steps.append(name or int(place))
+    while steps and tuple(steps) not in lines:
+        steps.pop()
+    return f"line {lines[tuple(steps)]}: " if tuple(steps) in lines else ""

@@ -1,0 +1,398 @@
+"""A policy as a value: its pairs, its hash, and everything in it compiled once and indexed by what it is about.
+
+Keys of a policy::
+
+    constraint.<name>                   a constraint, version 1
+    policy.exclusive.<group>            a JSON list of goal keys, of which one may be set
+    policy.invariant.<name>             a predicate that must hold after every commit
+    policy.degrade.<tool_id>            what is offered in place of a blocked call: {"tool_id"}, {"budget"}, {"mode"}
+    policy.schema.<name>                a JSON Schema that `schema` predicates mean by this name
+    policy.memory.confidence_threshold  a number from 0 to 1
+    policy.private                      a JSON list of key prefixes that only operators may read
+    policy.value.<name>                 any text, for predicates to read
+
+A key that is none of these would do nothing, which nobody writes on purpose: an update with one is refused.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from hashlib import sha256
+from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
+
+import jsonschema_rs
+import msgspec
+from immutables import Map
+
+from cmbs.errors import BeliefServerError
+from cmbs.ledger import canonical
+from cmbs.substrate.kernel.model import Budget
+from cmbs.substrate.kernel.policy.constraints import (
+    EVERYTHING,
+    STRICTNESS,
+    Compiled,
+    Constraint,
+    Effect,
+    Malformed,
+    PayloadFault,
+    Subject,
+    SubjectKind,
+    compile_constraint,
+    decoded_payload,
+)
+from cmbs.substrate.kernel.policy.predicates import Predicate, PredicateFault, compile_predicate
+from cmbs.substrate.kernel.policy.references import MAX_REFERENCE_CHARACTERS, namespace_of
+from cmbs.substrate.kernel.policy.schemas import SchemaFault, compile_schema, decoded_schema
+
+MAX_PAIRS = 50_000
+MAX_POLICY_BYTES = 33_554_432
+MAX_KEY_CHARACTERS = MAX_REFERENCE_CHARACTERS
+MAX_FAULTS = 1_000
+_KEPT_MATCHINGS = 4_096
+_NAMES: tuple[str, ...] = ()
+
+EXCLUSIVE = "policy.exclusive."
+INVARIANT = "policy.invariant."
+DEGRADE = "policy.degrade."
+SCHEMA = "policy.schema."
+VALUE = "policy.value."
+THRESHOLD = "policy.memory.confidence_threshold"
+PRIVATE = "policy.private"
+
+
+class PolicyFault(NamedTuple):
+    """Why a policy is refused: under which key, at which place of its value, and what is wrong there."""
+
+    key: str
+    at: str
+    message: str
+
+
+class Invariant(NamedTuple):
+    """A predicate that must hold after every commit; None where it cannot be read, and then it never holds."""
+
+    key: str
+    predicate: Predicate | None
+
+
+class Group(NamedTuple):
+    """Goals of which one may be set; None where the list cannot be read, and then no goal can be set."""
+
+    key: str
+    goals: frozenset[str] | None
+
+
+class Matching(msgspec.Struct, frozen=True, gc=False):
+    """The constraints that may speak on a candidate, each list sorted so that its first answer is the answer.
+
+    Denials the strictest first, then by key; permissions the most specific first, then by key.
+    """
+
+    malformed: tuple[str, ...]
+    denies: tuple[Constraint, ...]
+    allows: tuple[Constraint, ...]
+    keys: frozenset[str]
+    session_ids: frozenset[str]
+
+
+class Policy:
+    """An immutable policy. What it remembers beside its pairs are answers that follow from them."""
+
+    __slots__ = (
+        "__weakref__",
+        "_by_subject",
+        "_groups_by_goal",
+        "_matchings",
+        "compiled",
+        "faults",
+        "groups",
+        "invariant_session_ids",
+        "invariants",
+        "memory_threshold_milli",
+        "of_deltas",
+        "offers",
+        "pairs",
+        "policy_hash",
+        "private_prefixes",
+        "reads_belief",
+        "schemas",
+    )
+
+    def __init__(self, pairs: Mapping[str, str], known: Mapping[str, tuple[str, Compiled]], policy_hash: str) -> None:
+        """Compile `pairs`; constraints in `known`, with the very same text, are taken over as they are."""
+        faults: list[PolicyFault] = []
+        self.pairs: Map[str, str] = Map(pairs)
+        self.policy_hash = policy_hash
+        self.schemas = dict(_each(pairs, SCHEMA, _schema, faults))
+        self.compiled: dict[str, tuple[str, Compiled]] = {
+            key: _taken_over(known.get(key), text) or (text, compile_constraint(key, text, self.schemas))
+            for key, text in sorted(pairs.items())
+            if key.startswith("constraint.")
+        }
+        self._by_subject: dict[Subject, list[Compiled]] = {}
+        for _, compiled in self.compiled.values():
+            self._by_subject.setdefault(compiled.subject, []).append(compiled)
+            if isinstance(compiled, Malformed):
+                faults.append(PolicyFault(compiled.key, compiled.at, compiled.message))
+        self.invariants = _invariants(pairs, self.schemas, faults)
+        self.invariant_session_ids = _session_ids(each.predicate for each in self.invariants)
+        # Whether anything in it reads the belief plane, so that most decisions need not ask what each of them reads.
+        self.reads_belief = bool(self.invariant_session_ids) or any(
+            isinstance(compiled, Constraint) and compiled.when is not None and compiled.when.session_ids
+            for _, compiled in self.compiled.values()
+        )
+        self.groups = _groups(pairs, faults)
+        self._groups_by_goal: dict[str, list[Group]] = {}
+        for group in self.groups:
+            for goal in group.goals or ():
+                self._groups_by_goal.setdefault(goal, []).append(group)
+        self.offers = {name: pairs[DEGRADE + name] for name, _ in _each(pairs, DEGRADE, _offer, faults)}
+        # Without one that can be read, confidence alone confirms nothing.
+        self.memory_threshold_milli: int | None = _single(pairs, THRESHOLD, _threshold, None, faults)
+        # A list that cannot be read could mean any key, so every key is private.
+        self.private_prefixes: tuple[str, ...] = _single(pairs, PRIVATE, _prefixes, _NAMES, faults, malformed=("",))
+        self.faults = tuple(faults)
+        self._matchings: dict[tuple[str | None, tuple[str, ...], tuple[str, ...]], Matching] = {}
+        # What may speak on a delta: the same for all of them, whoever proposes it.
+        self.of_deltas = self.matching(None)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Policy) and other.policy_hash == self.policy_hash
+
+    def __hash__(self) -> int:
+        return hash(self.policy_hash)
+
+    @staticmethod
+    def empty() -> Policy:
+        """The policy without a pair: it permits nothing."""
+        return _EMPTY
+
+    def changed(self, to_set: Mapping[str, str], to_unset: Iterable[str]) -> Policy:
+        """The policy after a change. Only what the change touches is compiled anew."""
+        pairs = {**self.pairs, **to_set}
+        for key in to_unset:
+            pairs.pop(key, None)
+        schemas_stay = all(
+            pairs.get(key) == self.pairs.get(key) for key in {*to_set, *to_unset} if key.startswith(SCHEMA)
+        )
+        return _compiled(pairs, self.compiled if schemas_stay else {})
+
+    def groups_of(self, goal: str) -> tuple[Group, ...]:
+        """The exclusive groups that a goal is in."""
+        return tuple(self._groups_by_goal.get(goal, ()))
+
+    def matching(
+        self, tool_id: str | None, permitting: tuple[str, ...] = _NAMES, denying: tuple[str, ...] = _NAMES
+    ) -> Matching:
+        """What may speak on a call of `tool_id`, or on a delta where that is None.
+
+        `permitting` are the capability names of the token itself, `denying` those of the token and of all above it: a
+        child that leaves a name away does not leave behind what is denied to that name.
+        """
+        asked = (tool_id, permitting, denying)
+        found = self._matchings.get(asked)
+        if found is None:
+            if len(self._matchings) >= _KEPT_MATCHINGS:
+                self._matchings.clear()
+            found = self._matchings[asked] = self._matched(tool_id, permitting, denying)
+        return found
+
+    def _matched(self, tool_id: str | None, permitting: tuple[str, ...], denying: tuple[str, ...]) -> Matching:
+        subjects = [EVERYTHING]
+        if tool_id is not None:
+            subjects.append(Subject(SubjectKind.TOOL, tool_id))
+        subjects += [Subject(SubjectKind.CAPABILITY, name) for name in sorted({*permitting, *denying})]
+        concerned = [compiled for subject in subjects for compiled in self._by_subject.get(subject, ())]
+        constraints = [each for each in concerned if isinstance(each, Constraint)]
+        denies = [each for each in constraints if each.effect is Effect.DENY]
+        allows = [
+            each
+            for each in constraints
+            if each.effect is Effect.ALLOW
+            and (each.subject.kind is not SubjectKind.CAPABILITY or each.subject.name in permitting)
+        ]
+        spoken = [*denies, *allows]
+        return Matching(
+            tuple(sorted(each.key for each in concerned if isinstance(each, Malformed))),
+            tuple(sorted(denies, key=lambda each: (STRICTNESS[each.on_fail], each.key))),
+            tuple(sorted(allows, key=lambda each: (each.subject.kind, each.key))),
+            frozenset(key for each in spoken if each.when is not None for key in each.when.keys),
+            _session_ids(each.when for each in spoken),
+        )
+
+
+def compile_policy(pairs: Mapping[str, str]) -> Policy:
+    """Compile the `policy.*` and `constraint.*` pairs of a state. Total: what is malformed denies."""
+    return _compiled(pairs, {})
+
+
+# Policies that somebody holds, by hash: spaces that have the same one share it, as a creation and its validation do.
+_HELD: WeakValueDictionary[str, Policy] = WeakValueDictionary()
+
+
+def _compiled(pairs: Mapping[str, str], known: Mapping[str, tuple[str, Compiled]]) -> Policy:
+    policy_hash = hash_of(pairs)
+    policy = _HELD.get(policy_hash)
+    if policy is None:
+        policy = _HELD[policy_hash] = Policy(pairs, known, policy_hash)
+    return policy
+
+
+def validate_policy(pairs: Mapping[str, str]) -> list[PolicyFault]:
+    """Everything that a policy with these pairs is refused for, by key; empty where nothing is wrong with it."""
+    if len(pairs) > MAX_PAIRS:
+        return [PolicyFault("", "", f"a policy has at most {MAX_PAIRS} keys")]
+    if sum(len(key) + len(text) for key, text in pairs.items()) > MAX_POLICY_BYTES:
+        return [PolicyFault("", "", f"a policy has at most {MAX_POLICY_BYTES} characters")]
+    faults = [PolicyFault(key, "", fault) for key in pairs if (fault := _key_fault(key)) is not None]
+    faults += [PolicyFault(key, "", "not valid Unicode") for key, text in pairs.items() if not _is_unicode(key + text)]
+    if not faults:
+        faults = list(compile_policy(pairs).faults)
+    return sorted(faults)[:MAX_FAULTS]
+
+
+def hash_of(pairs: Mapping[str, str]) -> str:
+    """The policy hash: SHA-256 of the canonical JSON object of all pairs, in hex."""
+    return sha256(canonical.encode(dict(pairs))).hexdigest()
+
+
+# --- what a policy consists of ----------------------------------------------------------------------------------------
+
+
+def _taken_over(known: tuple[str, Compiled] | None, text: str) -> tuple[str, Compiled] | None:
+    return known if known is not None and known[0] == text else None
+
+
+def _key_fault(key: str) -> str | None:
+    if len(key) > MAX_KEY_CHARACTERS:
+        return f"a key has at most {MAX_KEY_CHARACTERS} characters"
+    if namespace_of(key) == "constraint" or key in {THRESHOLD, PRIVATE}:
+        return None
+    if any(key.startswith(prefix) and key != prefix for prefix in (EXCLUSIVE, INVARIANT, DEGRADE, SCHEMA, VALUE)):
+        return None
+    if namespace_of(key) != "policy":
+        return "only policy.* and constraint.* are part of a policy"
+    return "no such part of a policy"
+
+
+def _is_unicode(text: str) -> bool:
+    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _session_ids(predicates: Iterable[Predicate | None]) -> frozenset[str]:
+    return frozenset(
+        session_id for predicate in predicates if predicate is not None for session_id in predicate.session_ids
+    )
+
+
+def _each(
+    pairs: Mapping[str, str], prefix: str, read: Callable[[str], Any], faults: list[PolicyFault]
+) -> list[tuple[str, Any]]:
+    """The values under a prefix that can be read, by what follows the prefix; the others become faults."""
+    found = []
+    for key in sorted(pairs):
+        if key.startswith(prefix):
+            value = _read(key, pairs[key], read, faults)
+            if value is not None:
+                found.append((key.removeprefix(prefix), value))
+    return found
+
+
+def _read(key: str, text: str, read: Callable[[str], Any], faults: list[PolicyFault]) -> Any:
+    """What `read` makes of a value; None, and a fault, where it cannot."""
+    try:
+        return read(text)
+    except (PayloadFault, PredicateFault) as exc:
+        faults.append(PolicyFault(key, exc.at, str(exc)))
+    except SchemaFault as exc:
+        faults.append(PolicyFault(key, "", str(exc)))
+    return None
+
+
+def _single(
+    pairs: Mapping[str, str],
+    key: str,
+    read: Callable[[str], Any],
+    absent: Any,
+    faults: list[PolicyFault],
+    malformed: Any = None,
+) -> Any:
+    if key not in pairs:
+        return absent
+    found = _read(key, pairs[key], read, faults)
+    if found is None:
+        return absent if malformed is None else malformed
+    return found
+
+
+def _schema(text: str) -> jsonschema_rs.Draft202012Validator:
+    return compile_schema(decoded_schema(text))
+
+
+def _invariants(
+    pairs: Mapping[str, str],
+    schemas: Mapping[str, jsonschema_rs.Draft202012Validator],
+    faults: list[PolicyFault],
+) -> tuple[Invariant, ...]:
+    def read(text: str) -> Predicate:
+        predicate = compile_predicate(decoded_payload(text), schemas, "")
+        if predicate.reads_candidate:
+            raise PayloadFault("", "an invariant is about the state: it reads no $args, $tool or $actor")
+        return predicate
+
+    keys = [key for key in sorted(pairs) if key.startswith(INVARIANT)]
+    return tuple(Invariant(key, _read(key, pairs[key], read, faults)) for key in keys)
+
+
+def _groups(pairs: Mapping[str, str], faults: list[PolicyFault]) -> tuple[Group, ...]:
+    keys = [key for key in sorted(pairs) if key.startswith(EXCLUSIVE)]
+    return tuple(Group(key, _read(key, pairs[key], _goals, faults)) for key in keys)
+
+
+def _goals(text: str) -> frozenset[str]:
+    goals = decoded_payload(text)
+    if not isinstance(goals, list) or not all(isinstance(goal, str) and namespace_of(goal) == "goal" for goal in goals):
+        raise PayloadFault("", "a group is a list of goal keys")
+    if len(set(goals)) != len(goals):
+        raise PayloadFault("", "a goal stands in its group once")
+    return frozenset(goals)
+
+
+def _offer(text: str) -> dict[str, Any]:
+    offer = decoded_payload(text)
+    if not isinstance(offer, dict) or not offer or not offer.keys() <= {"tool_id", "budget", "mode"}:
+        raise PayloadFault("", "an offer is an object of `tool_id`, `budget` or `mode`")
+    for field in ("tool_id", "mode"):
+        if field in offer and (not isinstance(offer[field], str) or not offer[field]):
+            raise PayloadFault(field, f"`{field}` is text")
+    if "budget" in offer:
+        try:
+            msgspec.convert(offer["budget"], Budget)
+        except msgspec.ValidationError as exc:
+            raise PayloadFault("budget", "`budget` has `calls`, `bytes` and `wall_ms`, whole numbers") from exc
+    return offer
+
+
+def _threshold(text: str) -> int:
+    try:
+        number = canonical.decode(text)
+    except BeliefServerError as exc:
+        raise PayloadFault("", exc.message) from exc
+    if isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number <= 1:
+        raise PayloadFault("", "a threshold is a number from 0 to 1")
+    # Rounded to where doubles end, then up: 0.8 is 800, and nothing below 0.8001 meets 0.8001.
+    return math.ceil(round(number * 1_000, 9))
+
+
+def _prefixes(text: str) -> tuple[str, ...]:
+    prefixes = decoded_payload(text)
+    if not isinstance(prefixes, list) or not all(
+        isinstance(prefix, str) and namespace_of(prefix) is not None for prefix in prefixes
+    ):
+        raise PayloadFault("", "private keys are a list of prefixes, each in a namespace")
+    return tuple(sorted(set(prefixes)))
+
+
+_EMPTY = _compiled({}, {})

@@ -1,0 +1,305 @@
+"""The predicates of a constraint: exactly the operators of SS-01, compiled once, evaluated without surprises.
+
+What is missing makes `eq`, `in`, `exists` and `schema` false. A JSON null is a value that `eq` can ask for, and nothing
+to `exists`. Numbers are compared as JSON does (1 is 1.0), and are never truth values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple, TypeAlias
+
+import jsonschema_rs
+
+from cmbs.ledger import canonical
+from cmbs.substrate.kernel.model import Stage, TraceStep
+from cmbs.substrate.kernel.policy.references import MISSING, Facing, Reference, ReferenceFault, compile_reference
+from cmbs.substrate.kernel.policy.schemas import SchemaFault, compile_schema
+
+MAX_FOUND_CHARACTERS = 256
+# Of what is asked deep inside a predicate, a place says as much as a reader can use.
+_ROOT = "when"
+
+Test: TypeAlias = Callable[[Facing], bool]
+Schemas: TypeAlias = Mapping[str, jsonschema_rs.Draft202012Validator]
+
+
+class PredicateFault(ValueError):
+    """A predicate that cannot be compiled; `at` is the place, as in `when.args[0]`."""
+
+    def __init__(self, at: str, message: str) -> None:
+        super().__init__(message)
+        self.at = at
+
+
+class Probe(NamedTuple):
+    """A predicate that reads: where it stands, what it asks, what it reads."""
+
+    at: str
+    op: str
+    references: tuple[Reference, ...]
+    holds: Test
+
+
+class Branch(NamedTuple):
+    """A predicate over others."""
+
+    op: str
+    parts: tuple[Node, ...]
+
+
+Node: TypeAlias = Probe | Branch
+
+
+class Predicate:
+    """A compiled predicate.
+
+    `holds` is the fast way to its truth; `trace` the way that looks at everything and says what it found. `keys` and
+    `session_ids` are everything that its truth can depend on beside the candidate and its actor; it can depend on these
+    where `reads_candidate`.
+    """
+
+    __slots__ = ("holds", "keys", "reads_candidate", "root", "session_ids")
+
+    def __init__(self, root: Node) -> None:
+        self.root = root
+        self.holds = _test_of(root)
+        references = [reference for probe in probes_of(root) for reference in probe.references]
+        self.reads_candidate = any(reference.of_candidate for reference in references)
+        self.keys = frozenset(key for reference in references for key in reference.keys)
+        self.session_ids = frozenset(
+            reference.session_id for reference in references if reference.session_id is not None
+        )
+
+    def trace(self, facing: Facing, asked: Asking, steps: list[TraceStep]) -> bool:
+        """Whether it holds, with one step for every reference of every predicate in it."""
+        return _traced(self.root, facing, asked, steps)
+
+
+class Asking(NamedTuple):
+    """On whose behalf a predicate is traced."""
+
+    stage: Stage
+    candidate: int | None
+    key: str
+
+
+def compile_predicate(content: object, schemas: Schemas, at: str = _ROOT) -> Predicate:
+    """Compile a decoded predicate; PredicateFault names the first place that is wrong."""
+    return Predicate(_node(content, schemas, at))
+
+
+def probes_of(node: Node) -> list[Probe]:
+    """The predicates in it that read, in the order in which they stand."""
+    if isinstance(node, Probe):
+        return [node]
+    return [probe for part in node.parts for probe in probes_of(part)]
+
+
+def same(found: object, literal: object) -> bool:
+    """Whether two JSON values are equal: numbers by value, truth values only with themselves."""
+    if isinstance(literal, bool) or isinstance(found, bool):
+        return found is literal
+    if isinstance(literal, list):
+        return isinstance(found, list) and len(found) == len(literal) and all(map(same, found, literal))
+    if isinstance(literal, dict):
+        return (
+            isinstance(found, dict)
+            and found.keys() == literal.keys()
+            and all(same(found[name], literal[name]) for name in literal)
+        )
+    return found == literal
+
+
+def shown(value: object) -> str:
+    """A found value as the trace shows it."""
+    text = ""
+    for piece in (value,) if isinstance(value, str) else _pieces(value):
+        text += piece
+        if len(text) > MAX_FOUND_CHARACTERS:
+            # The rest is not written at all: of a large value that would take longer than the decision.
+            return text[:MAX_FOUND_CHARACTERS] + "…"
+    return text
+
+
+def _pieces(value: object) -> Iterator[str]:
+    """The canonical text of a JSON value, from its beginning."""
+    if isinstance(value, list):
+        yield "["
+        for place, each in enumerate(value):
+            yield from (",",) if place else ()
+            yield from _pieces(each)
+        yield "]"
+    elif isinstance(value, dict):
+        yield "{"
+        # As RFC 8785 has them: by UTF-16 code units.
+        for place, name in enumerate(sorted(value, key=lambda name: name.encode("utf-16-be"))):
+            yield f"{',' if place else ''}{canonical.encode(name).decode()}:"
+            yield from _pieces(value[name])
+        yield "}"
+    else:
+        yield canonical.encode(value).decode()
+
+
+# --- compiling --------------------------------------------------------------------------------------------------------
+
+
+def _node(content: object, schemas: Schemas, at: str) -> Node:
+    if not isinstance(content, dict):
+        raise PredicateFault(at, "a predicate is an object with `op` and `args`")
+    for field in content:
+        if field not in {"op", "args"}:
+            raise PredicateFault(f"{at}.{field}", f"unknown field `{field}`")
+    op, args = content.get("op"), content.get("args")
+    if not isinstance(args, list) or not args:
+        raise PredicateFault(f"{at}.args", "`args` is a list that is not empty")
+    match op:
+        case "all" | "any":
+            parts = tuple(_node(each, schemas, f"{at}.args[{place}]") for place, each in enumerate(args))
+            return Branch(op, parts)
+        case "not":
+            _refuse_length(args, 1, "one predicate", at)
+            return Branch(op, (_node(args[0], schemas, f"{at}.args[0]"),))
+        case "exists" | "missing":
+            references = tuple(_reference(each, f"{at}.args[{place}]") for place, each in enumerate(args))
+            return Probe(at, op, references, _presence(op, references))
+        case "eq" | "in" | "schema":
+            _refuse_length(args, 2, "a reference and what it is compared with", at)
+            reference = _reference(args[0], f"{at}.args[0]")
+            return Probe(at, op, (reference,), _comparison(op, reference, args[1], schemas, f"{at}.args[1]"))
+        case _:
+            raise PredicateFault(f"{at}.op", "`op` is one of all, any, not, eq, in, exists, missing, schema")
+
+
+def _refuse_length(args: list[object], length: int, what: str, at: str) -> None:
+    if len(args) != length:
+        raise PredicateFault(f"{at}.args", f"`args` is {what}")
+
+
+def _reference(content: object, at: str) -> Reference:
+    try:
+        return compile_reference(content)
+    except ReferenceFault as exc:
+        raise PredicateFault(at, str(exc)) from exc
+
+
+def _comparison(op: str, reference: Reference, literal: object, schemas: Schemas, at: str) -> Test:
+    if op == "eq":
+        return _equality(reference, literal)
+    if op == "schema":
+        return _schema_test(reference, literal, schemas, at)
+    if not isinstance(literal, list):
+        raise PredicateFault(at, "`in` is asked of a list of literals")
+    return _membership(reference, literal)
+
+
+def _presence(op: str, references: tuple[Reference, ...]) -> Test:
+    finders = tuple(reference.find for reference in references)
+    # What is said where every one of them exists; `missing` holds where one of them does not.
+    if_all_exist = op == "exists"
+
+    def test(facing: Facing) -> bool:
+        for find in finders:
+            found = find(facing)
+            if found is MISSING or found is None:
+                return not if_all_exist
+        return if_all_exist
+
+    return test
+
+
+def _equality(reference: Reference, literal: object) -> Test:
+    find, find_text = reference.find, reference.find_text
+    if isinstance(literal, str):
+        if find_text is None:
+            return lambda facing: bool(find(facing) == literal)
+        return lambda facing: find_text(facing) == literal or find(facing) == literal
+    return lambda facing: same(find(facing), literal)
+
+
+def _membership(reference: Reference, literals: list[object]) -> Test:
+    find, find_text = reference.find, reference.find_text
+    texts = frozenset(literal for literal in literals if isinstance(literal, str))
+    others = tuple(literal for literal in literals if not isinstance(literal, str))
+
+    def test(facing: Facing) -> bool:
+        if find_text is not None and find_text(facing) in texts:
+            return True
+        found = find(facing)
+        if isinstance(found, str):
+            return found in texts
+        return any(same(found, literal) for literal in others)
+
+    return test
+
+
+def _schema_test(reference: Reference, content: object, schemas: Schemas, at: str) -> Test:
+    find = reference.find
+    if isinstance(content, str):
+        named = schemas.get(content)
+        if named is None:
+            raise PredicateFault(at, f"no schema `policy.schema.{content}` that can be used")
+        is_valid = named.is_valid
+    else:
+        try:
+            is_valid = compile_schema(content).is_valid
+        except SchemaFault as exc:
+            raise PredicateFault(at, str(exc)) from exc
+
+    def test(facing: Facing) -> bool:
+        found = find(facing)
+        return found is not MISSING and is_valid(found)
+
+    return test
+
+
+def _test_of(node: Node) -> Test:
+    if isinstance(node, Probe):
+        return node.holds
+    tests = tuple(_test_of(part) for part in node.parts)
+    first = tests[0]
+    if node.op == "not":
+        return lambda facing: not first(facing)
+    if len(tests) == 1:
+        return first
+    if node.op == "all":
+        return lambda facing: all(test(facing) for test in tests)
+    return lambda facing: any(test(facing) for test in tests)
+
+
+# --- tracing ----------------------------------------------------------------------------------------------------------
+
+
+def _traced(node: Node, facing: Facing, asked: Asking, steps: list[TraceStep]) -> bool:
+    if isinstance(node, Probe):
+        holds = node.holds(facing)
+        for reference in node.references:
+            steps.append(_step(node, reference, facing, asked, holds))  # noqa: PERF401 - one in most cases
+        return holds
+    found = [_traced(part, facing, asked, steps) for part in node.parts]
+    if node.op == "not":
+        return not found[0]
+    return all(found) if node.op == "all" else any(found)
+
+
+def _step(probe: Probe, reference: Reference, facing: Facing, asked: Asking, holds: bool) -> TraceStep:  # noqa: FBT001
+    found = reference.find(facing)
+    return TraceStep(
+        asked.stage,
+        holds,
+        asked.candidate,
+        asked.key,
+        probe.at,
+        probe.op,
+        reference.text,
+        None if found is MISSING else shown(found),
+        None if reference.session_id is None else _head_read(reference.session_id, facing),
+    )
+
+
+def _head_read(session_id: str, facing: Facing) -> str:
+    """Of a belief reading: the audit head that it was read at."""
+    reading = facing.belief.get(session_id)
+    if reading is None or not reading.found:
+        return "no such session"
+    return f"at audit head {reading.head_seq} {reading.head_event_hash}"

@@ -1,0 +1,226 @@
+"""From a log back to a space: replay, which is verification by deciding everything again.
+
+Each recorded message is decided anew, on the state that the log itself led to, and must give the recorded bytes:
+decision, trace, changes, intents, hashes, place in the chain and canonical form are all in them. What the belief plane
+said is part of the messages; `verify_belief_pins` holds it against the logs of the sessions themselves.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from cmbs.belief.kernel.events import Stamp
+from cmbs.belief.kernel.replay import verify_session
+from cmbs.belief.kernel.session import Session
+from cmbs.errors import BeliefServerError, LedgerCorrupt
+from cmbs.ledger import Head, StoredEntry, canonical, check_head
+from cmbs.ledger.entry import check_link
+from cmbs.substrate.belief_source import reading_of
+from cmbs.substrate.kernel.decide import decide, evolve
+from cmbs.substrate.kernel.events import (
+    MESSAGE_OF,
+    STREAM_PREFIX,
+    Approve,
+    CreateSpace,
+    PromoteMemory,
+    Propose,
+    PutMemory,
+    RecordOutcome,
+    SpaceEntry,
+    SpaceEvent,
+    SpaceMessage,
+    StepResult,
+    Wake,
+)
+from cmbs.substrate.kernel.model import BeliefReading
+from cmbs.substrate.kernel.state import Space
+
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", re.ASCII)
+_ENTRY = msgspec.json.Decoder(SpaceEntry)
+_RESULT = msgspec.json.Decoder(StepResult)
+_MESSAGE: dict[str, msgspec.json.Decoder[SpaceMessage]] = {
+    verb.value: msgspec.json.Decoder(kind) for verb, kind in MESSAGE_OF.items()
+}
+
+
+def verify_space(space_id: str, entries: Iterable[StoredEntry], head: Head | None = None) -> Space:
+    """The state that a whole log proves; LedgerCorrupt names the first bad event and why.
+
+    A log cannot tell that its tail was cut off: pass the `head` recorded elsewhere to notice that too.
+    """
+    space = catch_up_space(space_id, None, entries)
+    if space is None:
+        raise LedgerCorrupt(STREAM_PREFIX + space_id, 0, "the log is empty")
+    check_head(STREAM_PREFIX + space_id, space.head, head)
+    return space
+
+
+def catch_up_space(space_id: str, space: Space | None, entries: Iterable[StoredEntry]) -> Space | None:
+    """Verify `entries` as what follows `space`, and fold them in. None where there is neither."""
+    for stored in entries:
+        space = evolve(space, _verified(space_id, space, stored))
+    return space
+
+
+def fold_space(space: Space | None, entries: Iterable[StoredEntry]) -> Space | None:
+    """The state after entries that were verified before."""
+    for stored in entries:
+        space = evolve(space, read_space_event(stored))
+    return space
+
+
+def read_space_event(stored: StoredEntry) -> SpaceEvent:
+    """The event that stored bytes hold; ValueError where they are not one of a space."""
+    try:
+        body = _ENTRY.decode(stored.raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        raise ValueError(f"not an entry of a space: {exc}") from exc
+    decoder = _MESSAGE.get(body.verb)
+    if decoder is None:
+        raise ValueError(f"unknown verb `{body.verb}`")
+    try:
+        return SpaceEvent(decoder.decode(body.payload), _RESULT.decode(body.outcome), body, stored)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        raise ValueError(f"malformed {body.verb} entry: {exc}") from exc
+
+
+def _verified(space_id: str, space: Space | None, stored: StoredEntry) -> SpaceEvent:
+    """The event of an entry that is exactly what its message leads to here; LedgerCorrupt otherwise."""
+    stream_id = STREAM_PREFIX + space_id
+    head = None if space is None else space.head
+    event: SpaceEvent | None = None
+    try:
+        event = read_space_event(stored)
+        again = _decided_again(space_id, space, event)
+    except (ValueError, BeliefServerError) as exc:
+        check_link(stream_id, head, stored)
+        seq = 0 if head is None else head.seq + 1
+        raise LedgerCorrupt(stream_id, seq, str(exc), event.body.event_id if event else None) from exc
+    if again.stored != stored:
+        # The place in the chain is part of the bytes: say so first if that is what is wrong.
+        check_link(stream_id, head, stored)
+        raise LedgerCorrupt(stream_id, event.body.seq, _difference(event, again), event.body.event_id)
+    return again
+
+
+def _decided_again(space_id: str, space: Space | None, event: SpaceEvent) -> SpaceEvent:
+    message, body = event.message, event.body
+    if not canonical.is_canonical(bytes(body.payload)):
+        raise ValueError("the payload is not canonical JSON")
+    if not _MOMENT.fullmatch(body.ts):
+        raise ValueError(f"`{body.ts}` is not a moment with microseconds in UTC")
+    if space is None:
+        if not isinstance(message, CreateSpace):
+            raise ValueError(f"the first event creates the space, not {body.verb}")
+        if message.space_id != space_id:
+            raise ValueError(f"it creates `{message.space_id}`, and the log is that of `{space_id}`")
+    elif space.events.position(body.event_id) is not None:
+        raise ValueError(f"its event id is that of event {space.events.position(body.event_id)}")
+    again = decide(space, message, body.actor, Stamp(body.event_id, body.ts, body.idempotency_key), space_id)
+    if isinstance(again, SpaceEvent):
+        return again
+    raise ValueError(f"it repeats event {again.seq}, and a repeat is never recorded")
+
+
+def _difference(recorded: SpaceEvent, decided: SpaceEvent) -> str:
+    """Which part of an entry is not what deciding its message again gives."""
+    for name in recorded.result.__struct_fields__:
+        if getattr(recorded.result, name) != getattr(decided.result, name):
+            return f"{name} is not what its message leads to"
+    for name in recorded.body.__struct_fields__:
+        if name != "payload" and getattr(recorded.body, name) != getattr(decided.body, name):
+            return f"{name} is not what its message leads to"
+    return "its bytes are not in canonical form"
+
+
+# --- what the belief plane said ---------------------------------------------------------------------------------------
+
+
+def readings_in(event: SpaceEvent) -> list[BeliefReading]:
+    """What the belief plane said, as it was recorded with a step."""
+    message = event.message
+    return message.belief if isinstance(message, (Propose, Wake, Approve, RecordOutcome)) else []
+
+
+def belief_sessions_in(entries: Iterable[StoredEntry]) -> list[str]:
+    """The sessions whose logs are needed to check the readings of a space's log."""
+    found: set[str] = set()
+    for stored in entries:
+        event = read_space_event(stored)
+        found.update(reading.session_id for reading in readings_in(event))
+        concluded = _concluded_in(event)
+        if concluded is not None:
+            found.add(concluded[0])
+    return sorted(found)
+
+
+def _concluded_in(event: SpaceEvent) -> tuple[str, str] | None:
+    """The session and the event in it that are recorded as a conclusion which confirms a claim."""
+    message = event.message
+    if not isinstance(message, (PutMemory, PromoteMemory)) or not message.confirming_event_found:
+        return None
+    session_id, event_id = message.evidence.confirmed_in_session_id, message.evidence.confirmed_by_event_id
+    return None if session_id is None or event_id is None else (session_id, event_id)
+
+
+def verify_belief_pins(entries: Iterable[StoredEntry], session_logs: Mapping[str, Sequence[StoredEntry]]) -> int:
+    """Hold every recorded reading, and every conclusion that confirms a claim, against the log of its session.
+
+    How many there were. Each session is verified whole. LedgerCorrupt names the first step that recorded something else
+    than the session said at the audit head that the step pins, or a session whose log is not there.
+    """
+    pins: dict[str, list[tuple[SpaceEvent, BeliefReading]]] = {}
+    conclusions: dict[str, list[tuple[SpaceEvent, str]]] = {}
+    for stored in entries:
+        event = read_space_event(stored)
+        for reading in readings_in(event):
+            pins.setdefault(reading.session_id, []).append((event, reading))
+        concluded = _concluded_in(event)
+        if concluded is not None:
+            conclusions.setdefault(concluded[0], []).append((event, concluded[1]))
+    for session_id in sorted({*pins, *conclusions}):
+        log = session_logs.get(session_id, ())
+        session = verify_session(session_id, log) if log else None
+        _check_pins(session_id, session, log, sorted(pins.get(session_id, ()), key=lambda each: each[1].head_seq))
+        for event, event_id in conclusions.get(session_id, ()):
+            _check_conclusion(session_id, session, event, event_id)
+    return sum(map(len, pins.values())) + sum(map(len, conclusions.values()))
+
+
+def _check_conclusion(session_id: str, session: Session | None, event: SpaceEvent, event_id: str) -> None:
+    if session is None:
+        raise _bad_pin(event, f"the log of session `{session_id}` is not there")
+    seq = session.events.position(event_id)
+    if seq is None or session.conclusions.get(seq) is None:
+        raise _bad_pin(event, f"session `{session_id}` has no conclusion `{event_id}`")
+
+
+def _check_pins(
+    session_id: str,
+    session: Session | None,
+    log: Sequence[StoredEntry],
+    pinned: Sequence[tuple[SpaceEvent, BeliefReading]],
+) -> None:
+    for event, reading in pinned:
+        if not reading.found:
+            # A session may be declared later, never earlier.
+            if session is not None and _declared_at(log[0]) < event.body.ts:
+                raise _bad_pin(event, f"session `{session_id}` was there, and was recorded as not found")
+            continue
+        if session is None:
+            raise _bad_pin(event, f"the log of session `{session_id}` is not there")
+        if not 0 <= reading.head_seq <= session.head.seq:
+            raise _bad_pin(event, f"session `{session_id}` has no event {reading.head_seq}")
+        if reading != reading_of(session, reading.head_seq, log[reading.head_seq].event_hash):
+            raise _bad_pin(event, f"session `{session_id}` said something else at event {reading.head_seq}")
+
+
+def _declared_at(declaration: StoredEntry) -> str:
+    return str(msgspec.json.decode(declaration.raw)["ts"])
+
+
+def _bad_pin(event: SpaceEvent, reason: str) -> LedgerCorrupt:
+    return LedgerCorrupt(event.body.stream_id, event.body.seq, reason, event.body.event_id)

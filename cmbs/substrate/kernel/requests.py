@@ -1,0 +1,361 @@
+"""The door of a space: what callers pass becomes a message in its one form, or a clear error before anything is done.
+
+Everything that comes from outside has a limit here, and every limit has a name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from functools import lru_cache
+from typing import Any, cast
+
+import msgspec
+
+from cmbs.errors import InvalidRequest, LimitExceeded
+from cmbs.ledger import canonical
+from cmbs.ledger.canonical import MAX_SAFE_INTEGER, are_plain
+from cmbs.ledger.instants import checked_instant
+from cmbs.messages import Actor
+from cmbs.substrate.kernel.events import (
+    STREAM_PREFIX,
+    Approve,
+    CreateSpace,
+    DisputeMemory,
+    Expire,
+    IssueCapability,
+    MarkInDoubt,
+    PromoteMemory,
+    Propose,
+    ProposePolicy,
+    PutMemory,
+    RecordOutcome,
+    RegisterTool,
+    Reject,
+    RetireTool,
+    RevokeCapability,
+    SettlePolicy,
+    SpaceMessage,
+    Start,
+    Wake,
+)
+from cmbs.substrate.kernel.limits import SpaceLimits
+from cmbs.substrate.kernel.memory import checked_promotion, checked_put
+from cmbs.substrate.kernel.model import Candidate, Proposal, StateDelta
+from cmbs.substrate.kernel.targets import check_target
+
+_LONGEST_ID = 128
+_SPACE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~-]*")
+__all__ = ["SpaceCommand", "SpaceDoor", "SpaceLimits"]
+
+# What is around a caller's own JSON in an entry: it must still be within the depth of the ledger then.
+_OWN_DEPTH = canonical.MAX_DEPTH - 8
+# What every proposal names, in the order in which it is checked.
+_NAMED = ("proposal_id", "state_snapshot_id", "provenance.source", "provenance.timestamp")
+
+
+class SpaceCommand(msgspec.Struct, frozen=True, gc=False):
+    """A message on its way to a space, and who sends it. `if_match` is the event id that the caller saw as the head."""
+
+    space_id: str
+    actor: Actor
+    message: SpaceMessage
+    idempotency_key: str | None = None
+    if_match: str | None = None
+
+    @property
+    def stream_id(self) -> str:
+        """The stream of the space."""
+        return STREAM_PREFIX + self.space_id
+
+
+class SpaceDoor:
+    """Brings messages into their one form, within limits. Pure."""
+
+    def __init__(self, limits: SpaceLimits) -> None:
+        self.limits = limits
+        # So many texts, each of them so long, are within every limit on ids, keys and values.
+        self._few = min(limits.ids_per_message, limits.keys_per_proposal)
+        self._short = min(limits.space_id_length, limits.space_value_bytes)
+        # What has no entry has nothing to check.
+        self._checks: dict[type[SpaceMessage], Callable[[Any], SpaceMessage]] = {
+            Propose: self._propose,
+            RecordOutcome: self._outcome,
+            Approve: self._approve,
+            CreateSpace: self._create,
+            ProposePolicy: self._policy,
+            RegisterTool: self._tool,
+            IssueCapability: self._capability,
+            PutMemory: self._put_memory,
+            PromoteMemory: self._promote_memory,
+            DisputeMemory: self._dispute_memory,
+            Wake: self._named("proposal_id"),
+            Expire: self._named("id"),
+            Start: self._named("execution_id"),
+            MarkInDoubt: self._named("execution_id"),
+            Reject: self._named("approval_id"),
+            SettlePolicy: self._named("change_id"),
+            RetireTool: self._named("tool_id"),
+            RevokeCapability: self._named("token_id"),
+        }
+
+    def checked(self, command: SpaceCommand) -> SpaceCommand:
+        """The command in its one form; InvalidRequest or LimitExceeded says what is wrong with it."""
+        self.space_id(command.space_id)
+        if command.idempotency_key is not None:
+            self.name("idempotency_key", command.idempotency_key)
+        message = command.message
+        check = self._checks.get(type(message))
+        checked = message if check is None else check(message)
+        if type(checked) is CreateSpace and checked.space_id != command.space_id:
+            raise InvalidRequest("`space_id` is not that of the space", {"field": "space_id"})
+        return command if checked is message else msgspec.structs.replace(command, message=checked)
+
+    @staticmethod
+    def space_id(space_id: str) -> str:
+        """An id that fits into a path."""
+        if type(space_id) is not str or len(space_id) > _LONGEST_ID or not _fits_path(space_id):
+            raise InvalidRequest(
+                "`space_id` must be 1 to 128 letters, digits or `._~-`, the first a letter or digit",
+                {"field": "space_id"},
+            )
+        return space_id
+
+    # --- one by one ---
+
+    def _named(self, field: str) -> Callable[[Any], SpaceMessage]:
+        """The check of a message that names one thing, and may say why."""
+
+        def check(message: Any) -> SpaceMessage:
+            self.name(field, getattr(message, field))
+            self.text("reason", getattr(message, "reason", ""))
+            return cast("SpaceMessage", message)
+
+        return check
+
+    def _approve(self, message: Approve) -> Approve:
+        self.name("approval_id", message.approval_id)
+        self._whole("uses", message.uses)
+        if message.expires_at is None:
+            return message
+        return msgspec.structs.replace(message, expires_at=checked_instant(message.expires_at, "expires_at"))
+
+    def _create(self, message: CreateSpace) -> CreateSpace:
+        self._pairs("policy", message.policy, self.limits.policy_keys)
+        return message
+
+    def _policy(self, message: ProposePolicy) -> ProposePolicy:
+        self.name("change_id", message.change_id)
+        self.name("base_policy_hash", message.base_policy_hash)
+        self._pairs("set", message.set, self.limits.policy_keys)
+        self._names("unset", message.unset, self.limits.policy_keys)
+        self.text("reason", message.reason)
+        return msgspec.structs.replace(message, unset=sorted(set(message.unset)))
+
+    def _put_memory(self, message: PutMemory) -> PutMemory:
+        self.name("entry_id", message.entry_id)
+        self._names("source_chunk_ids", message.evidence.source_chunk_ids, self.limits.ids_per_message)
+        claim = self._json("claim", message.claim, "claim_bytes", self.limits.claim_bytes)
+        return checked_put(msgspec.structs.replace(message, claim=claim))
+
+    def _promote_memory(self, message: PromoteMemory) -> PromoteMemory:
+        self.name("entry_id", message.entry_id)
+        self._names("source_chunk_ids", message.evidence.source_chunk_ids, self.limits.ids_per_message)
+        return checked_promotion(message)
+
+    def _dispute_memory(self, message: DisputeMemory) -> DisputeMemory:
+        self.name("entry_id", message.entry_id)
+        self._names("because", message.because, self.limits.ids_per_message)
+        return message
+
+    def _propose(self, message: Propose) -> Propose:
+        proposal, limits = message.proposal, self.limits
+        is_small = self._is_small(proposal)
+        if not is_small:
+            said = proposal.provenance
+            named = (proposal.proposal_id, proposal.state_snapshot_id, said.source, said.timestamp)
+            for field, name in zip(_NAMED, named, strict=True):
+                self.name(field, name)
+            self._names("provenance.inputs", said.inputs, limits.ids_per_message)
+            self._names("provenance.permissions", said.permissions, limits.ids_per_message)
+        if len(proposal.candidates) > limits.candidates_per_proposal:
+            raise LimitExceeded("candidates_per_proposal", limits.candidates_per_proposal, len(proposal.candidates))
+        defer_ms, ask_ms, longest = message.defer_ms, message.ask_ms, limits.wait_ms
+        if type(defer_ms) is not int or not 1 <= defer_ms <= longest:
+            raise _no_wait("defer_ms", longest)
+        if type(ask_ms) is not int or not 1 <= ask_ms <= longest:
+            raise _no_wait("ask_ms", longest)
+        if is_small:
+            return message
+        candidates = list(map(self._candidate, proposal.candidates))
+        # Equal to what they were, unless args had to be brought into their one form.
+        if candidates == proposal.candidates:
+            return message
+        return msgspec.structs.replace(message, proposal=_with_candidates(proposal, candidates))
+
+    def _is_small(self, proposal: Proposal) -> bool:
+        """Whether it has deltas alone, and texts of which no check can have anything to say.
+
+        That is what most are, and to look at all their texts at once takes a fraction of the time. Where a check may
+        have something to say, it is asked.
+        """
+        said = proposal.provenance
+        named = (proposal.proposal_id, proposal.state_snapshot_id, said.source, said.timestamp)
+        texts = [*named, *said.inputs, *said.permissions]
+        for candidate in proposal.candidates:
+            if type(candidate) is not StateDelta:
+                return False
+            pairs = candidate.set
+            texts += (*pairs, *pairs.values(), *candidate.unset)
+        return len(texts) <= self._few and all(texts) and are_plain(texts, self._short)
+
+    def _candidate(self, candidate: Candidate) -> Candidate:
+        limits = self.limits
+        if isinstance(candidate, StateDelta):
+            self._pairs("set", candidate.set, limits.keys_per_proposal)
+            self._names("unset", candidate.unset, limits.keys_per_proposal)
+            return candidate
+        self.name("tool_id", candidate.tool_id)
+        for name in ("capability_token_id", "idempotency_key"):
+            value = getattr(candidate, name)
+            if value is not None:
+                self.name(name, value)
+        args = self._json("args", candidate.args, "space_args_bytes", limits.space_args_bytes)
+        if bytes(args)[:1] != b"{":
+            raise InvalidRequest("`args` must be an object", {"field": "args"})
+        return candidate if args is candidate.args else msgspec.structs.replace(candidate, args=args)
+
+    def _outcome(self, message: RecordOutcome) -> RecordOutcome:
+        self.name("execution_id", message.execution_id)
+        if message.error is not None:
+            self.text("error", message.error)
+        for name in ("duration_ms", "result_bytes"):
+            self._count(name, getattr(message, name))
+        result = self._json("result", message.result, "space_result_bytes", self.limits.space_result_bytes)
+        return msgspec.structs.replace(message, result=result)
+
+    def _tool(self, message: RegisterTool) -> RegisterTool:
+        tool, limits = message.tool, self.limits
+        self.name("tool_id", tool.tool_id)
+        self.text("description", tool.description)
+        opaque = {
+            name: self._json(name, getattr(tool, name), "space_schema_bytes", limits.space_schema_bytes)
+            for name in ("args_schema", "result_schema", "target")
+        }
+        for name in ("timeout_ms", "max_result_bytes"):
+            self._count(name, getattr(tool, name))
+        self._pairs("facts", tool.facts, limits.ids_per_message)
+        tool = msgspec.structs.replace(tool, **opaque)
+        check_target(tool)
+        return RegisterTool(tool)
+
+    def _capability(self, message: IssueCapability) -> IssueCapability:
+        token = message.capability
+        self.name("token_id", token.token_id)
+        self.name("agent_id", token.agent_id)
+        if token.parent_id is not None:
+            self.name("parent_id", token.parent_id)
+        self._names("tool_ids", token.tool_ids, self.limits.ids_per_message)
+        self._names("capabilities", token.capabilities, self.limits.ids_per_message)
+        for scope in token.scopes:
+            self.name("scopes[].path", scope.path)
+            if isinstance(scope.value, str):
+                self.text("scopes[].value", scope.value)
+            elif not isinstance(scope.value, bool):
+                self._whole("scopes[].value", scope.value)
+        for name in ("calls", "bytes", "wall_ms"):
+            bound = getattr(token.budget, name)
+            if bound is not None:
+                self._count(f"budget.{name}", bound)
+        if token.expires_at is None:
+            return message
+        until = checked_instant(token.expires_at, "expires_at")
+        return IssueCapability(msgspec.structs.replace(token, expires_at=until))
+
+    # --- single values ---
+
+    def name(self, field: str, value: str) -> str:
+        """An id or a key: not empty, of Unicode scalar values, within the limit."""
+        if type(value) is not str or not value:
+            raise InvalidRequest(f"`{field}` must be text, and not empty", {"field": field})
+        if len(value) > self.limits.space_id_length:
+            raise LimitExceeded("space_id_length", self.limits.space_id_length, len(value), field)
+        if not value.isascii():
+            _size(field, value)
+        return value
+
+    def text(self, field: str, value: str) -> str:
+        """Free text within the limit."""
+        if type(value) is not str:
+            raise InvalidRequest(f"`{field}` must be text", {"field": field})
+        if len(value) > self.limits.space_text_length:
+            raise LimitExceeded("space_text_length", self.limits.space_text_length, len(value), field)
+        if not value.isascii():
+            _size(field, value)
+        return value
+
+    def _names(self, field: str, values: Collection[str], maximum: int) -> None:
+        if len(values) > maximum:
+            raise LimitExceeded("ids_per_message", maximum, len(values), field)
+        if values and not (all(values) and are_plain(values, self.limits.space_id_length)):
+            for value in values:
+                self.name(field, value)
+
+    def _pairs(self, field: str, pairs: Mapping[str, str], maximum: int) -> None:
+        if len(pairs) > maximum:
+            raise LimitExceeded("keys_per_proposal", maximum, len(pairs), field)
+        longest = self.limits.space_value_bytes
+        if not (all(pairs) and are_plain(pairs, self.limits.space_id_length)):
+            for key in pairs:
+                self.name(field, key)
+        for key, value in pairs.items():
+            if type(value) is not str:
+                raise InvalidRequest(f"the value of `{key}` must be text", {"field": field, "key": key})
+            size = len(value) if value.isascii() else _size(f"{field}.{key}", value)
+            if size > longest:
+                raise LimitExceeded("space_value_bytes", longest, size, f"{field}.{key}")
+
+    def _json(self, field: str, raw: msgspec.Raw, limit: str, maximum: int) -> msgspec.Raw:
+        text = bytes(raw)
+        # Before it is parsed: whatever is in it, this much is not looked at.
+        if len(text) > 4 * maximum:
+            raise LimitExceeded(limit, maximum, len(text), field)
+        if not text:
+            raise InvalidRequest(f"`{field}` is missing", {"field": field})
+        again = canonical.canonicalised(text)
+        if again.count(b"{") + again.count(b"[") > _OWN_DEPTH:
+            canonical.encode(canonical.decode(again), _OWN_DEPTH)
+        if len(again) > maximum:
+            raise LimitExceeded(limit, maximum, len(again), field)
+        return raw if again == text else msgspec.Raw(again)
+
+    def _count(self, field: str, value: int) -> None:
+        if self._whole(field, value) < 0:
+            raise InvalidRequest(f"`{field}` must not be negative", {"field": field})
+
+    @staticmethod
+    def _whole(field: str, value: int) -> int:
+        if type(value) is not int or not -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER:
+            raise InvalidRequest(f"`{field}` must be a whole number that is exact in I-JSON", {"field": field})
+        return value
+
+
+@lru_cache(maxsize=1_024)
+def _fits_path(space_id: str) -> bool:
+    """Whether this can be the id of a space. Kept: few spaces are asked for again and again."""
+    return _SPACE_ID.fullmatch(space_id) is not None
+
+
+def _with_candidates(proposal: Proposal, candidates: list[Candidate]) -> Proposal:
+    return msgspec.structs.replace(proposal, candidates=candidates)
+
+
+def _no_wait(field: str, longest: int) -> InvalidRequest:
+    return InvalidRequest(f"`{field}` must be from 1 to {longest}", {"field": field})
+
+
+def _size(field: str, value: str) -> int:
+    try:
+        return len(value.encode())
+    except UnicodeEncodeError as exc:
+        raise InvalidRequest(f"`{field}` holds a lone surrogate, which is not text", {"field": field}) from exc

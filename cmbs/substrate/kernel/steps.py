@@ -1,0 +1,127 @@
+"""What every step in a space shares: who may take it, what tells two requests apart, and how it is written down."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from hashlib import sha256
+
+import msgspec
+
+from cmbs.belief.kernel.events import Stamp
+from cmbs.errors import Conflict
+from cmbs.ledger import GENESIS, Head, canonical, seal
+from cmbs.ledger.entry import VERSION
+from cmbs.messages import Actor, ActorKind
+from cmbs.substrate.kernel.events import (
+    STREAM_PREFIX,
+    VERB_OF,
+    Approve,
+    PromoteMemory,
+    Propose,
+    PutMemory,
+    RecordOutcome,
+    SpaceEntry,
+    SpaceEvent,
+    SpaceMessage,
+    SpaceVerb,
+    StepResult,
+    Wake,
+)
+
+# Characters for which the order of bytes is not the one of RFC 8785.
+_BEYOND_THE_PLANE = re.compile(rb"[\xf0-\xf4]")
+_FRAMES = 8
+# For a step, which every request takes: two look-ups less.
+_ENCODE = canonical.encode_frame
+
+
+class StepReason(StrEnum):
+    """Why a step other than a proposal did not do what it asks for; those of memory are in `memory.MemoryReason`."""
+
+    NOT_AUTHORISED = "NOT_AUTHORISED"
+    # Recorded, and in force once another operator says the same.
+    SECOND_OPERATOR_NEEDED = "SECOND_OPERATOR_NEEDED"
+    SELF_APPROVAL = "SELF_APPROVAL"
+    APPROVAL_EXPIRED = "APPROVAL_EXPIRED"
+    ARGS_CHANGED = "ARGS_CHANGED"
+    POLICY_MOVED = "POLICY_MOVED"
+    FACTS_REFUSED = "FACTS_REFUSED"
+
+
+def refused(reason: StrEnum) -> StepResult:
+    """A step that is recorded, and changes nothing."""
+    return StepResult(granted=False, reason_code=reason.value)
+
+
+def is_operator(actor: Actor) -> bool:
+    """Whether the actor governs the space."""
+    return actor.kind is ActorKind.OPERATOR
+
+
+def require_engine(actor: Actor, verb: SpaceVerb) -> None:
+    """Raise Conflict for a step that only the space itself takes. No transport offers these."""
+    if actor.kind is not ActorKind.POLICY_ENGINE:
+        raise Conflict(f"{verb} is a step of the policy engine", {"verb": verb.value})
+
+
+def same_person(one: Actor, other: Actor) -> bool:
+    """Whether two actors go by the same id, whatever kind each says that it is."""
+    return one.id == other.id
+
+
+def fingerprint(message: SpaceMessage, actor: Actor, payload: bytes | None = None) -> bytes:
+    """What tells two requests apart: who asked for what, and nothing that the server added.
+
+    `payload` is the message as it was written, for whoever has that at hand.
+    """
+    # Members of these enumerations are text already; asking for their `value` takes longer than all the rest.
+    said = "\x00".join((VERB_OF[type(message)], actor.kind, actor.id, "")).encode()
+    bare = without_additions(message)
+    return sha256(said + (payload if payload is not None and bare is message else written(bare))).digest()
+
+
+def without_additions(message: SpaceMessage) -> SpaceMessage:
+    """The message as it was sent."""
+    if isinstance(message, (Propose, Wake, Approve, RecordOutcome)):
+        return msgspec.structs.replace(message, belief=[]) if message.belief else message
+    if isinstance(message, (PutMemory, PromoteMemory)) and message.confirming_event_found:
+        return msgspec.structs.replace(message, confirming_event_found=False)
+    return message
+
+
+def written(frame: msgspec.Struct) -> bytes:
+    """The RFC 8785 bytes of one of our records. Unlike those of a session, these may have a caller's texts as keys."""
+    return _in_order(canonical.encode_frame(frame))
+
+
+def _in_order(raw: bytes) -> bytes:
+    """The encoded frame with its keys in the order of RFC 8785."""
+    if raw.isascii() or _BEYOND_THE_PLANE.search(raw) is None:
+        return raw
+    return canonical.encode(msgspec.json.decode(raw), canonical.MAX_DEPTH + _FRAMES)
+
+
+def recorded(
+    space_id: str, previous: Head | None, message: SpaceMessage, result: StepResult, actor: Actor, stamp: Stamp
+) -> SpaceEvent:
+    """The event of a step that was decided."""
+    seq, prev_event_hash = (0, GENESIS) if previous is None else (previous.seq + 1, previous.event_hash)
+    outcome, payload = _ENCODE(result), _ENCODE(message)
+    # Of most there is nothing more to ask.
+    if not (outcome.isascii() and payload.isascii()):
+        outcome, payload = _in_order(outcome), _in_order(payload)
+    body = SpaceEntry(
+        actor,
+        stamp.event_id,
+        msgspec.Raw(outcome),
+        msgspec.Raw(payload),
+        prev_event_hash.hex(),
+        seq,
+        STREAM_PREFIX + space_id,
+        stamp.ts,
+        VERSION,
+        VERB_OF[type(message)],
+        stamp.idempotency_key,
+    )
+    return SpaceEvent(message, result, body, seal(body))

@@ -1,0 +1,150 @@
+"""Where the causal graph lives: the contract of a graph store, and what its methods answer.
+
+`cmbs.testing.contracts.graph_store.GraphStoreContract` is this contract as tests; a driver passes it whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from cmbs.tee.kernel.lattice import Delta, EdgeKey, MergeConflict, Provenance, Timestamp
+
+
+class MergeResult(NamedTuple):
+    """What became of a delta; every distinct thing in it is in one of `created_*` and `merged_*`."""
+
+    created_nodes: tuple[str, ...]
+    created_edges: tuple[EdgeKey, ...]
+    merged_nodes: tuple[str, ...]
+    merged_edges: tuple[EdgeKey, ...]
+    conflicts: tuple[MergeConflict, ...]
+    version: int
+
+
+class Incident(NamedTuple):
+    """An incident: `anchor` is the version of the graph at the moment it was created."""
+
+    incident_id: str
+    created_at: Timestamp
+    anchor: int
+
+
+class CreatedIncident(NamedTuple):
+    """The incident, and whether this very call created it."""
+
+    incident: Incident
+    created: bool
+
+
+class NodeTombstones(NamedTuple):
+    """What became of each distinct node id; exactly one list has it."""
+
+    applied: tuple[str, ...]
+    already: tuple[str, ...]
+    unmatched: tuple[str, ...]
+
+
+class EdgeTombstones(NamedTuple):
+    """What became of each distinct edge; exactly one list has it."""
+
+    applied: tuple[EdgeKey, ...]
+    already: tuple[EdgeKey, ...]
+    unmatched: tuple[EdgeKey, ...]
+
+
+class Tombstones(NamedTuple):
+    """The tombstones of an incident, each with the provenance that it was first given; never a live container."""
+
+    nodes: Mapping[str, Provenance]
+    edges: Mapping[EdgeKey, Provenance]
+
+
+class GraphView(NamedTuple):
+    """A graph, encoded.
+
+    A piece is one or more whole fields of a `tee.CausalGraph` message on the wire (tag, length and message): pieces of
+    `nodes` hold its field 1, those of `edges` its field 2. Since repeated fields concatenate, any pieces joined in any
+    order are again such a message. `cmbs.tee.kernel.wire` encodes and decodes them.
+    """
+
+    version: int
+    nodes: Sequence[bytes]
+    edges: Sequence[bytes]
+
+
+@runtime_checkable
+class GraphStore(Protocol):
+    """One main graph that only grows, and incidents that tombstone parts of it for themselves.
+
+    What MUST hold:
+
+    - Nothing is ever removed or replaced: nodes, edges, provenance, incidents and tombstones stay. The merge laws are
+      those of `cmbs.tee.kernel.lattice`; a store decides with `cmbs.tee.kernel.merge` or does exactly the same.
+    - The graph begins at version 0, empty. A merge that changes anything (a new node or edge, new provenance,
+      `hypothetical` become false) makes the version larger; one that changes nothing leaves it as it is. Versions MAY
+      skip numbers. All that one merge creates is born at the version that the merge results in.
+    - An incident is anchored at the version that the graph has when it is created, for good. It sees the nodes and
+      edges that were born up to there: membership is as of the anchor. Their content (provenance, hypothetical) is
+      the newest.
+    - A live view is that graph less the tombstoned nodes, less the tombstoned edges, less every edge of which an end
+      is tombstoned, whether or not that end is a node of the graph.
+    - Every call is atomic: all of it or nothing, in the order of some sequence of calls. What is new and what was
+      there is decided inside the transaction that writes it, so that of two writers, in whatever processes, never
+      both create one thing or both get `applied` for one id.
+    - A call that returns is as durable as the store gets. One that raises has changed nothing, or can be repeated
+      safely: every write is idempotent.
+    - Ids are opaque text; whatever protobuf can carry is kept as it is, NUL and normal forms included. They are
+      looked up exactly.
+    - Cost: no round trip for each id, however many a call names.
+
+    What MAY differ: the order of nodes, edges and tombstones; where pieces of a view end.
+
+    Arguments were checked by the caller with the `checked_*` functions of the lattice. A method that names an incident
+    raises `IncidentNotFound` where there is none. A store that cannot be reached raises `GraphUnavailable`. Methods
+    may be called from several threads at once.
+    """
+
+    def merge(self, delta: Delta) -> MergeResult:
+        """Merge a delta into the main graph."""
+        ...
+
+    def version(self) -> int:
+        """The present version of the main graph."""
+        ...
+
+    def main_graph(self) -> GraphView:
+        """The main graph with its present version."""
+        ...
+
+    def create_incident(self, incident_id: str, now: Timestamp) -> CreatedIncident:
+        """Create an incident, anchored at the present version; an existing one is returned as it is."""
+        ...
+
+    def incident(self, incident_id: str) -> Incident:
+        """An incident."""
+        ...
+
+    def merge_node_tombstones(
+        self, incident_id: str, node_ids: Sequence[str], provenance: Provenance
+    ) -> NodeTombstones:
+        """Tombstone nodes for an incident; those outside the graph (as of the anchor) are kept and unmatched."""
+        ...
+
+    def merge_edge_tombstones(
+        self, incident_id: str, edges: Sequence[EdgeKey], provenance: Provenance
+    ) -> EdgeTombstones:
+        """Tombstone edges for an incident; those outside the graph (as of the anchor) are kept and unmatched."""
+        ...
+
+    def tombstones(self, incident_id: str) -> Tombstones:
+        """All tombstones of an incident, the unmatched included."""
+        ...
+
+    def live_view(self, incident_id: str) -> GraphView:
+        """The graph as of the incident's anchor (which is the view's version) less its tombstones."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what the store holds; it is not used afterwards."""
+        ...

@@ -1,0 +1,1 @@
+"""Drivers: where the graph lives."""

@@ -1,0 +1,279 @@
+"""The causal graph in an SQLite file: durable when acknowledged, shared by any number of processes.
+
+The file holds a log of changes; a mirror of it in memory answers. Every call first takes in what others wrote since,
+and a write does that under the file's write lock, so that its decision holds when it is written. Reads have their own
+connection: while a write waits for other processes, they do not wait with it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+
+from cmbs.errors import GraphUnavailable, IncidentNotFound, InvalidRequest
+from cmbs.tee.kernel.graph import Graph
+from cmbs.tee.kernel.incident import IncidentState, merge_result
+from cmbs.tee.kernel.lattice import Delta, EdgeKey, Provenance, Timestamp
+from cmbs.tee.kernel.merge import decide_tombstones
+from cmbs.tee.kernel.store import (
+    CreatedIncident,
+    EdgeTombstones,
+    GraphView,
+    Incident,
+    MergeResult,
+    NodeTombstones,
+    Tombstones,
+)
+from cmbs.tee.kernel.wire import (
+    edge_entry,
+    edge_key_of,
+    encoded_addition,
+    encoded_edge,
+    encoded_node,
+    keyed_edges,
+    keyed_nodes,
+    provenance_message,
+    provenance_of,
+)
+from cmbs.tee.proto import tee_pb2 as pb
+from cmbs.tee.stores._sqlite_schema import migrate
+
+_BUSY_SECONDS = 10.0
+_WAL_ATTEMPTS = 100
+# Incidents whose tombstones are kept in memory, and about how much of it; any other is read again when it is asked for.
+_MIRRORED_INCIDENTS = 256
+_MIRRORED_BYTES = 128 << 20
+# What a tombstone takes in memory besides its id.
+_TOMBSTONE_BYTES = 150
+
+
+class _Mirrored(IncidentState):
+    """An incident as far as it was read."""
+
+    __slots__ = ("seq", "size")
+
+    def __init__(self, incident: Incident) -> None:
+        super().__init__(incident)
+        self.seq = 0
+        self.size = 0
+
+
+class SQLiteGraphStore:
+    """A `GraphStore` in one file."""
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = str(path)
+        if "\0" in self._path or self._path == ":memory:":
+            raise InvalidRequest(f"`{self._path!r}` is not a file; for a graph in memory use `memory:`")
+        # Taken in this order. The first is held while the file is waited for, the second only while the mirror is used.
+        self._writing_lock, self._lock = threading.Lock(), threading.Lock()
+        self._graph = Graph()
+        self._incidents: OrderedDict[str, _Mirrored] = OrderedDict()
+        self._mirrored_bytes = 0
+        with ExitStack() as opened, _translated(f"cannot open `{self._path}`"):
+            self._writer = opened.enter_context(closing(_connected(self._path)))
+            self._writer.execute("PRAGMA synchronous = FULL")
+            migrate(self._writer)
+            # After the file is known to be ours: the mode is written into it.
+            _enter_wal(self._writer)
+            self._reader = opened.enter_context(closing(_connected(self._path)))
+            self._reader.execute("PRAGMA query_only = ON")
+            self._catch_up(self._reader)
+            # Nothing went wrong: they stay open.
+            opened.pop_all()
+
+    # --- the main graph ---
+
+    def merge(self, delta: Delta) -> MergeResult:
+        """Merge a delta into the main graph."""
+        with self._writing("cannot merge"):
+            change = self._graph.decide(delta)
+            version = self._graph.version
+            if change.grows:
+                version += 1
+                created, added = map(encoded_node, change.created_nodes), map(encoded_addition, change.added_to_nodes)
+                nodes = b"".join([*created, *added])
+                edges = b"".join(map(encoded_edge, change.created_edges + change.added_to_edges))
+                self._writer.execute("INSERT INTO graph_changes VALUES (?, ?, ?)", (version, nodes, edges))
+        return merge_result(change, version)
+
+    def version(self) -> int:
+        """The present version of the main graph."""
+        with self._reading():
+            return self._graph.version
+
+    def main_graph(self) -> GraphView:
+        """The main graph with its present version."""
+        with self._reading():
+            return self._graph.view(self._graph.version)
+
+    # --- incidents ---
+
+    def create_incident(self, incident_id: str, now: Timestamp) -> CreatedIncident:
+        """Create an incident, anchored at the present version; an existing one is returned as it is."""
+        with self._writing("cannot create an incident"):
+            known = _found(self._writer, incident_id)
+            if known is not None:
+                return CreatedIncident(known, created=False)
+            incident = Incident(incident_id, now, self._graph.version)
+            self._writer.execute("INSERT INTO incidents VALUES (?, ?, ?, ?)", (incident_id, *now, incident.anchor))
+        return CreatedIncident(incident, created=True)
+
+    def incident(self, incident_id: str) -> Incident:
+        """An incident."""
+        with self._reading():
+            return self._state(self._reader, incident_id).incident
+
+    def merge_node_tombstones(
+        self, incident_id: str, node_ids: Sequence[str], provenance: Provenance
+    ) -> NodeTombstones:
+        """Tombstone nodes for an incident; those outside the graph (as of the anchor) are kept and unmatched."""
+        with self._writing("cannot merge tombstones"):
+            state = self._state(self._writer, incident_id)
+            decided = decide_tombstones(node_ids, self._graph.has_node(state.incident.anchor), state.nodes)
+            if decided.new:
+                self._append(state, provenance, pb.TombstoneSet(node_ids=decided.new))
+        return NodeTombstones(decided.applied, decided.already, decided.unmatched)
+
+    def merge_edge_tombstones(
+        self, incident_id: str, edges: Sequence[EdgeKey], provenance: Provenance
+    ) -> EdgeTombstones:
+        """Tombstone edges for an incident; those outside the graph (as of the anchor) are kept and unmatched."""
+        with self._writing("cannot merge tombstones"):
+            state = self._state(self._writer, incident_id)
+            decided = decide_tombstones(edges, self._graph.has_edge(state.incident.anchor), state.edges)
+            if decided.new:
+                self._append(state, provenance, pb.TombstoneSet(edge_entries=map(edge_entry, decided.new)))
+        return EdgeTombstones(decided.applied, decided.already, decided.unmatched)
+
+    def tombstones(self, incident_id: str) -> Tombstones:
+        """All tombstones of an incident, the unmatched included."""
+        with self._reading():
+            return self._state(self._reader, incident_id).tombstones()
+
+    def live_view(self, incident_id: str) -> GraphView:
+        """The graph as of the incident's anchor less its tombstones."""
+        with self._reading():
+            state = self._state(self._reader, incident_id)
+            return self._graph.view(state.incident.anchor, state.nodes, state.edges)
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._writing_lock, self._lock:
+            self._reader.close()
+            self._writer.close()
+
+    # --- the mirror ---
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """One moment of the file, with the mirror brought up to it."""
+        with self._lock, _translated(f"cannot read `{self._path}`"), _transaction(self._reader, "BEGIN"):
+            self._catch_up(self._reader)
+            yield
+
+    @contextmanager
+    def _writing(self, doing: str) -> Iterator[None]:
+        """The file to ourselves. The mirror takes in what was written only when it is read back, so after the commit:
+        what was not committed was never in it.
+        """
+        with self._writing_lock, _translated(doing), _transaction(self._writer, "BEGIN IMMEDIATE"), self._lock:
+            self._catch_up(self._writer)
+            yield
+
+    def _catch_up(self, connection: sqlite3.Connection) -> None:
+        rows = connection.execute(
+            "SELECT version, nodes, edges FROM graph_changes WHERE version > ? ORDER BY version", (self._graph.version,)
+        )
+        for version, nodes, edges in rows:
+            self._graph.absorb(version, keyed_nodes(nodes), keyed_edges(edges))
+
+    def _state(self, connection: sqlite3.Connection, incident_id: str) -> _Mirrored:
+        """The incident with all its tombstones."""
+        state = self._incidents.get(incident_id)
+        if state is None:
+            incident = _found(connection, incident_id)
+            if incident is None:
+                raise IncidentNotFound(incident_id)
+            state = self._incidents[incident_id] = _Mirrored(incident)
+        self._incidents.move_to_end(incident_id)
+        rows = connection.execute(
+            "SELECT seq, provenance, tombstones FROM tombstone_merges WHERE incident_id = ? AND seq > ? ORDER BY seq",
+            (incident_id, state.seq),
+        )
+        for seq, provenance_bytes, tombstone_bytes in rows:
+            provenance = provenance_of(pb.Provenance.FromString(provenance_bytes))
+            tombstones = pb.TombstoneSet.FromString(tombstone_bytes)
+            state.nodes.update(dict.fromkeys(tombstones.node_ids, provenance))
+            state.edges.update(dict.fromkeys(map(edge_key_of, tombstones.edge_entries), provenance))
+            state.seq = seq
+            number = len(tombstones.node_ids) + len(tombstones.edge_entries)
+            size = len(provenance_bytes) + len(tombstone_bytes) + number * _TOMBSTONE_BYTES
+            state.size += size
+            self._mirrored_bytes += size
+        self._forget()
+        return state
+
+    def _forget(self) -> None:
+        """Keep the mirror within its bounds; the incident that was asked for last stays, whatever its size."""
+        while len(self._incidents) > 1 and (
+            len(self._incidents) > _MIRRORED_INCIDENTS or self._mirrored_bytes > _MIRRORED_BYTES
+        ):
+            _, forgotten = self._incidents.popitem(last=False)
+            self._mirrored_bytes -= forgotten.size
+
+    def _append(self, state: _Mirrored, provenance: Provenance, tombstones: pb.TombstoneSet) -> None:
+        said = provenance_message(provenance).SerializeToString()
+        self._writer.execute(
+            "INSERT INTO tombstone_merges VALUES (?, ?, ?, ?)",
+            (state.incident.incident_id, state.seq + 1, said, tombstones.SerializeToString()),
+        )
+
+
+def _connected(path: str) -> sqlite3.Connection:
+    return sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection, begin: str) -> Iterator[None]:
+    connection.execute(begin)
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        # SQLite rolls back by itself after some errors.
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _found(connection: sqlite3.Connection, incident_id: str) -> Incident | None:
+    row = connection.execute(
+        "SELECT created_seconds, created_nanos, anchor FROM incidents WHERE incident_id = ?", (incident_id,)
+    ).fetchone()
+    return None if row is None else Incident(incident_id, Timestamp(row[0], row[1]), row[2])
+
+
+def _enter_wal(connection: sqlite3.Connection) -> None:
+    """SQLite answers `locked` at once while another process does the same, so first wait for that one."""
+    for _ in range(_WAL_ATTEMPTS):
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("ROLLBACK")
+        else:
+            return
+    connection.execute("PRAGMA journal_mode = WAL")
+
+
+@contextmanager
+def _translated(doing: str) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as exc:
+        raise GraphUnavailable(f"{doing}: {exc}") from exc

@@ -1,0 +1,1 @@
+"""One contract suite per SPI, to subclass for each driver."""

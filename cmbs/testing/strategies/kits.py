@@ -1,0 +1,84 @@
+"""Hypothesis strategies for kits. Needs `hypothesis`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from cmbs.kit.model import (
+    NO_DATA,
+    CutPoints,
+    Kit,
+    KitHypothesis,
+    KitOutcome,
+    KitProbe,
+    NormalBand,
+    Reading,
+    Soundness,
+    Tail,
+)
+from cmbs.testing.strategies.belief import ids
+
+_NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
+_POSITIVE = st.floats(min_value=1e-100, max_value=1e100)
+_OUTCOME_IDS = ids().filter(lambda outcome_id: outcome_id != NO_DATA)
+
+
+@st.composite
+def kits(
+    draw: st.DrawFn, max_hypotheses: int = 8, max_probes: int = 5, *, deterministic: bool = False, min_probes: int = 0
+) -> Kit:
+    """Kits that break no rule, with hostile ids; in deterministic ones, every hypothesis has one outcome of a probe."""
+    names = draw(st.lists(ids(), min_size=1, max_size=max_hypotheses, unique=True))
+    hypotheses = tuple(
+        KitHypothesis(name, draw(ids()), draw(_POSITIVE), tuple(draw(st.lists(ids(), max_size=2, unique=True))))
+        for name in names
+    )
+    asked = draw(st.lists(ids(), min_size=min_probes, max_size=max_probes, unique=True))
+    probes = tuple(draw(_probes(probe_id, names, deterministic=deterministic)) for probe_id in asked)
+    return Kit(draw(ids()), draw(ids()), draw(ids()), hypotheses, probes, draw(ids()), draw(ids()))
+
+
+@st.composite
+def responses(draw: st.DrawFn, probe: KitProbe) -> Any:
+    """What a probe can read: an outcome, a number where it reads them, no data."""
+    choices: list[st.SearchStrategy[Any]] = [st.sampled_from([each.outcome_id for each in probe.outcomes])]
+    choices.append(st.sampled_from([NO_DATA, None]))
+    if probe.reading is not None:
+        choices.append(_NUMBERS)
+    return draw(st.one_of(choices))
+
+
+@st.composite
+def _probes(draw: st.DrawFn, probe_id: str, names: list[str], *, deterministic: bool) -> KitProbe:
+    offered = draw(st.lists(_OUTCOME_IDS, min_size=1, max_size=4, unique=True))
+    # Everybody has an answer, and every answer has somebody: otherwise a rule would be broken.
+    most = 1 if deterministic else len(offered)
+    has = {name: draw(st.sets(st.sampled_from(offered), min_size=1, max_size=most)) for name in names}
+    used = [outcome_id for outcome_id in offered if any(outcome_id in each for each in has.values())]
+    outcomes = tuple(
+        KitOutcome(
+            outcome_id,
+            frozenset(name for name in names if outcome_id not in has[name]),
+            draw(st.sampled_from(Soundness)),
+            draw(ids()),
+        )
+        for outcome_id in used
+    )
+    return KitProbe(probe_id, draw(ids()), outcomes, draw(_readings(used)))
+
+
+@st.composite
+def _readings(draw: st.DrawFn, outcome_ids: list[str]) -> Reading | None:
+    kinds = ["none", "cuts", "band"][: 1 + len(outcome_ids)]
+    match draw(st.sampled_from(kinds)):
+        case "cuts":
+            cuts = sorted(draw(st.lists(_NUMBERS, min_size=1, max_size=4, unique=True)))
+            return CutPoints(tuple(cuts), tuple(draw(st.sampled_from(outcome_ids)) for _ in range(len(cuts) + 1)))
+        case "band":
+            normal, abnormal = draw(st.permutations(outcome_ids))[:2]
+            tail = draw(st.sampled_from(Tail))
+            return NormalBand(normal, abnormal, draw(_NUMBERS), draw(_POSITIVE), draw(_POSITIVE), tail)
+        case _:
+            return None

@@ -1,0 +1,223 @@
+"""`cmbs verify`, `cmbs version` and the help: what they print, and the exit codes that scripts rely on."""
+
+import builtins
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+import cmbs.cli
+from cmbs.audit import fsck
+from cmbs.belief.server import BeliefServer
+from cmbs.cli import commands
+from cmbs.stores import SQLiteStore
+from tests.support.homes import declared, tampering
+from tests.support.http_server import run_cmbs
+
+COMMANDS = [
+    "analyse",
+    "bench",
+    "export",
+    "fsck",
+    "import",
+    "keys",
+    "kit",
+    "play",
+    "policy",
+    "serve",
+    "tee",
+    "verify",
+    "version",
+]
+
+
+def run(*arguments: str, **variables: str) -> Result:
+    return CliRunner().invoke(commands.app, list(arguments), env={"COLUMNS": "200", "NO_COLOR": "1", **variables})
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty directory to work in."""
+    monkeypatch.delenv("CMBS_STORE", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def sessions(place: Path) -> list[str]:
+    """Three sessions in `cmbs.db`, each with an elimination; their ids, the oldest first."""
+    server = BeliefServer(store=SQLiteStore(place / "cmbs.db"))
+    opened = [declared(server) for _ in range(3)]
+    for session_id in opened:
+        server.eliminate(session_id, "s", "o", ["a"])
+    server.close()
+    return opened
+
+
+# --- help -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_help_names_every_command() -> None:
+    shown = run("--help")
+    assert shown.exit_code == 0
+    group = typer.main.get_command(commands.app)
+    assert sorted(group.commands) == COMMANDS  # type: ignore[attr-defined]
+    for name in COMMANDS:
+        assert name in shown.stdout
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_of_its_own(name: str) -> None:
+    shown = run(name, "--help")
+    assert shown.exit_code == 0
+    command = typer.main.get_command(commands.app).commands[name]  # type: ignore[attr-defined]
+    assert command.help.split(".")[0] in shown.stdout
+    for parameter in command.params:
+        for option in parameter.opts:
+            assert option.lower() in shown.stdout.lower()
+
+
+def test_no_command_at_all_shows_the_help() -> None:
+    assert "Usage" in run().output
+
+
+@pytest.mark.parametrize("arguments", [["nonsense"], ["verify", "--nonsense"], ["version", "surplus"]])
+def test_a_command_line_that_makes_no_sense_ends_with_2(arguments: list[str]) -> None:
+    ran = run(*arguments)
+    assert (ran.exit_code, ran.stdout) == (2, "")
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    ran = run("version")
+    assert (ran.exit_code, ran.stdout) == (0, f"{version('cmbs')}\n")
+
+
+def test_python_can_run_the_package(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "cmbs", "version"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, f"{version('cmbs')}\n", "")
+
+
+# --- verify -----------------------------------------------------------------------------------------------------------
+
+
+def test_good_sessions_verify_with_their_heads(sessions: list[str], place: Path) -> None:
+    store = SQLiteStore(place / "cmbs.db")
+    heads = {session_id: head.event_hash.hex() for session_id in sessions if (head := store.head(session_id))}
+    store.close()
+    ran = run("verify")
+    assert (ran.exit_code, ran.stderr) == (0, "")
+    assert ran.stdout.splitlines() == [
+        *(f"good {session_id}: 2 events, 3 of 4 survive, head {heads[session_id]}" for session_id in sessions),
+        "3 sessions, 0 bad",
+    ]
+
+
+def test_only_the_sessions_that_are_named_are_verified(sessions: list[str]) -> None:
+    ran = run("verify", sessions[1])
+    assert (ran.exit_code, ran.stderr) == (0, "")
+    assert [line.split(":")[0] for line in ran.stdout.splitlines()] == [f"good {sessions[1]}", "1 session, 0 bad"]
+
+
+def test_a_session_that_was_tampered_with_is_bad_and_the_others_are_not(sessions: list[str], place: Path) -> None:
+    with tampering(place / "cmbs.db", "audit_events_no_update") as connection:
+        connection.execute(
+            "UPDATE audit_events SET entry = CAST(replace(CAST(entry AS TEXT), '[\"a\"]', '[\"b\"]') AS BLOB)"
+            " WHERE stream_id = ? AND seq = 1",
+            (sessions[1],),
+        )
+    ran = run("verify")
+    assert ran.exit_code == 1
+    assert [line.split(":")[0] for line in ran.stdout.splitlines()] == [
+        f"good {sessions[0]}",
+        f"good {sessions[2]}",
+        "3 sessions, 1 bad",
+    ]
+    assert ran.stderr.startswith(f"bad  {sessions[1]}: LEDGER_CORRUPT: ledger of `{sessions[1]}` is bad at seq 1")
+
+
+def test_a_session_whose_tail_was_cut_off_is_bad(sessions: list[str], place: Path) -> None:
+    with tampering(place / "cmbs.db", "audit_events_no_delete") as connection:
+        connection.execute("DELETE FROM audit_events WHERE stream_id = ? AND seq = 1", (sessions[0],))
+    ran = run("verify", sessions[0])
+    assert ran.exit_code == 1
+    assert ran.stderr.startswith(f"bad  {sessions[0]}: LEDGER_CORRUPT: ")
+
+
+@pytest.mark.parametrize("name", ["nobody", "[/red]", ":fire:", "", "é"])
+def test_a_session_that_is_not_there_is_bad(sessions: list[str], name: str) -> None:
+    ran = run("verify", "--", name, sessions[0])
+    assert ran.exit_code == 1
+    assert ran.stderr == f"bad  {name}: SESSION_NOT_FOUND: no session `{name}`\n"
+    assert ran.stdout.endswith("2 sessions, 1 bad\n")
+
+
+def test_an_empty_store_has_nothing_bad_in_it(place: Path) -> None:
+    SQLiteStore(place / "cmbs.db").close()
+    ran = run("verify")
+    assert (ran.exit_code, ran.stdout) == (0, "0 sessions, 0 bad\n")
+
+
+def test_more_sessions_than_fit_a_page_are_all_verified(sessions: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fsck, "_PAGE", 2)
+    assert run("verify").stdout.endswith("\n3 sessions, 0 bad\n")
+
+
+@pytest.mark.parametrize("options", [["--store", "sqlite:///typo.db"], []])
+def test_a_store_that_is_not_there_is_an_error_and_is_not_made(place: Path, options: list[str]) -> None:
+    ran = run("verify", *options)
+    assert (ran.exit_code, ran.stdout) == (2, "")
+    assert ran.stderr.startswith("cmbs: INVALID_REQUEST: there is no store at ")
+    assert list(place.iterdir()) == []
+
+
+@pytest.mark.parametrize("url", ["postgres:nowhere", "sqlite:///", "cmbs.db", ""])
+def test_a_store_that_is_no_store_is_an_error(place: Path, url: str) -> None:
+    ran = run("verify", "--store", url)
+    assert (ran.exit_code, ran.stdout) == (2, "")
+    assert "is not a store" in ran.stderr
+
+
+def test_a_file_that_is_no_store_is_an_error(place: Path) -> None:
+    (place / "cmbs.db").write_bytes(b"not a database, but long enough to be looked at " * 40)
+    ran = run("verify")
+    assert (ran.exit_code, ran.stdout) == (2, "")
+    assert ran.stderr.startswith("cmbs: STORE_UNAVAILABLE: ")
+
+
+def test_the_command_that_is_installed_does_the_same(sessions: list[str], place: Path) -> None:
+    ran = run_cmbs("verify", directory=place)
+    assert (ran.returncode, ran.stdout.splitlines()[-1], ran.stderr) == (0, "3 sessions, 0 bad", "")
+
+
+# --- a bare installation ----------------------------------------------------------------------------------------------
+
+
+def test_a_command_that_lacks_its_packages_says_which_extra_has_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import_as_usual = builtins.__import__
+
+    def without_typer(name: str, *arguments: Any, **options: Any) -> Any:
+        if name == "typer":
+            raise ModuleNotFoundError("no typer", name="typer")
+        return import_as_usual(name, *arguments, **options)
+
+    monkeypatch.setattr(builtins, "__import__", without_typer)
+    monkeypatch.delitem(sys.modules, "cmbs.cli.commands")
+    with pytest.raises(SystemExit) as ended:
+        cmbs.cli.main()
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == "the `cmbs` command needs `typer`: install it with `pip install 'cmbs[server]'`\n"
+
+
+def test_a_module_of_our_own_that_is_missing_is_not_blamed_on_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "cmbs.cli.commands")
+    monkeypatch.setitem(sys.modules, "cmbs.cli.serving", None)
+    with pytest.raises(ModuleNotFoundError, match=r"cmbs\.cli\.serving"):
+        cmbs.cli.main()

@@ -1,0 +1,141 @@
+"""`cmbs fsck`, `cmbs export` and `cmbs import`: what they print, and the exit codes that scripts rely on."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from cmbs.belief.server import BeliefServer
+from cmbs.cli import commands
+from cmbs.stores import SQLiteStore
+from tests.support.homes import NO_SUCH_SESSION, Home, declared, tampering
+
+
+def run(*arguments: str, given: bytes | None = None) -> Result:
+    return CliRunner().invoke(commands.app, list(arguments), input=given, env={"COLUMNS": "200", "NO_COLOR": "1"})
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty directory to work in."""
+    monkeypatch.delenv("CMBS_STORE", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def sessions(place: Path) -> list[str]:
+    """Two sessions in `cmbs.db`; their ids, the oldest first."""
+    server = BeliefServer(store=SQLiteStore(place / "cmbs.db"))
+    opened = [declared(server) for _ in range(2)]
+    for session_id in opened:
+        server.eliminate(session_id, "s", "o", ["a"])
+    server.close()
+    return opened
+
+
+def tamper(place: Path, session_id: str) -> None:
+    with tampering(place / "cmbs.db", "audit_events_no_update") as connection:
+        connection.execute(
+            "UPDATE audit_events SET entry = CAST(replace(CAST(entry AS TEXT), '[\"a\"]', '[\"b\"]') AS BLOB)"
+            " WHERE stream_id = ? AND seq = 1",
+            (session_id,),
+        )
+
+
+# --- fsck ---
+
+
+@pytest.mark.req("FSCK-02")
+def test_a_store_that_is_well_ends_with_0(sessions: list[str]) -> None:
+    ran = run("fsck")
+    assert (ran.exit_code, ran.stdout, ran.stderr) == (0, "2 sessions, 4 events, 0 bad\n", "")
+
+
+@pytest.mark.req("FSCK-02")
+def test_only_the_sessions_that_are_named_are_checked(sessions: list[str], place: Path) -> None:
+    tamper(place, sessions[0])
+    ran = run("fsck", f"sqlite:///{place}/cmbs.db", "--session", sessions[1])
+    assert (ran.exit_code, ran.stdout, ran.stderr) == (0, "1 session, 2 events, 0 bad\n", "")
+
+
+@pytest.mark.req("FSCK-02")
+def test_what_is_wrong_is_named_and_ends_with_1(sessions: list[str], place: Path) -> None:
+    tamper(place, sessions[0])
+    store = SQLiteStore(place / "cmbs.db")
+    store.put_checkpoint(sessions[1], 1, b"nonsense")
+    store.close()
+    ran = run("fsck")
+    assert (ran.exit_code, ran.stdout) == (1, "2 sessions, 4 events, 2 bad\n")
+    first, second = ran.stderr.splitlines()
+    assert first.startswith(f"bad  {sessions[0]}: LEDGER_CORRUPT: ledger of `{sessions[0]}` is bad at seq 1")
+    assert second == f"bad  {sessions[1]}: the checkpoint of seq 1 does not fit the log"
+
+
+@pytest.mark.req("FSCK-02")
+def test_a_session_that_is_not_there_ends_with_1(sessions: list[str]) -> None:
+    ran = run("fsck", "--session", NO_SUCH_SESSION)
+    assert (ran.exit_code, ran.stdout) == (1, "1 session, 0 events, 1 bad\n")
+
+
+@pytest.mark.req("FSCK-02")
+@pytest.mark.parametrize("arguments", [["fsck"], ["fsck", "nonsense"], ["export", "-"], ["import", "missing"]])
+def test_what_cannot_be_opened_ends_with_2(place: Path, arguments: list[str]) -> None:
+    ran = run(*arguments)
+    assert (ran.exit_code, ran.stdout) == (2, "")
+    assert ran.stderr.startswith("cmbs: ")
+    assert list(place.iterdir()) == []
+
+
+# --- export and import ---
+
+
+@pytest.mark.req("TRANSFER-02")
+def test_sessions_move_through_a_file(sessions: list[str], place: Path) -> None:
+    ran = run("export", "sessions.jsonl")
+    assert (ran.exit_code, ran.stdout, ran.stderr) == (0, "", "2 sessions exported\n")
+    ran = run("import", "sessions.jsonl", "--store", "sqlite:///copy.db")
+    assert (ran.exit_code, ran.stdout, ran.stderr) == (0, "", "2 sessions, 4 events imported\n")
+    first, second = SQLiteStore(place / "cmbs.db"), SQLiteStore(place / "copy.db")
+    assert [first.read(each) for each in sessions] == [second.read(each) for each in sessions]
+    for store in (first, second):
+        store.close()
+    assert run("fsck", "sqlite:///copy.db").exit_code == 0
+
+
+@pytest.mark.req("TRANSFER-02")
+def test_sessions_move_through_standard_output_and_input_to_postgresql(sessions: list[str], place: Path) -> None:
+    exported = run("export", "-", "--session", sessions[1])
+    assert (exported.exit_code, exported.stderr) == (0, "1 session exported\n")
+    with Home.at("postgres", place) as home:
+        ran = run("import", "-", "--store", home.url, given=exported.stdout_bytes)
+        assert (ran.exit_code, ran.stdout, ran.stderr) == (0, "", "1 session, 2 events imported\n")
+        assert run("fsck", home.url).stdout == "1 session, 2 events, 0 bad\n"
+        assert run("export", "-", "--store", home.url).stdout_bytes == exported.stdout_bytes
+
+
+@pytest.mark.req("TRANSFER-02")
+def test_a_session_that_does_not_verify_ends_with_1_and_those_before_it_are_in(
+    sessions: list[str], place: Path
+) -> None:
+    tamper(place, sessions[1])
+    exported = run("export", "-").stdout_bytes
+    ran = run("import", "-", "--store", "sqlite:///copy.db", given=exported)
+    assert ran.exit_code == 1
+    counted, reason = ran.stderr.splitlines()
+    assert counted == "1 session, 2 events imported"
+    assert reason.startswith(f"cmbs: LEDGER_CORRUPT: ledger of `{sessions[1]}` is bad at seq 1")
+
+
+@pytest.mark.req("TRANSFER-02")
+def test_a_session_that_is_not_there_is_not_exported(sessions: list[str]) -> None:
+    ran = run("export", "-", "--session", NO_SUCH_SESSION)
+    assert ran.exit_code == 1
+    assert ran.stderr.startswith("cmbs: SESSION_NOT_FOUND")
+
+
+@pytest.mark.req("TRANSFER-02")
+def test_a_file_that_is_no_export_ends_with_2(place: Path) -> None:
+    ran = run("import", "-", given=b"nonsense\n")
+    assert ran.exit_code == 2
+    assert "cmbs: INVALID_REQUEST: line 1: " in ran.stderr

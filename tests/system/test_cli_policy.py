@@ -1,0 +1,320 @@
+"""`cmbs policy …` on the example policy and on what a store has recorded: what it prints, and its exit codes."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from cmbs.audit.transfer import export_lines
+from cmbs.cli import commands
+from cmbs.stores import SQLiteStore
+from cmbs.substrate.kernel.policy.document_schema import SCHEMAS
+from tests.support.policies import allow, deny, eq, op
+from tests.support.spaces import ENCODER, SPACE, World, call, caller_tool, facts
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "policy"
+POLICY, CASES = str(EXAMPLES / "restart.yaml"), str(EXAMPLES / "restart.cases.yaml")
+DELTAS = allow(None, op("missing", "$tool.id"))
+
+
+def run(*arguments: str, given: bytes | None = None) -> Result:
+    command = ["policy", *arguments]
+    return CliRunner().invoke(commands.app, command, input=given, env={"COLUMNS": "200", "NO_COLOR": "1"})
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty directory to work in."""
+    monkeypatch.delenv("CMBS_STORE", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def recorded(place: Path) -> Path:
+    """A space in `cmbs.db` in which one call was denied, one deferred and one allowed."""
+    store = SQLiteStore(place / "cmbs.db")
+    world = World(store)
+    gate = allow("one", eq("fact.a", "p"), on_fail="defer")
+    policy = {"d": DELTAS, "one": gate, "three": allow("three")}
+    world.create({f"constraint.{name}": json.dumps(each) for name, each in policy.items()})
+    world.equip(*(caller_tool(name, writes=False) for name in ("one", "two", "three")))
+    world.propose(call("one", key=None), proposal_id="waits")
+    world.propose(call("two", key=None), proposal_id="denied")
+    world.propose(call("three", key=None), proposal_id="allowed")
+    world.propose(facts(b="1"), actor=ENCODER, proposal_id="fact")
+    world.close()
+    (place / "space.jsonl").write_bytes(b"\n".join(export_lines(store, [f"space:{SPACE}"])) + b"\n")
+    store.close()
+    return place
+
+
+def write(place: Path, name: str, content: Any) -> str:
+    (place / name).write_text(json.dumps(content))
+    return str(place / name)
+
+
+# --- test -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("SS01-POLICY-TEST")
+def test_the_cases_of_the_example_pass_and_ask_every_rule() -> None:
+    ran = run("test", CASES, "--require-coverage")
+    assert (ran.exit_code, ran.stderr) == (0, "")
+    assert ran.stdout.splitlines()[0] == "ok    a restart with one cause left"
+    assert ran.stdout.splitlines()[-1] == f"{CASES}: 15 cases, 0 failed; 9 of 9 rules asked"
+
+
+@pytest.mark.req("SS01-POLICY-TEST")
+def test_a_case_that_is_otherwise_fails_and_says_how(place: Path) -> None:
+    policy = {"constraint.no": deny("one"), "constraint.two": allow("two", eq("fact.a", 1))}
+    case = {"name": "one", "proposal": {"candidates": []}, "expect": {"verdict": "allow", "matched": ["constraint.x"]}}
+    file = write(place, "c.json", {"format": 1, "policy": policy, "cases": [case]})
+    ran = run("test", file)
+    assert ran.exit_code == 1
+    assert ran.stdout.splitlines() == [
+        "FAIL  one",
+        "      verdict: expected allow, found deny",
+        "      matched: expected constraint.x, found none",
+        "never asked      constraint.no",
+        "never asked      constraint.two",
+        f"{file}: 1 case, 1 failed; 0 of 2 rules asked",
+    ]
+
+
+@pytest.mark.req("SS01-POLICY-TEST")
+def test_rules_that_no_case_asks_fail_where_coverage_is_required(place: Path) -> None:
+    tool = {"tool_id": "one", "writes": False}
+    token = {"token_id": "t", "agent_id": "agent", "tool_ids": ["one"]}
+    candidate = {"type": "tool_call", "tool_id": "one", "args": {}, "capability_token_id": "t"}
+    case = {"name": "c", "proposal": {"candidates": [candidate]}, "expect": {"verdict": "deny", "failure": "block"}}
+    policy = {"constraint.one": allow("one", eq("fact.a", 1)), "constraint.two": allow("two")}
+    content = {"format": 1, "policy": policy, "cases": [case], "tools": [tool], "capabilities": [token]}
+    file = write(place, "c.json", content)
+    assert run("test", file).exit_code == 0
+    ran = run("test", file, "--require-coverage")
+    assert ran.exit_code == 1
+    assert "never asked      constraint.two\nnever held       constraint.one\n" in ran.stdout
+    told = json.loads(run("test", file, "--json").stdout)
+    assert (told[0]["passed"], told[0]["failed"]) == (1, 0)
+    assert told[0]["coverage"]["never_asked"] == ["constraint.two"]
+    assert told[0]["results"][0]["decision"]["reason_code"] == "ALLOW_UNMET"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["test", "nothing.yaml"], "nothing.yaml"),
+        (["test", POLICY], "restart.yaml has no cases"),
+        (["lint", "nothing.yaml"], "nothing.yaml"),
+        (["impact", "--against", "nothing.yaml"], "nothing.yaml"),
+        (["explain"], "name a case file, or with --proposal the id of a recorded proposal"),
+        (["explain", "--case", "x", "--proposal", "y"], "name a case file"),
+        (["explain", CASES], "has 15 cases: name one with --case"),
+        (["explain", CASES, "--case", "nobody"], "has no case `nobody`"),
+        (["explain", CASES, "--case", "a goal", "--proposal", "p.json"], "two ways to name one proposal"),
+        (["explain", "--proposal", "x"], "there is no store"),
+        (["schema", "kits"], "there are schemas of policy and cases, not of `kits`"),
+    ],
+)
+def test_what_cannot_be_read_ends_with_2(place: Path, arguments: list[str], message: str) -> None:
+    ran = run(*arguments)
+    assert ran.exit_code == 2
+    assert ran.stderr.startswith("cmbs: ")
+    assert message in ran.stderr
+
+
+def test_without_a_yaml_parser_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cmbs.substrate.kernel.policy.yaml_text", None)
+    monkeypatch.delitem(sys.modules, "cmbs.substrate.kernel.policy.yaml_text")
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    ran = run("lint", POLICY)
+    assert ran.exit_code == 2
+    assert "pip install 'cmbs[server]'" in ran.stderr
+
+
+# --- lint -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("SS01-POLICY-LINT")
+def test_the_example_has_nothing_but_a_note() -> None:
+    ran = run("lint", POLICY, CASES)
+    assert ran.exit_code == 0
+    assert ran.stdout == f"{POLICY}: 1 finding\n{CASES}: 1 finding\n"
+    assert "no call of `email.send` can ever be allowed" in ran.stderr
+
+
+@pytest.mark.req("SS01-POLICY-LINT")
+def test_a_finding_ends_with_1_and_is_named(place: Path) -> None:
+    policy = {"constraint.x": deny("three", op("in", "fact.a", [])), "policy.typo": "1"}
+    file = write(place, "p.json", {"format": 1, "policy": policy, "tools": [{"tool_id": "one"}]})
+    ran = run("lint", file)
+    assert ran.exit_code == 1
+    assert f"error    {file}: policy.typo: no such part of a policy [malformed]\n" in ran.stderr
+    assert f"error    {file}: constraint.x subject: there is no tool `three` [unknown-tool]\n" in ran.stderr
+    (told,) = json.loads(run("lint", file, "--json").stdout)
+    assert [each["rule"] for each in told["findings"]][-1] == "malformed"
+    assert told["complete"]
+    bare = write(place, "bare.json", {"format": 1, "policy": {"constraint.x": allow("three")}})
+    assert run("lint", bare).exit_code == 0
+
+
+@pytest.mark.req("SS01-POLICY-LINT")
+def test_a_policy_that_is_too_large_to_look_through_says_so(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cmbs.substrate.kernel.insight.lint.MAX_PAIRS_COMPARED", 0)
+    file = write(place, "p.json", {"format": 1, "policy": {"constraint.x": allow("three")}})
+    assert "too many constraints" in run("lint", file).stderr
+    monkeypatch.setattr("cmbs.substrate.kernel.policy.policy.MAX_PAIRS", 0)
+    assert f"error    {file}: a policy has at most 0 keys" in run("lint", file).stderr
+
+
+# --- explain ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("SS01-POLICY-EXPLAIN")
+def test_a_case_is_explained_with_what_would_turn_it() -> None:
+    ran = run("explain", CASES, "--case", "a restart with three causes left waits for the session")
+    assert ran.exit_code == 0
+    assert ran.stdout.splitlines() == [
+        "defer (defer): ALLOW_UNMET at the stage constraints",
+        "candidate 0: defer, ALLOW_UNMET",
+        "  constraint.restart_when_known: restart only when one cause is left and no obligation is open",
+        "    fails  when.args[0] schema: $belief.INC-204.n_survivors is 3 (at audit head 0 of the case)",
+        "    holds  when.args[1] eq: $belief.INC-204.active_obligation_id is null (at audit head 0 of the case)",
+        "the smallest change that turns it to allow:",
+        "  $belief.INC-204.n_survivors is 3, and would have to be 1",
+    ]
+
+
+@pytest.mark.req("SS01-POLICY-EXPLAIN")
+def test_every_case_of_the_example_can_be_explained_to_everybody() -> None:
+    for name in (result["name"] for result in json.loads(run("test", CASES, "--json").stdout)[0]["results"]):
+        for reader in ("operator", "agent"):
+            ran = run("explain", CASES, "--case", name, "--as", reader)
+            assert (ran.exit_code, ran.stderr) == (0, "")
+            assert "turns it" in ran.stdout
+    asks = run("explain", CASES, "--case", "a file without a source asks").stdout
+    assert "an approval would let it pass" in asks
+    assert "  fact.source_ref is not there, and would have to be another\n" in asks
+    agent = run("explain", CASES, "--case", "a file without a source asks", "--as", "agent").stdout
+    assert "fact.source_ref would have to be otherwise; how is not yours to read" in agent
+
+
+@pytest.mark.req("SS01-POLICY-EXPLAIN")
+def test_a_proposal_in_a_file_is_explained_on_what_the_case_file_says(place: Path) -> None:
+    candidate = {"type": "tool_call", "tool_id": "one", "args": {}, "capability_token_id": "t"}
+    policy = {
+        "constraint.one": allow("one", op("all", eq("fact.hidden", 1), op("schema", "fact.a", {"pattern": "x"}))),
+        "policy.private": ["fact.hidden"],
+    }
+    token = {"token_id": "t", "agent_id": "agent", "tool_ids": ["one"]}
+    situation = {"format": 1, "policy": policy, "tools": [{"tool_id": "one", "writes": False}], "capabilities": [token]}
+    file, proposal = write(place, "s.json", situation), write(place, "p.json", {"candidates": [candidate]})
+    told = json.loads(run("explain", file, "--proposal", proposal, "--json").stdout)
+    assert told["decision"]["reason_code"] == "ALLOW_UNMET"
+    assert told["flip"]["status"] == "bound"
+    ran = run("explain", file, "--proposal", proposal, "--as", "agent")
+    assert "1 step not shown: they read what is not yours to read" in ran.stdout
+    assert "a change that turns it; fewer facts may do to allow:" in ran.stdout
+    never = write(
+        place, "n.json", {**situation, "policy": {"constraint.one": allow("one", op("schema", "fact.a", "n"))}}
+    )
+    assert "no change of facts turns it" in run("explain", never, "--proposal", proposal).stdout
+    hard = {"constraint.one": allow("one", op("schema", "fact.a", {"type": "string", "pattern": "^y{99}$"}))}
+    unknown = write(place, "u.json", {**situation, "policy": hard})
+    assert "and none of up to 0 does" in run("explain", unknown, "--proposal", proposal).stdout
+
+
+@pytest.mark.req("SS01-POLICY-EXPLAIN")
+def test_a_recorded_decision_is_explained_from_a_store_and_from_an_export(recorded: Path) -> None:
+    ran = run("explain", "--space", SPACE, "--proposal", "waits")
+    assert ran.exit_code == 0
+    assert "fact.a is not there, and would have to be p" in ran.stdout
+    exported = run("explain", "--log", "space.jsonl", "--space", SPACE, "--proposal", "waits")
+    assert exported.stdout == ran.stdout
+    missing = run("explain", "--space", SPACE, "--proposal", "nobody")
+    assert (missing.exit_code, "nobody" in missing.stderr) == (1, True)
+
+
+# --- impact -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def looser(recorded: Path) -> str:
+    policy = {"constraint.one": allow("one"), "constraint.two": allow("two"), "constraint.no": deny("three")}
+    return write(recorded, "new.json", {"format": 1, "policy": policy})
+
+
+@pytest.mark.req("SS01-POLICY-IMPACT")
+def test_flips_are_listed_the_dangerous_ones_first(looser: str) -> None:
+    ran = run("impact", "--against", looser, "--space", SPACE)
+    assert ran.exit_code == 1
+    assert ran.stdout.splitlines() == [
+        "deny→allow  seq 6  denied  by agent:agent  ALLOW_UNMET → ALLOWED",
+        "    would call two",
+        "defer→allow  seq 5  waits  by agent:agent  ALLOW_UNMET → ALLOWED",
+        "    would call one",
+        "allow→deny  seq 7  allowed  by agent:agent  ALLOWED → CONSTRAINT_DENIED",
+        "    would no longer call three",
+        "allow→deny  seq 8  fact  by encoder:encoder  ALLOWED → NO_ALLOW",
+        "    would no longer set fact.b to 1",
+        "4 decisions, 4 flips: 1 deny→allow, 1 defer→allow, 2 allow→deny",
+    ]
+
+
+@pytest.mark.req("SS01-POLICY-IMPACT")
+def test_an_export_has_the_same_impact_as_the_store(recorded: Path, looser: str) -> None:
+    stored = run("impact", "--against", looser, "--space", SPACE, "--json")
+    log = (recorded / "space.jsonl").read_bytes()
+    exported = run("impact", "--against", looser, "--space", SPACE, "--json", "--log", "-", given=log)
+    assert json.loads(exported.stdout) == json.loads(stored.stdout)
+    assert json.loads(stored.stdout)["counts"]["deny→allow"] == 1
+
+
+@pytest.mark.req("SS01-POLICY-IMPACT")
+def test_a_policy_that_changes_no_verdict_ends_with_0(recorded: Path) -> None:
+    gate = allow("one", eq("fact.a", "p"), on_fail="defer")
+    policy = {"constraint.d": DELTAS, "constraint.one": gate, "constraint.three": allow("three")}
+    same = write(recorded, "same.json", {"format": 1, "policy": {**policy, "constraint.no": deny("two")}})
+    ran = run("impact", "--against", same, "--space", SPACE)
+    assert ran.exit_code == 0
+    assert ran.stdout == "4 decisions, 0 flips; 1 with the same verdict for another reason\n"
+
+
+@pytest.mark.req("SS01-POLICY-IMPACT")
+def test_what_is_not_there_or_not_right_is_said(recorded: Path, looser: str) -> None:
+    assert run("impact", "--against", looser, "--space", "nowhere").exit_code == 1
+    assert run("impact", "--against", looser, "--space", "nowhere", "--log", "space.jsonl").exit_code == 1
+    bad = write(recorded, "bad.json", {"format": 1, "policy": {"constraint.x": {}}})
+    ran = run("impact", "--against", bad, "--space", SPACE)
+    assert (ran.exit_code, "constraint.x" in ran.stderr) == (2, True)
+    first, *rest = (recorded / "space.jsonl").read_bytes().splitlines(keepends=True)
+    entry = rest[0]
+    for lines, message in [
+        (b'{"format":"other"}\n', "not an export"),
+        (b"{\n", "line 1:"),
+        (first + entry.replace(b'"event_hash":"', b'"event_hash":"xx'), "line 2: `xx"),
+    ]:
+        ran = run("impact", "--against", looser, "--space", SPACE, "--log", "-", given=lines)
+        assert (ran.exit_code, message in ran.stderr) == (2, True), ran.stderr
+    tampered = (recorded / "space.jsonl").read_bytes().replace(b'"three"', b'"threE"')
+    assert run("impact", "--against", looser, "--space", SPACE, "--log", "-", given=tampered).exit_code == 1
+
+
+def test_one_stream_is_found_among_several_of_an_export(recorded: Path, looser: str) -> None:
+    store = SQLiteStore(recorded / "cmbs.db")
+    other = World(store, space=1)
+    other.server.ensure("default")
+    lines = b"\n".join(export_lines(store, ["space:default", f"space:{SPACE}"])) + b"\n"
+    other.close()
+    store.close()
+    ran = run("impact", "--against", looser, "--space", SPACE, "--log", "-", given=lines)
+    assert ran.stdout.splitlines()[-1].startswith("4 decisions, 4 flips")
+
+
+def test_the_schemas_are_printed() -> None:
+    assert json.loads(run("schema").stdout) == SCHEMAS["policy"]()
+    assert json.loads(run("schema", "cases").stdout) == SCHEMAS["cases"]()

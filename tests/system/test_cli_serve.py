@@ -1,0 +1,402 @@
+"""`cmbs serve` as an operator meets it: it starts, says where, serves, stops, and comes back with everything."""
+
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+from typer.testing import CliRunner
+
+from cmbs.adapters.sre.webshop import closed_provider
+from cmbs.belief.kernel.replay import verify_session
+from cmbs.cli import demo
+from cmbs.cli.commands import app
+from cmbs.cli.serving import without_password
+from cmbs.kit import NO_DATA
+from cmbs.kit.installed import fitting_kit
+from cmbs.stores import SQLiteStore
+from tests.support.http_server import PATIENCE, ServerProcess, environment_with, free_port, run_cmbs, serving
+from tests.support.transports import ONTOLOGY
+
+DECLARATION = {"ontology": ONTOLOGY, "hypotheses": list("abcd")}
+ELIMINATION = {"source_id": "s", "observation_id": "o", "eliminated": ["a", "z"]}
+
+
+def declared(client: httpx.Client) -> str:
+    session_id: str = client.post("/v1/sessions", json=DECLARATION).json()["session_id"]
+    return session_id
+
+
+def client_of(server: ServerProcess) -> httpx.Client:
+    return httpx.Client(base_url=server.url, timeout=PATIENCE)
+
+
+@pytest.fixture(scope="module")
+def in_memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A server with `--store memory:` in a directory that has a setting, and modules, that it must not use."""
+    directory = tmp_path_factory.mktemp("memory")
+    for name in ("fastapi", "msgspec", "json", "cmbs"):
+        (directory / f"{name}.py").write_text("raise SystemExit('taken from the working directory')\n")
+    with serving(directory, "--store", "memory:", variables={"CMBS_STORE": "sqlite:///other.db"}) as server:
+        yield server
+        assert not (directory / "other.db").exists()
+
+
+# --- starting and stopping --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("CLI-SERVE-01", "CLI-SERVE-02", "BS-5.1-STORE-01")
+def test_it_says_where_it_is_stops_on_a_signal_and_comes_back_with_its_sessions(tmp_path: Path) -> None:
+    port = free_port()
+    with serving(tmp_path, port=port) as server, client_of(server) as client:
+        path = f"/v1/sessions/{declared(client)}"
+        client.post(f"{path}/eliminate", json=ELIMINATION)
+        before = [client.get(f"{path}{part}").json() for part in ("", "/audit", "/obligations")]
+        # With a connection still open.
+        assert server.stop(signal.SIGTERM) == 0
+        assert server.output.splitlines() == [
+            f"cmbs belief server on http://127.0.0.1:{port}, 1 worker",
+            f"  API docs  http://127.0.0.1:{port}/docs",
+            "  store     sqlite:///cmbs.db",
+            "  keys      none: only this machine is served, and callers are unauthenticated",
+        ]
+    assert (tmp_path / "cmbs.db").is_file()
+    with serving(tmp_path, port=port) as server, client_of(server) as client:
+        assert [client.get(f"{path}{part}").json() for part in ("", "/audit", "/obligations")] == before
+        assert server.stop(signal.SIGINT) == 0
+
+
+@pytest.mark.req("CLI-SERVE-01")
+@pytest.mark.parametrize("host", ["localhost", "::1"])
+def test_it_listens_on_the_host_that_was_asked_for(tmp_path: Path, host: str) -> None:
+    port = free_port()
+    server = ServerProcess(tmp_path, "--store", "memory:", "--host", host, port=port)
+    shown = f"[{host}]" if ":" in host else host
+    server.url = f"http://{shown}:{port}"
+    try:
+        server.wait_until_ready()
+        assert f"on http://{shown}:{port}," in server.output
+        assert httpx.get(f"{server.url}/v1/sessions", timeout=PATIENCE).status_code == 200
+        assert server.stop() == 0
+    finally:
+        server.discard()
+
+
+def test_settings_of_the_environment_reach_the_workers(tmp_path: Path) -> None:
+    store = "sqlite:///[red]of :fire:.db"
+    variables = {"CMBS_STORE": store, "CMBS_LIMIT_PAGE_SIZE": "3", "CMBS_VALIDATE_HYPOTHESES": "yes"}
+    with serving(tmp_path, variables=variables) as server, client_of(server) as client:
+        assert client.get("/v1/sessions?limit=4").json()["error"]["details"]["maximum"] == 3
+        answer = client.post(f"/v1/sessions/{declared(client)}/eliminate", json=ELIMINATION)
+        assert answer.json()["error"]["code"] == "INVALID_HYPOTHESIS_ID"
+        assert f"  store     {store}\n" in server.output
+    assert (tmp_path / "[red]of :fire:.db").is_file()
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("sqlite:///cmbs.db", "sqlite:///cmbs.db"),
+        ("sqlite:////srv/a:b@c.db", "sqlite:////srv/a:b@c.db"),
+        ("postgresql://user@host:5432/db", "postgresql://user@host:5432/db"),
+        ("postgresql://user:secret@host:5432/db", "postgresql://user:***@host:5432/db"),
+        ("postgresql://user:sec/ret:@host/db?x=1", "postgresql://user:***@host/db?x=1"),
+        ("postgresql:///db?user=u&password=secret&x=1", "postgresql:///db?user=u&password=***&x=1"),
+        ("postgresql:///db?sslPassword=secret", "postgresql:///db?sslPassword=***"),
+    ],
+)
+def test_a_password_in_the_url_of_the_store_is_not_printed(url: str, shown: str) -> None:
+    assert without_password(url) == shown
+
+
+def test_the_option_wins_over_the_environment_and_the_working_directory_is_not_searched(
+    in_memory: ServerProcess,
+) -> None:
+    with client_of(in_memory) as client:
+        assert client.get("/healthz").json() == {"status": "ok"}
+    assert "  store     memory:\n" in in_memory.output
+
+
+def test_a_worker_that_is_no_process_of_its_own_loads_the_application_too(tmp_path: Path) -> None:
+    program = "from cmbs.cli.serving import load_app; print(load_app().title)"
+    ran = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env=environment_with({"CMBS_STORE": "memory:"}),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "cmbs belief server\n", "")
+
+
+# --- what cannot work is said before anything starts ------------------------------------------------------------------
+
+
+def test_a_port_that_is_taken_is_reported(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = str(listener.getsockname()[1])
+        ran = run_cmbs("serve", "--port", port, directory=tmp_path)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr == f"cmbs: INVALID_REQUEST: cannot listen on `127.0.0.1:{port}`: Address already in use\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables", "message"),
+    [
+        (["--store", "mysql://x"], {}, "`mysql://x` is not a store"),
+        (["--store", "sqlite:///no/such/directory/cmbs.db"], {}, "STORE_UNAVAILABLE: cannot open"),
+        (["--store", "sqlite:///:memory:"], {}, "use `memory:`"),
+        (["--store", "sqlite:///a%00b"], {}, "is not a file"),
+        (["--store", "memory:", "--workers", "2"], {}, "`memory:` lives in one process"),
+        (["--host", "no.such.host.invalid"], {}, "cannot listen on `no.such.host.invalid:"),
+        (["--host", "[/red]"], {}, "cannot listen on `[/red]:"),
+        ([], {"CMBS_LIMIT_PAGE_SIZE": "none"}, "`CMBS_LIMIT_PAGE_SIZE` must be a whole number above 0"),
+        ([], {"CMBS_VALIDATE_HYPOTHESES": "perhaps"}, "`CMBS_VALIDATE_HYPOTHESES` must be one of"),
+        ([], {"CMBS_STORE": "x[bold]y"}, "`x[bold]y` is not a store"),
+        (["--port", "0"], {}, "--port"),
+        (["--port", "65536"], {}, "--port"),
+        (["--workers", "0"], {}, "--workers"),
+        (["--nonsense"], {}, "--nonsense"),
+    ],
+)
+def test_what_makes_no_sense_is_reported(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    variables: dict[str, str],
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    port = [] if "--port" in arguments else ["--port", str(free_port())]
+    ran = CliRunner().invoke(app, ["serve", *arguments, *port], env={"COLUMNS": "200", "NO_COLOR": "1", **variables})
+    assert (ran.exit_code, ran.stdout) == (2, "")
+    assert message in ran.stderr
+    assert isinstance(ran.exception, SystemExit)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_is_no_database_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cmbs.db").write_bytes(b"not a database, but long enough to be looked at " * 40)
+    ran = CliRunner().invoke(app, ["serve", "--port", str(free_port())])
+    assert (ran.exit_code, ran.stdout) == (2, "")
+    assert ran.stderr.startswith("cmbs: STORE_UNAVAILABLE: cannot open `cmbs.db`: ")
+
+
+# --- several processes ------------------------------------------------------------------------------------------------
+
+
+def written(url: str, session_id: str, source: int) -> list[str]:
+    """Eliminations, each over a connection of its own; the ids of their events."""
+    with httpx.Client(base_url=url, timeout=PATIENCE, headers={"connection": "close"}) as client:
+        answers = [
+            client.post(
+                f"/v1/sessions/{session_id}/eliminate",
+                json={"source_id": str(source), "observation_id": str(step), "eliminated": [f"h{source:02}.{step:02}"]},
+            )
+            for step in range(10)
+        ]
+    assert {answer.status_code for answer in answers} == {200}
+    return [answer.json()["audit_event_id"] for answer in answers]
+
+
+@pytest.mark.req("CLI-SERVE-03", "BS-5.2-CONC-03")
+def test_several_workers_serve_one_file_and_agree(tmp_path: Path) -> None:
+    universe = [f"h{source:02}.{step:02}" for source in range(8) for step in range(10)] + ["survivor"]
+    with serving(tmp_path, "--workers", "2") as server:
+        assert "2 workers" in server.output
+        assert len(server.workers()) == 2
+        opened = httpx.post(f"{server.url}/v1/sessions", json={"ontology": ONTOLOGY, "hypotheses": universe}).json()
+        session_id = opened["session_id"]
+        with ThreadPoolExecutor(8) as threads:
+            acknowledged = list(threads.map(lambda source: written(server.url, session_id, source), range(8)))
+        # Every connection may end at another worker: each must show all of it.
+        for _ in range(8):
+            belief: dict[str, Any] = httpx.get(f"{server.url}/v1/sessions/{session_id}").json()
+            assert belief["survivors"] == ["survivor"]
+        events = httpx.get(f"{server.url}/v1/sessions/{session_id}/audit").json()["events"]
+        assert {event["event_id"] for event in events[1:]} == {event for mine in acknowledged for event in mine}
+        assert len(events) == 81
+        assert server.stop() == 0
+    store = SQLiteStore(tmp_path / "cmbs.db")
+    assert verify_session(session_id, store.read(session_id), store.head(session_id)).head.seq == 80
+    store.close()
+
+
+def test_a_server_that_is_killed_takes_its_workers_along(tmp_path: Path) -> None:
+    port = free_port()
+    with serving(tmp_path, "--workers", "2", port=port) as server:
+        assert len(server.workers()) == 2
+        children = server.children()
+        server.process.kill()
+        server.process.wait(PATIENCE)
+        _, alive = psutil.wait_procs(children, PATIENCE)
+        assert alive == []
+    with serving(tmp_path, port=port) as server:
+        assert server.stop() == 0
+
+
+def test_a_worker_that_is_killed_is_replaced(tmp_path: Path) -> None:
+    with serving(tmp_path, "--workers", "2") as server:
+        before = server.workers()
+        before[0].kill()
+        server.wait_until(lambda: set(server.workers()) >= {before[1]} and before[0] not in server.workers())
+        server.wait_until(lambda: len(server.workers()) == 2)
+        with client_of(server) as client:
+            assert client.get(f"/v1/sessions/{declared(client)}").status_code == 200
+        assert server.stop() == 0
+        assert f"worker {before[0].pid} ended with -9 and was replaced\n" in server.output
+
+
+def test_a_worker_that_hangs_does_not_keep_others_from_being_replaced(tmp_path: Path) -> None:
+    with serving(tmp_path, "--workers", "3") as server:
+        hanging, *others = server.workers()
+        hanging.suspend()
+        for killed in others:
+            killed.kill()
+            server.wait_until(lambda: killed not in server.workers() and len(server.workers()) == 3)  # noqa: B023
+        hanging.resume()
+        assert server.stop() == 0
+        assert server.output.count("ended with -9 and was replaced\n") == 2
+
+
+def test_a_worker_that_cannot_be_replaced_ends_the_server_with_an_error(tmp_path: Path) -> None:
+    with serving(tmp_path, "--workers", "2") as server:
+        for path in tmp_path.glob("cmbs.db*"):
+            path.unlink()
+        (tmp_path / "cmbs.db").write_bytes(b"not a database, but long enough to be looked at " * 40)
+        server.workers()[0].kill()
+        assert server.process.wait(PATIENCE) == 1
+        assert "a worker cannot begin: STORE_UNAVAILABLE: cannot open `cmbs.db`: " in server.output
+        assert server.workers() == []
+
+
+# --- the demo ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("DEMO-01")
+def test_the_demo_plays_an_incident_into_a_live_server(in_memory: ServerProcess) -> None:
+    said: list[str] = []
+    pauses: list[int] = []
+    session_id = demo.play(in_memory.url, said.append, lambda: pauses.append(len(said)))
+    with client_of(in_memory) as client:
+        belief = client.get(f"/v1/sessions/{session_id}").json()
+        events = client.get(f"/v1/sessions/{session_id}/audit").json()["events"]
+
+    def outcomes(verb: str) -> list[Any]:
+        return [event["outcome"] for event in events if event["verb"] == verb]
+
+    assert (belief["survivors"], belief["terminated"]) == ([demo.CAUSE], True)
+    assert outcomes("DECLARE_CONCLUSION") == [
+        {"accepted": False, "reason": "obligation_active"},
+        {"accepted": True, "reason": "accepted"},
+    ]
+    assert [outcome["approved"] for outcome in outcomes("REQUEST_EXIT")] == [False, True]
+    assert [(outcome["approved"], outcome["reason"]) for outcome in outcomes("REQUEST_TERMINATION")] == [
+        (False, "not_singleton"),
+        (True, "approved"),
+    ]
+    observations = [event["payload"] for event in events if event["verb"] == "ELIMINATE"]
+    assert {each["source_id"] for each in observations} == {demo.METRICS, demo.TRACES}
+    assert {each["justification"]["soundness"] for each in observations} == {"closed-world"}
+    # An installed kit, so that an analysis finds it.
+    kit = closed_provider().kit
+    ontology = belief["ontology"]
+    kits = {kit.kit_id: kit}
+    assert fitting_kit(kits, ontology["hypothesis_space_id"], ontology["hypothesis_version"], kit.hypothesis_ids) is kit
+    # A pause before everything that somebody does, so that people can read along.
+    assert pauses == list(range(2, 2 + len(demo.STORY)))
+    assert said[-1] == f"demo: read it back at {in_memory.url}/v1/sessions/{session_id}/audit"
+
+
+@pytest.mark.req("DEMO-01")
+def test_the_demo_begins_once_the_server_is_up(tmp_path: Path) -> None:
+    with serving(tmp_path, "--store", "memory:", "--demo", "--demo-pause", "0") as server, client_of(server) as client:
+        sessions: list[dict[str, Any]] = []
+        for _ in range(5_000):
+            sessions = client.get("/v1/sessions").json()["sessions"]
+            if sessions:
+                break
+        assert [session["universe_size"] for session in sessions] == [24]
+        assert server.stop() == 0
+
+
+@pytest.mark.req("DEMO-01")
+def test_the_demo_keeps_to_the_pace_it_is_given(in_memory: ServerProcess) -> None:
+    waited: list[float] = []
+    demo.play_in_background(in_memory.url, lambda _: None, 2.5, waited.append).join(PATIENCE)
+    assert waited == [0.1] + [2.5] * len(demo.STORY)
+
+
+def test_the_demo_says_that_there_is_no_server() -> None:
+    said: list[str] = []
+    address = f"http://127.0.0.1:{free_port()}"
+    demo.play_in_background(address, said.append, wait=lambda _: None).join(PATIENCE)
+    assert said == ["demo: the server did not answer in ten seconds"]
+
+
+def test_what_rules_out_nothing_is_said_and_not_sent(in_memory: ServerProcess) -> None:
+    said: list[str] = []
+    # Nothing is known of an alert at which nobody could look.
+    look = demo.Look(demo.METRICS, "QueueBacklog@event-queue", NO_DATA)
+    session_id = demo.tell(in_memory.url, said.append, lambda: None, (look,))
+    with client_of(in_memory) as client:
+        events = client.get(f"/v1/sessions/{session_id}/audit").json()["events"]
+    assert [event["verb"] for event in events] == ["DECLARE_SESSION", "ENTER_OBLIGATION"]
+    assert said[2] == "demo: metrics · QueueBacklog@event-queue is no-data: that rules out nothing"
+
+
+def test_the_demo_says_that_the_server_does_not_do_as_it_should(tmp_path: Path) -> None:
+    said: list[str] = []
+    variables = {"CMBS_LIMIT_HYPOTHESES_PER_SESSION": "1"}
+    with serving(tmp_path, "--store", "memory:", variables=variables) as server:
+        demo.play_in_background(server.url, said.append, wait=lambda _: None).join(PATIENCE)
+    assert said == ["demo: stopped: HTTP Error 413: Content Too Large"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "said_of_it"),
+    [
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 500\r\n\r\n{", "IncompleteRead(1 bytes read, 499 more expected)"),
+        (b"gone\r\n\r\n", "gone"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\n<", "JSON is malformed: invalid character (byte 0)"),
+    ],
+    ids=["cut-short", "no-http", "no-json"],
+)
+def test_the_demo_says_that_the_server_went_away_in_the_middle(
+    answer: bytes, said_of_it: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The demo speaks to this machine: what the environment says of proxies is not about it.
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")
+    monkeypatch.delenv("no_proxy", raising=False)
+    healthy = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}"
+    said: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as listening, ThreadPoolExecutor(1) as pool:
+        listening.settimeout(PATIENCE)
+        answering = pool.submit(answer_each, listening, (healthy, answer))
+        address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        demo.play_in_background(address, said.append, wait=lambda _: None).join(PATIENCE)
+        answering.result(PATIENCE)
+    assert said == [f"demo: stopped: {said_of_it}"]
+
+
+def answer_each(listening: socket.socket, answers: tuple[bytes, ...]) -> None:
+    """Take a connection for each answer, and read the request whole: closing on unread bytes would reset it."""
+    for answer in answers:
+        connection, _ = listening.accept()
+        with connection, connection.makefile("rb") as request:
+            length = 0
+            while (line := request.readline()).strip():
+                name, _, value = line.partition(b":")
+                length = int(value) if name.lower() == b"content-length" else length
+            request.read(length)
+            connection.sendall(answer)

@@ -1,0 +1,259 @@
+"""The house style as tests, over every file that is, or would be, under version control."""
+
+import ast
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+MAX_FUNCTION_LINES = 60
+MAX_MODULE_LINES = 500
+# A file beyond this is data, and is not read.
+MAX_TEXT_BYTES = 2_000_000
+
+REGISTRY_HOST = re.compile(
+    r"pypi\.org|pythonhosted\.org|registry\.npmjs|deb\.debian\.org|repo1?\.maven|crates\.io/api|proxy\.golang",
+    re.IGNORECASE,
+)
+MACHINE_PATH = re.compile(r"(?<![\w.:/}])/(?:home|root|Users|work|workspace|farm|tmp)/\w")
+# The brackets keep this file from matching itself.
+UNFINISHED = re.compile(r"\b(?:TO[D]O|FIX[M]E|X[X]X|HA[C]K)\b|raise Not[I]mplementedError\b")
+VAGUE_NAME = re.compile(r"^_*(?:utils?|helpers?|managers?|misc|common|stuff)_*$")
+PYTHON_NAME = re.compile(r"^(?:__init__|__main__|_?[a-z][a-z0-9_]*)\.py$")
+FILE_NAME = re.compile(r"^[A-Za-z0-9._-]+$")
+# SQLite, RFC, Idempotency-Key: a capital that belongs to the word.
+PROPER_WORD = re.compile(r"^[A-Z][a-z]*[A-Z-]|^I ")
+
+Fault = tuple[str, int, str]
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@cache
+def repository_files() -> tuple[Path, ...]:
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    return tuple(sorted(path for name in listed.split("\0") if name and (path := ROOT / name).is_file()))
+
+
+@cache
+def text_of(path: Path) -> str:
+    """The text of a file; empty for what is not text."""
+    if path.stat().st_size > MAX_TEXT_BYTES:
+        return ""
+    try:
+        return path.read_text("utf-8")
+    except UnicodeDecodeError:
+        return ""
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(text_of(path), str(path))
+
+
+def named(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def python_files(*directories: str) -> list[Path]:
+    """Python files under the directories, or all of them; generated protocol stubs are not ours to style."""
+    return [
+        path
+        for path in repository_files()
+        if path.suffix == ".py"
+        and "_pb2" not in path.name
+        and (not directories or path.relative_to(ROOT).parts[0] in directories)
+    ]
+
+
+def lines_matching(pattern: re.Pattern[str]) -> Iterator[Fault]:
+    for path in repository_files():
+        for number, line in enumerate(text_of(path).splitlines(), 1):
+            if match := pattern.search(line):
+                yield named(path), number, match.group()
+
+
+def functions(path: Path) -> Iterator[Function]:
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def called_name(node: ast.Call) -> str:
+    match node.func:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+        case _:
+            return ""
+
+
+def registry_hosts() -> Iterator[Fault]:
+    return lines_matching(REGISTRY_HOST)
+
+
+def machine_paths() -> Iterator[Fault]:
+    return lines_matching(MACHINE_PATH)
+
+
+def unfinished_marks() -> Iterator[Fault]:
+    # Generated stubs raise in what a server is to override.
+    return (fault for fault in lines_matching(UNFINISHED) if "_pb2" not in fault[0])
+
+
+def untidy_text() -> Iterator[Fault]:
+    for path in repository_files():
+        text = text_of(path)
+        if text and not text.endswith("\n"):
+            yield named(path), text.count("\n") + 1, "no line end at the end of the file"
+        for number, line in enumerate(text.split("\n"), 1):
+            if line != line.rstrip():
+                yield named(path), number, "white space at the end of the line"
+
+
+def long_functions() -> Iterator[Fault]:
+    for path in python_files():
+        for function in functions(path):
+            length = (function.end_lineno or function.lineno) - function.lineno + 1
+            if length > MAX_FUNCTION_LINES:
+                yield named(path), function.lineno, f"{function.name} has {length} lines"
+
+
+def long_modules() -> Iterator[Fault]:
+    for path in python_files():
+        length = text_of(path).count("\n")
+        if length > MAX_MODULE_LINES:
+            yield named(path), length, f"{length} lines"
+
+
+def odd_file_names() -> Iterator[Fault]:
+    for path in repository_files():
+        pattern = PYTHON_NAME if path.suffix == ".py" else FILE_NAME
+        parents = path.relative_to(ROOT).parts[:-1]
+        if not pattern.match(path.name) or not all(map(FILE_NAME.match, parents)):
+            yield named(path), 0, "not a plain file name"
+        if any(VAGUE_NAME.match(Path(part).stem) for part in path.relative_to(ROOT).parts):
+            yield named(path), 0, "says nothing about what is in it"
+
+
+def vague_names() -> Iterator[Fault]:
+    """Definitions, parameters and variables of the package; `sid` is a session_id, `Manager` says nothing."""
+    for path in python_files("cmbs"):
+        for node in ast.walk(tree_of(path)):
+            match node:
+                case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.arg(arg=name):
+                    pass
+                case ast.Name(id=name, ctx=ast.Store()):
+                    pass
+                case ast.ClassDef(name=class_name):
+                    name = re.sub(r".*(?=(?:Manager|Helper|Utils?)$)", "", class_name).lower()
+                case _:
+                    continue
+            if name == "sid" or VAGUE_NAME.match(name):
+                yield named(path), node.lineno, name
+
+
+def opening_text(node: ast.expr) -> str | None:
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.JoinedStr(values=[ast.Constant(value=str(text)), *_]):
+            return text
+        case _:
+            return None
+
+
+def closing_text(node: ast.expr) -> str:
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.JoinedStr(values=[*_, ast.Constant(value=str(text))]):
+            return text
+        case _:
+            return ""
+
+
+def shouted_errors() -> Iterator[Fault]:
+    """Messages of raised errors: lower case at the start, no full stop at the end."""
+    for path in python_files("cmbs"):
+        for node in ast.walk(tree_of(path)):
+            if not isinstance(node, ast.Raise) or not isinstance(node.exc, ast.Call) or not node.exc.args:
+                continue
+            message = node.exc.args[0]
+            start = opening_text(message)
+            if start is not None and start[:1].isupper() and not PROPER_WORD.match(start):
+                yield named(path), node.lineno, f"begins with a capital: {start}"
+            if closing_text(message).endswith("."):
+                yield named(path), node.lineno, "ends with a full stop"
+
+
+def sleeping_tests() -> Iterator[Fault]:
+    for path in python_files("tests"):
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.Call) and called_name(node) == "sleep":
+                # sleep(0) only lets other tasks run.
+                yields = len(node.args) == 1 and isinstance(node.args[0], ast.Constant) and node.args[0].value == 0
+                if not yields:
+                    yield named(path), node.lineno, ast.unparse(node)
+
+
+def mocking_tests() -> Iterator[Fault]:
+    for path in python_files("tests"):
+        for node in ast.walk(tree_of(path)):
+            match node:
+                case ast.ImportFrom(module=str(module)) if "mock" in module.split("."):
+                    yield named(path), node.lineno, module
+                case ast.ImportFrom(names=names) | ast.Import(names=names):
+                    for alias in names:
+                        if "mock" in alias.name.split("."):
+                            yield named(path), node.lineno, alias.name
+                case _:
+                    pass
+
+
+def checks_something(function: Function) -> bool:
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assert):
+            return True
+        if isinstance(node, ast.Call) and re.match(
+            r"assert|check|verify|expect|raises|run_state_machine", called_name(node)
+        ):
+            return True
+    return False
+
+
+def checkless_tests() -> Iterator[Fault]:
+    for path in python_files("tests"):
+        for function in functions(path):
+            if function.name.startswith("test_") and not checks_something(function):
+                yield named(path), function.lineno, function.name
+
+
+RULES: list[Callable[[], Iterator[Fault]]] = [
+    registry_hosts,
+    machine_paths,
+    unfinished_marks,
+    untidy_text,
+    long_functions,
+    long_modules,
+    odd_file_names,
+    vague_names,
+    shouted_errors,
+    sleeping_tests,
+    mocking_tests,
+    checkless_tests,
+]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_the_repository_is_free_of(rule: Callable[[], Iterator[Fault]]) -> None:
+    assert [f"{name}:{line}: {what}" for name, line, what in rule()] == []

@@ -1,0 +1,100 @@
+"""One table of codes and statuses: every code has its status, every error of ours its code."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from cmbs import errors
+from cmbs.errors import BeliefServerError, ErrorCode, HeadMismatch
+from cmbs.http.errors import PRECONDITION_FAILED, STATUS_OF_CODE, TransportCode, TransportError, status_of
+from cmbs.http.router import response_to
+from cmbs.identity.tokens import new_key
+from tests.support.error_model import check_error
+from tests.support.in_process import Exchanged
+
+# How to make one of each class that needs more than a sentence.
+ARGUMENTS: dict[type[BeliefServerError], tuple[Any, ...]] = {
+    errors.LimitExceeded: ("page_size", 10, 11),
+    errors.Unauthenticated: (errors.KeyRefused.MISSING, "what is wrong"),
+    errors.InvalidHypothesisId: (["x"],),
+    errors.RecordNotFound: ("proposal", "p1"),
+    errors.HeadMismatch: ("seen", "is"),
+    errors.LedgerCorrupt: ("stream", 3, "its hash is wrong", "event"),
+}
+
+
+def classes(of: type[BeliefServerError] = BeliefServerError) -> Iterator[type[BeliefServerError]]:
+    for kind in of.__subclasses__():
+        if kind.__module__ == errors.__name__:
+            yield kind
+            yield from classes(kind)
+
+
+def answered(error: Exception) -> Exchanged:
+    response = response_to(error)
+    headers = {"content-type": "application/json", **dict(response.headers)}
+    return Exchanged(response.status, headers, response.body)
+
+
+@pytest.mark.req("BS-3.2-ERR-15")
+def test_every_code_has_one_status() -> None:
+    assert STATUS_OF_CODE.keys() == {*ErrorCode, *TransportCode}
+    assert all(400 <= status < 600 for status in STATUS_OF_CODE.values())
+
+
+def test_no_code_means_two_things() -> None:
+    assert not {code.value for code in ErrorCode} & {code.value for code in TransportCode}
+
+
+@pytest.mark.req("BS-3.2-ERR-15", "BS-3.2-ERR-16")
+@pytest.mark.parametrize("kind", list(classes()), ids=lambda kind: kind.__name__)
+def test_every_error_is_answered_under_the_status_of_its_code(kind: type[BeliefServerError]) -> None:
+    error = kind(*ARGUMENTS.get(kind, ("what is wrong",)))
+    status = PRECONDITION_FAILED if kind is HeadMismatch else STATUS_OF_CODE[kind.default_code]
+    assert status_of(error) == status
+    details = check_error(answered(error), status, kind.default_code.value)
+    assert details == {**error.details, "message": error.message}
+
+
+@pytest.mark.req("BS-3.2-ERR-15")
+def test_every_code_is_that_of_a_class() -> None:
+    assert {kind.default_code for kind in classes()} == set(ErrorCode)
+
+
+@pytest.mark.req("BS-3.2-ERR-15")
+@pytest.mark.parametrize("code", TransportCode)
+def test_every_failure_of_the_transport_is_answered_under_the_status_of_its_code(code: TransportCode) -> None:
+    check_error(answered(TransportError(code, "what is wrong", {"why": "so"})), STATUS_OF_CODE[code], code.value)
+
+
+@pytest.mark.req("BS-3.2-ERR-14")
+@pytest.mark.parametrize(
+    "error", [RuntimeError("secret"), KeyError("secret"), RecursionError("secret"), OSError(5, "secret")]
+)
+def test_whatever_else_is_raised_is_told_in_general_terms(error: Exception) -> None:
+    answer = answered(error)
+    check_error(answer, 500, "INTERNAL_ERROR")
+    assert b"secret" not in answer.body
+
+
+def test_only_an_answer_to_try_again_says_when() -> None:
+    waiting = {code for code in ErrorCode if "retry-after" in answered(made(code)).headers}
+    assert waiting == {ErrorCode.STORE_UNAVAILABLE}
+
+
+def test_only_an_answer_to_a_stranger_says_how_to_send_a_key() -> None:
+    asking = {code for code in ErrorCode if "www-authenticate" in answered(made(code)).headers}
+    assert asking == {ErrorCode.UNAUTHENTICATED}
+
+
+def test_an_error_never_repeats_a_key() -> None:
+    key = new_key()
+    answer = answered(errors.InvalidRequest(f"no session `{key.text}`", {"session_id": key.text}))
+    assert key.text.encode() not in answer.body
+    assert answer.body.count(f"cmbs_{key.key_id}_***".encode()) == 2
+
+
+def made(code: ErrorCode) -> BeliefServerError:
+    kind = next(kind for kind in classes() if kind.default_code is code)
+    return kind(*ARGUMENTS.get(kind, ("what is wrong",)))

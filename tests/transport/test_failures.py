@@ -1,0 +1,138 @@
+"""When the server or its store fails: the caller learns that it did and whether to try again, and nothing internal."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from cmbs.belief.server import BeliefServer
+from cmbs.belief_api import create_app
+from cmbs.stores import InMemoryStore, SQLiteStore
+from cmbs.testing import FailingStore
+from tests.support.error_model import check_error
+from tests.support.homes import tampering
+from tests.support.in_process import Client, client_of
+from tests.support.requests_of import READS, WRITES
+from tests.support.transports import ONTOLOGY
+
+DECLARATION = {"ontology": ONTOLOGY, "hypotheses": list("abcd")}
+SECRET = "password=hunter2 in /srv/secrets"
+PLACES = ("memory", "sqlite")
+
+
+@contextmanager
+def failing(place: str, directory: Path) -> Iterator[tuple[Client, FailingStore[InMemoryStore | SQLiteStore], str]]:
+    """A client, the store that can be told to fail, and a session with an obligation `gate`."""
+    inner = InMemoryStore() if place == "memory" else SQLiteStore(directory / "cmbs.db")
+    store: FailingStore[InMemoryStore | SQLiteStore] = FailingStore(inner)
+    server = BeliefServer(store=store)
+    with client_of(create_app(server)) as client:
+        opened = client.post("/v1/sessions", DECLARATION).json()["session_id"]
+        client.post(f"/v1/sessions/{opened}/obligations", {"obligation_id": "gate", "min_total_eliminations": 0})
+        yield client, store, opened
+    store.heal()
+    server.close()
+
+
+@pytest.mark.req("BS-3.2-ERR-01", "ARCH-2-04")
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("name", WRITES)
+def test_a_write_that_the_store_cannot_take_may_be_tried_again(name: str, place: str, tmp_path: Path) -> None:
+    with failing(place, tmp_path) as (client, store, session_id):
+        path, body = WRITES[name].path.format(session_id=session_id), WRITES[name].body
+        before = client.get(f"/v1/sessions/{session_id}/audit").json()
+        store.fail("append")
+        answer = client.post(path, body)
+        check_error(answer, 503, "STORE_UNAVAILABLE")
+        assert answer.headers["retry-after"] == "1"
+        assert client.get(f"/v1/sessions/{session_id}/audit").json() == before
+        assert client.post(path, body).is_success
+
+
+@pytest.mark.req("BS-3.2-ERR-14")
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("name", WRITES)
+def test_an_unexpected_failure_of_a_write_gives_away_nothing(
+    name: str, place: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with failing(place, tmp_path) as (client, store, session_id):
+        path, body = WRITES[name].path.format(session_id=session_id), WRITES[name].body
+        store.fail("append", error=RuntimeError(SECRET))
+        answer = client.post(path, body)
+        details = check_error(answer, 500, "INTERNAL_ERROR")
+        assert details.keys() == {"message"}
+        assert "hunter2" not in answer.text
+        assert "RuntimeError" not in answer.text
+        assert SECRET in caplog.text
+        assert client.post(path, body).is_success
+
+
+@pytest.mark.req("BS-3.2-ERR-14")
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("name", [name for name in READS if name != "healthz"])
+def test_an_unexpected_failure_of_a_read_gives_away_nothing(
+    name: str, place: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with failing(place, tmp_path) as (client, store, session_id):
+        path = READS[name].format(session_id=session_id)
+        store.fail(error=RuntimeError(SECRET))
+        answer = client.get(path)
+        check_error(answer, 500, "INTERNAL_ERROR")
+        assert "hunter2" not in answer.text
+        assert SECRET in caplog.text
+        assert client.get(path).is_success
+
+
+@pytest.mark.req("HTTP-EXT-06", "HTTP-EXT-07")
+@pytest.mark.parametrize("place", PLACES)
+def test_readiness_is_that_of_the_store_and_health_that_of_the_process(place: str, tmp_path: Path) -> None:
+    with failing(place, tmp_path) as (client, store, _):
+        store.fail()
+        assert client.get("/healthz").json() == {"status": "ok"}
+        answer = client.get("/readyz")
+        check_error(answer, 503, "STORE_UNAVAILABLE")
+        assert answer.headers["retry-after"] == "1"
+        assert client.get("/readyz").json() == {"status": "ok"}
+
+
+@pytest.mark.req("HTTP-EXT-07")
+def test_a_closed_server_is_not_ready_and_takes_nothing_in(tmp_path: Path) -> None:
+    server = BeliefServer(store=SQLiteStore(tmp_path / "cmbs.db"))
+    with client_of(create_app(server)) as client:
+        assert client.post("/v1/sessions", DECLARATION).status_code == 201
+        server.close()
+        assert client.get("/healthz").status_code == 200
+        check_error(client.get("/readyz"), 503, "STORE_UNAVAILABLE")
+        check_error(client.post("/v1/sessions", DECLARATION), 503, "STORE_UNAVAILABLE")
+        check_error(client.get("/v1/sessions"), 503, "STORE_UNAVAILABLE")
+
+
+def test_a_log_that_was_tampered_with_is_not_served(tmp_path: Path) -> None:
+    path = tmp_path / "cmbs.db"
+    first = BeliefServer(store=SQLiteStore(path))
+    with client_of(create_app(first)) as client:
+        opened = client.post("/v1/sessions", DECLARATION).json()["session_id"]
+        client.post(f"/v1/sessions/{opened}/eliminate", WRITES["eliminate"].body)
+    first.close()
+    with tampering(path, "audit_events_no_update") as connection:
+        connection.execute("UPDATE audit_events SET entry = CAST(entry || ' ' AS BLOB) WHERE seq = 1")
+    second = BeliefServer(store=SQLiteStore(path))
+    with client_of(create_app(second)) as client:
+        for name in ("query_belief", "list_survivors", "audit_trace", "list_obligations"):
+            details = check_error(client.get(READS[name].format(session_id=opened)), 500, "LEDGER_CORRUPT")
+            assert (details["stream_id"], details["seq"]) == (opened, 1)
+        for name in ("eliminate", "request_termination"):
+            answer = client.post(WRITES[name].path.format(session_id=opened), WRITES[name].body)
+            check_error(answer, 500, "LEDGER_CORRUPT")
+        assert client.post("/v1/sessions", DECLARATION).status_code == 201
+        assert client.get("/readyz").status_code == 200
+    second.close()
+
+
+def test_an_error_that_the_caller_made_is_no_error_of_ours(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, "cmbs"), client_of(create_app(BeliefServer())) as client:
+        check_error(client.get("/v1/sessions/nowhere"), 404, "SESSION_NOT_FOUND")
+        check_error(client.post_raw("/v1/sessions", b"{"), 400, "INVALID_REQUEST")
+    assert caplog.records == []

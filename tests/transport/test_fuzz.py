@@ -1,0 +1,161 @@
+"""The server does what its OpenAPI document says, whatever it is sent."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+import schemathesis
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from schemathesis.config import SchemathesisConfig
+from schemathesis.core.failures import FailureGroup
+from schemathesis.generation.modes import GenerationMode
+from schemathesis.specs.openapi.checks import positive_data_acceptance
+
+from cmbs.belief.server import BeliefServer
+from cmbs.belief_api import create_app
+from tests.support.error_model import check_error
+from tests.support.homes import declared
+from tests.support.in_process import Client, body_events, client_of
+
+CONFIG = SchemathesisConfig.from_dict(
+    {
+        "checks": {
+            "negative_data_rejection": {"expected-statuses": [400, 404, 405, 412, 413, 415]},
+            "positive_data_acceptance": {"expected-statuses": ["2xx", 404, 409, 412, 422]},
+        }
+    }
+)
+SERVER = BeliefServer()
+APP = create_app(SERVER)
+# Spaces have a file of their own: most of what is right or wrong with a proposal is beyond any schema.
+SCHEMA = schemathesis.openapi.from_asgi("/openapi.json", APP, config=CONFIG).exclude(path_regex="/v1/spaces")
+# What is right by the document and wrong all the same, since no schema can say it: numbers are exact in I-JSON, whole
+# ones have no point, a cursor is text that this server gave out, this server has no causal graph, and not every kit.
+BEYOND_SCHEMAS = (
+    b"I-JSON",
+    b"expected `int`, got `float`",
+    b"not one that this server gave out",
+    b"only where the store has a causal graph",
+    b"there is no kit",
+)
+
+Case = schemathesis.Case[Any]
+
+
+def consistent(case: Case) -> Case:
+    """Say the same in the body as in the path, which no schema can ask for."""
+    positive = case.meta is not None and case.meta.generation.mode is GenerationMode.POSITIVE
+    if positive and isinstance(case.body, dict):
+        both = case.body.keys() & case.path_parameters.keys()
+        case.body.update({name: unquote(case.path_parameters[name]) for name in both})
+    return case
+
+
+def check(case: Case, answer: Any) -> None:
+    """That the answer is one that the document knows, and right for what was sent."""
+    beyond = any(words in answer.content for words in BEYOND_SCHEMAS)
+    case.validate_response(answer, excluded_checks=[positive_data_acceptance] if beyond else [])
+
+
+@pytest.mark.req("BS-8-OPENAPI-02")
+@SCHEMA.parametrize()
+@settings(max_examples=12)
+def test_every_operation_conforms_to_the_document(case: Case) -> None:
+    check(case, consistent(case).call())
+
+
+@pytest.mark.req("BS-8-OPENAPI-02")
+@SCHEMA.include(path_regex="session_id").parametrize()
+@settings(max_examples=12)
+def test_every_operation_on_a_session_that_is_there_conforms_to_the_document(case: Case) -> None:
+    case.path_parameters["session_id"] = declared(SERVER)
+    if "obligation_id" in case.path_parameters:
+        SERVER.enter_obligation(case.path_parameters["session_id"], "gate", 0)
+        case.path_parameters["obligation_id"] = "gate"
+    check(case, consistent(case).call())
+
+
+class Sessions(SCHEMA.as_state_machine()):  # type: ignore[misc]
+    """Operations one after the other, along the links of the document."""
+
+    def before_call(self, case: Case) -> None:
+        consistent(case)
+
+    def validate_response(self, response: Any, case: Case, **options: Any) -> None:
+        check(case, response)
+
+
+@pytest.mark.req("BS-8-OPENAPI-02")
+def test_operations_one_after_the_other_conform_to_the_document() -> None:
+    Sessions.run(settings=settings(max_examples=15, stateful_step_count=6))
+    assert SERVER.list_sessions()
+
+
+# --- beneath the document: any bytes at all ---------------------------------------------------------------------------
+
+PARTS = [
+    b"v1",
+    b"sessions",
+    b"eliminate",
+    b"audit",
+    b"survivors",
+    b"obligations",
+    b"exit",
+    b"conclusions",
+    b"terminate",
+    b"analysis",
+]
+NAMES = [b"if-match", b"idempotency-key", b"prefer", b"content-type", b"content-length", b"x"]
+QUERIES = [b"limit=", b"cursor=", b"at=", b"since_event_id=", b"truth=", b"kit=", b"&", b"=", b"+", b";", b"%"]
+# What no server lets through: the ends of a line, and in a path also a space, a hash and the begin of the query.
+LINE = st.binary(max_size=12).map(lambda value: re.sub(rb"[\x00-\x1f\x7f]", b"", value))
+PART = LINE.map(lambda value: re.sub(rb"[ #?/]", b"", value))
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> dict[str, Any]:
+    """What a server may hand on to an application, however odd."""
+    known = draw(st.sampled_from([b"", declared(SERVER).encode(), b"%2F", b"%ff", b".."]))
+    prefix = draw(st.sampled_from([b"", b"/v1/sessions", b"/v1/sessions/" + known]))
+    path = prefix + b"".join(b"/" + part for part in draw(st.lists(st.sampled_from(PARTS) | PART, max_size=4)))
+    query = b"".join(draw(st.lists(st.sampled_from(QUERIES) | PART, max_size=5)))
+    json_text = st.sampled_from([b"{}", b'{"context":', b'{"eliminated":["a"],"source_id":"s","observation_id":"o"}'])
+    return {
+        "method": draw(st.sampled_from(["GET", "POST", "HEAD", "PUT", "OPTIONS", "x"])),
+        "raw_path": (path or b"/") + (b"?" + query if query else b""),
+        "headers": [
+            (b"content-type", b"application/json"),
+            *draw(st.lists(st.tuples(st.sampled_from(NAMES), LINE), max_size=3)),
+        ],
+        "events": body_events(*draw(st.lists(json_text | st.binary(max_size=20), min_size=1, max_size=3))),
+    }
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    with client_of(APP) as client:
+        yield client
+
+
+@pytest.mark.req("BS-3.2-ERR-01")
+@settings(max_examples=300)
+@given(request=requests())
+def test_any_bytes_get_an_answer_that_is_no_failure_of_ours(client: Client, request: dict[str, Any]) -> None:
+    answer = client.exchange(**request)
+    assert 200 <= answer.status < 500
+    if answer.status >= 400 and request["method"] != "HEAD":
+        check_error(answer, answer.status, answer.json()["error"]["code"])
+
+
+def test_a_server_that_breaks_its_document_is_noticed() -> None:
+    health = SCHEMA.raw_schema["paths"]["/healthz"]["get"]
+    promised = {"200": {"description": "", "content": {"application/json": {"schema": {"type": "array"}}}}}
+    broken = {**SCHEMA.raw_schema, "paths": {"/healthz": {"get": {**health, "responses": promised}}}}
+    schema = schemathesis.openapi.from_dict(broken)
+    schema.app = APP
+    case = schema["/healthz"]["GET"].Case()
+    with pytest.raises(FailureGroup):
+        check(case, case.call())

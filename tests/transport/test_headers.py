@@ -1,0 +1,321 @@
+"""Conditions, keys and preferences: what a request may say besides what it asks for."""
+
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urljoin
+
+import pytest
+
+from cmbs.belief.server import BeliefServer
+from cmbs.belief_api import create_app
+from cmbs.stores import SQLiteStore
+from tests.support.error_model import check_error
+from tests.support.in_process import Client, body_events, client_of
+from tests.support.requests_of import ON_A_SESSION, READS, WRITES
+from tests.support.transports import ONTOLOGY
+
+DECLARATION = {"ontology": ONTOLOGY, "hypotheses": list("dcba")}
+
+
+@pytest.fixture(scope="module", params=["memory", "sqlite"])
+def client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    path = tmp_path_factory.mktemp("headers") / "cmbs.db"
+    server = BeliefServer(store=SQLiteStore(path) if request.param == "sqlite" else None)
+    with client_of(create_app(server)) as client:
+        yield client
+    server.close()
+
+
+@pytest.fixture
+def session_id(client: Client) -> str:
+    opened: str = client.post("/v1/sessions", DECLARATION).json()["session_id"]
+    client.post(f"/v1/sessions/{opened}/obligations", {"obligation_id": "gate", "min_total_eliminations": 0})
+    return opened
+
+
+def path_of(name: str, session_id: str) -> str:
+    return (WRITES[name].path if name in WRITES else READS[name]).format(session_id=session_id)
+
+
+def head_of(client: Client, session_id: str) -> str:
+    head: str = client.get(f"/v1/sessions/{session_id}").json()["audit_head_event_id"]
+    return head
+
+
+def events_of(client: Client, session_id: str) -> list[dict[str, Any]]:
+    events: list[dict[str, Any]] = client.get(f"/v1/sessions/{session_id}/audit").json()["events"]
+    return events
+
+
+# --- If-Match ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("HTTP-EXT-08")
+@pytest.mark.parametrize("name", ON_A_SESSION)
+@pytest.mark.parametrize("written", ['"{head}"', "{head}", 'W/"{head}"', ' "{head}" ', "*", " * "])
+def test_a_write_on_the_head_that_was_seen_goes_through(
+    client: Client, session_id: str, name: str, written: str
+) -> None:
+    head = head_of(client, session_id)
+    headers = {"If-Match": written.format(head=head)}
+    assert client.post(path_of(name, session_id), WRITES[name].body, headers=headers).status_code == 200
+    assert head_of(client, session_id) != head
+
+
+@pytest.mark.req("HTTP-EXT-09")
+@pytest.mark.parametrize("name", ON_A_SESSION)
+@pytest.mark.parametrize("written", ['"{first}"', "{first}", 'W/"{first}"', '""', '"*"', "nobody", '"é"'])
+def test_a_write_on_another_head_is_refused_and_leaves_no_trace(
+    client: Client, session_id: str, name: str, written: str
+) -> None:
+    events = events_of(client, session_id)
+    headers = {"If-Match": written.format(first=events[0]["event_id"]).encode()}
+    answer = client.post(path_of(name, session_id), WRITES[name].body, headers=headers)
+    details = check_error(answer, 412, "CONFLICT")
+    assert details["actual"] == events[-1]["event_id"]
+    assert events_of(client, session_id) == events
+
+
+@pytest.mark.parametrize("written", ['"{head}", "x"', '"{head}","{head}"', '"{head}', "a b", "", '"a"b"', "*, *"])
+def test_a_condition_that_does_not_name_one_head_is_refused(client: Client, session_id: str, written: str) -> None:
+    events = events_of(client, session_id)
+    headers = {"If-Match": written.format(head=events[-1]["event_id"])}
+    answer = client.post(path_of("request_termination", session_id), {}, headers=headers)
+    assert check_error(answer, 400, "INVALID_REQUEST")["header"] == "if-match"
+    assert events_of(client, session_id) == events
+
+
+def test_a_repeat_gets_its_first_answer_though_its_condition_no_longer_holds(client: Client, session_id: str) -> None:
+    headers = {"If-Match": f'"{head_of(client, session_id)}"'}
+    path, body = path_of("eliminate", session_id), WRITES["eliminate"].body
+    first = client.post(path, body, headers=headers)
+    assert client.post(path, {**body, "observation_id": "2"}, headers=headers).status_code == 412
+    again = client.post(path, body, headers=headers)
+    assert (again.status_code, again.json()) == (200, first.json())
+
+
+def test_a_repeat_under_a_key_gets_its_first_answer_though_its_condition_no_longer_holds(
+    client: Client, session_id: str
+) -> None:
+    headers = {"If-Match": f'"{head_of(client, session_id)}"', "Idempotency-Key": "once"}
+    path = path_of("declare_conclusion", session_id)
+    first = client.post(path, {"conclusion_id": "a"}, headers=headers)
+    again = client.post(path, {"conclusion_id": "a"}, headers=headers)
+    assert (again.status_code, again.json()) == (200, first.json())
+
+
+@pytest.mark.parametrize("name", ON_A_SESSION)
+def test_a_condition_on_a_session_that_is_not_there_is_not_found(client: Client, name: str) -> None:
+    answer = client.post(path_of(name, "nowhere"), WRITES[name].body, headers={"If-Match": "*"})
+    check_error(answer, 404, "SESSION_NOT_FOUND")
+
+
+# --- Idempotency-Key --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("HTTP-EXT-10", "HTTP-EXT-12")
+@pytest.mark.parametrize("name", ON_A_SESSION)
+def test_a_repeat_under_the_same_key_gets_the_first_answer_and_leaves_no_trace(
+    client: Client, session_id: str, name: str
+) -> None:
+    path, body, headers = path_of(name, session_id), WRITES[name].body, {"Idempotency-Key": f"{name} 1"}
+    first = client.post(path, body, headers=headers)
+    assert first.status_code == 200
+    client.post(path_of("declare_conclusion", session_id), {"conclusion_id": "in between"})
+    events = events_of(client, session_id)
+    again = client.post(path, body, headers=headers)
+    assert (again.status_code, again.json()) == (200, first.json())
+    assert events_of(client, session_id) == events
+    keyed = [event["event_id"] for event in events if event.get("idempotency_key") == f"{name} 1"]
+    assert keyed == [first.json()["audit_event_id"]]
+
+
+@pytest.mark.req("HTTP-EXT-11", "HTTP-EXT-12", "BS-3.2-ERR-06")
+@pytest.mark.parametrize("name", ON_A_SESSION)
+def test_another_body_under_the_same_key_is_a_conflict_and_leaves_no_trace(
+    client: Client, session_id: str, name: str
+) -> None:
+    path, body, headers = path_of(name, session_id), WRITES[name].body, {"Idempotency-Key": "k"}
+    assert client.post(path, body, headers=headers).status_code == 200
+    events = events_of(client, session_id)
+    others: dict[str, dict[str, Any]] = {
+        "eliminate": {"eliminated": ["b"]},
+        "enter_obligation": {"min_total_eliminations": 7},
+        "request_exit": {"context": {"again": True}},
+        "declare_conclusion": {"conclusion_id": "b"},
+        "request_termination": {"context": {"again": True}},
+    }
+    check_error(client.post(path, {**body, **others[name]}, headers=headers), 409, "CONFLICT")
+    another = "request_termination" if name != "request_termination" else "declare_conclusion"
+    check_error(client.post(path_of(another, session_id), WRITES[another].body, headers=headers), 409, "CONFLICT")
+    assert events_of(client, session_id) == events
+
+
+@pytest.mark.req("HTTP-EXT-12")
+def test_a_declaration_under_the_same_key_is_the_same_session(client: Client) -> None:
+    headers = {"Idempotency-Key": "the incident of monday"}
+    first = client.post("/v1/sessions", DECLARATION, headers=headers)
+    session_id = first.json()["session_id"]
+    client.post(path_of("eliminate", session_id), WRITES["eliminate"].body)
+    again = client.post("/v1/sessions", {**DECLARATION, "hypotheses": list("abcd")}, headers=headers)
+    assert (again.status_code, again.json(), again.headers["location"]) == (
+        201,
+        first.json(),
+        first.headers["location"],
+    )
+    other = client.post("/v1/sessions", {**DECLARATION, "hypotheses": list("abc")}, headers=headers)
+    check_error(other, 409, "CONFLICT")
+    assert [event["verb"] for event in events_of(client, session_id)] == ["DECLARE_SESSION", "ELIMINATE"]
+
+
+def test_the_same_key_in_two_sessions_is_two_keys(client: Client) -> None:
+    opened = [client.post("/v1/sessions", DECLARATION).json()["session_id"] for _ in range(2)]
+    for number, session_id in enumerate(opened):
+        body = {"conclusion_id": str(number)}
+        answer = client.post(path_of("declare_conclusion", session_id), body, headers={"Idempotency-Key": "k"})
+        assert answer.status_code == 200
+
+
+def test_a_key_survives_a_write_that_was_refused(client: Client, session_id: str) -> None:
+    path, headers = path_of("declare_conclusion", session_id), {"Idempotency-Key": "k"}
+    check_error(client.post(path, {"conclusion_id": 1}, headers=headers), 400, "INVALID_REQUEST")
+    check_error(client.post(path, {"conclusion_id": "a"}, headers={**headers, "If-Match": "nobody"}), 412, "CONFLICT")
+    assert client.post(path, {"conclusion_id": "b"}, headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize("name", WRITES)
+@pytest.mark.parametrize(("key", "status", "code"), [("", 400, "INVALID_REQUEST"), ("x" * 1025, 413, "LIMIT_EXCEEDED")])
+def test_a_key_that_is_no_key_is_refused(
+    client: Client, session_id: str, name: str, key: str, status: int, code: str
+) -> None:
+    events = events_of(client, session_id)
+    headers = {"Idempotency-Key": key}
+    check_error(client.post(path_of(name, session_id), WRITES[name].body, headers=headers), status, code)
+    assert events_of(client, session_id) == events
+
+
+@pytest.mark.parametrize("key", [b"k", b'"quoted"', b"a, b", b"cl\xc3\xa9", b"x" * 1024, b"::"])
+def test_any_other_key_works_byte_for_byte(client: Client, session_id: str, key: bytes) -> None:
+    path, headers = path_of("declare_conclusion", session_id), {"Idempotency-Key": key}
+    first = client.post(path, {"conclusion_id": "a"}, headers=headers).json()
+    assert client.post(path, {"conclusion_id": "a"}, headers=headers).json() == first
+    assert events_of(client, session_id)[-1]["idempotency_key"].encode() == key
+
+
+def test_a_key_that_is_not_text_is_refused(client: Client, session_id: str) -> None:
+    headers = {"Idempotency-Key": b"cl\xe9"}
+    answer = client.post(path_of("declare_conclusion", session_id), {"conclusion_id": "a"}, headers=headers)
+    assert check_error(answer, 400, "INVALID_REQUEST")["header"] == "idempotency-key"
+
+
+# --- Prefer -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("HTTP-EXT-13")
+@pytest.mark.parametrize("name", WRITES)
+def test_a_minimal_answer_lacks_the_survivors_and_nothing_else(client: Client, name: str) -> None:
+    replies = []
+    for headers in ({}, {"Prefer": "return=minimal"}):
+        opened = client.post("/v1/sessions", DECLARATION).json()["session_id"]
+        client.post(path_of("enter_obligation", opened), {"obligation_id": "gate", "min_total_eliminations": 0})
+        answer = client.post(path_of(name, opened), WRITES[name].body, headers=headers)
+        assert answer.headers.get("preference-applied") == headers.get("Prefer")
+        replies.append(answer.json())
+    whole, minimal = replies
+    assert whole["snapshot"].pop("survivors") == whole_ids(name)
+    assert set(minimal) == set(whole)
+    assert set(minimal["snapshot"]) == set(whole["snapshot"])
+    assert minimal["snapshot"]["n_survivors"] == whole["snapshot"]["n_survivors"]
+
+
+def whole_ids(name: str) -> list[str]:
+    return {"declare_session": ["a"], "eliminate": list("bcd")}.get(name, list("abcd"))
+
+
+@pytest.mark.req("HTTP-EXT-13")
+def test_a_snapshot_can_be_read_without_its_survivors(client: Client, session_id: str) -> None:
+    whole = client.get(f"/v1/sessions/{session_id}")
+    minimal = client.get(f"/v1/sessions/{session_id}", headers={"Prefer": "return=minimal"})
+    assert minimal.headers["preference-applied"] == "return=minimal"
+    assert "preference-applied" not in whole.headers
+    assert whole.headers["vary"] == minimal.headers["vary"] == "prefer"
+    assert {**minimal.json(), "survivors": list("abcd")} == whole.json()
+
+
+@pytest.mark.parametrize(
+    ("said", "applied"),
+    [
+        ([b"return=minimal"], True),
+        ([b"Return=Minimal"], True),
+        ([b'return="minimal"'], True),
+        ([b" return = minimal "], True),
+        ([b"respond-async, return=minimal; foo=bar"], True),
+        ([b"respond-async", b"return=minimal"], True),
+        ([b"return=minimal", b"return=minimal"], True),
+        ([b"return=minimal, return=representation"], True),
+        ([b"return=representation, return=minimal"], False),
+        ([b"return=representation", b"return=minimal"], False),
+        ([b"return=minimalistic"], False),
+        ([b"x-return=minimal"], False),
+        ([b"return"], False),
+        ([b""], False),
+        ([b'foo="return=minimal"'], False),
+    ],
+)
+def test_a_preference_is_read_as_a_list_of_which_the_first_counts(
+    client: Client, session_id: str, said: list[bytes], applied: bool
+) -> None:
+    headers = [(b"prefer", value) for value in said]
+    answer = client.exchange("GET", f"/v1/sessions/{session_id}".encode(), headers)
+    assert answer.status == 200
+    assert ("preference-applied" in answer.headers) == applied
+    assert ("survivors" in answer.json()) != applied
+
+
+# --- ETag, Location, HEAD ---------------------------------------------------------------------------------------------
+
+
+def test_the_tag_of_a_snapshot_is_its_audit_head_and_works_as_a_condition(client: Client, session_id: str) -> None:
+    belief = client.get(f"/v1/sessions/{session_id}")
+    assert belief.headers["etag"] == f'"{belief.json()["audit_head_event_id"]}"'
+    headers = {"If-Match": belief.headers["etag"]}
+    path = path_of("declare_conclusion", session_id)
+    assert client.post(path, {"conclusion_id": "a"}, headers=headers).status_code == 200
+    assert client.get(f"/v1/sessions/{session_id}").headers["etag"] != belief.headers["etag"]
+    earlier = client.get(f"/v1/sessions/{session_id}", params={"at": "1"})
+    assert earlier.headers["etag"] == belief.headers["etag"]
+
+
+def test_a_new_session_is_where_the_answer_says(client: Client) -> None:
+    opened = client.post("/v1/sessions", DECLARATION)
+    found = client.get(urljoin("/v1/sessions", opened.headers["location"]))
+    assert found.json() == opened.json()["snapshot"]
+
+
+@pytest.mark.parametrize("name", READS)
+def test_head_is_get_without_the_body(client: Client, session_id: str, name: str) -> None:
+    whole = client.get(path_of(name, session_id))
+    bare = client.request("HEAD", path_of(name, session_id))
+    assert (bare.status_code, bare.content) == (200, b"")
+    assert {**bare.headers} == {**whole.headers}
+    assert int(bare.headers["content-length"]) == len(whole.content)
+
+
+def test_head_of_what_is_not_there_is_an_error_without_a_body(client: Client) -> None:
+    bare = client.request("HEAD", "/v1/sessions/nowhere")
+    assert (bare.status_code, bare.content) == (404, b"")
+
+
+# --- a caller that goes away ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("chunks", [[], [b'{"conclusion_id"'], [b'{"conclusion_id"', b':"a"', b"}"]])
+def test_a_caller_that_goes_away_in_the_middle_of_a_body_changed_nothing(
+    client: Client, session_id: str, chunks: list[bytes]
+) -> None:
+    events = events_of(client, session_id)
+    cut_off = [{**event, "more_body": True} for event in body_events(*chunks)]
+    path = path_of("declare_conclusion", session_id).encode()
+    answer = client.exchange("POST", path, [(b"content-type", b"application/json")], cut_off)
+    check_error(answer, 400, "INVALID_REQUEST")
+    assert events_of(client, session_id) == events

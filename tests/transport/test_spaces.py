@@ -1,0 +1,432 @@
+"""Spaces over HTTP: the whole sequence, and everything that can be read back of it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from cmbs.ledger import StoredEntry
+from cmbs.ledger.entry import hash_entry
+from cmbs.stores.memory import InMemoryStore
+from cmbs.substrate.kernel.replay import verify_space
+from cmbs.testing import ManualClock
+from tests.support.error_model import check_error
+from tests.support.http_server import PATIENCE, ServerProcess, run_cmbs, serving
+from tests.support.space_client import (
+    ENCODER,
+    LEAD,
+    OPS,
+    OTHER,
+    PLANNER,
+    SpaceClient,
+    app_over,
+    call,
+    delta,
+    space_client,
+)
+
+
+@pytest.fixture
+def log() -> InMemoryStore:
+    return InMemoryStore()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def space(log: InMemoryStore, clock: ManualClock) -> Iterator[SpaceClient]:
+    with space_client(app_over(log, clock)) as client:
+        client.create()
+        yield client
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with serving(tmp_path_factory.mktemp("spaces")) as server:
+        yield server
+
+
+def pages(get: Any, path: str, name: str, limit: int = 1, **params: str) -> list[Any]:
+    """Every item of a list, page by page."""
+    found: list[Any] = []
+    cursor: dict[str, str] = {}
+    while True:
+        answer = get(path, params={"limit": str(limit), **params, **cursor})
+        assert answer.status_code == 200, answer.text
+        page = answer.json()
+        assert len(page[name]) <= limit
+        found += page[name].items() if isinstance(page[name], dict) else page[name]
+        if page["next_cursor"] is None:
+            return found
+        cursor = {"cursor": page["next_cursor"]}
+
+
+# --- the whole sequence -----------------------------------------------------------------------------------------------
+
+
+def check_the_whole_sequence(space: SpaceClient) -> None:
+    """A risky call is asked about, approved, run by its agent, reported, committed, and proved."""
+    space.equip("risky", facts={"fact.done": "at"})
+    proposed = space.propose(call("risky", {"x": 1}), delta(goal_mood="calm"))
+    assert (proposed["status"], proposed["decision"]["verdict"], proposed["decision"]["failure"]) == (
+        "asked",
+        "defer",
+        "ask",
+    )
+    [approval_id] = proposed["approval_ids"]
+    pending = space.get("/approvals", params={"status": "pending"}).json()["approvals"]
+    assert [(each["approval_id"], each["args"]) for each in pending] == [(approval_id, {"x": 1})]
+    approved = space.post(f"/approvals/{approval_id}/approve", {"args_hash": pending[0]["args_hash"]}, LEAD).json()
+    assert (approved["step"]["granted"], approved["approval"]["status"]) == (True, "approved")
+    assert approved["proposal"]["status"] == "running"
+    [execution_id] = approved["proposal"]["execution_ids"]
+    outcome = {"status": "succeeded", "result": {"at": "noon"}}
+    reported = space.post(f"/executions/{execution_id}/outcome", outcome, PLANNER).json()
+    assert (reported["step"]["granted"], reported["execution"]["status"]) == (True, "succeeded")
+    assert space.get("/proposals/p1").json()["status"] == "committed"
+    values = space.get("/state", PLANNER).json()["values"]
+    assert values == {"fact.done": "noon", "goal.mood": "calm"}
+    events = pages(space.get, "/audit", "events", 3)
+    assert [event["seq"] for event in events] == list(range(len(events)))
+    assert {"PROPOSE", "APPROVE", "RECORD_OUTCOME"} <= {event["verb"] for event in events}
+
+
+@pytest.mark.req("SS01-HTTP-02")
+def test_the_whole_sequence_in_process(space: SpaceClient, log: InMemoryStore) -> None:
+    check_the_whole_sequence(space)
+    stored = log.read("space:s")
+    assert verify_space("s", stored, log.head("space:s")).state["goal.mood"] == "calm"
+    raw = space.get("/audit").content
+    for entry in stored:
+        assert entry.raw[:-1] + b',"event_hash":"' + entry.event_hash.hex().encode() + b'"}' in raw
+        assert entry == StoredEntry(entry.raw, hash_entry(entry.raw))
+
+
+@pytest.mark.req("SS01-HTTP-02")
+def test_the_whole_sequence_over_the_wire_and_on_disk(server: ServerProcess) -> None:
+    with httpx.Client(base_url=server.url, timeout=PATIENCE) as client:
+        space = SpaceClient(client.request)
+        space.create()
+        check_the_whole_sequence(space)
+        assert client.get("/v1/spaces/default").json()["mode"] == "enforce"
+        assert "default" in [each["space_id"] for each in client.get("/v1/spaces").json()["spaces"]]
+
+
+@pytest.mark.req("SS01-HTTP-02", "ID-HTTP-01")
+def test_with_keys_the_actor_of_a_step_is_that_of_the_key(tmp_path: Path) -> None:
+    made = run_cmbs("keys", "create", "--id", "ops", "--kind", "operator", "--role", "operator", directory=tmp_path)
+    key = made.stdout.strip()
+    with serving(tmp_path) as server, httpx.Client(base_url=server.url, timeout=PATIENCE) as client:
+        headers = {"authorization": f"Bearer {key}"}
+        assert client.post("/v1/spaces", json={"space_id": "s"}).status_code == 401
+        assert client.post("/v1/spaces", json={"space_id": "s"}, headers=headers).status_code == 201
+        [event] = client.get("/v1/spaces/s/audit", headers=headers).json()["events"]
+        assert event["actor"] == {"kind": "operator", "id": "ops", "authenticated": True, "key_id": key[5:21]}
+        forged = {**headers, "x-cmbs-actor": "operator:lead"}
+        assert client.post("/v1/spaces/s/mode", json={"mode": "observe"}, headers=forged).status_code == 403
+
+
+def test_an_operator_settles_what_is_in_doubt(space: SpaceClient, log: InMemoryStore) -> None:
+    space.equip("safe", timeout_ms=1)
+    [execution_id] = space.propose(call("safe"))["execution_ids"]
+    early = space.post(f"/executions/{execution_id}/outcome", {"status": "failed"}).json()
+    assert (early["step"]["granted"], early["step"]["reason_code"]) == (False, "NOT_AUTHORISED")
+    later = ManualClock("2027-01-01T00:00:00.000000Z")
+    app = app_over(log, later, number=1)
+    with space_client(app) as again:
+        app.spaces.server.keep()
+        assert again.get(f"/executions/{execution_id}").json()["status"] == "in_doubt"
+        told = {"status": "failed", "error": "it never arrived"}
+        settled = again.post(f"/executions/{execution_id}/outcome", told).json()
+        assert (settled["step"]["granted"], settled["execution"]["status"]) == (True, "failed")
+
+
+# --- reading back -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("SS01-HTTP-03")
+def test_the_state_of_every_snapshot_can_be_read(space: SpaceClient) -> None:
+    snapshots = [space.get().json()["state_snapshot_id"]]
+    for number, text in enumerate(("one", "two", "three")):
+        space.propose(delta(goal_n=text), proposal_id=f"p{number}")
+        snapshots.append(space.get().json()["state_snapshot_id"])
+    found = [space.get("/state", PLANNER, params={"at": at}).json() for at in snapshots]
+    assert [each["values"].get("goal.n") for each in found] == [None, "one", "two", "three"]
+    assert [each["state_snapshot_id"] for each in found] == snapshots
+    by_seq = space.get("/state", PLANNER, params={"at": "2"}).json()
+    assert by_seq["values"]["goal.n"] == "two"
+    for nowhere in ("9", "f" * 64, "nothing"):
+        check_error(space.get("/state", params={"at": nowhere}), 404, "EVENT_NOT_FOUND")
+
+
+@pytest.mark.req("SS01-HTTP-03")
+def test_every_list_is_paged_and_complete(space: SpaceClient) -> None:
+    space.equip("a", "b", "risky")
+    space.equip("c", agent="other", token="second")
+    for number in range(5):
+        space.propose(delta(**{f"goal_g{number}": "x"}), proposal_id=f"p{number}")
+        space.propose(call("risky", {"n": number}, key=str(number)), proposal_id=f"q{number}")
+        space.propose(call("a", key=str(number)), proposal_id=f"r{number}")
+        put = {"entry_id": f"m{number}", "kind": "hypothesis", "claim": number, "ttl_ms": 1000}
+        assert space.post("/memory", put, PLANNER).json()["granted"]
+        change = {"change_id": f"c{number}", "base_policy_hash": space.get().json()["policy_hash"]}
+        assert space.post("/policy/changes", {**change, "set": {f"policy.value.{number}": "x"}}).json()["granted"]
+    lists = {
+        "/proposals": "proposals",
+        "/approvals": "approvals",
+        "/executions": "executions",
+        "/tools": "tools",
+        "/capabilities": "capabilities",
+        "/memory": "memory",
+        "/policy/changes": "changes",
+        "/policy": "pairs",
+        "/decisions": "decisions",
+        "/deltas": "deltas",
+        "/state": "values",
+        "/audit": "events",
+    }
+    for path, name in lists.items():
+        whole = space.get(path).json()
+        assert whole["next_cursor"] is None, path
+        items = list(whole[name].items() if isinstance(whole[name], dict) else whole[name])
+        assert len(items) > 1, path
+        for limit in (1, 2, len(items)):
+            assert pages(space.get, path, name, limit) == items, path
+    asked = pages(space.get, "/proposals", "proposals", 2, status="asked")
+    assert [each["proposal_id"] for each in asked] == [f"q{number}" for number in range(5)]
+    assert len(pages(space.get, "/state", "values", 2, prefix="goal.")) == 5
+    assert [each["verb"] for each in pages(space.get, "/decisions", "decisions", 4)] == ["PROPOSE"] * 15
+
+
+def test_spaces_are_listed(space: SpaceClient) -> None:
+    for space_id in ("a", "b"):
+        space.space_id = space_id
+        space.create()
+
+    def get(_: str, **options: Any) -> httpx.Response:
+        return space._request("GET", "/v1/spaces", **options)
+
+    assert [each["space_id"] for each in pages(get, "", "spaces", 2)] == ["a", "b", "s"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/proposals/x", "/approvals/x", "/executions/x", "/tools/x", "/capabilities/x", "/memory/x", "/policy/changes/x"],
+)
+def test_what_is_not_there_is_not_found(space: SpaceClient, path: str) -> None:
+    assert check_error(space.get(path), 404, "RECORD_NOT_FOUND")["id"] == "x"
+    space.space_id = "elsewhere"
+    check_error(space.get(path), 404, "SPACE_NOT_FOUND")
+
+
+@pytest.mark.parametrize("query", ["limit=0", "limit=x", "cursor=x", "status=odd", "nothing=1", "limit=99999"])
+def test_a_query_that_makes_no_sense_is_refused(space: SpaceClient, query: str) -> None:
+    answer = space.get(f"/proposals?{query}")
+    check_error(answer, 413 if query == "limit=99999" else 400, answer.json()["error"]["code"])
+
+
+def test_ids_with_slashes_work_over_both_interfaces(space: SpaceClient, server: ServerProcess) -> None:
+    with httpx.Client(base_url=server.url, timeout=PATIENCE) as client:
+        wired = SpaceClient(client.request, "slashes")
+        wired.create()
+        for each in (space, wired):
+            each.equip("fs/write")
+            assert each.get("/tools/fs%2Fwrite").json()["tool_id"] == "fs/write"
+            assert each.post("/tools/fs%2Fwrite/retire").json()["granted"]
+            assert each.get("/tools/fs%2Fwrite").json()["retired"] is True
+
+
+# --- dry runs and repeats ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("SS01-HTTP-04")
+def test_a_dry_run_decides_and_records_nothing(space: SpaceClient, log: InMemoryStore) -> None:
+    space.equip("risky")
+    before = log.head("space:s")
+    explained = space.post("/explain", space.proposal(call("risky")), PLANNER).json()
+    assert explained["recorded"] is False
+    assert explained["decision"]["failure"] == "ask"
+    assert explained["decision"]["trace"]
+    assert log.head("space:s") == before
+    assert space.get("/proposals").json()["proposals"] == []
+
+
+@pytest.mark.req("SS01-HTTP-04")
+def test_a_decision_is_explained_with_the_smallest_change_that_would_have_turned_it(space: SpaceClient) -> None:
+    rule = '{"v":1,"effect":"deny","subject":null,"when":{"op":"eq","args":["fact.open","no"]},"reason":"closed"}'
+    base = space.get().json()["policy_hash"]
+    space.post("/policy/changes", {"change_id": "c", "base_policy_hash": base, "set": {"constraint.open": rule}})
+    space.post("/policy/changes/c/authorise", who=LEAD)
+    space.propose(delta(fact_open="no"), who=ENCODER)
+    assert space.propose(delta(goal_x="1"), proposal_id="p2")["status"] == "denied"
+    told = space.get("/proposals/p2/explain", OPS).json()
+    assert (told["recorded"], told["decision"]["reason_code"]) == (True, "CONSTRAINT_DENIED")
+    [speaker] = told["because"][0]["speakers"]
+    assert (speaker["key"], speaker["reason"]) == ("constraint.open", "closed")
+    assert (told["flip"]["status"], told["flip"]["changes"][0]["reference"]) == ("smallest", "fact.open")
+    bound = space.get("/proposals/p2/explain", PLANNER).json()
+    assert "value" not in bound["because"][0]["speakers"][0]
+    check_error(space.get("/proposals/p9/explain"), 404, "RECORD_NOT_FOUND")
+
+
+@pytest.mark.req("SS01-HTTP-08")
+def test_the_same_proposal_again_gives_the_first_outcome_again(space: SpaceClient) -> None:
+    space.equip("safe")
+    body = space.proposal(call("safe"))
+    first = space.post("/proposals", body, PLANNER)
+    [execution_id] = first.json()["execution_ids"]
+    space.post(f"/executions/{execution_id}/outcome", {"status": "succeeded"}, PLANNER)
+    assert space.post("/proposals", body, PLANNER).json() == first.json()
+    assert space.get("/proposals/p1").json()["status"] == "committed"
+    other = space.post("/proposals", {**body, "candidates": []}, PLANNER)
+    assert check_error(other, 409, "CONFLICT")["proposal_id"] == "p1"
+    assert len(space.get("/executions").json()["executions"]) == 1
+
+
+@pytest.mark.req("SS01-HTTP-08")
+def test_keys_of_requests_and_conditions_hold(space: SpaceClient) -> None:
+    first = space.post("/mode", {"mode": "observe"}, idempotency_key="k")
+    assert space.post("/mode", {"mode": "observe"}, idempotency_key="k").json() == first.json()
+    check_error(space.post("/mode", {"mode": "enforce"}, idempotency_key="k"), 409, "CONFLICT")
+    seen = space.get().headers["etag"]
+    assert space.post("/mode", {"mode": "enforce"}, if_match=seen).status_code == 200
+    check_error(space.post("/mode", {"mode": "observe"}, if_match=seen), 412, "CONFLICT")
+    check_error(space.post("/mode", {"mode": "observe"}, idempotency_key=" "), 400, "INVALID_REQUEST")
+
+
+# --- who may what -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("SS01-HTTP-06")
+@pytest.mark.parametrize("path", ["/audit", "/policy", "/policy/changes", "/policy/changes/c"])
+@pytest.mark.parametrize("who", [PLANNER, ENCODER, "tool:t"])
+def test_whom_a_policy_binds_does_not_read_it(space: SpaceClient, path: str, who: str) -> None:
+    assert check_error(space.get(path, who), 403, "FORBIDDEN")["reason"] == "operators_only"
+
+
+@pytest.mark.req("SS01-HTTP-06")
+def test_private_values_are_left_out_wherever_they_would_show(space: SpaceClient) -> None:
+    space.propose(delta(**{"fact_secret.pin": "1234", "fact_open": "yes"}), who=ENCODER)
+    state = space.get("/state", PLANNER).json()["values"]
+    assert state == {"fact.open": "yes"}
+    assert space.get("/state", OPS).json()["values"]["fact.secret.pin"] == "1234"
+    assert space.get(who=PLANNER).json()["n_keys"] == 1
+    for path in ("/deltas", "/proposals", "/proposals/p1", "/decisions"):
+        assert "1234" not in space.get(path, PLANNER).text, path
+    for path in ("/deltas", "/proposals", "/proposals/p1"):
+        assert "1234" in space.get(path, OPS).text, path
+    # Whoever proposed it has seen it already.
+    assert "1234" in space.get("/proposals/p1", ENCODER).text
+
+
+@pytest.mark.req("SS01-HTTP-06")
+def test_a_trace_does_not_tell_what_a_key_holds_that_its_reader_may_not_read(space: SpaceClient) -> None:
+    rule = '{"v":1,"effect":"deny","subject":null,"when":{"op":"eq","args":["fact.secret.pin","1234"]}}'
+    change = {"change_id": "c", "base_policy_hash": space.get().json()["policy_hash"]}
+    space.post("/policy/changes", {**change, "set": {"constraint.pin": rule}})
+    space.propose(delta(**{"fact_secret.pin": "1234"}), who=ENCODER)
+    assert space.post("/policy/changes/c/authorise", who=LEAD).json()["granted"]
+    denied = space.propose(delta(goal_x="1"), proposal_id="p2")
+    assert denied["decision"]["reason_code"] == "CONSTRAINT_DENIED"
+    assert "1234" not in str(denied)
+    for path in ("/proposals/p2", "/decisions"):
+        assert "1234" not in space.get(path, PLANNER).text
+        assert "1234" in space.get(path, OPS).text
+    dry = space.post("/explain", space.proposal(delta(goal_x="1"), proposal_id="p3"), PLANNER)
+    assert "1234" not in dry.text
+
+
+@pytest.mark.req("SS01-HTTP-06")
+def test_what_went_into_a_call_and_came_out_is_for_those_concerned(space: SpaceClient) -> None:
+    space.equip("safe")
+    target = {"url": "https://tools.invalid/", "method": "POST"}
+    space.equip("far", kind="http", target=target, token="far")
+    [execution_id] = space.propose(call("safe", {"to": "alice"}))["execution_ids"]
+    space.post(f"/executions/{execution_id}/outcome", {"status": "succeeded", "result": {"got": "bread"}}, PLANNER)
+    for who, shown in ((PLANNER, True), (OPS, True), ("tool:safe", True), (OTHER, False), (ENCODER, False)):
+        execution = space.get(f"/executions/{execution_id}", who).json()
+        assert ("args" in execution, "result" in execution) == (shown, shown), who
+        assert len(execution["args_hash"]) == 64
+    assert "alice" not in space.get("/proposals", OTHER).text
+    assert "target" not in space.get("/tools/far", PLANNER).json()
+    assert space.get("/tools/far", OPS).json()["target"] == target
+
+
+@pytest.mark.req("SS01-HTTP-05")
+def test_only_operators_make_spaces(space: SpaceClient) -> None:
+    answer = space._request("POST", "/v1/spaces", json={"space_id": "mine"}, headers={"x-cmbs-actor": PLANNER})
+    assert check_error(answer, 403, "FORBIDDEN")["reason"] == "operators_only"
+
+
+@pytest.mark.req("SS01-HTTP-05")
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/mode", {"mode": "observe"}),
+        ("/tools", {"tool_id": "t", "kind": "caller", "args_schema": {}}),
+        ("/capabilities", {"token_id": "t", "agent_id": "planner", "tool_ids": ["risky"]}),
+    ],
+)
+def test_what_operators_govern_is_refused_to_others_and_recorded(
+    space: SpaceClient, path: str, body: dict[str, Any]
+) -> None:
+    refused = space.post(path, body, PLANNER).json()
+    assert refused["granted"] is False
+    assert refused["reason_code"]
+    assert space.get("/audit").json()["events"][-1]["event_id"] == refused["event_id"]
+
+
+@pytest.mark.req("SS01-HTTP-05")
+def test_forged_claims_are_denied_each_for_its_own_reason(space: SpaceClient) -> None:
+    space.equip("safe")
+    forged = {
+        "FORGED_PROVENANCE": space.proposal(call("safe"), who=OTHER, proposal_id="a"),
+        "UNKNOWN_SNAPSHOT": space.proposal(call("safe"), proposal_id="b", state_snapshot_id="f" * 64),
+        "KEY_OUTSIDE_NAMESPACES": space.proposal(delta(other_x="1"), proposal_id="c"),
+        "AUTHORITY_DENIED": space.proposal(delta(fact_x="1"), proposal_id="d"),
+        "CAPABILITY_UNKNOWN": space.proposal(call("safe", token="none"), proposal_id="e"),
+    }
+    for reason, body in forged.items():
+        decided = space.post("/proposals", body, PLANNER).json()
+        assert (decided["status"], decided["decision"]["reason_code"]) == ("denied", reason)
+    stolen = space.propose(call("safe"), who=OTHER, proposal_id="f")
+    assert stolen["decision"]["reason_code"] == "CAPABILITY_OTHER_AGENT"
+    assert space.get("/executions").json()["executions"] == []
+
+
+@pytest.mark.req("SS01-HTTP-05")
+def test_nobody_approves_their_own_nor_other_args_than_they_saw(space: SpaceClient) -> None:
+    space.equip("risky")
+    [approval_id] = space.propose(call("risky"))["approval_ids"]
+    path = f"/approvals/{approval_id}/approve"
+    reasons = [
+        space.post(path, who="operator:planner").json()["step"]["reason_code"],
+        space.post(path, who=OTHER).json()["step"]["reason_code"],
+        space.post(path, {"args_hash": "f" * 64}, LEAD).json()["step"]["reason_code"],
+    ]
+    assert reasons == ["SELF_APPROVAL", "NOT_AUTHORISED", "ARGS_CHANGED"]
+    assert space.post(path, who=LEAD).json()["proposal"]["status"] == "running"
+    check_error(space.post(path, who=LEAD), 409, "CONFLICT")
+
+
+@pytest.mark.req("SS01-HTTP-05")
+def test_a_change_of_policy_is_authorised_by_somebody_else(space: SpaceClient) -> None:
+    base = space.get().json()["policy_hash"]
+    change = {"change_id": "c", "base_policy_hash": base, "set": {"policy.value.x": "1"}}
+    assert space.post("/policy/changes", change).json()["granted"]
+    assert space.post("/policy/changes/c/authorise").json()["reason_code"] == "SELF_APPROVAL"
+    applied = space.post("/policy/changes/c/authorise", {"reason": "fine"}, LEAD).json()
+    assert applied["granted"]
+    assert space.get("/policy").json()["pairs"]["policy.value.x"] == "1"
+    assert space.get("/policy/changes/c").json()["status"] == "applied"
+    check_error(space.post("/policy/changes", {**change, "change_id": "d"}), 409, "CONFLICT")
+    malformed = {**change, "change_id": "e", "base_policy_hash": space.get().json()["policy_hash"]}
+    faults = check_error(
+        space.post("/policy/changes", {**malformed, "set": {"constraint.x": "{}"}}), 400, "INVALID_REQUEST"
+    )
+    assert faults["faults"][0]["key"] == "constraint.x"

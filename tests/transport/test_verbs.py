@@ -1,0 +1,328 @@
+"""One behaviour over every transport: each verb, in Python and over HTTP, in memory and in a file, says the same."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given, settings
+
+from cmbs.belief.kernel.replay import verify_session
+from cmbs.belief.kernel.views import snapshot
+from cmbs.belief.server import BeliefServer
+from cmbs.belief_api import create_app
+from cmbs.ledger import from_audit_entry
+from cmbs.messages import AuditEntry, Verb
+from cmbs.stores import SQLiteStore
+from cmbs.testing.history import Call, History
+from cmbs.testing.strategies.belief import histories
+from tests.support.http_server import serving
+from tests.support.in_process import client_of
+from tests.support.transports import ONTOLOGY, POSTS, InPython, OverHTTP, Recorder, Reply, Transport
+
+CARRIERS = ("asgi", "http on memory", "http on sqlite")
+
+Story = Callable[[Transport], None]
+
+
+def declared(say: Transport, hypotheses: str = "abcd", **more: Any) -> str:
+    session_id: str = say("DECLARE_SESSION", ontology=ONTOLOGY, hypotheses=list(hypotheses), **more)["session_id"]
+    return session_id
+
+
+def eliminated(say: Transport, session_id: str, observation_id: str, ids: str, **more: Any) -> Reply:
+    return say("ELIMINATE", session_id, source_id="probe", observation_id=observation_id, eliminated=list(ids), **more)
+
+
+def code_of(reply: Reply) -> str:
+    code: str = reply["error"]["code"]
+    return code
+
+
+# --- what happens, told once ------------------------------------------------------------------------------------------
+
+
+def a_declaration(say: Transport) -> None:
+    ids = ["b", "a", "b", "", "é", "e\u0301", "\U0001f600", "\uffff", "a/b", "\x00"]
+    opened = say("DECLARE_SESSION", ontology=ONTOLOGY, hypotheses=ids, metadata={"z": 1.5, "a": [None, True, {}]})
+    assert opened["snapshot"]["survivors"] == sorted(set(ids))
+    assert opened["snapshot"]["ontology"] == ONTOLOGY
+
+
+def eliminations(say: Transport) -> None:
+    session_id = declared(say)
+    first = eliminated(say, session_id, "1", "caz", justification={"why": {"p95": 0.25}})
+    assert (first["applied_eliminated"], first["ignored_eliminated"]) == (["a", "c"], ["z"])
+    assert first["snapshot"]["survivors"] == ["b", "d"]
+    assert first["snapshot"]["audit_head_event_id"] == first["audit_event_id"]
+    assert eliminated(say, session_id, "1", "zac") == first
+    assert code_of(eliminated(say, session_id, "1", "b")) == "CONFLICT"
+    assert eliminated(say, session_id, "2", "")["applied_eliminated"] == []
+    assert eliminated(say, session_id, "3", "bd")["snapshot"]["survivors"] == []
+
+
+def unknown_hypotheses_in_a_strict_session(say: Transport) -> None:
+    policy = {"allow_force": False, "stability_window": 0, "validate_hypotheses": True}
+    session_id = declared(say, policy=policy)
+    refused = eliminated(say, session_id, "1", "axy")
+    assert code_of(refused) == "INVALID_HYPOTHESIS_ID"
+    assert refused["error"]["details"] == {"unknown": ["x", "y"]}
+    assert say("QUERY_BELIEF", session_id)["n_survivors"] == 4
+
+
+def a_look_back(say: Transport) -> None:
+    session_id = declared(say)
+    first = eliminated(say, session_id, "1", "a")
+    eliminated(say, session_id, "2", "b")
+    assert say("QUERY_BELIEF", session_id)["survivors"] == ["c", "d"]
+    assert say("QUERY_BELIEF", session_id, at=0)["n_survivors"] == 4
+    assert say("QUERY_BELIEF", session_id, at=first["audit_event_id"]) == first["snapshot"]
+    for nowhere in (3, "no such event", "-1"):
+        assert code_of(say("QUERY_BELIEF", session_id, at=nowhere)) == "EVENT_NOT_FOUND"
+
+
+def an_audit(say: Transport) -> None:
+    session_id = declared(say)
+    first = eliminated(say, session_id, "1", "a", justification={"n": 1})
+    eliminated(say, session_id, "2", "b")
+    events = say("AUDIT_TRACE", session_id)["events"]
+    assert [event["verb"] for event in events] == ["DECLARE_SESSION", "ELIMINATE", "ELIMINATE"]
+    since = first["audit_event_id"]
+    assert say("AUDIT_TRACE", session_id, since_event_id=since)["events"] == events[2:]
+    assert say("AUDIT_TRACE", session_id, limit=2)["events"] == events[:2]
+    assert say("AUDIT_TRACE", session_id, since_event_id=events[-1]["event_id"])["events"] == []
+    assert code_of(say("AUDIT_TRACE", session_id, since_event_id="nobody")) == "EVENT_NOT_FOUND"
+    assert snapshot(
+        verify_session(session_id, [from_audit_entry(AuditEntry.from_dict(event)) for event in events])
+    ).to_dict() == say("QUERY_BELIEF", session_id)
+
+
+def obligations(say: Transport) -> None:
+    session_id = declared(say)
+    odd = "a/b c?d#e%2F✓"
+    entered = say("ENTER_OBLIGATION", session_id, obligation_id=odd, min_total_eliminations=2)
+    assert entered["snapshot"]["active_obligation_id"] == odd
+    assert code_of(say("ENTER_OBLIGATION", session_id, obligation_id=odd, min_total_eliminations=2)) == "CONFLICT"
+    assert code_of(say("REQUEST_EXIT", session_id, obligation_id="a")) == "OBLIGATION_NOT_FOUND"
+    eliminated(say, session_id, "1", "a")
+    refused = say("REQUEST_EXIT", session_id, obligation_id=odd, context={"who": "planner"})
+    assert (refused["approved"], refused["reason"]) == (False, "below_threshold")
+    early = say("DECLARE_CONCLUSION", session_id, conclusion_id="b")
+    assert (early["accepted"], early["reason"]) == (False, "obligation_active")
+    assert say("REQUEST_TERMINATION", session_id)["reason"] == "obligation_active"
+    eliminated(say, session_id, "2", "b")
+    assert say("REQUEST_EXIT", session_id, obligation_id=odd)["approved"] is True
+    assert say("REQUEST_EXIT", session_id, obligation_id=odd)["reason"] == "obligation_not_active"
+    assert say("DECLARE_CONCLUSION", session_id, conclusion_id="c", context={})["accepted"] is True
+    assert say("list obligations", session_id) == {
+        "obligations": [{"obligation_id": odd, "state": "exited", "min_total_eliminations": 2, "eliminations": 2}]
+    }
+
+
+def an_end(say: Transport) -> None:
+    session_id = declared(say, policy={"allow_force": False, "stability_window": 2, "validate_hypotheses": False})
+    assert say("REQUEST_TERMINATION", session_id)["reason"] == "not_singleton"
+    eliminated(say, session_id, "1", "abc")
+    assert say("REQUEST_TERMINATION", session_id, context={"force": True})["reason"] == "conclusion_unstable"
+    for _ in range(2):
+        say("DECLARE_CONCLUSION", session_id, conclusion_id="d")
+    ended = say("REQUEST_TERMINATION", session_id)
+    assert (ended["approved"], ended["snapshot"]["terminated"]) == (True, True)
+    assert code_of(eliminated(say, session_id, "2", "d")) == "SESSION_TERMINATED"
+    entered = say("ENTER_OBLIGATION", session_id, obligation_id="o", min_total_eliminations=0)
+    assert code_of(entered) == "SESSION_TERMINATED"
+    assert code_of(say("DECLARE_CONCLUSION", session_id, conclusion_id="d")) == "SESSION_TERMINATED"
+    assert code_of(say("REQUEST_TERMINATION", session_id)) == "SESSION_TERMINATED"
+    assert say("QUERY_BELIEF", session_id) == ended["snapshot"]
+    assert len(say("AUDIT_TRACE", session_id)["events"]) == 7
+
+
+def an_end_by_force(say: Transport) -> None:
+    session_id = declared(say, policy={"allow_force": True, "stability_window": 0, "validate_hypotheses": False})
+    assert say("REQUEST_TERMINATION", session_id, context={"force": 1})["approved"] is False
+    forced = say("REQUEST_TERMINATION", session_id, context={"force": True})
+    assert (forced["approved"], forced["reason"]) == (True, "forced")
+
+
+def a_session_that_is_not_there(say: Transport) -> None:
+    bodies: dict[str, dict[str, Any]] = {
+        "ELIMINATE": {"source_id": "s", "observation_id": "o", "eliminated": []},
+        "ENTER_OBLIGATION": {"obligation_id": "o", "min_total_eliminations": 1},
+        "REQUEST_EXIT": {"obligation_id": "o"},
+        "DECLARE_CONCLUSION": {"conclusion_id": "c"},
+        "REQUEST_TERMINATION": {},
+        "QUERY_BELIEF": {},
+        "AUDIT_TRACE": {},
+        "list survivors": {},
+        "list obligations": {},
+    }
+    for verb, body in bodies.items():
+        for session_id in ("00000000-0000-4000-8000-00000000dead", "a/b", "é", "%"):
+            assert code_of(say(verb, session_id, **body)) == "SESSION_NOT_FOUND", verb
+
+
+def survivors_in_pages(say: Transport) -> None:
+    session_id = declared(say, "hgfedcba")
+    eliminated(say, session_id, "1", "ah")
+    assert say("list survivors", session_id, limit=3) == {"survivors": ["b", "c", "d"], "n_survivors": 6}
+    assert say("list survivors", session_id, limit=2, at=0) == {"survivors": ["a", "b"], "n_survivors": 8}
+    assert code_of(say("list survivors", session_id, limit=0)) == "INVALID_REQUEST"
+    assert code_of(say("list survivors", session_id, limit=10_001)) == "LIMIT_EXCEEDED"
+    assert code_of(say("list survivors", session_id, at="never")) == "EVENT_NOT_FOUND"
+
+
+def conditions_and_keys(say: Transport) -> None:
+    session_id = declared(say, idempotency_key="one session")
+    assert declared(say, idempotency_key="one session") == session_id
+    head = say("QUERY_BELIEF", session_id)["audit_head_event_id"]
+    first = eliminated(say, session_id, "1", "a", if_match=head, idempotency_key="k1")
+    assert eliminated(say, session_id, "1", "a", if_match=head, idempotency_key="k1") == first
+    late = eliminated(say, session_id, "2", "b", if_match=head)
+    assert code_of(late) == "CONFLICT"
+    assert late["error"]["details"] == {"expected": head, "actual": first["audit_event_id"]}
+    entered = say("ENTER_OBLIGATION", session_id, obligation_id="o", min_total_eliminations=1, idempotency_key="k2")
+    repeated = say("ENTER_OBLIGATION", session_id, obligation_id="o", min_total_eliminations=1, idempotency_key="k2")
+    assert repeated == entered
+    other = say("ENTER_OBLIGATION", session_id, obligation_id="o", min_total_eliminations=2, idempotency_key="k2")
+    assert code_of(other) == "CONFLICT"
+    assert [event.get("idempotency_key") for event in say("AUDIT_TRACE", session_id)["events"]] == [
+        "one session",
+        "k1",
+        "k2",
+    ]
+
+
+STORIES: list[Story] = [
+    a_declaration,
+    eliminations,
+    unknown_hypotheses_in_a_strict_session,
+    a_look_back,
+    an_audit,
+    obligations,
+    an_end,
+    an_end_by_force,
+    a_session_that_is_not_there,
+    survivors_in_pages,
+    conditions_and_keys,
+]
+
+
+# --- and carried by everything ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def transports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Transport]]:
+    with ExitStack() as opened:
+        carried: dict[str, Transport] = {
+            "asgi": OverHTTP(opened.enter_context(client_of(create_app(BeliefServer()))).request)
+        }
+        for place, store in (("memory", "memory:"), ("sqlite", "sqlite:///cmbs.db")):
+            server = opened.enter_context(serving(tmp_path_factory.mktemp(place), "--store", store))
+            client = opened.enter_context(httpx.Client(base_url=server.url, timeout=30))
+            carried[f"http on {place}"] = OverHTTP(client.request)
+        yield carried
+
+
+@pytest.mark.req("BS-3.1-HTTP-01", "BS-3.1-HTTP-02", "BS-3.1-HTTP-03", "BS-3.1-HTTP-04", "BS-3.1-HTTP-05")
+@pytest.mark.req("BS-3.1-HTTP-06", "BS-3.1-HTTP-07", "BS-3.1-HTTP-08", "BS-3.1-HTTP-10", "BS-3.2-ERR-02")
+@pytest.mark.req("BS-3.2-ERR-03", "BS-3.2-ERR-04", "BS-3.2-ERR-05", "BS-3.2-ERR-06")
+@pytest.mark.parametrize("carrier", CARRIERS)
+@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__.replace("_", " "))
+def test_a_story_is_the_same_over_http_as_in_python(
+    story: Story, carrier: str, transports: dict[str, Transport]
+) -> None:
+    in_python, over_http = Recorder(InPython(BeliefServer())), Recorder(transports[carrier])
+    story(in_python)
+    story(over_http)
+    assert over_http.transcript() == in_python.transcript()
+
+
+def test_the_stories_speak_every_verb() -> None:
+    recorder = Recorder(InPython(BeliefServer()))
+    for story in STORIES:
+        story(recorder)
+    assert {verb for verb, reply in recorder.replies if "error" not in reply} == {
+        *POSTS,
+        "QUERY_BELIEF",
+        "AUDIT_TRACE",
+        "list survivors",
+        "list obligations",
+    }
+
+
+# --- whatever is said -------------------------------------------------------------------------------------------------
+
+
+def played(say: Transport, history: History) -> None:
+    """A history and a last look, over a transport."""
+    session_id = say(
+        "DECLARE_SESSION",
+        ontology=history.ontology.to_dict(),
+        hypotheses=history.hypotheses,
+        metadata=history.metadata,
+        policy={
+            "allow_force": history.policy.allow_force,
+            "stability_window": history.policy.stability_window,
+            "validate_hypotheses": history.policy.validate_hypotheses,
+        },
+    )["session_id"]
+    for call in history.calls:
+        say(call.verb.value, session_id, **call.arguments, **_key(call))
+    for verb in ("QUERY_BELIEF", "AUDIT_TRACE", "list obligations"):
+        say(verb, session_id)
+
+
+def _key(call: Call) -> dict[str, str]:
+    # A header cannot be empty, nor hold more than ASCII without an agreement on what it means.
+    key = call.idempotency_key
+    return {"idempotency_key": key} if key and key.isascii() else {}
+
+
+@pytest.fixture(scope="module")
+def apps(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Transport]]:
+    path: Path = tmp_path_factory.mktemp("histories") / "cmbs.db"
+    with ExitStack() as opened:
+        servers = [BeliefServer(), BeliefServer(store=SQLiteStore(path))]
+        for server in servers:
+            opened.callback(server.close)
+        yield [OverHTTP(opened.enter_context(client_of(create_app(server))).request) for server in servers]
+
+
+@pytest.mark.req("BS-4.1-HTTP-01", "BS-4.1-EQUIV-01")
+@settings(max_examples=40)
+@given(history=histories(max_calls=10))
+def test_any_history_is_the_same_over_http_as_in_python(apps: list[Transport], history: History) -> None:
+    in_python = Recorder(InPython(BeliefServer()))
+    played(in_python, history)
+    for app in apps:
+        over_http = Recorder(app)
+        played(over_http, history)
+        assert over_http.transcript() == in_python.transcript()
+
+
+@pytest.mark.req("BS-4.1-HTTP-01", "BS-4.1-MONO-01", "BS-4.1-IDEM-01", "BS-4.1-REPLAY-01")
+@settings(max_examples=40)
+@given(history=histories(max_calls=10))
+def test_the_invariants_hold_over_http(apps: list[Transport], history: History) -> None:
+    for app in apps:
+        over_http = Recorder(app)
+        played(over_http, history)
+        replies = [reply for _, reply in over_http.replies if "error" not in reply]
+        *written, belief, audit, _ = replies
+        shown = [set(reply["snapshot"]["survivors"]) for reply in written]
+        # A repeat gives the first answer, belief of that moment included; whatever is new is never more than before.
+        seen = list(
+            {reply["snapshot"]["audit_head_event_id"]: ids for reply, ids in zip(written, shown, strict=True)}.values()
+        )
+        assert all(later <= earlier for earlier, later in pairwise(seen))
+        replayed = verify_session(
+            belief["session_id"], [from_audit_entry(AuditEntry.from_dict(event)) for event in audit["events"]]
+        )
+        assert snapshot(replayed).to_dict() == belief
+        for call in history.calls:
+            if call.verb is Verb.ELIMINATE:
+                app(call.verb.value, belief["session_id"], **call.arguments, **_key(call))
+        assert app("AUDIT_TRACE", belief["session_id"]) == audit

@@ -1,0 +1,166 @@
+"""Sessions move between stores byte for byte, and nothing that does not verify comes in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+
+from cmbs.audit.transfer import Moved, export_lines, import_lines
+from cmbs.belief.server import BeliefServer
+from cmbs.errors import Conflict, InvalidRequest, LedgerCorrupt, SessionNotFound
+from cmbs.stores.memory import InMemoryStore
+from cmbs.testing import History, ManualClock, SequentialIds, play
+from cmbs.testing.strategies import belief as strategies
+from tests.support.homes import BACKENDS, NO_SUCH_SESSION, Home, declared
+
+
+def server_over(store: InMemoryStore, space: int = 0) -> BeliefServer:
+    return BeliefServer(store=store, clock=ManualClock(), ids=SequentialIds(space))
+
+
+@pytest.fixture
+def source() -> InMemoryStore:
+    """Two sessions."""
+    store = InMemoryStore()
+    server = server_over(store)
+    for _ in range(2):
+        server.eliminate(declared(server), "s", "1", ["a"])
+    return store
+
+
+@pytest.fixture
+def sessions(source: InMemoryStore) -> list[str]:
+    return [summary.session_id for summary in source.sessions(None, 10)]
+
+
+@pytest.fixture
+def lines(source: InMemoryStore, sessions: list[str]) -> list[bytes]:
+    return list(export_lines(source, sessions))
+
+
+@pytest.mark.req("TRANSFER-01")
+@pytest.mark.parametrize("place", BACKENDS)
+def test_sessions_arrive_byte_for_byte_and_can_be_continued(
+    place: str, source: InMemoryStore, sessions: list[str], lines: list[bytes], tmp_path: Path
+) -> None:
+    with Home.at(place, tmp_path) as home:
+        server = home.open()
+        assert list(import_lines(server, lines)) == [Moved(session_id, 2) for session_id in sessions]
+        for session_id in sessions:
+            assert server.log.read(session_id) == source.read(session_id)
+        assert home.store().recover(sessions[0]) == source.recover(sessions[0])
+        assert list(export_lines(home.store(), sessions)) == lines
+        assert server.eliminate(sessions[0], "s", "2", ["b"]).snapshot.survivors == ["c", "d"]
+
+
+@pytest.mark.req("TRANSFER-01")
+@given(history=strategies.histories())
+def test_any_history_survives_the_journey(history: History) -> None:
+    source, target = InMemoryStore(), InMemoryStore()
+    session_id, _ = play(server_over(source), history)
+    lines = [line + b"\n" for line in export_lines(source, [session_id])]
+    assert all(line.count(b"\n") == 1 for line in lines)
+    assert [moved.session_id for moved in import_lines(server_over(target), lines)] == [session_id]
+    assert target.read(session_id) == source.read(session_id)
+    assert target.sessions(None, 1) == source.sessions(None, 1)
+
+
+@pytest.mark.req("TRANSFER-01")
+def test_what_is_there_already_is_left_and_what_is_missing_is_added(
+    source: InMemoryStore, sessions: list[str], lines: list[bytes]
+) -> None:
+    target = InMemoryStore()
+    for _ in range(2):
+        list(import_lines(server_over(target), lines))
+    server_over(source, 5).eliminate(sessions[0], "s", "2", ["b"])
+    list(import_lines(server_over(target), export_lines(source, sessions)))
+    assert target.read(sessions[0]) == source.read(sessions[0])
+    list(import_lines(server_over(target), lines))
+    assert len(target.read(sessions[0])) == 3
+
+
+@pytest.mark.req("TRANSFER-01")
+def test_another_log_of_the_same_session_is_a_conflict(sessions: list[str], lines: list[bytes]) -> None:
+    target = InMemoryStore()
+    forked = InMemoryStore()
+    for store in (target, forked):
+        list(import_lines(server_over(store), lines))
+    server_over(forked, 5).eliminate(sessions[0], "s", "2", ["b"])
+    server_over(target, 6).eliminate(sessions[0], "s", "2", ["c"])
+    with pytest.raises(Conflict, match="another log"):
+        list(import_lines(server_over(target), export_lines(forked, sessions)))
+
+
+def test_more_entries_than_are_read_at_once_are_all_exported(
+    source: InMemoryStore, sessions: list[str], lines: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cmbs.audit.transfer._READ_AT_ONCE", 1)
+    assert list(export_lines(source, sessions)) == lines
+
+
+def test_no_sessions_are_an_export_too() -> None:
+    lines = list(export_lines(InMemoryStore(), []))
+    assert len(lines) == 2
+    assert list(import_lines(BeliefServer(), lines)) == []
+
+
+def test_a_session_that_is_not_there_or_not_whole_is_not_exported(source: InMemoryStore, sessions: list[str]) -> None:
+    with pytest.raises(SessionNotFound):
+        list(export_lines(source, [NO_SUCH_SESSION]))
+    del source._streams[sessions[0]].entries[1]
+    with pytest.raises(LedgerCorrupt, match="bad at seq 1"):
+        list(export_lines(source, sessions))
+
+
+# --- what does not come in ---
+
+Change = Callable[[list[bytes]], list[bytes]]
+# Lines: format, two entries and an end for each of two sessions, the count.
+CORRUPT: dict[str, Change] = {
+    "an edited entry": lambda lines: [each.replace(b'["a"]', b'["b"]') for each in lines],
+    "an entry left out": lambda lines: [*lines[:2], *lines[3:]],
+    "entries in another order": lambda lines: [lines[0], lines[2], lines[1], *lines[3:]],
+    "an entry of another session": lambda lines: [*lines[:3], lines[4], *lines[3:]],
+    "another head": lambda lines: [*lines[:3], lines[3].replace(b'"head_seq":1', b'"head_seq":2'), *lines[4:]],
+    "no entries": lambda lines: [lines[0], *lines[3:]],
+}
+INVALID: dict[str, Change] = {
+    "nothing": lambda _: [],
+    "no format": lambda lines: lines[1:],
+    "another format": lambda lines: [b'{"format":"cmbs-export/2"}', *lines[1:]],
+    "no JSON": lambda lines: [lines[0], b"{"],
+    "no UTF-8": lambda lines: [lines[0], b'{"end_of":"\xff"}'],
+    "an unknown member": lambda lines: [lines[0], b'{"x":1}'],
+    "an empty object": lambda lines: [lines[0], b"{}"],
+    "an entry without a hash": lambda lines: [lines[0], b'{"entry":{}}'],
+    "a hash that is none": lambda lines: [lines[0], b'{"event_hash":"xyz","entry":{}}'],
+    "an end without a head": lambda lines: [*lines[:3], b'{"end_of":"s"}'],
+    "a head that is none": lambda lines: [*lines[:3], b'{"end_of":"s","head_seq":1,"head_hash":"x"}'],
+    "cut within a session": lambda lines: lines[:6],
+    "cut between sessions": lambda lines: lines[:4],
+    "cut before the count": lambda lines: lines[:-1],
+    "another count": lambda lines: [*lines[:-1], b'{"sessions":3}'],
+    "more after the count": lambda lines: [*lines, lines[1]],
+}
+
+
+@pytest.mark.req("TRANSFER-01")
+@pytest.mark.parametrize("case", CORRUPT)
+def test_a_session_that_does_not_verify_does_not_come_in(sessions: list[str], lines: list[bytes], case: str) -> None:
+    target = InMemoryStore()
+    with pytest.raises(LedgerCorrupt, match=sessions[0]):
+        list(import_lines(server_over(target), CORRUPT[case](lines)))
+    assert target.sessions(None, 10) == []
+
+
+@pytest.mark.req("TRANSFER-01")
+@pytest.mark.parametrize("case", INVALID)
+def test_a_file_that_is_no_export_or_not_a_whole_one_is_refused(lines: list[bytes], case: str) -> None:
+    target = InMemoryStore()
+    with pytest.raises(InvalidRequest, match="line"):
+        list(import_lines(server_over(target), INVALID[case](lines)))
+    # Whole sessions before the bad place were taken in, and only these.
+    assert all(len(target.read(each.session_id)) == 2 for each in target.sessions(None, 10))

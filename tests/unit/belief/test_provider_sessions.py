@@ -1,0 +1,262 @@
+"""Sessions declared from a hypothesis provider: probes become eliminations on the path that all eliminations take."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cmbs.belief.kernel.requests import Limits
+from cmbs.belief.server import BeliefServer
+from cmbs.errors import (
+    Conflict,
+    HeadMismatch,
+    InvalidHypothesisId,
+    InvalidRequest,
+    LimitExceeded,
+    ProviderBroken,
+    SessionNotFound,
+    SessionTerminated,
+    UnknownProbe,
+)
+from cmbs.spi import HypothesisProvider, RecoveredState
+from cmbs.testing import FailingEliminationStore
+from tests.support.homes import NO_SUCH_SESSION, ONTOLOGY, PLACES, Home, declared, last_entry, verbs, verified
+from tests.support.plain_store import PlainStore
+
+ANIMALS = {
+    "cat": {"furry": "yes", "barks": "no", "swims": "no"},
+    "dog": {"furry": "yes", "barks": "yes", "swims": "yes"},
+    "trout": {"furry": "no", "barks": "no", "swims": "yes"},
+    "wolf": {"furry": "yes", "barks": "no", "swims": "yes"},
+}
+
+
+class Animals:
+    """Guess the animal: an answer rules out every animal of which the other is true."""
+
+    def __init__(self, version: str = "1", name: str = "animals") -> None:
+        self._name = name
+        self._version = version
+        self.asked: list[str] = []
+
+    def id(self) -> str:
+        return self._name
+
+    def version(self) -> str:
+        return self._version
+
+    def hypothesis_ids(self) -> Collection[str]:
+        return frozenset(ANIMALS)
+
+    def probe_ids(self) -> Collection[str]:
+        return ["furry", "barks", "swims"]
+
+    def apply_probe(self, probe_id: str, response: Any) -> Mapping[str, bool]:
+        self.asked.append(probe_id)
+        if response == "unreadable":
+            raise ValueError("the answer is unreadable")
+        return {animal: traits[probe_id] != response for animal, traits in ANIMALS.items()}
+
+
+class Answering(Animals):
+    """A provider that always gives the same mask."""
+
+    def __init__(self, mask: Any) -> None:
+        super().__init__()
+        self._mask = mask
+
+    def apply_probe(self, probe_id: str, response: Any) -> Any:
+        return self._mask
+
+
+@pytest.fixture(params=PLACES)
+def home(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Home]:
+    with Home.at(request.param, tmp_path) as home:
+        yield home
+
+
+@pytest.fixture
+def server(home: Home) -> BeliefServer:
+    return home.open(belief_provider=Animals())
+
+
+@pytest.mark.req("BS-6.5-PROBE-01")
+def test_the_hypotheses_come_from_the_provider_and_the_list_passed_is_ignored(server: BeliefServer) -> None:
+    assert isinstance(Animals(), HypothesisProvider)
+    for ignored in (["unicorn"], []):
+        session_id, snapshot = server.declare_session(ONTOLOGY, ignored)
+        assert snapshot.survivors == ["cat", "dog", "trout", "wolf"]
+        assert last_entry(server, session_id).payload["provider"] == {"id": "animals", "version": "1"}
+
+
+@pytest.mark.req("BS-6.5-PROBE-02")
+def test_a_probe_takes_out_what_the_mask_says_and_is_recorded_with_its_response(server: BeliefServer) -> None:
+    session_id = declared(server)
+    applied, ignored, snapshot, event_id = server.apply_probe(session_id, "furry", "yes")
+    assert (applied, ignored, snapshot.survivors) == (["trout"], [], ["cat", "dog", "wolf"])
+    entry = last_entry(server, session_id)
+    assert (entry.event_id, entry.verb, entry.delta_eliminated) == (event_id, "ELIMINATE", ["trout"])
+    assert entry.payload["probe"] == {"probe_id": "furry", "response": "yes"}
+    assert (entry.payload["source_id"], entry.payload["observation_id"]) == ("provider", "furry")
+    second = server.apply_probe(session_id, "swims", "no", source_id="zoo")
+    assert (second.applied_eliminated, second.ignored_eliminated) == (["dog", "wolf"], ["trout"])
+    assert last_entry(server, session_id).payload["source_id"] == "zoo"
+    assert server.request_termination(session_id).approved
+    assert verified(server, session_id).survivors == ["cat"]
+
+
+@pytest.mark.req("BS-6.5-PROBE-02", "ARCH-5-RULE-01", "ARCH-5-RULE-02")
+def test_a_probe_is_an_observation_the_same_again_is_the_first_and_another_answer_a_conflict(
+    server: BeliefServer,
+) -> None:
+    session_id = declared(server)
+    first = server.apply_probe(session_id, "furry", "yes")
+    server.eliminate(session_id, "human", "saw", ["wolf"])
+    assert server.apply_probe(session_id, "furry", "yes") == first
+    with pytest.raises(Conflict):
+        server.apply_probe(session_id, "furry", "no")
+    assert server.apply_probe(session_id, "furry", "yes", source_id="zoo").ignored_eliminated == ["trout"]
+    assert verbs(server, session_id).count("ELIMINATE") == 3
+
+
+@pytest.mark.req("BS-6.5-PROBE-02")
+def test_probes_count_towards_an_obligation_and_may_name_the_head_they_expect(server: BeliefServer) -> None:
+    session_id = declared(server)
+    head = server.enter_obligation(session_id, "look", 1).audit_event_id
+    with pytest.raises(HeadMismatch):
+        server.apply_probe(session_id, "furry", "yes", if_match="elsewhere")
+    server.apply_probe(session_id, "furry", "yes", if_match=head)
+    assert server.request_exit(session_id, "look").approved
+
+
+@pytest.mark.req("BS-6.5-PROBE-03")
+def test_a_probe_needs_a_provider_on_the_server_and_in_the_session(home: Home) -> None:
+    without, with_provider = home.open(), home.open(belief_provider=Animals())
+    plain, provided = declared(without), declared(with_provider)
+    for server, session_id in ((without, plain), (without, provided), (with_provider, plain)):
+        before = verbs(server, session_id)
+        with pytest.raises(InvalidRequest, match="provider"):
+            server.apply_probe(session_id, "furry", "yes")
+        assert verbs(server, session_id) == before
+    assert with_provider.apply_probe(provided, "furry", "yes").applied_eliminated == ["trout"]
+
+
+@pytest.mark.req("BS-6.5-PROBE-03")
+@pytest.mark.parametrize("other", [Animals(version="2"), Animals(name="plants")])
+def test_a_session_declared_from_another_provider_is_not_probed(home: Home, other: Animals) -> None:
+    session_id = declared(home.open(belief_provider=Animals()))
+    server = home.open(belief_provider=other)
+    with pytest.raises(Conflict, match="`animals` 1"):
+        server.apply_probe(session_id, "furry", "yes")
+    assert other.asked == []
+    assert server.eliminate(session_id, "human", "saw", ["cat"]).applied_eliminated == ["cat"]
+
+
+@pytest.mark.req("BS-6.5-PROBE-04")
+@pytest.mark.parametrize(
+    ("mask", "error"),
+    [
+        ({"cat": True, "unicorn": True}, InvalidHypothesisId),
+        ({"cat": True, "unicorn": False}, InvalidHypothesisId),
+        ({"cat": 0.9}, ProviderBroken),
+        ({"cat": "no"}, ProviderBroken),
+        ({"cat": None}, ProviderBroken),
+    ],
+)
+def test_a_mask_that_breaks_the_contract_is_an_error_and_nothing_is_applied(
+    home: Home, mask: dict[str, Any], error: type[Exception]
+) -> None:
+    server = home.open(belief_provider=Answering(mask))
+    session_id = declared(server)
+    with pytest.raises(error):
+        server.apply_probe(session_id, "furry", "yes")
+    assert verbs(server, session_id) == ["DECLARE_SESSION"]
+
+
+@pytest.mark.req("BS-6.5-PROBE-04")
+@pytest.mark.parametrize("mask", [{}, {"cat": False}])
+def test_a_mask_that_rules_nothing_out_is_recorded(home: Home, mask: dict[str, bool]) -> None:
+    server = home.open(belief_provider=Answering(mask))
+    session_id = declared(server)
+    assert server.apply_probe(session_id, "furry", "yes").applied_eliminated == []
+    assert verbs(server, session_id) == ["DECLARE_SESSION", "ELIMINATE"]
+
+
+def test_what_a_provider_raises_reaches_the_caller_and_nothing_is_applied(server: BeliefServer) -> None:
+    session_id = declared(server)
+    with pytest.raises(ValueError, match="unreadable"):
+        server.apply_probe(session_id, "furry", "unreadable")
+    assert verbs(server, session_id) == ["DECLARE_SESSION"]
+
+
+@pytest.mark.req("BS-3.2-ERR-11")
+def test_bad_probes_are_refused_and_nothing_is_applied(home: Home) -> None:
+    server = home.open(belief_provider=Animals(), limits=Limits(opaque_bytes=100))
+    session_id = declared(server)
+    wrong: Any
+    with pytest.raises(UnknownProbe) as unknown:
+        server.apply_probe(session_id, "flies", "yes")
+    assert unknown.value.details == {"probe_id": "flies"}
+    for wrong in (None, 5, ["furry"], "\ud800"):
+        with pytest.raises(InvalidRequest):
+            server.apply_probe(session_id, wrong, "yes")
+        with pytest.raises(InvalidRequest):
+            server.apply_probe(session_id, "furry", "yes", source_id=wrong)
+    for wrong in (float("nan"), object(), {1: 2}, "\ud800"):
+        with pytest.raises(InvalidRequest):
+            server.apply_probe(session_id, "furry", wrong)
+    with pytest.raises(LimitExceeded, match="opaque_bytes"):
+        server.apply_probe(session_id, "furry", "y" * 100)
+    with pytest.raises(SessionNotFound):
+        server.apply_probe(NO_SUCH_SESSION, "furry", "yes")
+    assert verbs(server, session_id) == ["DECLARE_SESSION"]
+
+
+@pytest.mark.req("BS-3.2-ERR-03")
+def test_a_terminated_session_is_not_probed(server: BeliefServer) -> None:
+    session_id = declared(server)
+    server.eliminate(session_id, "s", "o", ["cat", "dog", "wolf"])
+    assert server.request_termination(session_id).approved
+    with pytest.raises(SessionTerminated):
+        server.apply_probe(session_id, "furry", "yes")
+
+
+@pytest.mark.req("BS-6.5-PROBE-07")
+def test_replay_never_asks_the_provider(home: Home) -> None:
+    provider = Animals()
+    server = home.open(belief_provider=provider)
+    session_id = declared(server)
+    first = server.apply_probe(session_id, "furry", "yes")
+    expected = server.query_belief(session_id)
+    asked = list(provider.asked)
+    fresh, bare = home.open(belief_provider=provider), home.open()
+    assert fresh.query_belief(session_id) == bare.query_belief(session_id) == expected
+    restored = BeliefServer(belief_provider=provider)
+    state = RecoveredState(frozenset(ANIMALS), frozenset({"trout"}), frozenset({"cat", "dog", "wolf"}))
+    restored.restore_session(session_id, state, server.audit_trace(session_id))
+    assert restored.query_belief(session_id) == expected
+    assert provider.asked == asked
+    assert restored.apply_probe(session_id, "furry", "yes") == first
+
+
+@pytest.mark.req("BS-6.5-PROBE-01")
+@pytest.mark.parametrize("broken", [Animals(version=5), Animals(name=None), Animals(name="\ud800")])  # type: ignore[arg-type]
+def test_a_provider_whose_name_is_no_text_declares_nothing(home: Home, broken: Animals) -> None:
+    server = home.open(belief_provider=broken)
+    with pytest.raises((InvalidRequest, ProviderBroken)):
+        declared(server)
+    assert server.list_sessions() == []
+
+
+@pytest.mark.req("BS-6.5-PROBE-02")
+def test_provider_sessions_do_not_write_to_an_elimination_store(home: Home) -> None:
+    store = FailingEliminationStore(PlainStore())
+    server = home.open(belief_provider=Animals(), store=store, audit_log=home.store())
+    session_id = declared(server)
+    server.apply_probe(session_id, "furry", "yes")
+    server.eliminate(session_id, "human", "saw", ["cat"])
+    assert store.calls == []
+    assert verified(server, session_id).survivors == ["dog", "wolf"]

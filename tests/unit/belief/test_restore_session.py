@@ -1,0 +1,287 @@
+"""`restore_session`: a log from elsewhere is taken over as it is, or refused as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from cmbs.belief.server import BeliefServer
+from cmbs.errors import BeliefServerError, Conflict, LedgerCorrupt, SessionNotFound, StoreUnavailable
+from cmbs.messages import AuditEntry, SessionPolicy
+from cmbs.spi import RecoveredState
+from cmbs.stores.memory import InMemoryStore
+from cmbs.testing import FailingStore, History, Moment, play
+from cmbs.testing.strategies import belief as strategies
+from tests.support.forgery import Content, forged, tampered
+from tests.support.homes import BACKENDS, PLACES, Home, declared, verified
+
+OTHER_ID = "00000000-0000-4000-8000-eeeeeeeeeeee"
+
+
+@pytest.fixture(params=PLACES)
+def home(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Home]:
+    with Home.at(request.param, tmp_path) as home:
+        yield home
+
+
+class Original:
+    """A session with every verb in its log, on a server elsewhere."""
+
+    def __init__(self) -> None:
+        self.server = BeliefServer()
+        policy = SessionPolicy(stability_window=1)
+        self.session_id = declared(self.server, "abc", metadata={"x": 1.5}, policy=policy, idempotency_key="k")
+        self.server.eliminate(self.session_id, "s", "1", ["a", "z"], {"why": ["é", None]})
+        self.server.enter_obligation(self.session_id, "gate", 1)
+        self.server.request_exit(self.session_id, "gate")
+        self.server.eliminate(self.session_id, "s", "2", ["b"], idempotency_key="second")
+        self.server.request_exit(self.session_id, "gate")
+        self.server.request_termination(self.session_id, {"force": True})
+        self.server.declare_conclusion(self.session_id, "c")
+        self.server.request_termination(self.session_id)
+        self.entries = self.server.audit_trace(self.session_id)
+        self.recovered = recovered("abc", "ab")
+
+
+def recovered(universe: str, eliminated: str) -> RecoveredState:
+    return RecoveredState(frozenset(universe), frozenset(eliminated), frozenset(universe) - frozenset(eliminated))
+
+
+@pytest.fixture(scope="module")
+def original() -> Original:
+    return Original()
+
+
+@pytest.mark.req("BS-6.5-SERVER-03", "ARCH-2-02")
+def test_a_restored_session_is_the_session(home: Home, original: Original) -> None:
+    server = home.open()
+    server.restore_session(original.session_id, original.recovered, iter(original.entries))
+    for asked in (server, home.open()):
+        assert asked.query_belief(original.session_id) == original.server.query_belief(original.session_id)
+        assert asked.audit_trace(original.session_id) == original.entries
+        assert asked.obligations(original.session_id) == original.server.obligations(original.session_id)
+        assert asked.log.read(original.session_id) == original.server.log.read(original.session_id)
+        assert verified(asked, original.session_id).terminated
+    assert home.store().recover(original.session_id) == original.recovered
+    (summary,) = server.list_sessions()
+    assert summary == original.server.list_sessions()[0]
+
+
+@pytest.mark.req("BS-6.5-SERVER-03")
+def test_a_restored_session_goes_on_where_it_was(home: Home) -> None:
+    elsewhere = BeliefServer()
+    session_id = declared(elsewhere)
+    first = elsewhere.eliminate(session_id, "s", "1", ["a"], idempotency_key="k")
+    server = home.open()
+    server.restore_session(session_id, recovered("abcd", "a"), elsewhere.audit_trace(session_id))
+    assert server.eliminate(session_id, "s", "1", ["a"]) == first
+    assert server.eliminate(session_id, "s", "1", ["a"], idempotency_key="k") == first
+    assert server.eliminate(session_id, "s", "2", ["a", "b"]).applied_eliminated == ["b"]
+    assert verified(server, session_id).survivors == ["c", "d"]
+
+
+@pytest.mark.req("BS-6.5-SERVER-03", "BS-4.1-REPLAY-01")
+@given(history=strategies.histories())
+def test_whatever_a_session_went_through_it_can_be_restored_from_its_trace_as_json(history: History) -> None:
+    source, target = InMemoryStore(), BeliefServer()
+    server = BeliefServer(store=source)
+    session_id = play(server, history).session_id
+    trace = [AuditEntry.from_dict(entry.to_dict()) for entry in server.audit_trace(session_id)]
+    target.restore_session(session_id, source.recover(session_id), trace)
+    assert target.log.read(session_id) == source.read(session_id)
+    assert target.query_belief(session_id) == server.query_belief(session_id)
+
+
+@pytest.mark.req("BS-6.5-SERVER-03")
+def test_restoring_again_changes_nothing_and_a_longer_log_adds_what_is_new(home: Home) -> None:
+    elsewhere = BeliefServer()
+    session_id = declared(elsewhere)
+    elsewhere.eliminate(session_id, "s", "1", ["a"])
+    short = elsewhere.audit_trace(session_id)
+    elsewhere.eliminate(session_id, "s", "2", ["b"])
+    long = elsewhere.audit_trace(session_id)
+    server = home.open()
+    for _ in range(2):
+        server.restore_session(session_id, recovered("abcd", "a"), short)
+        assert server.audit_trace(session_id) == short
+    server.restore_session(session_id, recovered("abcd", "ab"), long)
+    server.restore_session(session_id, recovered("abcd", "a"), short)
+    assert server.audit_trace(session_id) == long
+    assert server.query_belief(session_id).survivors == ["c", "d"]
+
+
+@pytest.mark.req("BS-6.5-SERVER-04")
+def test_a_log_that_parts_from_the_one_that_is_here_is_a_conflict(home: Home) -> None:
+    server, elsewhere = home.open(), BeliefServer()
+    session_id = declared(server)
+    elsewhere.restore_session(session_id, recovered("abcd", ""), server.audit_trace(session_id))
+    server.eliminate(session_id, "here", "1", ["a"])
+    elsewhere.eliminate(session_id, "there", "1", ["b"])
+    elsewhere.eliminate(session_id, "there", "2", ["c"])
+    before = server.audit_trace(session_id)
+    with pytest.raises(Conflict):
+        server.restore_session(session_id, recovered("abcd", "bc"), elsewhere.audit_trace(session_id))
+    assert server.audit_trace(session_id) == before
+
+
+@pytest.mark.req("BS-6.5-SERVER-04")
+@pytest.mark.parametrize(
+    "state",
+    [
+        recovered("abcd", "ab"),
+        recovered("ab", "ab"),
+        recovered("abc", "a"),
+        recovered("abc", "abc"),
+        recovered("abc", ""),
+        RecoveredState(frozenset("abc"), frozenset("ab"), frozenset("abc")),
+        RecoveredState(frozenset("abc"), frozenset(), frozenset("c")),
+    ],
+)
+def test_a_log_that_does_not_lead_to_the_recovered_state_is_refused(
+    home: Home, original: Original, state: RecoveredState
+) -> None:
+    server = home.open()
+    with pytest.raises(LedgerCorrupt):
+        server.restore_session(original.session_id, state, original.entries)
+    with pytest.raises(SessionNotFound):
+        server.query_belief(original.session_id)
+
+
+FORGERIES: dict[str, Callable[[Content], Any]] = {
+    "a payload asks for less": lambda log: log[1]["payload"].update(eliminated=["a"]),
+    "a payload asks for more": lambda log: log[1]["payload"].update(eliminated=["a", "b", "z"]),
+    "a delta says less": lambda log: log[1].update(delta={"eliminated": []}),
+    "a delta says more": lambda log: log[1].update(delta={"eliminated": ["a", "b"]}),
+    "a delta brings an id from nowhere": lambda log: log[1].update(delta={"eliminated": ["a", "z"]}),
+    "a refusal became an approval": lambda log: log[3].update(outcome={"approved": True, "reason": "approved"}),
+    "a refusal has another reason": lambda log: log[3].update(outcome={"approved": False, "reason": "not_singleton"}),
+    "an approval became a refusal": lambda log: log[5].update(outcome={"approved": False, "reason": "below_threshold"}),
+    "a reason nobody knows": lambda log: log[3].update(outcome={"approved": False, "reason": "because"}),
+    "an outcome where none belongs": lambda log: log[1].update(outcome={"approved": True, "reason": "approved"}),
+    "a threshold was lowered": lambda log: log[2]["payload"].update(min_total_eliminations=0),
+    "a threshold is negative": lambda log: log[2]["payload"].update(min_total_eliminations=-1),
+    "the remark on force is gone": lambda log: log[6].pop("notes"),
+    "a remark was added": lambda log: log[1].update(notes="nothing to see here"),
+    "the survivors before are others": lambda log: log[4].update(survivors_before_hash="0" * 64),
+    "the survivors after are others": lambda log: log[4].update(survivors_after_hash="0" * 64),
+    "the universe lost an id": lambda log: log[0]["payload"].update(hypotheses=["a", "b"]),
+    "the universe gained an id": lambda log: log[0]["payload"].update(hypotheses=["a", "b", "c", "d"]),
+    "the universe root is another": lambda log: log[0]["outcome"].update(universe_root="0" * 64),
+    "the universe size is another": lambda log: log[0]["outcome"].update(universe_size=4),
+    "the policy allows force": lambda log: log[0]["payload"]["policy"].update(allow_force=True),
+    "an unknown verb": lambda log: log[2].update(verb="RESURRECT"),
+    "a verb that leaves no entry": lambda log: log[2].update(verb="QUERY_BELIEF"),
+    "a field nobody knows": lambda log: log[2]["payload"].update(extra=1),
+    "a missing field": lambda log: log[2]["payload"].pop("obligation_id"),
+    "ids out of order": lambda log: log[1]["payload"].update(eliminated=["z", "a"]),
+    "ids twice": lambda log: log[1]["payload"].update(eliminated=["a", "a", "z"]),
+    "the declaration is gone": lambda log: log.pop(0),
+    "an elimination is gone": lambda log: log.pop(4),
+    "a refusal is gone and a later one tells": lambda log: log.pop(2),
+    "an entry is there twice": lambda log: log.insert(2, dict(log[1])),
+    "the declaration is there twice": lambda log: log.insert(1, dict(log[0])),
+    "two entries changed places": lambda log: log.insert(2, log.pop(4)),
+    "something follows the end": lambda log: log.append({**log[7], "event_id": "after the end"}),
+    "another version": lambda log: log[1].update(v=2),
+    "another stream": lambda log: [entry.update(stream_id=OTHER_ID) for entry in log],
+    "no log": lambda log: log.clear(),
+}
+
+
+@pytest.mark.req("BS-6.5-SERVER-04", "LED-3-VERIFY-02", "LED-3-VERIFY-08")
+@pytest.mark.parametrize("forgery", FORGERIES)
+def test_a_forged_log_is_refused_though_all_its_hashes_fit(original: Original, forgery: str) -> None:
+    server = BeliefServer()
+    entries = forged(original.entries, FORGERIES[forgery])
+    assert entries != original.entries
+    with pytest.raises(LedgerCorrupt) as refused:
+        server.restore_session(original.session_id, original.recovered, entries)
+    assert refused.value.reason
+    assert server.list_sessions() == []
+
+
+@pytest.mark.req("BS-6.5-SERVER-04")
+def test_an_honest_log_hashed_by_strangers_is_the_same_log(original: Original) -> None:
+    assert forged(original.entries, lambda log: log) == original.entries
+
+
+@pytest.mark.req("BS-6.5-SERVER-04", "LED-3-VERIFY-02")
+@pytest.mark.parametrize("position", range(9))
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("event_id", "another"),
+        ("ts", "2026-01-01T00:00:00.000000Z"),
+        ("idempotency_key", "another"),
+        ("prev_event_hash", "f" * 64),
+        ("event_hash", "f" * 64),
+        ("event_hash", "not hexadecimal"),
+        ("event_hash", ""),
+        ("seq", 77),
+        ("stream_id", OTHER_ID),
+        ("notes", "another"),
+    ],
+)
+def test_any_field_of_any_entry_that_was_changed_is_noticed_by_its_hash(
+    original: Original, position: int, field: str, value: Any
+) -> None:
+    server = BeliefServer()
+    entries = tampered(original.entries, lambda log: log[position].update({field: value}))
+    with pytest.raises(LedgerCorrupt):
+        server.restore_session(original.session_id, original.recovered, entries)
+    assert server.list_sessions() == []
+
+
+@pytest.mark.req("BS-6.5-SERVER-04")
+def test_the_log_of_another_session_is_refused(original: Original) -> None:
+    with pytest.raises(LedgerCorrupt, match="stream_id"):
+        BeliefServer().restore_session(OTHER_ID, original.recovered, original.entries)
+
+
+@pytest.mark.req("BS-6.5-SERVER-04")
+@pytest.mark.parametrize("value", [float("nan"), 2**53, {"deep": {1: 2}}, "\ud800", Ellipsis], ids=ascii)
+def test_what_no_log_can_hold_is_refused_in_the_error_model(original: Original, value: Any) -> None:
+    bad = replace(original.entries[1], payload={**original.entries[1].payload, "justification": value})
+    with pytest.raises(BeliefServerError) as refused:
+        BeliefServer().restore_session(original.session_id, original.recovered, [original.entries[0], bad])
+    assert refused.value.code == "LEDGER_CORRUPT"
+
+
+@pytest.mark.req("ARCH-2-03", "ARCH-2-04")
+@pytest.mark.parametrize("place", BACKENDS)
+def test_a_store_that_fails_at_any_call_while_a_session_is_restored_leaves_nothing_half_done(
+    original: Original, place: str, tmp_path: Path
+) -> None:
+    session_id, whole = original.session_id, original.server.log.read(original.session_id)
+
+    def restored(call: int, moment: Moment) -> int:
+        """Restore in a home of its own, with a failure at that call; how many calls there were."""
+        directory = tmp_path / f"{call} {moment}"
+        directory.mkdir()
+        with Home.at(place, directory) as home:
+            store = FailingStore(home.store())
+            server = home.open(store=store)
+            if call:
+                store.fail(call=call, moment=moment)
+                with suppress(StoreUnavailable):
+                    server.restore_session(session_id, original.recovered, original.entries)
+                assert store.pending_faults == 0
+                assert home.store().read(session_id) in ([], whole)
+            server.restore_session(session_id, original.recovered, original.entries)
+            calls = len(store.calls)
+            assert server.audit_trace(session_id) == original.entries
+            assert home.store().read(session_id) == whole
+            assert home.open().query_belief(session_id) == original.server.query_belief(session_id)
+            return calls
+
+    calls = restored(0, Moment.BEFORE)
+    assert calls > 0
+    for call, moment in product(range(1, calls + 1), Moment):
+        restored(call, moment)

@@ -1,0 +1,354 @@
+"""What readers get: snapshots, earlier moments, pages, sessions back from the log, and never a log that is forged."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cmbs.belief.kernel.kind import BeliefFolding
+from cmbs.belief.kernel.requests import Limits
+from cmbs.belief.kernel.survivors import Survivors, Universe
+from cmbs.belief.server import BeliefServer
+from cmbs.errors import EventNotFound, LedgerCorrupt, SessionNotFound, StoreUnavailable
+from cmbs.messages import BeliefSnapshot
+from cmbs.stores.memory import InMemoryStore
+from cmbs.streams.cache import Streams
+from cmbs.testing import FailingStore, perform
+from cmbs.testing.strategies import belief as strategies
+from tests.support.homes import NO_SUCH_SESSION, ONTOLOGY, PLACES, Home, declared, tampering, verified
+
+
+@pytest.fixture(params=PLACES)
+def home(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Home]:
+    with Home.at(request.param, tmp_path) as home:
+        yield home
+
+
+@pytest.fixture
+def sqlite_home(tmp_path: Path) -> Iterator[Home]:
+    with Home.at("sqlite", tmp_path) as home:
+        yield home
+
+
+# --- snapshots ---
+
+
+@pytest.mark.req("BS-2.2-SNAP-05")
+def test_a_snapshot_stays_what_it_was_whenever_its_survivors_are_read(home: Home) -> None:
+    server = home.open()
+    session_id = declared(server)
+    read_early, read_late = server.query_belief(session_id), server.query_belief(session_id)
+    assert read_early.survivors == [*"abcd"]
+    middle = server.eliminate(session_id, "s", "1", ["b"]).snapshot
+    server.enter_obligation(session_id, "gate", 0)
+    server.eliminate(session_id, "s", "2", ["a", "c"])
+    assert read_early.survivors == read_late.survivors == [*"abcd"]
+    assert read_late == read_early
+    assert (middle.survivors, middle.n_survivors, middle.active_obligation_id) == (["a", "c", "d"], 3, None)
+    assert middle != server.query_belief(session_id)
+
+
+@pytest.mark.req("BS-2.2-SNAP-05")
+def test_survivors_are_built_only_when_they_are_read() -> None:
+    class Reluctant(Survivors):
+        """Survivors that may be counted and not listed."""
+
+        def __iter__(self) -> Iterator[str]:
+            raise AssertionError("listed")
+
+    universe = Universe([*"abc"])
+    snapshot = BeliefSnapshot("session", ONTOLOGY, Reluctant.all_of(universe), False, None, "event")
+    assert (snapshot.n_survivors, snapshot.to_dict(with_survivors=False)["n_survivors"]) == (3, 3)
+    assert "n_survivors=3" in repr(snapshot)
+    assert hash(snapshot) == hash(BeliefSnapshot("session", ONTOLOGY, universe.ids, False, None, "event"))
+    with pytest.raises(AssertionError, match="listed"):
+        assert snapshot.survivors
+
+
+@pytest.mark.req("BS-2.1-AUDIT-04")
+def test_a_snapshot_made_of_a_callers_own_container_is_a_copy() -> None:
+    own = ["b", "a"]
+    snapshot = BeliefSnapshot("session", ONTOLOGY, own)
+    own.append("c")
+    assert snapshot.survivors == ["a", "b"]
+    assert snapshot != "a snapshot"
+
+
+# --- earlier moments ---
+
+
+@pytest.mark.req("ARCH-2-06")
+@given(history=strategies.histories())
+def test_belief_at_an_earlier_event_is_what_was_answered_then(history: Any) -> None:
+    server = BeliefServer()
+    session_id, snapshot = server.declare_session(
+        history.ontology, history.hypotheses, history.metadata, policy=history.policy
+    )
+    seen = {snapshot.audit_head_event_id: snapshot}
+    for call in history.calls:
+        perform(server, session_id, call)
+        snapshot = server.query_belief(session_id)
+        seen[snapshot.audit_head_event_id] = snapshot
+    for entry in server.audit_trace(session_id):
+        expected = seen[entry.event_id]
+        assert server.query_belief(session_id, at=entry.seq) == expected
+        assert server.query_belief(session_id, at=entry.event_id) == expected
+        assert server.survivors(session_id, at=entry.seq).survivors == expected.survivors
+
+
+@pytest.mark.req("ARCH-2-06")
+@pytest.mark.parametrize("at", [-1, 2, 2**53, 2**80, "", "0", NO_SUCH_SESSION, "nobody"])
+def test_a_moment_that_never_was_is_event_not_found(home: Home, at: int | str) -> None:
+    server = home.open()
+    session_id = declared(server)
+    server.eliminate(session_id, "s", "o", ["a"])
+    for read in (server.query_belief, server.survivors):
+        with pytest.raises(EventNotFound):
+            read(session_id, at=at)
+
+
+# --- pages ---
+
+
+@pytest.mark.req("BS-4.2-SORT-01")
+@pytest.mark.parametrize("size", [1, 2, 3, 100])
+def test_pages_of_survivors_put_together_are_all_survivors(home: Home, size: int) -> None:
+    server = home.open()
+    session_id = declared(server, ["", "b", "a", "😀", "\uffff", "c"])
+    server.eliminate(session_id, "s", "o", ["b"])
+    expected = ["", "a", "c", "\uffff", "😀"]
+    found: list[str] = []
+    after: str | None = None
+    while (page := server.survivors(session_id, after, size).survivors) and len(found) < len(expected):
+        assert len(page) <= size
+        found += page
+        after = page[-1]
+    assert (found, page) == (expected, [])
+    assert server.survivors(session_id, "b").survivors == ["c", "\uffff", "😀"]
+    assert server.survivors(session_id, "nowhere").survivors == ["\uffff", "😀"]
+
+
+def test_pages_at_one_moment_agree_while_others_eliminate(home: Home) -> None:
+    server = home.open()
+    session_id = declared(server)
+    first = server.survivors(session_id, limit=2)
+    server.eliminate(session_id, "s", "o", ["a", "d"])
+    then = first.snapshot.audit_head_event_id
+    assert server.survivors(session_id, "b", 2, at=then).survivors == ["c", "d"]
+    assert server.survivors(session_id, "b", 2).survivors == ["c"]
+
+
+def test_pages_of_sessions_put_together_are_all_sessions_the_oldest_first(home: Home) -> None:
+    server = home.open()
+    expected = [declared(server, "abc") for _ in range(5)]
+    home.clock.set("2001-01-01T00:00:00.000000Z")
+    expected.insert(0, declared(server, "ab"))
+    server.eliminate(expected[1], "s", "o", ["a"])
+    forced = server.eliminate(expected[0], "s", "o", ["b"])
+    server.request_termination(expected[0])
+    found: list[str] = []
+    after: tuple[str, str] | None = None
+    while (page := server.list_sessions(after, 2)) and len(found) < len(expected):
+        found += [summary.session_id for summary in page]
+        after = (page[-1].created_ts, page[-1].session_id)
+    assert (found, page) == (expected, [])
+    first, second, *_ = server.list_sessions()
+    assert first[2:6] == (2, 1, True, 2)
+    assert first.head_event_id != forced.audit_event_id
+    assert second[2:6] == (3, 2, False, 1)
+    assert second.head_event_id == server.query_belief(expected[1]).audit_head_event_id
+
+
+# --- the cache ---
+
+
+@pytest.mark.req("ARCH-4-03", "ARCH-4-04")
+@pytest.mark.parametrize("capacity", [1, 2])
+def test_sessions_that_left_the_cache_come_back_as_they_were(home: Home, capacity: int) -> None:
+    server = home.open(limits=Limits(cached_sessions=capacity))
+    session_ids = [declared(server) for _ in range(4)]
+    for step, hypothesis_id in enumerate("abc"):
+        for number, session_id in enumerate(session_ids):
+            outcome = server.eliminate(session_id, f"s{number}", f"o{step}", [hypothesis_id])
+            assert outcome.applied_eliminated == [hypothesis_id]
+            assert outcome == server.eliminate(session_id, f"s{number}", f"o{step}", [hypothesis_id])
+    for session_id in session_ids:
+        assert server.query_belief(session_id).survivors == ["d"]
+        assert verified(server, session_id) == server.query_belief(session_id)
+        assert len(server.audit_trace(session_id)) == 4
+
+
+@pytest.mark.req("ARCH-4-03")
+def test_the_cache_is_bounded_and_loads_on_first_use() -> None:
+    store = FailingStore(InMemoryStore())
+    server = BeliefServer(store=store)
+    session_ids = [declared(server) for _ in range(3)]
+    sessions = Streams(store, BeliefFolding(), 2)
+    reads = store.calls.count("read")
+    assert [sessions.cached(session_id) for session_id in session_ids] == [None] * 3
+    for session_id in session_ids:
+        assert sessions.current(session_id).session_id == session_id
+    assert store.calls.count("read") == reads + 3
+    assert [sessions.cached(session_id) is not None for session_id in session_ids] == [False, True, True]
+    sessions.current(session_ids[1])
+    assert store.calls.count("read") == reads + 3
+    sessions.current(session_ids[0])
+    assert [sessions.cached(session_id) is not None for session_id in session_ids] == [True, True, False]
+    with pytest.raises(SessionNotFound):
+        sessions.current("nobody")
+    assert sessions.cached("nobody") is None
+
+
+def test_a_state_that_is_older_than_the_one_at_hand_is_not_taken_over() -> None:
+    server = BeliefServer()
+    session_id = declared(server)
+    sessions = Streams(server.log, BeliefFolding(), 2)
+    older = sessions.current(session_id)
+    server.eliminate(session_id, "s", "o", ["a"])
+    newer = sessions.current(session_id)
+    slot = sessions.loaded(session_id)
+    for late in (older, newer):
+        slot.advance(late)
+        assert slot.state is newer
+
+
+@pytest.mark.req("ARCH-4-03")
+def test_while_the_log_cannot_be_asked_what_is_cached_is_served_and_nothing_else() -> None:
+    store = FailingStore(InMemoryStore())
+    server = BeliefServer(store=store)
+    session_id = declared(server)
+    before = server.query_belief(session_id)
+    store.fail("head")
+    assert server.query_belief(session_id) == before
+    for method in ("head", "read"):
+        cold = BeliefServer(store=store)
+        store.fail(method)
+        with pytest.raises(StoreUnavailable):
+            cold.query_belief(session_id)
+        assert cold.query_belief(session_id) == before
+
+
+@pytest.mark.req("BS-5.1-STORE-01")
+def test_a_server_sees_what_another_one_wrote(home: Home) -> None:
+    first, second = home.open(), home.open()
+    session_id = declared(first)
+    assert second.query_belief(session_id) == first.query_belief(session_id)
+    for step, hypothesis_id in enumerate("abc"):
+        writer, reader = (first, second) if step % 2 else (second, first)
+        written = writer.eliminate(session_id, "s", str(step), [hypothesis_id])
+        assert reader.query_belief(session_id) == written.snapshot
+        assert reader.audit_trace(session_id) == writer.audit_trace(session_id)
+
+
+# --- a log that does not verify ---
+
+GUARDS = ("audit_events_no_update", "audit_events_no_delete", "sessions_only_forward", "sessions_no_delete")
+Forge = Callable[[sqlite3.Connection], Any]
+FORGERIES: dict[str, Forge] = {
+    "a changed payload": lambda db: db.execute(
+        "UPDATE audit_events SET entry = CAST(replace(entry, 'because', 'forsooth') AS BLOB) WHERE seq = 1"
+    ),
+    "a payload that became text": lambda db: db.execute(
+        "UPDATE audit_events SET entry = CAST(entry AS TEXT) || ' ' WHERE seq = 1"
+    ),
+    "a changed delta": lambda db: db.execute(
+        """UPDATE audit_events SET entry = CAST(replace(entry, '"delta":{"eliminated":["a"]}',
+        '"delta":{"eliminated":["b"]}') AS BLOB) WHERE seq = 1"""
+    ),
+    "a changed hash": lambda db: db.execute("UPDATE audit_events SET event_hash = zeroblob(32) WHERE seq = 1"),
+    "a shortened hash": lambda db: db.execute(
+        "UPDATE audit_events SET event_hash = substr(event_hash, 1, 31) WHERE seq = 1"
+    ),
+    "an entry that is no JSON": lambda db: db.execute("UPDATE audit_events SET entry = x'ff00' WHERE seq = 1"),
+    "an empty entry": lambda db: db.execute("UPDATE audit_events SET entry = x'' WHERE seq = 2"),
+    "a dropped entry": lambda db: db.execute("DELETE FROM audit_events WHERE seq = 1"),
+    "a dropped declaration": lambda db: db.execute("DELETE FROM audit_events WHERE seq = 0"),
+    "a dropped tail": lambda db: db.execute("DELETE FROM audit_events WHERE seq = 2"),
+    "a dropped log": lambda db: db.execute("DELETE FROM audit_events"),
+    "swapped entries": lambda db: db.executescript(
+        "UPDATE audit_events SET seq = 9 WHERE seq = 1; UPDATE audit_events SET seq = 1 WHERE seq = 2;"
+        "UPDATE audit_events SET seq = 2 WHERE seq = 9"
+    ),
+    "a head hash that is another": lambda db: db.execute("UPDATE sessions SET head_hash = zeroblob(32)"),
+    "a head that is further on": lambda db: db.execute("UPDATE sessions SET head_seq = 7"),
+}
+
+
+def eventful(server: BeliefServer) -> str:
+    session_id = declared(server)
+    server.eliminate(session_id, "s", "1", ["a"], {"why": "because"})
+    server.eliminate(session_id, "s", "2", ["b"])
+    return session_id
+
+
+@pytest.mark.req("LED-3-VERIFY-02", "LED-3-VERIFY-03", "LED-3-VERIFY-05", "LED-3-VERIFY-07", "LED-3-VERIFY-10")
+@pytest.mark.parametrize("forgery", FORGERIES)
+def test_a_session_whose_stored_log_was_tampered_with_is_not_served(sqlite_home: Home, forgery: str) -> None:
+    server = sqlite_home.open()
+    session_id = eventful(server)
+    sqlite_home.close()
+    with tampering(sqlite_home.path, *GUARDS) as database:
+        FORGERIES[forgery](database)
+    server = sqlite_home.open()
+    for verb in (
+        lambda: server.query_belief(session_id),
+        lambda: server.audit_trace(session_id),
+        lambda: server.survivors(session_id),
+        lambda: server.eliminate(session_id, "s", "3", ["c"]),
+        lambda: server.query_belief(session_id),
+    ):
+        with pytest.raises(LedgerCorrupt) as corrupt:
+            verb()
+        assert corrupt.value.code == "LEDGER_CORRUPT"
+        assert corrupt.value.details["stream_id"] == session_id
+    healthy = declared(server)
+    assert server.eliminate(healthy, "s", "o", ["a"]).applied_eliminated == ["a"]
+
+
+@pytest.mark.req("BS-5.1-STORE-01")
+def test_a_file_that_is_set_back_to_an_earlier_copy_under_a_running_server_is_what_counts(sqlite_home: Home) -> None:
+    server = sqlite_home.open()
+    session_id = declared(server)
+    copy = sqlite3.connect(":memory:")
+    with tampering(sqlite_home.path) as database:
+        database.backup(copy)
+    server.eliminate(session_id, "s", "1", ["a"])
+    later = declared(server)
+    with tampering(sqlite_home.path) as database:
+        copy.backup(database)
+    copy.close()
+    assert server.query_belief(session_id) == verified(server, session_id)
+    assert server.query_belief(session_id).survivors == ["a", "b", "c", "d"]
+    assert server.eliminate(session_id, "s", "1", ["a", "b"]).applied_eliminated == ["a", "b"]
+    assert verified(sqlite_home.open(), session_id) == server.query_belief(session_id)
+    for lost in (server.query_belief, server.request_termination):
+        with pytest.raises(SessionNotFound):
+            lost(later)
+
+
+@pytest.mark.req("LED-3-VERIFY-09")
+def test_a_session_whose_log_is_that_of_another_is_not_served(sqlite_home: Home) -> None:
+    server = sqlite_home.open()
+    first, second = declared(server), declared(server)
+    sqlite_home.close()
+    with tampering(sqlite_home.path, *GUARDS) as database:
+        database.execute("UPDATE audit_events SET stream_id = 'nobody' WHERE stream_id = ?", (first,))
+        database.execute("UPDATE audit_events SET stream_id = ? WHERE stream_id = ?", (first, second))
+    server = sqlite_home.open()
+    with pytest.raises(LedgerCorrupt, match="stream_id"):
+        server.query_belief(first)
+
+
+@given(noise=st.binary(max_size=40))
+def test_bytes_that_are_no_log_are_corrupt_whatever_they_are(noise: bytes) -> None:
+    from cmbs.belief.kernel.replay import verify_session
+    from cmbs.ledger import StoredEntry, hash_entry
+
+    with pytest.raises(LedgerCorrupt):
+        verify_session("session", [StoredEntry(noise, hash_entry(noise))])

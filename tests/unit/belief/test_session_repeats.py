@@ -1,0 +1,213 @@
+"""Saying something twice: observations, idempotency keys, and what a repeat is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cmbs.belief.kernel.events import Event, Message, Repeat
+from cmbs.belief.kernel.session import fingerprint
+from cmbs.errors import Conflict, SessionTerminated
+from cmbs.messages import SessionPolicy
+from cmbs.testing.strategies import belief as strategies
+from tests.support.kernel import DOOR, ONTOLOGY, Line, described
+
+
+def eliminate(
+    line: Line, source_id: str, observation_id: str, ids: list[str], justification: Any = None, key: str | None = None
+) -> Event | Repeat:
+    return line.tell(DOOR.eliminate(source_id, observation_id, ids, justification), key)
+
+
+# --- observations -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("ARCH-5-RULE-01", "BS-4.1-IDEM-01")
+@given(strategies.hypotheses(max_size=6), st.data())
+def test_the_same_ids_in_any_order_and_number_are_a_repeat(universe: list[str], data: st.DataObject) -> None:
+    line = Line.over(*universe)
+    ids = data.draw(st.lists(st.sampled_from(universe) | strategies.ids(2), max_size=5))
+    line.eliminate("1", *ids)
+    line.eliminate("2", *universe[:1])
+    before = described(line.session)
+    shuffled = data.draw(st.permutations(ids + data.draw(st.lists(st.sampled_from(ids), max_size=3)) if ids else ids))
+    assert line.eliminate("1", *shuffled) == Repeat(1)
+    assert described(line.session) == before
+
+
+@pytest.mark.req("ARCH-5-RULE-01")
+def test_the_justification_makes_no_other_observation() -> None:
+    line = Line.over("a", "b")
+    eliminate(line, "s", "1", ["a"], {"why": "first"})
+    assert eliminate(line, "s", "1", ["a"], {"why": "second"}) == Repeat(1)
+    assert eliminate(line, "s", "1", ["a"]) == Repeat(1)
+
+
+@pytest.mark.req("ARCH-5-RULE-02")
+@pytest.mark.parametrize("ids", [[], ["a"], ["a", "b", "c"], ["b", "c"], ["a", "zz"]])
+def test_other_ids_under_the_same_observation_are_a_conflict(ids: list[str]) -> None:
+    line = Line.over("a", "b", "c")
+    first = eliminate(line, "s", "1", ["a", "b"])
+    assert isinstance(first, Event)
+    before = described(line.session)
+    with pytest.raises(Conflict) as refused:
+        eliminate(line, "s", "1", ids)
+    assert refused.value.details == {"source_id": "s", "observation_id": "1", "event_id": first.body.event_id}
+    assert described(line.session) == before
+
+
+@pytest.mark.req("ARCH-5-RULE-01")
+def test_ignored_ids_belong_to_what_was_asked() -> None:
+    line = Line.over("a", "b")
+    eliminate(line, "s", "1", ["a", "zz"])
+    assert eliminate(line, "s", "1", ["zz", "a"]) == Repeat(1)
+    with pytest.raises(Conflict):
+        eliminate(line, "s", "1", ["a"])
+
+
+@pytest.mark.req("ARCH-5-RULE-03")
+@pytest.mark.parametrize("separator", ["::", "|", "/", ":", "\n", "\x00", ",", " "])
+def test_an_observation_is_a_pair_and_never_a_joined_text(separator: str) -> None:
+    line = Line.over("a", "b", "c")
+    assert isinstance(eliminate(line, f"x{separator}y", "z", ["a"]), Event)
+    assert isinstance(eliminate(line, "x", f"y{separator}z", ["b"]), Event)
+    assert isinstance(eliminate(line, "", f"x{separator}y{separator}z", ["c"]), Event)
+    assert list(line.session.survivors) == []
+
+
+def test_the_same_observation_id_of_another_source_is_another_observation() -> None:
+    line = Line.over("a", "b")
+    assert isinstance(eliminate(line, "s", "1", ["a"]), Event)
+    assert isinstance(eliminate(line, "t", "1", ["b"]), Event)
+
+
+def test_an_observation_of_nothing_is_an_observation() -> None:
+    line = Line.over("a")
+    assert isinstance(eliminate(line, "", "", []), Event)
+    assert eliminate(line, "", "", []) == Repeat(1)
+    with pytest.raises(Conflict):
+        eliminate(line, "", "", ["a"])
+
+
+def test_a_repeat_is_still_answered_after_termination_and_a_conflict_still_refused() -> None:
+    line = Line.over("a", "b")
+    eliminate(line, "s", "1", ["a"])
+    line.tell(DOOR.request_termination(None))
+    assert eliminate(line, "s", "1", ["a"]) == Repeat(1)
+    with pytest.raises(Conflict):
+        eliminate(line, "s", "1", ["b"])
+    with pytest.raises(SessionTerminated):
+        eliminate(line, "s", "2", ["b"])
+
+
+def test_a_repeat_is_answered_where_ids_are_validated() -> None:
+    line = Line.over("a", "b", validate_hypotheses=True)
+    eliminate(line, "s", "1", ["a"])
+    assert eliminate(line, "s", "1", ["a"]) == Repeat(1)
+    with pytest.raises(Conflict):
+        eliminate(line, "s", "1", ["zz"])
+
+
+# --- idempotency keys -------------------------------------------------------------------------------------------------
+
+MESSAGES: list[Message] = [
+    DOOR.eliminate("s", "1", ["a"], None),
+    DOOR.eliminate("s", "1", ["a"], {"why": 1}),
+    DOOR.eliminate("s", "1", ["b"], None),
+    DOOR.eliminate("s", "2", ["a"], None),
+    DOOR.eliminate("s2", "1", ["a"], None),
+    DOOR.enter_obligation("o", 0),
+    DOOR.enter_obligation("o", 1),
+    DOOR.request_exit("o", None),
+    DOOR.request_exit("o", {"x": 1}),
+    DOOR.declare_conclusion("o", None),
+    DOOR.declare_conclusion("o", {}),
+    DOOR.request_termination(None),
+    DOOR.request_termination({"force": True}),
+    DOOR.declare(ONTOLOGY, ["a"], None, SessionPolicy(), None),
+    DOOR.declare(ONTOLOGY, ["a"], None, SessionPolicy(allow_force=True), None),
+]
+
+
+def test_requests_that_differ_in_anything_have_fingerprints_of_their_own() -> None:
+    assert len({fingerprint(message) for message in MESSAGES}) == len(MESSAGES)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [message for message in MESSAGES if type(message).__name__ != "Declare"],
+    ids=lambda message: type(message).__name__,
+)
+def test_the_same_request_under_the_same_key_is_a_repeat_for_every_verb(message: Message) -> None:
+    line = Line.over("a", "b")
+    line.tell(DOOR.enter_obligation("other", 0))
+    if type(message).__name__ == "RequestExit":
+        line.tell(DOOR.enter_obligation("o", 0))
+    first = line.tell(message, "key")
+    assert isinstance(first, Event)
+    line.eliminate("in between", "b")
+    before = described(line.session)
+    assert line.tell(message, "key") == Repeat(first.body.seq)
+    assert described(line.session) == before
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+def test_another_request_under_the_same_key_is_a_conflict_also_across_verbs(message: Message) -> None:
+    line = Line.over("a", "b")
+    line.tell(DOOR.declare_conclusion("first", None), "key")
+    with pytest.raises(Conflict, match="idempotency key `key` was used for another request") as refused:
+        line.tell(message, "key")
+    assert refused.value.details == {"idempotency_key": "key"}
+
+
+def test_a_declaration_under_a_key_is_repeated_by_the_same_declaration_only() -> None:
+    first = DOOR.declare(ONTOLOGY, ["a", "b"], None, SessionPolicy(), None)
+    line = Line(first, key="key")
+    assert line.tell(DOOR.declare(ONTOLOGY, ["b", "a", "b"], None, SessionPolicy(), None), "key") == Repeat(0)
+    with pytest.raises(Conflict, match="another request"):
+        line.tell(DOOR.declare(ONTOLOGY, ["a"], None, SessionPolicy(), None), "key")
+    with pytest.raises(Conflict, match="declared before"):
+        line.tell(first, "another key")
+
+
+def test_a_refusal_is_repeated_under_its_key_though_it_would_be_granted_by_now() -> None:
+    line = Line.over("a", "b")
+    refused = line.tell(DOOR.request_termination(None), "key")
+    assert isinstance(refused, Event)
+    line.eliminate("1", "a")
+    assert line.tell(DOOR.request_termination(None), "key") == Repeat(refused.body.seq)
+    assert line.session.terminated_seq is None
+    assert isinstance(line.tell(DOOR.request_termination(None), "new key"), Event)
+    assert line.session.terminated_seq is not None
+
+
+def test_a_termination_is_repeated_under_its_key_after_it_happened() -> None:
+    line = Line.over("a")
+    line.tell(DOOR.request_termination(None), "key")
+    assert line.tell(DOOR.request_termination(None), "key") == Repeat(1)
+    with pytest.raises(SessionTerminated):
+        line.tell(DOOR.request_termination(None))
+
+
+def test_a_request_that_was_refused_with_an_error_leaves_its_key_free() -> None:
+    line = Line.over("a", "b")
+    eliminate(line, "s", "1", ["a"])
+    with pytest.raises(Conflict):
+        eliminate(line, "s", "1", ["b"], key="key")
+    assert isinstance(eliminate(line, "s", "2", ["b"], key="key"), Event)
+
+
+def test_the_empty_text_is_a_key_like_any_other() -> None:
+    line = Line.over("a", "b")
+    assert isinstance(line.tell(DOOR.declare_conclusion("x", None), ""), Event)
+    assert line.tell(DOOR.declare_conclusion("x", None), "") == Repeat(1)
+
+
+def test_without_a_key_the_same_request_is_made_again() -> None:
+    line = Line.over("a", "b")
+    assert isinstance(line.tell(DOOR.declare_conclusion("x", None)), Event)
+    assert isinstance(line.tell(DOOR.declare_conclusion("x", None)), Event)
+    assert [conclusion_id for _, conclusion_id in line.session.conclusions] == ["x", "x"]

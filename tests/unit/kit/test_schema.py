@@ -1,0 +1,134 @@
+"""The published JSON Schema is current, and agrees with the loader about everything that a schema can say."""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+from typing import Any
+
+import jsonschema_rs
+import pytest
+from hypothesis import given
+
+from cmbs.kit import Kit
+from cmbs.kit.files import kit_text, parse_kit
+from cmbs.kit.findings import InvalidKitFile
+from cmbs.kit.schema import kit_schema
+from cmbs.testing.strategies.kits import kits
+from scripts.generate_kit_schema import TARGETS, schema_text
+
+SCHEMA = jsonschema_rs.validator_for(kit_schema())
+OUTCOMES = [{"id": "x", "eliminates": ["a"]}, {"id": "y", "keeps": ["a"]}]
+GOOD: dict[str, Any] = {
+    "format": 1,
+    "id": "k",
+    "version": "1",
+    "title": "",
+    "description": "",
+    "source": "",
+    "soundness": "sound",
+    "hypotheses": ["a", {"id": "b", "label": "", "prior": 0.5, "tags": ["t"]}],
+    "probes": [
+        {"id": "p", "prompt": "", "soundness": "heuristic", "outcomes": OUTCOMES},
+        {
+            "id": "q",
+            "reading": {"normal": "x", "abnormal": "y", "median": 1, "mad": 1, "tail": "low"},
+            "outcomes": OUTCOMES,
+        },
+        {
+            "id": "r",
+            "reading": {"normal": "x", "abnormal": "y", "samples": [1, 2, 4], "threshold": 2},
+            "outcomes": OUTCOMES,
+        },
+        {"id": "s", "reading": {"cuts": [1], "outcomes": ["x", "y"]}, "outcomes": OUTCOMES},
+    ],
+}
+
+
+def changed(path: list[str | int], value: Any) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads(json.dumps(GOOD))
+    parent: Any = data
+    for step in path[:-1]:
+        parent = parent[step]
+    parent[path[-1]] = value
+    return data
+
+
+def without(path: list[str | int]) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads(json.dumps(GOOD))
+    parent: Any = data
+    for step in path[:-1]:
+        parent = parent[step]
+    del parent[path[-1]]
+    return data
+
+
+@pytest.mark.req("KIT-13")
+@pytest.mark.parametrize("target", TARGETS, ids=["api", "package"])
+def test_the_published_schema_is_what_the_code_generates(target: Any) -> None:
+    assert target.read_text("utf-8") == schema_text()
+
+
+@pytest.mark.req("KIT-13")
+def test_the_package_brings_the_schema_along() -> None:
+    assert json.loads((resources.files("cmbs.kit") / "kit.schema.json").read_bytes()) == kit_schema()
+
+
+@pytest.mark.req("KIT-13")
+def test_the_schema_is_a_schema() -> None:
+    assert jsonschema_rs.meta.is_valid(kit_schema())
+
+
+@pytest.mark.req("KIT-13")
+@given(kits())
+def test_every_kit_that_is_written_is_valid(kit: Kit) -> None:
+    assert list(SCHEMA.iter_errors(json.loads(kit_text(kit, "k.json")))) == []
+
+
+def test_a_kit_with_every_field_is_valid_and_is_read() -> None:
+    assert SCHEMA.is_valid(GOOD)
+    assert len(parse_kit(json.dumps(GOOD).encode(), "k.json").kit.probes) == 4
+
+
+@pytest.mark.req("KIT-13")
+@pytest.mark.parametrize(
+    "data",
+    [
+        [],
+        without(["id"]),
+        without(["version"]),
+        without(["hypotheses"]),
+        without(["probes"]),
+        without(["probes", 0, "outcomes"]),
+        without(["probes", 0, "outcomes", 0, "eliminates"]),
+        without(["probes", 1, "reading", "mad"]),
+        without(["probes", 3, "reading", "outcomes"]),
+        changed(["format"], 2),
+        changed(["id"], 1),
+        changed(["id"], "a" * 1025),
+        changed(["title"], True),
+        changed(["soundness"], "certain"),
+        changed(["extra"], 1),
+        changed(["hypotheses"], []),
+        changed(["hypotheses", 0], None),
+        changed(["hypotheses", 1, "prior"], 0),
+        changed(["hypotheses", 1, "tags"], ["t", "t"]),
+        changed(["hypotheses", 1, "name"], "b"),
+        changed(["probes", 0, "outcomes"], []),
+        changed(["probes", 0, "outcomes", 0, "id"], "no-data"),
+        changed(["probes", 0, "outcomes", 0, "id"], False),
+        changed(["probes", 0, "outcomes", 0, "eliminates"], ["a", "a"]),
+        changed(["probes", 0, "outcomes", 0, "eliminates"], "a"),
+        changed(["probes", 1, "reading", "mad"], 0),
+        changed(["probes", 1, "reading", "tail"], "up"),
+        changed(["probes", 1, "reading", "cuts"], [1]),
+        changed(["probes", 2, "reading", "threshold"], -1),
+        changed(["probes", 2, "reading", "samples"], ["1"]),
+        changed(["probes", 3, "reading", "cuts"], []),
+    ],
+    ids=range(31),
+)
+def test_what_the_schema_refuses_the_loader_refuses(data: Any) -> None:
+    assert not SCHEMA.is_valid(data)
+    with pytest.raises(InvalidKitFile):
+        parse_kit(json.dumps(data).encode(), "k.json")

@@ -1,0 +1,295 @@
+"""What is particular to the PostgreSQL store; what it shares with the others is in their contract tests."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from threading import Barrier, Thread
+
+import psycopg
+import pytest
+
+from cmbs.belief.kernel.checkpoint import freeze
+from cmbs.belief.kernel.replay import verify_session
+from cmbs.belief.server import BeliefServer
+from cmbs.errors import CmbsError, InvalidRequest, SessionNotFound, StoreUnavailable
+from cmbs.ledger import Head, StoredEntry
+from cmbs.spi import Append, EliminationProvenance, Opening, StaleHead
+from cmbs.stores import open_store
+from cmbs.stores._postgres_schema import APPEND_ONLY, MIGRATIONS
+from cmbs.stores.postgres import PostgresStore
+from cmbs.testing.streams import stream
+from tests.support.homes import Home, declared, verified
+
+SEEN = EliminationProvenance("source", "observation")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    with Home.at("postgres", tmp_path) as home:
+        yield home
+
+
+@pytest.fixture
+def store(home: Home) -> PostgresStore:
+    store = home.store()
+    assert isinstance(store, PostgresStore)
+    return store
+
+
+@pytest.fixture
+def outsider(home: Home, store: PostgresStore) -> Iterator[psycopg.Connection]:
+    """A connection for somebody who does not use cmbs."""
+    with psycopg.connect(home.url, autocommit=True) as connection:
+        yield connection
+
+
+# --- the schema ---
+
+
+@pytest.mark.req("STORE-PG-01")
+def test_several_processes_may_open_a_new_database_at_once(home: Home) -> None:
+    opening = "import sys; from cmbs.stores import open_store; open_store(sys.argv[1]).close()"
+    processes = [subprocess.Popen([sys.executable, "-c", opening, home.url]) for _ in range(3)]
+    assert [process.wait() for process in processes] == [0, 0, 0]
+    with psycopg.connect(home.url) as connection:
+        versions = connection.execute("SELECT version FROM cmbs.migrations").fetchall()
+    assert versions == [(number,) for number in range(1, len(MIGRATIONS) + 1)]
+
+
+@pytest.mark.req("STORE-PG-01")
+def test_a_database_of_a_newer_version_is_refused(home: Home, outsider: psycopg.Connection) -> None:
+    outsider.execute("INSERT INTO cmbs.migrations VALUES (999)")
+    with pytest.raises(StoreUnavailable, match="version 999 is newer"):
+        open_store(home.url)
+
+
+@pytest.mark.req("STORE-PG-02")
+@pytest.mark.parametrize(
+    "statement",
+    [
+        *(f"DELETE FROM cmbs.{table}" for table in ("audit_events", "tombstones", "universes", "sessions")),
+        *(f"TRUNCATE cmbs.{table}" for table in ("audit_events", "tombstones", "universes", "sessions")),
+        "UPDATE cmbs.audit_events SET entry = ''",
+        "UPDATE cmbs.tombstones SET hypothesis_id = ''",
+        "UPDATE cmbs.universes SET hypothesis_ids = ''",
+        "UPDATE cmbs.sessions SET head_seq = head_seq - 1",
+        "UPDATE cmbs.sessions SET head_seq = head_seq + 1, n_survivors = n_survivors + 1",
+    ],
+)
+def test_the_database_itself_refuses_to_change_what_was_written(
+    store: PostgresStore, outsider: psycopg.Connection, statement: str
+) -> None:
+    store.append(stream())
+    store.create_session("apart", frozenset("ab"))
+    with pytest.raises(psycopg.Error) as refused:
+        outsider.execute(statement.encode())
+    assert refused.value.sqlstate == APPEND_ONLY
+    assert len(store.read(stream()[0].stream_id)) == 3
+
+
+@pytest.mark.req("STORE-PG-02")
+def test_exact_bytes_are_stored_and_the_tombstones_with_them(
+    store: PostgresStore, outsider: psycopg.Connection
+) -> None:
+    items = stream()
+    store.append(items)
+    rows = outsider.execute("SELECT entry, event_hash FROM cmbs.audit_events ORDER BY seq").fetchall()
+    assert rows == [(item.entry.raw, item.entry.event_hash) for item in items]
+    tombstones = outsider.execute("SELECT hypothesis_id, seq FROM cmbs.tombstones ORDER BY seq").fetchall()
+    assert tombstones == [(b"a", 1), (b"b", 2)]
+
+
+# --- ids ---
+
+
+def test_a_session_id_that_the_database_cannot_hold_is_not_found_and_not_created(store: PostgresStore) -> None:
+    assert (store.head("a\x00b"), store.read("a\x00b"), store.checkpoint("a\x00b")) == (None, [], None)
+    assert store.opening("a\x00b") == Opening(None, None, [], [])
+    with pytest.raises(SessionNotFound):
+        store.recover("a\x00b")
+    with pytest.raises(InvalidRequest, match="cannot hold"):
+        store.create_session("a\x00b", frozenset("ab"))
+
+
+# --- several writers ---
+
+
+@pytest.mark.req("STORE-PG-03")
+def test_what_one_server_wrote_another_reads_at_once_and_continues(home: Home) -> None:
+    first, second = home.open(), home.open()
+    session_id = declared(first)
+    for number, (server, other) in enumerate([(first, second), (second, first), (first, second)]):
+        outcome = server.eliminate(session_id, "s", str(number), ["abcd"[number]])
+        assert other.query_belief(session_id) == outcome.snapshot
+    assert verified(first, session_id) == second.query_belief(session_id)
+
+
+@pytest.mark.req("STORE-PG-03")
+def test_servers_that_write_one_session_at_the_same_time_lose_nothing_and_fork_nothing(home: Home) -> None:
+    servers = [home.open() for _ in range(3)]
+    session_id = declared(servers[0], [str(number) for number in range(24)])
+    begin = Barrier(3)
+
+    def eliminate(number: int) -> None:
+        begin.wait()
+        for each in range(number * 8, number * 8 + 7):
+            servers[number].eliminate(session_id, "s", str(each), [str(each)])
+
+    threads = [Thread(target=eliminate, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {server.query_belief(session_id).n_survivors for server in servers} == {3}
+    assert verified(servers[0], session_id).n_survivors == 3
+    assert len(servers[0].log.read(session_id)) == 22
+
+
+@pytest.mark.req("STORE-PG-03")
+def test_groups_that_name_the_same_sessions_in_another_order_do_not_block_each_other(home: Home) -> None:
+    left, right = stream(1, events=4), stream(2, events=4)
+    stores = [home.store(), home.store()]
+    stores[0].append([left[0], right[0]])
+    begin = Barrier(2)
+    outcomes: list[str] = []
+
+    def append(number: int, group: list[Append]) -> None:
+        begin.wait()
+        try:
+            stores[number].append(group)
+            outcomes.append("written")
+        except StaleHead:
+            outcomes.append("stale")
+
+    groups = ([left[1], right[1]], [right[1], left[1]])
+    threads = [Thread(target=append, args=(number, group)) for number, group in enumerate(groups)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(outcomes) == ["stale", "written"]
+    assert stores[0].head(left[0].stream_id) == Head(1, left[1].entry.event_hash)
+
+
+def test_what_was_appended_in_an_exclusive_block_that_failed_is_not_there(store: PostgresStore) -> None:
+    declaration, elimination, _ = stream()
+    store.append([declaration])
+
+    def fail_in_the_block() -> None:
+        with store.exclusive([declaration.stream_id]):
+            store.append([elimination])
+            raise RuntimeError("gone")
+
+    with pytest.raises(RuntimeError, match="gone"):
+        fail_in_the_block()
+    assert store.head(declaration.stream_id) == Head(0, declaration.entry.event_hash)
+
+
+# --- the first use of a session ---
+
+
+class WithoutSingleReads(PostgresStore):
+    def read(self, stream_id: str, after: int = -1, limit: int | None = None) -> list[StoredEntry]:
+        raise StoreUnavailable(f"`{stream_id}` was read beyond {after}, up to {limit}")
+
+
+def checkpointed(home: Home, seq: int) -> str:
+    """A session of six events, with a checkpoint."""
+    server = home.open()
+    session_id = declared(server)
+    for number in range(5):
+        server.eliminate(session_id, "s", str(number), ["abcd"[number % 2]])
+    entries = server.log.read(session_id)
+    server.log.put_checkpoint(session_id, seq, freeze(verify_session(session_id, entries[: seq + 1])))
+    return session_id
+
+
+@pytest.mark.req("ARCH-4-CHECKPOINT-01")
+@pytest.mark.parametrize("seq", [0, 3, 5])
+def test_the_first_use_of_a_session_with_a_checkpoint_is_one_exchange(home: Home, seq: int) -> None:
+    session_id = checkpointed(home, seq)
+    with closing(BeliefServer(store=WithoutSingleReads(home.url))) as server:
+        assert server.query_belief(session_id) == home.open().query_belief(session_id)
+        assert server.eliminate(session_id, "s", "more", ["c"]).snapshot.n_survivors == 1
+        with pytest.raises(SessionNotFound):
+            server.query_belief("nobody")
+
+
+@pytest.mark.req("ARCH-4-CHECKPOINT-02")
+def test_a_session_whose_checkpoint_does_not_fit_is_read_whole(home: Home) -> None:
+    session_id = checkpointed(home, 3)
+    home.store().put_checkpoint(session_id, 4, b"nonsense")
+    assert home.open().query_belief(session_id).n_survivors == 2
+    with (
+        closing(BeliefServer(store=WithoutSingleReads(home.url))) as server,
+        pytest.raises(StoreUnavailable, match="beyond -1, up to None"),
+    ):
+        server.query_belief(session_id)
+
+
+# --- a database that is not there ---
+
+
+@pytest.mark.req("STORE-PG-04")
+def test_a_first_use_replaces_a_connection_that_the_database_cut(home: Home, outsider: psycopg.Connection) -> None:
+    session_id = checkpointed(home, 3)
+    server = home.open()
+    outsider.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'cmbs'")
+    assert server.query_belief(session_id).n_survivors == 2
+
+
+@pytest.mark.req("STORE-PG-04")
+def test_connections_that_the_database_cut_are_replaced(home: Home, outsider: psycopg.Connection) -> None:
+    server = home.open()
+    session_id = declared(server)
+    outsider.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'cmbs'")
+    assert server.eliminate(session_id, "s", "o", ["a"]).snapshot.n_survivors == 3
+    assert verified(server, session_id).n_survivors == 3
+
+
+@pytest.mark.req("STORE-PG-04")
+def test_a_closed_store_is_unavailable_whatever_one_asks(store: PostgresStore) -> None:
+    declaration = stream()[0]
+    store.close()
+    store.close()
+    uses = (
+        lambda: store.append([declaration]),
+        lambda: store.head("s"),
+        lambda: store.read("s"),
+        lambda: store.sessions(None, 1),
+        lambda: store.put_checkpoint("s", 0, b""),
+        lambda: store.checkpoint("s"),
+        lambda: store.opening("s"),
+        lambda: store.put_intent(declaration),
+        lambda: store.intent("s"),
+        lambda: store.open_intents(1),
+        lambda: store.drop_intent("s", b""),
+        lambda: store.create_session("s", frozenset("a")),
+        lambda: store.eliminate("s", {"a"}, SEEN),
+        lambda: store.recover("s"),
+        lambda: store.exclusive(["s"]).__enter__(),
+    )
+    for use in uses:
+        with pytest.raises(StoreUnavailable):
+            use()
+    store.append([])
+
+
+@pytest.mark.req("STORE-PG-04")
+def test_a_database_that_cannot_be_reached_is_unavailable_and_a_url_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnavailable, match="cannot open the database"):
+        open_store(f"postgresql://user:secret@/db?host={tmp_path}")
+    with pytest.raises(InvalidRequest) as refused:
+        open_store("postgresql://user:secret@[host/db")
+    assert "secret" not in f"{refused.value} {refused.value.details}"
+
+
+def test_without_the_extra_the_error_says_which_one_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "cmbs.stores.postgres")
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(CmbsError, match=r"cmbs\[postgres\]"):
+        open_store("postgresql://localhost/db")

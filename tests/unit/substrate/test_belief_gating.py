@@ -1,0 +1,299 @@
+"""Actions gated on belief: deferred while several causes are possible or an obligation is open, then run by itself."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from cmbs.belief.server import BeliefServer
+from cmbs.errors import LedgerCorrupt
+from cmbs.messages import OntologyBundle
+from cmbs.stores import Store, open_store
+from cmbs.stores.memory import InMemoryStore
+from cmbs.substrate.belief_source import BeliefSource, ServedBelief
+from cmbs.substrate.kernel.events import Evidence as MemoryEvidence
+from cmbs.substrate.kernel.events import MemoryKind, PutMemory
+from cmbs.substrate.kernel.model import BeliefReading, ReasonCode, Verdict
+from cmbs.substrate.kernel.replay import read_space_event, readings_in, verify_belief_pins, verify_space
+from cmbs.substrate.kernel.state import ProposalStatus
+from tests.support.spaces import AGENT, SPACE, ScriptedRunner, World, call, constraint, http_tool
+
+ROOT = Path(__file__).resolve().parents[3]
+ONTOLOGY = OntologyBundle("checkout-latency", "3", "graph://checkout", "v17")
+CAUSES = ["bad-deploy", "disk-full", "dns"]
+PATIENCE = 30.0
+
+
+def gated(session_id: str) -> dict[str, str]:
+    """Restart only with one survivor and no open obligation."""
+    known = {
+        "op": "all",
+        "args": [
+            {"op": "schema", "args": [f"$belief.{session_id}.n_survivors", {"const": 1}]},
+            {"op": "eq", "args": [f"$belief.{session_id}.active_obligation_id", None]},
+        ],
+    }
+    restart = constraint(subject={"tool_id": "restart"}, when=known, on_fail="defer")
+    return {"constraint.restart_when_known": restart}
+
+
+class Incident:
+    """A session and a space over one log, and an agent that wants to restart something."""
+
+    def __init__(self, log: Store, **more: Any) -> None:
+        self.belief = BeliefServer(store=log)
+        self.runner = ScriptedRunner()
+        self.world = World(log, belief=ServedBelief(self.belief), runner=self.runner, **more)
+
+    def declare(self, min_total_eliminations: int = 2) -> str:
+        self.session_id, _ = self.belief.declare_session(ONTOLOGY, CAUSES)
+        self.belief.enter_obligation(self.session_id, "look", min_total_eliminations)
+        self.world.create(gated(self.session_id))
+        self.world.equip(http_tool("restart"))
+        return self.session_id
+
+    def want_restart(self) -> str:
+        self.world.propose(call("restart", {"service": "checkout"}), proposal_id="p")
+        return "p"
+
+    def rule_out(self, cause: str) -> None:
+        self.belief.eliminate(self.session_id, "probe", cause, [cause])
+
+    def leave_obligation(self) -> None:
+        self.belief.request_exit(self.session_id, "look")
+
+    def status(self) -> ProposalStatus:
+        """Where the proposal stands once everything that can be looked after has been."""
+        self.world.server.keep()
+        record = self.world.space.proposals["p"]
+        if record.status is ProposalStatus.RUNNING:
+            record = self.world.server.wait_for(SPACE, "p", PATIENCE)
+        return record.status
+
+    def close(self) -> None:
+        self.world.close()
+        self.belief.close()
+
+
+@pytest.fixture
+def incident() -> Iterator[Incident]:
+    incident = Incident(InMemoryStore())
+    incident.declare()
+    yield incident
+    incident.close()
+
+
+@pytest.mark.req("SS01-BELIEF-01")
+@pytest.mark.parametrize("order", [*permutations(["disk-full", "dns"])])
+def test_the_call_is_deferred_until_one_cause_is_left_and_no_obligation_is_open(
+    incident: Incident, order: tuple[str, ...]
+) -> None:
+    incident.want_restart()
+    record = incident.world.space.proposals["p"]
+    assert (record.decision.verdict, record.decision.reason_code) == (Verdict.DEFER, ReasonCode.ALLOW_UNMET)
+    assert incident.status() is ProposalStatus.PARKED
+    for cause in order:
+        incident.rule_out(cause)
+        assert incident.status() is ProposalStatus.PARKED
+    assert incident.runner.calls == []
+    incident.leave_obligation()
+    assert incident.status() is ProposalStatus.COMMITTED
+    assert [tool_id for tool_id, _, _ in incident.runner.calls] == ["restart"]
+
+
+@pytest.mark.req("SS01-BELIEF-01")
+def test_the_last_elimination_wakes_the_call_where_the_obligation_was_left_before() -> None:
+    incident = Incident(InMemoryStore())
+    incident.declare(min_total_eliminations=1)
+    incident.rule_out("disk-full")
+    incident.leave_obligation()
+    incident.want_restart()
+    assert incident.status() is ProposalStatus.PARKED
+    incident.rule_out("dns")
+    assert incident.status() is ProposalStatus.COMMITTED
+    assert len(incident.runner.calls) == 1
+    incident.close()
+
+
+def test_when_it_is_already_known_the_call_runs_at_once(incident: Incident) -> None:
+    incident.rule_out("disk-full")
+    incident.rule_out("dns")
+    incident.leave_obligation()
+    incident.want_restart()
+    assert incident.status() is ProposalStatus.COMMITTED
+
+
+def test_no_survivor_at_all_is_not_one_survivor(incident: Incident) -> None:
+    incident.want_restart()
+    for cause in CAUSES:
+        incident.rule_out(cause)
+    incident.leave_obligation()
+    # After the second elimination it still had an open obligation; then nothing was left to act on.
+    assert incident.status() is ProposalStatus.PARKED
+    assert incident.runner.calls == []
+
+
+def test_a_session_that_does_not_exist_permits_nothing() -> None:
+    incident = Incident(InMemoryStore())
+    incident.world.create(gated("nobody-declared-this"))
+    incident.world.equip(http_tool("restart"))
+    incident.want_restart()
+    assert incident.status() is ProposalStatus.PARKED
+    reading = readings_in(read_space_event(incident.world.server.stored_entries(SPACE)[-1]))[0]
+    assert reading == BeliefReading("nobody-declared-this", found=False)
+    incident.close()
+
+
+def test_without_a_belief_plane_nothing_that_reads_it_is_permitted() -> None:
+    world = World()
+    world.create(gated("s"))
+    world.equip(http_tool("restart"))
+    decision = world.propose(call("restart")).event.result.decision
+    assert decision is not None
+    assert decision.verdict is Verdict.DEFER
+    world.close()
+
+
+@pytest.mark.req("SS01-BELIEF-01")
+def test_a_deferred_call_survives_a_restart_of_everything(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'gated.db'}"
+    before = Incident(open_store(url))
+    session_id = before.declare()
+    before.want_restart()
+    assert before.status() is ProposalStatus.PARKED
+    before.close()
+    after = Incident(open_store(url), space=1)
+    after.session_id = session_id
+    after.rule_out("disk-full")
+    after.rule_out("dns")
+    after.leave_obligation()
+    assert after.status() is ProposalStatus.COMMITTED
+    assert len(after.runner.calls) == 1
+    after.close()
+
+
+@pytest.mark.req("SS01-BELIEF-01")
+def test_a_session_that_another_server_writes_wakes_the_call_too(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'gated.db'}"
+    incident = Incident(open_store(url), keeper_seconds=0.05)
+    session_id = incident.declare()
+    incident.want_restart()
+    elsewhere = BeliefServer(store=open_store(url))
+    elsewhere.eliminate(session_id, "probe", "1", ["dns", "disk-full"])
+    elsewhere.request_exit(session_id, "look")
+    elsewhere.close()
+    assert incident.world.server.wait_for(SPACE, "p", PATIENCE).status is ProposalStatus.COMMITTED
+    incident.close()
+
+
+# --- what was believed is recorded, and can be checked ----------------------------------------------------------------
+
+
+@pytest.mark.req("SS01-BELIEF-02")
+def test_each_decision_pins_the_audit_head_that_it_was_read_at_and_a_verifier_checks_it_offline(
+    incident: Incident,
+) -> None:
+    incident.want_restart()
+    incident.rule_out("disk-full")
+    incident.status()
+    incident.rule_out("dns")
+    incident.leave_obligation()
+    incident.status()
+    entries = incident.world.server.stored_entries(SPACE)
+    verify_space(SPACE, entries, incident.world.server.head(SPACE))
+    log = list(incident.belief.stored_entries(incident.session_id))
+    hashes = {stored.event_hash.hex(): seq for seq, stored in enumerate(log)}
+    readings = [reading for stored in entries for reading in readings_in(read_space_event(stored))]
+    assert [(hashes[reading.head_event_hash], reading.n_survivors) for reading in readings] == [(1, 3), (2, 2), (4, 1)]
+    assert verify_belief_pins(entries, {incident.session_id: log}) == 3
+
+
+@pytest.mark.req("SS01-BELIEF-02")
+@pytest.mark.parametrize("keep", [0, 1, 3])
+def test_a_session_log_that_is_missing_or_cut_off_does_not_pass(incident: Incident, keep: int) -> None:
+    incident.rule_out("disk-full")
+    incident.rule_out("dns")
+    incident.leave_obligation()
+    incident.want_restart()
+    log = list(incident.belief.stored_entries(incident.session_id))
+    with pytest.raises(LedgerCorrupt):
+        verify_belief_pins(incident.world.server.stored_entries(SPACE), {incident.session_id: log[:keep]})
+
+
+class Lying:
+    """A belief plane that says that everything is known, under heads that are real."""
+
+    def __init__(self, source: BeliefSource) -> None:
+        self._source = source
+
+    def read(self, session_id: str) -> BeliefReading:
+        true = self._source.read(session_id)
+        return msgspec.structs.replace(true, n_survivors=1, active_obligation_id=None, survivors=["bad-deploy"])
+
+    def is_conclusion(self, session_id: str, event_id: str) -> bool:
+        return self._source.is_conclusion(session_id, event_id)
+
+    def subscribe(self, changed: Callable[[str], None]) -> None:
+        self._source.subscribe(changed)
+
+
+@pytest.mark.req("SS01-BELIEF-02")
+def test_a_server_that_makes_up_what_was_believed_is_found_out() -> None:
+    log = InMemoryStore()
+    belief = BeliefServer(store=log)
+    session_id, _ = belief.declare_session(ONTOLOGY, CAUSES)
+    world = World(log, belief=Lying(ServedBelief(belief)))
+    world.create(gated(session_id))
+    world.equip(http_tool("restart"))
+    decision = world.propose(call("restart")).event.result.decision
+    assert decision is not None
+    assert decision.verdict is Verdict.ALLOW
+    world.close()
+    entries = world.server.stored_entries(SPACE)
+    verify_space(SPACE, entries)
+    with pytest.raises(LedgerCorrupt):
+        verify_belief_pins(entries, {session_id: list(belief.stored_entries(session_id))})
+    belief.close()
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("SS01-MEM-05")
+def test_an_accepted_conclusion_confirms_a_claim_and_no_other_event_does(incident: Incident) -> None:
+    incident.rule_out("disk-full")
+    eliminated = incident.belief.eliminate(incident.session_id, "probe", "dns", ["dns"])
+    incident.leave_obligation()
+    concluded = incident.belief.declare_conclusion(incident.session_id, "cause:bad-deploy")
+    assert concluded.accepted
+
+    def put(entry_id: str, event_id: str) -> Any:
+        evidence = MemoryEvidence(confirmed_by_event_id=event_id, confirmed_in_session_id=incident.session_id)
+        message = PutMemory(entry_id, MemoryKind.FACT, msgspec.Raw(b'"the deploy was bad"'), evidence)
+        return incident.world.say(message, AGENT).event.result
+
+    for event_id in (eliminated.audit_event_id, "made-up"):
+        refused = put(f"by {event_id}", event_id)
+        assert (refused.granted, refused.reason_code) == (False, "CONFIRMING_EVENT_UNKNOWN")
+    assert put("m", concluded.audit_event_id).granted
+    assert incident.world.space.memory["m"].confirmed
+
+
+# --- the example ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("SS01-BELIEF-01", "SS01-BELIEF-02", "SS01-TOOL-01")
+def test_the_example_with_a_real_endpoint_and_a_real_mcp_server_runs_as_it_says(tmp_path: Path) -> None:
+    example = ROOT / "examples" / "gated_actions.py"
+    ran = subprocess.run([sys.executable, example, tmp_path], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "service.restart: defer, ALLOW_UNMET" in ran.stdout
+    assert "database.drop: deny, NO_ALLOW" in ran.stdout
+    assert ran.stdout.endswith("everything is as it should be\n")

@@ -1,0 +1,220 @@
+"""Whatever is sent to a space, in whatever order: replay is the same byte for byte, and what fails never happens."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from cmbs.errors import CmbsError
+from cmbs.messages import Actor, ActorKind
+from cmbs.substrate.kernel.checkpoint import freeze_space, thaw_space
+from cmbs.substrate.kernel.events import (
+    Approve,
+    ConflictState,
+    DisputeMemory,
+    Evidence,
+    IssueCapability,
+    MemoryKind,
+    Mode,
+    OutcomeStatus,
+    PromoteMemory,
+    PutMemory,
+    RecordOutcome,
+    Reject,
+    RetireTool,
+    RevokeCapability,
+    SetMode,
+)
+from cmbs.substrate.kernel.model import Candidate, Capability, StateDelta, Verdict
+from cmbs.substrate.kernel.replay import catch_up_space, read_space_event, verify_space
+from cmbs.substrate.kernel.state import ApprovalStatus, ExecutionStatus, ProposalStatus
+from tests.support.spaces import (
+    AGENT,
+    ANY,
+    ENCODER,
+    ROOT,
+    SECOND,
+    SPACE,
+    World,
+    call,
+    caller_tool,
+    change_policy,
+    constraint,
+    raw,
+)
+
+STREAM = f"space:{SPACE}"
+NAMES = st.sampled_from("abc")
+ACTORS = st.sampled_from([AGENT, ENCODER, ROOT, SECOND, Actor(ActorKind.AGENT, "other")])
+POLICIES = {
+    "constraint.ask": constraint(effect="deny", subject={"tool_id": "asked"}, on_fail="ask"),
+    "constraint.wait": constraint(
+        effect="deny", subject={"tool_id": "parked"}, when={"op": "missing", "args": ["fact.a"]}, on_fail="defer"
+    ),
+    "constraint.never": constraint(effect="deny", subject={"tool_id": "denied"}),
+    "policy.exclusive.goals": '["goal.a","goal.b"]',
+    "policy.invariant.c": '{"op":"missing","args":["fact.c"]}',
+}
+TOOLS = ("plain", "asked", "parked", "denied")
+
+
+@st.composite
+def candidates(draw: st.DrawFn) -> Candidate:
+    kind = draw(st.sampled_from(["goal", "fact", "call", "call", "call"]))
+    if kind == "call":
+        args = {"n": draw(st.integers(0, 2))}
+        return call(draw(st.sampled_from(TOOLS)), args, key=draw(st.sampled_from(["1", "2", "3"])))
+    keys = draw(st.dictionaries(NAMES, st.sampled_from(["x", "y"]), max_size=2))
+    unset = draw(st.lists(NAMES, max_size=1))
+    return StateDelta({f"{kind}.{name}": text for name, text in keys.items()}, [f"{kind}.{name}" for name in unset])
+
+
+class SpaceMachine(RuleBasedStateMachine):
+    """A space that everybody talks to at random."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World()
+        self.world.create({"constraint.any": ANY, **POLICIES})
+        self.world.equip(*(caller_tool(name, facts={"fact.b": "b"} if name == "plain" else {}) for name in TOOLS))
+        self.snapshots = [self.world.space.snapshot_id]
+
+    @rule(
+        wanted=st.lists(candidates(), min_size=1, max_size=3),
+        actor=ACTORS,
+        atomic=st.booleans(),
+        back=st.integers(0, 2),
+        name=st.sampled_from("pqrstuvw"),
+    )
+    def propose(self, wanted: list[Candidate], actor: Actor, atomic: bool, back: int, name: str) -> None:
+        snapshot_id = self.snapshots[-1 - min(back, len(self.snapshots) - 1)]
+        try:
+            self.world.propose(*wanted, actor=actor, atomic=atomic, snapshot_id=snapshot_id, proposal_id=name)
+        except CmbsError:
+            return
+        if self.world.space.snapshot_id != self.snapshots[-1]:
+            self.snapshots.append(self.world.space.snapshot_id)
+
+    @precondition(lambda self: self.world.space.approvals)
+    @rule(data=st.data(), actor=ACTORS, yes=st.booleans(), uses=st.integers(1, 2))
+    def answer(self, data: st.DataObject, actor: Actor, yes: bool, uses: int) -> None:
+        approval_id = data.draw(st.sampled_from(sorted(self.world.space.approvals)))
+        self._try(Approve(approval_id, uses) if yes else Reject(approval_id), actor)
+
+    @precondition(lambda self: self.world.space.executions)
+    @rule(data=st.data(), actor=ACTORS, ended=st.sampled_from(OutcomeStatus))
+    def report(self, data: st.DataObject, actor: Actor, ended: OutcomeStatus) -> None:
+        execution_id = data.draw(st.sampled_from(sorted(self.world.space.executions)))
+        self._try(RecordOutcome(execution_id, ended, raw({"b": "seen"})), actor)
+
+    @rule(seconds=st.sampled_from([1, 40, 4_000]))
+    def time_passes(self, seconds: int) -> None:
+        self.world.clock.advance(timedelta(seconds=seconds))
+        self.world.server.keep()
+
+    @rule(key=st.sampled_from(sorted(POLICIES)), there=st.booleans())
+    def policy(self, key: str, there: bool) -> None:
+        is_there = key in self.world.space.policy.pairs
+        if is_there != there:
+            change_policy(self.world, {key: POLICIES[key]} if there else {}, [] if there else [key])
+
+    @rule(mode=st.sampled_from(Mode), actor=ACTORS)
+    def mode(self, mode: Mode, actor: Actor) -> None:
+        self._try(SetMode(mode), actor)
+
+    @rule(tool_id=st.sampled_from(TOOLS), actor=ACTORS)
+    def retire(self, tool_id: str, actor: Actor) -> None:
+        self._try(RetireTool(tool_id), actor)
+
+    @rule(token_id=st.sampled_from(["token", "child"]), actor=ACTORS, issue=st.booleans())
+    def tokens(self, token_id: str, actor: Actor, issue: bool) -> None:
+        child = Capability("child", "agent", ["plain"], parent_id="token")
+        self._try(IssueCapability(child) if issue else RevokeCapability(token_id), actor)
+
+    @rule(entry_id=NAMES, kind=st.sampled_from(MemoryKind), actor=ACTORS, what=st.integers(0, 2), sure=st.booleans())
+    def remember(self, entry_id: str, kind: MemoryKind, actor: Actor, what: int, sure: bool) -> None:
+        event_id = self.world.space.head_event_id if sure else None
+        evidence = Evidence(["chunk"], 900, event_id)
+        messages = (
+            PutMemory(entry_id, kind, raw("claim"), evidence, ttl_ms=5_000),
+            PromoteMemory(entry_id, kind, evidence),
+            DisputeMemory(entry_id, ConflictState.CONTRADICTORY),
+        )
+        self._try(messages[what], actor)
+
+    def _try(self, message: object, actor: Actor) -> None:
+        head = self.world.space.head
+        try:
+            self.world.say(message, actor)  # type: ignore[arg-type]
+        except CmbsError:
+            assert self.world.space.head == head
+
+    # --- what always holds ---
+
+    @invariant()
+    def nothing_that_failed_happened(self) -> None:
+        space = self.world.space
+        for record in space.proposals.values():
+            if record.decision.observed:
+                continue
+            allowed = {each.candidate for each in record.decision.candidates if each.verdict is Verdict.ALLOW}
+            assert set(record.done) <= allowed
+            started = {space.executions[known].intent.candidate for known in record.execution_ids}
+            assert started <= set(record.done) or record.answered_by
+            if record.message.proposal.atomic:
+                assert not record.done or len(record.done) == len(record.message.proposal.candidates)
+            if record.status in (ProposalStatus.DENIED, ProposalStatus.REJECTED, ProposalStatus.EXPIRED):
+                assert not record.done or not record.message.proposal.atomic
+
+    @invariant()
+    def indices_say_what_the_records_say(self) -> None:
+        space = self.world.space
+        assert dict(space.running) == {
+            known: each.intent.deadline
+            for known, each in space.executions.items()
+            if each.status is ExecutionStatus.RUNNING
+        }
+        waiting: dict[str, set[str]] = {}
+        for proposal_id, parked in space.parked.items():
+            for key in parked.waits_for:
+                waiting.setdefault(key, set()).add(proposal_id)
+        assert {key: set(ids) for key, ids in space.waiting.items()} == waiting
+        good = {known for known, each in space.approvals.items() if each.uses_left > 0}
+        assert set(space.grants.values()) <= good
+        assert all(
+            each.status is ApprovalStatus.APPROVED
+            for each in space.approvals.values()
+            if each.approver and each.uses_left
+        )
+        assert {key for key in space.state if key.startswith(("policy.", "constraint."))} == set(space.policy.pairs)
+
+    @invariant()
+    def a_snapshot_id_names_exactly_one_state(self) -> None:
+        space = self.world.space
+        assert len(space.snapshots) == len({snapshot_id for snapshot_id, _ in space.snapshots})
+        assert space.snapshots.get(space.snapshot_id) == max(space.changed.values(), default=0)
+
+    def teardown(self) -> None:
+        self.world.close()
+        entries, space = self.world.log.read(STREAM), self.world.space
+        assert freeze_space(verify_space(SPACE, entries, space.head)) == freeze_space(space)
+        middle = len(entries) // 2
+        half = catch_up_space(SPACE, None, entries[: middle + 1])
+        assert half is not None
+        thawed = thaw_space(freeze_space(half), entries[middle])
+        assert thawed is not None
+        resumed = catch_up_space(SPACE, thawed, entries[middle + 1 :]) or thawed
+        assert freeze_space(resumed) == freeze_space(space)
+        for stored in entries:
+            event = read_space_event(stored)
+            if not event.result.granted:
+                assert not event.result.changes.set
+                assert not event.result.intents
+
+
+TestSpaces = pytest.mark.req("SS01-REPLAY-01", "SS01-FAIL-01")(SpaceMachine.TestCase)
+TestSpaces.settings = settings(stateful_step_count=30)

@@ -1,0 +1,140 @@
+"""A store that fails at any call, before or after the fact: no half steps, no effect without its intent, none twice."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import timedelta
+
+import pytest
+
+from cmbs.audit.spaces import check_space
+from cmbs.errors import CmbsError, StoreUnavailable
+from cmbs.messages import Actor
+from cmbs.stores import InMemoryStore
+from cmbs.substrate.kernel.checkpoint import freeze_space
+from cmbs.substrate.kernel.events import Approve, Propose, SpaceMessage
+from cmbs.substrate.kernel.replay import read_space_event, verify_space
+from cmbs.testing import FailingLog, Moment
+from tests.support.spaces import (
+    AGENT,
+    ANY,
+    ENCODER,
+    ROOT,
+    SPACE,
+    ScriptedRunner,
+    World,
+    call,
+    constraint,
+    delta,
+    eventually,
+    facts,
+    http_tool,
+)
+
+STREAM = f"space:{SPACE}"
+POLICY = {
+    "constraint.any": ANY,
+    "constraint.ask": constraint(effect="deny", subject={"tool_id": "asked"}, on_fail="ask"),
+    "constraint.wait": constraint(
+        effect="deny", subject={"tool_id": "parked"}, when={"op": "missing", "args": ["fact.go"]}, on_fail="defer"
+    ),
+}
+
+
+class BlockingStore(InMemoryStore):
+    """A memory store that is written to in groups, as one on a disk is."""
+
+    blocking = True
+
+
+def insisted(world: World, message: SpaceMessage, actor: Actor) -> object:
+    """Send a message until it is answered; what it came to."""
+    for _ in range(5):
+        try:
+            return world.say(message, actor)
+        except StoreUnavailable:
+            continue
+        except CmbsError as exc:
+            return exc
+    raise AssertionError("it was never answered")
+
+
+def story(world: World) -> None:
+    """Everything that a space does, however often a call has to be made."""
+    proposals = [
+        (world.proposal(call("plain", key="1"), delta(a="1"), proposal_id="p"), AGENT),
+        (world.proposal(call("asked", key="2"), proposal_id="q"), AGENT),
+        (world.proposal(call("parked", key="3"), delta(b="1"), proposal_id="r"), AGENT),
+        (world.proposal(facts(go="yes"), actor=ENCODER, proposal_id="s"), ENCODER),
+    ]
+    for proposal, actor in proposals:
+        insisted(world, Propose(proposal), actor)
+    for approval_id in sorted(world.space.approvals):
+        insisted(world, Approve(approval_id), ROOT)
+    for _ in range(9):
+        world.server.keep()
+    # Whoever looks, looks past the faults: how often it has to must not change which call fails.
+    watching = World(world.log.inner, space=8)  # type: ignore[attr-defined]
+    assert eventually(lambda: has_settled(watching, world.runner))
+    watching.close()
+    world.clock.advance(timedelta(days=1))
+    for _ in range(2):
+        world.server.keep()
+    assert not world.space.running
+
+
+def has_settled(watching: World, runner: ScriptedRunner) -> bool:
+    """Whether the outcome of everything that ran is there; where an acknowledgement was lost, an intent never ran."""
+    settled = [each for each in watching.space.executions.values() if each.settled_seq is not None]
+    return len(settled) == len(runner.calls)
+
+
+def prepared(store: FailingLog[BlockingStore]) -> World:
+    world = World(store)
+    world.create(POLICY)
+    world.equip(http_tool("plain"), http_tool("asked"), http_tool("parked"))
+    return world
+
+
+def calls_of_the_story() -> int:
+    store = FailingLog(BlockingStore())
+    world = prepared(store)
+    before = len(store.calls)
+    story(world)
+    world.close()
+    assert sorted(tool_id for tool_id, _, _ in world.runner.calls) == ["asked", "parked", "plain"]
+    return len(store.calls) - before
+
+
+CALLS = 90
+
+
+def test_the_faults_of_the_property_cover_the_story() -> None:
+    assert calls_of_the_story() <= CALLS
+
+
+@pytest.mark.req("SS01-EXEC-01")
+@pytest.mark.parametrize("moment", list(Moment))
+def test_a_store_that_fails_at_any_call_leaves_nothing_half_done(moment: Moment) -> None:
+    for number in range(1, CALLS + 1):
+        store = FailingLog(BlockingStore())
+        world = prepared(store)
+        store.fail(call=number, moment=moment)
+        # Where it is a reading that fails, the caller is told so, and nothing has changed.
+        with suppress(StoreUnavailable):
+            story(world)
+        world.close()
+        entries = store.inner.read(STREAM)
+        proven = verify_space(SPACE, entries, store.inner.head(STREAM))
+        assert check_space(store.inner, SPACE).findings == []
+        assert freeze_space(proven) == freeze_space(World(store.inner, space=9).space)
+        intended = {
+            (intent.execution_id, intent.attempt)
+            for stored in entries
+            for intent in read_space_event(stored).result.intents
+        }
+        ran = [(context.execution_id, context.attempt) for _, _, context in world.runner.calls]
+        # Nothing ran without its intent in the log, and nothing ran twice.
+        assert set(ran) <= intended
+        assert len(ran) == len(set(ran))
+        assert len({tool_id for tool_id, _, _ in world.runner.calls}) == len(ran)

@@ -1,0 +1,275 @@
+"""MCP tools against real servers of the SDK, on stdio and over HTTP, and against endpoints that only pretend."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from cmbs.substrate.kernel.events import OutcomeStatus
+from cmbs.substrate.kernel.model import Tool, ToolKind
+from cmbs.substrate.tools.mcp_servers import HttpServer, McpServer, StdioServer
+from cmbs.substrate.tools.runner import CallContext, OutcomeUnknown
+from tests.support.mcp_served import PATIENCE, Served, served_over
+from tests.support.tool_calls import result_of, run, tool_of
+
+
+@pytest.fixture(scope="module", params=["stdio", "http"])
+def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with served_over(request.param, tmp_path_factory.mktemp(request.param) / "notes") as served:
+        yield served
+
+
+# --- both transports --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("SS01-TOOL-01")
+def test_a_call_gives_the_structured_content(served: Served) -> None:
+    before = len(served.begun)
+    assert result_of(served.call("add", {"a": 1, "b": 2})) == {"sum": 3}
+    assert served.begun[before:] == ["add"]
+
+
+def test_a_tool_without_structured_content_gives_its_blocks(served: Served) -> None:
+    assert result_of(served.call("words")) == {"content": [{"type": "text", "text": "plain words"}]}
+
+
+@pytest.mark.req("SS01-TOOL-02")
+def test_the_key_and_the_execution_are_told_to_the_server(served: Served) -> None:
+    assert result_of(served.call("meta")) == {
+        "cmbs/execution-id": "execution-1",
+        "cmbs/idempotency-key": "key-1",
+    }
+    unkeyed = served.call("meta", call=CallContext("ops", "execution-2", None, 1))
+    assert result_of(unkeyed) == {"cmbs/execution-id": "execution-2"}
+
+
+@pytest.mark.req("SS01-TOOL-03")
+@pytest.mark.parametrize(
+    ("name", "args", "status", "said"),
+    [
+        ("fail", {}, OutcomeStatus.FAILED, "no such service, "),
+        ("nothing", {}, OutcomeStatus.FAILED, "Unknown tool: nothing"),
+        ("ask_back", {}, OutcomeStatus.FAILED, "asks for more input, which nobody here can give"),
+        ("add", {"a": "one"}, OutcomeStatus.FAILED, "`probe` failed: "),
+        ("huge", {"size": 2_000}, OutcomeStatus.RESULT_REFUSED, "`probe` allows 1000"),
+    ],
+)
+def test_what_goes_wrong_is_told(
+    served: Served, name: str, args: dict[str, Any], status: OutcomeStatus, said: str
+) -> None:
+    reply = served.call(name, args, max_result_bytes=1_000)
+    assert (reply.status, bytes(reply.result)) == (status, b"null")
+    assert said in str(reply.error)
+
+
+@pytest.mark.req("SS01-TOOL-03")
+def test_a_result_that_does_not_fit_its_schema_is_refused(served: Served) -> None:
+    reply = served.call("add", {"a": 1, "b": 2}, result_schema={"properties": {"sum": {"maximum": 2}}})
+    assert reply.status is OutcomeStatus.RESULT_REFUSED
+    assert str(reply.error).startswith("the result does not fit its schema at `/sum`")
+
+
+@pytest.mark.req("SS01-TOOL-03")
+def test_a_tool_that_hangs_runs_out_of_time_and_holds_up_nobody(served: Served) -> None:
+    replies: list[Any] = []
+    before = served.begun.count("hang")
+    served.call("add", {"a": 1, "b": 1})
+    caller = threading.Thread(target=lambda: replies.append(served.call("hang", timeout_ms=4_000)))
+    caller.start()
+    while served.begun.count("hang") == before:
+        caller.join(0.01)
+        assert caller.is_alive(), replies
+    assert result_of(served.call("add", {"a": 2, "b": 2})) == {"sum": 4}
+    caller.join(PATIENCE)
+    assert (replies[0].status, replies[0].error) == (
+        OutcomeStatus.TIMED_OUT,
+        "`probe` gave no answer within 4000 ms",
+    )
+    assert result_of(served.call("add", {"a": 3, "b": 3})) == {"sum": 6}
+    assert served.begun.count("hang") == before + 1
+
+
+def test_many_calls_at_once_get_each_its_own_answer(served: Served) -> None:
+    sums: dict[int, Any] = {}
+    callers = [
+        threading.Thread(target=lambda n=n: sums.update({n: result_of(served.call("add", {"a": n, "b": n}))}))
+        for n in range(8)
+    ]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join(PATIENCE)
+    assert sums == {n: {"sum": 2 * n} for n in range(8)}
+
+
+@pytest.mark.req("SS01-TOOL-04")
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+def test_a_server_that_dies_in_a_writing_call_leaves_it_in_doubt_and_does_not_get_it_twice(
+    tmp_path: Path, transport: str
+) -> None:
+    with served_over(transport, tmp_path / "notes") as served:
+        served.call("add", {"a": 1, "b": 1})
+        with pytest.raises(OutcomeUnknown, match="the exchange with MCP server `s` broke off"):
+            served.call("die")
+        assert served.begun == ["add", "die"]
+        if transport == "stdio":
+            # A program is started again for the next call.
+            assert served.call("die", writes=False).status is OutcomeStatus.FAILED
+            assert result_of(served.call("add", {"a": 1, "b": 1})) == {"sum": 2}
+        else:
+            gone = served.call("add", {"a": 1, "b": 1})
+            assert gone.status is OutcomeStatus.FAILED
+            assert "no connection to MCP server `s`" in str(gone.error)
+
+
+# --- configuration ----------------------------------------------------------------------------------------------------
+
+
+def test_a_server_that_is_not_configured_cannot_be_named(served: Served) -> None:
+    reply = run(served.runner, tool_of(ToolKind.MCP, {"server": "other"}))
+    assert (reply.status, reply.error) == (OutcomeStatus.FAILED, "no MCP server is configured as `other`")
+
+
+@pytest.mark.parametrize(
+    "server", [StdioServer(["x"], {"TOKEN": "NOT_SET"}), HttpServer("http://127.0.0.1:1/", {"X": "NOT_SET"})]
+)
+def test_without_its_credential_a_server_is_not_called(server: McpServer, tmp_path: Path) -> None:
+    reply = Served(server, tmp_path).call("add")
+    assert (reply.status, reply.error) == (OutcomeStatus.FAILED, "the environment variable `NOT_SET` is not set")
+
+
+@pytest.mark.req("SS01-TOOL-06")
+def test_the_environment_of_a_program_is_what_was_configured_and_its_credential_is_in_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CMBS_STORE", "not for tools")
+    notes = str(tmp_path / "notes")
+    with served_over("stdio", Path(notes)) as served:
+        assert "no such service, [redacted]" in str(served.call("fail").error)
+        (program,) = [child for child in psutil.Process().children() if notes in child.cmdline()]
+        assert "CMBS_STORE" not in program.environ()
+
+
+# --- endpoints over HTTP that are no servers --------------------------------------------------------------------------
+
+
+@contextmanager
+def answering(answer: Callable[[dict[str, Any]], tuple[int, dict[str, str], bytes]]) -> Iterator[HttpServer]:
+    """An endpoint that answers a handshake, and calls as the test wants."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            message = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            if message["method"] == "tools/call":
+                status, headers, body = answer(message)
+            elif message["method"] == "initialize":
+                result = {
+                    "protocolVersion": message["params"]["protocolVersion"],
+                    "capabilities": {},
+                    "serverInfo": {"name": "pretender", "version": "1"},
+                }
+                status, headers, body = ok({"jsonrpc": "2.0", "id": message["id"], "result": result})
+            elif "id" in message:
+                error = {"code": -32601, "message": "what?"}
+                status, headers, body = ok({"jsonrpc": "2.0", "id": message["id"], "error": error})
+            else:
+                status, headers, body = 202, {}, b""
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def do_GET(self) -> None:
+            self.send_error(405)
+
+        def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - the name that it overrides
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield HttpServer(f"http://127.0.0.1:{server.server_port}/mcp")
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def ok(content: Any) -> tuple[int, dict[str, str], bytes]:
+    return 200, {"content-type": "application/json"}, json.dumps(content).encode()
+
+
+@pytest.mark.req("SS01-TOOL-03")
+@pytest.mark.parametrize(
+    ("answer", "status", "said"),
+    [
+        ((200, {"content-type": "application/json"}, b'{"jsonrpc": '), OutcomeStatus.RESULT_REFUSED, "not one of MCP"),
+        ((200, {"content-type": "text/html"}, b"<p>hello</p>"), OutcomeStatus.FAILED, "Unexpected content type"),
+        ((307, {"location": "http://127.0.0.1:1/"}, b""), OutcomeStatus.FAILED, "not followed"),
+        ((503, {}, b"later"), OutcomeStatus.FAILED, "refused: Server returned an error response"),
+        (
+            (200, {"content-type": "application/json"}, b'"' + b"x" * 2_000_000 + b'"'),
+            OutcomeStatus.RESULT_REFUSED,
+            "`probe` allows 1000",
+        ),
+        (
+            (200, {"content-type": "text/event-stream"}, b"data: " + b"x" * 2_000_000 + b"\n\n"),
+            OutcomeStatus.RESULT_REFUSED,
+            "`probe` allows 1000",
+        ),
+    ],
+)
+def test_an_answer_over_http_that_is_none_is_told(
+    tmp_path: Path, answer: tuple[int, dict[str, str], bytes], status: OutcomeStatus, said: str
+) -> None:
+    with answering(lambda _: answer) as server:
+        served = Served(server, tmp_path)
+        reply = served.call("add", max_result_bytes=1_000)
+        served.runner.close()
+    assert reply.status is status
+    assert said in str(reply.error)
+
+
+def test_an_answer_that_is_compressed_leaves_a_writing_call_in_doubt(tmp_path: Path) -> None:
+    zipped = (200, {"content-type": "application/json", "content-encoding": "gzip"}, b"\x1f\x8b")
+    with answering(lambda _: zipped) as server:
+        served = Served(server, tmp_path)
+        with pytest.raises(OutcomeUnknown, match="was not asked for"):
+            served.call("add")
+        served.runner.close()
+
+
+def test_closing_ends_a_call_under_way_which_is_then_in_doubt(tmp_path: Path) -> None:
+    raised: list[BaseException] = []
+    with served_over("stdio", tmp_path / "notes") as served:
+
+        def call() -> None:
+            try:
+                served.call("hang", timeout_ms=60_000)
+            except OutcomeUnknown as exc:
+                raised.append(exc)
+
+        caller = threading.Thread(target=call)
+        caller.start()
+        while not served.begun:
+            caller.join(0.01)
+        served.runner.close()
+        caller.join(PATIENCE)
+    assert "the server is stopping" in str(raised[0])
+
+
+def test_without_a_target_that_makes_sense_nothing_is_called(served: Served) -> None:
+    tool: Tool = tool_of(ToolKind.MCP, None)
+    reply = run(served.runner, tool)
+    assert reply.status is OutcomeStatus.FAILED
+    assert "expected `object`" in str(reply.error)

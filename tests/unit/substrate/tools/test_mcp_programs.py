@@ -1,0 +1,185 @@
+"""MCP tools against programs on stdio that only pretend to be servers."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from cmbs.substrate.kernel.events import OutcomeStatus
+from cmbs.substrate.tools.mcp_servers import StdioServer
+from cmbs.substrate.tools.runner import OutcomeUnknown
+from tests.support.mcp_served import PATIENCE, Served, served_over
+from tests.support.tool_calls import result_of
+
+# --- programs on stdio that are no servers ----------------------------------------------------------------------------
+
+
+def pretending(program: str, notes: Path, **more: Any) -> Served:
+    return Served(StdioServer([sys.executable, "-c", program], **more), notes)
+
+
+def test_a_program_that_prints_where_it_should_not_is_understood_all_the_same(tmp_path: Path) -> None:
+    with served_over("stdio", tmp_path / "notes") as served:
+        assert result_of(served.call("shout")) == {"content": [{"type": "text", "text": "sorry"}]}
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (["no-such-program-anywhere"], "No such file or directory: 'no-such-program-anywhere'"),
+        ([sys.executable, "-c", "raise SystemExit(1)"], "MCP server `s` did not start: Connection closed"),
+    ],
+)
+def test_a_program_that_does_not_start_is_told_and_nothing_is_in_doubt(
+    tmp_path: Path, command: list[str], said: str
+) -> None:
+    served = Served(StdioServer(command), tmp_path)
+    reply = served.call("add")
+    served.runner.close()
+    assert reply.status is OutcomeStatus.FAILED
+    assert said in str(reply.error)
+
+
+SILENT = "import sys; sys.stdin.read()"
+
+
+@pytest.mark.parametrize(
+    ("start_seconds", "timeout_ms", "said"),
+    [(30, 300, "was not ready within 300 ms"), (1, 30_000, "did not start: it was not ready within 1 s")],
+)
+def test_a_program_that_says_nothing_is_not_waited_for(
+    tmp_path: Path, start_seconds: int, timeout_ms: int, said: str
+) -> None:
+    served = pretending(SILENT, tmp_path, start_seconds=start_seconds)
+    reply = served.call("add", timeout_ms=timeout_ms)
+    served.runner.close()
+    assert reply.status is OutcomeStatus.FAILED
+    assert said in str(reply.error)
+
+
+# Answers the handshake as a server of 2025 would, and then does what the test wants.
+HANDSHAKE = """
+import json, sys
+def say(id, result):
+    print(json.dumps({"jsonrpc": "2.0", "id": id, "result": result}), flush=True)
+def refuse(id, code, message):
+    print(json.dumps({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message}}), flush=True)
+for line in sys.stdin:
+    message = json.loads(line)
+    if message["method"] == "initialize":
+        say(message["id"], {"protocolVersion": message["params"]["protocolVersion"], "capabilities": {"tools": {}},
+                            "serverInfo": {"name": "pretender", "version": "1"}})
+    elif message["method"] == "tools/call":
+        call = message["id"]
+        CALLED
+    elif "id" in message:
+        refuse(message["id"], -32601, "what?")
+"""
+
+
+def called(reaction: str) -> str:
+    return HANDSHAKE.replace("CALLED", reaction)
+
+
+def called_again(reaction: str) -> str:
+    """As `called`, but the first call is answered: so that the time of starting is not that of answering."""
+    first = "globals().setdefault('first', call)"
+    return called(f"say(call, {{'content': []}}) if {first} == call else {reaction}")
+
+
+@pytest.mark.req("SS01-TOOL-03")
+@pytest.mark.parametrize(
+    ("reaction", "status", "said"),
+    [
+        ("say(call, {'content': 'not a list'})", OutcomeStatus.RESULT_REFUSED, "not one of MCP"),
+        ("say(call, {'nothing': 1})", OutcomeStatus.RESULT_REFUSED, "not one of MCP"),
+        ("refuse(call, -32602, 'no')", OutcomeStatus.FAILED, "MCP server `s` refused: no"),
+        ("say(call, {'content': [], 'isError': True})", OutcomeStatus.FAILED, "`probe` failed"),
+        (
+            "say(call, {'content': [], 'structuredContent': {'n': 2**60}})",
+            OutcomeStatus.RESULT_REFUSED,
+            "is not exact in I-JSON",
+        ),
+        ("sys.stdout.write('x' * 100_000); sys.stdout.flush()", OutcomeStatus.RESULT_REFUSED, "`probe` allows 1000"),
+    ],
+)
+def test_an_answer_that_is_none_is_refused(tmp_path: Path, reaction: str, status: OutcomeStatus, said: str) -> None:
+    served = pretending(called(reaction), tmp_path, max_message_bytes=50_000)
+    reply = served.call("add", max_result_bytes=1_000)
+    served.runner.close()
+    assert reply.status is status
+    assert said in str(reply.error)
+
+
+@pytest.mark.req("SS01-TOOL-03")
+def test_an_answer_that_is_no_json_is_none(tmp_path: Path) -> None:
+    served = pretending(called_again("print('{\"jsonrpc\": ', flush=True)"), tmp_path)
+    assert result_of(served.call("add")) == {"content": []}
+    reply = served.call("add", timeout_ms=300)
+    served.runner.close()
+    assert (reply.status, reply.error) == (OutcomeStatus.TIMED_OUT, "`probe` gave no answer within 300 ms")
+
+
+@pytest.mark.req("SS01-TOOL-04")
+def test_a_program_that_stops_hearing_leaves_its_calls_in_doubt_and_is_replaced(tmp_path: Path) -> None:
+    # Answers one call, closes its ears, and goes on living.
+    served = pretending("import os, time" + called("say(call, {'content': []}); os.close(0); time.sleep(60)"), tmp_path)
+    assert result_of(served.call("add")) == {"content": []}
+    with pytest.raises(OutcomeUnknown, match="broke off: Connection closed"):
+        served.call("add", {"text": "x" * 1_000_000})
+    assert result_of(served.call("add")) == {"content": []}
+    served.runner.close()
+
+
+def test_what_a_program_says_too_much_to_several_is_an_answer_to_none(tmp_path: Path) -> None:
+    # Answers when a second call is there.
+    flood = "calls = globals().setdefault('calls', []); calls.append(call); len(calls) < 2 or print('x' * 100_000)"
+    served = pretending(called(flood), tmp_path, max_message_bytes=50_000)
+    raised: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            served.call("add")
+        except OutcomeUnknown as exc:
+            raised.append(exc)
+
+    callers = [threading.Thread(target=call) for _ in range(2)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join(PATIENCE)
+    served.runner.close()
+    assert len(raised) == 2
+
+
+def test_children_that_a_program_leaves_behind_are_ended_with_it(tmp_path: Path) -> None:
+    child = tmp_path / "child"
+    forking = (
+        "import os, signal, subprocess, sys; from pathlib import Path\n"
+        "left = subprocess.Popen([sys.executable, '-c', 'import signal; signal.pause()'])\n"
+        f"Path({str(child)!r}).write_text(str(left.pid))\n"
+    )
+    served = pretending(forking + called("say(call, {'content': []}); os._exit(0)"), tmp_path)
+    assert result_of(served.call("add")) == {"content": []}
+    left = psutil.Process(int(child.read_text("utf-8")))
+    served.runner.close()
+    assert psutil.wait_procs([left], PATIENCE)[1] == []
+
+
+def test_a_program_that_does_not_listen_holds_up_nobody_and_is_ended(tmp_path: Path) -> None:
+    # Ignores every polite way to be ended, and stops reading with its second call.
+    deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)" + called_again("signal.pause()")
+    served = pretending(deaf, tmp_path)
+    before = {child.pid for child in psutil.Process().children()}
+    assert result_of(served.call("add")) == {"content": []}
+    for args in ({}, {"text": "x" * 1_000_000}):
+        assert served.call("add", args, timeout_ms=300).status is OutcomeStatus.TIMED_OUT
+    programs = [child for child in psutil.Process().children() if child.pid not in before]
+    served.runner.close()
+    assert programs
+    assert psutil.wait_procs(programs, PATIENCE)[1] == []
