@@ -39,7 +39,7 @@ class ActorKind(StrEnum):
     TOOL = "tool"
 
 
-class Actor(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class Actor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Who asks: from the credential, never from a body. `key_id` names the credential and is no secret."""
 
     kind: ActorKind

@@ -11,7 +11,7 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class Chronicle(msgspec.Struct, Generic[K, V], frozen=True, gc=False, eq=False):
+class Chronicle(msgspec.Struct, Generic[K, V], frozen=True, eq=False):
     """An append-only mapping of which older versions stay valid.
 
     Versions of one line share their storage: a version sees only its first `len` items, so extending the newest costs

@@ -16,13 +16,13 @@ GENESIS = bytes(32)
 _FRAMES = 3
 
 
-class Delta(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class Delta(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What an event changed."""
 
     eliminated: list[str]
 
 
-class EntryBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
+class EntryBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The content of an entry. `payload` is what was asked, `outcome` what was decided, `delta` what changed."""
 
     delta: Delta
@@ -43,7 +43,7 @@ class EntryBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     actor: Actor | None = None
 
 
-class Link(msgspec.Struct, frozen=True, gc=False):
+class Link(msgspec.Struct, frozen=True):
     """What entries of every kind have in common: their place in a chain. Whatever else they hold is not looked at."""
 
     event_id: str
@@ -53,14 +53,14 @@ class Link(msgspec.Struct, frozen=True, gc=False):
     v: int
 
 
-class StoredEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False, array_like=True):
+class StoredEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
     """An entry as a store keeps it: the exact bytes, and their hash."""
 
     raw: bytes
     event_hash: bytes
 
 
-class Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False, array_like=True):
+class Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
     """Where a stream ends."""
 
     seq: int

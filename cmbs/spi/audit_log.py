@@ -31,7 +31,7 @@ class StaleHead(Exception):
     """
 
 
-class Append(msgspec.Struct, frozen=True, gc=False):
+class Append(msgspec.Struct, frozen=True):
     """One entry to write, and what it makes of its session."""
 
     stream_id: str

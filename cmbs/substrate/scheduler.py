@@ -82,7 +82,7 @@ class _Due(NamedTuple):
     record_id: str
 
 
-class _Heard(msgspec.Struct, frozen=True, gc=False):
+class _Heard(msgspec.Struct, frozen=True):
     """A step that was taken here. Unlike a tuple, none of so many is looked at for garbage."""
 
     space_id: str

@@ -18,7 +18,7 @@ from cmbs.messages import Actor, OntologyBundle, ProviderRef, SessionPolicy, Ver
 NULL = msgspec.Raw(b"null")
 
 
-class Declare(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class Declare(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """DECLARE_SESSION; the hypotheses sorted and without repeats."""
 
     ontology: OntologyBundle
@@ -28,14 +28,14 @@ class Declare(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False)
     provider: ProviderRef | None = None
 
 
-class Probe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class Probe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a provider was asked, and what the world answered."""
 
     probe_id: str
     response: msgspec.Raw
 
 
-class Eliminate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class Eliminate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """ELIMINATE; the ids sorted and without repeats."""
 
     source_id: str
@@ -45,28 +45,28 @@ class Eliminate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=Fals
     probe: Probe | None = None
 
 
-class EnterObligation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class EnterObligation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """ENTER_OBLIGATION."""
 
     obligation_id: str
     min_total_eliminations: int
 
 
-class RequestExit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class RequestExit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """REQUEST_EXIT."""
 
     obligation_id: str
     context: msgspec.Raw = NULL
 
 
-class DeclareConclusion(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class DeclareConclusion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """DECLARE_CONCLUSION."""
 
     conclusion_id: str
     context: msgspec.Raw = NULL
 
 
-class RequestTermination(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class RequestTermination(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """REQUEST_TERMINATION."""
 
     context: msgspec.Raw = NULL
@@ -87,7 +87,7 @@ _DECODER_OF: dict[str, msgspec.json.Decoder[Message]] = {
 }
 
 
-class Stamp(msgspec.Struct, frozen=True, gc=False):
+class Stamp(msgspec.Struct, frozen=True):
     """What the outside world adds to a decision: an id, a time, the caller's idempotency key, and who the caller is.
 
     The last two only where there is one: a key was sent, the caller was authenticated.
@@ -99,7 +99,7 @@ class Stamp(msgspec.Struct, frozen=True, gc=False):
     actor: Actor | None = None
 
 
-class Event(msgspec.Struct, frozen=True, gc=False):
+class Event(msgspec.Struct, frozen=True):
     """A decision, ready to be stored: the message, the entry that records it, and its exact bytes."""
 
     message: Message
@@ -110,7 +110,7 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     survivors: Survivors | None = None
 
 
-class Repeat(msgspec.Struct, frozen=True, gc=False):
+class Repeat(msgspec.Struct, frozen=True):
     """The message was recorded before, at this place: the answer is the first answer."""
 
     seq: int

@@ -18,7 +18,7 @@ from cmbs.messages import Actor
 from cmbs.spi.audit_log import Append, is_reserved
 
 
-class Answer(msgspec.Struct, frozen=True, gc=False):
+class Answer(msgspec.Struct, frozen=True):
     """Where a message stands in the log, and the session right after it."""
 
     session: Session

@@ -47,7 +47,7 @@ class Limits:
     analyses_waiting: int = 8
 
 
-class Command(msgspec.Struct, frozen=True, gc=False):
+class Command(msgspec.Struct, frozen=True):
     """A message on its way to a session."""
 
     session_id: str

@@ -48,7 +48,7 @@ _FORCE_DENIED = "force was asked for and the policy of this session does not all
 Observation: TypeAlias = tuple[str, str]
 
 
-class Applied(msgspec.Struct, frozen=True, gc=False, array_like=True):
+class Applied(msgspec.Struct, frozen=True, array_like=True):
     """What one elimination did."""
 
     seq: int
@@ -56,7 +56,7 @@ class Applied(msgspec.Struct, frozen=True, gc=False, array_like=True):
     ignored: tuple[str, ...]
 
 
-class Promise(msgspec.Struct, frozen=True, gc=False, array_like=True):
+class Promise(msgspec.Struct, frozen=True, array_like=True):
     """An obligation of a session: when it was entered and left, and how much had been eliminated by then."""
 
     min_total_eliminations: int
@@ -73,14 +73,14 @@ class Verdict(NamedTuple):
     reason: Reason
 
 
-class Request(msgspec.Struct, frozen=True, gc=False, array_like=True):
+class Request(msgspec.Struct, frozen=True, array_like=True):
     """A message that came with an idempotency key."""
 
     seq: int
     fingerprint: bytes
 
 
-class Session(msgspec.Struct, frozen=True, gc=False):
+class Session(msgspec.Struct, frozen=True):
     """Everything a session knows. A value: whoever holds one holds it for good."""
 
     session_id: str

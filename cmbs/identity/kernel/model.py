@@ -46,7 +46,7 @@ SCOPES_OF: dict[Role, frozenset[Scope]] = {
 KINDS = tuple(kind for kind in ActorKind if kind is not ActorKind.POLICY_ENGINE)
 
 
-class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A key as it was made: everything but the key. `key_hash` is SHA-256 in hex; roles and scopes are sorted."""
 
     key_id: str
@@ -77,7 +77,7 @@ class KeyStatus(StrEnum):
     REVOKED = "revoked"
 
 
-class KeyRecord(msgspec.Struct, frozen=True, gc=False):
+class KeyRecord(msgspec.Struct, frozen=True):
     """A key and what became of it; `actor` and `granted` are worked out once, for whoever presents it."""
 
     key: Key
@@ -96,7 +96,7 @@ class KeyRecord(msgspec.Struct, frozen=True, gc=False):
         return KeyStatus.EXPIRED if expires_at is not None and expires_at <= now else KeyStatus.ACTIVE
 
 
-class Keys(msgspec.Struct, frozen=True, gc=False):
+class Keys(msgspec.Struct, frozen=True):
     """Every key that was ever made, by id. Once there is one, there is no way back to a server without keys."""
 
     by_id: Mapping[str, KeyRecord] = {}

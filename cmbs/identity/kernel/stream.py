@@ -33,13 +33,13 @@ class KeyVerb(StrEnum):
     REVOKE_KEY = "REVOKE_KEY"
 
 
-class CreateKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class CreateKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A new key."""
 
     key: Key
 
 
-class RevokeKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class RevokeKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The key is no longer good."""
 
     key_id: str
@@ -74,7 +74,7 @@ class Stamp(NamedTuple):
     ts: str
 
 
-class KeyRing(msgspec.Struct, frozen=True, gc=False):
+class KeyRing(msgspec.Struct, frozen=True):
     """All keys, and where the stream ends that says so; no head where no key was ever made."""
 
     keys: Keys = Keys()

@@ -51,7 +51,7 @@ class Mode(StrEnum):
 # --- what is asked ----------------------------------------------------------------------------------------------------
 
 
-class CreateSpace(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class CreateSpace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A new space and the policy that it starts with: the one policy that needs no second operator."""
 
     space_id: str
@@ -60,13 +60,13 @@ class CreateSpace(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=Fa
     policy: dict[str, str] = {}
 
 
-class SetMode(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class SetMode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """From enforcing to observing, or back."""
 
     mode: Mode
 
 
-class Propose(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class Propose(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A proposal, and what the belief plane said when it was decided."""
 
     proposal: Proposal
@@ -76,7 +76,7 @@ class Propose(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False)
     ask_ms: int = 3_600_000
 
 
-class Wake(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class Wake(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Something that a parked proposal waits for has changed: decide again, on the state of this moment."""
 
     proposal_id: str
@@ -84,7 +84,7 @@ class Wake(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     belief: list[BeliefReading] = []
 
 
-class Approve(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class Approve(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Yes to exactly what was asked, `uses` times in all, until `expires_at`."""
 
     approval_id: str
@@ -95,7 +95,7 @@ class Approve(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False)
     belief: list[BeliefReading] = []
 
 
-class Reject(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class Reject(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """No."""
 
     approval_id: str
@@ -110,14 +110,14 @@ class ExpiryOf(StrEnum):
     MEMORY = "memory"
 
 
-class Expire(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class Expire(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The time of something is over: an approval request, a parked proposal, a memory entry."""
 
     of: ExpiryOf
     id: str
 
 
-class Start(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class Start(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The intent of one more attempt at an execution in doubt, which its tool's idempotence permits."""
 
     execution_id: str
@@ -133,7 +133,7 @@ class OutcomeStatus(StrEnum):
     RESULT_REFUSED = "result_refused"
 
 
-class RecordOutcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class RecordOutcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What came of an execution. `result` is canonical JSON."""
 
     execution_id: str
@@ -146,13 +146,13 @@ class RecordOutcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=
     belief: list[BeliefReading] = []
 
 
-class MarkInDoubt(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class MarkInDoubt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An execution whose time is over and of which nobody reported an outcome: it may or may not have happened."""
 
     execution_id: str
 
 
-class ProposePolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class ProposePolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A change of policy, on the policy that the operator saw. Validated whole at once; applied when authorised."""
 
     change_id: str
@@ -162,7 +162,7 @@ class ProposePolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=
     reason: str = ""
 
 
-class SettlePolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class SettlePolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Another operator authorises a proposed change, or turns it down."""
 
     change_id: str
@@ -170,25 +170,25 @@ class SettlePolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=F
     reason: str = ""
 
 
-class RegisterTool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class RegisterTool(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A tool, or a new version of one."""
 
     tool: Tool
 
 
-class RetireTool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class RetireTool(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The tool may no longer be called."""
 
     tool_id: str
 
 
-class IssueCapability(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class IssueCapability(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A new capability token: by an operator, or by the holder of a wider one."""
 
     capability: Capability
 
 
-class RevokeCapability(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class RevokeCapability(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The token, and every one issued under it, is no longer good."""
 
     token_id: str
@@ -213,7 +213,7 @@ class ConflictState(StrEnum):
     CONTRADICTORY = "contradictory"
 
 
-class Evidence(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class Evidence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a claim rests on. `confidence` is in thousandths: a ledger has no use for floats.
 
     `confirmed_by_event_id` names an event of the belief plane (an accepted conclusion) or of this space; `reading` is
@@ -226,7 +226,7 @@ class Evidence(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False
     confirmed_in_session_id: str | None = None
 
 
-class PutMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class PutMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A claim to remember. `confirming_event_found` is what the server found of `confirmed_by_event_id`."""
 
     entry_id: str
@@ -239,7 +239,7 @@ class PutMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=Fals
     confirming_event_found: bool = False
 
 
-class PromoteMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class PromoteMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A hypothesis or derived claim is to become another kind, on evidence that was not there before."""
 
     entry_id: str
@@ -248,7 +248,7 @@ class PromoteMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=
     confirming_event_found: bool = False
 
 
-class DisputeMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class DisputeMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Other claims speak against it, or no longer do."""
 
     entry_id: str
@@ -305,7 +305,7 @@ VERB_OF: dict[type[SpaceMessage], SpaceVerb] = {kind: verb for verb, kind in MES
 # --- what came of it --------------------------------------------------------------------------------------------------
 
 
-class Intent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False, omit_defaults=True):
+class Intent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """An execution that may begin once this is in the ledger, and must be over by `deadline`."""
 
     execution_id: str
@@ -318,7 +318,7 @@ class Intent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False, 
     idempotency_key: str | None = None
 
 
-class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False, omit_defaults=True):
+class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A request for approval: bound to the exact args, to the constraints that asked, and to the policy."""
 
     approval_id: str
@@ -330,14 +330,14 @@ class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False, o
     tool_id: str | None = None
 
 
-class Changes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False, omit_defaults=True):
+class Changes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What a step did to the state map. Where it is not empty, the entry's hash is the new snapshot id."""
 
     set: dict[str, str] = {}
     unset: list[str] = []
 
 
-class StepResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False, omit_defaults=True):
+class StepResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What a message came to: the only thing `evolve` looks at beside the message itself."""
 
     # Of messages that can be turned down: whether it was granted, and why not.
@@ -362,7 +362,7 @@ class StepResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=Fal
     outcome: OutcomeStatus | None = None
 
 
-class SpaceEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False, omit_defaults=True):
+class SpaceEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The content of an entry in a space's stream."""
 
     actor: Actor
@@ -378,7 +378,7 @@ class SpaceEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=Fal
     idempotency_key: str | None = None
 
 
-class SpaceEvent(msgspec.Struct, frozen=True, gc=False):
+class SpaceEvent(msgspec.Struct, frozen=True):
     """A decision, ready to be stored: message, result, entry, and its exact bytes."""
 
     message: SpaceMessage

@@ -20,14 +20,14 @@ from cmbs.substrate.kernel.state import Space
 _PROPOSAL = "proposal"
 
 
-class Undelivered(msgspec.Struct, frozen=True, gc=False):
+class Undelivered(msgspec.Struct, frozen=True):
     """An answer on its way. Where it is no more than this, it is that of a repeat, whose event has to be read first."""
 
     space: Space
     seq: int
 
 
-class SpaceAnswer(Undelivered, frozen=True, gc=False):
+class SpaceAnswer(Undelivered, frozen=True):
     """What a message came to.
 
     `space` is the state right after it; for a message that was recorded before, the newest one. `event` is the one

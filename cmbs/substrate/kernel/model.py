@@ -19,7 +19,7 @@ NAMESPACES = ("policy", "constraint", "goal", "fact")
 NULL = msgspec.Raw(b"null")
 
 
-class Provenance(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class Provenance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where a proposal comes from. `source` is the actor's own id, `permissions` are capability tokens of its own."""
 
     source: str
@@ -28,16 +28,14 @@ class Provenance(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=Fal
     permissions: list[str] = []
 
 
-class StateDelta(
-    msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False, tag_field="type", tag="state_delta"
-):
+class StateDelta(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="state_delta"):
     """A patch of the state."""
 
     set: dict[str, str] = {}
     unset: list[str] = []
 
 
-class ToolCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False, tag_field="type", tag="tool_call"):
+class ToolCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="tool_call"):
     """A call of a tool; `args` is a canonical JSON object."""
 
     tool_id: str
@@ -49,7 +47,7 @@ class ToolCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False
 Candidate: TypeAlias = StateDelta | ToolCall
 
 
-class Proposal(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class Proposal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What somebody wants done, on the state that they saw."""
 
     proposal_id: str
@@ -140,7 +138,7 @@ class ToolKind(StrEnum):
     CALLER = "caller"
 
 
-class Tool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class Tool(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A tool as an operator registered it.
 
     `writes`: it has effects, so that calls need an idempotency key. `idempotent`: running it again does no harm, so
@@ -169,7 +167,7 @@ class ScopeMatch(StrEnum):
     PREFIX = "prefix"
 
 
-class Scope(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class Scope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A bound on one argument: the text, whole number or flag at `path` in the args equals or starts with `value`."""
 
     path: str
@@ -177,7 +175,7 @@ class Scope(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     value: str | int | bool
 
 
-class Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How much may be used; None is without bound. `bytes` counts args and results, `wall_ms` the time of execution."""
 
     calls: int | None = None
@@ -185,7 +183,7 @@ class Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     wall_ms: int | None = None
 
 
-class Spent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class Spent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How much of a budget is gone."""
 
     calls: int = 0
@@ -193,7 +191,7 @@ class Spent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     wall_ms: int = 0
 
 
-class Capability(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class Capability(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What an agent may use, and how far. Immutable; a child is never wider than its parent and spends its budget too.
 
     `capabilities` are the names by which constraints with a `capability` subject mean it.
@@ -209,7 +207,7 @@ class Capability(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=Fal
     parent_id: str | None = None
 
 
-class BeliefReading(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class BeliefReading(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the belief plane said of one session, and the audit head that it was read at.
 
     An input of a decision like any other, recorded with it: replay needs no belief plane, and whoever holds that
@@ -230,7 +228,7 @@ class BeliefReading(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=
     concluded: list[str] = []
 
 
-class TraceStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False, omit_defaults=True):
+class TraceStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One thing that validation looked at: where, what it asked, what it found, and whether that was good."""
 
     stage: Stage
@@ -247,7 +245,7 @@ class TraceStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=Fals
     note: str | None = None
 
 
-class CandidateDecision(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False, omit_defaults=True):
+class CandidateDecision(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What was decided of one candidate; `candidate` is its place in the proposal."""
 
     candidate: int
@@ -264,7 +262,7 @@ class CandidateDecision(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     offer: str | None = None
 
 
-class Decision(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False, omit_defaults=True):
+class Decision(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What was decided of a proposal. Deterministic: same state, policy and proposal, same bytes."""
 
     verdict: Verdict

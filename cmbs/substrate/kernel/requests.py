@@ -54,7 +54,7 @@ _OWN_DEPTH = canonical.MAX_DEPTH - 8
 _NAMED = ("proposal_id", "state_snapshot_id", "provenance.source", "provenance.timestamp")
 
 
-class SpaceCommand(msgspec.Struct, frozen=True, gc=False):
+class SpaceCommand(msgspec.Struct, frozen=True):
     """A message on its way to a space, and who sends it. `if_match` is the event id that the caller saw as the head."""
 
     space_id: str

@@ -48,7 +48,7 @@ class ProposalStatus(StrEnum):
     REJECTED = "rejected"
 
 
-class ProposalRecord(msgspec.Struct, frozen=True, gc=False):
+class ProposalRecord(msgspec.Struct, frozen=True):
     """A proposal and the newest decision on it; `seq` is that of the PROPOSE entry, `decided_seq` of the decision.
 
     The message is kept as the bytes that were recorded. A space holds every proposal that was ever made of it, and few
@@ -89,7 +89,7 @@ class ExecutionStatus(StrEnum):
     RESULT_REFUSED = "result_refused"
 
 
-class Execution(msgspec.Struct, frozen=True, gc=False):
+class Execution(msgspec.Struct, frozen=True):
     """One run of a tool, in one or more attempts."""
 
     intent: Intent
@@ -118,7 +118,7 @@ class ApprovalStatus(StrEnum):
     EXPIRED = "expired"
 
 
-class Approval(msgspec.Struct, frozen=True, gc=False):
+class Approval(msgspec.Struct, frozen=True):
     """A request for approval and what became of it. Good for `uses_left` more calls of exactly these args."""
 
     asked: Asked
@@ -142,7 +142,7 @@ class GrantKey(NamedTuple):
     policy_hash: str
 
 
-class Parked(msgspec.Struct, frozen=True, gc=False):
+class Parked(msgspec.Struct, frozen=True):
     """A deferred proposal: what it waits for, and until when."""
 
     proposal_id: str
@@ -160,7 +160,7 @@ class PolicyChangeStatus(StrEnum):
     REJECTED = "rejected"
 
 
-class PolicyChange(msgspec.Struct, frozen=True, gc=False):
+class PolicyChange(msgspec.Struct, frozen=True):
     """A change of policy and what became of it."""
 
     change_id: str
@@ -190,7 +190,7 @@ class SeenEvidence(NamedTuple):
     session_id: str | None = None
 
 
-class MemoryEntry(msgspec.Struct, frozen=True, gc=False):
+class MemoryEntry(msgspec.Struct, frozen=True):
     """A claim that is remembered; `seq` and `ts` are of the step that put it, `changed_seq` of the newest on it."""
 
     entry_id: str
@@ -211,7 +211,7 @@ class MemoryEntry(msgspec.Struct, frozen=True, gc=False):
     seen_evidence: frozenset[SeenEvidence] = frozenset()
 
 
-class Space(msgspec.Struct, frozen=True, gc=False):
+class Space(msgspec.Struct, frozen=True):
     """A space right after its head."""
 
     space_id: str

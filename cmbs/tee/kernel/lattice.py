@@ -53,7 +53,7 @@ class Timestamp(NamedTuple):
     nanos: int
 
 
-class Provenance(msgspec.Struct, frozen=True, gc=False):
+class Provenance(msgspec.Struct, frozen=True):
     """Who said so and on what occasion: the pair is the identity. `timestamp` is when it was first said."""
 
     source: str
@@ -69,7 +69,7 @@ class EdgeKey(NamedTuple):
     type: EdgeType
 
 
-class Node(msgspec.Struct, frozen=True, gc=False):
+class Node(msgspec.Struct, frozen=True):
     """A hypothesis. `provenance` has no key twice and stands in the order in which it was first heard."""
 
     id: str
@@ -79,7 +79,7 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     provenance: tuple[Provenance, ...]
 
 
-class Edge(msgspec.Struct, frozen=True, gc=False):
+class Edge(msgspec.Struct, frozen=True):
     """A causal relation. Its ends need not be nodes of the graph (yet)."""
 
     key: EdgeKey

@@ -80,7 +80,7 @@ _ALLOW, _ALLOWED, _ASK, _OBSERVE = Verdict.ALLOW, ReasonCode.ALLOWED, Failure.AS
 _NOTHING = Finding(Stage.SHAPE, ReasonCode.NOTHING_PROPOSED)
 
 
-class Ruled(msgspec.Struct, frozen=True, gc=False):
+class Ruled(msgspec.Struct, frozen=True):
     """What becomes of one candidate. `runs`: it is really executed or committed, which observing makes differ."""
 
     candidate: int
@@ -95,7 +95,7 @@ class Ruled(msgspec.Struct, frozen=True, gc=False):
     asks: tuple[str, ...] = ()
 
 
-class Ruling(msgspec.Struct, frozen=True, gc=False):
+class Ruling(msgspec.Struct, frozen=True):
     """A decision and what follows from it."""
 
     decision: Decision

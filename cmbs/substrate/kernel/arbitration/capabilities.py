@@ -40,7 +40,7 @@ class Demand(NamedTuple):
 _NO_DEMAND = Demand()
 
 
-class Held(msgspec.Struct, frozen=True, gc=False):
+class Held(msgspec.Struct, frozen=True):
     """A token in use: the line from itself up to its root, and the names by which constraints mean it.
 
     `permitting` are its own; `denying` are those of the whole line. `bounded`: some budget of the line has an end.

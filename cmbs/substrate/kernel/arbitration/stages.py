@@ -46,7 +46,7 @@ _NO_DEMANDS: Mapping[str, Demand] = MappingProxyType({})
 _NO_TWINS: Mapping[tuple[str | None, str], int] = MappingProxyType({})
 
 
-class Hearing(msgspec.Struct, gc=False):
+class Hearing(msgspec.Struct):
     """Everything that one arbitration looks at. What candidates share is filled in once they are all known."""
 
     space: Space
@@ -68,7 +68,7 @@ class Hearing(msgspec.Struct, gc=False):
     twins: Mapping[tuple[str | None, str], int] = _NO_TWINS
 
 
-class CallCase(msgspec.Struct, gc=False):
+class CallCase(msgspec.Struct):
     """A call of a tool on its way through the stages."""
 
     place: int
@@ -92,7 +92,7 @@ class CallCase(msgspec.Struct, gc=False):
     written: tuple[str, ...] = ()
 
 
-class DeltaCase(msgspec.Struct, gc=False):
+class DeltaCase(msgspec.Struct):
     """A state delta on its way through the stages. Deltas are not executed, so that none answers another."""
 
     place: int

@@ -39,7 +39,7 @@ _SEEN_ID = "seen"
 _SPOKEN = frozenset({Stage.CONSTRAINTS, Stage.CONFLICTS, Stage.INVARIANTS, None})
 
 
-class Mismatch(msgspec.Struct, frozen=True, gc=False):
+class Mismatch(msgspec.Struct, frozen=True):
     """Something that is not as it was expected: where, what was expected, what there is."""
 
     at: str
@@ -47,7 +47,7 @@ class Mismatch(msgspec.Struct, frozen=True, gc=False):
     found: Any
 
 
-class CaseResult(msgspec.Struct, frozen=True, gc=False):
+class CaseResult(msgspec.Struct, frozen=True):
     """What came of one case."""
 
     name: str
@@ -60,7 +60,7 @@ class CaseResult(msgspec.Struct, frozen=True, gc=False):
         return not self.mismatches
 
 
-class Coverage(msgspec.Struct, frozen=True, gc=False):
+class Coverage(msgspec.Struct, frozen=True):
     """How often each constraint, group and invariant was asked, and how often it held.
 
     Those in `one_sided` were asked and could have been either way, but always or never held.
@@ -76,7 +76,7 @@ class Coverage(msgspec.Struct, frozen=True, gc=False):
         return sorted(key for key, number in self.asked.items() if not number)
 
 
-class CaseReport(msgspec.Struct, frozen=True, gc=False):
+class CaseReport(msgspec.Struct, frozen=True):
     """What came of all cases of a policy."""
 
     results: list[CaseResult]

@@ -39,7 +39,7 @@ __all__ = ["Explanation", "Hypothetical", "explain", "recalled", "redacted"]
 _POLICY_KEY = "constraint.any"
 
 
-class Change(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class Change(msgspec.Struct, frozen=True, omit_defaults=True):
     """One fact that would have to be otherwise: a state key, or `$belief.<session_id>.<field>`.
 
     `to` is absent where it would have to be gone, and where `withheld`: then the asker may not read it, or may not read
@@ -52,7 +52,7 @@ class Change(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     withheld: bool = False
 
 
-class Flip(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class Flip(msgspec.Struct, frozen=True, omit_defaults=True):
     """The smallest change of facts that turns the decision, and how good that answer is.
 
     Of a BOUND or UNKNOWN one: no change of up to `ruled_out` facts turns it.
@@ -65,7 +65,7 @@ class Flip(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     note: str | None = None
 
 
-class Speaker(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class Speaker(msgspec.Struct, frozen=True, omit_defaults=True):
     """A constraint, group or invariant that made the verdict, and everything that its predicates looked at.
 
     `value` is its text, for those who may read the policy.
@@ -77,7 +77,7 @@ class Speaker(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     steps: list[TraceStep] = []
 
 
-class Because(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class Because(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why one candidate was decided as it was."""
 
     candidate: int
@@ -90,7 +90,7 @@ class Because(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     approvable: bool = False
 
 
-class Explanation(msgspec.Struct, frozen=True, gc=False):
+class Explanation(msgspec.Struct, frozen=True):
     """A decision, why, and what would have turned it."""
 
     decision: Decision

@@ -38,14 +38,14 @@ class FlipKind(StrEnum):
     DEFER_TO_DENY = "defer→deny"
 
 
-class Touched(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class Touched(msgspec.Struct, frozen=True, omit_defaults=True):
     """What an allowed proposal does: the state that it changes and the tools that it calls."""
 
     changes: Changes = Changes()
     tool_ids: list[str] = []
 
 
-class PolicyFlip(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class PolicyFlip(msgspec.Struct, frozen=True, omit_defaults=True):
     """A decision that would have been another."""
 
     kind: FlipKind
@@ -61,7 +61,7 @@ class PolicyFlip(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     touched: Touched = Touched()
 
 
-class Impact(msgspec.Struct, frozen=True, gc=False):
+class Impact(msgspec.Struct, frozen=True):
     """What a policy would have changed; `decisions` is how many there were."""
 
     space_id: str

@@ -60,7 +60,7 @@ SEVERITY: dict[LintRule, Severity] = {
 }
 
 
-class LintFinding(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class LintFinding(msgspec.Struct, frozen=True, omit_defaults=True):
     """One thing that is wrong: under which key, where in its value, and which other keys it has to do with."""
 
     rule: LintRule
@@ -75,7 +75,7 @@ class LintFinding(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         return SEVERITY[self.rule]
 
 
-class LintReport(msgspec.Struct, frozen=True, gc=False):
+class LintReport(msgspec.Struct, frozen=True):
     """Everything that was found, by key; `complete` is false where a policy has too many pairs to compare them all."""
 
     findings: list[LintFinding]

@@ -84,7 +84,7 @@ class Group(NamedTuple):
     goals: frozenset[str] | None
 
 
-class Matching(msgspec.Struct, frozen=True, gc=False):
+class Matching(msgspec.Struct, frozen=True):
     """The constraints that may speak on a candidate, each list sorted so that its first answer is the answer.
 
     Denials the strictest first, then by key; permissions the most specific first, then by key.

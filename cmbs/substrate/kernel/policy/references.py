@@ -37,7 +37,7 @@ class Missing(Enum):
 MISSING: Final = Missing.MISSING
 
 
-class Facing(msgspec.Struct, frozen=True, gc=False):
+class Facing(msgspec.Struct, frozen=True):
     """Everything that the predicates of one candidate can see.
 
     `args` is the decoded args of a call, or `{"set": …, "unset": …}` of a delta, which has no `tool_id`.
