@@ -149,8 +149,6 @@ def documents_with_commands() -> list[Path]:
 
 def outputs(path: Path, url: str, directory: Path) -> list[str]:
     """What each step of a document prints, all run in one shell, one after the other, as a reader would."""
-    (directory / ".venv").symlink_to(ENVIRONMENT)
-    (directory / "examples").symlink_to(ROOT / "examples")
     script = "printf '\\036'\n".join(step.command.text for step in steps(path)).replace(DOCUMENTED_URL, url)
     ran = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script], cwd=directory, capture_output=True, text=True, check=False
@@ -188,18 +186,35 @@ class Resemblance:
         return MOMENT.sub("moment", RANDOM.sub("random", text))
 
 
-@pytest.mark.parametrize("path", documents_with_commands(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_the_commands_of_a_document_print_what_it_shows(path: Path, tmp_path: Path) -> None:
-    with serving(tmp_path) as fresh:
-        printed_by_step = outputs(path, fresh.url, tmp_path)
+def assert_prints_what_it_shows(path: Path, url: str, directory: Path) -> None:
     resemblance = Resemblance()
-    for step, printed in zip(steps(path), printed_by_step, strict=True):
+    for step, printed in zip(steps(path), outputs(path, url, directory), strict=True):
         if step.shown is None:
             continue
         read: Callable[[str], object] = json.loads if step.shown.language == "json" else str.strip
-        shown, answer = read(step.shown.text), read(printed.replace(fresh.url, DOCUMENTED_URL))
+        shown, answer = read(step.shown.text), read(printed.replace(url, DOCUMENTED_URL))
         assert resemblance.same(shown, answer), f"line {step.command.line}: {printed}"
     assert resemblance.each_keeps_its_identity()
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A directory that looks like a checkout to the commands of a document."""
+    (tmp_path / ".venv").symlink_to(ENVIRONMENT)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    return tmp_path
+
+
+@pytest.mark.parametrize("path", documents_with_commands(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_commands_of_a_document_print_what_it_shows(path: Path, checkout: Path) -> None:
+    with serving(checkout) as fresh:
+        assert_prints_what_it_shows(path, fresh.url, checkout)
+
+
+def test_the_readme_can_be_followed_twice_on_one_database(checkout: Path) -> None:
+    with serving(checkout) as fresh:
+        for _ in range(2):
+            assert_prints_what_it_shows(ROOT / "README.md", fresh.url, checkout)
 
 
 # --- the protocol document --------------------------------------------------------------------------------------------
