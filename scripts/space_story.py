@@ -19,7 +19,7 @@ from cmbs.stores.memory import InMemoryStore
 from cmbs.substrate.server import SubstrateServer
 from cmbs.testing import ManualClock, SequentialIds
 
-EXAMPLES = Path(__file__).resolve().parent.parent / "cmbs" / "http" / "space_examples.json"
+EXAMPLES = Path(__file__).resolve().parent.parent / "cmbs" / "http" / "spaces" / "examples.json"
 _OPERATIONS = {operation.operation_id: operation for operation in SPACE_OPERATIONS}
 _OPS, _LEAD, _PLANNER = "operator:ops", "operator:lead", "agent:planner"
 _ASK_OUTSIDE_MAINTENANCE = {

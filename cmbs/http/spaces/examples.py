@@ -1,6 +1,6 @@
 """The examples of spaces in the OpenAPI document: one small story, as a server answered it.
 
-`space_examples.json` is written by `scripts/generate_openapi.py`, which plays the story; a test plays it again.
+`examples.json` is written by `scripts/generate_openapi.py`, which plays the story; a test plays it again.
 """
 
 from __future__ import annotations
@@ -21,4 +21,4 @@ class SpaceExamples(msgspec.Struct, frozen=True):
 
 def space_examples() -> SpaceExamples:
     """The story as it was last written down."""
-    return msgspec.json.decode(files("cmbs.http").joinpath("space_examples.json").read_bytes(), type=SpaceExamples)
+    return msgspec.json.decode(files("cmbs.http.spaces").joinpath("examples.json").read_bytes(), type=SpaceExamples)
