@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from schemathesis.config import SchemathesisConfig
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
-from cmbs.http.spaces.examples import space_examples
+from cmbs.http.examples import load_examples
 from cmbs.stores.memory import InMemoryStore
 from tests.support.error_model import check_error
 from tests.support.in_process import Client, body_events, client_of
@@ -116,9 +116,9 @@ def there() -> dict[str, str]:
 def test_spoilt_requests_get_an_answer_that_is_no_failure_of_ours(
     client: Client, there: dict[str, str], data: st.DataObject
 ) -> None:
-    told = space_examples().requests
-    name = data.draw(st.sampled_from(sorted(told)))
-    body: Any = dict(told[name])
+    sent = load_examples().requests
+    name = data.draw(st.sampled_from(sorted(sent)))
+    body: Any = dict(sent[name])
     for field in data.draw(st.lists(st.sampled_from(sorted(body)), max_size=2)) if body else []:
         body[field] = data.draw(VALUES)
     parts = data.draw(st.lists(st.sampled_from([*PARTS, *there.values(), "", "%2F", "%ff"]), max_size=5))

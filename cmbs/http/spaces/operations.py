@@ -5,7 +5,7 @@ from __future__ import annotations
 from cmbs.errors import ErrorCode
 from cmbs.http.operation import CURSOR, LIMIT, SINCE, Operation, Parameter
 from cmbs.http.spaces import requests, schemas
-from cmbs.http.spaces.resources import READ_ERRORS, RESOURCES, SPACE, read_operation
+from cmbs.http.spaces.resources import READ_ERRORS, RESOURCES, SPACE, describe_read
 from cmbs.http.spaces.writes import WRITES
 from cmbs.identity import Scope
 
@@ -43,10 +43,10 @@ _SPACES = (
         errors=(ErrorCode.STORE_UNAVAILABLE, ErrorCode.LIMIT_EXCEEDED),
         scope=Scope.SPACES_READ,
     ),
-    read_operation(
+    describe_read(
         "", "get_space", "A space as it is now", "Its mode, policy, newest snapshot and counts.", schemas.SpaceResponse
     ),
-    read_operation(
+    describe_read(
         "state",
         "read_state",
         "The state, now or at any snapshot",
@@ -56,10 +56,10 @@ _SPACES = (
         (_SNAPSHOT, _PREFIX, *_PAGE),
         (ErrorCode.EVENT_NOT_FOUND,),
     ),
-    read_operation(
+    describe_read(
         "deltas", "list_deltas", "List commits, the oldest first", "A page at a time.", schemas.CommitsPage, _PAGE
     ),
-    read_operation(
+    describe_read(
         "decisions",
         "list_decisions",
         "List decisions, the oldest first",
@@ -67,7 +67,7 @@ _SPACES = (
         schemas.DecisionsPage,
         _PAGE,
     ),
-    read_operation(
+    describe_read(
         "audit",
         "space_audit",
         "The entries of a space's stream, as they were hashed",
@@ -77,7 +77,7 @@ _SPACES = (
         (SINCE, *_PAGE),
         (ErrorCode.EVENT_NOT_FOUND,),
     ),
-    read_operation("policy", "read_policy", "List the policy, by key", "For operators.", schemas.PolicyPage, _PAGE),
+    describe_read("policy", "read_policy", "List the policy, by key", "For operators.", schemas.PolicyPage, _PAGE),
     Operation(
         "POST",
         f"{SPACE}/explain",
@@ -91,7 +91,7 @@ _SPACES = (
         scope=Scope.SPACES_PROPOSE,
         recorded=False,
     ),
-    read_operation(
+    describe_read(
         "proposals/{proposal_id}/explain",
         "explain_decision",
         "Explain the decision on a proposal",

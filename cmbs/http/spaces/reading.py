@@ -101,7 +101,7 @@ class SpaceReading:
             if status is None or record.status == status
         )
         page, cursor = _take((each for each in positions if each > start), limit)
-        shown = [resource.view(space, records[record_id], reader) for _, record_id in page]
+        shown = [resource.show(space, records[record_id], reader) for _, record_id in page]
         return _respond({resource.collection: shown, "next_cursor": cursor})
 
     @off_loop
@@ -114,7 +114,7 @@ class SpaceReading:
         record = getattr(space, resource.plural).get(record_id)
         if record is None:
             raise RecordNotFound(resource.noun, record_id)
-        return _respond(resource.view(space, record, reader))
+        return _respond(resource.show(space, record, reader))
 
     # --- spaces and their state ---
 
@@ -131,7 +131,7 @@ class SpaceReading:
         """A space as it is now."""
         request.query()
         space, reader = self._open(request)
-        return Response(200, _ENCODE(views.space_view(space, reader)), [("etag", f'"{space.head_event_id}"')])
+        return Response(200, _ENCODE(views.show_space(space, reader)), [("etag", f'"{space.head_event_id}"')])
 
     @off_loop
     def read_state(self, request: Request) -> Response:
@@ -304,5 +304,5 @@ def _show_decisions(space: Space, event: SpaceEvent, reader: Reader) -> list[sch
             proposal_id = message.proposal_id
         case _:  # pragma: no cover - the other messages decide no proposal
             return []
-    shown = views.decision_view(decision, space.proposals[proposal_id].actor, reader)
+    shown = views.show_decision(decision, space.proposals[proposal_id].actor, reader)
     return [schemas.DecisionItem(body.seq, body.event_id, body.ts, SpaceVerb(body.verb), proposal_id, shown)]

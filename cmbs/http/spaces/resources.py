@@ -41,7 +41,7 @@ class Resource:
     noun: str
     get_id: str
     item: type
-    view: Callable[[Space, Any, Reader], msgspec.Struct]
+    show: Callable[[Space, Any, Reader], msgspec.Struct]
     position: Callable[[Space, Any], int] | None = None
     statuses: type[StrEnum] | None = None
     operators_only: bool = False
@@ -76,12 +76,12 @@ class Resource:
             query = (*query, Parameter("status", "Only those with this status.", schema, known[0]))
         one, about = f"{self.path}/{{{self.id_name}}}", f"The {self.noun} as it is now.{restriction}"
         return (
-            read_operation(self.path, self.list_id, f"List {listed}", f"A page at a time.{restriction}", page, query),
-            read_operation(one, self.get_id, f"One {self.noun}", about, self.item, (), (ErrorCode.RECORD_NOT_FOUND,)),
+            describe_read(self.path, self.list_id, f"List {listed}", f"A page at a time.{restriction}", page, query),
+            describe_read(one, self.get_id, f"One {self.noun}", about, self.item, (), (ErrorCode.RECORD_NOT_FOUND,)),
         )
 
 
-def read_operation(
+def describe_read(
     path: str,
     operation_id: str,
     summary: str,
@@ -104,7 +104,7 @@ def read_operation(
     )
 
 
-def _seq(_: Space, record: Any) -> int:
+def _seq_of(_: Space, record: Any) -> int:
     seq: int = record.seq
     return seq
 
@@ -116,8 +116,8 @@ RESOURCES = (
         "proposal",
         "get_proposal",
         schemas.ProposalResponse,
-        views.proposal_view,
-        _seq,
+        views.show_proposal,
+        _seq_of,
         ProposalStatus,
     ),
     Resource(
@@ -126,7 +126,7 @@ RESOURCES = (
         "approval",
         "get_approval",
         schemas.ApprovalItem,
-        views.approval_view,
+        views.show_approval,
         lambda space, approval: space.proposals[approval.proposal_id].seq,
         ApprovalStatus,
     ),
@@ -136,23 +136,23 @@ RESOURCES = (
         "execution",
         "get_execution",
         schemas.ExecutionResponse,
-        views.execution_view,
+        views.show_execution,
         lambda _, execution: execution.started_seq,
         ExecutionStatus,
     ),
-    Resource("tools", "tool_id", "tool", "get_tool", schemas.ToolResponse, views.tool_view),
+    Resource("tools", "tool_id", "tool", "get_tool", schemas.ToolResponse, views.show_tool),
     Resource(
-        "capabilities", "token_id", "capability", "get_capability", schemas.CapabilityResponse, views.capability_view
+        "capabilities", "token_id", "capability", "get_capability", schemas.CapabilityResponse, views.show_capability
     ),
-    Resource("memory", "entry_id", "memory entry", "get_memory", schemas.MemoryResponse, views.memory_view, _seq),
+    Resource("memory", "entry_id", "memory entry", "get_memory", schemas.MemoryResponse, views.show_memory, _seq_of),
     Resource(
         "policy/changes",
         "change_id",
         "policy change",
         "get_policy_change",
         schemas.PolicyChangeResponse,
-        views.policy_change_view,
-        _seq,
+        views.show_policy_change,
+        _seq_of,
         operators_only=True,
     ),
 )

@@ -37,7 +37,7 @@ class SpaceRoutes(SpaceReading):
         require_operator(request.actor)
         answer = await self._perform(request, requests.CreateSpaceRequest, CreateSpace)
         space = answer.space
-        body = views.space_view(space, Reader(request.actor, space.policy))
+        body = views.show_space(space, Reader(request.actor, space.policy))
         return Response(_CREATED, _ENCODE(body), [("location", f"spaces/{space.space_id}")])
 
     async def explain_proposal(self, request: Request) -> Response:
@@ -55,7 +55,7 @@ class SpaceRoutes(SpaceReading):
     async def _write(self, write: Write, request: Request) -> Response:
         request.query()
         answer = await self._perform(request, write.body, write.build)
-        return Response(200, _ENCODE(write.view(answer, Reader(request.actor, answer.space.policy))))
+        return Response(200, _ENCODE(write.show(answer, Reader(request.actor, answer.space.policy))))
 
     async def _perform(self, request: Request, body: type[msgspec.Struct], build: Build) -> SpaceAnswer:
         def command() -> SpaceCommand:

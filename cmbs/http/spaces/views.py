@@ -55,7 +55,7 @@ def _build(kind: type[T], *sources: object, **fields: Any) -> T:
 # --- records of a space -----------------------------------------------------------------------------------------------
 
 
-def space_view(space: Space, reader: Reader) -> schemas.SpaceResponse:
+def show_space(space: Space, reader: Reader) -> schemas.SpaceResponse:
     """Show the space itself."""
     return _build(
         schemas.SpaceResponse,
@@ -71,12 +71,12 @@ def space_view(space: Space, reader: Reader) -> schemas.SpaceResponse:
     )
 
 
-def decision_view(decision: Decision, proposer: Actor, reader: Reader) -> Decision:
+def show_decision(decision: Decision, proposer: Actor, reader: Reader) -> Decision:
     """Show a decision without the steps of its trace that hold what the reader may not read."""
     return redacted(decision, reader.policy, reader.actor.kind, own=reader.owns(proposer.id))
 
 
-def proposal_view(space: Space, record: ProposalRecord, reader: Reader) -> schemas.ProposalResponse:
+def show_proposal(space: Space, record: ProposalRecord, reader: Reader) -> schemas.ProposalResponse:
     """Show a proposal; the args of its calls only to its proposer and to operators."""
     proposal = record.message.proposal
     parked = space.parked.get(proposal.proposal_id)
@@ -85,22 +85,22 @@ def proposal_view(space: Space, record: ProposalRecord, reader: Reader) -> schem
         schemas.ProposalResponse,
         record,
         proposal,
-        decision=decision_view(record.decision, record.actor, reader),
-        candidates=[_candidate_view(each, reader, own=own) for each in proposal.candidates],
+        decision=show_decision(record.decision, record.actor, reader),
+        candidates=[_show_candidate(each, reader, own=own) for each in proposal.candidates],
         answered_by={str(candidate): execution_id for candidate, execution_id in record.answered_by},
         waits_for=() if parked is None else parked.waits_for,
         parked_until=None if parked is None else parked.until,
     )
 
 
-def _candidate_view(candidate: StateDelta | ToolCall, reader: Reader, *, own: bool) -> msgspec.Struct:
+def _show_candidate(candidate: StateDelta | ToolCall, reader: Reader, *, own: bool) -> msgspec.Struct:
     if isinstance(candidate, StateDelta):
         values = candidate.set if own else reader.filter_values(candidate.set)
         return schemas.StateDeltaItem(values, candidate.unset)
     return _build(schemas.ToolCallItem, candidate, args=candidate.args if own else UNSET)
 
 
-def approval_view(space: Space, approval: Approval, reader: Reader) -> schemas.ApprovalItem:
+def show_approval(space: Space, approval: Approval, reader: Reader) -> schemas.ApprovalItem:
     """Show a request for approval; operators, who approve it, see the args that it is about."""
     candidate = space.proposals[approval.proposal_id].message.proposal.candidates[approval.asked.candidate]
     shown = isinstance(candidate, ToolCall) and reader.owns(approval.proposer.id)
@@ -108,7 +108,7 @@ def approval_view(space: Space, approval: Approval, reader: Reader) -> schemas.A
     return _build(schemas.ApprovalItem, approval, approval.asked, args=args)
 
 
-def execution_view(_: Space, execution: Execution, reader: Reader) -> schemas.ExecutionResponse:
+def show_execution(_: Space, execution: Execution, reader: Reader) -> schemas.ExecutionResponse:
     """Show one run of a tool; args, result and error only to its agent, its tool and operators."""
     is_its_tool = reader.actor.kind is ActorKind.TOOL and reader.actor.id == execution.intent.tool_id
     shown = is_its_tool or reader.owns(execution.agent_id)
@@ -122,23 +122,23 @@ def execution_view(_: Space, execution: Execution, reader: Reader) -> schemas.Ex
     )
 
 
-def tool_view(_: Space, tool: Tool, reader: Reader) -> schemas.ToolResponse:
+def show_tool(_: Space, tool: Tool, reader: Reader) -> schemas.ToolResponse:
     """Show a tool; where it is reached only to operators."""
     return _build(schemas.ToolResponse, tool, target=tool.target if reader.is_operator else UNSET)
 
 
-def capability_view(space: Space, token: Capability, _: Reader) -> schemas.CapabilityResponse:
+def show_capability(space: Space, token: Capability, _: Reader) -> schemas.CapabilityResponse:
     """Show a token. Its id is no secret: it works for its agent alone."""
     spent = space.spent.get(token.token_id, Spent())
     return _build(schemas.CapabilityResponse, token, spent=spent, revoked=token.token_id in space.revoked)
 
 
-def memory_view(_: Space, entry: MemoryEntry, __: Reader) -> schemas.MemoryResponse:
+def show_memory(_: Space, entry: MemoryEntry, __: Reader) -> schemas.MemoryResponse:
     """Show a claim in memory."""
     return _build(schemas.MemoryResponse, entry, claim=msgspec.Raw(entry.claim))
 
 
-def policy_change_view(_: Space, change: PolicyChange, __: Reader) -> schemas.PolicyChangeResponse:
+def show_policy_change(_: Space, change: PolicyChange, __: Reader) -> schemas.PolicyChangeResponse:
     """Show a change of policy."""
     return _build(schemas.PolicyChangeResponse, change)
 
@@ -146,22 +146,22 @@ def policy_change_view(_: Space, change: PolicyChange, __: Reader) -> schemas.Po
 # --- answers to writes ------------------------------------------------------------------------------------------------
 
 
-def step_view(answer: SpaceAnswer, _: Reader) -> schemas.StepResponse:
+def show_step(answer: SpaceAnswer, _: Reader) -> schemas.StepResponse:
     """Show what a request came to."""
     body, result = answer.event.body, answer.event.result
     return _build(schemas.StepResponse, result, body, state_snapshot_id=answer.space.snapshot_id)
 
 
-def proposed_view(answer: SpaceAnswer, reader: Reader) -> schemas.ProposalResponse:
+def show_recorded_decision(answer: SpaceAnswer, reader: Reader) -> schemas.ProposalResponse:
     """Show the decision that the event recorded: a repeat gets the first answer, whatever has happened since."""
     message: Any = answer.event.message
     decision: Any = answer.event.result.decision
     result = answer.event.result
     proposal_id = message.proposal.proposal_id
     return msgspec.structs.replace(
-        proposal_view(answer.space, answer.space.proposals[proposal_id], reader),
+        show_proposal(answer.space, answer.space.proposals[proposal_id], reader),
         status=result.statuses[proposal_id],
-        decision=decision_view(decision, answer.event.body.actor, reader),
+        decision=show_decision(decision, answer.event.body.actor, reader),
         execution_ids=[intent.execution_id for intent in result.intents],
         approval_ids=[asked.approval_id for asked in result.asked],
         answered_by=result.answered_by,
@@ -171,20 +171,20 @@ def proposed_view(answer: SpaceAnswer, reader: Reader) -> schemas.ProposalRespon
     )
 
 
-def settled_view(answer: SpaceAnswer, reader: Reader) -> schemas.SettledApproval:
+def show_settled_approval(answer: SpaceAnswer, reader: Reader) -> schemas.SettledApproval:
     """Show an approval or a rejection, and the proposal that was decided again."""
     message: Any = answer.event.message
     space = answer.space
     approval = space.approvals[message.approval_id]
     return schemas.SettledApproval(
-        step_view(answer, reader),
-        approval_view(space, approval, reader),
-        proposal_view(space, space.proposals[approval.proposal_id], reader),
+        show_step(answer, reader),
+        show_approval(space, approval, reader),
+        show_proposal(space, space.proposals[approval.proposal_id], reader),
     )
 
 
-def outcome_view(answer: SpaceAnswer, reader: Reader) -> schemas.RecordedOutcome:
+def show_outcome(answer: SpaceAnswer, reader: Reader) -> schemas.RecordedOutcome:
     """Show a reported outcome, and the execution that it ended."""
     message: Any = answer.event.message
     execution = answer.space.executions[message.execution_id]
-    return schemas.RecordedOutcome(step_view(answer, reader), execution_view(answer.space, execution, reader))
+    return schemas.RecordedOutcome(show_step(answer, reader), show_execution(answer.space, execution, reader))

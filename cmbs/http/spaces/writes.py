@@ -33,7 +33,7 @@ Build: TypeAlias = Callable[..., events.SpaceMessage]
 class Write:
     """A POST that becomes a message to the space. `path` is relative to the space.
 
-    `build` is called with the ids of the path and the fields of the body that were sent; `view` shows the answer.
+    `build` is called with the ids of the path and the fields of the body that were sent; `show` builds the response.
     """
 
     path: str
@@ -44,7 +44,7 @@ class Write:
     body: type[msgspec.Struct]
     build: Build
     response: type = schemas.StepResponse
-    view: Callable[[SpaceAnswer, Reader], msgspec.Struct] = views.step_view
+    show: Callable[[SpaceAnswer, Reader], msgspec.Struct] = views.show_step
 
     @property
     def operation(self) -> Operation:
@@ -94,7 +94,7 @@ PROPOSE = Write(
     requests.ProposeRequest,
     _build_proposal,
     schemas.ProposalResponse,
-    views.proposed_view,
+    views.show_recorded_decision,
 )
 WRITES = (
     SET_MODE,
@@ -109,7 +109,7 @@ WRITES = (
         requests.ApproveRequest,
         events.Approve,
         schemas.SettledApproval,
-        views.settled_view,
+        views.show_settled_approval,
     ),
     Write(
         "approvals/{approval_id}/reject",
@@ -120,7 +120,7 @@ WRITES = (
         requests.ReasonRequest,
         events.Reject,
         schemas.SettledApproval,
-        views.settled_view,
+        views.show_settled_approval,
     ),
     Write(
         "executions/{execution_id}/outcome",
@@ -132,7 +132,7 @@ WRITES = (
         requests.OutcomeRequest,
         _build_outcome,
         schemas.RecordedOutcome,
-        views.outcome_view,
+        views.show_outcome,
     ),
     Write(
         "tools",
