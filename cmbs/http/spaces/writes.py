@@ -22,10 +22,7 @@ from cmbs.substrate.kernel import events
 from cmbs.substrate.kernel.kind import SpaceAnswer
 from cmbs.substrate.kernel.model import NULL, Capability, Proposal, StateDelta, Tool, ToolCall
 
-_OPTIONAL_BODIES = (requests.ReasonRequest, requests.ApproveRequest, requests.RetireToolRequest)
 _CANDIDATES = {requests.StateDeltaRequest: StateDelta, requests.ToolCallRequest: ToolCall}
-
-
 Build: TypeAlias = Callable[..., events.SpaceMessage]
 
 
@@ -59,7 +56,7 @@ class Write:
             self.response,
             self.body,
             errors=(*READ_ERRORS, *record, ErrorCode.CONFLICT),
-            body_required=self.body not in _OPTIONAL_BODIES,
+            body_required=any(field.required for field in msgspec.structs.fields(self.body)),
             scope=self.scope,
         )
 
@@ -73,16 +70,6 @@ def _build_outcome(result: msgspec.Raw = NULL, **fields: Any) -> events.RecordOu
     return events.RecordOutcome(result=result, result_bytes=len(bytes(result)), **fields)
 
 
-SET_MODE = Write(
-    "mode",
-    "set_space_mode",
-    "Enforce or observe",
-    "SET_MODE. While a space observes, every decision is made and recorded, and nothing is blocked. For operators. The"
-    " change from enforcing to observing takes two operators; the request of the first one is recorded.",
-    Scope.SPACES_OPERATE,
-    requests.SetModeRequest,
-    events.SetMode,
-)
 PROPOSE = Write(
     "proposals",
     "propose",
@@ -97,7 +84,16 @@ PROPOSE = Write(
     views.show_recorded_decision,
 )
 WRITES = (
-    SET_MODE,
+    Write(
+        "mode",
+        "set_space_mode",
+        "Enforce or observe",
+        "SET_MODE. While a space observes, every decision is made and recorded, and nothing is blocked. For operators."
+        " The change from enforcing to observing takes two operators; the request of the first one is recorded.",
+        Scope.SPACES_OPERATE,
+        requests.SetModeRequest,
+        events.SetMode,
+    ),
     PROPOSE,
     Write(
         "approvals/{approval_id}/approve",
