@@ -1,8 +1,9 @@
 """api/openapi.yaml is current, complete, valid, and true to its own schemas."""
 
+import json
 import re
 from collections.abc import Iterator
-from functools import reduce
+from functools import cache, reduce
 from operator import getitem
 from typing import Any
 
@@ -54,7 +55,13 @@ def nodes(node: Any) -> Iterator[dict[str, Any]]:
 
 
 def validator(schema: dict[str, Any]) -> jsonschema_rs.Draft202012Validator:
-    return jsonschema_rs.Draft202012Validator({**schema, "components": DOCUMENT["components"]}, validate_formats=True)
+    return compile_schema(json.dumps(schema))
+
+
+@cache
+def compile_schema(text: str) -> jsonschema_rs.Draft202012Validator:
+    schema = {**json.loads(text), "components": DOCUMENT["components"]}
+    return jsonschema_rs.Draft202012Validator(schema, validate_formats=True)
 
 
 def media_types(operation: Operation) -> Iterator[tuple[str, dict[str, Any]]]:
