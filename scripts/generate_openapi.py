@@ -1,7 +1,4 @@
-"""Write api/openapi.yaml from the code. tests/transport/test_openapi.py fails where the file is not what this writes.
-
-The examples of spaces are what a server answers while a small story is played; they are written first.
-"""
+"""Write the examples of the API and api/openapi.yaml; tests/transport/test_openapi.py fails if they are out of date."""
 
 import sys
 from pathlib import Path
@@ -9,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from scripts.space_story import EXAMPLES, space_examples
+from scripts.api_examples import EXAMPLES, record_examples
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "api" / "openapi.yaml"
@@ -28,7 +25,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 def openapi_text() -> str:
-    """What the file must hold."""
+    """Return what the file must hold."""
     from cmbs.http.openapi import openapi_document  # noqa: PLC0415 - it reads the examples that `main` writes
 
     body = yaml.dump(openapi_document(), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH)
@@ -36,7 +33,7 @@ def openapi_text() -> str:
 
 
 def main() -> int:
-    EXAMPLES.write_text(space_examples(), "utf-8")
+    EXAMPLES.write_text(record_examples(), "utf-8")
     TARGET.parent.mkdir(exist_ok=True)
     TARGET.write_text(openapi_text(), "utf-8")
     return 0

@@ -1,4 +1,4 @@
-"""The operations of the API: one table from which requests are dispatched and the OpenAPI file is made."""
+"""The operations of the API: the table that requests are dispatched from and that the OpenAPI file describes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _STORE = (ErrorCode.STORE_UNAVAILABLE,)
 _SESSION = (*_STORE, ErrorCode.SESSION_NOT_FOUND, ErrorCode.LEDGER_CORRUPT, ErrorCode.LIMIT_EXCEEDED)
 _WRITE = (*_SESSION, ErrorCode.SESSION_TERMINATED, ErrorCode.CONFLICT)
 
-_KIT = Parameter("kit", "The id of an installed kit to hold the session against.", {"type": "string"})
+_KIT = Parameter("kit", "The id of an installed kit to compare the session with.", {"type": "string"})
 _TRUTH = Parameter("truth", "The hypothesis that is known to be true.", {"type": "string"})
 
 _BELIEF: tuple[Operation, ...] = (
@@ -23,8 +23,8 @@ _BELIEF: tuple[Operation, ...] = (
         "/v1/sessions",
         "declare_session",
         "Open a session over a fixed set of hypotheses",
-        "DECLARE_SESSION. All hypotheses survive. The policy holds for the life of the session. Where the server has a"
-        " causal graph, `hypotheses` that are not in it are refused.",
+        "DECLARE_SESSION. All hypotheses survive at first. The policy cannot be changed later. If the server has a"
+        " causal graph, hypotheses that are not in it are refused.",
         schemas.DeclareSessionResponse,
         schemas.DeclareSessionRequest,
         201,
@@ -42,7 +42,7 @@ _BELIEF: tuple[Operation, ...] = (
         "/v1/sessions",
         "list_sessions",
         "List sessions, the oldest first",
-        "Sessions that are declared while you page come at the end.",
+        "Sessions that are declared while you read the pages come at the end.",
         schemas.SessionsPage,
         query=(CURSOR, LIMIT),
         errors=(*_STORE, ErrorCode.LIMIT_EXCEEDED),
@@ -51,7 +51,7 @@ _BELIEF: tuple[Operation, ...] = (
         "GET",
         "/v1/sessions/{session_id}",
         "query_belief",
-        "What may still be true",
+        "The hypotheses that may still be true",
         "QUERY_BELIEF. Now, or right after an earlier event.",
         schemas.Snapshot,
         query=(AT,),
@@ -61,8 +61,8 @@ _BELIEF: tuple[Operation, ...] = (
         "POST",
         "/v1/sessions/{session_id}/eliminate",
         "eliminate",
-        "Take hypotheses out, for good",
-        "ELIMINATE. The same observation with the same ids again gives the first answer again; with other ids it is a"
+        "Eliminate hypotheses for good",
+        "ELIMINATE. Repeating an observation with the same ids gives the first answer again; with other ids it is a"
         " conflict.",
         schemas.EliminateResponse,
         schemas.EliminateRequest,
@@ -74,7 +74,7 @@ _BELIEF: tuple[Operation, ...] = (
         "/v1/sessions/{session_id}/survivors",
         "list_survivors",
         "Page through the survivors",
-        "For universes that are too large for one answer. With `at`, all pages are of the same moment.",
+        "For universes that are too large for one response. With `at`, all pages show the same event.",
         schemas.SurvivorsPage,
         query=(CURSOR, LIMIT, AT),
         errors=(*_SESSION, ErrorCode.EVENT_NOT_FOUND),
@@ -84,7 +84,7 @@ _BELIEF: tuple[Operation, ...] = (
         "/v1/sessions/{session_id}/audit",
         "audit_trace",
         "The events of a session, as they were hashed",
-        "AUDIT_TRACE. Each event is the stored bytes, with `event_hash` put before the closing brace.",
+        "AUDIT_TRACE. Each event is the stored bytes with `event_hash` put before the closing brace.",
         schemas.AuditTraceResponse,
         query=(SINCE, LIMIT),
         errors=(*_SESSION, ErrorCode.EVENT_NOT_FOUND),
@@ -94,7 +94,7 @@ _BELIEF: tuple[Operation, ...] = (
         "/v1/sessions/{session_id}/obligations",
         "list_obligations",
         "The obligations of a session",
-        "Active ones and those that were left, in the order of entry.",
+        "Active and exited ones, in the order of entry.",
         schemas.ObligationsResponse,
         errors=_SESSION,
     ),
@@ -102,8 +102,9 @@ _BELIEF: tuple[Operation, ...] = (
         "POST",
         "/v1/sessions/{session_id}/obligations",
         "enter_obligation",
-        "Open a gate: so much must be eliminated first",
-        "ENTER_OBLIGATION. Until it is left, nothing can be concluded and the session cannot end.",
+        "Enter an obligation to eliminate",
+        "ENTER_OBLIGATION. Until enough is eliminated and it is exited, nothing can be concluded and the session cannot"
+        " end.",
         schemas.EnterObligationResponse,
         schemas.EnterObligationRequest,
         errors=_WRITE,
@@ -113,7 +114,7 @@ _BELIEF: tuple[Operation, ...] = (
         "POST",
         "/v1/sessions/{session_id}/obligations/{obligation_id}/exit",
         "request_exit",
-        "Ask to leave an obligation",
+        "Ask to exit an obligation",
         "REQUEST_EXIT. Approved once enough was eliminated since it was entered.",
         schemas.ApprovalResponse,
         schemas.RequestExitRequest,
@@ -149,9 +150,9 @@ _BELIEF: tuple[Operation, ...] = (
         "GET",
         "/v1/sessions/{session_id}/analysis",
         "session_analysis",
-        "What a session's path was worth",
-        "Bits, redundancy, the events that explain what is left; with the kit of the session also gains, luck and"
-        " regret. The kit is the installed one that the session was declared over, or the one that is named.",
+        "Analyse the eliminations of a session",
+        "Bits, redundancy, and the events that explain the survivors; with the kit of the session also gains, luck and"
+        " regret. The kit is the installed one that the session was declared over, or the one that `kit` names.",
         Analysis,
         query=(_KIT, _TRUTH),
         errors=(*_SESSION, ErrorCode.INVALID_HYPOTHESIS_ID, TransportCode.BUSY),
@@ -161,7 +162,7 @@ _BELIEF: tuple[Operation, ...] = (
         "/healthz",
         "healthz",
         "Whether the process is alive",
-        "Answers without asking the store.",
+        "Answers without a request to the store.",
         schemas.Health,
         scope=None,
     ),
@@ -170,7 +171,7 @@ _BELIEF: tuple[Operation, ...] = (
         "/readyz",
         "readyz",
         "Whether the store answers",
-        "Ready to serve.",
+        "Reads from the store once.",
         schemas.Health,
         errors=_STORE,
         scope=None,

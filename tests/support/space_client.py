@@ -1,8 +1,7 @@
-"""A space behind HTTP, and the people who talk to it."""
+"""A client of one space over HTTP, and the actors that send its requests."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -24,7 +23,7 @@ POLICY = {"constraint.any": ALLOW, "constraint.risky": ASK, "policy.private": '[
 
 
 class SpaceClient:
-    """Sends requests about one space, each as somebody."""
+    """Sends requests about one space, each with an actor."""
 
     def __init__(self, request: Callable[..., httpx.Response], space_id: str = "s") -> None:
         self._request = request
@@ -72,11 +71,21 @@ class SpaceClient:
         }
 
     def propose(self, *candidates: dict[str, Any], who: str = PLANNER, **parts: Any) -> dict[str, Any]:
-        """Propose on the newest snapshot; what came of it."""
+        """Propose on the newest snapshot, and return the answer."""
         answer = self.post("/proposals", self.proposal(*candidates, who=who, **parts), who)
         assert answer.status_code == 200, answer.text
         proposed: dict[str, Any] = answer.json()
         return proposed
+
+    def policy_change(self, change_id: str = "c", **parts: Any) -> dict[str, Any]:
+        """A change of the newest policy."""
+        return {"change_id": change_id, "base_policy_hash": self.get().json()["policy_hash"], **parts}
+
+    def change_policy(self, **pairs: str) -> None:
+        """Set pairs of the policy, by two operators; the first underscore of a name is a dot."""
+        change = self.policy_change(set={name.replace("_", ".", 1): text for name, text in pairs.items()})
+        assert self.post("/policy/changes", change).json()["granted"]
+        assert self.post("/policy/changes/c/authorise", who=LEAD).json()["granted"]
 
     def _path(self, path: str) -> str:
         return f"/v1/spaces/{self.space_id}{path}"
@@ -95,7 +104,7 @@ def call(tool_id: str, args: Any = None, *, key: str | None = "k1", token: str |
 
 
 def app_over(log: InMemoryStore, clock: ManualClock | None = None, number: int = 0) -> BeliefApp:
-    """An application whose spaces have no keeper, and a clock that a test owns."""
+    """An application over a log, with a clock that a test owns and without a scheduler of deadlines."""
     server = BeliefServer(store=log)
     ids = SequentialIds(number)
     belief = ServedBelief(server)
@@ -109,8 +118,3 @@ def space_client(app: BeliefApp) -> Iterator[SpaceClient]:
     with client_of(app) as client:
         yield SpaceClient(client.request)
     app.close()
-
-
-def as_text(value: Any) -> str:
-    """A structured value as the state keeps it."""
-    return json.dumps(value)

@@ -1,4 +1,4 @@
-"""What is malformed, oversized or unsafe does not get into a space, however it is sent."""
+"""Malformed, oversized and unsafe requests are refused before anything is recorded in a space."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -72,12 +72,11 @@ def test_args_that_are_not_i_json_are_refused(space: SpaceClient, log: InMemoryS
 
 @pytest.mark.req("SS01-HTTP-07")
 def test_a_constraint_of_ten_megabytes_is_refused(space: SpaceClient) -> None:
-    change = {"change_id": "c", "base_policy_hash": space.get().json()["policy_hash"]}
     large = '{"v":1,"effect":"deny","subject":null,"reason":"' + "x" * 10_000_000 + '"}'
-    answer = space.post("/policy/changes", {**change, "set": {"constraint.x": large}})
+    answer = space.post("/policy/changes", space.policy_change(set={"constraint.x": large}))
     assert check_error(answer, 413, "LIMIT_EXCEEDED")["limit"] == "space_value_bytes"
     deep = '{"v":1,"effect":"deny","subject":null,"when":' + '{"op":"not","args":[' * 10_000 + "]}" * 10_000 + "}"
-    answer = space.post("/policy/changes", {**change, "set": {"constraint.x": deep}})
+    answer = space.post("/policy/changes", space.policy_change(set={"constraint.x": deep}))
     assert answer.status_code in (400, 413)
 
 

@@ -1,4 +1,4 @@
-"""Spaces over HTTP: the whole sequence, and everything that can be read back of it."""
+"""Spaces over HTTP: the whole sequence, reading it back, repeats, and who may do what."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,13 +34,8 @@ def log() -> InMemoryStore:
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def space(log: InMemoryStore, clock: ManualClock) -> Iterator[SpaceClient]:
-    with space_client(app_over(log, clock)) as client:
+def space(log: InMemoryStore) -> Iterator[SpaceClient]:
+    with space_client(app_over(log)) as client:
         client.create()
         yield client
 
@@ -73,11 +68,8 @@ def check_the_whole_sequence(space: SpaceClient) -> None:
     """A risky call is asked about, approved, run by its agent, reported, committed, and proved."""
     space.equip("risky", facts={"fact.done": "at"})
     proposed = space.propose(call("risky", {"x": 1}), delta(goal_mood="calm"))
-    assert (proposed["status"], proposed["decision"]["verdict"], proposed["decision"]["failure"]) == (
-        "asked",
-        "defer",
-        "ask",
-    )
+    decision = proposed["decision"]
+    assert (proposed["status"], decision["verdict"], decision["failure"]) == ("asked", "defer", "ask")
     [approval_id] = proposed["approval_ids"]
     pending = space.get("/approvals", params={"status": "pending"}).json()["approvals"]
     assert [(each["approval_id"], each["args"]) for each in pending] == [(approval_id, {"x": 1})]
@@ -136,13 +128,12 @@ def test_an_operator_settles_what_is_in_doubt(space: SpaceClient, log: InMemoryS
     [execution_id] = space.propose(call("safe"))["execution_ids"]
     early = space.post(f"/executions/{execution_id}/outcome", {"status": "failed"}).json()
     assert (early["step"]["granted"], early["step"]["reason_code"]) == (False, "NOT_AUTHORISED")
-    later = ManualClock("2027-01-01T00:00:00.000000Z")
-    app = app_over(log, later, number=1)
+    app = app_over(log, ManualClock("2027-01-01T00:00:00.000000Z"), number=1)
     with space_client(app) as again:
         app.spaces.server.keep()
         assert again.get(f"/executions/{execution_id}").json()["status"] == "in_doubt"
-        told = {"status": "failed", "error": "it never arrived"}
-        settled = again.post(f"/executions/{execution_id}/outcome", told).json()
+        report = {"status": "failed", "error": "it never arrived"}
+        settled = again.post(f"/executions/{execution_id}/outcome", report).json()
         assert (settled["step"]["granted"], settled["execution"]["status"]) == (True, "failed")
 
 
@@ -174,8 +165,8 @@ def test_every_list_is_paged_and_complete(space: SpaceClient) -> None:
         space.propose(call("a", key=str(number)), proposal_id=f"r{number}")
         put = {"entry_id": f"m{number}", "kind": "hypothesis", "claim": number, "ttl_ms": 1000}
         assert space.post("/memory", put, PLANNER).json()["granted"]
-        change = {"change_id": f"c{number}", "base_policy_hash": space.get().json()["policy_hash"]}
-        assert space.post("/policy/changes", {**change, "set": {f"policy.value.{number}": "x"}}).json()["granted"]
+        change = space.policy_change(f"c{number}", set={f"policy.value.{number}": "x"})
+        assert space.post("/policy/changes", change).json()["granted"]
     lists = {
         "/proposals": "proposals",
         "/approvals": "approvals",
@@ -225,7 +216,7 @@ def test_what_is_not_there_is_not_found(space: SpaceClient, path: str) -> None:
 
 
 @pytest.mark.parametrize("query", ["limit=0", "limit=x", "cursor=x", "status=odd", "nothing=1", "limit=99999"])
-def test_a_query_that_makes_no_sense_is_refused(space: SpaceClient, query: str) -> None:
+def test_an_invalid_query_is_refused(space: SpaceClient, query: str) -> None:
     answer = space.get(f"/proposals?{query}")
     check_error(answer, 413 if query == "limit=99999" else 400, answer.json()["error"]["code"])
 
@@ -257,18 +248,16 @@ def test_a_dry_run_decides_and_records_nothing(space: SpaceClient, log: InMemory
 
 
 @pytest.mark.req("SS01-HTTP-04")
-def test_a_decision_is_explained_with_the_smallest_change_that_would_have_turned_it(space: SpaceClient) -> None:
+def test_a_decision_is_explained_with_the_smallest_change_that_would_have_changed_it(space: SpaceClient) -> None:
     rule = '{"v":1,"effect":"deny","subject":null,"when":{"op":"eq","args":["fact.open","no"]},"reason":"closed"}'
-    base = space.get().json()["policy_hash"]
-    space.post("/policy/changes", {"change_id": "c", "base_policy_hash": base, "set": {"constraint.open": rule}})
-    space.post("/policy/changes/c/authorise", who=LEAD)
+    space.change_policy(constraint_open=rule)
     space.propose(delta(fact_open="no"), who=ENCODER)
     assert space.propose(delta(goal_x="1"), proposal_id="p2")["status"] == "denied"
-    told = space.get("/proposals/p2/explain", OPS).json()
-    assert (told["recorded"], told["decision"]["reason_code"]) == (True, "CONSTRAINT_DENIED")
-    [speaker] = told["because"][0]["speakers"]
+    explained = space.get("/proposals/p2/explain", OPS).json()
+    assert (explained["recorded"], explained["decision"]["reason_code"]) == (True, "CONSTRAINT_DENIED")
+    [speaker] = explained["because"][0]["speakers"]
     assert (speaker["key"], speaker["reason"]) == ("constraint.open", "closed")
-    assert (told["flip"]["status"], told["flip"]["changes"][0]["reference"]) == ("smallest", "fact.open")
+    assert (explained["flip"]["status"], explained["flip"]["changes"][0]["reference"]) == ("smallest", "fact.open")
     bound = space.get("/proposals/p2/explain", PLANNER).json()
     assert "value" not in bound["because"][0]["speakers"][0]
     check_error(space.get("/proposals/p9/explain"), 404, "RECORD_NOT_FOUND")
@@ -299,62 +288,7 @@ def test_keys_of_requests_and_conditions_hold(space: SpaceClient) -> None:
     check_error(space.post("/mode", {"mode": "observe"}, idempotency_key=" "), 400, "INVALID_REQUEST")
 
 
-# --- who may what -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.req("SS01-HTTP-06")
-@pytest.mark.parametrize("path", ["/audit", "/policy", "/policy/changes", "/policy/changes/c"])
-@pytest.mark.parametrize("who", [PLANNER, ENCODER, "tool:t"])
-def test_whom_a_policy_binds_does_not_read_it(space: SpaceClient, path: str, who: str) -> None:
-    assert check_error(space.get(path, who), 403, "FORBIDDEN")["reason"] == "operators_only"
-
-
-@pytest.mark.req("SS01-HTTP-06")
-def test_private_values_are_left_out_wherever_they_would_show(space: SpaceClient) -> None:
-    space.propose(delta(**{"fact_secret.pin": "1234", "fact_open": "yes"}), who=ENCODER)
-    state = space.get("/state", PLANNER).json()["values"]
-    assert state == {"fact.open": "yes"}
-    assert space.get("/state", OPS).json()["values"]["fact.secret.pin"] == "1234"
-    assert space.get(who=PLANNER).json()["n_keys"] == 1
-    for path in ("/deltas", "/proposals", "/proposals/p1", "/decisions"):
-        assert "1234" not in space.get(path, PLANNER).text, path
-    for path in ("/deltas", "/proposals", "/proposals/p1"):
-        assert "1234" in space.get(path, OPS).text, path
-    # Whoever proposed it has seen it already.
-    assert "1234" in space.get("/proposals/p1", ENCODER).text
-
-
-@pytest.mark.req("SS01-HTTP-06")
-def test_a_trace_does_not_tell_what_a_key_holds_that_its_reader_may_not_read(space: SpaceClient) -> None:
-    rule = '{"v":1,"effect":"deny","subject":null,"when":{"op":"eq","args":["fact.secret.pin","1234"]}}'
-    change = {"change_id": "c", "base_policy_hash": space.get().json()["policy_hash"]}
-    space.post("/policy/changes", {**change, "set": {"constraint.pin": rule}})
-    space.propose(delta(**{"fact_secret.pin": "1234"}), who=ENCODER)
-    assert space.post("/policy/changes/c/authorise", who=LEAD).json()["granted"]
-    denied = space.propose(delta(goal_x="1"), proposal_id="p2")
-    assert denied["decision"]["reason_code"] == "CONSTRAINT_DENIED"
-    assert "1234" not in str(denied)
-    for path in ("/proposals/p2", "/decisions"):
-        assert "1234" not in space.get(path, PLANNER).text
-        assert "1234" in space.get(path, OPS).text
-    dry = space.post("/explain", space.proposal(delta(goal_x="1"), proposal_id="p3"), PLANNER)
-    assert "1234" not in dry.text
-
-
-@pytest.mark.req("SS01-HTTP-06")
-def test_what_went_into_a_call_and_came_out_is_for_those_concerned(space: SpaceClient) -> None:
-    space.equip("safe")
-    target = {"url": "https://tools.invalid/", "method": "POST"}
-    space.equip("far", kind="http", target=target, token="far")
-    [execution_id] = space.propose(call("safe", {"to": "alice"}))["execution_ids"]
-    space.post(f"/executions/{execution_id}/outcome", {"status": "succeeded", "result": {"got": "bread"}}, PLANNER)
-    for who, shown in ((PLANNER, True), (OPS, True), ("tool:safe", True), (OTHER, False), (ENCODER, False)):
-        execution = space.get(f"/executions/{execution_id}", who).json()
-        assert ("args" in execution, "result" in execution) == (shown, shown), who
-        assert len(execution["args_hash"]) == 64
-    assert "alice" not in space.get("/proposals", OTHER).text
-    assert "target" not in space.get("/tools/far", PLANNER).json()
-    assert space.get("/tools/far", OPS).json()["target"] == target
+# --- who may do what --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.req("SS01-HTTP-05")
@@ -400,7 +334,7 @@ def test_forged_claims_are_denied_each_for_its_own_reason(space: SpaceClient) ->
 
 
 @pytest.mark.req("SS01-HTTP-05")
-def test_nobody_approves_their_own_nor_other_args_than_they_saw(space: SpaceClient) -> None:
+def test_a_proposer_cannot_approve_and_an_approval_covers_only_the_args_that_were_seen(space: SpaceClient) -> None:
     space.equip("risky")
     [approval_id] = space.propose(call("risky"))["approval_ids"]
     path = f"/approvals/{approval_id}/approve"
@@ -415,9 +349,8 @@ def test_nobody_approves_their_own_nor_other_args_than_they_saw(space: SpaceClie
 
 
 @pytest.mark.req("SS01-HTTP-05")
-def test_a_change_of_policy_is_authorised_by_somebody_else(space: SpaceClient) -> None:
-    base = space.get().json()["policy_hash"]
-    change = {"change_id": "c", "base_policy_hash": base, "set": {"policy.value.x": "1"}}
+def test_a_change_of_policy_is_authorised_by_another_operator(space: SpaceClient) -> None:
+    change = space.policy_change(set={"policy.value.x": "1"})
     assert space.post("/policy/changes", change).json()["granted"]
     assert space.post("/policy/changes/c/authorise").json()["reason_code"] == "SELF_APPROVAL"
     applied = space.post("/policy/changes/c/authorise", {"reason": "fine"}, LEAD).json()
@@ -425,8 +358,5 @@ def test_a_change_of_policy_is_authorised_by_somebody_else(space: SpaceClient) -
     assert space.get("/policy").json()["pairs"]["policy.value.x"] == "1"
     assert space.get("/policy/changes/c").json()["status"] == "applied"
     check_error(space.post("/policy/changes", {**change, "change_id": "d"}), 409, "CONFLICT")
-    malformed = {**change, "change_id": "e", "base_policy_hash": space.get().json()["policy_hash"]}
-    faults = check_error(
-        space.post("/policy/changes", {**malformed, "set": {"constraint.x": "{}"}}), 400, "INVALID_REQUEST"
-    )
-    assert faults["faults"][0]["key"] == "constraint.x"
+    malformed = space.post("/policy/changes", space.policy_change("e", set={"constraint.x": "{}"}))
+    assert check_error(malformed, 400, "INVALID_REQUEST")["faults"][0]["key"] == "constraint.x"

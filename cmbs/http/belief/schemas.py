@@ -1,7 +1,7 @@
-"""What goes over the wire, as types: requests are decoded into these, and the OpenAPI file is generated from them.
+"""Request and response types of the belief protocol: bodies are decoded into them, and the OpenAPI file describes them.
 
-An unknown field in a request is an error, never ignored. Limits that an operator can change are only described here;
-the door enforces them, with an error that names the limit.
+An unknown field in a request is an error. Limits that an operator can change are only described here; the kernel
+enforces them, with an error that names the limit.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ REFERENCE = "#/components/schemas/{name}"
 
 Id = Annotated[str, Meta(extra_json_schema={"maxLength": Limits().id_length})]
 Ids = list[Id]
-# A caller's own object, kept as text until the door brings it into canonical form.
+# JSON that belongs to the caller stays text until the kernel brings it into canonical form.
 Opaque = Annotated[
     msgspec.Raw | UnsetType,
     Meta(
-        description="Any JSON object: stored and returned as it is, never interpreted.",
+        description="Any JSON object: stored and returned unchanged, never interpreted.",
         extra_json_schema={"type": ["object", "null"]},
     ),
 ]
-OpaqueContext = Annotated[Opaque, Meta(description="Why it is asked for: stored and returned, never interpreted.")]
+OpaqueContext = Annotated[Opaque, Meta(description="Context of the request: stored and returned, never interpreted.")]
 Threshold = Annotated[int, Meta(ge=0, extra_json_schema={"maximum": MAX_SAFE_INTEGER})]
 SessionIdInBody = Annotated[
-    Id | UnsetType, Meta(description="May be left out, since it is in the path; one that differs is refused.")
+    Id | UnsetType, Meta(description="Optional, since it is in the path; a different value is refused.")
 ]
 Count = Annotated[int, Meta(ge=0)]
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
@@ -44,13 +44,13 @@ Timestamp = Annotated[
         extra_json_schema={"format": "date-time"},
     ),
 ]
-NextCursor = Annotated[str | None, Meta(description="For the next page; null on the last one.")]
+NextCursor = Annotated[str | None, Meta(description="The cursor of the next page; null on the last page.")]
 
 # --- requests ---------------------------------------------------------------------------------------------------------
 
 
 class Ontology(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which causal model the hypotheses come from; carried, never fetched."""
+    """The causal model that the hypotheses come from; stored, never fetched."""
 
     hypothesis_space_id: Id
     hypothesis_version: Id
@@ -59,18 +59,18 @@ class Ontology(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the session allows; fixed for its life."""
+    """What the session allows; it cannot be changed later."""
 
-    allow_force: Annotated[bool | UnsetType, Meta(description="Whether a caller may end it by force; default no.")] = (
-        UNSET
-    )
+    allow_force: Annotated[
+        bool | UnsetType, Meta(description="Whether a caller may force its termination; default false.")
+    ] = UNSET
     stability_window: Annotated[
         Threshold | UnsetType,
-        Meta(description="How many equal conclusions in a row termination needs; default none."),
+        Meta(description="How many equal conclusions in a row termination needs; default 0."),
     ] = UNSET
     validate_hypotheses: Annotated[
         bool | UnsetType,
-        Meta(description="Refuse unknown ids instead of ignoring them; the server's default if left out."),
+        Meta(description="Refuse unknown ids instead of ignoring them; the default is a setting of the server."),
     ] = UNSET
 
 
@@ -80,10 +80,7 @@ class DeclareSessionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=T
     ontology: Ontology
     hypotheses: Annotated[
         Annotated[Ids, Meta(min_length=1)] | UnsetType,
-        Meta(
-            description="Opaque ids; repeats count once. Left out, they are those of the causal graph as it is now,"
-            " where the server has one."
-        ),
+        Meta(description="Opaque ids; repeats count once. If left out, they are those of the server's causal graph."),
     ] = UNSET
     metadata: Opaque = UNSET
     policy: Policy | UnsetType = UNSET
@@ -92,8 +89,8 @@ class DeclareSessionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=T
 class EliminateRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """ELIMINATE."""
 
-    source_id: Annotated[Id, Meta(description="Who observed.")]
-    observation_id: Annotated[Id, Meta(description="With source_id, the key under which this is applied once.")]
+    source_id: Annotated[Id, Meta(description="The source of the observation.")]
+    observation_id: Annotated[Id, Meta(description="With `source_id`, the key under which this is applied once.")]
     eliminated: Annotated[Ids, Meta(description="The hypotheses that the observation contradicts.")]
     justification: Opaque = UNSET
     session_id: SessionIdInBody = UNSET
@@ -102,9 +99,9 @@ class EliminateRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class EnterObligationRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """ENTER_OBLIGATION."""
 
-    obligation_id: Annotated[Id, Meta(description="New in this session.")]
+    obligation_id: Annotated[Id, Meta(description="Not used before in this session.")]
     min_total_eliminations: Annotated[
-        Threshold, Meta(description="How many hypotheses must be eliminated from now on before it may be left.")
+        Threshold, Meta(description="How many hypotheses must be eliminated after this before it can be exited.")
     ]
     session_id: SessionIdInBody = UNSET
 
@@ -114,7 +111,7 @@ class RequestExitRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
     context: OpaqueContext = UNSET
     obligation_id: Annotated[
-        Id | UnsetType, Meta(description="May be left out, since it is in the path; one that differs is refused.")
+        Id | UnsetType, Meta(description="Optional, since it is in the path; a different value is refused.")
     ] = UNSET
     session_id: SessionIdInBody = UNSET
 
@@ -128,7 +125,7 @@ class DeclareConclusionRequest(msgspec.Struct, frozen=True, forbid_unknown_field
 
 
 class RequestTerminationRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """REQUEST_TERMINATION; `{"force": true}` in the context asks for force."""
+    """REQUEST_TERMINATION; `{"force": true}` in the context forces it, if the policy allows that."""
 
     context: OpaqueContext = UNSET
     session_id: SessionIdInBody = UNSET
@@ -142,7 +139,7 @@ TEXT_ONLY = frozenset({EliminateRequest, RequestExitRequest, DeclareConclusionRe
 
 
 class Snapshot(msgspec.Struct, kw_only=True):
-    """BeliefSnapshot: what may still be true."""
+    """BeliefSnapshot: the hypotheses that may still be true."""
 
     session_id: str
     ontology: Ontology
@@ -153,7 +150,7 @@ class Snapshot(msgspec.Struct, kw_only=True):
     entropy_proxy: Annotated[float, Meta(ge=0, description="log2 of n_survivors; 0 for one or none.")]
     terminated: bool
     active_obligation_id: Annotated[str | None, Meta(description="The newest obligation that is still active.")]
-    audit_head_event_id: Annotated[str, Meta(description="The last event that it takes into account.")]
+    audit_head_event_id: Annotated[str, Meta(description="The last event that it includes.")]
 
 
 class DeclareSessionResponse(msgspec.Struct):
@@ -166,8 +163,10 @@ class DeclareSessionResponse(msgspec.Struct):
 class EliminateResponse(msgspec.Struct):
     """Answer to ELIMINATE; both lists are sorted."""
 
-    applied_eliminated: Annotated[list[str], Meta(description="What was asked for and still survived.")]
-    ignored_eliminated: Annotated[list[str], Meta(description="The rest: eliminated before, or unknown.")]
+    applied_eliminated: Annotated[list[str], Meta(description="The requested hypotheses that had survived until now.")]
+    ignored_eliminated: Annotated[
+        list[str], Meta(description="The other requested ones: eliminated before, or unknown.")
+    ]
     snapshot: Snapshot
     audit_event_id: str
 
@@ -180,7 +179,7 @@ class EnterObligationResponse(msgspec.Struct):
 
 
 class ApprovalResponse(msgspec.Struct):
-    """Answer to REQUEST_EXIT and REQUEST_TERMINATION. A refusal is an answer, and an event, not an error."""
+    """Answer to REQUEST_EXIT and REQUEST_TERMINATION. A refusal is a response and an event, not an error."""
 
     approved: bool
     reason: Reason
@@ -220,8 +219,8 @@ class SurvivorsPage(msgspec.Struct):
     """A page of survivors, sorted."""
 
     survivors: list[str]
-    n_survivors: Annotated[int, Meta(ge=0, description="How many there are on all pages.")]
-    audit_head_event_id: Annotated[str, Meta(description="Pass it as `at` to get the next page of the same moment.")]
+    n_survivors: Annotated[int, Meta(ge=0, description="The number on all pages together.")]
+    audit_head_event_id: Annotated[str, Meta(description="Pass it as `at` to read the next page at the same event.")]
     next_cursor: NextCursor
 
 
@@ -241,7 +240,7 @@ class ObligationsResponse(msgspec.Struct):
 
 
 class Health(msgspec.Struct):
-    """The server is there."""
+    """The health of the server."""
 
     status: Literal["ok"]
 
@@ -250,7 +249,7 @@ class Health(msgspec.Struct):
 
 
 class RecordedPolicy(msgspec.Struct):
-    """The policy of a session, defaults filled in."""
+    """The policy of a session, with defaults filled in."""
 
     allow_force: bool
     stability_window: Count
@@ -258,21 +257,21 @@ class RecordedPolicy(msgspec.Struct):
 
 
 class ProviderReference(msgspec.Struct):
-    """Which hypothesis provider a session was declared from."""
+    """The hypothesis provider that a session was declared from."""
 
     id: str
     version: str
 
 
 class ProbeRecord(msgspec.Struct):
-    """A probe of a hypothesis provider, and what the world answered."""
+    """A probe of a hypothesis provider, and the response to it."""
 
     probe_id: str
     response: Any
 
 
 class DeclareSessionPayload(msgspec.Struct, forbid_unknown_fields=True):
-    """What a DECLARE_SESSION asked for; the hypotheses sorted, each once."""
+    """The request of a DECLARE_SESSION; the hypotheses sorted, each once."""
 
     ontology: Ontology
     hypotheses: list[str]
@@ -282,7 +281,7 @@ class DeclareSessionPayload(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class EliminatePayload(msgspec.Struct, forbid_unknown_fields=True):
-    """What an ELIMINATE asked for; its ids sorted, each once."""
+    """The request of an ELIMINATE; its ids sorted, each once."""
 
     source_id: str
     observation_id: str
@@ -292,48 +291,48 @@ class EliminatePayload(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class EnterObligationPayload(msgspec.Struct, forbid_unknown_fields=True):
-    """What an ENTER_OBLIGATION asked for."""
+    """The request of an ENTER_OBLIGATION."""
 
     obligation_id: str
     min_total_eliminations: Count
 
 
 class RequestExitPayload(msgspec.Struct, forbid_unknown_fields=True):
-    """What a REQUEST_EXIT asked for."""
+    """The request of a REQUEST_EXIT."""
 
     obligation_id: str
     context: dict[str, Any] | None
 
 
 class DeclareConclusionPayload(msgspec.Struct, forbid_unknown_fields=True):
-    """What a DECLARE_CONCLUSION asked for."""
+    """The request of a DECLARE_CONCLUSION."""
 
     conclusion_id: str
     context: dict[str, Any] | None
 
 
 class RequestTerminationPayload(msgspec.Struct, forbid_unknown_fields=True):
-    """What a REQUEST_TERMINATION asked for."""
+    """The request of a REQUEST_TERMINATION."""
 
     context: dict[str, Any] | None
 
 
 class UniverseOutcome(msgspec.Struct, forbid_unknown_fields=True):
-    """What a DECLARE_SESSION committed to."""
+    """The commitment of a DECLARE_SESSION to its hypotheses."""
 
     universe_root: Sha256
     universe_size: Count
 
 
 class ApprovalOutcome(msgspec.Struct, forbid_unknown_fields=True):
-    """How a REQUEST_EXIT or REQUEST_TERMINATION was decided."""
+    """The decision on a REQUEST_EXIT or REQUEST_TERMINATION."""
 
     approved: bool
     reason: Reason
 
 
 class ConclusionOutcome(msgspec.Struct, forbid_unknown_fields=True):
-    """How a DECLARE_CONCLUSION was decided."""
+    """The decision on a DECLARE_CONCLUSION."""
 
     accepted: bool
     reason: Reason
@@ -361,7 +360,7 @@ def _one_of(kinds: tuple[type, ...]) -> list[dict[str, str]]:
 
 
 class RecordedActor(msgspec.Struct):
-    """Who asked. `key_id` names the key, and is no secret."""
+    """The actor of a request. `key_id` names the key and is not secret."""
 
     kind: ActorKind
     id: str
@@ -370,22 +369,22 @@ class RecordedActor(msgspec.Struct):
 
 
 class AuditEvent(msgspec.Struct):
-    """AuditEntry: exactly what was hashed, in canonical form, and `event_hash`."""
+    """AuditEntry: the canonical JSON that was hashed, plus `event_hash`."""
 
     v: Literal[1]
-    stream_id: Annotated[str, Meta(description="The session.")]
-    seq: Annotated[int, Meta(ge=0, description="0 for the declaration, then one more each time.")]
+    stream_id: Annotated[str, Meta(description="The id of the session.")]
+    seq: Annotated[int, Meta(ge=0, description="0 for the declaration, then increasing by one.")]
     event_id: str
     ts: Timestamp
     verb: Verb
     payload: Annotated[
         dict[str, Any],
-        Meta(description="What was asked, by verb.", extra_json_schema={"oneOf": _one_of(PAYLOADS)}),
+        Meta(description="The request; its fields depend on the verb.", extra_json_schema={"oneOf": _one_of(PAYLOADS)}),
     ]
     outcome: Annotated[
         Any,
         Meta(
-            description="What was decided; null where there is nothing to decide.",
+            description="The decision; null for a verb that needs none.",
             extra_json_schema={"oneOf": [*_one_of(OUTCOMES), {"type": "null"}]},
         ),
     ]
@@ -393,11 +392,13 @@ class AuditEvent(msgspec.Struct):
     survivors_before_hash: Sha256
     survivors_after_hash: Sha256
     prev_event_hash: Annotated[Sha256, Meta(description="64 zeros in the first event.")]
-    event_hash: Annotated[Sha256, Meta(description="SHA-256 of a zero byte and the canonical bytes; not part of them.")]
-    notes: Annotated[str | UnsetType, Meta(description="A remark; left out unless there is one.")] = UNSET
-    idempotency_key: Annotated[str | UnsetType, Meta(description="Left out unless one was sent.")] = UNSET
+    event_hash: Annotated[
+        Sha256, Meta(description="SHA-256 of a zero byte followed by the canonical bytes; not part of them.")
+    ]
+    notes: Annotated[str | UnsetType, Meta(description="A remark; left out if there is none.")] = UNSET
+    idempotency_key: Annotated[str | UnsetType, Meta(description="Left out if none was sent.")] = UNSET
     actor: Annotated[
-        RecordedActor | UnsetType, Meta(description="Who asked, by their key; left out where no key was needed.")
+        RecordedActor | UnsetType, Meta(description="The actor of the key; left out if no key was needed.")
     ] = UNSET
 
 
@@ -411,19 +412,19 @@ class AuditTraceResponse(msgspec.Struct):
 
 
 class ErrorDetail(msgspec.Struct):
-    """What went wrong."""
+    """The error."""
 
     code: Annotated[
         str,
-        Meta(description="Stable, for programs.", extra_json_schema={"enum": [*ErrorCode, *TransportCode]}),
+        Meta(description="Stable; for programs.", extra_json_schema={"enum": [*ErrorCode, *TransportCode]}),
     ]
-    message: Annotated[str, Meta(description="For people; it may change.")]
+    message: Annotated[str, Meta(description="For people; the text may change.")]
     details: Annotated[
-        dict[str, Any] | None, Meta(description="Which field, limit, id or key; it depends on the code.")
+        dict[str, Any] | None, Meta(description="The field, limit, id or key concerned; depends on the code.")
     ]
 
 
 class ErrorResponse(msgspec.Struct):
-    """Every failure has this shape, and nothing has changed."""
+    """The body of every failed request; the request changed nothing."""
 
     error: ErrorDetail

@@ -1,4 +1,7 @@
-"""What is sent to spaces, as types. An unknown field is an error; limits are the door's, with errors that name them."""
+"""Request bodies of spaces: the fields of a kernel message that a caller may set, described for the OpenAPI document.
+
+An unknown field is an error. Limits that an operator can change are checked by the kernel, with errors that name them.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,11 @@ from msgspec import UNSET, Meta, UnsetType
 from cmbs.substrate.kernel.events import ConflictState, Evidence, MemoryKind, Mode, OutcomeStatus
 from cmbs.substrate.kernel.model import Budget, Provenance, Scope, ToolKind
 
-# What the door takes; it fits into a path as it is.
+# Such an id needs no escaping in a path.
 SPACE_ID_PATTERN = "^[A-Za-z0-9][A-Za-z0-9._~-]{0,127}$"
 Name = Annotated[str, Meta(min_length=1, extra_json_schema={"maxLength": 1024})]
 Milliseconds = Annotated[int, Meta(ge=1)]
-# JSON of the caller's own: kept as text until the door brings it into canonical form.
+# JSON that belongs to the caller stays text until the kernel brings it into canonical form.
 AnyJson = Annotated[msgspec.Raw, Meta(description="Any JSON value.")]
 Args = Annotated[msgspec.Raw, Meta(description="A JSON object.", extra_json_schema={"type": "object"})]
 JsonSchema = Annotated[
@@ -26,23 +29,25 @@ OptionalSchema = Annotated[
 ]
 Target = Annotated[
     msgspec.Raw | UnsetType,
-    Meta(description="What the kind needs in order to run it.", extra_json_schema={"type": ["object", "null"]}),
+    Meta(description="What this kind of tool needs to be run.", extra_json_schema={"type": ["object", "null"]}),
 ]
-Pairs = Annotated[dict[str, str], Meta(description="Texts by key, `namespace.rest`; structured values are JSON text.")]
-Reason = Annotated[str, Meta(description="For people.", extra_json_schema={"maxLength": 4096})]
+Pairs = Annotated[
+    dict[str, str], Meta(description="Strings by key, `namespace.rest`; structured values are JSON text.")
+]
+Reason = Annotated[str, Meta(description="Free text for people.", extra_json_schema={"maxLength": 4096})]
 Moment = Annotated[str, Meta(description="RFC 3339.", extra_json_schema={"format": "date-time"})]
 
 
 class CreateSpaceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A new space, under the policy that it starts with."""
+    """A new space and its first policy."""
 
     space_id: Annotated[str, Meta(pattern=SPACE_ID_PATTERN)]
     mode: Mode = Mode.ENFORCE
-    policy: Annotated[Pairs, Meta(description="Pairs of policy.* and constraint.*, validated whole.")] = {}
+    policy: Annotated[Pairs, Meta(description="Pairs of policy.* and constraint.*, validated together.")] = {}
 
 
 class SetModeRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """From enforcing to observing, or back."""
+    """The new mode of a space."""
 
     mode: Mode
 
@@ -51,7 +56,7 @@ class StateDeltaRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     """A patch of the state."""
 
     set: Pairs = {}
-    unset: Annotated[list[str], Meta(description="Keys to take away.")] = []
+    unset: Annotated[list[str], Meta(description="Keys to remove.")] = []
 
 
 class ToolCallRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="tool_call"):
@@ -60,47 +65,53 @@ class ToolCallRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, t
     tool_id: Name
     args: Args
     capability_token_id: Annotated[str | None, Meta(description="The token that covers it.")] = None
-    idempotency_key: Annotated[str | None, Meta(description="Required where the tool writes; never runs twice.")] = None
+    idempotency_key: Annotated[
+        str | None, Meta(description="Required if the tool writes; a call under one key runs once.")
+    ] = None
 
 
 class ProposeRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What somebody wants done, on the state that they saw."""
+    """Changes of the state and calls of tools, based on a state that the caller read."""
 
-    proposal_id: Annotated[Name, Meta(description="Of your choice; the same again gives the first outcome again.")]
-    state_snapshot_id: Annotated[Name, Meta(description="The state that you saw.")]
+    proposal_id: Annotated[
+        Name, Meta(description="Chosen by the caller; repeating the proposal gives the first answer again.")
+    ]
+    state_snapshot_id: Annotated[Name, Meta(description="The state that the caller read.")]
     provenance: Provenance
     candidates: Annotated[
         list[StateDeltaRequest | ToolCallRequest], Meta(description="State deltas and tool calls, in any order.")
     ]
     atomic: Annotated[bool, Meta(description="All or nothing.")] = True
-    defer_ms: Annotated[Milliseconds, Meta(description="How long it may be parked.")] = 3_600_000
-    ask_ms: Annotated[Milliseconds, Meta(description="How long somebody may take to approve it.")] = 3_600_000
+    defer_ms: Annotated[Milliseconds, Meta(description="How long it may stay parked.")] = 3_600_000
+    ask_ms: Annotated[Milliseconds, Meta(description="How long it may wait for approval.")] = 3_600_000
 
 
 class ApproveRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Yes, to exactly what was asked."""
+    """Approval of exactly the call or change that was asked about."""
 
-    uses: Annotated[int, Meta(ge=1, description="How many such calls it is good for.")] = 1
-    expires_at: Annotated[Moment | None, Meta(description="Until when it is good.")] = None
-    args_hash: Annotated[str | None, Meta(description="Of the args that you saw; refused if they are others.")] = None
+    uses: Annotated[int, Meta(ge=1, description="How many such calls it covers.")] = 1
+    expires_at: Annotated[Moment | None, Meta(description="When it expires.")] = None
+    args_hash: Annotated[
+        str | None, Meta(description="The hash of the args that the approver saw; refused if it differs.")
+    ] = None
 
 
 class ReasonRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Why."""
+    """The reason for a step."""
 
     reason: Reason = ""
 
 
 class RetireToolRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Nothing needs to be said."""
+    """An empty object."""
 
 
 class OutcomeRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What came of an execution."""
+    """The outcome of an execution."""
 
     status: OutcomeStatus
     result: Annotated[msgspec.Raw | UnsetType, Meta(description="Any JSON value.")] = UNSET
-    error: Annotated[str | None, Meta(description="What went wrong.", extra_json_schema={"maxLength": 4096})] = None
+    error: Annotated[str | None, Meta(description="What failed.", extra_json_schema={"maxLength": 4096})] = None
     duration_ms: Annotated[int, Meta(ge=0)] = 0
 
 
@@ -115,55 +126,55 @@ class RegisterToolRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     target: Target = UNSET
     timeout_ms: Milliseconds = 30_000
     max_result_bytes: Annotated[int, Meta(ge=1)] = 1_048_576
-    writes: Annotated[bool, Meta(description="It has effects: calls need an idempotency key.")] = True
-    idempotent: Annotated[bool, Meta(description="A call in doubt may be run again.")] = False
-    facts: Annotated[dict[str, str], Meta(description="Fact keys, and where in the result their values are.")] = {}
+    writes: Annotated[bool, Meta(description="The tool has effects, so calls need an idempotency key.")] = True
+    idempotent: Annotated[bool, Meta(description="A call in doubt may be repeated.")] = False
+    facts: Annotated[dict[str, str], Meta(description="Fact keys, and the path of each value in the result.")] = {}
 
 
 class IssueCapabilityRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What an agent may use, and how far."""
+    """The tools that an agent may call, and the limits."""
 
     token_id: Name
     agent_id: Name
-    tool_ids: Annotated[list[str], Meta(description="The tools that it covers.")]
-    capabilities: Annotated[list[str], Meta(description="Names by which constraints mean it.")] = []
-    scopes: Annotated[list[Scope], Meta(description="Bounds on arguments; all must hold.")] = []
+    tool_ids: Annotated[list[str], Meta(description="The tools that the token covers.")]
+    capabilities: Annotated[list[str], Meta(description="Names by which constraints refer to the token.")] = []
+    scopes: Annotated[list[Scope], Meta(description="Bounds on args; all must hold.")] = []
     budget: Budget = Budget()
     expires_at: Moment | None = None
-    parent_id: Annotated[str | None, Meta(description="The wider token that this one is a part of.")] = None
+    parent_id: Annotated[str | None, Meta(description="The wider token that this one is issued under.")] = None
 
 
 class PutMemoryRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A claim to remember."""
+    """A claim to keep in memory."""
 
     entry_id: Name
     kind: MemoryKind
     claim: AnyJson
     evidence: Evidence = Evidence()
     conflict_state: ConflictState = ConflictState.NONE
-    ttl_ms: Annotated[Milliseconds | None, Meta(description="When it goes.")] = None
-    review_at: Annotated[Moment | None, Meta(description="When it is to be looked at again.")] = None
+    ttl_ms: Annotated[Milliseconds | None, Meta(description="How long it is kept.")] = None
+    review_at: Annotated[Moment | None, Meta(description="When it is due for review.")] = None
 
 
 class PromoteMemoryRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A hypothesis or derived claim becomes more, on evidence that was not there before."""
+    """The new kind of a hypothesis or derived claim, and the new evidence for it."""
 
     kind: MemoryKind
     evidence: Evidence
 
 
 class DisputeMemoryRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Other claims speak against it, or no longer do."""
+    """Whether other claims contradict this one."""
 
     conflict_state: ConflictState
-    because: Annotated[list[str], Meta(description="Ids of what speaks against it.")] = []
+    because: Annotated[list[str], Meta(description="Ids of what contradicts it.")] = []
 
 
 class ProposePolicyRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A change of policy, for somebody else to authorise."""
+    """A change of policy, to be authorised by another operator."""
 
     change_id: Name
-    base_policy_hash: Annotated[Name, Meta(description="The policy that you saw.")]
+    base_policy_hash: Annotated[Name, Meta(description="The policy that the caller read.")]
     set: Pairs = {}
     unset: list[str] = []
     reason: Reason = ""

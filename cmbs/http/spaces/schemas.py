@@ -1,4 +1,4 @@
-"""What spaces answer with, as types. Refusals are answers: `granted` and `decision` say what came of a request."""
+"""Response types of spaces. A refusal is a response, not an error: `granted` and `decision` hold the result."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from cmbs.substrate.kernel.model import Budget, Decision, Provenance, Scope, Spe
 from cmbs.substrate.kernel.state import ApprovalStatus, ExecutionStatus, PolicyChangeStatus, ProposalStatus
 
 EventId = Annotated[str, Meta(description="The event that recorded it.")]
-Json = Annotated[msgspec.Raw | UnsetType, Meta(description="Any JSON value; left out for those who may not read it.")]
+Json = Annotated[
+    msgspec.Raw | UnsetType, Meta(description="Any JSON value; left out for a caller who may not read it.")
+]
 Values = Annotated[dict[str, str], Meta(description="Texts by key; keys that the caller may not read are left out.")]
 
 
@@ -23,13 +25,6 @@ class SpaceItem(msgspec.Struct):
 
     space_id: str
     head_seq: Count
-
-
-class SpacesPage(msgspec.Struct):
-    """A page of spaces, sorted by id."""
-
-    spaces: list[SpaceItem]
-    next_cursor: NextCursor
 
 
 class SpaceResponse(msgspec.Struct):
@@ -42,12 +37,13 @@ class SpaceResponse(msgspec.Struct):
     policy_version: Count
     head_seq: Count
     head_event_id: str
-    n_keys: Annotated[int, Meta(ge=0, description="How many keys the state has that the caller may read.")]
+    n_keys: Annotated[int, Meta(ge=0, description="How many keys of the state the caller may read.")]
     n_proposals: Count
     n_parked: Count
-    n_running: Annotated[int, Meta(ge=0, description="Executions without an outcome, those in doubt included.")]
+    n_running: Annotated[int, Meta(ge=0, description="Executions without an outcome, including those in doubt.")]
     observe_asked_by: Annotated[
-        str | None, Meta(description="The operator who wants the space to observe; another has to say the same.")
+        str | None,
+        Meta(description="The operator who asked for observe mode; a second operator has to ask for it too."),
     ]
 
 
@@ -61,7 +57,7 @@ class StateResponse(msgspec.Struct):
 
 
 class CommitItem(msgspec.Struct):
-    """A commit: what a step did to the state."""
+    """A commit: the change of the state by one step."""
 
     seq: Count
     event_id: str
@@ -72,21 +68,16 @@ class CommitItem(msgspec.Struct):
     unset: list[str]
 
 
-class CommitsPage(msgspec.Struct):
-    """A page of commits, the oldest first."""
-
-    deltas: list[CommitItem]
-    next_cursor: NextCursor
-
-
 class StepResponse(msgspec.Struct):
-    """What a request came to. One that is not granted is recorded too, and has changed nothing."""
+    """The result of a request. One that is not granted is recorded too, and changes nothing else."""
 
     granted: bool
-    reason_code: Annotated[str | None, Meta(description="Why not; of an outcome, why its facts were not taken over.")]
+    reason_code: Annotated[
+        str | None, Meta(description="Why it was not granted; for an outcome, why its facts were not stored.")
+    ]
     seq: Count
     event_id: EventId
-    state_snapshot_id: Annotated[Sha256, Meta(description="Of the state after it.")]
+    state_snapshot_id: Annotated[Sha256, Meta(description="The state after this step.")]
 
 
 class StateDeltaItem(msgspec.Struct, tag_field="type", tag="state_delta"):
@@ -106,43 +97,36 @@ class ToolCallItem(msgspec.Struct, tag_field="type", tag="tool_call"):
 
 
 class ProposalResponse(msgspec.Struct, kw_only=True):
-    """A proposal, the newest decision on it, and where it stands."""
+    """A proposal, its newest decision, and its status."""
 
     proposal_id: str
     status: ProposalStatus
     decision: Decision
     actor: RecordedActor
     atomic: bool
-    state_snapshot_id: Annotated[str, Meta(description="The state that it was made on.")]
+    state_snapshot_id: Annotated[str, Meta(description="The state that the proposal was based on.")]
     provenance: Provenance
     candidates: list[StateDeltaItem | ToolCallItem]
     execution_ids: list[str]
     approval_ids: list[str]
-    answered_by: Annotated[dict[str, str], Meta(description="Earlier executions that answer a call, by candidate.")]
-    waits_for: Annotated[list[str], Meta(description="Of a parked one: keys, and `$belief.<session_id>`.")]
+    answered_by: Annotated[dict[str, str], Meta(description="Earlier executions of the same call, by candidate.")]
+    waits_for: Annotated[list[str], Meta(description="If parked: state keys and `$belief.<session_id>`.")]
     parked_until: Timestamp | None
     seq: Count
     event_id: EventId
     decided_seq: Annotated[int, Meta(ge=0, description="The seq of the newest decision.")]
 
 
-class ProposalsPage(msgspec.Struct):
-    """A page of proposals, the oldest first."""
-
-    proposals: list[ProposalResponse]
-    next_cursor: NextCursor
-
-
 class ExplainResponse(msgspec.Struct):
-    """A decision, why it is so, and the smallest change of facts that would turn it. Asking records nothing."""
+    """A decision, its reasons, and the smallest change of facts that would change it. Nothing is recorded."""
 
     decision: Decision
-    because: Annotated[list[Because], Meta(description="Why, candidate by candidate.")]
+    because: Annotated[list[Because], Meta(description="The reasons for each candidate.")]
     flip: Flip
     withheld: Annotated[
-        int, Meta(ge=0, description="Steps of the trace that are left out, as not the caller's to read.")
+        int, Meta(ge=0, description="How many steps of the trace are left out because the caller may not read them.")
     ]
-    recorded: Annotated[bool, Meta(description="Whether it is a decision that was made, or one that would be.")]
+    recorded: Annotated[bool, Meta(description="True for a decision that was made, false for a dry run.")]
 
 
 class DecisionItem(msgspec.Struct):
@@ -156,15 +140,8 @@ class DecisionItem(msgspec.Struct):
     decision: Decision
 
 
-class DecisionsPage(msgspec.Struct):
-    """A page of decisions, the oldest first. It may be shorter than asked for and still not be the last."""
-
-    decisions: list[DecisionItem]
-    next_cursor: NextCursor
-
-
 class ApprovalItem(msgspec.Struct, kw_only=True):
-    """A request for approval, and what became of it."""
+    """A request for approval and its status."""
 
     approval_id: str
     status: ApprovalStatus
@@ -182,15 +159,8 @@ class ApprovalItem(msgspec.Struct, kw_only=True):
     good_until: Timestamp | None
 
 
-class ApprovalsPage(msgspec.Struct):
-    """A page of requests for approval, the oldest first."""
-
-    approvals: list[ApprovalItem]
-    next_cursor: NextCursor
-
-
 class SettledApproval(msgspec.Struct):
-    """What saying yes or no came to: the step, the request, and the proposal, which was decided again."""
+    """The result of an approval or a rejection: the step, the request, and the proposal, which was decided again."""
 
     step: StepResponse
     approval: ApprovalItem
@@ -220,22 +190,15 @@ class ExecutionResponse(msgspec.Struct, kw_only=True):
     settled_seq: int | None
 
 
-class ExecutionsPage(msgspec.Struct):
-    """A page of executions, the oldest first."""
-
-    executions: list[ExecutionResponse]
-    next_cursor: NextCursor
-
-
 class RecordedOutcome(msgspec.Struct):
-    """What reporting an outcome came to."""
+    """The result of reporting an outcome."""
 
     step: StepResponse
     execution: ExecutionResponse
 
 
 class ToolResponse(msgspec.Struct, kw_only=True):
-    """A tool as it is registered."""
+    """A registered tool."""
 
     tool_id: str
     kind: ToolKind
@@ -251,15 +214,8 @@ class ToolResponse(msgspec.Struct, kw_only=True):
     retired: bool
 
 
-class ToolsPage(msgspec.Struct):
-    """A page of tools, sorted by id."""
-
-    tools: list[ToolResponse]
-    next_cursor: NextCursor
-
-
 class CapabilityResponse(msgspec.Struct, kw_only=True):
-    """A capability token, and how much of it is used."""
+    """A capability token, and how much of its budget is spent."""
 
     token_id: str
     agent_id: str
@@ -270,18 +226,14 @@ class CapabilityResponse(msgspec.Struct, kw_only=True):
     spent: Spent
     expires_at: Timestamp | None
     parent_id: str | None
-    revoked: Annotated[bool, Meta(description="Itself; it is no good either where one above it was revoked.")]
-
-
-class CapabilitiesPage(msgspec.Struct):
-    """A page of capability tokens, sorted by id."""
-
-    capabilities: list[CapabilityResponse]
-    next_cursor: NextCursor
+    revoked: Annotated[
+        bool,
+        Meta(description="Whether this token was revoked; a token also stops working when one above it is revoked."),
+    ]
 
 
 class MemoryResponse(msgspec.Struct, kw_only=True):
-    """A claim that is remembered."""
+    """A claim in memory."""
 
     entry_id: str
     kind: MemoryKind
@@ -297,13 +249,6 @@ class MemoryResponse(msgspec.Struct, kw_only=True):
     seq: Count
 
 
-class MemoryPage(msgspec.Struct):
-    """A page of what is remembered, the oldest first."""
-
-    memory: list[MemoryResponse]
-    next_cursor: NextCursor
-
-
 class PolicyPage(msgspec.Struct):
     """A page of the policy, sorted by key."""
 
@@ -314,7 +259,7 @@ class PolicyPage(msgspec.Struct):
 
 
 class PolicyChangeResponse(msgspec.Struct, kw_only=True):
-    """A change of policy, and what became of it."""
+    """A proposed change of policy and its status."""
 
     change_id: str
     status: PolicyChangeStatus
@@ -328,15 +273,8 @@ class PolicyChangeResponse(msgspec.Struct, kw_only=True):
     settled_seq: int | None
 
 
-class PolicyChangesPage(msgspec.Struct):
-    """A page of changes of policy, the oldest first."""
-
-    changes: list[PolicyChangeResponse]
-    next_cursor: NextCursor
-
-
 class SpaceEvent(msgspec.Struct):
-    """An entry of a space's stream: exactly what was hashed, in canonical form, and `event_hash`."""
+    """An entry of a space's stream: the canonical JSON that was hashed, plus `event_hash`."""
 
     v: Literal[1]
     stream_id: Annotated[str, Meta(description="`space:` and the space's id.")]
@@ -345,15 +283,29 @@ class SpaceEvent(msgspec.Struct):
     ts: Timestamp
     verb: SpaceVerb
     actor: RecordedActor
-    payload: Annotated[dict[str, Any], Meta(description="What was asked, by verb; SUBSTRATE_PROTOCOL.md has them.")]
-    outcome: Annotated[dict[str, Any], Meta(description="What came of it.")]
+    payload: Annotated[
+        dict[str, Any], Meta(description="The request; its fields depend on the verb, see SUBSTRATE_PROTOCOL.md.")
+    ]
+    outcome: Annotated[dict[str, Any], Meta(description="The result.")]
     prev_event_hash: Annotated[Sha256, Meta(description="64 zeros in the first event.")]
-    event_hash: Annotated[Sha256, Meta(description="SHA-256 of a zero byte and the canonical bytes; not part of them.")]
+    event_hash: Annotated[
+        Sha256, Meta(description="SHA-256 of a zero byte followed by the canonical bytes; not part of them.")
+    ]
     idempotency_key: str | UnsetType = UNSET
 
 
-class SpaceAuditResponse(msgspec.Struct):
-    """A page of a space's stream."""
+def page_type(name: str, collection: str, item: type, description: str) -> type[msgspec.Struct]:
+    """Return the type of a page: a list of items under the name of their collection, and a cursor for the next page."""
+    fields = [(collection, list[item]), ("next_cursor", NextCursor)]  # type: ignore[valid-type]
+    return msgspec.defstruct(name, fields, namespace={"__doc__": description}, module=__name__)
 
-    events: list[SpaceEvent]
-    next_cursor: NextCursor
+
+SpacesPage = page_type("SpacesPage", "spaces", SpaceItem, "A page of spaces, sorted by id.")
+CommitsPage = page_type("CommitsPage", "deltas", CommitItem, "A page of commits, the oldest first.")
+DecisionsPage = page_type(
+    "DecisionsPage",
+    "decisions",
+    DecisionItem,
+    "A page of decisions, the oldest first. A page may be short without being the last.",
+)
+SpaceAuditResponse = page_type("SpaceAuditResponse", "events", SpaceEvent, "A page of a space's stream.")

@@ -1,0 +1,220 @@
+"""Record the examples of the OpenAPI document by playing two incidents against an application in memory.
+
+In the first, hypotheses about a slow checkout are eliminated; in the second, a service is restarted after approval. The
+examples are what a server answers, down to the hashes, when it gets these requests in this order.
+"""
+
+import asyncio
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from cmbs.belief.server import BeliefServer
+from cmbs.http.app import BeliefApp
+from cmbs.http.examples import EVENT_IDS, SESSION_ID
+from cmbs.http.operations import OPERATIONS
+from cmbs.stores.memory import InMemoryStore
+from cmbs.substrate.server import SubstrateServer
+from cmbs.testing import ManualClock, SequentialIds
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "cmbs" / "http" / "examples.json"
+_OPERATIONS = {operation.operation_id: operation for operation in OPERATIONS}
+_OPS, _LEAD, _PLANNER = "operator:ops", "operator:lead", "agent:planner"
+_QUERIES = {
+    "list_survivors": {"limit": "1"},
+    "audit_trace": {"since_event_id": EVENT_IDS[1], "limit": "1"},
+    "session_analysis": {"truth": "slow-dns"},
+    "space_audit": {"limit": "1"},
+    "list_decisions": {"limit": "1"},
+    "list_deltas": {"limit": "1"},
+}
+# In the order in which they are sent.
+_BELIEF: dict[str, dict[str, Any]] = {
+    "declare_session": {
+        "ontology": {
+            "hypothesis_space_id": "checkout-latency",
+            "hypothesis_version": "4",
+            "causal_graph_ref": "graphstore://shop",
+            "causal_graph_version": "v17",
+        },
+        "hypotheses": ["cpu-saturation", "db-lock-contention", "slow-dns"],
+        "metadata": {"incident": "INC-1042"},
+        "policy": {"stability_window": 1},
+    },
+    "enter_obligation": {"obligation_id": "rule-out-one", "min_total_eliminations": 1},
+    "eliminate": {
+        "source_id": "adapter://sre",
+        "observation_id": "cpu-normal-10:42",
+        "eliminated": ["cpu-saturation"],
+        "justification": {"query": "node_cpu_seconds_total", "p95": 0.31},
+    },
+    "request_exit": {"context": {"asked_by": "planner"}},
+    "declare_conclusion": {"conclusion_id": "slow-dns", "context": {"confidence": "high"}},
+    "request_termination": {"context": {"asked_by": "planner"}},
+}
+_ASK_OUTSIDE_MAINTENANCE = {
+    "v": 1,
+    "effect": "allow",
+    "subject": {"tool_id": "service.restart"},
+    "when": {"op": "eq", "args": ["fact.maintenance", "yes"]},
+    "on_fail": "ask",
+    "reason": "a restart outside maintenance needs a person",
+}
+_DELTAS = {"v": 1, "effect": "allow", "subject": None, "when": {"op": "missing", "args": ["$tool.id"]}}
+_POLICY = {
+    "constraint.deltas": json.dumps(_DELTAS),
+    "constraint.restart": json.dumps(_ASK_OUTSIDE_MAINTENANCE),
+    "policy.memory.confidence_threshold": "0.8",
+}
+_TOOL = {
+    "tool_id": "service.restart",
+    "kind": "caller",
+    "description": "Restarts one service",
+    "args_schema": {
+        "type": "object",
+        "properties": {"service": {"type": "string", "maxLength": 64}},
+        "required": ["service"],
+        "additionalProperties": False,
+    },
+    "facts": {"fact.checkout.restarted_at": "at"},
+}
+_TOKEN = {
+    "token_id": "restart-checkout",
+    "agent_id": "planner",
+    "tool_ids": ["service.restart"],
+    "capabilities": ["restart"],
+    "scopes": [{"path": "service", "match": "exact", "value": "checkout"}],
+    "budget": {"calls": 3},
+    "expires_at": "2026-03-02T00:00:00Z",
+}
+
+
+class _ListedIds:
+    """An `IdSource` of the ids that the examples of errors and headers name too."""
+
+    def __init__(self) -> None:
+        self._ids = iter([SESSION_ID, *EVENT_IDS])
+
+    def new_id(self) -> str:
+        return next(self._ids)
+
+
+class Recorder:
+    """Plays the incidents against an application, and records what was sent and answered."""
+
+    def __init__(self, client: httpx.AsyncClient) -> None:
+        self._client = client
+        self.ids = {
+            "session_id": SESSION_ID,
+            "obligation_id": "rule-out-one",
+            "space_id": "shop",
+            "proposal_id": "restart-1",
+            "tool_id": "service.restart",
+            "token_id": "restart-checkout",
+            "entry_id": "checkout-leaks",
+            "change_id": "no-deltas",
+        }
+        self.requests: dict[str, Any] = {}
+        self.responses: dict[str, Any] = {}
+
+    async def play(self) -> None:
+        """Send every request, then read everything."""
+        for name, body in _BELIEF.items():
+            await self._record(_PLANNER, name, body)
+        await self._restart()
+        await self._govern()
+        for name, operation in _OPERATIONS.items():
+            if operation.method == "GET":
+                self.responses[name] = await self._send(_OPS, name, params=_QUERIES.get(name))
+
+    async def _restart(self) -> None:
+        await self._record(_OPS, "create_space", {"space_id": "shop", "policy": _POLICY})
+        await self._record(_OPS, "register_tool", _TOOL)
+        await self._record(_OPS, "issue_capability", _TOKEN)
+        proposed = await self._record(_PLANNER, "propose", self._proposal("restart-1"))
+        first = self.ids["approval_id"] = proposed["approval_ids"][0]
+        await self._record(_PLANNER, "explain_proposal", self._proposal("restart-2"))
+        args_hash = (await self._send(_LEAD, "get_approval"))["args_hash"]
+        approved = await self._record(_LEAD, "approve", {"uses": 1, "args_hash": args_hash})
+        self.ids["execution_id"] = approved["proposal"]["execution_ids"][0]
+        outcome = {"status": "succeeded", "result": {"at": "2026-03-01T10:51:30Z"}, "duration_ms": 1840}
+        await self._record(_PLANNER, "report_outcome", outcome)
+        second = await self._send(_PLANNER, "propose", json=self._proposal("restart-2"))
+        self.ids["approval_id"] = second["approval_ids"][0]
+        await self._record(_LEAD, "reject", {"reason": "one restart is enough"})
+        self.ids["approval_id"] = first
+
+    async def _govern(self) -> None:
+        claim = {"service": "checkout", "leaks": "memory"}
+        put = {"entry_id": "checkout-leaks", "kind": "hypothesis", "claim": claim, "ttl_ms": 86_400_000}
+        await self._record(_PLANNER, "put_memory", {**put, "evidence": {"source_chunk_ids": ["heap-1"]}})
+        evidence = {"source_chunk_ids": ["heap-2", "heap-3"], "confidence_milli": 900}
+        await self._record(_PLANNER, "promote_memory", {"kind": "fact", "evidence": evidence})
+        await self._record(_OPS, "dispute_memory", {"conflict_state": "possible", "because": ["heap-4"]})
+        base = {"base_policy_hash": self.responses["create_space"]["policy_hash"]}
+        change = {"change_id": "no-deltas", **base, "unset": ["constraint.deltas"], "reason": "no agent needs them"}
+        await self._record(_OPS, "propose_policy_change", change)
+        await self._record(_LEAD, "reject_policy_change", {"reason": "the planner needs them"})
+        self.ids["change_id"] = "threshold"
+        change = {"change_id": "threshold", **base, "set": {"policy.memory.confidence_threshold": "0.9"}}
+        await self._send(_OPS, "propose_policy_change", json=change)
+        await self._record(_LEAD, "authorise_policy_change", {"reason": "agreed"})
+        await self._record(_OPS, "set_space_mode", {"mode": "observe"})
+        await self._record(_OPS, "revoke_capability", {"reason": "the incident is over"})
+        await self._record(_OPS, "retire_tool", {})
+
+    def _proposal(self, proposal_id: str) -> dict[str, Any]:
+        call = {
+            "type": "tool_call",
+            "tool_id": "service.restart",
+            "args": {"service": "checkout"},
+            "capability_token_id": "restart-checkout",
+            "idempotency_key": proposal_id,
+        }
+        return {
+            "proposal_id": proposal_id,
+            "state_snapshot_id": self.responses["create_space"]["state_snapshot_id"],
+            "provenance": {
+                "source": "planner",
+                "timestamp": "2026-03-01T10:50:20Z",
+                "inputs": ["ticket-7"],
+                "permissions": ["restart-checkout"],
+            },
+            "candidates": [call],
+        }
+
+    async def _record(self, actor: str, name: str, body: dict[str, Any]) -> Any:
+        self.requests[name] = body
+        self.responses[name] = await self._send(actor, name, json=body)
+        return self.responses[name]
+
+    async def _send(self, actor: str, name: str, **options: Any) -> Any:
+        operation = _OPERATIONS[name]
+        path = operation.path.format(**self.ids)
+        answer = await self._client.request(operation.method, path, headers={"x-cmbs-actor": actor}, **options)
+        if answer.status_code != operation.status:
+            raise RuntimeError(f"{name}: {answer.text}")
+        return answer.json()
+
+
+async def _play() -> Recorder:
+    log = InMemoryStore()
+    clock = ManualClock("2026-03-01T10:40:00.000000Z", tick=timedelta(seconds=31, microseconds=250_417))
+    space_clock = ManualClock("2026-03-01T10:50:00.000000Z", tick=timedelta(seconds=7, microseconds=31_416))
+    spaces = SubstrateServer(log=log, clock=space_clock, ids=SequentialIds(), keeper_seconds=None)
+    app = BeliefApp(BeliefServer(store=log, clock=clock, ids=_ListedIds()), spaces=spaces)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+        recorder = Recorder(client)
+        await recorder.play()
+    app.close()
+    return recorder
+
+
+def record_examples() -> str:
+    """Return the examples as JSON: ids, requests and responses."""
+    recorder = asyncio.run(_play())
+    recorded = {"ids": recorder.ids, "requests": recorder.requests, "responses": recorder.responses}
+    return json.dumps(recorded, indent=1, ensure_ascii=False) + "\n"
