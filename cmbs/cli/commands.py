@@ -1,10 +1,9 @@
-"""The commands: thin, every one over a library function."""
+"""`cmbs serve` and `cmbs verify`."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from importlib.metadata import version as installed_version
 from itertools import islice
 from typing import Annotated
 
@@ -14,7 +13,6 @@ from cmbs.audit.fsck import all_sessions
 from cmbs.audit.spaces import SpaceReport, all_spaces, verified_space
 from cmbs.audit.verify import Verified, every_core, verify_log, verify_logs
 from cmbs.bootstrap import DEFAULT_STORE, Settings
-from cmbs.cli import analysis, keys, kit, kit_import, kit_table, maintenance, play, policy, tee
 from cmbs.cli.demo import PAUSE_SECONDS
 from cmbs.cli.output import counted, err, existing_store, fail, out
 from cmbs.cli.serving import serve_http
@@ -22,24 +20,6 @@ from cmbs.errors import CmbsError, SessionNotFound
 from cmbs.spi import AuditLog
 from cmbs.substrate.kernel.events import STREAM_PREFIX
 
-app = typer.Typer(
-    name="cmbs",
-    help="The epistemic control plane for AI agents.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
-app.command()(maintenance.fsck)
-app.command()(maintenance.export)
-app.command("import")(maintenance.import_)
-app.command("analyse")(analysis.analyse_)
-app.add_typer(analysis.bench)
-kit.app.command("from-table")(kit_table.from_table)
-kit_import.add_to(kit.app)
-app.add_typer(keys.app)
-app.add_typer(kit.app)
-app.add_typer(play.app)
-app.add_typer(tee.app)
-app.add_typer(policy.app)
 # Up to so many sessions are verified here; beyond, other processes are started to help.
 _FEW_SESSIONS = 200
 
@@ -49,7 +29,6 @@ StoreOption = Annotated[
 ]
 
 
-@app.command()
 def serve(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8080,
@@ -74,7 +53,6 @@ def serve(
         fail(exc)
 
 
-@app.command()
 def verify(
     session_ids: Annotated[
         list[str] | None,
@@ -105,12 +83,6 @@ def verify(
     out.print(f"{counted(checked, 'session')}{also}, {bad} bad")
     if bad:
         raise typer.Exit(1)
-
-
-@app.command()
-def version() -> None:
-    """Print the version."""
-    out.print(installed_version("cmbs"))
 
 
 def _verified(log: AuditLog, session_ids: list[str] | None) -> Iterator[Verified]:

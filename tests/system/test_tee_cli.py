@@ -14,7 +14,7 @@ import grpc
 import pytest
 from typer.testing import CliRunner
 
-from cmbs.cli.commands import app
+from cmbs.cli.app import app
 from cmbs.errors import InvalidGraph, InvalidRequest
 from cmbs.tee.client import open_channel, stub_on
 from cmbs.tee.graph_json import deltas, read_graph
