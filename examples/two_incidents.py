@@ -20,7 +20,7 @@ from cmbs.belief.server import BeliefServer
 from cmbs.messages import OntologyBundle
 from cmbs.stores import InMemoryStore
 from cmbs.stores.tee import TeeStore
-from cmbs.tee.client import collected, open_channel, stub_on
+from cmbs.tee.client import collect, open_channel, stub_on
 from cmbs.tee.graph_json import deltas, read_graph
 from cmbs.tee.proto import tee_pb2 as pb
 from cmbs.tee.proto.tee_pb2_grpc import TeeStub
@@ -49,7 +49,7 @@ class Incident:
     def sees(self, expected: set[str]) -> bool:
         """Whether the belief server and Tee agree that this is what may still be true."""
         request = pb.LiveViewRequest(incident_id=self.id, nodes_only=True)
-        live = {node.id for node in collected(self._tee.StreamLiveView, self._tee.GetLiveView, request).nodes}
+        live = {node.id for node in collect(self._tee.StreamLiveView, self._tee.GetLiveView, request).nodes}
         return set(self._server.query_belief(self.id).survivors) == live == expected
 
 

@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from cmbs.tee.stores.neo4j import connected
+from cmbs.tee.stores.neo4j import connect
 from scripts import neo4j_server
 from tests.support.postgres import REQUIRED
 
@@ -45,7 +45,7 @@ def _shared_directory() -> Path:
 
 @cache
 def _server_url() -> str | Exception:
-    """Where the server is, started by the first who asks; or why there is none."""
+    """Where the server is, started by the first process that needs it; or why there is none."""
     given = os.environ.get(NEO4J_URL)
     if given:
         return given
@@ -77,7 +77,7 @@ def _started() -> tuple[str, str]:
         url = starter.stdout.readline().strip()
         if url:
             return url, ""
-        # What serves removes its directory at the end; there is nobody else to do it.
+        # What serves removes its directory at the end; nothing else does it.
         atexit.register(shutil.rmtree, _shared_directory(), ignore_errors=True)
         return "", starter.stderr.read().strip()
 
@@ -133,7 +133,7 @@ def _graph_lock(url: str) -> Path:
 
 
 def run(url: str, statement: str, **parameters: Any) -> list[list[Any]]:
-    """What the database itself says, to somebody who does not use cmbs."""
-    driver, database = connected(url)
+    """What the database itself answers, without cmbs."""
+    driver, database = connect(url)
     with driver:
         return [record.values() for record in driver.execute_query(statement, parameters, database_=database).records]

@@ -122,7 +122,7 @@ def test_people_can_walk_the_graph(url: str, store: Neo4jGraphStore) -> None:
 
 
 @pytest.mark.req("TEE-NEO-03")
-def test_an_end_becomes_a_node_when_somebody_proposes_it(url: str, store: Neo4jGraphStore) -> None:
+def test_an_end_becomes_a_node_when_it_is_proposed(url: str, store: Neo4jGraphStore) -> None:
     store.merge(Delta((node("a"),), (edge("a", "b"),)))
     assert contents(store.main_graph()) == ({"a"}, {key("a", "b")})
     assert store.merge(Delta((node("b"),))).created_nodes == ("b",)
@@ -285,11 +285,11 @@ def test_a_call_asks_as_often_for_a_thousand_ids_as_for_two(
     asked: list[str] = []
     original = neo4j.ManagedTransaction.run
 
-    def counted(tx: neo4j.ManagedTransaction, statement: Any, *arguments: Any, **parameters: Any) -> neo4j.Result:
+    def count(tx: neo4j.ManagedTransaction, statement: Any, *arguments: Any, **parameters: Any) -> neo4j.Result:
         asked.append(statement)
         return original(tx, statement, *arguments, **parameters)
 
-    monkeypatch.setattr(neo4j.ManagedTransaction, "run", counted)
+    monkeypatch.setattr(neo4j.ManagedTransaction, "run", count)
     often = []
     for size in (2, 1_000):
         asked.clear()

@@ -12,9 +12,9 @@ from google.protobuf.empty_pb2 import Empty
 from cmbs.errors import GraphUnavailable, IncidentNotFound, InvalidRequest
 from cmbs.tee import Delta, Edge, Provenance
 from cmbs.tee.proto import tee_pb2 as pb
+from cmbs.tee.stores import open_graph_store
 from cmbs.tee.stores import sqlite as driver
 from cmbs.tee.stores.memory import MemoryGraphStore
-from cmbs.tee.stores.opening import open_graph_store
 from cmbs.tee.stores.sqlite import SQLiteGraphStore
 from cmbs.testing.contracts.graph_store import NOW, SAID, contents, edge, key, node, nodes_in
 from tests.support import tee as messages
@@ -102,7 +102,7 @@ def test_a_write_that_fails_leaves_no_trace_and_can_be_repeated(path: Path, monk
 
 
 def test_an_incident_that_fell_out_of_the_mirror_is_read_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "_MIRRORED_INCIDENTS", 2)
+    monkeypatch.setattr(driver, "_MAX_CACHED_INCIDENTS", 2)
     with closing(SQLiteGraphStore(path)) as store:
         before = store.tombstones("i")
         for number in range(5):
@@ -111,14 +111,14 @@ def test_an_incident_that_fell_out_of_the_mirror_is_read_again(path: Path, monke
         assert len(store._incidents) == 2
         assert store.tombstones("i") == before
         with pytest.raises(IncidentNotFound):
-            store.incident("nobody")
+            store.incident("missing")
         assert len(store._incidents) == 2
 
 
 def test_the_mirror_is_bounded_by_its_size_and_keeps_the_incident_that_is_asked_for(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(driver, "_MIRRORED_BYTES", 50_000)
+    monkeypatch.setattr(driver, "_MAX_CACHED_BYTES", 50_000)
     gone = {f"other-{number}": [f"{number}-{each}-{'x' * 90}" for each in range(50)] for number in range(8)}
     with closing(SQLiteGraphStore(path)) as store:
         for incident_id, ids in gone.items():
@@ -128,7 +128,7 @@ def test_the_mirror_is_bounded_by_its_size_and_keeps_the_incident_that_is_asked_
             assert set(store.tombstones(incident_id).nodes) == set(ids)
         kept = sum(len(each) for state in store._incidents.values() for each in state.nodes)
         assert 5_000 < kept < 50_000
-        assert store._mirrored_bytes == sum(state.size for state in store._incidents.values()) <= 50_000
+        assert store._cached_bytes == sum(state.size for state in store._incidents.values()) <= 50_000
         large = [f"{each}-{'x' * 90}" for each in range(1_000)]
         store.merge_node_tombstones("i", large, SAID)
         assert len(store.tombstones("i").nodes) == 1_002
