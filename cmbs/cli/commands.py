@@ -20,8 +20,8 @@ from cmbs.errors import CmbsError, SessionNotFound
 from cmbs.spi import AuditLog
 from cmbs.substrate.kernel.events import STREAM_PREFIX
 
-# Up to so many sessions are verified here; beyond, other processes are started to help.
-_FEW_SESSIONS = 200
+# Beyond so many sessions, other processes are started to verify the rest.
+_MAX_SESSIONS_IN_PROCESS = 200
 
 StoreOption = Annotated[
     str,
@@ -66,16 +66,16 @@ def verify(
         log = existing_store(store)
         named = session_ids or []
         wanted = [name for name in named if not name.startswith(STREAM_PREFIX)]
-        for verified in _verified(log, wanted if named else None):
+        for verified in _verify_sessions(log, wanted if named else None):
             checked += 1
             bad += verified.problem is not None
-            _tell(verified)
+            _print_session(verified)
         wanted = [name.removeprefix(STREAM_PREFIX) for name in named if name.startswith(STREAM_PREFIX)]
         for space_id in wanted if named else all_spaces(log):
             spaces += 1
             report = verified_space(log, space_id)
             bad += bool(report.findings)
-            _tell_space(report)
+            _print_space(report)
         log.close()
     except CmbsError as exc:
         fail(exc)
@@ -85,8 +85,8 @@ def verify(
         raise typer.Exit(1)
 
 
-def _verified(log: AuditLog, session_ids: list[str] | None) -> Iterator[Verified]:
-    """One finding for each session; a whole store is worth a process for each core."""
+def _verify_sessions(log: AuditLog, session_ids: list[str] | None) -> Iterator[Verified]:
+    """One result for each session; a whole store is verified by a process for each core."""
     if session_ids is not None:
         for session_id in session_ids:
             head = log.head(session_id)
@@ -95,16 +95,16 @@ def _verified(log: AuditLog, session_ids: list[str] | None) -> Iterator[Verified
             else:
                 yield verify_log((session_id, log.read(session_id), head))
         return
-    everyone = (summary.session_id for summary in all_sessions(log))
-    logs = ((session_id, log.read(session_id), log.head(session_id)) for session_id in everyone)
-    first = list(islice(logs, _FEW_SESSIONS))
+    found = (summary.session_id for summary in all_sessions(log))
+    logs = ((session_id, log.read(session_id), log.head(session_id)) for session_id in found)
+    first = list(islice(logs, _MAX_SESSIONS_IN_PROCESS))
     yield from map(verify_log, first)
-    if len(first) == _FEW_SESSIONS:
+    if len(first) == _MAX_SESSIONS_IN_PROCESS:
         with every_core() as executor:
             yield from verify_logs(logs, executor)
 
 
-def _tell(verified: Verified) -> None:
+def _print_session(verified: Verified) -> None:
     if verified.problem is not None:
         err.print(f"bad  {verified.session_id}: {verified.problem}")
         return
@@ -112,7 +112,7 @@ def _tell(verified: Verified) -> None:
     out.print(f"good {verified.session_id}: {verified.events} events, {survivors}, head {verified.head_hash}")
 
 
-def _tell_space(report: SpaceReport) -> None:
+def _print_space(report: SpaceReport) -> None:
     for what in report.findings:
         err.print(f"bad  {STREAM_PREFIX}{report.space_id}: {what}")
     if not report.findings:

@@ -95,7 +95,7 @@ def serve(
 def _refuse_public_address(host: str) -> None:
     """InvalidRequest for an address that other machines can reach: any of them could change the graph."""
     try:
-        addresses = {found[4][0] for found in socket.getaddrinfo(host or None, None, flags=socket.AI_PASSIVE)}
+        addresses = {found[4][0] for found in socket.getaddrinfo(host or None, 0, flags=socket.AI_PASSIVE)}
     except OSError as exc:
         raise InvalidRequest(f"cannot listen on `{host}`: {exc.strerror}") from exc
     if any(is_remote(str(address)) for address in addresses):

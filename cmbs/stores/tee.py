@@ -108,7 +108,7 @@ class TeeStore:
                 return AnchoredUniverse(_NOTHING, now)
         incident = self._create_incident(session_id)
         version = incident.causal_graph_version if incident.HasField("causal_graph_version") else None
-        stored = self._read_stored(session_id)
+        stored = self._read_universe(session_id)
         if stored is not None and stored.mark is not None:
             ids = self._universe(session_id, stored)
         else:
@@ -125,7 +125,7 @@ class TeeStore:
         universe = frozenset(hypothesis_ids)
         first = self._create_incident(_validate_session_id(session_id))
         second = self._create_incident(_RESERVED + session_id)
-        stored = None if second.created else self._read_stored(session_id)
+        stored = None if second.created else self._read_universe(session_id)
         if stored is not None and stored.mark is not None:
             if self._universe(session_id, stored) != universe:
                 raise Conflict(f"session `{session_id}` was created with another universe", {"session_id": session_id})
@@ -150,7 +150,7 @@ class TeeStore:
         """Merge tombstones; ids outside the universe are not sent, and nothing is sent for nothing."""
         if not eliminated:
             return EliminationResult(_NOTHING, _NOTHING)
-        stored = self._stored(session_id)
+        stored = self._find_universe(session_id)
         nodes, edges = _split_by_kind(eliminated & stored.ids if stored.mark is _Mark.LISTED else eliminated)
         outcome = _Outcome()
         self._merge_nodes(session_id, session_id, nodes, provenance, outcome)
@@ -171,7 +171,7 @@ class TeeStore:
 
         An edge survives the tombstones of its ends: to a session, hypotheses are independent of each other.
         """
-        universe = self._universe(session_id, self._stored(session_id))
+        universe = self._universe(session_id, self._find_universe(session_id))
         eliminated = self._tombstones(session_id, session_id) & universe
         return RecoveredState(universe, eliminated, universe - eliminated)
 
@@ -181,20 +181,20 @@ class TeeStore:
 
     # --- universes ---
 
-    def _stored(self, session_id: str) -> _StoredUniverse:
+    def _find_universe(self, session_id: str) -> _StoredUniverse:
         """How the universe of a session is kept; SessionNotFound where it was never created, or not to the end."""
         with self._lock:
             cached = self._universes.get(session_id)
             if cached is not None:
                 self._universes.move_to_end(session_id)
                 return cached
-        stored = self._read_stored(_validate_session_id(session_id))
+        stored = self._read_universe(_validate_session_id(session_id))
         if stored is None or stored.mark is None:
             raise SessionNotFound(session_id)
         self._cache(session_id, stored)
         return stored
 
-    def _read_stored(self, session_id: str) -> _StoredUniverse | None:
+    def _read_universe(self, session_id: str) -> _StoredUniverse | None:
         try:
             ids = self._tombstones(session_id, _RESERVED + session_id)
         except SessionNotFound:

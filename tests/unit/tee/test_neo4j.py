@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -37,8 +37,9 @@ from cmbs.testing.contracts.graph_store import (
 )
 from tests.support import neo4j_writer
 from tests.support import tee as messages
-from tests.support.http_server import CMBS, PATIENCE, free_port
+from tests.support.http_server import PATIENCE
 from tests.support.neo4j import fresh_graph, run
+from tests.support.tee_process import tee_serving
 
 CONSTRAINTS = ["tee_edge_tombstone", "tee_graph", "tee_incident", "tee_node", "tee_tombstone"]
 
@@ -187,27 +188,15 @@ def test_of_two_processes_exactly_one_creates_and_one_applies(url: str) -> None:
             assert {said.source for said in each.provenance} == {"writer-0", "writer-1"}
 
 
-@contextmanager
-def tee_process(url: str, directory: Path) -> Iterator[Any]:
-    """Calls to a `cmbs tee serve` on the graph."""
-    port = free_port()
-    command = [str(CMBS), "tee", "serve", "--port", str(port), "--store", url]
-    process = subprocess.Popen(command, cwd=directory, stdout=subprocess.PIPE, text=True)
-    assert process.stdout
-    with process.stdout:
-        try:
-            # It prints once it listens.
-            assert str(port) in process.stdout.readline()
-            with open_channel(f"127.0.0.1:{port}") as channel:
-                yield stub_on(channel)
-        finally:
-            process.terminate()
-            process.wait(PATIENCE)
-
-
 @pytest.mark.req("TEE-NEO-02")
 def test_two_tees_on_one_neo4j_are_one(url: str, tmp_path: Path) -> None:
-    with tee_process(url, tmp_path) as first, tee_process(url, tmp_path) as second:
+    with (
+        tee_serving(tmp_path, url) as one,
+        tee_serving(tmp_path, url) as other,
+        open_channel(one.endpoint) as to_one,
+        open_channel(other.endpoint) as to_other,
+    ):
+        first, second = stub_on(to_one), stub_on(to_other)
         tees, ids = [first, second] * 2, [f"n{number}" for number in range(30)]
         delta = pb.HypothesisDelta(
             nodes=map(messages.node, ids), edges=[messages.edge(*ends) for ends in pairwise(ids)]
