@@ -57,7 +57,9 @@ class ServerOptions:
     max_seconds: float = 60.0
 
 
-class _Call(NamedTuple):
+class Call(NamedTuple):
+    """A call of the service. A method that answers with a graph returns bytes, any other a message."""
+
     name: str
     method: Callable[[TeeService, Any], Any]
     request: type[Message]
@@ -65,19 +67,18 @@ class _Call(NamedTuple):
     writes: bool = False
 
 
-# A graph is bytes already; everything else is a message.
-_CALLS = (
-    _Call("MergeHypothesis", TeeService.merge_hypothesis, pb.HypothesisDelta, writes=True),
-    _Call("CreateIncident", TeeService.create_incident, pb.CreateIncidentRequest, writes=True),
-    _Call("GetIncidentContext", TeeService.get_incident_context, pb.IncidentContextRequest),
-    _Call("MergeNodeTombstones", TeeService.merge_node_tombstones, pb.NodeTombstoneRequest, writes=True),
-    _Call("MergeEdgeTombstones", TeeService.merge_edge_tombstones, pb.EdgeTombstoneRequest, writes=True),
-    _Call("GetLiveView", TeeService.get_live_view, pb.LiveViewRequest),
-    _Call("GetTombstones", TeeService.get_tombstones, pb.TombstoneRequest),
-    _Call("GetMainGraph", TeeService.get_main_graph, Empty),
-    _Call("StreamMainGraph", TeeService.stream_main_graph, Empty, streams=True),
-    _Call("StreamLiveView", TeeService.stream_live_view, pb.LiveViewRequest, streams=True),
-    _Call("StreamTombstones", TeeService.stream_tombstones, pb.TombstoneRequest, streams=True),
+CALLS = (
+    Call("MergeHypothesis", TeeService.merge_hypothesis, pb.HypothesisDelta, writes=True),
+    Call("CreateIncident", TeeService.create_incident, pb.CreateIncidentRequest, writes=True),
+    Call("GetIncidentContext", TeeService.get_incident_context, pb.IncidentContextRequest),
+    Call("MergeNodeTombstones", TeeService.merge_node_tombstones, pb.NodeTombstoneRequest, writes=True),
+    Call("MergeEdgeTombstones", TeeService.merge_edge_tombstones, pb.EdgeTombstoneRequest, writes=True),
+    Call("GetLiveView", TeeService.get_live_view, pb.LiveViewRequest),
+    Call("GetTombstones", TeeService.get_tombstones, pb.TombstoneRequest),
+    Call("GetMainGraph", TeeService.get_main_graph, Empty),
+    Call("StreamMainGraph", TeeService.stream_main_graph, Empty, streams=True),
+    Call("StreamLiveView", TeeService.stream_live_view, pb.LiveViewRequest, streams=True),
+    Call("StreamTombstones", TeeService.stream_tombstones, pb.TombstoneRequest, streams=True),
 )
 
 
@@ -105,7 +106,7 @@ class TeeServer:
                 ("grpc.so_reuseport", 0),
             ],
         )
-        handlers = {call.name: self._handler(call) for call in _CALLS}
+        handlers = {call.name: self._handler(call) for call in CALLS}
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
@@ -134,7 +135,7 @@ class TeeServer:
         for threads in (self._reading, self._writing):
             threads.shutdown(wait=False, cancel_futures=True)
 
-    def _handler(self, call: _Call) -> grpc.RpcMethodHandler[Any, Any]:
+    def _handler(self, call: Call) -> grpc.RpcMethodHandler[Any, Any]:
         threads = self._writing if call.writes else self._reading
 
         def run(work: Callable[[], Any]) -> Awaitable[Any]:
@@ -178,7 +179,7 @@ class TeeServer:
             await context.abort(grpc.StatusCode.INTERNAL, "the server failed; its log says more")
 
 
-def _read(call: _Call, request: bytes) -> Message:
+def _read(call: Call, request: bytes) -> Message:
     try:
         return call.request.FromString(request)
     except DecodeError as exc:

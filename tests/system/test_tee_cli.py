@@ -18,12 +18,12 @@ from cmbs.errors import InvalidGraph, InvalidRequest
 from cmbs.tee.client import open_channel, stub_on
 from cmbs.tee.graph_json import deltas, read_graph
 from cmbs.tee.proto import tee_pb2 as pb
+from tests.support import tee as tls
 from tests.support.http_server import free_port, run_cmbs
 from tests.support.tee import SAID
 from tests.support.tee_process import TeeProcess, tee_serving
 
-TLS = Path(__file__).resolve().parents[1] / "support" / "tls"
-CERTIFICATE, KEY = str(TLS / "certificate.pem"), str(TLS / "key.pem")
+CERTIFICATE, KEY = str(tls.CERTIFICATE), str(tls.KEY)
 GRAPH: dict[str, Any] = {
     "nodes": [
         {"id": "api", "type": "SERVICE", "provenance": ["cmdb"]},

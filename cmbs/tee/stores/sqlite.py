@@ -33,10 +33,10 @@ from cmbs.tee.stores._sqlite_schema import migrate, transaction
 
 _BUSY_SECONDS = 10.0
 _WAL_ATTEMPTS = 100
-# Tombstones are cached for so many incidents and about so much memory; those of any other are read again when needed.
-_MAX_CACHED_INCIDENTS = 256
+# Incidents are cached with their tombstones; one that was evicted is read again when it is needed.
 _MAX_CACHED_BYTES = 128 << 20
-# What a tombstone takes in memory besides its id.
+# About what an incident takes in memory, and a tombstone besides its id.
+_INCIDENT_BYTES = 1_000
 _TOMBSTONE_BYTES = 150
 
 
@@ -46,7 +46,7 @@ class _CachedIncident(IncidentState):
     def __init__(self, incident: Incident) -> None:
         super().__init__(incident)
         self.seq = 0
-        self.size = 0
+        self.size = _INCIDENT_BYTES
 
 
 class SQLiteGraphStore:
@@ -183,6 +183,7 @@ class SQLiteGraphStore:
             if incident is None:
                 raise IncidentNotFound(incident_id)
             state = self._incidents[incident_id] = _CachedIncident(incident)
+            self._cached_bytes += state.size
         self._incidents.move_to_end(incident_id)
         rows = connection.execute(
             "SELECT seq, provenance, tombstones FROM tombstone_merges WHERE incident_id = ? AND seq > ? ORDER BY seq",
@@ -199,9 +200,7 @@ class SQLiteGraphStore:
             state.size += size
             self._cached_bytes += size
         # The incident that was used last stays, whatever its size.
-        while len(self._incidents) > 1 and (
-            len(self._incidents) > _MAX_CACHED_INCIDENTS or self._cached_bytes > _MAX_CACHED_BYTES
-        ):
+        while len(self._incidents) > 1 and self._cached_bytes > _MAX_CACHED_BYTES:
             _, evicted = self._incidents.popitem(last=False)
             self._cached_bytes -= evicted.size
         return state

@@ -22,11 +22,11 @@ from cmbs.errors import GraphUnavailable, TeeError
 from cmbs.tee import GraphStore, GraphView
 from cmbs.tee.client import collect, open_channel, stub_on
 from cmbs.tee.proto import tee_pb2 as pb
-from cmbs.tee.server import STATUS_OF, ServerOptions, TeeServer, Tls
+from cmbs.tee.server import STATUS_OF, ServerOptions, TeeServer
 from cmbs.tee.service import TeeService
 from cmbs.tee.stores.memory import MemoryGraphStore
 from cmbs.tee.stores.sqlite import SQLiteGraphStore
-from tests.support.tee import PATIENCE, SAID, calling, edge, expect_refused, listening, node
+from tests.support.tee import CERTIFICATE, KEY, PATIENCE, SAID, calling, edge, expect_refused, listening, node, tls
 
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
 
@@ -433,20 +433,19 @@ def test_a_port_that_is_taken_is_an_error() -> None:
 
 @pytest.mark.req("TEE-SERVE-03")
 def test_with_tls_only_those_who_speak_it_get_in_and_with_authorities_only_their_clients(store: GraphStore) -> None:
-    directory = Path(__file__).resolve().parents[2] / "support" / "tls"
-    certificate, key = (directory / "certificate.pem").read_bytes(), (directory / "key.pem").read_bytes()
-    with listening(store, ServerOptions(tls=Tls(certificate, key), token="secret")) as port:
+    certificate = CERTIFICATE.read_bytes()
+    with listening(store, ServerOptions(tls=tls(), token="secret")) as port:
         with open_channel(f"localhost:{port}", authorities=certificate, token="secret") as channel:
             assert stub_on(channel).GetMainGraph(Empty()).causal_graph_version == 0
         with open_channel(f"localhost:{port}", token="secret") as channel, expect_refused(grpc.StatusCode.UNAVAILABLE):
             stub_on(channel).GetMainGraph(Empty())
-    with listening(store, ServerOptions(tls=Tls(certificate, key, client_authorities=certificate))) as port:
+    with listening(store, ServerOptions(tls=tls(client_authorities=certificate))) as port:
         with (
             open_channel(f"localhost:{port}", authorities=certificate) as channel,
             expect_refused(grpc.StatusCode.UNAVAILABLE),
         ):
             stub_on(channel).GetMainGraph(Empty())
-        identity = (certificate, key)
+        identity = (certificate, KEY.read_bytes())
         with open_channel(f"localhost:{port}", authorities=certificate, identity=identity) as channel:
             assert stub_on(channel).GetMainGraph(Empty()).causal_graph_version == 0
 

@@ -20,7 +20,7 @@ from cmbs.stores import open_tee
 from cmbs.stores.memory import InMemoryStore
 from cmbs.stores.sqlite import SQLiteStore
 from cmbs.stores.tee import TeeStore
-from cmbs.tee.server import ServerOptions, Tls
+from cmbs.tee.server import ServerOptions
 from cmbs.tee.stores.memory import MemoryGraphStore
 from cmbs.tee.stores.sqlite import SQLiteGraphStore
 from cmbs.testing import FailingLog, Moment
@@ -29,7 +29,7 @@ from tests.support.homes import verified
 from tests.support.http_server import PATIENCE, run_cmbs, serving
 from tests.support.plain_tee import PlainTee
 from tests.support.plain_tee import serving as serving_plainly
-from tests.support.tee import edge, listening
+from tests.support.tee import CERTIFICATE, edge, listening, tls
 from tests.support.tee_process import grow, tee_serving
 from tests.support.transports import ONTOLOGY
 
@@ -325,27 +325,21 @@ def test_settings_say_where_tee_is_and_what_makes_no_sense_is_named(tmp_path: Pa
 
 @pytest.mark.req("TEE-SESSION-03")
 def test_a_tee_behind_tls_and_a_token_is_reached_by_settings() -> None:
-    directory = Path(__file__).resolve().parents[2] / "support" / "tls"
-    certificate, key = (directory / "certificate.pem").read_bytes(), (directory / "key.pem").read_bytes()
-    with listening(MemoryGraphStore(), ServerOptions(tls=Tls(certificate, key), token="secret")) as port:
+    with listening(MemoryGraphStore(), ServerOptions(tls=tls(), token="secret")) as port:
         asked = {
             "CMBS_STORE": "memory:",
             "CMBS_TEE": f"localhost:{port}",
-            "CMBS_TEE_TOKEN": "secret",
-            "CMBS_TEE_CA": str(directory / "certificate.pem"),
+            "CMBS_TEE_CA": str(CERTIFICATE),
         }
-        # It is let in, and hears that there is nothing to declare yet.
-        with (
-            closing(build_server(Settings.from_environment(asked))) as server,
-            pytest.raises(InvalidRequest, match="the causal graph is empty"),
-        ):
-            server.declare_session(BLANK)
-        asked["CMBS_TEE_TOKEN"] = "guess"
-        with (
-            closing(build_server(Settings.from_environment(asked))) as server,
-            pytest.raises(StoreUnavailable, match="does not let us in"),
-        ):
-            server.declare_session(BLANK)
+        # With the right token, there is nothing to declare yet.
+        refusals = {
+            "secret": (InvalidRequest, "the causal graph is empty"),
+            "guess": (StoreUnavailable, "does not let us in"),
+        }
+        for token, (error, words) in refusals.items():
+            settings = Settings.from_environment({**asked, "CMBS_TEE_TOKEN": token})
+            with closing(build_server(settings)) as server, pytest.raises(error, match=words):
+                server.declare_session(BLANK)
 
 
 @pytest.mark.req("TEE-SESSION-03")

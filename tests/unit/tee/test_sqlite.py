@@ -101,26 +101,11 @@ def test_a_write_that_fails_leaves_no_trace_and_can_be_repeated(path: Path, monk
         assert store.merge_node_tombstones("i", ["b"], SAID).applied == ("b",)
 
 
-def test_an_incident_that_fell_out_of_the_mirror_is_read_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "_MAX_CACHED_INCIDENTS", 2)
-    with closing(SQLiteGraphStore(path)) as store:
-        before = store.tombstones("i")
-        for number in range(5):
-            store.create_incident(f"other-{number}", NOW)
-            store.merge_node_tombstones(f"other-{number}", ["c"], SAID)
-        assert len(store._incidents) == 2
-        assert store.tombstones("i") == before
-        with pytest.raises(IncidentNotFound):
-            store.incident("missing")
-        assert len(store._incidents) == 2
-
-
-def test_the_mirror_is_bounded_by_its_size_and_keeps_the_incident_that_is_asked_for(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_cache_is_bounded_and_what_was_evicted_is_read_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "_MAX_CACHED_BYTES", 50_000)
     gone = {f"other-{number}": [f"{number}-{each}-{'x' * 90}" for each in range(50)] for number in range(8)}
     with closing(SQLiteGraphStore(path)) as store:
+        before = store.tombstones("i")
         for incident_id, ids in gone.items():
             store.create_incident(incident_id, NOW)
             store.merge_node_tombstones(incident_id, ids, SAID)
@@ -129,6 +114,12 @@ def test_the_mirror_is_bounded_by_its_size_and_keeps_the_incident_that_is_asked_
         kept = sum(len(each) for state in store._incidents.values() for each in state.nodes)
         assert 5_000 < kept < 50_000
         assert store._cached_bytes == sum(state.size for state in store._incidents.values()) <= 50_000
+        assert "i" not in store._incidents
+        assert store.tombstones("i") == before
+        with pytest.raises(IncidentNotFound):
+            store.incident("missing")
+        assert "missing" not in store._incidents
+        # The incident that was used last stays, whatever its size.
         large = [f"{each}-{'x' * 90}" for each in range(1_000)]
         store.merge_node_tombstones("i", large, SAID)
         assert len(store.tombstones("i").nodes) == 1_002
