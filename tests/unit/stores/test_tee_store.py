@@ -231,6 +231,17 @@ def test_what_another_session_was_told_is_not_its_universe(opened: Callable[...,
         assert opened().recover(session_id).hypothesis_ids == {"b", "c"}
 
 
+@pytest.mark.req("TEE-STORE-06")
+def test_a_list_that_was_begun_is_finished_for_a_universe_that_is_the_whole_graph(
+    opened: Callable[..., TeeStore], graph: GraphStore
+) -> None:
+    store = opened()
+    store._create_incident("cmbs:universe:session")
+    graph.merge_node_tombstones("cmbs:universe:session", ["a"], Provenance("cmbs", "universe", Timestamp(0, 0)))
+    store.create_session("session", store.anchor("session").hypothesis_ids)
+    assert opened().recover("session").hypothesis_ids == frozenset("abc")
+
+
 @pytest.mark.parametrize("odd", ["\ud800", "a\udfff"])
 def test_what_is_no_text_is_refused_or_unknown(opened: Callable[..., TeeStore], odd: str) -> None:
     store = opened()
