@@ -23,7 +23,6 @@ from cmbs.tee import GraphStore, GraphView
 from cmbs.tee.client import collect, open_channel, stub_on
 from cmbs.tee.proto import tee_pb2 as pb
 from cmbs.tee.server import STATUS_OF, ServerOptions, TeeServer
-from cmbs.tee.service import TeeService
 from cmbs.tee.stores.memory import MemoryGraphStore
 from cmbs.tee.stores.sqlite import SQLiteGraphStore
 from tests.support.tee import CERTIFICATE, KEY, PATIENCE, SAID, calling, edge, expect_refused, listening, node, tls
@@ -315,23 +314,6 @@ def test_a_small_delta_never_makes_a_huge_answer(store: GraphStore) -> None:
         assert many.ByteSize() <= 1 << 20
         assert 3_000 < len(many.conflicts) < 10_000
         assert (list(many.created_ids), list(many.merged_ids)) == (["new"], ["a"])
-
-
-def test_a_tee_without_streams_is_asked_for_the_whole() -> None:
-    service = TeeService(MemoryGraphStore())
-    service.merge_hypothesis(pb.HypothesisDelta(nodes=[node("a")]))
-
-    class Unimplemented(grpc.RpcError):
-        def code(self) -> grpc.StatusCode:
-            return grpc.StatusCode.UNIMPLEMENTED
-
-    def stream(request: Empty, timeout: float | None) -> Iterator[pb.CausalGraph]:
-        raise Unimplemented
-
-    def whole(request: Empty, timeout: float | None) -> pb.CausalGraph:
-        return pb.CausalGraph.FromString(service.get_main_graph(request))
-
-    assert ids(collect(stream, whole, Empty()))[0] == {"a"}
 
 
 class Stuck(MemoryGraphStore):

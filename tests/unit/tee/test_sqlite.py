@@ -208,13 +208,13 @@ def test_a_url_names_a_graph_store(tmp_path: Path) -> None:
     with closing(open_graph_store(f"sqlite:///{tmp_path}/a%20graph.db")) as store:
         assert isinstance(store, SQLiteGraphStore)
     assert (tmp_path / "a graph.db").exists()
-    for url in ("", "sqlite:///", "postgresql://x", "tee.db"):
-        with pytest.raises(InvalidRequest, match="is not a graph store"):
-            open_graph_store(url)
 
 
-@pytest.mark.parametrize("url", ["postgresql://me:secret@host/db", "Neo4j://me:secret@host", "me:secret@host"])
-def test_a_url_that_is_no_graph_store_is_not_repeated(url: str) -> None:
+@pytest.mark.parametrize(
+    "url",
+    ["", "sqlite:///", "tee.db", "postgresql://me:secret@host/db", "Neo4j://me:secret@host", "me:secret@host"],
+)
+def test_a_url_that_is_no_graph_store_is_refused_and_not_repeated(url: str) -> None:
     with pytest.raises(InvalidRequest, match="is not a graph store") as refused:
         open_graph_store(url)
     assert "secret" not in f"{refused.value} {refused.value.details}"
