@@ -11,7 +11,6 @@ from cmbs.tee.access import validate_endpoint, validate_token
 from cmbs.tee.proto import tee_pb2 as pb
 from cmbs.tee.proto.tee_pb2_grpc import TeeStub
 
-DEFAULT_ENDPOINT = "127.0.0.1:50051"
 A = TypeVar("A", pb.CausalGraph, pb.TombstoneSet)
 
 _OPTIONS = [

@@ -9,7 +9,6 @@ from cmbs.tee.kernel.store import GraphStore
 from cmbs.tee.stores.memory import MemoryGraphStore
 from cmbs.tee.stores.sqlite import SQLiteGraphStore
 
-DEFAULT_GRAPH_STORE = "sqlite:///tee.db"
 _FILE = "sqlite:///"
 _SERVER = ("neo4j://", "neo4j+s://", "neo4j+ssc://", "bolt://", "bolt+s://", "bolt+ssc://")
 _SHAPES = "`memory:`, `sqlite:///relative.db`, `sqlite:////absolute/path.db` or `neo4j://user:password@host`"

@@ -317,7 +317,7 @@ class Neo4jGraphStore:
         return self._at_one_moment(incident_id, read)
 
     def _at_one_moment(self, incident_id: str | None, read: _Reading) -> GraphView:
-        """Read without a lock, again where something has changed meanwhile; after some attempts, under the lock."""
+        """Read without holding the lock, again where something has changed meanwhile; after three times, holding it."""
         failing, incident = "cannot read the graph", _key(incident_id) if incident_id else None
 
         def look(tx: neo4j.ManagedTransaction) -> _Moment:
