@@ -18,7 +18,7 @@ def node_ids(count: int = NODES) -> list[str]:
     return [f"svc-{number:08d}" for number in range(count)]
 
 
-def tombstoned() -> list[str]:
+def tombstone_ids() -> list[str]:
     """Every hundredth node."""
     return node_ids()[:: NODES // TOMBSTONES]
 

@@ -8,10 +8,10 @@ from contextlib import closing
 
 from bench.harness import Effort, Result, at_most, interleaved, microseconds
 from bench.servers import disk_directory, tee_serve
-from bench.tee_graphs import EDGES, NODES, NOW, SAID, TOMBSTONES, deltas, tombstoned
+from bench.tee_graphs import EDGES, NODES, NOW, SAID, TOMBSTONES, deltas, tombstone_ids
 from cmbs.tee import EdgeKey, GraphStore
 from cmbs.tee.client import open_channel, stub_on
-from cmbs.tee.kernel.wire import keyed_edges, keyed_nodes
+from cmbs.tee.kernel.wire import edge_key_of, encode_edge, encode_node
 from cmbs.tee.proto import tee_pb2 as pb
 from cmbs.tee.stores.memory import MemoryGraphStore
 from cmbs.tee.stores.sqlite import SQLiteGraphStore
@@ -32,7 +32,7 @@ def run(effort: Effort) -> list[Result]:
                 sqlite.merge(delta)
             for store in (memory, sqlite):
                 store.create_incident(_INCIDENT, NOW)
-                store.merge_node_tombstones(_INCIDENT, tombstoned(), SAID)
+                store.merge_node_tombstones(_INCIDENT, tombstone_ids(), SAID)
             plain = _PlainSets(memory)
             times = interleaved(
                 {
@@ -71,13 +71,14 @@ def run(effort: Effort) -> list[Result]:
 
 
 class _PlainSets:
-    """The same answer as anybody would write it: encoded things in dictionaries, and what is dead in a set."""
+    """The same answer as written without a library: encoded things in dictionaries, and what is dead in a set."""
 
     def __init__(self, store: GraphStore) -> None:
-        graph = store.main_graph()
-        self._nodes: dict[str, bytes] = dict(keyed_nodes(b"".join(graph.nodes)))
-        self._edges: dict[EdgeKey, bytes] = dict(keyed_edges(b"".join(graph.edges)))
-        self._dead = set(tombstoned())
+        view = store.main_graph()
+        graph = pb.CausalGraph.FromString(b"".join([*view.nodes, *view.edges]))
+        self._nodes: dict[str, bytes] = {each.id: encode_node(each) for each in graph.nodes}
+        self._edges: dict[EdgeKey, bytes] = {edge_key_of(each): encode_edge(each) for each in graph.edges}
+        self._dead = set(tombstone_ids())
 
     def view(self) -> bytes:
         """All that is not dead, and has no dead end."""

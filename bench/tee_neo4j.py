@@ -14,7 +14,7 @@ from contextlib import closing, contextmanager
 from itertools import count
 
 from bench.harness import Effort, Result, at_least, at_most, interleaved, microseconds, shown
-from bench.tee_graphs import NOW, SAID, deltas, node_ids, tombstoned
+from bench.tee_graphs import NOW, SAID, deltas, node_ids, tombstone_ids
 from cmbs.tee import GraphView
 from cmbs.tee.stores.neo4j import Neo4jGraphStore
 from scripts.neo4j_server import Neo4jMissing, temporary_server
@@ -26,7 +26,7 @@ MERGED_ALONE = 100
 INCIDENT = "incident"
 RELATIONS = "DEPENDS_ON|PROPAGATES_TO|MANIFESTS_AS"
 
-# What somebody would write who has only Cypher: everything that was born up to the anchor and is not dead. Of the ways
+# The view in Cypher alone: everything that was born up to the anchor and is not dead. Of the ways
 # that were tried, these are the fastest: nodes are compared rather than ids, or dead relations are found by walking.
 BARE_NODES = """
 MATCH (i:TeeIncident {id: $incident}) MATCH (t:TeeTombstone {incident: $incident}) WHERE t.id IS NOT NULL
@@ -74,7 +74,7 @@ def _server() -> Iterator[str]:
 
 def _live_view(store: Neo4jGraphStore, rounds: int) -> Result:
     store.create_incident(INCIDENT, NOW)
-    store.merge_node_tombstones(INCIDENT, tombstoned(), SAID)
+    store.merge_node_tombstones(INCIDENT, tombstone_ids(), SAID)
     subjects: dict[str, Callable[[], GraphView]] = {"store": lambda: store.live_view(INCIDENT)}
     for name, edges in BARE_EDGES.items():
         subjects[name] = lambda edges=edges: _bare(store, edges)  # type: ignore[misc]
@@ -85,7 +85,7 @@ def _live_view(store: Neo4jGraphStore, rounds: int) -> Result:
             raise AssertionError("the bare query and the store do not answer the same")
     size = f"{shown(len(views[0].nodes))} nodes and {shown(len(views[0].edges))} edges"
     del views
-    times = interleaved({name: _timed(subject) for name, subject in subjects.items()}, rounds)
+    times = interleaved({name: _timer(subject) for name, subject in subjects.items()}, rounds)
     fastest = min(BARE_EDGES, key=lambda name: times[name])
     return Result(
         NAME,
@@ -104,7 +104,7 @@ def _bare(store: Neo4jGraphStore, edges: str) -> GraphView:
     return GraphView(0, live_nodes, live_edges)
 
 
-def _timed(subject: Callable[[], object]) -> Callable[[], float]:
+def _timer(subject: Callable[[], object]) -> Callable[[], float]:
     def measure() -> float:
         start = time.perf_counter()
         subject()

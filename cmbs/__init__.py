@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from cmbs.stores import open_store as open_store
     from cmbs.stores.memory import InMemoryStore as InMemoryStore
 
+    __version__: str
+
 _HOME = {
     "AuditEntry": "cmbs.messages",
     "AuditLog": "cmbs.spi",
@@ -49,6 +51,9 @@ __all__ = sorted(_HOME)  # noqa: PLE0605 - a list, only computed
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        version: str = import_module("importlib.metadata").version("cmbs")
+        return version
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module `cmbs` has no attribute `{name}`")

@@ -1,8 +1,8 @@
 """Two incidents on a causal graph that grows between them: `python examples/two_incidents.py [GRAPH.json [HOST:PORT]]`.
 
 Each incident is a session of a belief server that keeps its tombstones in Tee and takes its hypotheses from the graph.
-Without a graph, the one of ITBench is taken where it lies beside the checkout, and a small one otherwise; without an
-endpoint, a Tee in memory is started. Ends with 1 where a view is not what it should be.
+Without a graph, a small one is taken; without an endpoint, a Tee in memory is started. Ends with 1 where a view is not
+what it should be.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ from cmbs.belief.server import BeliefServer
 from cmbs.messages import OntologyBundle
 from cmbs.stores import InMemoryStore
 from cmbs.stores.tee import TeeStore
-from cmbs.tee.client import collected, open_channel, stub_on
+from cmbs.tee.client import collect, open_channel, stub_on
 from cmbs.tee.graph_json import deltas, read_graph
 from cmbs.tee.proto import tee_pb2 as pb
 from cmbs.tee.proto.tee_pb2_grpc import TeeStub
 
-ITBENCH = Path(__file__).resolve().parent.parent.parent / "shared" / "data" / "itbench" / "graph.json"
 SAID = pb.Provenance(source="examples/two_incidents.py", trigger="demo")
 # The version is left open: it is that of the graph when the session is declared.
 ONTOLOGY = OntologyBundle("two-incidents", "1", "tee://main", "")
@@ -49,7 +48,7 @@ class Incident:
     def sees(self, expected: set[str]) -> bool:
         """Whether the belief server and Tee agree that this is what may still be true."""
         request = pb.LiveViewRequest(incident_id=self.id, nodes_only=True)
-        live = {node.id for node in collected(self._tee.StreamLiveView, self._tee.GetLiveView, request).nodes}
+        live = {node.id for node in collect(self._tee.StreamLiveView, self._tee.GetLiveView, request).nodes}
         return set(self._server.query_belief(self.id).survivors) == live == expected
 
 
@@ -66,7 +65,7 @@ def main(graph: bytes, endpoint: str) -> int:
         ruled_out = sorted(first.universe)[::2]
         first.rule_out(ruled_out, "half")
 
-        # While the first incident goes on, somebody learns of one more thing that can break.
+        # While the first incident goes on, another agent learns of one more thing that can break.
         newborn = f"newborn-{uuid.uuid4()}"
         node = pb.Node(id=newborn, type=pb.NODE_TYPE_MECHANISM, label="a new mechanism", provenance=[SAID])
         merged = tee.MergeHypothesis(pb.HypothesisDelta(nodes=[node]))
@@ -118,8 +117,7 @@ if __name__ == "__main__":
         case [file, endpoint]:
             sys.exit(main(Path(file).read_bytes(), endpoint))
         case [] | [_] as named:
-            chosen = Path(named[0]) if named else ITBENCH
-            graph = chosen.read_bytes() if named or chosen.exists() else small_graph()
+            graph = Path(named[0]).read_bytes() if named else small_graph()
             with tee_in_memory() as started:
                 sys.exit(main(graph, started))
         case _:

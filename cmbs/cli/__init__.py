@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
-def main() -> None:
-    """Run the command line, or say what it needs."""
+@contextmanager
+def name_the_missing_extra() -> Iterator[None]:
+    """Exit with code 2 and the extra to install where an import lacks a package of another project."""
     try:
-        from cmbs.cli.commands import app
+        yield
     except ModuleNotFoundError as exc:
         if exc.name is None or exc.name.startswith("cmbs"):
             raise
         sys.stderr.write(f"the `cmbs` command needs `{exc.name}`: install it with `pip install 'cmbs[server]'`\n")
         raise SystemExit(2) from exc
+
+
+def main() -> None:
+    """Run the command line."""
+    with name_the_missing_extra():
+        from cmbs.cli.app import app
     app()

@@ -1,10 +1,9 @@
-"""The commands: thin, every one over a library function."""
+"""`cmbs serve` and `cmbs verify`."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from importlib.metadata import version as installed_version
 from itertools import islice
 from typing import Annotated
 
@@ -14,7 +13,6 @@ from cmbs.audit.fsck import all_sessions
 from cmbs.audit.spaces import SpaceReport, all_spaces, verified_space
 from cmbs.audit.verify import Verified, every_core, verify_log, verify_logs
 from cmbs.bootstrap import DEFAULT_STORE, Settings
-from cmbs.cli import analysis, keys, kit, kit_import, kit_table, maintenance, play, policy, tee
 from cmbs.cli.demo import PAUSE_SECONDS
 from cmbs.cli.output import counted, err, existing_store, fail, out
 from cmbs.cli.serving import serve_http
@@ -22,26 +20,8 @@ from cmbs.errors import CmbsError, SessionNotFound
 from cmbs.spi import AuditLog
 from cmbs.substrate.kernel.events import STREAM_PREFIX
 
-app = typer.Typer(
-    name="cmbs",
-    help="The epistemic control plane for AI agents.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
-app.command()(maintenance.fsck)
-app.command()(maintenance.export)
-app.command("import")(maintenance.import_)
-app.command("analyse")(analysis.analyse_)
-app.add_typer(analysis.bench)
-kit.app.command("from-table")(kit_table.from_table)
-kit_import.add_to(kit.app)
-app.add_typer(keys.app)
-app.add_typer(kit.app)
-app.add_typer(play.app)
-app.add_typer(tee.app)
-app.add_typer(policy.app)
-# Up to so many sessions are verified here; beyond, other processes are started to help.
-_FEW_SESSIONS = 200
+# Beyond so many sessions, other processes are started to verify the rest.
+_MAX_SESSIONS_IN_PROCESS = 200
 
 StoreOption = Annotated[
     str,
@@ -49,7 +29,6 @@ StoreOption = Annotated[
 ]
 
 
-@app.command()
 def serve(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8080,
@@ -74,7 +53,6 @@ def serve(
         fail(exc)
 
 
-@app.command()
 def verify(
     session_ids: Annotated[
         list[str] | None,
@@ -88,16 +66,16 @@ def verify(
         log = existing_store(store)
         named = session_ids or []
         wanted = [name for name in named if not name.startswith(STREAM_PREFIX)]
-        for verified in _verified(log, wanted if named else None):
+        for verified in _verify_sessions(log, wanted if named else None):
             checked += 1
             bad += verified.problem is not None
-            _tell(verified)
+            _print_session(verified)
         wanted = [name.removeprefix(STREAM_PREFIX) for name in named if name.startswith(STREAM_PREFIX)]
         for space_id in wanted if named else all_spaces(log):
             spaces += 1
             report = verified_space(log, space_id)
             bad += bool(report.findings)
-            _tell_space(report)
+            _print_space(report)
         log.close()
     except CmbsError as exc:
         fail(exc)
@@ -107,14 +85,8 @@ def verify(
         raise typer.Exit(1)
 
 
-@app.command()
-def version() -> None:
-    """Print the version."""
-    out.print(installed_version("cmbs"))
-
-
-def _verified(log: AuditLog, session_ids: list[str] | None) -> Iterator[Verified]:
-    """One finding for each session; a whole store is worth a process for each core."""
+def _verify_sessions(log: AuditLog, session_ids: list[str] | None) -> Iterator[Verified]:
+    """One result for each session; a whole store is verified by a process for each core."""
     if session_ids is not None:
         for session_id in session_ids:
             head = log.head(session_id)
@@ -123,16 +95,16 @@ def _verified(log: AuditLog, session_ids: list[str] | None) -> Iterator[Verified
             else:
                 yield verify_log((session_id, log.read(session_id), head))
         return
-    everyone = (summary.session_id for summary in all_sessions(log))
-    logs = ((session_id, log.read(session_id), log.head(session_id)) for session_id in everyone)
-    first = list(islice(logs, _FEW_SESSIONS))
+    found = (summary.session_id for summary in all_sessions(log))
+    logs = ((session_id, log.read(session_id), log.head(session_id)) for session_id in found)
+    first = list(islice(logs, _MAX_SESSIONS_IN_PROCESS))
     yield from map(verify_log, first)
-    if len(first) == _FEW_SESSIONS:
+    if len(first) == _MAX_SESSIONS_IN_PROCESS:
         with every_core() as executor:
             yield from verify_logs(logs, executor)
 
 
-def _tell(verified: Verified) -> None:
+def _print_session(verified: Verified) -> None:
     if verified.problem is not None:
         err.print(f"bad  {verified.session_id}: {verified.problem}")
         return
@@ -140,7 +112,7 @@ def _tell(verified: Verified) -> None:
     out.print(f"good {verified.session_id}: {verified.events} events, {survivors}, head {verified.head_hash}")
 
 
-def _tell_space(report: SpaceReport) -> None:
+def _print_space(report: SpaceReport) -> None:
     for what in report.findings:
         err.print(f"bad  {STREAM_PREFIX}{report.space_id}: {what}")
     if not report.findings:

@@ -23,9 +23,9 @@ Say = Callable[[str], None]
 # Waits so many seconds.
 Wait = Callable[[float], None]
 
-# Straight to the server: a proxy that the environment names would be asked for this very machine.
+# Without a proxy of the environment: the server is on this machine.
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-# What a server that goes away in the middle of an answer leaves behind, besides an OSError.
+# What a broken connection or a cut answer raises.
 _BROKEN = (OSError, http.client.HTTPException, msgspec.DecodeError)
 
 # As long as it takes to read a line.
@@ -100,7 +100,7 @@ def play_in_background(
 
 def _play_when_ready(base: str, say: Say, pause_seconds: float, wait: Wait) -> None:
     for _ in range(100):
-        # First wait: the server's processes are being forked, and should not find this thread in the middle of things.
+        # First wait, so that this thread does nothing while the server forks its processes.
         wait(0.1)
         try:
             _call(base, "GET", "/healthz")
@@ -117,7 +117,7 @@ def _play_when_ready(base: str, say: Say, pause_seconds: float, wait: Wait) -> N
 
 
 def play(base: str, say: Say, pause: Callable[[], None]) -> str:
-    """Play the incident; the id of its session. `pause` is called before everything that somebody does."""
+    """Play the incident; the id of its session. `pause` is called before every step."""
     return tell(base, say, pause, STORY)
 
 
@@ -127,12 +127,12 @@ def tell(base: str, say: Say, pause: Callable[[], None], story: tuple[Move, ...]
 
 
 class _Incident:
-    """Agents that have the web shop's known faults in mind, and a session on a server that has not."""
+    """A session on a server, and agents that know the faults of the web shop."""
 
     def __init__(self, base: str, say: Say) -> None:
         self._base = base
         self._say = say
-        # A closed world: the demo wants to be over some time, and in an open one silence would tell nothing.
+        # A closed world, because in an open one a silent alert rules out nothing.
         self._kit: Kit = closed_kit()
         self._agents = {agent: KitAdapter(self._kit, agent) for agent in (METRICS, TRACES)}
         self._path = ""
@@ -150,7 +150,7 @@ class _Incident:
         )
         obligation = {"obligation_id": OBLIGATION_ID, "min_total_eliminations": MIN_ELIMINATIONS}
         self._post(f"{self._path}/obligations", obligation)
-        self._say(f"demo: nobody may conclude before {MIN_ELIMINATIONS} of them are ruled out")
+        self._say(f"demo: no conclusion counts before {MIN_ELIMINATIONS} of them are ruled out")
         for move in story:
             pause()
             self._say(f"demo: {move.agent:>7} · {self._make(move)}")
@@ -164,13 +164,13 @@ class _Incident:
                 return self._look(move)
             case Conclude():
                 answer = self._post(f"{self._path}/conclusions", {"conclusion_id": move.conclusion_id})
-                accepted = _granted(answer, "accepted")
+                accepted = _describe_answer(answer, "accepted")
                 return f"concludes {move.conclusion_id} ({self._label(move.conclusion_id)}): {accepted}"
             case Close():
-                return f"wants to close: {_granted(self._post(f'{self._path}/terminate', {}), 'approved')}"
+                return f"wants to close: {_describe_answer(self._post(f'{self._path}/terminate', {}), 'approved')}"
             case Leave():
                 answer = self._post(f"{self._path}/obligations/{OBLIGATION_ID}/exit", {})
-                return f"says that enough was looked at: {_granted(answer, 'approved')}"
+                return f"says that enough was looked at: {_describe_answer(answer, 'approved')}"
 
     def _look(self, look: Look) -> str:
         adapter = self._agents[look.agent]
@@ -202,7 +202,7 @@ class _Incident:
         return _call(self._base, "POST", path, body)
 
 
-def _granted(answer: dict[str, Any], field: str) -> str:
+def _describe_answer(answer: dict[str, Any], field: str) -> str:
     return field if answer[field] else f"not {field} ({answer['reason']})"
 
 

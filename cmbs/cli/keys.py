@@ -1,4 +1,4 @@
-"""Commands that make, list and revoke keys. They write to the store themselves: whoever can do that needs no key."""
+"""`cmbs keys …`. The commands write to the store themselves: a process that can do that needs no key."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def create(
             actor_id,
             roles=role or (),
             scopes=scope or (),
-            expires_at=_moment(expires, registry.clock.now()),
+            expires_at=_expiry(expires, registry.clock.now()),
             label=label,
         )
     # The key alone goes to standard output, so that it can be piped to where it is to be kept.
@@ -89,7 +89,7 @@ def revoke(
     """Make a key useless, for good. Servers that run know within a second."""
     with failing_cleanly(), _registry(store, existing_store) as registry:
         if key_id.startswith(PREFIX):
-            # Not echoed, and not obeyed: a habit of passing keys to commands shows them to everybody on the machine.
+            # Neither echoed nor accepted: every user of the machine can read the arguments of a command.
             known = key_id_of(key_id)
             raise InvalidRequest(
                 "that is a key, and commands are seen by others; revoke it by its id"
@@ -100,14 +100,14 @@ def revoke(
 
 
 @contextmanager
-def _registry(url: str, opening: Callable[[str], Store]) -> Iterator[KeyRegistry]:
+def _registry(url: str, open_: Callable[[str], Store]) -> Iterator[KeyRegistry]:
     if url.startswith("memory"):
         raise InvalidRequest("`memory:` lives in one process, and so would its keys; name a store that servers share")
-    with closing(opening(url)) as store:
+    with closing(open_(url)) as store:
         yield KeyRegistry(store)
 
 
-def _moment(expires: str, now: str) -> str | None:
+def _expiry(expires: str, now: str) -> str | None:
     """When a key made now ends, as the ledger writes moments; None for never."""
     if expires == _NEVER:
         return None

@@ -1,10 +1,10 @@
-"""Commands that look after a store: check it, take sessions out, bring sessions in."""
+"""`cmbs fsck`, `cmbs export` and `cmbs import`."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
@@ -43,11 +43,8 @@ def fsck(url: StoreArgument = DEFAULT_STORE, session: SessionOption = None, spac
     events = bad = 0
     with failing_cleanly(), closing(existing_store(url)) as store, progress() as bar:
         everything = session is None and space is None
-        wanted = session or []
-        spaces = space or []
-        if everything:
-            wanted = [*_sessions(store), *checking.only_intended(store)]
-            spaces = list(space_checks.all_spaces(store))
+        wanted = [*_sessions(store), *checking.only_intended(store)] if everything else session or []
+        spaces = list(space_checks.all_spaces(store)) if everything else space or []
         for session_id in bar.track(wanted, description="checking"):
             report = checking.check_session(store, session_id)
             events += report.events
@@ -61,7 +58,7 @@ def fsck(url: StoreArgument = DEFAULT_STORE, session: SessionOption = None, spac
             for what in found.findings:
                 err.print(f"bad  {STREAM_PREFIX}{space_id}: {what}")
         bad += everything and not _keys_are_sound(store)
-    out.print(f"{_counted(len(wanted), len(spaces))}, {counted(events, 'event')}, {bad} bad")
+    out.print(f"{_describe_counts(len(wanted), len(spaces))}, {counted(events, 'event')}, {bad} bad")
     if bad:
         raise typer.Exit(1)
 
@@ -86,11 +83,11 @@ def export(
         wanted = [*(session or []), *(STREAM_PREFIX + space_id for space_id in space or [])]
         if session is None and space is None:
             wanted = [*_sessions(log), *(STREAM_PREFIX + space_id for space_id in space_checks.all_spaces(log))]
-        with _writing(file) as target:
+        with _open_target(file) as target:
             for line in export_lines(log, bar.track(wanted, description="exporting")):
                 target.write(line + b"\n")
     spaces = sum(name.startswith(STREAM_PREFIX) for name in wanted)
-    err.print(f"{_counted(len(wanted) - spaces, spaces)} exported")
+    err.print(f"{_describe_counts(len(wanted) - spaces, spaces)} exported")
 
 
 def import_(file: SourceArgument, store: StoreOption = DEFAULT_STORE) -> None:
@@ -98,7 +95,7 @@ def import_(file: SourceArgument, store: StoreOption = DEFAULT_STORE) -> None:
     sessions = spaces = events = 0
     with (
         failing_cleanly(),
-        _reading(file) as source,
+        _open_source(file) as source,
         closing(BeliefServer(store=open_store(store))) as server,
         closing(SubstrateServer(log=server.log, keeper_seconds=None)) as substrate,
     ):
@@ -108,32 +105,27 @@ def import_(file: SourceArgument, store: StoreOption = DEFAULT_STORE) -> None:
                 sessions, spaces = sessions + (not is_space), spaces + is_space
                 events += moved.events
         finally:
-            err.print(f"{_counted(sessions, spaces)}, {counted(events, 'event')} imported")
+            err.print(f"{_describe_counts(sessions, spaces)}, {counted(events, 'event')} imported")
 
 
 def _sessions(log: AuditLog) -> list[str]:
     return [summary.session_id for summary in checking.all_sessions(log)]
 
 
-def _counted(sessions: int, spaces: int) -> str:
-    """How many of each; spaces are mentioned where there are any."""
+def _describe_counts(sessions: int, spaces: int) -> str:
+    """How many sessions, and how many spaces where there are any."""
     return counted(sessions, "session") + (f", {counted(spaces, 'space')}" if spaces else "")
 
 
 @contextmanager
-def _writing(file: str) -> Iterator[BinaryIO]:
+def _open_target(file: str) -> Iterator[BinaryIO]:
     if file == _STANDARD:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
-        return
-    with Path(file).open("wb") as target:
-        yield target
+    else:
+        with Path(file).open("wb") as target:
+            yield target
 
 
-@contextmanager
-def _reading(file: str) -> Iterator[BinaryIO]:
-    if file == _STANDARD:
-        yield sys.stdin.buffer
-        return
-    with Path(file).open("rb") as source:
-        yield source
+def _open_source(file: str) -> AbstractContextManager[BinaryIO]:
+    return nullcontext(sys.stdin.buffer) if file == _STANDARD else Path(file).open("rb")

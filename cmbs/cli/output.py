@@ -5,21 +5,26 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from rich.console import Console
-from rich.progress import Progress
 
 from cmbs.errors import CmbsError, Conflict, InvalidRequest, LedgerCorrupt, SessionNotFound
-from cmbs.stores import Store, open_store, sqlite_path
 
-# As it is: an id in square brackets is not a style, one with colons no emoji.
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from cmbs.stores import Store
+
+# Text is printed as it is: an id in square brackets is not a style, one with colons no emoji.
 out = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
 err = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
 
 
 def existing_store(url: str) -> Store:
-    """A store to read from: opening one that is not there would make it, and nothing would be wrong with it."""
+    """A store to read from; InvalidRequest where there is none, instead of a new and empty one."""
+    from cmbs.stores import open_store, sqlite_path
+
     path = sqlite_path(url)
     if path is not None and not path.exists():
         raise InvalidRequest(f"there is no store at `{path}`")
@@ -27,17 +32,19 @@ def existing_store(url: str) -> Store:
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
-    """A number of things."""
+    """A number and its noun: `1 key`, `2 keys`."""
     return f"{number} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def progress() -> Progress:
     """A bar on a terminal; nothing where standard error goes elsewhere."""
+    from rich.progress import Progress
+
     return Progress(console=err, transient=True, disable=not err.is_terminal)
 
 
 def fail(exc: Exception, code: int = 2) -> NoReturn:
-    """Say what is wrong, and end."""
+    """Print the error, and exit."""
     err.print(f"cmbs: {exc}")
     sys.exit(code)
 

@@ -6,6 +6,7 @@ import os
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
+from http import HTTPStatus
 from typing import Any, Protocol
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -19,9 +20,8 @@ from cmbs.ledger import StoredEntry, from_audit_entry, to_audit_entry
 from cmbs.messages import AuditEntry
 from cmbs.spi import AuditLog
 
-_PAGE = 1000
-_SECONDS = 60
-_NOT_FOUND = 404
+_PAGE_ITEMS = 1000
+_TIMEOUT_SECONDS = 60
 
 
 class Logs(Protocol):
@@ -51,7 +51,7 @@ class LogsOfStore:
         head = self._log.head(session_id)
         if head is None:
             raise SessionNotFound(session_id)
-        return _verified(session_id, self._log.read(session_id)[: head.seq + 1])
+        return _verify(session_id, self._log.read(session_id)[: head.seq + 1])
 
 
 class LogsOfServer:
@@ -70,7 +70,7 @@ class LogsOfServer:
         """Every session, the oldest first."""
         cursor: dict[str, str] | None = {}
         while cursor is not None:
-            page = self._get("/v1/sessions", {"limit": str(_PAGE), **cursor})
+            page = self._get("/v1/sessions", {"limit": str(_PAGE_ITEMS), **cursor})
             yield from (item["session_id"] for item in page["sessions"])
             cursor = None if page["next_cursor"] is None else {"cursor": page["next_cursor"]}
 
@@ -80,40 +80,38 @@ class LogsOfServer:
         events: list[dict[str, Any]] = []
         while True:
             since = {"since_event_id": events[-1]["event_id"]} if events else {}
-            page = self._get(path, {"limit": str(_PAGE), **since}, session_id)["events"]
+            page = self._get(path, {"limit": str(_PAGE_ITEMS), **since}, session_id)["events"]
             events += page
-            if len(page) < _PAGE:
-                return _verified(session_id, [from_audit_entry(AuditEntry.from_dict(event)) for event in events])
+            if len(page) < _PAGE_ITEMS:
+                return _verify(session_id, [from_audit_entry(AuditEntry.from_dict(event)) for event in events])
 
     def _get(self, path: str, query: dict[str, str], session_id: str | None = None) -> dict[str, Any]:
         request = urllib.request.Request(f"{self._base}{path}?{urlencode(query)}")  # noqa: S310 - the scheme was checked
         if self._key:
-            # Not for whoever the server may redirect to.
+            # Not for a server that this one redirects to.
             request.add_unredirected_header("Authorization", f"Bearer {self._key}")
         try:
-            with urllib.request.urlopen(request, timeout=_SECONDS) as response:  # noqa: S310
+            with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as response:  # noqa: S310
                 answer: Any = msgspec.json.decode(response.read())
         except urllib.error.HTTPError as exc:
-            if exc.code == _NOT_FOUND and session_id is not None:
+            if exc.code == HTTPStatus.NOT_FOUND and session_id is not None:
                 raise SessionNotFound(session_id) from exc
-            raise InvalidRequest(f"`{self._base}{path}` answered {exc.code}: {_told(exc)}") from exc
+            raise InvalidRequest(f"`{self._base}{path}` answered {exc.code}: {_read_message(exc)}") from exc
         except (OSError, msgspec.DecodeError) as exc:
             raise InvalidRequest(f"cannot read from `{self._base}`: {getattr(exc, 'reason', exc)}") from exc
         if not isinstance(answer, dict):
-            raise InvalidRequest(
-                f"`{self._base}` is not a belief server: it answers with something else than an object"
-            )
+            raise InvalidRequest(f"`{self._base}` is not a belief server: its answer is not a JSON object")
         return answer
 
 
-def _told(failure: urllib.error.HTTPError) -> str:
-    """What the server said, where it said it in the shape of the protocol."""
+def _read_message(failure: urllib.error.HTTPError) -> str:
+    """The message of an error of the protocol, or the reason of the HTTP status."""
     try:
         return str(msgspec.json.decode(failure.read())["error"]["message"])
     except (msgspec.DecodeError, KeyError, TypeError):
         return failure.reason
 
 
-def _verified(session_id: str, stored: Sequence[StoredEntry]) -> list[AuditEntry]:
+def _verify(session_id: str, stored: Sequence[StoredEntry]) -> list[AuditEntry]:
     verify_session(session_id, stored)
     return [to_audit_entry(entry) for entry in stored]

@@ -21,12 +21,12 @@ from uvicorn import Config, Server
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
+from cmbs.addresses import is_remote
 from cmbs.bootstrap import Settings, build_tee_store
 from cmbs.cli.demo import play_in_background
 from cmbs.errors import BeliefServerError, InvalidRequest
 from cmbs.http.connection import Connection
 from cmbs.identity import KeyRegistry
-from cmbs.identity.gate import is_remote
 from cmbs.stores import open_store
 
 # As it is: an address in square brackets is not a style, a path with colons no emoji.

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable
 from typing import TypeAlias
 
+from cmbs.addresses import is_remote
 from cmbs.errors import Forbidden, InvalidRequest, KeyRefused, StoreUnavailable, Unauthenticated
 from cmbs.identity.kernel.model import KeyRecord, Keys, KeyStatus, Scope, claimed_actor, require
 from cmbs.identity.registry import KeyRegistry
@@ -156,18 +157,6 @@ def _is_address(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def is_remote(peer: str) -> bool:
-    """Whether an address is that of another machine. What is no address (a socket file, a test) is not."""
-    if peer.startswith("127.") or peer == "::1":
-        return False
-    try:
-        address = ipaddress.ip_address(peer)
-    except ValueError:
-        return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return not (mapped or address).is_loopback
 
 
 def _forget(looked: asyncio.Future[Keys]) -> None:

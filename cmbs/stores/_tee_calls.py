@@ -1,4 +1,4 @@
-"""Calls to a Tee that may be away for a while: deadlines, repeats, and errors in our own words."""
+"""Calls to a Tee that may be unavailable for a while: deadlines, retries, and gRPC errors translated."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from cmbs.tee.client import open_channel, stub_on
 
 A = TypeVar("A")
 
-_FIRST_PAUSE = 0.05
-_LONGEST_PAUSE = 1.0
-_LEAST_SECONDS = 0.001
+_MIN_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS = 0.05, 1.0
+_MIN_TIMEOUT_SECONDS = 0.001
 _REFUSAL_SECONDS = 0.1
 _AWAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
@@ -25,8 +24,8 @@ _AWAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 class Calls:
     """A channel to one Tee. Every call of Tee may be repeated: reads change nothing, merges are idempotent.
 
-    Once somebody has waited for Tee in vain, one caller at a time tries, once, and the others are refused: callers that
-    all wait for the same thing would hold up everybody else in the process. The first answer ends that.
+    A circuit breaker: once a caller has waited for Tee in vain, one caller at a time tries, once, and the others are
+    refused, because waiting callers would take up all threads of the process. The first answer closes the circuit.
     """
 
     def __init__(self, endpoint: str, *, token: str | None, authorities: bytes | None, timeout_seconds: float) -> None:
@@ -37,35 +36,35 @@ class Calls:
         self._trying = Lock()
         self.stub = stub_on(self._channel)
 
-    def ask(self, call: Callable[[float], A], session_id: str) -> A:
-        """The answer to `call(timeout)`, asked again while Tee is unavailable and there is time."""
+    def ask(self, call: Callable[..., A], session_id: str) -> A:
+        """The answer to `call(timeout=...)`, retried while Tee is unavailable and there is time."""
         if not self._away:
-            return self._asked(call, session_id)
+            return self._retry(call, session_id)
         if not self._trying.acquire(blocking=False):
-            # Not at once: whoever is refused will soon be back.
+            # Not at once: a refused caller tries again soon.
             time.sleep(_REFUSAL_SECONDS)
             raise StoreUnavailable(f"the Tee at `{self._endpoint}` is away")
         try:
-            return self._asked(call, session_id)
+            return self._retry(call, session_id)
         finally:
             self._trying.release()
 
-    def _asked(self, call: Callable[[float], A], session_id: str) -> A:
+    def _retry(self, call: Callable[..., A], session_id: str) -> A:
         deadline = time.monotonic() + self._timeout_seconds
-        pause = _FIRST_PAUSE
+        backoff = _MIN_BACKOFF_SECONDS
         while True:
             try:
-                answer = call(max(deadline - time.monotonic(), _LEAST_SECONDS))
+                answer = call(timeout=max(deadline - time.monotonic(), _MIN_TIMEOUT_SECONDS))
             except grpc.RpcError as exc:
-                # So that many callers do not all come back at the same moment.
-                rest = pause * random.uniform(0.5, 1.0)  # noqa: S311 - not a secret
+                # Jitter, so that many callers do not all come back at the same moment.
+                pause = backoff * random.uniform(0.5, 1.0)  # noqa: S311 - not a secret
                 status = exc.code()
-                if status is grpc.StatusCode.UNAVAILABLE and not self._away and time.monotonic() + rest < deadline:
-                    time.sleep(rest)
-                    pause = min(2 * pause, _LONGEST_PAUSE)
+                if status is grpc.StatusCode.UNAVAILABLE and not self._away and time.monotonic() + pause < deadline:
+                    time.sleep(pause)
+                    backoff = min(2 * backoff, _MAX_BACKOFF_SECONDS)
                     continue
                 self._away = status in _AWAY
-                raise self._translated(exc, session_id) from exc
+                raise self._translate(exc, session_id) from exc
             except ValueError as exc:  # what gRPC raises on a channel that is closed
                 raise StoreUnavailable(f"the channel to the Tee at `{self._endpoint}` cannot be used: {exc}") from exc
             self._away = False
@@ -75,21 +74,21 @@ class Calls:
         """Let go of the channel."""
         self._channel.close()
 
-    def _translated(self, exc: grpc.RpcError, session_id: str) -> BeliefServerError:
+    def _translate(self, exc: grpc.RpcError, session_id: str) -> BeliefServerError:
         failure: Any = exc
         status: grpc.StatusCode = failure.code()
-        said = (failure.details() or "").rstrip(".")
+        details = (failure.details() or "").rstrip(".")
         match status:
             case grpc.StatusCode.NOT_FOUND:
                 return SessionNotFound(session_id)
             case grpc.StatusCode.INVALID_ARGUMENT:
-                return InvalidRequest(f"the Tee refused the request: {said}")
+                return InvalidRequest(f"the Tee refused the request: {details}")
             case grpc.StatusCode.DEADLINE_EXCEEDED:
                 why = f"did not answer in {self._timeout_seconds:g} seconds"
             case grpc.StatusCode.UNAUTHENTICATED | grpc.StatusCode.PERMISSION_DENIED:
-                why = f"does not let us in: {said}"
+                why = f"does not let us in: {details}"
             case grpc.StatusCode.UNIMPLEMENTED:
-                why = f"does not know the call: {said}"
+                why = f"does not know the call: {details}"
             case _:
-                why = f"failed with {status.name}: {said}"
+                why = f"failed with {status.name}: {details}"
         return StoreUnavailable(f"the Tee at `{self._endpoint}` {why}")

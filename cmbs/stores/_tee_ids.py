@@ -1,4 +1,4 @@
-"""What a hypothesis id means to Tee, and back. Nobody else takes such ids apart; to the rest of cmbs they are opaque.
+"""What a hypothesis id means to Tee, and back. To the rest of cmbs these ids are opaque.
 
 =============================  ===========================================================================
 `edge:source|target|TYPE`      that edge; inside source and target, `%` is written `%25` and `|` is `%7C`
@@ -30,7 +30,7 @@ def hypothesis_of(thing: str | EdgeKey) -> str:
     return f"{_NODE}{thing}" if _reads_as_an_edge(thing) else thing
 
 
-def named_by(hypothesis_id: str) -> str | EdgeKey:
+def parse_hypothesis(hypothesis_id: str) -> str | EdgeKey:
     """The node id or the edge that a hypothesis is."""
     edge = _edge(hypothesis_id)
     if edge is not None:
@@ -47,8 +47,8 @@ def _edge(text: str) -> EdgeKey | None:
     match = _EDGE.fullmatch(text) if text.startswith("edge:") else None
     if match is None or match[1] == match[2]:
         return None
-    return EdgeKey(_unescaped(match[1]), _unescaped(match[2]), EdgeType[match[3]])
+    return EdgeKey(_unescape(match[1]), _unescape(match[2]), EdgeType[match[3]])
 
 
-def _unescaped(end: str) -> str:
+def _unescape(end: str) -> str:
     return end.replace("%7C", "|").replace("%25", "%")

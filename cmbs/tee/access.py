@@ -1,4 +1,4 @@
-"""What callers and servers must have in order, so that they can find each other and let each other in."""
+"""Endpoints, tokens and text from peers: what may be used, sent and shown."""
 
 from __future__ import annotations
 
@@ -7,27 +7,29 @@ import re
 from cmbs.errors import InvalidRequest
 
 _TOKEN = re.compile(r"[!-~]*")
-_LONGEST_PORT, _LAST_PORT = 5, 65_535
-_SHOWN = 64  # characters of an address that a message repeats
+_MAX_PORT, _MAX_PORT_DIGITS = 65_535, 5
+# Of an address, in a message.
+_MAX_SHOWN_CHARS = 64
 
 
-def checked_token(token: str) -> str:
+def validate_token(token: str) -> str:
     """A token that the metadata of a call can carry; one that it cannot carry is never repeated."""
     if not _TOKEN.fullmatch(token):
         raise InvalidRequest("a token must be of visible ASCII characters, without spaces")
     return token
 
 
-def checked_endpoint(endpoint: str) -> str:
-    """An address that somebody could listen on."""
+def validate_endpoint(endpoint: str) -> str:
+    """An address that a server could listen on."""
     port = endpoint.rpartition(":")[2]
-    numbered = port.isascii() and port.isdecimal()
-    possible = not numbered or (len(port) <= _LONGEST_PORT and 0 < int(port) <= _LAST_PORT)
-    if not endpoint or not endpoint.isprintable() or " " in endpoint or not possible:
-        raise InvalidRequest(f"`{visible(endpoint[:_SHOWN])}` is not where a Tee could listen; use `host:port`")
+    is_number = port.isascii() and port.isdecimal()
+    is_possible = not is_number or (len(port) <= _MAX_PORT_DIGITS and 0 < int(port) <= _MAX_PORT)
+    if not endpoint or not endpoint.isprintable() or " " in endpoint or not is_possible:
+        shown = visible(endpoint[:_MAX_SHOWN_CHARS])
+        raise InvalidRequest(f"`{shown}` is not where a Tee could listen; use `host:port`")
     return endpoint
 
 
 def visible(text: str) -> str:
     """Text that can be shown on a terminal and changes nothing there."""
-    return text if text.isprintable() else "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)

@@ -14,20 +14,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from typing import TypeVar
 
 import msgspec
 
 from cmbs.errors import InvalidGraph
+from cmbs.tee.batches import batches
 from cmbs.tee.kernel.lattice import Edge, EdgeType, Node, NodeType, Provenance
+from cmbs.tee.kernel.wire import provenance_message
 from cmbs.tee.proto import tee_pb2 as pb
 
-# What stands as the trigger of a provenance that is only a source.
-LOADED = "load"
-# A delta: at most so many things, and so many bytes unless one thing alone has more. Any Tee takes 4 MiB.
-_BATCH = 5_000
-_BATCH_BYTES = 2 << 20
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# The trigger of a provenance that is only a source.
+DEFAULT_TRIGGER = "load"
+# Of a delta. Any Tee takes 4 MiB.
+_MAX_DELTA_ITEMS = 5_000
+_MAX_DELTA_BYTES = 2 << 20
 
 
 class JsonProvenance(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -75,15 +75,12 @@ def read_graph(data: bytes) -> JsonGraph:
 def write_graph(nodes: Iterable[Node], edges: Iterable[Edge]) -> bytes:
     """A graph as JSON, sorted, so that the same graph is the same text."""
     graph = JsonGraph(
-        sorted(
-            [
-                JsonNode(each.id, each.type.name, each.label, each.hypothetical, list(map(_written, each.provenance)))
-                for each in nodes
-            ],
-            key=lambda node: node.id,
-        ),
         [
-            JsonEdge(each.key.source, each.key.target, each.key.type.name, list(map(_written, each.provenance)))
+            JsonNode(each.id, each.type.name, each.label, each.hypothetical, _json_provenance(each.provenance))
+            for each in sorted(nodes, key=lambda node: node.id)
+        ],
+        [
+            JsonEdge(each.key.source, each.key.target, each.key.type.name, _json_provenance(each.provenance))
             for each in sorted(edges, key=lambda edge: edge.key)
         ],
     )
@@ -94,9 +91,10 @@ def deltas(graph: JsonGraph) -> Iterator[pb.HypothesisDelta]:
     """The graph in messages of a size that Tee takes, nodes first; one at least, for Tee to say its version."""
     if not graph.nodes and not graph.edges:
         yield pb.HypothesisDelta()
-    for nodes in _batches(map(_node, graph.nodes)):
+    bounds = {"max_bytes": _MAX_DELTA_BYTES, "max_items": _MAX_DELTA_ITEMS}
+    for nodes in batches(map(_node, graph.nodes), pb.Node.ByteSize, **bounds):
         yield pb.HypothesisDelta(nodes=nodes)
-    for edges in _batches(map(_edge, graph.edges)):
+    for edges in batches(map(_edge, graph.edges), pb.Edge.ByteSize, **bounds):
         yield pb.HypothesisDelta(edges=edges)
 
 
@@ -106,7 +104,7 @@ def _node(node: JsonNode) -> pb.Node:
         type=_number(NodeType, "NODE_TYPE_", node.type),  # type: ignore[arg-type]  # the numbers are the same
         label=node.id if node.label is None else node.label,
         hypothetical=node.hypothetical,
-        provenance=map(_said, node.provenance),
+        provenance=map(_provenance_message, node.provenance),
     )
 
 
@@ -115,7 +113,7 @@ def _edge(edge: JsonEdge) -> pb.Edge:
         source=edge.source,
         target=edge.target,
         type=_number(EdgeType, "EDGE_TYPE_", edge.type),  # type: ignore[arg-type]  # the numbers are the same
-        provenance=map(_said, edge.provenance),
+        provenance=map(_provenance_message, edge.provenance),
     )
 
 
@@ -126,38 +124,20 @@ def _number(types: type[NodeType | EdgeType], prefix: str, name: str) -> int:
         raise InvalidGraph(f"`{name}` is not a type; there are {', '.join(each.name for each in types)}") from exc
 
 
-def _said(provenance: str | JsonProvenance) -> pb.Provenance:
+def _provenance_message(provenance: str | JsonProvenance) -> pb.Provenance:
     if isinstance(provenance, str):
-        return pb.Provenance(source=provenance, trigger=LOADED)
-    said = pb.Provenance(source=provenance.source, trigger=provenance.trigger)
-    if provenance.timestamp is not None:
-        moment = provenance.timestamp
+        return pb.Provenance(source=provenance, trigger=DEFAULT_TRIGGER)
+    message = pb.Provenance(source=provenance.source, trigger=provenance.trigger)
+    moment = provenance.timestamp
+    if moment is not None:
         if moment.tzinfo is None:
             raise InvalidGraph(f"timestamp `{moment.isoformat()}` has no time zone")
-        since = moment - _EPOCH
-        said.timestamp.seconds = since.days * 86_400 + since.seconds
-        said.timestamp.nanos = since.microseconds * 1000
-    return said
+        message.timestamp.FromDatetime(moment)
+    return message
 
 
-def _written(provenance: Provenance) -> JsonProvenance:
-    seconds, nanos = provenance.timestamp
-    moment = datetime.fromtimestamp(seconds, UTC).replace(microsecond=nanos // 1000)
-    return JsonProvenance(provenance.source, provenance.trigger, moment)
-
-
-T = TypeVar("T", pb.Node, pb.Edge)
-
-
-def _batches(things: Iterable[T]) -> Iterator[list[T]]:
-    batch: list[T] = []
-    size = 0
-    for thing in things:
-        weight = thing.ByteSize()
-        if batch and (len(batch) == _BATCH or size + weight > _BATCH_BYTES):
-            yield batch
-            batch, size = [], 0
-        batch.append(thing)
-        size += weight
-    if batch:
-        yield batch
+def _json_provenance(provenance: Iterable[Provenance]) -> list[str | JsonProvenance]:
+    return [
+        JsonProvenance(each.source, each.trigger, provenance_message(each).timestamp.ToDatetime(UTC))
+        for each in provenance
+    ]

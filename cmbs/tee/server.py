@@ -17,22 +17,28 @@ from google.protobuf.message import DecodeError, Message
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from cmbs.errors import GraphUnavailable, InvalidGraph, TeeError
-from cmbs.tee.access import checked_token
+from cmbs.errors import GraphTooLarge, GraphUnavailable, IncidentNotFound, InvalidGraph, TeeError
+from cmbs.tee.access import validate_token
 from cmbs.tee.kernel.store import GraphStore
 from cmbs.tee.proto import tee_pb2 as pb
 from cmbs.tee.service import DEFAULT_MESSAGE_BYTES, TeeService
-from cmbs.tee.statuses import STATUS_OF
 
 SERVICE = "tee.Tee"
 _HEALTH = "/grpc.health.v1.Health/"
 _THREADS = 8
 _LOG = logging.getLogger("cmbs.tee")
 
+STATUS_OF: dict[type[TeeError], grpc.StatusCode] = {
+    InvalidGraph: grpc.StatusCode.INVALID_ARGUMENT,
+    GraphTooLarge: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    IncidentNotFound: grpc.StatusCode.NOT_FOUND,
+    GraphUnavailable: grpc.StatusCode.UNAVAILABLE,
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """PEM texts. With `client_authorities`, only clients with a certificate of theirs are let in."""
+    """PEM texts. With `client_authorities`, only clients with a certificate that these signed can connect."""
 
     certificate: bytes
     private_key: bytes
@@ -51,7 +57,9 @@ class ServerOptions:
     max_seconds: float = 60.0
 
 
-class _Call(NamedTuple):
+class Call(NamedTuple):
+    """A call of the service. A method that answers with a graph returns bytes, any other a message."""
+
     name: str
     method: Callable[[TeeService, Any], Any]
     request: type[Message]
@@ -59,19 +67,18 @@ class _Call(NamedTuple):
     writes: bool = False
 
 
-# A graph is bytes already; everything else is a message.
-_CALLS = (
-    _Call("MergeHypothesis", TeeService.merge_hypothesis, pb.HypothesisDelta, writes=True),
-    _Call("CreateIncident", TeeService.create_incident, pb.CreateIncidentRequest, writes=True),
-    _Call("GetIncidentContext", TeeService.get_incident_context, pb.IncidentContextRequest),
-    _Call("MergeNodeTombstones", TeeService.merge_node_tombstones, pb.NodeTombstoneRequest, writes=True),
-    _Call("MergeEdgeTombstones", TeeService.merge_edge_tombstones, pb.EdgeTombstoneRequest, writes=True),
-    _Call("GetLiveView", TeeService.get_live_view, pb.LiveViewRequest),
-    _Call("GetTombstones", TeeService.get_tombstones, pb.TombstoneRequest),
-    _Call("GetMainGraph", TeeService.get_main_graph, Empty),
-    _Call("StreamMainGraph", TeeService.stream_main_graph, Empty, streams=True),
-    _Call("StreamLiveView", TeeService.stream_live_view, pb.LiveViewRequest, streams=True),
-    _Call("StreamTombstones", TeeService.stream_tombstones, pb.TombstoneRequest, streams=True),
+CALLS = (
+    Call("MergeHypothesis", TeeService.merge_hypothesis, pb.HypothesisDelta, writes=True),
+    Call("CreateIncident", TeeService.create_incident, pb.CreateIncidentRequest, writes=True),
+    Call("GetIncidentContext", TeeService.get_incident_context, pb.IncidentContextRequest),
+    Call("MergeNodeTombstones", TeeService.merge_node_tombstones, pb.NodeTombstoneRequest, writes=True),
+    Call("MergeEdgeTombstones", TeeService.merge_edge_tombstones, pb.EdgeTombstoneRequest, writes=True),
+    Call("GetLiveView", TeeService.get_live_view, pb.LiveViewRequest),
+    Call("GetTombstones", TeeService.get_tombstones, pb.TombstoneRequest),
+    Call("GetMainGraph", TeeService.get_main_graph, Empty),
+    Call("StreamMainGraph", TeeService.stream_main_graph, Empty, streams=True),
+    Call("StreamLiveView", TeeService.stream_live_view, pb.LiveViewRequest, streams=True),
+    Call("StreamTombstones", TeeService.stream_tombstones, pb.TombstoneRequest, streams=True),
 )
 
 
@@ -81,14 +88,14 @@ class TeeServer:
     def __init__(self, store: GraphStore, options: ServerOptions) -> None:
         self._options = options
         self._service = TeeService(store, max_message_bytes=options.max_message_bytes)
-        # Writes may all wait for other processes; reads have no reason to wait with them.
+        # Two pools: writes may all wait for other processes, and reads should not wait with them.
         self._reading = ThreadPoolExecutor(_THREADS, thread_name_prefix="tee-reads")
         self._writing = ThreadPoolExecutor(_THREADS, thread_name_prefix="tee-writes")
         self._health = health.aio.HealthServicer()
         self.port = options.port
 
     async def start(self) -> None:
-        """Listen; GraphUnavailable where the address cannot be had, InvalidRequest for a token that nobody can send."""
+        """Listen; GraphUnavailable where the address is taken, InvalidRequest for a token that a call cannot carry."""
         options = self._options
         self._server = grpc.aio.server(
             interceptors=[] if options.token is None else [_TokenCheck(options.token)],
@@ -99,7 +106,7 @@ class TeeServer:
                 ("grpc.so_reuseport", 0),
             ],
         )
-        handlers = {call.name: self._handler(call) for call in _CALLS}
+        handlers = {call.name: self._handler(call) for call in CALLS}
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
@@ -128,40 +135,35 @@ class TeeServer:
         for threads in (self._reading, self._writing):
             threads.shutdown(wait=False, cancel_futures=True)
 
-    def _handler(self, call: _Call) -> grpc.RpcMethodHandler[Any, Any]:
-        # Requests come as bytes: what cannot be read is refused by us, in our words.
-        if call.streams:
-            return grpc.unary_stream_rpc_method_handler(self._streaming(call), None, _serialised)
-        return grpc.unary_unary_rpc_method_handler(self._answering(call), None, _serialised)
+    def _handler(self, call: Call) -> grpc.RpcMethodHandler[Any, Any]:
+        threads = self._writing if call.writes else self._reading
 
-    def _answering(self, call: _Call) -> Callable[[bytes, Any], Awaitable[Any]]:
+        def run(work: Callable[[], Any]) -> Awaitable[Any]:
+            return asyncio.get_running_loop().run_in_executor(threads, work)
+
         async def answer(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
             async with self._deadline(context):
-                return await self._threaded(call, lambda: call.method(self._service, _read(call, request)))
+                return await run(lambda: call.method(self._service, _read(call, request)))
 
-        return answer
-
-    def _streaming(self, call: _Call) -> Callable[[bytes, Any], Awaitable[None]]:
         async def stream(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> None:
             parts: Iterator[Any] = iter(())
             async with self._deadline(context):
                 try:
-                    parts = await self._threaded(call, lambda: call.method(self._service, _read(call, request)))
-                    while (part := await self._threaded(call, lambda: next(parts, None))) is not None:
+                    parts = await run(lambda: call.method(self._service, _read(call, request)))
+                    while (part := await run(lambda: next(parts, None))) is not None:
                         await context.write(part)
                 finally:
-                    # The status waits for the reader; the view does not.
+                    # The status waits until the reader takes it; the view is let go of before.
                     parts = iter(())
 
-        return stream
-
-    def _threaded(self, call: _Call, work: Callable[[], Any]) -> Awaitable[Any]:
-        threads = self._writing if call.writes else self._reading
-        return asyncio.get_running_loop().run_in_executor(threads, work)
+        # Requests come as bytes, so that what cannot be read is refused in the words of `_read`.
+        if call.streams:
+            return grpc.unary_stream_rpc_method_handler(stream, None, _serialise)
+        return grpc.unary_unary_rpc_method_handler(answer, None, _serialise)
 
     @asynccontextmanager
     async def _deadline(self, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[None]:
-        """A whole call in time, the caller's or ours where it has more or no limit, and failures under their status."""
+        """Bound a call by the caller's deadline and `max_seconds`, and answer failures with their status."""
         # The type information does not say so, but a call need not have a deadline.
         remaining: Any = context.time_remaining()
         limit = self._options.max_seconds if remaining is None else min(remaining, self._options.max_seconds)
@@ -177,22 +179,22 @@ class TeeServer:
             await context.abort(grpc.StatusCode.INTERNAL, "the server failed; its log says more")
 
 
-def _read(call: _Call, request: bytes) -> Message:
+def _read(call: Call, request: bytes) -> Message:
     try:
         return call.request.FromString(request)
     except DecodeError as exc:
         raise InvalidGraph(f"the request is not a `{call.request.DESCRIPTOR.full_name}` message") from exc
 
 
-def _serialised(answer: Any) -> bytes:
+def _serialise(answer: Any) -> bytes:
     return answer if isinstance(answer, bytes) else answer.SerializeToString()
 
 
 class _TokenCheck(grpc.aio.ServerInterceptor):
-    """Lets in who knows the token; health checks need none, for probes that cannot send one."""
+    """Refuses calls without the token; health checks need none, for probes that cannot send one."""
 
     def __init__(self, token: str) -> None:
-        self._expected = f"Bearer {checked_token(token)}".encode()
+        self._expected = f"Bearer {validate_token(token)}".encode()
 
         async def refuse(_: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "this Tee asks for a token")

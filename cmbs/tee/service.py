@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from datetime import datetime
-from typing import TypeVar
+from collections.abc import Iterable, Iterator
 
 from google.protobuf.empty_pb2 import Empty
 
 from cmbs.errors import GraphTooLarge, InvalidGraph
 from cmbs.spi import Clock
 from cmbs.system import SystemClock
-from cmbs.tee.kernel.lattice import Delta, MergeConflict, Provenance, Timestamp, checked_incident_id, edge_id
+from cmbs.tee.batches import FRAME_BYTES, batches
+from cmbs.tee.kernel.lattice import Delta, MergeConflict, Provenance, Timestamp, edge_id, validate_incident_id
 from cmbs.tee.kernel.store import EdgeTombstones, GraphStore, GraphView
-from cmbs.tee.kernel.wire import edge_entry, edge_key_of, edge_of, encoded_version, node_of, provenance_of, split
+from cmbs.tee.kernel.wire import edge_entry, edge_key_of, edge_of, encode_version, node_of, provenance_of, split
 from cmbs.tee.proto import tee_pb2 as pb
 
 DEFAULT_MESSAGE_BYTES = 64 << 20
-# A part of a stream: far below the 4 MiB that a gRPC client takes by default.
-_PART_BYTES = 1 << 20
-# Characters of a value that a conflict repeats: a short proposal may conflict with a label of any length.
-_SHOWN_VALUE = 256
-# A tag, and a length of at most five bytes.
-_FRAME_BYTES = 6
-T = TypeVar("T", str, pb.EdgeTombstoneEntry)
+# Of a stream: far below the 4 MiB that a gRPC client takes by default.
+_MAX_PART_BYTES = 1 << 20
+# Of a value in a conflict: a short proposal may conflict with a label of any length.
+_MAX_SHOWN_CHARS = 256
 
 
 class TeeService:
@@ -41,15 +37,15 @@ class TeeService:
     def merge_hypothesis(self, request: pb.HypothesisDelta) -> pb.HypothesisMergeResult:
         """Grow the main graph."""
         now = self._now()
-        nodes = tuple([node_of(each, now) for each in request.nodes])
-        edges = tuple([edge_of(each, now) for each in request.edges])
+        nodes = tuple(node_of(each, now) for each in request.nodes)
+        edges = tuple(edge_of(each, now) for each in request.edges)
         result = self._store.merge(Delta(nodes, edges))
         answer = pb.HypothesisMergeResult(
             created_ids=[*result.created_nodes, *map(edge_id, result.created_edges)],
             merged_ids=[*result.merged_nodes, *map(edge_id, result.merged_edges)],
             causal_graph_version=result.version,
         )
-        answer.conflicts.extend(_fitting(result.conflicts, self._max_message_bytes - answer.ByteSize()))
+        answer.conflicts.extend(_select_fitting(result.conflicts, self._max_message_bytes - answer.ByteSize()))
         return answer
 
     def get_main_graph(self, request: Empty) -> bytes:  # noqa: ARG002 - it has nothing to say
@@ -64,14 +60,14 @@ class TeeService:
 
     def create_incident(self, request: pb.CreateIncidentRequest) -> pb.CreateIncidentResult:
         """Anchor an incident at the present graph."""
-        incident, created = self._store.create_incident(checked_incident_id(request.incident_id), self._now())
+        incident, created = self._store.create_incident(validate_incident_id(request.incident_id), self._now())
         return pb.CreateIncidentResult(
             incident_id=incident.incident_id, created=created, causal_graph_version=incident.anchor
         )
 
     def get_incident_context(self, request: pb.IncidentContextRequest) -> pb.IncidentContext:
         """Anchor and tombstones: enough to recover a session."""
-        incident = self._store.incident(checked_incident_id(request.incident_id))
+        incident = self._store.incident(validate_incident_id(request.incident_id))
         context = pb.IncidentContext(incident_id=incident.incident_id, causal_graph_version=incident.anchor)
         context.created_at.seconds, context.created_at.nanos = incident.created_at
         context.created_at.SetInParent()
@@ -82,7 +78,7 @@ class TeeService:
 
     def merge_node_tombstones(self, request: pb.NodeTombstoneRequest) -> pb.TombstoneMergeResult:
         """Rule nodes out."""
-        incident_id = checked_incident_id(request.incident_id)
+        incident_id = validate_incident_id(request.incident_id)
         node_ids = list(request.node_ids)
         if not node_ids:
             raise InvalidGraph("`node_ids` must not be empty")
@@ -95,7 +91,7 @@ class TeeService:
 
     def merge_edge_tombstones(self, request: pb.EdgeTombstoneRequest) -> pb.TombstoneMergeResult:
         """Rule edges out."""
-        incident_id = checked_incident_id(request.incident_id)
+        incident_id = validate_incident_id(request.incident_id)
         keys = list(map(edge_key_of, request.entries))
         if not keys:
             raise InvalidGraph("`entries` must not be empty")
@@ -116,24 +112,24 @@ class TeeService:
 
     def get_tombstones(self, request: pb.TombstoneRequest) -> pb.TombstoneSet:
         """What an incident has ruled out."""
-        tombstones = self._tombstones(checked_incident_id(request.incident_id))
+        tombstones = self._tombstones(validate_incident_id(request.incident_id))
         self._check_size(tombstones.ByteSize(), "StreamTombstones")
         return tombstones
 
     def stream_tombstones(self, request: pb.TombstoneRequest) -> Iterator[pb.TombstoneSet]:
         """What an incident has ruled out, in parts; one at least."""
-        tombstones = self._tombstones(checked_incident_id(request.incident_id))
+        tombstones = self._tombstones(validate_incident_id(request.incident_id))
         if not tombstones.ByteSize():
             yield tombstones
-        for node_ids in _cut(tombstones.node_ids, lambda node_id: len(node_id.encode())):
+        for node_ids in batches(tombstones.node_ids, lambda each: len(each.encode()), max_bytes=_MAX_PART_BYTES):
             yield pb.TombstoneSet(node_ids=node_ids)
-        for entries in _cut(tombstones.edge_entries, pb.EdgeTombstoneEntry.ByteSize):
+        for entries in batches(tombstones.edge_entries, pb.EdgeTombstoneEntry.ByteSize, max_bytes=_MAX_PART_BYTES):
             yield pb.TombstoneSet(edge_entries=entries)
 
     # --- what they share ---
 
     def _live_view(self, request: pb.LiveViewRequest) -> GraphView:
-        view = self._store.live_view(checked_incident_id(request.incident_id))
+        view = self._store.live_view(validate_incident_id(request.incident_id))
         return view._replace(edges=()) if request.nodes_only else view
 
     def _tombstones(self, incident_id: str) -> pb.TombstoneSet:
@@ -141,8 +137,7 @@ class TeeService:
         return pb.TombstoneSet(node_ids=tombstones.nodes, edge_entries=map(edge_entry, tombstones.edges))
 
     def _whole(self, view: GraphView, way_out: str) -> bytes:
-        version = encoded_version(view.version)
-        pieces = [*view.nodes, *view.edges, version]
+        pieces = [*view.nodes, *view.edges, encode_version(view.version)]
         self._check_size(sum(map(len, pieces)), way_out)
         return b"".join(pieces)
 
@@ -156,61 +151,33 @@ class TeeService:
         return provenance_of(request.provenance, self._now())
 
     def _now(self) -> Timestamp:
-        moment = datetime.fromisoformat(self._clock.now())
-        return Timestamp(int(moment.replace(microsecond=0).timestamp()), moment.microsecond * 1000)
+        now = pb.Provenance().timestamp
+        now.FromJsonString(self._clock.now())
+        return Timestamp(now.seconds, now.nanos)
 
 
-def _fitting(conflicts: Iterable[MergeConflict], room: int) -> Iterator[pb.MergeConflict]:
-    """As many conflicts as there is room for: what was merged is merged, so the answer cannot be refused any more."""
+def _select_fitting(conflicts: Iterable[MergeConflict], room: int) -> Iterator[pb.MergeConflict]:
+    """As many conflicts as fit into `room` bytes: the merge is done, so its answer cannot be refused any more."""
     for each in conflicts:
         message = pb.MergeConflict(
             id=each.id,
             field=each.field,
-            existing_value=_shown(each.existing_value),
-            proposed_value=_shown(each.proposed_value),
+            existing_value=_shorten(each.existing_value),
+            proposed_value=_shorten(each.proposed_value),
         )
-        room -= message.ByteSize() + _FRAME_BYTES
+        room -= message.ByteSize() + FRAME_BYTES
         if room < 0:
             return
         yield message
 
 
-def _shown(value: str) -> str:
-    return value if len(value) <= _SHOWN_VALUE else f"{value[:_SHOWN_VALUE]}…"
-
-
-def _cut(things: Iterable[T], weigh: Callable[[T], int]) -> Iterator[list[T]]:
-    """The things in lists that are parts of a stream."""
-    part: list[T] = []
-    size = 0
-    for thing in things:
-        weight = weigh(thing) + _FRAME_BYTES
-        if part and size + weight > _PART_BYTES:
-            yield part
-            part, size = [], 0
-        part.append(thing)
-        size += weight
-    if part:
-        yield part
+def _shorten(value: str) -> str:
+    return value if len(value) <= _MAX_SHOWN_CHARS else f"{value[:_MAX_SHOWN_CHARS]}…"
 
 
 def _parts(view: GraphView) -> Iterator[bytes]:
     """The view in messages of about the same size; the first one has the version."""
-    pending, size = [encoded_version(view.version)], 0
-    for piece in _small(view):
-        if size + len(piece) > _PART_BYTES:
-            yield b"".join(pending)
-            pending, size = [], 0
-        pending.append(piece)
-        size += len(piece)
-    yield b"".join(pending)
-
-
-def _small(view: GraphView) -> Iterator[bytes]:
-    pieces: Iterable[bytes]
-    for pieces in (view.nodes, view.edges):
-        for piece in pieces:
-            if len(piece) <= _PART_BYTES:
-                yield piece
-            else:
-                yield from split(piece)
+    pieces = [encode_version(view.version), *view.nodes, *view.edges]
+    small = (each for piece in pieces for each in (split(piece) if len(piece) > _MAX_PART_BYTES else [piece]))
+    for part in batches(small, len, max_bytes=_MAX_PART_BYTES):
+        yield b"".join(part)

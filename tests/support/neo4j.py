@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from cmbs.tee.stores.neo4j import connected
+from cmbs.tee.stores.neo4j import connect
 from scripts import neo4j_server
 from tests.support.postgres import REQUIRED
 
@@ -33,8 +33,8 @@ _starters: list[subprocess.Popen[str]] = []
 
 
 @cache
-def _shared_directory() -> Path:
-    """Where the processes of this test run meet."""
+def _run_directory() -> Path:
+    """The directory that the processes of this test run share."""
     name = os.environ.get(RUN)
     if name is None:
         return Path(tempfile.mkdtemp(prefix="cmbs-neo4j-run-"))
@@ -45,26 +45,26 @@ def _shared_directory() -> Path:
 
 @cache
 def _server_url() -> str | Exception:
-    """Where the server is, started by the first who asks; or why there is none."""
+    """Where the server is, started by the first process that needs it; or why there is none."""
     given = os.environ.get(NEO4J_URL)
     if given:
         return given
-    known = _shared_directory() / "url"
-    with neo4j_server.locked(_shared_directory() / "start.lock"):
+    known = _run_directory() / "url"
+    with neo4j_server.locked(_run_directory() / "start.lock"):
         if known.exists():
             url, _, missing = known.read_text("utf-8").partition("\n")
         else:
-            url, missing = _started()
+            url, missing = _start_server()
             known.write_text(f"{url}\n{missing}", "utf-8")
     return url or neo4j_server.Neo4jMissing(missing)
 
 
-def _started() -> tuple[str, str]:
+def _start_server() -> tuple[str, str]:
     """The URL of a server that runs as long as this test run; or nothing, and why."""
     # A worker may end before the others do, and the process that started it never does.
     whole_run = os.getppid() if RUN in os.environ else os.getpid()
     command = [sys.executable, neo4j_server.__file__, "--port", "0", "--short-lived", "--while-pid", str(whole_run)]
-    command += ["--scratch", str(_shared_directory())]
+    command += ["--scratch", str(_run_directory())]
     # It outlives the measuring of coverage, and has nothing to tell it.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("COV")}
     starter = subprocess.Popen(
@@ -77,8 +77,8 @@ def _started() -> tuple[str, str]:
         url = starter.stdout.readline().strip()
         if url:
             return url, ""
-        # What serves removes its directory at the end; there is nobody else to do it.
-        atexit.register(shutil.rmtree, _shared_directory(), ignore_errors=True)
+        # What serves removes its directory at the end; nothing else does it.
+        atexit.register(shutil.rmtree, _run_directory(), ignore_errors=True)
         return "", starter.stderr.read().strip()
 
 
@@ -127,13 +127,13 @@ def fresh_graph() -> Iterator[str]:
 
 def _graph_lock(url: str) -> Path:
     if NEO4J_URL not in os.environ:
-        return _shared_directory() / "graph.lock"
+        return _run_directory() / "graph.lock"
     # Other test runs may use the same server.
     return Path(tempfile.gettempdir()) / f"cmbs-neo4j-{hashlib.sha256(url.encode()).hexdigest()[:16]}.lock"
 
 
 def run(url: str, statement: str, **parameters: Any) -> list[list[Any]]:
-    """What the database itself says, to somebody who does not use cmbs."""
-    driver, database = connected(url)
+    """What the database itself answers, without cmbs."""
+    driver, database = connect(url)
     with driver:
         return [record.values() for record in driver.execute_query(statement, parameters, database_=database).records]

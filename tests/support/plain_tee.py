@@ -1,10 +1,11 @@
-"""A Tee that has nothing of ours: the eight calls, no anchors, no streams, and edges under names of its own."""
+"""Tees that are not ours: one with the eight calls alone, and one whose calls fail."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeAlias
 
 import grpc
@@ -12,21 +13,13 @@ from google.protobuf.empty_pb2 import Empty
 
 from cmbs.errors import IncidentNotFound
 from cmbs.tee.proto import tee_pb2 as pb
+from cmbs.tee.server import CALLS
 from cmbs.tee.service import TeeService
 from cmbs.tee.stores.memory import MemoryGraphStore
 
 Calls: TypeAlias = Mapping[str, Callable[[Any, Any], Any]]
 
-_REQUESTS: dict[str, Any] = {
-    "MergeHypothesis": pb.HypothesisDelta,
-    "GetMainGraph": Empty,
-    "CreateIncident": pb.CreateIncidentRequest,
-    "GetIncidentContext": pb.IncidentContextRequest,
-    "MergeNodeTombstones": pb.NodeTombstoneRequest,
-    "MergeEdgeTombstones": pb.EdgeTombstoneRequest,
-    "GetLiveView": pb.LiveViewRequest,
-    "GetTombstones": pb.TombstoneRequest,
-}
+_UNARY = {call.name: call for call in CALLS if not call.streams}
 
 
 @contextmanager
@@ -36,7 +29,7 @@ def serving(calls: Calls) -> Iterator[int]:
         server = grpc.server(threads)
         handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
             name: grpc.unary_unary_rpc_method_handler(
-                call, _REQUESTS[name].FromString, lambda message: message.SerializeToString()
+                call, _UNARY[name].request.FromString, lambda message: message.SerializeToString()
             )
             for name, call in calls.items()
         }
@@ -49,33 +42,34 @@ def serving(calls: Calls) -> Iterator[int]:
             server.stop(None).wait()
 
 
+def _answer(call: Callable[[Any], Any], request: Any, context: Any) -> Any:
+    """What our service answers, as a message."""
+    try:
+        answer = call(request)
+    except IncidentNotFound as exc:
+        return context.abort(grpc.StatusCode.NOT_FOUND, str(exc))
+    return pb.CausalGraph.FromString(answer) if isinstance(answer, bytes) else answer
+
+
 class PlainTee:
-    """The shared part of the wire, over a graph in memory."""
+    """The eight calls over a graph in memory: no anchors, no streams, and edges under names of its own."""
 
     def __init__(self) -> None:
         self._service = TeeService(MemoryGraphStore())
 
     def calls(self) -> Calls:
         """The eight calls."""
-        service = self._service
-        return {
-            "MergeHypothesis": _answering(service.merge_hypothesis),
-            "GetMainGraph": _answering(self._main_graph),
-            "CreateIncident": _answering(service.create_incident),
-            "GetIncidentContext": _answering(service.get_incident_context),
-            "MergeNodeTombstones": _answering(service.merge_node_tombstones),
-            "MergeEdgeTombstones": _answering(self._edge_tombstones),
-            "GetLiveView": _answering(self._live_view),
-            "GetTombstones": _answering(service.get_tombstones),
+        calls: dict[str, Callable[[Any], Any]] = {
+            **{name: partial(call.method, self._service) for name, call in _UNARY.items()},
+            "GetLiveView": self._live_view,
+            "MergeEdgeTombstones": self._edge_tombstones,
         }
-
-    def _main_graph(self, request: Empty) -> pb.CausalGraph:
-        return pb.CausalGraph.FromString(self._service.get_main_graph(request))
+        return {name: partial(_answer_plainly, call) for name, call in calls.items()}
 
     def _live_view(self, request: pb.LiveViewRequest) -> pb.CausalGraph:
         """Of the whole graph as it is now."""
         gone = self._service.get_tombstones(pb.TombstoneRequest(incident_id=request.incident_id))
-        dead, graph = set(gone.node_ids), self._main_graph(Empty())
+        dead, graph = set(gone.node_ids), pb.CausalGraph.FromString(self._service.get_main_graph(Empty()))
         return pb.CausalGraph(nodes=[each for each in graph.nodes if each.id not in dead], edges=graph.edges)
 
     def _edge_tombstones(self, request: pb.EdgeTombstoneRequest) -> pb.TombstoneMergeResult:
@@ -83,6 +77,17 @@ class PlainTee:
         for named in (result.applied_ids, result.already_tombstoned_ids, result.unmatched_ids):
             named[:] = [each.removeprefix("edge:").replace("|", " -> ") for each in named]
         return result
+
+
+def _answer_plainly(call: Callable[[Any], Any], request: Any, context: Any) -> Any:
+    """Without the fields that only our Tee has."""
+    for field in ("without_tombstones", "nodes_only"):
+        if field in request.DESCRIPTOR.fields_by_name:
+            request.ClearField(field)
+    answer = _answer(call, request, context)
+    if "causal_graph_version" in answer.DESCRIPTOR.fields_by_name:
+        answer.ClearField("causal_graph_version")
+    return answer
 
 
 class Faults:
@@ -99,46 +104,14 @@ class Faults:
 
     def calls(self) -> Calls:
         """What to serve."""
-        service = self._service
-        return {
-            "CreateIncident": self._faulty(service.create_incident),
-            "GetIncidentContext": self._faulty(service.get_incident_context),
-            "MergeHypothesis": self._faulty(service.merge_hypothesis),
-            "MergeNodeTombstones": self._faulty(service.merge_node_tombstones),
-            "MergeEdgeTombstones": self._faulty(service.merge_edge_tombstones),
-            "GetLiveView": self._faulty(lambda request: pb.CausalGraph.FromString(service.get_live_view(request))),
-            "GetTombstones": self._faulty(service.get_tombstones),
-        }
+        return {name: partial(self._fail_or_answer, call.method) for name, call in _UNARY.items()}
 
-    def _faulty(self, call: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
-        def answer(request: Any, context: Any) -> Any:
-            self.asked += 1
-            if self._fail_at == (self.asked, "before"):
-                return context.abort(grpc.StatusCode.INTERNAL, "before")
-            try:
-                return call(request)
-            except IncidentNotFound as exc:
-                return context.abort(grpc.StatusCode.NOT_FOUND, str(exc))
-            finally:
-                if self._fail_at == (self.asked, "after"):
-                    context.abort(grpc.StatusCode.INTERNAL, "after")
-
-        return answer
-
-
-def _answering(call: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
-    def answer(request: Any, context: Any) -> Any:
-        # What is not known here is not seen.
-        request.DiscardUnknownFields()
-        for field in ("without_tombstones", "nodes_only"):
-            if field in request.DESCRIPTOR.fields_by_name:
-                request.ClearField(field)
+    def _fail_or_answer(self, method: Callable[..., Any], request: Any, context: Any) -> Any:
+        self.asked += 1
+        if self._fail_at == (self.asked, "before"):
+            return context.abort(grpc.StatusCode.INTERNAL, "before")
         try:
-            answered = call(request)
-        except IncidentNotFound as exc:
-            return context.abort(grpc.StatusCode.NOT_FOUND, str(exc))
-        if "causal_graph_version" in answered.DESCRIPTOR.fields_by_name:
-            answered.ClearField("causal_graph_version")
-        return answered
-
-    return answer
+            return _answer(partial(method, self._service), request, context)
+        finally:
+            if self._fail_at == (self.asked, "after"):
+                context.abort(grpc.StatusCode.INTERNAL, "after")

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -16,10 +17,16 @@ import pytest
 from cmbs.tee import GraphStore
 from cmbs.tee.client import open_channel, stub_on
 from cmbs.tee.proto import tee_pb2 as pb
-from cmbs.tee.server import ServerOptions, TeeServer
+from cmbs.tee.server import ServerOptions, TeeServer, Tls
 
 PATIENCE = 30.0
+CERTIFICATE, KEY = (Path(__file__).parent / "tls" / name for name in ("certificate.pem", "key.pem"))
 SAID = pb.Provenance(source="agent", trigger="deploy")
+
+
+def tls(*, client_authorities: bytes | None = None) -> Tls:
+    """The certificate of `localhost`."""
+    return Tls(CERTIFICATE.read_bytes(), KEY.read_bytes(), client_authorities)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ from pathlib import Path
 
 from cmbs.tee.client import open_channel, stub_on
 from cmbs.tee.proto import tee_pb2 as pb
-from tests.support.http_server import CMBS, PATIENCE, environment_with, free_port
+from tests.support.http_server import CMBS, PATIENCE, environment_with, free_port, run_cmbs
 from tests.support.tee import node
 
 
@@ -23,41 +24,51 @@ def grow(port: int, node_ids: Iterable[str] = (), edges: Iterable[pb.Edge] = ())
 class TeeProcess:
     """A Tee over a store that outlives it."""
 
-    def __init__(self, directory: Path, store_url: str) -> None:
-        self._directory = directory
-        self._store_url = store_url
-        self._port = free_port()
-        self.endpoint = f"127.0.0.1:{self._port}"
+    def __init__(self, directory: Path, store_url: str, *arguments: str, **variables: str) -> None:
+        self.directory = directory
+        self.port = free_port()
+        self.endpoint = f"127.0.0.1:{self.port}"
+        self._command = [str(CMBS), "tee", "serve", "--port", str(self.port), "--store", store_url, *arguments]
+        self._variables = variables
         self.start()
 
     def start(self) -> None:
         """Serve; returns once it listens."""
         self._process = subprocess.Popen(
-            [CMBS, "tee", "serve", "--port", str(self._port), "--store", self._store_url],
-            cwd=self._directory,
-            env=environment_with({}),
+            self._command,
+            cwd=self.directory,
+            env=environment_with(self._variables),
             stdout=subprocess.PIPE,
             text=True,
         )
         assert self._process.stdout is not None
-        assert self.endpoint in self._process.stdout.readline()
+        assert str(self.port) in self._process.stdout.readline()
+
+    def stop(self, number: int) -> int:
+        """End it by a signal; its exit code."""
+        self._process.send_signal(number)
+        code = self._process.wait(PATIENCE)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        return code
 
     def kill(self) -> None:
         """End it without any warning."""
-        self._process.kill()
-        self._process.wait(PATIENCE)
-        assert self._process.stdout is not None
-        self._process.stdout.close()
+        self.stop(signal.SIGKILL)
+
+    def run(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        """Run a command of `cmbs tee` against it."""
+        return run_cmbs("tee", *arguments, directory=self.directory, variables={"CMBS_TEE": self.endpoint, **variables})
 
     def grow(self, node_ids: Iterable[str]) -> int:
         """Merge nodes into the main graph; its version then."""
-        return grow(self._port, node_ids)
+        return grow(self.port, node_ids)
 
 
 @contextmanager
-def tee_serving(directory: Path, store_url: str) -> Iterator[TeeProcess]:
+def tee_serving(directory: Path, store_url: str, *arguments: str, **variables: str) -> Iterator[TeeProcess]:
     """A Tee that listens, and is ended in the end."""
-    tee = TeeProcess(directory, store_url)
+    tee = TeeProcess(directory, store_url, *arguments, **variables)
     try:
         yield tee
     finally:

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from cmbs.belief.server import BeliefServer
-from cmbs.cli import commands
+from cmbs.cli.app import app
 from cmbs.kit import KitProvider, ontology_of
 from cmbs.kit.writing import json_text
 from cmbs.messages import OntologyBundle
@@ -21,7 +21,7 @@ HALVES = kit_of([[YES, NO, NO, NO], [YES, YES, NO, NO], [YES, NO, YES, NO]], [1.
 
 
 def run(*arguments: str) -> Result:
-    return CliRunner().invoke(commands.app, list(arguments), env={"COLUMNS": "200", "NO_COLOR": "1"})
+    return CliRunner().invoke(app, list(arguments), env={"COLUMNS": "200", "NO_COLOR": "1"})
 
 
 @pytest.fixture

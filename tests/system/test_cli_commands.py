@@ -1,6 +1,8 @@
 """`cmbs verify`, `cmbs version` and the help: what they print, and the exit codes that scripts rely on."""
 
+import ast
 import builtins
+import re
 import subprocess
 import sys
 from importlib.metadata import version
@@ -8,36 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from typer.testing import CliRunner, Result
 
 import cmbs.cli
 from cmbs.audit import fsck
 from cmbs.belief.server import BeliefServer
-from cmbs.cli import commands
+from cmbs.cli.app import COMMANDS, app, load_command
 from cmbs.stores import SQLiteStore
 from tests.support.homes import declared, tampering
 from tests.support.http_server import run_cmbs
 
-COMMANDS = [
-    "analyse",
-    "bench",
-    "export",
-    "fsck",
-    "import",
-    "keys",
-    "kit",
-    "play",
-    "policy",
-    "serve",
-    "tee",
-    "verify",
-    "version",
-]
-
 
 def run(*arguments: str, **variables: str) -> Result:
-    return CliRunner().invoke(commands.app, list(arguments), env={"COLUMNS": "200", "NO_COLOR": "1", **variables})
+    return CliRunner().invoke(app, list(arguments), env={"COLUMNS": "200", "NO_COLOR": "1", **variables})
 
 
 @pytest.fixture
@@ -62,24 +47,33 @@ def sessions(place: Path) -> list[str]:
 # --- help -------------------------------------------------------------------------------------------------------------
 
 
-def test_the_help_names_every_command() -> None:
+def test_the_help_has_a_line_for_every_command() -> None:
     shown = run("--help")
     assert shown.exit_code == 0
-    group = typer.main.get_command(commands.app)
-    assert sorted(group.commands) == COMMANDS  # type: ignore[attr-defined]
-    for name in COMMANDS:
-        assert name in shown.stdout
+    for name, command in COMMANDS.items():
+        assert re.search(rf" {name} +{re.escape(command.help)}", shown.stdout)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_has_help_of_its_own(name: str) -> None:
+def test_the_table_of_commands_agrees_with_the_commands(name: str) -> None:
+    command = load_command(name)
+    assert (command.name, command.help.partition("\n")[0]) == (name, COMMANDS[name].help)
     shown = run(name, "--help")
     assert shown.exit_code == 0
-    command = typer.main.get_command(commands.app).commands[name]  # type: ignore[attr-defined]
     assert command.help.split(".")[0] in shown.stdout
     for parameter in command.params:
         for option in parameter.opts:
             assert option.lower() in shown.stdout.lower()
+
+
+def test_the_help_imports_no_command() -> None:
+    script = (
+        "import sys, cmbs.cli\ntry:\n    cmbs.cli.main()\nfinally:\n    print(sorted(sys.modules), file=sys.stderr)"
+    )
+    ran = subprocess.run([sys.executable, "-c", script, "--help"], capture_output=True, text=True, check=True)
+    loaded = {name for name in ast.literal_eval(ran.stderr) if name.startswith("cmbs")}
+    assert loaded == {"cmbs", "cmbs.cli", "cmbs.cli.app"}
+    assert "Usage" in ran.stdout
 
 
 def test_no_command_at_all_shows_the_help() -> None:
@@ -92,9 +86,11 @@ def test_a_command_line_that_makes_no_sense_ends_with_2(arguments: list[str]) ->
     assert (ran.exit_code, ran.stdout) == (2, "")
 
 
-def test_the_version_is_that_of_the_package() -> None:
-    ran = run("version")
+@pytest.mark.parametrize("argument", ["version", "--version"])
+def test_the_version_is_that_of_the_package(argument: str) -> None:
+    ran = run(argument)
     assert (ran.exit_code, ran.stdout) == (0, f"{version('cmbs')}\n")
+    assert cmbs.__version__ == version("cmbs")
 
 
 def test_python_can_run_the_package(tmp_path: Path) -> None:
@@ -209,15 +205,25 @@ def test_a_command_that_lacks_its_packages_says_which_extra_has_them(
         return import_as_usual(name, *arguments, **options)
 
     monkeypatch.setattr(builtins, "__import__", without_typer)
-    monkeypatch.delitem(sys.modules, "cmbs.cli.commands")
+    monkeypatch.delitem(sys.modules, "cmbs.cli.app")
     with pytest.raises(SystemExit) as ended:
         cmbs.cli.main()
     assert ended.value.code == 2
     assert capsys.readouterr().err == "the `cmbs` command needs `typer`: install it with `pip install 'cmbs[server]'`\n"
 
 
+def test_a_command_that_is_imported_late_names_the_extra_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delitem(sys.modules, "cmbs.cli.analysis", raising=False)
+    monkeypatch.setitem(sys.modules, "rich.table", None)
+    with pytest.raises(SystemExit):
+        load_command("analyse")
+    assert "needs `rich.table`" in capsys.readouterr().err
+
+
 def test_a_module_of_our_own_that_is_missing_is_not_blamed_on_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "cmbs.cli.commands")
     monkeypatch.setitem(sys.modules, "cmbs.cli.serving", None)
     with pytest.raises(ModuleNotFoundError, match=r"cmbs\.cli\.serving"):
-        cmbs.cli.main()
+        load_command("serve")

@@ -6,13 +6,13 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from cmbs.belief.server import BeliefServer
-from cmbs.cli import commands
+from cmbs.cli.app import app
 from cmbs.stores import SQLiteStore
 from tests.support.homes import NO_SUCH_SESSION, Home, declared, tampering
 
 
 def run(*arguments: str, given: bytes | None = None) -> Result:
-    return CliRunner().invoke(commands.app, list(arguments), input=given, env={"COLUMNS": "200", "NO_COLOR": "1"})
+    return CliRunner().invoke(app, list(arguments), input=given, env={"COLUMNS": "200", "NO_COLOR": "1"})
 
 
 @pytest.fixture

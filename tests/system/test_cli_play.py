@@ -16,7 +16,7 @@ from cmbs.adapters.sre import World, signature_kit, structural_kit
 from cmbs.adapters.sre.webshop import webshop
 from cmbs.adapters.twenty_questions import things_kit
 from cmbs.cli import play
-from cmbs.cli.commands import app
+from cmbs.cli.app import app
 from cmbs.cli.kit_import import BuiltIn
 from cmbs.kit.files import load_kit, parse_kit
 from cmbs.tee.graph_json import read_graph

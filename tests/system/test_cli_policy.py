@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from cmbs.audit.transfer import export_lines
-from cmbs.cli import commands
+from cmbs.cli.app import app
 from cmbs.stores import SQLiteStore
 from cmbs.substrate.kernel.policy.document_schema import SCHEMAS
 from tests.support.policies import allow, deny, eq, op
@@ -22,7 +22,7 @@ DELTAS = allow(None, op("missing", "$tool.id"))
 
 def run(*arguments: str, given: bytes | None = None) -> Result:
     command = ["policy", *arguments]
-    return CliRunner().invoke(commands.app, command, input=given, env={"COLUMNS": "200", "NO_COLOR": "1"})
+    return CliRunner().invoke(app, command, input=given, env={"COLUMNS": "200", "NO_COLOR": "1"})
 
 
 @pytest.fixture

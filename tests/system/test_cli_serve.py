@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from cmbs.adapters.sre.webshop import closed_provider
 from cmbs.belief.kernel.replay import verify_session
 from cmbs.cli import demo
-from cmbs.cli.commands import app
+from cmbs.cli.app import app
 from cmbs.cli.serving import without_password
 from cmbs.kit import NO_DATA
 from cmbs.kit.installed import fitting_kit

@@ -12,7 +12,7 @@ import typer
 import yaml
 from typer.testing import CliRunner, Result
 
-from cmbs.cli.commands import app
+from cmbs.cli.app import app
 from cmbs.cli.kit import read_or_fail
 from cmbs.kit.files import load_kit
 from cmbs.kit.schema import kit_schema

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,15 +13,17 @@ import grpc
 import pytest
 from typer.testing import CliRunner
 
-from cmbs.cli.commands import app
+from cmbs.cli.app import app, load_command
 from cmbs.errors import InvalidGraph, InvalidRequest
 from cmbs.tee.client import open_channel, stub_on
 from cmbs.tee.graph_json import deltas, read_graph
 from cmbs.tee.proto import tee_pb2 as pb
-from tests.support.http_server import CMBS, PATIENCE, environment_with, free_port, run_cmbs
+from tests.support import tee as tls
+from tests.support.http_server import free_port, run_cmbs
 from tests.support.tee import SAID
+from tests.support.tee_process import TeeProcess, tee_serving
 
-TLS = Path(__file__).resolve().parents[1] / "support" / "tls"
+CERTIFICATE, KEY = str(tls.CERTIFICATE), str(tls.KEY)
 GRAPH: dict[str, Any] = {
     "nodes": [
         {"id": "api", "type": "SERVICE", "provenance": ["cmdb"]},
@@ -42,61 +43,29 @@ NO_ZONE = json.dumps(
 )
 
 
-class Served:
-    """One run of `cmbs tee serve`."""
-
-    def __init__(self, directory: Path, *arguments: str, **variables: str) -> None:
-        self.directory = directory
-        self.port = free_port()
-        self.endpoint = f"127.0.0.1:{self.port}"
-        self.process = subprocess.Popen(
-            [CMBS, "tee", "serve", "--port", str(self.port), *arguments],
-            cwd=directory,
-            env=environment_with(variables),
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert self.process.stdout is not None
-        # It prints once it listens.
-        assert self.endpoint in self.process.stdout.readline()
-
-    def run(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        return run_cmbs("tee", *arguments, directory=self.directory, variables={"CMBS_TEE": self.endpoint, **variables})
-
-    def stop(self, number: int = signal.SIGTERM) -> int:
-        self.process.send_signal(number)
-        code = self.process.wait(PATIENCE)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-        return code
-
-
 @pytest.fixture
-def served(tmp_path: Path) -> Iterator[Served]:
+def tee(tmp_path: Path) -> Iterator[TeeProcess]:
     (tmp_path / "graph.json").write_text(json.dumps(GRAPH), "utf-8")
-    served = Served(tmp_path)
-    yield served
-    if served.process.returncode is None:
-        served.stop(signal.SIGKILL)
+    with tee_serving(tmp_path, "sqlite:///tee.db") as tee:
+        yield tee
 
 
 @pytest.mark.req("TEE-CLI-01")
-def test_a_graph_is_loaded_and_shown_and_is_there_after_a_kill(served: Served) -> None:
-    loaded = served.run("load", "graph.json")
+def test_a_graph_is_loaded_and_shown_and_is_there_after_a_kill(tee: TeeProcess) -> None:
+    loaded = tee.run("load", "graph.json")
     assert (loaded.returncode, loaded.stdout) == (0, "3 created, 0 merged, graph version 2\n")
-    assert served.run("load", "graph.json").stdout == "0 created, 3 merged, graph version 2\n"
-    shown = served.run("show")
+    assert tee.run("load", "graph.json").stdout == "0 created, 3 merged, graph version 2\n"
+    shown = tee.run("show")
     assert shown.stdout == "graph version 2\n2 nodes: 1 DEPENDENCY, 1 SERVICE\n1 edge: 1 DEPENDS_ON\n"
-    served.stop(signal.SIGKILL)
-    again = Served(served.directory)
-    assert again.run("show").stdout == shown.stdout
-    assert again.stop() == 0
+    tee.kill()
+    tee.start()
+    assert tee.run("show").stdout == shown.stdout
 
 
 @pytest.mark.req("TEE-CLI-01")
-def test_what_show_prints_as_json_can_be_loaded(served: Served, tmp_path: Path) -> None:
-    served.run("load", "graph.json")
-    printed = served.run("show", "--json").stdout
+def test_what_show_prints_as_json_can_be_loaded(tee: TeeProcess, tmp_path: Path) -> None:
+    tee.run("load", "graph.json")
+    printed = tee.run("show", "--json").stdout
     graph = json.loads(printed)
     assert [each["label"] for each in graph["nodes"]] == ["api", "orders"]
     assert graph["nodes"][1]["provenance"][0] == {
@@ -105,89 +74,132 @@ def test_what_show_prints_as_json_can_be_loaded(served: Served, tmp_path: Path) 
         "timestamp": "2026-01-31T09:30:00.250000Z",
     }
     (tmp_path / "printed.json").write_text(printed, "utf-8")
-    assert served.run("load", "printed.json").stdout == "0 created, 3 merged, graph version 2\n"
+    assert tee.run("load", "printed.json").stdout == "0 created, 3 merged, graph version 2\n"
 
 
 @pytest.mark.req("TEE-CLI-01")
-def test_an_incident_is_shown_as_of_its_anchor(served: Served) -> None:
-    served.run("load", "graph.json")
-    with open_channel(served.endpoint) as channel:
-        tee = stub_on(channel)
-        tee.CreateIncident(pb.CreateIncidentRequest(incident_id="i"))
-        tee.MergeNodeTombstones(pb.NodeTombstoneRequest(incident_id="i", node_ids=["db"], provenance=SAID))
-    shown = served.run("show", "i")
+def test_an_incident_is_shown_as_of_its_anchor(tee: TeeProcess) -> None:
+    tee.run("load", "graph.json")
+    with open_channel(tee.endpoint) as channel:
+        stub = stub_on(channel)
+        stub.CreateIncident(pb.CreateIncidentRequest(incident_id="i"))
+        stub.MergeNodeTombstones(pb.NodeTombstoneRequest(incident_id="i", node_ids=["db"], provenance=SAID))
+    shown = tee.run("show", "i")
     assert shown.stdout == "graph version 2, the anchor\n1 node: 1 SERVICE\n0 edges\n1 tombstone\n"
-    missing = served.run("show", "nobody")
-    assert (missing.returncode, missing.stderr) == (1, "cmbs: NOT_FOUND: no incident `nobody`\n")
+    missing = tee.run("show", "missing")
+    assert (missing.returncode, missing.stderr) == (1, "cmbs: NOT_FOUND: no incident `missing`\n")
 
 
 @pytest.mark.req("TEE-CLI-01")
-def test_a_conflict_is_told_and_a_graph_that_makes_no_sense_is_refused(served: Served, tmp_path: Path) -> None:
-    served.run("load", "graph.json")
+def test_a_conflict_is_told_and_a_graph_that_makes_no_sense_is_refused(tee: TeeProcess, tmp_path: Path) -> None:
+    tee.run("load", "graph.json")
     other = {"nodes": [{"id": "db", "type": "DEPENDENCY", "label": "stock", "provenance": ["cmdb"]}]}
     (tmp_path / "other.json").write_text(json.dumps(other), "utf-8")
-    loaded = served.run("load", "other.json")
+    loaded = tee.run("load", "other.json")
     assert loaded.stderr == "conflict  db: label stays `orders`, not `stock`\n"
     (tmp_path / "bad.json").write_text('{"nodes": [{"id": "x"}]}', "utf-8")
-    bad = served.run("load", "bad.json")
+    bad = tee.run("load", "bad.json")
     assert bad.returncode == 1
     assert "not a graph: Object missing required field `type`" in bad.stderr
-    assert served.run("load", "nowhere.json").returncode == 2
+    assert tee.run("load", "nowhere.json").returncode == 2
 
 
 @pytest.mark.req("TEE-SERVE-03")
-def test_a_token_comes_from_the_environment(tmp_path: Path) -> None:
-    served = Served(tmp_path, "--store", "memory:", CMBS_TEE_TOKEN="secret")
-    refused = served.run("show")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_token_comes_from_the_environment_and_a_signal_ends_the_server(tmp_path: Path, number: int) -> None:
+    tee = TeeProcess(tmp_path, "memory:", CMBS_TEE_TOKEN="secret")
+    refused = tee.run("show")
     assert (refused.returncode, "UNAUTHENTICATED" in refused.stderr) == (2, True)
-    assert served.run("show", CMBS_TEE_TOKEN="secret").returncode == 0
-    assert served.stop(signal.SIGINT) == 0
+    assert tee.run("show", CMBS_TEE_TOKEN="secret").returncode == 0
+    assert tee.stop(number) == 0
+
+
+@pytest.mark.req("TEE-SERVE-03")
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "192.0.2.1"])
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+def test_a_public_address_needs_a_token_or_client_certificates(tmp_path: Path, host: str, tls: bool) -> None:
+    # The certificate of a server says nothing of its callers.
+    arguments = ["--tls-cert", CERTIFICATE, "--tls-key", KEY] if tls else []
+    ran = run_cmbs("tee", "serve", "--store", "memory:", *arguments, "--host", host, directory=tmp_path)
+    assert ran.returncode == 2
+    assert f"only this machine may be served, and `{host}` is open to others; set `CMBS_TEE_TOKEN`" in ran.stderr
+
+
+@pytest.mark.req("TEE-SERVE-03")
+def test_a_public_address_is_served_with_a_token_and_every_option_has_a_variable(tmp_path: Path) -> None:
+    variables = {"CMBS_TEE_HOST": "0.0.0.0", "CMBS_TEE_TOKEN": "secret", "CMBS_TEE_CA": CERTIFICATE}
+    variables |= {"CMBS_TEE_TLS_CERT": CERTIFICATE, "CMBS_TEE_TLS_KEY": KEY}
+    with tee_serving(tmp_path, "memory:", **variables) as tee:
+        assert tee.run("show", CMBS_TEE=f"localhost:{tee.port}", **variables).returncode == 0
+    for parameter in load_command("tee").commands["serve"].params:
+        assert parameter.envvar == f"CMBS_TEE_{parameter.name.upper()}"
+
+
+@pytest.mark.req("TEE-SERVE-03")
+def test_with_client_certificates_only_their_holders_are_served_on_a_public_address(tmp_path: Path) -> None:
+    options = ("--host", "0.0.0.0", "--tls-cert", CERTIFICATE, "--tls-key", KEY, "--tls-client-ca", CERTIFICATE)
+    with tee_serving(tmp_path, "memory:", *options) as tee:
+        show = ("show", "--tee", f"localhost:{tee.port}", "--ca", CERTIFICATE)
+        assert tee.run(*show, "--client-cert", CERTIFICATE, "--client-key", KEY).returncode == 0
+        without = tee.run(*show)
+        assert (without.returncode, grpc.StatusCode.UNAVAILABLE.name in without.stderr) == (2, True)
+        half = tee.run(*show, "--client-cert", CERTIFICATE)
+        assert (half.returncode, "needs `--ca`, `--client-cert` and `--client-key`" in half.stderr) == (2, True)
 
 
 @pytest.mark.req("TEE-SERVE-01")
-def test_what_is_in_the_way_of_serving_is_said(served: Served) -> None:
-    taken = run_cmbs("tee", "serve", "--port", str(served.port), "--store", "memory:", directory=served.directory)
+def test_what_is_in_the_way_of_serving_is_said(tee: TeeProcess) -> None:
+    taken = run_cmbs("tee", "serve", "--port", str(tee.port), "--store", "memory:", directory=tee.directory)
     # gRPC has its own line to say before ours.
     assert taken.returncode == 2
-    assert taken.stderr.endswith(f"cmbs: cannot listen on `127.0.0.1:{served.port}`\n")
-    wrong = run_cmbs("tee", "serve", "--store", "nonsense", directory=served.directory)
-    assert (wrong.returncode, "is not a graph store" in wrong.stderr) == (2, True)
-    half = run_cmbs("tee", "serve", "--cert", "graph.json", directory=served.directory)
-    assert (half.returncode, "needs both `--cert` and `--key`" in half.stderr) == (2, True)
-    nobody = served.run("show", "--tee", f"127.0.0.1:{free_port()}")
-    assert (nobody.returncode, grpc.StatusCode.UNAVAILABLE.name in nobody.stderr) == (2, True)
+    assert taken.stderr.endswith(f"cmbs: cannot listen on `127.0.0.1:{tee.port}`\n")
+    for arguments, why in (
+        (("--store", "nonsense"), "is not a graph store"),
+        (("--host", "no such host"), "cannot listen on `no such host`"),
+    ):
+        wrong = run_cmbs("tee", "serve", *arguments, directory=tee.directory)
+        assert (wrong.returncode, why in wrong.stderr) == (2, True), wrong.stderr
+    unreachable = tee.run("show", "--tee", f"127.0.0.1:{free_port()}")
+    assert (unreachable.returncode, grpc.StatusCode.UNAVAILABLE.name in unreachable.stderr) == (2, True)
 
 
 @pytest.mark.req("TEE-CLI-01")
-def test_an_empty_graph_is_still_told_to_tee(served: Served, tmp_path: Path) -> None:
-    served.run("load", "graph.json")
+def test_an_empty_graph_is_still_told_to_tee(tee: TeeProcess, tmp_path: Path) -> None:
+    tee.run("load", "graph.json")
     (tmp_path / "empty.json").write_text("{}", "utf-8")
-    assert served.run("load", "empty.json").stdout == "0 created, 0 merged, graph version 2\n"
-    nobody = served.run("load", "empty.json", "--tee", f"127.0.0.1:{free_port()}")
-    assert (nobody.returncode, grpc.StatusCode.UNAVAILABLE.name in nobody.stderr) == (2, True)
+    assert tee.run("load", "empty.json").stdout == "0 created, 0 merged, graph version 2\n"
+    unreachable = tee.run("load", "empty.json", "--tee", f"127.0.0.1:{free_port()}")
+    assert (unreachable.returncode, grpc.StatusCode.UNAVAILABLE.name in unreachable.stderr) == (2, True)
 
 
 @pytest.mark.req("TEE-CLI-01")
-def test_what_others_wrote_does_nothing_to_the_terminal(served: Served, tmp_path: Path) -> None:
-    served.run("load", "graph.json")
+def test_what_others_wrote_does_nothing_to_the_terminal(tee: TeeProcess, tmp_path: Path) -> None:
+    tee.run("load", "graph.json")
     other = {"nodes": [{"id": "db", "type": "DEPENDENCY", "label": "\x1b[2Jé", "provenance": ["cmdb"]}]}
     (tmp_path / "other.json").write_text(json.dumps(other), "utf-8")
-    loaded = served.run("load", "other.json")
+    loaded = tee.run("load", "other.json")
     assert loaded.stderr == "conflict  db: label stays `orders`, not `\\x1b[2Jé`\n"
-    assert "\x1b" not in served.run("show", "\x1b[2J").stderr
+    assert "\x1b" not in tee.run("show", "\x1b[2J").stderr
 
 
 @pytest.mark.req("TEE-SERVE-03")
-def test_certificates_that_are_none_are_blamed_themselves(tmp_path: Path) -> None:
-    certificate, key = (str(TLS / name) for name in ("certificate.pem", "key.pem"))
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("--tls-cert", CERTIFICATE), "needs both `--tls-cert` and `--tls-key`"),
+        (("--tls-cert", "bad.pem", "--tls-key", KEY), "`--tls-cert` and `--tls-key` are not"),
+        (("--tls-cert", CERTIFICATE, "--tls-key", "bad.pem"), "`--tls-cert` and `--tls-key` are not"),
+        (
+            ("--tls-cert", CERTIFICATE, "--tls-key", KEY, "--tls-client-ca", "bad.pem"),
+            "`--tls-client-ca` has no certificate",
+        ),
+    ],
+    ids=["half", "certificate", "key", "client-ca"],
+)
+def test_a_file_that_is_no_certificate_is_named(tmp_path: Path, arguments: tuple[str, ...], why: str) -> None:
     (tmp_path / "bad.pem").write_text("nothing", "utf-8")
-    for arguments, why in (
-        (("--cert", "bad.pem", "--key", key), "`--cert` and `--key` are not"),
-        (("--cert", certificate, "--key", "bad.pem"), "`--cert` and `--key` are not"),
-        (("--cert", certificate, "--key", key, "--clients", "bad.pem"), "`--clients` has no certificate"),
-    ):
-        ran = run_cmbs("tee", "serve", "--store", "memory:", *arguments, directory=tmp_path)
-        assert (ran.returncode, why in ran.stderr) == (2, True), ran.stderr
+    ran = run_cmbs("tee", "serve", "--store", "memory:", *arguments, directory=tmp_path)
+    assert (ran.returncode, why in ran.stderr) == (2, True), ran.stderr
 
 
 @pytest.mark.req("TEE-SERVE-03")
@@ -205,7 +217,7 @@ def test_a_token_that_cannot_be_sent_is_refused_at_both_ends_and_not_repeated(to
     ["", "127.0.0.1:99999", "127.0.0.1:0", "host with space:1", "h:1\x1b[2J", f"h:{'9' * 5_000}"],
     ids=range(6),
 )
-def test_an_address_that_nobody_can_have_is_refused(endpoint: str) -> None:
+def test_an_impossible_address_is_refused(endpoint: str) -> None:
     with pytest.raises(InvalidRequest, match="is not where a Tee could listen") as refused:
         open_channel(endpoint)
     assert str(refused.value).isprintable()

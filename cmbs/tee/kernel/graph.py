@@ -10,13 +10,14 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from itertools import compress
 
-from cmbs.tee.kernel.lattice import Delta, EdgeKey
+from cmbs.tee.kernel.lattice import Delta, EdgeKey, Provenance
 from cmbs.tee.kernel.merge import Change, decide_merge
-from cmbs.tee.kernel.store import GraphView
-from cmbs.tee.kernel.wire import decoded, encoded_addition, encoded_edge, encoded_node, grown_edge, grown_node
+from cmbs.tee.kernel.store import GraphView, Incident, Tombstones
+from cmbs.tee.kernel.wire import decode, edge_key_of, encode_edge, encode_node, extend_edge, extend_node
+from cmbs.tee.proto import tee_pb2 as pb
 
 # Few enough for a change to be cheap, enough for a view to be made of few pieces.
-_BLOCK = 1024
+_BLOCK_ITEMS = 1024
 
 
 class _Items:
@@ -29,25 +30,25 @@ class _Items:
         self._joined: list[bytes | None] = []
 
     def append(self, item: bytes) -> None:
-        if not self._blocks or len(self._blocks[-1]) == _BLOCK:
+        if not self._blocks or len(self._blocks[-1]) == _BLOCK_ITEMS:
             self._blocks.append([])
             self._joined.append(None)
         self._blocks[-1].append(item)
         self._joined[-1] = None
 
     def __getitem__(self, place: int) -> bytes:
-        return self._blocks[place // _BLOCK][place % _BLOCK]
+        return self._blocks[place // _BLOCK_ITEMS][place % _BLOCK_ITEMS]
 
     def __setitem__(self, place: int, item: bytes) -> None:
-        self._blocks[place // _BLOCK][place % _BLOCK] = item
-        self._joined[place // _BLOCK] = None
+        self._blocks[place // _BLOCK_ITEMS][place % _BLOCK_ITEMS] = item
+        self._joined[place // _BLOCK_ITEMS] = None
 
     def pieces(self, live: bytearray) -> list[bytes]:
         """What is live: `live` has a byte for each place of the prefix, 1 or 0."""
         found = []
-        for number, start in enumerate(range(0, len(live), _BLOCK)):
+        for number, start in enumerate(range(0, len(live), _BLOCK_ITEMS)):
             items = self._blocks[number]
-            mask = live[start : start + _BLOCK]
+            mask = live[start : start + _BLOCK_ITEMS]
             # A mask may be shorter than its block, where the prefix ends inside of it.
             if len(mask) == len(items) and 0 not in mask:
                 found.append(self._whole(number))
@@ -82,35 +83,29 @@ class Graph:
         """What merging a delta would do."""
         known_nodes = {node.id for node in delta.nodes if node.id in self._node_places}
         known_edges = {edge.key for edge in delta.edges if edge.key in self._edge_places}
-        nodes, _ = decoded([self._node_items[self._node_places[node_id]] for node_id in known_nodes])
-        _, edges = decoded([self._edge_items[self._edge_places[key]] for key in known_edges])
+        nodes, _ = decode([self._node_items[self._node_places[node_id]] for node_id in known_nodes])
+        _, edges = decode([self._edge_items[self._edge_places[key]] for key in known_edges])
         return decide_merge({node.id: node for node in nodes}, {edge.key: edge for edge in edges}, delta)
 
-    def evolve(self, change: Change, version: int) -> None:
-        """Take a change in."""
-        nodes = [(node.id, encoded_node(node)) for node in change.created_nodes]
-        nodes += [(node.id, encoded_addition(node)) for node in change.added_to_nodes]
-        edges = [(edge.key, encoded_edge(edge)) for edge in change.created_edges + change.added_to_edges]
-        self.absorb(version, nodes, edges)
-
-    def absorb(self, version: int, nodes: Iterable[tuple[str, bytes]], edges: Iterable[tuple[EdgeKey, bytes]]) -> None:
-        """Take in what a version changed, encoded: new things, and what is new of known ones."""
-        for node_id, item in nodes:
-            place = self._node_places.get(node_id)
+    def absorb(self, version: int, nodes: bytes, edges: bytes) -> None:
+        """Take in what a version changed, as `encode_change` writes it: new things, and what is new of known ones."""
+        for node in pb.CausalGraph.FromString(nodes).nodes:
+            place = self._node_places.get(node.id)
             if place is None:
-                self._node_places[node_id] = len(self._node_places)
-                self._node_items.append(item)
+                self._node_places[node.id] = len(self._node_places)
+                self._node_items.append(encode_node(node))
             else:
-                self._node_items[place] = grown_node(self._node_items[place], item)
-        for key, item in edges:
+                self._node_items[place] = extend_node(self._node_items[place], node)
+        for edge in pb.CausalGraph.FromString(edges).edges:
+            key = edge_key_of(edge)
             place = self._edge_places.get(key)
             if place is None:
                 self._edge_places[key] = place = len(self._edge_places)
-                self._edge_items.append(item)
+                self._edge_items.append(encode_edge(edge))
                 for end in (key.source, key.target):
                     self._edges_of.setdefault(end, []).append(place)
             else:
-                self._edge_items[place] = grown_edge(self._edge_items[place], item)
+                self._edge_items[place] = extend_edge(self._edge_items[place], edge)
         self.version = version
         self._history.append((version, len(self._node_places), len(self._edge_places)))
 
@@ -143,9 +138,18 @@ class Graph:
         return GraphView(version, self._node_items.pieces(live_nodes), self._edge_items.pieces(live_edges))
 
     def _sizes(self, version: int) -> tuple[int, int]:
-        _, nodes, edges = self._history[bisect_right(self._history, version, key=_version_of) - 1]
+        _, nodes, edges = self._history[bisect_right(self._history, version, key=lambda entry: entry[0]) - 1]
         return nodes, edges
 
 
-def _version_of(entry: tuple[int, int, int]) -> int:
-    return entry[0]
+class IncidentState:
+    """An incident and its tombstones, which only become more."""
+
+    def __init__(self, incident: Incident) -> None:
+        self.incident = incident
+        self.nodes: dict[str, Provenance] = {}
+        self.edges: dict[EdgeKey, Provenance] = {}
+
+    def tombstones(self) -> Tombstones:
+        """A copy that stays as it is."""
+        return Tombstones(dict(self.nodes), dict(self.edges))

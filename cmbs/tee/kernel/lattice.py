@@ -24,9 +24,10 @@ import msgspec
 from cmbs.errors import InvalidGraph
 
 # What google.protobuf.Timestamp can say: the years 1 to 9999.
-_FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
-_NANOS_OF_A_SECOND = 1_000_000_000
-_SHOWN = 64  # characters of an id that a message repeats
+_MIN_SECONDS, _MAX_SECONDS = -62_135_596_800, 253_402_300_799
+_NANOS_PER_SECOND = 1_000_000_000
+# Of an id, in a message.
+_MAX_SHOWN_CHARS = 64
 
 
 class NodeType(IntEnum):
@@ -70,7 +71,7 @@ class EdgeKey(NamedTuple):
 
 
 class Node(msgspec.Struct, frozen=True):
-    """A hypothesis. `provenance` has no key twice and stands in the order in which it was first heard."""
+    """A hypothesis. `provenance` has no key twice and is in the order in which it arrived."""
 
     id: str
     type: NodeType
@@ -87,7 +88,7 @@ class Edge(msgspec.Struct, frozen=True):
 
 
 class Delta(msgspec.Struct, frozen=True):
-    """What somebody proposes to merge into the main graph. The same thing may be proposed several times in one."""
+    """A proposal for the main graph. The same thing may be proposed several times in one."""
 
     nodes: tuple[Node, ...] = ()
     edges: tuple[Edge, ...] = ()
@@ -104,33 +105,25 @@ class MergeConflict(msgspec.Struct, frozen=True):
 
 def edge_id(key: EdgeKey) -> str:
     """An edge as one string, `edge:source|target|TYPE`; different edges never have the same one."""
-    return f"edge:{_escaped(key.source)}|{_escaped(key.target)}|{key.type.name}"
+    return f"edge:{_escape(key.source)}|{_escape(key.target)}|{key.type.name}"
 
 
-def _escaped(end: str) -> str:
-    return end.replace("%", "%25").replace("|", "%7C") if "|" in end or "%" in end else end
+def _escape(end: str) -> str:
+    return end.replace("%", "%25").replace("|", "%7C")
 
 
-def merged_provenance(first: tuple[Provenance, ...], second: tuple[Provenance, ...]) -> tuple[Provenance, ...]:
-    """The union by (source, trigger); `first` itself where there is nothing new."""
-    if first is second:
-        return first
-    keys = {(each.source, each.trigger) for each in first}
-    new = []
-    for each in second:
-        key = (each.source, each.trigger)
-        if key not in keys:
-            keys.add(key)
-            new.append(each)
-    return (*first, *new) if new else first
+def merge_provenance(first: Iterable[Provenance], second: Iterable[Provenance]) -> tuple[Provenance, ...]:
+    """The union by (source, trigger), what is new at the end."""
+    union: dict[tuple[str, str], Provenance] = {}
+    for each in (*first, *second):
+        union.setdefault((each.source, each.trigger), each)
+    return tuple(union.values())
 
 
-def merged_nodes(first: Node, second: Node) -> Node:
-    """Two opinions of one node; `first` itself where the second adds nothing. See `conflicts_between`."""
-    provenance = merged_provenance(first.provenance, second.provenance)
+def merge_nodes(first: Node, second: Node) -> Node:
+    """Two opinions of one node. See `conflicts_between`."""
     hypothetical = first.hypothetical and second.hypothetical
-    if provenance is first.provenance and hypothetical == first.hypothetical:
-        return first
+    provenance = merge_provenance(first.provenance, second.provenance)
     return Node(first.id, first.type, first.label, hypothetical, provenance)
 
 
@@ -144,72 +137,73 @@ def conflicts_between(first: Node, second: Node) -> list[MergeConflict]:
     return found
 
 
-def merged_edges(first: Edge, second: Edge) -> Edge:
-    """Two opinions of one edge; `first` itself where the second adds nothing. Edges have nothing to conflict about."""
-    provenance = merged_provenance(first.provenance, second.provenance)
-    return first if provenance is first.provenance else Edge(first.key, provenance)
+def merge_edges(first: Edge, second: Edge) -> Edge:
+    """Two opinions of one edge, which have nothing to conflict about."""
+    return Edge(first.key, merge_provenance(first.provenance, second.provenance))
 
 
 # --- what may enter ---------------------------------------------------------------------------------------------------
 
 
-def checked_timestamp(seconds: int, nanos: int) -> Timestamp:
+def validate_timestamp(seconds: int, nanos: int) -> Timestamp:
     """A moment that the wire can carry back."""
-    if not (_FIRST_SECOND <= seconds <= _LAST_SECOND and 0 <= nanos < _NANOS_OF_A_SECOND):
+    if not (_MIN_SECONDS <= seconds <= _MAX_SECONDS and 0 <= nanos < _NANOS_PER_SECOND):
         raise InvalidGraph(f"`{seconds}` seconds and `{nanos}` nanoseconds are not a timestamp of the years 1 to 9999")
     return Timestamp(seconds, nanos)
 
 
-def checked_provenance(source: str, trigger: str, timestamp: Timestamp) -> Provenance:
+def validate_provenance(source: str, trigger: str, timestamp: Timestamp) -> Provenance:
     """A provenance that names its source; what triggered it may be unknown."""
     if not source:
         raise InvalidGraph("provenance must name its source")
     return Provenance(source, trigger, timestamp)
 
 
-def checked_node(
+def validate_node(
     node_id: str, type_number: int, label: str, provenance: Iterable[Provenance], *, hypothetical: bool
 ) -> Node:
     """A node that may enter the graph."""
     if not node_id:
         raise InvalidGraph("a node must have an id")
-    if type_number not in _NODE_TYPES:
-        raise InvalidGraph(f"node `{node_id[:_SHOWN]}` has no known type: `{type_number}`")
+    name = f"node `{node_id[:_MAX_SHOWN_CHARS]}`"
+    try:
+        node_type = NodeType(type_number)
+    except ValueError as exc:
+        raise InvalidGraph(f"{name} has no known type: `{type_number}`") from exc
     if not label:
-        raise InvalidGraph(f"node `{node_id[:_SHOWN]}` must have a label")
-    known = merged_provenance((), tuple(provenance))
+        raise InvalidGraph(f"{name} must have a label")
+    known = merge_provenance((), provenance)
     if not known:
-        raise InvalidGraph(f"node `{node_id[:_SHOWN]}` must have provenance")
-    return Node(node_id, _NODE_TYPES[type_number], label, hypothetical, known)
+        raise InvalidGraph(f"{name} must have provenance")
+    return Node(node_id, node_type, label, hypothetical, known)
 
 
-def checked_edge_key(source: str, target: str, type_number: int) -> EdgeKey:
+def validate_edge_key(source: str, target: str, type_number: int) -> EdgeKey:
     """An edge that may be in a graph."""
     if not source or not target:
         raise InvalidGraph("an edge must have a source and a target")
     if source == target:
-        raise InvalidGraph(f"an edge from `{source[:_SHOWN]}` to itself is not allowed")
-    if type_number not in _EDGE_TYPES:
-        raise InvalidGraph(
-            f"the edge from `{source[:_SHOWN]}` to `{target[:_SHOWN]}` has no known type: `{type_number}`"
-        )
-    return EdgeKey(source, target, _EDGE_TYPES[type_number])
+        raise InvalidGraph(f"an edge from `{source[:_MAX_SHOWN_CHARS]}` to itself is not allowed")
+    try:
+        return EdgeKey(source, target, EdgeType(type_number))
+    except ValueError as exc:
+        raise InvalidGraph(f"{_edge_name(source, target)} has no known type: `{type_number}`") from exc
 
 
-def checked_edge(key: EdgeKey, provenance: Iterable[Provenance]) -> Edge:
+def validate_edge(key: EdgeKey, provenance: Iterable[Provenance]) -> Edge:
     """An edge that may enter the graph."""
-    known = merged_provenance((), tuple(provenance))
+    known = merge_provenance((), provenance)
     if not known:
-        raise InvalidGraph(f"the edge from `{key.source[:_SHOWN]}` to `{key.target[:_SHOWN]}` must have provenance")
+        raise InvalidGraph(f"{_edge_name(key.source, key.target)} must have provenance")
     return Edge(key, known)
 
 
-def checked_incident_id(incident_id: str) -> str:
+def validate_incident_id(incident_id: str) -> str:
     """An incident id that may be used."""
     if not incident_id:
         raise InvalidGraph("an incident must have an id")
     return incident_id
 
 
-_NODE_TYPES = {int(each): each for each in NodeType}
-_EDGE_TYPES = {int(each): each for each in EdgeType}
+def _edge_name(source: str, target: str) -> str:
+    return f"the edge from `{source[:_MAX_SHOWN_CHARS]}` to `{target[:_MAX_SHOWN_CHARS]}`"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -14,11 +14,13 @@ from cmbs.tee.kernel.lattice import (
     MergeConflict,
     Node,
     conflicts_between,
-    merged_edges,
-    merged_nodes,
+    merge_edges,
+    merge_nodes,
 )
+from cmbs.tee.kernel.store import MergeResult, TombstoneMerge
 
 K = TypeVar("K", str, EdgeKey)
+T = TypeVar("T", Node, Edge)
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -44,96 +46,75 @@ class Change(msgspec.Struct, frozen=True):
         """Whether the graph is another one afterwards, so that its version grows."""
         return bool(self.created_nodes or self.created_edges or self.changed_nodes or self.changed_edges)
 
+    def result(self, version: int) -> MergeResult:
+        """The answer to a merge that left the graph at `version`."""
+        return MergeResult(
+            tuple(node.id for node in self.created_nodes),
+            tuple(edge.key for edge in self.created_edges),
+            self.merged_nodes,
+            self.merged_edges,
+            self.conflicts,
+            version,
+        )
+
 
 def decide_merge(nodes: Mapping[str, Node], edges: Mapping[EdgeKey, Edge], delta: Delta) -> Change:
     """Merge `delta` into what is there. The mappings need to know only what the delta names."""
-    conflicts: list[MergeConflict] = []
+    # A dictionary as an ordered set: each conflict once.
+    conflicts: dict[MergeConflict, None] = {}
     node_after: dict[str, Node] = {}
     for node in delta.nodes:
         before = node_after.get(node.id) or nodes.get(node.id)
         if before is None:
             node_after[node.id] = node
         else:
-            conflicts += conflicts_between(before, node)
-            node_after[node.id] = merged_nodes(before, node)
+            conflicts |= dict.fromkeys(conflicts_between(before, node))
+            node_after[node.id] = merge_nodes(before, node)
     edge_after: dict[EdgeKey, Edge] = {}
     for edge in delta.edges:
         known = edge_after.get(edge.key) or edges.get(edge.key)
-        edge_after[edge.key] = edge if known is None else merged_edges(known, edge)
-    new_nodes, changed_nodes, old_nodes = _sorted_out(nodes, node_after)
-    new_edges, changed_edges, old_edges = _sorted_out(edges, edge_after)
+        edge_after[edge.key] = edge if known is None else merge_edges(known, edge)
+    new_nodes, changed_nodes, old_nodes = _classify(nodes, node_after)
+    new_edges, changed_edges, old_edges = _classify(edges, edge_after)
     return Change(
         new_nodes,
         new_edges,
         changed_nodes,
         changed_edges,
-        tuple([_added_to_node(nodes[node.id], node) for node in changed_nodes]),
-        tuple([_added_to_edge(edges[edge.key], edge) for edge in changed_edges]),
+        tuple(_node_addition(nodes[node.id], node) for node in changed_nodes),
+        # A merge adds provenance at the end.
+        tuple(Edge(edge.key, edge.provenance[len(edges[edge.key].provenance) :]) for edge in changed_edges),
         old_nodes,
         old_edges,
-        _once_each(conflicts),
+        tuple(conflicts),
     )
 
 
-Thing = TypeVar("Thing", Node, Edge)
-
-
-def _sorted_out(
-    before: Mapping[K, Thing], after: Mapping[K, Thing]
-) -> tuple[tuple[Thing, ...], tuple[Thing, ...], tuple[K, ...]]:
+def _classify(before: Mapping[K, T], after: Mapping[K, T]) -> tuple[tuple[T, ...], tuple[T, ...], tuple[K, ...]]:
     """New things, known things with new content, and the keys of all that was known."""
-    created, changed, known = [], [], []
-    for key, thing in after.items():
-        existing = before.get(key)
-        if existing is None:
-            created.append(thing)
-            continue
-        known.append(key)
-        if thing != existing:
-            changed.append(thing)
-    return tuple(created), tuple(changed), tuple(known)
+    known = tuple(key for key in after if key in before)
+    created = tuple(thing for key, thing in after.items() if key not in before)
+    return created, tuple(after[key] for key in known if after[key] != before[key]), known
 
 
-# A merge adds to provenance at its end.
-def _added_to_node(before: Node, after: Node) -> Node:
+def _node_addition(before: Node, after: Node) -> Node:
     unchanged = before.hypothetical == after.hypothetical
     return Node(after.id, after.type, after.label, unchanged, after.provenance[len(before.provenance) :])
 
 
-def _added_to_edge(before: Edge, after: Edge) -> Edge:
-    return Edge(after.key, after.provenance[len(before.provenance) :])
-
-
-def _once_each(conflicts: Iterable[MergeConflict]) -> tuple[MergeConflict, ...]:
-    return tuple(dict.fromkeys(conflicts))
-
-
-class TombstoneMerge(msgspec.Struct, Generic[K], frozen=True):
-    """What became of each distinct id of a tombstone request, in its order; `new` are the ones to keep."""
-
-    applied: tuple[K, ...]
-    already: tuple[K, ...]
-    unmatched: tuple[K, ...]
-    new: tuple[K, ...]
-
-
 def decide_tombstones(
     requested: Iterable[K], in_the_graph: Callable[[K], bool], tombstoned: Container[K]
-) -> TombstoneMerge[K]:
-    """Classify the requested tombstones.
+) -> tuple[TombstoneMerge[K], list[K]]:
+    """Classify the requested tombstones, each distinct one once and in order; the second value are those to store.
 
     `in_the_graph` is membership as of the incident's anchor. What is not in it is unmatched, now and whenever it is
     asked for again: the anchor does not move.
     """
-    applied, already, unmatched, new = [], [], [], []
-    for key in dict.fromkeys(requested):
-        known = key in tombstoned
-        if not known:
-            new.append(key)
-        if not in_the_graph(key):
-            unmatched.append(key)
-        elif known:
-            already.append(key)
-        else:
-            applied.append(key)
-    return TombstoneMerge(tuple(applied), tuple(already), tuple(unmatched), tuple(new))
+    distinct = list(dict.fromkeys(requested))
+    matched = [key for key in distinct if in_the_graph(key)]
+    merge = TombstoneMerge(
+        tuple(key for key in matched if key not in tombstoned),
+        tuple(key for key in matched if key in tombstoned),
+        tuple(key for key in distinct if not in_the_graph(key)),
+    )
+    return merge, [key for key in distinct if key not in tombstoned]

@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from cmbs.tee.kernel.lattice import Delta, EdgeKey, MergeConflict, Provenance, Timestamp
+
+K = TypeVar("K", str, EdgeKey)
 
 
 class MergeResult(NamedTuple):
@@ -37,20 +39,16 @@ class CreatedIncident(NamedTuple):
     created: bool
 
 
-class NodeTombstones(NamedTuple):
-    """What became of each distinct node id; exactly one list has it."""
+class TombstoneMerge(NamedTuple, Generic[K]):
+    """What became of each distinct id; exactly one list has it."""
 
-    applied: tuple[str, ...]
-    already: tuple[str, ...]
-    unmatched: tuple[str, ...]
+    applied: tuple[K, ...]
+    already: tuple[K, ...]
+    unmatched: tuple[K, ...]
 
 
-class EdgeTombstones(NamedTuple):
-    """What became of each distinct edge; exactly one list has it."""
-
-    applied: tuple[EdgeKey, ...]
-    already: tuple[EdgeKey, ...]
-    unmatched: tuple[EdgeKey, ...]
+NodeTombstones: TypeAlias = TombstoneMerge[str]
+EdgeTombstones: TypeAlias = TombstoneMerge[EdgeKey]
 
 
 class Tombstones(NamedTuple):
@@ -100,9 +98,9 @@ class GraphStore(Protocol):
 
     What MAY differ: the order of nodes, edges and tombstones; where pieces of a view end.
 
-    Arguments were checked by the caller with the `checked_*` functions of the lattice. A method that names an incident
-    raises `IncidentNotFound` where there is none. A store that cannot be reached raises `GraphUnavailable`. Methods
-    may be called from several threads at once.
+    The caller has validated the arguments with the `validate_*` functions of the lattice. A method that names an
+    incident raises `IncidentNotFound` where there is none. A store that cannot be reached raises `GraphUnavailable`.
+    Methods may be called from several threads at once.
     """
 
     def merge(self, delta: Delta) -> MergeResult:

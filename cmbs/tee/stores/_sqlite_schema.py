@@ -1,13 +1,15 @@
 """The SQLite schema of a graph store and its migrations; `PRAGMA user_version` counts the ones applied.
 
 The graph is a log of changes: each row holds, encoded, the nodes and edges that one version created, and of those that
-it changed what was new (a thing that is heard of again and again would otherwise be written whole each time). So are an
-incident's tombstones. Nothing is ever updated or deleted.
+it changed what was new (a thing that is proposed again and again would otherwise be written whole each time). An
+incident's tombstones are a log too. Nothing is ever updated or deleted.
 """
 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 _V1 = """
 CREATE TABLE graph_changes (
@@ -65,8 +67,7 @@ APPLICATION_ID = 0x63746565
 
 def migrate(connection: sqlite3.Connection) -> None:
     """Bring the file to the newest schema; safe while other processes do the same."""
-    connection.execute("BEGIN EXCLUSIVE")
-    try:
+    with transaction(connection, "BEGIN EXCLUSIVE"):
         applied = _pragma(connection, "user_version")
         used = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] > 0
         if used and _pragma(connection, "application_id") != APPLICATION_ID:
@@ -78,8 +79,17 @@ def migrate(connection: sqlite3.Connection) -> None:
                 connection.execute(statement)
         connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection, begin: str) -> Iterator[None]:
+    """Commit what the block does, or roll it back where the block raises."""
+    connection.execute(begin)
+    try:
+        yield
         connection.execute("COMMIT")
     except BaseException:
+        # SQLite rolls back by itself after some errors.
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise

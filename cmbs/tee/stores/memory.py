@@ -6,8 +6,7 @@ import threading
 from collections.abc import Sequence
 
 from cmbs.errors import IncidentNotFound
-from cmbs.tee.kernel.graph import Graph
-from cmbs.tee.kernel.incident import IncidentState, merge_result
+from cmbs.tee.kernel.graph import Graph, IncidentState
 from cmbs.tee.kernel.lattice import Delta, EdgeKey, Provenance, Timestamp
 from cmbs.tee.kernel.merge import decide_tombstones
 from cmbs.tee.kernel.store import (
@@ -19,6 +18,7 @@ from cmbs.tee.kernel.store import (
     NodeTombstones,
     Tombstones,
 )
+from cmbs.tee.kernel.wire import encode_change
 
 
 class MemoryGraphStore:
@@ -34,8 +34,8 @@ class MemoryGraphStore:
         with self._lock:
             change = self._graph.decide(delta)
             if change.grows:
-                self._graph.evolve(change, self._graph.version + 1)
-            return merge_result(change, self._graph.version)
+                self._graph.absorb(self._graph.version + 1, *encode_change(change))
+            return change.result(self._graph.version)
 
     def version(self) -> int:
         """The present version of the main graph."""
@@ -66,9 +66,9 @@ class MemoryGraphStore:
         """Tombstone nodes for an incident; those outside the graph (as of the anchor) are kept and unmatched."""
         with self._lock:
             state = self._state(incident_id)
-            decided = decide_tombstones(node_ids, self._graph.has_node(state.incident.anchor), state.nodes)
-            state.nodes.update(dict.fromkeys(decided.new, provenance))
-        return NodeTombstones(decided.applied, decided.already, decided.unmatched)
+            merge, new = decide_tombstones(node_ids, self._graph.has_node(state.incident.anchor), state.nodes)
+            state.nodes.update(dict.fromkeys(new, provenance))
+        return merge
 
     def merge_edge_tombstones(
         self, incident_id: str, edges: Sequence[EdgeKey], provenance: Provenance
@@ -76,9 +76,9 @@ class MemoryGraphStore:
         """Tombstone edges for an incident; those outside the graph (as of the anchor) are kept and unmatched."""
         with self._lock:
             state = self._state(incident_id)
-            decided = decide_tombstones(edges, self._graph.has_edge(state.incident.anchor), state.edges)
-            state.edges.update(dict.fromkeys(decided.new, provenance))
-        return EdgeTombstones(decided.applied, decided.already, decided.unmatched)
+            merge, new = decide_tombstones(edges, self._graph.has_edge(state.incident.anchor), state.edges)
+            state.edges.update(dict.fromkeys(new, provenance))
+        return merge
 
     def tombstones(self, incident_id: str) -> Tombstones:
         """All tombstones of an incident, the unmatched included."""

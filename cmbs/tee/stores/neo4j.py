@@ -4,7 +4,7 @@ What is kept::
 
     (:TeeGraph {version})                                       one; its lock orders the merges
     (:TeeNode:Service {id, label, type, hypothetical, born, wire})
-    (:TeeNode)-[:DEPENDS_ON {born, wire}]->(:TeeNode)           an end that nobody proposed yet has an id and no more
+    (:TeeNode)-[:DEPENDS_ON {born, wire}]->(:TeeNode)           an end that was not proposed yet has an id and no more
     (:TeeIncident {id, created_at, anchor, stamp})              its lock orders the tombstones of the incident
     (:TeeTombstone {incident, id, ...})
     (:TeeEdgeTombstone {incident, source, target, type, ...})
@@ -44,7 +44,7 @@ from cmbs.tee.kernel.store import (
     NodeTombstones,
     Tombstones,
 )
-from cmbs.tee.kernel.wire import decoded, encoded_edge, encoded_node
+from cmbs.tee.kernel.wire import decode, encode_edge, encode_node
 
 T = TypeVar("T")
 
@@ -55,10 +55,10 @@ _ACQUIRE_SECONDS = 15.0
 _RETRY_SECONDS = 5.0
 _TRANSACTION_SECONDS = 120.0
 _IDLE_SECONDS = 30.0
-_BATCH = 10_000
-_ATTEMPTS = 3
+_MAX_ROWS = 10_000
+_MAX_UNLOCKED_READS = 3
 # A key of an index has at most some 8,000 bytes, and three of ours may have to fit one.
-_LONGEST_KEY = 256
+_MAX_KEY_CHARS = 256
 
 _EDGES = "|".join(each.name for each in EdgeType)
 _UNIQUE = {
@@ -69,7 +69,7 @@ _UNIQUE = {
     "tee_edge_tombstone": "(x:TeeEdgeTombstone) REQUIRE (x.incident, x.source, x.target, x.type)",
 }
 _CONSTRAINTS = [f"CREATE CONSTRAINT {name} IF NOT EXISTS FOR {what} IS UNIQUE" for name, what in _UNIQUE.items()]
-_FOUND = "MERGE (g:TeeGraph {id: 0}) ON CREATE SET g.version = 0, g.format = $format RETURN g.format"
+_CREATE_GRAPH = "MERGE (g:TeeGraph {id: 0}) ON CREATE SET g.version = 0, g.format = $format RETURN g.format"
 
 # Setting a property takes the lock of its node; the value stays, so nothing is written. Only what is read after that
 # is sure to be the newest, which is why the counters are never set from a value that was read in the same breath.
@@ -178,18 +178,18 @@ class Neo4jGraphStore:
     """A `GraphStore` in one database of a Neo4j server, 5.26 or newer, Community or Enterprise."""
 
     def __init__(self, url: str) -> None:
-        self._driver, self._database = connected(url)
+        self._driver, self._database = connect(url)
         try:
-            self._found()
+            self._create_schema()
         except BaseException:
             self.close()
             raise
 
-    def _found(self) -> None:
-        """Make the constraints and the empty graph, whoever else is about to do the same."""
+    def _create_schema(self) -> None:
+        """Make the constraints and the empty graph; safe while other processes do the same."""
         for constraint in _CONSTRAINTS:
             self._write("cannot make the constraints", partial(_run, statement=constraint))
-        found = self._write("cannot open the graph", lambda tx: _row(tx, _FOUND, format=FORMAT))[0]
+        found = self._write("cannot open the graph", lambda tx: _row(tx, _CREATE_GRAPH, format=FORMAT))[0]
         if found != FORMAT:
             raise GraphUnavailable(f"the graph has format {found}, and only {FORMAT} is known here")
 
@@ -197,7 +197,7 @@ class Neo4jGraphStore:
         """Do `work` in a transaction, again where Neo4j asks for that; reads too, since they take locks."""
         timed = neo4j.unit_of_work(timeout=_TRANSACTION_SECONDS)(work)
         # Each answer is one row, so that there is nothing to fetch in parts.
-        with _translated(failing), self._driver.session(database=self._database, fetch_size=-1) as session:
+        with _translate_errors(failing), self._driver.session(database=self._database, fetch_size=-1) as session:
             return session.execute_write(timed)
 
     # --- the main graph ---
@@ -207,19 +207,12 @@ class Neo4jGraphStore:
 
         def work(tx: neo4j.ManagedTransaction) -> MergeResult:
             (version,) = _row(tx, _VERSION)
-            nodes, edges = _known(tx, delta)
+            nodes, edges = _read_known(tx, delta)
             change = decide_merge(nodes, edges, delta)
             if change.grows:
                 version += 1
                 _put(tx, change, version)
-            return MergeResult(
-                tuple(node.id for node in change.created_nodes),
-                tuple(edge.key for edge in change.created_edges),
-                change.merged_nodes,
-                change.merged_edges,
-                change.conflicts,
-                version,
-            )
+            return change.result(version)
 
         return self._write("cannot merge", work)
 
@@ -264,12 +257,12 @@ class Neo4jGraphStore:
             wanted = [[key] for key in keys.values()]
             graph, tombstoned = _row_of_incident(tx, _NODE_TOMBSTONED, incident_id, keys=wanted)
             in_the_graph, there = {key for (key,) in graph}, {key for (key,) in tombstoned}
-            merge = decide_tombstones(
+            merge, new = decide_tombstones(
                 keys, lambda node_id: keys[node_id] in in_the_graph, {each for each in keys if keys[each] in there}
             )
-            rows = [[keys[node_id], _full(node_id)] for node_id in merge.new]
+            rows = [[keys[node_id], _full(node_id)] for node_id in new]
             _put_tombstones(tx, _PUT_NODE_TOMBSTONES, incident_id, rows, provenance)
-            return NodeTombstones(merge.applied, merge.already, merge.unmatched)
+            return merge
 
         return self._write("cannot merge tombstones", work)
 
@@ -283,12 +276,12 @@ class Neo4jGraphStore:
             wanted = list(keys.values())
             graph, tombstoned = _row_of_incident(tx, _EDGE_TOMBSTONED, incident_id, keys=wanted)
             in_the_graph, there = set(map(tuple, graph)), set(map(tuple, tombstoned))
-            merge = decide_tombstones(
+            merge, new = decide_tombstones(
                 keys, lambda edge: keys[edge] in in_the_graph, {each for each in keys if keys[each] in there}
             )
-            rows = [[*keys[edge], _full(edge.source), _full(edge.target)] for edge in merge.new]
+            rows = [[*keys[edge], _full(edge.source), _full(edge.target)] for edge in new]
             _put_tombstones(tx, _PUT_EDGE_TOMBSTONES, incident_id, rows, provenance)
-            return EdgeTombstones(merge.applied, merge.already, merge.unmatched)
+            return merge
 
         return self._write("cannot merge tombstones", work)
 
@@ -324,14 +317,14 @@ class Neo4jGraphStore:
         return self._at_one_moment(incident_id, read)
 
     def _at_one_moment(self, incident_id: str | None, read: _Reading) -> GraphView:
-        """Read without holding anybody up, again where something has changed meanwhile; at last, holding them up."""
+        """Read without holding the lock, again where something has changed meanwhile; after three times, holding it."""
         failing, incident = "cannot read the graph", _key(incident_id) if incident_id else None
 
         def look(tx: neo4j.ManagedTransaction) -> _Moment:
             return _Moment(*_row(tx, _MOMENT, incident=incident))
 
         before = self._write(failing, look)
-        for _ in range(_ATTEMPTS):
+        for _ in range(_MAX_UNLOCKED_READS):
             view = self._write(failing, partial(read, moment=before))
             after = self._write(failing, look)
             if after == before:
@@ -344,7 +337,7 @@ class Neo4jGraphStore:
         self._driver.close()
 
 
-def connected(url: str) -> tuple[neo4j.Driver, str | None]:
+def connect(url: str) -> tuple[neo4j.Driver, str | None]:
     """A driver for `scheme://user:password@host:port/database`, and the name of the database, where there is one.
 
     The environment has what the URL has not: `NEO4J_USERNAME`, `NEO4J_PASSWORD`. Nothing is asked of the server yet.
@@ -352,7 +345,7 @@ def connected(url: str) -> tuple[neo4j.Driver, str | None]:
     parts = _split(url)
     user = unquote(parts.username or "") or os.environ.get("NEO4J_USERNAME", "")
     password = unquote(parts.password or "") or os.environ.get("NEO4J_PASSWORD", "")
-    with _translated("cannot open the database"):
+    with _translate_errors("cannot open the database"):
         driver = neo4j.GraphDatabase.driver(
             f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}",
             auth=neo4j.basic_auth(user, password) if user else None,
@@ -402,14 +395,14 @@ def _row_of_incident(
     return record.values()
 
 
-def _known(tx: neo4j.ManagedTransaction, delta: Delta) -> tuple[dict[str, Node], dict[EdgeKey, Edge]]:
+def _read_known(tx: neo4j.ManagedTransaction, delta: Delta) -> tuple[dict[str, Node], dict[EdgeKey, Edge]]:
     """What of a delta is in the graph already."""
     pieces: list[bytes] = []
     for ids in _batches([_key(node_id) for node_id in {node.id: None for node in delta.nodes}]):
         pieces += _row(tx, _KNOWN_NODES, ids=ids)[0]
     for edges in _batches([_edge_key(key) for key in {edge.key: None for edge in delta.edges}]):
         pieces += _row(tx, _KNOWN_EDGES, edges=edges)[0]
-    known_nodes, known_edges = decoded(pieces)
+    known_nodes, known_edges = decode(pieces)
     return {node.id: node for node in known_nodes}, {edge.key: edge for edge in known_edges}
 
 
@@ -418,7 +411,7 @@ def _put(tx: neo4j.ManagedTransaction, change: Change, version: int) -> None:
     _run(tx, _GROW, version=version)
     nodes = sorted((*change.created_nodes, *change.changed_nodes), key=lambda node: node.type)
     for kind, group in groupby(nodes, key=lambda node: node.type):
-        rows = [[_key(node.id), encoded_node(node), node.label, node.hypothetical] for node in group]
+        rows = [[_key(node.id), encode_node(node), node.label, node.hypothetical] for node in group]
         for batch in _batches(rows):
             _run(tx, _PUT_NODES % _LABELS[kind], rows=batch, version=version, type=kind.name)
     ends = {_key(end): None for edge in change.created_edges for end in (edge.key.source, edge.key.target)}
@@ -427,7 +420,7 @@ def _put(tx: neo4j.ManagedTransaction, change: Change, version: int) -> None:
     for statement, edges in ((_CREATE_EDGES, change.created_edges), (_CHANGE_EDGES, change.changed_edges)):
         by_type = sorted(edges, key=lambda edge: edge.key.type)
         for sort, edge_group in groupby(by_type, key=lambda edge: edge.key.type):
-            edge_rows = [[*_edge_key(edge.key)[:2], encoded_edge(edge)] for edge in edge_group]
+            edge_rows = [[*_edge_key(edge.key)[:2], encode_edge(edge)] for edge in edge_group]
             for edge_batch in _batches(edge_rows):
                 _run(tx, statement % sort.name, rows=edge_batch, version=version)
 
@@ -456,8 +449,8 @@ _LABELS = {kind: kind.name.capitalize() for kind in NodeType}
 
 
 def _batches(rows: list[T]) -> Iterator[list[T]]:
-    for start in range(0, len(rows), _BATCH):
-        yield rows[start : start + _BATCH]
+    for start in range(0, len(rows), _MAX_ROWS):
+        yield rows[start : start + _MAX_ROWS]
 
 
 def _key(text: str) -> str:
@@ -465,15 +458,15 @@ def _key(text: str) -> str:
 
     The latter is longer than any id that stands for itself, so no two ids have one key.
     """
-    if len(text) <= _LONGEST_KEY:
+    if len(text) <= _MAX_KEY_CHARS:
         return text
     digest = hashlib.sha256(text.encode()).hexdigest()
-    return f"{text[: _LONGEST_KEY - len(digest)]}…{digest}"
+    return f"{text[: _MAX_KEY_CHARS - len(digest)]}…{digest}"
 
 
 def _full(text: str) -> str | None:
     """The id itself where its key is another."""
-    return text if len(text) > _LONGEST_KEY else None
+    return text if len(text) > _MAX_KEY_CHARS else None
 
 
 def _edge_key(edge: EdgeKey) -> tuple[str, str, str]:
@@ -485,7 +478,7 @@ def _provenance(source: str, trigger: str, seconds: int, nanos: int) -> Provenan
 
 
 @contextmanager
-def _translated(failing: str) -> Iterator[None]:
+def _translate_errors(failing: str) -> Iterator[None]:
     """Errors of the driver and of the database as ours; what they say may name hosts, never passwords."""
     try:
         yield

@@ -1,8 +1,8 @@
 """The causal graph in an SQLite file: durable when acknowledged, shared by any number of processes.
 
-The file holds a log of changes; a mirror of it in memory answers. Every call first takes in what others wrote since,
-and a write does that under the file's write lock, so that its decision holds when it is written. Reads have their own
-connection: while a write waits for other processes, they do not wait with it.
+The file holds a log of changes; a mirror of it in memory answers. Every call first takes in what other
+processes wrote since, and a write does that under the file's write lock, so that its decision holds when it is written.
+Reads have their own connection, so that they do not wait while a write waits for another process.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 from cmbs.errors import GraphUnavailable, IncidentNotFound, InvalidRequest
-from cmbs.tee.kernel.graph import Graph
-from cmbs.tee.kernel.incident import IncidentState, merge_result
+from cmbs.tee.kernel.graph import Graph, IncidentState
 from cmbs.tee.kernel.lattice import Delta, EdgeKey, Provenance, Timestamp
 from cmbs.tee.kernel.merge import decide_tombstones
 from cmbs.tee.kernel.store import (
@@ -28,38 +27,26 @@ from cmbs.tee.kernel.store import (
     NodeTombstones,
     Tombstones,
 )
-from cmbs.tee.kernel.wire import (
-    edge_entry,
-    edge_key_of,
-    encoded_addition,
-    encoded_edge,
-    encoded_node,
-    keyed_edges,
-    keyed_nodes,
-    provenance_message,
-    provenance_of,
-)
+from cmbs.tee.kernel.wire import edge_entry, edge_key_of, encode_change, provenance_message, provenance_of
 from cmbs.tee.proto import tee_pb2 as pb
-from cmbs.tee.stores._sqlite_schema import migrate
+from cmbs.tee.stores._sqlite_schema import migrate, transaction
 
 _BUSY_SECONDS = 10.0
 _WAL_ATTEMPTS = 100
-# Incidents whose tombstones are kept in memory, and about how much of it; any other is read again when it is asked for.
-_MIRRORED_INCIDENTS = 256
-_MIRRORED_BYTES = 128 << 20
-# What a tombstone takes in memory besides its id.
+# Incidents are cached with their tombstones; one that was evicted is read again when it is needed.
+_MAX_CACHED_BYTES = 128 << 20
+# About what an incident takes in memory, and a tombstone besides its id.
+_INCIDENT_BYTES = 1_000
 _TOMBSTONE_BYTES = 150
 
 
-class _Mirrored(IncidentState):
-    """An incident as far as it was read."""
-
-    __slots__ = ("seq", "size")
+class _CachedIncident(IncidentState):
+    """An incident up to the tombstone merge `seq`; `size` estimates its bytes in memory."""
 
     def __init__(self, incident: Incident) -> None:
         super().__init__(incident)
         self.seq = 0
-        self.size = 0
+        self.size = _INCIDENT_BYTES
 
 
 class SQLiteGraphStore:
@@ -69,22 +56,22 @@ class SQLiteGraphStore:
         self._path = str(path)
         if "\0" in self._path or self._path == ":memory:":
             raise InvalidRequest(f"`{self._path!r}` is not a file; for a graph in memory use `memory:`")
-        # Taken in this order. The first is held while the file is waited for, the second only while the mirror is used.
+        # Taken in this order. The first is held while waiting for the file, the second only while the mirror is used.
         self._writing_lock, self._lock = threading.Lock(), threading.Lock()
         self._graph = Graph()
-        self._incidents: OrderedDict[str, _Mirrored] = OrderedDict()
-        self._mirrored_bytes = 0
-        with ExitStack() as opened, _translated(f"cannot open `{self._path}`"):
-            self._writer = opened.enter_context(closing(_connected(self._path)))
+        self._incidents: OrderedDict[str, _CachedIncident] = OrderedDict()
+        self._cached_bytes = 0
+        with ExitStack() as connections, _translate_errors(f"cannot open `{self._path}`"):
+            self._writer = connections.enter_context(closing(_connect(self._path)))
             self._writer.execute("PRAGMA synchronous = FULL")
             migrate(self._writer)
             # After the file is known to be ours: the mode is written into it.
             _enter_wal(self._writer)
-            self._reader = opened.enter_context(closing(_connected(self._path)))
+            self._reader = connections.enter_context(closing(_connect(self._path)))
             self._reader.execute("PRAGMA query_only = ON")
             self._catch_up(self._reader)
             # Nothing went wrong: they stay open.
-            opened.pop_all()
+            connections.pop_all()
 
     # --- the main graph ---
 
@@ -95,11 +82,9 @@ class SQLiteGraphStore:
             version = self._graph.version
             if change.grows:
                 version += 1
-                created, added = map(encoded_node, change.created_nodes), map(encoded_addition, change.added_to_nodes)
-                nodes = b"".join([*created, *added])
-                edges = b"".join(map(encoded_edge, change.created_edges + change.added_to_edges))
-                self._writer.execute("INSERT INTO graph_changes VALUES (?, ?, ?)", (version, nodes, edges))
-        return merge_result(change, version)
+                row = (version, *encode_change(change))
+                self._writer.execute("INSERT INTO graph_changes VALUES (?, ?, ?)", row)
+        return change.result(version)
 
     def version(self) -> int:
         """The present version of the main graph."""
@@ -116,7 +101,7 @@ class SQLiteGraphStore:
     def create_incident(self, incident_id: str, now: Timestamp) -> CreatedIncident:
         """Create an incident, anchored at the present version; an existing one is returned as it is."""
         with self._writing("cannot create an incident"):
-            known = _found(self._writer, incident_id)
+            known = _read_incident(self._writer, incident_id)
             if known is not None:
                 return CreatedIncident(known, created=False)
             incident = Incident(incident_id, now, self._graph.version)
@@ -134,10 +119,10 @@ class SQLiteGraphStore:
         """Tombstone nodes for an incident; those outside the graph (as of the anchor) are kept and unmatched."""
         with self._writing("cannot merge tombstones"):
             state = self._state(self._writer, incident_id)
-            decided = decide_tombstones(node_ids, self._graph.has_node(state.incident.anchor), state.nodes)
-            if decided.new:
-                self._append(state, provenance, pb.TombstoneSet(node_ids=decided.new))
-        return NodeTombstones(decided.applied, decided.already, decided.unmatched)
+            merge, new = decide_tombstones(node_ids, self._graph.has_node(state.incident.anchor), state.nodes)
+            if new:
+                self._append(state, provenance, pb.TombstoneSet(node_ids=new))
+        return merge
 
     def merge_edge_tombstones(
         self, incident_id: str, edges: Sequence[EdgeKey], provenance: Provenance
@@ -145,10 +130,10 @@ class SQLiteGraphStore:
         """Tombstone edges for an incident; those outside the graph (as of the anchor) are kept and unmatched."""
         with self._writing("cannot merge tombstones"):
             state = self._state(self._writer, incident_id)
-            decided = decide_tombstones(edges, self._graph.has_edge(state.incident.anchor), state.edges)
-            if decided.new:
-                self._append(state, provenance, pb.TombstoneSet(edge_entries=map(edge_entry, decided.new)))
-        return EdgeTombstones(decided.applied, decided.already, decided.unmatched)
+            merge, new = decide_tombstones(edges, self._graph.has_edge(state.incident.anchor), state.edges)
+            if new:
+                self._append(state, provenance, pb.TombstoneSet(edge_entries=map(edge_entry, new)))
+        return merge
 
     def tombstones(self, incident_id: str) -> Tombstones:
         """All tombstones of an incident, the unmatched included."""
@@ -172,16 +157,14 @@ class SQLiteGraphStore:
     @contextmanager
     def _reading(self) -> Iterator[None]:
         """One moment of the file, with the mirror brought up to it."""
-        with self._lock, _translated(f"cannot read `{self._path}`"), _transaction(self._reader, "BEGIN"):
+        with self._lock, _translate_errors(f"cannot read `{self._path}`"), transaction(self._reader, "BEGIN"):
             self._catch_up(self._reader)
             yield
 
     @contextmanager
     def _writing(self, doing: str) -> Iterator[None]:
-        """The file to ourselves. The mirror takes in what was written only when it is read back, so after the commit:
-        what was not committed was never in it.
-        """
-        with self._writing_lock, _translated(doing), _transaction(self._writer, "BEGIN IMMEDIATE"), self._lock:
+        """The file's write lock. The mirror takes in what was written only when it is read back after the commit."""
+        with self._writing_lock, _translate_errors(doing), transaction(self._writer, "BEGIN IMMEDIATE"), self._lock:
             self._catch_up(self._writer)
             yield
 
@@ -190,16 +173,17 @@ class SQLiteGraphStore:
             "SELECT version, nodes, edges FROM graph_changes WHERE version > ? ORDER BY version", (self._graph.version,)
         )
         for version, nodes, edges in rows:
-            self._graph.absorb(version, keyed_nodes(nodes), keyed_edges(edges))
+            self._graph.absorb(version, nodes, edges)
 
-    def _state(self, connection: sqlite3.Connection, incident_id: str) -> _Mirrored:
+    def _state(self, connection: sqlite3.Connection, incident_id: str) -> _CachedIncident:
         """The incident with all its tombstones."""
         state = self._incidents.get(incident_id)
         if state is None:
-            incident = _found(connection, incident_id)
+            incident = _read_incident(connection, incident_id)
             if incident is None:
                 raise IncidentNotFound(incident_id)
-            state = self._incidents[incident_id] = _Mirrored(incident)
+            state = self._incidents[incident_id] = _CachedIncident(incident)
+            self._cached_bytes += state.size
         self._incidents.move_to_end(incident_id)
         rows = connection.execute(
             "SELECT seq, provenance, tombstones FROM tombstone_merges WHERE incident_id = ? AND seq > ? ORDER BY seq",
@@ -214,44 +198,24 @@ class SQLiteGraphStore:
             number = len(tombstones.node_ids) + len(tombstones.edge_entries)
             size = len(provenance_bytes) + len(tombstone_bytes) + number * _TOMBSTONE_BYTES
             state.size += size
-            self._mirrored_bytes += size
-        self._forget()
+            self._cached_bytes += size
+        # The incident that was used last stays, whatever its size.
+        while len(self._incidents) > 1 and self._cached_bytes > _MAX_CACHED_BYTES:
+            _, evicted = self._incidents.popitem(last=False)
+            self._cached_bytes -= evicted.size
         return state
 
-    def _forget(self) -> None:
-        """Keep the mirror within its bounds; the incident that was asked for last stays, whatever its size."""
-        while len(self._incidents) > 1 and (
-            len(self._incidents) > _MIRRORED_INCIDENTS or self._mirrored_bytes > _MIRRORED_BYTES
-        ):
-            _, forgotten = self._incidents.popitem(last=False)
-            self._mirrored_bytes -= forgotten.size
-
-    def _append(self, state: _Mirrored, provenance: Provenance, tombstones: pb.TombstoneSet) -> None:
-        said = provenance_message(provenance).SerializeToString()
-        self._writer.execute(
-            "INSERT INTO tombstone_merges VALUES (?, ?, ?, ?)",
-            (state.incident.incident_id, state.seq + 1, said, tombstones.SerializeToString()),
-        )
+    def _append(self, state: _CachedIncident, provenance: Provenance, tombstones: pb.TombstoneSet) -> None:
+        encoded = provenance_message(provenance).SerializeToString(), tombstones.SerializeToString()
+        row = (state.incident.incident_id, state.seq + 1, *encoded)
+        self._writer.execute("INSERT INTO tombstone_merges VALUES (?, ?, ?, ?)", row)
 
 
-def _connected(path: str) -> sqlite3.Connection:
+def _connect(path: str) -> sqlite3.Connection:
     return sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
 
 
-@contextmanager
-def _transaction(connection: sqlite3.Connection, begin: str) -> Iterator[None]:
-    connection.execute(begin)
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        # SQLite rolls back by itself after some errors.
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
-
-
-def _found(connection: sqlite3.Connection, incident_id: str) -> Incident | None:
+def _read_incident(connection: sqlite3.Connection, incident_id: str) -> Incident | None:
     row = connection.execute(
         "SELECT created_seconds, created_nanos, anchor FROM incidents WHERE incident_id = ?", (incident_id,)
     ).fetchone()
@@ -259,7 +223,7 @@ def _found(connection: sqlite3.Connection, incident_id: str) -> Incident | None:
 
 
 def _enter_wal(connection: sqlite3.Connection) -> None:
-    """SQLite answers `locked` at once while another process does the same, so first wait for that one."""
+    """Switch to write-ahead logging. SQLite answers `locked` at once while another process does so: wait for it."""
     for _ in range(_WAL_ATTEMPTS):
         try:
             connection.execute("PRAGMA journal_mode = WAL")
@@ -272,7 +236,7 @@ def _enter_wal(connection: sqlite3.Connection) -> None:
 
 
 @contextmanager
-def _translated(doing: str) -> Iterator[None]:
+def _translate_errors(doing: str) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as exc:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from cmbs.tee import Delta, Edge, EdgeKey, EdgeType, GraphStore, Node, NodeType, Provenance, Timestamp
-from cmbs.tee.kernel.lattice import merged_edges, merged_nodes
+from cmbs.tee.kernel.lattice import merge_edges, merge_nodes
 
 _NODES = "abcdefgh"
 _INCIDENTS = "ijk"
@@ -19,11 +19,13 @@ def random_delta(chance: random.Random) -> Delta:
             chance.choice(list(NodeType)),
             chance.choice(["one", "two"]),
             chance.random() < 0.8,  # noqa: PLR2004 - mostly
-            (_said(chance),),
+            (_provenance(chance),),
         )
         for _ in range(chance.randrange(4))
     ]
-    edges = [Edge(_key(chance, chance.choice(list(EdgeType))), (_said(chance),)) for _ in range(chance.randrange(4))]
+    edges = [
+        Edge(_key(chance, chance.choice(list(EdgeType))), (_provenance(chance),)) for _ in range(chance.randrange(4))
+    ]
     return Delta(tuple(nodes), tuple(edges))
 
 
@@ -32,7 +34,7 @@ def _key(chance: random.Random, kind: EdgeType) -> EdgeKey:
     return EdgeKey(source, target, kind)
 
 
-def _said(chance: random.Random) -> Provenance:
+def _provenance(chance: random.Random) -> Provenance:
     return Provenance(chance.choice("st"), chance.choice("uv"), Timestamp(chance.randrange(100), 0))
 
 
@@ -48,7 +50,7 @@ class GraphModel:
     def step(self, store: GraphStore, chance: random.Random) -> None:
         """Do something at random to the store, and the same here."""
         incident_id = chance.choice(_INCIDENTS)
-        now, said = Timestamp(0, 0), _said(chance)
+        now, said = Timestamp(0, 0), _provenance(chance)
         choice = chance.randrange(4) if incident_id in self.anchors else chance.randrange(2)
         if choice == 0:
             anchor = store.create_incident(incident_id, now).incident.anchor
@@ -71,10 +73,10 @@ class GraphModel:
     def _merge(self, delta: Delta, version: int) -> None:
         for node in delta.nodes:
             born, known = self._nodes.get(node.id, (version, node))
-            self._nodes[node.id] = (born, merged_nodes(known, node))
+            self._nodes[node.id] = (born, merge_nodes(known, node))
         for edge in delta.edges:
             edge_born, known_edge = self._edges.get(edge.key, (version, edge))
-            self._edges[edge.key] = (edge_born, merged_edges(known_edge, edge))
+            self._edges[edge.key] = (edge_born, merge_edges(known_edge, edge))
 
     def _tombstone(
         self,

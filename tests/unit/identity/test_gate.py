@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from cmbs.addresses import is_remote
 from cmbs.belief.server import BeliefServer
 from cmbs.belief_api import create_app
 from cmbs.errors import KeyRefused, StoreUnavailable, Unauthenticated
@@ -16,7 +17,6 @@ from cmbs.http import BeliefApp
 from cmbs.http.operation import Operation
 from cmbs.http.operations import OPERATIONS
 from cmbs.identity import Gate, KeyRegistry, Role, Scope
-from cmbs.identity.gate import is_remote
 from cmbs.identity.kernel.model import KEYS_STREAM, SCOPES_OF
 from cmbs.identity.registry import Made
 from cmbs.identity.tokens import new_key

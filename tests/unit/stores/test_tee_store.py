@@ -25,7 +25,7 @@ from cmbs.spi import (
     RecoveredState,
     UniverseSource,
 )
-from cmbs.stores._tee_ids import hypothesis_of, named_by
+from cmbs.stores._tee_ids import hypothesis_of, parse_hypothesis
 from cmbs.stores.tee import TeeStore
 from cmbs.tee import EdgeKey, EdgeType, GraphStore, edge_id
 from cmbs.tee.client import open_channel, stub_on
@@ -130,24 +130,24 @@ names = st.one_of(
 @example("edge:a%7c|b|DEPENDS_ON")
 @example("node:edge:a|b|DEPENDS_ON")
 def test_every_text_names_one_thing_and_everything_has_one_name(text: str) -> None:
-    assert hypothesis_of(named_by(text)) == text
-    assert named_by(hypothesis_of(text)) == text
+    assert hypothesis_of(parse_hypothesis(text)) == text
+    assert parse_hypothesis(hypothesis_of(text)) == text
 
 
 @pytest.mark.req("TEE-STORE-03")
 @given(keys)
 def test_an_edge_is_found_again_whatever_its_ends_are_called(key: EdgeKey) -> None:
-    assert named_by(hypothesis_of(key)) == key
-    assert named_by(f"node:{hypothesis_of(key)}") == hypothesis_of(key)
+    assert parse_hypothesis(hypothesis_of(key)) == key
+    assert parse_hypothesis(f"node:{hypothesis_of(key)}") == hypothesis_of(key)
 
 
 @pytest.mark.req("TEE-STORE-03")
 def test_the_convention_is_the_one_of_the_specification() -> None:
-    assert named_by("svc-postgres") == "svc-postgres"
-    assert named_by("edge:svc-postgres|svc-redis|DEPENDS_ON") == EdgeKey(
+    assert parse_hypothesis("svc-postgres") == "svc-postgres"
+    assert parse_hypothesis("edge:svc-postgres|svc-redis|DEPENDS_ON") == EdgeKey(
         "svc-postgres", "svc-redis", EdgeType.DEPENDS_ON
     )
-    assert named_by("edge:router-7") == "edge:router-7"
+    assert parse_hypothesis("edge:router-7") == "edge:router-7"
 
 
 # --- nodes, edges, anchors --------------------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ def opened(port: int) -> Iterator[Callable[..., TeeStore]]:
 
 
 @pytest.mark.req("TEE-STORE-04")
-def test_a_universe_that_nobody_lists_is_the_graph_at_the_anchor_for_good(
+def test_a_universe_without_a_list_is_the_graph_at_the_anchor_for_good(
     port: int, graph: GraphStore, opened: Callable[..., TeeStore]
 ) -> None:
     store = opened()
@@ -185,7 +185,7 @@ def test_a_universe_that_nobody_lists_is_the_graph_at_the_anchor_for_good(
     # Kept without a list: a mark is all that is written.
     assert len(graph.tombstones("cmbs:universe:session").nodes) == 1
     grow(port, ["newborn"])
-    assert store.eliminate("session", {"a", "newborn", "nobody"}, SEEN) == EliminationResult(frozenset("a"), NOTHING)
+    assert store.eliminate("session", {"a", "newborn", "missing"}, SEEN) == EliminationResult(frozenset("a"), NOTHING)
     for each in (store, opened()):
         assert each.recover("session") == RecoveredState(frozenset("abc"), frozenset("a"), frozenset("bc"))
         assert each.anchor("session") == anchored
@@ -221,14 +221,25 @@ def test_what_was_born_after_the_anchor_of_a_session_cannot_be_in_its_universe(
 
 
 @pytest.mark.req("TEE-STORE-04")
-def test_what_another_session_was_told_is_nobodys_universe(opened: Callable[..., TeeStore], graph: GraphStore) -> None:
+def test_what_another_session_was_told_is_not_its_universe(opened: Callable[..., TeeStore], graph: GraphStore) -> None:
     store = opened()
     store._create_incident("worn")
-    graph.merge_node_tombstones("worn", ["a"], Provenance("somebody", "something", Timestamp(0, 0)))
+    graph.merge_node_tombstones("worn", ["a"], Provenance("other", "something", Timestamp(0, 0)))
     assert store.anchor("worn").hypothesis_ids == {"b", "c"}
     for session_id in ("worn", "other"):
         store.create_session(session_id, frozenset("bc"))
         assert opened().recover(session_id).hypothesis_ids == {"b", "c"}
+
+
+@pytest.mark.req("TEE-STORE-06")
+def test_a_list_that_was_begun_is_finished_for_a_universe_that_is_the_whole_graph(
+    opened: Callable[..., TeeStore], graph: GraphStore
+) -> None:
+    store = opened()
+    store._create_incident("cmbs:universe:session")
+    graph.merge_node_tombstones("cmbs:universe:session", ["a"], Provenance("cmbs", "universe", Timestamp(0, 0)))
+    store.create_session("session", store.anchor("session").hypothesis_ids)
+    assert opened().recover("session").hypothesis_ids == frozenset("abc")
 
 
 @pytest.mark.parametrize("odd", ["\ud800", "a\udfff"])
@@ -291,14 +302,14 @@ def test_survivors_are_what_tee_itself_shows_of_the_universe(port: int, opened: 
 
 
 @pytest.mark.req("TEE-STORE-05")
-def test_a_tombstone_that_somebody_else_left_for_an_unknown_id_is_not_an_elimination(
+def test_a_tombstone_that_another_caller_left_for_an_unknown_id_is_not_an_elimination(
     port: int, opened: Callable[..., TeeStore]
 ) -> None:
     store = opened()
     store.create_session("session", store.anchor("session").hypothesis_ids)
     with open_channel(f"127.0.0.1:{port}") as channel:
-        said = pb.Provenance(source="somebody")
-        request = pb.NodeTombstoneRequest(incident_id="session", node_ids=["a", "nobody"], provenance=said)
+        said = pb.Provenance(source="other")
+        request = pb.NodeTombstoneRequest(incident_id="session", node_ids=["a", "missing"], provenance=said)
         stub_on(channel).MergeNodeTombstones(request, timeout=PATIENCE)
     assert store.recover("session") == RecoveredState(frozenset("abc"), frozenset("a"), frozenset("bc"))
 
@@ -307,9 +318,9 @@ def test_a_tombstone_that_somebody_else_left_for_an_unknown_id_is_not_an_elimina
 def test_what_a_store_has_forgotten_it_reads_again(
     port: int, opened: Callable[..., TeeStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cmbs.stores.tee._REMEMBERED_IDS", 3)
-    monkeypatch.setattr("cmbs.stores.tee._REMEMBERED_SESSIONS", 2)
-    monkeypatch.setattr("cmbs.stores.tee._REMEMBERED_VERSIONS", 1)
+    monkeypatch.setattr("cmbs.stores.tee._MAX_CACHED_IDS", 3)
+    monkeypatch.setattr("cmbs.stores.tee._MAX_CACHED_SESSIONS", 2)
+    monkeypatch.setattr("cmbs.stores.tee._MAX_CACHED_GRAPHS", 1)
     store = opened()
     universes = {}
     for number in range(5):
@@ -329,7 +340,7 @@ def test_what_a_store_has_forgotten_it_reads_again(
 @pytest.mark.req("TEE-STORE-06")
 def test_hypotheses_that_are_not_in_the_graph_cannot_be_declared(opened: Callable[..., TeeStore]) -> None:
     store = opened()
-    unknown = ["", "cmbs:universe:listed", "edge:a|c|DEPENDS_ON", "nobody"]
+    unknown = ["", "cmbs:universe:listed", "edge:a|c|DEPENDS_ON", "missing"]
     with pytest.raises(InvalidHypothesisId) as refused:
         store.create_session("session", frozenset(["a", *unknown]))
     assert refused.value.details["unknown"] == unknown
@@ -352,7 +363,7 @@ def test_ids_that_are_the_stores_own_are_refused(opened: Callable[..., TeeStore]
 def test_a_creation_that_was_begun_is_finished_with_the_same_universe_only(opened: Callable[..., TeeStore]) -> None:
     store = opened()
     with pytest.raises(InvalidHypothesisId):
-        store.create_session("session", frozenset({"a", "b", "nobody"}))
+        store.create_session("session", frozenset({"a", "b", "missing"}))
     with pytest.raises(Conflict):
         store.create_session("session", frozenset("a"))
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -35,10 +34,10 @@ from cmbs.testing.contracts.graph_store import (
     nodes_in,
     together,
 )
-from tests.support import neo4j_writer
 from tests.support import tee as messages
-from tests.support.http_server import CMBS, PATIENCE, free_port
+from tests.support.http_server import PATIENCE
 from tests.support.neo4j import fresh_graph, run
+from tests.support.tee_process import tee_serving
 
 CONSTRAINTS = ["tee_edge_tombstone", "tee_graph", "tee_incident", "tee_node", "tee_tombstone"]
 
@@ -122,7 +121,7 @@ def test_people_can_walk_the_graph(url: str, store: Neo4jGraphStore) -> None:
 
 
 @pytest.mark.req("TEE-NEO-03")
-def test_an_end_becomes_a_node_when_somebody_proposes_it(url: str, store: Neo4jGraphStore) -> None:
+def test_an_end_becomes_a_node_when_it_is_proposed(url: str, store: Neo4jGraphStore) -> None:
     store.merge(Delta((node("a"),), (edge("a", "b"),)))
     assert contents(store.main_graph()) == ({"a"}, {key("a", "b")})
     assert store.merge(Delta((node("b"),))).created_nodes == ("b",)
@@ -151,79 +150,53 @@ def test_ids_that_no_index_can_hold_are_kept_whole(store: Neo4jGraphStore) -> No
 
 
 @pytest.mark.req("TEE-NEO-02")
-def test_of_two_processes_exactly_one_creates_and_one_applies(url: str) -> None:
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-m", "tests.support.neo4j_writer", url, f"writer-{number}"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for number in range(2)
-    ]
-    for process in processes:
-        assert process.stdout
-        assert process.stdout.readline() == "ready\n"
-    with ThreadPoolExecutor(2) as pool:
-        told = [json.loads(text) for text, _ in pool.map(lambda each: each.communicate("go\n"), processes)]
-    edges = [
-        edge_id(key(f"{number}.{each}", f"{number}.{each + 1}"))
-        for number in range(neo4j_writer.ROUNDS)
-        for each in range(neo4j_writer.SIZE - 1)
-    ]
-    ids = [f"{number}.{each}" for number in range(neo4j_writer.ROUNDS) for each in range(neo4j_writer.SIZE)]
-    assert sorted(told[0]["created"] + told[1]["created"]) == sorted(ids + edges)
-    assert sorted(told[0]["applied"] + told[1]["applied"]) == sorted(ids + edges)
-    assert sorted(told[0]["incidents"] + told[1]["incidents"]) == sorted(
-        f"i{number}" for number in range(neo4j_writer.ROUNDS)
-    )
-    # And both were heard.
-    ((hypotheses, relations),) = run(
-        url, "MATCH (n:TeeNode) WITH count(n) AS nodes MATCH ()-[r:DEPENDS_ON]->() RETURN nodes, count(r)"
-    )
-    assert (hypotheses, relations) == (len(ids), len(edges))
-    with closing(Neo4jGraphStore(url)) as store:
-        for each in nodes_in(store.main_graph()).values():
-            assert {said.source for said in each.provenance} == {"writer-0", "writer-1"}
+def test_of_two_tees_exactly_one_creates_and_one_applies_and_both_are_recorded(
+    url: str, store: Neo4jGraphStore, tmp_path: Path
+) -> None:
+    with (
+        tee_serving(tmp_path, url) as one,
+        tee_serving(tmp_path, url) as other,
+        open_channel(one.endpoint) as to_one,
+        open_channel(other.endpoint) as to_other,
+    ):
+        tees = [stub_on(to_one), stub_on(to_other)] * 2
+        said = [pb.Provenance(source=source, trigger="race") for source in "0123"]
+        for number in range(12):
+            incident, ids = f"i{number}", [f"{number}.{each}" for each in range(20)]
+            ends = list(pairwise(ids))
+            edges = [edge_id(key(*each)) for each in ends]
+            deltas = [
+                pb.HypothesisDelta(
+                    nodes=[messages.node(each, provenance=[by]) for each in ids],
+                    edges=[messages.edge(*each, provenance=[by]) for each in ends],
+                )
+                for by in said
+            ]
+            merged = call_together([tee.MergeHypothesis for tee in tees], deltas)
+            assert sorted(each for result in merged for each in result.created_ids) == sorted(ids + edges)
+            created = call_together(
+                [tee.CreateIncident for tee in tees], [pb.CreateIncidentRequest(incident_id=incident)] * 4
+            )
+            assert [each.created for each in created].count(True) == 1
+            gone = [pb.NodeTombstoneRequest(incident_id=incident, node_ids=ids, provenance=by) for by in said]
+            entries = [
+                pb.EdgeTombstoneEntry(source=source, target=target, type=pb.EDGE_TYPE_DEPENDS_ON)
+                for source, target in ends
+            ]
+            cut = [pb.EdgeTombstoneRequest(incident_id=incident, entries=entries, provenance=by) for by in said]
+            results = call_together([tee.MergeNodeTombstones for tee in tees], gone)
+            results += call_together([tee.MergeEdgeTombstones for tee in tees], cut)
+            assert sorted(each for result in results for each in result.applied_ids) == sorted(ids + edges)
+            for tee in tees[:2]:
+                view = tee.GetLiveView(pb.LiveViewRequest(incident_id=incident), timeout=PATIENCE)
+                assert len(view.nodes) == 20 * number
+    nodes = nodes_in(store.main_graph()).values()
+    assert {frozenset(by.source for by in each.provenance) for each in nodes} == {frozenset("0123")}
+    assert run(url, "MATCH (n:TeeNode) RETURN count(*)") == [[12 * 20]]
 
 
-@contextmanager
-def tee_process(url: str, directory: Path) -> Iterator[Any]:
-    """Calls to a `cmbs tee serve` on the graph."""
-    port = free_port()
-    command = [str(CMBS), "tee", "serve", "--port", str(port), "--store", url]
-    process = subprocess.Popen(command, cwd=directory, stdout=subprocess.PIPE, text=True)
-    assert process.stdout
-    with process.stdout:
-        try:
-            # It prints once it listens.
-            assert str(port) in process.stdout.readline()
-            with open_channel(f"127.0.0.1:{port}") as channel:
-                yield stub_on(channel)
-        finally:
-            process.terminate()
-            process.wait(PATIENCE)
-
-
-@pytest.mark.req("TEE-NEO-02")
-def test_two_tees_on_one_neo4j_are_one(url: str, tmp_path: Path) -> None:
-    with tee_process(url, tmp_path) as first, tee_process(url, tmp_path) as second:
-        tees, ids = [first, second] * 2, [f"n{number}" for number in range(30)]
-        delta = pb.HypothesisDelta(
-            nodes=map(messages.node, ids), edges=[messages.edge(*ends) for ends in pairwise(ids)]
-        )
-        merged = together([partial(tee.MergeHypothesis, delta, timeout=PATIENCE) for tee in tees])
-        edges = [edge_id(key(*ends)) for ends in pairwise(ids)]
-        assert sorted(each for result in merged for each in result.created_ids) == sorted(ids + edges)
-        incident = pb.CreateIncidentRequest(incident_id="i")
-        opened = together([partial(tee.CreateIncident, incident, timeout=PATIENCE) for tee in tees])
-        assert [each.created for each in opened].count(True) == 1
-        gone = pb.NodeTombstoneRequest(incident_id="i", node_ids=ids[:20], provenance=messages.SAID)
-        results = together([partial(tee.MergeNodeTombstones, gone, timeout=PATIENCE) for tee in tees])
-        assert sorted(each for result in results for each in result.applied_ids) == sorted(ids[:20])
-        for tee in (first, second):
-            view = tee.GetLiveView(pb.LiveViewRequest(incident_id="i"), timeout=PATIENCE)
-            assert {each.id for each in view.nodes} == set(ids[20:])
+def call_together(calls: list[Any], requests: list[Any]) -> list[Any]:
+    return together([partial(call, each, timeout=PATIENCE) for call, each in zip(calls, requests, strict=True)])
 
 
 @pytest.mark.req("TEE-NEO-02")
@@ -285,11 +258,11 @@ def test_a_call_asks_as_often_for_a_thousand_ids_as_for_two(
     asked: list[str] = []
     original = neo4j.ManagedTransaction.run
 
-    def counted(tx: neo4j.ManagedTransaction, statement: Any, *arguments: Any, **parameters: Any) -> neo4j.Result:
+    def count(tx: neo4j.ManagedTransaction, statement: Any, *arguments: Any, **parameters: Any) -> neo4j.Result:
         asked.append(statement)
         return original(tx, statement, *arguments, **parameters)
 
-    monkeypatch.setattr(neo4j.ManagedTransaction, "run", counted)
+    monkeypatch.setattr(neo4j.ManagedTransaction, "run", count)
     often = []
     for size in (2, 1_000):
         asked.clear()

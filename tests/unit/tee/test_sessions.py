@@ -20,7 +20,7 @@ from cmbs.stores import open_tee
 from cmbs.stores.memory import InMemoryStore
 from cmbs.stores.sqlite import SQLiteStore
 from cmbs.stores.tee import TeeStore
-from cmbs.tee.server import ServerOptions, Tls
+from cmbs.tee.server import ServerOptions
 from cmbs.tee.stores.memory import MemoryGraphStore
 from cmbs.tee.stores.sqlite import SQLiteGraphStore
 from cmbs.testing import FailingLog, Moment
@@ -29,7 +29,7 @@ from tests.support.homes import verified
 from tests.support.http_server import PATIENCE, run_cmbs, serving
 from tests.support.plain_tee import PlainTee
 from tests.support.plain_tee import serving as serving_plainly
-from tests.support.tee import edge, listening
+from tests.support.tee import CERTIFICATE, edge, listening, tls
 from tests.support.tee_process import grow, tee_serving
 from tests.support.transports import ONTOLOGY
 
@@ -55,7 +55,7 @@ class Place(NamedTuple):
 
 
 class AwayStore(InMemoryStore):
-    """A store that nobody can reach."""
+    """A store that cannot be reached."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,14 +74,14 @@ def place(tmp_path: Path) -> Iterator[Place]:
 
 
 @pytest.fixture
-def opened(place: Place) -> Iterator[Callable[..., BeliefServer]]:
+def open_server(place: Place) -> Iterator[Callable[..., BeliefServer]]:
     servers: list[BeliefServer] = []
 
-    def opened(**options: Any) -> BeliefServer:
+    def open_one(**options: Any) -> BeliefServer:
         servers.append(place.server(**options))
         return servers[-1]
 
-    yield opened
+    yield open_one
     for server in servers:
         server.close()
 
@@ -100,9 +100,9 @@ def agree(place: Place, server: BeliefServer, session_id: str) -> None:
 
 @pytest.mark.req("TEE-SESSION-01")
 def test_a_session_without_hypotheses_is_over_the_graph_as_it_is_now(
-    place: Place, opened: Callable[..., BeliefServer]
+    place: Place, open_server: Callable[..., BeliefServer]
 ) -> None:
-    server = opened()
+    server = open_server()
     session_id, snapshot = server.declare_session(BLANK)
     assert snapshot.survivors == list("abcd")
     version = snapshot.ontology.causal_graph_version
@@ -119,9 +119,9 @@ def test_a_session_without_hypotheses_is_over_the_graph_as_it_is_now(
 
 @pytest.mark.req("TEE-SESSION-01")
 def test_the_version_that_a_caller_expects_must_be_that_of_the_graph(
-    place: Place, opened: Callable[..., BeliefServer]
+    place: Place, open_server: Callable[..., BeliefServer]
 ) -> None:
-    server, version = opened(), str(grow(place.port))
+    server, version = open_server(), str(grow(place.port))
     expecting = OntologyBundle("space", "1", "tee://main", version)
     assert server.declare_session(expecting).snapshot.ontology == expecting
     with pytest.raises(Conflict, match=f"at version `{version}`, not `other`"):
@@ -130,21 +130,21 @@ def test_the_version_that_a_caller_expects_must_be_that_of_the_graph(
 
 @pytest.mark.req("TEE-SESSION-01")
 def test_a_declaration_under_a_key_is_the_same_session_whatever_happened_since(
-    place: Place, opened: Callable[..., BeliefServer]
+    place: Place, open_server: Callable[..., BeliefServer]
 ) -> None:
-    server = opened()
+    server = open_server()
     first = server.declare_session(BLANK, idempotency_key="incident 7")
     server.eliminate(first.session_id, "s", "1", ["a"])
     grow(place.port, ["newborn"])
-    for each in (server, opened()):
+    for each in (server, open_server()):
         assert each.declare_session(BLANK, idempotency_key="incident 7") == first
 
 
 @pytest.mark.req("TEE-SESSION-01")
-def test_listed_hypotheses_must_be_in_the_graph(place: Place, opened: Callable[..., BeliefServer]) -> None:
-    server = opened()
-    with pytest.raises(InvalidHypothesisId, match="`nobody`"):
-        server.declare_session(BLANK, ["a", "nobody"])
+def test_listed_hypotheses_must_be_in_the_graph(place: Place, open_server: Callable[..., BeliefServer]) -> None:
+    server = open_server()
+    with pytest.raises(InvalidHypothesisId, match="`missing`"):
+        server.declare_session(BLANK, ["a", "missing"])
     assert server.list_sessions() == []
     # What the caller calls its graph is then the caller's business.
     named = OntologyBundle("space", "1", "cmdb", "april")
@@ -209,15 +209,15 @@ def test_on_a_tee_without_versions_the_callers_version_is_kept() -> None:
 @pytest.mark.parametrize("moment", Moment)
 @pytest.mark.parametrize("method", ["put_intent", "append"])
 def test_a_crash_between_log_and_tee_is_driven_forward(
-    place: Place, opened: Callable[..., BeliefServer], method: str, moment: Moment
+    place: Place, open_server: Callable[..., BeliefServer], method: str, moment: Moment
 ) -> None:
     log = FailingLog(place.log())
-    server = opened(audit_log=log)
+    server = open_server(audit_log=log)
     session_id = server.declare_session(BLANK).session_id
     log.fail(method, moment=moment)
     with pytest.raises(StoreUnavailable):
         server.eliminate(session_id, "s", "1", ["a"])
-    after = opened()
+    after = open_server()
     assert after.eliminate(session_id, "s", "1", ["a"]).applied_eliminated == ["a"]
     assert after.query_belief(session_id).survivors == list("bcd")
     assert [entry.verb for entry in after.audit_trace(session_id)] == ["DECLARE_SESSION", "ELIMINATE"]
@@ -228,16 +228,16 @@ def test_a_crash_between_log_and_tee_is_driven_forward(
 @pytest.mark.parametrize("moment", Moment)
 @pytest.mark.parametrize("method", ["put_intent", "append"])
 def test_a_crash_while_declaring_from_the_graph_is_driven_forward(
-    place: Place, opened: Callable[..., BeliefServer], method: str, moment: Moment
+    place: Place, open_server: Callable[..., BeliefServer], method: str, moment: Moment
 ) -> None:
     log = FailingLog(place.log())
-    server = opened(audit_log=log)
+    server = open_server(audit_log=log)
     log.fail(method, moment=moment)
     with pytest.raises(StoreUnavailable):
         server.declare_session(BLANK, idempotency_key="incident 7")
     # The universe was fixed with the first attempt.
     grow(place.port, ["newborn"])
-    after = opened()
+    after = open_server()
     session_id, snapshot = after.declare_session(BLANK, idempotency_key="incident 7")
     assert snapshot.survivors == list("abcd")
     after.eliminate(session_id, "s", "1", ["a"])
@@ -246,10 +246,10 @@ def test_a_crash_while_declaring_from_the_graph_is_driven_forward(
 
 @pytest.mark.req("TEE-SESSION-02")
 def test_a_server_that_starts_while_tee_is_away_waits_for_it_once_and_settles_later(
-    place: Place, opened: Callable[..., BeliefServer]
+    place: Place, open_server: Callable[..., BeliefServer]
 ) -> None:
     log = FailingLog(place.log())
-    server = opened(audit_log=log)
+    server = open_server(audit_log=log)
     session_ids = [server.declare_session(BLANK).session_id for _ in range(3)]
     for session_id in session_ids:
         log.fail("append")
@@ -259,15 +259,15 @@ def test_a_server_that_starts_while_tee_is_away_waits_for_it_once_and_settles_la
     with closing(BeliefServer(store=away, audit_log=place.log())) as early:
         assert away.asked == 1
         assert early.query_belief(session_ids[0]).n_survivors == 4
-    after = opened()
+    after = open_server()
     for session_id in session_ids:
         assert after.query_belief(session_id).survivors == list("bcd")
         agree(place, after, session_id)
 
 
 @pytest.mark.req("TEE-SESSION-02")
-def test_a_session_is_taken_over_from_tee_and_its_log(place: Place, opened: Callable[..., BeliefServer]) -> None:
-    server = opened()
+def test_a_session_is_taken_over_from_tee_and_its_log(place: Place, open_server: Callable[..., BeliefServer]) -> None:
+    server = open_server()
     session_id = server.declare_session(BLANK).session_id
     server.eliminate(session_id, "s", "1", ["a"])
     entries = server.audit_trace(session_id)
@@ -300,7 +300,7 @@ def test_cmbs_serve_declares_from_the_graph_over_http(tmp_path: Path) -> None:
             told = client.post(f"/v1/sessions/{snapshot['session_id']}/eliminate", json=seen)
             assert told.json()["snapshot"]["survivors"] == ["b", "c"]
             check_error(client.post("/v1/sessions", json={"ontology": ONTOLOGY}), 409, "CONFLICT")
-            listed = {"ontology": ONTOLOGY, "hypotheses": ["a", "nobody"]}
+            listed = {"ontology": ONTOLOGY, "hypotheses": ["a", "missing"]}
             check_error(client.post("/v1/sessions", json=listed), 422, "INVALID_HYPOTHESIS_ID")
         assert run_cmbs("fsck", log, directory=tmp_path).returncode == 0
         with closing(TeeStore(tee.endpoint)) as store:
@@ -325,27 +325,21 @@ def test_settings_say_where_tee_is_and_what_makes_no_sense_is_named(tmp_path: Pa
 
 @pytest.mark.req("TEE-SESSION-03")
 def test_a_tee_behind_tls_and_a_token_is_reached_by_settings() -> None:
-    directory = Path(__file__).resolve().parents[2] / "support" / "tls"
-    certificate, key = (directory / "certificate.pem").read_bytes(), (directory / "key.pem").read_bytes()
-    with listening(MemoryGraphStore(), ServerOptions(tls=Tls(certificate, key), token="secret")) as port:
+    with listening(MemoryGraphStore(), ServerOptions(tls=tls(), token="secret")) as port:
         asked = {
             "CMBS_STORE": "memory:",
             "CMBS_TEE": f"localhost:{port}",
-            "CMBS_TEE_TOKEN": "secret",
-            "CMBS_TEE_CA": str(directory / "certificate.pem"),
+            "CMBS_TEE_CA": str(CERTIFICATE),
         }
-        # It is let in, and hears that there is nothing to declare yet.
-        with (
-            closing(build_server(Settings.from_environment(asked))) as server,
-            pytest.raises(InvalidRequest, match="the causal graph is empty"),
-        ):
-            server.declare_session(BLANK)
-        asked["CMBS_TEE_TOKEN"] = "guess"
-        with (
-            closing(build_server(Settings.from_environment(asked))) as server,
-            pytest.raises(StoreUnavailable, match="does not let us in"),
-        ):
-            server.declare_session(BLANK)
+        # With the right token, there is nothing to declare yet.
+        refusals = {
+            "secret": (InvalidRequest, "the causal graph is empty"),
+            "guess": (StoreUnavailable, "does not let us in"),
+        }
+        for token, (error, words) in refusals.items():
+            settings = Settings.from_environment({**asked, "CMBS_TEE_TOKEN": token})
+            with closing(build_server(settings)) as server, pytest.raises(error, match=words):
+                server.declare_session(BLANK)
 
 
 @pytest.mark.req("TEE-SESSION-03")

@@ -12,9 +12,9 @@ from google.protobuf.empty_pb2 import Empty
 from cmbs.errors import GraphUnavailable, IncidentNotFound, InvalidRequest
 from cmbs.tee import Delta, Edge, Provenance
 from cmbs.tee.proto import tee_pb2 as pb
+from cmbs.tee.stores import open_graph_store
 from cmbs.tee.stores import sqlite as driver
 from cmbs.tee.stores.memory import MemoryGraphStore
-from cmbs.tee.stores.opening import open_graph_store
 from cmbs.tee.stores.sqlite import SQLiteGraphStore
 from cmbs.testing.contracts.graph_store import NOW, SAID, contents, edge, key, node, nodes_in
 from tests.support import tee as messages
@@ -101,26 +101,11 @@ def test_a_write_that_fails_leaves_no_trace_and_can_be_repeated(path: Path, monk
         assert store.merge_node_tombstones("i", ["b"], SAID).applied == ("b",)
 
 
-def test_an_incident_that_fell_out_of_the_mirror_is_read_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "_MIRRORED_INCIDENTS", 2)
-    with closing(SQLiteGraphStore(path)) as store:
-        before = store.tombstones("i")
-        for number in range(5):
-            store.create_incident(f"other-{number}", NOW)
-            store.merge_node_tombstones(f"other-{number}", ["c"], SAID)
-        assert len(store._incidents) == 2
-        assert store.tombstones("i") == before
-        with pytest.raises(IncidentNotFound):
-            store.incident("nobody")
-        assert len(store._incidents) == 2
-
-
-def test_the_mirror_is_bounded_by_its_size_and_keeps_the_incident_that_is_asked_for(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(driver, "_MIRRORED_BYTES", 50_000)
+def test_the_cache_is_bounded_and_what_was_evicted_is_read_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "_MAX_CACHED_BYTES", 50_000)
     gone = {f"other-{number}": [f"{number}-{each}-{'x' * 90}" for each in range(50)] for number in range(8)}
     with closing(SQLiteGraphStore(path)) as store:
+        before = store.tombstones("i")
         for incident_id, ids in gone.items():
             store.create_incident(incident_id, NOW)
             store.merge_node_tombstones(incident_id, ids, SAID)
@@ -128,7 +113,13 @@ def test_the_mirror_is_bounded_by_its_size_and_keeps_the_incident_that_is_asked_
             assert set(store.tombstones(incident_id).nodes) == set(ids)
         kept = sum(len(each) for state in store._incidents.values() for each in state.nodes)
         assert 5_000 < kept < 50_000
-        assert store._mirrored_bytes == sum(state.size for state in store._incidents.values()) <= 50_000
+        assert store._cached_bytes == sum(state.size for state in store._incidents.values()) <= 50_000
+        assert "i" not in store._incidents
+        assert store.tombstones("i") == before
+        with pytest.raises(IncidentNotFound):
+            store.incident("missing")
+        assert "missing" not in store._incidents
+        # The incident that was used last stays, whatever its size.
         large = [f"{each}-{'x' * 90}" for each in range(1_000)]
         store.merge_node_tombstones("i", large, SAID)
         assert len(store.tombstones("i").nodes) == 1_002
@@ -217,13 +208,13 @@ def test_a_url_names_a_graph_store(tmp_path: Path) -> None:
     with closing(open_graph_store(f"sqlite:///{tmp_path}/a%20graph.db")) as store:
         assert isinstance(store, SQLiteGraphStore)
     assert (tmp_path / "a graph.db").exists()
-    for url in ("", "sqlite:///", "postgresql://x", "tee.db"):
-        with pytest.raises(InvalidRequest, match="is not a graph store"):
-            open_graph_store(url)
 
 
-@pytest.mark.parametrize("url", ["postgresql://me:secret@host/db", "Neo4j://me:secret@host", "me:secret@host"])
-def test_a_url_that_is_no_graph_store_is_not_repeated(url: str) -> None:
+@pytest.mark.parametrize(
+    "url",
+    ["", "sqlite:///", "tee.db", "postgresql://me:secret@host/db", "Neo4j://me:secret@host", "me:secret@host"],
+)
+def test_a_url_that_is_no_graph_store_is_refused_and_not_repeated(url: str) -> None:
     with pytest.raises(InvalidRequest, match="is not a graph store") as refused:
         open_graph_store(url)
     assert "secret" not in f"{refused.value} {refused.value.details}"

@@ -14,11 +14,10 @@ from cmbs.errors import BeliefServerError, InvalidRequest, SessionNotFound, Stor
 from cmbs.spi import EliminationProvenance, RecoveredState
 from cmbs.stores.tee import TeeStore
 from cmbs.tee.proto import tee_pb2 as pb
-from cmbs.tee.server import ServerOptions
 from cmbs.tee.service import TeeService
 from cmbs.tee.stores.memory import MemoryGraphStore
 from tests.support.plain_tee import Calls, Faults, serving
-from tests.support.tee import PATIENCE, edge, listening, node
+from tests.support.tee import PATIENCE, edge, node
 
 SEEN = EliminationProvenance("source", "observation")
 NOTHING: frozenset[str] = frozenset()
@@ -172,12 +171,3 @@ def test_a_creation_that_failed_at_any_call_is_whole_or_not_there_and_can_be_mad
                 assert (number, moment) != (calls, "after")
             assert create(other, session_id, listed) == universe
             assert store.recover(session_id) == RecoveredState(universe, NOTHING, universe)
-
-
-@pytest.mark.req("TEE-STORE-07")
-def test_a_token_is_sent_and_a_wrong_one_is_named_as_such() -> None:
-    with listening(MemoryGraphStore(), ServerOptions(token="secret")) as port:
-        with closing(store_on(port, token="secret")) as store:
-            assert store.anchor("session").hypothesis_ids == NOTHING
-        with closing(store_on(port, token="guess")) as store, pytest.raises(StoreUnavailable, match="let us in"):
-            store.anchor("session")

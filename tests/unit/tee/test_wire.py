@@ -9,19 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cmbs.tee import Delta, Edge, EdgeKey, EdgeType, Node, NodeType, Provenance, Timestamp
-from cmbs.tee.kernel.lattice import merged_nodes, merged_provenance
-from cmbs.tee.kernel.merge import decide_merge
-from cmbs.tee.kernel.wire import (
-    decoded,
-    encoded_addition,
-    encoded_edge,
-    encoded_node,
-    grown_edge,
-    grown_node,
-    keyed_edges,
-    keyed_nodes,
-    split,
-)
+from cmbs.tee.kernel.graph import Graph
+from cmbs.tee.kernel.lattice import merge_edges, merge_nodes, merge_provenance
+from cmbs.tee.kernel.wire import decode, encode_change, encode_edge, encode_node, split
 from cmbs.tee.proto import tee_pb2 as pb
 from cmbs.testing.strategies.belief import ids
 
@@ -66,7 +56,7 @@ moments = st.builds(Timestamp, st.integers(-62_135_596_800, 253_402_300_799), st
 said = (
     st.lists(st.builds(Provenance, ids().filter(bool), ids(), moments), min_size=1, max_size=3)
     .map(tuple)
-    .map(lambda drawn: merged_provenance((), drawn))
+    .map(lambda drawn: merge_provenance((), drawn))
 )
 texts = ids(200).filter(bool)
 nodes = st.builds(Node, texts, st.sampled_from(NodeType), texts, st.booleans(), said)
@@ -115,41 +105,25 @@ def test_the_stubs_are_those_that_the_proto_file_gives(tmp_path: Path, monkeypat
 
 @given(st.lists(nodes, max_size=3), st.lists(edges, max_size=3))
 def test_what_is_encoded_piece_by_piece_is_one_message_and_comes_back(some: list[Node], more: list[Edge]) -> None:
-    pieces = [*map(encoded_node, some), *map(encoded_edge, more)]
-    assert decoded(pieces) == (some, more)
+    pieces = [*map(encode_node, some), *map(encode_edge, more)]
+    assert decode(pieces) == (some, more)
     # Any order of pieces is the same graph.
-    assert decoded(reversed(pieces)) == (some[::-1], more[::-1])
-    assert split(b"".join(pieces)) == pieces
-    assert keyed_nodes(b"".join(map(encoded_node, some))) == [(each.id, encoded_node(each)) for each in some]
-    assert keyed_edges(b"".join(map(encoded_edge, more))) == [(each.key, encoded_edge(each)) for each in more]
+    assert decode(reversed(pieces)) == (some[::-1], more[::-1])
+    assert list(split(b"".join(pieces))) == pieces
 
 
-@given(nodes, st.booleans(), said)
-def test_a_node_grown_by_what_is_new_is_encoded_as_the_whole(first: Node, hypothetical: bool, more: Said) -> None:
-    opinion = Node(first.id, NodeType.SERVICE, "another", hypothetical, more)
-    change = decide_merge({first.id: first}, {}, Delta((opinion,)))
-    for whole, addition in zip(change.changed_nodes, change.added_to_nodes, strict=True):
-        assert grown_node(encoded_node(first), encoded_addition(addition)) == encoded_node(whole)
-        assert not keyed(addition.provenance) & keyed(first.provenance)
-    assert bool(change.changed_nodes) == (merged_nodes(first, opinion) != first)
-
-
-@given(edges, said)
-def test_an_edge_grown_by_what_is_new_is_encoded_as_the_whole(first: Edge, more: Said) -> None:
-    change = decide_merge({}, {first.key: first}, Delta((), (Edge(first.key, more),)))
-    for whole, addition in zip(change.changed_edges, change.added_to_edges, strict=True):
-        assert grown_edge(encoded_edge(first), encoded_edge(addition)) == encoded_edge(whole)
-        assert not keyed(addition.provenance) & keyed(first.provenance)
-
-
-def keyed(provenance: Said) -> set[tuple[str, str]]:
-    return {(each.source, each.trigger) for each in provenance}
-
-
-@pytest.mark.parametrize("size", [0, 1, 100, 127, 128, 16_383, 16_384, 2_100_000])
-def test_lengths_of_any_size_are_framed(size: int) -> None:
-    big = Node(
-        "n", NodeType.SERVICE, "x" * (size + 1), hypothetical=False, provenance=(Provenance("s", "", Timestamp(0, 0)),)
-    )
-    assert decoded([encoded_node(big)]) == ([big], [])
-    assert split(encoded_node(big) * 2) == [encoded_node(big)] * 2
+@given(nodes, edges, st.booleans(), said, said)
+def test_an_addition_makes_the_same_bytes_as_the_whole(
+    node: Node, edge: Edge, hypothetical: bool, node_said: Said, edge_said: Said
+) -> None:
+    opinion = Node(node.id, NodeType.SERVICE, "another", hypothetical, node_said)
+    graph = Graph()
+    graph.absorb(1, *encode_change(graph.decide(Delta((node,), (edge,)))))
+    change = graph.decide(Delta((opinion,), (Edge(edge.key, edge_said),)))
+    graph.absorb(2, *encode_change(change))
+    view = graph.view(2)
+    assert list(view.nodes) == [encode_node(merge_nodes(node, opinion))]
+    assert list(view.edges) == [encode_edge(merge_edges(edge, Edge(edge.key, edge_said)))]
+    assert bool(change.changed_nodes) == (merge_nodes(node, opinion) != node)
+    assert not any(each in node.provenance for addition in change.added_to_nodes for each in addition.provenance)
+    assert not any(each in edge.provenance for addition in change.added_to_edges for each in addition.provenance)

@@ -1,0 +1,107 @@
+"""The top level of the command line: a table of commands, each imported when it is run.
+
+The table repeats the first line of each command's help, so that `cmbs --help` imports none of them.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Annotated, Any, NamedTuple
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+import cmbs
+from cmbs.cli import name_the_missing_extra
+
+
+class LazyCommand(NamedTuple):
+    """Where a function or a `typer.Typer` is (`module:name`), and the first line of its help."""
+
+    target: str
+    help: str
+
+
+COMMANDS = {
+    "serve": LazyCommand("cmbs.cli.commands:serve", "Serve the belief protocol over HTTP."),
+    "keys": LazyCommand(
+        "cmbs.cli.keys:app", "Make, list and revoke API keys. The first one ends the time without keys."
+    ),
+    "verify": LazyCommand(
+        "cmbs.cli.commands:verify",
+        "Re-read every event, decide every message again, and check that each byte is what it must be.",
+    ),
+    "fsck": LazyCommand(
+        "cmbs.cli.maintenance:fsck",
+        "Re-read every event, commitment, tombstone and checkpoint, and say what is wrong and where.",
+    ),
+    "export": LazyCommand(
+        "cmbs.cli.maintenance:export",
+        "Write sessions and spaces as JSON lines, byte for byte as they were hashed.",
+    ),
+    "import": LazyCommand(
+        "cmbs.cli.maintenance:import_",
+        "Take sessions and spaces in from an export; each is verified whole before any of it is written.",
+    ),
+    "analyse": LazyCommand(
+        "cmbs.cli.analysis:analyse_", "Say what a session's path was worth: bits, redundancy, luck and regret."
+    ),
+    "bench": LazyCommand("cmbs.cli.analysis:bench", "Compare agents."),
+    "kit": LazyCommand("cmbs.cli.kit_group:app", "Domains as files: hypotheses and the probes that tell them apart."),
+    "policy": LazyCommand(
+        "cmbs.cli.policy:app", "Test, look through, explain and try out policies of the action plane."
+    ),
+    "tee": LazyCommand("cmbs.cli.tee:app", "The causal graph that hypotheses come from."),
+    "play": LazyCommand("cmbs.cli.play:app", "Games, played on a real belief server."),
+    "version": LazyCommand("cmbs.cli.app:version", "Print the version."),
+}
+
+
+def load_command(name: str) -> Any:
+    """Import a command of the table; a package that it lacks is named."""
+    module, _, attribute = COMMANDS[name].target.partition(":")
+    with name_the_missing_extra():
+        target = getattr(import_module(module), attribute)
+    holder = typer.Typer(pretty_exceptions_enable=False)
+    if isinstance(target, typer.Typer):
+        holder.add_typer(target, name=name)
+    else:
+        holder.command(name)(target)
+    return typer.main.get_group(holder).commands[name]
+
+
+class LazyGroup(TyperGroup):
+    """A group that knows its commands by their help and imports the one that is run."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.commands = {name: TyperCommand(name, help=each.help) for name, each in COMMANDS.items()}
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """The command itself instead of its line of help; shell completion asks here too."""
+        # Any: the types of click come from click or from a copy inside typer, depending on the version of typer.
+        name, found, rest = super().resolve_command(ctx, args)
+        return name, found if name is None else load_command(name), rest
+
+
+def version() -> None:
+    """Print the version."""
+    print(cmbs.__version__)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        version()
+        raise typer.Exit
+
+
+app = typer.Typer(name="cmbs", cls=LazyGroup, no_args_is_help=True, pretty_exceptions_enable=False)
+
+
+@app.callback()
+def _root(
+    _version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    """The epistemic control plane for AI agents."""
