@@ -1,4 +1,4 @@
-"""A ledger entry: canonicalised once, stored as those bytes, hashed as those bytes, never serialised again."""
+"""A ledger entry: made canonical once, stored as those bytes, hashed as those bytes, never serialised again."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class EntryBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     verb: str
     idempotency_key: str | None = None
     notes: str | None = None
-    # Who asked, by their key; absent where nobody was authenticated.
+    # The authenticated caller; absent where there was none.
     actor: Actor | None = None
 
 

@@ -103,9 +103,9 @@ def test_a_negative_stability_window_is_refused() -> None:
 
 
 def test_an_obligation_that_was_left_is_credited_no_more() -> None:
-    left = Obligation("ob", 1).credited(2).exited()
+    left = Obligation("ob", 1).credit(2).exit()
     assert left == Obligation("ob", min_eliminations=1, eliminations=2, active=False)
-    assert left.credited(3) == left
+    assert left.credit(3) == left
 
 
 @pytest.mark.parametrize(("n", "bits"), [(0, 0.0), (1, 0.0), (2, 1.0), (8, 3.0)])

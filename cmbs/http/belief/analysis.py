@@ -33,7 +33,7 @@ class Analyst:
 
     async def analysis(self, session_id: str, kit_id: str | None, truth: str | None) -> bytes:
         """The analysis as JSON; a TransportError where too many wait already."""
-        waiting = self._server.door.limits.analyses_waiting
+        waiting = self._server.requests.limits.analyses_waiting
         # Counted until the thread is done with it, not until somebody stops waiting for it: it may run on all the same.
         if len(self._unfinished) > waiting:
             raise TransportError(
@@ -62,7 +62,7 @@ class Analyst:
         return {**installed_kits(), **own}
 
     def _analysed(self, session_id: str, kit_id: str | None, truth: str | None) -> bytes:
-        limits = self._server.door.limits
+        limits = self._server.requests.limits
         entries = self._server.stored_entries(session_id, None, limits.analysis_events + 1)
         if len(entries) > limits.analysis_events:
             raise LimitExceeded("analysis_events", limits.analysis_events, len(entries))

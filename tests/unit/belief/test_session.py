@@ -16,7 +16,7 @@ from cmbs.belief.kernel.views import obligations, snapshot
 from cmbs.errors import Conflict, InvalidHypothesisId, ObligationNotFound, SessionTerminated
 from cmbs.ledger import GENESIS, hash_entry, to_audit_entry
 from cmbs.messages import AuditEntry, ObligationState, ProviderRef, Reason, SessionPolicy, Verb
-from tests.support.kernel import DOOR, ONTOLOGY, Line
+from tests.support.kernel import ONTOLOGY, VALIDATOR, Line
 
 
 def recorded(decided: Event | Repeat) -> AuditEntry:
@@ -29,19 +29,19 @@ def outcome(decided: Event | Repeat) -> dict[str, Any] | None:
 
 
 def enter(line: Line, obligation_id: str, threshold: int) -> Event | Repeat:
-    return line.tell(DOOR.enter_obligation(obligation_id, threshold))
+    return line.tell(VALIDATOR.enter_obligation(obligation_id, threshold))
 
 
 def leave(line: Line, obligation_id: str, context: Any = None) -> Event | Repeat:
-    return line.tell(DOOR.request_exit(obligation_id, context))
+    return line.tell(VALIDATOR.request_exit(obligation_id, context))
 
 
 def conclude(line: Line, conclusion_id: str) -> Event | Repeat:
-    return line.tell(DOOR.declare_conclusion(conclusion_id, None))
+    return line.tell(VALIDATOR.declare_conclusion(conclusion_id, None))
 
 
 def terminate(line: Line, context: Any = None) -> Event | Repeat:
-    return line.tell(DOOR.request_termination(context))
+    return line.tell(VALIDATOR.request_termination(context))
 
 
 def survivors(line: Line) -> list[str]:
@@ -69,7 +69,7 @@ def test_a_declaration_is_the_first_entry_and_commits_to_the_sorted_universe() -
 def test_metadata_policy_ontology_and_provider_are_recorded_as_given() -> None:
     metadata = {"ticket": ["INC-1", 2, None], "é": 0.5}
     policy = SessionPolicy(allow_force=True, stability_window=3, validate_hypotheses=True)
-    line = Line(DOOR.declare(ONTOLOGY, ["a"], metadata, policy, ProviderRef("p", "2")))
+    line = Line(VALIDATOR.declare(ONTOLOGY, ["a"], metadata, policy, ProviderRef("p", "2")))
     entry = to_audit_entry(line.log[0])
     assert entry.payload == {
         "ontology": ONTOLOGY.to_dict(),
@@ -85,7 +85,7 @@ def test_metadata_policy_ontology_and_provider_are_recorded_as_given() -> None:
 def test_a_session_cannot_be_declared_twice() -> None:
     line = Line.over("a")
     with pytest.raises(Conflict, match="declared before"):
-        line.decide(DOOR.declare(ONTOLOGY, ["a"], None, SessionPolicy(), None))
+        line.decide(VALIDATOR.declare(ONTOLOGY, ["a"], None, SessionPolicy(), None))
 
 
 def test_the_first_event_must_declare() -> None:
@@ -97,7 +97,7 @@ def test_the_first_event_must_declare() -> None:
 
 
 def test_a_declaration_read_back_from_its_bytes_gives_the_same_state() -> None:
-    message = DOOR.declare(ONTOLOGY, ["b", "a"], None, SessionPolicy(), None)
+    message = VALIDATOR.declare(ONTOLOGY, ["b", "a"], None, SessionPolicy(), None)
     event = decide_declare("session", message, Stamp("e", "2026-01-01T00:00:00.000000Z"))
     assert event.universe is not None
     fresh, again = evolve(None, event), evolve(None, structs.replace(event, universe=None))
@@ -160,7 +160,7 @@ def test_the_last_hypothesis_can_be_eliminated_too() -> None:
 @pytest.mark.parametrize("justification", [None, {}, {"why": ["x", 0.25, {"é": None}]}])
 def test_a_justification_is_kept_as_given_or_as_absent(justification: Any) -> None:
     line = Line.over("a", "b")
-    entry = recorded(line.tell(DOOR.eliminate("source", "1", ["a"], justification)))
+    entry = recorded(line.tell(VALIDATOR.eliminate("source", "1", ["a"], justification)))
     assert entry.payload["justification"] == justification
 
 
@@ -168,7 +168,7 @@ def test_a_justification_is_kept_as_given_or_as_absent(justification: Any) -> No
 def test_where_ids_are_validated_an_unknown_one_refuses_the_whole_message() -> None:
     line = Line.over("a", "b", validate_hypotheses=True)
     with pytest.raises(InvalidHypothesisId) as refused:
-        line.decide(DOOR.eliminate("source", "1", ["a", "zz", "yy"], None))
+        line.decide(VALIDATOR.eliminate("source", "1", ["a", "zz", "yy"], None))
     assert refused.value.details == {"unknown": ["yy", "zz"]}
     assert survivors(line) == ["a", "b"]
     # Gone is not unknown, and the key of the refused message is still free.
@@ -178,8 +178,8 @@ def test_where_ids_are_validated_an_unknown_one_refuses_the_whole_message() -> N
 
 
 def test_a_probe_is_recorded_with_the_elimination_that_it_led_to() -> None:
-    line = Line(DOOR.declare(ONTOLOGY, ["a", "b"], None, SessionPolicy(), ProviderRef("p", "1")))
-    message = DOOR.eliminate("provider", "probe", ["a"], None, DOOR.probe("probe", {"answer": [1, "no"]}))
+    line = Line(VALIDATOR.declare(ONTOLOGY, ["a", "b"], None, SessionPolicy(), ProviderRef("p", "1")))
+    message = VALIDATOR.eliminate("provider", "probe", ["a"], None, VALIDATOR.probe("probe", {"answer": [1, "no"]}))
     entry = recorded(line.tell(message))
     assert entry.payload["probe"] == {"probe_id": "probe", "response": {"answer": [1, "no"]}}
     assert survivors(line) == ["b"]
@@ -226,7 +226,7 @@ def test_an_obligation_is_entered_once_also_after_its_exit() -> None:
     enter(line, "o", 0)
     for _ in range(2):
         with pytest.raises(Conflict, match="obligation `o` was entered before"):
-            line.decide(DOOR.enter_obligation("o", 5))
+            line.decide(VALIDATOR.enter_obligation("o", 5))
         leave(line, "o")
     assert [view.min_total_eliminations for view in obligations(line.session)] == [0]
 
@@ -272,7 +272,7 @@ def test_only_what_is_newly_eliminated_between_entry_and_exit_counts() -> None:
 def test_leaving_an_obligation_that_was_never_entered_is_an_error() -> None:
     line = Line.over("a")
     with pytest.raises(ObligationNotFound, match="no obligation `o`"):
-        line.decide(DOOR.request_exit("o", None))
+        line.decide(VALIDATOR.request_exit("o", None))
 
 
 @pytest.mark.req("BS-2.1-EXIT-05", "BS-2.1-EXIT-07")
@@ -400,12 +400,12 @@ def test_a_terminated_session_takes_no_message_any_more() -> None:
     line.eliminate("1", "a")
     terminate(line)
     messages: list[Message] = [
-        DOOR.eliminate("source", "2", ["b"], None),
-        DOOR.enter_obligation("p", 0),
-        DOOR.request_exit("o", None),
-        DOOR.request_exit("unknown", None),
-        DOOR.declare_conclusion("x", None),
-        DOOR.request_termination({"force": True}),
+        VALIDATOR.eliminate("source", "2", ["b"], None),
+        VALIDATOR.enter_obligation("p", 0),
+        VALIDATOR.request_exit("o", None),
+        VALIDATOR.request_exit("unknown", None),
+        VALIDATOR.declare_conclusion("x", None),
+        VALIDATOR.request_termination({"force": True}),
     ]
     for message in messages:
         with pytest.raises(SessionTerminated):

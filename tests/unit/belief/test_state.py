@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cmbs.belief.kernel.provider_mask import BeliefState, eliminated_by
+from cmbs.belief.kernel.provider_mask import BeliefState, find_eliminated
 from cmbs.errors import InvalidHypothesisId, ProviderBroken, UnknownProbe
 from cmbs.spi.hypothesis_provider import HypothesisProvider
 
@@ -156,7 +156,7 @@ def test_what_a_probe_eliminates_does_not_depend_on_who_is_alive() -> None:
     provider = Table(frozenset(ANIMALS), FLIES)
     belief = BeliefState(provider)
     belief.apply_probe("flies", "yes")
-    assert eliminated_by(provider, "flies", "yes") == {"cat", "dog", "eel"}
+    assert find_eliminated(provider, "flies", "yes") == {"cat", "dog", "eel"}
 
 
 MASKS = st.lists(st.dictionaries(st.sampled_from(ANIMALS), st.booleans()), max_size=6)

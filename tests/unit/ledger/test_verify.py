@@ -29,7 +29,7 @@ from cmbs.messages import AuditEntry, ProviderRef, SessionPolicy
 from cmbs.testing import History
 from cmbs.testing.strategies import belief as strategies
 from tests.support.forging import changing, forged, sealed
-from tests.support.kernel import DOOR, ONTOLOGY, Line, line_of, lived
+from tests.support.kernel import ONTOLOGY, VALIDATOR, Line, line_of, lived
 
 Log = list[StoredEntry]
 # What both must notice. The second reads the messages too, and must not be less strict for it.
@@ -160,7 +160,7 @@ def test_an_added_entry_is_found_wherever_it_comes_from(history: History, other:
     line = lived(history)
     # Of another future of the same session, so that even its stream is right, or of another session.
     fork = lived(other, line_of(history).forked())
-    stranger = Line(DOOR.declare(ONTOLOGY, ["a"], None, SessionPolicy(), None), session_id="another session")
+    stranger = Line(VALIDATOR.declare(ONTOLOGY, ["a"], None, SessionPolicy(), None), session_id="another session")
     stranger.eliminate("1", "a")
     added = data.draw(st.sampled_from([each for each in fork.log + stranger.log if each not in line.log]))
     place = data.draw(st.integers(0, len(line.log)))
@@ -271,9 +271,9 @@ def test_what_the_door_lets_in_at_its_deepest_comes_back_too() -> None:
     opaque: dict[str, Any] = {}
     for _ in range(canonical.MAX_DEPTH - 1):
         opaque = {"k": opaque}
-    line = Line(DOOR.declare(ONTOLOGY, ["a", "b"], opaque, SessionPolicy(), ProviderRef("p", "1")))
-    line.tell(DOOR.eliminate("s", "1", ["a"], opaque, DOOR.probe("probe", opaque)))
-    line.tell(DOOR.request_termination(opaque))
+    line = Line(VALIDATOR.declare(ONTOLOGY, ["a", "b"], opaque, SessionPolicy(), ProviderRef("p", "1")))
+    line.tell(VALIDATOR.eliminate("s", "1", ["a"], opaque, VALIDATOR.probe("probe", opaque)))
+    line.tell(VALIDATOR.request_termination(opaque))
     assert [from_audit_entry(to_audit_entry(stored)) for stored in line.log] == line.log
     assert verify_session(line.session_id, line.log).terminated_seq == 2
 
