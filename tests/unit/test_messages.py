@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import FrozenInstanceError, fields
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from cmbs import messages
 from cmbs.belief.kernel.survivors import Survivors, Universe
-from cmbs.messages import AuditEntry, BeliefSnapshot, OntologyBundle, Reason, SessionPolicy, SortedIds, Verb
+from cmbs.messages import AuditEntry, BeliefSnapshot, OntologyBundle, Reason, SessionPolicy, Verb
 from cmbs.testing.strategies import belief as strategies
 
 ONTOLOGY = OntologyBundle("space", "1", "graph://g", "17")
@@ -111,27 +111,8 @@ def test_the_list_handed_out_belongs_to_the_reader() -> None:
 def test_a_snapshot_over_the_ledgers_own_set_stays_when_that_goes_on() -> None:
     survivors = Survivors.all_of(Universe.of(["a", "b", "c"]))
     snapshot = snapshot_of(survivors)
-    fewer = survivors.without([0]).without([1])
+    fewer = survivors.eliminate(["a", "b"])
     assert (snapshot.n_survivors, snapshot.survivors, list(fewer)) == (3, ["a", "b", "c"], ["c"])
-
-
-class Alphabet(SortedIds):
-    """Somebody else's collection that never changes."""
-
-    def __iter__(self) -> Iterator[str]:
-        return iter("abc")
-
-    def __len__(self) -> int:
-        return 3
-
-    def __contains__(self, item: object) -> bool:
-        return item in {"a", "b", "c"}
-
-
-def test_a_collection_that_is_sorted_already_is_read_as_it_is() -> None:
-    alphabet = Alphabet()
-    assert alphabet.in_order() == ("a", "b", "c")
-    assert snapshot_of(alphabet) == snapshot_of(["c", "b", "a"])
 
 
 def test_snapshots_are_equal_where_everything_in_them_is() -> None:
@@ -263,8 +244,3 @@ def test_the_verbs_are_the_eight_of_the_protocol() -> None:
 def test_reasons_are_lower_case_codes_and_one_says_singleton() -> None:
     assert all(reason.value == reason.value.lower() and " " not in reason.value for reason in Reason)
     assert "singleton" in Reason.NOT_SINGLETON
-
-
-def test_sorted_ids_of_nobody_in_particular_are_none() -> None:
-    none = SortedIds()
-    assert (list(none), len(none), none.in_order(), "a" in none) == ([], 0, (), False)
