@@ -160,9 +160,9 @@ def test_an_added_entry_is_found_wherever_it_comes_from(history: History, other:
     line = lived(history)
     # Of another future of the same session, so that even its stream is right, or of another session.
     fork = lived(other, line_of(history).forked())
-    stranger = Line(VALIDATOR.declare(ONTOLOGY, ["a"], None, SessionPolicy(), None), session_id="another session")
-    stranger.eliminate("1", "a")
-    added = data.draw(st.sampled_from([each for each in fork.log + stranger.log if each not in line.log]))
+    unrelated = Line(VALIDATOR.declare(ONTOLOGY, ["a"], None, SessionPolicy(), None), session_id="another session")
+    unrelated.eliminate("1", "a")
+    added = data.draw(st.sampled_from([each for each in fork.log + unrelated.log if each not in line.log]))
     place = data.draw(st.integers(0, len(line.log)))
     tampered = [*line.log[:place], added, *line.log[place:]]
     for verify in VERIFIERS:
@@ -267,7 +267,7 @@ def test_an_entry_comes_back_byte_for_byte_from_what_a_reader_got(history: Histo
         assert from_audit_entry(AuditEntry.from_dict(shuffled)) == stored
 
 
-def test_what_the_door_lets_in_at_its_deepest_comes_back_too() -> None:
+def test_the_deepest_json_that_a_request_may_hold_comes_back_too() -> None:
     opaque: dict[str, Any] = {}
     for _ in range(canonical.MAX_DEPTH - 1):
         opaque = {"k": opaque}
