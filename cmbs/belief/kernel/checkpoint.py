@@ -11,15 +11,15 @@ from hashlib import sha256
 from typing import TypeAlias, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from cmbs.belief.kernel.events import Declare, read_event
-from cmbs.belief.kernel.session import Applied, ObligationRecord, Observation, Request, Session, Verdict
-from cmbs.belief.kernel.survivors import Survivors, Universe, commitment
+from cmbs.belief.kernel.session import Applied, ObligationRecord, Observation, Request, Session, Verdict, evolve
+from cmbs.belief.kernel.survivors import Survivors, commitment
 from cmbs.ledger import Chronicle, Head, StoredEntry, hash_entry
 from cmbs.ledger.entry import read_body
 
 _VERSION = 2
-
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -75,9 +75,23 @@ def thaw(data: bytes, declaration: StoredEntry, at: StoredEntry) -> Session | No
         event = read_event(declaration)
         if not isinstance(event.message, Declare) or frozen.version != _VERSION:
             return None
-        survivors = Survivors.from_bitmap(Universe(event.message.hypotheses), frozen.bitmap)
-        fits = hash_entry(declaration.raw) == declaration.event_hash and _stands_at(frozen, survivors, at)
-        return _build_session(frozen, event.message, survivors) if fits else None
+        declared = evolve(None, event)
+        survivors = Survivors.from_bitmap(declared.universe, frozen.bitmap)
+        if hash_entry(declaration.raw) != declaration.event_hash or not _stands_at(frozen, survivors, at):
+            return None
+        return replace(
+            declared,
+            session_id=frozen.session_id,
+            survivors=survivors,
+            head=frozen.head,
+            events=Chronicle.of(*frozen.events),
+            observations=Chronicle.of(*frozen.observations),
+            requests=Chronicle.of(*frozen.requests),
+            conclusions=Chronicle.of(*frozen.conclusions),
+            obligations=frozen.obligations,
+            active=frozen.active,
+            terminated_seq=frozen.terminated_seq,
+        )
     except (ValueError, msgspec.DecodeError):
         return None
 
@@ -91,23 +105,4 @@ def _stands_at(frozen: _Frozen, survivors: Survivors, at: StoredEntry) -> bool:
         and frozen.events[0][-1:] == [body.event_id]
         and commitment(frozen.session_id, bytes.fromhex(body.prev_event_hash), survivors.root)
         == body.survivors_after_hash
-    )
-
-
-def _build_session(frozen: _Frozen, declared: Declare, survivors: Survivors) -> Session:
-    return Session(
-        frozen.session_id,
-        declared.ontology,
-        declared.policy,
-        survivors.universe,
-        survivors,
-        frozen.head,
-        Chronicle.of(*frozen.events),
-        Chronicle.of(*frozen.observations),
-        Chronicle.of(*frozen.requests),
-        Chronicle.of(*frozen.conclusions),
-        frozen.obligations,
-        frozen.active,
-        frozen.terminated_seq,
-        declared.provider,
     )

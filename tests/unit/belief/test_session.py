@@ -162,8 +162,10 @@ def test_the_last_hypothesis_can_be_eliminated_too() -> None:
 @pytest.mark.parametrize("justification", [None, {}, {"why": ["x", 0.25, {"é": None}]}])
 def test_a_justification_is_kept_as_given_or_as_absent(justification: Any) -> None:
     line = Line.over("a", "b")
-    entry = record_of(line.tell(VALIDATOR.eliminate("source", "1", ["a"], justification)))
-    assert entry.payload["justification"] == justification
+    text = msgspec.Raw(json.dumps(justification).encode())
+    for observation_id, given in (("as data", justification), ("as text", text)):
+        entry = record_of(line.tell(VALIDATOR.eliminate("source", observation_id, ["a"], given)))
+        assert entry.payload["justification"] == justification
 
 
 @pytest.mark.req("BS-3.2-ERR-04")
@@ -350,33 +352,25 @@ def test_refused_conclusions_do_not_count_towards_stability() -> None:
     assert outcome(terminate(line)) == {"approved": False, "reason": Reason.CONCLUSION_UNSTABLE}
 
 
-@pytest.mark.req("BS-2.1-TERM-05", "LED-3-ENC-06")
-@pytest.mark.parametrize("prepare", ["obligation_active", "not_singleton", "conclusion_unstable"])
-def test_force_that_is_not_allowed_changes_nothing_but_the_notes(prepare: str) -> None:
-    line = Line.over("a", "b", stability_window=1)
-    if prepare == "obligation_active":
+@pytest.mark.req("BS-2.1-TERM-05", "BS-2.1-TERM-06", "LED-3-ENC-06")
+@pytest.mark.parametrize("allowed", [False, True])
+@pytest.mark.parametrize("obstacle", ["obligation_active", "not_singleton", "conclusion_unstable"])
+def test_force_ends_the_session_where_it_is_allowed_and_is_noted_where_it_is_not(obstacle: str, allowed: bool) -> None:
+    line = Line.over("a", "b", stability_window=1, allow_force=allowed)
+    if obstacle == "obligation_active":
         enter(line, "o", 0)
-    elif prepare == "conclusion_unstable":
+    elif obstacle == "conclusion_unstable":
         line.eliminate("1", "a")
     plain, forced = record_of(terminate(line)), record_of(terminate(line, {"force": True}))
-    assert plain.outcome == forced.outcome == {"approved": False, "reason": prepare}
+    assert plain.outcome == {"approved": False, "reason": obstacle}
     assert (plain.notes, "notes" in plain.to_dict()) == (None, False)
-    assert forced.notes == "force was asked for and the policy of this session does not allow it"
-    assert line.session.terminated_seq is None
-
-
-@pytest.mark.req("BS-2.1-TERM-06")
-@pytest.mark.parametrize("prepare", ["obligation_active", "not_singleton", "conclusion_unstable"])
-def test_force_that_is_allowed_ends_the_session_whatever_stands_in_the_way(prepare: str) -> None:
-    line = Line.over("a", "b", stability_window=1, allow_force=True)
-    if prepare == "obligation_active":
-        enter(line, "o", 0)
-    elif prepare == "conclusion_unstable":
-        line.eliminate("1", "a")
-    assert outcome(terminate(line)) == {"approved": False, "reason": prepare}
-    entry = record_of(terminate(line, {"force": True}))
-    assert (entry.outcome, entry.notes) == ({"approved": True, "reason": "forced"}, None)
-    assert line.session.terminated_seq == entry.seq
+    if allowed:
+        assert (forced.outcome, forced.notes) == ({"approved": True, "reason": "forced"}, None)
+        assert line.session.terminated_seq == forced.seq
+    else:
+        assert forced.outcome == plain.outcome
+        assert forced.notes == "force was asked for and the policy of this session does not allow it"
+        assert line.session.terminated_seq is None
 
 
 def test_force_that_is_not_needed_is_not_mentioned() -> None:

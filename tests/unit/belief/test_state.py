@@ -55,32 +55,16 @@ def test_a_provider_satisfies_its_protocol_by_its_methods_alone() -> None:
     assert not isinstance(object(), HypothesisProvider)
 
 
-def test_every_hypothesis_is_alive_at_the_start() -> None:
+def test_a_probe_eliminates_what_the_mask_marks_and_reports_what_is_new() -> None:
     belief = animals()
     assert belief.survivors == set(ANIMALS)
-    assert belief.remaining_mass() == 1.0
-    assert belief.remaining_entropy() == 2.0
-    assert not belief.is_singleton()
-    assert not belief.is_empty()
-
-
-def test_a_probe_eliminates_what_the_mask_marks_and_nothing_that_it_omits() -> None:
-    belief = animals()
-    assert belief.apply_probe("swims", "yes") == {"cat", "owl"}
-    assert belief.survivors == {"dog", "eel"}
-    assert belief.remaining_mass() == 0.5
-    assert belief.remaining_entropy() == 1.0
-
-
-def test_a_mask_that_marks_nothing_eliminates_nothing() -> None:
-    belief = animals()
+    assert (belief.remaining_mass(), belief.remaining_entropy()) == (1.0, 2.0)
+    assert (belief.is_singleton(), belief.is_empty()) == (False, False)
     assert belief.apply_probe("swims", "unsure") == frozenset()
     assert belief.survivors == set(ANIMALS)
-
-
-def test_only_newly_eliminated_ids_are_reported() -> None:
-    belief = animals()
-    belief.apply_probe("swims", "yes")
+    assert belief.apply_probe("swims", "yes") == {"cat", "owl"}
+    assert belief.survivors == {"dog", "eel"}
+    assert (belief.remaining_mass(), belief.remaining_entropy()) == (0.5, 1.0)
     assert belief.apply_probe("flies", "yes") == {"dog", "eel"}
     assert belief.apply_probe("flies", "yes") == frozenset()
 

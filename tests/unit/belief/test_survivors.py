@@ -93,9 +93,7 @@ def eliminations(draw: st.DrawFn, size: int) -> frozenset[int]:
 @FEWER
 @pytest.mark.parametrize("size", SIZES)
 @given(data=st.data())
-def test_survivors_are_the_set_that_a_plain_set_says_and_no_version_ever_changes(
-    size: int, data: st.DataObject
-) -> None:
+def test_survivors_are_the_set_that_a_plain_set_says(size: int, data: st.DataObject) -> None:
     versions = [whole(size)]
     for _ in range(data.draw(st.integers(0, 4), "steps")):
         # Mostly the newest version goes on; at times an older one does, as after a write that failed.

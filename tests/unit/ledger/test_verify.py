@@ -21,7 +21,6 @@ from cmbs.ledger import (
     canonical,
     check_head,
     from_audit_entry,
-    hash_entry,
     to_audit_entry,
     verify_chain,
 )
@@ -125,21 +124,12 @@ def test_bytes_added_or_taken_away_are_found(history: History, data: st.DataObje
 @given(strategies.histories(), st.data())
 def test_a_dropped_entry_is_found(history: History, data: st.DataObject) -> None:
     line = lived(history)
+    assert_found(line, [], 0)
     dropped = data.draw(st.integers(0, len(line.log) - 1))
     # Only the recorded head tells that the last one is missing: what is left ends at the entry before.
     last = len(line.log) - 1
     seq = dropped if dropped < last else max(last - 1, 0)
     assert_found(line, line.log[:dropped] + line.log[dropped + 1 :], seq)
-
-
-@pytest.mark.req("LED-3-VERIFY-03")
-def test_first_middle_and_last_entry_are_missed() -> None:
-    line = three_events()
-    first, middle, last = line.log
-    assert_found(line, [middle, last], 0)
-    assert_found(line, [first, last], 1)
-    assert_found(line, [first, middle], 1)
-    assert_found(line, [], 0)
 
 
 @pytest.mark.req("LED-3-VERIFY-07")
@@ -318,7 +308,3 @@ def test_a_false_hash_is_kept_for_the_verifier_to_find() -> None:
     assert from_audit_entry(claimed) == StoredEntry(line.log[0].raw, bytes(32))
     with pytest.raises(LedgerCorrupt, match="event_hash is"):
         verify_chain(line.session_id, [from_audit_entry(claimed)])
-
-
-def test_the_hash_of_an_entry_is_that_of_a_leaf() -> None:
-    assert hash_entry(b"entry") == sha256(b"\x00entry").digest()
