@@ -18,7 +18,6 @@ from cmbs.errors import InvalidRequest, LimitExceeded
 from cmbs.ledger import canonical
 from cmbs.testing.strategies import belief as strategies
 
-MAX_SAFE_INTEGER = 2**53 - 1
 # What json.loads takes to be JSON text, in the smallest unit that can hold a key.
 TOKENS = [
     '"a"',
@@ -67,13 +66,8 @@ def nest(depth: int, leaf: Any = 1) -> Any:
 @example("".join(map(chr, range(0x20))))
 @example({"a": {"\U0010ffff": {"\ufffd": [{"b": 0.5, "a": "\U0001f600"}]}}})
 def test_any_i_json_value_is_encoded_as_rfc_8785_says(value: Any) -> None:
-    assert canonical.encode(value) == rfc8785.dumps(value)
-
-
-@pytest.mark.req("BS-4.2-CANON-01")
-@given(strategies.json_values())
-def test_encoding_is_a_fixed_point_through_decoding(value: Any) -> None:
     once = canonical.encode(value)
+    assert once == rfc8785.dumps(value)
     assert canonical.encode(canonical.decode(once)) == once
 
 
@@ -94,36 +88,27 @@ def test_a_tuple_is_an_array() -> None:
     assert canonical.encode((1, ("a",), {"b": ()})) == b'[1,["a"],{"b":[]}]'
 
 
-@pytest.mark.parametrize("number", [0, -1, MAX_SAFE_INTEGER, -MAX_SAFE_INTEGER])
-def test_whole_numbers_up_to_the_exact_ones_are_taken(number: int) -> None:
-    assert canonical.encode(number) == str(number).encode()
+@pytest.mark.parametrize("number", [0, -1, 2**53 - 1, -(2**53 - 1), float(2**53 - 1), 1e21, -1e21, 1.5e300])
+def test_numbers_that_are_exact_in_i_json_are_taken(number: float) -> None:
+    assert canonical.decode(canonical.encode([number])) == [number]
     assert canonical.decode(str(number)) == number
 
 
 @pytest.mark.req("LED-3-ENC-05")
-@pytest.mark.parametrize("number", [2**53, -(2**53), 2**63, 2**64, 10**40, -(10**5000)], ids=int.bit_length)
-def test_whole_numbers_that_a_double_does_not_hold_exactly_are_refused(number: int) -> None:
-    with pytest.raises(InvalidRequest, match=r"not exact in I-JSON"):
-        canonical.encode({"deep": [number]})
-
-
-@pytest.mark.req("LED-3-ENC-05")
-@pytest.mark.parametrize("number", [2.0**53, -(2.0**53), 1e16, 1e17, 999999999999999868928.0])
-def test_floats_that_would_be_written_as_such_whole_numbers_are_refused_as_well(number: float) -> None:
-    with pytest.raises(InvalidRequest, match=r"not exact in I-JSON"):
-        canonical.encode([number])
-
-
-@pytest.mark.parametrize("number", [float(MAX_SAFE_INTEGER), 1e21, -1e21, 1.5e300])
-def test_floats_on_either_side_of_that_range_are_taken(number: float) -> None:
-    assert canonical.decode(canonical.encode([number])) == [number]
-
-
-@pytest.mark.req("LED-3-ENC-05")
-@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
-def test_numbers_that_are_not_finite_are_refused(number: float) -> None:
-    with pytest.raises(InvalidRequest, match="finite"):
-        canonical.encode({"x": [number]})
+@pytest.mark.parametrize(
+    ("numbers", "reason"),
+    [
+        ([2**53, -(2**53), 2**63, 2**64, 10**40, -(10**5000)], "not exact in I-JSON"),
+        # Canonical JSON writes these as whole numbers.
+        ([2.0**53, -(2.0**53), 1e16, 1e17, 999999999999999868928.0], "not exact in I-JSON"),
+        ([float("nan"), float("inf"), float("-inf")], "finite"),
+    ],
+    ids=["integers", "floats", "not finite"],
+)
+def test_numbers_that_are_not_are_refused(numbers: list[float], reason: str) -> None:
+    for number in numbers:
+        with pytest.raises(InvalidRequest, match=reason):
+            canonical.encode({"deep": [number]})
 
 
 @pytest.mark.req("LED-3-ENC-05")
@@ -264,18 +249,15 @@ def test_decoding_stops_at_the_first_object_with_a_repeated_key_and_names_the_ke
     assert refused.value.details == {"key": key}
 
 
-@pytest.mark.parametrize("depth", [1, 64, 65, 900, 960, 970, 980, 990, 1000, 5000, 200_000])
-def test_a_key_dropped_with_a_deep_value_under_it_is_refused_without_a_crash(depth: int) -> None:
-    for opened, closed in (("[", "]"), ('{"a":', "}")):
-        with pytest.raises((InvalidRequest, LimitExceeded)):
-            canonical.decode('{"a":' + opened * depth + "1" + closed * depth + ',"a":1}')
-
-
-@pytest.mark.parametrize("depth", [65, 1000, 200_000])
-@pytest.mark.parametrize(("opened", "closed"), [("[", "]"), ('{"a":', "}")])
-def test_text_that_is_too_deep_is_refused_however_deep_it_is(depth: int, opened: str, closed: str) -> None:
+@pytest.mark.parametrize("depth", [65, 900, 970, 1000, 200_000])
+@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}")])
+def test_text_that_is_too_deep_is_refused_however_deep_it_is(depth: int, opening: str, closing: str) -> None:
+    deep = opening * depth + "1" + closing * depth
     with pytest.raises(LimitExceeded, match="json_depth"):
-        canonical.decode(opened * depth + "1" + closed * depth)
+        canonical.decode(deep)
+    # Under a key that is repeated, either is said.
+    with pytest.raises((InvalidRequest, LimitExceeded)):
+        canonical.decode('{"a":' + deep + ',"a":1}')
 
 
 @pytest.mark.req("BS-3.2-ERR-13")
