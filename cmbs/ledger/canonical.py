@@ -69,6 +69,7 @@ def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(content) != len(pairs):
         counts = Counter(key for key, _ in pairs)
         repeated = next(key for key, count in counts.items() if count > 1)
+        repeated.encode()  # a lone surrogate is malformed, and could not be quoted in an answer
         raise InvalidRequest(f"duplicate key `{repeated}` in a JSON object", {"key": repeated})
     return content
 

@@ -319,6 +319,7 @@ def test_numbers_outside_i_json_are_refused(number: str) -> None:
         b'"\\ud83dx"',
         '"\ud800"',
         '{"\ud800":1}',
+        b'{"\\ud800":1,"\\ud800":2}',
     ],
 )
 def test_what_is_not_json_is_malformed(data: bytes | str) -> None:
