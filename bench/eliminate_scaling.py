@@ -36,10 +36,10 @@ def run(effort: Effort) -> list[Result]:
     calls = effort.rounds * ROUNDS_PER_EFFORT * CALLS_PER_ROUND
     with belief_server() as server:
         large, small = _taking_turns(_one_session(server, LARGE, calls), _many_sessions(server, SMALL), calls)
-    literal = interleaved({"literal": _joined_twice}, max(3, effort.rounds // 2))["literal"]
+    literal = interleaved({"literal": _join_and_hash_twice}, max(3, effort.rounds // 2))["literal"]
     measured = f"ELIMINATE of {IDS_PER_CALL} ids at n = {LARGE:,}: {microseconds(large)}"
     return [
-        Result(NAME, measured, f"the same at n = {SMALL:,}: {microseconds(small)}", large / small, at_most(3)),
+        Result(NAME, measured, f"the same at n = {SMALL:,}: {microseconds(small)}", large / small, at_most(5)),
         Result(
             NAME,
             f"{measured}, speed-up",
@@ -96,7 +96,7 @@ def _times(server: BeliefServer, session_id: str, batches: Iterator[list[str]]) 
         yield elapsed
 
 
-def _joined_twice() -> float:
+def _join_and_hash_twice() -> float:
     survivors = set(hypothesis_ids(LARGE))
     start = time.perf_counter()
     for _ in range(2):

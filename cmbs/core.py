@@ -34,14 +34,14 @@ def is_stable(conclusions: Sequence[str], window: int) -> bool:
 
 
 class Obligation(NamedTuple):
-    """A promise to eliminate at least `min_eliminations` hypotheses between entry and exit."""
+    """A requirement to eliminate at least `min_eliminations` hypotheses between entry and exit."""
 
     obligation_id: str
     min_eliminations: int
     eliminations: int = 0
     active: bool = True
 
-    def credited(self, count: int) -> Obligation:
+    def credit(self, count: int) -> Obligation:
         """Return the obligation with `count` more eliminations; one that was left no longer counts."""
         return self._replace(eliminations=self.eliminations + count) if self.active else self
 
@@ -50,7 +50,7 @@ class Obligation(NamedTuple):
         """Whether enough was eliminated since entry."""
         return self.eliminations >= self.min_eliminations
 
-    def exited(self) -> Obligation:
+    def exit(self) -> Obligation:
         """Return the obligation as it is after it was left: its count is final."""
         return self._replace(active=False)
 
@@ -156,7 +156,7 @@ class CMBSCore:
             self._survivors -= newly_eliminated
             self._history.append(EliminationEvent(probe_id, observable_id, newly_eliminated))
             count = len(newly_eliminated)
-            self._obligations = {key: obligation.credited(count) for key, obligation in self._obligations.items()}
+            self._obligations = {key: obligation.credit(count) for key, obligation in self._obligations.items()}
         return ProbeResult(accepted=True)
 
     def enter_obligation(self, obligation_id: str, min_eliminations: int = 1) -> None:
@@ -180,7 +180,7 @@ class CMBSCore:
                 error=f"obligation `{obligation_id}` needs {obligation.min_eliminations} eliminations "
                 f"and has {obligation.eliminations}",
             )
-        self._obligations[obligation_id] = obligation.exited()
+        self._obligations[obligation_id] = obligation.exit()
         return ObligationExitResult(permitted=True)
 
     def is_obligation_active(self, obligation_id: str) -> bool:
@@ -252,7 +252,7 @@ class CMBSCore:
     def _check_consistency(self) -> None:
         unknown = self._survivors - self._universe
         if unknown:
-            raise ValueError(f"survivors are not in the universe: {_quoted(unknown)}")
+            raise ValueError(f"survivors are not in the universe: {_quote(unknown)}")
         gone = set(self._universe - self._survivors)
         for event in self._history:
             if event.probe_id not in self._consumed_probes:
@@ -261,7 +261,7 @@ class CMBSCore:
                 raise ValueError(f"history of probe `{event.probe_id}` disagrees with the survivors")
             gone -= event.eliminated
         if gone:
-            raise ValueError(f"hypotheses are missing from survivors and history: {_quoted(gone)}")
+            raise ValueError(f"hypotheses are missing from survivors and history: {_quote(gone)}")
 
 
 def _as_id(value: object) -> Any:
@@ -275,11 +275,11 @@ def _id_list(ids: Iterable[Hashable]) -> list[Any]:
     return sorted(map(_as_id, ids), key=lambda each: (isinstance(each, str), each))
 
 
-def _quoted(ids: Iterable[Hashable]) -> str:
+def _quote(ids: Iterable[Hashable]) -> str:
     return ", ".join(f"`{each}`" for each in _id_list(ids))
 
 
-def _required(state: object, name: str) -> Any:
+def _require(state: object, name: str) -> Any:
     if not isinstance(state, Mapping):
         raise ValueError(f"expected an object with field `{name}`, got {type(state).__name__}")  # noqa: TRY004
     if name not in state:
@@ -288,7 +288,7 @@ def _required(state: object, name: str) -> Any:
 
 
 def _field(state: object, name: str, kind: type) -> Any:
-    value = _required(state, name)
+    value = _require(state, name)
     # Exact types: isinstance would let a bool pass for a count.
     if type(value) is not kind:
         raise ValueError(f"field `{name}` must be {kind.__name__}, got {type(value).__name__}")
@@ -308,7 +308,7 @@ def _ids(state: object, name: str) -> list[Any]:
 
 def _obligation(state: object) -> Obligation:
     return Obligation(
-        obligation_id=_as_id(_required(state, "obligation_id")),
+        obligation_id=_as_id(_require(state, "obligation_id")),
         min_eliminations=_count(state, "min_eliminations"),
         eliminations=_count(state, "eliminations"),
         active=_field(state, "active", bool),
@@ -317,7 +317,7 @@ def _obligation(state: object) -> Obligation:
 
 def _elimination_event(state: object) -> EliminationEvent:
     return EliminationEvent(
-        probe_id=_as_id(_required(state, "probe_id")),
-        observable_id=_as_id(_required(state, "observable_id")),
+        probe_id=_as_id(_require(state, "probe_id")),
+        observable_id=_as_id(_require(state, "observable_id")),
         eliminated=frozenset(_ids(state, "eliminated")),
     )

@@ -110,7 +110,7 @@ class LimitExceeded(BeliefServerError):
 
 
 class KeyRefused(StrEnum):
-    """Why a request without a good key is refused. Only whoever holds all of a key learns that it was one."""
+    """Why a request without a good key is refused. Only a caller that holds all of a key learns that it was one."""
 
     MISSING = "missing"
     MALFORMED = "malformed"

@@ -6,8 +6,8 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -72,12 +72,7 @@ class OntologyBundle:
 
     def to_dict(self) -> dict[str, str]:
         """The bundle as JSON-able data."""
-        return {
-            "hypothesis_space_id": self.hypothesis_space_id,
-            "hypothesis_version": self.hypothesis_version,
-            "causal_graph_ref": self.causal_graph_ref,
-            "causal_graph_version": self.causal_graph_version,
-        }
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -113,37 +108,19 @@ class ObligationView(NamedTuple):
     eliminations: int
 
 
-class SortedIds:
-    """A collection that never changes and iterates in sorted order; this one is empty, others derive from it.
-
-    Not derived from the abstract `Collection`, which it is: asking whether something is one of those takes ten times as
-    long, and every answer asks.
-    """
+class SortedIds(Collection[str]):
+    """A collection of ids that never changes and iterates in sorted order."""
 
     __slots__ = ()
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(())
-
-    def __len__(self) -> int:
-        return len(self.in_order())
-
-    def __contains__(self, hypothesis_id: object) -> bool:
-        return hypothesis_id in self.in_order()
-
-    def in_order(self) -> tuple[str, ...]:
-        """The ids, sorted by code point."""
-        return tuple(iter(self))  # of ourselves, `tuple` would first ask how many
 
 
 class BeliefSnapshot:
     """What a session believed at one moment. Immutable: later eliminations do not reach it.
 
-    `survivors` is built, sorted, when it is first read: a snapshot of a million hypotheses costs nothing until then.
+    `survivors` is built, sorted, when it is read: a snapshot of a million hypotheses costs nothing until then.
     """
 
     __slots__ = (
-        "_ids",
         "_survivors",
         "active_obligation_id",
         "audit_head_event_id",
@@ -163,24 +140,16 @@ class BeliefSnapshot:
     ) -> None:
         self.session_id = session_id
         self.ontology = ontology
-        # A caller's own container could change under us; a set of survivors from the ledger never does.
-        self._survivors = survivors if isinstance(survivors, SortedIds) else frozenset(survivors)
-        self._ids: tuple[str, ...] | None = None
+        # A caller's own container could change after this call; `SortedIds` never do.
+        self._survivors = survivors if isinstance(survivors, SortedIds) else sorted(set(survivors))
         self.terminated = terminated
         self.active_obligation_id = active_obligation_id
         self.audit_head_event_id = audit_head_event_id
 
     @property
     def survivors(self) -> list[str]:
-        """The ids that may still be true, sorted by code point."""
-        return list(self.in_order())
-
-    def in_order(self) -> tuple[str, ...]:
-        """The survivors as they are kept, which nobody can change."""
-        if self._ids is None:
-            source = self._survivors
-            self._ids = source.in_order() if isinstance(source, SortedIds) else tuple(sorted(source))
-        return self._ids
+        """The ids that may still be true, sorted by code point; a list of the reader's own."""
+        return list(self._survivors)
 
     @property
     def n_survivors(self) -> int:
@@ -194,20 +163,16 @@ class BeliefSnapshot:
 
     def to_dict(self, *, with_survivors: bool = True) -> dict[str, Any]:
         """The snapshot as JSON-able data; `with_survivors=False` leaves the list out."""
-        count = len(self._survivors)
-        content = {
-            "session_id": self.session_id,
-            "ontology": self.ontology.to_dict(),
-            "survivors": self.survivors if with_survivors else None,
-            "n_survivors": count,
-            "entropy_proxy": entropy(count),
+        content: dict[str, Any] = {"session_id": self.session_id, "ontology": self.ontology.to_dict()}
+        if with_survivors:
+            content["survivors"] = self.survivors
+        return content | {
+            "n_survivors": self.n_survivors,
+            "entropy_proxy": self.entropy_proxy,
             "terminated": self.terminated,
             "active_obligation_id": self.active_obligation_id,
             "audit_head_event_id": self.audit_head_event_id,
         }
-        if not with_survivors:
-            del content["survivors"]
-        return content
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, BeliefSnapshot):

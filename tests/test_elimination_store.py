@@ -120,10 +120,10 @@ def test_tombstones_follow_the_log_for_any_ids(shared: Store, universe: list[str
 def test_one_store_may_hold_tombstones_and_another_the_log(place: str, tmp_path: Path) -> None:
     memory = InMemoryStore()
 
-    def opened() -> InMemoryStore | SQLiteStore:
+    def open_tombstones() -> InMemoryStore | SQLiteStore:
         return memory if place == "memory" else SQLiteStore(tmp_path / "tombstones.db")
 
-    tombstones = opened()
+    tombstones = open_tombstones()
     log = SQLiteStore(tmp_path / "log.db")
     server = BeliefServer(store=tombstones, audit_log=log)
     session_id = declared(server)
@@ -132,7 +132,7 @@ def test_one_store_may_hold_tombstones_and_another_the_log(place: str, tmp_path:
     assert tombstones.head(session_id) is None
     entries = server.audit_trace(session_id)
     server.close()
-    tombstones = opened()
+    tombstones = open_tombstones()
     restored = BeliefServer(store=tombstones)
     restored.restore_session(session_id, tombstones.recover(session_id), entries)
     assert restored.eliminate(session_id, "s", "2", ["a", "b"]).applied_eliminated == ["b"]

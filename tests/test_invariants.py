@@ -137,7 +137,7 @@ def test_replaying_the_log_reproduces_the_session(server: BeliefServer, history:
     live = server.query_belief(session_id)
     replayed = verify_session(session_id, server.log.read(session_id), server.log.head(session_id))
     assert snapshot(replayed) == live
-    # By hand, from what anybody can read: the universe less every delta.
+    # By hand, from what any reader gets: the universe less every delta.
     trace = [AuditEntry.from_dict(entry.to_dict()) for entry in server.audit_trace(session_id)]
     survivors = {*trace[0].payload["hypotheses"]}
     for entry in trace:
@@ -189,7 +189,7 @@ class Twins(RuleBasedStateMachine):
                 home.close()
             self.directory.cleanup()
 
-    def told(self, act: Callable[[BeliefServer], Any]) -> Any:
+    def ask_both(self, act: Callable[[BeliefServer], Any]) -> Any:
         """The answer of both, which must be one; an error is an answer."""
         answers: list[Any] = []
         for server in self.servers:
@@ -204,9 +204,9 @@ class Twins(RuleBasedStateMachine):
         assert first == second
         return answers[0]
 
-    def performed(self, session_id: str, call: Call) -> Any:
+    def perform_on_both(self, session_id: str, call: Call) -> Any:
         self.touched.add(session_id)
-        answer = self.told(lambda server: perform(server, session_id, call))
+        answer = self.ask_both(lambda server: perform(server, session_id, call))
         if isinstance(answer, EliminateOutcome) and answer.audit_event_id not in self.events[session_id]:
             asked = {*call.arguments["eliminated"]}
             assert answer.applied_eliminated == sorted(asked & self.survivors[session_id])
@@ -225,7 +225,7 @@ class Twins(RuleBasedStateMachine):
         if key is None and len(self.survivors) >= self.MOST_SESSIONS:
             return multiple()
         ontology, hypotheses, metadata, policy, _ = history
-        answer = self.told(
+        answer = self.ask_both(
             lambda server: server.declare_session(ontology, hypotheses, metadata, policy=policy, idempotency_key=key)
         )
         if isinstance(answer, BeliefServerError) or answer.session_id in self.survivors:
@@ -240,39 +240,39 @@ class Twins(RuleBasedStateMachine):
     @rule(session_id=sessions, data=st.data())
     def calls(self, session_id: str, data: st.DataObject) -> None:
         self.last[session_id] = data.draw(strategies.calls(self.universes[session_id]))
-        self.performed(session_id, self.last[session_id])
+        self.perform_on_both(session_id, self.last[session_id])
 
     @rule(session_id=sessions)
     def calls_again(self, session_id: str) -> None:
         if session_id in self.last:
-            self.performed(session_id, self.last[session_id])
+            self.perform_on_both(session_id, self.last[session_id])
 
     @rule(session_id=sessions, data=st.data(), fits=st.booleans())
     def expects_a_head(self, session_id: str, data: st.DataObject, fits: bool) -> None:
         heads = st.just(self.servers[0].query_belief(session_id).audit_head_event_id)
-        head = data.draw(heads if fits else st.sampled_from([*sorted(self.events[session_id]), "nobody"]))
+        head = data.draw(heads if fits else st.sampled_from([*sorted(self.events[session_id]), "unknown"]))
         call = data.draw(strategies.calls(self.universes[session_id]))
-        self.performed(session_id, call._replace(arguments={**call.arguments, "if_match": head}))
+        self.perform_on_both(session_id, call._replace(arguments={**call.arguments, "if_match": head}))
 
     @rule(session_id=sessions, data=st.data())
     def reads(self, session_id: str, data: st.DataObject) -> None:
         seq = data.draw(st.integers(-1, 30))
-        event_id = data.draw(st.sampled_from([*sorted(self.events[session_id]), "nobody"]))
+        event_id = data.draw(st.sampled_from([*sorted(self.events[session_id]), "unknown"]))
         after = data.draw(st.none() | st.sampled_from(self.universes[session_id]) | strategies.ids(2))
         limit = data.draw(st.integers(0, 4))
-        self.told(lambda server: server.query_belief(session_id, at=seq))
-        self.told(lambda server: server.query_belief(session_id, at=event_id))
-        self.told(lambda server: server.audit_trace(session_id, event_id, limit=limit))
-        self.told(lambda server: server.survivors(session_id, after, limit, at=event_id))
-        listed = self.told(lambda server: server.list_sessions(limit=limit))
+        self.ask_both(lambda server: server.query_belief(session_id, at=seq))
+        self.ask_both(lambda server: server.query_belief(session_id, at=event_id))
+        self.ask_both(lambda server: server.audit_trace(session_id, event_id, limit=limit))
+        self.ask_both(lambda server: server.survivors(session_id, after, limit, at=event_id))
+        listed = self.ask_both(lambda server: server.list_sessions(limit=limit))
         if isinstance(listed, list) and listed:
             after_last = (listed[-1].created_ts, listed[-1].session_id)
-            self.told(lambda server: server.list_sessions(after_last, limit))
+            self.ask_both(lambda server: server.list_sessions(after_last, limit))
 
     @rule(data=st.data())
-    def calls_nobody(self, data: st.DataObject) -> None:
+    def calls_an_unknown_session(self, data: st.DataObject) -> None:
         call = data.draw(strategies.calls(["a", "b"]))
-        answer = self.told(lambda server: perform(server, NO_SUCH_SESSION, call))
+        answer = self.ask_both(lambda server: perform(server, NO_SUCH_SESSION, call))
         assert answer.code == "SESSION_NOT_FOUND"
 
     @precondition(lambda self: self.survivors)
@@ -288,11 +288,11 @@ class Twins(RuleBasedStateMachine):
         while self.touched:
             session_id = self.touched.pop()
             survivors = self.survivors[session_id]
-            belief, *_ = self.told(partial(state_of, session_id=session_id))
+            belief, *_ = self.ask_both(partial(state_of, session_id=session_id))
             assert belief.survivors == sorted(survivors)
-            tombstones = self.told(partial(tombstones_of, session_id=session_id))
+            tombstones = self.ask_both(partial(tombstones_of, session_id=session_id))
             assert tombstones.survivors == survivors
-        assert len(self.told(lambda server: server.list_sessions())) == len(self.survivors)
+        assert len(self.ask_both(lambda server: server.list_sessions())) == len(self.survivors)
 
 
 @pytest.mark.req("BS-4.1-EQUIV-01", "BS-5.1-STORE-01", "ARCH-4-04")
@@ -316,7 +316,7 @@ def over_http(place: str) -> Iterator[tuple[Transport, BeliefServer]]:
         yield OverHTTP(client.request), beside.open()
 
 
-def told_over(say: Transport, session_id: str, call: Call) -> Reply:
+def ask_over(say: Transport, session_id: str, call: Call) -> Reply:
     """One call; an idempotency key or none."""
     key = _KEYS[call.idempotency_key]
     return say(call.verb, session_id, **call.arguments, **({} if key is None else {"idempotency_key": key}))
@@ -337,8 +337,8 @@ def test_the_laws_hold_over_http_and_it_says_what_a_server_beside_it_says(histor
         session_id, survivors = opened["session_id"], {*history.hypotheses}
         done: list[tuple[Call, Reply]] = []
         for call in history.calls:
-            reply = told_over(say, session_id, call)
-            assert reply == told_over(in_python, session_id, call)
+            reply = ask_over(say, session_id, call)
+            assert reply == ask_over(in_python, session_id, call)
             if call.verb is Verb.ELIMINATE and "error" not in reply:
                 done.append((call, reply))
             belief = say("QUERY_BELIEF", session_id)
@@ -346,7 +346,7 @@ def test_the_laws_hold_over_http_and_it_says_what_a_server_beside_it_says(histor
             survivors = {*belief["survivors"]}
         before = say("QUERY_BELIEF", session_id), say("AUDIT_TRACE", session_id)
         for call, reply in done:
-            assert told_over(say, session_id, call) == reply
+            assert ask_over(say, session_id, call) == reply
         assert (say("QUERY_BELIEF", session_id), say("AUDIT_TRACE", session_id)) == before
         trace = [AuditEntry.from_dict(event) for event in before[1]["events"]]
         assert [from_audit_entry(entry) for entry in trace] == beside.stored_entries(session_id)

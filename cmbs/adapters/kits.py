@@ -27,7 +27,7 @@ class KitAdapter:
 
     def list_actions(self, snapshot: BeliefSnapshot) -> Sequence[Action]:
         """The probes, in the kit's order, with an outcome that would eliminate some survivors and leave others."""
-        survivors = frozenset(snapshot.in_order())
+        survivors = frozenset(snapshot.survivors)
         return [_action(probe) for probe in self.kit.probes if _tells_apart(probe, survivors)]
 
     def apply_action(self, action_id: str, snapshot: BeliefSnapshot) -> AdapterActionContext:

@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 from cmbs.belief.kernel.events import Stamp
 from cmbs.belief.kernel.kind import Answer, BeliefKind
 from cmbs.belief.kernel.outcomes import Outcome, outcome_of
-from cmbs.belief.kernel.provider_mask import eliminated_by
+from cmbs.belief.kernel.provider_mask import find_eliminated
 from cmbs.belief.kernel.replay import verify_session
-from cmbs.belief.kernel.requests import Command, Door, Limits
+from cmbs.belief.kernel.requests import Command, Limits, RequestValidator
 from cmbs.belief.kernel.session import Session, decide_declare
 from cmbs.belief.kernel.views import obligations, seq_at, snapshot, survivors_at
 from cmbs.belief.saga import Saga
@@ -86,15 +86,15 @@ class BeliefServer:
         self._policy = SessionPolicy(validate_hypotheses=validate_hypotheses)
         self._clock = clock or SystemClock()
         self._ids = ids or RandomIds()
-        self.door = Door(limits or Limits())
+        self.requests = RequestValidator(limits or Limits())
         log, remote = _log_and_remote(store, audit_log)
         self.log = log
         self._remote = remote
         self._close_remote: Callable[[], object] | None = getattr(remote, "close", None)
         # A log in memory ends with its process: there is no start to shorten.
-        kind = BeliefKind(self._stamp, self.door.limits)
+        kind = BeliefKind(self._stamp, self.requests.limits)
         self._checkpointer = Checkpointer(log, kind) if log.blocking else None
-        self._sessions = Streams(log, kind, self.door.limits.cached_sessions, self._checkpointer)
+        self._sessions = Streams(log, kind, self.requests.limits.cached_sessions, self._checkpointer)
         saga = None if remote is None else Saga(log, self._sessions, remote, store_timeout_seconds)
         self._writer = Writer(log, kind, self._sessions, saga)
         if saga is not None:
@@ -135,8 +135,8 @@ class BeliefServer:
         idempotency_key: str | None = None,
     ) -> EliminateOutcome:
         """Take hypotheses out. The same observation again gives the first result again."""
-        message = self.door.eliminate(source_id, observation_id, eliminated, justification)
-        return self._perform(self.door.command(session_id, message, idempotency_key, if_match), EliminateOutcome)
+        message = self.requests.eliminate(source_id, observation_id, eliminated, justification)
+        return self._perform(self.requests.command(session_id, message, idempotency_key, if_match), EliminateOutcome)
 
     def apply_probe(
         self, session_id: str, probe_id: str, response: Any, source_id: str = "provider", *, if_match: str | None = None
@@ -144,10 +144,10 @@ class BeliefServer:
         """Let the provider say what a response rules out, and take that out."""
         session = self._current(session_id)
         provider = self._provider_of(session)
-        gone = eliminated_by(provider, self.door.text("probe_id", probe_id), response)
-        probe = self.door.probe(probe_id, response)
-        message = self.door.eliminate(source_id, probe_id, gone, None, probe)
-        return self._perform(self.door.command(session_id, message, if_match=if_match), EliminateOutcome)
+        gone = find_eliminated(provider, self.requests.text("probe_id", probe_id), response)
+        probe = self.requests.probe(probe_id, response)
+        message = self.requests.eliminate(source_id, probe_id, gone, None, probe)
+        return self._perform(self.requests.command(session_id, message, if_match=if_match), EliminateOutcome)
 
     def query_belief(self, session_id: str, *, at: int | str | None = None) -> BeliefSnapshot:
         """What may still be true; with `at` (a seq or an event id), what could right after that event."""
@@ -165,8 +165,8 @@ class BeliefServer:
     ) -> list[StoredEntry]:
         """The same as `audit_trace`, as the exact bytes that were hashed."""
         session = self._current(session_id)
-        after = -1 if since_event_id is None else seq_at(session, self.door.text("since_event_id", since_event_id))
-        return self.log.read(session_id, after, None if limit is None else self.door.count("limit", limit))
+        after = -1 if since_event_id is None else seq_at(session, self.requests.text("since_event_id", since_event_id))
+        return self.log.read(session_id, after, None if limit is None else self.requests.count("limit", limit))
 
     def enter_obligation(
         self,
@@ -178,8 +178,8 @@ class BeliefServer:
         idempotency_key: str | None = None,
     ) -> EnterOutcome:
         """Open a gate: so much must be eliminated before anything can be concluded."""
-        message = self.door.enter_obligation(obligation_id, min_total_eliminations)
-        return self._perform(self.door.command(session_id, message, idempotency_key, if_match), EnterOutcome)
+        message = self.requests.enter_obligation(obligation_id, min_total_eliminations)
+        return self._perform(self.requests.command(session_id, message, idempotency_key, if_match), EnterOutcome)
 
     def request_exit(
         self,
@@ -191,8 +191,8 @@ class BeliefServer:
         idempotency_key: str | None = None,
     ) -> ExitOutcome:
         """Ask to leave an obligation."""
-        message = self.door.request_exit(obligation_id, context)
-        return self._perform(self.door.command(session_id, message, idempotency_key, if_match), ExitOutcome)
+        message = self.requests.request_exit(obligation_id, context)
+        return self._perform(self.requests.command(session_id, message, idempotency_key, if_match), ExitOutcome)
 
     def declare_conclusion(
         self,
@@ -204,8 +204,8 @@ class BeliefServer:
         idempotency_key: str | None = None,
     ) -> ConclusionOutcome:
         """State a conclusion; it counts only while no obligation is open."""
-        message = self.door.declare_conclusion(conclusion_id, context)
-        return self._perform(self.door.command(session_id, message, idempotency_key, if_match), ConclusionOutcome)
+        message = self.requests.declare_conclusion(conclusion_id, context)
+        return self._perform(self.requests.command(session_id, message, idempotency_key, if_match), ConclusionOutcome)
 
     def request_termination(
         self,
@@ -216,24 +216,24 @@ class BeliefServer:
         idempotency_key: str | None = None,
     ) -> TerminationOutcome:
         """Ask to end the session."""
-        message = self.door.request_termination(context)
-        return self._perform(self.door.command(session_id, message, idempotency_key, if_match), TerminationOutcome)
+        message = self.requests.request_termination(context)
+        return self._perform(self.requests.command(session_id, message, idempotency_key, if_match), TerminationOutcome)
 
     # --- what is there ---
 
     def list_sessions(self, after: tuple[str, str] | None = None, limit: int | None = None) -> list[SessionSummary]:
         """A page of sessions, the oldest first; `after` is the (created_ts, session_id) of the last one seen."""
-        return self.log.sessions(after, self.door.page_size(limit))
+        return self.log.sessions(after, self.requests.page_size(limit))
 
     def survivors(
         self, session_id: str, after: str | None = None, limit: int | None = None, *, at: int | str | None = None
     ) -> SurvivorPage:
         """A page of survivors, sorted; `after` is the last one seen, `at` pins the moment while others eliminate."""
-        size = self.door.page_size(limit)
+        size = self.requests.page_size(limit)
         session = self._current(session_id)
         seq = seq_at(session, at)
         if after is not None:
-            self.door.text("after", after)
+            self.requests.text("after", after)
         return SurvivorPage(survivors_at(session, seq).page(after, size), snapshot(session, seq))
 
     def obligations(self, session_id: str) -> list[ObligationView]:
@@ -245,7 +245,7 @@ class BeliefServer:
 
         The elimination store is only compared with, never written to.
         """
-        _refuse_reserved(self.door.text("session_id", session_id))
+        _refuse_reserved(self.requests.text("session_id", session_id))
         entries = [from_audit_entry(entry) for entry in audit_events]
         session = verify_session(session_id, entries)
         _refuse_misfit(session, recovered)
@@ -254,7 +254,7 @@ class BeliefServer:
 
     def import_session(self, session_id: str, entries: Sequence[StoredEntry], head: Head) -> None:
         """Take a session over from its log alone, byte for byte; LedgerCorrupt where it does not verify to `head`."""
-        _refuse_reserved(self.door.text("session_id", session_id))
+        _refuse_reserved(self.requests.text("session_id", session_id))
         verify_session(session_id, entries, head)
         self._writer.adopt(session_id, entries)
         self._sessions.refresh(self._sessions.slot(session_id))
@@ -296,14 +296,14 @@ class BeliefServer:
         if idempotency_key is None:
             session_id = self._ids.new_id()
         else:
-            session_id = str(uuid.uuid5(_KEYED_SESSIONS, self.door.text("idempotency_key", idempotency_key)))
+            session_id = str(uuid.uuid5(_KEYED_SESSIONS, self.requests.text("idempotency_key", idempotency_key)))
         reference = None
         if self.belief_provider is not None:
             reference = ProviderRef(self.belief_provider.id(), self.belief_provider.version())
             hypotheses = self.belief_provider.hypothesis_ids()
         elif hypotheses is None:
-            ontology, hypotheses = _anchored(self._remote, session_id, self.door.ontology(ontology))
-        message = self.door.declare(ontology, hypotheses, metadata, policy or self._policy, reference)
+            ontology, hypotheses = _anchored(self._remote, session_id, self.requests.ontology(ontology))
+        message = self.requests.declare(ontology, hypotheses, metadata, policy or self._policy, reference)
         event = decide_declare(session_id, message, self._stamp(idempotency_key, actor))
         return Command(session_id, message, idempotency_key, declared=event, actor=actor)
 
@@ -312,7 +312,7 @@ class BeliefServer:
         return replace(self._policy, **overrides)
 
     def _current(self, session_id: str) -> Session:
-        return self._sessions.current(self.door.text("session_id", session_id))
+        return self._sessions.current(self.requests.text("session_id", session_id))
 
     def _perform(self, command: Command, kind: type[O]) -> O:
         outcome = self._perform_on_newest(command)

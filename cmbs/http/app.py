@@ -50,8 +50,8 @@ class BeliefApp(FastAPI):
         self.gate = gate or Gate(KeyRegistry(server.log))
         self.spaces = Spaces(server, spaces)
         self._handlers = Routes(server)
-        self.dispatcher = Dispatcher(self._handlers, SpaceRoutes(self.spaces, server.door.page_size))
-        self.body_bytes = server.door.limits.body_bytes
+        self.dispatcher = Dispatcher(self._handlers, SpaceRoutes(self.spaces, server.requests.page_size))
+        self.body_bytes = server.requests.limits.body_bytes
         add_viewer(self)
         # The same table again as ordinary routes, for whoever adds middleware or walks `app.routes`.
         self.router.routes.extend(_TableRoute(path, self) for path in _paths())

@@ -9,10 +9,8 @@ from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
-from msgspec import UNSET
 
 from cmbs.errors import InvalidRequest
-from cmbs.http.belief import schemas
 from cmbs.http.errors import TransportCode, TransportError
 from cmbs.http.stepping import ALONE, Course
 from cmbs.identity.gate import Lookup, refuse_keys_in
@@ -22,7 +20,6 @@ from cmbs.messages import Actor
 
 T = TypeVar("T")
 
-_ENCODE = msgspec.json.Encoder().encode
 _NO_BODY: dict[str, Any] = {}
 # One entity tag, weak or not; the quotes are often forgotten, and an audit head has none.
 _ENTITY_TAG = re.compile(r'(?:W/)?(?:"([^"]*)"|([^",\s]+))')
@@ -152,28 +149,8 @@ def decoded_body(body: bytes, kind: type[T]) -> T:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         canonical.decode(body)  # what is wrong with it as JSON comes first
         raise _invalid(exc) from exc
-    # Written down again, text is as long as it was only if nothing was dropped: spaces, escapes, or a key that stands
-    # twice. Most callers send no spaces, and are spared the counting.
-    if schemas.TEXT_ONLY.issuperset((kind,)) and len(_ENCODE(message)) == len(body):
-        return message
-    if _keys_in(message) != canonical.count_key_tokens(body):
-        canonical.decode(body)  # the slow, exact look: it finds a key that stands twice
+    canonical.decode(body)  # refuses a repeated key
     return message
-
-
-def _keys_in(message: Any) -> int:
-    """How many keys the text of a message has, given that none stands twice."""
-    keys = 0
-    for value in msgspec.structs.astuple(message):
-        kind = type(value)
-        if kind is str or kind is list:
-            keys += 1
-        elif kind is msgspec.Raw:
-            text = bytes(value)
-            keys += 1 + canonical.count_key_tokens(text) if text else 0
-        elif value is not UNSET:
-            keys += 1 + (_keys_in(value) if isinstance(value, msgspec.Struct) else 0)
-    return keys
 
 
 def _converted(value: Any, kind: type[T]) -> T:

@@ -1,4 +1,4 @@
-"""A record of things that happened, in order, each under its own key: immutable to its holders, cheap to extend."""
+"""An append-only indexed log in memory."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ V = TypeVar("V")
 
 
 class Chronicle(msgspec.Struct, Generic[K, V], frozen=True, eq=False):
-    """An append-only mapping of which older versions stay valid.
+    """An append-only indexed log: items in order, each under a key of its own. `append` returns a new version.
 
-    Versions of one line share their storage: a version sees only its first `len` items, so extending the newest costs
-    O(1). Extending an older one (after a failed write, or in a fork) copies what it sees and starts a line of its own.
-    One thread at a time may extend the versions of a line; any number may read them meanwhile.
-    Keys and values are two lists and not one of pairs: a long record is then far fewer objects to make and to visit.
+    A version never changes, but versions are not independent in memory: those that come of one another share their
+    lists, of which each sees its first `len` items. Appending to the newest version extends these lists, in O(1).
+    Appending to an older one (after a failed write, or in a fork) first copies what that version sees.
+    One thread at a time may append to the versions that share lists; any number may read them meanwhile.
     """
 
     _keys: list[K] = msgspec.field(default_factory=list)
@@ -27,7 +27,7 @@ class Chronicle(msgspec.Struct, Generic[K, V], frozen=True, eq=False):
 
     @classmethod
     def of(cls, keys: list[K], values: list[V]) -> Chronicle[K, V]:
-        """A record of these keys, which must differ, and what was recorded under each; the lists are taken over."""
+        """A log of these keys, which must differ, and the value of each; the lists are not copied."""
         if len(keys) != len(values):
             raise ValueError(f"{len(keys)} keys and {len(values)} values are no record")
         index = dict(zip(keys, range(len(keys)), strict=True))
@@ -69,11 +69,11 @@ class Chronicle(msgspec.Struct, Generic[K, V], frozen=True, eq=False):
         for position in range(self._length - 1, -1, -1):
             yield keys[position], values[position]
 
-    def extended(self, key: K, value: V) -> Chronicle[K, V]:
-        """This record and one more item; `key` must be new."""
+    def append(self, key: K, value: V) -> Chronicle[K, V]:
+        """The log with one more item; KeyError where `key` is not new."""
         length, keys = self._length, self._keys
         if len(keys) != length:
-            return Chronicle.of(*self.columns()).extended(key, value)
+            return Chronicle.of(*self.columns()).append(key, value)
         if self._index.setdefault(key, length) != length:
             raise KeyError(key)
         keys.append(key)

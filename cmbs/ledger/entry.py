@@ -1,14 +1,17 @@
-"""A ledger entry: canonicalised once, stored as those bytes, hashed as those bytes, never serialised again."""
+"""A ledger entry: made canonical once, stored as those bytes, hashed as those bytes, never serialised again."""
 
 from __future__ import annotations
 
 from hashlib import sha256
+from typing import TypeVar
 
 import msgspec
 
 from cmbs.errors import BeliefServerError, LedgerCorrupt
 from cmbs.ledger import canonical
 from cmbs.messages import Actor, AuditEntry
+
+T = TypeVar("T")
 
 VERSION = 1
 GENESIS = bytes(32)
@@ -39,7 +42,7 @@ class EntryBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     verb: str
     idempotency_key: str | None = None
     notes: str | None = None
-    # Who asked, by their key; absent where nobody was authenticated.
+    # The authenticated caller; absent where there was none.
     actor: Actor | None = None
 
 
@@ -83,9 +86,18 @@ def seal(body: msgspec.Struct) -> StoredEntry:
 
 
 def read_body(raw: bytes) -> EntryBody:
-    """The content of stored bytes; ValueError where they are not an entry."""
+    """The content of stored bytes; ValueError where they are not an entry of a session."""
+    return _decode(_BODY, raw)
+
+
+def read_link(raw: bytes) -> Link:
+    """The place in a chain that stored bytes claim; ValueError where they are not an entry of any kind."""
+    return _decode(_LINK, raw)
+
+
+def _decode(decoder: msgspec.json.Decoder[T], raw: bytes) -> T:
     try:
-        return _BODY.decode(raw)
+        return decoder.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         raise ValueError(f"not a ledger entry: {exc}") from exc
 
@@ -121,14 +133,6 @@ def from_audit_entry(entry: AuditEntry) -> StoredEntry:
         return StoredEntry(canonical.encode(content, canonical.MAX_DEPTH + _FRAMES), bytes.fromhex(claimed))
     except (ValueError, TypeError, BeliefServerError) as exc:
         raise LedgerCorrupt(entry.stream_id, entry.seq, str(exc), entry.event_id) from exc
-
-
-def read_link(raw: bytes) -> Link:
-    """The place in a chain that stored bytes claim; ValueError where they are not an entry of any kind."""
-    try:
-        return _LINK.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-        raise ValueError(f"not a ledger entry: {exc}") from exc
 
 
 def check_link(stream_id: str, previous: Head | None, stored: StoredEntry) -> Link:

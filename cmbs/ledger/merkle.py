@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
+from typing import NamedTuple
 
 _LEAF = b"\x00"
 _NODE = b"\x01"
 
 EMPTY_ROOT = sha256(b"").digest()
-# Hashes that have seen a prefix: to copy one is an eighth faster than to begin a new one.
-AFTER_LEAF, _AFTER_NODE = sha256(_LEAF), sha256(_NODE)
 
 
-def leaf_hash(data: bytes | bytearray) -> bytes:
+def leaf_hash(data: bytes) -> bytes:
     """Hash of one leaf."""
     return sha256(_LEAF + data).digest()
 
@@ -28,7 +27,7 @@ def root_of(leaves: Iterable[bytes]) -> bytes:
     # One perfect subtree per set bit of the count so far, the largest first: what RFC 6962's split gives.
     peaks: list[tuple[int, bytes]] = []
     for data in leaves:
-        size, digest = 1, sha256(_LEAF + data).digest()
+        size, digest = 1, leaf_hash(data)
         while peaks and peaks[-1][0] == size:
             digest = node_hash(peaks.pop()[1], digest)
             size *= 2
@@ -41,47 +40,38 @@ def root_of(leaves: Iterable[bytes]) -> bytes:
     return digest
 
 
-class Tree:
-    """A tree that is kept, because its leaves change."""
+class Tree(NamedTuple):
+    """All hashes of a tree: the leaves first, then level by level up to the root. Immutable."""
 
-    __slots__ = ("_steps", "leaves", "root")
+    levels: tuple[tuple[bytes, ...], ...]
 
-    def __init__(self, leaf_hashes: list[bytes]) -> None:
-        # Hashes of the leaves; whoever replaces some says so to `rehash`.
-        self.leaves = leaf_hashes
-        # Each level, the one above it, and the place of a last node without a sibling, which is promoted as it is.
-        self._steps: list[tuple[list[bytes], list[bytes], int]] = []
-        below = leaf_hashes
-        while len(below) > 1:
-            above = [node_hash(below[i], below[i + 1]) for i in range(0, len(below) - 1, 2)]
-            if len(below) % 2:
-                above.append(below[-1])
-            self._steps.append((below, above, len(below) - 1 if len(below) % 2 else -1))
-            below = above
-        self.root = below[0] if below else EMPTY_ROOT
+    @classmethod
+    def over(cls, leaf_hashes: Iterable[bytes]) -> Tree:
+        """The tree over these hashes of leaves."""
+        levels = [tuple(leaf_hashes)]
+        while len(levels[-1]) > 1:
+            below = levels[-1]
+            levels.append(tuple([_parent(below, position) for position in range((len(below) + 1) // 2)]))
+        return cls(tuple(levels))
 
-    def rehash(self, touched: list[int]) -> None:
-        """Bring the paths to the root up to date for leaves that were replaced; `touched` are their places, ascending.
+    @property
+    def root(self) -> bytes:
+        """The root; that of no leaves is the hash of nothing."""
+        return self.levels[-1][0] if self.levels[-1] else EMPTY_ROOT
 
-        O(touched x depth) hashes, and the inner loop of every elimination from a large universe: so `node_hash` is
-        written out. Level by level, not path by path: hashes that do not wait for each other overlap.
-        """
-        after_node, above = _AFTER_NODE, self.leaves
-        for below, above, alone in self._steps:
-            parents: list[int] = []
-            last = -1
-            for position in touched:
-                parent = position >> 1
-                if parent != last:
-                    last = parent
-                    parents.append(parent)
-                    left = parent + parent
-                    if left == alone:
-                        above[parent] = below[left]
-                    else:
-                        node = after_node.copy()
-                        node.update(below[left])
-                        node.update(below[left + 1])
-                        above[parent] = node.digest()
-            touched = parents
-        self.root = above[0]
+    def replace(self, leaf_hashes: Mapping[int, bytes]) -> Tree:
+        """The tree with other hashes at these positions; k of n leaves cost O(k log n) hashes."""
+        levels, changes = [], leaf_hashes
+        for level in self.levels:
+            changed = list(level)
+            for position, digest in changes.items():
+                changed[position] = digest
+            levels.append(tuple(changed))
+            changes = {parent: _parent(changed, parent) for parent in {position >> 1 for position in changes}}
+        return Tree(tuple(levels))
+
+
+def _parent(below: Sequence[bytes], position: int) -> bytes:
+    """The node above a pair; a last node without a sibling is promoted as it is."""
+    left = 2 * position
+    return below[left] if left + 1 == len(below) else node_hash(below[left], below[left + 1])

@@ -25,7 +25,7 @@ class _CatchingStore(InMemoryStore):
         self.caught: list[Append] = []
 
     def append(self, appends: Sequence[Append]) -> None:
-        """Write, then remember."""
+        """Write, then keep what was written."""
         super().append(appends)
         self.caught.extend(appends)
 

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from cmbs.belief.kernel.events import Declare, Event, Message, Repeat, Stamp
-from cmbs.belief.kernel.requests import Door, Limits
+from cmbs.belief.kernel.requests import Limits, RequestValidator
 from cmbs.belief.kernel.session import Session, decide, decide_declare, evolve
 from cmbs.belief.kernel.views import obligations, snapshot
 from cmbs.errors import BeliefServerError
@@ -18,7 +18,7 @@ from cmbs.testing import Call, History, ManualClock, SequentialIds
 from cmbs.testing.history import METHOD_OF
 
 ONTOLOGY = OntologyBundle("space", "1", "graphstore://causes", "v17")
-DOOR = Door(Limits())
+VALIDATOR = RequestValidator(Limits())
 
 
 class Line:
@@ -35,7 +35,7 @@ class Line:
     @classmethod
     def over(cls, *hypotheses: str, **policy: Any) -> Line:
         """A session over these hypotheses, under this policy."""
-        return cls(DOOR.declare(ONTOLOGY, hypotheses, None, SessionPolicy(**policy), None))
+        return cls(VALIDATOR.declare(ONTOLOGY, hypotheses, None, SessionPolicy(**policy), None))
 
     def forked(self) -> Line:
         """Another future of the newest state."""
@@ -67,18 +67,18 @@ class Line:
 
     def eliminate(self, observation_id: str, *eliminated: str, key: str | None = None) -> Event | Repeat:
         """Eliminate, as seen by one and the same source."""
-        return self.tell(DOOR.eliminate("source", observation_id, eliminated, None), key)
+        return self.tell(VALIDATOR.eliminate("source", observation_id, eliminated, None), key)
 
 
 def message_of(call: Call) -> Message:
-    """The message that a call comes to at the door."""
-    message: Message = getattr(DOOR, METHOD_OF[call.verb])(**call.arguments)
+    """The message that a call becomes."""
+    message: Message = getattr(VALIDATOR, METHOD_OF[call.verb])(**call.arguments)
     return message
 
 
 def line_of(history: History) -> Line:
     """The session of a history, declared and not yet told anything."""
-    return Line(DOOR.declare(history.ontology, history.hypotheses, history.metadata, history.policy, None))
+    return Line(VALIDATOR.declare(history.ontology, history.hypotheses, history.metadata, history.policy, None))
 
 
 def lived(history: History, line: Line | None = None) -> Line:

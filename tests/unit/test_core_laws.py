@@ -1,4 +1,4 @@
-"""What the core promises beyond its numbered contract: refusals, its stored state, and laws for every history."""
+"""What the core guarantees beyond its numbered contract: refusals, its stored state, and laws for every history."""
 
 from __future__ import annotations
 
@@ -103,9 +103,9 @@ def test_a_negative_stability_window_is_refused() -> None:
 
 
 def test_an_obligation_that_was_left_is_credited_no_more() -> None:
-    left = Obligation("ob", 1).credited(2).exited()
+    left = Obligation("ob", 1).credit(2).exit()
     assert left == Obligation("ob", min_eliminations=1, eliminations=2, active=False)
-    assert left.credited(3) == left
+    assert left.credit(3) == left
 
 
 @pytest.mark.parametrize(("n", "bits"), [(0, 0.0), (1, 0.0), (2, 1.0), (8, 3.0)])
@@ -143,7 +143,7 @@ def test_ids_that_json_cannot_carry_are_refused_by_serialisation() -> None:
         CMBSCore([("a", "pair")]).serialize()
 
 
-def edited(field: str, value: Any) -> Callable[[dict[str, Any]], Any]:
+def replace_field(field: str, value: Any) -> Callable[[dict[str, Any]], Any]:
     return lambda state: state | {field: value}
 
 
@@ -156,23 +156,26 @@ EVENT = {"probe_id": "p2", "observable_id": "o", "eliminated": ["b", 4]}
     [
         (lambda _: ["not", "a", "state"], "expected an object with field `v`, got list"),
         (lambda state: {key: state[key] for key in state if key != "history"}, "field `history` is missing"),
-        (edited("v", 2), "unknown state version `2`, expected 1"),
-        (edited("v", "1"), "field `v` must be int, got str"),
-        (edited("terminated", 1), "field `terminated` must be bool, got int"),
-        (edited("stability_window", True), "field `stability_window` must be int, got bool"),
-        (edited("stability_window", -1), "field `stability_window` must not be negative, got `-1`"),
-        (edited("survivors", "c"), "field `survivors` must be list, got str"),
-        (edited("survivors", ["c", "stranger"]), "survivors are not in the universe: `stranger`"),
-        (edited("survivors", []), "hypotheses are missing from survivors and history: `c`"),
-        (edited("survivors", ["a", "c"]), "history of probe `p3` disagrees with the survivors"),
-        (edited("consumed_probes", ["p1", "p2"]), "probe `p3` is in the history but was not consumed"),
-        (edited("consumed_probes", [["p1"]]), r"`\['p1'\]` is not an id that JSON can carry"),
-        (edited("history", [EVENT, EVENT]), "history of probe `p2` disagrees with the survivors"),
-        (edited("history", [EVENT | {"eliminated": []}]), "history of probe `p2` disagrees with the survivors"),
-        (edited("history", ["p2"]), "expected an object with field `probe_id`, got str"),
-        (edited("obligations", [{}]), "field `obligation_id` is missing"),
-        (edited("obligations", [OBLIGATION | {"eliminations": -1}]), "field `eliminations` must not be negative"),
-        (edited("obligations", [OBLIGATION, OBLIGATION]), "an obligation is listed twice"),
+        (replace_field("v", 2), "unknown state version `2`, expected 1"),
+        (replace_field("v", "1"), "field `v` must be int, got str"),
+        (replace_field("terminated", 1), "field `terminated` must be bool, got int"),
+        (replace_field("stability_window", True), "field `stability_window` must be int, got bool"),
+        (replace_field("stability_window", -1), "field `stability_window` must not be negative, got `-1`"),
+        (replace_field("survivors", "c"), "field `survivors` must be list, got str"),
+        (replace_field("survivors", ["c", "other"]), "survivors are not in the universe: `other`"),
+        (replace_field("survivors", []), "hypotheses are missing from survivors and history: `c`"),
+        (replace_field("survivors", ["a", "c"]), "history of probe `p3` disagrees with the survivors"),
+        (replace_field("consumed_probes", ["p1", "p2"]), "probe `p3` is in the history but was not consumed"),
+        (replace_field("consumed_probes", [["p1"]]), r"`\['p1'\]` is not an id that JSON can carry"),
+        (replace_field("history", [EVENT, EVENT]), "history of probe `p2` disagrees with the survivors"),
+        (replace_field("history", [EVENT | {"eliminated": []}]), "history of probe `p2` disagrees with the survivors"),
+        (replace_field("history", ["p2"]), "expected an object with field `probe_id`, got str"),
+        (replace_field("obligations", [{}]), "field `obligation_id` is missing"),
+        (
+            replace_field("obligations", [OBLIGATION | {"eliminations": -1}]),
+            "field `eliminations` must not be negative",
+        ),
+        (replace_field("obligations", [OBLIGATION, OBLIGATION]), "an obligation is listed twice"),
     ],
 )
 def test_a_state_that_no_core_can_have_is_refused_with_the_reason(

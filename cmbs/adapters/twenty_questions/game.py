@@ -125,7 +125,7 @@ class Game:
 
     def _alive(self) -> int:
         """What the server says is left."""
-        return self._table.mask_of(self.server.query_belief(self.session_id).in_order())
+        return self._table.mask_of(self.server.query_belief(self.session_id).survivors)
 
     def _take_in(self, answer: Answer) -> None:
         probe = self._table.probe(answer.probe_id)

@@ -1,6 +1,6 @@
 """A session's state as bytes: derived data, that only saves time.
 
-A checkpoint is never believed on its own. `thaw` checks it against the ledger: the entry that it claims to stand at
+A checkpoint is never trusted on its own. `thaw` checks it against the ledger: the entry that it claims to stand at
 must have the hash that it claims, and the survivors must be those that this entry commits to. Where anything does not
 fit, the answer is None and the log is replayed.
 """
@@ -11,15 +11,15 @@ from hashlib import sha256
 from typing import TypeAlias, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from cmbs.belief.kernel.events import Declare, read_event
-from cmbs.belief.kernel.session import Applied, Observation, Promise, Request, Session, Verdict
-from cmbs.belief.kernel.survivors import Survivors, Universe, commitment
+from cmbs.belief.kernel.session import Applied, ObligationRecord, Observation, Request, Session, Verdict, evolve
+from cmbs.belief.kernel.survivors import Survivors, commitment
 from cmbs.ledger import Chronicle, Head, StoredEntry, hash_entry
 from cmbs.ledger.entry import read_body
 
 _VERSION = 2
-
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -36,7 +36,7 @@ class _Frozen(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
     observations: _Columns[Observation, Applied]
     requests: _Columns[str, Request]
     conclusions: _Columns[int, str]
-    obligations: dict[str, Promise]
+    obligations: dict[str, ObligationRecord]
     active: tuple[str, ...]
     terminated_seq: int | None
 
@@ -68,13 +68,30 @@ def freeze(session: Session) -> bytes:
 def thaw(data: bytes, declaration: StoredEntry, at: StoredEntry) -> Session | None:
     """The session that `data` holds, if it fits the declaration and the entry that it stands at; None otherwise."""
     try:
-        frozen = _DECODER.decode(_checked(data))
+        content = memoryview(data)[32:]
+        if sha256(content).digest() != data[:32]:
+            return None
+        frozen = _DECODER.decode(content)
         event = read_event(declaration)
         if not isinstance(event.message, Declare) or frozen.version != _VERSION:
             return None
-        survivors = Survivors.from_bitmap(Universe(event.message.hypotheses), frozen.bitmap)
-        fits = hash_entry(declaration.raw) == declaration.event_hash and _stands_at(frozen, survivors, at)
-        return _session(frozen, event.message, survivors) if fits else None
+        declared = evolve(None, event)
+        survivors = Survivors.from_bitmap(declared.universe, frozen.bitmap)
+        if hash_entry(declaration.raw) != declaration.event_hash or not _stands_at(frozen, survivors, at):
+            return None
+        return replace(
+            declared,
+            session_id=frozen.session_id,
+            survivors=survivors,
+            head=frozen.head,
+            events=Chronicle.of(*frozen.events),
+            observations=Chronicle.of(*frozen.observations),
+            requests=Chronicle.of(*frozen.requests),
+            conclusions=Chronicle.of(*frozen.conclusions),
+            obligations=frozen.obligations,
+            active=frozen.active,
+            terminated_seq=frozen.terminated_seq,
+        )
     except (ValueError, msgspec.DecodeError):
         return None
 
@@ -89,29 +106,3 @@ def _stands_at(frozen: _Frozen, survivors: Survivors, at: StoredEntry) -> bool:
         and commitment(frozen.session_id, bytes.fromhex(body.prev_event_hash), survivors.root)
         == body.survivors_after_hash
     )
-
-
-def _session(frozen: _Frozen, declared: Declare, survivors: Survivors) -> Session:
-    return Session(
-        frozen.session_id,
-        declared.ontology,
-        declared.policy,
-        survivors.universe,
-        survivors,
-        frozen.head,
-        Chronicle.of(*frozen.events),
-        Chronicle.of(*frozen.observations),
-        Chronicle.of(*frozen.requests),
-        Chronicle.of(*frozen.conclusions),
-        frozen.obligations,
-        frozen.active,
-        frozen.terminated_seq,
-        declared.provider,
-    )
-
-
-def _checked(data: bytes) -> memoryview:
-    content = memoryview(data)[32:]
-    if sha256(content).digest() != data[:32]:
-        raise ValueError("the checksum does not fit")
-    return content

@@ -1,7 +1,7 @@
 """The messages of the protocol as they are recorded, and the event that records one.
 
-A message is frozen, and its opaque parts (justification, context, metadata) are canonical bytes from the door on: no
-one can change history through an object that they still hold.
+A message is frozen, and its opaque parts (justification, context, metadata) are canonical bytes from the
+request validator on: a caller cannot change history through an object that it still holds.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from cmbs.belief.kernel.survivors import Survivors, Universe
+from cmbs.belief.kernel.survivors import Survivors
 from cmbs.ledger import EntryBody, StoredEntry
 from cmbs.ledger.entry import read_body
 from cmbs.messages import Actor, OntologyBundle, ProviderRef, SessionPolicy, Verb
@@ -105,8 +105,7 @@ class Event(msgspec.Struct, frozen=True):
     message: Message
     body: EntryBody
     stored: StoredEntry
-    # What deciding has worked out already, so that `evolve` need not do it again.
-    universe: Universe | None = None
+    # The survivors after the event, where deciding made them: `evolve` then need not make them again.
     survivors: Survivors | None = None
 
 

@@ -9,7 +9,7 @@ from cmbs.errors import InvalidHypothesisId, ProviderBroken, UnknownProbe
 from cmbs.spi.hypothesis_provider import HypothesisProvider
 
 
-def eliminated_by(provider: HypothesisProvider, probe_id: str, response: Any) -> frozenset[str]:
+def find_eliminated(provider: HypothesisProvider, probe_id: str, response: Any) -> frozenset[str]:
     """Return the ids that a response to a probe rules out, whether or not they are still alive.
 
     Raises `UnknownProbe` for a probe the provider does not offer, `InvalidHypothesisId` for a mask with ids the
@@ -47,8 +47,8 @@ class BeliefState:
         return set(self._survivors)
 
     def apply_probe(self, probe_id: str, response: Any) -> frozenset[str]:
-        """Apply a response to a probe and return the ids it newly eliminated; raises what `eliminated_by` raises."""
-        newly_eliminated = eliminated_by(self._provider, probe_id, response) & self._survivors
+        """Apply a response to a probe and return the ids it newly eliminated; raises what `find_eliminated` raises."""
+        newly_eliminated = find_eliminated(self._provider, probe_id, response) & self._survivors
         self._survivors -= newly_eliminated
         return newly_eliminated
 

@@ -1,4 +1,4 @@
-"""The door: what callers pass becomes a message, or a clear error before anything is touched.
+"""Validation of requests: what callers pass becomes a message, or a clear error before anything is touched.
 
 Everything that comes from outside has a limit here, and every limit has a name.
 """
@@ -24,10 +24,8 @@ from cmbs.belief.kernel.events import (
     RequestTermination,
 )
 from cmbs.errors import InvalidRequest, LimitExceeded
-from cmbs.ledger.canonical import MAX_SAFE_INTEGER, are_plain, canonicalised, encode
+from cmbs.ledger.canonical import MAX_SAFE_INTEGER, decode, encode
 from cmbs.messages import Actor, OntologyBundle, ProviderRef, SessionPolicy
-
-_FEW = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +52,9 @@ class Command(msgspec.Struct, frozen=True):
     message: Message
     idempotency_key: str | None = None
     if_match: str | None = None
-    # A declaration is decided at the door: it needs no state, and a large one would hold up other sessions' commits.
+    # A declaration is decided before it is queued: it needs no state, and a large one would delay other commits.
     declared: Event | None = None
-    # Who asks, where that was authenticated.
+    # The caller, where it was authenticated.
     actor: Actor | None = None
 
     @property
@@ -65,13 +63,11 @@ class Command(msgspec.Struct, frozen=True):
         return self.session_id
 
 
-class Door:
+class RequestValidator:
     """Builds messages within limits. Pure."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self._id_length = limits.id_length
-        self._few = min(_FEW, limits.ids_per_request)
 
     def declare(
         self,
@@ -121,17 +117,13 @@ class Door:
         probe: Probe | None = None,
     ) -> Eliminate:
         """An elimination; its ids sorted and single."""
-        if (
-            type(eliminated) is list
-            and len(eliminated) < self._few
-            and are_plain((source_id, observation_id, *eliminated), self._id_length)
-        ):  # then no check has anything to say
-            ids = sorted(set(eliminated)) if len(eliminated) > 1 else eliminated.copy()
-        else:
-            self.text("source_id", source_id)
-            self.text("observation_id", observation_id)
-            ids = self._ids("eliminated", eliminated, "ids_per_request", self.limits.ids_per_request)
-        return Eliminate(source_id, observation_id, ids, self._object("justification", justification), probe)
+        return Eliminate(
+            self.text("source_id", source_id),
+            self.text("observation_id", observation_id),
+            self._ids("eliminated", eliminated, "ids_per_request", self.limits.ids_per_request),
+            self._object("justification", justification),
+            probe,
+        )
 
     def probe(self, probe_id: str, response: Any) -> Probe:
         """A provider's probe and the answer of the world, which may be any JSON value."""
@@ -158,10 +150,12 @@ class Door:
         """An id: any text of Unicode scalar values within the limit."""
         if type(value) is not str:
             raise InvalidRequest(f"`{name}` must be a string", {"field": name})
-        if len(value) > self._id_length:
-            raise LimitExceeded("id_length", self._id_length, len(value))
-        if not value.isascii():
-            _refuse_surrogates(name, value)
+        if len(value) > self.limits.id_length:
+            raise LimitExceeded("id_length", self.limits.id_length, len(value))
+        try:
+            value.encode()
+        except UnicodeEncodeError as exc:
+            raise InvalidRequest(f"`{name}` holds a lone surrogate, which is not text", {"field": name}) from exc
         return value
 
     def page_size(self, asked: int | None) -> int:
@@ -174,38 +168,26 @@ class Door:
         return size
 
     def _ids(self, name: str, values: Iterable[str], limit: str, maximum: int) -> list[str]:
-        if type(values) is not list and (isinstance(values, (str, bytes, dict)) or not isinstance(values, Iterable)):
+        if isinstance(values, (str, bytes, dict)) or not isinstance(values, Iterable):
             raise InvalidRequest(f"`{name}` must be a list of strings", {"field": name})
         ids = list(values)
         if len(ids) > maximum:
             raise LimitExceeded(limit, maximum, len(ids))
-        longest = self._id_length
-        for value in ids:
-            if type(value) is not str or len(value) > longest or not value.isascii():
-                self.text(f"{name}[]", value)
-        return ids if len(ids) <= 1 else sorted(set(ids))
+        item = f"{name}[]"
+        return sorted({self.text(item, value) for value in ids})
 
     def _object(self, name: str, value: Any) -> msgspec.Raw:
+        """A caller's own object, or none; a transport may pass it as JSON text, of which empty text is none."""
+        if isinstance(value, msgspec.Raw):
+            value = decode(bytes(value) or b"null")
         if value is None:
             return NULL
-        if type(value) is msgspec.Raw:
-            return self._object_text(name, bytes(value))
         if not isinstance(value, dict):
             raise InvalidRequest(f"`{name}` must be an object", {"field": name})
         return self._opaque(name, value)
 
-    def _object_text(self, name: str, text: bytes) -> msgspec.Raw:
-        """An object that is still JSON text, as a transport has it; empty text means that there is none."""
-        if text in (b"", b"null"):
-            return NULL
-        if text[:1] != b"{":
-            raise InvalidRequest(f"`{name}` must be an object", {"field": name})
-        return self._within_limit(name, canonicalised(text))
-
     def _opaque(self, name: str, value: Any) -> msgspec.Raw:
-        return self._within_limit(name, encode(value))
-
-    def _within_limit(self, name: str, raw: bytes) -> msgspec.Raw:
+        raw = encode(value)
         if len(raw) > self.limits.opaque_bytes:
             raise LimitExceeded("opaque_bytes", self.limits.opaque_bytes, len(raw), name)
         return msgspec.Raw(raw)
@@ -225,10 +207,3 @@ class Door:
         if type(value) is not int or not 0 <= value <= MAX_SAFE_INTEGER:
             raise InvalidRequest(f"`{name}` must be a whole number of at least 0", {"field": name})
         return value
-
-
-def _refuse_surrogates(name: str, value: str) -> None:
-    try:
-        value.encode()
-    except UnicodeEncodeError as exc:
-        raise InvalidRequest(f"`{name}` holds a lone surrogate, which is not text", {"field": name}) from exc

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from hashlib import sha256
-from typing import NamedTuple, TypeAlias, assert_never
+from itertools import islice
+from typing import Any, NamedTuple, TypeAlias, assert_never
 
 import msgspec
+from msgspec.structs import replace
 
 from cmbs.belief.kernel.events import (
     NULL,
@@ -33,14 +35,8 @@ from cmbs.errors import Conflict, InvalidHypothesisId, ObligationNotFound, Sessi
 from cmbs.ledger import GENESIS, Chronicle, Delta, EntryBody, Head, seal
 from cmbs.ledger.canonical import encode_frame
 from cmbs.ledger.entry import VERSION
-from cmbs.messages import (
-    OntologyBundle,
-    ProviderRef,
-    Reason,
-    SessionPolicy,
-)
+from cmbs.messages import OntologyBundle, ProviderRef, Reason, SessionPolicy
 
-_NOTHING = Delta([])
 _FORCE_DENIED = "force was asked for and the policy of this session does not allow it"
 
 
@@ -56,7 +52,7 @@ class Applied(msgspec.Struct, frozen=True, array_like=True):
     ignored: tuple[str, ...]
 
 
-class Promise(msgspec.Struct, frozen=True, array_like=True):
+class ObligationRecord(msgspec.Struct, frozen=True, array_like=True):
     """An obligation of a session: when it was entered and left, and how much had been eliminated by then."""
 
     min_total_eliminations: int
@@ -81,7 +77,7 @@ class Request(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Session(msgspec.Struct, frozen=True):
-    """Everything a session knows. A value: whoever holds one holds it for good."""
+    """Everything a session knows. A value: no decision and no later event changes it."""
 
     session_id: str
     ontology: OntologyBundle
@@ -93,7 +89,7 @@ class Session(msgspec.Struct, frozen=True):
     observations: Chronicle[Observation, Applied]
     requests: Chronicle[str, Request]
     conclusions: Chronicle[int, str]
-    obligations: Mapping[str, Promise]
+    obligations: Mapping[str, ObligationRecord]
     active: tuple[str, ...]
     terminated_seq: int | None
     provider: ProviderRef | None
@@ -116,25 +112,25 @@ def decide_declare(session_id: str, message: Declare, stamp: Stamp) -> Event:
     """A new session: the universe is committed to, so that every later bit is provably one of its ids."""
     universe = Universe(message.hypotheses)
     survivors = Survivors.all_of(universe)
-    promise = commitment(session_id, GENESIS, survivors.root)
-    outcome = {"universe_root": universe.root.hex(), "universe_size": len(universe)}
+    survivors_hash = commitment(session_id, GENESIS, survivors.root)
+    outcome = {"universe_root": universe.compute_root().hex(), "universe_size": len(universe)}
     body = EntryBody(
-        delta=_NOTHING,
+        delta=Delta([]),
         event_id=stamp.event_id,
         outcome=msgspec.Raw(msgspec.json.encode(outcome)),
         payload=msgspec.Raw(encode_frame(message)),
         prev_event_hash=GENESIS.hex(),
         seq=0,
         stream_id=session_id,
-        survivors_after_hash=promise,
-        survivors_before_hash=promise,
+        survivors_after_hash=survivors_hash,
+        survivors_before_hash=survivors_hash,
         ts=stamp.ts,
         v=VERSION,
         verb=VERB_OF[Declare],
         idempotency_key=stamp.idempotency_key,
         actor=stamp.actor,
     )
-    return Event(message, body, seal(body), universe)
+    return Event(message, body, seal(body), survivors)
 
 
 def decide_eliminate(session: Session, message: Eliminate, stamp: Stamp) -> Event | Repeat:
@@ -152,13 +148,12 @@ def decide_eliminate(session: Session, message: Eliminate, stamp: Stamp) -> Even
             )
         return Repeat(earlier.seq)
     _refuse_if_terminated(session)
-    applied, positions, unknown = session.survivors.among(message.eliminated)
-    if unknown and session.policy.validate_hypotheses:
-        raise InvalidHypothesisId(unknown)
-    if not applied:
-        return _record(session, message, stamp)
-    after = session.survivors.without(positions)
-    return _record(session, message, stamp, delta=Delta(applied), after=after)
+    if session.policy.validate_hypotheses:
+        unknown = [hypothesis_id for hypothesis_id in message.eliminated if hypothesis_id not in session.universe]
+        if unknown:
+            raise InvalidHypothesisId(unknown)
+    applied = [hypothesis_id for hypothesis_id in message.eliminated if hypothesis_id in session.survivors]
+    return _record(session, message, stamp, applied=applied)
 
 
 def decide_enter_obligation(session: Session, message: EnterObligation, stamp: Stamp) -> Event | Repeat:
@@ -174,23 +169,23 @@ def decide_enter_obligation(session: Session, message: EnterObligation, stamp: S
 def decide_request_exit(session: Session, message: RequestExit, stamp: Stamp) -> Event | Repeat:
     """Leave an obligation: granted once enough was eliminated since it was entered."""
     _refuse_if_terminated(session)
-    promise = session.obligations.get(message.obligation_id)
-    if promise is None:
+    record = session.obligations.get(message.obligation_id)
+    if record is None:
         raise ObligationNotFound(message.obligation_id)
-    if promise.exited_seq is not None:
+    if record.exited_seq is not None:
         verdict = Verdict(False, Reason.OBLIGATION_NOT_ACTIVE)
-    elif as_obligation(session, message.obligation_id, promise).may_exit:
+    elif as_obligation(session, message.obligation_id, record).may_exit:
         verdict = Verdict(True, Reason.APPROVED)
     else:
         verdict = Verdict(False, Reason.BELOW_THRESHOLD)
-    return _record(session, message, stamp, outcome=_approved(verdict))
+    return _record(session, message, stamp, outcome=_encode_approval(verdict))
 
 
 def decide_conclusion(session: Session, message: DeclareConclusion, stamp: Stamp) -> Event | Repeat:
     """A conclusion counts only while no obligation is open."""
     _refuse_if_terminated(session)
     verdict = Verdict(False, Reason.OBLIGATION_ACTIVE) if session.active else Verdict(True, Reason.ACCEPTED)
-    return _record(session, message, stamp, outcome=_accepted(verdict))
+    return _record(session, message, stamp, outcome=_encode_acceptance(verdict))
 
 
 def decide_termination(session: Session, message: RequestTermination, stamp: Stamp) -> Event | Repeat:
@@ -211,7 +206,7 @@ def decide_termination(session: Session, message: RequestTermination, stamp: Sta
             verdict = Verdict(True, Reason.FORCED)
         else:
             notes = _FORCE_DENIED
-    return _record(session, message, stamp, outcome=_approved(verdict), notes=notes)
+    return _record(session, message, stamp, outcome=_encode_approval(verdict), notes=notes)
 
 
 def decide(session: Session, message: Message, stamp: Stamp) -> Event | Repeat:
@@ -251,108 +246,81 @@ def fingerprint(message: Message) -> bytes:
 
 
 def evolve(session: Session | None, event: Event) -> Session:
-    """The state after `event`. The only mutation there is."""
+    """The state after `event`, live and in replay."""
+    message, body = event.message, event.body
     if session is None:
-        return _born(event)
-    message = event.message
-    if type(message) is Eliminate:
-        return _eliminated(session, message, event)
-    body, seq = event.body, event.body.seq
-    verdict = None if type(message) is EnterObligation else _verdict(event)
-    granted = verdict is not None and verdict.granted
-    conclusions, promises, active = session.conclusions, session.obligations, session.active
-    terminated_seq = session.terminated_seq
-    if type(message) is EnterObligation:
-        promise = Promise(message.min_total_eliminations, seq, session.eliminated_total)
-        promises = {**promises, message.obligation_id: promise}
-        active = (*active, message.obligation_id)
-    elif type(message) is RequestExit and granted:
-        left = msgspec.structs.replace(
-            promises[message.obligation_id], exited_seq=seq, eliminated_at_exit=session.eliminated_total
-        )
-        promises = {**promises, message.obligation_id: left}
-        active = tuple([obligation_id for obligation_id in active if obligation_id != message.obligation_id])
-    elif type(message) is DeclareConclusion and granted:
-        conclusions = conclusions.extended(seq, message.conclusion_id)
-    elif type(message) is RequestTermination and granted:
-        terminated_seq = seq
-    return Session(
-        session.session_id,
-        session.ontology,
-        session.policy,
-        session.universe,
-        session.survivors,
-        Head(seq, event.stored.event_hash),
-        session.events.extended(body.event_id, verdict),
-        session.observations,
-        _requested(session, event),
-        conclusions,
-        promises,
-        active,
-        terminated_seq,
-        session.provider,
-    )
+        return _open_session(event)
+    changes: dict[str, Any] = {"head": Head(body.seq, event.stored.event_hash)}
+    if body.idempotency_key is not None:
+        request = Request(body.seq, fingerprint(message))
+        changes["requests"] = session.requests.append(body.idempotency_key, request)
+    verdict = None
+    match message:
+        case Eliminate():
+            changes |= _evolve_elimination(session, message, event)
+        case EnterObligation():
+            record = ObligationRecord(message.min_total_eliminations, body.seq, session.eliminated_total)
+            changes["obligations"] = {**session.obligations, message.obligation_id: record}
+            changes["active"] = (*session.active, message.obligation_id)
+        case RequestExit() | DeclareConclusion() | RequestTermination():
+            verdict = _decode_verdict(event)
+            if verdict.granted:
+                changes |= _evolve_grant(session, message, body.seq)
+        case Declare():
+            raise TypeError("a session is declared once")
+        case _:
+            assert_never(message)
+    return replace(session, events=session.events.append(body.event_id, verdict), **changes)
 
 
-def _eliminated(session: Session, message: Eliminate, event: Event) -> Session:
-    """The state after an elimination, which most events are."""
-    body, survivors = event.body, session.survivors
-    record = _applied(message, body)
-    if event.survivors is not None:
-        survivors = event.survivors
-    elif record.applied:
-        survivors = survivors.without(session.universe.positions(record.applied))
-    return Session(
-        session.session_id,
-        session.ontology,
-        session.policy,
-        session.universe,
-        survivors,
-        Head(body.seq, event.stored.event_hash),
-        session.events.extended(body.event_id, None),
-        session.observations.extended((message.source_id, message.observation_id), record),
-        session.requests if body.idempotency_key is None else _requested(session, event),
-        session.conclusions,
-        session.obligations,
-        session.active,
-        session.terminated_seq,
-        session.provider,
-    )
+def _evolve_elimination(session: Session, message: Eliminate, event: Event) -> dict[str, Any]:
+    applied = event.body.delta.eliminated
+    gone = set(applied)
+    ignored = tuple([asked for asked in message.eliminated if asked not in gone])
+    record = Applied(event.body.seq, tuple(applied), ignored)
+    return {
+        "survivors": session.survivors.eliminate(applied) if event.survivors is None else event.survivors,
+        "observations": session.observations.append((message.source_id, message.observation_id), record),
+    }
 
 
-def _requested(session: Session, event: Event) -> Chronicle[str, Request]:
-    """The requests that came with a key, this one included."""
-    body = event.body
-    if body.idempotency_key is None:
-        return session.requests
-    return session.requests.extended(body.idempotency_key, Request(body.seq, fingerprint(event.message)))
+def _evolve_grant(
+    session: Session, message: RequestExit | DeclareConclusion | RequestTermination, seq: int
+) -> dict[str, Any]:
+    match message:
+        case RequestExit():
+            name = message.obligation_id
+            left = replace(session.obligations[name], exited_seq=seq, eliminated_at_exit=session.eliminated_total)
+            return {
+                "obligations": {**session.obligations, name: left},
+                "active": tuple([obligation_id for obligation_id in session.active if obligation_id != name]),
+            }
+        case DeclareConclusion():
+            return {"conclusions": session.conclusions.append(seq, message.conclusion_id)}
+        case RequestTermination():
+            return {"terminated_seq": seq}
+        case _:
+            assert_never(message)
 
 
-def _applied(message: Eliminate, body: EntryBody) -> Applied:
-    applied = body.delta.eliminated
-    ignored: tuple[str, ...] = ()
-    if len(applied) != len(message.eliminated):
-        gone = set(applied)
-        ignored = tuple([asked for asked in message.eliminated if asked not in gone])
-    return Applied(body.seq, tuple(applied), ignored)
-
-
-def _born(event: Event) -> Session:
+def _open_session(event: Event) -> Session:
     message, body = event.message, event.body
     if not isinstance(message, Declare):
         raise TypeError(f"the first event declares the session, not {body.verb}")
-    universe = event.universe or Universe(message.hypotheses)
+    survivors = event.survivors
+    if survivors is None:
+        survivors = Survivors.all_of(Universe(message.hypotheses))
     requests: Chronicle[str, Request] = Chronicle()
     if body.idempotency_key is not None:
-        requests = requests.extended(body.idempotency_key, Request(0, fingerprint(message)))
+        requests = requests.append(body.idempotency_key, Request(0, fingerprint(message)))
     return Session(
         session_id=body.stream_id,
         ontology=message.ontology,
         policy=message.policy,
-        universe=universe,
-        survivors=Survivors.all_of(universe),
+        universe=survivors.universe,
+        survivors=survivors,
         head=Head(0, event.stored.event_hash),
-        events=Chronicle[str, Verdict | None]().extended(body.event_id, None),
+        events=Chronicle[str, Verdict | None]().append(body.event_id, None),
         observations=Chronicle(),
         requests=requests,
         conclusions=Chronicle(),
@@ -372,32 +340,34 @@ def _record(
     stamp: Stamp,
     *,
     outcome: msgspec.Raw = NULL,
-    delta: Delta = _NOTHING,
-    after: Survivors | None = None,
+    applied: list[str] | None = None,
     notes: str | None = None,
 ) -> Event:
-    session_id, previous = session.session_id, session.head
-    previous_hash = previous.event_hash
-    before_hash = commitment(session_id, previous_hash, session.survivors.root)
-    after_hash = before_hash if after is None else commitment(session_id, previous_hash, after.root)
+    """The event that records a message; `applied` are the ids that it takes out of the survivors."""
+    previous = session.head
+    before_hash = after_hash = commitment(session.session_id, previous.event_hash, session.survivors.root)
+    after = session.survivors
+    if applied:
+        after = after.eliminate(applied)
+        after_hash = commitment(session.session_id, previous.event_hash, after.root)
     body = EntryBody(
-        delta,
-        stamp.event_id,
-        outcome,
-        msgspec.Raw(encode_frame(message)),
-        previous_hash.hex(),
-        previous.seq + 1,
-        session_id,
-        after_hash,
-        before_hash,
-        stamp.ts,
-        VERSION,
-        VERB_OF[type(message)],
-        stamp.idempotency_key,
-        notes,
-        stamp.actor,
+        delta=Delta(applied or []),
+        event_id=stamp.event_id,
+        outcome=outcome,
+        payload=msgspec.Raw(encode_frame(message)),
+        prev_event_hash=previous.event_hash.hex(),
+        seq=previous.seq + 1,
+        stream_id=session.session_id,
+        survivors_after_hash=after_hash,
+        survivors_before_hash=before_hash,
+        ts=stamp.ts,
+        v=VERSION,
+        verb=VERB_OF[type(message)],
+        idempotency_key=stamp.idempotency_key,
+        notes=notes,
+        actor=stamp.actor,
     )
-    return Event(message, body, seal(body), survivors=after)
+    return Event(message, body, seal(body), after)
 
 
 def _refuse_if_terminated(session: Session) -> None:
@@ -405,18 +375,16 @@ def _refuse_if_terminated(session: Session) -> None:
         raise SessionTerminated(session.session_id)
 
 
-def as_obligation(session: Session, obligation_id: str, promise: Promise) -> Obligation:
-    """What a promise comes to now: the rule of when it may be left is the kernel's."""
-    until = session.eliminated_total if promise.exited_seq is None else promise.eliminated_at_exit
-    return Obligation(obligation_id, promise.min_total_eliminations, until - promise.eliminated_at_entry)
+def as_obligation(session: Session, obligation_id: str, record: ObligationRecord) -> Obligation:
+    """The obligation as the core sees it now: the rule of when it may be left is the core's."""
+    until = session.eliminated_total if record.exited_seq is None else record.eliminated_at_exit
+    return Obligation(obligation_id, record.min_total_eliminations, until - record.eliminated_at_entry)
 
 
 def _conclusions_are_stable(session: Session) -> bool:
     window = session.policy.stability_window
-    tail = [
-        conclusion_id for (_, conclusion_id), _ in zip(session.conclusions.newest_first(), range(window), strict=False)
-    ]
-    return is_stable(tail, window)
+    newest = islice(session.conclusions.newest_first(), window)
+    return is_stable([conclusion_id for _, conclusion_id in newest], window)
 
 
 def _asks_for_force(message: RequestTermination) -> bool:
@@ -435,15 +403,15 @@ class _Outcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 _OUTCOME = msgspec.json.Decoder(_Outcome)
 
 
-def _approved(verdict: Verdict) -> msgspec.Raw:
+def _encode_approval(verdict: Verdict) -> msgspec.Raw:
     return msgspec.Raw(encode_frame(_Outcome(verdict.reason, approved=verdict.granted)))
 
 
-def _accepted(verdict: Verdict) -> msgspec.Raw:
+def _encode_acceptance(verdict: Verdict) -> msgspec.Raw:
     return msgspec.Raw(encode_frame(_Outcome(verdict.reason, accepted=verdict.granted)))
 
 
-def _verdict(event: Event) -> Verdict:
+def _decode_verdict(event: Event) -> Verdict:
     """What was decided of a request."""
     outcome = _OUTCOME.decode(event.body.outcome)
     return Verdict(bool(outcome.accepted or outcome.approved), outcome.reason)

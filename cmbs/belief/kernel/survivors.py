@@ -2,62 +2,37 @@
 
 The universe is fixed when a session is declared, so a survivor set is one bit per hypothesis. The *survivor root* is a
 Merkle tree over blocks of 1024 of those bits: eliminating k of n ids costs O(k log n) hashes, however large n is.
-
-Both types are immutable to their holders. Inside, sets that come of one another share one bitmap and one tree, which
-stand as the newest has them; an older one finds what was eliminated since, and makes a bitmap of its own when it is
-read. So an elimination touches the bits that it clears and no others. Threads may read while one of them eliminates:
-who eliminates says so first and then clears the bits, and who reads looks at the bits first and then at what was said.
+Both types are immutable: an elimination makes a new set, which shares the blocks that did not change with the old one.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import lru_cache
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from hashlib import sha256
-from itertools import chain, compress
-from typing import TypeAlias
+from itertools import chain, compress, islice
 
 from cmbs.ledger import merkle
 from cmbs.messages import SortedIds
 
 BLOCK_BITS = 1024
 BLOCK_BYTES = BLOCK_BITS // 8
-# Where more than one block in so many changes, building the tree anew is cheaper than walking each path to the root.
-_REBUILD_SHARE = 4
 
-# How many bytes are unpacked at a time: what a page or an iteration does not come to stays as it is.
-_STRETCH = 1024
-# Up to this many ids, a set keeps its sorted list once it was asked for it.
-_SMALL = 4096
-# Up to this many fewer, its successor's list is made from its own.
-_FEW = 16
-_KEEP = tuple(~(1 << bit) & 0xFF for bit in range(8))
 _ASCII_BITS = bytes.maketrans(b"01", b"\x00\x01")
 _DOMAIN = b"cmbs/survivors/v1"
-_PREFIX = len(_DOMAIN).to_bytes(4, "big") + _DOMAIN
+_FRAMED_DOMAIN = len(_DOMAIN).to_bytes(4, "big") + _DOMAIN
 _HASH_LENGTH = (32).to_bytes(4, "big")
 
 
 class Universe:
     """The hypotheses of a session: sorted by code point, without repeats, fixed for good."""
 
-    __slots__ = ("_position", "_root", "ids", "position")
+    __slots__ = ("_positions", "ids")
 
     def __init__(self, sorted_ids: Sequence[str]) -> None:
         """`sorted_ids` must be sorted and single; `Universe.of` takes them as they come."""
         self.ids: tuple[str, ...] = tuple(sorted_ids)
-        self._position = dict(zip(self.ids, range(len(self.ids)), strict=True))
-        # Which bit stands for an id; None where the universe does not hold it.
-        self.position: Callable[[str], int | None] = self._position.get
-        self._root: bytes | None = None
-
-    @property
-    def root(self) -> bytes:
-        """The universe root. Made when it is asked for: a session that is only continued never asks."""
-        if self._root is None:
-            self._root = merkle.root_of(hypothesis_id.encode() for hypothesis_id in self.ids)
-        return self._root
+        self._positions = dict(zip(self.ids, range(len(self.ids)), strict=True))
 
     @classmethod
     def of(cls, hypothesis_ids: Iterable[str]) -> Universe:
@@ -67,42 +42,35 @@ class Universe:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def positions(self, hypothesis_ids: Iterable[str]) -> tuple[int, ...]:
-        """The bits of ids that are all in the universe; KeyError otherwise."""
-        position = self._position
-        return tuple([position[hypothesis_id] for hypothesis_id in hypothesis_ids])
+    def __contains__(self, hypothesis_id: object) -> bool:
+        return hypothesis_id in self._positions
 
+    def position(self, hypothesis_id: str) -> int:
+        """Which bit stands for an id; KeyError where the universe does not hold it."""
+        return self._positions[hypothesis_id]
 
-# What happened to a set since it was made: nothing, or one elimination and what happened to the set that came of it.
-# Not that set itself: whoever holds an old one holds no later ones.
-_Since: TypeAlias = "list[tuple[tuple[int, ...], _Since]]"
-_LONG_SINCE: _Since = [((), [])]
+    def compute_root(self) -> bytes:
+        """The universe root. It hashes every id, which at a million takes about a second."""
+        return merkle.root_of(hypothesis_id.encode() for hypothesis_id in self.ids)
 
 
 class Survivors(SortedIds):
     """An immutable set of survivors; iterates in sorted order."""
 
-    __slots__ = ("_bits", "_count", "_ids", "_own", "_root", "_since", "_tree", "universe")
+    __slots__ = ("_blocks", "_count", "_tree", "universe")
 
-    def __init__(self, universe: Universe, bits: bytearray, count: int) -> None:
-        """`bits`, in whole blocks, belong to the set and those that will come of it."""
+    def __init__(self, universe: Universe, blocks: tuple[bytes, ...], tree: merkle.Tree, count: int) -> None:
+        """`tree` is over `blocks`, which have `count` bits set; `all_of` and `from_bitmap` see to that."""
         self.universe = universe
-        self._bits = bits
+        self._blocks = blocks
+        self._tree = tree
         self._count = count
-        # While nothing happened since, the bits stand as this set has them; afterwards it makes its own, when it must.
-        self._since: _Since = []
-        self._own: bytes | None = None
-        # The tree over the bits is the newest set's alone; the others keep only their root.
-        self._tree: merkle.Tree | None = None
-        self._root: bytes | None = None
-        self._ids: tuple[str, ...] | None = None
 
     @classmethod
     def all_of(cls, universe: Universe) -> Survivors:
         """Everything survives."""
         whole, rest = divmod(len(universe), 8)
-        bitmap = b"\xff" * whole + (bytes([(1 << rest) - 1]) if rest else b"")
-        return cls(universe, _in_blocks(bitmap), len(universe))
+        return cls.from_bitmap(universe, b"\xff" * whole + (bytes([(1 << rest) - 1]) if rest else b""))
 
     @classmethod
     def from_bitmap(cls, universe: Universe, bitmap: bytes) -> Survivors:
@@ -112,155 +80,72 @@ class Survivors(SortedIds):
             raise ValueError(f"a bitmap of {len(universe)} hypotheses has {expected} bytes, got {len(bitmap)}")
         if bitmap and bitmap[-1] >> ((len(universe) - 1) % 8 + 1):
             raise ValueError("bits beyond the universe are set")
-        return cls(universe, _in_blocks(bitmap), int.from_bytes(bitmap, "little").bit_count())
+        blocks = tuple(
+            [
+                bitmap[start : start + BLOCK_BYTES].ljust(BLOCK_BYTES, b"\0")
+                for start in range(0, len(bitmap), BLOCK_BYTES)
+            ]
+        )
+        count = int.from_bytes(bitmap, "little").bit_count()
+        return cls(universe, blocks, merkle.Tree.over(map(merkle.leaf_hash, blocks)), count)
 
     def bitmap(self) -> bytes:
         """One bit per hypothesis in sorted order, least significant first, padded to a whole byte."""
-        return self._kept()[: -(-len(self.universe) // 8)]
+        return b"".join(self._blocks)[: -(-len(self.universe) // 8)]
 
     @property
     def root(self) -> bytes:
         """The survivor root."""
-        if self._root is None:
-            if 0 < len(self.universe.ids) <= BLOCK_BITS:  # a tree of one leaf is its hash
-                root = merkle.leaf_hash(self._bits)
-                self._root = merkle.leaf_hash(self._kept()) if self._since else root
-            else:
-                self._root = self._grown().root
-        return self._root
+        return self._tree.root
 
     def __len__(self) -> int:
         return self._count
 
     def __contains__(self, hypothesis_id: object) -> bool:
-        position = self.universe.position(hypothesis_id) if isinstance(hypothesis_id, str) else None
-        return position is not None and self.holds(position)
-
-    def holds(self, position: int) -> bool:
-        """Whether the hypothesis at this position survives."""
-        byte = self._bits[position >> 3]
-        if self._since:
-            byte = self._kept()[position >> 3]
-        return byte >> (position & 7) & 1 == 1
-
-    def among(self, hypothesis_ids: Sequence[str]) -> tuple[list[str], list[int], list[str]]:
-        """Of these ids, the ones that survive and their positions, and the ones that the universe does not hold."""
-        bits: bytes | bytearray = self._kept() if self._since else self._bits
-        alive: list[str] = []
-        positions: list[int] = []
-        unknown: list[str] = []
-        # All look-ups in one go: in a large universe each waits for memory, and they wait side by side.
-        found = list(map(self.universe.position, hypothesis_ids))
-        for hypothesis_id, position in zip(hypothesis_ids, found):  # noqa: B905 - as many, and this is an inner loop
-            if position is None:
-                unknown.append(hypothesis_id)
-            elif bits[position >> 3] >> (position & 7) & 1:
-                alive.append(hypothesis_id)
-                positions.append(position)
-        if self._since and bits is self._bits:  # somebody eliminated while we looked
-            return self.among(hypothesis_ids)
-        return alive, positions, unknown
+        if not isinstance(hypothesis_id, str) or hypothesis_id not in self.universe:
+            return False
+        number, bit = divmod(self.universe.position(hypothesis_id), BLOCK_BITS)
+        return self._blocks[number][bit >> 3] >> (bit & 7) & 1 == 1
 
     def __iter__(self) -> Iterator[str]:
-        ids = self.universe.ids
-        return chain.from_iterable(
-            compress(ids[start << 3 : (start + _STRETCH) << 3], _unpacked(self._part(start)))
-            for start in range(0, len(self._bits), _STRETCH)
-        )
-
-    def in_order(self) -> tuple[str, ...]:
-        """The ids, sorted; a small set remembers them, since events that change nothing are told the same again."""
-        if self._ids is not None:
-            return self._ids
-        ids = tuple(iter(self))
-        if len(ids) <= _SMALL:
-            self._ids = ids
-        return ids
+        return self._iterate_from(0)
 
     def page(self, after: str | None, limit: int) -> list[str]:
         """At most `limit` survivors that sort after `after`, without touching the others."""
+        first = 0 if after is None else bisect_right(self.universe.ids, after)
+        return list(islice(self._iterate_from(first), limit))
+
+    def eliminate(self, hypothesis_ids: Collection[str]) -> Survivors:
+        """The set less these ids, each given once, all of which it holds."""
+        return self._flip(hypothesis_ids, self._count - len(hypothesis_ids))
+
+    def restore(self, hypothesis_ids: Collection[str]) -> Survivors:
+        """The set and these ids, each given once, none of which it holds: how it was before they were eliminated."""
+        return self._flip(hypothesis_ids, self._count + len(hypothesis_ids))
+
+    def _flip(self, hypothesis_ids: Iterable[str], count: int) -> Survivors:
+        changed: dict[int, bytearray] = {}
+        for hypothesis_id in hypothesis_ids:
+            number, bit = divmod(self.universe.position(hypothesis_id), BLOCK_BITS)
+            if number not in changed:
+                changed[number] = bytearray(self._blocks[number])
+            changed[number][bit >> 3] ^= 1 << (bit & 7)
+        blocks = list(self._blocks)
+        for number, block in changed.items():
+            blocks[number] = bytes(block)
+        tree = self._tree.replace({number: merkle.leaf_hash(blocks[number]) for number in changed})
+        return Survivors(self.universe, tuple(blocks), tree, count)
+
+    def _iterate_from(self, first: int) -> Iterator[str]:
+        """The survivors from this position on, block by block: a block is unpacked when the reader comes to it."""
         ids = self.universe.ids
-        first = 0 if after is None else bisect_right(ids, after)
-        found: list[str] = []
-        for start in range(first >> 3, len(self._bits), _STRETCH):
-            skipped = max(0, first - (start << 3))
-            bits = _unpacked(self._part(start))[skipped:]
-            found.extend(compress(ids[(start << 3) + skipped : (start + _STRETCH) << 3], bits))
-            if len(found) >= limit:
-                break
-        return found[:limit]
-
-    def without(self, positions: Sequence[int]) -> Survivors:
-        """The set less these positions, all of which it holds. One thread at a time may ask; others may read."""
-        universe, gone = self.universe, tuple(positions)
-        count = self._count - len(gone)
-        tree: merkle.Tree | None = None
-        if self._since:  # a decision on this set came to nothing: another line begins
-            bits = bytearray(self._kept())
-            fewer: Survivors = Survivors(universe, bits, count)
-        else:
-            bits = self._bits
-            fewer = Survivors(universe, bits, count)
-            if len(universe.ids) > BLOCK_BITS:
-                self._root, tree, self._tree = self.root, self._grown(), None
-            self._since.append((gone, fewer._since))
-        last, touched = -1, []
-        for position in gone:
-            bits[position >> 3] &= _KEEP[position & 7]
-            number = position >> 10
-            if number != last:
-                last = number
-                touched.append(number)
-        if tree is not None and len(touched) * _REBUILD_SHARE <= len(tree.leaves) + _REBUILD_SHARE:
-            leaves, after_leaf = tree.leaves, merkle.AFTER_LEAF
-            for number in touched:
-                start = number * BLOCK_BYTES
-                leaf = after_leaf.copy()  # `leaf_hash`, written out: this is an inner loop
-                leaf.update(bits[start : start + BLOCK_BYTES])
-                leaves[number] = leaf.digest()
-            tree.rehash(touched)
-            fewer._tree = tree
-        if self._ids is not None and len(gone) <= _FEW:
-            left = list(self._ids)
-            for position in gone:
-                del left[bisect_left(left, universe.ids[position])]
-            fewer._ids = tuple(left)
-        return fewer
-
-    def restored(self, positions: Iterable[int]) -> Survivors:
-        """The set with these positions alive again: how it was before they were eliminated."""
-        bits, alive = bytearray(self._kept()), tuple(positions)
-        _revive(bits, alive)
-        return Survivors(self.universe, bits, self._count + len(alive))
-
-    def _part(self, start: int) -> bytes | bytearray:
-        """A stretch of the bits, beginning at this byte."""
-        part = self._bits[start : start + _STRETCH]
-        return self._kept()[start : start + _STRETCH] if self._since else part
-
-    def _kept(self) -> bytes:
-        """All bits, as nobody will change them."""
-        since = self._since  # before `_own`, which is there whenever the real history is not
-        if self._own is not None:
-            return self._own
-        bits = bytes(self._bits)
-        if not since:
-            return bits
-        restored = bytearray(bits)
-        while since:
-            gone, since = since[0]
-            _revive(restored, gone)
-        self._own = bytes(restored)
-        self._since = _LONG_SINCE
-        return self._own
-
-    def _grown(self) -> merkle.Tree:
-        if self._tree is None:
-            bits = self._kept()
-            self._tree = merkle.Tree(
-                [merkle.leaf_hash(bits[start : start + BLOCK_BYTES]) for start in range(0, len(bits), BLOCK_BYTES)]
+        return chain.from_iterable(
+            compress(
+                ids[max(first, number * BLOCK_BITS) : (number + 1) * BLOCK_BITS],
+                _unpack(self._blocks[number])[max(0, first - number * BLOCK_BITS) :],
             )
-        return self._tree
+            for number in range(first // BLOCK_BITS, len(self._blocks))
+        )
 
 
 def commitment(session_id: str, prev_event_hash: bytes, root: bytes) -> str:
@@ -268,25 +153,11 @@ def commitment(session_id: str, prev_event_hash: bytes, root: bytes) -> str:
 
     Each part is framed by its length; joined without frames, different parts can give the same bytes.
     """
-    return sha256(_framed(session_id) + prev_event_hash + _HASH_LENGTH + root).hexdigest()
-
-
-@lru_cache(maxsize=1024)
-def _framed(session_id: str) -> bytes:
-    """All that comes before the previous hash: the same for every event of a session."""
     session = session_id.encode()
-    return _PREFIX + len(session).to_bytes(4, "big") + session + _HASH_LENGTH
+    framed_session = len(session).to_bytes(4, "big") + session
+    return sha256(_FRAMED_DOMAIN + framed_session + _HASH_LENGTH + prev_event_hash + _HASH_LENGTH + root).hexdigest()
 
 
-def _revive(bits: bytearray, positions: tuple[int, ...]) -> None:
-    for position in positions:
-        bits[position >> 3] |= 1 << (position & 7)
-
-
-def _in_blocks(bitmap: bytes) -> bytearray:
-    return bytearray(bitmap).ljust(-(-len(bitmap) // BLOCK_BYTES) * BLOCK_BYTES, b"\0")
-
-
-def _unpacked(bits: bytes | bytearray) -> bytes:
+def _unpack(block: bytes) -> bytes:
     """One byte for each bit, least significant first."""
-    return format(int.from_bytes(bits, "little"), f"0{len(bits) * 8}b").encode()[::-1].translate(_ASCII_BITS)
+    return format(int.from_bytes(block, "little"), f"0{BLOCK_BITS}b").encode()[::-1].translate(_ASCII_BITS)

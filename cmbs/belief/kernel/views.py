@@ -22,15 +22,18 @@ def belief_at(session: Session, at: int | None = None) -> tuple[Survivors, bool,
     survivors = survivors_at(session, at)
     open_then = [
         obligation_id
-        for obligation_id, promise in session.obligations.items()
-        if promise.entered_seq <= at and (promise.exited_seq is None or promise.exited_seq > at)
+        for obligation_id, record in session.obligations.items()
+        if record.entered_seq <= at and (record.exited_seq is None or record.exited_seq > at)
     ]
     # Nothing follows a termination, so before the head there is none.
     return survivors, False, open_then[-1] if open_then else None, session.events.at(at)[0]
 
 
 def survivors_at(session: Session, at: int) -> Survivors:
-    """What survived right after event `at`: what survives now, and all that was eliminated since."""
+    """What survived right after event `at`: what survives now, and all that was eliminated since.
+
+    A session keeps no earlier survivor sets; they follow from what its eliminations recorded.
+    """
     if at == session.head.seq:
         return session.survivors
     if not 0 <= at < session.head.seq:
@@ -40,7 +43,7 @@ def survivors_at(session: Session, at: int) -> Survivors:
         if record.seq <= at:
             break
         gone.extend(record.applied)
-    return session.survivors.restored(session.universe.positions(gone))
+    return session.survivors.restore(gone)
 
 
 def seq_at(session: Session, at: int | str | None) -> int:
@@ -61,9 +64,9 @@ def obligations(session: Session) -> list[ObligationView]:
     return [
         ObligationView(
             obligation_id,
-            ObligationState.ACTIVE if promise.exited_seq is None else ObligationState.EXITED,
-            promise.min_total_eliminations,
-            as_obligation(session, obligation_id, promise).eliminations,
+            ObligationState.ACTIVE if record.exited_seq is None else ObligationState.EXITED,
+            record.min_total_eliminations,
+            as_obligation(session, obligation_id, record).eliminations,
         )
-        for obligation_id, promise in session.obligations.items()
+        for obligation_id, record in session.obligations.items()
     ]

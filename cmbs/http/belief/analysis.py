@@ -32,7 +32,7 @@ class Analyst:
 
     async def analysis(self, session_id: str, kit_id: str | None, truth: str | None) -> bytes:
         """Return the analysis as JSON; TransportError if the queue is full."""
-        waiting = self._server.door.limits.analyses_waiting
+        waiting = self._server.requests.limits.analyses_waiting
         # Counted until the thread has finished: an analysis runs on after its caller has disconnected.
         if len(self._unfinished) > waiting:
             raise TransportError(
@@ -61,7 +61,7 @@ class Analyst:
         return {**installed_kits(), **own}
 
     def _analyse(self, session_id: str, kit_id: str | None, truth: str | None) -> bytes:
-        limits = self._server.door.limits
+        limits = self._server.requests.limits
         entries = self._server.stored_entries(session_id, None, limits.analysis_events + 1)
         if len(entries) > limits.analysis_events:
             raise LimitExceeded("analysis_events", limits.analysis_events, len(entries))

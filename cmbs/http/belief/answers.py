@@ -39,7 +39,7 @@ def encoded(answer: Answer, *, with_survivors: bool) -> bytes:
     """The body of a write's answer; `with_survivors=False` leaves the list out."""
     session, message = answer.session, answer.message
     survivors, terminated, active, head = belief_at(session, answer.seq)
-    ids = survivors.in_order() if with_survivors else UNSET
+    ids = list(survivors) if with_survivors else UNSET
     belief = _snapshot(session.session_id, session.ontology, len(survivors), ids, terminated, active, head)
     if type(message) is Eliminate:  # by far the most common, and no object is made of its outcome
         record: Any = applied_by(session, message)
@@ -66,7 +66,7 @@ def _other(outcome: Outcome, belief: Snapshot) -> msgspec.Struct:
 
 def encoded_snapshot(belief: BeliefSnapshot, *, with_survivors: bool) -> bytes:
     """The body of QUERY_BELIEF's answer."""
-    ids = belief.in_order() if with_survivors else UNSET
+    ids = belief.survivors if with_survivors else UNSET
     head: Any = belief.audit_head_event_id
     return _ENCODE(
         _snapshot(

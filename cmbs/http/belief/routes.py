@@ -81,7 +81,7 @@ class Routes:
         if body.session_id is not UNSET:
             _refuse_other("session_id", body.session_id, request.params["session_id"])
         said = body.justification
-        message = self._server.door.eliminate(
+        message = self._server.requests.eliminate(
             body.source_id, body.observation_id, body.eliminated, None if said is UNSET else said
         )
         return self._command(request, message)
@@ -89,28 +89,29 @@ class Routes:
     def _obligation(self, request: Request) -> Command:
         body = request.decoded(schemas.EnterObligationRequest)
         _refuse_other("session_id", body.session_id, request.params["session_id"])
-        door = self._server.door
-        return self._command(request, door.enter_obligation(body.obligation_id, body.min_total_eliminations))
+        requests = self._server.requests
+        return self._command(request, requests.enter_obligation(body.obligation_id, body.min_total_eliminations))
 
     def _exit(self, request: Request) -> Command:
         body = request.decoded(schemas.RequestExitRequest)
         _refuse_other("session_id", body.session_id, request.params["session_id"])
         _refuse_other("obligation_id", body.obligation_id, request.params["obligation_id"])
-        door = self._server.door
-        return self._command(request, door.request_exit(request.params["obligation_id"], _given(body.context)))
+        requests = self._server.requests
+        return self._command(request, requests.request_exit(request.params["obligation_id"], _given(body.context)))
 
     def _conclusion(self, request: Request) -> Command:
         body = request.decoded(schemas.DeclareConclusionRequest)
         _refuse_other("session_id", body.session_id, request.params["session_id"])
-        return self._command(request, self._server.door.declare_conclusion(body.conclusion_id, _given(body.context)))
+        requests = self._server.requests
+        return self._command(request, requests.declare_conclusion(body.conclusion_id, _given(body.context)))
 
     def _termination(self, request: Request) -> Command:
         body = request.decoded(schemas.RequestTerminationRequest)
         _refuse_other("session_id", body.session_id, request.params["session_id"])
-        return self._command(request, self._server.door.request_termination(_given(body.context)))
+        return self._command(request, self._server.requests.request_termination(_given(body.context)))
 
     def _command(self, request: Request, message: Any) -> Command:
-        return self._server.door.command(
+        return self._server.requests.command(
             request.params["session_id"], message, request.idempotency_key, request.if_match, request.authenticated
         )
 
@@ -200,7 +201,7 @@ class Routes:
     async def session_analysis(self, request: Request) -> Response:
         """What a session's path was worth."""
         query = request.query("kit", "truth")
-        session_id = self._server.door.text("session_id", request.params["session_id"])
+        session_id = self._server.requests.text("session_id", request.params["session_id"])
         return Response(200, await self._analyst.analysis(session_id, query.get("kit"), query.get("truth")))
 
     def close(self) -> None:
@@ -224,7 +225,7 @@ class Routes:
 
     def _limit(self, query: dict[str, str]) -> int:
         asked = whole_number("limit", query["limit"]) if "limit" in query else None
-        return self._server.door.page_size(asked)
+        return self._server.requests.page_size(asked)
 
 
 def _refuse_other(name: str, in_body: str | UnsetType, in_path: str) -> None:

@@ -131,10 +131,6 @@ class RequestTerminationRequest(msgspec.Struct, frozen=True, forbid_unknown_fiel
     session_id: SessionIdInBody = UNSET
 
 
-# Requests of text alone, with no number that could be written at another length.
-TEXT_ONLY = frozenset({EliminateRequest, RequestExitRequest, DeclareConclusionRequest, RequestTerminationRequest})
-
-
 # --- responses --------------------------------------------------------------------------------------------------------
 
 

@@ -89,12 +89,12 @@ def evolve(space: Space | None, event: SpaceEvent) -> Space:
     if changes.set or changes.unset:
         snapshot_id = event.stored.event_hash.hex()
         state, changed = committed(state, changed, changes, body.seq)
-        snapshots = snapshots.extended(snapshot_id, body.seq)
+        snapshots = snapshots.append(snapshot_id, body.seq)
     # What most steps change has its name here: a dictionary of it would be made, copied and taken apart again.
     return _replace(
         space,
         head=Head(body.seq, event.stored.event_hash),
-        events=space.events.extended(body.event_id, VERB_OF[type(message)]),
+        events=space.events.append(body.event_id, VERB_OF[type(message)]),
         snapshot_id=snapshot_id,
         state=state,
         changed=changed,
@@ -153,11 +153,11 @@ def _born(message: CreateSpace, event: SpaceEvent) -> Space:
         space_id=message.space_id,
         mode=message.mode,
         head=Head(0, event.stored.event_hash),
-        events=Chronicle[str, SpaceVerb]().extended(body.event_id, SpaceVerb.CREATE_SPACE),
+        events=Chronicle[str, SpaceVerb]().append(body.event_id, SpaceVerb.CREATE_SPACE),
         snapshot_id=snapshot_id,
         state=policy.pairs,
         changed=Map(),
-        snapshots=Chronicle[str, int]().extended(snapshot_id, 0),
+        snapshots=Chronicle[str, int]().append(snapshot_id, 0),
         policy=policy,
         policy_version=1,
         tools=Map(),

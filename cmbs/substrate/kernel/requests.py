@@ -14,7 +14,7 @@ import msgspec
 
 from cmbs.errors import InvalidRequest, LimitExceeded
 from cmbs.ledger import canonical
-from cmbs.ledger.canonical import MAX_SAFE_INTEGER, are_plain
+from cmbs.ledger.canonical import MAX_SAFE_INTEGER
 from cmbs.ledger.instants import checked_instant
 from cmbs.messages import Actor
 from cmbs.substrate.kernel.events import (
@@ -74,9 +74,6 @@ class SpaceDoor:
 
     def __init__(self, limits: SpaceLimits) -> None:
         self.limits = limits
-        # So many texts, each of them so long, are within every limit on ids, keys and values.
-        self._few = min(limits.ids_per_message, limits.keys_per_proposal)
-        self._short = min(limits.space_id_length, limits.space_value_bytes)
         # What has no entry has nothing to check.
         self._checks: dict[type[SpaceMessage], Callable[[Any], SpaceMessage]] = {
             Propose: self._propose,
@@ -170,14 +167,12 @@ class SpaceDoor:
 
     def _propose(self, message: Propose) -> Propose:
         proposal, limits = message.proposal, self.limits
-        is_small = self._is_small(proposal)
-        if not is_small:
-            said = proposal.provenance
-            named = (proposal.proposal_id, proposal.state_snapshot_id, said.source, said.timestamp)
-            for field, name in zip(_NAMED, named, strict=True):
-                self.name(field, name)
-            self._names("provenance.inputs", said.inputs, limits.ids_per_message)
-            self._names("provenance.permissions", said.permissions, limits.ids_per_message)
+        said = proposal.provenance
+        named = (proposal.proposal_id, proposal.state_snapshot_id, said.source, said.timestamp)
+        for field, name in zip(_NAMED, named, strict=True):
+            self.name(field, name)
+        self._names("provenance.inputs", said.inputs, limits.ids_per_message)
+        self._names("provenance.permissions", said.permissions, limits.ids_per_message)
         if len(proposal.candidates) > limits.candidates_per_proposal:
             raise LimitExceeded("candidates_per_proposal", limits.candidates_per_proposal, len(proposal.candidates))
         defer_ms, ask_ms, longest = message.defer_ms, message.ask_ms, limits.wait_ms
@@ -185,29 +180,11 @@ class SpaceDoor:
             raise _no_wait("defer_ms", longest)
         if type(ask_ms) is not int or not 1 <= ask_ms <= longest:
             raise _no_wait("ask_ms", longest)
-        if is_small:
-            return message
         candidates = list(map(self._candidate, proposal.candidates))
         # Equal to what they were, unless args had to be brought into their one form.
         if candidates == proposal.candidates:
             return message
         return msgspec.structs.replace(message, proposal=_with_candidates(proposal, candidates))
-
-    def _is_small(self, proposal: Proposal) -> bool:
-        """Whether it has deltas alone, and texts of which no check can have anything to say.
-
-        That is what most are, and to look at all their texts at once takes a fraction of the time. Where a check may
-        have something to say, it is asked.
-        """
-        said = proposal.provenance
-        named = (proposal.proposal_id, proposal.state_snapshot_id, said.source, said.timestamp)
-        texts = [*named, *said.inputs, *said.permissions]
-        for candidate in proposal.candidates:
-            if type(candidate) is not StateDelta:
-                return False
-            pairs = candidate.set
-            texts += (*pairs, *pairs.values(), *candidate.unset)
-        return len(texts) <= self._few and all(texts) and are_plain(texts, self._short)
 
     def _candidate(self, candidate: Candidate) -> Candidate:
         limits = self.limits
@@ -297,17 +274,15 @@ class SpaceDoor:
     def _names(self, field: str, values: Collection[str], maximum: int) -> None:
         if len(values) > maximum:
             raise LimitExceeded("ids_per_message", maximum, len(values), field)
-        if values and not (all(values) and are_plain(values, self.limits.space_id_length)):
-            for value in values:
-                self.name(field, value)
+        for value in values:
+            self.name(field, value)
 
     def _pairs(self, field: str, pairs: Mapping[str, str], maximum: int) -> None:
         if len(pairs) > maximum:
             raise LimitExceeded("keys_per_proposal", maximum, len(pairs), field)
         longest = self.limits.space_value_bytes
-        if not (all(pairs) and are_plain(pairs, self.limits.space_id_length)):
-            for key in pairs:
-                self.name(field, key)
+        for key in pairs:
+            self.name(field, key)
         for key, value in pairs.items():
             if type(value) is not str:
                 raise InvalidRequest(f"the value of `{key}` must be text", {"field": field, "key": key})
@@ -322,7 +297,7 @@ class SpaceDoor:
             raise LimitExceeded(limit, maximum, len(text), field)
         if not text:
             raise InvalidRequest(f"`{field}` is missing", {"field": field})
-        again = canonical.canonicalised(text)
+        again = canonical.canonicalize(text)
         if again.count(b"{") + again.count(b"[") > _OWN_DEPTH:
             canonical.encode(canonical.decode(again), _OWN_DEPTH)
         if len(again) > maximum:

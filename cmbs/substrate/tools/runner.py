@@ -165,7 +165,7 @@ class Runner:
         if len(raw) > tool.max_result_bytes:
             raise too_large(tool, len(raw))
         try:
-            result = canonical.canonicalised(raw)
+            result = canonical.canonicalize(raw)
         except BeliefServerError as exc:
             raise ResultRefused(f"the result cannot be recorded: {exc.message}", len(raw)) from exc
         if self._credentials.are_in(result):

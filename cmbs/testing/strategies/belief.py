@@ -125,7 +125,7 @@ def _calls() -> st.SearchStrategy[Call]:
     return st.sampled_from([verb for verb, share in _SHARES.items() for _ in range(share)]).flatmap(built.__getitem__)
 
 
-def _placed(universe: list[str], call: Call) -> Call:
+def _place_ids(universe: list[str], call: Call) -> Call:
     if call.verb is not Verb.ELIMINATE:
         return call
     eliminated = [
@@ -140,7 +140,7 @@ def calls(universe: list[str]) -> st.SearchStrategy[Call]:
     Names come from small pools: observations, obligations, conclusions and keys do repeat within a history, and most
     ids to eliminate are known.
     """
-    return _calls().map(partial(_placed, universe))
+    return _calls().map(partial(_place_ids, universe))
 
 
 def histories(min_calls: int = 0, max_calls: int = 16) -> st.SearchStrategy[History]:
@@ -165,4 +165,4 @@ def _history(
     drawn: list[Call],
 ) -> History:
     declared = [*universe, universe[0]] if repeated else universe
-    return History(ontology, declared, metadata, policy, [_placed(universe, call) for call in drawn])
+    return History(ontology, declared, metadata, policy, [_place_ids(universe, call) for call in drawn])

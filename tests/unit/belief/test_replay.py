@@ -17,7 +17,7 @@ from cmbs.messages import ProviderRef, SessionPolicy
 from cmbs.testing import History
 from cmbs.testing.strategies import belief as strategies
 from tests.support.forging import Alteration, changing, changing_payload, forged, replacing, sealed, without
-from tests.support.kernel import DOOR, ONTOLOGY, Line, described, lived
+from tests.support.kernel import ONTOLOGY, VALIDATOR, Line, described, lived
 
 DECLARE, ELIMINATE, ENTER, EXIT, CONCLUDE, AGAIN, LEAVE, ACCEPTED, FORCE, LAST, TERMINATE = range(11)
 REQUESTS = (EXIT, CONCLUDE, LEAVE, ACCEPTED, FORCE, TERMINATE)
@@ -25,17 +25,17 @@ REQUESTS = (EXIT, CONCLUDE, LEAVE, ACCEPTED, FORCE, TERMINATE)
 
 def eventful() -> Line:
     """A log with every verb in it, granted and refused; the seqs are those named above."""
-    line = Line(DOOR.declare(ONTOLOGY, ["a", "b", "c", "d"], {"note": "x"}, SessionPolicy(), None), key="declared")
-    line.tell(DOOR.eliminate("s", "1", ["a", "zz"], {"why": ["m", 1]}))
-    line.tell(DOOR.enter_obligation("o", 1))
-    line.tell(DOOR.request_exit("o", None))
-    line.tell(DOOR.declare_conclusion("b", None))
-    line.tell(DOOR.eliminate("s", "2", ["b"], None), "key")
-    line.tell(DOOR.request_exit("o", {"k": 1}))
-    line.tell(DOOR.declare_conclusion("c", None))
-    line.tell(DOOR.request_termination({"force": True}))
-    line.tell(DOOR.eliminate("s", "3", ["d"], None))
-    line.tell(DOOR.request_termination(None))
+    line = Line(VALIDATOR.declare(ONTOLOGY, ["a", "b", "c", "d"], {"note": "x"}, SessionPolicy(), None), key="declared")
+    line.tell(VALIDATOR.eliminate("s", "1", ["a", "zz"], {"why": ["m", 1]}))
+    line.tell(VALIDATOR.enter_obligation("o", 1))
+    line.tell(VALIDATOR.request_exit("o", None))
+    line.tell(VALIDATOR.declare_conclusion("b", None))
+    line.tell(VALIDATOR.eliminate("s", "2", ["b"], None), "key")
+    line.tell(VALIDATOR.request_exit("o", {"k": 1}))
+    line.tell(VALIDATOR.declare_conclusion("c", None))
+    line.tell(VALIDATOR.request_termination({"force": True}))
+    line.tell(VALIDATOR.eliminate("s", "3", ["d"], None))
+    line.tell(VALIDATOR.request_termination(None))
     assert line.session.terminated_seq == TERMINATE
     return line
 
@@ -94,10 +94,10 @@ def test_a_recorded_head_that_the_log_does_not_end_in_is_refused() -> None:
 
 @pytest.mark.req("BS-6.5-PROBE-07")
 def test_replaying_a_probe_needs_no_provider() -> None:
-    line = Line(DOOR.declare(ONTOLOGY, ["a", "b"], None, SessionPolicy(), ProviderRef("p", "1")))
+    line = Line(VALIDATOR.declare(ONTOLOGY, ["a", "b"], None, SessionPolicy(), ProviderRef("p", "1")))
     responses: list[Any] = [{"x": [1.5, None]}, "no", None, 7, [], False]
     for number, response in enumerate(responses):
-        line.tell(DOOR.eliminate("provider", f"probe {number}", ["a"], None, DOOR.probe("probe", response)))
+        line.tell(VALIDATOR.eliminate("provider", f"probe {number}", ["a"], None, VALIDATOR.probe("probe", response)))
     assert described(verify_session(line.session_id, line.log)) == described(line.session)
 
 

@@ -299,7 +299,7 @@ def test_one_obligation_beyond_the_limit_is_refused_and_everything_else_goes_on(
 def test_every_limit_has_a_default_and_can_be_configured() -> None:
     for limit in fields(Limits):
         assert getattr(Limits(), limit.name) > 0
-        assert getattr(BeliefServer(limits=Limits(**{limit.name: 7})).door.limits, limit.name) == 7
+        assert getattr(BeliefServer(limits=Limits(**{limit.name: 7})).requests.limits, limit.name) == 7
 
 
 # --- idempotency keys ---

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cmbs.adapters import Action, AdapterActionContext, BeliefAdapter, EliminateMessage, KitAdapter
-from cmbs.belief.kernel.provider_mask import BeliefState, eliminated_by
+from cmbs.belief.kernel.provider_mask import BeliefState, find_eliminated
 from cmbs.belief.server import BeliefServer
 from cmbs.errors import Conflict, InvalidRequest, UnknownProbe
 from cmbs.kit import (
@@ -87,7 +87,7 @@ def test_the_mask_of_a_response_is_what_its_outcome_eliminates(kit: Kit, data: s
     response = data.draw(responses(probe))
     outcome = outcome_for(probe, response)
     expected = frozenset() if outcome is None else outcome.eliminates
-    assert eliminated_by(provider, probe.probe_id, response) == expected
+    assert find_eliminated(provider, probe.probe_id, response) == expected
     assert provider.apply_probe(probe.probe_id, response) == provider.apply_probe(probe.probe_id, response)
 
 

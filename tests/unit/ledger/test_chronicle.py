@@ -18,7 +18,7 @@ STEPS = st.lists(st.tuples(st.integers(0, 5), KEYS, st.integers(0, 9)), max_size
 def chronicle_of(*items: tuple[str, int]) -> Chronicle[str, int]:
     record: Chronicle[str, int] = Chronicle()
     for key, value in items:
-        record = record.extended(key, value)
+        record = record.append(key, value)
     return record
 
 
@@ -47,50 +47,32 @@ def test_every_version_stays_what_it_was_however_the_others_are_extended(steps: 
         record, items = versions[max(len(versions) - 1 - back, 0)]
         if key in dict(items):
             with pytest.raises(KeyError):
-                record.extended(key, value)
+                record.append(key, value)
         else:
-            versions.append((record.extended(key, value), [*items, (key, value)]))
+            versions.append((record.append(key, value), [*items, (key, value)]))
     for record, items in versions:
         assert_same(record, items)
-
-
-def test_extending_the_newest_version_shares_and_extending_an_older_one_branches() -> None:
-    first = chronicle_of(("a", 1))
-    line = first.extended("b", 2)
-    branch = first.extended("b", 3)
-    assert list(line) == [("a", 1), ("b", 2)]
-    assert list(branch) == [("a", 1), ("b", 3)]
-    assert first.get("b") is None
-    assert list(branch.extended("c", 4)) == [("a", 1), ("b", 3), ("c", 4)]
-    assert list(line.extended("c", 5)) == [("a", 1), ("b", 2), ("c", 5)]
 
 
 def test_a_refused_key_leaves_the_record_extendable() -> None:
     record = chronicle_of(("a", 1))
     with pytest.raises(KeyError):
-        record.extended("a", 2)
-    assert list(record.extended("b", 2)) == [("a", 1), ("b", 2)]
-
-
-def test_a_key_that_only_a_newer_version_knows_is_free_in_an_older_one() -> None:
-    first = chronicle_of(("a", 1))
-    newer = first.extended("b", 2)
-    assert first.extended("b", 9).get("b") == 9
-    assert newer.get("b") == 2
+        record.append("a", 2)
+    assert list(record.append("b", 2)) == [("a", 1), ("b", 2)]
 
 
 def test_reading_goes_on_undisturbed_while_a_newer_version_grows() -> None:
     record = chronicle_of(("a", 1), ("b", 2))
     reading = iter(record)
     assert next(reading) == ("a", 1)
-    record.extended("c", 3)
+    record.append("c", 3)
     assert list(reading) == [("b", 2)]
 
 
 def test_a_record_made_of_columns_goes_on_like_any_other() -> None:
     record = Chronicle.of(["a", "b"], [1, 2])
     assert_same(record, [("a", 1), ("b", 2)])
-    assert_same(record.extended("c", 3), [("a", 1), ("b", 2), ("c", 3)])
+    assert_same(record.append("c", 3), [("a", 1), ("b", 2), ("c", 3)])
 
 
 @pytest.mark.parametrize(("keys", "values"), [(["a", "b", "a"], [1, 2, 3]), (["a", "b"], [1]), (["a"], [1, 2])])
@@ -100,6 +82,6 @@ def test_columns_that_do_not_fit_are_no_record(keys: list[str], values: list[int
 
 
 def test_a_value_may_be_none() -> None:
-    record = Chronicle[str, None]().extended("a", None)
+    record = Chronicle[str, None]().append("a", None)
     assert record.get("a") is None
     assert record.position("a") == 0

@@ -228,16 +228,16 @@ def test_writes_that_wait_are_committed_together_and_each_caller_hears_of_its_ow
     server.query_belief(other)
     store.shut()
     commands = [
-        Command(session_id, server.door.eliminate("s", "taken", ["h001"], None)),
-        Command(other, server.door.request_exit("never entered", None)),
+        Command(session_id, server.requests.eliminate("s", "taken", ["h001"], None)),
+        Command(other, server.requests.request_exit("never entered", None)),
     ]
     for number in range(2, 20):
-        message = server.door.eliminate("s", str(number), [UNIVERSE[number], "a"], None)
+        message = server.requests.eliminate("s", str(number), [UNIVERSE[number], "a"], None)
         commands.append(Command((session_id, other)[number % 2], message))
 
     async def together() -> list[Any]:
         first = asyncio.ensure_future(
-            server.perform_async(Command(other, server.door.eliminate("s", "1", ["b"], None)))
+            server.perform_async(Command(other, server.requests.eliminate("s", "1", ["b"], None)))
         )
         assert await asyncio.to_thread(store.waiting.wait, FOR_EVER)
         waiting = [asyncio.ensure_future(server.perform_async(command)) for command in commands]
@@ -262,7 +262,7 @@ def test_a_crowd_is_written_in_groups_of_bounded_size(sqlite_home: Home) -> None
     store.shut()
 
     async def crowd() -> list[Any]:
-        messages = [server.door.eliminate("s", str(number), [], None) for number in range(600)]
+        messages = [server.requests.eliminate("s", str(number), [], None) for number in range(600)]
         waiting = [asyncio.ensure_future(server.perform_async(Command(session_id, each))) for each in messages]
         assert await asyncio.to_thread(store.waiting.wait, FOR_EVER)
         store.gate.set()
@@ -286,7 +286,7 @@ def test_a_result_that_cannot_be_delivered_does_not_stop_the_writer(
     def gone(_: object) -> None:
         raise ConnectionError("nobody listens")
 
-    group.submit(Command(session_id, server.door.eliminate("s", "1", ["a"], None)), gone)
+    group.submit(Command(session_id, server.requests.eliminate("s", "1", ["a"], None)), gone)
     assert server.eliminate(session_id, "s", "2", ["b"]).snapshot.survivors == ["c", "d"]
     assert "could not be delivered" in caplog.text
 
@@ -354,8 +354,8 @@ def test_in_one_group_neither_an_unknown_nor_a_broken_session_spoils_the_others(
     with tampering(sqlite_home.path, "audit_events_no_update") as database:
         database.execute("UPDATE audit_events SET entry = x'7b7d' WHERE stream_id = ? AND seq = 1", (broken,))
     declaration = server.declaration(ONTOLOGY, ["a", "b"], idempotency_key="k")
-    message = server.door.eliminate("s", "o", ["a"], None)
-    early = Command(declaration.session_id, server.door.eliminate("s", "early", ["b"], None))
+    message = server.requests.eliminate("s", "o", ["a"], None)
+    early = Command(declaration.session_id, server.requests.eliminate("s", "early", ["b"], None))
     results = server._writer.run(
         [early, Command(broken, message), Command(NO_SUCH_SESSION, message), Command(healthy, message), declaration]
     )
@@ -379,7 +379,7 @@ def test_tasks_on_one_event_loop_leave_one_chain_too(home: Home, remote: bool) -
     fresh = home.open(**options)
 
     async def eliminate_all() -> list[Any]:
-        messages = [server.door.eliminate("s", each, [each], None) for each in UNIVERSE[:40]]
+        messages = [server.requests.eliminate("s", each, [each], None) for each in UNIVERSE[:40]]
         commands = [Command(session_id, message) for message in messages]
         commands.append(Command(NO_SUCH_SESSION, messages[0]))
         asked = [(server, fresh)[number % 2] for number in range(len(commands))]
@@ -400,7 +400,7 @@ def test_callers_that_went_away_with_their_event_loop_do_not_stop_the_writer(sql
     server = sqlite_home.open(store=store)
     session_id = declared(server)
     store.shut()
-    command = Command(session_id, server.door.eliminate("s", "left", ["a"], None))
+    command = Command(session_id, server.requests.eliminate("s", "left", ["a"], None))
 
     async def submitted() -> None:
         await asyncio.sleep(0)
@@ -427,7 +427,7 @@ def test_a_caller_that_no_longer_waits_does_not_keep_others_of_its_loop_from_hea
     store.shut()
 
     async def one_leaves() -> Any:
-        messages = [server.door.eliminate("s", each, [each], None) for each in "ab"]
+        messages = [server.requests.eliminate("s", each, [each], None) for each in "ab"]
         left, stayed = (asyncio.ensure_future(server.perform_async(Command(session_id, each))) for each in messages)
         assert await asyncio.to_thread(store.waiting.wait, FOR_EVER)
         left.cancel()
@@ -443,7 +443,7 @@ def test_an_error_reaches_a_task_as_it_reaches_a_thread(home: Home) -> None:
     server = home.open()
     session_id = declared(server)
     server.eliminate(session_id, "s", "o", ["a"])
-    command = Command(session_id, server.door.eliminate("s", "o", ["b"], None))
+    command = Command(session_id, server.requests.eliminate("s", "o", ["b"], None))
     with pytest.raises(Conflict):
         asyncio.run(server.perform_async(command))
 

@@ -166,7 +166,7 @@ def _moved(space: Space, seen: Mapping[str, Any]) -> Space:
     since = space.head.seq
     return msgspec.structs.replace(
         space,
-        snapshots=space.snapshots.extended(_SEEN_ID, since),
+        snapshots=space.snapshots.append(_SEEN_ID, since),
         changed=space.changed.update(dict.fromkeys(seen, since + 1)),
     )
 
