@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
+from cmbs.adapters.kits import choose_kit, find_installed_kits
 from cmbs.adapters.scoreboard import Round, Score, Scoreboard, play_all
 from cmbs.analysis import DEFAULT_STEPS, Analysis, KitStudy, Trajectory, analyse, trajectory_of
 from cmbs.analysis.findings import EventFinding
@@ -25,7 +26,6 @@ from cmbs.cli.output import counted, err, existing_store, failing_cleanly, out, 
 from cmbs.cli.reading import Logs, LogsOfServer, LogsOfStore
 from cmbs.errors import InvalidHypothesisId, InvalidRequest, LedgerCorrupt
 from cmbs.kit import Kit
-from cmbs.kit.installed import fitting_kit, installed_kits
 from cmbs.tee.access import visible
 
 bench = typer.Typer(name="bench", help="Compare agents.", no_args_is_help=True)
@@ -137,7 +137,7 @@ class _Studies:
 
     def __init__(self, named: Kit | None) -> None:
         self._named = named
-        self._installed = {} if named is not None else installed_kits()
+        self._installed = {} if named is not None else find_installed_kits()
         self._studies: dict[str, KitStudy] = {}
 
     def about(self, trajectory: Trajectory) -> bool:
@@ -146,7 +146,7 @@ class _Studies:
 
     def of(self, trajectory: Trajectory) -> KitStudy | None:
         """What to hold a session against."""
-        kit = self._named or fitting_kit(
+        kit = self._named or choose_kit(
             self._installed, trajectory.space_id, trajectory.space_version, trajectory.universe
         )
         return None if kit is None else self._studies.setdefault(kit.kit_id, KitStudy(kit))
@@ -157,7 +157,7 @@ def _kit(name: str) -> Kit:
     if name == "-" or name.endswith(_KIT_SUFFIXES) or Path(name).is_file():
         return read_or_fail(name)
     with failing_cleanly():
-        kits = installed_kits()
+        kits = find_installed_kits()
         if name not in kits:
             there = ", ".join(f"`{kit_id}`" for kit_id in sorted(kits)) or "none"
             raise InvalidRequest(f"`{name}` is no file and no installed kit; installed: {there}")

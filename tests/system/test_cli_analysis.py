@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 from cmbs.belief.server import BeliefServer
 from cmbs.cli import commands
 from cmbs.kit import KitProvider, ontology_of
-from cmbs.kit.writing import json_text
+from cmbs.kit.writing import format_kit
 from cmbs.messages import OntologyBundle
 from cmbs.stores import SQLiteStore
 from tests.support.domains import install, kit_of
@@ -29,7 +29,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory to work in, with the kit in it."""
     monkeypatch.delenv("CMBS_STORE", raising=False)
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "halves.json").write_text(json_text(HALVES), "utf-8")
+    (tmp_path / "halves.json").write_text(format_kit(HALVES, "kit.json"), "utf-8")
     return tmp_path
 
 

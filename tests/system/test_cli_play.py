@@ -12,13 +12,14 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
+from cmbs.adapters.kits import load_kit
 from cmbs.adapters.sre import World, signature_kit, structural_kit
 from cmbs.adapters.sre.webshop import webshop
 from cmbs.adapters.twenty_questions import things_kit
 from cmbs.cli import play
 from cmbs.cli.commands import app
 from cmbs.cli.kit_import import BuiltIn
-from cmbs.kit.files import load_kit, parse_kit
+from cmbs.kit.parse import parse_kit
 from cmbs.tee.graph_json import read_graph
 from tests.support.http_server import environment_with
 from tests.support.itbench import SCENARIOS, SETUP, TRUTH, needs_itbench

@@ -127,15 +127,6 @@ def test_what_cannot_be_read_ends_with_2(place: Path, arguments: list[str], mess
     assert message in ran.stderr
 
 
-def test_without_a_yaml_parser_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "cmbs.substrate.kernel.policy.yaml_text", None)
-    monkeypatch.delitem(sys.modules, "cmbs.substrate.kernel.policy.yaml_text")
-    monkeypatch.setitem(sys.modules, "yaml", None)
-    ran = run("lint", POLICY)
-    assert ran.exit_code == 2
-    assert "pip install 'cmbs[server]'" in ran.stderr
-
-
 # --- lint -------------------------------------------------------------------------------------------------------------
 
 

@@ -27,8 +27,9 @@ from cmbs.adapters.sre import (
 from cmbs.adapters.sre.webshop import provider, webshop
 from cmbs.errors import InvalidRequest, LimitExceeded
 from cmbs.kit import Kit, Soundness
-from cmbs.kit.files import kit_text, parse_kit
+from cmbs.kit.parse import parse_kit
 from cmbs.kit.rules import classes_of
+from cmbs.kit.writing import format_kit
 from cmbs.spi import HypothesisProvider
 from cmbs.tee.graph_json import deltas, read_graph
 from tests.support.systems import COMPONENTS, systems
@@ -173,7 +174,7 @@ def test_the_worlds_are_different_versions_and_both_can_be_written_and_read(syst
     for make in (signature_kit, structural_kit):
         kit = make(system, world)
         assert kit.version.startswith(f"{world}-sha256-")
-        assert parse_kit(kit_text(kit, "kit.json").encode(), "kit.json").kit == kit
+        assert parse_kit(format_kit(kit, "kit.json").encode(), "kit.json").kit == kit
 
 
 def test_what_more_is_known_is_another_version() -> None:

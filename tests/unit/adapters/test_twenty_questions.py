@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cmbs.adapters.kits import load_kit
 from cmbs.adapters.twenty_questions import (
     Answer,
     End,
@@ -27,8 +28,9 @@ from cmbs.belief.kernel.replay import verify_session
 from cmbs.belief.server import BeliefServer
 from cmbs.errors import InvalidKit, InvalidRequest
 from cmbs.kit import NO_DATA, Kit, KitHypothesis, KitOutcome, KitProbe, KitProvider, Soundness
-from cmbs.kit.files import kit_text, load_kit, parse_kit
+from cmbs.kit.parse import parse_kit
 from cmbs.kit.rules import findings_of
+from cmbs.kit.writing import format_kit
 from cmbs.spi import HypothesisProvider
 
 SMALL = Path(__file__).resolve().parents[3] / "examples" / "eight_animals.yaml"
@@ -100,7 +102,7 @@ def test_a_hundred_things_and_every_two_are_told_apart_by_a_definite_answer() ->
 def test_nothing_is_to_be_said_against_the_kit_and_it_can_be_written_as_a_file() -> None:
     kit = things_kit()
     assert findings_of(kit) == []
-    assert parse_kit(kit_text(kit, "things.yaml").encode(), "things.yaml").kit == kit
+    assert parse_kit(format_kit(kit, "things.yaml").encode(), "things.yaml").kit == kit
     assert all(hypothesis.label and hypothesis.tags for hypothesis in kit.hypotheses)
     assert len({probe.prompt for probe in kit.probes}) == len(kit.probes)
     assert all(probe.prompt.endswith("?") for probe in kit.probes)

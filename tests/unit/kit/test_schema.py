@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 
 from cmbs.kit import Kit
-from cmbs.kit.files import kit_text, parse_kit
-from cmbs.kit.findings import InvalidKitFile
+from cmbs.kit.parse import InvalidKitFile, parse_kit
 from cmbs.kit.schema import kit_schema
+from cmbs.kit.writing import format_kit
 from cmbs.testing.strategies.kits import kits
 from scripts.generate_kit_schema import TARGETS, schema_text
 
@@ -82,7 +82,7 @@ def test_the_schema_is_a_schema() -> None:
 @pytest.mark.req("KIT-13")
 @given(kits())
 def test_every_kit_that_is_written_is_valid(kit: Kit) -> None:
-    assert list(SCHEMA.iter_errors(json.loads(kit_text(kit, "k.json")))) == []
+    assert list(SCHEMA.iter_errors(json.loads(format_kit(kit, "k.json")))) == []
 
 
 def test_a_kit_with_every_field_is_valid_and_is_read() -> None:

@@ -124,10 +124,10 @@ def test_an_installed_distribution_offers_its_kit_through_an_entry_point(
     package.mkdir()
     source = """
         from cmbs.kit import KitProvider
-        from cmbs.kit.files import packaged_kit
+        from cmbs.adapters.kits import load_packaged_kit
 
         def provider():
-            return KitProvider(packaged_kit("ships_a_kit", "coins.yaml"))
+            return KitProvider(load_packaged_kit("ships_a_kit", "coins.yaml"))
         """
     kit = """
         id: coins

@@ -10,14 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cmbs.belief.kernel.provider_mask import BeliefState
+from cmbs.documents.csv_text import MAX_COLUMNS, MAX_ROWS, MAX_TABLE_BYTES, Row, Table, read_table
+from cmbs.documents.fields import MAX_ID_LENGTH
+from cmbs.documents.findings import MAX_FINDINGS, InvalidDocument, Severity
 from cmbs.kit import CutPoints, Kit, KitProvider, NormalBand, Soundness, Tail
-from cmbs.kit.attributes import Attribute, Cell, banded
-from cmbs.kit.csv_text import MAX_COLUMNS, MAX_ROWS, MAX_TABLE_BYTES, Row, Table, read_table
-from cmbs.kit.files import kit_text, parse_kit
-from cmbs.kit.findings import InvalidKitFile, Severity
-from cmbs.kit.form import MAX_FINDINGS, MAX_ID_LENGTH
+from cmbs.kit.attributes import Attribute, Cell, make_interval_probe
+from cmbs.kit.parse import parse_kit
 from cmbs.kit.rules import findings_of
 from cmbs.kit.table import TableKit, TableOptions, ValueProbes, baselines_from, kit_from_table
+from cmbs.kit.writing import format_kit
 
 ANIMALS = """\
 animal,kind,legs,weight,eats,flies,note
@@ -68,7 +69,7 @@ def soundness(kit: Kit, probe_id: str) -> list[Soundness]:
 def refused(table: str | bytes, **options: Any) -> list[str]:
     """Every finding as `line rule`."""
     data = table if isinstance(table, bytes) else table.encode()
-    with pytest.raises(InvalidKitFile) as caught:
+    with pytest.raises(InvalidDocument) as caught:
         kit_from_table(read_table(data, "t.csv"), TableOptions("id", **options), kit_id="t")
     return [f"{each.place.line} {each.rule}" if each.place else each.rule for each in caught.value.findings]
 
@@ -172,7 +173,7 @@ def test_every_entity_survives_its_own_number_and_no_band_is_empty(numbers: list
     if len(set(numbers)) == 1:
         numbers = [numbers[0], 0.0 if numbers[0] else 1.0]
     cells = tuple(Cell(str(place), 2, (repr(number),)) for place, number in enumerate(numbers))
-    probe = banded(Attribute("x", (*cells, Cell("unknown", 2, ()))), bands, None)
+    probe = make_interval_probe(Attribute("x", (*cells, Cell("unknown", 2, ()))), bands, None)
     assert len(probe.outcomes) <= bands
     assert probe.reading is not None
     for entity, number in enumerate(numbers):
@@ -247,7 +248,7 @@ def test_with_a_baseline_normal_eliminates_what_would_have_moved_the_measurement
 def test_a_baseline_without_spread_is_refused() -> None:
     table = table_of("id,m\na,high\nb,\n")
     flat = baselines_from(table_of("m\n3\n3\n3\n9\n"), table.columns)
-    with pytest.raises(InvalidKitFile, match=r"t.csv: column `m`: the MAD of a baseline is 0.0, not a finite number"):
+    with pytest.raises(InvalidDocument, match=r"t.csv: column `m`: the MAD of a baseline is 0.0, not a finite number"):
         kit_from_table(table, TableOptions("id"), flat, kit_id="t")
 
 
@@ -262,7 +263,7 @@ def test_a_measurement_that_every_entity_moves_asks_nothing() -> None:
 
 def test_columns_that_make_the_same_probe_are_refused() -> None:
     table = table_of("id,a,a=b\nx,b,1\ny,c,2\nz,d,1\n")
-    with pytest.raises(InvalidKitFile, match=r"t.csv:1:1: columns `a` and `a=b` both make the probe `a=b`"):
+    with pytest.raises(InvalidDocument, match=r"t.csv:1:1: columns `a` and `a=b` both make the probe `a=b`"):
         kit_from_table(table, TableOptions("id", yes_no=frozenset({"a"})), kit_id="t")
 
 
@@ -275,14 +276,14 @@ def test_columns_that_make_the_same_probe_are_refused() -> None:
     ],
 )
 def test_samples_that_make_no_baseline_are_refused(samples: str, message: str) -> None:
-    with pytest.raises(InvalidKitFile) as caught:
+    with pytest.raises(InvalidDocument) as caught:
         baselines_from(table_of(samples), ["id", "m"])
     assert str(caught.value).startswith(message)
 
 
 def test_a_cell_that_does_not_say_how_a_measurement_moves_is_refused() -> None:
     table = table_of("id,m\na,high\nb,up\n")
-    with pytest.raises(InvalidKitFile, match=r"t.csv:3:1: `up` in column `m`, which has a baseline"):
+    with pytest.raises(InvalidDocument, match=r"t.csv:3:1: `up` in column `m`, which has a baseline"):
         kit_from_table(table, TableOptions("id"), baselines_from(table_of("m\n1\n2\n3\n"), ["m"]), kit_id="t")
 
 
@@ -301,7 +302,7 @@ def test_a_kit_of_a_table_breaks_no_rule_and_no_entity_is_eliminated_by_what_the
     lines = [f"e{place},{x};{z},{y}" for place, (x, y, z) in enumerate(rows)]
     kit = made("\n".join(["animal,x,y", *lines]) + "\n", probes=probes, split=split).kit
     assert {finding.severity for finding in findings_of(kit)} <= {Severity.WARNING}
-    assert parse_kit(kit_text(kit, "k.yaml").encode(), "k.yaml").kit == kit
+    assert parse_kit(format_kit(kit, "k.yaml").encode(), "k.yaml").kit == kit
     for place, (x, y, z) in enumerate(rows):
         cells = {"x": {x, z} - {""} if split else {f"{x};{z}"}, "y": {y} - {""}}
         for probe in kit.probes:
@@ -366,7 +367,7 @@ def test_another_delimiter_may_be_named() -> None:
 
 @pytest.mark.req("KIT-12")
 def test_a_column_that_an_option_names_must_be_there() -> None:
-    with pytest.raises(InvalidKitFile) as caught:
+    with pytest.raises(InvalidDocument) as caught:
         made("animal,Secret\na,1\n", drop=frozenset({"secret"}), label_column="q")
     assert str(caught.value) == (
         "t.csv:1:1: no column `q`; there are animal, Secret [unknown-field]\n"
