@@ -30,7 +30,7 @@ the status of each code lives in one table in `cmbs.http.errors`.
     │   ├── IncidentNotFound
     │   └── GraphUnavailable             the graph store cannot be read or written; nothing was merged; try again
     ├── InvalidKit                       no kit can be like this
-    ├── InvalidDocument                  (cmbs.documents) a kit, table or policy file; every finding has its line and rule
+    ├── InvalidDocument                  (cmbs.documents) a kit, table or policy file, with findings by line and rule
     └── ProviderBroken                   a hypothesis provider plug-in that cannot be used
 """
 

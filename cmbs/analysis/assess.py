@@ -60,7 +60,7 @@ class KitStudy:
         if self._whole is None:
             self._whole = table_of(self.kit)
         everyone = len(trajectory.universe) == len(self._whole.hypotheses)
-        return self._whole if everyone else self._whole.restricted(trajectory.universe)
+        return self._whole if everyone else self._whole.restrict(trajectory.universe)
 
 
 def analyse(
@@ -97,7 +97,7 @@ class _OnKit:
         self.appraisal = found.appraise(self.moves, steps, strongest)
         self.trajectory = _with_predictable(trajectory, self.appraisal.certain)
 
-    def resolved(self, number: int) -> bool:
+    def is_resolved(self, number: int) -> bool:
         """Whether one class is left after so many moves."""
         return self.table.one_class(self.alive(number))
 
@@ -203,18 +203,18 @@ def _redundancy(steps: Sequence[Step]) -> RedundancyFinding:
 def _resolution(trajectory: Trajectory, on_kit: _OnKit | None) -> ResolutionFinding:
     steps = trajectory.steps
 
-    def resolved(number: int) -> bool:
+    def is_resolved(number: int) -> bool:
         if on_kit is not None:
-            return on_kit.resolved(number)
+            return on_kit.is_resolved(number)
         return (steps[number - 1].after if number else len(trajectory.universe)) == 1
 
-    if not resolved(len(steps)):
+    if not is_resolved(len(steps)):
         return ResolutionFinding(resolved=False, seq=None, eliminations=None, seconds=None)
     # Survivors only become fewer, so it is resolved from some elimination on.
     low, high = 0, len(steps)
     while low < high:
         middle = (low + high) // 2
-        low, high = (low, middle) if resolved(middle) else (middle + 1, high)
+        low, high = (low, middle) if is_resolved(middle) else (middle + 1, high)
     seq, ts = (steps[low - 1].seq, steps[low - 1].ts) if low else (0, trajectory.started)
     return ResolutionFinding(resolved=True, seq=seq, eliminations=low, seconds=seconds_between(trajectory.started, ts))
 

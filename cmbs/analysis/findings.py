@@ -125,7 +125,7 @@ class GainFinding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KitFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """What only somebody who knows the domain can say."""
+    """What an analysis finds with the kit of the session."""
 
     kit_id: str
     version: str
@@ -138,7 +138,9 @@ class KitFinding(msgspec.Struct, frozen=True, kw_only=True):
     gain: Annotated[float | None, Meta(description="Bits of prior mass taken by the answers to probes.")]
     expected_gain: Annotated[float, Meta(description="What the probes asked were expected to take: skill.")]
     luck: Annotated[float | None, Meta(description="gain - expected_gain.")]
-    shortfall: Annotated[float | None, Meta(description="What the best probe at each step promised beyond that.")]
+    shortfall: Annotated[
+        float | None, Meta(description="What the best probe at each step was expected to take beyond that.")
+    ]
     value_ratio: Annotated[
         float | None, Meta(description="The mean over probes asked while something was to be gained.")
     ]

@@ -15,7 +15,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import NamedTuple
 
-from cmbs.analysis.table import Scale, Table, bits_of, mask_from, spread
+from cmbs.analysis.table import Scale, Table, bits_of, entropy_of, mask_from
 
 # Deeper than this a tree is not searched: the search calls itself twice for each level.
 MAX_CLASSES = 300
@@ -238,26 +238,26 @@ class Greedy:
     def __init__(self, classes: Classes, steps: Steps) -> None:
         self._classes = classes
         self._steps = steps
-        self._chosen: dict[int, Split] = {}
+        self._choices: dict[int, Split] = {}
         self._costs: dict[int, int] = {}
 
     def choose(self, alive: int) -> Split | None:
         """The split that the greedy choice makes; None where one class is left."""
         if alive & (alive - 1) == 0:
             return None
-        known = self._chosen.get(alive)
+        known = self._choices.get(alive)
         if known is None:
             self._steps.take(self._classes.effort(alive))
             mass = self._classes.mass
             # A strict comparison: among equals the first of the table wins.
             best = -1.0
             for split in self._classes.splits_of(alive):
-                gain = spread([mass(part) for part in split.parts])
+                gain = entropy_of([mass(part) for part in split.parts])
                 if gain > best:
                     best, known = gain, split
             if known is None:  # pragma: no cover - two classes are told apart by a probe, or they would be one
                 raise AssertionError(alive)
-            self._chosen[alive] = known
+            self._choices[alive] = known
         return known
 
     def cost(self, alive: int) -> int:

@@ -197,9 +197,9 @@ class Table:
 
     def _entropy(self, weights: Sequence[int]) -> float:
         """The bits that it takes to decide among weights; log2 of their number where all are the same."""
-        return math.log2(len(weights)) if self.uniform else spread(weights)
+        return math.log2(len(weights)) if self.uniform else entropy_of(weights)
 
-    def restricted(self, ids: Iterable[str]) -> Table:
+    def restrict(self, ids: Iterable[str]) -> Table:
         """The same table of some of the hypotheses only, in the order of this one."""
         keep = list(bits_of(self.mask_of(ids)))
         return Table(
@@ -209,7 +209,7 @@ class Table:
                 Probe(
                     probe.probe_id,
                     tuple(
-                        Outcome(each.outcome_id, _packed(each.consistent, keep, len(self.hypotheses)))
+                        Outcome(each.outcome_id, _pack(each.consistent, keep, len(self.hypotheses)))
                         for each in probe.outcomes
                     ),
                 )
@@ -269,7 +269,7 @@ def mask_from(positions: Iterable[int]) -> int:
     return int.from_bytes(content, "little")
 
 
-def spread(weights: Sequence[int]) -> float:
+def entropy_of(weights: Sequence[int]) -> float:
     """Shannon's entropy of weights, in bits. Equal weights in another order give the same float."""
     total = sum(weights)
     shares = [weight / total for weight in sorted(weights)]
@@ -290,6 +290,6 @@ def _column(mask: int, length: int) -> str:
     return f"{mask:0{length}b}"[::-1]
 
 
-def _packed(mask: int, keep: Sequence[int], length: int) -> int:
+def _pack(mask: int, keep: Sequence[int], length: int) -> int:
     column = _column(mask, length)
     return int("".join(column[bit] for bit in reversed(keep)) or "0", 2)

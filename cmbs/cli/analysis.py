@@ -80,7 +80,7 @@ def analyse_(  # noqa: PLR0913, PLR0917 - each is an option of the command
                 continue
             if session_ids or studies.about(trajectory):
                 own = known.get(session_id, truth if session_ids or truth in trajectory.universe else None)
-                found.append(_analysed(trajectory, studies, own, steps))
+                found.append(_analyse_log(trajectory, studies, own, steps))
         if html is not None:
             html.write_text(html_report(found, f"{counted(len(found), 'session')} analysed"), "utf-8")
     if as_json:
@@ -114,7 +114,7 @@ def agents(
         _show_board(board)
 
 
-def _analysed(trajectory: Trajectory, studies: _Studies, truth: str | None, steps: int) -> Analysis:
+def _analyse_log(trajectory: Trajectory, studies: _Studies, truth: str | None, steps: int) -> Analysis:
     try:
         return analyse(trajectory, studies.of(trajectory), truth, steps)
     except InvalidHypothesisId as exc:
@@ -141,7 +141,7 @@ class _Studies:
         self._studies: dict[str, KitStudy] = {}
 
     def about(self, trajectory: Trajectory) -> bool:
-        """Whether a session nobody named is about the kit that somebody did."""
+        """Whether a session found in the store is about the kit that the command names."""
         return self._named is None or trajectory.universe <= self._named.hypothesis_ids
 
     def of(self, trajectory: Trajectory) -> KitStudy | None:

@@ -1,7 +1,6 @@
 """`cmbs policy …` on the example policy and on what a store has recorded: what it prints, and its exit codes."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 

@@ -231,7 +231,7 @@ def test_columns_that_ask_nothing_are_noted(place: Path) -> None:
     ("arguments", "code", "said"),
     [
         (["--id", "Animal"], 1, "animals.csv:1:1: no column `Animal`; did you mean `animal` [unknown-field]"),
-        (["--id", "animal", "--drop", "wings"], 1, "animals.csv:1:1: no column `wings`; there are animal"),
+        (["--id", "animal", "--drop", "wings"], 1, "animals.csv:1:1: no column `wings`; known are animal"),
         (["--id", "animal", "--max-values", "2", "--text", "weight"], 1, "column `weight` has 3 values, more than 2"),
         (["--id", "animal", "--delimiter", "tabs"], 2, "`--delimiter` must be one character or `tab`, not `tabs`"),
         (["--id", "animal", "--separator", ""], 2, "`--separator` must not be empty"),

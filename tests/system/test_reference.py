@@ -13,7 +13,8 @@ from cmbs.belief.kernel.requests import Limits
 from cmbs.bootstrap import Settings
 from cmbs.cli import keys, kit, policy, tee
 from cmbs.cli.commands import app
-from cmbs.documents import csv_text, fields, nodes
+from cmbs.documents import csv_text, nodes
+from cmbs.documents.fields import MAX_ID_LENGTH, MAX_TEXT_LENGTH
 from cmbs.documents.findings import Rule
 from cmbs.errors import ErrorCode
 from cmbs.http.errors import PRECONDITION_FAILED, STATUS_OF_CODE, TransportCode
@@ -132,8 +133,8 @@ def test_the_documented_limits_of_kits_are_those_of_the_loader() -> None:
         parse.MAX_PROBES,
         parse.MAX_OUTCOMES,
         parse.MAX_ELIMINATIONS,
-        fields.MAX_ID_LENGTH,
-        fields.MAX_TEXT_LENGTH,
+        MAX_ID_LENGTH,
+        MAX_TEXT_LENGTH,
         csv_text.MAX_ROWS,
         csv_text.MAX_COLUMNS,
     ]

@@ -74,7 +74,7 @@ def read_benchmark(directory: Path) -> Benchmark:
     """Read every `scenario_*` folder of a directory; one that cannot be used leaves a note and no scenario."""
     if not directory.is_dir():
         raise InvalidRequest(f"there is no directory `{directory}`")
-    folders = sorted((each for each in directory.glob("scenario_*") if each.is_dir()), key=_numbered)
+    folders = sorted((each for each in directory.glob("scenario_*") if each.is_dir()), key=_sort_key)
     if not folders:
         raise InvalidRequest(f"there is no `scenario_*` folder in `{directory}`")
     if len(folders) > MAX_FOLDERS:
@@ -89,7 +89,7 @@ def read_benchmark(directory: Path) -> Benchmark:
     return Benchmark(len(folders), System("itbench", "ITBench", _SOURCE, tuple(faults)), tuple(notes))
 
 
-def _numbered(folder: Path) -> tuple[Any, ...]:
+def _sort_key(folder: Path) -> tuple[Any, ...]:
     """`scenario_9` before `scenario_10`."""
     return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", folder.name))
 
@@ -117,7 +117,7 @@ def _read_folder(folder: Path) -> tuple[KnownFault | None, list[Note]]:
 def _document(path: Path) -> Mapping[str, Any]:
     """The mapping that a YAML file holds; OSError or _NoDocument say what is wrong with it."""
     if path.exists() and not path.is_file():
-        # Opening a pipe would wait for whoever writes to it.
+        # Opening a pipe would block until another process writes to it.
         raise _NoDocument("it is no file")
     with path.open("rb") as file:
         data = file.read(MAX_FILE_BYTES + 1)

@@ -66,7 +66,7 @@ def signature_kit(system: System, world: World = World.OPEN) -> Kit:
         ),
         source=system.source,
     )
-    return _versioned(kit, world)
+    return _set_version(kit, world)
 
 
 def structural_kit(system: System, world: World = World.OPEN) -> Kit:
@@ -103,7 +103,7 @@ def structural_kit(system: System, world: World = World.OPEN) -> Kit:
         ),
         source=system.source,
     )
-    return _versioned(kit, world)
+    return _set_version(kit, world)
 
 
 def cycles(system: System) -> list[frozenset[str]]:
@@ -151,7 +151,7 @@ def _outcomes(
     )
 
 
-def _versioned(kit: Kit, world: World) -> Kit:
+def _set_version(kit: Kit, world: World) -> Kit:
     # A response means something else in the other world, or when more faults are known: that is another version.
     return replace(kit, version=f"{world}-{content_version(kit)}")
 

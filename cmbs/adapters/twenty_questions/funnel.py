@@ -7,8 +7,8 @@ from math import log2
 
 # With what stands beside it, a line of a terminal.
 WIDTH = 30
-# So few survivors are named.
-_NAMED = 6
+# Survivors that are listed by name; more are only counted.
+_MAX_NAMED = 6
 
 
 def funnel_line(left: int, of: int, what: str) -> str:
@@ -19,9 +19,9 @@ def funnel_line(left: int, of: int, what: str) -> str:
     return f"  {bar}  {left:>{len(str(of))}} left {bits}  {what}".rstrip()
 
 
-def named(labels: Sequence[str]) -> str:
+def name_survivors(labels: Sequence[str]) -> str:
     """The survivors by name, where they are few enough."""
-    return f"it could be {_or(labels)}" if 1 < len(labels) <= _NAMED else ""
+    return f"it could be {_or(labels)}" if 1 < len(labels) <= _MAX_NAMED else ""
 
 
 def _or(labels: Sequence[str]) -> str:

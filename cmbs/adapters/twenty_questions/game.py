@@ -142,9 +142,9 @@ class Game:
 
     def _against(self, hypothesis_id: str) -> tuple[Answer, ...]:
         answers = (each for each in self.said if isinstance(each, Answer))
-        return tuple(given for given in answers if hypothesis_id in self._eliminated_by(given))
+        return tuple(given for given in answers if hypothesis_id in self._eliminations_of(given))
 
-    def _eliminated_by(self, answer: Answer) -> frozenset[str]:
+    def _eliminations_of(self, answer: Answer) -> frozenset[str]:
         probe = self.kit.probe(answer.probe_id)
         outcome = outcome_for(probe, answer.response) if probe is not None else None
         return outcome.eliminates if outcome is not None else frozenset()

@@ -1,4 +1,4 @@
-"""Somebody who has a thing in mind and answers for it: for tests, and to watch a game."""
+"""A scripted player that has a thing in mind: for tests, and to watch a game."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One game from the first question to the end, with whoever answers."""
+"""One game from the first question to the end, with a person or an oracle that answers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Protocol
 
-from cmbs.adapters.twenty_questions.funnel import funnel_line, named
+from cmbs.adapters.twenty_questions.funnel import funnel_line, name_survivors
 from cmbs.adapters.twenty_questions.game import Game, Miss
 from cmbs.adapters.twenty_questions.oracle import Oracle
 from cmbs.adapters.twenty_questions.words import Command, choices, read_answer, read_yes_or_no
@@ -29,7 +29,7 @@ class End(StrEnum):
 
 
 class Player(Protocol):
-    """Whoever has something in mind."""
+    """Has something in mind, and answers."""
 
     def answer(self, probe: KitProbe, turn: int) -> str | Command:
         """The outcome of a question, `NO_DATA`, or a command."""
@@ -45,7 +45,7 @@ class Player(Protocol):
 
 
 class Person:
-    """Somebody at a terminal, or at the other end of a pipe."""
+    """A person at a terminal, or a script at the other end of a pipe."""
 
     def __init__(self, ask: Ask, say: Say) -> None:
         self._ask = ask
@@ -70,13 +70,13 @@ class Person:
         return Command.QUIT
 
     def reconsiders(self) -> bool:
-        """Ask once: whoever does not say yes has had enough."""
+        """Ask once; anything but yes ends the game."""
         typed = self._ask("Take your last answer back? [y/n] ")
         return typed is not None and read_yes_or_no(typed) in (True, Command.UNDO)
 
 
 class OraclePlayer:
-    """An oracle that plays where everybody can read along."""
+    """An oracle whose answers are printed."""
 
     def __init__(self, oracle: Oracle, say: Say) -> None:
         self._oracle = oracle
@@ -85,7 +85,7 @@ class OraclePlayer:
     def answer(self, probe: KitProbe, turn: int) -> str | Command:
         """What the oracle answers, aloud."""
         answer = self._oracle.answer(probe)
-        self._say(f"{turn:>2}. {probe.prompt} {_spoken(answer)}")
+        self._say(f"{turn:>2}. {probe.prompt} {_say_response(answer)}")
         return answer
 
     def is_it(self, label: str, hypothesis_id: str, turn: int) -> bool | Command:
@@ -126,7 +126,7 @@ def _ask(game: Game, player: Player, say: Say, question: KitProbe) -> End | None
             _undo(game, say)
         case response:
             game.answer(question.probe_id, str(response))
-            _show(game, say, f"{question.probe_id}: {_spoken(str(response))}")
+            _show(game, say, f"{question.probe_id}: {_say_response(str(response))}")
     return None
 
 
@@ -148,7 +148,7 @@ def _guess(game: Game, player: Player, say: Say) -> End | None:
     return None
 
 
-def _spoken(response: str) -> str:
+def _say_response(response: str) -> str:
     return "I do not know" if response == NO_DATA else response
 
 
@@ -163,7 +163,7 @@ def _undo(game: Game, say: Say) -> None:
 def _show(game: Game, say: Say, what: str) -> None:
     survivors = game.survivors
     say(funnel_line(len(survivors), len(game.kit.hypotheses), what))
-    few = named([_label(game, each) for each in survivors])
+    few = name_survivors([_label(game, each) for each in survivors])
     if few:
         say(f"  {few}")
 
@@ -176,7 +176,9 @@ def _explain(game: Game, say: Say) -> None:
 
 def _objections(game: Game, miss: Miss) -> str:
     asked = [(game.kit.probe(given.probe_id), given.response) for given in miss.against]
-    return "; ".join(f"“{probe.prompt}” you said {_spoken(response)}" for probe, response in asked if probe is not None)
+    return "; ".join(
+        f"“{probe.prompt}” you said {_say_response(response)}" for probe, response in asked if probe is not None
+    )
 
 
 def _label(game: Game, hypothesis_id: str) -> str:

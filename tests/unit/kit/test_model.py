@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from enum import StrEnum
 from fractions import Fraction
 from itertools import product
 from typing import Any
@@ -245,7 +246,7 @@ def test_a_probe_with_the_right_number_of_eliminations_in_the_wrong_places_is_no
     assert not is_deterministic(kit_of("ab", uneven), uneven)
 
 
-def found(kit: Kit) -> list[tuple[Rule, tuple[str | int, ...]]]:
+def found(kit: Kit) -> list[tuple[StrEnum, tuple[str | int, ...]]]:
     return [(finding.rule, finding.path) for finding in findings_of(kit)]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from importlib import resources
 from typing import Any
 
 import jsonschema_rs
@@ -67,11 +66,6 @@ def without(path: list[str | int]) -> dict[str, Any]:
 @pytest.mark.parametrize("target", TARGETS, ids=["api", "package"])
 def test_the_published_schema_is_what_the_code_generates(target: Any) -> None:
     assert target.read_text("utf-8") == schema_text()
-
-
-@pytest.mark.req("KIT-13")
-def test_the_package_brings_the_schema_along() -> None:
-    assert json.loads((resources.files("cmbs.kit") / "kit.schema.json").read_bytes()) == kit_schema()
 
 
 @pytest.mark.req("KIT-13")

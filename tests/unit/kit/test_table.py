@@ -370,7 +370,7 @@ def test_a_column_that_an_option_names_must_be_there() -> None:
     with pytest.raises(InvalidDocument) as caught:
         made("animal,Secret\na,1\n", drop=frozenset({"secret"}), label_column="q")
     assert str(caught.value) == (
-        "t.csv:1:1: no column `q`; there are animal, Secret [unknown-field]\n"
+        "t.csv:1:1: no column `q`; known are animal, Secret [unknown-field]\n"
         "t.csv:1:1: no column `secret`; did you mean `Secret` [unknown-field]"
     )
 
