@@ -62,10 +62,10 @@ def bar_plot(bars: Sequence[Bar], series: Sequence[str], y_label: str) -> str:
         for index, value in enumerate(bar.parts):
             low, high = y_of(base), y_of(base + value)
             if value > 0:
+                title = escape_text(f"{bar.name}: {series[index]} {_number(value)}")
                 drawn.append(
                     f'<rect x="{left:.1f}" y="{high:.1f}" width="{room * 0.8:.1f}" height="{low - high:.1f}" '
-                    f'fill="{COLOURS[index % len(COLOURS)]}"><title>{escape_text(bar.name)}: {escape_text(series[index])} '
-                    f"{_number(value)}</title></rect>"
+                    f'fill="{COLOURS[index % len(COLOURS)]}"><title>{title}</title></rect>'
                 )
             base += value
     legend = "".join(

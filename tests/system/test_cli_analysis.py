@@ -178,10 +178,10 @@ def test_one_truth_is_that_of_the_sessions_that_have_it(sessions: list[str]) -> 
 
 
 def test_a_truth_that_a_session_does_not_have_is_an_error_that_names_it(sessions: list[str], place: Path) -> None:
-    (place / "truths.json").write_text(json.dumps({sessions[1]: "nobody"}))
+    (place / "truths.json").write_text(json.dumps({sessions[1]: "absent"}))
     ran = run("analyse", "--truths", "truths.json")
     assert (ran.exit_code, ran.stdout) == (2, "")
-    assert f"session `{sessions[1]}` has no hypothesis `nobody`" in ran.stderr
+    assert f"session `{sessions[1]}` has no hypothesis `absent`" in ran.stderr
 
 
 def test_truths_of_sessions_that_are_not_there_are_told(sessions: list[str], place: Path) -> None:
@@ -198,7 +198,7 @@ def test_what_is_not_there_is_an_error(sessions: list[str]) -> None:
     assert run("analyse", sessions[0], "--kit", "nowhere.json").exit_code != 0
     unknown = run("analyse", sessions[0], "--kit", "nowhere")
     assert (unknown.exit_code, "`nowhere` is no file and no installed kit" in unknown.stderr) == (2, True)
-    assert run("analyse", sessions[0], "--truth", "nobody").exit_code == 2
+    assert run("analyse", sessions[0], "--truth", "absent").exit_code == 2
 
 
 def test_truths_that_are_no_map_are_an_error(sessions: list[str], place: Path) -> None:

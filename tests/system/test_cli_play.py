@@ -1,4 +1,4 @@
-"""`cmbs play`, `cmbs kit import` and `cmbs kit builtin` as somebody at a terminal, or a script, meets them."""
+"""`cmbs play`, `cmbs kit import` and `cmbs kit builtin` as a person at a terminal, or a script, meets them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_game_on_a_pipe_is_played_to_its_end_and_its_log_verifies(tmp_path: Pa
     ran = run("play", "20q", "--kit", SMALL, "--store", store, typed="y\ny\ny\ny\n")
     assert ran.exit_code == 0, ran.output
     assert "Think of something; I know 8 things." in ran.output
-    # What was typed is shown, for on a pipe nobody has seen it.
+    # What was typed is shown, for input from a pipe is not echoed.
     assert " 1. Is it often seen swimming? [y/n/?] y\n" in ran.output
     assert "Got it in 4: duck." in ran.output
     session_id = ran.output.rsplit("session ", 1)[1].split(":")[0]
@@ -59,7 +59,7 @@ def test_without_any_input_the_game_ends_in_good_order() -> None:
 
 @pytest.mark.req("20Q-04")
 def test_interrupting_is_quitting(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(_: str) -> str:
+    def interrupt(_: str) -> str:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("builtins.input", interrupted)

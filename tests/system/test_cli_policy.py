@@ -113,7 +113,7 @@ def test_rules_that_no_case_asks_fail_where_coverage_is_required(place: Path) ->
         (["explain"], "name a case file, or with --proposal the id of a recorded proposal"),
         (["explain", "--case", "x", "--proposal", "y"], "name a case file"),
         (["explain", CASES], "has 15 cases: name one with --case"),
-        (["explain", CASES, "--case", "nobody"], "has no case `nobody`"),
+        (["explain", CASES, "--case", "absent"], "has no case `absent`"),
         (["explain", CASES, "--case", "a goal", "--proposal", "p.json"], "two ways to name one proposal"),
         (["explain", "--proposal", "x"], "there is no store"),
         (["schema", "kits"], "there are schemas of policy and cases, not of `kits`"),
@@ -225,8 +225,8 @@ def test_a_recorded_decision_is_explained_from_a_store_and_from_an_export(record
     assert "fact.a is not there, and would have to be p" in ran.stdout
     exported = run("explain", "--log", "space.jsonl", "--space", SPACE, "--proposal", "waits")
     assert exported.stdout == ran.stdout
-    missing = run("explain", "--space", SPACE, "--proposal", "nobody")
-    assert (missing.exit_code, "nobody" in missing.stderr) == (1, True)
+    missing = run("explain", "--space", SPACE, "--proposal", "absent")
+    assert (missing.exit_code, "absent" in missing.stderr) == (1, True)
 
 
 # --- impact -----------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from cmbs.adapters.itbench.scenarios import read_scenario
 from cmbs.adapters.sre import KnownFault, World, causal_graph, cycles, signature_kit, structural_kit
 from cmbs.errors import InvalidRequest, LimitExceeded
 from cmbs.kit.rules import classes_of, summary_of
-from tests.support.itbench import SCENARIOS, SETUP, TRUTH, derived, needs_itbench
+from tests.support.itbench import SCENARIOS, SETUP, TRUTH, load_derived, needs_itbench
 
 
 def read(truth: dict[str, Any], setup: dict[str, Any] = SETUP, second: dict[str, Any] | None = None) -> KnownFault:
@@ -332,7 +332,7 @@ def test_all_67_folders_are_accounted_for(benchmark: Benchmark) -> None:
 @pytest.mark.req("ITB-04")
 def test_the_signature_kit_in_a_closed_world_is_the_derived_one(benchmark: Benchmark) -> None:
     kit = signature_kit(benchmark.system, World.CLOSED)
-    known = derived("alert_kit.json")
+    known = load_derived("alert_kit.json")
     assert kit.probe_ids == {probe["id"] for probe in known["probes"]}
     expected = {f"scenario_{each['scenario']}": frozenset(each["fires"]) for each in known["hypotheses"]}
     ours = {
@@ -349,22 +349,22 @@ def test_the_signature_kit_in_a_closed_world_is_the_derived_one(benchmark: Bench
 @needs_itbench
 @pytest.mark.req("ITB-04")
 def test_the_graph_is_the_derived_one_without_what_is_from_elsewhere(benchmark: Benchmark) -> None:
-    ours, known = causal_graph(benchmark.system), derived("graph.json")
+    ours, known = causal_graph(benchmark.system), load_derived("graph.json")
     # Of scenario 37, which injects nothing, the derived graph says "finops-alert".
     renamed = {"fault/37/finops-alert": "fault/37/nothing-injected"}
 
-    def said_by_scenarios(thing: dict[str, Any]) -> frozenset[str]:
+    def alerts_of_scenarios(thing: dict[str, Any]) -> frozenset[str]:
         return frozenset(each for each in thing["provenance"] if each.startswith("itbench:"))
 
     def nodes(graph: dict[str, Any]) -> dict[str, Any]:
         found = {
-            renamed.get(node["id"], node["id"]): (node["type"], said_by_scenarios(node)) for node in graph["nodes"]
+            renamed.get(node["id"], node["id"]): (node["type"], alerts_of_scenarios(node)) for node in graph["nodes"]
         }
         return {node_id: about for node_id, about in found.items() if about[1]}
 
     def spreading(graph: dict[str, Any]) -> dict[tuple[str, str, str], frozenset[str]]:
         return {
-            (renamed.get(edge["source"], edge["source"]), edge["target"], edge["type"]): said_by_scenarios(edge)
+            (renamed.get(edge["source"], edge["source"]), edge["target"], edge["type"]): alerts_of_scenarios(edge)
             for edge in graph["edges"]
             if edge["type"] != "DEPENDS_ON"
         }

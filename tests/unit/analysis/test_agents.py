@@ -46,11 +46,11 @@ def test_greedy_takes_the_largest_gain_and_optimal_a_split_of_the_best_tree() ->
 def test_no_probe_promises_more_than_the_greedy_one(table: Table) -> None:
     belief = prior_belief(table)
     chosen = GreedyAgent(table).choose(belief)
-    promised = {probe.probe_id: compute_expected_gain(table, belief, probe) for probe in table.probes}
+    expected = {probe.probe_id: compute_expected_gain(table, belief, probe) for probe in table.probes}
     if chosen is None:
-        assert max(promised.values(), default=0.0) == 0.0
+        assert max(expected.values(), default=0.0) == 0.0
     else:
-        assert promised[chosen] == max(promised.values())
+        assert expected[chosen] == max(expected.values())
 
 
 def test_a_greedy_agent_remembers_what_was_asked_where_that_matters() -> None:

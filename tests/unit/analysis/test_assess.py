@@ -402,8 +402,8 @@ def test_the_event_that_killed_the_truth_is_named() -> None:
 def test_a_truth_that_the_session_does_not_have_is_an_error() -> None:
     server = server_of(HALVES)
     session_id, _ = server.declare_session(ontology_of(HALVES))
-    with pytest.raises(InvalidHypothesisId, match="`nobody`"):
-        analysis_of(server, session_id, None, "nobody")
+    with pytest.raises(InvalidHypothesisId, match="`absent`"):
+        analysis_of(server, session_id, None, "absent")
 
 
 @pytest.mark.req("AN-07")

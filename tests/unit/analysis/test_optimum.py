@@ -199,13 +199,13 @@ def test_a_bound_over_many_weights_is_that_of_each_set() -> None:
 
 def test_a_tree_that_was_found_is_followed_without_further_steps() -> None:
     classes = classes_of(singling_out(9))
-    needed = bisect_left(range(PLENTY), True, key=lambda steps: _found(classes, steps))
+    needed = bisect_left(range(PLENTY), True, key=lambda steps: _find(classes, steps))
     tree = Optimum(classes, Steps(needed))
     tree.cost(classes.everything)
     assert tree.worst(classes.everything) == 8
 
 
-def _found(classes: Classes, steps: int) -> bool:
+def _find(classes: Classes, steps: int) -> bool:
     try:
         Optimum(classes, Steps(steps)).cost(classes.everything)
     except OutOfSteps:

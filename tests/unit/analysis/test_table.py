@@ -92,10 +92,10 @@ def test_a_part_of_a_table_says_the_same_of_what_is_in_it(table: Table, data: st
 
 def test_a_table_knows_what_it_does_not_have() -> None:
     table = table_of(kit_of([[YES, NO]], [1.0, 1.0]))
-    assert table.bit("stranger") == 0
-    assert table.mask_of(["h1", "stranger"]) == 0b10
-    assert table.probe("stranger") is None
-    assert table.probes[0].consistent("stranger") is None
+    assert table.bit("absent") == 0
+    assert table.mask_of(["h1", "absent"]) == 0b10
+    assert table.probe("absent") is None
+    assert table.probes[0].consistent("absent") is None
 
 
 def test_a_hypothesis_that_makes_every_answer_impossible_is_refused() -> None:

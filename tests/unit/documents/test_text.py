@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cmbs.documents import nodes, yaml_text
-from cmbs.documents.findings import InvalidDocument, Place
+from cmbs.documents.findings import InvalidDocument, Path, Place
 from cmbs.documents.nodes import MAX_BYTES, MAX_DEPTH, find_place, to_data
 from cmbs.documents.text import format_document, read_document
 from cmbs.errors import InvalidRequest
@@ -68,7 +68,7 @@ def test_the_ending_says_which_language_and_a_brace_where_it_does_not(name: str,
 
 def test_every_value_has_its_place() -> None:
     texts = {"d.yaml": "a:\n  - b\n  - {c: d}\n", "d.json": '{"a":\n\t["b",\n{"c": "d"}]}'}
-    paths: list[nodes.Path] = [(), ("a",), ("a", 1, "c"), ("a", 1, "absent"), ("a", 9), ("a", "b")]
+    paths: list[Path] = [(), ("a",), ("a", 1, "c"), ("a", 1, "absent"), ("a", 9), ("a", "b")]
     places = {
         name: [find_place(read_document(text.encode(), name), path) for path in paths] for name, text in texts.items()
     }

@@ -246,7 +246,7 @@ def test_a_probe_with_the_right_number_of_eliminations_in_the_wrong_places_is_no
     assert not is_deterministic(kit_of("ab", uneven), uneven)
 
 
-def found(kit: Kit) -> list[tuple[StrEnum, tuple[str | int, ...]]]:
+def find_rules(kit: Kit) -> list[tuple[StrEnum, tuple[str | int, ...]]]:
     return [(finding.rule, finding.path) for finding in findings_of(kit)]
 
 
@@ -258,13 +258,13 @@ def test_a_kit_that_breaks_no_rule_has_warnings_at_most(kit: Kit) -> None:
 @pytest.mark.req("KIT-03")
 def test_an_outcome_that_eliminates_everything_is_found() -> None:
     kit = kit_of("ab", probe("p", YES, NO, outcome("never", "a", "b")))
-    assert found(kit) == [(KitRule.ELIMINATES_EVERYTHING, ("probes", 0, "outcomes", 2))]
+    assert find_rules(kit) == [(KitRule.ELIMINATES_EVERYTHING, ("probes", 0, "outcomes", 2))]
 
 
 @pytest.mark.req("KIT-03")
 def test_a_probe_without_any_possible_answer_is_told_by_its_outcomes() -> None:
     kit = kit_of("a", probe("p", outcome("never", "a")))
-    assert found(kit) == [(KitRule.ELIMINATES_EVERYTHING, ("probes", 0, "outcomes", 0))]
+    assert find_rules(kit) == [(KitRule.ELIMINATES_EVERYTHING, ("probes", 0, "outcomes", 0))]
 
 
 @pytest.mark.req("KIT-03")
@@ -285,29 +285,29 @@ def test_hypotheses_that_no_probe_tells_apart_are_found_as_classes_with_their_bi
 @pytest.mark.req("KIT-05")
 def test_a_probe_that_never_matters_is_found() -> None:
     kit = kit_of("ab", probe("p", YES, NO), probe("q", outcome("x"), outcome("y")))
-    assert found(kit) == [(KitRule.NEVER_MATTERS, ("probes", 1))]
+    assert find_rules(kit) == [(KitRule.NEVER_MATTERS, ("probes", 1))]
 
 
 @pytest.mark.req("KIT-05")
 def test_a_probe_whose_answer_follows_from_another_is_found() -> None:
     kit = kit_of("ab", probe("p", YES, NO), probe("q", outcome("on", "a"), outcome("off", "b")))
-    assert found(kit) == [(KitRule.REPEATS_PROBE, ("probes", 1))]
+    assert find_rules(kit) == [(KitRule.REPEATS_PROBE, ("probes", 1))]
 
 
 @pytest.mark.req("KIT-05")
 def test_two_probes_of_an_open_world_do_not_repeat_each_other() -> None:
     open_world = outcome("firing", "a"), outcome("silent")
-    assert found(kit_of("ab", probe("p", *open_world), probe("q", *open_world))) == []
+    assert find_rules(kit_of("ab", probe("p", *open_world), probe("q", *open_world))) == []
 
 
 def test_deterministic_probes_with_one_outcome_repeat_nothing_but_never_matter() -> None:
     kit = kit_of("a", probe("p", outcome("x")), probe("q", outcome("y")))
-    assert found(kit) == [(KitRule.NEVER_MATTERS, ("probes", 0)), (KitRule.NEVER_MATTERS, ("probes", 1))]
+    assert find_rules(kit) == [(KitRule.NEVER_MATTERS, ("probes", 0)), (KitRule.NEVER_MATTERS, ("probes", 1))]
 
 
 def test_outcomes_that_eliminate_the_same_are_found() -> None:
     kit = kit_of("ab", probe("p", YES, NO, outcome("also yes", "b"), outcome("x"), outcome("y")))
-    assert found(kit) == [(KitRule.OUTCOMES_ALIKE, ("probes", 0, "outcomes", 2))]
+    assert find_rules(kit) == [(KitRule.OUTCOMES_ALIKE, ("probes", 0, "outcomes", 2))]
 
 
 def test_errors_come_before_warnings() -> None:
