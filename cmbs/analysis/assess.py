@@ -25,12 +25,12 @@ from cmbs.analysis.optimum import DEFAULT_STEPS, Method
 from cmbs.analysis.table import Table, table_of
 from cmbs.analysis.trajectory import Redundancy, Step, Trajectory, bits_of_counts, seconds_between
 from cmbs.core import entropy
+from cmbs.documents.findings import list_ids
 from cmbs.errors import InvalidHypothesisId, InvalidRequest
 from cmbs.kit.model import Kit
 
 # How many classes of undecided survivors an analysis lists.
 MAX_UNDECIDED = 100
-_SHOWN = 5
 
 
 class KitStudy:
@@ -51,10 +51,8 @@ class KitStudy:
     def _table(self, trajectory: Trajectory) -> Table:
         unknown = sorted(trajectory.universe - self.kit.hypothesis_ids)
         if unknown:
-            shown = ", ".join(f"`{hypothesis_id}`" for hypothesis_id in unknown[:_SHOWN])
-            more = f" and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
             raise InvalidRequest(
-                f"kit `{self.kit.kit_id}` does not know {shown}{more} of session `{trajectory.session_id}`",
+                f"kit `{self.kit.kit_id}` does not know {list_ids(unknown)} of session `{trajectory.session_id}`",
                 {"kit_id": self.kit.kit_id, "unknown": unknown[:100]},
             )
         if self._whole is None:

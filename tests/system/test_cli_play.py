@@ -62,7 +62,7 @@ def test_interrupting_is_quitting(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(_: str) -> str:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("builtins.input", interrupted)
+    monkeypatch.setattr("builtins.input", interrupt)
     ran = run("play", "20q")
     assert ran.exit_code == 0
     assert "1 event, verified" in ran.output

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import Protocol
+from math import log2
+from typing import Protocol, TypeVar
 
-from cmbs.adapters.twenty_questions.funnel import funnel_line, name_survivors
 from cmbs.adapters.twenty_questions.game import Game, Miss
-from cmbs.adapters.twenty_questions.oracle import Oracle
 from cmbs.adapters.twenty_questions.words import Command, choices, read_answer, read_yes_or_no
-from cmbs.kit import NO_DATA, KitProbe
+from cmbs.errors import InvalidRequest
+from cmbs.kit import NO_DATA, Kit, KitProbe
 
 Say = Callable[[str], None]
 # Reads a line after a prompt; None at the end of the input.
 Ask = Callable[[str], str | None]
 
+Meaning = TypeVar("Meaning")
+
+# Characters of the funnel; with the text beside it, a line of a terminal.
+WIDTH = 30
+# Survivors that are listed by name; more are only counted.
+_MAX_NAMED = 6
 HELP = "y: yes · n: no · ?: I do not know · u: take my last answer back · q: quit"
 
 
@@ -53,17 +59,17 @@ class Person:
 
     def answer(self, probe: KitProbe, turn: int) -> str | Command:
         """Ask until the answer can be read."""
-        while (typed := self._ask(f"{turn:>2}. {probe.prompt} [{choices(probe)}] ")) is not None:
-            meant = read_answer(typed, probe)
-            if meant is not None and meant is not Command.HELP:
-                return meant
-            self._say(HELP)
-        return Command.QUIT
+        return self._ask_until_read(
+            f"{turn:>2}. {probe.prompt} [{choices(probe)}] ", lambda typed: read_answer(typed, probe)
+        )
 
     def is_it(self, label: str, hypothesis_id: str, turn: int) -> bool | Command:  # noqa: ARG002
         """Ask until the answer can be read."""
-        while (typed := self._ask(f"{turn:>2}. Is it: {label}? [y/n] ")) is not None:
-            meant = read_yes_or_no(typed)
+        return self._ask_until_read(f"{turn:>2}. Is it: {label}? [y/n] ", read_yes_or_no)
+
+    def _ask_until_read(self, prompt: str, read: Callable[[str], Meaning | Command | None]) -> Meaning | Command:
+        while (typed := self._ask(prompt)) is not None:
+            meant = read(typed)
             if meant is not None and meant is not Command.HELP:
                 return meant
             self._say(HELP)
@@ -73,6 +79,28 @@ class Person:
         """Ask once; anything but yes ends the game."""
         typed = self._ask("Take your last answer back? [y/n] ")
         return typed is not None and read_yes_or_no(typed) in (True, Command.UNDO)
+
+
+class Oracle:
+    """Answers for one hypothesis of a kit, and never lies: for tests, and to watch a game.
+
+    Where more than one outcome is consistent with it, it does not know; an `outspoken` one says the first of them.
+    """
+
+    def __init__(self, kit: Kit, hypothesis_id: str, *, outspoken: bool = False) -> None:
+        if hypothesis_id not in kit.hypothesis_ids:
+            raise InvalidRequest(f"kit `{kit.kit_id}` has no `{hypothesis_id}`")
+        self.hypothesis_id = hypothesis_id
+        self._outspoken = outspoken
+
+    def answer(self, probe: KitProbe) -> str:
+        """The id of an outcome, or `NO_DATA`."""
+        consistent = [each.outcome_id for each in probe.outcomes if self.hypothesis_id not in each.eliminates]
+        return consistent[0] if len(consistent) == 1 or (consistent and self._outspoken) else NO_DATA
+
+    def is_it(self, hypothesis_id: str) -> bool:
+        """Whether a guess is right."""
+        return hypothesis_id == self.hypothesis_id
 
 
 class OraclePlayer:
@@ -116,6 +144,19 @@ def play(game: Game, player: Player, say: Say, turns: int = 20) -> End:
             return end
     say(f"You win: {turns} turn{'' if turns == 1 else 's'}, and I still cannot tell.")
     return End.NOT_GUESSED
+
+
+def funnel_line(left: int, of: int, what: str) -> str:
+    """What is left, as a bar in the middle of its line, the count, the bits, and what led there."""
+    width = 0 if left == 0 else max(1, round(WIDTH * left / of))
+    bar = ("█" * width).center(WIDTH)
+    bits = f"{log2(left):4.1f} bits" if left else "   nothing"
+    return f"  {bar}  {left:>{len(str(of))}} left {bits}  {what}".rstrip()
+
+
+def name_survivors(labels: Sequence[str]) -> str:
+    """The survivors by name, where they are few enough."""
+    return f"it could be {', '.join(labels[:-1])} or {labels[-1]}" if 1 < len(labels) <= _MAX_NAMED else ""
 
 
 def _ask(game: Game, player: Player, say: Say, question: KitProbe) -> End | None:

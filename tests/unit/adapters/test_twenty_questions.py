@@ -22,7 +22,7 @@ from cmbs.adapters.twenty_questions import (
     provider,
     things_kit,
 )
-from cmbs.adapters.twenty_questions.funnel import WIDTH, funnel_line, name_survivors
+from cmbs.adapters.twenty_questions.play import WIDTH, funnel_line, name_survivors
 from cmbs.adapters.twenty_questions.words import Command, choices, read_answer, read_yes_or_no
 from cmbs.belief.kernel.replay import verify_session
 from cmbs.belief.server import BeliefServer
