@@ -93,14 +93,6 @@ def test_what_cannot_be_played_says_why(arguments: tuple[str, ...], code: int, w
     assert wrong in ran.output
 
 
-def test_a_file_that_is_no_kit_is_reported_with_its_lines(tmp_path: Path) -> None:
-    bad = tmp_path / "bad.yaml"
-    bad.write_text("id: x\nversion: '1'\nhypotheses: [a]\nprobes: [{id: p, outcomes: [{id: yes}]}]\n")
-    ran = run("play", "20q", "--kit", str(bad))
-    assert ran.exit_code == 1
-    assert "bad.yaml:4" in ran.output
-
-
 def test_what_a_kit_says_cannot_change_the_terminal(tmp_path: Path) -> None:
     kit = tmp_path / "odd.json"
     outcomes = [{"id": "yes", "eliminates": ["b"]}, {"id": "no", "eliminates": ["a"]}]

@@ -19,7 +19,6 @@ from cmbs.adapters.twenty_questions import (
     WrongGuess,
     kit_from_table,
     play,
-    provider,
     things_kit,
 )
 from cmbs.adapters.twenty_questions.play import WIDTH, funnel_line, name_survivors
@@ -31,7 +30,6 @@ from cmbs.kit import NO_DATA, Kit, KitHypothesis, KitOutcome, KitProbe, KitProvi
 from cmbs.kit.parse import parse_kit
 from cmbs.kit.rules import findings_of
 from cmbs.kit.writing import format_kit
-from cmbs.spi import HypothesisProvider
 
 SMALL = Path(__file__).resolve().parents[3] / "examples" / "eight_animals.yaml"
 PETS = """
@@ -130,12 +128,6 @@ def test_what_everybody_knows(thing: str, question: str, answer: str | None) -> 
     probe = things_kit().probe(question)
     assert probe is not None
     assert Oracle(things_kit(), thing).answer(probe) == (answer or NO_DATA)
-
-
-@pytest.mark.req("20Q-01")
-def test_the_things_are_a_hypothesis_provider() -> None:
-    assert isinstance(provider(), HypothesisProvider)
-    assert provider().hypothesis_ids() == things_kit().hypothesis_ids
 
 
 @pytest.mark.req("20Q-01")

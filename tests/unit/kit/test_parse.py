@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cmbs.adapters.kits import load_kit, load_packaged_kit, read_kit
+from cmbs.adapters.kits import load_kit, read_kit
 from cmbs.documents.fields import MAX_ID_LENGTH, MAX_TEXT_LENGTH
 from cmbs.documents.findings import MAX_FINDINGS, Finding, Rule
 from cmbs.errors import InvalidKit
@@ -134,15 +134,6 @@ def test_files_are_read_with_their_warnings(tmp_path: Path) -> None:
     )
     with pytest.raises(FileNotFoundError):
         load_kit(tmp_path / "absent.yaml")
-
-
-def test_a_package_may_bring_a_kit_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package = tmp_path / "brought_along"
-    package.mkdir()
-    (package / "__init__.py").write_text("")
-    (package / "kit.yaml").write_text(dedent(GOOD), "utf-8")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    assert load_packaged_kit("brought_along", "kit.yaml") == parse(GOOD)
 
 
 def test_a_list_that_is_used_twice_may_be_written_once() -> None:

@@ -251,11 +251,11 @@ def test_another_answer_of_the_same_source_is_a_conflict_and_another_source_may_
     server = BeliefServer()
     session_id, _ = server.declare_session(ontology_of(KIT), sorted(KIT.hypothesis_ids))
 
-    def send(adapter: KitAdapter, response: str) -> list[str]:
+    def report(adapter: KitAdapter, response: str) -> list[str]:
         (message,) = observe_all(adapter, "dig", response)
         return send(server, session_id, message).survivors
 
-    assert send(KitAdapter(KIT, "one"), "yes") == ["deploy", "disk"]
+    assert report(KitAdapter(KIT, "one"), "yes") == ["deploy", "disk"]
     with pytest.raises(Conflict):
-        send(KitAdapter(KIT, "one"), "no")
-    assert send(KitAdapter(KIT, "another"), "no") == []
+        report(KitAdapter(KIT, "one"), "no")
+    assert report(KitAdapter(KIT, "another"), "no") == []
