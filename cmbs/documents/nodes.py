@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, assert_never
+from typing import Any
 
 from cmbs.documents.findings import Finding, InvalidDocument, Path, Place, Rule, Unreadable
 from cmbs.errors import InvalidRequest
@@ -79,15 +79,9 @@ def classify_plain(text: str) -> ScalarKind:
 
 def describe_kind(node: Node) -> str:
     """What a node is, as a message says it."""
-    match node:
-        case Scalar():
-            return node.kind.value
-        case Items():
-            return "a list"
-        case Fields():
-            return "a mapping"
-        case _:
-            assert_never(node)
+    if isinstance(node, Scalar):
+        return node.kind.value
+    return "a list" if isinstance(node, Items) else "a mapping"
 
 
 def to_data(node: Node, name: str) -> Any:
