@@ -54,7 +54,7 @@ class Scoreboard(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Game(NamedTuple):
-    """What is counted of a game. A whole analysis of every game would be more than a machine remembers."""
+    """What is counted of a game. A whole analysis of every game would take too much memory."""
 
     weight: int
     found: bool

@@ -64,7 +64,7 @@ class GreedyAgent:
 
 
 class OptimalAgent:
-    """Follows an optimal decision tree over sets; for tables where each hypothesis says every answer."""
+    """Follows an optimal decision tree over sets; for tables where each hypothesis determines every answer."""
 
     def __init__(self, table: Table, steps: int) -> None:
         """Find the tree; OutOfSteps where that takes too long."""

@@ -173,7 +173,7 @@ class _Best:
 
     def of(self, belief: Belief) -> Gain | None:
         """The first probe with the largest expected gain, one of 0 bits where none is left; None where not known."""
-        # Where each hypothesis says every answer, what was asked on the way here changes nothing.
+        # Where each hypothesis determines every answer, what was asked on the way here changes nothing.
         way = None if self._table.deterministic else (belief.weights, belief.answered)
         key = (belief.alive, way)
         if key not in self._known:

@@ -57,8 +57,8 @@ class KitStudy:
             )
         if self._whole is None:
             self._whole = table_of(self.kit)
-        everyone = len(trajectory.universe) == len(self._whole.hypotheses)
-        return self._whole if everyone else self._whole.restrict(trajectory.universe)
+        is_whole = len(trajectory.universe) == len(self._whole.hypotheses)
+        return self._whole if is_whole else self._whole.restrict(trajectory.universe)
 
 
 def analyse(

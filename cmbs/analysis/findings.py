@@ -1,4 +1,4 @@
-"""What an analysis says, as types: the same for Python, for JSON and for the OpenAPI document."""
+"""What an analysis finds, as types: the same for Python, for JSON and for the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class KitFinding(msgspec.Struct, frozen=True, kw_only=True):
 
     kit_id: str
     version: str
-    deterministic: Annotated[bool, Meta(description="Whether each hypothesis says the answer to every probe.")]
+    deterministic: Annotated[bool, Meta(description="Whether each hypothesis determines the answer to every probe.")]
     classes: Annotated[int, Meta(ge=0, description="Sets of hypotheses that no probe tells apart, at the start.")]
     classes_left: Count
     residual_bits: Annotated[float, Meta(ge=0, description="What no probe can decide, on average, at the start.")]

@@ -1,4 +1,4 @@
-"""What a probe is expected to tell: before it is asked, and set against what it then told.
+"""What a probe is expected to eliminate before it is asked, and what its answer then eliminated.
 
 A hypothesis that is consistent with several outcomes of a probe is taken to answer each of them equally often, and the
 same one however often it is asked. So a belief here is more than the set of survivors: weights move where an answer is

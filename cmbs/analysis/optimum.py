@@ -1,7 +1,7 @@
 """How many probes it takes to resolve, at best: exactly where that can be had, else by greedy choice or from below.
 
 Costs are summed over hypotheses by weight, so they are whole numbers; divided by the weight they are expected probes.
-Resolved means that one class is left. All of this is for deterministic tables, where the truth says every answer;
+Resolved means that one class is left. All of this is for deterministic tables, where the truth determines every answer;
 elsewhere only the bound from below holds.
 """
 

@@ -39,7 +39,7 @@ class Prospects(Protocol):
 
 
 class SetProspects:
-    """From trees over sets: for tables where each hypothesis says every answer."""
+    """From trees over sets: for tables where each hypothesis determines every answer."""
 
     def __init__(self, table: Table, method: Method) -> None:
         self._table = table

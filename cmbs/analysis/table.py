@@ -89,8 +89,8 @@ class Table:
             for outcome in probe.outcomes:
                 answered |= outcome.consistent
             if answered != self.everything:
-                mute = self.ids_of(self.everything & ~answered)[0]
-                raise InvalidKit(f"every outcome of probe `{probe.probe_id}` eliminates hypothesis `{mute}`")
+                unanswered = self.ids_of(self.everything & ~answered)[0]
+                raise InvalidKit(f"every outcome of probe `{probe.probe_id}` eliminates hypothesis `{unanswered}`")
 
     @property
     def everything(self) -> int:
@@ -104,9 +104,9 @@ class Table:
 
     @cached_property
     def deterministic(self) -> bool:
-        """Whether each hypothesis is consistent with exactly one outcome of each probe, so that it says the answer."""
-        everyone = len(self.hypotheses)
-        return all(sum(each.consistent.bit_count() for each in probe.outcomes) == everyone for probe in self.probes)
+        """Whether each hypothesis determines every answer: it is consistent with exactly one outcome of each probe."""
+        size = len(self.hypotheses)
+        return all(sum(each.consistent.bit_count() for each in probe.outcomes) == size for probe in self.probes)
 
     @cached_property
     def _scale(self) -> Scale:
@@ -137,10 +137,10 @@ class Table:
 
         Not as sets: 100,000 sets of one hypothesis each would take the memory of as many hypotheses squared.
         """
-        everyone = len(self.hypotheses)
-        columns = [_column(each.consistent, everyone) for probe in self.probes for each in probe.outcomes]
+        size = len(self.hypotheses)
+        columns = [_column(each.consistent, size) for probe in self.probes for each in probe.outcomes]
         members: dict[tuple[str, ...], list[int]] = {}
-        for bit, signature in enumerate(zip(*columns, strict=True) if columns else [()] * everyone):
+        for bit, signature in enumerate(zip(*columns, strict=True) if columns else [()] * size):
             members.setdefault(signature, []).append(bit)
         return tuple(map(tuple, members.values()))
 

@@ -1,7 +1,7 @@
 """A session's log as a path: what each elimination asked for, what it changed, and what was left.
 
 Nothing here knows a domain. Bits are by count: log2 of the survivors before over those after, so that they add up to
-log2 of the universe over what survives, in whatever order the same eliminations come.
+log2 of the universe over what survives, whatever the order of the eliminations.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def _space(declaration: Mapping[str, Any]) -> tuple[str, str]:
 
 
 class _Reader:
-    """Follows a log and remembers who said what."""
+    """Follows a log, with what each source has reported and eliminated."""
 
     def __init__(self, universe: frozenset[str]) -> None:
         self.steps: list[Step] = []

@@ -19,7 +19,9 @@ from cmbs.tee.access import visible
 
 importing = typer.Typer(name="import", help="Kits from benchmarks.", no_args_is_help=True)
 
-ClosedWorld = Annotated[bool, typer.Option("--closed-world", help="Let silence eliminate what would have been heard.")]
+ClosedWorld = Annotated[
+    bool, typer.Option("--closed-world", help="Let an alert that is silent eliminate every fault that raises it.")
+]
 
 
 class Language(StrEnum):

@@ -130,9 +130,9 @@ def _check_probe(kit: Kit, number: int, probe: KitProbe) -> Iterator[Finding]:
             yield _finding(KitRule.OUTCOMES_ALIKE, f"{what} eliminates the same as outcome `{other}`", where)
     # An outcome that eliminates everything is reported above; the others must leave every hypothesis an answer.
     possible = [outcome.eliminates for outcome in probe.outcomes if len(outcome.eliminates) < everything]
-    doomed = frozenset.intersection(*possible) if possible else frozenset()
-    if doomed:
-        in_order = [each.id for each in kit.hypotheses if each.id in doomed]
+    without_answer = frozenset.intersection(*possible) if possible else frozenset()
+    if without_answer:
+        in_order = [each.id for each in kit.hypotheses if each.id in without_answer]
         message = f"every outcome of probe `{probe.probe_id}` eliminates {list_ids(in_order)}: no answer can be right"
         yield _finding(KitRule.ELIMINATED_BY_EVERY_OUTCOME, message, path)
     elif not any(outcome.eliminates for outcome in probe.outcomes):

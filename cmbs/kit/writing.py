@@ -14,7 +14,7 @@ from cmbs.kit.parse import FORMAT
 
 
 def kit_data(kit: Kit) -> dict[str, Any]:
-    """The kit as JSON-able data, with the commonest soundness said once and the shorter of `eliminates` and `keeps`."""
+    """The kit as JSON-able data: the most frequent soundness once, and the shorter of `eliminates` and `keeps`."""
     counted = Counter(outcome.soundness for probe in kit.probes for outcome in probe.outcomes)
     usual = max(counted, key=lambda each: (counted[each], each), default=None)
     data: dict[str, Any] = {"format": FORMAT, "id": kit.kit_id, "version": kit.version}

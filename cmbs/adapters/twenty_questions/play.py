@@ -111,13 +111,13 @@ class OraclePlayer:
         self._say = say
 
     def answer(self, probe: KitProbe, turn: int) -> str | Command:
-        """What the oracle answers, aloud."""
+        """What the oracle answers; it is printed too."""
         answer = self._oracle.answer(probe)
         self._say(f"{turn:>2}. {probe.prompt} {_say_response(answer)}")
         return answer
 
     def is_it(self, label: str, hypothesis_id: str, turn: int) -> bool | Command:
-        """What the oracle says to a guess, aloud."""
+        """Whether the guess is right; the answer is printed too."""
         right = self._oracle.is_it(hypothesis_id)
         self._say(f"{turn:>2}. Is it: {label}? {'yes' if right else 'no'}")
         return right

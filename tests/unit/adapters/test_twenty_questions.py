@@ -256,16 +256,16 @@ def test_taking_back_leads_to_where_the_game_was(kit: Kit, data: st.DataObject) 
     going_on: st.SearchStrategy[bool] = st.booleans()
     while len(game.survivors) > 0 and data.draw(going_on):
         question = game.question()
-        seen.append((game.survivors, question, game.said))
+        seen.append((game.survivors, question, game.history))
         if question is None:
             game.wrong_guess(game.best_guess())
         else:
             game.answer(question.probe_id, data.draw(st.sampled_from(["yes", "no", NO_DATA])))
     first = game.session_id
     for survivors, question, said in reversed(seen):
-        last = game.said[-1]
+        last = game.history[-1]
         assert game.undo() == last
-        assert (game.survivors, game.question(), game.said) == (survivors, question, said)
+        assert (game.survivors, game.question(), game.history) == (survivors, question, said)
     assert game.undo() is None
     # What was taken back is still on record.
     assert len(game.server.audit_trace(first)) == 1 + len(seen)
@@ -285,7 +285,7 @@ def test_an_answer_that_the_question_does_not_have_changes_nothing() -> None:
     game = game_over(kit_from_table(PETS, "pets.toml"))
     with pytest.raises(InvalidRequest):
         game.answer("barks", "loudly")
-    assert (game.said, len(game.survivors)) == ((), 3)
+    assert (game.history, len(game.survivors)) == ((), 3)
 
 
 def test_what_was_answered_with_no_data_is_not_asked_again() -> None:
@@ -312,7 +312,7 @@ def test_a_person_plays_and_sees_the_funnel_shrink() -> None:
 @pytest.mark.req("20Q-03")
 def test_words_that_mean_nothing_are_answered_with_help_and_the_question_again() -> None:
     end, said, game = play_script(load_kit(SMALL), "perhaps a duck", "help", "", "q")
-    assert (end, game.said) == (End.QUIT, ())
+    assert (end, game.history) == (End.QUIT, ())
     assert sum(line.startswith("y: yes") for line in said) == 3
     assert len({line for line in said if line.startswith(" 1. ")}) == 1
 
@@ -329,7 +329,7 @@ def test_the_end_of_the_input_is_the_end_of_the_game() -> None:
 @pytest.mark.req("20Q-03")
 def test_a_person_takes_answers_back() -> None:
     end, said, game = play_script(load_kit(SMALL), "u", "y", "u", "n", "q")
-    assert (end, len(game.said)) == (End.QUIT, 1)
+    assert (end, len(game.history)) == (End.QUIT, 1)
     assert "There is no answer to take back." in said
     (given_back,) = (line for line in said if "took back" in line)
     assert " 8 left" in given_back
@@ -341,7 +341,7 @@ def test_a_guess_can_be_taken_back_too() -> None:
     end, said, game = play_script(kit, "y", "n", "y", "u", "y", "y")
     # Barks; not a dog, so nothing is left; taken back; then it is an answer that is taken back, and given again.
     assert end is End.GUESSED
-    assert (game.survivors, game.said) == (("dog",), (Answer("barks", "yes"),))
+    assert (game.survivors, game.history) == (("dog",), (Answer("barks", "yes"),))
     assert sum("took back" in line for line in said) == 2
 
 
@@ -349,7 +349,7 @@ def test_a_guess_can_be_taken_back_too() -> None:
 def test_answers_that_fit_nothing_are_explained() -> None:
     end, said, game = play_script(kit_from_table(PETS, "pets.toml"), "y", "n", "n")
     assert (end, game.survivors) == (End.CONTRADICTION, ())
-    assert game.said == (Answer("barks", "yes"), WrongGuess("dog"))
+    assert game.history == (Answer("barks", "yes"), WrongGuess("dog"))
     assert said[-4:-1] == [
         "Nothing that I know of fits all of these answers.",
         "  cat: “Does it bark?” you said yes",
