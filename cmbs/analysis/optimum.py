@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -275,10 +275,6 @@ class Greedy:
         self._costs[alive] = total
         return total
 
-    def worst(self, alive: int) -> int:
-        """The most probes that the greedy choice needs for any truth."""
-        return _depth(alive, self.choose)
-
 
 class Optimum:
     """The optimal decision tree by dynamic programming over sets of classes, cut short by the Huffman bound."""
@@ -307,10 +303,6 @@ class Optimum:
             # Only off the tree that was found: to follow that takes no steps, or they might run out on the way.
             self.cost(alive)
         return self._exact[alive][1]
-
-    def worst(self, alive: int) -> int:
-        """The most probes that the tree found needs for any truth."""
-        return _depth(alive, self.choose)
 
     def _solve(self, alive: int, limit: int) -> int:
         """The exact cost where it is at most `limit`, else some number above `limit` that the cost is not below."""
@@ -365,16 +357,3 @@ class Optimum:
             if total > limit:
                 break
         return total
-
-
-def _depth(alive: int, choose: Callable[[int], Split | None]) -> int:
-    deepest = 0
-    waiting = [(alive, 0)]
-    while waiting:
-        each, depth = waiting.pop()
-        split = choose(each)
-        if split is None:
-            deepest = max(deepest, depth)
-        else:
-            waiting.extend((part, depth + 1) for part in split.parts)
-    return deepest

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cmbs.documents import nodes, yaml_text
-from cmbs.documents.findings import InvalidDocument, Path, Place
+from cmbs.documents.findings import Finding, InvalidDocument, Path, Place
 from cmbs.documents.nodes import MAX_BYTES, MAX_DEPTH, find_place, to_data
 from cmbs.documents.text import format_document, read_document
 from cmbs.errors import InvalidRequest
@@ -161,8 +160,12 @@ def test_a_document_has_so_many_values(monkeypatch: pytest.MonkeyPatch) -> None:
     st.sampled_from(NAMES),
 )
 def test_any_bytes_are_read_or_refused(data: bytes, name: str) -> None:
-    with suppress(InvalidDocument):
+    findings: tuple[Finding, ...] = ()
+    try:
         read(data, name)
+    except InvalidDocument as refusal:
+        findings = refusal.findings
+    assert all(finding.message for finding in findings)
 
 
 def test_without_pyyaml_json_is_read_and_yaml_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
