@@ -29,7 +29,8 @@ the status of each code lives in one table in `cmbs.http.errors`.
     │   ├── GraphTooLarge                more than one message may carry; names the limit and the way around it
     │   ├── IncidentNotFound
     │   └── GraphUnavailable             the graph store cannot be read or written; nothing was merged; try again
-    ├── InvalidKit                       no kit can be like this; from a file, every finding names its line and rule
+    ├── InvalidKit                       no kit can be like this
+    ├── InvalidDocument                  (cmbs.documents) a kit, table or policy file, with findings by line and rule
     └── ProviderBroken                   a hypothesis provider plug-in that cannot be used
 """
 

@@ -54,7 +54,7 @@ class Scoreboard(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Game(NamedTuple):
-    """What is counted of a game. A whole analysis of every game would be more than a machine remembers."""
+    """What is counted of a game. A whole analysis of every game would take too much memory."""
 
     weight: int
     found: bool
@@ -75,7 +75,7 @@ def play_all(kit: Kit, seed: str = "0", steps: int = DEFAULT_STEPS, watch: Watch
     arena = _Arena(kit, seed, steps)
     table = arena.table
     agents = agents_for(table, seed, steps)
-    played = _played(arena, agents, watch)
+    played = _play_games(arena, agents, watch)
     regret = played[AgentName.FIXED][0].regret
     return Scoreboard(
         kit_id=kit.kit_id,
@@ -94,7 +94,7 @@ def play_all(kit: Kit, seed: str = "0", steps: int = DEFAULT_STEPS, watch: Watch
     )
 
 
-def _played(arena: _Arena, agents: Players, watch: Watch | None) -> dict[AgentName, list[_Game]]:
+def _play_games(arena: _Arena, agents: Players, watch: Watch | None) -> dict[AgentName, list[_Game]]:
     """All games, and their regret by one method: the strongest that is to be had for every one of them."""
     strongest = Method.EXACT
     while True:

@@ -11,7 +11,7 @@ from cmbs.messages import BeliefSnapshot, Verb
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Something that could be done next to learn more; `prompt` says it to whoever does it."""
+    """Something that could be done next to learn more; `prompt` is the instruction."""
 
     action_id: str
     prompt: str
@@ -62,7 +62,7 @@ class BeliefAdapter(Protocol):
     - A message names only hypotheses that the observation contradicts; an observation that contradicts none gives none.
 
     What MAY differ: an action may be carried out by a person, a program or a model; the order of the actions is the
-    adapter's preference and binds nobody.
+    adapter's preference and not binding.
     """
 
     def list_actions(self, snapshot: BeliefSnapshot) -> Sequence[Action]:

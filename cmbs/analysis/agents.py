@@ -64,7 +64,7 @@ class GreedyAgent:
 
 
 class OptimalAgent:
-    """Follows an optimal decision tree over sets; for tables where each hypothesis says every answer."""
+    """Follows an optimal decision tree over sets; for tables where each hypothesis determines every answer."""
 
     def __init__(self, table: Table, steps: int) -> None:
         """Find the tree; OutOfSteps where that takes too long."""
@@ -97,7 +97,7 @@ class OpenOptimalAgent:
         return None if first is None else first.probe_id
 
 
-def shuffled(probe_ids: list[str], seed: str) -> list[str]:
+def shuffle(probe_ids: list[str], seed: str) -> list[str]:
     """The probes in an order that follows from the seed alone, on every machine."""
     return sorted(probe_ids, key=lambda probe_id: _number(seed, probe_id))
 
@@ -123,7 +123,7 @@ def agents_for(table: Table, seed: str, steps: int) -> Players:
     order = [probe.probe_id for probe in table.probes]
     players: dict[AgentName, list[Agent]] = {
         AgentName.FIXED: [InOrder(order)],
-        AgentName.RANDOM: [InOrder(shuffled(order, f"{seed}/{number}")) for number in range(RANDOM_ROUNDS)],
+        AgentName.RANDOM: [InOrder(shuffle(order, f"{seed}/{number}")) for number in range(RANDOM_ROUNDS)],
         AgentName.GREEDY: [GreedyAgent(table)],
     }
     try:

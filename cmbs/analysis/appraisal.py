@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from cmbs.analysis.findings import Choice, RegretFinding
-from cmbs.analysis.gain import Belief, Gain, after_answer, bits_between, expected_gain, gains, odds_of
+from cmbs.analysis.gain import Belief, Gain, after_answer, bits_between, compute_expected_gain, gains, odds_of
 from cmbs.analysis.optimum import Method, OutOfSteps, Steps
 from cmbs.analysis.prospects import Prospects, after_asking, after_outside, prospects_of, start_of
 from cmbs.analysis.table import Probe, Table
@@ -98,7 +98,7 @@ class Study:
 
     def appraise(self, moves: Sequence[Move], steps: int, strongest: Method = Method.EXACT) -> Appraisal:
         """Every choice of a path, against the strongest optimum that the steps allow, and none above `strongest`."""
-        best = self._best.allowed(steps)
+        best = self._best.allow(steps)
         for method, shortcoming in ((Method.EXACT, ""), (Method.GREEDY, TOO_MUCH_WORK)):
             if method.rank >= strongest.rank and self._within(method, steps):
                 with suppress(OutOfSteps):
@@ -110,7 +110,7 @@ class Study:
         if steps <= self._too_few.get(method, -1):
             return False
         try:
-            self._prospects[method].allowed(steps).left(start_of(self.table))
+            self._prospects[method].allow(steps).probes_left(start_of(self.table))
         except OutOfSteps:
             self._too_few[method] = steps
             return False
@@ -123,12 +123,12 @@ def _appraise(
     place = start_of(table)
     choices: list[Choice | None] = []
     certain: list[bool] = []
-    start = left = prospects.left(place)
+    start = left = prospects.probes_left(place)
     regret = luck = outside = Fraction(0)
     for move in moves:
         if move.probe is None:
             place = after_outside(table, place, move.after)
-            now = prospects.left(place)
+            now = prospects.probes_left(place)
             outside += left - now
             choices.append(None)
             certain.append(False)
@@ -139,7 +139,7 @@ def _appraise(
             before = place.belief
             if move.outcome_id is not None:
                 place = place._replace(belief=after_answer(table, before, move.probe, move.after))
-            now = prospects.left(place)
+            now = prospects.probes_left(place)
             lost, saved = 1 + expected - left, expected - now
             regret, luck = regret + lost, luck + saved
             choices.append(_choice(table, before, move.probe, move, best.of(before), (float(lost), float(saved))))
@@ -166,14 +166,14 @@ class _Best:
         self._effort = len(table.probes) * (1 + len(table.hypotheses) // _HYPOTHESES_PER_STEP)
         self._known: dict[tuple[int, Hashable], Gain] = {}
 
-    def allowed(self, steps: int) -> _Best:
+    def allow(self, steps: int) -> _Best:
         """The same, with so many steps for what is not known yet."""
         self._steps.left = steps
         return self
 
     def of(self, belief: Belief) -> Gain | None:
         """The first probe with the largest expected gain, one of 0 bits where none is left; None where not known."""
-        # Where each hypothesis says every answer, what was asked on the way here changes nothing.
+        # Where each hypothesis determines every answer, what was asked on the way here changes nothing.
         way = None if self._table.deterministic else (belief.weights, belief.answered)
         key = (belief.alive, way)
         if key not in self._known:
@@ -189,7 +189,7 @@ def _choice(
     table: Table, belief: Belief, probe: Probe, move: Move, best: Gain | None, probes: tuple[float, float]
 ) -> Choice:
     gain = bits_between(table, move.before, move.after)
-    expected = expected_gain(table, belief, probe)
+    expected = compute_expected_gain(table, belief, probe)
     worth = None if best is None or best.bits == 0 else best
     return Choice(
         probe_id=probe.probe_id,

@@ -25,12 +25,12 @@ from cmbs.analysis.optimum import DEFAULT_STEPS, Method
 from cmbs.analysis.table import Table, table_of
 from cmbs.analysis.trajectory import Redundancy, Step, Trajectory, bits_of_counts, seconds_between
 from cmbs.core import entropy
+from cmbs.documents.findings import list_ids
 from cmbs.errors import InvalidHypothesisId, InvalidRequest
 from cmbs.kit.model import Kit
 
 # How many classes of undecided survivors an analysis lists.
 MAX_UNDECIDED = 100
-_SHOWN = 5
 
 
 class KitStudy:
@@ -51,16 +51,14 @@ class KitStudy:
     def _table(self, trajectory: Trajectory) -> Table:
         unknown = sorted(trajectory.universe - self.kit.hypothesis_ids)
         if unknown:
-            shown = ", ".join(f"`{hypothesis_id}`" for hypothesis_id in unknown[:_SHOWN])
-            more = f" and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
             raise InvalidRequest(
-                f"kit `{self.kit.kit_id}` does not know {shown}{more} of session `{trajectory.session_id}`",
+                f"kit `{self.kit.kit_id}` does not know {list_ids(unknown)} of session `{trajectory.session_id}`",
                 {"kit_id": self.kit.kit_id, "unknown": unknown[:100]},
             )
         if self._whole is None:
             self._whole = table_of(self.kit)
-        everyone = len(trajectory.universe) == len(self._whole.hypotheses)
-        return self._whole if everyone else self._whole.restricted(trajectory.universe)
+        is_whole = len(trajectory.universe) == len(self._whole.hypotheses)
+        return self._whole if is_whole else self._whole.restrict(trajectory.universe)
 
 
 def analyse(
@@ -97,7 +95,7 @@ class _OnKit:
         self.appraisal = found.appraise(self.moves, steps, strongest)
         self.trajectory = _with_predictable(trajectory, self.appraisal.certain)
 
-    def resolved(self, number: int) -> bool:
+    def is_resolved(self, number: int) -> bool:
         """Whether one class is left after so many moves."""
         return self.table.one_class(self.alive(number))
 
@@ -203,18 +201,18 @@ def _redundancy(steps: Sequence[Step]) -> RedundancyFinding:
 def _resolution(trajectory: Trajectory, on_kit: _OnKit | None) -> ResolutionFinding:
     steps = trajectory.steps
 
-    def resolved(number: int) -> bool:
+    def is_resolved(number: int) -> bool:
         if on_kit is not None:
-            return on_kit.resolved(number)
+            return on_kit.is_resolved(number)
         return (steps[number - 1].after if number else len(trajectory.universe)) == 1
 
-    if not resolved(len(steps)):
+    if not is_resolved(len(steps)):
         return ResolutionFinding(resolved=False, seq=None, eliminations=None, seconds=None)
     # Survivors only become fewer, so it is resolved from some elimination on.
     low, high = 0, len(steps)
     while low < high:
         middle = (low + high) // 2
-        low, high = (low, middle) if resolved(middle) else (middle + 1, high)
+        low, high = (low, middle) if is_resolved(middle) else (middle + 1, high)
     seq, ts = (steps[low - 1].seq, steps[low - 1].ts) if low else (0, trajectory.started)
     return ResolutionFinding(resolved=True, seq=seq, eliminations=low, seconds=seconds_between(trajectory.started, ts))
 

@@ -33,11 +33,11 @@ class Cover(NamedTuple):
 
 def fewest(sets: Sequence[Iterable[T]], steps: int) -> Cover:
     """The fewest of the sets whose union is that of all. Among covers of one size, any."""
-    masks = _collapsed(sets)
-    forced, wanted = _forced(masks)
+    masks = _collapse(sets)
+    forced, wanted = _find_forced(masks)
     allowed = Steps(steps)
     try:
-        useful = _undominated(masks, wanted, allowed)
+        useful = _drop_dominated(masks, wanted, allowed)
     except OutOfSteps:
         useful = {position: left for position, mask in enumerate(masks) if (left := mask & wanted)}
     found = _greedy(useful, wanted)
@@ -45,13 +45,13 @@ def fewest(sets: Sequence[Iterable[T]], steps: int) -> Cover:
     exact = least == len(found)
     if not exact and len(found) <= MAX_DEPTH:
         search = _Search(useful, allowed, found)
-        exact = search.finished(wanted)
+        exact = search.search(wanted)
         found = search.found
     chosen = tuple(sorted([*forced, *found]))
     return Cover(chosen, exact, len(chosen) if exact else len(forced) + least)
 
 
-def _collapsed(sets: Sequence[Iterable[T]]) -> list[int]:
+def _collapse(sets: Sequence[Iterable[T]]) -> list[int]:
     """The sets as masks over groups of elements: elements that are in the same sets stand and fall together."""
     holders: dict[T, list[int]] = {}
     for position, elements in enumerate(sets):
@@ -67,7 +67,7 @@ def _collapsed(sets: Sequence[Iterable[T]]) -> list[int]:
     return list(map(mask_from, bits))
 
 
-def _forced(masks: Sequence[int]) -> tuple[list[int], int]:
+def _find_forced(masks: Sequence[int]) -> tuple[list[int], int]:
     """The sets that alone hold some element, which are in every cover; and what they leave to be covered."""
     once = twice = 0
     for mask in masks:
@@ -81,7 +81,7 @@ def _forced(masks: Sequence[int]) -> tuple[list[int], int]:
     return forced, wanted
 
 
-def _undominated(masks: Sequence[int], wanted: int, steps: Steps) -> dict[int, int]:
+def _drop_dominated(masks: Sequence[int], wanted: int, steps: Steps) -> dict[int, int]:
     """Position → what a set has of the wanted, without those that another set has whole. The first of equals stays."""
     kept: dict[int, int] = {}
     for position in sorted(range(len(masks)), key=lambda each: -(masks[each] & wanted).bit_count()):
@@ -131,7 +131,7 @@ class _Search:
         self._steps = steps
         self.found = found
 
-    def finished(self, wanted: int) -> bool:
+    def search(self, wanted: int) -> bool:
         """Look for a smaller cover; False where the steps ran out and `found` is only the smallest so far."""
         try:
             self._extend(wanted, [])

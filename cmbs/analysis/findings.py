@@ -1,4 +1,4 @@
-"""What an analysis says, as types: the same for Python, for JSON and for the OpenAPI document."""
+"""What an analysis finds, as types: the same for Python, for JSON and for the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -125,11 +125,11 @@ class GainFinding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KitFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """What only somebody who knows the domain can say."""
+    """What an analysis finds with the kit of the session."""
 
     kit_id: str
     version: str
-    deterministic: Annotated[bool, Meta(description="Whether each hypothesis says the answer to every probe.")]
+    deterministic: Annotated[bool, Meta(description="Whether each hypothesis determines the answer to every probe.")]
     classes: Annotated[int, Meta(ge=0, description="Sets of hypotheses that no probe tells apart, at the start.")]
     classes_left: Count
     residual_bits: Annotated[float, Meta(ge=0, description="What no probe can decide, on average, at the start.")]
@@ -138,7 +138,9 @@ class KitFinding(msgspec.Struct, frozen=True, kw_only=True):
     gain: Annotated[float | None, Meta(description="Bits of prior mass taken by the answers to probes.")]
     expected_gain: Annotated[float, Meta(description="What the probes asked were expected to take: skill.")]
     luck: Annotated[float | None, Meta(description="gain - expected_gain.")]
-    shortfall: Annotated[float | None, Meta(description="What the best probe at each step promised beyond that.")]
+    shortfall: Annotated[
+        float | None, Meta(description="What the best probe at each step was expected to take beyond that.")
+    ]
     value_ratio: Annotated[
         float | None, Meta(description="The mean over probes asked while something was to be gained.")
     ]

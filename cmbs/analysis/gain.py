@@ -1,4 +1,4 @@
-"""What a probe is expected to tell: before it is asked, and set against what it then told.
+"""What a probe is expected to eliminate before it is asked, and what its answer then eliminated.
 
 A hypothesis that is consistent with several outcomes of a probe is taken to answer each of them equally often, and the
 same one however often it is asked. So a belief here is more than the set of survivors: weights move where an answer is
@@ -87,7 +87,7 @@ def odds_of(table: Table, belief: Belief, probe: Probe) -> Odds:
     return Odds(sum(weight for weight, _ in weights), weights)
 
 
-def expected_gain(table: Table, belief: Belief, probe: Probe) -> float:
+def compute_expected_gain(table: Table, belief: Belief, probe: Probe) -> float:
     """The bits that asking a probe is expected to eliminate; 0 where it cannot rule anything out."""
     total, outcomes = odds_of(table, belief, probe)
     # Sorted, so that probes which split alike come out alike to the last digit.
@@ -98,7 +98,7 @@ def expected_gain(table: Table, belief: Belief, probe: Probe) -> float:
 def gains(table: Table, belief: Belief) -> list[Gain]:
     """Every probe that can still rule something out, the best first, equals in the order of the table."""
     found = [
-        Gain(probe.probe_id, expected_gain(table, belief, probe))
+        Gain(probe.probe_id, compute_expected_gain(table, belief, probe))
         for probe in table.probes
         if probe.probe_id not in belief.answered and probe.matters(belief.alive)
     ]

@@ -14,7 +14,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
-from cmbs.analysis.gain import Belief, after_answer, expected_gain, odds_of
+from cmbs.analysis.gain import Belief, after_answer, compute_expected_gain, odds_of
 from cmbs.analysis.optimum import OutOfSteps, Steps, huffman_cost
 from cmbs.analysis.table import Outcome, Probe, Table, bits_of
 
@@ -68,12 +68,12 @@ class OpenGreedy:
         known = self._known.get(key)
         if known is None:
             self._steps.take(len(useful) * (_STEPS_PER_PROBE + belief.alive.bit_count() // _HYPOTHESES_PER_STEP))
-            known = self._known[key] = self._chosen(belief, useful)
+            known = self._known[key] = self._choose(belief, useful)
         return known
 
-    def _chosen(self, belief: Belief, useful: Sequence[Probe]) -> Branch:
-        promised = [expected_gain(self._table, belief, probe) for probe in useful]
-        probe = useful[promised.index(max(promised))]
+    def _choose(self, belief: Belief, useful: Sequence[Probe]) -> Branch:
+        expected = [compute_expected_gain(self._table, belief, probe) for probe in useful]
+        probe = useful[expected.index(max(expected))]
         return Branch(1 + self._after(belief, probe), probe)
 
     def _after(self, belief: Belief, probe: Probe) -> Fraction:
@@ -83,10 +83,10 @@ class OpenGreedy:
 
 
 class OpenOptimum(OpenGreedy):
-    """The best probe at every place: all are tried, those that promise most first."""
+    """The best probe at every place: all are tried, in the order of their expected gain."""
 
-    def _chosen(self, belief: Belief, useful: Sequence[Probe]) -> Branch:
-        ranked = sorted(useful, key=lambda probe: -expected_gain(self._table, belief, probe))
+    def _choose(self, belief: Belief, useful: Sequence[Probe]) -> Branch:
+        ranked = sorted(useful, key=lambda probe: -compute_expected_gain(self._table, belief, probe))
         best = Branch(1 + self._after(belief, ranked[0]), ranked[0])
         for probe in ranked[1:]:
             if 1 + self._at_least(belief, probe) < best.probes:

@@ -1,7 +1,7 @@
 """How many probes it takes to resolve, at best: exactly where that can be had, else by greedy choice or from below.
 
 Costs are summed over hypotheses by weight, so they are whole numbers; divided by the weight they are expected probes.
-Resolved means that one class is left. All of this is for deterministic tables, where the truth says every answer;
+Resolved means that one class is left. All of this is for deterministic tables, where the truth determines every answer;
 elsewhere only the bound from below holds.
 """
 
@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from typing import NamedTuple
 
-from cmbs.analysis.table import Scale, Table, bits_of, mask_from, spread
+from cmbs.analysis.table import Scale, Table, bits_of, entropy_of, mask_from
 
 # Deeper than this a tree is not searched: the search calls itself twice for each level.
 MAX_CLASSES = 300
@@ -238,26 +238,26 @@ class Greedy:
     def __init__(self, classes: Classes, steps: Steps) -> None:
         self._classes = classes
         self._steps = steps
-        self._chosen: dict[int, Split] = {}
+        self._choices: dict[int, Split] = {}
         self._costs: dict[int, int] = {}
 
     def choose(self, alive: int) -> Split | None:
         """The split that the greedy choice makes; None where one class is left."""
         if alive & (alive - 1) == 0:
             return None
-        known = self._chosen.get(alive)
+        known = self._choices.get(alive)
         if known is None:
             self._steps.take(self._classes.effort(alive))
             mass = self._classes.mass
             # A strict comparison: among equals the first of the table wins.
             best = -1.0
             for split in self._classes.splits_of(alive):
-                gain = spread([mass(part) for part in split.parts])
+                gain = entropy_of([mass(part) for part in split.parts])
                 if gain > best:
                     best, known = gain, split
             if known is None:  # pragma: no cover - two classes are told apart by a probe, or they would be one
                 raise AssertionError(alive)
-            self._chosen[alive] = known
+            self._choices[alive] = known
         return known
 
     def cost(self, alive: int) -> int:
@@ -274,10 +274,6 @@ class Greedy:
                 waiting.extend(split.parts)
         self._costs[alive] = total
         return total
-
-    def worst(self, alive: int) -> int:
-        """The most probes that the greedy choice needs for any truth."""
-        return _depth(alive, self.choose)
 
 
 class Optimum:
@@ -307,10 +303,6 @@ class Optimum:
             # Only off the tree that was found: to follow that takes no steps, or they might run out on the way.
             self.cost(alive)
         return self._exact[alive][1]
-
-    def worst(self, alive: int) -> int:
-        """The most probes that the tree found needs for any truth."""
-        return _depth(alive, self.choose)
 
     def _solve(self, alive: int, limit: int) -> int:
         """The exact cost where it is at most `limit`, else some number above `limit` that the cost is not below."""
@@ -365,16 +357,3 @@ class Optimum:
             if total > limit:
                 break
         return total
-
-
-def _depth(alive: int, choose: Callable[[int], Split | None]) -> int:
-    deepest = 0
-    waiting = [(alive, 0)]
-    while waiting:
-        each, depth = waiting.pop()
-        split = choose(each)
-        if split is None:
-            deepest = max(deepest, depth)
-        else:
-            waiting.extend((part, depth + 1) for part in split.parts)
-    return deepest

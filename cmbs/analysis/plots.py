@@ -41,20 +41,20 @@ def line_plot(lines: Sequence[Line], x_label: str, y_label: str) -> str:
     """Lines over a common pair of axes, both from 0."""
     right = max((x for line in lines for x, _ in line.points), default=0.0)
     top = max((y for line in lines for _, y in line.points), default=0.0)
-    x_of, y_of = _scaled(0, right, _LEFT, _WIDTH - _RIGHT), _scaled(0, top, _HEIGHT - _BOTTOM, _TOP)
+    x_of, y_of = _make_scale(0, right, _LEFT, _WIDTH - _RIGHT), _make_scale(0, top, _HEIGHT - _BOTTOM, _TOP)
     drawn = [
         f'<polyline fill="none" stroke="{COLOURS[number % len(COLOURS)]}" stroke-width="1.5" points="'
         + " ".join(f"{x_of(x):.1f},{y_of(y):.1f}" for x, y in line.points)
-        + f'"><title>{escaped(line.name)}</title></polyline>'
+        + f'"><title>{escape_text(line.name)}</title></polyline>'
         for number, line in enumerate(lines)
     ]
-    return _framed(drawn, _axes((0, right, x_of), (0, top, y_of)), x_label, y_label)
+    return _frame(drawn, _axes((0, right, x_of), (0, top, y_of)), x_label, y_label)
 
 
 def bar_plot(bars: Sequence[Bar], series: Sequence[str], y_label: str) -> str:
     """Stacked bars, one after the other, with a legend of what the parts are."""
     top = max((math.fsum(bar.parts) for bar in bars), default=0.0)
-    y_of = _scaled(0, top, _HEIGHT - _BOTTOM, _TOP)
+    y_of = _make_scale(0, top, _HEIGHT - _BOTTOM, _TOP)
     room = (_WIDTH - _LEFT - _RIGHT) / max(len(bars), 1)
     drawn = []
     for number, bar in enumerate(bars):
@@ -62,44 +62,44 @@ def bar_plot(bars: Sequence[Bar], series: Sequence[str], y_label: str) -> str:
         for index, value in enumerate(bar.parts):
             low, high = y_of(base), y_of(base + value)
             if value > 0:
+                title = escape_text(f"{bar.name}: {series[index]} {_number(value)}")
                 drawn.append(
                     f'<rect x="{left:.1f}" y="{high:.1f}" width="{room * 0.8:.1f}" height="{low - high:.1f}" '
-                    f'fill="{COLOURS[index % len(COLOURS)]}"><title>{escaped(bar.name)}: {escaped(series[index])} '
-                    f"{_number(value)}</title></rect>"
+                    f'fill="{COLOURS[index % len(COLOURS)]}"><title>{title}</title></rect>'
                 )
             base += value
     legend = "".join(
-        f'<tspan fill="{COLOURS[index % len(COLOURS)]}" dx="8">■ {escaped(name)}</tspan>'
+        f'<tspan fill="{COLOURS[index % len(COLOURS)]}" dx="8">■ {escape_text(name)}</tspan>'
         for index, name in enumerate(series)
     )
     drawn.append(f'<text x="{_LEFT}" y="{_HEIGHT - 10}" class="legend">{legend}</text>')
-    return _framed(drawn, _axes(None, (0, top, y_of)), "", y_label)
+    return _frame(drawn, _axes(None, (0, top, y_of)), "", y_label)
 
 
 def dot_plot(dots: Sequence[Dot], x_label: str, y_label: str) -> str:
     """Points over a common pair of axes, which show 0 in both directions."""
     xs, ys = [0.0, *(dot.x for dot in dots)], [0.0, *(dot.y for dot in dots)]
-    x_of = _scaled(min(xs), max(xs), _LEFT, _WIDTH - _RIGHT)
-    y_of = _scaled(min(ys), max(ys), _HEIGHT - _BOTTOM, _TOP)
+    x_of = _make_scale(min(xs), max(xs), _LEFT, _WIDTH - _RIGHT)
+    y_of = _make_scale(min(ys), max(ys), _HEIGHT - _BOTTOM, _TOP)
     drawn = [
         f'<line x1="{x_of(0):.1f}" x2="{x_of(0):.1f}" y1="{_TOP}" y2="{_HEIGHT - _BOTTOM}" class="zero"/>',
         f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y_of(0):.1f}" y2="{y_of(0):.1f}" class="zero"/>',
     ]
     drawn += [
         f'<circle cx="{x_of(dot.x):.1f}" cy="{y_of(dot.y):.1f}" r="4" fill="{COLOURS[0]}" fill-opacity="0.7">'
-        f"<title>{escaped(dot.name)}</title></circle>"
+        f"<title>{escape_text(dot.name)}</title></circle>"
         for dot in dots
     ]
     axes = _axes((min(xs), max(xs), x_of), (min(ys), max(ys), y_of))
-    return _framed(drawn, axes, x_label, y_label)
+    return _frame(drawn, axes, x_label, y_label)
 
 
-def shortened(name: str) -> str:
+def shorten(name: str) -> str:
     """A name that fits beside others."""
     return name if len(name) <= _LABEL_LENGTH else f"{name[: _LABEL_LENGTH - 1]}…"
 
 
-def _scaled(low: float, high: float, start: float, end: float) -> Callable[[float], float]:
+def _make_scale(low: float, high: float, start: float, end: float) -> Callable[[float], float]:
     """Where a value is on an axis; in its middle where there is only one value."""
     extent = high - low
 
@@ -137,17 +137,17 @@ def _ticks(low: float, high: float) -> list[float]:
     return [number * step for number in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
-def _framed(drawn: Sequence[str], axes: Sequence[str], x_label: str, y_label: str) -> str:
+def _frame(drawn: Sequence[str], axes: Sequence[str], x_label: str, y_label: str) -> str:
     upright = f'transform="rotate(-90 12 {_TOP})"'
     labels = [
-        f'<text x="{_WIDTH - _RIGHT}" y="{_HEIGHT - 8}" text-anchor="end">{escaped(x_label)}</text>',
-        f'<text x="12" y="{_TOP}" text-anchor="end" {upright}>{escaped(y_label)}</text>',
+        f'<text x="{_WIDTH - _RIGHT}" y="{_HEIGHT - 8}" text-anchor="end">{escape_text(x_label)}</text>',
+        f'<text x="12" y="{_TOP}" text-anchor="end" {upright}>{escape_text(y_label)}</text>',
     ]
     content = "\n".join([*axes, *drawn, *labels])
-    return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escaped(y_label)}">\n{content}\n</svg>'
+    return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape_text(y_label)}">\n{content}\n</svg>'
 
 
-def escaped(text: str) -> str:
+def escape_text(text: str) -> str:
     """Text as XML can hold it: escaped, and without characters that no document may contain."""
     return escape("".join(each if each.isprintable() else "\ufffd" for each in text))
 

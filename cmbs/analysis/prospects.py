@@ -29,17 +29,17 @@ class Place(NamedTuple):
 class Prospects(Protocol):
     """What is expected from a place on. May raise OutOfSteps where finding out takes too long."""
 
-    def allowed(self, steps: int) -> Prospects:
+    def allow(self, steps: int) -> Prospects:
         """The same, with so many steps for what is not known yet."""
         ...
 
-    def left(self, place: Place) -> Fraction:
+    def probes_left(self, place: Place) -> Fraction:
         """The probes that are still to be expected."""
         ...
 
 
 class SetProspects:
-    """From trees over sets: for tables where each hypothesis says every answer."""
+    """From trees over sets: for tables where each hypothesis determines every answer."""
 
     def __init__(self, table: Table, method: Method) -> None:
         self._table = table
@@ -47,12 +47,12 @@ class SetProspects:
         self._steps = Steps(0)
         self._trees: dict[int, tuple[Classes, Optimum | Greedy | HuffmanBound]] = {}
 
-    def allowed(self, steps: int) -> Prospects:
+    def allow(self, steps: int) -> Prospects:
         """The same, with so many steps for what is not known yet."""
         self._steps.left = steps
         return self
 
-    def left(self, place: Place) -> Fraction:
+    def probes_left(self, place: Place) -> Fraction:
         """The probes that resolving what is left takes on average."""
         if not place.belief.alive:
             return Fraction(0)
@@ -92,12 +92,12 @@ class OpenProspects:
         self._steps = Steps(0)
         self._tree = tree(table, self._steps)
 
-    def allowed(self, steps: int) -> Prospects:
+    def allow(self, steps: int) -> Prospects:
         """The same, with so many steps for what is not known yet."""
         self._steps.left = steps
         return self
 
-    def left(self, place: Place) -> Fraction:
+    def probes_left(self, place: Place) -> Fraction:
         """The probes until nothing that could be asked would rule anything out."""
         return self._tree.branch(place.belief).probes
 
@@ -108,11 +108,11 @@ class OpenBoundProspects:
     def __init__(self, table: Table) -> None:
         self._bound = OpenBound(table)
 
-    def allowed(self, steps: int) -> Prospects:  # noqa: ARG002 - it needs none
+    def allow(self, steps: int) -> Prospects:  # noqa: ARG002 - it needs none
         """The same."""
         return self
 
-    def left(self, place: Place) -> Fraction:
+    def probes_left(self, place: Place) -> Fraction:
         """The probes that are to be expected at least."""
         return self._bound.probes(place.belief)
 
@@ -138,7 +138,7 @@ def after_asking(table: Table, prospects: Prospects, place: Place, probe: Probe,
     expected = Fraction(0)
     for weight, part in odds.outcomes:
         answered = place._replace(belief=after_answer(table, place.belief, probe, part))
-        expected += Fraction(weight, odds.total) * prospects.left(answered)
+        expected += Fraction(weight, odds.total) * prospects.probes_left(answered)
     return expected
 
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from cmbs.analysis.findings import Analysis
 from cmbs.analysis.optimum import Method
-from cmbs.analysis.plots import Bar, Dot, Line, bar_plot, dot_plot, escaped, line_plot, shortened
+from cmbs.analysis.plots import Bar, Dot, Line, bar_plot, dot_plot, escape_text, line_plot, shorten
 from cmbs.analysis.trajectory import Redundancy
 
-# Beyond so many lines or bars nobody sees anything; the table has all sessions.
+# Sessions that a plot draws; more would be unreadable, and the table has all of them.
 MAX_DRAWN = 60
 
 COLUMNS = (
@@ -97,17 +97,17 @@ def summary_of(analyses: Sequence[Analysis]) -> list[tuple[str, str]]:
 def html_report(analyses: Sequence[Analysis], title: str) -> str:
     """A page about many sessions: self-contained, without scripts, everything from sessions escaped."""
     summary = "".join(
-        f"<tr><td>{escaped(name)}</td><td>{escaped(value)}</td></tr>" for name, value in summary_of(analyses)
+        f"<tr><td>{escape_text(name)}</td><td>{escape_text(value)}</td></tr>" for name, value in summary_of(analyses)
     )
-    head = "".join(f"<th>{escaped(name)}</th>" for name in COLUMNS)
+    head = "".join(f"<th>{escape_text(name)}</th>" for name in COLUMNS)
     rows = "\n".join(_row(each) for each in analyses)
     drawn = analyses[:MAX_DRAWN]
     note = f"<p>The plots show the first {MAX_DRAWN} sessions.</p>" if len(analyses) > MAX_DRAWN else ""
-    plots = "\n".join(f"<h2>{escaped(name)}</h2>\n{plot}" for name, plot in _plots(drawn))
+    plots = "\n".join(f"<h2>{escape_text(name)}</h2>\n{plot}" for name, plot in _plots(drawn))
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escaped(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<h1>{escaped(title)}</h1>\n"
+        f"<title>{escape_text(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<h1>{escape_text(title)}</h1>\n"
         f"<table>{summary}</table>\n{note}\n{plots}\n<h2>Sessions</h2>\n"
         f'<div class="wide"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody>\n</table></div>\n'
         "</body>\n</html>\n"
@@ -116,8 +116,8 @@ def html_report(analyses: Sequence[Analysis], title: str) -> str:
 
 def _row(analysis: Analysis) -> str:
     first, *others = row_of(analysis)
-    cells = "".join(f"<td>{escaped(value)}</td>" for value in others)
-    return f'<tr><td title="{escaped(first)}">{escaped(first)}</td>{cells}</tr>'
+    cells = "".join(f"<td>{escape_text(value)}</td>" for value in others)
+    return f'<tr><td title="{escape_text(first)}">{escape_text(first)}</td>{cells}</tr>'
 
 
 def _plots(analyses: Sequence[Analysis]) -> list[tuple[str, str]]:
@@ -134,7 +134,7 @@ def _plots(analyses: Sequence[Analysis]) -> list[tuple[str, str]]:
     ]
     dots = [
         Dot(
-            f"{shortened(each.session_id)}: regret {each.kit.regret.regret:.2f}, luck {each.kit.regret.luck:.2f}",
+            f"{shorten(each.session_id)}: regret {each.kit.regret.regret:.2f}, luck {each.kit.regret.luck:.2f}",
             each.kit.regret.regret,
             each.kit.regret.luck,
         )

@@ -89,8 +89,8 @@ class Table:
             for outcome in probe.outcomes:
                 answered |= outcome.consistent
             if answered != self.everything:
-                mute = self.ids_of(self.everything & ~answered)[0]
-                raise InvalidKit(f"every outcome of probe `{probe.probe_id}` eliminates hypothesis `{mute}`")
+                unanswered = self.ids_of(self.everything & ~answered)[0]
+                raise InvalidKit(f"every outcome of probe `{probe.probe_id}` eliminates hypothesis `{unanswered}`")
 
     @property
     def everything(self) -> int:
@@ -104,9 +104,9 @@ class Table:
 
     @cached_property
     def deterministic(self) -> bool:
-        """Whether each hypothesis is consistent with exactly one outcome of each probe, so that it says the answer."""
-        everyone = len(self.hypotheses)
-        return all(sum(each.consistent.bit_count() for each in probe.outcomes) == everyone for probe in self.probes)
+        """Whether each hypothesis determines every answer: it is consistent with exactly one outcome of each probe."""
+        size = len(self.hypotheses)
+        return all(sum(each.consistent.bit_count() for each in probe.outcomes) == size for probe in self.probes)
 
     @cached_property
     def _scale(self) -> Scale:
@@ -137,10 +137,10 @@ class Table:
 
         Not as sets: 100,000 sets of one hypothesis each would take the memory of as many hypotheses squared.
         """
-        everyone = len(self.hypotheses)
-        columns = [_column(each.consistent, everyone) for probe in self.probes for each in probe.outcomes]
+        size = len(self.hypotheses)
+        columns = [_column(each.consistent, size) for probe in self.probes for each in probe.outcomes]
         members: dict[tuple[str, ...], list[int]] = {}
-        for bit, signature in enumerate(zip(*columns, strict=True) if columns else [()] * everyone):
+        for bit, signature in enumerate(zip(*columns, strict=True) if columns else [()] * size):
             members.setdefault(signature, []).append(bit)
         return tuple(map(tuple, members.values()))
 
@@ -197,9 +197,9 @@ class Table:
 
     def _entropy(self, weights: Sequence[int]) -> float:
         """The bits that it takes to decide among weights; log2 of their number where all are the same."""
-        return math.log2(len(weights)) if self.uniform else spread(weights)
+        return math.log2(len(weights)) if self.uniform else entropy_of(weights)
 
-    def restricted(self, ids: Iterable[str]) -> Table:
+    def restrict(self, ids: Iterable[str]) -> Table:
         """The same table of some of the hypotheses only, in the order of this one."""
         keep = list(bits_of(self.mask_of(ids)))
         return Table(
@@ -209,7 +209,7 @@ class Table:
                 Probe(
                     probe.probe_id,
                     tuple(
-                        Outcome(each.outcome_id, _packed(each.consistent, keep, len(self.hypotheses)))
+                        Outcome(each.outcome_id, _pack(each.consistent, keep, len(self.hypotheses)))
                         for each in probe.outcomes
                     ),
                 )
@@ -269,7 +269,7 @@ def mask_from(positions: Iterable[int]) -> int:
     return int.from_bytes(content, "little")
 
 
-def spread(weights: Sequence[int]) -> float:
+def entropy_of(weights: Sequence[int]) -> float:
     """Shannon's entropy of weights, in bits. Equal weights in another order give the same float."""
     total = sum(weights)
     shares = [weight / total for weight in sorted(weights)]
@@ -290,6 +290,6 @@ def _column(mask: int, length: int) -> str:
     return f"{mask:0{length}b}"[::-1]
 
 
-def _packed(mask: int, keep: Sequence[int], length: int) -> int:
+def _pack(mask: int, keep: Sequence[int], length: int) -> int:
     column = _column(mask, length)
     return int("".join(column[bit] for bit in reversed(keep)) or "0", 2)

@@ -1,7 +1,7 @@
 """A session's log as a path: what each elimination asked for, what it changed, and what was left.
 
 Nothing here knows a domain. Bits are by count: log2 of the survivors before over those after, so that they add up to
-log2 of the universe over what survives, in whatever order the same eliminations come.
+log2 of the universe over what survives, whatever the order of the eliminations.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
 from typing import Any
@@ -113,7 +114,7 @@ def trajectory_of(entries: Iterable[AuditEntry]) -> Trajectory:
     events, refusals = 1, 0
     for entry in log:
         events += 1
-        refusals += _refused(entry.outcome)
+        refusals += _is_refusal(entry.outcome)
         if entry.verb == Verb.ELIMINATE:
             reader.read(entry)
     space_id, space_version = _space(first.payload)
@@ -139,7 +140,7 @@ def _space(declaration: Mapping[str, Any]) -> tuple[str, str]:
 
 
 class _Reader:
-    """Follows a log and remembers who said what."""
+    """Follows a log, with what each source has reported and eliminated."""
 
     def __init__(self, universe: frozenset[str]) -> None:
         self.steps: list[Step] = []
@@ -195,30 +196,18 @@ def _report(source_id: str, probe: ProbeAnswer | None, asked: frozenset[str]) ->
 
 
 def _probe_of(payload: Mapping[str, Any]) -> ProbeAnswer | None:
-    """The probe of an elimination: of a provider-backed session, or named by whoever justified it."""
+    """The probe of an elimination: of a provider-backed session, or named in the justification."""
     recorded = payload.get("probe") or payload.get("justification")
     if not isinstance(recorded, Mapping) or not isinstance(recorded.get("probe_id"), str):
         return None
     return ProbeAnswer(recorded["probe_id"], recorded.get("response", recorded.get("outcome_id")))
 
 
-def _refused(outcome: Mapping[str, Any] | None) -> bool:
+def _is_refusal(outcome: Mapping[str, Any] | None) -> bool:
     """Whether a request was answered with no."""
     return outcome is not None and (outcome.get("approved") is False or outcome.get("accepted") is False)
 
 
 def seconds_between(earlier: str, later: str) -> float:
-    """The seconds from one timestamp of the ledger to another. Both are UTC, in one form: no calendar is asked."""
-    return (_microseconds(later) - _microseconds(earlier)) / 1_000_000
-
-
-def _microseconds(ts: str) -> int:
-    date, _, clock = ts.removesuffix("Z").partition("T")
-    year, month, day = map(int, date.split("-"))
-    hour, minute, second = clock.split(":")
-    whole, _, fraction = second.partition(".")
-    # Years that begin in March, so that the odd day is at their end.
-    shifted = year - (month < 3)  # noqa: PLR2004 - March
-    days = 365 * shifted + shifted // 4 - shifted // 100 + shifted // 400 + (153 * ((month + 9) % 12) + 2) // 5 + day
-    seconds = ((days * 24 + int(hour)) * 60 + int(minute)) * 60 + int(whole)
-    return seconds * 1_000_000 + int(fraction.ljust(6, "0"))
+    """The seconds from one timestamp of the ledger to another."""
+    return (datetime.fromisoformat(later) - datetime.fromisoformat(earlier)).total_seconds()

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
+from cmbs.adapters.kits import choose_kit, find_installed_kits
 from cmbs.adapters.scoreboard import Round, Score, Scoreboard, play_all
 from cmbs.analysis import DEFAULT_STEPS, Analysis, KitStudy, Trajectory, analyse, trajectory_of
 from cmbs.analysis.findings import EventFinding
@@ -25,7 +26,6 @@ from cmbs.cli.output import counted, err, existing_store, failing_cleanly, out, 
 from cmbs.cli.reading import Logs, LogsOfServer, LogsOfStore
 from cmbs.errors import InvalidHypothesisId, InvalidRequest, LedgerCorrupt
 from cmbs.kit import Kit
-from cmbs.kit.installed import fitting_kit, installed_kits
 from cmbs.tee.access import visible
 
 bench = typer.Typer(name="bench", help="Compare agents.", no_args_is_help=True)
@@ -80,7 +80,7 @@ def analyse_(  # noqa: PLR0913, PLR0917 - each is an option of the command
                 continue
             if session_ids or studies.about(trajectory):
                 own = known.get(session_id, truth if session_ids or truth in trajectory.universe else None)
-                found.append(_analysed(trajectory, studies, own, steps))
+                found.append(_analyse_log(trajectory, studies, own, steps))
         if html is not None:
             html.write_text(html_report(found, f"{counted(len(found), 'session')} analysed"), "utf-8")
     if as_json:
@@ -114,7 +114,7 @@ def agents(
         _show_board(board)
 
 
-def _analysed(trajectory: Trajectory, studies: _Studies, truth: str | None, steps: int) -> Analysis:
+def _analyse_log(trajectory: Trajectory, studies: _Studies, truth: str | None, steps: int) -> Analysis:
     try:
         return analyse(trajectory, studies.of(trajectory), truth, steps)
     except InvalidHypothesisId as exc:
@@ -137,16 +137,16 @@ class _Studies:
 
     def __init__(self, named: Kit | None) -> None:
         self._named = named
-        self._installed = {} if named is not None else installed_kits()
+        self._installed = {} if named is not None else find_installed_kits()
         self._studies: dict[str, KitStudy] = {}
 
     def about(self, trajectory: Trajectory) -> bool:
-        """Whether a session nobody named is about the kit that somebody did."""
+        """Whether a session found in the store is about the kit that the command names."""
         return self._named is None or trajectory.universe <= self._named.hypothesis_ids
 
     def of(self, trajectory: Trajectory) -> KitStudy | None:
         """What to hold a session against."""
-        kit = self._named or fitting_kit(
+        kit = self._named or choose_kit(
             self._installed, trajectory.space_id, trajectory.space_version, trajectory.universe
         )
         return None if kit is None else self._studies.setdefault(kit.kit_id, KitStudy(kit))
@@ -157,7 +157,7 @@ def _kit(name: str) -> Kit:
     if name == "-" or name.endswith(_KIT_SUFFIXES) or Path(name).is_file():
         return read_or_fail(name)
     with failing_cleanly():
-        kits = installed_kits()
+        kits = find_installed_kits()
         if name not in kits:
             there = ", ".join(f"`{kit_id}`" for kit_id in sorted(kits)) or "none"
             raise InvalidRequest(f"`{name}` is no file and no installed kit; installed: {there}")

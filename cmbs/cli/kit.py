@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -14,25 +13,23 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from cmbs.cli.output import counted, err, fail, failing_cleanly, out
-from cmbs.errors import InvalidRequest
-from cmbs.kit.document import MAX_BYTES
-from cmbs.kit.findings import Finding, InvalidKitFile, Severity
-from cmbs.kit.form import MAX_FINDINGS
+from cmbs.cli.output import STANDARD_INPUT, counted, err, failing_cleanly, out, read_input
+from cmbs.documents.findings import MAX_FINDINGS, Finding, Severity
+from cmbs.documents.nodes import MAX_BYTES
 from cmbs.kit.model import Kit
+from cmbs.kit.parse import InvalidKitFile, parse_kit
 from cmbs.kit.rules import KitSummary, summary_of
+from cmbs.kit.writing import format_kit
 from cmbs.tee.access import visible
 
 app = typer.Typer(
     name="kit", help="Domains as files: hypotheses and the probes that tell them apart.", no_args_is_help=True
 )
 
-_STANDARD = "-"
-
 
 @dataclass(frozen=True, slots=True)
-class Checked:
-    """What is known of one file; `kit` is None where it is no kit."""
+class CheckedFile:
+    """The findings about one file; `kit` is None where it is no kit."""
 
     name: str
     kit: Kit | None
@@ -48,10 +45,10 @@ def check(
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as one JSON document.")] = False,
 ) -> None:
     """Check kits: what is wrong and where, and whether the probes tell the hypotheses apart."""
-    with failing_cleanly(), needing_yaml():
-        checked = [_checked(str(file)) for file in files]
+    with failing_cleanly():
+        checked = [_check_file(str(file)) for file in files]
     if as_json:
-        sys.stdout.write(json.dumps([_told(each) for each in checked], ensure_ascii=False, indent=2) + "\n")
+        sys.stdout.write(json.dumps([_to_dict(each) for each in checked], ensure_ascii=False, indent=2) + "\n")
     else:
         for each in checked:
             _show(each)
@@ -66,38 +63,32 @@ def schema() -> None:
     sys.stdout.write((resources.files("cmbs.kit") / "kit.schema.json").read_text("utf-8"))
 
 
-@contextmanager
-def needing_yaml() -> Iterator[None]:
-    """Say what to install where a kit is in YAML and PyYAML is not there."""
-    try:
-        yield
-    except ModuleNotFoundError as exc:
-        if exc.name != "yaml":
-            raise
-        fail(InvalidRequest("a kit in YAML needs `yaml`: install it with `pip install 'cmbs[kits]'`"))
-
-
 def read_or_fail(file: str) -> Kit:
     """A kit to work with; where it is none, what is wrong goes to standard error, and the exit code is 1."""
-    with failing_cleanly(), needing_yaml():
-        checked = _checked(file)
+    with failing_cleanly():
+        checked = _check_file(file)
     if checked.kit is None:
-        _tell(checked)
+        _print_findings(checked)
         raise typer.Exit(1)
     return checked.kit
 
 
-def _checked(file: str) -> Checked:
-    from cmbs.kit.files import parse_kit, read_kit
+def format_loadable(kit: Kit, name: str) -> str:
+    """The kit as a file of this name; `InvalidKitFile` where it has more than a kit file can hold."""
+    text = format_kit(kit, name)
+    parse_kit(text.encode(), name)
+    return text
 
+
+def _check_file(file: str) -> CheckedFile:
     try:
-        parsed = parse_kit(sys.stdin.buffer.read(MAX_BYTES + 1), "<stdin>") if file == _STANDARD else read_kit(file)
+        parsed = parse_kit(read_input(file, MAX_BYTES), "<stdin>" if file == STANDARD_INPUT else file)
     except InvalidKitFile as exc:
-        return Checked(exc.name, None, exc.findings)
-    return Checked(file, parsed.kit, parsed.warnings)
+        return CheckedFile(exc.name, None, exc.findings)
+    return CheckedFile(file, parsed.kit, parsed.warnings)
 
 
-def _tell(checked: Checked) -> None:
+def _print_findings(checked: CheckedFile) -> None:
     for finding in checked.findings[:MAX_FINDINGS]:
         err.print(visible(f"{finding.severity:<7} {finding.at(checked.name)}"))
     more = len(checked.findings) - MAX_FINDINGS
@@ -106,7 +97,7 @@ def _tell(checked: Checked) -> None:
 
 
 def show_kit(name: str, kit: Kit) -> None:
-    """The figures of a kit, as a table."""
+    """Print the figures of a kit as a table."""
     title = visible(f"{name}: kit {kit.kit_id}, version {kit.version}")
     table = Table(title=title, title_justify="left", show_header=False)
     table.add_column()
@@ -116,8 +107,8 @@ def show_kit(name: str, kit: Kit) -> None:
     out.print(table)
 
 
-def _show(checked: Checked) -> None:
-    _tell(checked)
+def _show(checked: CheckedFile) -> None:
+    _print_findings(checked)
     if checked.kit is None:
         out.print(visible(f"{checked.name}: no kit, {counted(len(checked.findings), 'error')}"))
         return
@@ -140,12 +131,12 @@ def _rows(summary: KitSummary) -> Iterator[tuple[str, str]]:
         yield f"outcomes, {soundness}", f"{number:,}"
 
 
-def _told(checked: Checked) -> dict[str, Any]:
-    told: dict[str, Any] = {"file": checked.name, "good": checked.kit is not None}
-    told["findings"] = [finding.to_dict() for finding in checked.findings]
+def _to_dict(checked: CheckedFile) -> dict[str, Any]:
+    data: dict[str, Any] = {"file": checked.name, "good": checked.kit is not None}
+    data["findings"] = [finding.to_dict() for finding in checked.findings]
     if checked.kit is not None:
         summary = summary_of(checked.kit)
-        told["kit"] = {
+        data["kit"] = {
             "id": checked.kit.kit_id,
             "version": checked.kit.version,
             "hypotheses": summary.hypotheses,
@@ -158,4 +149,4 @@ def _told(checked: Checked) -> dict[str, Any]:
             "indistinguishable": [list(members) for members in summary.classes if len(members) > 1],
             "residual_bits": summary.residual_bits,
         }
-    return told
+    return data

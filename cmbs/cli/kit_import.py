@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from cmbs.cli.kit import needing_yaml
+from cmbs.cli.kit import format_loadable
 from cmbs.cli.output import counted, failing_cleanly, out
 from cmbs.errors import InvalidRequest
 from cmbs.kit import Kit
@@ -19,7 +19,9 @@ from cmbs.tee.access import visible
 
 importing = typer.Typer(name="import", help="Kits from benchmarks.", no_args_is_help=True)
 
-ClosedWorld = Annotated[bool, typer.Option("--closed-world", help="Let silence eliminate what would have been heard.")]
+ClosedWorld = Annotated[
+    bool, typer.Option("--closed-world", help="Let an alert that is silent eliminate every fault that raises it.")
+]
 
 
 class Language(StrEnum):
@@ -59,7 +61,7 @@ def itbench(
     The signature kit tells known faults apart by their alerts, the structural kit says where the trouble began. What
     could not be used, and why, is printed.
     """
-    with failing_cleanly(), needing_yaml():
+    with failing_cleanly():
         from cmbs.adapters.itbench import read_benchmark
         from cmbs.adapters.sre import World, causal_graph, cycles, signature_kit, structural_kit
 
@@ -67,7 +69,8 @@ def itbench(
         world = World.CLOSED if closed_world else World.OPEN
         graph = causal_graph(benchmark.system)
         kits = [signature_kit(benchmark.system, world), structural_kit(benchmark.system, world)]
-        texts = {f"{kit.kit_id}.{language}": _text(kit, language) for kit in kits}
+        names = [f"{kit.kit_id}.{language}" for kit in kits]
+        texts = {name: format_loadable(kit, name) for name, kit in zip(names, kits, strict=True)}
         texts["itbench-graph.json"] = json.dumps(graph, ensure_ascii=False, indent=1) + "\n"
         for line in benchmark.totals() if quiet else benchmark.summary():
             out.print(visible(line))
@@ -90,13 +93,12 @@ def builtin(
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file if it is there.")] = False,
 ) -> None:
     """Write one of the kits that come with cmbs as a file, to look at or to begin from."""
-    with failing_cleanly(), needing_yaml():
+    with failing_cleanly():
         kit = _builtin(name, closed_world=closed_world)
         if output is None:
-            sys.stdout.write(_text(kit, Language.YAML))
+            sys.stdout.write(format_loadable(kit, "kit.yaml"))
             return
-        language = Language.JSON if output.suffix.lower() == ".json" else Language.YAML
-        _write_all(output.parent, {output.name: _text(kit, language)}, force=force)
+        _write_all(output.parent, {output.name: format_loadable(kit, output.name)}, force=force)
     out.print(f"wrote {output}: {_shape(kit)}")
 
 
@@ -112,16 +114,6 @@ def _builtin(name: BuiltIn, *, closed_world: bool) -> Kit:
         BuiltIn.WEBSHOP_STRUCTURE: lambda: structural_kit(webshop(), world),
     }
     return made[name]()
-
-
-def _text(kit: Kit, language: Language) -> str:
-    """The kit as a file that loads: what is in a benchmark may be more than a kit can hold."""
-    from cmbs.kit.files import kit_text, parse_kit
-
-    name = f"{kit.kit_id}.{language}"
-    text = kit_text(kit, name)
-    parse_kit(text.encode(), name)
-    return text
 
 
 def _write_all(directory: Path, texts: dict[str, str], *, force: bool) -> list[Path]:

@@ -8,22 +8,22 @@ from typing import Annotated, Any
 
 import typer
 
-from cmbs.cli.kit import needing_yaml, show_kit
-from cmbs.cli.output import err, failing_cleanly
+from cmbs.cli.kit import format_loadable, show_kit
+from cmbs.cli.output import STANDARD_INPUT, err, failing_cleanly, read_input
+from cmbs.documents.csv_text import MAX_TABLE_BYTES, Table, read_table
+from cmbs.documents.findings import InvalidDocument
 from cmbs.errors import InvalidKit, InvalidRequest
-from cmbs.kit.csv_text import MAX_TABLE_BYTES, Table, read_table
-from cmbs.kit.model import DEFAULT_THRESHOLD, Kit, Soundness
+from cmbs.kit.model import DEFAULT_THRESHOLD, Soundness
 from cmbs.kit.table import TableKit, TableOptions, ValueProbes, baselines_from, kit_from_table
 from cmbs.tee.access import visible
 
-_STANDARD = "-"
 _TABLE_HELP = "A CSV file with a header, in UTF-8; - is standard input."
 
 _REPEATED = "may be repeated"
 
 
-def _columns(name: str, said: str) -> Any:
-    return typer.Option(name, help=f"{said}; {_REPEATED}.", metavar="COLUMN")
+def _columns(name: str, help_text: str) -> Any:
+    return typer.Option(name, help=f"{help_text}; {_REPEATED}.", metavar="COLUMN")
 
 
 TableArgument = Annotated[Path, typer.Argument(help=_TABLE_HELP, metavar="FILE", allow_dash=True)]
@@ -105,8 +105,8 @@ def from_table(  # noqa: PLR0913 - an option each
         threshold=threshold,
         soundness=soundness,
     )
-    name = kit_id if kit_id is not None else ("table" if str(file) == _STANDARD else file.stem)
-    said = title if title is not None else f"Made from {'a table' if str(file) == _STANDARD else file.name}"
+    name = kit_id if kit_id is not None else ("table" if str(file) == STANDARD_INPUT else file.stem)
+    shown_title = title if title is not None else f"Made from {'a table' if str(file) == STANDARD_INPUT else file.name}"
     with failing_cleanly():
         _check(options)
         _check_output(output, [each for each in (file, baseline) if each is not None], force=force)
@@ -114,19 +114,18 @@ def from_table(  # noqa: PLR0913 - an option each
             table = _table(file, delimiter)
             asked = set(table.columns) - {id_column, label, prior} - options.drop
             samples = baselines_from(_table(baseline, delimiter), asked) if baseline else None
-            made = kit_from_table(table, options, samples, kit_id=name, version=kit_version, title=said)
-            with needing_yaml():
-                written = _text(made.kit, output)
-        except InvalidKit as exc:
+            made = kit_from_table(table, options, samples, kit_id=name, version=kit_version, title=shown_title)
+            formatted = format_loadable(made.kit, output)
+        except (InvalidDocument, InvalidKit) as exc:
             err.print("\n".join(map(visible, str(exc).split("\n"))))
             raise typer.Exit(1) from exc
-        _write(made, written, output)
+        _write(made, formatted, output)
 
 
 def _check_output(output: str, read: list[Path], *, force: bool) -> None:
     """Refuse to write over what is there, and over what is read in any case."""
     path = Path(output)
-    if output == _STANDARD or not path.exists():
+    if output == STANDARD_INPUT or not path.exists():
         return
     if any(each.exists() and path.samefile(each) for each in read):
         raise InvalidRequest(f"`{output}` is read by this command, and cannot be where the kit goes")
@@ -146,27 +145,16 @@ def _table(file: Path, delimiter: str) -> Table:
     character = "\t" if delimiter == "tab" else delimiter
     if len(character) != 1 or character in '"\r\n':
         raise InvalidRequest(f"`--delimiter` must be one character or `tab`, not `{delimiter}`")
-    if str(file) == _STANDARD:
-        return read_table(sys.stdin.buffer.read(MAX_TABLE_BYTES + 1), "<stdin>", character)
-    with file.open("rb") as source:
-        return read_table(source.read(MAX_TABLE_BYTES + 1), str(file), character)
-
-
-def _text(kit: Kit, output: str) -> str:
-    """The kit as a file that loads: a table may hold more than a kit can."""
-    from cmbs.kit.files import kit_text, parse_kit
-
-    text = kit_text(kit, output)
-    parse_kit(text.encode(), output)
-    return text
+    name = "<stdin>" if str(file) == STANDARD_INPUT else str(file)
+    return read_table(read_input(file, MAX_TABLE_BYTES), name, character)
 
 
 def _write(made: TableKit, text: str, output: str) -> None:
-    if output == _STANDARD:
+    if output == STANDARD_INPUT:
         sys.stdout.write(text)
     else:
         Path(output).write_text(text, "utf-8")
     for note in made.notes:
         err.print(visible(f"note    {note}"))
-    if output != _STANDARD:
+    if output != STANDARD_INPUT:
         show_kit(output, made.kit)

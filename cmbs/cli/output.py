@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from rich.console import Console
@@ -21,6 +22,9 @@ out = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
 err = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
 
 
+STANDARD_INPUT = "-"
+
+
 def existing_store(url: str) -> Store:
     """A store to read from; InvalidRequest where there is none, instead of a new and empty one."""
     from cmbs.stores import open_store, sqlite_path
@@ -29,6 +33,14 @@ def existing_store(url: str) -> Store:
     if path is not None and not path.exists():
         raise InvalidRequest(f"there is no store at `{path}`")
     return open_store(url)
+
+
+def read_input(file: str | Path, max_bytes: int) -> bytes:
+    """The bytes of a file, or of standard input for `-`; one more than the limit where there are more."""
+    if str(file) == STANDARD_INPUT:
+        return sys.stdin.buffer.read(max_bytes + 1)
+    with Path(file).open("rb") as source:
+        return source.read(max_bytes + 1)
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:

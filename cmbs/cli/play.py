@@ -72,7 +72,7 @@ def _ask(prompt: str) -> str | None:
         print()
         return None
     if not sys.stdin.isatty():
-        # Nobody saw it typed.
+        # Input from a pipe is not echoed.
         print(visible(typed))
     return typed
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 import typer
@@ -14,7 +14,8 @@ import typer
 from cmbs.audit.transfer import exported
 from cmbs.bootstrap import DEFAULT_STORE
 from cmbs.cli import policy_output as output
-from cmbs.cli.output import existing_store, fail, failing_cleanly
+from cmbs.cli.output import STANDARD_INPUT, existing_store, fail, failing_cleanly, read_input
+from cmbs.documents.nodes import MAX_BYTES
 from cmbs.errors import InvalidRequest, RecordNotFound, SpaceNotFound
 from cmbs.ledger import StoredEntry
 from cmbs.messages import ActorKind
@@ -28,7 +29,6 @@ from cmbs.substrate.kernel.insight.lint import lint as lint_policy
 from cmbs.substrate.kernel.model import Tool
 from cmbs.substrate.kernel.policy.document_schema import SCHEMAS
 from cmbs.substrate.kernel.policy.documents import (
-    MAX_BYTES,
     Case,
     CaseDocument,
     CaseProposal,
@@ -45,8 +45,8 @@ app = typer.Typer(
     name="policy", help="Test, look through, explain and try out policies of the action plane.", no_args_is_help=True
 )
 
-_STANDARD = "-"
-_READ_AT_ONCE = 1_000
+_ENTRIES_PER_READ = 1_000
+D = TypeVar("D")
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print everything as one JSON document.")]
 StoreOption = Annotated[str, typer.Option("--store", envvar="CMBS_STORE", help="Which store.", metavar="URL")]
@@ -71,13 +71,13 @@ def run_tests(
     reports = []
     with _reading_policies():
         for file in files:
-            document = read_document(_read(file), str(file), CaseDocument)
+            document = _read(file, CaseDocument)
             if not document.cases:
                 raise InvalidRequest(f"{file} has no cases")
             pairs, tools = _policy_of(document, file)
             reports.append((str(file), run_cases(document, pairs, tools)))
     if as_json:
-        _print_json([output.told_tests(*each) for each in reports])
+        _print_json([output.tests_to_dict(*each) for each in reports])
     else:
         output.show_tests(reports)
     failed = any(not result.passed for _, tested in reports for result in tested.results)
@@ -100,7 +100,7 @@ def lint(
             pairs, tools = _any_policy(file)
             reports.append((str(file), lint_policy(pairs, None if tools is None else [each.tool_id for each in tools])))
     if as_json:
-        _print_json([output.told_lint(*each) for each in reports])
+        _print_json([output.lint_to_dict(*each) for each in reports])
     else:
         output.show_lint(reports)
     if any(finding.severity is not Severity.NOTE for _, report in reports for finding in report.findings):
@@ -132,11 +132,11 @@ def explain(
     """Say why a proposal is decided as it is, and the smallest change of facts that would turn it."""
     with _reading_policies():
         if file is not None:
-            asked = _asked_in_file(file, case, proposal)
+            asked = _read_case(file, case, proposal)
         elif proposal is None or case is not None:
             raise InvalidRequest("name a case file, or with --proposal the id of a recorded proposal")
         else:
-            asked = _recorded(_entries(store, space, log), space, proposal)
+            asked = _find_recorded(_entries(store, space, log), space, proposal)
         explanation: Explanation = explanation_of(asked, reader)
     if as_json:
         _print_json(msgspec.to_builtins(explanation))
@@ -188,17 +188,10 @@ def _reading_policies() -> Iterator[None]:
             yield
         except (SpaceNotFound, RecordNotFound) as exc:
             fail(exc, 1)
-        except ModuleNotFoundError as exc:
-            if exc.name != "yaml":
-                raise
-            fail(InvalidRequest("policies in YAML need `yaml`: install it with `pip install 'cmbs[server]'`"))
 
 
-def _read(file: Path) -> bytes:
-    if str(file) == _STANDARD:
-        return sys.stdin.buffer.read(MAX_BYTES + 1)
-    with file.open("rb") as source:
-        return source.read(MAX_BYTES + 1)
+def _read(file: Path, kind: type[D]) -> D:
+    return read_document(read_input(file, MAX_BYTES), str(file), kind)
 
 
 def _policy_of(document: CaseDocument, file: Path) -> tuple[dict[str, str], list[Tool]]:
@@ -206,30 +199,30 @@ def _policy_of(document: CaseDocument, file: Path) -> tuple[dict[str, str], list
     if not isinstance(document.policy, str):
         return pairs_of(document.policy), []
     path = file.parent / document.policy
-    policy = read_document(_read(path), str(path), PolicyDocument)
-    return pairs_of(policy.policy), [each.registered() for each in policy.tools or ()]
+    policy = _read(path, PolicyDocument)
+    return pairs_of(policy.policy), [each.to_tool() for each in policy.tools or ()]
 
 
 def _any_policy(file: Path) -> tuple[dict[str, str], list[Tool] | None]:
     """The policy in a file, or that of a case file; and the tools that are known, None where it names none."""
-    data = _read(file)
+    data = read_input(file, MAX_BYTES)
     if not is_case_document(data, str(file)):
         policy = read_document(data, str(file), PolicyDocument)
-        tools = None if policy.tools is None else [each.registered() for each in policy.tools]
+        tools = None if policy.tools is None else [each.to_tool() for each in policy.tools]
         return pairs_of(policy.policy), tools
     document = read_document(data, str(file), CaseDocument)
     pairs, named = _policy_of(document, file)
-    return pairs, [*named, *(each.registered() for each in document.tools)] or None
+    return pairs, [*named, *(each.to_tool() for each in document.tools)] or None
 
 
-def _asked_in_file(file: Path, name: str | None, proposal: str | None) -> Hypothetical:
-    document = read_document(_read(file), str(file), CaseDocument)
+def _read_case(file: Path, name: str | None, proposal: str | None) -> Hypothetical:
+    document = _read(file, CaseDocument)
     pairs, tools = _policy_of(document, file)
-    known = {tool.tool_id: tool for tool in (*tools, *(each.registered() for each in document.tools))}
+    known = {tool.tool_id: tool for tool in (*tools, *(each.to_tool() for each in document.tools))}
     if proposal is not None:
         if name is not None:
             raise InvalidRequest("--case and --proposal are two ways to name one proposal")
-        case = Case("proposal", read_document(_read(Path(proposal)), proposal, CaseProposal))
+        case = Case("proposal", _read(Path(proposal), CaseProposal))
     else:
         named = {case.name: case for case in document.cases}
         if name is None and len(named) != 1:
@@ -243,7 +236,7 @@ def _asked_in_file(file: Path, name: str | None, proposal: str | None) -> Hypoth
 # --- what was recorded ------------------------------------------------------------------------------------------------
 
 
-def _recorded(entries: Iterator[StoredEntry], space_id: str, proposal_id: str) -> Hypothetical:
+def _find_recorded(entries: Iterator[StoredEntry], space_id: str, proposal_id: str) -> Hypothetical:
     """What the newest decision on a proposal was made on."""
     space: Space | None = None
     found: Hypothetical | None = None
@@ -261,21 +254,21 @@ def _recorded(entries: Iterator[StoredEntry], space_id: str, proposal_id: str) -
 
 
 def _entries(url: str, space_id: str, log: Path | None) -> Iterator[StoredEntry]:
-    return _stored(url, space_id) if log is None else iter(_exported(log, space_id))
+    return _read_store(url, space_id) if log is None else iter(_read_export(log, space_id))
 
 
-def _stored(url: str, space_id: str) -> Iterator[StoredEntry]:
+def _read_store(url: str, space_id: str) -> Iterator[StoredEntry]:
     with closing(existing_store(url)) as store:
         seq = -1
-        while entries := store.read(STREAM_PREFIX + space_id, seq, _READ_AT_ONCE):
+        while entries := store.read(STREAM_PREFIX + space_id, seq, _ENTRIES_PER_READ):
             yield from entries
             seq += len(entries)
     if seq < 0:
         raise SpaceNotFound(space_id)
 
 
-def _exported(file: Path, space_id: str) -> list[StoredEntry]:
-    with sys.stdin.buffer if str(file) == _STANDARD else file.open("rb") as source:
+def _read_export(file: Path, space_id: str) -> list[StoredEntry]:
+    with sys.stdin.buffer if str(file) == STANDARD_INPUT else file.open("rb") as source:
         entries = exported(source, STREAM_PREFIX + space_id)
     if entries is None:
         raise SpaceNotFound(space_id)

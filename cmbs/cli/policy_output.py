@@ -19,7 +19,7 @@ from cmbs.tee.access import visible
 Reports = Sequence[tuple[str, CaseReport]]
 
 
-def told_tests(name: str, tested: CaseReport) -> dict[str, Any]:
+def tests_to_dict(name: str, tested: CaseReport) -> dict[str, Any]:
     """What came of the cases of one file, as JSON-able data."""
     coverage = tested.coverage
     return {
@@ -54,16 +54,16 @@ def show_tests(reports: Reports) -> None:
 
 
 def _mismatch(mismatch: Mismatch) -> str:
-    return f"{mismatch.at}: expected {_said(mismatch.expected)}, found {_said(mismatch.found)}"
+    return f"{mismatch.at}: expected {_format(mismatch.expected)}, found {_format(mismatch.found)}"
 
 
-def _said(value: Any) -> str:
+def _format(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value)) or "none"
     return "none" if value is None else str(value)
 
 
-def told_lint(name: str, report: LintReport) -> dict[str, Any]:
+def lint_to_dict(name: str, report: LintReport) -> dict[str, Any]:
     """What is wrong with one policy, as JSON-able data."""
     findings = [{"severity": each.severity.value, **msgspec.to_builtins(each)} for each in report.findings]
     return {"file": name, "complete": report.complete, "findings": findings}
@@ -152,7 +152,7 @@ def show_impact(impact: Impact) -> None:
     """What another policy would have changed."""
     for flip in impact.flips:
         out.print(visible(_flip(flip)))
-        for line in _touched(flip):
+        for line in _effects(flip):
             out.print(visible(f"    {line}"))
     kinds = ", ".join(f"{number} {kind}" for kind, number in impact.counts().items() if number)
     total = f"{counted(impact.decisions, 'decision')}, {counted(len(impact.flips), 'flip')}"
@@ -166,7 +166,7 @@ def _flip(flip: PolicyFlip) -> str:
     return f"{flip.kind}  seq {flip.seq}  {flip.proposal_id}  by {who}  {reasons}"
 
 
-def _touched(flip: PolicyFlip) -> list[str]:
+def _effects(flip: PolicyFlip) -> list[str]:
     would = "would" if flip.after.verdict is Verdict.ALLOW else "would no longer"
     changes = flip.touched.changes
     lines = [f"{would} set {key} to {text}" for key, text in changes.set.items()]

@@ -1,1 +1,1 @@
-"""Text with places: YAML, JSON and CSV read for kits and for policies. Pure."""
+"""Text from outside as trees of values with places: YAML, JSON and CSV, read once for kits and for policies."""

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
+from cmbs.documents.fields import is_decimal, read_number
 from cmbs.kit.baseline import Baseline
 from cmbs.kit.model import CutPoints, KitOutcome, KitProbe, NormalBand, Soundness, Tail
 
 # Up to so many different whole numbers are kinds of things, as legs are; more are a measurement, as weight is.
 FEW_WHOLE_NUMBERS = 12
 
-_DECIMAL = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 _NO_NUMBER = re.compile(r"[-+]?(?:nan|inf|infinity)", re.IGNORECASE)
 
 
@@ -56,21 +55,13 @@ class Attribute:
         return {value: frozenset(entities) for value, entities in found.items()}
 
 
-def read_number(text: str) -> float | None:
-    """A finite decimal number; None for any other text."""
-    if not _DECIMAL.fullmatch(text):
-        return None
-    number = float(text)
-    return number if math.isfinite(number) else None
-
-
 def is_measured(attribute: Attribute) -> bool:
     """Whether an attribute is a measurement: numbers all of them, and more than a few whole ones.
 
-    What claims to be a number and is none (`NaN`, `inf`, `1e999`) counts, so that it is told and not taken for a word.
+    What claims to be a number and is none (`NaN`, `inf`, `1e999`) counts, so that it is reported, not a word.
     """
     values = attribute.values()
-    if not all(_DECIMAL.fullmatch(value) or _NO_NUMBER.fullmatch(value) for value in values):
+    if not all(is_decimal(value) or _NO_NUMBER.fullmatch(value) for value in values):
         return False
     numbers = [number for number in map(read_number, values) if number is not None]
     # 4 and 4.0 are one number, and as words they would exclude each other.
@@ -79,7 +70,7 @@ def is_measured(attribute: Attribute) -> bool:
     return bool(numbers) and (not (whole and plain) or len(numbers) > FEW_WHOLE_NUMBERS)
 
 
-def one_way_each(attribute: Attribute, soundness: Soundness | None) -> KitProbe:
+def make_value_probe(attribute: Attribute, soundness: Soundness | None) -> KitProbe:
     """One probe with an outcome for each value."""
     # A list may have left something out; a single value contradicts every other.
     claimed = soundness or (Soundness.CLOSED_WORLD if attribute.is_split else Soundness.SOUND)
@@ -88,25 +79,25 @@ def one_way_each(attribute: Attribute, soundness: Soundness | None) -> KitProbe:
     return KitProbe(attribute.name, f"{attribute.name}?", outcomes)
 
 
-def yes_no_each(attribute: Attribute, soundness: Soundness | None) -> Iterator[KitProbe]:
+def make_yes_no_probes(attribute: Attribute, soundness: Soundness | None) -> Iterator[KitProbe]:
     """A probe for each value; of two values that exclude each other, one is enough."""
     owners_of = attribute.owners()
     if len(owners_of) == 2 and not attribute.is_split:  # noqa: PLR2004
-        yield one_way_each(attribute, soundness)
+        yield make_value_probe(attribute, soundness)
         return
     known = attribute.with_data()
-    listed = soundness or (Soundness.CLOSED_WORLD if attribute.is_split else Soundness.SOUND)
+    from_list = soundness or (Soundness.CLOSED_WORLD if attribute.is_split else Soundness.SOUND)
     for value, owners in owners_of.items():
         outcomes = (
-            KitOutcome("yes", known - owners, listed),
+            KitOutcome("yes", known - owners, from_list),
             KitOutcome("no", owners, soundness or Soundness.SOUND),
         )
-        # What everybody has cannot be missing.
+        # A value that every entity has tells none apart.
         if len(owners) < len(attribute.cells):
             yield KitProbe(f"{attribute.name}={value}", f"{attribute.name}: {value}?", outcomes)
 
 
-def banded(attribute: Attribute, bands: int, soundness: Soundness | None) -> KitProbe:
+def make_interval_probe(attribute: Attribute, bands: int, soundness: Soundness | None) -> KitProbe:
     """One probe that reads numbers, with an outcome for each interval, in each about as many entities."""
     numbers = {cell.entity: number for cell in attribute.cells for number in map(read_number, cell.values)}
     present = sorted(number for number in numbers.values() if number is not None)
@@ -126,7 +117,9 @@ def banded(attribute: Attribute, bands: int, soundness: Soundness | None) -> Kit
     return KitProbe(attribute.name, f"{attribute.name}?", outcomes, reading)
 
 
-def compared_with(attribute: Attribute, baseline: Baseline, threshold: float, soundness: Soundness | None) -> KitProbe:
+def make_baseline_probe(
+    attribute: Attribute, baseline: Baseline, threshold: float, soundness: Soundness | None
+) -> KitProbe:
     """One probe that reads numbers against a baseline: what is normal eliminates every entity that would move it.
 
     What is not normal eliminates nothing: more than one thing may move a measurement. `InvalidKit` where the baseline

@@ -11,7 +11,7 @@ from cmbs.errors import InvalidKit
 
 
 class Baseline(NamedTuple):
-    """Robust location and scale. A MAD of zero is told by whoever divides by it."""
+    """Robust location and scale. The MAD may be zero; `NormalBand` refuses such a baseline."""
 
     median: float
     mad: float

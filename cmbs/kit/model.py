@@ -30,7 +30,7 @@ class Soundness(StrEnum):
     `SOUND`: nothing more than that the response is right; what is eliminated contradicts it.
     `CLOSED_WORLD`: the kit also lists every effect a hypothesis has, so that the absence of a sign is a sign.
     `STATISTICAL`: the response comes from a threshold on a measurement, and is wrong at some rate.
-    `HEURISTIC`: a rule of thumb; it is usually right and promises nothing.
+    `HEURISTIC`: a rule of thumb; it is usually right, without any guarantee.
     """
 
     SOUND = "sound"
@@ -150,7 +150,7 @@ Reading = NormalBand | CutPoints
 
 @dataclass(frozen=True)
 class KitProbe:
-    """Something to find out: `prompt` says it to whoever does. `reading` is there where numbers are answers too."""
+    """Something to find out: `prompt` is the question. `reading` is there where numbers are answers too."""
 
     probe_id: str
     prompt: str
@@ -160,7 +160,7 @@ class KitProbe:
     def __post_init__(self) -> None:
         if not self.outcomes:
             raise InvalidKit(f"probe `{self.probe_id}` has no outcome")
-        _once((each.outcome_id for each in self.outcomes), f"outcome of probe `{self.probe_id}`")
+        _refuse_repeated((each.outcome_id for each in self.outcomes), f"outcome of probe `{self.probe_id}`")
         if NO_DATA in self._by_id:
             raise InvalidKit(f"`{NO_DATA}` is an answer to every probe, and not to be declared by `{self.probe_id}`")
         unknown = sorted(self.reading.outcome_ids() - self._by_id.keys()) if self.reading else []
@@ -195,8 +195,8 @@ class Kit:
     def __post_init__(self) -> None:
         if not self.hypotheses:
             raise InvalidKit(f"kit `{self.kit_id}` has no hypothesis")
-        _once((each.id for each in self.hypotheses), "hypothesis")
-        _once((each.probe_id for each in self.probes), "probe")
+        _refuse_repeated((each.id for each in self.hypotheses), "hypothesis")
+        _refuse_repeated((each.probe_id for each in self.probes), "probe")
         for probe in self.probes:
             for outcome in probe.outcomes:
                 unknown = sorted(outcome.eliminates - self.hypothesis_ids)
@@ -225,7 +225,7 @@ class Kit:
         return self._probes_by_id.get(probe_id)
 
 
-def _once(ids: Iterable[str], noun: str) -> None:
+def _refuse_repeated(ids: Iterable[str], noun: str) -> None:
     seen: set[str] = set()
     for each in ids:
         if each in seen:

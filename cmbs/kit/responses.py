@@ -1,4 +1,4 @@
-"""From what somebody answered to the outcome of a probe that it stands for."""
+"""From an answer to the outcome of a probe that it stands for."""
 
 from __future__ import annotations
 
@@ -6,18 +6,16 @@ import math
 from numbers import Real
 from typing import Any
 
+from cmbs.documents.findings import list_ids
 from cmbs.errors import InvalidRequest
 from cmbs.kit.model import NO_DATA, KitOutcome, KitProbe
-
-# How many outcomes a message names.
-_SHOWN = 5
 
 
 def outcome_for(probe: KitProbe, response: Any) -> KitOutcome | None:
     """The outcome that a response stands for; None for no data, which is None or `NO_DATA`.
 
     What the probe cannot read raises `InvalidRequest`: an elimination cannot be taken back, so nothing is guessed. A
-    reading that is not a finite number is no number, and whoever has none says so.
+    reading that is not a finite number is none: without one, the answer is no data.
     """
     match response:
         case None:
@@ -52,10 +50,8 @@ def _finite(probe: KitProbe, response: Real) -> float:
 
 def _unreadable(probe: KitProbe, what: str) -> InvalidRequest:
     ids = [each.outcome_id for each in probe.outcomes]
-    shown = ", ".join(f"`{each}`" for each in ids[:_SHOWN])
-    more = f" and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else ""
     numbers = ", a number" if probe.reading is not None else ""
     return InvalidRequest(
-        f"probe `{probe.probe_id}` {what}: it takes {shown}{more}{numbers} or `{NO_DATA}`",
+        f"probe `{probe.probe_id}` {what}: it takes {list_ids(ids)}{numbers} or `{NO_DATA}`",
         {"probe_id": probe.probe_id, "outcomes": ids[:100]},
     )

@@ -6,9 +6,32 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
-from cmbs.kit.findings import Finding, Rule, listed
+from cmbs.documents.findings import Finding, Path, Severity, list_ids
 from cmbs.kit.model import Kit, KitProbe, Soundness
+
+
+class KitRule(StrEnum):
+    """What a kit may break beyond the rules of any document. docs/reference/kits.md has an example of each."""
+
+    BAD_READING = "bad-reading"
+    DUPLICATE_ID = "duplicate-id"
+    NAMED_TWICE = "named-twice"
+    UNKNOWN_HYPOTHESIS = "unknown-hypothesis"
+    UNKNOWN_OUTCOME = "unknown-outcome"
+    RESERVED_OUTCOME = "reserved-outcome"
+    NO_SOUNDNESS = "no-soundness"
+    ELIMINATES_AND_KEEPS = "eliminates-and-keeps"
+    ELIMINATES_EVERYTHING = "eliminates-everything"
+    ELIMINATED_BY_EVERY_OUTCOME = "eliminated-by-every-outcome"
+    INDISTINGUISHABLE = "indistinguishable"
+    NEVER_MATTERS = "never-matters"
+    REPEATS_PROBE = "repeats-probe"
+    OUTCOMES_ALIKE = "outcomes-alike"
+
+
+WARNINGS = frozenset({KitRule.INDISTINGUISHABLE, KitRule.NEVER_MATTERS, KitRule.REPEATS_PROBE, KitRule.OUTCOMES_ALIKE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +80,7 @@ def classes_of(kit: Kit) -> tuple[tuple[str, ...], ...]:
     fresh = 1
     for probe in kit.probes:
         for outcome in probe.outcomes:
-            # Whatever leaves a class together stays together, under a name nobody else has.
+            # Members that leave a class together stay together, as a new class.
             renamed: dict[int, int] = {}
             for hypothesis_id in outcome.eliminates:
                 old = class_of[hypothesis_id]
@@ -82,55 +105,42 @@ def is_deterministic(kit: Kit, probe: KitProbe) -> bool:
 
 def findings_of(kit: Kit) -> list[Finding]:
     """Everything wrong with a kit whose shape is right, errors first."""
-    found = [finding for number, probe in enumerate(kit.probes) for finding in _of_probe(kit, number, probe)]
-    found += _repeated(kit)
-    found += _indistinguishable(kit)
+    found = [finding for number, probe in enumerate(kit.probes) for finding in _check_probe(kit, number, probe)]
+    found += _find_repeated_probes(kit)
+    found += _find_indistinguishable(kit)
     return sorted(found, key=lambda finding: finding.severity)
 
 
-def _of_probe(kit: Kit, number: int, probe: KitProbe) -> Iterator[Finding]:
+def _finding(rule: KitRule, message: str, path: Path) -> Finding:
+    return Finding(rule, message, path, severity=Severity.WARNING if rule in WARNINGS else Severity.ERROR)
+
+
+def _check_probe(kit: Kit, number: int, probe: KitProbe) -> Iterator[Finding]:
     path = ("probes", number)
     everything = len(kit.hypotheses)
-    for position, outcome in enumerate(probe.outcomes):
-        if len(outcome.eliminates) == everything:
-            yield Finding(
-                Rule.ELIMINATES_EVERYTHING,
-                f"outcome `{outcome.outcome_id}` of probe `{probe.probe_id}` eliminates every hypothesis, so that it "
-                "can never be the answer",
-                (*path, "outcomes", position),
-            )
-    # An outcome that nothing survives is told above; of the others, somebody must have an answer.
-    possible = [outcome.eliminates for outcome in probe.outcomes if len(outcome.eliminates) < everything]
-    doomed = frozenset.intersection(*possible) if possible else frozenset()
-    if doomed:
-        in_order = [each.id for each in kit.hypotheses if each.id in doomed]
-        yield Finding(
-            Rule.ELIMINATED_BY_EVERY_OUTCOME,
-            f"every outcome of probe `{probe.probe_id}` eliminates {listed(in_order)}: no answer to it can be right",
-            path,
-        )
-    elif not any(outcome.eliminates for outcome in probe.outcomes):
-        yield Finding(
-            Rule.NEVER_MATTERS, f"no outcome of probe `{probe.probe_id}` eliminates anything, so it never matters", path
-        )
-    yield from _alike(number, probe)
-
-
-def _alike(number: int, probe: KitProbe) -> Iterator[Finding]:
     first: dict[frozenset[str], str] = {}
     for position, outcome in enumerate(probe.outcomes):
-        if not outcome.eliminates:
-            continue
+        where = (*path, "outcomes", position)
+        what = f"outcome `{outcome.outcome_id}` of probe `{probe.probe_id}`"
+        if len(outcome.eliminates) == everything:
+            message = f"{what} eliminates every hypothesis, so that it can never be the answer"
+            yield _finding(KitRule.ELIMINATES_EVERYTHING, message, where)
         other = first.setdefault(outcome.eliminates, outcome.outcome_id)
-        if other != outcome.outcome_id:
-            yield Finding(
-                Rule.OUTCOMES_ALIKE,
-                f"outcomes `{other}` and `{outcome.outcome_id}` of probe `{probe.probe_id}` eliminate the same",
-                ("probes", number, "outcomes", position),
-            )
+        if outcome.eliminates and other != outcome.outcome_id:
+            yield _finding(KitRule.OUTCOMES_ALIKE, f"{what} eliminates the same as outcome `{other}`", where)
+    # An outcome that eliminates everything is reported above; the others must leave every hypothesis an answer.
+    possible = [outcome.eliminates for outcome in probe.outcomes if len(outcome.eliminates) < everything]
+    without_answer = frozenset.intersection(*possible) if possible else frozenset()
+    if without_answer:
+        in_order = [each.id for each in kit.hypotheses if each.id in without_answer]
+        message = f"every outcome of probe `{probe.probe_id}` eliminates {list_ids(in_order)}: no answer can be right"
+        yield _finding(KitRule.ELIMINATED_BY_EVERY_OUTCOME, message, path)
+    elif not any(outcome.eliminates for outcome in probe.outcomes):
+        message = f"no outcome of probe `{probe.probe_id}` eliminates anything, so it never matters"
+        yield _finding(KitRule.NEVER_MATTERS, message, path)
 
 
-def _repeated(kit: Kit) -> Iterator[Finding]:
+def _find_repeated_probes(kit: Kit) -> Iterator[Finding]:
     """Probes whose answer follows from another's. Only deterministic ones: an open world may answer two in two ways."""
     first: dict[frozenset[frozenset[str]], str] = {}
     for number, probe in enumerate(kit.probes):
@@ -139,25 +149,23 @@ def _repeated(kit: Kit) -> Iterator[Finding]:
         partition = frozenset(outcome.eliminates for outcome in probe.outcomes)
         other = first.setdefault(partition, probe.probe_id)
         if other != probe.probe_id and any(partition):
-            yield Finding(
-                Rule.REPEATS_PROBE,
+            message = (
                 f"probe `{probe.probe_id}` divides the hypotheses as `{other}` does: after either, the other never "
-                "matters",
-                ("probes", number),
+                "matters"
             )
+            yield _finding(KitRule.REPEATS_PROBE, message, ("probes", number))
 
 
-def _indistinguishable(kit: Kit) -> Iterator[Finding]:
+def _find_indistinguishable(kit: Kit) -> Iterator[Finding]:
     position = {hypothesis.id: number for number, hypothesis in enumerate(kit.hypotheses)}
     shares = _shares(kit)
     for members in classes_of(kit):
         if len(members) > 1:
-            yield Finding(
-                Rule.INDISTINGUISHABLE,
-                f"no probe tells {len(members)} hypotheses apart: {listed(members)}; they leave "
-                f"{_bits_within(members, shares):.3f} bits of the kit undecided",
-                ("hypotheses", position[members[0]]),
+            message = (
+                f"no probe tells {len(members)} hypotheses apart: {list_ids(members)}; they leave "
+                f"{_bits_within(members, shares):.3f} bits of the kit undecided"
             )
+            yield _finding(KitRule.INDISTINGUISHABLE, message, ("hypotheses", position[members[0]]))
 
 
 def _shares(kit: Kit) -> dict[str, float]:

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
+from cmbs.documents.fields import MAX_ID_LENGTH, MAX_TEXT_LENGTH
 from cmbs.kit import parse
-from cmbs.kit.form import MAX_ID_LENGTH, MAX_TEXT_LENGTH
 from cmbs.kit.model import DEFAULT_THRESHOLD, NO_DATA, Soundness, Tail
 
 _ID = {"type": "string", "maxLength": MAX_ID_LENGTH}
@@ -65,14 +65,14 @@ def _hypothesis() -> dict[str, Any]:
         "id": _ID,
         "label": _TEXT | {"description": "What it is called among people."},
         "prior": _POSITIVE | {"default": 1, "description": "A weight, relative to those of the others."},
-        "tags": _list_of(_ID, parse.MAX_TAGS, "For whoever selects among hypotheses.") | {"uniqueItems": True},
+        "tags": _list_of(_ID, parse.MAX_TAGS, "For selecting among hypotheses.") | {"uniqueItems": True},
     }
 
 
 def _probe() -> dict[str, Any]:
     return {
         "id": _ID,
-        "prompt": _TEXT | {"description": "The probe, as it is put to whoever carries it out."},
+        "prompt": _TEXT | {"description": "The probe as a question or an instruction."},
         "soundness": _ref("soundness", "Of every outcome of the probe that does not say."),
         "reading": {
             "description": "How a number becomes an outcome.",
@@ -84,7 +84,7 @@ def _probe() -> dict[str, Any]:
 
 def _outcome() -> dict[str, Any]:
     return {
-        "id": _ID | {"not": {"const": NO_DATA}, "description": "In YAML, yes, no, on and off need quotes."},
+        "id": _ID | {"not": {"const": NO_DATA}, "description": "In YAML, true, false and numbers need quotes."},
         "label": _TEXT,
         "eliminates": _ref("ids", "What cannot be true after this answer."),
         "keeps": _ref("ids", "What can; everything else is eliminated."),

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from enum import StrEnum
 
+from cmbs.documents.csv_text import Table
+from cmbs.documents.fields import MAX_ID_LENGTH, MAX_SHOWN, read_number, suggest
+from cmbs.documents.findings import MAX_FINDINGS, Finding, Place, Rule
 from cmbs.errors import InvalidKit
 from cmbs.kit.attributes import (
     Attribute,
     Cell,
-    banded,
-    compared_with,
     is_measured,
-    one_way_each,
-    read_number,
-    yes_no_each,
+    make_baseline_probe,
+    make_interval_probe,
+    make_value_probe,
+    make_yes_no_probes,
 )
 from cmbs.kit.baseline import Baseline, baseline_of
-from cmbs.kit.csv_text import Table
-from cmbs.kit.findings import Finding, InvalidKitFile, Place, Rule
-from cmbs.kit.form import MAX_FINDINGS, MAX_ID_LENGTH
 from cmbs.kit.model import DEFAULT_THRESHOLD, NO_DATA, Kit, KitHypothesis, KitProbe, Soundness, Tail
-from cmbs.kit.parse import MAX_ELIMINATIONS, MAX_PROBES
+from cmbs.kit.parse import MAX_ELIMINATIONS, MAX_PROBES, InvalidKitFile
+from cmbs.kit.rules import KitRule
 from cmbs.kit.writing import content_version
 
 
@@ -106,9 +105,7 @@ class _Maker:
         named += sorted(options.drop | options.split | options.yes_no | options.numeric | options.text)
         for name in dict.fromkeys(named):
             if name is not None and name not in self._table.columns:
-                close = get_close_matches(name, self._table.columns, 1)
-                hint = f"; did you mean `{close[0]}`" if close else f"; there are {', '.join(self._table.columns[:20])}"
-                self._refuse(Rule.UNKNOWN_FIELD, f"no column `{name}`{hint}", 1)
+                self._refuse(Rule.UNKNOWN_FIELD, f"no column `{name}`; {suggest(name, self._table.columns)}", 1)
         if not self._table.rows:
             self._refuse(Rule.MISSING_FIELD, "the table has no rows", 1)
         if self.findings:
@@ -121,7 +118,7 @@ class _Maker:
             if not entity:
                 self._refuse(Rule.MISSING_FIELD, f"no id in column `{self._options.id_column}`", line)
             elif entity in first:
-                self._refuse(Rule.DUPLICATE_ID, f"`{entity}` is in line {first[entity]} already", line)
+                self._refuse(KitRule.DUPLICATE_ID, f"`{entity}` is in line {first[entity]} already", line)
             elif len(entity) > MAX_ID_LENGTH:
                 self._refuse(Rule.TOO_LARGE, f"an id has at most {MAX_ID_LENGTH:,} characters", line)
             first.setdefault(entity, line)
@@ -146,16 +143,20 @@ class _Maker:
                 other = asked_by.setdefault(probe.probe_id, column)
                 if other != column:
                     message = f"columns `{other}` and `{column}` both make the probe `{probe.probe_id}`; rename one"
-                    self._refuse(Rule.DUPLICATE_ID, message, 1)
+                    self._refuse(KitRule.DUPLICATE_ID, message, 1)
                 found.append(probe)
                 eliminations += sum(len(outcome.eliminates) for outcome in probe.outcomes)
                 if eliminations > MAX_ELIMINATIONS or len(found) > MAX_PROBES:
-                    raise InvalidKitFile(self._table.name, [_too_much(column)])
+                    message = (
+                        f"with column `{column}`, the kit has more than {MAX_PROBES:,} probes or {MAX_ELIMINATIONS:,} "
+                        "eliminations: drop columns with many values"
+                    )
+                    raise InvalidKitFile(self._table.name, [Finding(Rule.TOO_LARGE, message)])
                 longest = max(len(probe.probe_id), *(len(outcome.outcome_id) for outcome in probe.outcomes))
                 if longest > MAX_ID_LENGTH:
                     self._refuse(
                         Rule.TOO_LARGE,
-                        f"column `{column[:40]}` has a value of more than {MAX_ID_LENGTH:,} characters",
+                        f"column `{column[:MAX_SHOWN]}` has a value of more than {MAX_ID_LENGTH:,} characters",
                         1,
                     )
         return found
@@ -179,11 +180,11 @@ class _Maker:
         values = attribute.values()
         name = attribute.name
         if name in self._baselines:
-            yield from self._compared(attribute)
-        elif len(values) < 2:  # noqa: PLR2004 - one value tells nobody from anybody
+            yield from self._compare_with_baseline(attribute)
+        elif len(values) < 2:  # noqa: PLR2004 - one value tells no two entities apart
             self.notes.append(f"column `{name}` has {'one value' if values else 'no data'}, so it asks nothing")
         elif self._is_numeric(attribute):
-            yield from self._banded(attribute)
+            yield from self._cut_into_intervals(attribute)
         elif len(values) > options.max_values:
             self._refuse(
                 Rule.TOO_LARGE,
@@ -191,21 +192,22 @@ class _Maker:
                 1,
             )
         elif options.probes is ValueProbes.YES_NO or name in options.yes_no:
-            yield from yes_no_each(attribute, options.soundness)
+            yield from make_yes_no_probes(attribute, options.soundness)
         else:
-            yield one_way_each(attribute, options.soundness)
+            yield make_value_probe(attribute, options.soundness)
 
     def _is_numeric(self, attribute: Attribute) -> bool:
         if attribute.name in self._options.text or attribute.is_split:
             return False
         return attribute.name in self._options.numeric or is_measured(attribute)
 
-    def _banded(self, attribute: Attribute) -> Iterator[KitProbe]:
+    def _cut_into_intervals(self, attribute: Attribute) -> Iterator[KitProbe]:
         bad = [(cell, value) for cell in attribute.cells for value in cell.values if read_number(value) is None]
         for cell, value in bad:
             self._refuse(
                 Rule.BAD_NUMBER,
-                f"`{value[:40]}` in column `{attribute.name}` is no finite number; without data, leave the cell empty",
+                f"`{value[:MAX_SHOWN]}` in column `{attribute.name}` is no finite number; "
+                "without data, leave the cell empty",
                 cell.line,
             )
         if bad:
@@ -213,16 +215,16 @@ class _Maker:
         if len({read_number(value) for value in attribute.values()}) == 1:
             self.notes.append(f"column `{attribute.name}` has one value, so it asks nothing")
         else:
-            yield banded(attribute, self._options.bands, self._options.soundness)
+            yield make_interval_probe(attribute, self._options.bands, self._options.soundness)
 
-    def _compared(self, attribute: Attribute) -> Iterator[KitProbe]:
+    def _compare_with_baseline(self, attribute: Attribute) -> Iterator[KitProbe]:
         words = {"normal", "abnormal", *(Tail.HIGH, Tail.LOW)}
         bad = [(cell, value) for cell in attribute.cells for value in cell.values if value not in words]
         for cell, value in bad:
             self._refuse(
                 Rule.UNKNOWN_WORD,
-                f"`{value[:40]}` in column `{attribute.name}`, which has a baseline: a cell says normal, abnormal, "
-                "high, low or nothing",
+                f"`{value[:MAX_SHOWN]}` in column `{attribute.name}`, which has a baseline: "
+                "a cell says normal, abnormal, high, low or nothing",
                 cell.line,
             )
         if bad:
@@ -233,9 +235,9 @@ class _Maker:
             return
         try:
             baseline = self._baselines[attribute.name]
-            yield compared_with(attribute, baseline, self._options.threshold, self._options.soundness)
+            yield make_baseline_probe(attribute, baseline, self._options.threshold, self._options.soundness)
         except InvalidKit as exc:
-            self.findings.append(Finding(Rule.BAD_READING, f"column `{attribute.name}`: {exc}"))
+            self.findings.append(Finding(KitRule.BAD_READING, f"column `{attribute.name}`: {exc}"))
 
     def _cells(self, column: str | None) -> list[str]:
         return [cell for _, cell in self._table.column(column)] if column else [""] * len(self._table.rows)
@@ -245,11 +247,11 @@ class _Maker:
             return 1.0
         prior = read_number(text)
         if prior is None or prior <= 0:
-            self._refuse(Rule.BAD_NUMBER, f"a prior is a finite number above 0, not `{text[:40]}`", line)
+            self._refuse(Rule.BAD_NUMBER, f"a prior is a finite number above 0, not `{text[:MAX_SHOWN]}`", line)
             return 1.0
         return prior
 
-    def _refuse(self, rule: Rule, message: str, line: int) -> None:
+    def _refuse(self, rule: StrEnum, message: str, line: int) -> None:
         self.findings.append(Finding(rule, message, place=Place(line, 1)))
 
 
@@ -264,7 +266,7 @@ def baselines_from(samples: Table, columns: Collection[str]) -> dict[str, Baseli
         findings += [
             Finding(
                 Rule.BAD_NUMBER,
-                f"`{text[:40]}` in column `{column}` is no finite number; without data, leave the cell empty",
+                f"`{text[:MAX_SHOWN]}` in column `{column}` is no finite number; without data, leave the cell empty",
                 place=Place(line, 1),
             )
             for line, text, number in cells
@@ -279,14 +281,6 @@ def baselines_from(samples: Table, columns: Collection[str]) -> dict[str, Baseli
     if findings:
         raise InvalidKitFile(samples.name, findings[:MAX_FINDINGS])
     return found
-
-
-def _too_much(column: str) -> Finding:
-    return Finding(
-        Rule.TOO_LARGE,
-        f"with column `{column}`, the kit has more than {MAX_PROBES:,} probes or {MAX_ELIMINATIONS:,} eliminations: "
-        "drop columns with many values",
-    )
 
 
 def _values(cell: str, separator: str | None) -> Iterator[str]:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections import Counter
 from dataclasses import replace
 from typing import Any, assert_never
 
+from cmbs.documents.nodes import Row
+from cmbs.documents.text import format_document, format_json
 from cmbs.kit.model import CutPoints, Kit, KitHypothesis, KitOutcome, KitProbe, NormalBand, Reading, Soundness
 from cmbs.kit.parse import FORMAT
 
 
-class Row(list[str]):
-    """Ids that stand in one line where the language allows."""
-
-
 def kit_data(kit: Kit) -> dict[str, Any]:
-    """The kit as JSON-able data, with the commonest soundness said once and the shorter of `eliminates` and `keeps`."""
+    """The kit as JSON-able data: the most frequent soundness once, and the shorter of `eliminates` and `keeps`."""
     counted = Counter(outcome.soundness for probe in kit.probes for outcome in probe.outcomes)
     usual = max(counted, key=lambda each: (counted[each], each), default=None)
     data: dict[str, Any] = {"format": FORMAT, "id": kit.kit_id, "version": kit.version}
@@ -33,14 +30,14 @@ def kit_data(kit: Kit) -> dict[str, Any]:
     return data
 
 
-def json_text(kit: Kit) -> str:
-    """The kit as JSON."""
-    return json.dumps(kit_data(kit), ensure_ascii=False, indent=1) + "\n"
+def format_kit(kit: Kit, name: str) -> str:
+    """The kit as a text that `parse_kit` reads under that name: JSON for `.json`, YAML for any other ending."""
+    return format_document(kit_data(kit), name)
 
 
 def content_version(kit: Kit) -> str:
     """A version that follows from everything else in the kit: another content is another version."""
-    digest = hashlib.sha256(json_text(replace(kit, version="")).encode()).hexdigest()
+    digest = hashlib.sha256(format_json(kit_data(replace(kit, version=""))).encode()).hexdigest()
     return f"sha256-{digest[:16]}"
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from cmbs.analysis.appraisal import Move
 from cmbs.analysis.table import Table, table_of
 from cmbs.kit import Kit, KitHypothesis, KitOutcome, KitProbe, Soundness
-from cmbs.kit.writing import json_text
+from cmbs.kit.writing import format_kit
 
 _PRIORS = (1.0, 1.0, 1.0, 0.5, 0.1, 3.0, 1e-3)
 
@@ -104,9 +104,9 @@ def walk(table: Table, world: World, probe_ids: Sequence[str]) -> list[Move]:
 def install(kit: Kit, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Install a distribution that offers a kit, in a directory on the path, as `pip` would."""
     monkeypatch.syspath_prepend(str(directory))
-    (directory / "offered.json").write_text(json_text(kit), "utf-8")
+    (directory / "offered.json").write_text(format_kit(kit, "kit.json"), "utf-8")
     (directory / "offered.py").write_text(
-        "from pathlib import Path\nfrom cmbs.kit import KitProvider\nfrom cmbs.kit.files import load_kit\n"
+        "from pathlib import Path\nfrom cmbs.kit import KitProvider\nfrom cmbs.adapters.kits import load_kit\n"
         'provider = KitProvider(load_kit(Path(__file__).with_name("offered.json")))\n'
     )
     metadata = directory / "offered-1.0.dist-info"

@@ -32,6 +32,6 @@ TRUTH: dict[str, Any] = {
 SETUP = {"spec": {"faults": [{"injections": [{"id": "memory-hog"}, {"id": "memory-hog"}]}]}}
 
 
-def derived(name: str) -> Any:
+def load_derived(name: str) -> Any:
     """A file that was derived from the scenarios by other means: what an importer can be held against."""
     return json.loads((DIRECTORY / name).read_text(encoding="utf-8"))

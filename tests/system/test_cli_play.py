@@ -1,4 +1,4 @@
-"""`cmbs play`, `cmbs kit import` and `cmbs kit builtin` as somebody at a terminal, or a script, meets them."""
+"""`cmbs play`, `cmbs kit import` and `cmbs kit builtin` as a person at a terminal, or a script, meets them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
+from cmbs.adapters.kits import load_kit
 from cmbs.adapters.sre import World, signature_kit, structural_kit
 from cmbs.adapters.sre.webshop import webshop
 from cmbs.adapters.twenty_questions import things_kit
 from cmbs.cli import play
 from cmbs.cli.app import app
 from cmbs.cli.kit_import import BuiltIn
-from cmbs.kit.files import load_kit, parse_kit
+from cmbs.kit.parse import parse_kit
 from cmbs.tee.graph_json import read_graph
 from tests.support.http_server import environment_with
 from tests.support.itbench import SCENARIOS, SETUP, TRUTH, needs_itbench
@@ -39,7 +40,7 @@ def test_a_game_on_a_pipe_is_played_to_its_end_and_its_log_verifies(tmp_path: Pa
     ran = run("play", "20q", "--kit", SMALL, "--store", store, typed="y\ny\ny\ny\n")
     assert ran.exit_code == 0, ran.output
     assert "Think of something; I know 8 things." in ran.output
-    # What was typed is shown, for on a pipe nobody has seen it.
+    # What was typed is shown, for input from a pipe is not echoed.
     assert " 1. Is it often seen swimming? [y/n/?] y\n" in ran.output
     assert "Got it in 4: duck." in ran.output
     session_id = ran.output.rsplit("session ", 1)[1].split(":")[0]
@@ -58,10 +59,10 @@ def test_without_any_input_the_game_ends_in_good_order() -> None:
 
 @pytest.mark.req("20Q-04")
 def test_interrupting_is_quitting(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(_: str) -> str:
+    def interrupt(_: str) -> str:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("builtins.input", interrupted)
+    monkeypatch.setattr("builtins.input", interrupt)
     ran = run("play", "20q")
     assert ran.exit_code == 0
     assert "1 event, verified" in ran.output
@@ -90,14 +91,6 @@ def test_what_cannot_be_played_says_why(arguments: tuple[str, ...], code: int, w
     ran = run("play", "20q", *arguments)
     assert ran.exit_code == code
     assert wrong in ran.output
-
-
-def test_a_file_that_is_no_kit_is_reported_with_its_lines(tmp_path: Path) -> None:
-    bad = tmp_path / "bad.yaml"
-    bad.write_text("id: x\nversion: '1'\nhypotheses: [a]\nprobes: [{id: p, outcomes: [{id: yes}]}]\n")
-    ran = run("play", "20q", "--kit", str(bad))
-    assert ran.exit_code == 1
-    assert "bad.yaml:4" in ran.output
 
 
 def test_what_a_kit_says_cannot_change_the_terminal(tmp_path: Path) -> None:

@@ -14,13 +14,13 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
+from cmbs.adapters.kits import choose_kit
 from cmbs.adapters.sre.webshop import closed_provider
 from cmbs.belief.kernel.replay import verify_session
 from cmbs.cli import demo
 from cmbs.cli.app import app
 from cmbs.cli.serving import without_password
 from cmbs.kit import NO_DATA
-from cmbs.kit.installed import fitting_kit
 from cmbs.stores import SQLiteStore
 from tests.support.http_server import PATIENCE, ServerProcess, environment_with, free_port, run_cmbs, serving
 from tests.support.transports import ONTOLOGY
@@ -312,7 +312,7 @@ def test_the_demo_plays_an_incident_into_a_live_server(in_memory: ServerProcess)
     kit = closed_provider().kit
     ontology = belief["ontology"]
     kits = {kit.kit_id: kit}
-    assert fitting_kit(kits, ontology["hypothesis_space_id"], ontology["hypothesis_version"], kit.hypothesis_ids) is kit
+    assert choose_kit(kits, ontology["hypothesis_space_id"], ontology["hypothesis_version"], kit.hypothesis_ids) is kit
     # A pause before everything that somebody does, so that people can read along.
     assert pauses == list(range(2, 2 + len(demo.STORY)))
     assert said[-1] == f"demo: read it back at {in_memory.url}/v1/sessions/{session_id}/audit"

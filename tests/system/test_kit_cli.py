@@ -12,9 +12,9 @@ import typer
 import yaml
 from typer.testing import CliRunner, Result
 
+from cmbs.adapters.kits import load_kit
 from cmbs.cli.app import app
 from cmbs.cli.kit import read_or_fail
-from cmbs.kit.files import load_kit
 from cmbs.kit.schema import kit_schema
 
 GOOD = """\
@@ -26,7 +26,7 @@ probes:
   - id: toss
     outcomes: [{id: heads, keeps: [heads]}, {id: other, eliminates: [heads]}]
 """
-BAD = GOOD.replace("id: other", "id: no")
+BAD = GOOD.replace("id: other", "id: 12")
 TABLE = "animal,legs,weight,flies\ndog,4,30.5,no\nbat,2,0.02,yes\nhen,2,2,\n"
 
 
@@ -75,8 +75,8 @@ def test_a_bad_kit_is_told_by_file_line_and_rule() -> None:
     result = run("check", "bad.yaml", "good.yaml")
     assert result.exit_code == 1
     assert result.stderr.splitlines()[0] == (
-        "error   bad.yaml:7:50: `probes[0].outcomes[1].id` must be a text, and `no` without quotes is the boolean "
-        'false; write "no" [boolean-for-text]'
+        "error   bad.yaml:7:50: `probes[0].outcomes[1].id` must be a text, and `12` without quotes is a number; "
+        'write "12" [number-for-text]'
     )
     assert result.stdout.splitlines()[0] == "bad.yaml: no kit, 1 error"
     assert result.stdout.splitlines()[-1] == "good.yaml: good, 1 warning"
@@ -106,7 +106,7 @@ def test_the_exit_code_says_whether_kits_are_good_bad_or_unread(arguments: list[
 def test_everything_is_there_as_json() -> None:
     bad, good = json.loads(run("check", "--json", "bad.yaml", "good.yaml").stdout)
     assert (bad["file"], bad["good"], "kit" in bad) == ("bad.yaml", False, False)
-    assert [(each["rule"], each["line"], each["column"]) for each in bad["findings"]] == [("boolean-for-text", 7, 50)]
+    assert [(each["rule"], each["line"], each["column"]) for each in bad["findings"]] == [("number-for-text", 7, 50)]
     assert good["kit"] == {
         "id": "coins",
         "version": "1",
@@ -137,10 +137,11 @@ def test_what_a_kit_says_changes_nothing_on_a_terminal(place: Path) -> None:
 
 def test_without_yaml_a_kit_in_yaml_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "yaml", None)
-    monkeypatch.delitem(sys.modules, "cmbs.kit.yaml_text", raising=False)
+    monkeypatch.delitem(sys.modules, "cmbs.documents.yaml_text", raising=False)
+    monkeypatch.delattr("cmbs.documents.yaml_text", raising=False)
     result = run("check", "good.yaml")
     assert result.exit_code == 2
-    assert "a kit in YAML needs `yaml`: install it with `pip install 'cmbs[kits]'`" in result.stderr
+    assert "YAML needs PyYAML: install it with `pip install 'cmbs[kits]'`" in result.stderr
 
 
 def test_other_commands_read_a_kit_or_say_what_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
@@ -230,7 +231,7 @@ def test_columns_that_ask_nothing_are_noted(place: Path) -> None:
     ("arguments", "code", "said"),
     [
         (["--id", "Animal"], 1, "animals.csv:1:1: no column `Animal`; did you mean `animal` [unknown-field]"),
-        (["--id", "animal", "--drop", "wings"], 1, "animals.csv:1:1: no column `wings`; there are animal"),
+        (["--id", "animal", "--drop", "wings"], 1, "animals.csv:1:1: no column `wings`; known are animal"),
         (["--id", "animal", "--max-values", "2", "--text", "weight"], 1, "column `weight` has 3 values, more than 2"),
         (["--id", "animal", "--delimiter", "tabs"], 2, "`--delimiter` must be one character or `tab`, not `tabs`"),
         (["--id", "animal", "--separator", ""], 2, "`--separator` must not be empty"),

@@ -9,13 +9,16 @@ import pytest
 from cmbs.belief.kernel.requests import Limits
 from cmbs.bootstrap import Settings
 from cmbs.cli.app import load_command
+from cmbs.documents import csv_text, nodes
+from cmbs.documents.fields import MAX_ID_LENGTH, MAX_TEXT_LENGTH
+from cmbs.documents.findings import Rule
 from cmbs.errors import ErrorCode
 from cmbs.http.errors import PRECONDITION_FAILED, STATUS_OF_CODE, TransportCode
 from cmbs.http.operations import OPERATIONS
 from cmbs.identity import Role, Scope
 from cmbs.identity.kernel.model import SCOPES_OF
-from cmbs.kit import Soundness, csv_text, document, form, parse
-from cmbs.kit.findings import WARNINGS, Rule
+from cmbs.kit import Soundness, parse
+from cmbs.kit.rules import WARNINGS, KitRule
 from cmbs.messages import Reason
 from cmbs.substrate.kernel.limits import SpaceLimits
 from cmbs.tee.proto import tee_pb2 as pb
@@ -99,7 +102,7 @@ def test_the_documented_options_are_those_of_the_command(name: str) -> None:
 
 def test_the_documented_rules_of_kits_are_the_rules_in_their_order() -> None:
     documented = RULE_ROW.findall(text_of("docs/reference/kits.md"))
-    assert documented == [(rule.value, "warning" if rule in WARNINGS else "error") for rule in Rule]
+    assert documented == [(rule.value, "warning" if rule in WARNINGS else "error") for rule in (*Rule, *KitRule)]
 
 
 def test_the_documented_soundness_of_kits_is_the_enumeration() -> None:
@@ -110,15 +113,15 @@ def test_the_documented_soundness_of_kits_is_the_enumeration() -> None:
 def test_the_documented_limits_of_kits_are_those_of_the_loader() -> None:
     documented = [int(number.replace(",", "")) for number in KIT_LIMIT_ROW.findall(text_of("docs/reference/kits.md"))]
     assert documented == [
-        document.MAX_BYTES,
-        document.MAX_VALUES,
-        document.MAX_DEPTH,
+        nodes.MAX_BYTES,
+        nodes.MAX_VALUES,
+        nodes.MAX_DEPTH,
         parse.MAX_HYPOTHESES,
         parse.MAX_PROBES,
         parse.MAX_OUTCOMES,
         parse.MAX_ELIMINATIONS,
-        form.MAX_ID_LENGTH,
-        form.MAX_TEXT_LENGTH,
+        MAX_ID_LENGTH,
+        MAX_TEXT_LENGTH,
         csv_text.MAX_ROWS,
         csv_text.MAX_COLUMNS,
     ]

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from cmbs.adapters.itbench.scenarios import Effect, Note, Reason, read_scenario
 from cmbs.adapters.sre.faults import KnownFault, System
+from cmbs.documents.findings import InvalidDocument
+from cmbs.documents.nodes import to_data
+from cmbs.documents.text import read_document
 from cmbs.errors import InvalidRequest, LimitExceeded
 
 # The largest file of the benchmark has some ten thousand bytes, and it has less than a hundred folders.
@@ -62,19 +63,11 @@ class _NoDocument(Exception):
     """What is in a file is of no use."""
 
 
-class _Loader(yaml.SafeLoader):
-    """Reads no merge keys: the benchmark has none, and a few lines of them stand for more pairs than fit in memory."""
-
-    def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        if any(key.tag == "tag:yaml.org,2002:merge" for key, _ in node.value):
-            raise _NoDocument("it has a merge key (`<<`), which is not read")
-
-
 def read_benchmark(directory: Path) -> Benchmark:
     """Read every `scenario_*` folder of a directory; one that cannot be used leaves a note and no scenario."""
     if not directory.is_dir():
         raise InvalidRequest(f"there is no directory `{directory}`")
-    folders = sorted((each for each in directory.glob("scenario_*") if each.is_dir()), key=_numbered)
+    folders = sorted((each for each in directory.glob("scenario_*") if each.is_dir()), key=_sort_key)
     if not folders:
         raise InvalidRequest(f"there is no `scenario_*` folder in `{directory}`")
     if len(folders) > MAX_FOLDERS:
@@ -89,7 +82,7 @@ def read_benchmark(directory: Path) -> Benchmark:
     return Benchmark(len(folders), System("itbench", "ITBench", _SOURCE, tuple(faults)), tuple(notes))
 
 
-def _numbered(folder: Path) -> tuple[Any, ...]:
+def _sort_key(folder: Path) -> tuple[Any, ...]:
     """`scenario_9` before `scenario_10`."""
     return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", folder.name))
 
@@ -100,13 +93,13 @@ def _read_folder(folder: Path) -> tuple[KnownFault | None, list[Note]]:
     for name in (TRUTH, SETUP, SECOND_TRUTH):
         documents[name] = None
         try:
-            documents[name] = _document(folder / name)
+            documents[name] = _read_mapping(folder / name)
         except FileNotFoundError:
             if name == TRUTH:
                 return None, [Note(folder.name, Reason.NO_GROUND_TRUTH, f"`{name}`")]
         except (OSError, _NoDocument) as exc:
             reason = Reason.UNREADABLE if name == TRUTH else Reason.SIDE_UNREADABLE
-            notes.append(Note(folder.name, reason, f"`{name}`: {_one_line(exc)}"))
+            notes.append(Note(folder.name, reason, f"`{name}`: {exc}"))
     truth = documents[TRUTH]
     if truth is None:
         return None, notes
@@ -114,26 +107,19 @@ def _read_folder(folder: Path) -> tuple[KnownFault | None, list[Note]]:
     return fault, notes + found
 
 
-def _document(path: Path) -> Mapping[str, Any]:
+def _read_mapping(path: Path) -> Mapping[str, Any]:
     """The mapping that a YAML file holds; OSError or _NoDocument say what is wrong with it."""
     if path.exists() and not path.is_file():
-        # Opening a pipe would wait for whoever writes to it.
+        # Opening a pipe would block until another process writes to it.
         raise _NoDocument("it is no file")
     with path.open("rb") as file:
         data = file.read(MAX_FILE_BYTES + 1)
     if len(data) > MAX_FILE_BYTES:
         raise _NoDocument(f"it has more than {MAX_FILE_BYTES} bytes")
     try:
-        document = yaml.load(data, _Loader)  # noqa: S506 - a safe one
-    except _NoDocument:
-        raise
-    except Exception as exc:
-        # Any: a bad date or number raises whatever Python's own conversion does.
-        raise _NoDocument(str(exc)) from exc
+        document = to_data(read_document(data, path.name), path.name)
+    except InvalidDocument as exc:
+        raise _NoDocument(", ".join(f"{each.message} [{each.rule}]" for each in exc.findings)) from exc
     if not isinstance(document, Mapping):
         raise _NoDocument("it holds no mapping")
     return document
-
-
-def _one_line(exc: Exception) -> str:
-    return " ".join(str(exc).split())

@@ -219,10 +219,11 @@ def read_scenario(
     if not alerts:
         reader.note(Reason.NO_ALERTS, "`alerts`")
         return None, reader.notes
+    named = ", ".join(cause.id for cause in sorted(causes))
     number = scenario_id.removeprefix("scenario_")
     fault = KnownFault(
         fault_id=scenario_id,
-        label=f"{' + '.join(injections) or 'nothing injected'}: {_listed(causes) or 'no component named'}",
+        label=f"{' + '.join(injections) or 'nothing injected'}: {named or 'no component named'}",
         mechanism_id=f"fault/{number}/{'+'.join(injections) or 'nothing-injected'}",
         provenance=f"itbench:{scenario_id}",
         root_causes=frozenset(each.component() for each in causes),
@@ -241,7 +242,3 @@ def _spec(document: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _alike(one: str, other: str) -> bool:
     return one in other or other in one
-
-
-def _listed(causes: frozenset[Entity]) -> str:
-    return ", ".join(cause.id for cause in sorted(causes))

@@ -4,8 +4,8 @@ Two rules eliminate, and each can be wrong in its own way:
 
 - What is seen has to be explained. A fault whose list lacks the alert, or a component from which nothing spreads there,
   does not explain it. That is only as good as the lists are complete.
-- What is expected has to be seen. Silence then eliminates whatever would have been heard. That also needs alerts that
-  never fail to fire, and a look at the right moment: it is left out unless the world is said to be closed.
+- What is expected has to be seen. A silent alert then eliminates every fault that raises it. That also needs alerts
+  that never fail to fire, and a look at the right moment: it is left out unless the world is said to be closed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def signature_kit(system: System, world: World = World.OPEN) -> Kit:
     for fault in system.faults:
         for alert in fault.alerts:
             raised_by[alert].add(fault.fault_id)
-    everyone = frozenset(fault.fault_id for fault in system.faults)
+    all_ids = frozenset(fault.fault_id for fault in system.faults)
     kit = Kit(
         kit_id=f"{system.system_id}-signature",
         version="",
@@ -56,17 +56,17 @@ def signature_kit(system: System, world: World = World.OPEN) -> Kit:
             KitProbe(
                 alert.id,
                 f"Is the alert {alert.name} firing at {alert.target}?",
-                _outcomes((FIRING, SILENT), everyone, frozenset(raised_by[alert]), world),
+                _outcomes((FIRING, SILENT), all_ids, frozenset(raised_by[alert]), world),
             )
             for alert in sorted(raised_by)
-            if raised_by[alert] != everyone
+            if raised_by[alert] != all_ids
         ),
         description=_description(
             "An alert that fires eliminates the faults whose list of alerts lacks it", "list it", world
         ),
         source=system.source,
     )
-    return _versioned(kit, world)
+    return _set_version(kit, world)
 
 
 def structural_kit(system: System, world: World = World.OPEN) -> Kit:
@@ -80,7 +80,7 @@ def structural_kit(system: System, world: World = World.OPEN) -> Kit:
     if len(components) > MAX_COMPONENTS:
         raise LimitExceeded("components", MAX_COMPONENTS, len(components))
     causes_of = _causes_of(system)
-    everyone = frozenset(component.id for component in components)
+    all_ids = frozenset(component.id for component in components)
     upstream = {each: frozenset(other.id for other in _upstream(each, causes_of)) for each in components}
     kit = Kit(
         kit_id=f"{system.system_id}-structure",
@@ -91,10 +91,10 @@ def structural_kit(system: System, world: World = World.OPEN) -> Kit:
             KitProbe(
                 component.id,
                 f"Does the trouble show at {component.label}?",
-                _outcomes((AFFECTED, HEALTHY), everyone, upstream[component], world),
+                _outcomes((AFFECTED, HEALTHY), all_ids, upstream[component], world),
             )
             for component in components
-            if upstream[component] != everyone
+            if upstream[component] != all_ids
         ),
         description=_description(
             "A component that shows the trouble eliminates those from which no declared propagation leads to it",
@@ -103,7 +103,7 @@ def structural_kit(system: System, world: World = World.OPEN) -> Kit:
         ),
         source=system.source,
     )
-    return _versioned(kit, world)
+    return _set_version(kit, world)
 
 
 def cycles(system: System) -> list[frozenset[str]]:
@@ -137,21 +137,21 @@ def _upstream(component: Component, causes_of: Mapping[Component, AbstractSet[Co
 
 
 def _outcomes(
-    names: tuple[str, str], everyone: frozenset[str], explained_by: frozenset[str], world: World
+    names: tuple[str, str], all_ids: frozenset[str], explained_by: frozenset[str], world: World
 ) -> tuple[KitOutcome, KitOutcome]:
     seen, silent = names
     if world is World.OPEN:
         return (
-            KitOutcome(seen, everyone - explained_by, Soundness.HEURISTIC),
+            KitOutcome(seen, all_ids - explained_by, Soundness.HEURISTIC),
             KitOutcome(silent, _NOTHING, Soundness.SOUND),
         )
     return (
-        KitOutcome(seen, everyone - explained_by, Soundness.CLOSED_WORLD),
+        KitOutcome(seen, all_ids - explained_by, Soundness.CLOSED_WORLD),
         KitOutcome(silent, explained_by, Soundness.CLOSED_WORLD),
     )
 
 
-def _versioned(kit: Kit, world: World) -> Kit:
+def _set_version(kit: Kit, world: World) -> Kit:
     # A response means something else in the other world, or when more faults are known: that is another version.
     return replace(kit, version=f"{world}-{content_version(kit)}")
 

@@ -1,8 +1,7 @@
 """Twenty Questions: a hundred things, a game that guesses which one is meant, and an oracle to play against."""
 
 from cmbs.adapters.twenty_questions.game import Answer, Game, Miss, WrongGuess
-from cmbs.adapters.twenty_questions.oracle import Oracle
-from cmbs.adapters.twenty_questions.play import End, OraclePlayer, Person, Player, play
+from cmbs.adapters.twenty_questions.play import End, Oracle, OraclePlayer, Person, Player, play
 from cmbs.adapters.twenty_questions.table import kit_from_table, provider, things_kit
 
 __all__ = [

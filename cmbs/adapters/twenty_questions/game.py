@@ -41,14 +41,14 @@ class Miss(NamedTuple):
 class Game:
     """A game over any kit, against a server that has the kit as its provider.
 
-    Beliefs only ever shrink, so taking something back is a new session in which everything said before it is said
+    Beliefs only ever shrink, so taking something back is a new session in which all earlier answers are given
     again; its metadata names the session that it follows.
     """
 
     def __init__(self, kit: Kit, server: BeliefServer) -> None:
         self.kit = kit
         self.server = server
-        self.said: tuple[Answer | WrongGuess, ...] = ()
+        self.history: tuple[Answer | WrongGuess, ...] = ()
         self._table = table_of(kit)
         self._belief = prior_belief(self._table)
         self.session_id = self._declare({})
@@ -61,7 +61,7 @@ class Game:
     @property
     def turns(self) -> int:
         """Questions and guesses so far."""
-        return len(self.said)
+        return len(self.history)
 
     def question(self) -> KitProbe | None:
         """The question from which most is expected; None where none can rule anything out."""
@@ -76,13 +76,13 @@ class Game:
     def answer(self, probe_id: str, response: str) -> None:
         """Give an answer; one that the question does not have raises `InvalidRequest`, and nothing happens."""
         self.server.apply_probe(self.session_id, probe_id, response, PLAYER)
-        self.said += (Answer(probe_id, response),)
+        self.history += (Answer(probe_id, response),)
         self._take_in(Answer(probe_id, response))
 
     def wrong_guess(self, hypothesis_id: str) -> None:
         """Rule out a guess that the player says is wrong."""
         self.server.eliminate(self.session_id, PLAYER, f"not:{hypothesis_id}", [hypothesis_id])
-        self.said += (WrongGuess(hypothesis_id),)
+        self.history += (WrongGuess(hypothesis_id),)
         self._belief = replace(self._belief, alive=self._alive())
 
     def right_guess(self, hypothesis_id: str) -> None:
@@ -96,11 +96,11 @@ class Game:
 
     def undo(self) -> Answer | WrongGuess | None:
         """Take back what was said last; None where nothing was."""
-        if not self.said:
+        if not self.history:
             return None
-        *kept, last = self.said
+        *kept, last = self.history
         self.session_id = self._declare({"follows": self.session_id})
-        self.said = ()
+        self.history = ()
         self._belief = prior_belief(self._table)
         for each in kept:
             match each:
@@ -115,7 +115,7 @@ class Game:
         misses = [
             Miss(each.id, self._against(each.id))
             for each in self.kit.hypotheses
-            if WrongGuess(each.id) not in self.said
+            if WrongGuess(each.id) not in self.history
         ]
         return sorted(misses, key=lambda miss: len(miss.against))[:_NEAREST]
 
@@ -141,10 +141,10 @@ class Game:
         )
 
     def _against(self, hypothesis_id: str) -> tuple[Answer, ...]:
-        answers = (each for each in self.said if isinstance(each, Answer))
-        return tuple(given for given in answers if hypothesis_id in self._eliminated_by(given))
+        answers = (each for each in self.history if isinstance(each, Answer))
+        return tuple(given for given in answers if hypothesis_id in self._eliminations_of(given))
 
-    def _eliminated_by(self, answer: Answer) -> frozenset[str]:
+    def _eliminations_of(self, answer: Answer) -> frozenset[str]:
         probe = self.kit.probe(answer.probe_id)
         outcome = outcome_for(probe, answer.response) if probe is not None else None
         return outcome.eliminates if outcome is not None else frozenset()

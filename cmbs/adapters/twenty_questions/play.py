@@ -1,21 +1,27 @@
-"""One game from the first question to the end, with whoever answers."""
+"""One game from the first question to the end, with a person or an oracle that answers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import Protocol
+from math import log2
+from typing import Protocol, TypeVar
 
-from cmbs.adapters.twenty_questions.funnel import funnel_line, named
 from cmbs.adapters.twenty_questions.game import Game, Miss
-from cmbs.adapters.twenty_questions.oracle import Oracle
 from cmbs.adapters.twenty_questions.words import Command, choices, read_answer, read_yes_or_no
-from cmbs.kit import NO_DATA, KitProbe
+from cmbs.errors import InvalidRequest
+from cmbs.kit import NO_DATA, Kit, KitProbe
 
 Say = Callable[[str], None]
 # Reads a line after a prompt; None at the end of the input.
 Ask = Callable[[str], str | None]
 
+Meaning = TypeVar("Meaning")
+
+# Characters of the funnel; with the text beside it, a line of a terminal.
+WIDTH = 30
+# Survivors that are listed by name; more are only counted.
+_MAX_NAMED = 6
 HELP = "y: yes · n: no · ?: I do not know · u: take my last answer back · q: quit"
 
 
@@ -29,7 +35,7 @@ class End(StrEnum):
 
 
 class Player(Protocol):
-    """Whoever has something in mind."""
+    """Has something in mind, and answers."""
 
     def answer(self, probe: KitProbe, turn: int) -> str | Command:
         """The outcome of a question, `NO_DATA`, or a command."""
@@ -45,7 +51,7 @@ class Player(Protocol):
 
 
 class Person:
-    """Somebody at a terminal, or at the other end of a pipe."""
+    """A person at a terminal, or a script at the other end of a pipe."""
 
     def __init__(self, ask: Ask, say: Say) -> None:
         self._ask = ask
@@ -53,43 +59,65 @@ class Person:
 
     def answer(self, probe: KitProbe, turn: int) -> str | Command:
         """Ask until the answer can be read."""
-        while (typed := self._ask(f"{turn:>2}. {probe.prompt} [{choices(probe)}] ")) is not None:
-            meant = read_answer(typed, probe)
-            if meant is not None and meant is not Command.HELP:
-                return meant
-            self._say(HELP)
-        return Command.QUIT
+        return self._ask_until_read(
+            f"{turn:>2}. {probe.prompt} [{choices(probe)}] ", lambda typed: read_answer(typed, probe)
+        )
 
     def is_it(self, label: str, hypothesis_id: str, turn: int) -> bool | Command:  # noqa: ARG002
         """Ask until the answer can be read."""
-        while (typed := self._ask(f"{turn:>2}. Is it: {label}? [y/n] ")) is not None:
-            meant = read_yes_or_no(typed)
+        return self._ask_until_read(f"{turn:>2}. Is it: {label}? [y/n] ", read_yes_or_no)
+
+    def _ask_until_read(self, prompt: str, read: Callable[[str], Meaning | Command | None]) -> Meaning | Command:
+        while (typed := self._ask(prompt)) is not None:
+            meant = read(typed)
             if meant is not None and meant is not Command.HELP:
                 return meant
             self._say(HELP)
         return Command.QUIT
 
     def reconsiders(self) -> bool:
-        """Ask once: whoever does not say yes has had enough."""
+        """Ask once; anything but yes ends the game."""
         typed = self._ask("Take your last answer back? [y/n] ")
         return typed is not None and read_yes_or_no(typed) in (True, Command.UNDO)
 
 
+class Oracle:
+    """Answers for one hypothesis of a kit, and never lies: for tests, and to watch a game.
+
+    Where more than one outcome is consistent with it, it does not know; an `outspoken` one says the first of them.
+    """
+
+    def __init__(self, kit: Kit, hypothesis_id: str, *, outspoken: bool = False) -> None:
+        if hypothesis_id not in kit.hypothesis_ids:
+            raise InvalidRequest(f"kit `{kit.kit_id}` has no `{hypothesis_id}`")
+        self.hypothesis_id = hypothesis_id
+        self._outspoken = outspoken
+
+    def answer(self, probe: KitProbe) -> str:
+        """The id of an outcome, or `NO_DATA`."""
+        consistent = [each.outcome_id for each in probe.outcomes if self.hypothesis_id not in each.eliminates]
+        return consistent[0] if len(consistent) == 1 or (consistent and self._outspoken) else NO_DATA
+
+    def is_it(self, hypothesis_id: str) -> bool:
+        """Whether a guess is right."""
+        return hypothesis_id == self.hypothesis_id
+
+
 class OraclePlayer:
-    """An oracle that plays where everybody can read along."""
+    """An oracle whose answers are printed."""
 
     def __init__(self, oracle: Oracle, say: Say) -> None:
         self._oracle = oracle
         self._say = say
 
     def answer(self, probe: KitProbe, turn: int) -> str | Command:
-        """What the oracle answers, aloud."""
+        """What the oracle answers; it is printed too."""
         answer = self._oracle.answer(probe)
-        self._say(f"{turn:>2}. {probe.prompt} {_spoken(answer)}")
+        self._say(f"{turn:>2}. {probe.prompt} {_say_response(answer)}")
         return answer
 
     def is_it(self, label: str, hypothesis_id: str, turn: int) -> bool | Command:
-        """What the oracle says to a guess, aloud."""
+        """Whether the guess is right; the answer is printed too."""
         right = self._oracle.is_it(hypothesis_id)
         self._say(f"{turn:>2}. Is it: {label}? {'yes' if right else 'no'}")
         return right
@@ -118,6 +146,19 @@ def play(game: Game, player: Player, say: Say, turns: int = 20) -> End:
     return End.NOT_GUESSED
 
 
+def funnel_line(left: int, of: int, what: str) -> str:
+    """What is left, as a bar in the middle of its line, the count, the bits, and what led there."""
+    width = 0 if left == 0 else max(1, round(WIDTH * left / of))
+    bar = ("█" * width).center(WIDTH)
+    bits = f"{log2(left):4.1f} bits" if left else "   nothing"
+    return f"  {bar}  {left:>{len(str(of))}} left {bits}  {what}".rstrip()
+
+
+def name_survivors(labels: Sequence[str]) -> str:
+    """The survivors by name, where they are few enough."""
+    return f"it could be {', '.join(labels[:-1])} or {labels[-1]}" if 1 < len(labels) <= _MAX_NAMED else ""
+
+
 def _ask(game: Game, player: Player, say: Say, question: KitProbe) -> End | None:
     match player.answer(question, game.turns + 1):
         case Command.QUIT:
@@ -126,7 +167,7 @@ def _ask(game: Game, player: Player, say: Say, question: KitProbe) -> End | None
             _undo(game, say)
         case response:
             game.answer(question.probe_id, str(response))
-            _show(game, say, f"{question.probe_id}: {_spoken(str(response))}")
+            _show(game, say, f"{question.probe_id}: {_say_response(str(response))}")
     return None
 
 
@@ -148,7 +189,7 @@ def _guess(game: Game, player: Player, say: Say) -> End | None:
     return None
 
 
-def _spoken(response: str) -> str:
+def _say_response(response: str) -> str:
     return "I do not know" if response == NO_DATA else response
 
 
@@ -163,7 +204,7 @@ def _undo(game: Game, say: Say) -> None:
 def _show(game: Game, say: Say, what: str) -> None:
     survivors = game.survivors
     say(funnel_line(len(survivors), len(game.kit.hypotheses), what))
-    few = named([_label(game, each) for each in survivors])
+    few = name_survivors([_label(game, each) for each in survivors])
     if few:
         say(f"  {few}")
 
@@ -176,7 +217,9 @@ def _explain(game: Game, say: Say) -> None:
 
 def _objections(game: Game, miss: Miss) -> str:
     asked = [(game.kit.probe(given.probe_id), given.response) for given in miss.against]
-    return "; ".join(f"“{probe.prompt}” you said {_spoken(response)}" for probe, response in asked if probe is not None)
+    return "; ".join(
+        f"“{probe.prompt}” you said {_say_response(response)}" for probe, response in asked if probe is not None
+    )
 
 
 def _label(game: Game, hypothesis_id: str) -> str:

@@ -85,7 +85,7 @@ def kit_from_table(text: str, name: str) -> Kit:
 
 
 def _probe(question: _Question, words: Mapping[str, list[str]], things: frozenset[str]) -> KitProbe:
-    yes, unsure = (_expanded(named, words, question.id) for named in (question.yes, question.unsure))
+    yes, unsure = (_expand(named, words, question.id) for named in (question.yes, question.unsure))
     if yes & unsure:
         raise InvalidKit(f"question `{question.id}` has `{min(yes & unsure)}` as yes and as unsure")
     outcomes = (
@@ -95,7 +95,7 @@ def _probe(question: _Question, words: Mapping[str, list[str]], things: frozense
     return KitProbe(question.id, question.ask, outcomes)
 
 
-def _expanded(named: str, words: Mapping[str, list[str]], question_id: str) -> frozenset[str]:
+def _expand(named: str, words: Mapping[str, list[str]], question_id: str) -> frozenset[str]:
     for word in named.split():
         if word not in words:
             raise InvalidKit(f"question `{question_id}` names `{word}`, which is no thing and no group of things")

@@ -37,32 +37,32 @@ def read_answer(typed: str, probe: KitProbe) -> str | Command | None:
 
     What the question's own outcomes are called goes first: a kit may well have an outcome `quit`.
     """
-    said = " ".join(typed.lower().replace("’", "'").split())
+    text = " ".join(typed.lower().replace("’", "'").split())
     outcome_ids = [each.outcome_id for each in probe.outcomes]
     for outcome in probe.outcomes:
-        if said in (outcome.outcome_id.lower(), outcome.label.lower()) and said:
+        if text in (outcome.outcome_id.lower(), outcome.label.lower()) and text:
             return outcome.outcome_id
-    if said in _DO_NOT_KNOW:
+    if text in _DO_NOT_KNOW:
         return NO_DATA
-    if said in _COMMANDS:
-        return _COMMANDS[said]
+    if text in _COMMANDS:
+        return _COMMANDS[text]
     for words, outcome_id in ((_YES, "yes"), (_NO, "no")):
-        if said in words and outcome_id in outcome_ids:
+        if text in words and outcome_id in outcome_ids:
             return outcome_id
     numbered = {str(number): outcome_id for number, outcome_id in enumerate(outcome_ids, 1)}
-    if said in numbered:
-        return numbered[said]
-    return _beginning(said, outcome_ids)
+    if text in numbered:
+        return numbered[text]
+    return _beginning(text, outcome_ids)
 
 
 def read_yes_or_no(typed: str) -> bool | Command | None:
     """Whether a guess is right, or a command; None where the words mean nothing."""
-    said = " ".join(typed.lower().split())
-    if said in _YES:
+    text = " ".join(typed.lower().split())
+    if text in _YES:
         return True
-    if said in _NO:
+    if text in _NO:
         return False
-    return _COMMANDS.get(said)
+    return _COMMANDS.get(text)
 
 
 def choices(probe: KitProbe) -> str:
@@ -73,7 +73,7 @@ def choices(probe: KitProbe) -> str:
     return "/".join([*(f"{number} {each}" for number, each in enumerate(ids, 1)), "?"])
 
 
-def _beginning(said: str, outcome_ids: list[str]) -> str | None:
-    """The only outcome that begins with what was said."""
-    meant = [each for each in outcome_ids if said and each.lower().startswith(said)]
+def _beginning(text: str, outcome_ids: list[str]) -> str | None:
+    """The only outcome that begins with what was text."""
+    meant = [each for each in outcome_ids if text and each.lower().startswith(text)]
     return meant[0] if len(meant) == 1 else None

@@ -8,12 +8,12 @@ from functools import cached_property
 
 import msgspec
 
+from cmbs.adapters.kits import choose_kit, find_installed_kits
 from cmbs.analysis import KitStudy, Trajectory, analyse, trajectory_of
 from cmbs.belief.server import BeliefServer
 from cmbs.errors import InvalidKit, InvalidRequest, LimitExceeded
 from cmbs.http.errors import TransportCode, TransportError
 from cmbs.kit import Kit, KitProvider
-from cmbs.kit.installed import fitting_kit, installed_kits
 from cmbs.ledger import to_audit_entry
 
 _MAX_KITS_NAMED = 20
@@ -58,7 +58,7 @@ class Analyst:
         """The kits by id, loaded for the first analysis."""
         provider = self._server.belief_provider
         own = {provider.kit.kit_id: provider.kit} if isinstance(provider, KitProvider) else {}
-        return {**installed_kits(), **own}
+        return {**find_installed_kits(), **own}
 
     def _analyse(self, session_id: str, kit_id: str | None, truth: str | None) -> bytes:
         limits = self._server.requests.limits
@@ -75,7 +75,7 @@ class Analyst:
 
     def _select_kit(self, trajectory: Trajectory, kit_id: str | None) -> Kit | None:
         if kit_id is None:
-            return fitting_kit(self._kits, trajectory.space_id, trajectory.space_version, trajectory.universe)
+            return choose_kit(self._kits, trajectory.space_id, trajectory.space_version, trajectory.universe)
         if kit_id not in self._kits:
             shown = ", ".join(f"`{each}`" for each in sorted(self._kits)[:_MAX_KITS_NAMED]) or "none"
             raise InvalidRequest(f"there is no kit `{kit_id}` on this server; its kits are: {shown}", {"kit": kit_id})

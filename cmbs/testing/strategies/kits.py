@@ -53,7 +53,7 @@ def responses(draw: st.DrawFn, probe: KitProbe) -> Any:
 @st.composite
 def _probes(draw: st.DrawFn, probe_id: str, names: list[str], *, deterministic: bool) -> KitProbe:
     offered = draw(st.lists(_OUTCOME_IDS, min_size=1, max_size=4, unique=True))
-    # Everybody has an answer, and every answer has somebody: otherwise a rule would be broken.
+    # Every hypothesis has an outcome and every outcome a hypothesis: otherwise a rule would be broken.
     most = 1 if deterministic else len(offered)
     has = {name: draw(st.sets(st.sampled_from(offered), min_size=1, max_size=most)) for name in names}
     used = [outcome_id for outcome_id in offered if any(outcome_id in each for each in has.values())]

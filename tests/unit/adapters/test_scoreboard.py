@@ -14,7 +14,7 @@ from cmbs.analysis.gain import gains, prior_belief
 from cmbs.belief.server import BeliefServer
 from cmbs.kit import Kit, KitHypothesis, KitOutcome, KitProbe, KitProvider, Soundness, ontology_of
 from tests.support.domains import kit_of, kits
-from tests.support.itbench import derived, needs_itbench
+from tests.support.itbench import load_derived, needs_itbench
 
 YES, NO, OPEN = frozenset({0}), frozenset({1}), frozenset({0, 1})
 HALVES = kit_of([[YES, NO, NO, NO], [YES, YES, NO, NO], [YES, NO, YES, NO]], [1.0] * 4)
@@ -93,7 +93,7 @@ def test_no_agent_beats_the_optimal_one_which_has_no_regret(kit: Kit, seed: int)
 
 def alerts(*agreement: str) -> Kit:
     """The kit of the derived alerts: a fault fires what it lists, and nothing else."""
-    document = derived("alert_kit.json")
+    document = load_derived("alert_kit.json")
     faults = [each for each in document["hypotheses"] if not agreement or each["label_agreement"] in agreement]
     ids = frozenset(each["id"] for each in faults)
     probes = []

@@ -27,14 +27,15 @@ from cmbs.adapters.sre import (
 from cmbs.adapters.sre.webshop import provider, webshop
 from cmbs.errors import InvalidRequest, LimitExceeded
 from cmbs.kit import Kit, Soundness
-from cmbs.kit.files import kit_text, parse_kit
+from cmbs.kit.parse import parse_kit
 from cmbs.kit.rules import classes_of
+from cmbs.kit.writing import format_kit
 from cmbs.spi import HypothesisProvider
 from cmbs.tee.graph_json import deltas, read_graph
 from tests.support.systems import COMPONENTS, systems
 
 
-def left_by(kit: Kit, answers: dict[str, str]) -> set[str]:
+def survivors_of(kit: Kit, answers: dict[str, str]) -> set[str]:
     """What survives a set of answers."""
     left = set(kit.hypothesis_ids)
     for probe_id, outcome_id in answers.items():
@@ -70,7 +71,7 @@ def test_in_an_open_world_what_fires_leaves_the_faults_that_raise_all_of_it(
     kit = signature_kit(system)
     truth = data.draw(st.sampled_from(system.faults))
     heard = data.draw(st.frozensets(st.sampled_from(sorted(truth.alerts))))
-    left = left_by(kit, {alert.id: FIRING for alert in heard if alert.id in kit.probe_ids})
+    left = survivors_of(kit, {alert.id: FIRING for alert in heard if alert.id in kit.probe_ids})
     assert left == {fault.fault_id for fault in system.faults if heard <= fault.alerts}
     assert truth.fault_id in left
 
@@ -80,7 +81,7 @@ def test_in_an_open_world_what_fires_leaves_the_faults_that_raise_all_of_it(
 def test_in_an_open_world_silence_eliminates_nothing(system: System) -> None:
     for kit in (signature_kit(system), structural_kit(system)):
         silence = {probe.probe_id: probe.outcomes[1].outcome_id for probe in kit.probes}
-        assert left_by(kit, silence) == kit.hypothesis_ids
+        assert survivors_of(kit, silence) == kit.hypothesis_ids
         assert set(silence.values()) <= {SILENT, HEALTHY}
 
 
@@ -92,7 +93,7 @@ def test_in_a_closed_world_all_answers_together_leave_the_faults_with_the_same_a
     kit = signature_kit(system, World.CLOSED)
     truth = data.draw(st.sampled_from(system.faults))
     fires = {alert.id for alert in truth.alerts}
-    left = left_by(kit, {probe.probe_id: FIRING if probe.probe_id in fires else SILENT for probe in kit.probes})
+    left = survivors_of(kit, {probe.probe_id: FIRING if probe.probe_id in fires else SILENT for probe in kit.probes})
     assert left == {fault.fault_id for fault in system.faults if fault.alerts == truth.alerts}
 
 
@@ -110,7 +111,7 @@ def test_a_component_survives_where_all_the_trouble_is_downstream_of_it(system: 
     truth = data.draw(st.sampled_from(COMPONENTS))
     seen = data.draw(st.frozensets(st.sampled_from(sorted(downstream(system, truth)))))
     kit = structural_kit(system)
-    left = left_by(kit, dict.fromkeys(seen & kit.probe_ids, AFFECTED))
+    left = survivors_of(kit, dict.fromkeys(seen & kit.probe_ids, AFFECTED))
     assert left == {each.id for each in COMPONENTS if seen <= downstream(system, each)}
     assert truth.id in left
 
@@ -123,7 +124,7 @@ def test_in_a_closed_world_only_what_would_show_in_the_same_places_survives(
     truth = data.draw(st.sampled_from(COMPONENTS))
     affected = downstream(system, truth)
     kit = structural_kit(system, World.CLOSED)
-    left = left_by(kit, {each: AFFECTED if each in affected else HEALTHY for each in kit.probe_ids})
+    left = survivors_of(kit, {each: AFFECTED if each in affected else HEALTHY for each in kit.probe_ids})
     assert left == {each.id for each in COMPONENTS if downstream(system, each) == affected}
 
 
@@ -173,7 +174,7 @@ def test_the_worlds_are_different_versions_and_both_can_be_written_and_read(syst
     for make in (signature_kit, structural_kit):
         kit = make(system, world)
         assert kit.version.startswith(f"{world}-sha256-")
-        assert parse_kit(kit_text(kit, "kit.json").encode(), "kit.json").kit == kit
+        assert parse_kit(format_kit(kit, "kit.json").encode(), "kit.json").kit == kit
 
 
 def test_what_more_is_known_is_another_version() -> None:

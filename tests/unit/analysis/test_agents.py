@@ -12,9 +12,9 @@ from cmbs.analysis.agents import (
     OptimalAgent,
     agents_for,
     answer_of,
-    shuffled,
+    shuffle,
 )
-from cmbs.analysis.gain import Belief, after_answer, expected_gain, prior_belief
+from cmbs.analysis.gain import Belief, after_answer, compute_expected_gain, prior_belief
 from cmbs.analysis.optimum import OutOfSteps
 from cmbs.analysis.table import Table, table_of
 from tests.support.domains import kit_of, tables
@@ -31,9 +31,9 @@ def test_a_fixed_order_is_kept_whatever_is_answered_until_it_ends() -> None:
 
 def test_a_shuffle_follows_from_its_seed_alone() -> None:
     probes = list("abcdefgh")
-    assert shuffled(probes, "1") == shuffled(probes[::-1], "1")
-    assert sorted(shuffled(probes, "1")) == probes
-    assert len({tuple(shuffled(probes, str(seed))) for seed in range(20)}) > 10
+    assert shuffle(probes, "1") == shuffle(probes[::-1], "1")
+    assert sorted(shuffle(probes, "1")) == probes
+    assert len({tuple(shuffle(probes, str(seed))) for seed in range(20)}) > 10
 
 
 def test_greedy_takes_the_largest_gain_and_optimal_a_split_of_the_best_tree() -> None:
@@ -46,11 +46,11 @@ def test_greedy_takes_the_largest_gain_and_optimal_a_split_of_the_best_tree() ->
 def test_no_probe_promises_more_than_the_greedy_one(table: Table) -> None:
     belief = prior_belief(table)
     chosen = GreedyAgent(table).choose(belief)
-    promised = {probe.probe_id: expected_gain(table, belief, probe) for probe in table.probes}
+    expected = {probe.probe_id: compute_expected_gain(table, belief, probe) for probe in table.probes}
     if chosen is None:
-        assert max(promised.values(), default=0.0) == 0.0
+        assert max(expected.values(), default=0.0) == 0.0
     else:
-        assert promised[chosen] == max(promised.values())
+        assert expected[chosen] == max(expected.values())
 
 
 def test_a_greedy_agent_remembers_what_was_asked_where_that_matters() -> None:

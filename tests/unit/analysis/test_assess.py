@@ -5,12 +5,14 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cmbs.analysis import Analysis, KitStudy, Method, Redundancy, analyse, trajectory_of
 from cmbs.analysis.appraisal import Move, Study
+from cmbs.analysis.findings import Choice, KitFinding
 from cmbs.analysis.optimum import Greedy, Steps, classes_of
 from cmbs.analysis.table import Table, table_of
 from cmbs.belief.server import BeliefServer
@@ -50,6 +52,17 @@ def analysis_of(server: BeliefServer, session_id: str, kit: Kit | None, truth: s
 
 
 # --- regret ---
+
+
+def kit_of_session(analysis: Analysis) -> KitFinding:
+    assert analysis.kit is not None
+    return analysis.kit
+
+
+def choice_of(analysis: Analysis, number: int = 0) -> Choice:
+    choice = analysis.timeline[number].choice
+    assert choice is not None
+    return choice
 
 
 @st.composite
@@ -153,8 +166,7 @@ def test_a_session_that_takes_more_work_than_others_makes_do_with_less() -> None
 
 def test_a_kit_that_leaves_answers_open_has_an_optimum_too() -> None:
     kit = kit_of([[YES, OPEN, NO]], [1.0] * 3)
-    found = session(kit, [("p0", "o0")]).kit
-    assert found is not None
+    found = kit_of_session(session(kit, [("p0", "o0")]))
     assert not found.deterministic
     assert (found.regret.method, found.regret.optimum, found.regret.regret) == (Method.EXACT, 1.0, 0.0)
     assert (found.regret.probes_left, found.classes_left) == (0.0, 2)
@@ -166,11 +178,9 @@ def test_best_probes_that_would_take_too_long_to_find_are_left_out() -> None:
     server.apply_probe(session_id, "p0", "o0")
     trajectory = trajectory_of(server.audit_trace(session_id))
     finding = analyse(trajectory, KitStudy(HALVES), steps=0)
-    choice = finding.timeline[0].choice
-    assert choice is not None
+    choice = choice_of(finding)
     assert (choice.best_gain, choice.best_probe_id, choice.value_ratio) == (None, None, None)
-    assert finding.kit is not None
-    assert (finding.kit.shortfall, finding.kit.value_ratio) == (None, None)
+    assert (kit_of_session(finding).shortfall, kit_of_session(finding).value_ratio) == (None, None)
 
 
 # --- a session on its kit ---
@@ -178,20 +188,17 @@ def test_best_probes_that_would_take_too_long_to_find_are_left_out() -> None:
 
 def test_a_good_path_has_no_regret_and_full_value() -> None:
     analysis = session(HALVES, [("p0", "o0"), ("p1", "o1")])
-    assert analysis.kit is not None
-    assert (analysis.kit.regret.regret, analysis.kit.regret.luck, analysis.kit.regret.optimum) == (0.0, 0.0, 2.0)
-    assert (analysis.kit.value_ratio, analysis.kit.shortfall, analysis.kit.luck) == (1.0, 0.0, 0.0)
-    assert (analysis.kit.gain, analysis.kit.expected_gain) == (2.0, 2.0)
+    found = kit_of_session(analysis)
+    assert (found.regret.regret, found.regret.luck, found.regret.optimum) == (0.0, 0.0, 2.0)
+    assert (found.value_ratio, found.shortfall, found.luck) == (1.0, 0.0, 0.0)
+    assert (found.gain, found.expected_gain, found.remaining) == (2.0, 2.0, [])
     assert analysis.resolution.resolved
     assert (analysis.resolution.seq, analysis.resolution.eliminations, analysis.resolution.seconds) == (2, 2, 4.0)
-    assert analysis.kit.remaining == []
 
 
 def test_a_poor_choice_that_turns_out_well_is_luck_and_not_skill() -> None:
     analysis = session(HALVES, [("p2", "o0")])
-    choice = analysis.timeline[0].choice
-    assert analysis.kit is not None
-    assert choice is not None
+    choice = choice_of(analysis)
     assert analysis.resolution.resolved
     assert choice.expected_gain == pytest.approx(1 / 4 * 2 + 3 / 4 * math.log2(4 / 3))
     assert choice.gain == 2.0
@@ -204,8 +211,7 @@ def test_a_poor_choice_that_turns_out_well_is_luck_and_not_skill() -> None:
 
 
 def test_probes_that_can_still_rule_something_out_are_listed_the_best_first() -> None:
-    found = session(HALVES, []).kit
-    assert found is not None
+    found = kit_of_session(session(HALVES, []))
     assert [each.probe_id for each in found.remaining] == ["p0", "p1", "p2"]
     assert [each.expected_gain for each in found.remaining][:2] == [1.0, 1.0]
 
@@ -214,8 +220,7 @@ def test_asking_what_is_known_costs_a_whole_probe() -> None:
     analysis = session(HALVES, [("p0", "o0"), ("p1", "o0"), ("p2", "o0"), ("p3", "o0")])
     kinds = [event.redundancy for event in analysis.timeline]
     assert kinds == [None, None, Redundancy.RECALL_FAILURE, Redundancy.PREDICTABLE]
-    last = analysis.timeline[-1].choice
-    assert last is not None
+    last = choice_of(analysis, -1)
     assert (last.regret, last.expected_gain, last.best_gain, last.value_ratio) == (1.0, 0.0, 0.0, None)
     assert analysis.redundancy.predictable == 1
     assert analysis.redundancy.share == 0.5
@@ -233,9 +238,7 @@ def test_silence_that_might_have_been_otherwise_has_no_effect_and_is_predictable
 
 def test_no_data_is_a_probe_spent_and_no_answer() -> None:
     analysis = session(HALVES, [("p0", NO_DATA), ("p1", "o0")])
-    first, second = (event.choice for event in analysis.timeline)
-    assert first is not None
-    assert second is not None
+    first, second = choice_of(analysis), choice_of(analysis, 1)
     assert (first.outcome_id, first.gain, first.probe_luck) == (None, 0.0, -1.0)
     assert analysis.timeline[0].redundancy is Redundancy.NO_EFFECT
     assert (second.best_probe_id, second.best_gain) == ("p0", 1.0)
@@ -247,26 +250,22 @@ def test_numbers_are_read_as_the_kit_reads_them() -> None:
     )
     probe = KitProbe("load", "", outcomes, CutPoints((0.5,), ("low", "high")))
     kit = Kit("load", "1", "", (KitHypothesis("a"), KitHypothesis("b")), (probe,))
-    choice = session(kit, [("load", 0.7)]).timeline[0].choice
-    assert choice is not None
-    assert choice.outcome_id == "high"
+    assert choice_of(session(kit, [("load", 0.7)])).outcome_id == "high"
 
 
 def test_hypotheses_that_nothing_tells_apart_are_one_class_and_resolved_together() -> None:
     kit = kit_of([[YES, YES, NO]], [1.0] * 3)
     analysis = session(kit, [("p0", "o0")])
-    assert analysis.kit is not None
-    assert analysis.resolution.resolved
-    assert analysis.n_survivors == 2
-    assert (analysis.kit.classes, analysis.kit.classes_left, analysis.kit.undecided) == (2, 1, [["h0", "h1"]])
-    assert analysis.kit.residual_bits == pytest.approx(2 / 3)
-    assert analysis.kit.residual_bits_left == 1.0
+    found = kit_of_session(analysis)
+    assert (analysis.resolution.resolved, analysis.n_survivors) == (True, 2)
+    assert (found.classes, found.classes_left, found.undecided) == (2, 1, [["h0", "h1"]])
+    assert found.residual_bits == pytest.approx(2 / 3)
+    assert found.residual_bits_left == 1.0
 
 
 def test_priors_weigh_what_is_gained() -> None:
     kit = kit_of([[YES, NO]], [3.0, 1.0])
-    choice = session(kit, [("p0", "o1")]).timeline[0].choice
-    assert choice is not None
+    choice = choice_of(session(kit, [("p0", "o1")]))
     assert choice.gain == 2.0
     assert choice.expected_gain == pytest.approx(3 / 4 * math.log2(4 / 3) + 1 / 4 * 2)
 
@@ -311,9 +310,8 @@ def test_an_observation_named_for_a_probe_is_an_answer_where_its_ids_fit_one_out
 def test_an_answer_with_another_effect_than_the_kits_is_no_answer_of_the_kit(why: dict[str, Any]) -> None:
     analysis = plain_session([("look", ["h2", "h3"], why)])
     assert answers(analysis) == [None]
-    assert analysis.kit is not None
-    assert analysis.kit.unmatched == 1
-    assert analysis.kit.regret.outside == 1.0
+    found = kit_of_session(analysis)
+    assert (found.unmatched, found.regret.outside) == (1, 1.0)
 
 
 def test_what_outside_events_saved_is_told_apart_also_where_they_cut_through_a_class() -> None:
@@ -322,8 +320,7 @@ def test_what_outside_events_saved_is_told_apart_also_where_they_cut_through_a_c
     session_id, _ = server.declare_session(ontology_of(kit), ["h0", "h1", "h2"])
     server.eliminate(session_id, "agent", "hunch", ["h0"])
     server.eliminate(session_id, "agent", "p0", ["h2"], {"probe_id": "p0", "outcome_id": "o0"})
-    found = analysis_of(server, session_id, kit).kit
-    assert found is not None
+    found = kit_of_session(analysis_of(server, session_id, kit))
     assert (found.unmatched, found.regret.probes, found.regret.probes_left) == (1, 1, 0.0)
     assert (found.regret.optimum, found.regret.outside, found.regret.regret) == (1.0, 0.0, 0.0)
 
@@ -333,9 +330,9 @@ def test_a_session_over_part_of_a_kit_is_held_against_that_part() -> None:
     session_id, _ = server.declare_session(ontology_of(HALVES), ["h0", "h1"])
     server.eliminate(session_id, "agent", "p1", ["h1", "h3"], {"probe_id": "p1", "outcome_id": "o0"})
     analysis = analysis_of(server, session_id, HALVES)
-    assert analysis.kit is not None
+    found = kit_of_session(analysis)
     assert answers(analysis) == [("p1", "o0")]
-    assert (analysis.kit.classes, analysis.kit.regret.optimum, analysis.kit.regret.regret) == (2, 1.0, 0.0)
+    assert (found.classes, found.regret.optimum, found.regret.regret) == (2, 1.0, 0.0)
 
 
 def test_a_kit_that_does_not_know_the_hypotheses_is_refused() -> None:
@@ -346,64 +343,38 @@ def test_a_kit_that_does_not_know_the_hypotheses_is_refused() -> None:
     assert len(caught.value.details["unknown"]) == 7
 
 
-def test_a_study_is_made_once_for_sessions_over_the_same_hypotheses() -> None:
-    study = KitStudy(HALVES)
-    server = server_of(HALVES)
-    trajectories = []
-    for _ in range(2):
-        session_id, _ = server.declare_session(ontology_of(HALVES))
-        trajectories.append(trajectory_of(server.audit_trace(session_id)))
-    assert study.of(trajectories[0]) is study.of(trajectories[1])
-
-
-def test_a_study_serves_sessions_over_other_parts_of_its_kit_too() -> None:
+def test_a_study_is_made_once_for_each_set_of_hypotheses() -> None:
     study = KitStudy(HALVES)
     server = BeliefServer()
-    sizes = []
-    for universe in (["h0", "h1"], ["h0", "h1", "h2"], ["h0", "h1", "h2", "h3"]):
+    studies = []
+    for universe in (["h0", "h1"], ["h0", "h1", "h2"], ["h0", "h1", "h2", "h3"], ["h1", "h0"]):
         session_id, _ = server.declare_session(ontology_of(HALVES), universe)
-        sizes.append(len(study.of(trajectory_of(server.audit_trace(session_id))).table.hypotheses))
-    assert sizes == [2, 3, 4]
+        studies.append(study.of(trajectory_of(server.audit_trace(session_id))))
+    assert [len(each.table.hypotheses) for each in studies] == [2, 3, 4, 2]
+    assert studies[0] is studies[3]
 
 
 # --- truth and resolution ---
 
 
-@pytest.mark.req("AN-07")
-def test_the_truth_that_survives_a_resolved_session_is_found() -> None:
-    server = server_of(HALVES)
-    session_id, _ = server.declare_session(ontology_of(HALVES))
-    server.apply_probe(session_id, "p0", "o0")
-    halfway = analysis_of(server, session_id, HALVES, "h0").truth
-    server.apply_probe(session_id, "p1", "o0")
-    truth = analysis_of(server, session_id, HALVES, "h0").truth
-    assert halfway is not None
-    assert truth is not None
-    assert (halfway.survived, halfway.found) == (True, False)
-    assert (truth.survived, truth.found, truth.killed_by_seq) == (True, True, None)
+def truth_of(server: BeliefServer, session_id: str, truth: str) -> tuple[Any, ...]:
+    found = analysis_of(server, session_id, HALVES, truth).truth
+    assert found is not None
+    return msgspec.structs.astuple(found)
 
 
 @pytest.mark.req("AN-07")
-def test_the_event_that_killed_the_truth_is_named() -> None:
+def test_the_truth_is_found_once_resolved_and_the_event_that_killed_it_is_named() -> None:
     server = server_of(HALVES)
     session_id, _ = server.declare_session(ontology_of(HALVES))
     server.apply_probe(session_id, "p0", "o0", "careless")
-    truth = analysis_of(server, session_id, HALVES, "h3").truth
-    assert truth is not None
-    assert (truth.survived, truth.found, truth.killed_by_seq, truth.killed_by_source_id) == (
-        False,
-        False,
-        1,
-        "careless",
-    )
-    assert truth.killed_by_event_id == server.audit_trace(session_id)[1].event_id
-
-
-def test_a_truth_that_the_session_does_not_have_is_an_error() -> None:
-    server = server_of(HALVES)
-    session_id, _ = server.declare_session(ontology_of(HALVES))
-    with pytest.raises(InvalidHypothesisId, match="`nobody`"):
-        analysis_of(server, session_id, None, "nobody")
+    killer = server.audit_trace(session_id)[1].event_id
+    assert truth_of(server, session_id, "h0") == ("h0", True, False, None, None, None)
+    assert truth_of(server, session_id, "h3") == ("h3", False, False, killer, 1, "careless")
+    server.apply_probe(session_id, "p1", "o0")
+    assert truth_of(server, session_id, "h0") == ("h0", True, True, None, None, None)
+    with pytest.raises(InvalidHypothesisId, match="`absent`"):
+        analysis_of(server, session_id, None, "absent")
 
 
 @pytest.mark.req("AN-07")
@@ -415,10 +386,7 @@ def test_without_a_kit_one_survivor_is_resolved() -> None:
         server.eliminate(session_id, "agent", str(number), [gone])
     found = analysis_of(server, session_id, None).resolution
     assert (found.resolved, found.seq, found.eliminations, found.seconds) == (True, 2, 2, 4.0)
-
-
-def test_what_was_never_open_is_resolved_from_the_start() -> None:
-    server = BeliefServer()
+    # What was never open is resolved from the start.
     session_id, _ = server.declare_session(OntologyBundle("any", "1", "", ""), ["a"])
     found = analysis_of(server, session_id, None).resolution
     assert (found.resolved, found.seq, found.eliminations, found.seconds) == (True, 0, 0, 0.0)
@@ -429,9 +397,8 @@ def test_a_session_with_nothing_left_is_not_resolved() -> None:
     assert analysis.resolution.resolved
     contradictory = plain_session([("a", ["h0", "h1"], None), ("b", ["h2", "h3"], None)])
     assert not contradictory.resolution.resolved
-    assert contradictory.kit is not None
-    assert (contradictory.kit.classes_left, contradictory.kit.residual_bits_left) == (0, 0.0)
-    assert contradictory.kit.regret.probes_left == 0.0
+    found = kit_of_session(contradictory)
+    assert (found.classes_left, found.residual_bits_left, found.regret.probes_left) == (0, 0.0, 0.0)
 
 
 @given(kits(hypotheses=5, probes=4), st.data())
@@ -446,8 +413,7 @@ def test_a_kits_gain_is_expected_gain_and_luck(kit: Kit, data: st.DataObject) ->
         (probe.probe_id, next(each.outcome_id for each in probe.outcomes if truth not in each.eliminates))
         for probe in order
     ]
-    found = session(kit, asked).kit
-    assert found is not None
+    found = kit_of_session(session(kit, asked))
     assert found.luck is not None
     assert found.gain == pytest.approx(found.expected_gain + found.luck)
     assert found.unmatched == 0

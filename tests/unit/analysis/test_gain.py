@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cmbs.analysis.appraisal import Study
-from cmbs.analysis.gain import Belief, after_answer, bits_between, expected_gain, gains, odds_of, prior_belief
-from cmbs.analysis.table import Outcome, Probe, Table, spread, table_of
+from cmbs.analysis.gain import Belief, after_answer, bits_between, compute_expected_gain, gains, odds_of, prior_belief
+from cmbs.analysis.table import Outcome, Probe, Table, entropy_of, table_of
 from tests.support.domains import World, kit_of, tables, walk, worlds
 
 EITHER = st.booleans().flatmap(lambda each: tables(hypotheses=5, probes=4, outcomes=3, deterministic=each))
@@ -31,8 +31,8 @@ def mean(table: Table, value_of: Callable[[World], float]) -> float:
 def test_where_each_hypothesis_says_the_answer_the_gain_is_the_entropy_of_the_answer(table: Table) -> None:
     belief = prior_belief(table)
     for probe in table.probes:
-        answers = spread([table.mass(part) for part in probe.parts(table.everything)])
-        assert expected_gain(table, belief, probe) == pytest.approx(answers, abs=1e-9)
+        answers = entropy_of([table.mass(part) for part in probe.parts(table.everything)])
+        assert compute_expected_gain(table, belief, probe) == pytest.approx(answers, abs=1e-9)
 
 
 @pytest.mark.req("AN-03")
@@ -117,7 +117,7 @@ def test_an_answer_that_rules_out_nothing_still_moves_the_odds() -> None:
     sign = table.probes[0]
     belief = prior_belief(table)
     assert odds_of(table, belief, sign) == (6, [(1, 0b001), (5, 0b111)])
-    assert expected_gain(table, belief, sign) == pytest.approx(1 / 6 * math.log2(3))
+    assert compute_expected_gain(table, belief, sign) == pytest.approx(1 / 6 * math.log2(3))
     later = after_answer(table, belief, sign, 0b111)
     # Had `a` been true, the sign would have been seen every other time.
     assert later == Belief(0b111, (1, 2, 2), frozenset({"sign"}))
@@ -128,7 +128,7 @@ def test_a_probe_that_was_answered_would_answer_the_same_again() -> None:
     sign = table.probes[0]
     later = after_answer(table, prior_belief(table), sign, 0b111)
     assert odds_of(table, later, sign) == (1, [(1, 0b111)])
-    assert expected_gain(table, later, sign) == 0.0
+    assert compute_expected_gain(table, later, sign) == 0.0
     assert [gain.probe_id for gain in gains(table, later)] == ["which"]
     assert after_answer(table, later, sign, 0b111) == later
 
@@ -151,4 +151,4 @@ def test_priors_that_are_further_apart_than_floats_are_no_trouble(priors: list[f
     expected = math.log2(sum(table.weights)) - math.log2(table.mass(rarest))
     assert bits_between(table, table.everything, rarest) == pytest.approx(expected)
     assert table.residual_bits(table.everything) == 0.0
-    assert spread(table.weights) == pytest.approx(0.0, abs=1e-200)
+    assert entropy_of(table.weights) == pytest.approx(0.0, abs=1e-200)

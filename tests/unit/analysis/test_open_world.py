@@ -144,4 +144,4 @@ def test_as_many_probes_as_are_followed_do_not_go_too_deep() -> None:
 
 def test_the_bound_from_below_is_the_same_however_little_work_is_allowed() -> None:
     bound = OpenBoundProspects(table_of(kit_of([[YES, OPEN]], [1.0, 1.0])))
-    assert bound.allowed(0) is bound
+    assert bound.allow(0) is bound

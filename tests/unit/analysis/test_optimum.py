@@ -66,7 +66,6 @@ def test_the_optimum_is_that_of_brute_force(table: Table) -> None:
     cost = optimum.cost(classes.everything)
     assert cost == least_cost(table, table.everything)
     assert cost == cost_of_tree(classes, optimum, classes.everything)
-    assert optimum.worst(classes.everything) == depth_of_tree(optimum, classes.everything)
 
 
 @given(tables(hypotheses=9, probes=7), st.data())
@@ -86,7 +85,6 @@ def test_greedy_is_no_better_than_the_optimum_and_huffman_no_worse(table: Table)
     greedy = Greedy(classes, Steps(PLENTY))
     assert HuffmanBound(classes).cost(classes.everything) <= best <= greedy.cost(classes.everything)
     assert greedy.cost(classes.everything) == cost_of_tree(classes, greedy, classes.everything)
-    assert greedy.worst(classes.everything) == depth_of_tree(greedy, classes.everything)
 
 
 def test_a_plan_that_was_made_before_its_parts_were_better_known_is_cut_off_by_what_is_known_now() -> None:
@@ -159,7 +157,6 @@ def test_one_class_needs_no_probe() -> None:
     classes = classes_of(Table(("a", "b"), (1, 1), ()))
     for tree in (Optimum(classes, Steps(0)), Greedy(classes, Steps(0))):
         assert (tree.cost(classes.everything), tree.choose(classes.everything)) == (0, None)
-        assert tree.worst(classes.everything) == 0
     assert HuffmanBound(classes).cost(classes.everything) == 0
 
 
@@ -185,7 +182,6 @@ def test_a_chain_of_any_length_is_greedy_but_not_searched_for_an_optimum() -> No
     with pytest.raises(OutOfSteps):
         Optimum(classes, Steps(PLENTY)).cost(classes.everything)
     greedy = Greedy(classes, Steps(PLENTY))
-    assert greedy.worst(classes.everything) == size - 1
     assert greedy.cost(classes.everything) == size * (size + 1) // 2 - 1
 
 
@@ -199,13 +195,13 @@ def test_a_bound_over_many_weights_is_that_of_each_set() -> None:
 
 def test_a_tree_that_was_found_is_followed_without_further_steps() -> None:
     classes = classes_of(singling_out(9))
-    needed = bisect_left(range(PLENTY), True, key=lambda steps: _found(classes, steps))
+    needed = bisect_left(range(PLENTY), True, key=lambda steps: _find(classes, steps))
     tree = Optimum(classes, Steps(needed))
     tree.cost(classes.everything)
-    assert tree.worst(classes.everything) == 8
+    assert depth_of_tree(tree, classes.everything) == 8
 
 
-def _found(classes: Classes, steps: int) -> bool:
+def _find(classes: Classes, steps: int) -> bool:
     try:
         Optimum(classes, Steps(steps)).cost(classes.everything)
     except OutOfSteps:
@@ -219,7 +215,7 @@ def test_a_deep_tree_is_found() -> None:
     classes = classes_of(singling_out(DEEP, weights))
     optimum = Optimum(classes, Steps(10 * PLENTY))
     assert optimum.cost(classes.everything) == HuffmanBound(classes).cost(classes.everything)
-    assert optimum.worst(classes.everything) == DEEP - 1
+    assert depth_of_tree(optimum, classes.everything) == DEEP - 1
 
 
 def test_a_tree_is_found_when_it_is_first_asked_for() -> None:

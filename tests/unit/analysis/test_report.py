@@ -29,10 +29,10 @@ def plain(session_id: str = "", gone: str = "a", truth: str | None = None) -> An
     for hypothesis_id in gone:
         server.eliminate(opened, "agent", hypothesis_id, [hypothesis_id])
     found = analyse(trajectory_of(server.audit_trace(opened)), truth=truth)
-    return renamed(found, session_id) if session_id else found
+    return rename(found, session_id) if session_id else found
 
 
-def renamed(analysis: Analysis, session_id: str) -> Analysis:
+def rename(analysis: Analysis, session_id: str) -> Analysis:
     return type(analysis)(
         **{**{name: getattr(analysis, name) for name in analysis.__struct_fields__}, "session_id": session_id}
     )
@@ -94,7 +94,7 @@ def test_sessions_with_a_kit_get_a_plot_of_skill_and_luck() -> None:
 
 
 def test_the_plots_of_many_sessions_show_the_first_and_the_table_all() -> None:
-    many = [renamed(plain(), f"session {number}") for number in range(MAX_DRAWN + 5)]
+    many = [rename(plain(), f"session {number}") for number in range(MAX_DRAWN + 5)]
     page = html_report(many, "many")
     assert page.count("<polyline") == MAX_DRAWN
     assert page.count('<tr><td title="session') == len(many)

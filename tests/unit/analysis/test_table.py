@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cmbs.analysis.table import Outcome, Probe, Scale, Table, bits_of, mask_from, spread, table_of, whole_weights
+from cmbs.analysis.table import Outcome, Probe, Scale, Table, bits_of, entropy_of, mask_from, table_of, whole_weights
 from cmbs.errors import InvalidKit
 from cmbs.kit import Kit
 from tests.support.domains import kit_of, kits, tables
@@ -60,8 +60,8 @@ def test_hypotheses_share_a_class_exactly_where_no_outcome_tells_them_apart(tabl
 def test_residual_bits_are_what_is_left_of_the_entropy_once_every_probe_was_answered(table: Table) -> None:
     total = table.mass(table.everything)
     masses = [table.mass(mask_from(each)) for each in table.classes]
-    between = spread(masses)
-    whole = spread(table.weights)
+    between = entropy_of(masses)
+    whole = entropy_of(table.weights)
     assert table.residual_bits(table.everything) == pytest.approx(whole - between, abs=1e-9)
     assert sum(masses) == total
 
@@ -81,7 +81,7 @@ def test_without_probes_everything_is_one_class() -> None:
 @given(tables(deterministic=False), st.data())
 def test_a_part_of_a_table_says_the_same_of_what_is_in_it(table: Table, data: st.DataObject) -> None:
     keep = data.draw(st.frozensets(st.sampled_from(table.hypotheses), min_size=1))
-    part = table.restricted(keep)
+    part = table.restrict(keep)
     assert set(part.hypotheses) == keep
     for probe, small in zip(table.probes, part.probes, strict=True):
         for whole, own in zip(probe.outcomes, small.outcomes, strict=True):
@@ -92,10 +92,10 @@ def test_a_part_of_a_table_says_the_same_of_what_is_in_it(table: Table, data: st
 
 def test_a_table_knows_what_it_does_not_have() -> None:
     table = table_of(kit_of([[YES, NO]], [1.0, 1.0]))
-    assert table.bit("stranger") == 0
-    assert table.mask_of(["h1", "stranger"]) == 0b10
-    assert table.probe("stranger") is None
-    assert table.probes[0].consistent("stranger") is None
+    assert table.bit("absent") == 0
+    assert table.mask_of(["h1", "absent"]) == 0b10
+    assert table.probe("absent") is None
+    assert table.probes[0].consistent("absent") is None
 
 
 def test_a_hypothesis_that_makes_every_answer_impossible_is_refused() -> None:

@@ -19,7 +19,7 @@ from cmbs.testing import ManualClock, SequentialIds
 
 ONTOLOGY = OntologyBundle("space", "1", "graph://none", "v1")
 UNIVERSE = tuple("abcdef")
-IDS = st.frozensets(st.sampled_from([*UNIVERSE, "stranger"]))
+IDS = st.frozensets(st.sampled_from([*UNIVERSE, "absent"]))
 
 
 class Report(NamedTuple):
@@ -34,7 +34,7 @@ ONE = st.tuples(st.sampled_from(["one", "two"]), IDS).map(lambda given: Report(*
 REPORTS = st.lists(ONE, max_size=8)
 
 
-def told(reports: Sequence[Report], universe: Sequence[str] = UNIVERSE) -> Trajectory:
+def analyse_path(reports: Sequence[Report], universe: Sequence[str] = UNIVERSE) -> Trajectory:
     """The trajectory of a session in which these were reported, each as an observation of its own."""
     server = BeliefServer(clock=ManualClock(), ids=SequentialIds())
     session_id, _ = server.declare_session(ONTOLOGY, universe)
@@ -44,7 +44,7 @@ def told(reports: Sequence[Report], universe: Sequence[str] = UNIVERSE) -> Traje
 
 
 def kinds(*reports: Report) -> list[Redundancy | None]:
-    return [step.redundancy for step in told(reports).steps]
+    return [step.redundancy for step in analyse_path(reports).steps]
 
 
 def report(source_id: str, ids: str, **justification: Any) -> Report:
@@ -57,7 +57,7 @@ def report(source_id: str, ids: str, **justification: Any) -> Report:
 @pytest.mark.req("AN-01")
 @given(REPORTS)
 def test_the_bits_of_the_events_add_up_to_the_universe_over_the_survivors(reports: list[Report]) -> None:
-    trajectory = told(reports)
+    trajectory = analyse_path(reports)
     bits = [step.bits for step in trajectory.steps]
     if not trajectory.survivors:
         assert trajectory.bits is None
@@ -72,7 +72,7 @@ def test_the_bits_of_the_events_add_up_to_the_universe_over_the_survivors(report
 
 @given(REPORTS)
 def test_the_bits_of_the_sources_add_up_to_those_of_the_session(reports: list[Report]) -> None:
-    analysis = analyse(told(reports))
+    analysis = analyse(analyse_path(reports))
     bits = [source.bits for source in analysis.sources]
     if analysis.bits is None:
         assert None in bits
@@ -89,7 +89,7 @@ def test_the_order_of_events_changes_neither_what_is_left_nor_the_bits_nor_the_s
 ) -> None:
     results = set()
     for order in permutations(reports):
-        trajectory = told(order)
+        trajectory = analyse_path(order)
         analysis = analyse(trajectory)
         results.add((trajectory.survivors, trajectory.bits, analysis.certificate.size))
     assert len(results) == 1
@@ -98,16 +98,16 @@ def test_the_order_of_events_changes_neither_what_is_left_nor_the_bits_nor_the_s
 @pytest.mark.req("AN-06")
 @given(REPORTS)
 def test_the_events_of_a_certificate_alone_lead_to_the_same_survivors(reports: list[Report]) -> None:
-    trajectory = told(reports)
+    trajectory = analyse_path(reports)
     certificate = analyse(trajectory).certificate
     numbers = {step.event_id: number for number, step in enumerate(trajectory.steps)}
     enough = [reports[numbers[event_id]] for event_id in certificate.event_ids]
-    assert told(enough).survivors == trajectory.survivors
+    assert analyse_path(enough).survivors == trajectory.survivors
     assert certificate.exact
 
 
 def test_an_event_that_leaves_nothing_has_no_number_of_bits_and_those_after_it_gain_nothing() -> None:
-    trajectory = told([report("one", "abc"), report("two", "def"), report("two", "a")])
+    trajectory = analyse_path([report("one", "abc"), report("two", "def"), report("two", "a")])
     assert [step.bits for step in trajectory.steps] == [1.0, None, 0.0]
     analysis = analyse(trajectory)
     assert (analysis.bits, analysis.bits_left, analysis.efficiency) == (None, 0.0, None)
@@ -115,8 +115,8 @@ def test_an_event_that_leaves_nothing_has_no_number_of_bits_and_those_after_it_g
 
 
 def test_efficiency_is_bits_for_each_elimination() -> None:
-    assert analyse(told([report("one", "abc"), report("one", "a")])).efficiency == 0.5
-    assert analyse(told([])).efficiency is None
+    assert analyse(analyse_path([report("one", "abc"), report("one", "a")])).efficiency == 0.5
+    assert analyse(analyse_path([])).efficiency is None
 
 
 # --- redundancy ---
@@ -125,7 +125,7 @@ def test_efficiency_is_bits_for_each_elimination() -> None:
 @pytest.mark.req("AN-02")
 @given(REPORTS)
 def test_an_event_is_redundant_for_one_reason_exactly_where_it_eliminates_nothing(reports: list[Report]) -> None:
-    trajectory = told(reports)
+    trajectory = analyse_path(reports)
     for step in trajectory.steps:
         assert (step.redundancy is None) == bool(step.eliminated)
     found = analyse(trajectory).redundancy
@@ -139,7 +139,7 @@ def test_the_same_ids_from_the_same_source_are_a_duplicate() -> None:
 
 
 def test_an_id_outside_the_universe_does_not_make_a_report_another() -> None:
-    assert kinds(report("one", "ab"), Report("one", frozenset({"a", "b", "stranger"}))) == [None, Redundancy.DUPLICATE]
+    assert kinds(report("one", "ab"), Report("one", frozenset({"a", "b", "absent"}))) == [None, Redundancy.DUPLICATE]
 
 
 def test_ids_that_the_same_source_eliminated_before_in_other_company_are_a_recall_failure() -> None:
@@ -169,7 +169,7 @@ def test_the_same_answer_to_the_same_probe_is_a_duplicate_even_where_it_rules_ou
 
 
 def test_a_justification_that_names_no_probe_is_none() -> None:
-    steps = told([report("one", "a", probe_id=7), report("one", "b", why="because")]).steps
+    steps = analyse_path([report("one", "a", probe_id=7), report("one", "b", why="because")]).steps
     assert [step.probe for step in steps] == [None, None]
 
 
@@ -177,7 +177,7 @@ def test_a_justification_that_names_no_probe_is_none() -> None:
 
 
 def test_what_took_a_hypothesis_out_is_found() -> None:
-    trajectory = told([report("one", "a"), report("two", "ab")])
+    trajectory = analyse_path([report("one", "a"), report("two", "ab")])
     killer = trajectory.killer_of("b")
     assert killer is not None
     assert (killer.seq, killer.source_id) == (2, "two")

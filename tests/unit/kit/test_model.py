@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from enum import StrEnum
 from fractions import Fraction
 from itertools import product
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cmbs.documents.findings import Severity
 from cmbs.errors import InvalidKit, InvalidRequest
 from cmbs.kit import (
     NO_DATA,
@@ -26,8 +28,7 @@ from cmbs.kit import (
     outcome_for,
 )
 from cmbs.kit.baseline import baseline_of
-from cmbs.kit.findings import Rule, Severity
-from cmbs.kit.rules import classes_of, findings_of, is_deterministic, summary_of
+from cmbs.kit.rules import KitRule, classes_of, findings_of, is_deterministic, summary_of
 from cmbs.testing.strategies.kits import kits
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
@@ -219,7 +220,7 @@ def test_a_kit_may_have_very_many_classes() -> None:
         for bit in range(14)
     ]
     kit = Kit("k", "1", "", tuple(map(KitHypothesis, names)), tuple(probes))
-    told = [finding for finding in findings_of(kit) if finding.rule is Rule.INDISTINGUISHABLE]
+    told = [finding for finding in findings_of(kit) if finding.rule is KitRule.INDISTINGUISHABLE]
     assert len(told) == len(summary_of(kit).classes) == len(pairs)
     assert summary_of(kit).residual_bits == pytest.approx(1.0)
 
@@ -245,7 +246,7 @@ def test_a_probe_with_the_right_number_of_eliminations_in_the_wrong_places_is_no
     assert not is_deterministic(kit_of("ab", uneven), uneven)
 
 
-def found(kit: Kit) -> list[tuple[Rule, tuple[str | int, ...]]]:
+def find_rules(kit: Kit) -> list[tuple[StrEnum, tuple[str | int, ...]]]:
     return [(finding.rule, finding.path) for finding in findings_of(kit)]
 
 
@@ -257,56 +258,56 @@ def test_a_kit_that_breaks_no_rule_has_warnings_at_most(kit: Kit) -> None:
 @pytest.mark.req("KIT-03")
 def test_an_outcome_that_eliminates_everything_is_found() -> None:
     kit = kit_of("ab", probe("p", YES, NO, outcome("never", "a", "b")))
-    assert found(kit) == [(Rule.ELIMINATES_EVERYTHING, ("probes", 0, "outcomes", 2))]
+    assert find_rules(kit) == [(KitRule.ELIMINATES_EVERYTHING, ("probes", 0, "outcomes", 2))]
 
 
 @pytest.mark.req("KIT-03")
 def test_a_probe_without_any_possible_answer_is_told_by_its_outcomes() -> None:
     kit = kit_of("a", probe("p", outcome("never", "a")))
-    assert found(kit) == [(Rule.ELIMINATES_EVERYTHING, ("probes", 0, "outcomes", 0))]
+    assert find_rules(kit) == [(KitRule.ELIMINATES_EVERYTHING, ("probes", 0, "outcomes", 0))]
 
 
 @pytest.mark.req("KIT-03")
 def test_a_hypothesis_that_every_outcome_eliminates_is_found() -> None:
     kit = kit_of("abc", probe("p", outcome("yes", "a", "b"), outcome("no", "a", "c")))
     (finding,) = findings_of(kit)
-    assert finding.rule is Rule.ELIMINATED_BY_EVERY_OUTCOME
+    assert finding.rule is KitRule.ELIMINATED_BY_EVERY_OUTCOME
     assert "eliminates `a`" in finding.message
 
 
 @pytest.mark.req("KIT-04")
 def test_hypotheses_that_no_probe_tells_apart_are_found_as_classes_with_their_bits() -> None:
     (finding,) = findings_of(kit_of("abc", probe("p", outcome("yes", "b", "c"), outcome("no", "a"))))
-    assert (finding.rule, finding.path) == (Rule.INDISTINGUISHABLE, ("hypotheses", 1))
+    assert (finding.rule, finding.path) == (KitRule.INDISTINGUISHABLE, ("hypotheses", 1))
     assert finding.message.endswith("`b`, `c`; they leave 0.667 bits of the kit undecided")
 
 
 @pytest.mark.req("KIT-05")
 def test_a_probe_that_never_matters_is_found() -> None:
     kit = kit_of("ab", probe("p", YES, NO), probe("q", outcome("x"), outcome("y")))
-    assert found(kit) == [(Rule.NEVER_MATTERS, ("probes", 1))]
+    assert find_rules(kit) == [(KitRule.NEVER_MATTERS, ("probes", 1))]
 
 
 @pytest.mark.req("KIT-05")
 def test_a_probe_whose_answer_follows_from_another_is_found() -> None:
     kit = kit_of("ab", probe("p", YES, NO), probe("q", outcome("on", "a"), outcome("off", "b")))
-    assert found(kit) == [(Rule.REPEATS_PROBE, ("probes", 1))]
+    assert find_rules(kit) == [(KitRule.REPEATS_PROBE, ("probes", 1))]
 
 
 @pytest.mark.req("KIT-05")
 def test_two_probes_of_an_open_world_do_not_repeat_each_other() -> None:
     open_world = outcome("firing", "a"), outcome("silent")
-    assert found(kit_of("ab", probe("p", *open_world), probe("q", *open_world))) == []
+    assert find_rules(kit_of("ab", probe("p", *open_world), probe("q", *open_world))) == []
 
 
 def test_deterministic_probes_with_one_outcome_repeat_nothing_but_never_matter() -> None:
     kit = kit_of("a", probe("p", outcome("x")), probe("q", outcome("y")))
-    assert found(kit) == [(Rule.NEVER_MATTERS, ("probes", 0)), (Rule.NEVER_MATTERS, ("probes", 1))]
+    assert find_rules(kit) == [(KitRule.NEVER_MATTERS, ("probes", 0)), (KitRule.NEVER_MATTERS, ("probes", 1))]
 
 
 def test_outcomes_that_eliminate_the_same_are_found() -> None:
     kit = kit_of("ab", probe("p", YES, NO, outcome("also yes", "b"), outcome("x"), outcome("y")))
-    assert found(kit) == [(Rule.OUTCOMES_ALIKE, ("probes", 0, "outcomes", 2))]
+    assert find_rules(kit) == [(KitRule.OUTCOMES_ALIKE, ("probes", 0, "outcomes", 2))]
 
 
 def test_errors_come_before_warnings() -> None:

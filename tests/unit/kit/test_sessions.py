@@ -63,11 +63,11 @@ def snapshot_of(*survivors: str) -> BeliefSnapshot:
     return BeliefSnapshot("s", ontology_of(KIT), survivors)
 
 
-def observed(adapter: KitAdapter, probe_id: str, response: Any) -> list[EliminateMessage]:
+def observe_all(adapter: KitAdapter, probe_id: str, response: Any) -> list[EliminateMessage]:
     return list(adapter.observe(adapter.apply_action(probe_id, snapshot_of(*KIT.hypothesis_ids)), response))
 
 
-def sent(server: BeliefServer, session_id: str, message: EliminateMessage) -> BeliefSnapshot:
+def send(server: BeliefServer, session_id: str, message: EliminateMessage) -> BeliefSnapshot:
     why = dict(message.justification or {})
     return server.eliminate(session_id, message.source_id, message.observation_id, message.eliminated, why).snapshot
 
@@ -124,10 +124,10 @@ def test_an_installed_distribution_offers_its_kit_through_an_entry_point(
     package.mkdir()
     source = """
         from cmbs.kit import KitProvider
-        from cmbs.kit.files import packaged_kit
+        from cmbs.adapters.kits import load_packaged_kit
 
         def provider():
-            return KitProvider(packaged_kit("ships_a_kit", "coins.yaml"))
+            return KitProvider(load_packaged_kit("ships_a_kit", "coins.yaml"))
         """
     kit = """
         id: coins
@@ -176,7 +176,7 @@ def test_a_kit_offers_the_probes_that_could_tell_the_survivors_apart() -> None:
 
 @pytest.mark.req("KIT-10")
 def test_an_observation_becomes_a_message_that_says_why() -> None:
-    (message,) = observed(KitAdapter(KIT, "agent://1"), "latency", 117)
+    (message,) = observe_all(KitAdapter(KIT, "agent://1"), "latency", 117)
     assert message == EliminateMessage(
         source_id="agent://1",
         observation_id="latency",
@@ -191,7 +191,7 @@ def test_an_observation_becomes_a_message_that_says_why() -> None:
             "robust_z": "1.147",
         },
     )
-    (message,) = observed(KitAdapter(KIT), "dig", "no")
+    (message,) = observe_all(KitAdapter(KIT), "dig", "no")
     assert (message.eliminated, message.justification) == (
         ["deploy", "disk"],
         {"kit_id": "checkout", "kit_version": "3", "probe_id": "dig", "outcome_id": "no", "soundness": "heuristic"},
@@ -202,7 +202,7 @@ def test_a_number_in_an_interval_is_recorded_too() -> None:
     outcomes = (KitOutcome("low", frozenset({"a"}), Soundness.SOUND), KitOutcome("high", frozenset(), Soundness.SOUND))
     probe = KitProbe("p", "", outcomes, CutPoints((10.0,), ("low", "high")))
     adapter = KitAdapter(Kit("k", "1", "", (KitHypothesis("a"), KitHypothesis("b")), (probe,)))
-    (message,) = observed(adapter, "p", 9)
+    (message,) = observe_all(adapter, "p", 9)
     assert message.justification is not None
     assert (message.justification["reading"], "robust_z" in message.justification) == ("9.0", False)
 
@@ -210,7 +210,7 @@ def test_a_number_in_an_interval_is_recorded_too() -> None:
 @pytest.mark.req("KIT-06", "KIT-10")
 @pytest.mark.parametrize("response", [NO_DATA, None, "slow", 1e9])
 def test_an_observation_that_contradicts_nothing_is_no_message(response: Any) -> None:
-    assert observed(KitAdapter(KIT), "latency", response) == []
+    assert observe_all(KitAdapter(KIT), "latency", response) == []
 
 
 def test_a_context_of_another_kit_or_probe_is_refused() -> None:
@@ -239,8 +239,8 @@ def test_provider_and_adapter_leave_the_same_survivors_in_a_server(kit: Kit, dat
     probed_id, probed = behind.declare_session(ontology, [])
     for probe_id, response in answers:
         for message in adapter.observe(adapter.apply_action(probe_id, snapshot), response):
-            snapshot = sent(beside, session_id, message)
-            assert sent(beside, session_id, message) == snapshot
+            snapshot = send(beside, session_id, message)
+            assert send(beside, session_id, message) == snapshot
         # Canonical JSON has no whole numbers beyond 2^53: over the wire such a reading is named by its outcome.
         outcome = outcome_for(adapter._probe(probe_id), response)
         probed = behind.apply_probe(probed_id, probe_id, outcome.outcome_id if outcome else NO_DATA).snapshot
@@ -251,11 +251,11 @@ def test_another_answer_of_the_same_source_is_a_conflict_and_another_source_may_
     server = BeliefServer()
     session_id, _ = server.declare_session(ontology_of(KIT), sorted(KIT.hypothesis_ids))
 
-    def send(adapter: KitAdapter, response: str) -> list[str]:
-        (message,) = observed(adapter, "dig", response)
-        return sent(server, session_id, message).survivors
+    def report(adapter: KitAdapter, response: str) -> list[str]:
+        (message,) = observe_all(adapter, "dig", response)
+        return send(server, session_id, message).survivors
 
-    assert send(KitAdapter(KIT, "one"), "yes") == ["deploy", "disk"]
+    assert report(KitAdapter(KIT, "one"), "yes") == ["deploy", "disk"]
     with pytest.raises(Conflict):
-        send(KitAdapter(KIT, "one"), "no")
-    assert send(KitAdapter(KIT, "another"), "no") == []
+        report(KitAdapter(KIT, "one"), "no")
+    assert report(KitAdapter(KIT, "another"), "no") == []

@@ -10,14 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cmbs.belief.kernel.provider_mask import BeliefState
+from cmbs.documents.csv_text import MAX_COLUMNS, MAX_ROWS, MAX_TABLE_BYTES, Row, Table, read_table
+from cmbs.documents.fields import MAX_ID_LENGTH
+from cmbs.documents.findings import MAX_FINDINGS, InvalidDocument, Severity
 from cmbs.kit import CutPoints, Kit, KitProvider, NormalBand, Soundness, Tail
-from cmbs.kit.attributes import Attribute, Cell, banded
-from cmbs.kit.csv_text import MAX_COLUMNS, MAX_ROWS, MAX_TABLE_BYTES, Row, Table, read_table
-from cmbs.kit.files import kit_text, parse_kit
-from cmbs.kit.findings import InvalidKitFile, Severity
-from cmbs.kit.form import MAX_FINDINGS, MAX_ID_LENGTH
+from cmbs.kit.attributes import Attribute, Cell, make_interval_probe
+from cmbs.kit.parse import parse_kit
 from cmbs.kit.rules import findings_of
 from cmbs.kit.table import TableKit, TableOptions, ValueProbes, baselines_from, kit_from_table
+from cmbs.kit.writing import format_kit
 
 ANIMALS = """\
 animal,kind,legs,weight,eats,flies,note
@@ -49,7 +50,7 @@ def table_of(text: str) -> Table:
     return read_table(dedent(text).encode(), "t.csv")
 
 
-def made(table: str, id_column: str = "animal", **options: Any) -> TableKit:
+def make(table: str, id_column: str = "animal", **options: Any) -> TableKit:
     return kit_from_table(table_of(table), TableOptions(id_column, **options), kit_id="t", version="1")
 
 
@@ -65,10 +66,10 @@ def soundness(kit: Kit, probe_id: str) -> list[Soundness]:
     return [outcome.soundness for outcome in probe.outcomes]
 
 
-def refused(table: str | bytes, **options: Any) -> list[str]:
+def refuse(table: str | bytes, **options: Any) -> list[str]:
     """Every finding as `line rule`."""
     data = table if isinstance(table, bytes) else table.encode()
-    with pytest.raises(InvalidKitFile) as caught:
+    with pytest.raises(InvalidDocument) as caught:
         kit_from_table(read_table(data, "t.csv"), TableOptions("id", **options), kit_id="t")
     return [f"{each.place.line} {each.rule}" if each.place else each.rule for each in caught.value.findings]
 
@@ -78,7 +79,7 @@ def refused(table: str | bytes, **options: Any) -> list[str]:
 
 @pytest.mark.req("KIT-11")
 def test_a_row_is_a_hypothesis_and_a_column_a_probe() -> None:
-    kit, notes = (result := made(ANIMALS, split=frozenset({"eats"}))).kit, result.notes
+    kit, notes = (result := make(ANIMALS, split=frozenset({"eats"}))).kit, result.notes
     assert [each.id for each in kit.hypotheses] == ["dog", "cat", "hen", "bat", "carp"]
     assert [each.probe_id for each in kit.probes] == ["kind", "legs", "weight", "eats", "flies"]
     assert outcomes(kit, "kind") == {
@@ -92,49 +93,49 @@ def test_a_row_is_a_hypothesis_and_a_column_a_probe() -> None:
 
 @pytest.mark.req("KIT-06", "KIT-11")
 def test_an_entity_without_data_is_kept_by_every_answer() -> None:
-    kit = made(ANIMALS, split=frozenset({"eats"})).kit
+    kit = make(ANIMALS, split=frozenset({"eats"})).kit
     assert outcomes(kit, "flies") == {"no": ["bat"], "yes": ["carp", "cat", "dog"]}
     assert outcomes(kit, "eats") == {"grain": ["bat", "cat"], "insects": ["cat", "dog"], "meat": ["bat", "hen"]}
 
 
 @pytest.mark.req("KIT-06")
 def test_words_that_mean_no_data_are_no_values() -> None:
-    kit = made("animal,flies\ndog,no\nbat,yes\nhen,?\nemu,no-data\n", no_data=frozenset({"?"})).kit
+    kit = make("animal,flies\ndog,no\nbat,yes\nhen,?\nemu,no-data\n", no_data=frozenset({"?"})).kit
     assert outcomes(kit, "flies") == {"no": ["bat"], "yes": ["dog"]}
 
 
 @pytest.mark.req("KIT-11")
 def test_several_values_may_be_several_questions() -> None:
-    every = made(ANIMALS, split=frozenset({"eats"}), probes=ValueProbes.YES_NO).kit
+    every = make(ANIMALS, split=frozenset({"eats"}), probes=ValueProbes.YES_NO).kit
     assert [each.probe_id for each in every.probes] == [
         *("kind=bird", "kind=fish", "kind=mammal", "legs=0", "legs=2", "legs=4", "weight"),
         *("eats=grain", "eats=insects", "eats=meat", "flies"),
     ]
     assert outcomes(every, "kind=fish") == {"yes": ["bat", "cat", "dog", "hen"], "no": ["carp"]}
     assert outcomes(every, "eats=grain") == {"yes": ["bat", "cat"], "no": ["dog", "hen"]}
-    one = made(ANIMALS, yes_no=frozenset({"legs"}), drop=frozenset({"eats", "note"})).kit
+    one = make(ANIMALS, yes_no=frozenset({"legs"}), drop=frozenset({"eats", "note"})).kit
     assert [each.probe_id for each in one.probes] == ["kind", "legs=0", "legs=2", "legs=4", "weight", "flies"]
 
 
 def test_what_everybody_has_is_not_asked_for() -> None:
-    kit = made("animal,eats\na,x;y\nb,x;z\n", split=frozenset({"eats"}), probes=ValueProbes.YES_NO).kit
+    kit = make("animal,eats\na,x;y\nb,x;z\n", split=frozenset({"eats"}), probes=ValueProbes.YES_NO).kit
     assert [each.probe_id for each in kit.probes] == ["eats=y", "eats=z"]
-    with_a_gap = made("animal,eats\na,x;y\nb,x\nc,\n", split=frozenset({"eats"}), probes=ValueProbes.YES_NO).kit
+    with_a_gap = make("animal,eats\na,x;y\nb,x\nc,\n", split=frozenset({"eats"}), probes=ValueProbes.YES_NO).kit
     assert outcomes(with_a_gap, "eats=x") == {"yes": [], "no": ["a", "b"]}
 
 
 @pytest.mark.req("KIT-07")
 def test_how_sound_an_elimination_is_follows_from_the_column() -> None:
-    kit = made(ANIMALS, split=frozenset({"eats"}), yes_no=frozenset({"eats"})).kit
+    kit = make(ANIMALS, split=frozenset({"eats"}), yes_no=frozenset({"eats"})).kit
     assert set(soundness(kit, "kind")) == {Soundness.SOUND}
     assert set(soundness(kit, "weight")) == {Soundness.STATISTICAL}
     assert soundness(kit, "eats=meat") == [Soundness.CLOSED_WORLD, Soundness.SOUND]
-    said = made(ANIMALS, soundness=Soundness.HEURISTIC).kit
+    said = make(ANIMALS, soundness=Soundness.HEURISTIC).kit
     assert {each for probe in said.probes for each in soundness(said, probe.probe_id)} == {Soundness.HEURISTIC}
 
 
 def test_labels_and_priors_are_columns_of_their_own() -> None:
-    kit = made(
+    kit = make(
         "animal,name,weight,legs\ndog,Rex,2,4\ncat,,,4\nhen,,1e-3,2\n", label_column="name", prior_column="weight"
     ).kit
     assert [(each.label, each.prior) for each in kit.hypotheses] == [("Rex", 2), ("", 1), ("", 0.001)]
@@ -156,7 +157,7 @@ def test_without_a_version_the_content_is_the_version() -> None:
 
 @pytest.mark.req("KIT-08", "KIT-11")
 def test_a_measurement_is_cut_into_bands_that_read_numbers() -> None:
-    kit = made(ANIMALS, bands=3, split=frozenset({"eats"})).kit
+    kit = make(ANIMALS, bands=3, split=frozenset({"eats"})).kit
     probe = kit.probe("weight")
     assert probe is not None
     assert probe.reading == CutPoints((3.5, 4.75), ("below 3.5", "3.5 to 4.75", "4.75 or more"))
@@ -172,7 +173,7 @@ def test_every_entity_survives_its_own_number_and_no_band_is_empty(numbers: list
     if len(set(numbers)) == 1:
         numbers = [numbers[0], 0.0 if numbers[0] else 1.0]
     cells = tuple(Cell(str(place), 2, (repr(number),)) for place, number in enumerate(numbers))
-    probe = banded(Attribute("x", (*cells, Cell("unknown", 2, ()))), bands, None)
+    probe = make_interval_probe(Attribute("x", (*cells, Cell("unknown", 2, ()))), bands, None)
     assert len(probe.outcomes) <= bands
     assert probe.reading is not None
     for entity, number in enumerate(numbers):
@@ -201,16 +202,16 @@ def test_every_entity_survives_its_own_number_and_no_band_is_empty(numbers: list
 )
 def test_numbers_are_a_measurement_unless_they_are_few_and_whole(column: str, measured: bool) -> None:
     rows = "".join(f'{place},"{cell}"\n' for place, cell in enumerate(column.split()))
-    (probe,) = made(f"animal,x\n{rows}").kit.probes
+    (probe,) = make(f"animal,x\n{rows}").kit.probes
     assert (probe.reading is not None) == measured
 
 
 def test_a_column_is_what_it_is_said_to_be() -> None:
-    (probe,) = made("animal,x\na,1\nb,2\nc,3\n", numeric=frozenset({"x"}), bands=2).kit.probes
+    (probe,) = make("animal,x\na,1\nb,2\nc,3\n", numeric=frozenset({"x"}), bands=2).kit.probes
     assert probe.reading == CutPoints((1.5,), ("below 1.5", "1.5 or more"))
-    (probe,) = made("animal,x\na,1.5\nb,2\n", text=frozenset({"x"})).kit.probes
+    (probe,) = make("animal,x\na,1.5\nb,2\n", text=frozenset({"x"})).kit.probes
     assert [each.outcome_id for each in probe.outcomes] == ["1.5", "2"]
-    assert made("animal,x,y\na,4,\nb,4.0,\n").notes == (
+    assert make("animal,x,y\na,4,\nb,4.0,\n").notes == (
         "column `x` has one value, so it asks nothing",
         "column `y` has no data, so it asks nothing",
     )
@@ -219,8 +220,8 @@ def test_a_column_is_what_it_is_said_to_be() -> None:
 @pytest.mark.req("KIT-08")
 @pytest.mark.parametrize("bad", ["NaN", "inf", "-Infinity", "1e999"])
 def test_a_measurement_that_is_no_finite_number_is_told_and_not_taken_for_a_word(bad: str) -> None:
-    assert refused(f"id,x\na,1.5\nb,{bad}\nc,2\n") == ["3 bad-number"]
-    assert refused(f"id,x\na,word\nb,{bad}\n", numeric=frozenset({"x"})) == ["2 bad-number", "3 bad-number"]
+    assert refuse(f"id,x\na,1.5\nb,{bad}\nc,2\n") == ["3 bad-number"]
+    assert refuse(f"id,x\na,word\nb,{bad}\n", numeric=frozenset({"x"})) == ["2 bad-number", "3 bad-number"]
 
 
 @pytest.mark.req("KIT-08")
@@ -247,7 +248,7 @@ def test_with_a_baseline_normal_eliminates_what_would_have_moved_the_measurement
 def test_a_baseline_without_spread_is_refused() -> None:
     table = table_of("id,m\na,high\nb,\n")
     flat = baselines_from(table_of("m\n3\n3\n3\n9\n"), table.columns)
-    with pytest.raises(InvalidKitFile, match=r"t.csv: column `m`: the MAD of a baseline is 0.0, not a finite number"):
+    with pytest.raises(InvalidDocument, match=r"t.csv: column `m`: the MAD of a baseline is 0.0, not a finite number"):
         kit_from_table(table, TableOptions("id"), flat, kit_id="t")
 
 
@@ -262,7 +263,7 @@ def test_a_measurement_that_every_entity_moves_asks_nothing() -> None:
 
 def test_columns_that_make_the_same_probe_are_refused() -> None:
     table = table_of("id,a,a=b\nx,b,1\ny,c,2\nz,d,1\n")
-    with pytest.raises(InvalidKitFile, match=r"t.csv:1:1: columns `a` and `a=b` both make the probe `a=b`"):
+    with pytest.raises(InvalidDocument, match=r"t.csv:1:1: columns `a` and `a=b` both make the probe `a=b`"):
         kit_from_table(table, TableOptions("id", yes_no=frozenset({"a"})), kit_id="t")
 
 
@@ -275,14 +276,14 @@ def test_columns_that_make_the_same_probe_are_refused() -> None:
     ],
 )
 def test_samples_that_make_no_baseline_are_refused(samples: str, message: str) -> None:
-    with pytest.raises(InvalidKitFile) as caught:
+    with pytest.raises(InvalidDocument) as caught:
         baselines_from(table_of(samples), ["id", "m"])
     assert str(caught.value).startswith(message)
 
 
 def test_a_cell_that_does_not_say_how_a_measurement_moves_is_refused() -> None:
     table = table_of("id,m\na,high\nb,up\n")
-    with pytest.raises(InvalidKitFile, match=r"t.csv:3:1: `up` in column `m`, which has a baseline"):
+    with pytest.raises(InvalidDocument, match=r"t.csv:3:1: `up` in column `m`, which has a baseline"):
         kit_from_table(table, TableOptions("id"), baselines_from(table_of("m\n1\n2\n3\n"), ["m"]), kit_id="t")
 
 
@@ -299,9 +300,9 @@ def test_a_kit_of_a_table_breaks_no_rule_and_no_entity_is_eliminated_by_what_the
     rows: list[tuple[str, str, str]], probes: ValueProbes, split: frozenset[str]
 ) -> None:
     lines = [f"e{place},{x};{z},{y}" for place, (x, y, z) in enumerate(rows)]
-    kit = made("\n".join(["animal,x,y", *lines]) + "\n", probes=probes, split=split).kit
+    kit = make("\n".join(["animal,x,y", *lines]) + "\n", probes=probes, split=split).kit
     assert {finding.severity for finding in findings_of(kit)} <= {Severity.WARNING}
-    assert parse_kit(kit_text(kit, "k.yaml").encode(), "k.yaml").kit == kit
+    assert parse_kit(format_kit(kit, "k.yaml").encode(), "k.yaml").kit == kit
     for place, (x, y, z) in enumerate(rows):
         cells = {"x": {x, z} - {""} if split else {f"{x};{z}"}, "y": {y} - {""}}
         for probe in kit.probes:
@@ -357,7 +358,7 @@ def test_a_table_is_read_as_spreadsheets_write_it_and_rows_know_the_line_that_th
     ids=range(23),
 )
 def test_a_bad_table_is_refused_with_the_lines(text: str | bytes, expected: list[str]) -> None:
-    assert refused(text) == expected
+    assert refuse(text) == expected
 
 
 def test_another_delimiter_may_be_named() -> None:
@@ -366,19 +367,19 @@ def test_another_delimiter_may_be_named() -> None:
 
 @pytest.mark.req("KIT-12")
 def test_a_column_that_an_option_names_must_be_there() -> None:
-    with pytest.raises(InvalidKitFile) as caught:
-        made("animal,Secret\na,1\n", drop=frozenset({"secret"}), label_column="q")
+    with pytest.raises(InvalidDocument) as caught:
+        make("animal,Secret\na,1\n", drop=frozenset({"secret"}), label_column="q")
     assert str(caught.value) == (
-        "t.csv:1:1: no column `q`; there are animal, Secret [unknown-field]\n"
+        "t.csv:1:1: no column `q`; known are animal, Secret [unknown-field]\n"
         "t.csv:1:1: no column `secret`; did you mean `Secret` [unknown-field]"
     )
 
 
 def test_a_prior_that_is_no_weight_is_refused() -> None:
     table = "id,p,x\na,0,1\nb,many,2\nc,NaN,1\n"
-    assert refused(table, prior_column="p") == ["2 bad-number", "3 bad-number", "4 bad-number"]
+    assert refuse(table, prior_column="p") == ["2 bad-number", "3 bad-number", "4 bad-number"]
 
 
 def test_a_table_beyond_what_a_kit_may_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cmbs.kit.table.MAX_ELIMINATIONS", 3)
-    assert refused("id,x,y\na,1,2\nb,2,3\n") == ["too-large"]
+    assert refuse("id,x,y\na,1,2\nb,2,3\n") == ["too-large"]

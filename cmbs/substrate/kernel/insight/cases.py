@@ -86,7 +86,7 @@ class CaseReport(msgspec.Struct, frozen=True):
 def run_cases(document: CaseDocument, pairs: Mapping[str, str], tools: Iterable[Tool]) -> CaseReport:
     """Decide every case; `pairs` and `tools` are of the policy that the document names or brings."""
     policy = compile_policy(pairs)
-    known = {tool.tool_id: tool for tool in (*tools, *(each.registered() for each in document.tools))}
+    known = {tool.tool_id: tool for tool in (*tools, *(each.to_tool() for each in document.tools))}
     _refuse_twins([case.name for case in document.cases])
     results = []
     for case in document.cases:
@@ -112,7 +112,7 @@ def situation(document: CaseDocument, case: Case, policy: Policy, tools: Mapping
         proposal = _proposal(case.proposal, actor, now, space.snapshot_id)
         if case.seen:
             proposal = msgspec.structs.replace(proposal, state_snapshot_id=_SEEN_ID)
-            space = _moved(space, case.seen)
+            space = _add_seen_snapshot(space, case.seen)
         space = _with_approvals(space, proposal, actor, case.approved)
         belief = {
             session_id: _reading(session_id, each) for session_id, each in {**document.belief, **case.belief}.items()
@@ -161,7 +161,7 @@ def _space(
     )
 
 
-def _moved(space: Space, seen: Mapping[str, Any]) -> Space:
+def _add_seen_snapshot(space: Space, seen: Mapping[str, Any]) -> Space:
     """The space with one more snapshot, of when these keys were otherwise."""
     since = space.head.seq
     return msgspec.structs.replace(

@@ -95,9 +95,9 @@ def _definitions() -> dict[str, Any]:
                 _operator(["all", "any"], _list_of({"$ref": "#/$defs/Predicate"}) | {"minItems": 1}),
                 _operator(["not"], _list_of({"$ref": "#/$defs/Predicate"}) | {"minItems": 1, "maxItems": 1}),
                 _operator(["exists", "missing"], _list_of(_REFERENCE) | {"minItems": 1}),
-                _operator(["eq"], _compared({})),
-                _operator(["in"], _compared({"type": "array"})),
-                _operator(["schema"], _compared({"type": ["object", "boolean", "string"]})),
+                _operator(["eq"], _compare_with({})),
+                _operator(["in"], _compare_with({"type": "array"})),
+                _operator(["schema"], _compare_with({"type": ["object", "boolean", "string"]})),
             ],
         },
         "Offer": {
@@ -126,5 +126,5 @@ def _operator(names: list[str], args: dict[str, Any]) -> dict[str, Any]:
     return {"properties": {"op": {"enum": names}, "args": args}}
 
 
-def _compared(literal: dict[str, Any]) -> dict[str, Any]:
+def _compare_with(literal: dict[str, Any]) -> dict[str, Any]:
     return {"type": "array", "prefixItems": [_REFERENCE, literal], "minItems": 2, "maxItems": 2}

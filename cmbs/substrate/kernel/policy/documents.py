@@ -6,14 +6,16 @@ that constraints can be written as what they are.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from cmbs.errors import BeliefServerError, InvalidRequest
+from cmbs.documents.findings import Finding, InvalidDocument, Rule
+from cmbs.documents.nodes import Fields, find_place, to_data
+from cmbs.documents.text import read_document as read_text
+from cmbs.errors import InvalidRequest
 from cmbs.ledger import canonical
 from cmbs.messages import Actor, ActorKind
 from cmbs.substrate.kernel.events import Mode
@@ -31,7 +33,6 @@ from cmbs.substrate.kernel.model import (
     Verdict,
 )
 
-MAX_BYTES = 64 << 20
 FORMAT = 1
 DEFAULT_NOW = "2026-01-31T09:30:00.000000Z"
 DEFAULT_ACTOR = "agent:agent"
@@ -39,7 +40,6 @@ DEFAULT_ACTOR = "agent:agent"
 _ANY_ARGS = msgspec.Raw(b'{"type":"object"}')
 # Text, or anything that stands for its JSON.
 Value: TypeAlias = msgspec.Raw
-Lines: TypeAlias = Mapping[tuple[str | int, ...], int]
 
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[\.\.\.\]")
 
@@ -56,7 +56,7 @@ class KnownTool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     idempotent: bool = False
     retired: bool = False
 
-    def registered(self) -> Tool:
+    def to_tool(self) -> Tool:
         """The tool as a space knows it."""
         return Tool(
             self.tool_id,
@@ -165,22 +165,25 @@ D = TypeVar("D")
 
 
 def read_document(data: bytes, name: str, kind: type[D]) -> D:
-    """The document in a file of this name; InvalidRequest names the file, the line or the place, and what is wrong."""
+    """The document in a file of this name; `InvalidDocument` names the file, the place, and what is wrong."""
+    node = read_text(data, name)
     try:
-        content, lines = _content(data, name)
-        return _converted(content, lines, kind)
-    except BeliefServerError as exc:
-        raise InvalidRequest(f"{name}: {exc.message}") from exc
+        return msgspec.json.decode(canonical.encode(to_data(node, name)), type=kind)
+    except msgspec.ValidationError as exc:
+        message, _, path = str(exc).partition(" - at `")
+        path = path.rstrip("`")
+        where = f" at `{path}`" if path else ""
+        place = find_place(node, _parse_path(path))
+        finding = Finding(Rule.WRONG_TYPE, f"{message[:1].lower()}{message[1:]}{where}", place=place)
+        raise InvalidDocument(name, [finding]) from exc
 
 
 def is_case_document(data: bytes, name: str) -> bool:
     """Whether a document has cases, so that it is more than a policy."""
-    try:
-        content, _ = _content(data, name)
-    except BeliefServerError as exc:
-        raise InvalidRequest(f"{name}: {exc.message}") from exc
+    node = read_text(data, name)
     # A policy document has the pairs and their tools alone.
-    return isinstance(content, dict) and not content.keys() <= set(PolicyDocument.__struct_fields__)
+    policy_fields = set(PolicyDocument.__struct_fields__)
+    return isinstance(node, Fields) and not {field.text for field, _ in node.entries} <= policy_fields
 
 
 def pairs_of(values: Mapping[str, Value]) -> dict[str, str]:
@@ -208,49 +211,11 @@ def actor_of(text: str) -> Actor:
     return Actor(ActorKind(kind), actor_id)
 
 
-def _content(data: bytes, name: str) -> tuple[Any, Lines]:
-    if len(data) > MAX_BYTES:
-        raise InvalidRequest(f"more than {MAX_BYTES} bytes")
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as exc:
-        raise InvalidRequest(f"line {data.count(10, 0, exc.start) + 1}: not UTF-8") from exc
-    if name.lower().endswith(".json") or (not name.lower().endswith((".yaml", ".yml")) and text.lstrip()[:1] == "{"):
-        return _json(text), {}
-    from cmbs.substrate.kernel.policy.yaml_text import read_yaml
-
-    return read_yaml(text)
-
-
-def _json(text: str) -> Any:
-    try:
-        return canonical.decode(text)
-    except InvalidRequest:
-        try:
-            json.loads(text)
-        except json.JSONDecodeError as exc:
-            raise InvalidRequest(f"line {exc.lineno}: not JSON: {exc.msg[:1].lower()}{exc.msg[1:]}") from exc
-        raise
-
-
-def _converted(content: Any, lines: Lines, kind: type[D]) -> D:
-    raw = canonical.encode(content)
-    try:
-        return msgspec.json.decode(raw, type=kind)
-    except msgspec.ValidationError as exc:
-        message, _, path = str(exc).partition(" - at `")
-        line = _line(lines, path.rstrip("`"))
-        where = f" at `{path.rstrip('`')}`" if path else ""
-        raise InvalidRequest(f"{line}{message[:1].lower()}{message[1:]}{where}") from exc
-
-
-def _line(lines: Lines, path: str) -> str:
-    """The line of the nearest thing above a place of which the line is known."""
+def _parse_path(path: str) -> tuple[str | int, ...]:
+    """The steps of a path as msgspec writes it, up to where it means any one of many keys."""
     steps: list[str | int] = []
     for name, place in _STEP.findall(path.removeprefix("$")):
         if not name and not place:
-            break  # any one of many keys
+            break
         steps.append(name or int(place))
-    while steps and tuple(steps) not in lines:
-        steps.pop()
-    return f"line {lines[tuple(steps)]}: " if tuple(steps) in lines else ""
+    return tuple(steps)

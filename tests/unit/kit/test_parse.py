@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from textwrap import dedent
 
@@ -13,13 +11,14 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cmbs.adapters.kits import load_kit, read_kit
+from cmbs.documents.fields import MAX_ID_LENGTH, MAX_TEXT_LENGTH
+from cmbs.documents.findings import MAX_FINDINGS, Finding, Rule
 from cmbs.errors import InvalidKit
 from cmbs.kit import CutPoints, Kit, KitHypothesis, KitOutcome, NormalBand, Soundness, Tail
-from cmbs.kit import yaml_text as reading_yaml
-from cmbs.kit.document import MAX_BYTES, MAX_DEPTH
-from cmbs.kit.files import kit_text, load_kit, packaged_kit, parse_kit, read_kit
-from cmbs.kit.findings import Finding, InvalidKitFile, Rule
-from cmbs.kit.form import MAX_FINDINGS, MAX_ID_LENGTH, MAX_TEXT_LENGTH
+from cmbs.kit.parse import InvalidKitFile, parse_kit
+from cmbs.kit.rules import KitRule
+from cmbs.kit.writing import format_kit
 from cmbs.testing.strategies.kits import kits
 
 NAMES = ("kit.yaml", "kit.json")
@@ -50,11 +49,11 @@ GOOD = """\
     """
 
 
-def parsed(text: str, name: str = "kit.yaml") -> Kit:
+def parse(text: str, name: str = "kit.yaml") -> Kit:
     return parse_kit(dedent(text).encode(), name).kit
 
 
-def refused(text: str | bytes, name: str = "kit.yaml") -> list[str]:
+def refuse(text: str | bytes, name: str = "kit.yaml") -> list[str]:
     """Every finding as `line:column rule`."""
     with pytest.raises(InvalidKitFile) as caught:
         parse_kit(text if isinstance(text, bytes) else dedent(text).encode(), name)
@@ -97,7 +96,7 @@ def with_reading(reading: str) -> str:
 
 @pytest.mark.req("KIT-02")
 def test_every_field_reaches_the_kit() -> None:
-    kit = parsed(GOOD)
+    kit = parse(GOOD)
     assert (kit.kit_id, kit.version, kit.title) == ("checkout", "1", "Checkout is slow")
     assert kit.hypotheses[0] == KitHypothesis("disk-full", "The disk is full", 2.0, ("storage",))
     assert [each.id for each in kit.hypotheses] == ["disk-full", "dns", "bad-deploy"]
@@ -113,33 +112,19 @@ def test_every_field_reaches_the_kit() -> None:
 @pytest.mark.req("KIT-02")
 def test_yaml_and_json_of_the_same_data_are_the_same_kit() -> None:
     as_json = json.dumps(yaml.safe_load(dedent(GOOD)) | {"format": 1})
-    assert parsed(as_json.replace("[", "[\n\t"), "kit.json") == parsed(GOOD.replace("1e1", "10.0"))
+    assert parse(as_json.replace("[", "[\n\t"), "kit.json") == parse(GOOD.replace("1e1", "10.0"))
 
 
 @pytest.mark.req("KIT-02")
 @given(kits(), st.sampled_from(NAMES))
 def test_a_kit_that_is_written_and_read_is_the_same_kit(kit: Kit, name: str) -> None:
-    assert parse_kit(kit_text(kit, name).encode(), name).kit == kit
-
-
-@given(kits(max_hypotheses=3, max_probes=2))
-def test_both_parsers_of_yaml_read_the_same(kit: Kit) -> None:
-    data = kit_text(kit, "kit.yaml").encode()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reading_yaml, "_LOADER", yaml.SafeLoader)
-        assert parse_kit(data, "kit.yaml").kit == kit
-
-
-@pytest.mark.parametrize(("name", "ending"), [("k", "yaml"), ("k.JSON", "json"), ("k.txt", "json"), ("k.yml", "yaml")])
-def test_the_ending_says_which_language_and_a_brace_where_it_does_not(name: str, ending: str) -> None:
-    kit = parsed(GOOD)
-    assert parse_kit(b"\xef\xbb\xbf" + kit_text(kit, f"k.{ending}").encode(), name).kit == kit
+    assert parse_kit(format_kit(kit, name).encode(), name).kit == kit
 
 
 def test_files_are_read_with_their_warnings(tmp_path: Path) -> None:
     path = tmp_path / "kit.yaml"
     path.write_text(dedent(GOOD), "utf-8")
-    assert load_kit(path) == parsed(GOOD)
+    assert load_kit(path) == parse(GOOD)
     assert [finding.rule for finding in read_kit(str(path)).warnings] == []
     path.write_text(with_hypotheses("[a, b]"), "utf-8")
     (warning,) = read_kit(path).warnings
@@ -151,87 +136,55 @@ def test_files_are_read_with_their_warnings(tmp_path: Path) -> None:
         load_kit(tmp_path / "absent.yaml")
 
 
-def test_a_package_may_bring_a_kit_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package = tmp_path / "brought_along"
-    package.mkdir()
-    (package / "__init__.py").write_text("")
-    (package / "kit.yaml").write_text(dedent(GOOD), "utf-8")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    assert packaged_kit("brought_along", "kit.yaml") == parsed(GOOD)
-
-
-WITHOUT_YAML = """
-import sys
-sys.modules["yaml"] = None
-from cmbs.kit.files import kit_text, parse_kit
-text = sys.stdin.read()
-print(kit_text(parse_kit(text.encode(), "kit.json").kit, "kit.json") == text)
-"""
-
-
-def test_kits_in_json_need_no_yaml() -> None:
-    text = kit_text(parsed(GOOD), "kit.json")
-    ran = subprocess.run(
-        [sys.executable, "-c", WITHOUT_YAML], input=text, capture_output=True, encoding="utf-8", check=False
-    )
-    assert (ran.stdout, ran.stderr) == ("True\n", "")
-
-
 def test_a_list_that_is_used_twice_may_be_written_once() -> None:
-    kit = parsed(with_outcomes("{id: x, eliminates: &cold [a, b]}", "{id: y, keeps: *cold}"))
+    kit = parse(with_outcomes("{id: x, eliminates: &cold [a, b]}", "{id: y, keeps: *cold}"))
     assert [sorted(each.eliminates) for each in kit.probes[0].outcomes] == [["a", "b"], ["c"]]
 
 
-@pytest.mark.parametrize("tagged", ["!!str yes", "! yes", '"yes"', "'yes'"])
-def test_a_text_may_be_quoted_or_tagged_as_one(tagged: str) -> None:
-    assert parsed(with_hypotheses(f"[{tagged}]")).hypothesis_ids == {"yes"}
-
-
 def test_eliminates_and_keeps_may_both_be_there_where_they_agree() -> None:
-    (only,) = parsed(with_outcomes("{id: x, eliminates: [a], keeps: [b, c]}", "{id: y, eliminates: []}")).probes
+    (only,) = parse(with_outcomes("{id: x, eliminates: [a], keeps: [b, c]}", "{id: y, eliminates: []}")).probes
     assert only.outcomes[0].eliminates == {"a"}
 
 
 def test_a_baseline_may_be_given_by_its_samples() -> None:
-    kit = parsed(with_reading("{normal: n, abnormal: x, samples: [10, 12, 11, 900, 9], threshold: 2, tail: low}"))
+    kit = parse(with_reading("{normal: n, abnormal: x, samples: [10, 12, 11, 900, 9], threshold: 2, tail: low}"))
     assert kit.probes[0].reading == NormalBand("n", "x", 11, 1, 2, Tail.LOW)
 
 
 def test_intervals_are_given_by_their_cuts() -> None:
-    kit = parsed(with_reading("{cuts: [-1.5, 2], outcomes: [x, n, x]}"))
+    kit = parse(with_reading("{cuts: [-1.5, 2], outcomes: [x, n, x]}"))
     assert kit.probes[0].reading == CutPoints((-1.5, 2.0), ("x", "n", "x"))
 
 
-# --- words that YAML misreads -----------------------------------------------------------------------------------------
+# --- words that are no texts ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.req("KIT-03")
-@pytest.mark.parametrize("word", ["yes", "no", "on", "off", "true", "False", "YES", "Off"])
-def test_a_word_that_yaml_takes_for_a_boolean_is_told_as_such(word: str) -> None:
-    meaning = "true" if word.lower() in {"yes", "on", "true"} else "false"
+@pytest.mark.parametrize("word", ["true", "false", "3", "1.10"])
+def test_a_word_that_is_no_text_without_quotes_says_what_to_write(word: str) -> None:
     assert message_of(with_outcomes("{id: x, eliminates: []}", f"{{id: {word}, eliminates: []}}")) == (
-        f"`probes[0].outcomes[1].id` must be a text, and `{word}` without quotes is the boolean {meaning}; "
-        f'write "{word}"'
+        f"`probes[0].outcomes[1].id` must be a text, and `{word}` without quotes is "
+        f'{"a boolean" if word.isalpha() else "a number"}; write "{word}"'
     )
 
 
 @pytest.mark.req("KIT-03")
-def test_every_word_is_told_with_its_place() -> None:
-    assert refused(with_hypotheses("[yes, x, 3, 0x1F, 12:30:45, 2026-01-01, ~, [a], {b: c}]")) == [
+def test_every_value_that_is_no_text_is_reported_with_its_place() -> None:
+    assert refuse(with_hypotheses("[true, x, 3, 1.10, ~, [a], {b: c}]")) == [
         "4:14 boolean-for-text",
-        "4:22 number-for-text",
-        "4:25 number-for-text",
-        "4:31 number-for-text",
-        "4:41 wrong-type",
-        "4:53 wrong-type",
-        "4:56 wrong-type",
-        "4:61 missing-field",
-        "4:62 unknown-field",
+        "4:23 number-for-text",
+        "4:26 number-for-text",
+        "4:32 wrong-type",
+        "4:35 wrong-type",
+        "4:40 missing-field",
+        "4:41 unknown-field",
     ]
+    assert refuse(with_hypotheses("[a]").replace("version: '1'", "version:")) == ["2:9 wrong-type"]
 
 
-def test_a_version_that_is_a_number_is_told() -> None:
-    assert refused("id: k\nversion: 1.10\nhypotheses: [a]\nprobes: []\n") == ["2:10 number-for-text"]
+def test_words_that_yaml_1_1_took_for_other_things_are_ids() -> None:
+    words = ["yes", "No", "off", "0x1F", "12:30:45", "2026-01-01"]
+    assert parse(with_hypotheses(f"[{', '.join(words)}]")).hypothesis_ids == set(words)
 
 
 # --- shape ------------------------------------------------------------------------------------------------------------
@@ -241,26 +194,17 @@ def test_a_version_that_is_a_number_is_told() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("", ["1:1 syntax"]),
         ("- a\n", ["1:1 wrong-type"]),
         ("just text\n", ["1:1 wrong-type"]),
         ("id: k\n", ["1:1 missing-field"] * 3),
-        ("id: [\n", ["2:1 syntax"]),
-        ("a: b: c\n", ["1:5 syntax"]),
-        ("id: k\n---\nid: j\n", ["2:1 syntax"]),
-        ("? {a: b}\n: c\n", ["1:3 wrong-type"]),
-        ("a: *b\n", ["1:4 alias"]),
-        ("a: &b [*b]\n", ["1:8 alias"]),
-        ("a: !!python/name:os.system x\n", ["1:4 tag"]),
-        ("a: !!set {b, c}\n", ["1:4 tag"]),
-        ("a: !!int 3\n", ["1:4 tag"]),
         (with_hypotheses("[]"), ["4:13 missing-field"]),
         (with_hypotheses("a"), ["4:13 wrong-type"]),
         (with_hypotheses("[a, b, a]"), ["4:20 duplicate-id"]),
         (with_hypotheses("[{id: a, lable: b}]"), ["4:22 unknown-field"]),
         (with_hypotheses("[{id: a, id: b}]"), ["4:22 duplicate-field"]),
-        (with_hypotheses("[{id: yes, label: no, tags: x}]"), [
-            "4:19 boolean-for-text", "4:31 boolean-for-text", "4:41 wrong-type",
+        ("id: [\n", ["2:1 syntax"]),
+        (with_hypotheses("[{id: true, label: 3, tags: x}]"), [
+            "4:19 boolean-for-text", "4:32 number-for-text", "4:41 wrong-type",
         ]),
         (with_hypotheses("[{id: a, prior: 0}, {id: b, prior: .inf}, {id: c, prior: x}, {id: d, prior: [1]}]"), [
             "4:29 bad-number", "4:48 bad-number", "4:70 bad-number", "4:89 wrong-type",
@@ -272,7 +216,7 @@ def test_a_version_that_is_a_number_is_told() -> None:
     ids=str,
 )  # fmt: skip
 def test_a_text_of_another_shape_is_refused_where_it_differs(text: str, expected: list[str]) -> None:
-    assert refused(text) == expected
+    assert refuse(text) == expected
 
 
 @pytest.mark.req("KIT-03")
@@ -284,7 +228,7 @@ def test_a_text_of_another_shape_is_refused_where_it_differs(text: str, expected
         (["{id: x, eliminates: [a, a]}"], ["9:35 named-twice"]),
         (["{id: x, eliminates: a}"], ["9:31 wrong-type"]),
         (["{id: x, eliminates: {a: b}}"], ["9:31 wrong-type"]),
-        (["{id: x, eliminates: [a, no]}"], ["9:35 boolean-for-text"]),
+        (["{id: x, eliminates: [a, true]}"], ["9:35 boolean-for-text"]),
         (["{id: x, eliminates: [a], keeps: [a, b, c]}"], ["9:43 eliminates-and-keeps"]),
         (["{id: x, eliminates: [a], keeps: [b]}"], ["9:43 eliminates-and-keeps"]),
         (["{id: x, keeps: []}", "{id: y, eliminates: []}"], ["9:11 eliminates-everything"]),
@@ -297,31 +241,27 @@ def test_a_text_of_another_shape_is_refused_where_it_differs(text: str, expected
     ids=str,
 )
 def test_an_outcome_that_contradicts_itself_or_the_kit_is_refused(lines: list[str], expected: list[str]) -> None:
-    assert refused(with_outcomes(*lines)) == expected
+    assert refuse(with_outcomes(*lines)) == expected
 
 
 @pytest.mark.req("KIT-07")
 def test_an_elimination_without_a_soundness_is_refused_and_nothing_else_needs_one() -> None:
     bare = with_outcomes("{id: x, eliminates: [a]}", "{id: y, eliminates: []}").replace("soundness: sound\n", "")
-    assert refused(bare) == ["8:11 no-soundness"]
-    of_its_own = parsed(bare.replace("id: x,", "id: x, soundness: heuristic,"))
+    assert refuse(bare) == ["8:11 no-soundness"]
+    of_its_own = parse(bare.replace("id: x,", "id: x, soundness: heuristic,"))
     assert [each.soundness for each in of_its_own.probes[0].outcomes] == [Soundness.HEURISTIC, Soundness.SOUND]
-    of_the_probe = parsed(bare.replace("prompt: ''", "soundness: closed-world"))
+    of_the_probe = parse(bare.replace("prompt: ''", "soundness: closed-world"))
     assert {each.soundness for each in of_the_probe.probes[0].outcomes} == {Soundness.CLOSED_WORLD}
 
 
 def test_probes_are_declared_once_and_have_outcomes() -> None:
     twice = with_outcomes("{id: x, eliminates: []}").replace("probes:\n", "probes:\n    - {id: p, outcomes: []}\n")
-    assert refused(twice) == ["6:25 missing-field"]
+    assert refuse(twice) == ["6:25 missing-field"]
     again = with_outcomes("{id: x, eliminates: []}") + "    - {id: p, outcomes: [{id: x, eliminates: [a]}]}\n"
-    assert refused(again) == ["10:7 duplicate-id"]
-    assert refused(with_outcomes("{id: yes, eliminates: []}", more="\n      id: q")) == [
-        "7:7 duplicate-field",
-        "10:16 boolean-for-text",
-    ]
-    assert refused(with_hypotheses("[a]").replace("probes: []", "probes: [p, {id: no, outcomes: x}]")) == [
+    assert refuse(again) == ["10:7 duplicate-id"]
+    assert refuse(with_hypotheses("[a]").replace("probes: []", "probes: [p, {id: 12, outcomes: x}]")) == [
         "5:10 wrong-type",
-        "5:18 boolean-for-text",
+        "5:18 number-for-text",
         "5:32 wrong-type",
     ]
 
@@ -336,7 +276,7 @@ def test_probes_are_declared_once_and_have_outcomes() -> None:
         ("{normal: n, abnormal: x, median: 1, mad: 1e999}", ["8:55 bad-number"]),
         ("{normal: n, abnormal: x, median: 0o17, mad: 1_000}", ["8:47 bad-number", "8:58 bad-number"]),
         ("{normal: n, abnormal: other, median: 1, mad: 1}", ["8:14 unknown-outcome"]),
-        ("{normal: n, abnormal: off, median: 1, mad: 1, tail: up}", ["8:36 boolean-for-text", "8:66 unknown-word"]),
+        ("{normal: n, abnormal: 3.5, median: 1, mad: 1, tail: up}", ["8:36 number-for-text", "8:66 unknown-word"]),
         ("{normal: n, median: 1, mad: 1}", ["8:14 missing-field"]),
         ("{normal: n, abnormal: x, samples: [3, 3, 3]}", ["8:14 bad-reading"]),
         ("{normal: n, abnormal: x, samples: []}", ["8:14 bad-reading"]),
@@ -344,121 +284,51 @@ def test_probes_are_declared_once_and_have_outcomes() -> None:
         ("{normal: n, abnormal: x, samples: 3}", ["8:48 wrong-type"]),
         ("{cuts: [2, 1], outcomes: [n, x, n]}", ["8:14 bad-reading"]),
         ("{cuts: [1], outcomes: [n, y]}", ["8:14 unknown-outcome"]),
-        ("{cuts: [1], outcomes: [n, no]}", ["8:40 boolean-for-text"]),
+        ("{cuts: [1], outcomes: [n, 12]}", ["8:40 number-for-text"]),
         ("{cuts: [1]}", ["8:14 missing-field"]),
         ("{cuts: 1, outcomes: [n]}", ["8:21 wrong-type"]),
     ],
     ids=str,
 )
 def test_a_reading_that_makes_no_sense_is_refused(reading: str, expected: list[str]) -> None:
-    assert refused(with_reading(reading)) == expected
+    assert refuse(with_reading(reading)) == expected
 
 
 def test_a_reading_is_not_blamed_for_outcomes_that_could_not_be_read() -> None:
-    text = with_reading("{cuts: [1], outcomes: [n, x]}").replace("{id: x,", "{id: no,")
-    assert refused(text) == ["7:47 boolean-for-text"]
+    text = with_reading("{cuts: [1], outcomes: [n, x]}").replace("{id: x,", "{id: 12,")
+    assert refuse(text) == ["7:47 number-for-text"]
 
 
-# --- JSON -------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.req("KIT-03")
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("", ["1:1 syntax"]),
-        ("{\n 'id': 1}", ["2:2 syntax"]),
-        ('{"id" 1}', ["1:7 syntax"]),
-        ('{"id": NaN}', ["1:8 syntax"]),
-        ('{"id": "k",}', ["1:12 syntax"]),
-        ('{"id": "k" "v": 1}', ["1:12 syntax"]),
-        ('{"id": [1 2]}', ["1:11 syntax"]),
-        ('{"id": "k"} x', ["1:13 syntax"]),
-        ('{"id": "a\nb"}', ["1:10 syntax"]),
-        ('{"id": "a', ["1:8 syntax"]),
-        ('{"id": "k",\n "version": true, "hypotheses": [null], "probes": [-1.5e3, []]}', [
-            "2:13 boolean-for-text", "2:34 wrong-type", "2:52 wrong-type", "2:60 wrong-type",
-        ]),
-        ('{"id": "k", "id": "k", "version": "1", "hypotheses": ["a"], "probes": []}', ["1:13 duplicate-field"]),
-        ('{"id": "k", "version": "\\ud800", "hypotheses": ["a"], "probes": []}', ["1:24 not-unicode"]),
-    ],
-    ids=str,
-)  # fmt: skip
-def test_json_is_refused_with_places_too(text: str, expected: list[str]) -> None:
-    assert refused(text, "kit.json") == expected
-
-
-def test_a_pair_of_surrogates_in_json_is_one_character() -> None:
-    text = '{"id": "\\ud83d\\ude00", "version": "1", "hypotheses": ["a"], "probes": []}'
-    assert parsed(text, "kit.json").kit_id == "\U0001f600"
+def test_json_is_refused_with_places_too() -> None:
+    text = '{"id": "k",\n "version": true, "hypotheses": [null], "probes": [-1.5e3, []]}'
+    places = ["2:13 boolean-for-text", "2:34 wrong-type", "2:52 wrong-type", "2:60 wrong-type"]
+    assert refuse(text, "kit.json") == places
+    assert refuse('{"id": "k",}', "kit.json") == ["1:12 syntax"]
 
 
 # --- limits -----------------------------------------------------------------------------------------------------------
 
-DEEP = 10_000
-BILLION = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 11))
-
-
-@pytest.mark.req("KIT-03")
-@pytest.mark.parametrize("bracket", ["[", '{"a":', "- "])
-@pytest.mark.parametrize("name", NAMES)
-def test_a_text_nested_ten_thousand_deep_is_refused_and_costs_nothing(bracket: str, name: str) -> None:
-    if bracket == "- " and name == "kit.json":
-        assert refused(bracket * DEEP, name) == ["1:1 syntax"]
-    else:
-        assert refused(bracket * DEEP, name) == [f"1:{1 + MAX_DEPTH * len(bracket)} too-deep"]
-
-
-@pytest.mark.req("KIT-03")
-def test_aliases_of_aliases_count_for_what_they_stand_for() -> None:
-    assert refused(BILLION) == ["7:5 too-large"]
-
 
 @pytest.mark.req("KIT-03")
 def test_what_is_larger_than_a_kit_may_be_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert refused(b" " * (MAX_BYTES + 1)) == ["too-large"]
-    assert refused(with_hypotheses(f"[{'a' * (MAX_ID_LENGTH + 1)}]")) == ["4:14 too-large"]
-    assert refused(with_hypotheses(f"[{{id: a, label: {'a' * (MAX_TEXT_LENGTH + 1)}}}]")) == ["4:29 too-large"]
-    assert refused(with_hypotheses(f"[{{id: a, tags: [{', '.join(f't{n}' for n in range(101))}]}}]")) == [
+    assert refuse(with_hypotheses(f"[{'a' * (MAX_ID_LENGTH + 1)}]")) == ["4:14 too-large"]
+    assert refuse(with_hypotheses(f"[{{id: a, label: {'a' * (MAX_TEXT_LENGTH + 1)}}}]")) == ["4:29 too-large"]
+    assert refuse(with_hypotheses(f"[{{id: a, tags: [{', '.join(f't{n}' for n in range(101))}]}}]")) == [
         "4:28 too-large"
     ]
     monkeypatch.setattr("cmbs.kit.parse.MAX_ELIMINATIONS", 2)
-    assert refused(with_outcomes("{id: x, eliminates: [a, b]}", "{id: y, eliminates: [c]}")) == ["10:11 too-large"]
+    assert refuse(with_outcomes("{id: x, eliminates: [a, b]}", "{id: y, eliminates: [c]}")) == ["10:11 too-large"]
 
 
 def test_many_findings_are_told_up_to_a_limit() -> None:
-    assert len(refused(with_hypotheses(f"[{', '.join(['yes'] * 1000)}]"))) == MAX_FINDINGS
+    assert len(refuse(with_hypotheses(f"[{', '.join(['true'] * 1000)}]"))) == MAX_FINDINGS
 
 
-@pytest.mark.parametrize(
-    ("data", "expected"),
-    [
-        (b"id: \xff\n", ["1:5 not-unicode"]),
-        (b"\xff\xfei\0d\0", ["1:1 not-unicode"]),
-        (b"id: k\nx: \x00\n", ["2:4 syntax"]),
-        ("id: \u00e9\U0001f600\n\u00e9: \x07\n".encode(), ["2:4 syntax"]),
-        ("id: \ufeff\n".encode(), ["1:5 syntax"]),
-    ],
-)
-def test_bytes_that_are_no_text_are_refused(data: bytes, expected: list[str]) -> None:
-    assert refused(data) == expected
-
-
-def read_or_refused(data: bytes, name: str) -> Kit | tuple[Finding, ...]:
+def read_or_refuse(data: bytes, name: str) -> Kit | tuple[Finding, ...]:
     try:
         return parse_kit(data, name).kit
     except InvalidKitFile as refusal:
         return refusal.findings
-
-
-@given(
-    st.binary(max_size=60) | st.text(max_size=60).map(lambda text: text.encode("utf-8", "replace")),
-    st.sampled_from(NAMES),
-)
-def test_no_text_whatever_does_anything_but_be_read_or_be_refused(data: bytes, name: str) -> None:
-    result = read_or_refused(data, name)
-    assert isinstance(result, Kit) or all(finding.message for finding in result)
-    assert result
 
 
 @given(st.data())
@@ -468,9 +338,9 @@ def test_a_kit_with_any_piece_replaced_is_read_or_refused_at_a_place(data: st.Da
     end = data.draw(st.integers(start, min(len(text), start + 8)))
     pieces = ["", "yes", "[", "]", "{", "&a", "*a", ": ", "- ", "\n", "#", "!!x ", '"', "\t", "\x85"]
     piece = data.draw(st.sampled_from(pieces))
-    result = read_or_refused((text[:start] + piece + text[end:]).encode(), "kit.yaml")
+    result = read_or_refuse((text[:start] + piece + text[end:]).encode(), "kit.yaml")
     if isinstance(result, Kit):
-        assert parse_kit(kit_text(result, "kit.json").encode(), "kit.json").kit == result
+        assert parse_kit(format_kit(result, "kit.json").encode(), "kit.json").kit == result
     else:
         assert all(finding.place for finding in result)
 
@@ -478,11 +348,11 @@ def test_a_kit_with_any_piece_replaced_is_read_or_refused_at_a_place(data: st.Da
 @pytest.mark.req("KIT-03")
 def test_a_finding_as_data_has_everything_that_its_line_has() -> None:
     with pytest.raises(InvalidKitFile) as caught:
-        parsed(with_outcomes("{id: x, eliminates: [zebra]}"))
+        parse(with_outcomes("{id: x, eliminates: [zebra]}"))
     (finding,) = caught.value.findings
     assert finding.to_dict() == {
         "severity": "error",
-        "rule": Rule.UNKNOWN_HYPOTHESIS.value,
+        "rule": KitRule.UNKNOWN_HYPOTHESIS.value,
         "message": "`probes[0].outcomes[0].eliminates` names `zebra`, which is no hypothesis",
         "path": ["probes", 0, "outcomes", 0, "eliminates"],
         "line": 9,

@@ -1,4 +1,4 @@
-"""CSV as a table in which every row knows its line. Ragged rows, doubled names and bad quotes are told, all at once."""
+"""CSV as a table in which every row has its line. Ragged rows, repeated names and bad quotes are reported together."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from cmbs.kit.findings import Finding, InvalidKitFile, Place, Rule
-from cmbs.kit.form import MAX_FINDINGS
+from cmbs.documents.findings import MAX_FINDINGS, Finding, InvalidDocument, Place, Rule, Unreadable
+from cmbs.documents.text import decode_text
 
 # Only these end a line: a form feed or a Unicode line separator is a character of its cell.
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
@@ -40,35 +40,32 @@ class Table:
 
 
 def read_table(data: bytes, name: str, delimiter: str = ",") -> Table:
-    """The table in a CSV file with a header, in UTF-8; `InvalidKitFile` has what is wrong with it."""
-    if len(data) > MAX_TABLE_BYTES:
-        raise InvalidKitFile(name, [Finding(Rule.TOO_LARGE, f"a table has at most {MAX_TABLE_BYTES:,} bytes")])
+    """The table in a CSV file with a header, in UTF-8; `InvalidDocument` has what is wrong with it."""
     try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as exc:
-        place = Place(data.count(b"\n", 0, exc.start) + 1, exc.start - data.rfind(b"\n", 0, exc.start))
-        raise InvalidKitFile(name, [Finding(Rule.NOT_UNICODE, f"not UTF-8: {exc.reason}", place=place)]) from exc
-    lines = _lines(text, name, delimiter)
-    header = next(lines, None)
-    if header is None:
-        raise InvalidKitFile(name, [Finding(Rule.SYNTAX, "the table is empty; its first line names the columns")])
-    rows: list[Row] = []
-    findings = list(_in_header(header, delimiter))
-    for row in lines if not findings else ():
-        if len(row.cells) != len(header.cells):
-            message = f"the header has {len(header.cells)} columns, this row {len(row.cells)}"
-            findings.append(Finding(Rule.RAGGED_ROW, message, place=Place(row.line, 1)))
-        rows.append(row)
-        if len(rows) > MAX_ROWS:
-            findings.append(Finding(Rule.TOO_LARGE, f"a table has at most {MAX_ROWS:,} rows", place=Place(row.line, 1)))
-        if len(rows) > MAX_ROWS or len(findings) >= MAX_FINDINGS:
-            break
+        lines = _read_rows(decode_text(data, MAX_TABLE_BYTES), delimiter)
+        header = next(lines, None)
+        if header is None:
+            raise Unreadable(Rule.SYNTAX, "the table is empty; its first line names the columns", None)
+        rows: list[Row] = []
+        findings = list(_check_header(header, delimiter))
+        for row in lines if not findings else ():
+            place = Place(row.line, 1)
+            if len(row.cells) != len(header.cells):
+                message = f"the header has {len(header.cells)} columns, this row {len(row.cells)}"
+                findings.append(Finding(Rule.RAGGED_ROW, message, place=place))
+            rows.append(row)
+            if len(rows) > MAX_ROWS:
+                findings.append(Finding(Rule.TOO_LARGE, f"a table has at most {MAX_ROWS:,} rows", place=place))
+            if len(rows) > MAX_ROWS or len(findings) >= MAX_FINDINGS:
+                break
+    except Unreadable as exc:
+        raise InvalidDocument(name, [exc.finding]) from exc
     if findings:
-        raise InvalidKitFile(name, findings)
+        raise InvalidDocument(name, findings)
     return Table(name, header.cells, tuple(rows))
 
 
-def _lines(text: str, name: str, delimiter: str) -> Iterator[Row]:
+def _read_rows(text: str, delimiter: str) -> Iterator[Row]:
     """Rows that are not blank; a row begins where the one before it ended."""
     reader = csv.reader(_LINE.findall(text), delimiter=delimiter, strict=True)
     begins = 1
@@ -78,10 +75,10 @@ def _lines(text: str, name: str, delimiter: str) -> Iterator[Row]:
                 yield Row(begins, tuple(map(str.strip, cells)))
             begins = reader.line_num + 1
     except csv.Error as exc:
-        raise InvalidKitFile(name, [Finding(Rule.SYNTAX, f"not CSV: {exc}", place=Place(begins, 1))]) from exc
+        raise Unreadable(Rule.SYNTAX, f"not CSV: {exc}", Place(begins, 1)) from exc
 
 
-def _in_header(header: Row, delimiter: str) -> Iterator[Finding]:
+def _check_header(header: Row, delimiter: str) -> Iterator[Finding]:
     place = Place(header.line, 1)
     if len(header.cells) > MAX_COLUMNS:
         yield Finding(Rule.TOO_LARGE, f"a table has at most {MAX_COLUMNS:,} columns", place=place)
@@ -97,8 +94,5 @@ def _in_header(header: Row, delimiter: str) -> Iterator[Finding]:
         other = next((each for each in (";", "\t", "|") if each in header.cells[0]), None)
         if other is not None:
             shown = "tab" if other == "\t" else other
-            yield Finding(
-                Rule.SYNTAX,
-                f"one column only: the cells seem to be divided by `{shown}`, which `--delimiter` can say",
-                place=place,
-            )
+            message = f"one column only: the cells seem to be divided by `{shown}`; give it as `--delimiter`"
+            yield Finding(Rule.SYNTAX, message, place=place)

@@ -1,4 +1,4 @@
-"""What may be wrong with a kit, as a closed set of rules, and where it is wrong."""
+"""What is wrong with a document, and where: one type for kits, tables and policies."""
 
 from __future__ import annotations
 
@@ -7,21 +7,24 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from cmbs.errors import InvalidKit
+from cmbs.errors import CmbsError
 
-# Field names and list indices from the top of a kit down: ("probes", 0, "outcomes", 1).
+# Findings in one answer; a list that is wrong from one end to the other is reported by its beginning.
+MAX_FINDINGS = 100
+
+# Field names and list indices from the top of a document down: ("probes", 0, "outcomes", 1).
 Path = tuple[str | int, ...]
 
 
 class Severity(StrEnum):
-    """An error keeps a kit from being used; a warning is about a kit that can be."""
+    """An error keeps a document from being used; a warning does not."""
 
     ERROR = "error"
     WARNING = "warning"
 
 
 class Rule(StrEnum):
-    """What was broken. docs/reference/kits.md has an example of each."""
+    """What any document may break. docs/reference/kits.md has an example of each."""
 
     SYNTAX = "syntax"
     NOT_UNICODE = "not-unicode"
@@ -37,24 +40,7 @@ class Rule(StrEnum):
     NUMBER_FOR_TEXT = "number-for-text"
     RAGGED_ROW = "ragged-row"
     BAD_NUMBER = "bad-number"
-    BAD_READING = "bad-reading"
     UNKNOWN_WORD = "unknown-word"
-    DUPLICATE_ID = "duplicate-id"
-    NAMED_TWICE = "named-twice"
-    UNKNOWN_HYPOTHESIS = "unknown-hypothesis"
-    UNKNOWN_OUTCOME = "unknown-outcome"
-    RESERVED_OUTCOME = "reserved-outcome"
-    NO_SOUNDNESS = "no-soundness"
-    ELIMINATES_AND_KEEPS = "eliminates-and-keeps"
-    ELIMINATES_EVERYTHING = "eliminates-everything"
-    ELIMINATED_BY_EVERY_OUTCOME = "eliminated-by-every-outcome"
-    INDISTINGUISHABLE = "indistinguishable"
-    NEVER_MATTERS = "never-matters"
-    REPEATS_PROBE = "repeats-probe"
-    OUTCOMES_ALIKE = "outcomes-alike"
-
-
-WARNINGS = frozenset({Rule.INDISTINGUISHABLE, Rule.NEVER_MATTERS, Rule.REPEATS_PROBE, Rule.OUTCOMES_ALIKE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +53,13 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One rule broken at one place; `place` is None where the kit is from no text."""
+    """One rule broken at one place; `place` is None where the finding is about no text, or about all of it."""
 
-    rule: Rule
+    rule: StrEnum
     message: str
     path: Path = ()
     place: Place | None = None
-
-    @property
-    def severity(self) -> Severity:
-        """What the finding means for the kit."""
-        return Severity.WARNING if self.rule in WARNINGS else Severity.ERROR
+    severity: Severity = Severity.ERROR
 
     def at(self, name: str) -> str:
         """The finding in a line that editors can follow."""
@@ -96,8 +78,16 @@ class Finding:
         }
 
 
-class InvalidKitFile(InvalidKit):
-    """A text that is no kit; every finding names its line, its column and the rule."""
+class Unreadable(Exception):
+    """The text is no document of its language; nothing of it can be examined further."""
+
+    def __init__(self, rule: Rule, message: str, place: Place | None) -> None:
+        super().__init__(message)
+        self.finding = Finding(rule, message, place=place)
+
+
+class InvalidDocument(CmbsError):
+    """A document that cannot be used; every finding names its rule and, where it has one, its line and column."""
 
     def __init__(self, name: str, findings: Sequence[Finding]) -> None:
         super().__init__("\n".join(each.at(name) for each in findings))
@@ -105,7 +95,12 @@ class InvalidKitFile(InvalidKit):
         self.findings = tuple(findings)
 
 
-def listed(ids: Sequence[str], shown: int = 5) -> str:
+def sort_by_place(findings: Sequence[Finding]) -> list[Finding]:
+    """Findings in the order of the text, those without a place first."""
+    return sorted(findings, key=lambda each: (each.place.line, each.place.column) if each.place else (0, 0))
+
+
+def list_ids(ids: Sequence[str], shown: int = 5) -> str:
     """Ids as a message names them: the first few, and how many more."""
     more = f" and {len(ids) - shown} more" if len(ids) > shown else ""
     return ", ".join(f"`{each}`" for each in ids[:shown]) + more
