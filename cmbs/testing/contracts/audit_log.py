@@ -18,7 +18,7 @@ import pytest
 from msgspec import structs
 
 from cmbs.ledger import GENESIS, Head, StoredEntry
-from cmbs.spi import Append, AuditLog, Opening, StaleHead, opening_of, stream_heads_of
+from cmbs.spi import Append, AuditLog, Opening, SessionState, StaleHead, opening_of, stream_heads_of
 from cmbs.testing.fakes.threads import Beside, run_together
 from cmbs.testing.strategies.hostile_ids import HOSTILE_IDS
 from cmbs.testing.streams import continuing, stream
@@ -31,7 +31,7 @@ STALE: dict[str, Change] = {
     "a seq too far": lambda item: structs.replace(item, seq=item.seq + 1),
     "the previous hash of a beginning": lambda item: structs.replace(item, prev_event_hash=GENESIS),
     "another previous hash": lambda item: structs.replace(item, prev_event_hash=bytes(range(32))),
-    "an observation that was recorded": lambda item: structs.replace(item, observation_id="observation 1"),
+    "an observation that was recorded": lambda item: structs.replace(item, unique_key=("source", "observation 1")),
     "a stream that is not there": lambda item: structs.replace(item, stream_id="nobody"),
 }
 _THREADS = 4
@@ -162,7 +162,7 @@ class AuditLogContract:
     def test_an_observation_is_recorded_once_in_a_session(self, log: AuditLog) -> None:
         """In one group or in two; another session may record the same one."""
         declaration, first, second = stream()
-        again = structs.replace(second, observation_id=first.observation_id)
+        again = structs.replace(second, unique_key=first.unique_key)
         with pytest.raises(StaleHead):
             log.append([declaration, first, again])
         assert log.head(declaration.stream_id) is None
@@ -181,12 +181,12 @@ class AuditLogContract:
         head = Head(2, items[2].entry.event_hash)
         pairs = [*((each, "o") for each in HOSTILE_IDS), *(("s", each) for each in HOSTILE_IDS)]
         pairs += [("a", "b::c"), ("a::b", "c"), ("s\x00t", "o"), ("s\x00u", "o")]
-        for source_id, observation_id in pairs:
-            item = structs.replace(continuing(head, items[2], observation_id), source_id=source_id)
+        for key in pairs:
+            item = structs.replace(continuing(head, items[2], key[1]), unique_key=key)
             log.append([item])
             head = Head(item.seq, item.entry.event_hash)
         with pytest.raises(StaleHead):
-            log.append([structs.replace(continuing(head, items[2], "b::c"), source_id="a")])
+            log.append([structs.replace(continuing(head, items[2], "b::c"), unique_key=("a", "b::c"))])
         assert log.head(items[0].stream_id) == head
 
     # --- lists ---
@@ -208,13 +208,14 @@ class AuditLogContract:
     def test_a_summary_is_of_the_newest_entry(self, log: AuditLog) -> None:
         """What it says follows every append."""
         items = stream()
-        items[2] = structs.replace(items[2], terminated=True)
+        items[2] = structs.replace(items[2], session=SessionState(2, terminated=True))
         for item in items:
             log.append([item])
             (summary,) = log.sessions(None, 10)
             assert (summary.session_id, summary.created_ts, summary.universe_size) == (item.stream_id, items[0].ts, 4)
             assert (summary.head_seq, summary.head_event_id) == (item.seq, item.event_id)
-            assert (summary.n_survivors, summary.terminated) == (item.n_survivors, item.terminated)
+            assert item.session is not None
+            assert (summary.n_survivors, summary.terminated) == (item.session.n_survivors, item.session.terminated)
 
     def test_streams_of_other_kinds_are_listed_by_name_and_are_no_sessions(self, log: AuditLog) -> None:
         """Each kind by itself, page by page; a session whose name looks like one in part stays a session."""
