@@ -108,7 +108,7 @@ def _size(server: SubstrateServer, propose: Callable[[], object]) -> int:
 # --- what it is compared with -----------------------------------------------------------------------------------------
 
 
-class _Entry(msgspec.Struct, frozen=True, gc=False):
+class _Entry(msgspec.Struct, frozen=True):
     event_id: str
     payload: msgspec.Raw
     prev_event_hash: str
@@ -117,11 +117,11 @@ class _Entry(msgspec.Struct, frozen=True, gc=False):
     ts: str
 
 
-class _End(msgspec.Struct, frozen=True, gc=False):
+class _End(msgspec.Struct, frozen=True):
     head: Head
 
 
-class _Note(msgspec.Struct, frozen=True, gc=False):
+class _Note(msgspec.Struct, frozen=True):
     stream_id: str
     payload: msgspec.Raw
 
@@ -143,12 +143,6 @@ class _BareKind:
 
     def catch_up(self, stream_id: str, state: _End | None, entries: Sequence[StoredEntry]) -> _End | None:
         raise TypeError(f"{stream_id} has {len(entries)} entries after {state}, and nobody reads them")
-
-    def freeze(self, state: _End) -> bytes:
-        raise TypeError(state)
-
-    def thaw(self, stream_id: str, data: bytes, first: StoredEntry, at: StoredEntry) -> _End | None:
-        raise TypeError(stream_id, data, first, at)
 
     def opens(self, command: _Note) -> bool:
         return bool(command.stream_id)

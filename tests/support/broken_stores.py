@@ -260,15 +260,14 @@ class LooksAtTheHashAlone(InMemoryStore):
 @breaks(AuditLogContract, "test_an_observation_is_recorded_once_in_a_session")
 class ForgetsObservations(InMemoryStore):
     def append(self, appends: Sequence[Append]) -> None:
-        super().append([structs.replace(item, source_id=None) for item in appends])
+        super().append([structs.replace(item, unique_key=None) for item in appends])
 
 
 @breaks(AuditLogContract, "test_observations_are_told_apart_whatever_their_ids")
 class JoinsIds(InMemoryStore):
     def append(self, appends: Sequence[Append]) -> None:
-        joined = [f"{item.source_id}::{item.observation_id}" for item in appends]
         super().append(
-            [structs.replace(item, source_id=key, observation_id="") for item, key in zip(appends, joined, strict=True)]
+            [structs.replace(item, unique_key=item.unique_key and ("::".join(item.unique_key), "")) for item in appends]
         )
 
 

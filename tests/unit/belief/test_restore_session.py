@@ -20,15 +20,15 @@ from cmbs.stores.memory import InMemoryStore
 from cmbs.testing import FailingStore, History, Moment, play
 from cmbs.testing.strategies import belief as strategies
 from tests.support.forgery import Content, forged, tampered
-from tests.support.homes import BACKENDS, PLACES, Home, declared, verified
+from tests.support.store_fixture import BACKENDS, PLACES, StoreFixture, declared, verified
 
 OTHER_ID = "00000000-0000-4000-8000-eeeeeeeeeeee"
 
 
 @pytest.fixture(params=PLACES)
-def home(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Home]:
-    with Home.at(request.param, tmp_path) as home:
-        yield home
+def fixture(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreFixture]:
+    with StoreFixture.at(request.param, tmp_path) as fixture:
+        yield fixture
 
 
 class Original:
@@ -60,26 +60,26 @@ def original() -> Original:
 
 
 @pytest.mark.req("BS-6.5-SERVER-03", "ARCH-2-02")
-def test_a_restored_session_is_the_session(home: Home, original: Original) -> None:
-    server = home.open()
+def test_a_restored_session_is_the_session(fixture: StoreFixture, original: Original) -> None:
+    server = fixture.open()
     server.restore_session(original.session_id, original.recovered, iter(original.entries))
-    for asked in (server, home.open()):
+    for asked in (server, fixture.open()):
         assert asked.query_belief(original.session_id) == original.server.query_belief(original.session_id)
         assert asked.audit_trace(original.session_id) == original.entries
         assert asked.obligations(original.session_id) == original.server.obligations(original.session_id)
         assert asked.log.read(original.session_id) == original.server.log.read(original.session_id)
         assert verified(asked, original.session_id).terminated
-    assert home.store().recover(original.session_id) == original.recovered
+    assert fixture.store().recover(original.session_id) == original.recovered
     (summary,) = server.list_sessions()
     assert summary == original.server.list_sessions()[0]
 
 
 @pytest.mark.req("BS-6.5-SERVER-03")
-def test_a_restored_session_goes_on_where_it_was(home: Home) -> None:
+def test_a_restored_session_goes_on_where_it_was(fixture: StoreFixture) -> None:
     elsewhere = BeliefServer()
     session_id = declared(elsewhere)
     first = elsewhere.eliminate(session_id, "s", "1", ["a"], idempotency_key="k")
-    server = home.open()
+    server = fixture.open()
     server.restore_session(session_id, recovered("abcd", "a"), elsewhere.audit_trace(session_id))
     assert server.eliminate(session_id, "s", "1", ["a"]) == first
     assert server.eliminate(session_id, "s", "1", ["a"], idempotency_key="k") == first
@@ -100,14 +100,14 @@ def test_whatever_a_session_went_through_it_can_be_restored_from_its_trace_as_js
 
 
 @pytest.mark.req("BS-6.5-SERVER-03")
-def test_restoring_again_changes_nothing_and_a_longer_log_adds_what_is_new(home: Home) -> None:
+def test_restoring_again_changes_nothing_and_a_longer_log_adds_what_is_new(fixture: StoreFixture) -> None:
     elsewhere = BeliefServer()
     session_id = declared(elsewhere)
     elsewhere.eliminate(session_id, "s", "1", ["a"])
     short = elsewhere.audit_trace(session_id)
     elsewhere.eliminate(session_id, "s", "2", ["b"])
     long = elsewhere.audit_trace(session_id)
-    server = home.open()
+    server = fixture.open()
     for _ in range(2):
         server.restore_session(session_id, recovered("abcd", "a"), short)
         assert server.audit_trace(session_id) == short
@@ -118,8 +118,8 @@ def test_restoring_again_changes_nothing_and_a_longer_log_adds_what_is_new(home:
 
 
 @pytest.mark.req("BS-6.5-SERVER-04")
-def test_a_log_that_parts_from_the_one_that_is_here_is_a_conflict(home: Home) -> None:
-    server, elsewhere = home.open(), BeliefServer()
+def test_a_log_that_parts_from_the_one_that_is_here_is_a_conflict(fixture: StoreFixture) -> None:
+    server, elsewhere = fixture.open(), BeliefServer()
     session_id = declared(server)
     elsewhere.restore_session(session_id, recovered("abcd", ""), server.audit_trace(session_id))
     server.eliminate(session_id, "here", "1", ["a"])
@@ -145,9 +145,9 @@ def test_a_log_that_parts_from_the_one_that_is_here_is_a_conflict(home: Home) ->
     ],
 )
 def test_a_log_that_does_not_lead_to_the_recovered_state_is_refused(
-    home: Home, original: Original, state: RecoveredState
+    fixture: StoreFixture, original: Original, state: RecoveredState
 ) -> None:
-    server = home.open()
+    server = fixture.open()
     with pytest.raises(LedgerCorrupt):
         server.restore_session(original.session_id, state, original.entries)
     with pytest.raises(SessionNotFound):
@@ -262,23 +262,23 @@ def test_a_store_that_fails_at_any_call_while_a_session_is_restored_leaves_nothi
     session_id, whole = original.session_id, original.server.log.read(original.session_id)
 
     def restored(call: int, moment: Moment) -> int:
-        """Restore in a home of its own, with a failure at that call; how many calls there were."""
+        """Restore in a fixture of its own, with a failure at that call; how many calls there were."""
         directory = tmp_path / f"{call} {moment}"
         directory.mkdir()
-        with Home.at(place, directory) as home:
-            store = FailingStore(home.store())
-            server = home.open(store=store)
+        with StoreFixture.at(place, directory) as fixture:
+            store = FailingStore(fixture.store())
+            server = fixture.open(store=store)
             if call:
                 store.fail(call=call, moment=moment)
                 with suppress(StoreUnavailable):
                     server.restore_session(session_id, original.recovered, original.entries)
                 assert store.pending_faults == 0
-                assert home.store().read(session_id) in ([], whole)
+                assert fixture.store().read(session_id) in ([], whole)
             server.restore_session(session_id, original.recovered, original.entries)
             calls = len(store.calls)
             assert server.audit_trace(session_id) == original.entries
-            assert home.store().read(session_id) == whole
-            assert home.open().query_belief(session_id) == original.server.query_belief(session_id)
+            assert fixture.store().read(session_id) == whole
+            assert fixture.open().query_belief(session_id) == original.server.query_belief(session_id)
             return calls
 
     calls = restored(0, Moment.BEFORE)

@@ -9,8 +9,8 @@ import pytest
 
 from cmbs.errors import InvalidRequest, LedgerCorrupt, LimitExceeded
 from cmbs.identity import KeyRegistry, KeyStatus, Role, Scope
-from cmbs.identity.kernel.model import KEYS_STREAM, MAX_KEYS, SCOPES_OF, Key, Keys, checked_key, claimed_actor
-from cmbs.identity.kernel.stream import KeyRing, caught_up, verified
+from cmbs.identity.kernel.model import KEYS_STREAM, MAX_KEYS, SCOPES_OF, Key, Keys, read_claimed_actor, validate_key
+from cmbs.identity.kernel.stream import verify_keys
 from cmbs.identity.tokens import hash_of, holds_key, key_id_of, new_key, without_keys
 from cmbs.ledger import StoredEntry
 from cmbs.ledger.entry import hash_entry
@@ -158,9 +158,9 @@ def test_names_and_numbers_of_keys_are_bounded() -> None:
     key = Key("f" * 16, "0" * 64, ActorKind.AGENT, "x", [Role.AGENT])
     full = Keys({f"{number:016x}": None for number in range(MAX_KEYS)})  # type: ignore[misc]
     with pytest.raises(LimitExceeded, match="keys"):
-        checked_key(key, full)
+        validate_key(key, full)
     with pytest.raises(InvalidRequest, match="already"):
-        checked_key(msgspec.structs.replace(key, key_id="0" * 16), full)
+        validate_key(msgspec.structs.replace(key, key_id="0" * 16), full)
 
 
 # --- the stream -------------------------------------------------------------------------------------------------------
@@ -178,9 +178,7 @@ def entries_of(log: AuditLog) -> list[StoredEntry]:
 def test_the_stream_of_keys_is_a_chain_that_decides_to_itself(log: AuditLog) -> None:
     entries = entries_of(log)
     assert [entry.event_hash for entry in entries] == [hash_entry(entry.raw) for entry in entries]
-    ring = caught_up(KeyRing(), entries)
-    assert ring.head == log.head(KEYS_STREAM)
-    assert ring.keys == registry_of(log).look()
+    assert verify_keys(entries, log.head(KEYS_STREAM)) == registry_of(log).look()
 
 
 def resealed(raw: bytes) -> StoredEntry:
@@ -209,24 +207,24 @@ def test_a_forged_stream_is_refused_whole(place: int, forged: object) -> None:
     assert spoilt != entries[place].raw
     # An entry of another content may be good in itself; then what follows no longer continues it.
     with pytest.raises(LedgerCorrupt) as caught:
-        caught_up(KeyRing(), [*entries[:place], resealed(spoilt), *entries[place + 1 :]])
+        verify_keys([*entries[:place], resealed(spoilt), *entries[place + 1 :]], None)
     assert caught.value.stream_id == KEYS_STREAM
 
 
 def test_a_stream_that_was_cut_short_is_noticed_by_its_head(log: AuditLog) -> None:
     entries = entries_of(log)
-    assert verified(entries, log.head(KEYS_STREAM)).head == log.head(KEYS_STREAM)
-    assert verified([], None) == KeyRing()
+    assert len(verify_keys(entries, log.head(KEYS_STREAM)).by_id) == 2
+    assert verify_keys([], None) == Keys()
     for cut in (entries[:-1], []):
         with pytest.raises(LedgerCorrupt, match="not in the recorded head"):
-            verified(cut, log.head(KEYS_STREAM))
+            verify_keys(cut, log.head(KEYS_STREAM))
 
 
 @pytest.mark.parametrize("drop", [0, 1])
 def test_a_stream_with_a_gap_is_refused(drop: int) -> None:
     entries = entries_of(InMemoryStore())
     with pytest.raises(LedgerCorrupt):
-        caught_up(KeyRing(), [entry for place, entry in enumerate(entries) if place != drop])
+        verify_keys([entry for place, entry in enumerate(entries) if place != drop], None)
 
 
 # --- who a caller without a key says that it is -----------------------------------------------------------------------
@@ -234,10 +232,10 @@ def test_a_stream_with_a_gap_is_refused(drop: int) -> None:
 
 @pytest.mark.req("ID-OPEN-02")
 def test_a_caller_without_a_key_is_who_it_says_and_unauthenticated() -> None:
-    assert claimed_actor(None) == Actor(ActorKind.AGENT, "anonymous")
-    assert claimed_actor("operator:alice") == Actor(ActorKind.OPERATOR, "alice")
-    assert claimed_actor("tool:a:b").id == "a:b"
-    assert not claimed_actor("operator:alice").authenticated
+    assert read_claimed_actor(None) == Actor(ActorKind.AGENT, "anonymous")
+    assert read_claimed_actor("operator:alice") == Actor(ActorKind.OPERATOR, "alice")
+    assert read_claimed_actor("tool:a:b").id == "a:b"
+    assert not read_claimed_actor("operator:alice").authenticated
 
 
 @pytest.mark.parametrize(
@@ -245,4 +243,4 @@ def test_a_caller_without_a_key_is_who_it_says_and_unauthenticated() -> None:
 )
 def test_a_caller_cannot_be_anybody(said: str) -> None:
     with pytest.raises((InvalidRequest, LimitExceeded)):
-        claimed_actor(said)
+        read_claimed_actor(said)

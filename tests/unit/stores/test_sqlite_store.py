@@ -20,7 +20,7 @@ from cmbs.spi import AuditLog, EliminationProvenance, EliminationStore, StaleHea
 from cmbs.stores import InMemoryStore, SQLiteStore, open_store
 from cmbs.stores._sqlite_schema import MIGRATIONS
 from cmbs.testing.streams import stream
-from tests.support.homes import declared, tampering, verified
+from tests.support.store_fixture import declared, tampering, verified
 
 TABLES = ("audit_events", "checkpoints", "intents", "sessions", "tombstones", "universes")
 GUARDS = ("audit_events_declare", "audit_events_continue", "audit_events_no_replace")

@@ -17,7 +17,6 @@ from cmbs.substrate.kernel.model import BeliefReading, ReasonCode, Verdict
 from cmbs.substrate.kernel.replay import belief_sessions_in, read_space_event, verify_belief_pins
 from cmbs.substrate.kernel.state import ProposalStatus
 from cmbs.testing import ManualClock
-from tests.support.homes import Home, declared
 from tests.support.spaces import (
     AGENT,
     ANY,
@@ -35,6 +34,7 @@ from tests.support.spaces import (
     settled,
     status,
 )
+from tests.support.store_fixture import StoreFixture, declared
 
 STREAM = f"space:{SPACE}"
 
@@ -209,17 +209,17 @@ def test_a_claim_is_confirmed_by_a_conclusion_that_was_accepted(planes: Planes) 
 
 
 def test_a_restarted_server_wakes_what_an_earlier_one_parked(tmp_path: Path) -> None:
-    with Home.at("sqlite", tmp_path) as home:
-        belief = home.open()
+    with StoreFixture.at("sqlite", tmp_path) as fixture:
+        belief = fixture.open()
         session_id = declared(belief, "ab")
         first = Planes.__new__(Planes)
-        first.store, first.belief = home.store(), belief  # type: ignore[assignment]
+        first.store, first.belief = fixture.store(), belief  # type: ignore[assignment]
         first.world = World(first.store, belief=ServedBelief(belief))
         first.gate(session_id)
         first.world.propose(call("restart"), proposal_id="p")
         first.world.close()
         belief.eliminate(session_id, "s", "1", ["a"])
-        again = World(home.store(), belief=ServedBelief(home.open()), space=1, clock=first.world.clock)
+        again = World(fixture.store(), belief=ServedBelief(fixture.open()), space=1, clock=first.world.clock)
         again.server.keep()
         assert settled(again, "p") is ProposalStatus.COMMITTED
         again.close()
