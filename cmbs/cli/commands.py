@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from cmbs.audit.fsck import all_sessions
-from cmbs.audit.spaces import SpaceReport, all_spaces, verified_space
+from cmbs.audit.spaces import SpaceReport, all_spaces, audit_space
 from cmbs.audit.verify import Verified, every_core, verify_log, verify_logs
 from cmbs.bootstrap import DEFAULT_STORE, Settings
 from cmbs.cli import analysis, keys, kit, kit_import, kit_table, maintenance, play, policy, tee
@@ -95,7 +95,7 @@ def verify(
         wanted = [name.removeprefix(STREAM_PREFIX) for name in named if name.startswith(STREAM_PREFIX)]
         for space_id in wanted if named else all_spaces(log):
             spaces += 1
-            report = verified_space(log, space_id)
+            report = audit_space(log, space_id)
             bad += bool(report.findings)
             _tell_space(report)
         log.close()

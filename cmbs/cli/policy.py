@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from cmbs.audit.transfer import exported
+from cmbs.audit.transfer import read_exported
 from cmbs.bootstrap import DEFAULT_STORE
 from cmbs.cli import policy_output as output
 from cmbs.cli.output import existing_store, fail, failing_cleanly
@@ -276,7 +276,7 @@ def _stored(url: str, space_id: str) -> Iterator[StoredEntry]:
 
 def _exported(file: Path, space_id: str) -> list[StoredEntry]:
     with sys.stdin.buffer if str(file) == _STANDARD else file.open("rb") as source:
-        entries = exported(source, STREAM_PREFIX + space_id)
+        entries = read_exported(source, STREAM_PREFIX + space_id)
     if entries is None:
         raise SpaceNotFound(space_id)
     return entries

@@ -53,9 +53,8 @@ _NO_OTHER_KIND = "".join(
 )
 _ROW = f"({', '.join('?' * len(_COLUMNS))})"
 _INSERT = f"INSERT INTO audit_events ({', '.join(_COLUMNS)}) VALUES "  # noqa: S608 - no input in it
-# One statement for each size of group up to this one, so that a group is one call into SQLite.
-_ROWS_PER_STATEMENT = 64
-_STATEMENTS = [_INSERT + ", ".join([_ROW] * size) for size in range(_ROWS_PER_STATEMENT + 1)]
+# So many rows go into one statement: a group is then one call into SQLite, or a few.
+_MAX_ROWS = 64
 
 
 class SQLiteStore:
@@ -129,16 +128,16 @@ class SQLiteStore:
         rows = [_row(item) for item in appends]
         with self._writing, _translate_errors("cannot append"):
             # A single statement is a transaction of its own.
-            if self._exclusive_thread is not None or len(rows) <= _ROWS_PER_STATEMENT:
+            if self._exclusive_thread is not None or len(rows) <= _MAX_ROWS:
                 self._insert(rows)
             else:
                 with self._transaction():
                     self._insert(rows)
 
     def _insert(self, rows: list[tuple[Any, ...]]) -> None:
-        for start in range(0, len(rows), _ROWS_PER_STATEMENT):
-            group = rows[start : start + _ROWS_PER_STATEMENT]
-            self._writer.execute(_STATEMENTS[len(group)], [value for row in group for value in row])
+        for start in range(0, len(rows), _MAX_ROWS):
+            group = rows[start : start + _MAX_ROWS]
+            self._writer.execute(_INSERT + ", ".join([_ROW] * len(group)), [value for row in group for value in row])
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

@@ -46,6 +46,10 @@ class Folding(Protocol[S]):
         """Verify `entries` as what follows `state`, and fold them in. LedgerCorrupt names the first bad one."""
         ...
 
+    def fold(self, state: S | None, stored: StoredEntry) -> tuple[S, Append]:
+        """The state after an entry that was verified, and what a log is given to write of it."""
+        ...
+
 
 class StreamKind(Folding[S], Protocol[S, C_contra, A_co]):
     """How states follow from entries, and what commands come to."""
@@ -59,10 +63,6 @@ class StreamKind(Folding[S], Protocol[S, C_contra, A_co]):
 
         None in their place where it repeats what was answered before. Raises what the caller is to be told instead.
         """
-        ...
-
-    def fold(self, state: S | None, stored: StoredEntry) -> tuple[S, Append]:
-        """The state after an entry that was verified, and what a log is given to write of it."""
         ...
 
 

@@ -63,7 +63,7 @@ class StreamServer(Generic[S, C, A]):
     def perform(self, command: C) -> A:
         """Carry out a command."""
         while True:
-            known = self._known_head(command)
+            known = self._find_head(command)
             try:
                 prepared = self._prepare(command)
                 if self._remote is not None:
@@ -86,7 +86,7 @@ class StreamServer(Generic[S, C, A]):
         if self._group is None:
             return self.perform(command)
         while True:
-            known = self._known_head(command)
+            known = self._find_head(command)
             try:
                 # Reading a log, or looking something up, would hold up every other task of the loop.
                 blocks = self._blocks(command)
@@ -100,14 +100,14 @@ class StreamServer(Generic[S, C, A]):
         """Carry out commands in their order, with as few writes as the log takes; what each of them came to."""
         if self._group is None or len(commands) == 1:
             return [self._attempt(command) for command in commands]
-        known = {command.stream_id: self._known_head(command) for command in commands}
+        known = {command.stream_id: self._find_head(command) for command in commands}
         futures = [self._submit(self._group, command) for command in commands]
         results: list[A | CmbsError] = []
         for command, future in zip(commands, futures, strict=True):
             try:
                 results.append(future.result())
             except CmbsError as exc:
-                conflict = isinstance(exc, BeliefServerError) and known[command.stream_id] != self._known_head(command)
+                conflict = isinstance(exc, BeliefServerError) and known[command.stream_id] != self._find_head(command)
                 results.append(self._attempt(command) if conflict else exc)
         return results
 
@@ -176,7 +176,7 @@ class StreamServer(Generic[S, C, A]):
             return command
         return self._preparation.prepare(state, command)
 
-    def _known_head(self, command: C) -> Head | None:
+    def _find_head(self, command: C) -> Head | None:
         """Where the stream ended when this process last looked: what a decision is based on is no older."""
         state = self.streams.find(command.stream_id)
         return None if state is None else state.head

@@ -41,6 +41,12 @@ class BeliefFolding:
         """Every message is decided again."""
         return catch_up(stream_id, state, entries)
 
+    def fold(self, state: Session | None, stored: StoredEntry) -> tuple[Session, Append]:
+        """The session after one entry more."""
+        event = read_event(stored)
+        after = evolve(state, event)
+        return after, append_of(after, event)
+
     def freeze(self, state: Session) -> bytes:
         """The session as bytes."""
         return freeze(state)
@@ -81,12 +87,6 @@ class BeliefKind(BeliefFolding):
         if isinstance(message, EnterObligation) and len(after.obligations) > limit:
             raise LimitExceeded("obligations_per_session", limit, len(after.obligations))
         return Answer(after, message, after.head.seq), (after, append_of(after, event))
-
-    def fold(self, state: Session | None, stored: StoredEntry) -> tuple[Session, Append]:
-        """The session after one entry more."""
-        event = read_event(stored)
-        after = evolve(state, event)
-        return after, append_of(after, event)
 
 
 def append_of(after: Session, event: Event) -> Append:

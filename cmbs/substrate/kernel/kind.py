@@ -40,11 +40,8 @@ class RepeatAnswer(msgspec.Struct, frozen=True):
     seq: int
 
 
-class SpaceKind:
-    """Spaces, and what messages to them come to."""
-
-    def __init__(self, stamp: Callable[[str | None], Stamp]) -> None:
-        self._stamp = stamp
+class SpaceFolding:
+    """How spaces follow from their entries, and how they are kept in checkpoints."""
 
     def owns(self, stream_id: str) -> bool:
         """Whether this is the stream of a space."""
@@ -58,6 +55,11 @@ class SpaceKind:
         """Every message is decided again."""
         return catch_up_space(space_id_of(stream_id), state, entries)
 
+    def fold(self, state: Space | None, stored: StoredEntry) -> tuple[Space, Append]:
+        """The space after one entry more."""
+        event = read_space_event(stored)
+        return evolve(state, event), append_of_space(event)
+
     def freeze(self, state: Space) -> bytes:
         """The space as bytes."""
         return freeze_space(state)
@@ -66,6 +68,13 @@ class SpaceKind:
         """The space, if it fits its log."""
         space = thaw_space(data, at)
         return space if space is not None and STREAM_PREFIX + space.space_id == stream_id else None
+
+
+class SpaceKind(SpaceFolding):
+    """Spaces, and what messages to them come to."""
+
+    def __init__(self, stamp: Callable[[str | None], Stamp]) -> None:
+        self._stamp = stamp
 
     def opens(self, command: SpaceCommand) -> bool:
         """A creation does."""
@@ -85,11 +94,6 @@ class SpaceKind:
             raise HeadMismatch(command.if_match, state.head_event_id)
         after = evolve(state, event)
         return SpaceAnswer(after, event.body.seq, event), (after, append_of_space(event))
-
-    def fold(self, state: Space | None, stored: StoredEntry) -> tuple[Space, Append]:
-        """The space after one entry more."""
-        event = read_space_event(stored)
-        return evolve(state, event), append_of_space(event)
 
 
 def space_id_of(stream_id: str) -> str:

@@ -114,6 +114,9 @@ def relist(**members: Any) -> Callable[[InMemoryStore, str], None]:
     def fault(store: InMemoryStore, session_id: str) -> None:
         newest = store._streams[session_id].newest
         assert newest is not None
+        assert newest.session is not None
+        session = {name: members.pop(name) for name in [*members] if hasattr(newest.session, name)}
+        newest = structs.replace(newest, session=structs.replace(newest.session, **session))
         store._streams[session_id].newest = structs.replace(newest, **members)
 
     fault.__name__ = f"relist_{'_'.join(members)}"

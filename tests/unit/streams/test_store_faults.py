@@ -71,7 +71,7 @@ class ThreeCauses:
 
 
 class Ground(NamedTuple):
-    """Where the worlds of a test are, each with sessions of its own: a fixture and two handles on what is stored there."""
+    """Where the worlds of a test are, each with sessions of its own: a fixture and two handles on its store."""
 
     fixture: StoreFixture
     mine: Store
