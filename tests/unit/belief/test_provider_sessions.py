@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import pytest
@@ -27,7 +26,6 @@ from tests.support.plain_store import PlainStore
 from tests.support.store_fixture import (
     NO_SUCH_SESSION,
     ONTOLOGY,
-    PLACES,
     StoreFixture,
     declared,
     last_entry,
@@ -79,12 +77,6 @@ class Answering(Animals):
 
     def apply_probe(self, probe_id: str, response: Any) -> Any:
         return self._mask
-
-
-@pytest.fixture(params=PLACES)
-def fixture(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreFixture]:
-    with StoreFixture.at(request.param, tmp_path) as fixture:
-        yield fixture
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from itertools import product
@@ -20,15 +20,9 @@ from cmbs.stores.memory import InMemoryStore
 from cmbs.testing import FailingStore, History, Moment, play
 from cmbs.testing.strategies import belief as strategies
 from tests.support.forgery import Content, forged, tampered
-from tests.support.store_fixture import BACKENDS, PLACES, StoreFixture, declared, verified
+from tests.support.store_fixture import BACKENDS, StoreFixture, declared, verified
 
 OTHER_ID = "00000000-0000-4000-8000-eeeeeeeeeeee"
-
-
-@pytest.fixture(params=PLACES)
-def fixture(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreFixture]:
-    with StoreFixture.at(request.param, tmp_path) as fixture:
-        yield fixture
 
 
 class Original:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -35,7 +34,6 @@ from cmbs.testing import ManualClock, SequentialIds
 from tests.support.store_fixture import (
     NO_SUCH_SESSION,
     ONTOLOGY,
-    PLACES,
     StoreFixture,
     declared,
     last_entry,
@@ -58,12 +56,6 @@ READING_VERBS: Verbs = {
     "survivors": lambda server, session_id: server.survivors(session_id),
     "obligations": lambda server, session_id: server.obligations(session_id),
 }
-
-
-@pytest.fixture(params=PLACES)
-def fixture(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreFixture]:
-    with StoreFixture.at(request.param, tmp_path) as fixture:
-        yield fixture
 
 
 @pytest.fixture

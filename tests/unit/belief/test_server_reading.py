@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,20 +20,7 @@ from cmbs.stores.memory import InMemoryStore
 from cmbs.streams.cache import Streams
 from cmbs.testing import FailingStore, perform
 from cmbs.testing.strategies import belief as strategies
-from tests.support.store_fixture import NO_SUCH_SESSION, ONTOLOGY, PLACES, StoreFixture, declared, tampering, verified
-
-
-@pytest.fixture(params=PLACES)
-def fixture(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreFixture]:
-    with StoreFixture.at(request.param, tmp_path) as fixture:
-        yield fixture
-
-
-@pytest.fixture
-def sqlite_fixture(tmp_path: Path) -> Iterator[StoreFixture]:
-    with StoreFixture.at("sqlite", tmp_path) as fixture:
-        yield fixture
-
+from tests.support.store_fixture import NO_SUCH_SESSION, ONTOLOGY, StoreFixture, declared, tampering, verified
 
 # --- snapshots ---
 

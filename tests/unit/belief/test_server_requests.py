@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +20,7 @@ from cmbs.errors import (
     SessionNotFound,
 )
 from cmbs.messages import OntologyBundle, SessionPolicy
-from tests.support.store_fixture import NO_SUCH_SESSION, ONTOLOGY, PLACES, StoreFixture, declared, verbs, verified
+from tests.support.store_fixture import NO_SUCH_SESSION, ONTOLOGY, StoreFixture, declared, verbs, verified
 
 Act = Callable[[BeliefServer, str], Any]
 
@@ -76,12 +75,6 @@ MATCHED: dict[str, Callable[[BeliefServer, str, Any], Any]] = {
     "declare_conclusion": lambda server, session_id, head: server.declare_conclusion(session_id, "c", if_match=head),
     "request_termination": lambda server, session_id, head: server.request_termination(session_id, if_match=head),
 }
-
-
-@pytest.fixture(params=PLACES)
-def fixture(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreFixture]:
-    with StoreFixture.at(request.param, tmp_path) as fixture:
-        yield fixture
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,7 +21,7 @@ from cmbs.spi import Append
 from cmbs.stores import SQLiteStore
 from cmbs.testing import FailingStore
 from tests.support.plain_store import PlainStore
-from tests.support.store_fixture import NO_SUCH_SESSION, ONTOLOGY, PLACES, StoreFixture, declared, tampering, verified
+from tests.support.store_fixture import NO_SUCH_SESSION, ONTOLOGY, StoreFixture, declared, tampering, verified
 
 THREADS = 32
 EACH = 6
@@ -30,18 +30,6 @@ UNIVERSE = [f"h{number:03}" for number in range(THREADS * EACH)]
 FOR_EVER = 60.0
 
 T = TypeVar("T")
-
-
-@pytest.fixture(params=PLACES)
-def fixture(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreFixture]:
-    with StoreFixture.at(request.param, tmp_path) as fixture:
-        yield fixture
-
-
-@pytest.fixture
-def sqlite_fixture(tmp_path: Path) -> Iterator[StoreFixture]:
-    with StoreFixture.at("sqlite", tmp_path) as fixture:
-        yield fixture
 
 
 class GatedStore(SQLiteStore):

@@ -324,12 +324,6 @@ def test_a_session_survives_its_server_with_a_plain_store_and_its_trace() -> Non
 # --- faults of SQLite itself ---
 
 
-@pytest.fixture
-def sqlite_fixture(tmp_path: Path) -> Iterator[StoreFixture]:
-    with StoreFixture.at("sqlite", tmp_path) as fixture:
-        yield fixture
-
-
 def denied(word: str) -> Callable[..., int]:
     """An authorizer that refuses one kind of statement, as a broken disk would refuse the write behind it."""
 
