@@ -128,43 +128,21 @@ FORGERIES: dict[str, Forgery] = {
     # What was decided.
     "an exit below the threshold": Forgery(EXIT, changing(outcome={"approved": True, "reason": "approved"}), OUTCOME),
     "a conclusion under an obligation": Forgery(
-        CONCLUDE,
-        changing(outcome={"accepted": True, "reason": "accepted"}),
-        OUTCOME,
+        CONCLUDE, changing(outcome={"accepted": True, "reason": "accepted"}), OUTCOME
     ),
     "a termination with two survivors": Forgery(
-        FORCE,
-        changing(outcome={"approved": True, "reason": "approved"}),
-        OUTCOME,
+        FORCE, changing(outcome={"approved": True, "reason": "approved"}), OUTCOME
     ),
     "a force that was not allowed": Forgery(FORCE, changing(outcome={"approved": True, "reason": "forced"}), OUTCOME),
-    "a refused exit": Forgery(
-        LEAVE,
-        changing(outcome={"approved": False, "reason": "below_threshold"}),
-        OUTCOME,
-    ),
-    "another reason": Forgery(
-        FORCE,
-        changing(outcome={"approved": False, "reason": "obligation_active"}),
-        OUTCOME,
-    ),
-    "an unknown reason": Forgery(
-        FORCE,
-        changing(outcome={"approved": False, "reason": "because"}),
-        OUTCOME,
-    ),
-    "accepted for approved": Forgery(
-        EXIT,
-        changing(outcome={"accepted": False, "reason": "below_threshold"}),
-        OUTCOME,
-    ),
+    "a refused exit": Forgery(LEAVE, changing(outcome={"approved": False, "reason": "below_threshold"}), OUTCOME),
+    "another reason": Forgery(FORCE, changing(outcome={"approved": False, "reason": "obligation_active"}), OUTCOME),
+    "an unknown reason": Forgery(FORCE, changing(outcome={"approved": False, "reason": "because"}), OUTCOME),
+    "accepted for approved": Forgery(EXIT, changing(outcome={"accepted": False, "reason": "below_threshold"}), OUTCOME),
     "an outcome without a reason": Forgery(EXIT, changing(outcome={"approved": False}), OUTCOME),
     "no outcome": Forgery(EXIT, changing(outcome=None), OUTCOME),
     "an outcome where there is none": Forgery(ELIMINATE, changing(outcome={}), OUTCOME),
     "another universe root": Forgery(
-        DECLARE,
-        changing(outcome={"universe_root": OTHER_HASH, "universe_size": 4}),
-        OUTCOME,
+        DECLARE, changing(outcome={"universe_root": OTHER_HASH, "universe_size": 4}), OUTCOME
     ),
     "notes added": Forgery(EXIT, changing(notes="all is well"), "notes is not"),
     "notes removed": Forgery(FORCE, without("notes"), "notes is not"),

@@ -148,34 +148,14 @@ def test_a_log_that_does_not_lead_to_the_recovered_state_is_refused(
         server.query_belief(original.session_id)
 
 
+# A sample of what `test_replay` forges, and logs of which whole entries are wrong.
 FORGERIES: dict[str, Callable[[Content], Any]] = {
-    "a payload asks for less": lambda log: log[1]["payload"].update(eliminated=["a"]),
     "a payload asks for more": lambda log: log[1]["payload"].update(eliminated=["a", "b", "z"]),
-    "a delta says less": lambda log: log[1].update(delta={"eliminated": []}),
     "a delta says more": lambda log: log[1].update(delta={"eliminated": ["a", "b"]}),
-    "a delta brings an id from nowhere": lambda log: log[1].update(delta={"eliminated": ["a", "z"]}),
     "a refusal became an approval": lambda log: log[3].update(outcome={"approved": True, "reason": "approved"}),
-    "a refusal has another reason": lambda log: log[3].update(outcome={"approved": False, "reason": "not_singleton"}),
-    "an approval became a refusal": lambda log: log[5].update(outcome={"approved": False, "reason": "below_threshold"}),
-    "a reason nobody knows": lambda log: log[3].update(outcome={"approved": False, "reason": "because"}),
-    "an outcome where none belongs": lambda log: log[1].update(outcome={"approved": True, "reason": "approved"}),
     "a threshold was lowered": lambda log: log[2]["payload"].update(min_total_eliminations=0),
-    "a threshold is negative": lambda log: log[2]["payload"].update(min_total_eliminations=-1),
-    "the remark on force is gone": lambda log: log[6].pop("notes"),
-    "a remark was added": lambda log: log[1].update(notes="nothing to see here"),
-    "the survivors before are others": lambda log: log[4].update(survivors_before_hash="0" * 64),
-    "the survivors after are others": lambda log: log[4].update(survivors_after_hash="0" * 64),
     "the universe lost an id": lambda log: log[0]["payload"].update(hypotheses=["a", "b"]),
-    "the universe gained an id": lambda log: log[0]["payload"].update(hypotheses=["a", "b", "c", "d"]),
-    "the universe root is another": lambda log: log[0]["outcome"].update(universe_root="0" * 64),
-    "the universe size is another": lambda log: log[0]["outcome"].update(universe_size=4),
     "the policy allows force": lambda log: log[0]["payload"]["policy"].update(allow_force=True),
-    "an unknown verb": lambda log: log[2].update(verb="RESURRECT"),
-    "a verb that leaves no entry": lambda log: log[2].update(verb="QUERY_BELIEF"),
-    "a field nobody knows": lambda log: log[2]["payload"].update(extra=1),
-    "a missing field": lambda log: log[2]["payload"].pop("obligation_id"),
-    "ids out of order": lambda log: log[1]["payload"].update(eliminated=["z", "a"]),
-    "ids twice": lambda log: log[1]["payload"].update(eliminated=["a", "a", "z"]),
     "the declaration is gone": lambda log: log.pop(0),
     "an elimination is gone": lambda log: log.pop(4),
     "a refusal is gone and a later one tells": lambda log: log.pop(2),
@@ -202,7 +182,7 @@ def test_a_forged_log_is_refused_though_all_its_hashes_fit(original: Original, f
 
 
 @pytest.mark.req("BS-6.5-SERVER-04")
-def test_an_honest_log_hashed_by_strangers_is_the_same_log(original: Original) -> None:
+def test_an_honest_log_hashed_by_other_software_is_the_same_log(original: Original) -> None:
     assert forged(original.entries, lambda log: log) == original.entries
 
 

@@ -10,14 +10,15 @@ import pytest
 from cmbs.errors import InvalidRequest, LedgerCorrupt, LimitExceeded
 from cmbs.identity import KeyRegistry, KeyStatus, Role, Scope
 from cmbs.identity.kernel.model import KEYS_STREAM, MAX_KEYS, SCOPES_OF, Key, Keys, read_claimed_actor, validate_key
-from cmbs.identity.kernel.stream import verify_keys
+from cmbs.identity.kernel.stream import KeyKind, Stamp, verify_keys
 from cmbs.identity.tokens import hash_of, holds_key, key_id_of, new_key, without_keys
-from cmbs.ledger import StoredEntry
+from cmbs.ledger import Head, StoredEntry
 from cmbs.ledger.entry import hash_entry
 from cmbs.messages import Actor, ActorKind
 from cmbs.spi import AuditLog
 from cmbs.stores import SQLiteStore
 from cmbs.stores.memory import InMemoryStore
+from cmbs.streams.server import StreamServer
 from cmbs.testing import ManualClock, SequentialIds
 
 NOW = "2026-05-01T00:00:00.000000Z"
@@ -179,6 +180,26 @@ def test_the_stream_of_keys_is_a_chain_that_decides_to_itself(log: AuditLog) -> 
     entries = entries_of(log)
     assert [entry.event_hash for entry in entries] == [hash_entry(entry.raw) for entry in entries]
     assert verify_keys(entries, log.head(KEYS_STREAM)) == registry_of(log).look()
+
+
+@pytest.mark.req("ID-KEY-05")
+def test_the_stream_of_keys_can_be_adopted_byte_for_byte(log: AuditLog) -> None:
+    entries, copy = entries_of(log), InMemoryStore()
+    adopting = StreamServer(copy, KeyKind(lambda by: Stamp(by, "unused", NOW)), capacity=1)
+    assert adopting.adopt(KEYS_STREAM, entries).keys == registry_of(log).look()
+    assert copy.read(KEYS_STREAM) == entries
+
+
+@pytest.mark.req("ID-KEY-05")
+@pytest.mark.parametrize("left", [2, 0])
+def test_a_log_that_lost_entries_does_not_make_a_revoked_key_good_again(left: int) -> None:
+    log = InMemoryStore()
+    registry, entries = registry_of(log), entries_of(log)
+    known = registry.look()
+    stream = log._streams[KEYS_STREAM]
+    del stream.entries[left:]
+    stream.head = Head(left - 1, entries[left - 1].event_hash) if left else None
+    assert registry.look() == known
 
 
 def resealed(raw: bytes) -> StoredEntry:

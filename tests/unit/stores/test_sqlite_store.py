@@ -136,6 +136,22 @@ def test_the_database_refuses_a_continuation_that_repeats_an_observation(
 
 
 @pytest.mark.req("ARCH-4-02")
+def test_a_unique_key_of_any_stream_is_where_older_software_wrote_it_and_is_refused_again(
+    store: SQLiteStore, outsider: sqlite3.Connection
+) -> None:
+    first, second, third = (structs.replace(item, stream_id="space:s", session=None) for item in stream())
+    store.append([first])
+    # As a file of the first three schema versions has the proposal of a space.
+    row = ("space:s", 1, second.event_id, second.prev_event_hash, second.entry.event_hash, second.ts, "proposal", "p")
+    outsider.execute(f"INSERT INTO audit_events VALUES ({'?, ' * 8}0, 0, 0, 0, ?)", (*row, second.entry.raw))
+    outsider.commit()
+    assert store.read("space:s") == [first.entry, second.entry]
+    with pytest.raises(StaleHead):
+        store.append([structs.replace(third, unique_key=("proposal", "p"))])
+    store.append([structs.replace(third, unique_key=("proposal", "q"))])
+
+
+@pytest.mark.req("ARCH-4-02")
 @pytest.mark.parametrize("column", ["seq", "prev_event_hash", "observation_id"])
 def test_unique_keys_hold_by_themselves_without_any_trigger(
     store: SQLiteStore, outsider: sqlite3.Connection, column: str
