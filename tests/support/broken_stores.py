@@ -312,7 +312,7 @@ class BlindInside(InMemoryStore):
         return None if self._inside else super().head(stream_id)
 
 
-@breaks(AuditLogContract, "test_whoever_is_in_an_exclusive_block_cannot_be_overtaken")
+@breaks(AuditLogContract, "test_a_writer_in_an_exclusive_block_cannot_be_overtaken")
 class HoldsNobodyOff(InMemoryStore):
     @contextmanager
     def exclusive(self, stream_ids: Iterable[str]) -> Iterator[None]:

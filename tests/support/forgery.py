@@ -1,4 +1,4 @@
-"""How somebody would forge a log: change it, then make every hash fit again. Uses none of our own hashing."""
+"""Forging a log: change it, then make every hash fit again. Uses none of our own hashing."""
 
 from __future__ import annotations
 

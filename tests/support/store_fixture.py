@@ -89,7 +89,7 @@ def verified(server: BeliefServer, session_id: str) -> BeliefSnapshot:
 
 @contextmanager
 def tampering(path: Path, *triggers: str) -> Iterator[sqlite3.Connection]:
-    """A connection for somebody with the file in hands and the guards taken down."""
+    """A connection that writes to the file with the guards taken down."""
     connection = sqlite3.connect(path)
     for trigger in triggers:
         connection.execute(f"DROP TRIGGER {trigger}")

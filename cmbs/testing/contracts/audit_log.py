@@ -32,7 +32,7 @@ STALE: dict[str, Change] = {
     "the previous hash of a beginning": lambda item: structs.replace(item, prev_event_hash=GENESIS),
     "another previous hash": lambda item: structs.replace(item, prev_event_hash=bytes(range(32))),
     "an observation that was recorded": lambda item: structs.replace(item, unique_key=("source", "observation 1")),
-    "a stream that is not there": lambda item: structs.replace(item, stream_id="nobody"),
+    "a stream that is not there": lambda item: structs.replace(item, stream_id="unknown"),
 }
 _THREADS = 4
 _EACH = 10
@@ -53,12 +53,12 @@ class AuditLogContract:
         """As `open_log`, and closes what was opened."""
         with ExitStack() as stack:
 
-            def opened() -> AuditLog:
+            def open_and_close() -> AuditLog:
                 log = open_log()
                 stack.callback(log.close)
                 return log
 
-            yield opened
+            yield open_and_close
 
     @pytest.fixture
     def log(self, opened: OpenLog) -> AuditLog:
@@ -71,8 +71,8 @@ class AuditLogContract:
         """Absence is no error."""
         assert isinstance(log, AuditLog)
         assert log.blocking in (True, False)
-        assert (log.read("nobody"), log.head("nobody"), log.sessions(None, 10)) == ([], None, [])
-        assert (log.checkpoint("nobody"), log.intent("nobody"), log.open_intents(10)) == (None, None, [])
+        assert (log.read("unknown"), log.head("unknown"), log.sessions(None, 10)) == ([], None, [])
+        assert (log.checkpoint("unknown"), log.intent("unknown"), log.open_intents(10)) == (None, None, [])
 
     def test_what_is_appended_comes_back_byte_for_byte_and_in_order(self, log: AuditLog) -> None:
         """Alone, and in groups of several streams."""
@@ -115,7 +115,7 @@ class AuditLogContract:
             with pytest.raises(StaleHead):
                 log.append(group)
             assert log.read(declaration.stream_id) == [item.entry for item in (declaration, first, second)]
-            assert (log.head(stale.stream_id) is None) == (stale.stream_id == "nobody")
+            assert (log.head(stale.stream_id) is None) == (stale.stream_id == "unknown")
             assert (log.head(other.stream_id), log.read(other.stream_id)) == (None, [])
             assert [summary.session_id for summary in log.sessions(None, 10)] == [declaration.stream_id]
         log.append([other, third])
@@ -248,7 +248,7 @@ class AuditLogContract:
             log.append([elimination])
         assert log.head(declaration.stream_id) == Head(1, elimination.entry.event_hash)
 
-    def test_whoever_is_in_an_exclusive_block_cannot_be_overtaken(self, opened: OpenLog, log: AuditLog) -> None:
+    def test_a_writer_in_an_exclusive_block_cannot_be_overtaken(self, opened: OpenLog, log: AuditLog) -> None:
         """Another writer of the stream, through another handle, waits and then finds that its head is stale."""
         declaration, mine, _ = stream()
         theirs = continuing(Head(0, declaration.entry.event_hash), mine, "theirs")
@@ -411,7 +411,7 @@ class AuditLogContract:
         assert log.open_intents(10) == []
 
     def test_an_intent_is_dropped_by_its_hash_and_as_often_as_one_likes(self, log: AuditLog) -> None:
-        """A dropped intent holds nobody off."""
+        """A dropped intent holds off no writer."""
         declaration, first, _ = stream()
         log.append([declaration])
         log.put_intent(first)
@@ -429,8 +429,8 @@ class AuditLogContract:
         declarations = [stream(space)[0] for space in range(1, 4)]
         for declaration in declarations:
             log.put_intent(declaration)
-        everybody = {declaration.stream_id for declaration in declarations}
+        intended = {declaration.stream_id for declaration in declarations}
         few = log.open_intents(2)
-        assert len(few) == len(set(few) & everybody) == 2  # noqa: PLR2004
-        assert sorted(log.open_intents(10)) == sorted(everybody)
+        assert len(few) == len(set(few) & intended) == 2  # noqa: PLR2004
+        assert sorted(log.open_intents(10)) == sorted(intended)
         assert (log.sessions(None, 9), log.head(declarations[0].stream_id)) == ([], None)
