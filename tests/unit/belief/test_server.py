@@ -168,19 +168,14 @@ def test_a_declaration_is_the_first_entry_and_its_ids_and_time_are_the_injected_
     assert server.query_belief(first).ontology == ONTOLOGY
 
 
-@pytest.mark.req("BS-1.1-MODEL-02")
-def test_the_ontology_is_returned_as_given_however_odd(server: BeliefServer) -> None:
+@pytest.mark.req("BS-1.1-MODEL-02", "BS-2.1-DECLARE-04")
+def test_ontology_and_metadata_are_kept_as_given_and_not_interpreted(server: BeliefServer) -> None:
     odd = OntologyBundle("", " ", "not a url \n", "😀")
-    session_id, _ = server.declare_session(odd, ["a"])
-    assert server.query_belief(session_id).ontology == odd
-
-
-@pytest.mark.req("BS-2.1-DECLARE-04")
-def test_metadata_is_kept_and_not_interpreted(server: BeliefServer) -> None:
     metadata = {"force": True, "hypotheses": ["z"], "nested": {"": [None, 1.5, "é"]}}
-    session_id = declared(server, metadata=metadata)
+    session_id, _ = server.declare_session(odd, ["a"], metadata)
+    assert server.query_belief(session_id).ontology == odd
     assert server.audit_trace(session_id)[0].payload["metadata"] == metadata
-    assert server.query_belief(session_id).survivors == ["a", "b", "c", "d"]
+    assert server.query_belief(session_id).survivors == ["a"]
 
 
 @pytest.mark.req("BS-2.1-DECLARE-05")

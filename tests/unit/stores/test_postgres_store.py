@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
@@ -19,7 +18,7 @@ from cmbs.errors import CmbsError, InvalidRequest, SessionNotFound, StoreUnavail
 from cmbs.ledger import Head, StoredEntry
 from cmbs.spi import Append, EliminationProvenance, Opening, StaleHead
 from cmbs.stores import open_store
-from cmbs.stores._postgres_schema import APPEND_ONLY, MIGRATIONS
+from cmbs.stores._postgres_schema import APPEND_ONLY
 from cmbs.stores.postgres import PostgresStore
 from cmbs.testing.streams import stream
 from tests.support.store_fixture import StoreFixture, declared, verified
@@ -48,16 +47,6 @@ def outsider(fixture: StoreFixture, store: PostgresStore) -> Iterator[psycopg.Co
 
 
 # --- the schema ---
-
-
-@pytest.mark.req("STORE-PG-01")
-def test_several_processes_may_open_a_new_database_at_once(fixture: StoreFixture) -> None:
-    opening = "import sys; from cmbs.stores import open_store; open_store(sys.argv[1]).close()"
-    processes = [subprocess.Popen([sys.executable, "-c", opening, fixture.url]) for _ in range(3)]
-    assert [process.wait() for process in processes] == [0, 0, 0]
-    with psycopg.connect(fixture.url) as connection:
-        versions = connection.execute("SELECT version FROM cmbs.migrations").fetchall()
-    assert versions == [(number,) for number in range(1, len(MIGRATIONS) + 1)]
 
 
 @pytest.mark.req("STORE-PG-01")
@@ -116,37 +105,6 @@ def test_a_session_id_that_the_database_cannot_hold_is_not_found_and_not_created
 
 
 # --- several writers ---
-
-
-@pytest.mark.req("STORE-PG-03")
-def test_what_one_server_wrote_another_reads_at_once_and_continues(fixture: StoreFixture) -> None:
-    first, second = fixture.open(), fixture.open()
-    session_id = declared(first)
-    for number, (server, other) in enumerate([(first, second), (second, first), (first, second)]):
-        outcome = server.eliminate(session_id, "s", str(number), ["abcd"[number]])
-        assert other.query_belief(session_id) == outcome.snapshot
-    assert verified(first, session_id) == second.query_belief(session_id)
-
-
-@pytest.mark.req("STORE-PG-03")
-def test_servers_that_write_one_session_at_the_same_time_lose_nothing_and_fork_nothing(fixture: StoreFixture) -> None:
-    servers = [fixture.open() for _ in range(3)]
-    session_id = declared(servers[0], [str(number) for number in range(24)])
-    begin = Barrier(3)
-
-    def eliminate(number: int) -> None:
-        begin.wait()
-        for each in range(number * 8, number * 8 + 7):
-            servers[number].eliminate(session_id, "s", str(each), [str(each)])
-
-    threads = [Thread(target=eliminate, args=(number,)) for number in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert {server.query_belief(session_id).n_survivors for server in servers} == {3}
-    assert verified(servers[0], session_id).n_survivors == 3
-    assert len(servers[0].log.read(session_id)) == 22
 
 
 @pytest.mark.req("STORE-PG-03")
