@@ -11,7 +11,7 @@ class SystemClock:
 
     def now(self) -> str:
         """The present moment in UTC."""
-        return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        return datetime.now(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
 class RandomIds:
