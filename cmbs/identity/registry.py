@@ -95,16 +95,18 @@ class KeyRegistry:
             raise InvalidRequest(f"`{expires_at}` has passed", {"field": "expires_at"})
         fresh = new_key()
         key = Key(fresh.key_id, fresh.key_hash.hex(), kind, actor_id, list(roles), list(scopes), expires_at, label)
-        self._write(KeyCommand(CreateKey(key), by))
-        return Made(self.keys.by_id[key.key_id].key, fresh.text)
+        ring = self._write(KeyCommand(CreateKey(key), by))
+        return Made(ring.keys.by_id[key.key_id].key, fresh.text)
 
     def revoke(self, key_id: str, reason: str = "", *, by: Actor = COMMAND_LINE) -> None:
         """Make a key useless, for good; every process knows within a second."""
         self._write(KeyCommand(RevokeKey(key_id, reason), by))
 
-    def _write(self, command: KeyCommand) -> None:
+    def _write(self, command: KeyCommand) -> KeyRing:
         with self._lock:
-            self._advance(self._streams.perform(command))
+            ring = self._streams.perform(command)
+            self._advance(ring)
+            return ring
 
     def _advance(self, ring: KeyRing | None) -> None:
         """Take newer keys over. A log that has lost some of them must not make a revoked key good again."""
