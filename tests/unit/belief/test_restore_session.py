@@ -19,7 +19,7 @@ from cmbs.spi import RecoveredState
 from cmbs.stores.memory import InMemoryStore
 from cmbs.testing import FailingStore, History, Moment, play
 from cmbs.testing.strategies import belief as strategies
-from tests.support.forgery import Content, forged, tampered
+from tests.support.forgery import Content, forge, tamper
 from tests.support.store_fixture import BACKENDS, StoreFixture, declared, verified
 
 OTHER_ID = "00000000-0000-4000-8000-eeeeeeeeeeee"
@@ -159,6 +159,7 @@ FORGERIES: dict[str, Callable[[Content], Any]] = {
     "the declaration is gone": lambda log: log.pop(0),
     "an elimination is gone": lambda log: log.pop(4),
     "a refusal is gone and a later one tells": lambda log: log.pop(2),
+    "an entry was added": lambda log: log.insert(3, {**log[1], "event_id": "new", "delta": {"eliminated": ["c"]}}),
     "an entry is there twice": lambda log: log.insert(2, dict(log[1])),
     "the declaration is there twice": lambda log: log.insert(1, dict(log[0])),
     "two entries changed places": lambda log: log.insert(2, log.pop(4)),
@@ -169,11 +170,15 @@ FORGERIES: dict[str, Callable[[Content], Any]] = {
 }
 
 
-@pytest.mark.req("BS-6.5-SERVER-04", "LED-3-VERIFY-02", "LED-3-VERIFY-08")
+@pytest.mark.req("BS-6.5-SERVER-04", "LED-3-VERIFY-02", "LED-3-VERIFY-03", "LED-3-VERIFY-04")
+@pytest.mark.req("LED-3-VERIFY-05", "LED-3-VERIFY-06", "LED-3-VERIFY-08")
+@pytest.mark.parametrize("hashes", [tamper, forge], ids=["hashes left", "hashes made to fit"])
 @pytest.mark.parametrize("forgery", FORGERIES)
-def test_a_forged_log_is_refused_though_all_its_hashes_fit(original: Original, forgery: str) -> None:
+def test_a_forged_log_is_refused_whether_or_not_its_hashes_fit(
+    original: Original, forgery: str, hashes: Callable[..., Any]
+) -> None:
     server = BeliefServer()
-    entries = forged(original.entries, FORGERIES[forgery])
+    entries = hashes(original.entries, FORGERIES[forgery])
     assert entries != original.entries
     with pytest.raises(LedgerCorrupt) as refused:
         server.restore_session(original.session_id, original.recovered, entries)
@@ -183,7 +188,7 @@ def test_a_forged_log_is_refused_though_all_its_hashes_fit(original: Original, f
 
 @pytest.mark.req("BS-6.5-SERVER-04")
 def test_an_honest_log_hashed_by_other_software_is_the_same_log(original: Original) -> None:
-    assert forged(original.entries, lambda log: log) == original.entries
+    assert forge(original.entries, lambda log: log) == original.entries
 
 
 @pytest.mark.req("BS-6.5-SERVER-04", "LED-3-VERIFY-02")
@@ -207,7 +212,7 @@ def test_any_field_of_any_entry_that_was_changed_is_noticed_by_its_hash(
     original: Original, position: int, field: str, value: Any
 ) -> None:
     server = BeliefServer()
-    entries = tampered(original.entries, lambda log: log[position].update({field: value}))
+    entries = tamper(original.entries, lambda log: log[position].update({field: value}))
     with pytest.raises(LedgerCorrupt):
         server.restore_session(original.session_id, original.recovered, entries)
     assert server.list_sessions() == []
