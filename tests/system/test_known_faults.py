@@ -75,23 +75,6 @@ def test_wherever_a_text_is_cut_in_two_the_parts_are_another_observation(
 # --- memory ahead of a failed store ---
 
 
-@pytest.mark.req("ARCH-2-03", "ARCH-2-04")
-def test_what_could_not_be_written_is_not_believed(fixture: StoreFixture) -> None:
-    store = FailingStore(fixture.store())
-    server = fixture.open(store=store)
-    session_id = declared(server)
-    before = server.query_belief(session_id)
-    store.fail("append")
-    with pytest.raises(StoreUnavailable):
-        server.eliminate(session_id, "s", "o", ["a"])
-    assert server.query_belief(session_id) == before
-    assert fixture.store().get_survivors(session_id) == frozenset("abcd")
-    assert server.obligations(session_id) == []
-    outcome = server.eliminate(session_id, "s", "o", ["a"])
-    assert outcome.applied_eliminated == ["a"]
-    assert verified(fixture.open(), session_id) == outcome.snapshot
-
-
 @pytest.mark.req("ARCH-2-03")
 def test_a_failed_write_does_not_count_as_an_observation_a_conclusion_or_an_obligation(fixture: StoreFixture) -> None:
     store = FailingStore(fixture.store())
