@@ -14,11 +14,13 @@ from hypothesis import given
 
 from cmbs.belief.server import BeliefServer
 from cmbs.errors import BeliefServerError, Conflict, LedgerCorrupt, SessionNotFound, StoreUnavailable
+from cmbs.ledger import to_audit_entry
 from cmbs.messages import AuditEntry, SessionPolicy
 from cmbs.spi import RecoveredState
 from cmbs.stores.memory import InMemoryStore
 from cmbs.testing import FailingStore, History, Moment, play
 from cmbs.testing.strategies import belief as strategies
+from cmbs.testing.streams import stream
 from tests.support.forgery import Content, forge, tamper
 from tests.support.store_fixture import BACKENDS, StoreFixture, declared, verified
 
@@ -123,6 +125,18 @@ def test_a_log_that_parts_from_the_one_that_is_here_is_a_conflict(fixture: Store
     with pytest.raises(Conflict):
         server.restore_session(session_id, recovered("abcd", "bc"), elsewhere.audit_trace(session_id))
     assert server.audit_trace(session_id) == before
+
+
+@pytest.mark.req("BS-6.5-SERVER-04", "ARCH-2-SAGA-01")
+def test_nothing_is_restored_past_an_open_intent() -> None:
+    log, entries = InMemoryStore(), [item.entry for item in stream(hypotheses="xyz")]
+    intended = stream(hypotheses="abc")[0]
+    log.put_intent(intended)
+    with pytest.raises(StoreUnavailable, match="try again"):
+        BeliefServer(store=log).restore_session(
+            intended.stream_id, recovered("xyz", "xy"), [to_audit_entry(entry) for entry in entries]
+        )
+    assert log.read(intended.stream_id) == []
 
 
 @pytest.mark.req("BS-6.5-SERVER-04")

@@ -164,6 +164,13 @@ def test_names_and_numbers_of_keys_are_bounded() -> None:
         validate_key(msgspec.structs.replace(key, key_id="0" * 16), full)
 
 
+@pytest.mark.req("ID-KEY-05")
+def test_a_register_without_keys_has_none_to_revoke(log: AuditLog) -> None:
+    with pytest.raises(InvalidRequest, match="there is no such key"):
+        registry_of(log).revoke("0" * 16)
+    assert log.head(KEYS_STREAM) is None
+
+
 # --- the stream -------------------------------------------------------------------------------------------------------
 
 
