@@ -25,9 +25,7 @@ from cmbs.ledger import GENESIS, Head, StoredEntry, hash_entry
 from cmbs.messages import Actor, ActorKind
 from cmbs.spi import Append, AuditLog
 from cmbs.stores import open_store
-from cmbs.streams.cache import Streams
-from cmbs.streams.waiting import wait_in_thread
-from cmbs.streams.writer import GroupWriter, Settle, Writer
+from cmbs.streams.server import StreamServer
 from cmbs.substrate.kernel.events import CreateSpace, Propose
 from cmbs.substrate.kernel.model import Proposal, Provenance, StateDelta
 from cmbs.substrate.kernel.requests import SpaceCommand
@@ -110,7 +108,7 @@ def _size(server: SubstrateServer, propose: Callable[[], object]) -> int:
 # --- what it is compared with -----------------------------------------------------------------------------------------
 
 
-class _Entry(msgspec.Struct, frozen=True, gc=False):
+class _Entry(msgspec.Struct, frozen=True):
     event_id: str
     payload: msgspec.Raw
     prev_event_hash: str
@@ -119,11 +117,11 @@ class _Entry(msgspec.Struct, frozen=True, gc=False):
     ts: str
 
 
-class _End(msgspec.Struct, frozen=True, gc=False):
+class _End(msgspec.Struct, frozen=True):
     head: Head
 
 
-class _Note(msgspec.Struct, frozen=True, gc=False):
+class _Note(msgspec.Struct, frozen=True):
     stream_id: str
     payload: msgspec.Raw
 
@@ -146,24 +144,18 @@ class _BareKind:
     def catch_up(self, stream_id: str, state: _End | None, entries: Sequence[StoredEntry]) -> _End | None:
         raise TypeError(f"{stream_id} has {len(entries)} entries after {state}, and nobody reads them")
 
-    def freeze(self, state: _End) -> bytes:
-        raise TypeError(state)
-
-    def thaw(self, stream_id: str, data: bytes, first: StoredEntry, at: StoredEntry) -> _End | None:
-        raise TypeError(stream_id, data, first, at)
-
     def opens(self, command: _Note) -> bool:
         return bool(command.stream_id)
 
-    def decided(self, state: _End | None, command: _Note) -> tuple[int, _End | None, Append | None]:
+    def decide(self, state: _End | None, command: _Note) -> tuple[int, tuple[_End, Append]]:
         seq, before = (0, GENESIS) if state is None else (state.head.seq + 1, state.head.event_hash)
         event_id, ts = self._ids.new_id(), self._clock.now()
         raw = _ENCODER.encode(_Entry(event_id, command.payload, before.hex(), seq, command.stream_id, ts))
         stored = StoredEntry(raw, hash_entry(raw))
-        append = Append(command.stream_id, seq, event_id, before, stored, ts, "note", event_id, (), (), 0, False)
-        return seq, _End(Head(seq, stored.event_hash)), append
+        append = Append(command.stream_id, seq, event_id, before, stored, ts, unique_key=("note", event_id))
+        return seq, (_End(Head(seq, stored.event_hash)), append)
 
-    def appended(self, state: _End | None, stored: StoredEntry) -> tuple[_End, Append]:
+    def fold(self, state: _End | None, stored: StoredEntry) -> tuple[_End, Append]:
         raise TypeError(state, stored)
 
 
@@ -172,19 +164,15 @@ class _Bare:
 
     def __init__(self, log: AuditLog, size: int) -> None:
         kind = _BareKind()
-        self._group = GroupWriter(Writer(log, kind, Streams(log, kind, WAITERS)))
+        self._streams = StreamServer(log, kind, WAITERS)
         around = len(_ENCODER.encode(_Entry("0" * 36, msgspec.Raw(b'""'), "0" * 64, 100, "bare-00", "0" * 27)))
         self._payload = msgspec.Raw(json.dumps("x" * (size - around)).encode())
 
     def appender(self, stream_id: str) -> Callable[[], object]:
         """A caller that appends one entry after the other."""
         note = _Note(stream_id, self._payload)
-
-        def submit(settle: Settle[int]) -> None:
-            self._group.submit(note, settle)
-
-        return lambda: wait_in_thread(submit)
+        return lambda: self._streams.perform(note)
 
     def close(self) -> None:
         """Write what waits."""
-        self._group.close()
+        self._streams.close()

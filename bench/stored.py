@@ -6,9 +6,9 @@ from hashlib import sha256
 from itertools import islice
 
 from bench.harness import ONTOLOGY, SOURCE, hypothesis_ids
-from cmbs.belief.kernel.appends import append_of
 from cmbs.belief.kernel.checkpoint import freeze
 from cmbs.belief.kernel.events import Declare, Eliminate, Event, Stamp
+from cmbs.belief.kernel.kind import append_of
 from cmbs.belief.kernel.session import Session, decide, decide_declare, evolve
 from cmbs.messages import SessionPolicy
 from cmbs.spi import Append, AuditLog

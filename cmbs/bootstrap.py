@@ -93,7 +93,7 @@ def build_substrate(
 ) -> SubstrateServer:
     """Spaces over the log of a belief server, whose sessions their constraints may read.
 
-    Close it before the belief server. Its keeper does not run before somebody calls `start`.
+    Close it before the belief server. Its deadline scheduler does not run before `start` is called.
     """
     # Here, because the kernel alone is installed without what spaces need.
     from cmbs.substrate.belief_source import ServedBelief

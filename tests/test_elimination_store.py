@@ -16,8 +16,8 @@ from cmbs.stores import InMemoryStore, SQLiteStore, Store
 from cmbs.stores.postgres import PostgresStore
 from cmbs.testing.contracts.elimination_store import EliminationStoreContract
 from cmbs.testing.strategies import belief as strategies
-from tests.support.homes import BACKENDS, PLACES, Home, declared
 from tests.support.postgres import fresh_database
+from tests.support.store_fixture import BACKENDS, PLACES, StoreFixture, declared
 
 UNIVERSE = frozenset("abcd")
 SEEN = EliminationProvenance("source", "observation")
@@ -55,8 +55,8 @@ class TestPostgres(EliminationStoreContract):
 @pytest.fixture(scope="module", params=BACKENDS)
 def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     """One store for all examples of a property; each takes a session of its own."""
-    with Home.at(request.param, tmp_path_factory.mktemp("shared")) as home:
-        yield home.store()
+    with StoreFixture.at(request.param, tmp_path_factory.mktemp("shared")) as fixture:
+        yield fixture.store()
 
 
 @pytest.mark.req("BS-5.1-STORE-08")
@@ -86,20 +86,20 @@ def test_survivors_and_tombstones_part_any_universe(
 
 
 @pytest.fixture(params=BACKENDS)
-def home(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Home]:
-    with Home.at(request.param, tmp_path) as home:
-        yield home
+def fixture(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreFixture]:
+    with StoreFixture.at(request.param, tmp_path) as fixture:
+        yield fixture
 
 
 @pytest.mark.req("BS-5.1-STORE-05", "BS-5.1-STORE-08")
-def test_a_store_under_a_server_has_the_same_survivors(home: Home) -> None:
-    store = home.store()
-    server = home.open(store=store)
+def test_a_store_under_a_server_has_the_same_survivors(fixture: StoreFixture) -> None:
+    store = fixture.store()
+    server = fixture.open(store=store)
     session_id = declared(server)
     for number, hypothesis_ids in enumerate([["a"], ["a", "z"], [], ["b", "c"]]):
         snapshot = server.eliminate(session_id, "s", str(number), hypothesis_ids).snapshot
         assert store.get_survivors(session_id) == frozenset(snapshot.survivors)
-    assert home.store().recover(session_id) == RecoveredState(UNIVERSE, frozenset("abc"), frozenset("d"))
+    assert fixture.store().recover(session_id) == RecoveredState(UNIVERSE, frozenset("abc"), frozenset("d"))
 
 
 @pytest.mark.req("BS-5.1-STORE-05")

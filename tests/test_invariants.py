@@ -34,8 +34,8 @@ from cmbs.messages import AuditEntry, EliminateOutcome, Verb
 from cmbs.spi import EliminationStore, RecoveredState
 from cmbs.testing import Call, History, declare, perform, play
 from cmbs.testing.strategies import belief as strategies
-from tests.support.homes import NO_SUCH_SESSION, ONTOLOGY, PLACES, Home, declared
 from tests.support.in_process import client_of
+from tests.support.store_fixture import NO_SUCH_SESSION, ONTOLOGY, PLACES, StoreFixture, declared
 from tests.support.transports import InPython, OverHTTP, Reply, Transport
 
 Elimination = tuple[str, list[str]]
@@ -44,8 +44,8 @@ Elimination = tuple[str, list[str]]
 @pytest.fixture(scope="module", params=PLACES)
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BeliefServer]:
     """One server for all examples: every one declares a session of its own."""
-    with Home.at(request.param, tmp_path_factory.mktemp("invariants")) as home:
-        yield home.open()
+    with StoreFixture.at(request.param, tmp_path_factory.mktemp("invariants")) as fixture:
+        yield fixture.open()
 
 
 @st.composite
@@ -166,8 +166,8 @@ class Twins(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.directory = tempfile.TemporaryDirectory()
-        self.homes = [Home(place, Path(self.directory.name)) for place in PLACES]
-        self.servers = [home.open() for home in self.homes]
+        self.homes = [StoreFixture(place, Path(self.directory.name)) for place in PLACES]
+        self.servers = [fixture.open() for fixture in self.homes]
         self.survivors: dict[str, set[str]] = {}
         self.universes: dict[str, list[str]] = {}
         self.events: dict[str, set[str]] = {}
@@ -185,8 +185,8 @@ class Twins(RuleBasedStateMachine):
                     proven = snapshot(verify_session(session_id, log.read(session_id), log.head(session_id)))
                     assert proven == server.query_belief(session_id)
         finally:
-            for home in self.homes:
-                home.close()
+            for fixture in self.homes:
+                fixture.close()
             self.directory.cleanup()
 
     def ask_both(self, act: Callable[[BeliefServer], Any]) -> Any:
@@ -280,7 +280,7 @@ class Twins(RuleBasedStateMachine):
     def restarts(self, cached_sessions: int) -> None:
         for server in self.servers:
             server.close()
-        self.servers = [home.open(limits=Limits(cached_sessions=cached_sessions)) for home in self.homes]
+        self.servers = [fixture.open(limits=Limits(cached_sessions=cached_sessions)) for fixture in self.homes]
         self.touched.update(self.survivors)
 
     @invariant()
@@ -311,7 +311,9 @@ def over_http(place: str) -> Iterator[tuple[Transport, BeliefServer]]:
     """A server behind HTTP, and one like it that is not, with clocks and ids that tick alike."""
     with ExitStack() as open_things:
         directory = open_things.enter_context(tempfile.TemporaryDirectory())
-        behind, beside = (open_things.enter_context(Home.at(each, Path(directory))) for each in (place, "memory"))
+        behind, beside = (
+            open_things.enter_context(StoreFixture.at(each, Path(directory))) for each in (place, "memory")
+        )
         client = open_things.enter_context(client_of(create_app(behind.open())))
         yield OverHTTP(client.request), beside.open()
 

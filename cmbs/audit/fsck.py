@@ -6,15 +6,17 @@ The library behind `cmbs fsck`. It changes nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple, Protocol
 
-from cmbs.belief.kernel.checkpoint import freeze, thaw
+from cmbs.belief.kernel.kind import BeliefFolding
 from cmbs.belief.kernel.replay import catch_up, verify_session
 from cmbs.belief.kernel.session import Session
 from cmbs.errors import LedgerCorrupt, SessionNotFound
 from cmbs.ledger import StoredEntry
 from cmbs.ledger.entry import read_body
 from cmbs.spi import AuditLog, EliminationStore, SessionSummary
+from cmbs.streams.kinds import CheckpointCodec, Folding, S
 
 _PAGE = 500
 _ALL = 2**31 - 1
@@ -24,6 +26,10 @@ _NEIGHBOURS = 10
 
 class CheckedStore(AuditLog, EliminationStore, Protocol):
     """What can be checked: a log that holds its tombstones itself."""
+
+
+class _Folding(Folding[S], CheckpointCodec[S], Protocol[S]):
+    """A kind of stream that has checkpoints."""
 
 
 class Report(NamedTuple):
@@ -51,22 +57,22 @@ def check_session(store: CheckedStore, session_id: str) -> Report:
     """Read a session's log again, decide every message again, and compare all that is derived from it."""
     head = store.head(session_id)
     if head is None:
-        return Report(session_id, 0, list(_undeclared(store, session_id)))
+        return Report(session_id, 0, list(_check_undeclared(store, session_id)))
     entries = store.read(session_id)
     try:
         session = verify_session(session_id, entries, head)
     except LedgerCorrupt as exc:
         return Report(session_id, len(entries), [str(exc)])
     findings = [
-        *_listed(store, session, entries[0]),
-        *_tombstones(store, session),
-        *_checkpoint(store, session, entries),
-        *_intent(store, session),
+        *_check_summary(store, session, entries[0]),
+        *_check_tombstones(store, session),
+        *check_checkpoint(store, BeliefFolding(), session_id, entries),
+        *_check_intent(store, session),
     ]
     return Report(session_id, len(entries), findings)
 
 
-def _undeclared(store: CheckedStore, session_id: str) -> Iterator[str]:
+def _check_undeclared(store: CheckedStore, session_id: str) -> Iterator[str]:
     """A session without a log is wrong, unless its declaration is on the way."""
     intended = store.intent(session_id)
     if intended is None:
@@ -78,7 +84,7 @@ def _undeclared(store: CheckedStore, session_id: str) -> Iterator[str]:
         yield f"an intent is open for a session that was never declared: {exc.message}"
 
 
-def _listed(store: CheckedStore, session: Session, declaration: StoredEntry) -> Iterator[str]:
+def _check_summary(store: CheckedStore, session: Session, declaration: StoredEntry) -> Iterator[str]:
     """What the list of sessions says; the hash of its head was compared with the chain before."""
     expected = SessionSummary(
         session.session_id,
@@ -89,7 +95,7 @@ def _listed(store: CheckedStore, session: Session, declaration: StoredEntry) -> 
         session.head.seq,
         session.head_event_id,
     )
-    found = _summary(store, expected)
+    found = _find_summary(store, expected)
     if found is None:
         yield f"it is not in the list of sessions where it belongs, at `{expected.created_ts}`"
         return
@@ -98,7 +104,7 @@ def _listed(store: CheckedStore, session: Session, declaration: StoredEntry) -> 
             yield f"the list of sessions has `{listed}` as its {name}, the log leads to `{true}`"
 
 
-def _summary(store: CheckedStore, expected: SessionSummary) -> SessionSummary | None:
+def _find_summary(store: CheckedStore, expected: SessionSummary) -> SessionSummary | None:
     """The row of a session, looked for where its declaration says that it is."""
     after = (expected.created_ts, "")
     while page := store.sessions(after, _NEIGHBOURS):
@@ -109,7 +115,7 @@ def _summary(store: CheckedStore, expected: SessionSummary) -> SessionSummary | 
     return None
 
 
-def _tombstones(store: CheckedStore, session: Session) -> Iterator[str]:
+def _check_tombstones(store: CheckedStore, session: Session) -> Iterator[str]:
     kept = store.recover(session.session_id)
     gone = frozenset(session.universe.ids).difference(session.survivors)
     if kept.hypothesis_ids != frozenset(session.universe.ids):
@@ -120,24 +126,30 @@ def _tombstones(store: CheckedStore, session: Session) -> Iterator[str]:
         yield f"`{hypothesis_id}` was eliminated, and has no tombstone"
 
 
-def _checkpoint(store: CheckedStore, session: Session, entries: list[StoredEntry]) -> Iterator[str]:
-    kept = store.checkpoint(session.session_id)
+def check_checkpoint(log: AuditLog, folding: _Folding[S], stream_id: str, entries: list[StoredEntry]) -> Iterator[str]:
+    """What is wrong with the checkpoint of a stream whose entries were verified before."""
+    kept = log.checkpoint(stream_id)
     if kept is None:
         return
     seq, data = kept
     if not 0 <= seq < len(entries):
         yield f"the checkpoint is of seq {seq}, beyond the log"
         return
-    thawed = thaw(data, entries[0], entries[seq])
+    thawed = folding.thaw(stream_id, data, entries[0], entries[seq])
     if thawed is None:
         yield f"the checkpoint of seq {seq} does not fit the log"
         return
-    replayed = catch_up(session.session_id, None, entries[: seq + 1])
-    if replayed is None or freeze(replayed) != freeze(thawed):
+    frozen = folding.freeze(thawed)
+    # A long stream may have a large state: one of the two at a time.
+    del thawed
+    replayed: S | None = None
+    for stored in islice(entries, seq + 1):
+        replayed, _ = folding.fold(replayed, stored)
+    if replayed is None or folding.freeze(replayed) != frozen:
         yield f"the checkpoint of seq {seq} is not what the log leads to"
 
 
-def _intent(store: CheckedStore, session: Session) -> Iterator[str]:
+def _check_intent(store: CheckedStore, session: Session) -> Iterator[str]:
     stored = store.intent(session.session_id)
     if stored is None:
         return

@@ -7,16 +7,14 @@ The library behind what `cmbs verify` and `cmbs fsck` say of spaces. It changes 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
 from typing import NamedTuple
 
+from cmbs.audit.fsck import check_checkpoint
 from cmbs.errors import LedgerCorrupt, SpaceNotFound
-from cmbs.ledger import StoredEntry
 from cmbs.spi import AuditLog
-from cmbs.substrate.kernel.checkpoint import freeze_space, thaw_space
 from cmbs.substrate.kernel.events import STREAM_PREFIX
-from cmbs.substrate.kernel.replay import belief_sessions_in, fold_space, verify_belief_pins, verify_space
-from cmbs.substrate.kernel.state import Space
+from cmbs.substrate.kernel.kind import SpaceFolding
+from cmbs.substrate.kernel.replay import belief_sessions_in, verify_belief_pins, verify_space
 
 _PAGE = 500
 
@@ -27,7 +25,7 @@ class SpaceReport(NamedTuple):
     space_id: str
     events: int
     findings: list[str]
-    # Of a good one: how many belief readings it pins, and where it ends.
+    # Of one whose log verifies: how many belief readings it pins, and where it ends.
     pins: int = 0
     snapshot_id: str = ""
     head_hash: str = ""
@@ -41,29 +39,27 @@ def all_spaces(log: AuditLog) -> Iterator[str]:
         after = page[-1]
 
 
-def verified_space(log: AuditLog, space_id: str) -> SpaceReport:
-    """Decide every message of a space again, and hold its belief readings against the sessions of the same store."""
-    return _verified(log, space_id)[0]
-
-
-def check_space(store: AuditLog, space_id: str) -> SpaceReport:
-    """As `verified_space`, and compare what is derived from the log with it."""
-    report, space, entries = _verified(store, space_id)
-    if space is None:
+def check_space(log: AuditLog, space_id: str) -> SpaceReport:
+    """As `audit_space`, and compare the checkpoint with the log."""
+    report = audit_space(log, space_id)
+    if not report.head_hash:
         return report
-    return report._replace(findings=[*report.findings, *_checkpoint(store, space, entries)])
+    stream_id = STREAM_PREFIX + space_id
+    faults = check_checkpoint(log, SpaceFolding(), stream_id, log.read(stream_id, limit=report.events))
+    return report._replace(findings=[*report.findings, *faults])
 
 
-def _verified(log: AuditLog, space_id: str) -> tuple[SpaceReport, Space | None, list[StoredEntry]]:
+def audit_space(log: AuditLog, space_id: str) -> SpaceReport:
+    """Decide every message of a space again, and hold its belief readings against the sessions of the same store."""
     stream_id = STREAM_PREFIX + space_id
     head = log.head(stream_id)
     if head is None:
-        return SpaceReport(space_id, 0, [str(SpaceNotFound(space_id))]), None, []
+        return SpaceReport(space_id, 0, [str(SpaceNotFound(space_id))])
     entries = log.read(stream_id)
     try:
         space = verify_space(space_id, entries, head)
     except LedgerCorrupt as exc:
-        return SpaceReport(space_id, len(entries), [str(exc)]), None, entries
+        return SpaceReport(space_id, len(entries), [str(exc)])
     findings: list[str] = []
     pins = 0
     try:
@@ -72,24 +68,4 @@ def _verified(log: AuditLog, space_id: str) -> tuple[SpaceReport, Space | None, 
     except LedgerCorrupt as exc:
         findings.append(str(exc))
     head_hash = space.head.event_hash.hex()
-    return SpaceReport(space_id, len(entries), findings, pins, space.snapshot_id, head_hash), space, entries
-
-
-def _checkpoint(store: AuditLog, space: Space, entries: list[StoredEntry]) -> Iterator[str]:
-    kept = store.checkpoint(STREAM_PREFIX + space.space_id)
-    if kept is None:
-        return
-    seq, data = kept
-    if not 0 <= seq < len(entries):
-        yield f"the checkpoint is of seq {seq}, beyond the log"
-        return
-    thawed = thaw_space(data, entries[seq])
-    if thawed is None:
-        yield f"the checkpoint of seq {seq} does not fit the log"
-        return
-    kept_bytes = freeze_space(thawed)
-    # A long space is large: one of the two at a time. The entries were verified before.
-    del thawed
-    replayed = fold_space(None, islice(entries, seq + 1))
-    if replayed is None or freeze_space(replayed) != kept_bytes:
-        yield f"the checkpoint of seq {seq} is not what the log leads to"
+    return SpaceReport(space_id, len(entries), findings, pins, space.snapshot_id, head_hash)

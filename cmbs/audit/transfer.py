@@ -68,18 +68,18 @@ def import_lines(server: BeliefServer, lines: Iterable[bytes], take_space: TakeS
     """Take sessions in; each is verified whole before a byte of it is written. LedgerCorrupt names what is wrong.
 
     Spaces go to `take_space`. InvalidRequest where the file is not an export, or not all of one, or has spaces and
-    nobody takes them; what was before that place was taken in.
+    there is no `take_space`; what was before that place was taken in.
     """
     entries: list[StoredEntry] = []
     sessions, number = 0, 1
     announced: int | None = None
-    for number, line in _numbered(lines):
+    for number, line in _read_numbered(lines):
         if announced is not None:
             raise InvalidRequest(f"line {number}: the export ended before this line")
         if line.event_hash is not None and bytes(line.entry):
             entries.append(StoredEntry(bytes(line.entry), _hash(number, line.event_hash)))
         elif line.end_of is not None:
-            yield _taken_in(server, take_space, number, line, entries)
+            yield _take_in(server, take_space, number, line, entries)
             entries = []
             sessions += 1
         elif line.sessions is not None:
@@ -90,13 +90,13 @@ def import_lines(server: BeliefServer, lines: Iterable[bytes], take_space: TakeS
         raise InvalidRequest(f"line {number}: the file was cut off; {sessions} sessions before were taken in")
 
 
-def exported(lines: Iterable[bytes], stream_id: str) -> list[StoredEntry] | None:
+def read_exported(lines: Iterable[bytes], stream_id: str) -> list[StoredEntry] | None:
     """The entries of one stream of an export, as they stand there; None where it is not among them.
 
     Which stream a line is of is known when its stream ends.
     """
     entries: list[StoredEntry] = []
-    for number, line in _numbered(lines):
+    for number, line in _read_numbered(lines):
         if line.event_hash is not None:
             entries.append(StoredEntry(bytes(line.entry), _hash(number, line.event_hash)))
         elif line.end_of == stream_id:
@@ -106,7 +106,7 @@ def exported(lines: Iterable[bytes], stream_id: str) -> list[StoredEntry] | None
     return None
 
 
-def _numbered(lines: Iterable[bytes]) -> Iterator[tuple[int, _Line]]:
+def _read_numbered(lines: Iterable[bytes]) -> Iterator[tuple[int, _Line]]:
     """What follows the line that says what the file is, each with its number."""
     numbered = ((number, _read_line(number, text)) for number, text in enumerate(lines, 1))
     number, line = next(numbered, (1, _Line()))
@@ -115,7 +115,7 @@ def _numbered(lines: Iterable[bytes]) -> Iterator[tuple[int, _Line]]:
     return numbered
 
 
-def _taken_in(
+def _take_in(
     server: BeliefServer, take_space: TakeSpace | None, number: int, line: _Line, entries: list[StoredEntry]
 ) -> Moved:
     if line.end_of is None or line.head_seq is None or line.head_hash is None:
@@ -124,7 +124,7 @@ def _taken_in(
     if not line.end_of.startswith(_SPACE):
         server.import_session(line.end_of, entries, head)
     elif take_space is None:
-        raise InvalidRequest(f"line {number}: there are spaces in this file, and nobody here takes them")
+        raise InvalidRequest(f"line {number}: there are spaces in this file, and they cannot be taken in here")
     else:
         take_space(line.end_of.removeprefix(_SPACE), entries, head)
     return Moved(line.end_of, len(entries))

@@ -49,7 +49,7 @@ def verify_log(log: Log) -> Verified:
 
 def verify_logs(logs: Iterable[Log], executor: Executor) -> Iterator[Verified]:
     """Verify many sessions, in the order given, while the next ones are being read."""
-    batches = _batched(logs)
+    batches = _batch(logs)
     waiting = [executor.submit(_verify_batch, batch) for batch in islice(batches, _BATCHES_AHEAD)]
     while waiting:
         yield from waiting.pop(0).result()
@@ -70,7 +70,7 @@ def _verify_batch(batch: list[_Packed]) -> list[Verified]:
     ]
 
 
-def _batched(logs: Iterable[Log]) -> Iterator[list[_Packed]]:
+def _batch(logs: Iterable[Log]) -> Iterator[list[_Packed]]:
     batch: list[_Packed] = []
     events = 0
     for session_id, entries, head in logs:

@@ -6,7 +6,6 @@ Event loops use `perform_async`, which holds no thread.
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -21,7 +20,7 @@ from cmbs.belief.kernel.requests import Command, Limits, RequestValidator
 from cmbs.belief.kernel.session import Session, decide_declare
 from cmbs.belief.kernel.views import obligations, seq_at, snapshot, survivors_at
 from cmbs.belief.saga import Saga
-from cmbs.errors import BeliefServerError, Conflict, InvalidRequest, LedgerCorrupt, StoreUnavailable
+from cmbs.errors import Conflict, InvalidRequest, LedgerCorrupt
 from cmbs.ledger import Head, StoredEntry, from_audit_entry, to_audit_entry
 from cmbs.messages import (
     Actor,
@@ -51,10 +50,7 @@ from cmbs.spi import (
     is_reserved,
 )
 from cmbs.stores.memory import InMemoryStore
-from cmbs.streams.cache import Slot, Streams
-from cmbs.streams.checkpoints import Checkpointer
-from cmbs.streams.waiting import Mailboxes, wait_in_thread
-from cmbs.streams.writer import GroupWriter, Settle, Writer
+from cmbs.streams.server import StreamServer
 from cmbs.system import RandomIds, SystemClock
 
 # The ids of sessions that were declared under an idempotency key follow from the key, so that a repeat finds the first.
@@ -90,19 +86,12 @@ class BeliefServer:
         log, remote = _log_and_remote(store, audit_log)
         self.log = log
         self._remote = remote
-        self._close_remote: Callable[[], object] | None = getattr(remote, "close", None)
-        # A log in memory ends with its process: there is no start to shorten.
         kind = BeliefKind(self._stamp, self.requests.limits)
-        self._checkpointer = Checkpointer(log, kind) if log.blocking else None
-        self._sessions = Streams(log, kind, self.requests.limits.cached_sessions, self._checkpointer)
-        saga = None if remote is None else Saga(log, self._sessions, remote, store_timeout_seconds)
-        self._writer = Writer(log, kind, self._sessions, saga)
-        if saga is not None:
-            saga.sweep()
-        # A store of its own may take its time: its writes run in the caller's thread, not in the one that all share.
-        self._group = GroupWriter(self._writer) if log.blocking and remote is None else None
+        self._saga = None if remote is None else Saga(log, remote, store_timeout_seconds)
+        self._sessions = StreamServer(log, kind, self.requests.limits.cached_sessions, codec=kind, remote=self._saga)
+        if self._saga is not None:
+            self._saga.sweep(self._sessions.streams)
         self.waits_in_caller = remote is not None
-        self._mailboxes: Mailboxes[Answer] = Mailboxes()
 
     # --- the verbs ---
 
@@ -249,25 +238,23 @@ class BeliefServer:
         entries = [from_audit_entry(entry) for entry in audit_events]
         session = verify_session(session_id, entries)
         _refuse_misfit(session, recovered)
-        self._writer.adopt(session_id, entries)
-        self._sessions.refresh(self._sessions.slot(session_id))
+        self._sessions.adopt(session_id, entries)
 
     def import_session(self, session_id: str, entries: Sequence[StoredEntry], head: Head) -> None:
         """Take a session over from its log alone, byte for byte; LedgerCorrupt where it does not verify to `head`."""
         _refuse_reserved(self.requests.text("session_id", session_id))
         verify_session(session_id, entries, head)
-        self._writer.adopt(session_id, entries)
-        self._sessions.refresh(self._sessions.slot(session_id))
+        self._sessions.adopt(session_id, entries)
 
     def close(self) -> None:
         """Write what waits, then let go of log and threads."""
-        if self._group is not None:
-            self._group.close()
-        if self._checkpointer is not None:
-            self._checkpointer.close()
+        self._sessions.close()
         self.log.close()
-        if self._close_remote is not None:
-            self._close_remote()
+        if self._saga is not None:
+            self._saga.close()
+        close_remote: Callable[[], object] | None = getattr(self._remote, "close", None)
+        if close_remote is not None:
+            close_remote()
 
     def current_session(self, session_id: str) -> Session:
         """The session as a value, as the log has it now."""
@@ -278,7 +265,7 @@ class BeliefServer:
 
         There is one; it must be quick, and must not raise.
         """
-        self._writer.observer = observer
+        self._sessions.observe(observer)
 
     # --- on the way ---
 
@@ -302,7 +289,7 @@ class BeliefServer:
             reference = ProviderRef(self.belief_provider.id(), self.belief_provider.version())
             hypotheses = self.belief_provider.hypothesis_ids()
         elif hypotheses is None:
-            ontology, hypotheses = _anchored(self._remote, session_id, self.requests.ontology(ontology))
+            ontology, hypotheses = _anchor(self._remote, session_id, self.requests.ontology(ontology))
         message = self.requests.declare(ontology, hypotheses, metadata, policy or self._policy, reference)
         event = decide_declare(session_id, message, self._stamp(idempotency_key, actor))
         return Command(session_id, message, idempotency_key, declared=event, actor=actor)
@@ -314,77 +301,19 @@ class BeliefServer:
     def _current(self, session_id: str) -> Session:
         return self._sessions.current(self.requests.text("session_id", session_id))
 
-    def _perform(self, command: Command, kind: type[O]) -> O:
-        outcome = self._perform_on_newest(command)
-        if not isinstance(outcome, kind):  # pragma: no cover - each verb has one kind of outcome
-            raise TypeError(kind)
-        return outcome
-
-    def _perform_on_newest(self, command: Command) -> Outcome:
-        while True:
-            slot = self._sessions.cached(command.session_id)
-            known = _head_of(slot)
-            try:
-                return outcome_of(self._perform_once(command, slot))
-            except BeliefServerError as exc:
-                if not self._decided_too_early(command, known, exc):
-                    raise
-
-    def _perform_once(self, command: Command, slot: Slot[Session] | None) -> Answer:
-        if command.declared is None and slot is None:
-            # Here, not in the writer that all sessions share: a long log takes time to read.
-            slot = self._sessions.loaded(command.session_id)
-        group = self._group
-        if group is None:
-            return self._writer.run_one(command, slot)
-
-        def submit(settle: Settle[Answer]) -> None:
-            group.submit(command, settle)
-
-        return wait_in_thread(submit)
-
     async def perform_async(self, command: Command) -> Outcome:
         """Carry out a command without holding a thread, unless the store must be waited for in one."""
         return outcome_of(await self.answer_async(command))
 
     async def answer_async(self, command: Command) -> Answer:
-        """The same, for whoever writes the outcome down at once and needs no object of it."""
-        while True:
-            slot = self._sessions.cached(command.session_id)
-            known = _head_of(slot)
-            try:
-                if self._group is not None:
-                    return await self._grouped(self._group, command, slot)
-                if self.waits_in_caller:
-                    return await asyncio.to_thread(self._writer.run_one, command)
-                return self._writer.run_one(command, slot)
-            except BeliefServerError as exc:
-                if self._group is None:
-                    early = self._decided_too_early(command, known, exc)
-                else:
-                    early = await asyncio.to_thread(self._decided_too_early, command, known, exc)
-                if not early:
-                    raise
+        """The same, for a caller that encodes the outcome at once and needs no object of it."""
+        return await self._sessions.perform_async(command)
 
-    async def _grouped(
-        self, group: GroupWriter[Session, Command, Answer], command: Command, slot: Slot[Session] | None
-    ) -> Answer:
-        if command.declared is None and slot is None:
-            await asyncio.to_thread(self._sessions.loaded, command.session_id)
-
-        def submit(settle: Settle[Answer]) -> None:
-            group.submit(command, settle)
-
-        return await self._mailboxes.here().wait(submit)
-
-    def _decided_too_early(self, command: Command, known: Head | None, error: BeliefServerError) -> bool:
-        """Whether a command was refused by a state that others had left behind, so that it has to be decided again.
-
-        What is written is compared with the log's head by the log. A refusal writes nothing, so it is compared here.
-        """
-        if known is None or isinstance(error, (StoreUnavailable, LedgerCorrupt)):
-            return False
-        return self._sessions.refresh(self._sessions.slot(command.session_id)).head != known
+    def _perform(self, command: Command, kind: type[O]) -> O:
+        outcome = outcome_of(self._sessions.perform(command))
+        if not isinstance(outcome, kind):  # pragma: no cover - each verb has one kind of outcome
+            raise TypeError(kind)
+        return outcome
 
     def _stamp(self, idempotency_key: str | None, actor: Actor | None) -> Stamp:
         return Stamp(self._ids.new_id(), self._clock.now(), idempotency_key, actor)
@@ -401,12 +330,6 @@ class BeliefServer:
         return self.belief_provider
 
 
-def _head_of(slot: Slot[Session] | None) -> Head | None:
-    """Where the session ended when this process last looked: what a decision is based on is no older."""
-    session = None if slot is None else slot.state
-    return None if session is None else session.head
-
-
 def _log_and_remote(store: Any, audit_log: AuditLog | None) -> tuple[AuditLog, EliminationStore | None]:
     """Where events go, and the store of tombstones where that is another."""
     if audit_log is None:
@@ -414,7 +337,7 @@ def _log_and_remote(store: Any, audit_log: AuditLog | None) -> tuple[AuditLog, E
     return audit_log, None if store is audit_log else store
 
 
-def _anchored(store: object, session_id: str, ontology: OntologyBundle) -> tuple[OntologyBundle, frozenset[str]]:
+def _anchor(store: object, session_id: str, ontology: OntologyBundle) -> tuple[OntologyBundle, frozenset[str]]:
     """The universe that a store has for a session, and the ontology with the version that it is of."""
     if not isinstance(store, UniverseSource):
         raise InvalidRequest("`hypotheses` may be left out only where the store has a causal graph")

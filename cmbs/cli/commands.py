@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from cmbs.audit.fsck import all_sessions
-from cmbs.audit.spaces import SpaceReport, all_spaces, verified_space
+from cmbs.audit.spaces import SpaceReport, all_spaces, audit_space
 from cmbs.audit.verify import Verified, every_core, verify_log, verify_logs
 from cmbs.bootstrap import DEFAULT_STORE, Settings
 from cmbs.cli.demo import PAUSE_SECONDS
@@ -73,7 +73,7 @@ def verify(
         wanted = [name.removeprefix(STREAM_PREFIX) for name in named if name.startswith(STREAM_PREFIX)]
         for space_id in wanted if named else all_spaces(log):
             spaces += 1
-            report = verified_space(log, space_id)
+            report = audit_space(log, space_id)
             bad += bool(report.findings)
             _print_space(report)
         log.close()

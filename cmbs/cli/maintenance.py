@@ -18,7 +18,7 @@ from cmbs.bootstrap import DEFAULT_STORE
 from cmbs.cli.output import counted, err, existing_store, failing_cleanly, out, progress
 from cmbs.errors import LedgerCorrupt
 from cmbs.identity.kernel.model import KEYS_STREAM
-from cmbs.identity.kernel.stream import verified
+from cmbs.identity.kernel.stream import verify_keys
 from cmbs.spi import AuditLog
 from cmbs.stores import open_store
 from cmbs.substrate.kernel.events import STREAM_PREFIX
@@ -65,7 +65,7 @@ def fsck(url: StoreArgument = DEFAULT_STORE, session: SessionOption = None, spac
 
 def _keys_are_sound(store: AuditLog) -> bool:
     try:
-        verified(store.read(KEYS_STREAM), store.head(KEYS_STREAM))
+        verify_keys(store.read(KEYS_STREAM), store.head(KEYS_STREAM))
     except LedgerCorrupt as exc:
         err.print(f"bad  {KEYS_STREAM}: {exc}")
         return False

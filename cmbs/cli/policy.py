@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 import typer
 
-from cmbs.audit.transfer import exported
+from cmbs.audit.transfer import read_exported
 from cmbs.bootstrap import DEFAULT_STORE
 from cmbs.cli import policy_output as output
 from cmbs.cli.output import STANDARD_INPUT, existing_store, fail, failing_cleanly, read_input
@@ -269,7 +269,7 @@ def _read_store(url: str, space_id: str) -> Iterator[StoredEntry]:
 
 def _read_export(file: Path, space_id: str) -> list[StoredEntry]:
     with sys.stdin.buffer if str(file) == STANDARD_INPUT else file.open("rb") as source:
-        entries = exported(source, STREAM_PREFIX + space_id)
+        entries = read_exported(source, STREAM_PREFIX + space_id)
     if entries is None:
         raise SpaceNotFound(space_id)
     return entries

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from cmbs.addresses import is_remote
 from cmbs.errors import Forbidden, InvalidRequest, KeyRefused, StoreUnavailable, Unauthenticated
-from cmbs.identity.kernel.model import KeyRecord, Keys, KeyStatus, Scope, claimed_actor, require
+from cmbs.identity.kernel.model import KeyRecord, Keys, KeyStatus, Scope, read_claimed_actor, require
 from cmbs.identity.registry import KeyRegistry
 from cmbs.identity.tokens import PREFIX, hash_of, holds_key, key_id_of
 from cmbs.messages import Actor
@@ -78,7 +78,7 @@ class Gate:
         if not known:
             if peer is not None and not self._anyone:
                 self._refuse_strangers(peer, header("host"), header("origin"))
-            return claimed_actor(header("x-cmbs-actor"))
+            return read_claimed_actor(header("x-cmbs-actor"))
         record = self._authenticated(header("authorization"))
         require(record.granted, needed)
         claimed = header("x-cmbs-actor")

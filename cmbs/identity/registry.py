@@ -9,13 +9,14 @@ from typing import NamedTuple
 
 from cmbs.errors import InvalidRequest
 from cmbs.identity.kernel.model import KEYS_STREAM, Key, Keys, Role, Scope
-from cmbs.identity.kernel.stream import CreateKey, KeyMessage, KeyRing, RevokeKey, Stamp, caught_up, decide
+from cmbs.identity.kernel.stream import CreateKey, KeyCommand, KeyKind, KeyRing, RevokeKey, Stamp
 from cmbs.identity.tokens import new_key
 from cmbs.messages import Actor, ActorKind
 from cmbs.spi import AuditLog, Clock, IdSource
+from cmbs.streams.server import StreamServer
 from cmbs.system import RandomIds, SystemClock
 
-# Whoever can write to the store makes keys: there is no key yet that could say who that is.
+# A process that can write to the store may make keys: there is no key yet that could say who that is.
 COMMAND_LINE = Actor(ActorKind.OPERATOR, "command-line")
 
 
@@ -42,7 +43,9 @@ class KeyRegistry:
         self._ids = ids or RandomIds()
         self._elapsed = elapsed
         self._lock = Lock()
-        self._ring = KeyRing()
+        kind = KeyKind(lambda by: Stamp(by, self._ids.new_id(), self.clock.now()))
+        self._streams: StreamServer[KeyRing, KeyCommand, KeyRing] = StreamServer(log, kind, capacity=1, grouped=False)
+        self._ring: KeyRing | None = None
         self._looked_at = float("-inf")
 
     @property
@@ -53,7 +56,7 @@ class KeyRegistry:
     @property
     def keys(self) -> Keys:
         """The keys as they were when this process last looked."""
-        return self._ring.keys
+        return Keys() if self._ring is None else self._ring.keys
 
     @property
     def age(self) -> float:
@@ -63,20 +66,17 @@ class KeyRegistry:
     @property
     def had_none(self) -> bool:
         """Whether this process has looked before, and there was no key."""
-        return self._looked_at > float("-inf") and not self._ring.keys.by_id
+        return self._looked_at > float("-inf") and not self.keys.by_id
 
     def look(self, unless_younger: float = 0.0) -> Keys:
         """The keys as they are now; several who ask at once are served by one look."""
         with self._lock:
             if self.age >= unless_younger:
                 began = self._elapsed()
-                head = self._log.head(KEYS_STREAM)
-                if head != self._ring.head:
-                    after = -1 if self._ring.head is None else self._ring.head.seq
-                    self._ring = caught_up(self._ring, self._log.read(KEYS_STREAM, after))
+                self._advance(self._streams.peek(KEYS_STREAM))
                 # From before the look: what was written while we looked may not have been seen.
                 self._looked_at = began
-            return self._ring.keys
+            return self.keys
 
     def create(
         self,
@@ -95,18 +95,20 @@ class KeyRegistry:
             raise InvalidRequest(f"`{expires_at}` has passed", {"field": "expires_at"})
         fresh = new_key()
         key = Key(fresh.key_id, fresh.key_hash.hex(), kind, actor_id, list(roles), list(scopes), expires_at, label)
-        self._write(CreateKey(key), Stamp(by, self._ids.new_id(), now))
-        return Made(self._ring.keys.by_id[key.key_id].key, fresh.text)
+        ring = self._write(KeyCommand(CreateKey(key), by))
+        return Made(ring.keys.by_id[key.key_id].key, fresh.text)
 
     def revoke(self, key_id: str, reason: str = "", *, by: Actor = COMMAND_LINE) -> None:
         """Make a key useless, for good; every process knows within a second."""
-        self._write(RevokeKey(key_id, reason), Stamp(by, self._ids.new_id(), self.clock.now()))
+        self._write(KeyCommand(RevokeKey(key_id, reason), by))
 
-    def _write(self, message: KeyMessage, stamp: Stamp) -> None:
+    def _write(self, command: KeyCommand) -> KeyRing:
         with self._lock:
-            with self._log.exclusive([KEYS_STREAM]):
-                after = -1 if self._ring.head is None else self._ring.head.seq
-                ring = caught_up(self._ring, self._log.read(KEYS_STREAM, after))
-                step = decide(ring, message, stamp)
-                self._log.append([step.append])
-            self._ring = step.after
+            ring = self._streams.perform(command)
+            self._advance(ring)
+            return ring
+
+    def _advance(self, ring: KeyRing | None) -> None:
+        """Take newer keys over. A log that has lost some of them must not make a revoked key good again."""
+        if ring is not None and (self._ring is None or ring.head.seq > self._ring.head.seq):
+            self._ring = ring

@@ -31,7 +31,7 @@ class NewKey(NamedTuple):
 
 
 def new_key() -> NewKey:
-    """A key that nobody else has."""
+    """A new random key."""
     key_id = secrets.token_hex(_ID_BYTES)
     text = f"{PREFIX}{key_id}_{secrets.token_hex(_SECRET_BYTES)}"
     return NewKey(key_id, text, hash_of(text))
@@ -51,13 +51,13 @@ def key_id_of(text: str) -> str | None:
 def holds_key(data: bytes) -> bool:
     """Whether the text of a key is somewhere in these bytes, also if escaped as JSON and URLs do."""
     if b"\\u00" in data:
-        data = _ESCAPED_IN_JSON.sub(_unescaped, data)
+        data = _ESCAPED_IN_JSON.sub(_unescape, data)
     if b"%" in data:
-        data = _ESCAPED_IN_URL.sub(_unescaped, data)
+        data = _ESCAPED_IN_URL.sub(_unescape, data)
     return b"cmbs_" in data and _KEY_IN_BYTES.search(data) is not None
 
 
-def _unescaped(match: re.Match[bytes]) -> bytes:
+def _unescape(match: re.Match[bytes]) -> bytes:
     return bytes.fromhex(match[1].decode())
 
 

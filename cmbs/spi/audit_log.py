@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import msgspec
 
 from cmbs.ledger import Head, StoredEntry
+from cmbs.spi.elimination_store import EliminationProvenance
 
 # Names of streams that are no belief sessions. Each ends in a colon, whose next character is a semicolon.
 RESERVED_PREFIXES = ("space:", "identity:")
@@ -25,14 +26,29 @@ def beyond(prefix: str) -> str:
 
 
 class StaleHead(Exception):
-    """An append does not continue the stored head: somebody else wrote first. Nothing was written.
+    """An optimistic concurrency conflict: an append does not continue the stored head. Nothing was written.
 
     A signal between a log and its writer, never an answer to a caller.
     """
 
 
+class Tombstones(msgspec.Struct, frozen=True):
+    """What an entry newly eliminates, and where that came from."""
+
+    ids: Sequence[str]
+    provenance: EliminationProvenance
+
+
+class SessionState(msgspec.Struct, frozen=True):
+    """What the list of sessions says of a session after an entry. `universe` is that of a declaration, sorted."""
+
+    n_survivors: int
+    terminated: bool
+    universe: Sequence[str] = ()
+
+
 class Append(msgspec.Struct, frozen=True):
-    """One entry to write, and what it makes of its session."""
+    """One entry to write, of a stream of any kind."""
 
     stream_id: str
     seq: int
@@ -40,15 +56,12 @@ class Append(msgspec.Struct, frozen=True):
     prev_event_hash: bytes
     entry: StoredEntry
     ts: str
-    # The observation that an elimination records: a log MUST refuse the same one twice in a session.
-    source_id: str | None
-    observation_id: str | None
-    # What the entry newly eliminates; a log that is also an elimination store writes these in the same transaction.
-    tombstones: Sequence[str]
-    # Of a declaration only: the universe, sorted.
-    universe: Sequence[str]
-    n_survivors: int
-    terminated: bool
+    # A log MUST refuse the same key twice in a stream: an observation of a session, a proposal of a space.
+    unique_key: tuple[str, str] | None = None
+    # A log that is an elimination store too writes these in the same transaction.
+    tombstones: Tombstones | None = None
+    # Of a session only.
+    session: SessionState | None = None
 
 
 class SessionSummary(NamedTuple):
@@ -68,9 +81,9 @@ class AuditLog(Protocol):
     """Append-only streams of entries, one per session, and one per space or register of another plane.
 
     What MUST hold: when `append` returns, every entry of it is durable, and visible to every reader of every process;
-    when it raises, none is. No two entries of a stream share a `seq` or a `prev_event_hash`, whoever writes; none is
-    ever changed or removed. Bytes come back exactly as they went in. Methods may be called from several threads at
-    once. A log that cannot be reached or written raises `StoreUnavailable`.
+    when it raises, none is. No two entries of a stream share a `seq`, a `prev_event_hash` or a `unique_key`,
+    whichever process writes; none is ever changed or removed. Bytes come back exactly as they went in. Methods may be
+    called from several threads at once. A log that cannot be reached or written raises `StoreUnavailable`.
 
     What MAY differ: whether an append in an `exclusive` block that is then left by an error is there; how long a
     checkpoint is kept; what a closed log does. `cmbs.testing.contracts.audit_log` is this contract as tests.

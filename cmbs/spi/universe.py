@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 
 @dataclass(frozen=True)
 class AnchoredUniverse:
-    """The hypotheses of a session. `causal_graph_version` is what they are the whole of; None where nobody counts."""
+    """The hypotheses of a session. `causal_graph_version` is what they are the whole of; None where none is counted."""
 
     hypothesis_ids: frozenset[str]
     causal_graph_version: str | None

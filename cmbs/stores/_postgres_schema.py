@@ -57,7 +57,7 @@ CREATE TABLE cmbs.checkpoints (
     data       bytea NOT NULL
 );
 
--- Entries that are being carried out elsewhere: nobody may append past one.
+-- Entries that are being carried out elsewhere: no other entry may be appended before them.
 CREATE TABLE cmbs.intents (
     stream_id  text COLLATE "C" PRIMARY KEY,
     seq        bigint NOT NULL,

@@ -124,7 +124,7 @@ CREATE TABLE checkpoints (
     data       BLOB NOT NULL
 ) WITHOUT ROWID;
 
--- Entries that are being carried out elsewhere: nobody may append past one.
+-- Entries that are being carried out elsewhere: no other entry may be appended before them.
 CREATE TABLE intents (
     stream_id  TEXT PRIMARY KEY,
     seq        INTEGER NOT NULL,

@@ -10,9 +10,9 @@ from threading import RLock
 
 from cmbs.errors import SessionNotFound
 from cmbs.ledger import GENESIS, Head, StoredEntry
-from cmbs.spi.audit_log import Append, SessionSummary, StaleHead, is_reserved
+from cmbs.spi.audit_log import Append, SessionState, SessionSummary, StaleHead, is_reserved
 from cmbs.spi.elimination_store import EliminationProvenance, EliminationResult, RecoveredState
-from cmbs.stores.tombstones import logged, other_universe, recovered
+from cmbs.stores.tombstones import recover_state, refuse_logged, refuse_other_universe
 
 _BEFORE_ALL = Head(-1, GENESIS)
 
@@ -20,7 +20,7 @@ _BEFORE_ALL = Head(-1, GENESIS)
 class _Stream:
     """One session: its universe, tombstones and entries."""
 
-    __slots__ = ("checkpoint", "created_ts", "entries", "head", "newest", "observations", "tombstones", "universe")
+    __slots__ = ("checkpoint", "created_ts", "entries", "head", "newest", "tombstones", "unique_keys", "universe")
 
     def __init__(self, universe: Sequence[str], created_ts: str) -> None:
         self.universe = universe
@@ -28,7 +28,7 @@ class _Stream:
         self.tombstones: set[str] = set()
         self.entries: list[StoredEntry] = []
         self.head: Head | None = None
-        self.observations: set[tuple[str | None, str | None]] = set()
+        self.unique_keys: set[tuple[str, str]] = set()
         self.newest: Append | None = None
         self.checkpoint: tuple[int, bytes] | None = None
 
@@ -55,7 +55,7 @@ class InMemoryStore:
             if known is None:
                 self._streams[session_id] = _Stream(tuple(hypothesis_ids), "")
             elif frozenset(known.universe) != hypothesis_ids:
-                raise other_universe(session_id)
+                raise refuse_other_universe(session_id)
 
     def eliminate(
         self,
@@ -67,7 +67,7 @@ class InMemoryStore:
         with self._lock:
             stream = self._stream(session_id)
             if stream.head is not None:
-                raise logged(session_id)
+                raise refuse_logged(session_id)
             known = frozenset(eliminated).intersection(stream.universe)
             applied = known - stream.tombstones
             stream.tombstones |= applied
@@ -86,7 +86,7 @@ class InMemoryStore:
         """Universe, tombstones and survivors."""
         with self._lock:
             stream = self._stream(session_id)
-            return recovered(frozenset(stream.universe), stream.tombstones)
+            return recover_state(frozenset(stream.universe), stream.tombstones)
 
     def _stream(self, session_id: str) -> _Stream:
         stream = self._streams.get(session_id)
@@ -99,63 +99,45 @@ class InMemoryStore:
     def append(self, appends: Sequence[Append]) -> None:
         """Write all entries or none."""
         with self._lock:
-            if len(appends) == 1:
-                self._refuse_stale_one(appends[0])
-            else:
-                self._refuse_stale(appends)
+            self._refuse_stale(appends)
             for item in appends:
                 self._write(item)
 
-    def _refuse_stale_one(self, item: Append) -> None:
-        if self._intents and self._intents.get(item.stream_id, item.entry) != item.entry:
-            raise StaleHead(item.stream_id)
-        stream = self._streams.get(item.stream_id)
-        if stream is None or stream.head is None:
-            if item.seq or item.prev_event_hash != GENESIS:
-                raise StaleHead(item.stream_id)
-            return
-        head = stream.head
-        if item.seq != head.seq + 1 or item.prev_event_hash != head.event_hash:
-            raise StaleHead(item.stream_id)
-        if item.source_id is not None and (item.source_id, item.observation_id) in stream.observations:
-            raise StaleHead(item.stream_id)
-
     def _refuse_stale(self, appends: Sequence[Append]) -> None:
         heads: dict[str, Head] = {}
-        observed: set[tuple[str, str | None, str | None]] = set()
+        keys: set[tuple[str, tuple[str, str]]] = set()
         for item in appends:
             stream_id = item.stream_id
             stream = self._streams.get(stream_id)
             head = heads.get(stream_id) or (stream.head if stream is not None else None) or _BEFORE_ALL
             if item.seq != head.seq + 1 or item.prev_event_hash != head.event_hash:
                 raise StaleHead(stream_id)
-            if item.source_id is not None:
-                key = (stream_id, item.source_id, item.observation_id)
-                if key in observed or (stream is not None and key[1:] in stream.observations):
+            if item.unique_key is not None:
+                key = (stream_id, item.unique_key)
+                if key in keys or (stream is not None and item.unique_key in stream.unique_keys):
                     raise StaleHead(stream_id)
-                observed.add(key)
+                keys.add(key)
             heads[stream_id] = Head(item.seq, item.entry.event_hash)
-            intended = self._intents.get(stream_id)
-            if intended is not None and intended != item.entry:
+            if self._intents.get(stream_id, item.entry) != item.entry:
                 raise StaleHead(stream_id)
 
     def _write(self, item: Append) -> None:
         stream = self._streams.get(item.stream_id)
         if stream is None or stream.newest is None:
-            stream = self._streams[item.stream_id] = _Stream(item.universe, item.ts)
+            stream = self._streams[item.stream_id] = _Stream(item.session.universe if item.session else (), item.ts)
             if is_reserved(item.stream_id):
                 insort(self._names, item.stream_id)
             else:
                 self._order.append((item.ts, item.stream_id))
                 if len(self._order) > 1 and self._order[-2] > self._order[-1]:
                     self._order.sort()
-        if self._intents:
-            self._intents.pop(item.stream_id, None)
+        self._intents.pop(item.stream_id, None)
         stream.entries.append(item.entry)
         stream.head = Head(item.seq, item.entry.event_hash)
-        stream.tombstones.update(item.tombstones)
-        if item.source_id is not None:
-            stream.observations.add((item.source_id, item.observation_id))
+        if item.tombstones is not None:
+            stream.tombstones.update(item.tombstones.ids)
+        if item.unique_key is not None:
+            stream.unique_keys.add(item.unique_key)
         stream.newest = item
 
     @contextmanager
@@ -181,7 +163,7 @@ class InMemoryStore:
         with self._lock:
             first = 0 if after is None else bisect_right(self._order, after)
             streams = [self._streams[session_id] for _, session_id in self._order[first : first + limit]]
-            return [_summary(stream, stream.newest) for stream in streams if stream.newest is not None]
+            return [_summarise(stream, stream.newest) for stream in streams if stream.newest is not None]
 
     def streams(self, prefix: str, after: str | None, limit: int) -> list[str]:
         """Streams by name."""
@@ -230,13 +212,14 @@ class InMemoryStore:
         """Nothing to release."""
 
 
-def _summary(stream: _Stream, newest: Append) -> SessionSummary:
+def _summarise(stream: _Stream, newest: Append) -> SessionSummary:
+    session = newest.session or SessionState(0, terminated=False)
     return SessionSummary(
         newest.stream_id,
         stream.created_ts,
         len(stream.universe),
-        newest.n_survivors,
-        newest.terminated,
+        session.n_survivors,
+        session.terminated,
         newest.seq,
         newest.event_id,
     )

@@ -1,7 +1,7 @@
 """Sessions in PostgreSQL: any number of processes and machines over one database act as one server.
 
 A group of appends is one call of a function in the database: one round trip, one commit. The row of each session is its
-lock, and the uniqueness of (stream, seq) and (stream, prev_event_hash) makes a fork impossible whoever writes.
+lock, and the uniqueness of (stream, seq) and (stream, prev_event_hash) makes a fork impossible.
 """
 
 from __future__ import annotations
@@ -21,10 +21,17 @@ from psycopg_pool import ConnectionPool
 
 from cmbs.errors import InvalidRequest, SessionNotFound, StoreUnavailable
 from cmbs.ledger import Head, StoredEntry
-from cmbs.spi.audit_log import RESERVED_PREFIXES, Append, Opening, SessionSummary, StaleHead, beyond
+from cmbs.spi.audit_log import RESERVED_PREFIXES, Append, Opening, SessionState, SessionSummary, StaleHead, beyond
 from cmbs.spi.elimination_store import EliminationProvenance, EliminationResult, RecoveredState
 from cmbs.stores._postgres_schema import STALE_HEAD, migrate
-from cmbs.stores.tombstones import declared_universe, logged, other_universe, read_universe, recovered, write_universe
+from cmbs.stores.tombstones import (
+    read_declared_universe,
+    read_universe,
+    recover_state,
+    refuse_logged,
+    refuse_other_universe,
+    write_universe,
+)
 
 _CONNECTIONS = 16
 _WAIT_SECONDS = 10.0
@@ -32,9 +39,9 @@ _WAIT_SECONDS = 10.0
 _STATEMENT_WAITS = 6
 _CONNECT_SECONDS = 5.0
 # How long a lost connection is tried for again, before the next caller has to ask for it. Short, because the pauses
-# between attempts double: after a long outage nobody would look for a long time.
+# between attempts double: after a long outage the next attempt would be a long time off.
 _RECONNECT_SECONDS = 1.0
-# How long a caller waits where the last attempts to connect failed: whoever comes now must not queue up behind them.
+# How long a caller waits where the last attempts to connect failed: later callers must not queue up behind them.
 _GONE_SECONDS = 0.1
 _NO_OTHER_KIND = "".join(
     f" AND NOT (session_id >= '{prefix}' AND session_id < '{beyond(prefix)}')" for prefix in RESERVED_PREFIXES
@@ -109,7 +116,7 @@ class PostgresStore:
             ConnectionPool.check_connection(connection)
             connection.patience = patience
 
-        def lost(_: ConnectionPool[_Connection]) -> None:
+        def mark_gone(_: ConnectionPool[_Connection]) -> None:
             self._gone = True
 
         self._pool: ConnectionPool[_Connection] = ConnectionPool(
@@ -120,20 +127,20 @@ class PostgresStore:
             min_size=1,
             max_size=_CONNECTIONS,
             reconnect_timeout=_RECONNECT_SECONDS,
-            reconnect_failed=lost,
+            reconnect_failed=mark_gone,
             check=check,
             name="cmbs",
             open=False,
         )
         # Once without the pool, which would try again and again before it said why.
-        with _translated("cannot open the database"):
+        with _translate_errors("cannot open the database"):
             with _Connection.connect(url, **options) as connection:
                 configure(connection)
                 migrate(connection)
             self._pool.open()
 
     @contextmanager
-    def _pooled(self) -> Iterator[_Connection]:
+    def _take_connection(self) -> Iterator[_Connection]:
         """A connection of the pool. Where there was none to be had lately, one that is there by now, or none."""
         patience = min(_GONE_SECONDS, self._timeout_seconds) if self._gone else self._timeout_seconds
         with self._pool.connection(patience) as connection:
@@ -147,7 +154,7 @@ class PostgresStore:
         if held is not None:
             yield held
             return
-        with self._pooled() as connection:
+        with self._take_connection() as connection:
             yield connection
 
     # --- audit log ---
@@ -156,7 +163,7 @@ class PostgresStore:
         """Write all entries or none, in one commit."""
         if not appends:
             return
-        with _translated("cannot append"), self._connection() as connection:
+        with _translate_errors("cannot append"), self._connection() as connection:
             connection.execute(_APPEND, _columns(appends), prepare=True)
 
     @contextmanager
@@ -165,8 +172,8 @@ class PostgresStore:
         wanted = sorted(set(stream_ids))
         # A pipeline: others wait for as long as the rows are locked, and append and commit are then one round trip.
         with (
-            _translated("cannot lock"),
-            self._pooled() as connection,
+            _translate_errors("cannot lock"),
+            self._take_connection() as connection,
             connection.pipeline(),
             connection.transaction(),
         ):
@@ -226,7 +233,7 @@ class PostgresStore:
 
     def put_checkpoint(self, stream_id: str, seq: int, data: bytes) -> None:
         """Keep derived data."""
-        with _translated("cannot keep a checkpoint"), self._connection() as connection:
+        with _translate_errors("cannot keep a checkpoint"), self._connection() as connection:
             connection.execute(
                 "INSERT INTO cmbs.checkpoints AS kept VALUES (%s, %s, %b) ON CONFLICT (session_id)"
                 " DO UPDATE SET seq = EXCLUDED.seq, data = EXCLUDED.data WHERE kept.seq <= EXCLUDED.seq",
@@ -256,7 +263,7 @@ class PostgresStore:
 
     def put_intent(self, append: Append) -> None:
         """Record an entry that is about to be carried out elsewhere."""
-        with _translated("cannot record an intent"), self._connection() as connection:
+        with _translate_errors("cannot record an intent"), self._connection() as connection:
             recorded = connection.execute(
                 _INTEND,
                 {
@@ -282,7 +289,7 @@ class PostgresStore:
 
     def drop_intent(self, stream_id: str, event_hash: bytes) -> None:
         """Close an intent that came to nothing."""
-        with _translated("cannot drop an intent"), self._connection() as connection:
+        with _translate_errors("cannot drop an intent"), self._connection() as connection:
             connection.execute(
                 "DELETE FROM cmbs.intents WHERE stream_id = %s AND event_hash = %b", (stream_id, event_hash)
             )
@@ -296,14 +303,14 @@ class PostgresStore:
     def create_session(self, session_id: str, hypothesis_ids: frozenset[str]) -> None:
         """Register a session that has no log here."""
         universe = write_universe(hypothesis_ids)
-        with _translated("cannot create a session"), self._connection() as connection:
+        with _translate_errors("cannot create a session"), self._connection() as connection:
             connection.execute(
                 "INSERT INTO cmbs.universes SELECT %s, %b"
                 " WHERE NOT EXISTS (SELECT 1 FROM cmbs.sessions WHERE session_id = %s) ON CONFLICT DO NOTHING",
                 (session_id, universe, session_id),
             )
         if self._universe(session_id) != hypothesis_ids:
-            raise other_universe(session_id)
+            raise refuse_other_universe(session_id)
 
     def eliminate(
         self,
@@ -313,9 +320,9 @@ class PostgresStore:
     ) -> EliminationResult:
         """Add tombstones to a session that has no log here."""
         if self.head(session_id) is not None:
-            raise logged(session_id)
+            raise refuse_logged(session_id)
         known = frozenset(eliminated) & self._universe(session_id)
-        with _translated("cannot eliminate"), self._connection() as connection:
+        with _translate_errors("cannot eliminate"), self._connection() as connection:
             rows = connection.execute(
                 "INSERT INTO cmbs.tombstones SELECT %s, unnest(%b::bytea[]), NULL"
                 " ON CONFLICT DO NOTHING RETURNING hypothesis_id",
@@ -336,12 +343,12 @@ class PostgresStore:
         """Universe, tombstones and survivors."""
         universe = self._universe(session_id)
         rows = self._query("SELECT hypothesis_id FROM cmbs.tombstones WHERE session_id = %s", (session_id,))
-        return recovered(universe, (row[0].decode() for row in rows))
+        return recover_state(universe, (row[0].decode() for row in rows))
 
     def _universe(self, session_id: str) -> frozenset[str]:
         declared = self.read(session_id, limit=1)
         if declared:
-            return declared_universe(declared[0])
+            return read_declared_universe(declared[0])
         rows = self._query("SELECT hypothesis_ids FROM cmbs.universes WHERE session_id = %s", (session_id,))
         if not rows:
             raise SessionNotFound(session_id)
@@ -350,14 +357,14 @@ class PostgresStore:
     def _query(self, statement: str, parameters: tuple[Any, ...]) -> list[Any]:
         if _unknown(parameters):
             return []
-        with _translated("cannot read"), self._connection() as connection:
+        with _translate_errors("cannot read"), self._connection() as connection:
             return connection.execute(statement, parameters, prepare=True, binary=True).fetchall()
 
     def _queries(self, *queries: tuple[str, tuple[Any, ...]]) -> list[list[Any]]:
         """The rows of several queries, which are carried out in this order and asked together."""
         if any(_unknown(parameters) for _, parameters in queries):
             return [[] for _ in queries]
-        with _translated("cannot read"), self._connection() as connection, connection.pipeline():
+        with _translate_errors("cannot read"), self._connection() as connection, connection.pipeline():
             cursors = [connection.execute(query, given, prepare=True, binary=True) for query, given in queries]
             return [cursor.fetchall() for cursor in cursors]
 
@@ -383,8 +390,12 @@ def _columns(appends: Sequence[Append]) -> tuple[Any, ...]:
     tombstones = [
         (position, hypothesis_id.encode())
         for position, item in enumerate(appends, 1)
-        for hypothesis_id in item.tombstones
+        if item.tombstones is not None
+        for hypothesis_id in item.tombstones.ids
     ]
+    # The columns are named for the observations of sessions. A rename would gain nothing but shut older processes out.
+    keys = [(None, None) if item.unique_key is None else item.unique_key for item in appends]
+    sessions = [item.session or SessionState(0, terminated=False) for item in appends]
     return (
         [item.stream_id for item in appends],
         [item.seq for item in appends],
@@ -392,23 +403,19 @@ def _columns(appends: Sequence[Append]) -> tuple[Any, ...]:
         [item.prev_event_hash for item in appends],
         [item.entry.event_hash for item in appends],
         [item.ts for item in appends],
-        [_bytes(item.source_id) for item in appends],
-        [_bytes(item.observation_id) for item in appends],
-        [len(item.universe) for item in appends],
-        [item.n_survivors for item in appends],
-        [item.terminated for item in appends],
+        [None if source is None else source.encode() for source, _ in keys],
+        [None if name is None else name.encode() for _, name in keys],
+        [len(session.universe) for session in sessions],
+        [session.n_survivors for session in sessions],
+        [session.terminated for session in sessions],
         [item.entry.raw for item in appends],
         [position for position, _ in tombstones],
         [hypothesis_id for _, hypothesis_id in tombstones],
     )
 
 
-def _bytes(text: str | None) -> bytes | None:
-    return None if text is None else text.encode()
-
-
 @contextmanager
-def _translated(doing: str) -> Iterator[None]:
+def _translate_errors(doing: str) -> Iterator[None]:
     try:
         yield
     except (errors.UniqueViolation, errors.DeadlockDetected, errors.SerializationFailure) as exc:

@@ -17,16 +17,16 @@ from typing import Any
 
 from cmbs.errors import InvalidRequest, SessionNotFound, StoreUnavailable
 from cmbs.ledger import Head, StoredEntry
-from cmbs.spi.audit_log import RESERVED_PREFIXES, Append, SessionSummary, StaleHead, beyond
+from cmbs.spi.audit_log import RESERVED_PREFIXES, Append, SessionState, SessionSummary, StaleHead, beyond
 from cmbs.spi.elimination_store import EliminationProvenance, EliminationResult, RecoveredState
 from cmbs.stores._sqlite_schema import migrate
 from cmbs.stores.tombstones import (
-    declared_universe,
-    eliminated_in,
-    logged,
-    other_universe,
+    read_declared_universe,
+    read_eliminated,
     read_universe,
-    recovered,
+    recover_state,
+    refuse_logged,
+    refuse_other_universe,
     write_universe,
 )
 
@@ -53,9 +53,8 @@ _NO_OTHER_KIND = "".join(
 )
 _ROW = f"({', '.join('?' * len(_COLUMNS))})"
 _INSERT = f"INSERT INTO audit_events ({', '.join(_COLUMNS)}) VALUES "  # noqa: S608 - no input in it
-# One statement for each size of group up to this one, so that a group is one call into SQLite.
-_ROWS_PER_STATEMENT = 64
-_STATEMENTS = [_INSERT + ", ".join([_ROW] * size) for size in range(_ROWS_PER_STATEMENT + 1)]
+# So many rows go into one statement: a group is then one call into SQLite, or a few.
+_MAX_ROWS = 64
 
 
 class SQLiteStore:
@@ -77,7 +76,7 @@ class SQLiteStore:
         self._writing = threading.RLock()
         self._exclusive_thread: int | None = None
         self._closed = False
-        with _translated(f"cannot open `{self._path}`"):
+        with _translate_errors(f"cannot open `{self._path}`"):
             self._writer = self._connect()
             try:
                 migrate(self._writer)
@@ -127,18 +126,18 @@ class SQLiteStore:
     def append(self, appends: Sequence[Append]) -> None:
         """Write all entries or none, in one commit."""
         rows = [_row(item) for item in appends]
-        with self._writing, _translated("cannot append"):
+        with self._writing, _translate_errors("cannot append"):
             # A single statement is a transaction of its own.
-            if self._exclusive_thread is not None or len(rows) <= _ROWS_PER_STATEMENT:
+            if self._exclusive_thread is not None or len(rows) <= _MAX_ROWS:
                 self._insert(rows)
             else:
                 with self._transaction():
                     self._insert(rows)
 
     def _insert(self, rows: list[tuple[Any, ...]]) -> None:
-        for start in range(0, len(rows), _ROWS_PER_STATEMENT):
-            group = rows[start : start + _ROWS_PER_STATEMENT]
-            self._writer.execute(_STATEMENTS[len(group)], [value for row in group for value in row])
+        for start in range(0, len(rows), _MAX_ROWS):
+            group = rows[start : start + _MAX_ROWS]
+            self._writer.execute(_INSERT + ", ".join([_ROW] * len(group)), [value for row in group for value in row])
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -155,7 +154,7 @@ class SQLiteStore:
     @contextmanager
     def exclusive(self, stream_ids: Iterable[str]) -> Iterator[None]:  # noqa: ARG002 - SQLite locks the whole file
         """Hold off other writers."""
-        with self._writing, _translated("cannot lock"), self._transaction():
+        with self._writing, _translate_errors("cannot lock"), self._transaction():
             self._exclusive_thread = threading.get_ident()
             try:
                 yield
@@ -203,7 +202,7 @@ class SQLiteStore:
 
     def put_checkpoint(self, stream_id: str, seq: int, data: bytes) -> None:
         """Keep derived data."""
-        with self._writing, _translated("cannot keep a checkpoint"):
+        with self._writing, _translate_errors("cannot keep a checkpoint"):
             self._writer.execute(
                 "INSERT INTO checkpoints VALUES (?1, ?2, ?3) ON CONFLICT (session_id)"
                 " DO UPDATE SET seq = ?2, data = ?3 WHERE seq <= ?2",
@@ -217,7 +216,7 @@ class SQLiteStore:
 
     def put_intent(self, append: Append) -> None:
         """Record an entry that is about to be carried out elsewhere."""
-        with self._writing, _translated("cannot record an intent"):
+        with self._writing, _translate_errors("cannot record an intent"):
             recorded = self._writer.execute(
                 "INSERT INTO intents SELECT ?1, ?2, ?3, ?4 WHERE ?5 ="
                 " coalesce((SELECT head_hash FROM sessions WHERE session_id = ?1), zeroblob(32))",
@@ -237,7 +236,7 @@ class SQLiteStore:
 
     def drop_intent(self, stream_id: str, event_hash: bytes) -> None:
         """Close an intent that came to nothing."""
-        with self._writing, _translated("cannot drop an intent"):
+        with self._writing, _translate_errors("cannot drop an intent"):
             self._writer.execute("DELETE FROM intents WHERE stream_id = ? AND event_hash = ?", (stream_id, event_hash))
 
     def close(self) -> None:
@@ -260,7 +259,7 @@ class SQLiteStore:
                 known = hypothesis_ids
                 self._writer.execute("INSERT INTO universes VALUES (?, ?)", (session_id, universe))
             if known != hypothesis_ids:
-                raise other_universe(session_id)
+                raise refuse_other_universe(session_id)
 
     def eliminate(
         self,
@@ -271,7 +270,7 @@ class SQLiteStore:
         """Add tombstones to a session that has no log here."""
         with self.exclusive([session_id]):
             if self.head(session_id) is not None:
-                raise logged(session_id)
+                raise refuse_logged(session_id)
             known = frozenset(eliminated) & self._universe(session_id)
             applied = known - self.get_eliminated(session_id)
             self._writer.executemany(
@@ -295,27 +294,27 @@ class SQLiteStore:
         gone = {row[0] for row in rows}
         # Whatever the count says: a row that was edited by hand must be judged by its entry.
         for stored in self.read(session_id):
-            gone.update(eliminated_in(stored))
-        return recovered(universe, gone)
+            gone.update(read_eliminated(stored))
+        return recover_state(universe, gone)
 
     def _universe(self, session_id: str) -> frozenset[str]:
         declared = self.read(session_id, limit=1)
         if declared:
-            return declared_universe(declared[0])
+            return read_declared_universe(declared[0])
         rows = self._query("SELECT hypothesis_ids FROM universes WHERE session_id = ?", (session_id,))
         if not rows:
             raise SessionNotFound(session_id)
         return read_universe(rows[0][0])
 
     def _query(self, statement: str, parameters: tuple[Any, ...]) -> list[Any]:
-        with _translated("cannot read"), self._reader() as connection:
+        with _translate_errors("cannot read"), self._reader() as connection:
             return connection.execute(statement, parameters).fetchall()
 
 
 def _enter_wal(connection: sqlite3.Connection) -> None:
     """Switch the file to WAL. That needs the file alone, and SQLite does not wait for it as it waits for a lock.
 
-    So where somebody is in the way, queue up as a writer, which does wait, and then try again.
+    So where another connection is in the way, queue up as a writer, which does wait, and then try again.
     """
     for _ in range(_WAL_ATTEMPTS):
         try:
@@ -329,6 +328,7 @@ def _enter_wal(connection: sqlite3.Connection) -> None:
 
 
 def _row(item: Append) -> tuple[Any, ...]:
+    session = item.session or SessionState(0, terminated=False)
     return (
         item.stream_id,
         item.seq,
@@ -336,22 +336,23 @@ def _row(item: Append) -> tuple[Any, ...]:
         item.prev_event_hash,
         item.entry.event_hash,
         item.ts,
-        item.source_id,
-        item.observation_id,
-        len(item.tombstones),
-        len(item.universe),
-        item.n_survivors,
-        item.terminated,
+        # The columns are named for the observations of sessions. A rename would gain nothing but shut older processes
+        # that have the file open out.
+        *(item.unique_key or (None, None)),
+        0 if item.tombstones is None else len(item.tombstones.ids),
+        len(session.universe),
+        session.n_survivors,
+        session.terminated,
         item.entry.raw,
     )
 
 
 @contextmanager
-def _translated(doing: str) -> Iterator[None]:
+def _translate_errors(doing: str) -> Iterator[None]:
     try:
         yield
     except sqlite3.IntegrityError as exc:
-        # Raised by the trigger that compares heads, or by a uniqueness guard: either way somebody else wrote first.
+        # Raised by the trigger that compares heads, or by a uniqueness guard: either way another writer was first.
         raise StaleHead(str(exc)) from exc
     except sqlite3.Error as exc:
         raise StoreUnavailable(f"{doing}: {exc}") from exc

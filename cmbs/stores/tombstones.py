@@ -11,13 +11,13 @@ from cmbs.ledger import Delta, StoredEntry
 from cmbs.spi.elimination_store import RecoveredState
 
 
-def recovered(universe: frozenset[str], eliminated: Iterable[str]) -> RecoveredState:
+def recover_state(universe: frozenset[str], eliminated: Iterable[str]) -> RecoveredState:
     """The state of a session with these tombstones."""
     gone = frozenset(eliminated)
     return RecoveredState(universe, gone, universe - gone)
 
 
-def declared_universe(declaration: StoredEntry) -> frozenset[str]:
+def read_declared_universe(declaration: StoredEntry) -> frozenset[str]:
     """The universe of a session that has a log. Not verified: who reads the log does that."""
     return frozenset(msgspec.json.decode(declaration.raw)["payload"]["hypotheses"])
 
@@ -29,7 +29,7 @@ class _Changed(msgspec.Struct):
 _CHANGED = msgspec.json.Decoder(_Changed)
 
 
-def eliminated_in(stored: StoredEntry) -> list[str]:
+def read_eliminated(stored: StoredEntry) -> list[str]:
     """What an entry says it eliminated, nothing where it is none. Not verified: who reads the log does that."""
     try:
         return _CHANGED.decode(stored.raw).delta.eliminated
@@ -47,11 +47,11 @@ def read_universe(kept: bytes) -> frozenset[str]:
     return frozenset(msgspec.json.decode(kept, type=list[str]))
 
 
-def logged(session_id: str) -> Conflict:
+def refuse_logged(session_id: str) -> Conflict:
     """The refusal to tombstone past a log: the two would tell different stories."""
     return Conflict(f"session `{session_id}` has a log here; eliminate through the server", {"session_id": session_id})
 
 
-def other_universe(session_id: str) -> Conflict:
+def refuse_other_universe(session_id: str) -> Conflict:
     """The refusal to create a session again over another universe."""
     return Conflict(f"session `{session_id}` exists with another universe", {"session_id": session_id})

@@ -5,18 +5,14 @@ They are written in the background and may fail or be lost: nothing depends on t
 
 from __future__ import annotations
 
-import gc
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
-from queue import SimpleQueue
-from threading import Lock, Thread
+from concurrent.futures import ThreadPoolExecutor
+from threading import Lock
 from typing import Generic
 
-from cmbs.errors import CmbsError
 from cmbs.ledger import StoredEntry
-from cmbs.spi.audit_log import AuditLog, Opening, opening_of
-from cmbs.streams.kinds import Folding, S
+from cmbs.spi.audit_log import AuditLog, Opening
+from cmbs.streams.kinds import CheckpointCodec, S
 
 _log = logging.getLogger("cmbs.streams")
 # A stream is worth a checkpoint once so many events, and a good part of its length, have come since the last one: the
@@ -25,42 +21,23 @@ _FEWEST_EVENTS = 1000
 _SHARE = 4
 
 
-def load(log: AuditLog, kind: Folding[S], stream_id: str) -> tuple[S, list[StoredEntry]] | None:
+def resume(codec: CheckpointCodec[S], stream_id: str, opening: Opening) -> tuple[S, list[StoredEntry]] | None:
     """The state as of its checkpoint, and what followed; None where there is none that fits the log."""
-    return resumed(kind, stream_id, opening_of(log, stream_id))
-
-
-def resumed(kind: Folding[S], stream_id: str, opening: Opening) -> tuple[S, list[StoredEntry]] | None:
-    """As `load`, of what was read already."""
     if opening.checkpoint is None or not opening.declaration or not opening.entries:
         return None
     at, *tail = opening.entries
-    with _collector_paused():
-        state = kind.thaw(stream_id, opening.checkpoint, opening.declaration[0], at)
+    state = codec.thaw(stream_id, opening.checkpoint, opening.declaration[0], at)
     return None if state is None else (state, tail)
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Keep the garbage collector out of a moment in which much is made and nothing dropped: a third of the time."""
-    running = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if running:
-            gc.enable()
 
 
 class Checkpointer(Generic[S]):
     """Writes checkpoints in a thread of its own."""
 
-    def __init__(self, log: AuditLog, kind: Folding[S]) -> None:
+    def __init__(self, log: AuditLog, codec: CheckpointCodec[S]) -> None:
+        self.codec = codec
         self._log = log
-        self._kind = kind
-        self._queue: SimpleQueue[tuple[str, S] | None] = SimpleQueue()
+        self._executor = ThreadPoolExecutor(1, "cmbs-checkpoints")
         self._lock = Lock()
-        self._thread: Thread | None = None
         self._closed = False
 
     @staticmethod
@@ -71,26 +48,17 @@ class Checkpointer(Generic[S]):
     def put(self, stream_id: str, state: S) -> None:
         """Keep a checkpoint of this state soon."""
         with self._lock:
-            if self._closed:
-                return
-            if self._thread is None:
-                self._thread = Thread(target=self._work, name="cmbs-checkpoints", daemon=True)
-                self._thread.start()
-            self._queue.put((stream_id, state))
+            if not self._closed:
+                self._executor.submit(self._write, stream_id, state)
 
     def close(self) -> None:
         """Write what waits, then stop."""
         with self._lock:
             self._closed = True
-            thread = self._thread
-            self._queue.put(None)
-        if thread is not None:
-            thread.join()
+        self._executor.shutdown()
 
-    def _work(self) -> None:
-        while (kept := self._queue.get()) is not None:
-            stream_id, state = kept
-            try:
-                self._log.put_checkpoint(stream_id, state.head.seq, self._kind.freeze(state))
-            except CmbsError as exc:
-                _log.warning("no checkpoint of `%s`: %s", stream_id, exc)
+    def _write(self, stream_id: str, state: S) -> None:
+        try:
+            self._log.put_checkpoint(stream_id, state.head.seq, self.codec.freeze(state))
+        except Exception as exc:  # noqa: BLE001 - the next start takes longer, and nothing else comes of it
+            _log.warning("no checkpoint of `%s`: %s", stream_id, exc)

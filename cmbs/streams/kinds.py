@@ -1,6 +1,7 @@
-"""What the way to the log needs to know of a kind of stream: how its state follows from entries, and what is decided.
+"""What the runtime needs to know of a kind of stream: how its state follows from entries, and what is decided.
 
-Belief sessions and spaces are such kinds. Everything else, cache, locks and group commit, is the same for both.
+Belief sessions, spaces and the register of keys are such kinds. Cache, locks, group commit and checkpoints are the same
+for all.
 """
 
 from __future__ import annotations
@@ -8,22 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
-from cmbs.errors import BeliefServerError, LedgerCorrupt
-from cmbs.ledger import Head, StoredEntry
+from cmbs.errors import BeliefServerError
+from cmbs.ledger import StoredEntry
+from cmbs.ledger.replay import StreamState
 from cmbs.spi.audit_log import Append
 
 
-class State(Protocol):
-    """What a stream comes to: a value, right after its head."""
-
-    @property
-    def head(self) -> Head:
-        """Where the stream ends."""
-        ...
-
-
-class Addressed(Protocol):
-    """A command on its way to a stream."""
+class Command(Protocol):
+    """A command to a stream."""
 
     @property
     def stream_id(self) -> str:
@@ -31,8 +24,10 @@ class Addressed(Protocol):
         ...
 
 
-S = TypeVar("S", bound=State)
-C_contra = TypeVar("C_contra", bound=Addressed, contravariant=True)
+S = TypeVar("S", bound=StreamState)
+C = TypeVar("C", bound=Command)
+C_contra = TypeVar("C_contra", bound=Command, contravariant=True)
+A = TypeVar("A")
 A_co = TypeVar("A_co", covariant=True)
 
 
@@ -51,12 +46,8 @@ class Folding(Protocol[S]):
         """Verify `entries` as what follows `state`, and fold them in. LedgerCorrupt names the first bad one."""
         ...
 
-    def freeze(self, state: S) -> bytes:
-        """The state as bytes, for a checkpoint."""
-        ...
-
-    def thaw(self, stream_id: str, data: bytes, first: StoredEntry, at: StoredEntry) -> S | None:
-        """The state that a checkpoint holds, if it fits the stream's first entry and the one that it stands at."""
+    def fold(self, state: S | None, stored: StoredEntry) -> tuple[S, Append]:
+        """The state after an entry that was verified, and what a log is given to write of it."""
         ...
 
 
@@ -67,21 +58,21 @@ class StreamKind(Folding[S], Protocol[S, C_contra, A_co]):
         """Whether the command may begin a stream."""
         ...
 
-    def decided(self, state: S | None, command: C_contra) -> tuple[A_co, S | None, Append | None]:
-        """The answer to a command, the state after it, and the entry to write before either may be seen.
+    def decide(self, state: S | None, command: C_contra) -> tuple[A_co, tuple[S, Append] | None]:
+        """The answer to a command; and the state after it with the entry to write before either may be seen.
 
-        Without a state and an entry it repeats what was answered before. Raises what the caller is to be told instead.
+        None in their place where it repeats what was answered before. Raises what the caller is to be told instead.
         """
         ...
 
-    def appended(self, state: S | None, stored: StoredEntry) -> tuple[S, Append]:
-        """The state after an entry that was verified, and what a log is given to write of it."""
+
+class CheckpointCodec(Protocol[S]):
+    """How a state is kept in a checkpoint."""
+
+    def freeze(self, state: S) -> bytes:
+        """The state as bytes."""
         ...
 
-
-def verified(kind: Folding[S], stream_id: str, entries: Sequence[StoredEntry]) -> S:
-    """The state that a whole stream proves."""
-    state = kind.catch_up(stream_id, None, entries)
-    if state is None:
-        raise LedgerCorrupt(stream_id, 0, "the log is empty")
-    return state
+    def thaw(self, stream_id: str, data: bytes, first: StoredEntry, at: StoredEntry) -> S | None:
+        """The state that a checkpoint holds, if it fits the stream's first entry and the one that it stands at."""
+        ...

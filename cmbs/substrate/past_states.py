@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from cmbs.ledger import StoredEntry
 from cmbs.spi import AuditLog
-from cmbs.streams.kinds import Folding
+from cmbs.streams.kinds import CheckpointCodec
 from cmbs.substrate.kernel.replay import fold_space
 from cmbs.substrate.kernel.state import Space
 
 _READ_AT_ONCE = 1_000
 
 
-def space_at(log: AuditLog, kind: Folding[Space], stream_id: str, seq: int) -> Space | None:
+def space_at(log: AuditLog, codec: CheckpointCodec[Space], stream_id: str, seq: int) -> Space | None:
     """The space right after the entry `seq` of a log that was verified before; None where the log is shorter."""
-    space = _kept(log, kind, stream_id, seq)
+    space = _resume(log, codec, stream_id, seq)
     at = -1 if space is None else space.head.seq
     while at < seq:
         entries = log.read(stream_id, at, min(seq - at, _READ_AT_ONCE))
@@ -30,9 +30,9 @@ def entry_at(log: AuditLog, stream_id: str, seq: int) -> StoredEntry | None:
     return entries[0] if entries else None
 
 
-def _kept(log: AuditLog, kind: Folding[Space], stream_id: str, seq: int) -> Space | None:
+def _resume(log: AuditLog, codec: CheckpointCodec[Space], stream_id: str, seq: int) -> Space | None:
     kept = log.checkpoint(stream_id)
     if kept is None or kept[0] > seq:
         return None
     first, at = entry_at(log, stream_id, 0), entry_at(log, stream_id, kept[0])
-    return None if first is None or at is None else kind.thaw(stream_id, kept[1], first, at)
+    return None if first is None or at is None else codec.thaw(stream_id, kept[1], first, at)

@@ -9,14 +9,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from threading import Condition
 
 import msgspec
 
 from cmbs.belief.kernel.events import Stamp
 from cmbs.errors import (
-    BeliefServerError,
     CmbsError,
     Conflict,
     EventNotFound,
@@ -28,10 +26,7 @@ from cmbs.errors import (
 from cmbs.ledger import Head, StoredEntry
 from cmbs.messages import Actor, ActorKind
 from cmbs.spi import AuditLog, Clock, IdSource, stream_heads_of
-from cmbs.streams.cache import Slot, Streams
-from cmbs.streams.checkpoints import Checkpointer
-from cmbs.streams.waiting import Mailboxes, wait_for_all, wait_in_thread
-from cmbs.streams.writer import GroupWriter, Settle, Writer
+from cmbs.streams.server import Preparation, StreamServer
 from cmbs.substrate.belief_source import BeliefSource
 from cmbs.substrate.executor import Executions
 from cmbs.substrate.kernel.arbitration.arbitrate import Ruling, arbitrate, belief_sessions
@@ -52,7 +47,7 @@ from cmbs.substrate.kernel.events import (
 from cmbs.substrate.kernel.executions import sessions_of_outcome
 from cmbs.substrate.kernel.governance import confirms
 from cmbs.substrate.kernel.insight.flips import Hypothetical
-from cmbs.substrate.kernel.kind import SpaceAnswer, SpaceKind, Undelivered, space_id_of
+from cmbs.substrate.kernel.kind import RepeatAnswer, SpaceAnswer, SpaceKind, space_id_of
 from cmbs.substrate.kernel.model import BeliefReading, Decision, Proposal, ToolKind
 from cmbs.substrate.kernel.proposals import BeliefUnread, traced
 from cmbs.substrate.kernel.replay import read_space_event, verify_space
@@ -97,11 +92,8 @@ class SubstrateServer:
         self._belief = belief
         self._default_space = default_space
         self._kind = kind = SpaceKind(self._stamp)
-        self._checkpointer = Checkpointer(log, kind) if log.blocking else None
-        self._spaces = Streams(log, kind, self.door.limits.cached_spaces, self._checkpointer)
-        self._writer = Writer(log, kind, self._spaces)
-        self._group = GroupWriter(self._writer) if log.blocking else None
-        self._mailboxes: Mailboxes[Undelivered] = Mailboxes()
+        preparation = Preparation(self._needs_belief, self._read_belief, BeliefUnread)
+        self._spaces = StreamServer(log, kind, self.door.limits.cached_spaces, codec=kind, preparation=preparation)
         self._moved = Condition()
         self._waiting = 0
         self._runner = runner
@@ -116,67 +108,28 @@ class SubstrateServer:
     def perform(self, command: SpaceCommand) -> SpaceAnswer:
         """Carry out a command; returns when it is durable."""
         checked = self.door.checked(command)
-        if self._default_space:
-            self._open_default(checked)
-        while True:
-            slot = self._spaces.cached(checked.stream_id)
-            seen = None if slot is None else slot.state
-            try:
-                prepared = self._prepared(checked, slot)
-                if self._group is None:
-                    return self._followed(checked, self._writer.run_one(prepared, slot))
-                return self._followed(checked, wait_in_thread(partial(self._group.submit, prepared)))
-            except BeliefServerError as exc:
-                if not self._decided_too_early(checked, None if seen is None else seen.head, exc):
-                    raise
+        self._open_default(checked)
+        return self._follow(checked, self._spaces.perform(checked))
 
     def perform_all(self, commands: Sequence[SpaceCommand]) -> list[SpaceAnswer | CmbsError]:
         """Carry out commands in their order, with as few writes as the log takes; what each of them came to."""
-        group = self._group
-        if group is None or len(commands) == 1:
-            return [self._attempted(command) for command in commands]
         checked = [self.door.checked(command) for command in commands]
-        known = {command.stream_id: self._known_head(command) for command in checked}
-
-        def submit(number: int, settle: Settle[Undelivered]) -> None:
-            command = checked[number]
-            group.submit(self._prepared(command, self._spaces.cached(command.stream_id)), settle)
-
-        found: list[SpaceAnswer | CmbsError] = []
-        for command, answer in zip(checked, wait_for_all(len(checked), submit), strict=True):
-            if isinstance(answer, Undelivered):
-                found.append(self._followed(command, answer))
-            elif not isinstance(answer, CmbsError):
-                raise answer
-            elif isinstance(answer, BeliefServerError) and known[command.stream_id] != self._known_head(command):
-                found.append(self._attempted(command))
-            else:
-                found.append(answer)
-        return found
-
-    def _attempted(self, command: SpaceCommand) -> SpaceAnswer | CmbsError:
-        try:
-            return self.perform(command)
-        except CmbsError as exc:
-            return exc
+        for command in checked:
+            self._open_default(command)
+        return [
+            answer if isinstance(answer, CmbsError) else self._follow(command, answer)
+            for command, answer in zip(checked, self._spaces.perform_all(checked), strict=True)
+        ]
 
     async def perform_async(self, command: SpaceCommand) -> SpaceAnswer:
         """Carry out a command without holding a thread while it waits for its group."""
         checked = self.door.checked(command)
-        if self._group is None:
-            return self.perform(checked)
-        if self._default_space and self._spaces.cached(checked.stream_id) is None:
+        if self._is_to_be_opened(checked):
             await asyncio.to_thread(self._open_default, checked)
-        while True:
-            known = self._known_head(checked)
-            try:
-                answer = await self._once_async(self._group, checked)
-                if isinstance(answer, SpaceAnswer):
-                    return self._followed(checked, answer)
-                return await asyncio.to_thread(self._followed, checked, answer)
-            except BeliefServerError as exc:
-                if not await asyncio.to_thread(self._decided_too_early, checked, known, exc):
-                    raise
+        answer = await self._spaces.perform_async(checked)
+        if isinstance(answer, RepeatAnswer) and self.log.blocking:
+            return await asyncio.to_thread(self._follow, checked, answer)
+        return self._follow(checked, answer)
 
     def explain(self, space_id: str, actor: Actor, proposal: Proposal) -> Ruling:
         """What would be decided of a proposal now. Records nothing."""
@@ -206,8 +159,7 @@ class SubstrateServer:
 
     def ensure(self, space_id: str = DEFAULT_SPACE, policy: Mapping[str, str] | None = None) -> Space:
         """The space, created with this policy where it is not there yet."""
-        slot = self._spaces.slot(STREAM_PREFIX + self.door.space_id(space_id))
-        space = self._spaces.peek(slot)
+        space = self._spaces.peek(STREAM_PREFIX + self.door.space_id(space_id))
         if space is not None:
             return space
         try:
@@ -283,8 +235,7 @@ class SubstrateServer:
     def import_space(self, space_id: str, entries: Sequence[StoredEntry], head: Head) -> None:
         """Take a space over from its log, byte for byte; LedgerCorrupt where it does not verify to `head`."""
         verify_space(self.door.space_id(space_id), entries, head)
-        self._writer.adopt(STREAM_PREFIX + space_id, entries)
-        self._spaces.refresh(self._spaces.slot(STREAM_PREFIX + space_id))
+        self._spaces.adopt(STREAM_PREFIX + space_id, entries)
 
     # --- looking after ---
 
@@ -307,10 +258,7 @@ class SubstrateServer:
         """Stop the keeper, wait for what runs as long as it may run, write what waits."""
         self._keeper.stop()
         self._executions.close()
-        if self._group is not None:
-            self._group.close()
-        if self._checkpointer is not None:
-            self._checkpointer.close()
+        self._spaces.close()
         if self._runner is not None:
             self._runner.close()
         if close_log:
@@ -319,42 +267,26 @@ class SubstrateServer:
     # --- on the way ---
 
     def _open_default(self, command: SpaceCommand) -> None:
-        """Make the default space for whoever asks for it first."""
-        asked = self._is_to_be(command.space_id) and not isinstance(command.message, CreateSpace)
-        if asked and self._spaces.cached(command.stream_id) is None:
+        """Create the default space for the first caller that asks for it."""
+        if self._is_to_be_opened(command):
             self.ensure(command.space_id)
+
+    def _is_to_be_opened(self, command: SpaceCommand) -> bool:
+        asked = self._is_to_be(command.space_id) and not isinstance(command.message, CreateSpace)
+        return asked and self._spaces.find_cached(command.stream_id) is None
 
     def _is_to_be(self, space_id: str) -> bool:
         return self._default_space and space_id == DEFAULT_SPACE
 
-    async def _once_async(
-        self, group: GroupWriter[Space, SpaceCommand, Undelivered], command: SpaceCommand
-    ) -> Undelivered:
-        slot = self._spaces.cached(command.stream_id)
-        # A log that is read, or the belief plane that is asked, would hold up everybody else on the loop.
-        if slot is None or self._asks_outside(slot.state, command.message):
-            command = await asyncio.to_thread(self._prepared, command, slot)
-
-        return await self._mailboxes.here().wait(partial(group.submit, command))
-
-    def _asks_outside(self, space: Space | None, message: SpaceMessage) -> bool:
+    def _needs_belief(self, space: Space, command: SpaceCommand) -> bool:
+        """Whether the belief plane has to be asked before a command is decided, or a sender has spoken in its place."""
+        message = command.message
         if isinstance(message, Propose):
-            return space is None or bool(message.belief) or bool(belief_sessions(space, message.proposal))
+            return bool(message.belief) or bool(belief_sessions(space, message.proposal))
         return isinstance(message, (Wake, Approve, RecordOutcome, PutMemory, PromoteMemory))
 
-    def _prepared(self, command: SpaceCommand, slot: Slot[Space] | None) -> SpaceCommand:
-        """The command with everything in it that has to be looked up before it is decided."""
-        message = command.message
-        if type(message) is CreateSpace:
-            return command
-        space = (slot or self._spaces.loaded(command.stream_id)).state
-        if space is None:  # pragma: no cover - what was loaded is there
-            return command
-        if not space.policy.reads_belief and isinstance(message, Propose) and not message.belief:
-            # What most are: nobody needs to know what the belief plane says, and nobody has said it in its place.
-            return command
-        prepared = self._with_belief(space, message)
-        return command if prepared is message else msgspec.structs.replace(command, message=prepared)
+    def _read_belief(self, space: Space, command: SpaceCommand) -> SpaceCommand:
+        return msgspec.structs.replace(command, message=self._with_belief(space, command.message))
 
     def _with_belief(self, space: Space, message: SpaceMessage) -> SpaceMessage:
         match message:
@@ -398,9 +330,9 @@ class SubstrateServer:
             return confirms(space, event_id)
         return self._belief is not None and self._belief.is_conclusion(evidence.confirmed_in_session_id, event_id)
 
-    def _followed(self, command: SpaceCommand, answer: Undelivered) -> SpaceAnswer:
+    def _follow(self, command: SpaceCommand, answer: SpaceAnswer | RepeatAnswer) -> SpaceAnswer:
         """The answer for the caller; and what it has let through begins."""
-        if not isinstance(answer, SpaceAnswer):
+        if isinstance(answer, RepeatAnswer):
             stored = self.log.read(command.stream_id, answer.seq - 1, 1)
             if not stored:
                 raise LedgerCorrupt(command.stream_id, answer.seq, "it was there, and is not any more")
@@ -424,18 +356,6 @@ class SubstrateServer:
 
     def _report(self, space_id: str, tool_id: str, message: RecordOutcome) -> None:
         self.perform(SpaceCommand(space_id, Actor(ActorKind.TOOL, tool_id, authenticated=True), message))
-
-    def _known_head(self, command: SpaceCommand) -> Head | None:
-        slot = self._spaces.cached(command.stream_id)
-        space = None if slot is None else slot.state
-        return None if space is None else space.head
-
-    def _decided_too_early(self, command: SpaceCommand, known: Head | None, error: BeliefServerError) -> bool:
-        """Whether a command was refused by a state that others had left behind, so that it has to be decided again."""
-        unread = isinstance(error, BeliefUnread)
-        if not unread and (known is None or isinstance(error, (StoreUnavailable, LedgerCorrupt))):
-            return False
-        return self._spaces.refresh(self._spaces.slot(command.stream_id)).head != known or unread
 
     def _stamp(self, idempotency_key: str | None) -> Stamp:
         return Stamp(self._ids.new_id(), self._clock.now(), idempotency_key)

@@ -55,6 +55,6 @@ def continuing(head: Head, item: Append, observation_id: str) -> Append:
         seq=head.seq + 1,
         event_id=event_id,
         prev_event_hash=head.event_hash,
-        observation_id=observation_id,
+        unique_key=("source", observation_id),
         entry=StoredEntry(raw, hash_entry(raw)),
     )

@@ -18,10 +18,10 @@ from cmbs.belief.server import BeliefServer
 from cmbs.stores import open_store
 from tests.fault.conftest import CheckToll
 from tests.support.contending import UNIVERSE
-from tests.support.homes import declared, verified
 from tests.support.http_server import PATIENCE, serving
 from tests.support.load import declared as declared_over_http
 from tests.support.postgres import fresh_database
+from tests.support.store_fixture import declared, verified
 
 ROOT = Path(__file__).resolve().parents[2]
 PROCESSES = 8

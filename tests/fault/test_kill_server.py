@@ -11,9 +11,9 @@ import pytest
 from cmbs.belief.server import BeliefServer
 from cmbs.stores import open_store
 from tests.fault.conftest import CheckToll
-from tests.support.homes import verified
 from tests.support.http_server import PATIENCE, ServerProcess, free_port, serving
 from tests.support.load import CALLERS, UNIVERSE, Load, Write
+from tests.support.store_fixture import verified
 
 ROUNDS = 3
 

@@ -15,10 +15,10 @@ from cmbs.belief.server import BeliefServer
 from cmbs.stores import open_store
 from cmbs.stores.tee import TeeStore
 from tests.fault.conftest import CheckToll
-from tests.support.homes import verified
 from tests.support.http_server import PATIENCE, ServerProcess, free_port, serving
 from tests.support.load import CALLERS, UNIVERSE, Load
 from tests.support.neo4j import own_server
+from tests.support.store_fixture import verified
 from tests.support.tee_process import TeeProcess, tee_serving
 
 # So that a caller whose Tee is gone hears of it soon.

@@ -13,7 +13,7 @@ import pytest
 from cmbs.belief.server import BeliefServer
 from cmbs.stores import open_store
 from tests.fault.conftest import CheckToll
-from tests.support.homes import verified
+from tests.support.store_fixture import verified
 
 ROOT = Path(__file__).resolve().parents[2]
 ROUNDS = 6

@@ -21,10 +21,10 @@ from cmbs.belief.server import BeliefServer
 from cmbs.stores import open_store
 from tests.fault.conftest import CheckToll
 from tests.support.error_model import check_error
-from tests.support.homes import declared as declared_in_python
 from tests.support.http_server import PATIENCE, ServerProcess, serving
 from tests.support.load import declared
 from tests.support.mortal_postgres import MortalPostgres, mortal_postgres
+from tests.support.store_fixture import declared as declared_in_python
 
 TIMEOUT_SECONDS = 2
 # One thread for each that waits would be too many: so many requests must not add up their waits.

@@ -11,7 +11,7 @@ from itertools import count
 
 from cmbs.belief.server import BeliefServer
 from cmbs.stores import open_store
-from tests.support.homes import declared
+from tests.support.store_fixture import declared
 
 THREADS = 4
 UNIVERSE = [f"h{number:05}" for number in range(2_000)]

@@ -1,4 +1,4 @@
-"""How somebody would forge a log: change it, then make every hash fit again. Uses none of our own hashing."""
+"""Forging a log: change it, then make every hash fit again. Uses none of our own hashing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cmbs.messages import AuditEntry
 Content = list[dict[str, Any]]
 
 
-def rehashed(content: Content) -> list[AuditEntry]:
+def rehash(content: Content) -> list[AuditEntry]:
     """Entries whose place, previous hash and own hash fit together, whatever they say."""
     previous = "0" * 64
     entries: list[AuditEntry] = []
@@ -31,14 +31,14 @@ def as_content(entries: Iterable[AuditEntry]) -> Content:
     return [copy.deepcopy(entry.to_dict()) for entry in entries]
 
 
-def forged(entries: Iterable[AuditEntry], change: Callable[[Content], Any]) -> list[AuditEntry]:
+def forge(entries: Iterable[AuditEntry], change: Callable[[Content], Any]) -> list[AuditEntry]:
     """A log that was changed and hashed anew from its beginning."""
     content = as_content(entries)
     change(content)
-    return rehashed(content)
+    return rehash(content)
 
 
-def tampered(entries: Iterable[AuditEntry], change: Callable[[Content], Any]) -> list[AuditEntry]:
+def tamper(entries: Iterable[AuditEntry], change: Callable[[Content], Any]) -> list[AuditEntry]:
     """A log that was changed, and its hashes left as they were."""
     content = as_content(entries)
     change(content)

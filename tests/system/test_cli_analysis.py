@@ -13,8 +13,8 @@ from cmbs.kit.writing import format_kit
 from cmbs.messages import OntologyBundle
 from cmbs.stores import SQLiteStore
 from tests.support.domains import install, kit_of
-from tests.support.homes import tampering
 from tests.support.http_server import serving
+from tests.support.store_fixture import tampering
 
 YES, NO = frozenset({0}), frozenset({1})
 HALVES = kit_of([[YES, NO, NO, NO], [YES, YES, NO, NO], [YES, NO, YES, NO]], [1.0] * 4)

@@ -17,8 +17,8 @@ from cmbs.audit import fsck
 from cmbs.belief.server import BeliefServer
 from cmbs.cli.app import COMMANDS, app, load_command
 from cmbs.stores import SQLiteStore
-from tests.support.homes import declared, tampering
 from tests.support.http_server import run_cmbs
+from tests.support.store_fixture import declared, tampering
 
 
 def run(*arguments: str, **variables: str) -> Result:

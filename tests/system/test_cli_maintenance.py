@@ -8,7 +8,7 @@ from typer.testing import CliRunner, Result
 from cmbs.belief.server import BeliefServer
 from cmbs.cli.app import app
 from cmbs.stores import SQLiteStore
-from tests.support.homes import NO_SUCH_SESSION, Home, declared, tampering
+from tests.support.store_fixture import NO_SUCH_SESSION, StoreFixture, declared, tampering
 
 
 def run(*arguments: str, given: bytes | None = None) -> Result:
@@ -107,11 +107,11 @@ def test_sessions_move_through_a_file(sessions: list[str], place: Path) -> None:
 def test_sessions_move_through_standard_output_and_input_to_postgresql(sessions: list[str], place: Path) -> None:
     exported = run("export", "-", "--session", sessions[1])
     assert (exported.exit_code, exported.stderr) == (0, "1 session exported\n")
-    with Home.at("postgres", place) as home:
-        ran = run("import", "-", "--store", home.url, given=exported.stdout_bytes)
+    with StoreFixture.at("postgres", place) as fixture:
+        ran = run("import", "-", "--store", fixture.url, given=exported.stdout_bytes)
         assert (ran.exit_code, ran.stdout, ran.stderr) == (0, "", "1 session, 2 events imported\n")
-        assert run("fsck", home.url).stdout == "1 session, 2 events, 0 bad\n"
-        assert run("export", "-", "--store", home.url).stdout_bytes == exported.stdout_bytes
+        assert run("fsck", fixture.url).stdout == "1 session, 2 events, 0 bad\n"
+        assert run("export", "-", "--store", fixture.url).stdout_bytes == exported.stdout_bytes
 
 
 @pytest.mark.req("TRANSFER-02")

@@ -11,7 +11,7 @@ import pytest
 from cmbs.belief.server import BeliefServer
 from cmbs.belief_api import create_app
 from cmbs.stores import SQLiteStore
-from tests.support.homes import verified
+from tests.support.store_fixture import verified
 from tests.support.transports import ONTOLOGY
 
 MANY = 48

@@ -12,9 +12,9 @@ from cmbs.belief_api import create_app
 from cmbs.stores import InMemoryStore, SQLiteStore
 from cmbs.testing import FailingStore
 from tests.support.error_model import check_error
-from tests.support.homes import tampering
 from tests.support.in_process import Client, client_of
 from tests.support.requests_of import READS, WRITES
+from tests.support.store_fixture import tampering
 from tests.support.transports import ONTOLOGY
 
 DECLARATION = {"ontology": ONTOLOGY, "hypotheses": list("abcd")}

@@ -17,8 +17,8 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 from cmbs.belief.server import BeliefServer
 from cmbs.belief_api import create_app
 from tests.support.error_model import check_error
-from tests.support.homes import declared
 from tests.support.in_process import Client, body_events, client_of
+from tests.support.store_fixture import declared
 
 CONFIG = SchemathesisConfig.from_dict(
     {

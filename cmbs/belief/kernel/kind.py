@@ -6,16 +6,16 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from cmbs.belief.kernel.appends import append_of
 from cmbs.belief.kernel.checkpoint import freeze, thaw
-from cmbs.belief.kernel.events import EnterObligation, Event, Message, Repeat, Stamp, read_event
+from cmbs.belief.kernel.events import Declare, Eliminate, EnterObligation, Event, Message, Repeat, Stamp, read_event
 from cmbs.belief.kernel.replay import catch_up
 from cmbs.belief.kernel.requests import Command, Limits
 from cmbs.belief.kernel.session import Session, decide, evolve
 from cmbs.errors import HeadMismatch, LimitExceeded, SessionNotFound
 from cmbs.ledger import StoredEntry
 from cmbs.messages import Actor
-from cmbs.spi.audit_log import Append, is_reserved
+from cmbs.spi.audit_log import Append, SessionState, Tombstones, is_reserved
+from cmbs.spi.elimination_store import EliminationProvenance
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -27,7 +27,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class BeliefFolding:
-    """How sessions follow from their entries."""
+    """How sessions follow from their entries, and how they are kept in checkpoints."""
 
     def owns(self, stream_id: str) -> bool:
         """Any id that is not set aside for another kind."""
@@ -40,6 +40,12 @@ class BeliefFolding:
     def catch_up(self, stream_id: str, state: Session | None, entries: Sequence[StoredEntry]) -> Session | None:
         """Every message is decided again."""
         return catch_up(stream_id, state, entries)
+
+    def fold(self, state: Session | None, stored: StoredEntry) -> tuple[Session, Append]:
+        """The session after one entry more."""
+        event = read_event(stored)
+        after = evolve(state, event)
+        return after, append_of(after, event)
 
     def freeze(self, state: Session) -> bytes:
         """The session as bytes."""
@@ -62,27 +68,44 @@ class BeliefKind(BeliefFolding):
         """A declaration does."""
         return command.declared is not None
 
-    def decided(self, state: Session | None, command: Command) -> tuple[Answer, Session | None, Append | None]:
+    def decide(self, state: Session | None, command: Command) -> tuple[Answer, tuple[Session, Append] | None]:
         """Decide on the newest state."""
         message = command.message
+        event: Event | Repeat
         if state is None:
             if command.declared is None:
                 raise SessionNotFound(command.session_id)
-            decided: Event = command.declared
+            event = command.declared
         else:
             event = decide(state, message, self._stamp(command.idempotency_key, command.actor))
             if isinstance(event, Repeat):
-                return Answer(state, message, event.seq), None, None
-            decided = event
+                return Answer(state, message, event.seq), None
             if command.if_match is not None and state.head_event_id != command.if_match:
                 raise HeadMismatch(command.if_match, state.head_event_id)
-        after = evolve(state, decided)
-        if type(message) is EnterObligation and len(after.obligations) > self._limits.obligations_per_session:
-            raise LimitExceeded("obligations_per_session", self._limits.obligations_per_session, len(after.obligations))
-        return Answer(after, message, after.head.seq), after, append_of(after, decided)
-
-    def appended(self, state: Session | None, stored: StoredEntry) -> tuple[Session, Append]:
-        """Fold one entry in."""
-        event = read_event(stored)
         after = evolve(state, event)
-        return after, append_of(after, event)
+        limit = self._limits.obligations_per_session
+        if isinstance(message, EnterObligation) and len(after.obligations) > limit:
+            raise LimitExceeded("obligations_per_session", limit, len(after.obligations))
+        return Answer(after, message, after.head.seq), (after, append_of(after, event))
+
+
+def append_of(after: Session, event: Event) -> Append:
+    """What a log is given to write of an event; `after` is the session as it is after it."""
+    body, message = event.body, event.message
+    unique_key = tombstones = None
+    if isinstance(message, Eliminate):
+        unique_key = (message.source_id, message.observation_id)
+        if body.delta.eliminated:
+            tombstones = Tombstones(body.delta.eliminated, EliminationProvenance(*unique_key))
+    universe = after.universe.ids if isinstance(message, Declare) else ()
+    return Append(
+        body.stream_id,
+        body.seq,
+        body.event_id,
+        bytes.fromhex(body.prev_event_hash),
+        event.stored,
+        body.ts,
+        unique_key,
+        tombstones,
+        SessionState(len(after.survivors), after.terminated_seq is not None, universe),
+    )

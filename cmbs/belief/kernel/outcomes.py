@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import TypeAlias, assert_never
 
 from cmbs.belief.kernel.events import (
     Declare,
@@ -33,11 +33,11 @@ def outcome_of(answer: Answer) -> Outcome:
     """The outcome of a message, the same for a repeat as for the first time: the belief is that of its own moment."""
     session, message, seq = answer.session, answer.message, answer.seq
     belief = snapshot(session, seq)
-    if type(message) is Eliminate:
-        record = applied_by(session, message)
-        return EliminateOutcome(list(record.applied), list(record.ignored), belief, session.events.at(seq)[0])
     event_id, verdict = session.events.at(seq)
     match message:
+        case Eliminate():
+            record = applied_by(session, message)
+            return EliminateOutcome(list(record.applied), list(record.ignored), belief, event_id)
         case Declare():
             return DeclareOutcome(session.session_id, belief)
         case EnterObligation():
@@ -48,8 +48,8 @@ def outcome_of(answer: Answer) -> Outcome:
             return ConclusionOutcome(*_plain(verdict), belief, event_id)
         case RequestTermination():
             return TerminationOutcome(*_plain(verdict), belief, event_id)
-        case _:  # pragma: no cover - an elimination was seen to above
-            raise TypeError(message)
+        case _:
+            assert_never(message)
 
 
 def applied_by(session: Session, message: Eliminate) -> Applied:

@@ -1,8 +1,4 @@
-"""From a log back to a session: replay, which is verification by deciding everything again.
-
-It is not a second set of rules. Each recorded message is decided anew, on the state that the log itself led to, and
-must give the recorded bytes: survivors, outcome, hashes, place in the chain and canonical form are all in them.
-"""
+"""From a log back to a session: how a recorded message is decided again."""
 
 from __future__ import annotations
 
@@ -23,16 +19,10 @@ from cmbs.belief.kernel.events import (
     RequestExit,
     RequestTermination,
     Stamp,
-    read_message,
+    read_event,
 )
 from cmbs.belief.kernel.session import Session, decide, decide_declare, evolve
-from cmbs.errors import BeliefServerError, LedgerCorrupt
-from cmbs.ledger import EntryBody, Head, StoredEntry, canonical, check_head
-from cmbs.ledger.entry import check_link, read_body
-
-# What a moment looks like once every digit is a zero: a comparison is three times as fast as a regular expression.
-_MOMENT = b"0000-00-00T00:00:00.000000Z"
-_ZEROED = bytes.maketrans(b"123456789", b"000000000")
+from cmbs.ledger import Head, StoredEntry, canonical, replay
 
 
 def verify_session(session_id: str, entries: Iterable[StoredEntry], head: Head | None = None) -> Session:
@@ -40,44 +30,17 @@ def verify_session(session_id: str, entries: Iterable[StoredEntry], head: Head |
 
     A log cannot tell that its tail was cut off: pass the `head` recorded elsewhere to notice that too.
     """
-    session = catch_up(session_id, None, entries)
-    if session is None:
-        raise LedgerCorrupt(session_id, 0, "the log is empty")
-    check_head(session_id, session.head, head)
-    return session
+    return replay.verify_stream(_RULES, session_id, entries, head)
 
 
 def catch_up(session_id: str, session: Session | None, entries: Iterable[StoredEntry]) -> Session | None:
     """Verify `entries` as what follows `session`, and fold them in. None where there is neither."""
-    for stored in entries:
-        event = _verified(session_id, session, stored)
-        session = evolve(session, event)
-    return session
+    return replay.catch_up(_RULES, session_id, session, entries)
 
 
-def _verified(session_id: str, session: Session | None, stored: StoredEntry) -> Event:
-    """The event of an entry that is exactly what its message leads to here; LedgerCorrupt otherwise."""
-    head = None if session is None else session.head
-    body: EntryBody | None = None
-    try:
-        body = read_body(stored.raw)
-        again = _decided_again(session_id, session, body)
-    except (ValueError, BeliefServerError) as exc:
-        check_link(session_id, head, stored)
-        seq = 0 if head is None else head.seq + 1
-        raise LedgerCorrupt(session_id, seq, str(exc), body.event_id if body else None) from exc
-    if again.stored != stored:
-        # The place in the chain is part of the bytes: say so first if that is what is wrong.
-        check_link(session_id, head, stored)
-        raise LedgerCorrupt(session_id, body.seq, _difference(body, again.body), body.event_id)
-    return again
-
-
-def _decided_again(session_id: str, session: Session | None, body: EntryBody) -> Event:
-    message = read_message(body)
+def _decide_again(session_id: str, session: Session | None, recorded: Event) -> Event:
+    message, body = recorded.message, recorded.body
     _require_admissible(message)
-    if body.ts.encode().translate(_ZEROED) != _MOMENT:
-        raise ValueError(f"`{body.ts}` is not a moment with microseconds in UTC")
     if body.actor is not None and not body.actor.authenticated:
         raise ValueError("it names an actor that was not authenticated")
     stamp = Stamp(body.event_id, body.ts, body.idempotency_key, body.actor)
@@ -95,8 +58,11 @@ def _decided_again(session_id: str, session: Session | None, body: EntryBody) ->
     raise ValueError(f"it repeats event {again.seq}, and a repeat is never recorded")
 
 
+_RULES = replay.ReplayRules(read_event, _decide_again, evolve)
+
+
 def _require_admissible(message: Message) -> None:
-    """Raise ValueError for a message that the door would never have let through as it stands."""
+    """Raise ValueError for a message that request validation would never have let through as it stands."""
     match message:
         case Eliminate():
             _require_sorted(message.eliminated)
@@ -139,11 +105,3 @@ def _require_object(raw: msgspec.Raw) -> None:
 def _require_canonical(text: bytes) -> None:
     if not canonical.is_canonical(text):
         raise ValueError("the payload is not canonical JSON")
-
-
-def _difference(recorded: EntryBody, decided: EntryBody) -> str:
-    """Which part of an entry is not what deciding its message again gives."""
-    for name in recorded.__struct_fields__:
-        if name != "payload" and getattr(recorded, name) != getattr(decided, name):
-            return f"{name} is not what its message leads to"
-    return "its bytes are not in canonical form"

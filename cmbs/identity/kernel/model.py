@@ -42,7 +42,7 @@ SCOPES_OF: dict[Role, frozenset[Scope]] = {
     Role.APPROVER: _READING | {Scope.SPACES_APPROVE},
     Role.OPERATOR: frozenset(Scope),
 }
-# The policy engine is a part of the server: nobody holds a key to it, and nobody may say that they are it.
+# The policy engine is a part of the server: there is no key to it, and no caller may claim to be it.
 KINDS = tuple(kind for kind in ActorKind if kind is not ActorKind.POLICY_ENGINE)
 
 
@@ -78,7 +78,7 @@ class KeyStatus(StrEnum):
 
 
 class KeyRecord(msgspec.Struct, frozen=True):
-    """A key and what became of it; `actor` and `granted` are worked out once, for whoever presents it."""
+    """A key and what became of it; `actor` and `granted` are worked out once, for every request that presents it."""
 
     key: Key
     created_ts: str
@@ -112,7 +112,7 @@ class Keys(msgspec.Struct, frozen=True):
         return Keys({**self.by_id, key_id: record})
 
 
-def checked_key(key: Key, known: Keys) -> Key:
+def validate_key(key: Key, known: Keys) -> Key:
     """The key in its one form, roles and scopes sorted and single; InvalidRequest where it cannot be."""
     if key.key_id in known.by_id:
         raise InvalidRequest(f"there is a key `{key.key_id}` already", {"field": "key_id"})
@@ -120,15 +120,15 @@ def checked_key(key: Key, known: Keys) -> Key:
         raise LimitExceeded("keys", MAX_KEYS, len(known.by_id) + 1)
     if key.kind not in KINDS:
         raise InvalidRequest("the policy engine is a part of the server and holds no key", {"field": "kind"})
-    checked_text("id", key.actor_id)
+    validate_text("id", key.actor_id)
     if key.label:
-        checked_text("label", key.label)
+        validate_text("label", key.label)
     if not key.granted:
         raise InvalidRequest("a key needs a role or a scope", {"field": "scopes"})
     return msgspec.structs.replace(key, roles=_in_order(key.roles), scopes=_in_order(key.scopes))
 
 
-def checked_text(name: str, text: str) -> str:
+def validate_text(name: str, text: str) -> str:
     """Text that is fit to be shown in a line: not empty, not too long, nothing that a terminal would act on."""
     if not text:
         raise InvalidRequest(f"`{name}` must not be empty", {"field": name})
@@ -139,8 +139,8 @@ def checked_text(name: str, text: str) -> str:
     return text
 
 
-def claimed_actor(said: str | None) -> Actor:
-    """Who a caller without a key says that it is: `<kind>:<id>`. Nobody has checked it, and it is recorded as such."""
+def read_claimed_actor(said: str | None) -> Actor:
+    """Who a caller without a key says that it is: `<kind>:<id>`. It is unchecked, and recorded as such."""
     if said is None:
         return ANONYMOUS
     kind, _, actor_id = said.partition(":")
@@ -148,7 +148,7 @@ def claimed_actor(said: str | None) -> Actor:
         raise InvalidRequest(
             f"`X-Cmbs-Actor` must be `<kind>:<id>`, the kind one of {', '.join(KINDS)}", {"header": "x-cmbs-actor"}
         )
-    return Actor(ActorKind(kind), checked_text("X-Cmbs-Actor", actor_id))
+    return Actor(ActorKind(kind), validate_text("X-Cmbs-Actor", actor_id))
 
 
 ANONYMOUS = Actor(ActorKind.AGENT, "anonymous")

@@ -1,27 +1,26 @@
 """The stream in which keys are made and revoked: hash-chained like every other, and verified whenever it is read.
 
-It has two verbs and, of every key, only the hash. Deciding again must give the recorded bytes, so that a key that
-somebody writes into the database by hand is not one.
+It has two verbs and, of every key, only the hash. Deciding again must give the recorded bytes, so that a key that is
+written into the database by hand is not one.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from cmbs.errors import BeliefServerError, InvalidRequest, LedgerCorrupt
-from cmbs.identity.kernel.model import KEYS_STREAM, Key, Keys, checked_key, checked_text
-from cmbs.ledger import GENESIS, Head, StoredEntry
+from cmbs.errors import InvalidRequest, LedgerCorrupt
+from cmbs.identity.kernel.model import KEYS_STREAM, Key, Keys, validate_key, validate_text
+from cmbs.ledger import GENESIS, Head, StoredEntry, replay, seal
 from cmbs.ledger.canonical import encode_frame
-from cmbs.ledger.entry import VERSION, hash_entry
+from cmbs.ledger.entry import VERSION
 from cmbs.messages import Actor
 from cmbs.spi.audit_log import Append
 
-_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", re.ASCII)
 _HASH = re.compile(r"[0-9a-f]{64}")
 _KEY_ID = re.compile(r"[0-9a-f]{16}")
 
@@ -75,88 +74,136 @@ class Stamp(NamedTuple):
 
 
 class KeyRing(msgspec.Struct, frozen=True):
-    """All keys, and where the stream ends that says so; no head where no key was ever made."""
+    """All keys, and where the stream ends that says so."""
 
-    keys: Keys = Keys()
-    head: Head | None = None
-
-
-class Step(NamedTuple):
-    """A decision, ready to be written, and the keys after it."""
-
-    append: Append
-    after: KeyRing
+    keys: Keys
+    head: Head
 
 
-def decide(ring: KeyRing, message: KeyMessage, stamp: Stamp) -> Step:
+class KeyEvent(NamedTuple):
+    """A decision, ready to be written: the message, the content of its entry, and the exact bytes."""
+
+    message: KeyMessage
+    body: KeyEntry
+    stored: StoredEntry
+
+
+class KeyCommand(NamedTuple):
+    """A message on its way to the stream, and who sends it."""
+
+    message: KeyMessage
+    by: Actor
+    stream_id: str = KEYS_STREAM
+
+
+class KeyKind:
+    """The register of keys as a kind of stream, of which there is one."""
+
+    def __init__(self, stamp: Callable[[Actor], Stamp]) -> None:
+        self._stamp = stamp
+
+    def owns(self, stream_id: str) -> bool:
+        """The one."""
+        return stream_id == KEYS_STREAM
+
+    def not_found(self, stream_id: str) -> InvalidRequest:  # noqa: ARG002 - there is one
+        """Without a stream there is no key that could be meant."""
+        return _unknown_key()
+
+    def catch_up(self, stream_id: str, state: KeyRing | None, entries: Sequence[StoredEntry]) -> KeyRing | None:
+        """Every message is decided again."""
+        return replay.catch_up(_RULES, stream_id, state, entries)
+
+    def opens(self, command: KeyCommand) -> bool:
+        """The first key does."""
+        return isinstance(command.message, CreateKey)
+
+    def decide(self, state: KeyRing | None, command: KeyCommand) -> tuple[KeyRing, tuple[KeyRing, Append]]:
+        """Decide on the newest state; the answer is the keys after it."""
+        event = decide(state, command.message, self._stamp(command.by))
+        after = evolve(state, event)
+        return after, (after, _append_of(event))
+
+    def fold(self, state: KeyRing | None, stored: StoredEntry) -> tuple[KeyRing, Append]:
+        """The keys after one entry more."""
+        event = read_key_event(stored)
+        return evolve(state, event), _append_of(event)
+
+
+def decide(ring: KeyRing | None, message: KeyMessage, stamp: Stamp) -> KeyEvent:
     """What a message does to the keys; InvalidRequest where it cannot be done."""
+    keys = Keys() if ring is None else ring.keys
     if isinstance(message, CreateKey):
-        key = _checked(message.key, ring.keys)
-        message = CreateKey(key)
-        verb, keys = KeyVerb.CREATE_KEY, ring.keys.with_created(key, stamp.ts)
+        verb, message = KeyVerb.CREATE_KEY, CreateKey(_validate(message.key, keys))
     else:
-        _refuse_unknown(ring.keys, message)
-        verb, keys = KeyVerb.REVOKE_KEY, ring.keys.with_revoked(message.key_id, stamp.ts, message.reason)
-    seq, previous = (0, GENESIS) if ring.head is None else (ring.head.seq + 1, ring.head.event_hash)
-    raw = encode_frame(
-        KeyEntry(
-            stamp.actor,
-            stamp.event_id,
-            None,
-            msgspec.Raw(encode_frame(message)),
-            previous.hex(),
-            seq,
-            KEYS_STREAM,
-            stamp.ts,
-            VERSION,
-            verb,
-        )
+        verb = KeyVerb.REVOKE_KEY
+        _refuse_unknown(keys, message)
+    seq, previous = (0, GENESIS) if ring is None else (ring.head.seq + 1, ring.head.event_hash)
+    payload = msgspec.Raw(encode_frame(message))
+    body = KeyEntry(
+        stamp.actor, stamp.event_id, None, payload, previous.hex(), seq, KEYS_STREAM, stamp.ts, VERSION, verb
     )
-    stored = StoredEntry(raw, hash_entry(raw))
-    append = Append(KEYS_STREAM, seq, stamp.event_id, previous, stored, stamp.ts, None, None, (), (), 0, False)
-    return Step(append, KeyRing(keys, Head(seq, stored.event_hash)))
+    return KeyEvent(message, body, seal(body))
 
 
-def caught_up(ring: KeyRing, entries: Iterable[StoredEntry]) -> KeyRing:
-    """The keys after `entries`, each decided again; LedgerCorrupt names the first that is not what it must be."""
-    for stored in entries:
-        seq = 0 if ring.head is None else ring.head.seq + 1
-        try:
-            body = msgspec.json.decode(stored.raw, type=KeyEntry)
-            message = msgspec.json.decode(body.payload, type=_TYPE_OF[body.verb])
-            if not _MOMENT.fullmatch(body.ts):
-                raise ValueError(f"`{body.ts}` is not a moment with microseconds in UTC")
-            step = decide(ring, message, Stamp(body.actor, body.event_id, body.ts))
-        except (ValueError, BeliefServerError) as exc:
-            raise LedgerCorrupt(KEYS_STREAM, seq, str(exc)) from exc
-        if step.append.entry != stored:
-            raise LedgerCorrupt(KEYS_STREAM, seq, "it is not what its message leads to", body.event_id)
-        ring = step.after
-    return ring
+def evolve(ring: KeyRing | None, event: KeyEvent) -> KeyRing:
+    """The keys after an event."""
+    keys, message, ts = Keys() if ring is None else ring.keys, event.message, event.body.ts
+    if isinstance(message, CreateKey):
+        keys = keys.with_created(message.key, ts)
+    else:
+        keys = keys.with_revoked(message.key_id, ts, message.reason)
+    return KeyRing(keys, Head(event.body.seq, event.stored.event_hash))
 
 
-def verified(entries: Iterable[StoredEntry], head: Head | None) -> KeyRing:
-    """The keys of a whole stream that ends in `head`; LedgerCorrupt where it does not."""
-    ring = caught_up(KeyRing(), entries)
-    if ring.head != head:
-        seq = -1 if ring.head is None else ring.head.seq
+def read_key_event(stored: StoredEntry) -> KeyEvent:
+    """The event that stored bytes hold; ValueError where they hold none."""
+    body = msgspec.json.decode(stored.raw, type=KeyEntry)
+    return KeyEvent(msgspec.json.decode(body.payload, type=_TYPE_OF[body.verb]), body, stored)
+
+
+def _decide_again(stream_id: str, ring: KeyRing | None, recorded: KeyEvent) -> KeyEvent:  # noqa: ARG001 - there is one
+    body = recorded.body
+    return decide(ring, recorded.message, Stamp(body.actor, body.event_id, body.ts))
+
+
+_RULES = replay.ReplayRules(read_key_event, _decide_again, evolve)
+
+
+def verify_keys(entries: Iterable[StoredEntry], head: Head | None) -> Keys:
+    """The keys of a whole stream that ends in `head`; LedgerCorrupt where it does not. None are none."""
+    ring = replay.catch_up(_RULES, KEYS_STREAM, None, entries)
+    if ring is None and head is None:
+        return Keys()
+    if ring is None or ring.head != head:
+        seq = -1 if ring is None else ring.head.seq
         raise LedgerCorrupt(KEYS_STREAM, seq + 1, f"the stream ends after seq {seq}, and not in the recorded head")
-    return ring
+    return ring.keys
 
 
-def _checked(key: Key, known: Keys) -> Key:
+def _append_of(event: KeyEvent) -> Append:
+    body = event.body
+    previous = bytes.fromhex(body.prev_event_hash)
+    return Append(body.stream_id, body.seq, body.event_id, previous, event.stored, body.ts)
+
+
+def _validate(key: Key, known: Keys) -> Key:
     if not (_KEY_ID.fullmatch(key.key_id) and _HASH.fullmatch(key.key_hash)):
         raise InvalidRequest("a key has an id of 16 and a hash of 64 hexadecimal digits")
-    if key.expires_at is not None and not _MOMENT.fullmatch(key.expires_at):
+    if key.expires_at is not None and not replay.is_moment(key.expires_at):
         raise InvalidRequest("`expires_at` must be a moment with microseconds in UTC", {"field": "expires_at"})
-    return checked_key(key, known)
+    return validate_key(key, known)
 
 
 def _refuse_unknown(keys: Keys, message: RevokeKey) -> None:
     record = keys.by_id.get(message.key_id)
     if record is None:
-        raise InvalidRequest("there is no such key", {"field": "key_id"})
+        raise _unknown_key()
     if record.revoked_ts is not None:
         raise InvalidRequest(f"the key `{message.key_id}` was revoked before", {"field": "key_id"})
     if message.reason:
-        checked_text("reason", message.reason)
+        validate_text("reason", message.reason)
+
+
+def _unknown_key() -> InvalidRequest:
+    return InvalidRequest("there is no such key", {"field": "key_id"})

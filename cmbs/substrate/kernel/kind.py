@@ -20,29 +20,28 @@ from cmbs.substrate.kernel.state import Space
 _PROPOSAL = "proposal"
 
 
-class Undelivered(msgspec.Struct, frozen=True):
-    """An answer on its way. Where it is no more than this, it is that of a repeat, whose event has to be read first."""
-
-    space: Space
-    seq: int
-
-
-class SpaceAnswer(Undelivered, frozen=True):
+class SpaceAnswer(msgspec.Struct, frozen=True):
     """What a message came to.
 
     `space` is the state right after it; for a message that was recorded before, the newest one. `event` is the one
     that records it, the first one for a repeat, and `seq` is its place.
     """
 
+    space: Space
+    seq: int
     event: SpaceEvent
     repeated: bool = False
 
 
-class SpaceKind:
-    """Spaces, and what messages to them come to."""
+class RepeatAnswer(msgspec.Struct, frozen=True):
+    """That a message was recorded before, at `seq`. Its event has to be read from the log for a whole answer."""
 
-    def __init__(self, stamp: Callable[[str | None], Stamp]) -> None:
-        self._stamp = stamp
+    space: Space
+    seq: int
+
+
+class SpaceFolding:
+    """How spaces follow from their entries, and how they are kept in checkpoints."""
 
     def owns(self, stream_id: str) -> bool:
         """Whether this is the stream of a space."""
@@ -56,6 +55,11 @@ class SpaceKind:
         """Every message is decided again."""
         return catch_up_space(space_id_of(stream_id), state, entries)
 
+    def fold(self, state: Space | None, stored: StoredEntry) -> tuple[Space, Append]:
+        """The space after one entry more."""
+        event = read_space_event(stored)
+        return evolve(state, event), append_of_space(event)
+
     def freeze(self, state: Space) -> bytes:
         """The space as bytes."""
         return freeze_space(state)
@@ -65,27 +69,31 @@ class SpaceKind:
         space = thaw_space(data, at)
         return space if space is not None and STREAM_PREFIX + space.space_id == stream_id else None
 
+
+class SpaceKind(SpaceFolding):
+    """Spaces, and what messages to them come to."""
+
+    def __init__(self, stamp: Callable[[str | None], Stamp]) -> None:
+        self._stamp = stamp
+
     def opens(self, command: SpaceCommand) -> bool:
         """A creation does."""
         return isinstance(command.message, CreateSpace)
 
-    def decided(self, state: Space | None, command: SpaceCommand) -> tuple[Undelivered, Space | None, Append | None]:
+    def decide(
+        self, state: Space | None, command: SpaceCommand
+    ) -> tuple[SpaceAnswer | RepeatAnswer, tuple[Space, Append] | None]:
         """Decide on the newest state."""
         stamp = self._stamp(command.idempotency_key)
         event = decide(state, command.message, command.actor, stamp, command.space_id)
         if not isinstance(event, SpaceEvent):
             if state is None:  # pragma: no cover - what repeats was there before
                 raise SpaceNotFound(command.space_id)
-            return Undelivered(state, event.seq), None, None
+            return RepeatAnswer(state, event.seq), None
         if command.if_match is not None and state is not None and state.head_event_id != command.if_match:
             raise HeadMismatch(command.if_match, state.head_event_id)
         after = evolve(state, event)
-        return SpaceAnswer(after, event.body.seq, event), after, append_of_space(event)
-
-    def appended(self, state: Space | None, stored: StoredEntry) -> tuple[Space, Append]:
-        """Fold one entry in."""
-        event = read_space_event(stored)
-        return evolve(state, event), append_of_space(event)
+        return SpaceAnswer(after, event.body.seq, event), (after, append_of_space(event))
 
 
 def space_id_of(stream_id: str) -> str:
@@ -94,9 +102,8 @@ def space_id_of(stream_id: str) -> str:
 
 
 def append_of_space(event: SpaceEvent) -> Append:
-    """The entry of an event as a log is given it: a proposal is recorded once, whoever writes."""
+    """The entry of an event as a log is given it: a proposal is recorded once."""
     body, message = event.body, event.message
-    proposal_id = message.proposal.proposal_id if isinstance(message, Propose) else None
     return Append(
         body.stream_id,
         body.seq,
@@ -104,10 +111,5 @@ def append_of_space(event: SpaceEvent) -> Append:
         bytes.fromhex(body.prev_event_hash),
         event.stored,
         body.ts,
-        None if proposal_id is None else _PROPOSAL,
-        proposal_id,
-        (),
-        (),
-        0,
-        False,
+        unique_key=(_PROPOSAL, message.proposal.proposal_id) if isinstance(message, Propose) else None,
     )

@@ -1,13 +1,11 @@
-"""From a log back to a space: replay, which is verification by deciding everything again.
+"""From a log back to a space: how a recorded message is decided again.
 
-Each recorded message is decided anew, on the state that the log itself led to, and must give the recorded bytes:
-decision, trace, changes, intents, hashes, place in the chain and canonical form are all in them. What the belief plane
-said is part of the messages; `verify_belief_pins` holds it against the logs of the sessions themselves.
+What the belief plane said is part of the messages; `verify_belief_pins` holds it against the logs of the sessions
+themselves.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
@@ -15,9 +13,8 @@ import msgspec
 from cmbs.belief.kernel.events import Stamp
 from cmbs.belief.kernel.replay import verify_session
 from cmbs.belief.kernel.session import Session
-from cmbs.errors import BeliefServerError, LedgerCorrupt
-from cmbs.ledger import Head, StoredEntry, canonical, check_head
-from cmbs.ledger.entry import check_link
+from cmbs.errors import LedgerCorrupt
+from cmbs.ledger import Head, StoredEntry, canonical, replay
 from cmbs.substrate.belief_source import reading_of
 from cmbs.substrate.kernel.decide import decide, evolve
 from cmbs.substrate.kernel.events import (
@@ -38,7 +35,6 @@ from cmbs.substrate.kernel.events import (
 from cmbs.substrate.kernel.model import BeliefReading
 from cmbs.substrate.kernel.state import Space
 
-_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", re.ASCII)
 _ENTRY = msgspec.json.Decoder(SpaceEntry)
 _RESULT = msgspec.json.Decoder(StepResult)
 _MESSAGE: dict[str, msgspec.json.Decoder[SpaceMessage]] = {
@@ -51,18 +47,12 @@ def verify_space(space_id: str, entries: Iterable[StoredEntry], head: Head | Non
 
     A log cannot tell that its tail was cut off: pass the `head` recorded elsewhere to notice that too.
     """
-    space = catch_up_space(space_id, None, entries)
-    if space is None:
-        raise LedgerCorrupt(STREAM_PREFIX + space_id, 0, "the log is empty")
-    check_head(STREAM_PREFIX + space_id, space.head, head)
-    return space
+    return replay.verify_stream(_RULES, STREAM_PREFIX + space_id, entries, head)
 
 
 def catch_up_space(space_id: str, space: Space | None, entries: Iterable[StoredEntry]) -> Space | None:
     """Verify `entries` as what follows `space`, and fold them in. None where there is neither."""
-    for stored in entries:
-        space = evolve(space, _verified(space_id, space, stored))
-    return space
+    return replay.catch_up(_RULES, STREAM_PREFIX + space_id, space, entries)
 
 
 def fold_space(space: Space | None, entries: Iterable[StoredEntry]) -> Space | None:
@@ -87,31 +77,11 @@ def read_space_event(stored: StoredEntry) -> SpaceEvent:
         raise ValueError(f"malformed {body.verb} entry: {exc}") from exc
 
 
-def _verified(space_id: str, space: Space | None, stored: StoredEntry) -> SpaceEvent:
-    """The event of an entry that is exactly what its message leads to here; LedgerCorrupt otherwise."""
-    stream_id = STREAM_PREFIX + space_id
-    head = None if space is None else space.head
-    event: SpaceEvent | None = None
-    try:
-        event = read_space_event(stored)
-        again = _decided_again(space_id, space, event)
-    except (ValueError, BeliefServerError) as exc:
-        check_link(stream_id, head, stored)
-        seq = 0 if head is None else head.seq + 1
-        raise LedgerCorrupt(stream_id, seq, str(exc), event.body.event_id if event else None) from exc
-    if again.stored != stored:
-        # The place in the chain is part of the bytes: say so first if that is what is wrong.
-        check_link(stream_id, head, stored)
-        raise LedgerCorrupt(stream_id, event.body.seq, _difference(event, again), event.body.event_id)
-    return again
-
-
-def _decided_again(space_id: str, space: Space | None, event: SpaceEvent) -> SpaceEvent:
-    message, body = event.message, event.body
+def _decide_again(stream_id: str, space: Space | None, recorded: SpaceEvent) -> SpaceEvent:
+    message, body = recorded.message, recorded.body
+    space_id = stream_id.removeprefix(STREAM_PREFIX)
     if not canonical.is_canonical(bytes(body.payload)):
         raise ValueError("the payload is not canonical JSON")
-    if not _MOMENT.fullmatch(body.ts):
-        raise ValueError(f"`{body.ts}` is not a moment with microseconds in UTC")
     if space is None:
         if not isinstance(message, CreateSpace):
             raise ValueError(f"the first event creates the space, not {body.verb}")
@@ -125,15 +95,7 @@ def _decided_again(space_id: str, space: Space | None, event: SpaceEvent) -> Spa
     raise ValueError(f"it repeats event {again.seq}, and a repeat is never recorded")
 
 
-def _difference(recorded: SpaceEvent, decided: SpaceEvent) -> str:
-    """Which part of an entry is not what deciding its message again gives."""
-    for name in recorded.result.__struct_fields__:
-        if getattr(recorded.result, name) != getattr(decided.result, name):
-            return f"{name} is not what its message leads to"
-    for name in recorded.body.__struct_fields__:
-        if name != "payload" and getattr(recorded.body, name) != getattr(decided.body, name):
-            return f"{name} is not what its message leads to"
-    return "its bytes are not in canonical form"
+_RULES = replay.ReplayRules(read_space_event, _decide_again, evolve)
 
 
 # --- what the belief plane said ---------------------------------------------------------------------------------------
@@ -151,13 +113,13 @@ def belief_sessions_in(entries: Iterable[StoredEntry]) -> list[str]:
     for stored in entries:
         event = read_space_event(stored)
         found.update(reading.session_id for reading in readings_in(event))
-        concluded = _concluded_in(event)
+        concluded = _find_conclusion(event)
         if concluded is not None:
             found.add(concluded[0])
     return sorted(found)
 
 
-def _concluded_in(event: SpaceEvent) -> tuple[str, str] | None:
+def _find_conclusion(event: SpaceEvent) -> tuple[str, str] | None:
     """The session and the event in it that are recorded as a conclusion which confirms a claim."""
     message = event.message
     if not isinstance(message, (PutMemory, PromoteMemory)) or not message.confirming_event_found:
@@ -178,7 +140,7 @@ def verify_belief_pins(entries: Iterable[StoredEntry], session_logs: Mapping[str
         event = read_space_event(stored)
         for reading in readings_in(event):
             pins.setdefault(reading.session_id, []).append((event, reading))
-        concluded = _concluded_in(event)
+        concluded = _find_conclusion(event)
         if concluded is not None:
             conclusions.setdefault(concluded[0], []).append((event, concluded[1]))
     for session_id in sorted({*pins, *conclusions}):
@@ -207,7 +169,7 @@ def _check_pins(
     for event, reading in pinned:
         if not reading.found:
             # A session may be declared later, never earlier.
-            if session is not None and _declared_at(log[0]) < event.body.ts:
+            if session is not None and _read_ts(log[0]) < event.body.ts:
                 raise _bad_pin(event, f"session `{session_id}` was there, and was recorded as not found")
             continue
         if session is None:
@@ -218,7 +180,7 @@ def _check_pins(
             raise _bad_pin(event, f"session `{session_id}` said something else at event {reading.head_seq}")
 
 
-def _declared_at(declaration: StoredEntry) -> str:
+def _read_ts(declaration: StoredEntry) -> str:
     return str(msgspec.json.decode(declaration.raw)["ts"])
 
 

@@ -18,7 +18,7 @@ import pytest
 from msgspec import structs
 
 from cmbs.ledger import GENESIS, Head, StoredEntry
-from cmbs.spi import Append, AuditLog, Opening, StaleHead, opening_of, stream_heads_of
+from cmbs.spi import Append, AuditLog, Opening, SessionState, StaleHead, opening_of, stream_heads_of
 from cmbs.testing.fakes.threads import Beside, run_together
 from cmbs.testing.strategies.hostile_ids import HOSTILE_IDS
 from cmbs.testing.streams import continuing, stream
@@ -31,8 +31,8 @@ STALE: dict[str, Change] = {
     "a seq too far": lambda item: structs.replace(item, seq=item.seq + 1),
     "the previous hash of a beginning": lambda item: structs.replace(item, prev_event_hash=GENESIS),
     "another previous hash": lambda item: structs.replace(item, prev_event_hash=bytes(range(32))),
-    "an observation that was recorded": lambda item: structs.replace(item, observation_id="observation 1"),
-    "a stream that is not there": lambda item: structs.replace(item, stream_id="nobody"),
+    "an observation that was recorded": lambda item: structs.replace(item, unique_key=("source", "observation 1")),
+    "a stream that is not there": lambda item: structs.replace(item, stream_id="unknown"),
 }
 _THREADS = 4
 _EACH = 10
@@ -53,12 +53,12 @@ class AuditLogContract:
         """As `open_log`, and closes what was opened."""
         with ExitStack() as stack:
 
-            def opened() -> AuditLog:
+            def open_and_close() -> AuditLog:
                 log = open_log()
                 stack.callback(log.close)
                 return log
 
-            yield opened
+            yield open_and_close
 
     @pytest.fixture
     def log(self, opened: OpenLog) -> AuditLog:
@@ -71,8 +71,8 @@ class AuditLogContract:
         """Absence is no error."""
         assert isinstance(log, AuditLog)
         assert log.blocking in (True, False)
-        assert (log.read("nobody"), log.head("nobody"), log.sessions(None, 10)) == ([], None, [])
-        assert (log.checkpoint("nobody"), log.intent("nobody"), log.open_intents(10)) == (None, None, [])
+        assert (log.read("unknown"), log.head("unknown"), log.sessions(None, 10)) == ([], None, [])
+        assert (log.checkpoint("unknown"), log.intent("unknown"), log.open_intents(10)) == (None, None, [])
 
     def test_what_is_appended_comes_back_byte_for_byte_and_in_order(self, log: AuditLog) -> None:
         """Alone, and in groups of several streams."""
@@ -115,7 +115,7 @@ class AuditLogContract:
             with pytest.raises(StaleHead):
                 log.append(group)
             assert log.read(declaration.stream_id) == [item.entry for item in (declaration, first, second)]
-            assert (log.head(stale.stream_id) is None) == (stale.stream_id == "nobody")
+            assert (log.head(stale.stream_id) is None) == (stale.stream_id == "unknown")
             assert (log.head(other.stream_id), log.read(other.stream_id)) == (None, [])
             assert [summary.session_id for summary in log.sessions(None, 10)] == [declaration.stream_id]
         log.append([other, third])
@@ -162,7 +162,7 @@ class AuditLogContract:
     def test_an_observation_is_recorded_once_in_a_session(self, log: AuditLog) -> None:
         """In one group or in two; another session may record the same one."""
         declaration, first, second = stream()
-        again = structs.replace(second, observation_id=first.observation_id)
+        again = structs.replace(second, unique_key=first.unique_key)
         with pytest.raises(StaleHead):
             log.append([declaration, first, again])
         assert log.head(declaration.stream_id) is None
@@ -181,12 +181,12 @@ class AuditLogContract:
         head = Head(2, items[2].entry.event_hash)
         pairs = [*((each, "o") for each in HOSTILE_IDS), *(("s", each) for each in HOSTILE_IDS)]
         pairs += [("a", "b::c"), ("a::b", "c"), ("s\x00t", "o"), ("s\x00u", "o")]
-        for source_id, observation_id in pairs:
-            item = structs.replace(continuing(head, items[2], observation_id), source_id=source_id)
+        for key in pairs:
+            item = structs.replace(continuing(head, items[2], key[1]), unique_key=key)
             log.append([item])
             head = Head(item.seq, item.entry.event_hash)
         with pytest.raises(StaleHead):
-            log.append([structs.replace(continuing(head, items[2], "b::c"), source_id="a")])
+            log.append([structs.replace(continuing(head, items[2], "b::c"), unique_key=("a", "b::c"))])
         assert log.head(items[0].stream_id) == head
 
     # --- lists ---
@@ -208,13 +208,14 @@ class AuditLogContract:
     def test_a_summary_is_of_the_newest_entry(self, log: AuditLog) -> None:
         """What it says follows every append."""
         items = stream()
-        items[2] = structs.replace(items[2], terminated=True)
+        items[2] = structs.replace(items[2], session=SessionState(2, terminated=True))
         for item in items:
             log.append([item])
             (summary,) = log.sessions(None, 10)
             assert (summary.session_id, summary.created_ts, summary.universe_size) == (item.stream_id, items[0].ts, 4)
             assert (summary.head_seq, summary.head_event_id) == (item.seq, item.event_id)
-            assert (summary.n_survivors, summary.terminated) == (item.n_survivors, item.terminated)
+            assert item.session is not None
+            assert (summary.n_survivors, summary.terminated) == (item.session.n_survivors, item.session.terminated)
 
     def test_streams_of_other_kinds_are_listed_by_name_and_are_no_sessions(self, log: AuditLog) -> None:
         """Each kind by itself, page by page; a session whose name looks like one in part stays a session."""
@@ -247,7 +248,7 @@ class AuditLogContract:
             log.append([elimination])
         assert log.head(declaration.stream_id) == Head(1, elimination.entry.event_hash)
 
-    def test_whoever_is_in_an_exclusive_block_cannot_be_overtaken(self, opened: OpenLog, log: AuditLog) -> None:
+    def test_a_writer_in_an_exclusive_block_cannot_be_overtaken(self, opened: OpenLog, log: AuditLog) -> None:
         """Another writer of the stream, through another handle, waits and then finds that its head is stale."""
         declaration, mine, _ = stream()
         theirs = continuing(Head(0, declaration.entry.event_hash), mine, "theirs")
@@ -410,7 +411,7 @@ class AuditLogContract:
         assert log.open_intents(10) == []
 
     def test_an_intent_is_dropped_by_its_hash_and_as_often_as_one_likes(self, log: AuditLog) -> None:
-        """A dropped intent holds nobody off."""
+        """A dropped intent holds off no writer."""
         declaration, first, _ = stream()
         log.append([declaration])
         log.put_intent(first)
@@ -428,8 +429,8 @@ class AuditLogContract:
         declarations = [stream(space)[0] for space in range(1, 4)]
         for declaration in declarations:
             log.put_intent(declaration)
-        everybody = {declaration.stream_id for declaration in declarations}
+        intended = {declaration.stream_id for declaration in declarations}
         few = log.open_intents(2)
-        assert len(few) == len(set(few) & everybody) == 2  # noqa: PLR2004
-        assert sorted(log.open_intents(10)) == sorted(everybody)
+        assert len(few) == len(set(few) & intended) == 2  # noqa: PLR2004
+        assert sorted(log.open_intents(10)) == sorted(intended)
         assert (log.sessions(None, 9), log.head(declarations[0].stream_id)) == ([], None)

@@ -52,12 +52,12 @@ class EliminationStoreContract:
         """As `open_store`, and closes what was opened."""
         with ExitStack() as stack:
 
-            def opened() -> EliminationStore:
+            def open_and_close() -> EliminationStore:
                 store = open_store()
                 stack.callback(getattr(store, "close", lambda: None))
                 return store
 
-            yield opened
+            yield open_and_close
 
     @pytest.fixture
     def store(self, opened: OpenStore) -> EliminationStore:
@@ -161,12 +161,12 @@ class EliminationStoreContract:
 
     def test_a_session_that_was_never_created_is_not_found(self, store: EliminationStore) -> None:
         """`SessionNotFound`, and asking does not create it."""
-        nobody = str(uuid4())
+        unknown = str(uuid4())
         with pytest.raises(SessionNotFound):
-            store.eliminate(nobody, {"a"}, SEEN)
+            store.eliminate(unknown, {"a"}, SEEN)
         for use in (store.get_survivors, store.get_eliminated, store.recover):
             with pytest.raises(SessionNotFound):
-                use(nobody)
+                use(unknown)
 
     def test_sessions_do_not_touch_each_other(self, store: EliminationStore, session_id: str) -> None:
         """Tombstones are of one session."""
@@ -177,7 +177,7 @@ class EliminationStoreContract:
         assert store.get_survivors(session_id) == frozenset("bcd")
 
     def test_what_a_store_handed_out_does_not_change_later(self, store: EliminationStore, session_id: str) -> None:
-        """Nobody gets a live container."""
+        """No caller gets a live container."""
         before = store.recover(session_id)
         survivors, eliminated = store.get_survivors(session_id), store.get_eliminated(session_id)
         store.eliminate(session_id, {"a"}, SEEN)

@@ -49,7 +49,7 @@ class StoreContract:
         session_id, gone = items[0].stream_id, NOTHING
         for item in items:
             store.append([item])
-            gone |= frozenset(item.tombstones)
+            gone |= frozenset(item.tombstones.ids if item.tombstones else ())
             assert store.recover(session_id) == RecoveredState(UNIVERSE, gone, UNIVERSE - gone)
         assert gone == frozenset("ab")
         assert (store.get_survivors(session_id), store.get_eliminated(session_id)) == (frozenset("cd"), gone)
@@ -58,7 +58,10 @@ class StoreContract:
         """Each hostile id, one after the other."""
         items = stream(hypotheses=sorted(HOSTILE_IDS), events=len(HOSTILE_IDS))
         store.append(items)
-        everything, gone = frozenset(HOSTILE_IDS), frozenset(each for item in items for each in item.tombstones)
+        everything, gone = (
+            frozenset(HOSTILE_IDS),
+            frozenset(each for item in items if item.tombstones for each in item.tombstones.ids),
+        )
         assert len(gone) == len(HOSTILE_IDS) - 1
         assert store.recover(items[0].stream_id) == RecoveredState(everything, gone, everything - gone)
 

@@ -13,24 +13,15 @@ A fault strikes once. `calls` lists the methods called so far, so that a test ca
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from functools import wraps
 from threading import RLock
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from cmbs.errors import StoreUnavailable
-from cmbs.ledger import Head, StoredEntry
-from cmbs.spi import (
-    Append,
-    AuditLog,
-    EliminationProvenance,
-    EliminationResult,
-    EliminationStore,
-    RecoveredState,
-    SessionSummary,
-)
+from cmbs.spi import AuditLog, EliminationStore
 
 
 class Moment(StrEnum):
@@ -50,6 +41,7 @@ S = TypeVar("S", bound=EliminationStore | AuditLog)
 E = TypeVar("E", bound=EliminationStore)
 L = TypeVar("L", bound=AuditLog)
 B = TypeVar("B", bound=AnyStore)
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _Fault:
@@ -132,35 +124,25 @@ class _Failing(Generic[S]):
             return due
 
 
+def _pass_on(method: F) -> F:
+    """A method as the store within has it, with the faults that were asked for."""
+
+    @wraps(method)
+    def call(self: _Failing[Any], *args: Any, **named: Any) -> Any:
+        with self._call(method.__name__):
+            return getattr(self.inner, method.__name__)(*args, **named)
+
+    return cast("F", call)
+
+
 class FailingEliminationStore(_Failing[E]):
     """An `EliminationStore`, and nothing more, around another."""
 
-    def create_session(self, session_id: str, hypothesis_ids: frozenset[str]) -> None:
-        """As the store within."""
-        with self._call("create_session"):
-            self.inner.create_session(session_id, hypothesis_ids)
-
-    def eliminate(
-        self, session_id: str, eliminated: AbstractSet[str], provenance: EliminationProvenance
-    ) -> EliminationResult:
-        """As the store within."""
-        with self._call("eliminate"):
-            return self.inner.eliminate(session_id, eliminated, provenance)
-
-    def get_survivors(self, session_id: str) -> frozenset[str]:
-        """As the store within."""
-        with self._call("get_survivors"):
-            return self.inner.get_survivors(session_id)
-
-    def get_eliminated(self, session_id: str) -> frozenset[str]:
-        """As the store within."""
-        with self._call("get_eliminated"):
-            return self.inner.get_eliminated(session_id)
-
-    def recover(self, session_id: str) -> RecoveredState:
-        """As the store within."""
-        with self._call("recover"):
-            return self.inner.recover(session_id)
+    create_session = _pass_on(EliminationStore.create_session)
+    eliminate = _pass_on(EliminationStore.eliminate)
+    get_survivors = _pass_on(EliminationStore.get_survivors)
+    get_eliminated = _pass_on(EliminationStore.get_eliminated)
+    recover = _pass_on(EliminationStore.recover)
 
 
 class FailingLog(_Failing[L]):
@@ -171,71 +153,24 @@ class FailingLog(_Failing[L]):
         """As the log within; never fails."""
         return self.inner.blocking
 
-    def append(self, appends: Sequence[Append]) -> None:
-        """As the log within."""
-        with self._call("append"):
-            self.inner.append(appends)
-
     @contextmanager
     def exclusive(self, stream_ids: Iterable[str]) -> Iterator[None]:
         """As the log within. `Moment.AFTER` strikes when the block was left, and what was written in it is there."""
         with self._call("exclusive"), self.inner.exclusive(stream_ids):
             yield
 
-    def head(self, stream_id: str) -> Head | None:
-        """As the log within."""
-        with self._call("head"):
-            return self.inner.head(stream_id)
-
-    def read(self, stream_id: str, after: int = -1, limit: int | None = None) -> list[StoredEntry]:
-        """As the log within."""
-        with self._call("read"):
-            return self.inner.read(stream_id, after, limit)
-
-    def sessions(self, after: tuple[str, str] | None, limit: int) -> list[SessionSummary]:
-        """As the log within."""
-        with self._call("sessions"):
-            return self.inner.sessions(after, limit)
-
-    def streams(self, prefix: str, after: str | None, limit: int) -> list[str]:
-        """As the log within."""
-        with self._call("streams"):
-            return self.inner.streams(prefix, after, limit)
-
-    def put_checkpoint(self, stream_id: str, seq: int, data: bytes) -> None:
-        """As the log within."""
-        with self._call("put_checkpoint"):
-            self.inner.put_checkpoint(stream_id, seq, data)
-
-    def checkpoint(self, stream_id: str) -> tuple[int, bytes] | None:
-        """As the log within."""
-        with self._call("checkpoint"):
-            return self.inner.checkpoint(stream_id)
-
-    def put_intent(self, append: Append) -> None:
-        """As the log within."""
-        with self._call("put_intent"):
-            self.inner.put_intent(append)
-
-    def intent(self, stream_id: str) -> StoredEntry | None:
-        """As the log within."""
-        with self._call("intent"):
-            return self.inner.intent(stream_id)
-
-    def open_intents(self, limit: int) -> list[str]:
-        """As the log within."""
-        with self._call("open_intents"):
-            return self.inner.open_intents(limit)
-
-    def drop_intent(self, stream_id: str, event_hash: bytes) -> None:
-        """As the log within."""
-        with self._call("drop_intent"):
-            self.inner.drop_intent(stream_id, event_hash)
-
-    def close(self) -> None:
-        """As the log within."""
-        with self._call("close"):
-            self.inner.close()
+    append = _pass_on(AuditLog.append)
+    head = _pass_on(AuditLog.head)
+    read = _pass_on(AuditLog.read)
+    sessions = _pass_on(AuditLog.sessions)
+    streams = _pass_on(AuditLog.streams)
+    put_checkpoint = _pass_on(AuditLog.put_checkpoint)
+    checkpoint = _pass_on(AuditLog.checkpoint)
+    put_intent = _pass_on(AuditLog.put_intent)
+    intent = _pass_on(AuditLog.intent)
+    open_intents = _pass_on(AuditLog.open_intents)
+    drop_intent = _pass_on(AuditLog.drop_intent)
+    close = _pass_on(AuditLog.close)
 
 
 class FailingStore(FailingEliminationStore[B], FailingLog[B]):

@@ -19,13 +19,13 @@ from cmbs.ledger import StoredEntry
 from cmbs.stores.memory import InMemoryStore
 from cmbs.testing import ManualClock, SequentialIds
 from cmbs.testing.streams import stream
-from tests.support.homes import BACKENDS, NO_SUCH_SESSION, Home, declared, tampering
+from tests.support.store_fixture import BACKENDS, NO_SUCH_SESSION, StoreFixture, declared, tampering
 
 
 @pytest.fixture(params=BACKENDS)
-def home(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Home]:
-    with Home.at(request.param, tmp_path) as home:
-        yield home
+def fixture(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreFixture]:
+    with StoreFixture.at(request.param, tmp_path) as fixture:
+        yield fixture
 
 
 def lived(server: BeliefServer) -> str:
@@ -36,9 +36,9 @@ def lived(server: BeliefServer) -> str:
 
 
 @pytest.mark.req("FSCK-01")
-def test_a_store_that_is_well_has_nothing_wrong(home: Home) -> None:
-    store = home.store()
-    sessions = [lived(home.open(store=store)) for _ in range(2)]
+def test_a_store_that_is_well_has_nothing_wrong(fixture: StoreFixture) -> None:
+    store = fixture.store()
+    sessions = [lived(fixture.open(store=store)) for _ in range(2)]
     entries = store.read(sessions[0])
     store.put_checkpoint(sessions[0], 1, freeze(verify_session(sessions[0], entries[:2])))
     assert [summary.session_id for summary in all_sessions(store)] == sessions
@@ -46,22 +46,24 @@ def test_a_store_that_is_well_has_nothing_wrong(home: Home) -> None:
 
 
 @pytest.mark.req("FSCK-01")
-def test_an_intent_that_continues_the_log_is_not_wrong(home: Home) -> None:
-    store, items = home.store(), stream()
+def test_an_intent_that_continues_the_log_is_not_wrong(fixture: StoreFixture) -> None:
+    store, items = fixture.store(), stream()
     store.append(items[:2])
     store.put_intent(items[2])
     assert check_session(store, items[0].stream_id) == (items[0].stream_id, 2, [])
 
 
-def test_all_sessions_are_listed_whatever_the_size_of_a_page(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    sessions = [declared(home.open()) for _ in range(3)]
+def test_all_sessions_are_listed_whatever_the_size_of_a_page(
+    fixture: StoreFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sessions = [declared(fixture.open()) for _ in range(3)]
     monkeypatch.setattr(fsck, "_PAGE", 2)
-    assert [summary.session_id for summary in all_sessions(home.store())] == sessions
+    assert [summary.session_id for summary in all_sessions(fixture.store())] == sessions
 
 
 @pytest.mark.req("FSCK-01")
-def test_a_session_that_is_not_there_is_a_finding(home: Home) -> None:
-    (what,) = check_session(home.store(), NO_SUCH_SESSION).findings
+def test_a_session_that_is_not_there_is_a_finding(fixture: StoreFixture) -> None:
+    (what,) = check_session(fixture.store(), NO_SUCH_SESSION).findings
     assert NO_SUCH_SESSION in what
 
 
@@ -112,6 +114,9 @@ def relist(**members: Any) -> Callable[[InMemoryStore, str], None]:
     def fault(store: InMemoryStore, session_id: str) -> None:
         newest = store._streams[session_id].newest
         assert newest is not None
+        assert newest.session is not None
+        session = {name: members.pop(name) for name in [*members] if hasattr(newest.session, name)}
+        newest = structs.replace(newest, session=structs.replace(newest.session, **session))
         store._streams[session_id].newest = structs.replace(newest, **members)
 
     fault.__name__ = f"relist_{'_'.join(members)}"
@@ -156,28 +161,30 @@ def test_what_is_wrong_is_named_and_the_other_session_is_well(fault: Callable[[I
 
 @pytest.mark.req("FSCK-01")
 def test_a_row_that_the_database_derived_wrongly_is_named(tmp_path: Path) -> None:
-    with Home.at("sqlite", tmp_path) as home:
-        session_id, other = lived(home.open()), lived(home.open())
-        with tampering(home.path, "sessions_only_forward") as database:
+    with StoreFixture.at("sqlite", tmp_path) as fixture:
+        session_id, other = lived(fixture.open()), lived(fixture.open())
+        with tampering(fixture.path, "sessions_only_forward") as database:
             database.execute("UPDATE sessions SET universe_size = 9 WHERE session_id = ?", (session_id,))
-        store = home.store()
+        store = fixture.store()
         (what,) = check_session(store, session_id).findings
         assert what == "the list of sessions has `9` as its universe_size, the log leads to `4`"
         assert check_session(store, other).findings == []
 
 
 @pytest.mark.req("FSCK-01")
-def test_sessions_of_one_moment_are_found_among_each_other(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sessions_of_one_moment_are_found_among_each_other(
+    fixture: StoreFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(fsck, "_NEIGHBOURS", 2)
-    server = BeliefServer(store=home.store(), clock=ManualClock(tick=timedelta()), ids=SequentialIds())
+    server = BeliefServer(store=fixture.store(), clock=ManualClock(tick=timedelta()), ids=SequentialIds())
     sessions = [declared(server) for _ in range(5)]
-    assert [check_session(home.store(), session_id).findings for session_id in sessions] == [[]] * 5
+    assert [check_session(fixture.store(), session_id).findings for session_id in sessions] == [[]] * 5
     server.close()
 
 
 @pytest.mark.req("FSCK-01")
-def test_a_declaration_in_doubt_is_not_wrong_and_any_other_intent_without_a_session_is(home: Home) -> None:
-    store, (declaration, elimination, _) = home.store(), stream()
+def test_a_declaration_in_doubt_is_not_wrong_and_any_other_intent_without_a_session_is(fixture: StoreFixture) -> None:
+    store, (declaration, elimination, _) = fixture.store(), stream()
     store.put_intent(declaration)
     # A log takes for a beginning what says that it is one; whether it is shows in its bytes.
     stray = structs.replace(elimination, stream_id=NO_SUCH_SESSION, seq=0, prev_event_hash=bytes(32))

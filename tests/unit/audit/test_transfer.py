@@ -14,7 +14,7 @@ from cmbs.errors import Conflict, InvalidRequest, LedgerCorrupt, SessionNotFound
 from cmbs.stores.memory import InMemoryStore
 from cmbs.testing import History, ManualClock, SequentialIds, play
 from cmbs.testing.strategies import belief as strategies
-from tests.support.homes import BACKENDS, NO_SUCH_SESSION, Home, declared
+from tests.support.store_fixture import BACKENDS, NO_SUCH_SESSION, StoreFixture, declared
 
 
 def server_over(store: InMemoryStore, space: int = 0) -> BeliefServer:
@@ -46,13 +46,13 @@ def lines(source: InMemoryStore, sessions: list[str]) -> list[bytes]:
 def test_sessions_arrive_byte_for_byte_and_can_be_continued(
     place: str, source: InMemoryStore, sessions: list[str], lines: list[bytes], tmp_path: Path
 ) -> None:
-    with Home.at(place, tmp_path) as home:
-        server = home.open()
+    with StoreFixture.at(place, tmp_path) as fixture:
+        server = fixture.open()
         assert list(import_lines(server, lines)) == [Moved(session_id, 2) for session_id in sessions]
         for session_id in sessions:
             assert server.log.read(session_id) == source.read(session_id)
-        assert home.store().recover(sessions[0]) == source.recover(sessions[0])
-        assert list(export_lines(home.store(), sessions)) == lines
+        assert fixture.store().recover(sessions[0]) == source.recover(sessions[0])
+        assert list(export_lines(fixture.store(), sessions)) == lines
         assert server.eliminate(sessions[0], "s", "2", ["b"]).snapshot.survivors == ["c", "d"]
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import pytest
@@ -23,8 +22,16 @@ from cmbs.errors import (
 )
 from cmbs.spi import HypothesisProvider, RecoveredState
 from cmbs.testing import FailingEliminationStore
-from tests.support.homes import NO_SUCH_SESSION, ONTOLOGY, PLACES, Home, declared, last_entry, verbs, verified
 from tests.support.plain_store import PlainStore
+from tests.support.store_fixture import (
+    NO_SUCH_SESSION,
+    ONTOLOGY,
+    StoreFixture,
+    declared,
+    last_entry,
+    verbs,
+    verified,
+)
 
 ANIMALS = {
     "cat": {"furry": "yes", "barks": "no", "swims": "no"},
@@ -72,15 +79,9 @@ class Answering(Animals):
         return self._mask
 
 
-@pytest.fixture(params=PLACES)
-def home(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Home]:
-    with Home.at(request.param, tmp_path) as home:
-        yield home
-
-
 @pytest.fixture
-def server(home: Home) -> BeliefServer:
-    return home.open(belief_provider=Animals())
+def server(fixture: StoreFixture) -> BeliefServer:
+    return fixture.open(belief_provider=Animals())
 
 
 @pytest.mark.req("BS-6.5-PROBE-01")
@@ -133,8 +134,8 @@ def test_probes_count_towards_an_obligation_and_may_name_the_head_they_expect(se
 
 
 @pytest.mark.req("BS-6.5-PROBE-03")
-def test_a_probe_needs_a_provider_on_the_server_and_in_the_session(home: Home) -> None:
-    without, with_provider = home.open(), home.open(belief_provider=Animals())
+def test_a_probe_needs_a_provider_on_the_server_and_in_the_session(fixture: StoreFixture) -> None:
+    without, with_provider = fixture.open(), fixture.open(belief_provider=Animals())
     plain, provided = declared(without), declared(with_provider)
     for server, session_id in ((without, plain), (without, provided), (with_provider, plain)):
         before = verbs(server, session_id)
@@ -146,9 +147,9 @@ def test_a_probe_needs_a_provider_on_the_server_and_in_the_session(home: Home) -
 
 @pytest.mark.req("BS-6.5-PROBE-03")
 @pytest.mark.parametrize("other", [Animals(version="2"), Animals(name="plants")])
-def test_a_session_declared_from_another_provider_is_not_probed(home: Home, other: Animals) -> None:
-    session_id = declared(home.open(belief_provider=Animals()))
-    server = home.open(belief_provider=other)
+def test_a_session_declared_from_another_provider_is_not_probed(fixture: StoreFixture, other: Animals) -> None:
+    session_id = declared(fixture.open(belief_provider=Animals()))
+    server = fixture.open(belief_provider=other)
     with pytest.raises(Conflict, match="`animals` 1"):
         server.apply_probe(session_id, "furry", "yes")
     assert other.asked == []
@@ -167,9 +168,9 @@ def test_a_session_declared_from_another_provider_is_not_probed(home: Home, othe
     ],
 )
 def test_a_mask_that_breaks_the_contract_is_an_error_and_nothing_is_applied(
-    home: Home, mask: dict[str, Any], error: type[Exception]
+    fixture: StoreFixture, mask: dict[str, Any], error: type[Exception]
 ) -> None:
-    server = home.open(belief_provider=Answering(mask))
+    server = fixture.open(belief_provider=Answering(mask))
     session_id = declared(server)
     with pytest.raises(error):
         server.apply_probe(session_id, "furry", "yes")
@@ -178,8 +179,8 @@ def test_a_mask_that_breaks_the_contract_is_an_error_and_nothing_is_applied(
 
 @pytest.mark.req("BS-6.5-PROBE-04")
 @pytest.mark.parametrize("mask", [{}, {"cat": False}])
-def test_a_mask_that_rules_nothing_out_is_recorded(home: Home, mask: dict[str, bool]) -> None:
-    server = home.open(belief_provider=Answering(mask))
+def test_a_mask_that_rules_nothing_out_is_recorded(fixture: StoreFixture, mask: dict[str, bool]) -> None:
+    server = fixture.open(belief_provider=Answering(mask))
     session_id = declared(server)
     assert server.apply_probe(session_id, "furry", "yes").applied_eliminated == []
     assert verbs(server, session_id) == ["DECLARE_SESSION", "ELIMINATE"]
@@ -193,8 +194,8 @@ def test_what_a_provider_raises_reaches_the_caller_and_nothing_is_applied(server
 
 
 @pytest.mark.req("BS-3.2-ERR-11")
-def test_bad_probes_are_refused_and_nothing_is_applied(home: Home) -> None:
-    server = home.open(belief_provider=Animals(), limits=Limits(opaque_bytes=100))
+def test_bad_probes_are_refused_and_nothing_is_applied(fixture: StoreFixture) -> None:
+    server = fixture.open(belief_provider=Animals(), limits=Limits(opaque_bytes=100))
     session_id = declared(server)
     wrong: Any
     with pytest.raises(UnknownProbe) as unknown:
@@ -225,14 +226,14 @@ def test_a_terminated_session_is_not_probed(server: BeliefServer) -> None:
 
 
 @pytest.mark.req("BS-6.5-PROBE-07")
-def test_replay_never_asks_the_provider(home: Home) -> None:
+def test_replay_never_asks_the_provider(fixture: StoreFixture) -> None:
     provider = Animals()
-    server = home.open(belief_provider=provider)
+    server = fixture.open(belief_provider=provider)
     session_id = declared(server)
     first = server.apply_probe(session_id, "furry", "yes")
     expected = server.query_belief(session_id)
     asked = list(provider.asked)
-    fresh, bare = home.open(belief_provider=provider), home.open()
+    fresh, bare = fixture.open(belief_provider=provider), fixture.open()
     assert fresh.query_belief(session_id) == bare.query_belief(session_id) == expected
     restored = BeliefServer(belief_provider=provider)
     state = RecoveredState(frozenset(ANIMALS), frozenset({"trout"}), frozenset({"cat", "dog", "wolf"}))
@@ -244,17 +245,17 @@ def test_replay_never_asks_the_provider(home: Home) -> None:
 
 @pytest.mark.req("BS-6.5-PROBE-01")
 @pytest.mark.parametrize("broken", [Animals(version=5), Animals(name=None), Animals(name="\ud800")])  # type: ignore[arg-type]
-def test_a_provider_whose_name_is_no_text_declares_nothing(home: Home, broken: Animals) -> None:
-    server = home.open(belief_provider=broken)
+def test_a_provider_whose_name_is_no_text_declares_nothing(fixture: StoreFixture, broken: Animals) -> None:
+    server = fixture.open(belief_provider=broken)
     with pytest.raises((InvalidRequest, ProviderBroken)):
         declared(server)
     assert server.list_sessions() == []
 
 
 @pytest.mark.req("BS-6.5-PROBE-02")
-def test_provider_sessions_do_not_write_to_an_elimination_store(home: Home) -> None:
+def test_provider_sessions_do_not_write_to_an_elimination_store(fixture: StoreFixture) -> None:
     store = FailingEliminationStore(PlainStore())
-    server = home.open(belief_provider=Animals(), store=store, audit_log=home.store())
+    server = fixture.open(belief_provider=Animals(), store=store, audit_log=fixture.store())
     session_id = declared(server)
     server.apply_probe(session_id, "furry", "yes")
     server.eliminate(session_id, "human", "saw", ["cat"])

@@ -15,7 +15,7 @@ from cmbs.ledger import StoredEntry
 from cmbs.spi import Append, StaleHead
 from cmbs.stores import Store
 from cmbs.testing import FailingLog, Moment
-from tests.support.homes import ONTOLOGY, PLACES, Home, declared, verified
+from tests.support.store_fixture import ONTOLOGY, PLACES, StoreFixture, declared, verified
 from tests.support.wayward_store import WaywardStore
 
 ELIMINATION = ("eliminate", frozenset("a"))
@@ -25,22 +25,22 @@ DECLARATION = ("create_session", frozenset("abcd"))
 class Pair(NamedTuple):
     """A log that outlives its servers, and a store of tombstones beside it."""
 
-    home: Home
+    fixture: StoreFixture
     store: WaywardStore
 
     def server(self, **options: Any) -> BeliefServer:
         """A server that knows nothing yet: what a restart gives."""
-        options.setdefault("audit_log", self.home.store())
-        return self.home.open(store=self.store, **options)
+        options.setdefault("audit_log", self.fixture.store())
+        return self.fixture.open(store=self.store, **options)
 
     def log(self) -> Store:
-        return self.home.store()
+        return self.fixture.store()
 
 
 @pytest.fixture(params=PLACES)
 def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pair]:
-    with Home.at(request.param, tmp_path) as home:
-        yield Pair(home, WaywardStore())
+    with StoreFixture.at(request.param, tmp_path) as fixture:
+        yield Pair(fixture, WaywardStore())
 
 
 @pytest.fixture

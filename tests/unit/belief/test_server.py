@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -32,7 +31,15 @@ from cmbs.messages import (
     TerminationOutcome,
 )
 from cmbs.testing import ManualClock, SequentialIds
-from tests.support.homes import NO_SUCH_SESSION, ONTOLOGY, PLACES, Home, declared, last_entry, verbs, verified
+from tests.support.store_fixture import (
+    NO_SUCH_SESSION,
+    ONTOLOGY,
+    StoreFixture,
+    declared,
+    last_entry,
+    verbs,
+    verified,
+)
 
 Verbs = dict[str, Callable[[BeliefServer, str], Any]]
 
@@ -51,15 +58,9 @@ READING_VERBS: Verbs = {
 }
 
 
-@pytest.fixture(params=PLACES)
-def home(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Home]:
-    with Home.at(request.param, tmp_path) as home:
-        yield home
-
-
 @pytest.fixture
-def server(home: Home) -> BeliefServer:
-    return home.open()
+def server(fixture: StoreFixture) -> BeliefServer:
+    return fixture.open()
 
 
 def terminated(server: BeliefServer) -> str:
@@ -154,9 +155,9 @@ def test_the_survivors_of_a_new_session_are_its_hypotheses_merged_and_sorted(
 
 
 @pytest.mark.req("BS-2.1-DECLARE-02", "BS-2.1-DECLARE-03", "BS-1.1-MODEL-02")
-def test_a_declaration_is_the_first_entry_and_its_ids_and_time_are_the_injected_ones(home: Home) -> None:
-    home.clock.set("2026-02-03T04:05:06.000007Z")
-    server = home.open()
+def test_a_declaration_is_the_first_entry_and_its_ids_and_time_are_the_injected_ones(fixture: StoreFixture) -> None:
+    fixture.clock.set("2026-02-03T04:05:06.000007Z")
+    server = fixture.open()
     expected = SequentialIds()
     first, second = declared(server), declared(server)
     assert [first, server.audit_trace(first)[0].event_id, second] == [expected.new_id() for _ in range(3)]
@@ -167,26 +168,23 @@ def test_a_declaration_is_the_first_entry_and_its_ids_and_time_are_the_injected_
     assert server.query_belief(first).ontology == ONTOLOGY
 
 
-@pytest.mark.req("BS-1.1-MODEL-02")
-def test_the_ontology_is_returned_as_given_however_odd(server: BeliefServer) -> None:
+@pytest.mark.req("BS-1.1-MODEL-02", "BS-2.1-DECLARE-04")
+def test_ontology_and_metadata_are_kept_as_given_and_not_interpreted(server: BeliefServer) -> None:
     odd = OntologyBundle("", " ", "not a url \n", "😀")
-    session_id, _ = server.declare_session(odd, ["a"])
-    assert server.query_belief(session_id).ontology == odd
-
-
-@pytest.mark.req("BS-2.1-DECLARE-04")
-def test_metadata_is_kept_and_not_interpreted(server: BeliefServer) -> None:
     metadata = {"force": True, "hypotheses": ["z"], "nested": {"": [None, 1.5, "é"]}}
-    session_id = declared(server, metadata=metadata)
+    session_id, _ = server.declare_session(odd, ["a"], metadata)
+    assert server.query_belief(session_id).ontology == odd
     assert server.audit_trace(session_id)[0].payload["metadata"] == metadata
-    assert server.query_belief(session_id).survivors == ["a", "b", "c", "d"]
+    assert server.query_belief(session_id).survivors == ["a"]
 
 
 @pytest.mark.req("BS-2.1-DECLARE-05")
-def test_the_policy_is_recorded_and_governs_a_session_also_under_a_server_with_another_default(home: Home) -> None:
-    strict = home.open(validate_hypotheses=True)
+def test_the_policy_is_recorded_and_governs_a_session_also_under_a_server_with_another_default(
+    fixture: StoreFixture,
+) -> None:
+    strict = fixture.open(validate_hypotheses=True)
     by_default, by_choice = declared(strict), declared(strict, policy=SessionPolicy(validate_hypotheses=False))
-    lax = home.open()
+    lax = fixture.open()
     assert lax.audit_trace(by_default)[0].payload["policy"]["validate_hypotheses"] is True
     with pytest.raises(InvalidHypothesisId):
         lax.eliminate(by_default, "s", "o", ["z"])
@@ -238,12 +236,12 @@ def test_nothing_comes_back_and_a_session_without_survivors_can_still_be_used(se
 
 
 @pytest.mark.req("ARCH-5-RULE-01", "BS-4.1-IDEM-01")
-def test_the_same_observation_gives_the_first_result_whatever_happened_since(home: Home) -> None:
-    server = home.open()
+def test_the_same_observation_gives_the_first_result_whatever_happened_since(fixture: StoreFixture) -> None:
+    server = fixture.open()
     session_id = declared(server)
     first = server.eliminate(session_id, "s", "o", ["a", "z"], {"n": 1})
     server.eliminate(session_id, "s", "other", ["b"])
-    for asked in (server, home.open()):
+    for asked in (server, fixture.open()):
         again = asked.eliminate(session_id, "s", "o", ["z", "a", "a"], {"n": 2})
         assert again == first
         assert again.snapshot.survivors == ["b", "c", "d"]
@@ -273,8 +271,8 @@ def test_the_same_observation_with_other_ids_is_a_conflict_and_changes_nothing(
 
 
 @pytest.mark.req("BS-3.2-ERR-04")
-def test_with_validation_an_unknown_id_is_refused_and_nothing_is_applied(home: Home) -> None:
-    server = home.open(validate_hypotheses=True)
+def test_with_validation_an_unknown_id_is_refused_and_nothing_is_applied(fixture: StoreFixture) -> None:
+    server = fixture.open(validate_hypotheses=True)
     session_id = declared(server)
     with pytest.raises(InvalidHypothesisId) as refused:
         server.eliminate(session_id, "s", "o", ["a", "x", "y"])
@@ -372,8 +370,8 @@ def test_termination_needs_one_survivor_and_no_obligation(server: BeliefServer) 
 
 
 @pytest.mark.req("BS-2.1-TERM-04")
-def test_termination_waits_for_a_stable_conclusion_where_the_policy_says_so(home: Home) -> None:
-    server = home.open()
+def test_termination_waits_for_a_stable_conclusion_where_the_policy_says_so(fixture: StoreFixture) -> None:
+    server = fixture.open()
     session_id = declared(server, "ab", policy=SessionPolicy(stability_window=2))
     server.eliminate(session_id, "s", "o", ["a"])
     for conclusion_id in ("x", "y"):
@@ -384,7 +382,7 @@ def test_termination_waits_for_a_stable_conclusion_where_the_policy_says_so(home
     server.request_exit(session_id, "gate")
     assert server.request_termination(session_id).reason == "conclusion_unstable"
     server.declare_conclusion(session_id, "y")
-    assert home.open().request_termination(session_id).approved
+    assert fixture.open().request_termination(session_id).approved
 
 
 @pytest.mark.req("BS-2.1-TERM-05", "BS-2.1-TERM-06")
@@ -418,11 +416,11 @@ def test_every_verb_on_an_unknown_session_is_session_not_found(server: BeliefSer
 
 @pytest.mark.req("BS-3.2-ERR-03")
 @pytest.mark.parametrize("verb", WRITING_VERBS)
-def test_a_terminated_session_takes_no_writing_verb(home: Home, verb: str) -> None:
-    server = home.open()
+def test_a_terminated_session_takes_no_writing_verb(fixture: StoreFixture, verb: str) -> None:
+    server = fixture.open()
     session_id = terminated(server)
     before = server.query_belief(session_id)
-    for asked in (server, home.open()):
+    for asked in (server, fixture.open()):
         with pytest.raises(SessionTerminated) as ended:
             WRITING_VERBS[verb](asked, session_id)
         assert ended.value.details == {"session_id": session_id}
@@ -473,16 +471,16 @@ def test_a_snapshot_has_the_fields_of_the_specification(server: BeliefServer) ->
 
 
 @pytest.mark.req("BS-4.1-EQUIV-01")
-def test_a_clock_that_is_turned_back_disturbs_nothing(home: Home) -> None:
-    home.clock.set("2030-01-01T00:00:00.000000Z")
-    server = home.open()
+def test_a_clock_that_is_turned_back_disturbs_nothing(fixture: StoreFixture) -> None:
+    fixture.clock.set("2030-01-01T00:00:00.000000Z")
+    server = fixture.open()
     session_id = declared(server)
-    home.clock.set("1999-12-31T23:59:59.999999Z")
+    fixture.clock.set("1999-12-31T23:59:59.999999Z")
     server.eliminate(session_id, "s", "o", ["a"])
     earlier = declared(server)
     assert [entry.ts[:4] for entry in server.audit_trace(session_id)] == ["2030", "1999"]
-    assert [summary.session_id for summary in home.open().list_sessions()] == [earlier, session_id]
-    assert verified(home.open(), session_id).survivors == ["b", "c", "d"]
+    assert [summary.session_id for summary in fixture.open().list_sessions()] == [earlier, session_id]
+    assert verified(fixture.open(), session_id).survivors == ["b", "c", "d"]
 
 
 @pytest.mark.req("BS-3.2-ERR-16")

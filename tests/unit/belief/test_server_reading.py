@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,27 +20,14 @@ from cmbs.stores.memory import InMemoryStore
 from cmbs.streams.cache import Streams
 from cmbs.testing import FailingStore, perform
 from cmbs.testing.strategies import belief as strategies
-from tests.support.homes import NO_SUCH_SESSION, ONTOLOGY, PLACES, Home, declared, tampering, verified
-
-
-@pytest.fixture(params=PLACES)
-def home(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Home]:
-    with Home.at(request.param, tmp_path) as home:
-        yield home
-
-
-@pytest.fixture
-def sqlite_home(tmp_path: Path) -> Iterator[Home]:
-    with Home.at("sqlite", tmp_path) as home:
-        yield home
-
+from tests.support.store_fixture import NO_SUCH_SESSION, ONTOLOGY, StoreFixture, declared, tampering, verified
 
 # --- snapshots ---
 
 
 @pytest.mark.req("BS-2.2-SNAP-05")
-def test_a_snapshot_stays_what_it_was_whenever_its_survivors_are_read(home: Home) -> None:
-    server = home.open()
+def test_a_snapshot_stays_what_it_was_whenever_its_survivors_are_read(fixture: StoreFixture) -> None:
+    server = fixture.open()
     session_id = declared(server)
     read_early, read_late = server.query_belief(session_id), server.query_belief(session_id)
     assert read_early.survivors == [*"abcd"]
@@ -104,8 +90,8 @@ def test_belief_at_an_earlier_event_is_what_was_answered_then(history: Any) -> N
 
 @pytest.mark.req("ARCH-2-06")
 @pytest.mark.parametrize("at", [-1, 2, 2**53, 2**80, "", "0", NO_SUCH_SESSION, "nobody"])
-def test_a_moment_that_never_was_is_event_not_found(home: Home, at: int | str) -> None:
-    server = home.open()
+def test_a_moment_that_never_was_is_event_not_found(fixture: StoreFixture, at: int | str) -> None:
+    server = fixture.open()
     session_id = declared(server)
     server.eliminate(session_id, "s", "o", ["a"])
     for read in (server.query_belief, server.survivors):
@@ -118,8 +104,8 @@ def test_a_moment_that_never_was_is_event_not_found(home: Home, at: int | str) -
 
 @pytest.mark.req("BS-4.2-SORT-01")
 @pytest.mark.parametrize("size", [1, 2, 3, 100])
-def test_pages_of_survivors_put_together_are_all_survivors(home: Home, size: int) -> None:
-    server = home.open()
+def test_pages_of_survivors_put_together_are_all_survivors(fixture: StoreFixture, size: int) -> None:
+    server = fixture.open()
     session_id = declared(server, ["", "b", "a", "😀", "\uffff", "c"])
     server.eliminate(session_id, "s", "o", ["b"])
     expected = ["", "a", "c", "\uffff", "😀"]
@@ -134,8 +120,8 @@ def test_pages_of_survivors_put_together_are_all_survivors(home: Home, size: int
     assert server.survivors(session_id, "nowhere").survivors == ["\uffff", "😀"]
 
 
-def test_pages_at_one_moment_agree_while_others_eliminate(home: Home) -> None:
-    server = home.open()
+def test_pages_at_one_moment_agree_while_others_eliminate(fixture: StoreFixture) -> None:
+    server = fixture.open()
     session_id = declared(server)
     first = server.survivors(session_id, limit=2)
     server.eliminate(session_id, "s", "o", ["a", "d"])
@@ -144,10 +130,10 @@ def test_pages_at_one_moment_agree_while_others_eliminate(home: Home) -> None:
     assert server.survivors(session_id, "b", 2).survivors == ["c"]
 
 
-def test_pages_of_sessions_put_together_are_all_sessions_the_oldest_first(home: Home) -> None:
-    server = home.open()
+def test_pages_of_sessions_put_together_are_all_sessions_the_oldest_first(fixture: StoreFixture) -> None:
+    server = fixture.open()
     expected = [declared(server, "abc") for _ in range(5)]
-    home.clock.set("2001-01-01T00:00:00.000000Z")
+    fixture.clock.set("2001-01-01T00:00:00.000000Z")
     expected.insert(0, declared(server, "ab"))
     server.eliminate(expected[1], "s", "o", ["a"])
     forced = server.eliminate(expected[0], "s", "o", ["b"])
@@ -170,8 +156,8 @@ def test_pages_of_sessions_put_together_are_all_sessions_the_oldest_first(home: 
 
 @pytest.mark.req("ARCH-4-03", "ARCH-4-04")
 @pytest.mark.parametrize("capacity", [1, 2])
-def test_sessions_that_left_the_cache_come_back_as_they_were(home: Home, capacity: int) -> None:
-    server = home.open(limits=Limits(cached_sessions=capacity))
+def test_sessions_that_left_the_cache_come_back_as_they_were(fixture: StoreFixture, capacity: int) -> None:
+    server = fixture.open(limits=Limits(cached_sessions=capacity))
     session_ids = [declared(server) for _ in range(4)]
     for step, hypothesis_id in enumerate("abc"):
         for number, session_id in enumerate(session_ids):
@@ -191,31 +177,18 @@ def test_the_cache_is_bounded_and_loads_on_first_use() -> None:
     session_ids = [declared(server) for _ in range(3)]
     sessions = Streams(store, BeliefFolding(), 2)
     reads = store.calls.count("read")
-    assert [sessions.cached(session_id) for session_id in session_ids] == [None] * 3
+    assert [sessions.find(session_id) for session_id in session_ids] == [None] * 3
     for session_id in session_ids:
         assert sessions.current(session_id).session_id == session_id
     assert store.calls.count("read") == reads + 3
-    assert [sessions.cached(session_id) is not None for session_id in session_ids] == [False, True, True]
+    assert [sessions.find(session_id) is not None for session_id in session_ids] == [False, True, True]
     sessions.current(session_ids[1])
     assert store.calls.count("read") == reads + 3
     sessions.current(session_ids[0])
-    assert [sessions.cached(session_id) is not None for session_id in session_ids] == [True, True, False]
+    assert [sessions.find(session_id) is not None for session_id in session_ids] == [True, True, False]
     with pytest.raises(SessionNotFound):
         sessions.current("nobody")
-    assert sessions.cached("nobody") is None
-
-
-def test_a_state_that_is_older_than_the_one_at_hand_is_not_taken_over() -> None:
-    server = BeliefServer()
-    session_id = declared(server)
-    sessions = Streams(server.log, BeliefFolding(), 2)
-    older = sessions.current(session_id)
-    server.eliminate(session_id, "s", "o", ["a"])
-    newer = sessions.current(session_id)
-    slot = sessions.loaded(session_id)
-    for late in (older, newer):
-        slot.advance(late)
-        assert slot.state is newer
+    assert sessions.find("nobody") is None
 
 
 @pytest.mark.req("ARCH-4-03")
@@ -235,8 +208,8 @@ def test_while_the_log_cannot_be_asked_what_is_cached_is_served_and_nothing_else
 
 
 @pytest.mark.req("BS-5.1-STORE-01")
-def test_a_server_sees_what_another_one_wrote(home: Home) -> None:
-    first, second = home.open(), home.open()
+def test_a_server_sees_what_another_one_wrote(fixture: StoreFixture) -> None:
+    first, second = fixture.open(), fixture.open()
     session_id = declared(first)
     assert second.query_belief(session_id) == first.query_belief(session_id)
     for step, hypothesis_id in enumerate("abc"):
@@ -289,13 +262,13 @@ def eventful(server: BeliefServer) -> str:
 
 @pytest.mark.req("LED-3-VERIFY-02", "LED-3-VERIFY-03", "LED-3-VERIFY-05", "LED-3-VERIFY-07", "LED-3-VERIFY-10")
 @pytest.mark.parametrize("forgery", FORGERIES)
-def test_a_session_whose_stored_log_was_tampered_with_is_not_served(sqlite_home: Home, forgery: str) -> None:
-    server = sqlite_home.open()
+def test_a_session_whose_stored_log_was_tampered_with_is_not_served(sqlite_fixture: StoreFixture, forgery: str) -> None:
+    server = sqlite_fixture.open()
     session_id = eventful(server)
-    sqlite_home.close()
-    with tampering(sqlite_home.path, *GUARDS) as database:
+    sqlite_fixture.close()
+    with tampering(sqlite_fixture.path, *GUARDS) as database:
         FORGERIES[forgery](database)
-    server = sqlite_home.open()
+    server = sqlite_fixture.open()
     for verb in (
         lambda: server.query_belief(session_id),
         lambda: server.audit_trace(session_id),
@@ -312,35 +285,37 @@ def test_a_session_whose_stored_log_was_tampered_with_is_not_served(sqlite_home:
 
 
 @pytest.mark.req("BS-5.1-STORE-01")
-def test_a_file_that_is_set_back_to_an_earlier_copy_under_a_running_server_is_what_counts(sqlite_home: Home) -> None:
-    server = sqlite_home.open()
+def test_a_file_that_is_set_back_to_an_earlier_copy_under_a_running_server_is_what_counts(
+    sqlite_fixture: StoreFixture,
+) -> None:
+    server = sqlite_fixture.open()
     session_id = declared(server)
     copy = sqlite3.connect(":memory:")
-    with tampering(sqlite_home.path) as database:
+    with tampering(sqlite_fixture.path) as database:
         database.backup(copy)
     server.eliminate(session_id, "s", "1", ["a"])
     later = declared(server)
-    with tampering(sqlite_home.path) as database:
+    with tampering(sqlite_fixture.path) as database:
         copy.backup(database)
     copy.close()
     assert server.query_belief(session_id) == verified(server, session_id)
     assert server.query_belief(session_id).survivors == ["a", "b", "c", "d"]
     assert server.eliminate(session_id, "s", "1", ["a", "b"]).applied_eliminated == ["a", "b"]
-    assert verified(sqlite_home.open(), session_id) == server.query_belief(session_id)
+    assert verified(sqlite_fixture.open(), session_id) == server.query_belief(session_id)
     for lost in (server.query_belief, server.request_termination):
         with pytest.raises(SessionNotFound):
             lost(later)
 
 
 @pytest.mark.req("LED-3-VERIFY-09")
-def test_a_session_whose_log_is_that_of_another_is_not_served(sqlite_home: Home) -> None:
-    server = sqlite_home.open()
+def test_a_session_whose_log_is_that_of_another_is_not_served(sqlite_fixture: StoreFixture) -> None:
+    server = sqlite_fixture.open()
     first, second = declared(server), declared(server)
-    sqlite_home.close()
-    with tampering(sqlite_home.path, *GUARDS) as database:
+    sqlite_fixture.close()
+    with tampering(sqlite_fixture.path, *GUARDS) as database:
         database.execute("UPDATE audit_events SET stream_id = 'nobody' WHERE stream_id = ?", (first,))
         database.execute("UPDATE audit_events SET stream_id = ? WHERE stream_id = ?", (first, second))
-    server = sqlite_home.open()
+    server = sqlite_fixture.open()
     with pytest.raises(LedgerCorrupt, match="stream_id"):
         server.query_belief(first)
 

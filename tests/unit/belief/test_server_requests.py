@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +20,7 @@ from cmbs.errors import (
     SessionNotFound,
 )
 from cmbs.messages import OntologyBundle, SessionPolicy
-from tests.support.homes import NO_SUCH_SESSION, ONTOLOGY, PLACES, Home, declared, verbs, verified
+from tests.support.store_fixture import NO_SUCH_SESSION, ONTOLOGY, StoreFixture, declared, verbs, verified
 
 Act = Callable[[BeliefServer, str], Any]
 
@@ -78,15 +77,9 @@ MATCHED: dict[str, Callable[[BeliefServer, str, Any], Any]] = {
 }
 
 
-@pytest.fixture(params=PLACES)
-def home(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Home]:
-    with Home.at(request.param, tmp_path) as home:
-        yield home
-
-
 @pytest.fixture
-def server(home: Home) -> BeliefServer:
-    return home.open()
+def server(fixture: StoreFixture) -> BeliefServer:
+    return fixture.open()
 
 
 @pytest.fixture
@@ -269,11 +262,11 @@ def within(server: BeliefServer) -> str:
 
 @pytest.mark.req("ARCH-5-LIMIT-01", "ARCH-5-LIMIT-02", "ARCH-5-LIMIT-03", "ARCH-5-LIMIT-04", "ARCH-5-LIMIT-05")
 @pytest.mark.parametrize("case", BEYOND)
-def test_what_is_beyond_a_limit_is_refused_and_the_error_names_the_limit(home: Home, case: str) -> None:
-    server = home.open(limits=SMALL)
+def test_what_is_beyond_a_limit_is_refused_and_the_error_names_the_limit(fixture: StoreFixture, case: str) -> None:
+    server = fixture.open(limits=SMALL)
     session_id = within(server)
     limit, act = BEYOND[case]
-    error = expect_refusal(home.open(), LimitExceeded, lambda: act(server, session_id))
+    error = expect_refusal(fixture.open(), LimitExceeded, lambda: act(server, session_id))
     maximum = getattr(SMALL, limit)
     assert error.details["limit"] == limit
     assert error.details["maximum"] == maximum
@@ -282,14 +275,14 @@ def test_what_is_beyond_a_limit_is_refused_and_the_error_names_the_limit(home: H
 
 
 @pytest.mark.req("ARCH-5-LIMIT-06")
-def test_one_obligation_beyond_the_limit_is_refused_and_everything_else_goes_on(home: Home) -> None:
-    server = home.open(limits=SMALL)
+def test_one_obligation_beyond_the_limit_is_refused_and_everything_else_goes_on(fixture: StoreFixture) -> None:
+    server = fixture.open(limits=SMALL)
     session_id = within(server)
     error = expect_refusal(
-        home.open(), LimitExceeded, lambda: server.enter_obligation(session_id, "third", 0, idempotency_key="k")
+        fixture.open(), LimitExceeded, lambda: server.enter_obligation(session_id, "third", 0, idempotency_key="k")
     )
     assert error.details == {"limit": "obligations_per_session", "maximum": 2, "actual": 3}
-    lowered = home.open(limits=Limits(obligations_per_session=1))
+    lowered = fixture.open(limits=Limits(obligations_per_session=1))
     assert lowered.request_exit(session_id, "p" * 40).approved
     assert server.request_exit(session_id, "o" * 40).approved
     assert verified(server, session_id) == server.query_belief(session_id)
@@ -307,8 +300,8 @@ def test_every_limit_has_a_default_and_can_be_configured() -> None:
 
 @pytest.mark.req("ARCH-5-RULE-01")
 @pytest.mark.parametrize("verb", KEYED)
-def test_a_repeated_key_gives_the_first_result_also_from_another_server(home: Home, verb: str) -> None:
-    server = home.open()
+def test_a_repeated_key_gives_the_first_result_also_from_another_server(fixture: StoreFixture, verb: str) -> None:
+    server = fixture.open()
     session_id = declared(server)
     server.enter_obligation(session_id, "gate", 0)
     first = KEYED[verb](server, session_id, "k")
@@ -317,7 +310,7 @@ def test_a_repeated_key_gives_the_first_result_also_from_another_server(home: Ho
     server.eliminate(target, "somebody", "else", ["b"])
     before = server.audit_trace(target)
     assert before[seq].idempotency_key == "k"
-    for asked in (server, home.open()):
+    for asked in (server, fixture.open()):
         assert KEYED[verb](asked, session_id, "k") == first
     assert server.audit_trace(target) == before
     assert verified(server, target) == server.query_belief(target)
@@ -379,11 +372,11 @@ def test_the_empty_key_is_a_key(server: BeliefServer, session_id: str) -> None:
 
 @pytest.mark.req("BS-3.2-ERR-06")
 @pytest.mark.parametrize("verb", MATCHED)
-def test_a_write_goes_through_only_on_the_head_that_its_caller_saw(home: Home, verb: str) -> None:
-    server = home.open()
+def test_a_write_goes_through_only_on_the_head_that_its_caller_saw(fixture: StoreFixture, verb: str) -> None:
+    server = fixture.open()
     session_id = declared(server)
     stale = server.enter_obligation(session_id, "gate", 0).audit_event_id
-    current = home.open().eliminate(session_id, "other", "o", ["b"]).audit_event_id
+    current = fixture.open().eliminate(session_id, "other", "o", ["b"]).audit_event_id
     for wrong in (stale, "", NO_SUCH_SESSION, current.upper() + " "):
         error = expect_refusal(server, HeadMismatch, lambda wrong=wrong: MATCHED[verb](server, session_id, wrong))  # type: ignore[misc]
         assert error.details == {"expected": wrong, "actual": current}

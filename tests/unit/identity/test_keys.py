@@ -9,15 +9,16 @@ import pytest
 
 from cmbs.errors import InvalidRequest, LedgerCorrupt, LimitExceeded
 from cmbs.identity import KeyRegistry, KeyStatus, Role, Scope
-from cmbs.identity.kernel.model import KEYS_STREAM, MAX_KEYS, SCOPES_OF, Key, Keys, checked_key, claimed_actor
-from cmbs.identity.kernel.stream import KeyRing, caught_up, verified
+from cmbs.identity.kernel.model import KEYS_STREAM, MAX_KEYS, SCOPES_OF, Key, Keys, read_claimed_actor, validate_key
+from cmbs.identity.kernel.stream import KeyKind, Stamp, verify_keys
 from cmbs.identity.tokens import hash_of, holds_key, key_id_of, new_key, without_keys
-from cmbs.ledger import StoredEntry
+from cmbs.ledger import Head, StoredEntry
 from cmbs.ledger.entry import hash_entry
 from cmbs.messages import Actor, ActorKind
 from cmbs.spi import AuditLog
 from cmbs.stores import SQLiteStore
 from cmbs.stores.memory import InMemoryStore
+from cmbs.streams.server import StreamServer
 from cmbs.testing import ManualClock, SequentialIds
 
 NOW = "2026-05-01T00:00:00.000000Z"
@@ -158,9 +159,16 @@ def test_names_and_numbers_of_keys_are_bounded() -> None:
     key = Key("f" * 16, "0" * 64, ActorKind.AGENT, "x", [Role.AGENT])
     full = Keys({f"{number:016x}": None for number in range(MAX_KEYS)})  # type: ignore[misc]
     with pytest.raises(LimitExceeded, match="keys"):
-        checked_key(key, full)
+        validate_key(key, full)
     with pytest.raises(InvalidRequest, match="already"):
-        checked_key(msgspec.structs.replace(key, key_id="0" * 16), full)
+        validate_key(msgspec.structs.replace(key, key_id="0" * 16), full)
+
+
+@pytest.mark.req("ID-KEY-05")
+def test_a_register_without_keys_has_none_to_revoke(log: AuditLog) -> None:
+    with pytest.raises(InvalidRequest, match="there is no such key"):
+        registry_of(log).revoke("0" * 16)
+    assert log.head(KEYS_STREAM) is None
 
 
 # --- the stream -------------------------------------------------------------------------------------------------------
@@ -178,9 +186,27 @@ def entries_of(log: AuditLog) -> list[StoredEntry]:
 def test_the_stream_of_keys_is_a_chain_that_decides_to_itself(log: AuditLog) -> None:
     entries = entries_of(log)
     assert [entry.event_hash for entry in entries] == [hash_entry(entry.raw) for entry in entries]
-    ring = caught_up(KeyRing(), entries)
-    assert ring.head == log.head(KEYS_STREAM)
-    assert ring.keys == registry_of(log).look()
+    assert verify_keys(entries, log.head(KEYS_STREAM)) == registry_of(log).look()
+
+
+@pytest.mark.req("ID-KEY-05")
+def test_the_stream_of_keys_can_be_adopted_byte_for_byte(log: AuditLog) -> None:
+    entries, copy = entries_of(log), InMemoryStore()
+    adopting = StreamServer(copy, KeyKind(lambda by: Stamp(by, "unused", NOW)), capacity=1)
+    assert adopting.adopt(KEYS_STREAM, entries).keys == registry_of(log).look()
+    assert copy.read(KEYS_STREAM) == entries
+
+
+@pytest.mark.req("ID-KEY-05")
+@pytest.mark.parametrize("left", [2, 0])
+def test_a_log_that_lost_entries_does_not_make_a_revoked_key_good_again(left: int) -> None:
+    log = InMemoryStore()
+    registry, entries = registry_of(log), entries_of(log)
+    known = registry.look()
+    stream = log._streams[KEYS_STREAM]
+    del stream.entries[left:]
+    stream.head = Head(left - 1, entries[left - 1].event_hash) if left else None
+    assert registry.look() == known
 
 
 def resealed(raw: bytes) -> StoredEntry:
@@ -209,24 +235,24 @@ def test_a_forged_stream_is_refused_whole(place: int, forged: object) -> None:
     assert spoilt != entries[place].raw
     # An entry of another content may be good in itself; then what follows no longer continues it.
     with pytest.raises(LedgerCorrupt) as caught:
-        caught_up(KeyRing(), [*entries[:place], resealed(spoilt), *entries[place + 1 :]])
+        verify_keys([*entries[:place], resealed(spoilt), *entries[place + 1 :]], None)
     assert caught.value.stream_id == KEYS_STREAM
 
 
 def test_a_stream_that_was_cut_short_is_noticed_by_its_head(log: AuditLog) -> None:
     entries = entries_of(log)
-    assert verified(entries, log.head(KEYS_STREAM)).head == log.head(KEYS_STREAM)
-    assert verified([], None) == KeyRing()
+    assert len(verify_keys(entries, log.head(KEYS_STREAM)).by_id) == 2
+    assert verify_keys([], None) == Keys()
     for cut in (entries[:-1], []):
         with pytest.raises(LedgerCorrupt, match="not in the recorded head"):
-            verified(cut, log.head(KEYS_STREAM))
+            verify_keys(cut, log.head(KEYS_STREAM))
 
 
 @pytest.mark.parametrize("drop", [0, 1])
 def test_a_stream_with_a_gap_is_refused(drop: int) -> None:
     entries = entries_of(InMemoryStore())
     with pytest.raises(LedgerCorrupt):
-        caught_up(KeyRing(), [entry for place, entry in enumerate(entries) if place != drop])
+        verify_keys([entry for place, entry in enumerate(entries) if place != drop], None)
 
 
 # --- who a caller without a key says that it is -----------------------------------------------------------------------
@@ -234,10 +260,10 @@ def test_a_stream_with_a_gap_is_refused(drop: int) -> None:
 
 @pytest.mark.req("ID-OPEN-02")
 def test_a_caller_without_a_key_is_who_it_says_and_unauthenticated() -> None:
-    assert claimed_actor(None) == Actor(ActorKind.AGENT, "anonymous")
-    assert claimed_actor("operator:alice") == Actor(ActorKind.OPERATOR, "alice")
-    assert claimed_actor("tool:a:b").id == "a:b"
-    assert not claimed_actor("operator:alice").authenticated
+    assert read_claimed_actor(None) == Actor(ActorKind.AGENT, "anonymous")
+    assert read_claimed_actor("operator:alice") == Actor(ActorKind.OPERATOR, "alice")
+    assert read_claimed_actor("tool:a:b").id == "a:b"
+    assert not read_claimed_actor("operator:alice").authenticated
 
 
 @pytest.mark.parametrize(
@@ -245,4 +271,4 @@ def test_a_caller_without_a_key_is_who_it_says_and_unauthenticated() -> None:
 )
 def test_a_caller_cannot_be_anybody(said: str) -> None:
     with pytest.raises((InvalidRequest, LimitExceeded)):
-        claimed_actor(said)
+        read_claimed_actor(said)

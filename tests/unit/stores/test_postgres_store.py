@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
@@ -19,31 +18,31 @@ from cmbs.errors import CmbsError, InvalidRequest, SessionNotFound, StoreUnavail
 from cmbs.ledger import Head, StoredEntry
 from cmbs.spi import Append, EliminationProvenance, Opening, StaleHead
 from cmbs.stores import open_store
-from cmbs.stores._postgres_schema import APPEND_ONLY, MIGRATIONS
+from cmbs.stores._postgres_schema import APPEND_ONLY
 from cmbs.stores.postgres import PostgresStore
 from cmbs.testing.streams import stream
-from tests.support.homes import Home, declared, verified
+from tests.support.store_fixture import StoreFixture, declared, verified
 
 SEEN = EliminationProvenance("source", "observation")
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Iterator[Home]:
-    with Home.at("postgres", tmp_path) as home:
-        yield home
+def fixture(tmp_path: Path) -> Iterator[StoreFixture]:
+    with StoreFixture.at("postgres", tmp_path) as fixture:
+        yield fixture
 
 
 @pytest.fixture
-def store(home: Home) -> PostgresStore:
-    store = home.store()
+def store(fixture: StoreFixture) -> PostgresStore:
+    store = fixture.store()
     assert isinstance(store, PostgresStore)
     return store
 
 
 @pytest.fixture
-def outsider(home: Home, store: PostgresStore) -> Iterator[psycopg.Connection]:
+def outsider(fixture: StoreFixture, store: PostgresStore) -> Iterator[psycopg.Connection]:
     """A connection for somebody who does not use cmbs."""
-    with psycopg.connect(home.url, autocommit=True) as connection:
+    with psycopg.connect(fixture.url, autocommit=True) as connection:
         yield connection
 
 
@@ -51,20 +50,10 @@ def outsider(home: Home, store: PostgresStore) -> Iterator[psycopg.Connection]:
 
 
 @pytest.mark.req("STORE-PG-01")
-def test_several_processes_may_open_a_new_database_at_once(home: Home) -> None:
-    opening = "import sys; from cmbs.stores import open_store; open_store(sys.argv[1]).close()"
-    processes = [subprocess.Popen([sys.executable, "-c", opening, home.url]) for _ in range(3)]
-    assert [process.wait() for process in processes] == [0, 0, 0]
-    with psycopg.connect(home.url) as connection:
-        versions = connection.execute("SELECT version FROM cmbs.migrations").fetchall()
-    assert versions == [(number,) for number in range(1, len(MIGRATIONS) + 1)]
-
-
-@pytest.mark.req("STORE-PG-01")
-def test_a_database_of_a_newer_version_is_refused(home: Home, outsider: psycopg.Connection) -> None:
+def test_a_database_of_a_newer_version_is_refused(fixture: StoreFixture, outsider: psycopg.Connection) -> None:
     outsider.execute("INSERT INTO cmbs.migrations VALUES (999)")
     with pytest.raises(StoreUnavailable, match="version 999 is newer"):
-        open_store(home.url)
+        open_store(fixture.url)
 
 
 @pytest.mark.req("STORE-PG-02")
@@ -119,40 +108,9 @@ def test_a_session_id_that_the_database_cannot_hold_is_not_found_and_not_created
 
 
 @pytest.mark.req("STORE-PG-03")
-def test_what_one_server_wrote_another_reads_at_once_and_continues(home: Home) -> None:
-    first, second = home.open(), home.open()
-    session_id = declared(first)
-    for number, (server, other) in enumerate([(first, second), (second, first), (first, second)]):
-        outcome = server.eliminate(session_id, "s", str(number), ["abcd"[number]])
-        assert other.query_belief(session_id) == outcome.snapshot
-    assert verified(first, session_id) == second.query_belief(session_id)
-
-
-@pytest.mark.req("STORE-PG-03")
-def test_servers_that_write_one_session_at_the_same_time_lose_nothing_and_fork_nothing(home: Home) -> None:
-    servers = [home.open() for _ in range(3)]
-    session_id = declared(servers[0], [str(number) for number in range(24)])
-    begin = Barrier(3)
-
-    def eliminate(number: int) -> None:
-        begin.wait()
-        for each in range(number * 8, number * 8 + 7):
-            servers[number].eliminate(session_id, "s", str(each), [str(each)])
-
-    threads = [Thread(target=eliminate, args=(number,)) for number in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert {server.query_belief(session_id).n_survivors for server in servers} == {3}
-    assert verified(servers[0], session_id).n_survivors == 3
-    assert len(servers[0].log.read(session_id)) == 22
-
-
-@pytest.mark.req("STORE-PG-03")
-def test_groups_that_name_the_same_sessions_in_another_order_do_not_block_each_other(home: Home) -> None:
+def test_groups_that_name_the_same_sessions_in_another_order_do_not_block_each_other(fixture: StoreFixture) -> None:
     left, right = stream(1, events=4), stream(2, events=4)
-    stores = [home.store(), home.store()]
+    stores = [fixture.store(), fixture.store()]
     stores[0].append([left[0], right[0]])
     begin = Barrier(2)
     outcomes: list[str] = []
@@ -197,9 +155,9 @@ class WithoutSingleReads(PostgresStore):
         raise StoreUnavailable(f"`{stream_id}` was read beyond {after}, up to {limit}")
 
 
-def checkpointed(home: Home, seq: int) -> str:
+def checkpointed(fixture: StoreFixture, seq: int) -> str:
     """A session of six events, with a checkpoint."""
-    server = home.open()
+    server = fixture.open()
     session_id = declared(server)
     for number in range(5):
         server.eliminate(session_id, "s", str(number), ["abcd"[number % 2]])
@@ -210,22 +168,22 @@ def checkpointed(home: Home, seq: int) -> str:
 
 @pytest.mark.req("ARCH-4-CHECKPOINT-01")
 @pytest.mark.parametrize("seq", [0, 3, 5])
-def test_the_first_use_of_a_session_with_a_checkpoint_is_one_exchange(home: Home, seq: int) -> None:
-    session_id = checkpointed(home, seq)
-    with closing(BeliefServer(store=WithoutSingleReads(home.url))) as server:
-        assert server.query_belief(session_id) == home.open().query_belief(session_id)
+def test_the_first_use_of_a_session_with_a_checkpoint_is_one_exchange(fixture: StoreFixture, seq: int) -> None:
+    session_id = checkpointed(fixture, seq)
+    with closing(BeliefServer(store=WithoutSingleReads(fixture.url))) as server:
+        assert server.query_belief(session_id) == fixture.open().query_belief(session_id)
         assert server.eliminate(session_id, "s", "more", ["c"]).snapshot.n_survivors == 1
         with pytest.raises(SessionNotFound):
             server.query_belief("nobody")
 
 
 @pytest.mark.req("ARCH-4-CHECKPOINT-02")
-def test_a_session_whose_checkpoint_does_not_fit_is_read_whole(home: Home) -> None:
-    session_id = checkpointed(home, 3)
-    home.store().put_checkpoint(session_id, 4, b"nonsense")
-    assert home.open().query_belief(session_id).n_survivors == 2
+def test_a_session_whose_checkpoint_does_not_fit_is_read_whole(fixture: StoreFixture) -> None:
+    session_id = checkpointed(fixture, 3)
+    fixture.store().put_checkpoint(session_id, 4, b"nonsense")
+    assert fixture.open().query_belief(session_id).n_survivors == 2
     with (
-        closing(BeliefServer(store=WithoutSingleReads(home.url))) as server,
+        closing(BeliefServer(store=WithoutSingleReads(fixture.url))) as server,
         pytest.raises(StoreUnavailable, match="beyond -1, up to None"),
     ):
         server.query_belief(session_id)
@@ -235,16 +193,18 @@ def test_a_session_whose_checkpoint_does_not_fit_is_read_whole(home: Home) -> No
 
 
 @pytest.mark.req("STORE-PG-04")
-def test_a_first_use_replaces_a_connection_that_the_database_cut(home: Home, outsider: psycopg.Connection) -> None:
-    session_id = checkpointed(home, 3)
-    server = home.open()
+def test_a_first_use_replaces_a_connection_that_the_database_cut(
+    fixture: StoreFixture, outsider: psycopg.Connection
+) -> None:
+    session_id = checkpointed(fixture, 3)
+    server = fixture.open()
     outsider.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'cmbs'")
     assert server.query_belief(session_id).n_survivors == 2
 
 
 @pytest.mark.req("STORE-PG-04")
-def test_connections_that_the_database_cut_are_replaced(home: Home, outsider: psycopg.Connection) -> None:
-    server = home.open()
+def test_connections_that_the_database_cut_are_replaced(fixture: StoreFixture, outsider: psycopg.Connection) -> None:
+    server = fixture.open()
     session_id = declared(server)
     outsider.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'cmbs'")
     assert server.eliminate(session_id, "s", "o", ["a"]).snapshot.n_survivors == 3

@@ -20,14 +20,14 @@ from cmbs.belief.kernel.session import Session
 from cmbs.belief.kernel.views import obligations, snapshot
 from cmbs.belief.server import BeliefServer
 from cmbs.ledger import StoredEntry
-from cmbs.spi import opening_of
+from cmbs.spi import AuditLog, opening_of
 from cmbs.stores import SQLiteStore
 from cmbs.stores.memory import InMemoryStore
 from cmbs.streams import checkpoints
-from cmbs.streams.checkpoints import Checkpointer, load, resumed
+from cmbs.streams.checkpoints import Checkpointer, resume
 from cmbs.testing import FailingLog, FailingStore, History, ManualClock, SequentialIds, play
 from cmbs.testing.strategies import belief as strategies
-from tests.support.homes import Home, declared
+from tests.support.store_fixture import StoreFixture, declared
 
 
 def session_of(entries: list[StoredEntry], session_id: str) -> Session:
@@ -139,18 +139,22 @@ def test_a_checkpoint_does_not_thaw_beside_entries_that_are_not_its_own(
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Iterator[Home]:
-    with Home.at("sqlite", tmp_path) as home:
-        yield home
+def fixture(tmp_path: Path) -> Iterator[StoreFixture]:
+    with StoreFixture.at("sqlite", tmp_path) as fixture:
+        yield fixture
 
 
-def grown(home: Home, events: int = 6) -> str:
+def grown(fixture: StoreFixture, events: int = 6) -> str:
     """A session of so many events after its declaration."""
-    server = home.open()
+    server = fixture.open()
     session_id = declared(server, "abcdefghij")
     for number in range(events):
         server.eliminate(session_id, "s", str(number), ["abcdefghij"[number % 10]])
     return session_id
+
+
+def load(log: AuditLog, session_id: str) -> tuple[Session, list[StoredEntry]] | None:
+    return resume(BeliefFolding(), session_id, opening_of(log, session_id))
 
 
 def keep(store: SQLiteStore, session_id: str, seq: int) -> None:
@@ -160,16 +164,16 @@ def keep(store: SQLiteStore, session_id: str, seq: int) -> None:
 
 @pytest.mark.req("ARCH-4-CHECKPOINT-01")
 @pytest.mark.parametrize("seq", [0, 3, 6])
-def test_a_session_is_loaded_from_its_checkpoint_and_what_followed_it(home: Home, seq: int) -> None:
-    session_id = grown(home)
-    store = home.store()
+def test_a_session_is_loaded_from_its_checkpoint_and_what_followed_it(fixture: StoreFixture, seq: int) -> None:
+    session_id = grown(fixture)
+    store = fixture.store()
     assert isinstance(store, SQLiteStore)
     keep(store, session_id, seq)
     log = FailingLog(store)
     # The declaration, then the entry that the checkpoint stands at and the tail; a third one would be the whole log.
     log.fail("read", call=3)
-    server = home.open(audit_log=log)
-    assert server.query_belief(session_id) == home.open().query_belief(session_id)
+    server = fixture.open(audit_log=log)
+    assert server.query_belief(session_id) == fixture.open().query_belief(session_id)
     assert log.calls.count("read") == 2
     log.heal()
     assert server.eliminate(session_id, "s", "more", ["j"]).applied_eliminated == ["j"]
@@ -179,60 +183,60 @@ def test_a_session_is_loaded_from_its_checkpoint_and_what_followed_it(home: Home
 @pytest.mark.req("ARCH-4-CHECKPOINT-02")
 @pytest.mark.parametrize("data", [b"", b"nonsense", bytes(100)])
 @pytest.mark.parametrize("seq", [0, 3, 6, 700])
-def test_a_bad_checkpoint_is_ignored(home: Home, seq: int, data: bytes) -> None:
-    session_id = grown(home)
-    home.store().put_checkpoint(session_id, seq, data)
-    assert home.open().query_belief(session_id).n_survivors == 4
+def test_a_bad_checkpoint_is_ignored(fixture: StoreFixture, seq: int, data: bytes) -> None:
+    session_id = grown(fixture)
+    fixture.store().put_checkpoint(session_id, seq, data)
+    assert fixture.open().query_belief(session_id).n_survivors == 4
 
 
 @pytest.mark.req("ARCH-4-CHECKPOINT-02")
-def test_a_checkpoint_of_another_session_is_ignored(home: Home) -> None:
-    session_id, other = grown(home), grown(home, 3)
-    store = home.store()
+def test_a_checkpoint_of_another_session_is_ignored(fixture: StoreFixture) -> None:
+    session_id, other = grown(fixture), grown(fixture, 3)
+    store = fixture.store()
     entries = store.read(other)
     store.put_checkpoint(session_id, 3, freeze(session_of(entries, other)))
-    assert load(store, BeliefFolding(), session_id) is None
-    assert home.open().query_belief(session_id).n_survivors == 4
+    assert load(store, session_id) is None
+    assert fixture.open().query_belief(session_id).n_survivors == 4
 
 
 @pytest.mark.req("ARCH-4-CHECKPOINT-02")
-def test_a_checkpoint_that_was_replaced_while_its_entries_were_read_is_ignored(home: Home) -> None:
-    session_id = grown(home)
-    store = home.store()
+def test_a_checkpoint_that_was_replaced_while_its_entries_were_read_is_ignored(fixture: StoreFixture) -> None:
+    session_id = grown(fixture)
+    store = fixture.store()
     assert isinstance(store, SQLiteStore)
     keep(store, session_id, 3)
     before = opening_of(store, session_id)
     keep(store, session_id, 5)
     after = opening_of(store, session_id)
-    assert resumed(BeliefFolding(), session_id, before) is not None
-    assert resumed(BeliefFolding(), session_id, after) is not None
+    assert resume(BeliefFolding(), session_id, before) is not None
+    assert resume(BeliefFolding(), session_id, after) is not None
     for data, entries in ((before.checkpoint, after.entries), (after.checkpoint, before.entries)):
-        assert resumed(BeliefFolding(), session_id, before._replace(checkpoint=data, entries=entries)) is None
+        assert resume(BeliefFolding(), session_id, before._replace(checkpoint=data, entries=entries)) is None
 
 
 @pytest.mark.req("ARCH-4-CHECKPOINT-02")
-def test_a_checkpoint_that_the_tail_does_not_continue_gives_way_to_the_whole_log(home: Home) -> None:
-    session_id = grown(home)
-    store = home.store()
+def test_a_checkpoint_that_the_tail_does_not_continue_gives_way_to_the_whole_log(fixture: StoreFixture) -> None:
+    session_id = grown(fixture)
+    store = fixture.store()
     entries = store.read(session_id)
     ended = forged(freeze(session_of(entries[:4], session_id)), 10, 3)
     # An entry commits to the survivors alone: that the session was not over only shows in what follows.
     assert thaw(ended, entries[0], entries[3]) is not None
     store.put_checkpoint(session_id, 3, ended)
-    snapshot = home.open().query_belief(session_id)
+    snapshot = fixture.open().query_belief(session_id)
     assert (snapshot.n_survivors, snapshot.terminated) == (4, False)
 
 
 @pytest.mark.req("ARCH-4-CHECKPOINT-02")
-def test_a_bad_checkpoint_is_replaced_once_one_is_due(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bad_checkpoint_is_replaced_once_one_is_due(fixture: StoreFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoints, "_FEWEST_EVENTS", 3)
-    session_id = grown(home)
-    home.close()
-    home.store().put_checkpoint(session_id, 6, b"nonsense")
-    server = home.open()
+    session_id = grown(fixture)
+    fixture.close()
+    fixture.store().put_checkpoint(session_id, 6, b"nonsense")
+    server = fixture.open()
     server.query_belief(session_id)
     server.close()
-    kept = load(home.store(), BeliefFolding(), session_id)
+    kept = load(fixture.store(), session_id)
     assert kept is not None
     assert kept[0].head.seq == 6
 
@@ -248,18 +252,22 @@ def test_a_checkpoint_is_due_after_enough_events_in_proportion_to_the_length() -
 
 
 @pytest.mark.req("ARCH-4-CHECKPOINT-01")
-def test_a_session_that_grows_gets_checkpoints_on_the_way(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_that_grows_gets_checkpoints_on_the_way(
+    fixture: StoreFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(checkpoints, "_FEWEST_EVENTS", 4)
-    session_id = grown(home, 9)
-    home.close()
-    kept = load(home.store(), BeliefFolding(), session_id)
+    session_id = grown(fixture, 9)
+    fixture.close()
+    kept = load(fixture.store(), session_id)
     assert kept is not None
     assert kept[0].head.seq == 8
 
 
-def test_a_checkpoint_that_cannot_be_written_does_no_harm(home: Home, caplog: pytest.LogCaptureFixture) -> None:
-    session_id = grown(home)
-    log = FailingStore(home.store())
+def test_a_checkpoint_that_cannot_be_written_does_no_harm(
+    fixture: StoreFixture, caplog: pytest.LogCaptureFixture
+) -> None:
+    session_id = grown(fixture)
+    log = FailingStore(fixture.store())
     session = session_of(log.read(session_id), session_id)
     log.fail("put_checkpoint")
     checkpointer = Checkpointer(log, BeliefFolding())
@@ -267,7 +275,7 @@ def test_a_checkpoint_that_cannot_be_written_does_no_harm(home: Home, caplog: py
     checkpointer.put(session.session_id, session)
     checkpointer.close()
     assert "no checkpoint of" in caplog.text
-    kept = load(log, BeliefFolding(), session_id)
+    kept = load(log, session_id)
     assert kept is not None
     assert freeze(kept[0]) == freeze(session)
 

@@ -17,13 +17,13 @@ from cmbs.belief.kernel.replay import verify_session
 from cmbs.belief.server import BeliefServer
 from cmbs.errors import BeliefServerError
 from cmbs.messages import SessionPolicy, Verb
-from cmbs.spi import EliminationStore
+from cmbs.spi import EliminationStore, opening_of
 from cmbs.stores.memory import InMemoryStore
-from cmbs.streams import checkpoints
+from cmbs.streams.checkpoints import resume
 from cmbs.testing import Call, History, ManualClock, SequentialIds, declare, perform
 from cmbs.testing.strategies import belief as strategies
-from tests.support.homes import BACKENDS, ONTOLOGY, Home, declared
 from tests.support.lasting import LastingStore
+from tests.support.store_fixture import BACKENDS, ONTOLOGY, StoreFixture, declared
 
 SPACES = count(1)
 # Whether conclusions came back shows only where a stable one lets the session end, which a short life rarely gets to.
@@ -51,8 +51,8 @@ class Two(NamedTuple):
 @pytest.fixture(scope="module", params=BACKENDS)
 def handles(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Two]:
     """One store for all examples; each takes a session of its own."""
-    with Home.at(request.param, tmp_path_factory.mktemp("restart")) as home:
-        yield Two(home.store(), home.store())
+    with StoreFixture.at(request.param, tmp_path_factory.mktemp("restart")) as fixture:
+        yield Two(fixture.store(), fixture.store())
 
 
 class World:
@@ -124,6 +124,6 @@ def test_the_checkpoints_of_the_property_are_used(handles: Two) -> None:
         session_id = declared(server)
         server.eliminate(session_id, "s", "1", ["a"])
     keep_checkpoint(handles.first, session_id, 0)
-    loaded = checkpoints.load(handles.second, BeliefFolding(), session_id)
+    loaded = resume(BeliefFolding(), session_id, opening_of(handles.second, session_id))
     assert loaded is not None
     assert loaded[0].head.seq == 0

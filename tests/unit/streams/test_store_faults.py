@@ -18,9 +18,9 @@ from cmbs.messages import BeliefSnapshot, SessionPolicy
 from cmbs.spi import EliminationProvenance, EliminationStore, HypothesisProvider
 from cmbs.stores import SQLiteStore, Store
 from cmbs.testing import FailingEliminationStore, FailingLog, FailingStore, Moment
-from tests.support.homes import BACKENDS, ONTOLOGY, PLACES, Home, declared, tampering, verified
 from tests.support.lasting import LastingLog, LastingStore
 from tests.support.plain_store import PlainStore
+from tests.support.store_fixture import BACKENDS, ONTOLOGY, PLACES, StoreFixture, declared, tampering, verified
 
 Act = Callable[[BeliefServer, str], Any]
 Faulty = FailingStore[Any] | FailingLog[Any] | FailingEliminationStore[Any]
@@ -71,9 +71,9 @@ class ThreeCauses:
 
 
 class Ground(NamedTuple):
-    """Where the worlds of a test are, each with sessions of its own: a home and two handles on what is stored there."""
+    """Where the worlds of a test are, each with sessions of its own: a fixture and two handles on its store."""
 
-    home: Home
+    fixture: StoreFixture
     mine: Store
     others: Store
 
@@ -94,14 +94,14 @@ class World(NamedTuple):
 
     def after_a_restart(self, act: Act) -> Any:
         """What a server that knows nothing yet says."""
-        with closing(self.ground.home.open(store=LastingStore(self.ground.others))) as server:
+        with closing(self.ground.fixture.open(store=LastingStore(self.ground.others))) as server:
             return act(server, self.session_id)
 
 
 @pytest.fixture
 def ground(place: str, tmp_path: Path) -> Iterator[Ground]:
-    with Home.at(place, tmp_path) as home:
-        yield Ground(home, home.store(), home.store())
+    with StoreFixture.at(place, tmp_path) as fixture:
+        yield Ground(fixture, fixture.store(), fixture.store())
 
 
 @contextmanager
@@ -109,17 +109,17 @@ def world(
     ground: Ground, situation: str, *, plain: bool = False, provider: HypothesisProvider | None = None
 ) -> Iterator[World]:
     with ExitStack() as stack:
-        home, tombstones = ground.home, PlainStore()
-        began = home.clock.now()
+        fixture, tombstones = ground.fixture, PlainStore()
+        began = fixture.clock.now()
 
         def opened(handle: Store) -> tuple[BeliefServer, list[Faulty]]:
             faulty: list[Faulty]
             if plain:
                 log, remote = LastingLog(handle), FailingEliminationStore(tombstones)
-                server, faulty = home.open(store=remote, audit_log=log), [remote, log]
+                server, faulty = fixture.open(store=remote, audit_log=log), [remote, log]
             else:
                 store = LastingStore(handle)
-                server, faulty = home.open(store=store, belief_provider=provider), [store]
+                server, faulty = fixture.open(store=store, belief_provider=provider), [store]
             stack.callback(server.close)
             return server, faulty
 
@@ -324,12 +324,6 @@ def test_a_session_survives_its_server_with_a_plain_store_and_its_trace() -> Non
 # --- faults of SQLite itself ---
 
 
-@pytest.fixture
-def sqlite_home(tmp_path: Path) -> Iterator[Home]:
-    with Home.at("sqlite", tmp_path) as home:
-        yield home
-
-
 def denied(word: str) -> Callable[..., int]:
     """An authorizer that refuses one kind of statement, as a broken disk would refuse the write behind it."""
 
@@ -342,10 +336,10 @@ def denied(word: str) -> Callable[..., int]:
 
 @pytest.mark.req("ARCH-2-03", "ARCH-2-04", "BS-5.1-STORE-05")
 def test_a_commit_that_fails_after_another_server_went_first_is_not_seen_and_not_acknowledged(
-    sqlite_home: Home,
+    sqlite_fixture: StoreFixture,
 ) -> None:
-    store = SQLiteStore(sqlite_home.path)
-    server, other = sqlite_home.open(store=store), sqlite_home.open()
+    store = SQLiteStore(sqlite_fixture.path)
+    server, other = sqlite_fixture.open(store=store), sqlite_fixture.open()
     session_id = declared(server)
     other.eliminate(session_id, "other", "1", ["a"])
     store._writer.set_authorizer(denied("COMMIT"))
@@ -361,10 +355,10 @@ def test_a_commit_that_fails_after_another_server_went_first_is_not_seen_and_not
 @pytest.mark.req("ARCH-2-03", "ARCH-2-04")
 @pytest.mark.parametrize("eliminated", ["a", "a\x00b"])
 def test_a_full_disk_refuses_what_does_not_fit_and_the_retry_succeeds_once_there_is_room(
-    sqlite_home: Home, eliminated: str
+    sqlite_fixture: StoreFixture, eliminated: str
 ) -> None:
-    store = SQLiteStore(sqlite_home.path)
-    server = sqlite_home.open(store=store)
+    store = SQLiteStore(sqlite_fixture.path)
+    server = sqlite_fixture.open(store=store)
     session_id = declared(server, [eliminated, "b", "c", "d"])
     (pages,) = store._writer.execute("PRAGMA page_count").fetchone()
     store._writer.execute(f"PRAGMA max_page_count = {pages}")
@@ -374,29 +368,33 @@ def test_a_full_disk_refuses_what_does_not_fit_and_the_retry_succeeds_once_there
     assert server.query_belief(session_id).n_survivors == 4
     store._writer.execute("PRAGMA max_page_count = 1000000")
     assert server.eliminate(session_id, "s", "large", [eliminated], large).applied_eliminated == [eliminated]
-    assert verified(sqlite_home.open(), session_id) == server.query_belief(session_id)
+    assert verified(sqlite_fixture.open(), session_id) == server.query_belief(session_id)
 
 
 @pytest.mark.req("ARCH-2-03", "ARCH-2-04")
-def test_a_file_that_somebody_else_holds_locked_is_unavailable_for_writing_and_readable(sqlite_home: Home) -> None:
-    store = SQLiteStore(sqlite_home.path)
-    server = sqlite_home.open(store=store)
+def test_a_file_that_somebody_else_holds_locked_is_unavailable_for_writing_and_readable(
+    sqlite_fixture: StoreFixture,
+) -> None:
+    store = SQLiteStore(sqlite_fixture.path)
+    server = sqlite_fixture.open(store=store)
     session_id = declared(server)
     store._writer.execute("PRAGMA busy_timeout = 0")
-    with tampering(sqlite_home.path) as holder:
+    with tampering(sqlite_fixture.path) as holder:
         holder.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreUnavailable, match="locked"):
             server.eliminate(session_id, "s", "o", ["a"])
         assert server.query_belief(session_id).n_survivors == 4
-        assert sqlite_home.open().query_belief(session_id).n_survivors == 4
+        assert sqlite_fixture.open().query_belief(session_id).n_survivors == 4
     assert server.eliminate(session_id, "s", "o", ["a"]).applied_eliminated == ["a"]
 
 
 @pytest.mark.req("ARCH-2-03", "ARCH-2-04")
-def test_a_transaction_that_sqlite_gives_up_by_itself_is_a_failed_write_like_any_other(sqlite_home: Home) -> None:
-    server = sqlite_home.open()
+def test_a_transaction_that_sqlite_gives_up_by_itself_is_a_failed_write_like_any_other(
+    sqlite_fixture: StoreFixture,
+) -> None:
+    server = sqlite_fixture.open()
     session_id = declared(server, ["a\x00b", "c"])
-    with tampering(sqlite_home.path) as database:
+    with tampering(sqlite_fixture.path) as database:
         database.execute(
             "CREATE TRIGGER fault AFTER INSERT ON audit_events BEGIN SELECT RAISE(ROLLBACK, 'out of luck'); END"
         )
@@ -404,7 +402,7 @@ def test_a_transaction_that_sqlite_gives_up_by_itself_is_a_failed_write_like_any
         server.eliminate(session_id, "s", "o", ["a\x00b"])
     assert server.query_belief(session_id) == verified(server, session_id)
     assert server.query_belief(session_id).n_survivors == 2
-    with tampering(sqlite_home.path, "fault"):
+    with tampering(sqlite_fixture.path, "fault"):
         pass
     assert server.eliminate(session_id, "s", "o", ["a\x00b"]).snapshot.survivors == ["c"]
-    assert verified(sqlite_home.open(), session_id).survivors == ["c"]
+    assert verified(sqlite_fixture.open(), session_id).survivors == ["c"]

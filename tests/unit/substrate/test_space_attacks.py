@@ -49,7 +49,6 @@ from cmbs.substrate.kernel.replay import (
 )
 from cmbs.substrate.kernel.requests import SpaceCommand
 from cmbs.substrate.kernel.state import ExecutionStatus, ProposalStatus
-from tests.support.homes import declared
 from tests.support.spaces import (
     AGENT,
     ANY,
@@ -75,6 +74,7 @@ from tests.support.spaces import (
     settled,
     status,
 )
+from tests.support.store_fixture import declared
 
 LATER = constraint(
     effect="deny", subject={"tool_id": "slow"}, when={"op": "missing", "args": ["fact.go"]}, on_fail="defer"

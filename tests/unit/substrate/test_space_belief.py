@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cmbs.audit.spaces import check_space, verified_space
+from cmbs.audit.spaces import audit_space, check_space
 from cmbs.belief.server import BeliefServer
 from cmbs.errors import LedgerCorrupt
 from cmbs.stores import InMemoryStore
@@ -17,7 +17,6 @@ from cmbs.substrate.kernel.model import BeliefReading, ReasonCode, Verdict
 from cmbs.substrate.kernel.replay import belief_sessions_in, read_space_event, verify_belief_pins
 from cmbs.substrate.kernel.state import ProposalStatus
 from cmbs.testing import ManualClock
-from tests.support.homes import Home, declared
 from tests.support.spaces import (
     AGENT,
     ANY,
@@ -35,6 +34,7 @@ from tests.support.spaces import (
     settled,
     status,
 )
+from tests.support.store_fixture import StoreFixture, declared
 
 STREAM = f"space:{SPACE}"
 
@@ -141,7 +141,7 @@ def test_a_reading_that_the_session_never_gave_is_found_out(planes: Planes) -> N
     liar.propose(call("restart"), proposal_id="p")
     assert settled(liar, "p") is ProposalStatus.COMMITTED
     liar.close()
-    report = verified_space(planes.store, SPACE)
+    report = audit_space(planes.store, SPACE)
     assert len(report.findings) == 1
     assert "said something else at event 0" in report.findings[0]
 
@@ -167,7 +167,7 @@ def test_a_session_that_was_there_must_not_be_recorded_as_missing(planes: Planes
     blind = World(planes.store, belief=Blind(planes.belief), space=1, clock=clock)
     blind.propose(call("restart"), proposal_id="p")
     blind.close()
-    assert "recorded as not found" in verified_space(planes.store, SPACE).findings[0]
+    assert "recorded as not found" in audit_space(planes.store, SPACE).findings[0]
 
 
 def test_what_a_caller_claims_that_the_belief_plane_said_is_not_believed(planes: Planes) -> None:
@@ -204,23 +204,23 @@ def test_a_claim_is_confirmed_by_a_conclusion_that_was_accepted(planes: Planes) 
     here = Evidence(confirmed_by_event_id=seen.event.body.event_id)
     assert world.say(PutMemory("n", MemoryKind.FACT, raw("it happened"), here), AGENT).space.memory["n"].confirmed
     # The conclusion is held against the session, as readings are.
-    report = verified_space(world.log, SPACE)
+    report = audit_space(world.log, SPACE)
     assert (report.findings, report.pins) == ([], 1)
 
 
 def test_a_restarted_server_wakes_what_an_earlier_one_parked(tmp_path: Path) -> None:
-    with Home.at("sqlite", tmp_path) as home:
-        belief = home.open()
+    with StoreFixture.at("sqlite", tmp_path) as fixture:
+        belief = fixture.open()
         session_id = declared(belief, "ab")
         first = Planes.__new__(Planes)
-        first.store, first.belief = home.store(), belief  # type: ignore[assignment]
+        first.store, first.belief = fixture.store(), belief  # type: ignore[assignment]
         first.world = World(first.store, belief=ServedBelief(belief))
         first.gate(session_id)
         first.world.propose(call("restart"), proposal_id="p")
         first.world.close()
         belief.eliminate(session_id, "s", "1", ["a"])
-        again = World(home.store(), belief=ServedBelief(home.open()), space=1, clock=first.world.clock)
+        again = World(fixture.store(), belief=ServedBelief(fixture.open()), space=1, clock=first.world.clock)
         again.server.keep()
         assert settled(again, "p") is ProposalStatus.COMMITTED
         again.close()
-        assert verified_space(again.log, SPACE).findings == []
+        assert audit_space(again.log, SPACE).findings == []

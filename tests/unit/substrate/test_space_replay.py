@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from cmbs.audit.spaces import all_spaces, check_space, verified_space
+from cmbs.audit.spaces import all_spaces, audit_space, check_space
 from cmbs.errors import LedgerCorrupt
 from cmbs.ledger import GENESIS, Head, StoredEntry, canonical, hash_entry, verify_chain
 from cmbs.stores import InMemoryStore
@@ -86,20 +86,24 @@ def test_a_log_proves_the_space_and_its_head() -> None:
 
 
 FORGERIES: dict[str, tuple[int, Change, str]] = {
-    "another verdict": (DELTA, setting("outcome/decision/verdict", "deny"), "decision is not what"),
-    "another policy hash": (DELTA, setting("outcome/decision/policy_hash", "0" * 64), "decision is not what"),
-    "more changes": (DELTA, setting("outcome/changes/set/goal.z", "1"), "changes is not what"),
+    "another verdict": (DELTA, setting("outcome/decision/verdict", "deny"), r"outcome\.decision is not what"),
+    "another policy hash": (
+        DELTA,
+        setting("outcome/decision/policy_hash", "0" * 64),
+        r"outcome\.decision is not what",
+    ),
+    "more changes": (DELTA, setting("outcome/changes/set/goal.z", "1"), r"outcome\.changes is not what"),
     "an intent from nowhere": (
         ASK,
         setting(
             "outcome/intents", [{"execution_id": "x", "candidate": 0, "tool_id": "c", "args_hash": "", "deadline": "9"}]
         ),
-        "intents is not what",
+        r"outcome\.intents is not what",
     ),
     "an approval that nobody asked for": (
         DELTA,
         setting("outcome/used_approvals", ["a"]),
-        "used_approvals is not what",
+        r"outcome\.used_approvals is not what",
     ),
     "another proposal": (
         DELTA,
@@ -107,7 +111,11 @@ FORGERIES: dict[str, tuple[int, Change, str]] = {
         "is not what its message leads to",
     ),
     "other args": (ASK, setting("payload/proposal/candidates/0/args", {"x": 2}), "is not what its message leads to"),
-    "more words than were needed": (MODE, setting("outcome/granted", True), "outcome is not what its message leads to"),
+    "more words than were needed": (
+        MODE,
+        setting("outcome/granted", True),
+        r"outcome\.granted is not",
+    ),
     "another actor": (DELTA, setting("actor/id", "other"), "is not what its message leads to"),
     "an actor who may not": (APPROVE, setting("actor/kind", "agent"), "is not what its message leads to"),
     "the proposer approves": (APPROVE, setting("actor/id", "agent"), "is not what its message leads to"),
@@ -213,8 +221,8 @@ def test_checking_a_store_says_what_is_wrong_with_which_space() -> None:
     assert (report.findings, report.events, report.head_hash) == ([], len(LOG), head)
     assert "no space" in check_space(good, "other").findings[0]
     bad = stored(forged(DELTA, setting("outcome/decision/verdict", "deny")))
-    assert "seq 3" in verified_space(bad, SPACE).findings[0]
-    assert check_space(bad, SPACE).findings == verified_space(bad, SPACE).findings
+    assert "seq 3" in audit_space(bad, SPACE).findings[0]
+    assert check_space(bad, SPACE).findings == audit_space(bad, SPACE).findings
 
 
 def test_checking_a_store_compares_the_checkpoint() -> None:

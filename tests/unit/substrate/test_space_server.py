@@ -23,7 +23,6 @@ from cmbs.substrate.server import DEFAULT_SPACE, SubstrateServer
 from cmbs.substrate.tools.runner import CallContext, ToolReply
 from cmbs.testing import FailingLog, ManualClock
 from cmbs.testing.fakes.threads import run_together
-from tests.support.homes import BACKENDS, Home
 from tests.support.spaces import (
     AGENT,
     ANY,
@@ -40,6 +39,7 @@ from tests.support.spaces import (
     settled,
     status,
 )
+from tests.support.store_fixture import BACKENDS, StoreFixture
 
 STREAM = f"space:{SPACE}"
 CROWD = 16
@@ -104,7 +104,7 @@ def test_two_servers_on_one_log_see_each_other() -> None:
         world.propose(delta(**{f"k{number}": "1"}), proposal_id=f"p{number}")
     stale = one.space
     other.say(SetMode(Mode.OBSERVE))
-    assert one.server._spaces.cached(STREAM).state is stale  # type: ignore[union-attr]
+    assert one.server._spaces.find_cached(STREAM) is stale
     with pytest.raises(Conflict, match="said something else"):
         one.propose(delta(z="1"), proposal_id="p5")
     assert one.space.head == other.space.head
@@ -128,8 +128,8 @@ def test_whoever_waits_for_a_proposal_is_told_where_it_stands_when_the_time_is_o
 
 @pytest.mark.parametrize("place", BACKENDS)
 def test_what_waits_goes_on_waiting_in_the_next_process(place: str, tmp_path: Path) -> None:
-    with Home.at(place, tmp_path) as home:
-        first = World(home.store())
+    with StoreFixture.at(place, tmp_path) as fixture:
+        first = World(fixture.store())
         first.create(
             {
                 "constraint.any": ANY,
@@ -148,7 +148,7 @@ def test_what_waits_goes_on_waiting_in_the_next_process(place: str, tmp_path: Pa
             first.propose(call(name), proposal_id=name)
         assert eventually(lambda: len(first.runner.calls) == 1)
         first.close()
-        again = World(home.store(), space=1, clock=first.clock)
+        again = World(fixture.store(), space=1, clock=first.clock)
         assert freeze_space(again.space) == freeze_space(first.space)
         again.propose(delta(go="1"))
         again.server.keep()
@@ -166,16 +166,16 @@ def test_what_waits_goes_on_waiting_in_the_next_process(place: str, tmp_path: Pa
 
 def test_a_long_space_begins_from_its_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoints, "_FEWEST_EVENTS", 5)
-    with Home.at("sqlite", tmp_path) as home:
-        first = World(home.store())
+    with StoreFixture.at("sqlite", tmp_path) as fixture:
+        first = World(fixture.store())
         first.create()
         for number in range(12):
             first.propose(delta(**{f"k{number}": "1"}))
         first.close()
-        kept = home.store().checkpoint(STREAM)
+        kept = fixture.store().checkpoint(STREAM)
         assert kept is not None
         assert kept[0] >= 5
-        again = World(home.store(), space=1)
+        again = World(fixture.store(), space=1)
         assert freeze_space(again.space) == freeze_space(first.space)
         again.propose(delta(z="1"))
         again.close()

@@ -25,10 +25,10 @@ from cmbs.tee.stores.memory import MemoryGraphStore
 from cmbs.tee.stores.sqlite import SQLiteGraphStore
 from cmbs.testing import FailingLog, Moment
 from tests.support.error_model import check_error
-from tests.support.homes import verified
 from tests.support.http_server import PATIENCE, run_cmbs, serving
 from tests.support.plain_tee import PlainTee
 from tests.support.plain_tee import serving as serving_plainly
+from tests.support.store_fixture import verified
 from tests.support.tee import CERTIFICATE, edge, listening, tls
 from tests.support.tee_process import grow, tee_serving
 from tests.support.transports import ONTOLOGY

@@ -23,7 +23,7 @@ BACKENDS = (*PLACES, "postgres")
 NO_SUCH_SESSION = "00000000-0000-4000-8000-ffffffffffff"
 
 
-class Home:
+class StoreFixture:
     """Where sessions live. Servers come and go; what they acknowledged stays."""
 
     def __init__(self, place: str, directory: Path) -> None:
@@ -38,13 +38,13 @@ class Home:
 
     @classmethod
     @contextmanager
-    def at(cls, place: str, directory: Path) -> Iterator[Home]:
-        """A home that closes what was opened in it."""
-        home = cls(place, directory)
+    def at(cls, place: str, directory: Path) -> Iterator[StoreFixture]:
+        """A store that closes what was opened in it."""
+        fixture = cls(place, directory)
         try:
-            yield home
+            yield fixture
         finally:
-            home.close()
+            fixture.close()
 
     def store(self) -> Store:
         """The store: the same object in memory, elsewhere a new one on the same file or database."""
@@ -89,7 +89,7 @@ def verified(server: BeliefServer, session_id: str) -> BeliefSnapshot:
 
 @contextmanager
 def tampering(path: Path, *triggers: str) -> Iterator[sqlite3.Connection]:
-    """A connection for somebody with the file in hands and the guards taken down."""
+    """A connection that writes to the file with the guards taken down."""
     connection = sqlite3.connect(path)
     for trigger in triggers:
         connection.execute(f"DROP TRIGGER {trigger}")

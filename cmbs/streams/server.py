@@ -1,0 +1,192 @@
+"""Streams of one kind over a log: every plane's server is built on this.
+
+Every method returns when what it did is durable. Event loops use `perform_async`, which holds no thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Generic, NamedTuple
+
+from cmbs.errors import BeliefServerError, CmbsError, LedgerCorrupt, StoreUnavailable
+from cmbs.ledger import Head, StoredEntry
+from cmbs.spi.audit_log import AuditLog
+from cmbs.streams.cache import Streams
+from cmbs.streams.checkpoints import Checkpointer
+from cmbs.streams.group_commit import GroupWriter
+from cmbs.streams.kinds import A, C, CheckpointCodec, S, StreamKind
+from cmbs.streams.writer import RemoteStore, Writer
+
+
+class Preparation(NamedTuple, Generic[S, C]):
+    """What is looked up outside the log before a command is decided.
+
+    `is_needed` is quick; `prepare` may block, and gives the command with what was found. A decision raises `missing`
+    where the state has changed so that more must be looked up: the command is then prepared and decided again.
+    """
+
+    is_needed: Callable[[S, C], bool]
+    prepare: Callable[[S, C], C]
+    missing: type[BeliefServerError]
+
+
+class StreamServer(Generic[S, C, A]):
+    """Carries out commands on streams, and caches at most `capacity` of their states.
+
+    `codec` keeps checkpoints of long streams, `remote` carries entries out elsewhere before they are in the log. With
+    `grouped`, commands of many callers share a write where the log is a blocking one.
+    """
+
+    def __init__(
+        self,
+        log: AuditLog,
+        kind: StreamKind[S, C, A],
+        capacity: int,
+        *,
+        codec: CheckpointCodec[S] | None = None,
+        remote: RemoteStore[S] | None = None,
+        preparation: Preparation[S, C] | None = None,
+        grouped: bool = True,
+    ) -> None:
+        self._kind = kind
+        self._remote = remote
+        self._preparation = preparation
+        # A log in memory ends with its process: there is no start to shorten.
+        self._checkpointer = Checkpointer(log, codec) if codec is not None and log.blocking else None
+        self.streams = Streams(log, kind, capacity, self._checkpointer)
+        self._writer = Writer(log, kind, self.streams)
+        # A remote store may take its time: its writes run in the caller's thread, not in the one that all share.
+        self._group = GroupWriter(self._writer) if grouped and log.blocking and remote is None else None
+
+    def perform(self, command: C) -> A:
+        """Carry out a command."""
+        while True:
+            known = self._find_head(command)
+            try:
+                prepared = self._prepare(command)
+                if self._remote is not None:
+                    return self._writer.run_remote(self._remote, prepared)
+                if self._group is not None:
+                    return self._group.submit(prepared).result()
+                (result,) = self._writer.run([prepared])
+                if isinstance(result, Exception):
+                    raise result
+            except BeliefServerError as exc:
+                if not self._has_conflict(command, known, exc):
+                    raise
+            else:
+                return result
+
+    async def perform_async(self, command: C) -> A:
+        """Carry out a command without holding a thread, unless a remote store must be waited for in one."""
+        if self._remote is not None:
+            return await asyncio.to_thread(self.perform, command)
+        if self._group is None:
+            return self.perform(command)
+        while True:
+            known = self._find_head(command)
+            try:
+                # Reading a log, or looking something up, would hold up every other task of the loop.
+                blocks = self._blocks(command)
+                prepared = await asyncio.to_thread(self._prepare, command) if blocks else command
+                return await asyncio.wrap_future(self._group.submit(prepared))
+            except BeliefServerError as exc:
+                if not await asyncio.to_thread(self._has_conflict, command, known, exc):
+                    raise
+
+    def perform_all(self, commands: Sequence[C]) -> list[A | CmbsError]:
+        """Carry out commands in their order, with as few writes as the log takes; what each of them came to."""
+        if self._group is None or len(commands) == 1:
+            return [self._attempt(command) for command in commands]
+        known = {command.stream_id: self._find_head(command) for command in commands}
+        futures = [self._submit(self._group, command) for command in commands]
+        results: list[A | CmbsError] = []
+        for command, future in zip(commands, futures, strict=True):
+            try:
+                results.append(future.result())
+            except CmbsError as exc:
+                conflict = isinstance(exc, BeliefServerError) and known[command.stream_id] != self._find_head(command)
+                results.append(self._attempt(command) if conflict else exc)
+        return results
+
+    def current(self, stream_id: str) -> S:
+        """The state as the log has it now; the kind's own error where there is no such stream."""
+        return self.streams.current(stream_id)
+
+    def refresh(self, stream_id: str) -> S:
+        """As `current`, but an error while the log cannot be asked."""
+        return self.streams.refresh(stream_id)
+
+    def peek(self, stream_id: str) -> S | None:
+        """As `refresh`, but None where there is no such stream."""
+        return self.streams.peek(self.streams.slot(stream_id))
+
+    def find_cached(self, stream_id: str) -> S | None:
+        """The cached state, which may be older than the log; never touches the log."""
+        return self.streams.find(stream_id)
+
+    def adopt(self, stream_id: str, entries: Sequence[StoredEntry]) -> S:
+        """Write a verified log that comes from elsewhere, as it is; Conflict where another log is here already."""
+        self._writer.adopt(stream_id, entries)
+        return self.refresh(stream_id)
+
+    def observe(self, observer: Callable[[str, S], None]) -> None:
+        """Tell `observer` of every state that this server writes, once that is durable. From the writing thread.
+
+        There is one; it must be quick, and must not raise.
+        """
+        self._writer.observer = observer
+
+    def close(self) -> None:
+        """Write what waits, then stop the threads. The log stays open."""
+        if self._group is not None:
+            self._group.close()
+        if self._checkpointer is not None:
+            self._checkpointer.close()
+
+    def _attempt(self, command: C) -> A | CmbsError:
+        try:
+            return self.perform(command)
+        except CmbsError as exc:
+            return exc
+
+    def _submit(self, group: GroupWriter[S, C, A], command: C) -> Future[A]:
+        try:
+            return group.submit(self._prepare(command))
+        except CmbsError as exc:
+            failed: Future[A] = Future()
+            failed.set_exception(exc)
+            return failed
+
+    def _blocks(self, command: C) -> bool:
+        """Whether preparing the command may block."""
+        if self._kind.opens(command):
+            return False
+        state = self.streams.find(command.stream_id)
+        return state is None or (self._preparation is not None and self._preparation.is_needed(state, command))
+
+    def _prepare(self, command: C) -> C:
+        """Load the stream, here and not in the writer that all streams share, and look up what is needed outside."""
+        if self._kind.opens(command):
+            return command
+        state = self.streams.load(command.stream_id)
+        if self._preparation is None or not self._preparation.is_needed(state, command):
+            return command
+        return self._preparation.prepare(state, command)
+
+    def _find_head(self, command: C) -> Head | None:
+        """Where the stream ended when this process last looked: what a decision is based on is no older."""
+        state = self.streams.find(command.stream_id)
+        return None if state is None else state.head
+
+    def _has_conflict(self, command: C, known: Head | None, error: BeliefServerError) -> bool:
+        """Whether a refusal is an optimistic concurrency conflict: it rests on a state that others had left behind.
+
+        What is written is compared with the log's head by the log. A refusal writes nothing, so it is compared here.
+        """
+        missing = self._preparation is not None and isinstance(error, self._preparation.missing)
+        if not missing and (known is None or isinstance(error, (StoreUnavailable, LedgerCorrupt))):
+            return False
+        return self.refresh(command.stream_id).head != known or missing
