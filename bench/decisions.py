@@ -37,8 +37,8 @@ Decide = Callable[[], Any]
 
 def run(effort: Effort) -> list[Result]:
     """Compare sizes with each other, with a trace and without, and with the peers in the same rounds."""
-    subjects = {f"cmbs {size}": _rounds(_ours(size, explain=False), CALLS) for size in SIZES}
-    subjects["explain"] = _rounds(_ours(FEW, explain=True), CALLS)
+    subjects = {f"cmbs {size}": _rounds(_ours(size), CALLS) for size in SIZES}
+    subjects["explain"] = _rounds(_ours(FEW), CALLS)
     subjects["cedar one"] = _rounds(cedar_one_policy(), CALLS)
     subjects["cedar some"] = _rounds(cedar_many_policies(SOME), SLOW_CALLS)
     found = interleaved(subjects, effort.rounds * ROUNDS_PER_EFFORT)
@@ -108,10 +108,10 @@ def _rounds(decide: Decide, calls: int) -> Callable[[], float]:
 
 def _ours(size: int, *, explain: bool) -> Decide:
     kept, asked = decided(size)
-    ruling = arbitrate(kept, asked, AGENT, NOW, {}, explain=explain)
+    ruling = arbitrate(kept, asked, AGENT, NOW, {})
     if ruling.decision.verdict is not Verdict.ALLOW:
         raise AssertionError("the decision that is timed is not the one that is meant")
-    return lambda: arbitrate(kept, asked, AGENT, NOW, {}, explain=explain)
+    return lambda: arbitrate(kept, asked, AGENT, NOW, {})
 
 
 def decided(size: int) -> tuple[Space, Proposal]:

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from cmbs.messages import Actor
-from cmbs.substrate.kernel.arbitration.arbitrate import Ruling, arbitrate
+from cmbs.substrate.kernel.arbitration.arbitrate import Arbitration, arbitrate
 from cmbs.substrate.kernel.model import Candidate, ReasonCode
 from cmbs.substrate.kernel.state import Space
 from cmbs.testing.spaces import AGENT, NOW, payload, proposal, space, token, tool
@@ -27,11 +27,11 @@ def ready(pairs: Mapping[str, str] | None = None, state: Mapping[str, str] | Non
     return space(ALLOW_ALL if pairs is None else pairs, state, **({"tools": TOOLS, "tokens": (token(),)} | fields))
 
 
-def ruled(kept: Space, *candidates: Candidate, actor: Actor = AGENT, belief: Any = None, **fields: Any) -> Ruling:
+def ruled(kept: Space, *candidates: Candidate, actor: Actor = AGENT, belief: Any = None, **fields: Any) -> Arbitration:
     """The ruling, which is the same with a trace and without."""
     asked = proposal(*candidates, actor=actor, **fields)
-    plain = arbitrate(kept, asked, actor, NOW, belief or {}, explain=False)
-    explained = arbitrate(kept, asked, actor, NOW, belief or {}, explain=True)
+    plain = arbitrate(kept, asked, actor, NOW, belief or {})
+    explained = arbitrate(kept, asked, actor, NOW, belief or {})
     assert explained.decision.trace or not candidates
     untraced = msgspec.structs.replace(explained.decision, trace=())
     assert msgspec.structs.replace(explained, decision=untraced) == plain

@@ -19,7 +19,7 @@ from cmbs.http.spaces.views import Reader
 from cmbs.messages import ActorKind
 from cmbs.substrate.belief_source import ServedBelief
 from cmbs.substrate.kernel.events import Approve, Propose, SpaceEvent, SpaceVerb, Wake
-from cmbs.substrate.kernel.insight.explanation import Hypothetical, explain, recalled
+from cmbs.substrate.kernel.insight.explanation import Hypothetical, explain, recall
 from cmbs.substrate.kernel.replay import read_space_event
 from cmbs.substrate.kernel.state import ApprovalStatus, ExecutionStatus, ProposalStatus, Space
 from cmbs.substrate.server import SubstrateServer
@@ -213,7 +213,7 @@ class SpaceReading:
             if record is None:
                 raise RecordNotFound("proposal", proposal_id)
             before = self._server.at(space.space_id, record.decided_seq - 1)
-            asked = recalled(before, self._event(space, record.decided_seq))
+            asked = recall(before, self._event(space, record.decided_seq))
             return explained(asked, Reader(request.actor, space.policy), recorded=True)
 
         return Response(200, await asyncio.to_thread(read))

@@ -13,7 +13,7 @@ from cmbs.http.spaces import schemas
 from cmbs.messages import Actor, ActorKind
 from cmbs.substrate.kernel.arbitration.authority import may_read
 from cmbs.substrate.kernel.events import Changes
-from cmbs.substrate.kernel.insight.explanation import redacted
+from cmbs.substrate.kernel.insight.explanation import redact
 from cmbs.substrate.kernel.model import Capability, Decision, Spent, StateDelta, Tool, ToolCall
 from cmbs.substrate.kernel.policy.policy import Policy
 from cmbs.substrate.kernel.state import Approval, Execution, MemoryEntry, PolicyChange, ProposalRecord, Space
@@ -70,7 +70,7 @@ def space_view(space: Space, reader: Reader) -> schemas.SpaceResponse:
 
 def decision_view(decision: Decision, proposer: Actor, reader: Reader) -> Decision:
     """The decision, without the steps of its trace that show what is not the reader's to know."""
-    return redacted(decision, reader.policy, reader.actor.kind, own=reader.is_or_governs(proposer.id))
+    return redact(decision, reader.policy, reader.actor.kind, own=reader.is_or_governs(proposer.id))
 
 
 def proposal_view(space: Space, record: ProposalRecord, reader: Reader) -> schemas.ProposalResponse:

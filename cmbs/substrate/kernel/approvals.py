@@ -35,7 +35,7 @@ def _grant_keys(approval: Approval) -> Iterable[GrantKey]:
         yield GrantKey(approval.proposer.id, asked.tool_id, asked.args_hash, constraint, approval.policy_hash)
 
 
-def used_up(
+def use_approvals(
     grants: Map[GrantKey, str], approvals: Map[str, Approval], used: Iterable[str]
 ) -> dict[str, Map[GrantKey, str] | Map[str, Approval]]:
     """What is left of grants and approvals once each of these was used one more time, as fields of a space."""

@@ -1,4 +1,4 @@
-"""Everything a space knows, as a value: whoever holds one holds it for good; the next one shares what is the same."""
+"""Everything a space knows, as an immutable value; the next one shares what is the same."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class ProposalRecord(msgspec.Struct, frozen=True):
 
     @property
     def message(self) -> Propose:
-        """What was proposed; read anew each time."""
+        """What was proposed; decoded each time."""
         return _PROPOSE.decode(self.payload)
 
 
@@ -176,7 +176,7 @@ class PolicyChange(msgspec.Struct, frozen=True):
 
 
 class EvidenceKind(StrEnum):
-    """What can speak for a claim. How confident somebody is does not: that is a judgement of evidence, not evidence."""
+    """What can speak for a claim. Confidence does not: it is a judgement of evidence, not evidence."""
 
     CHUNK = "chunk"
     EVENT = "event"
@@ -191,7 +191,7 @@ class SeenEvidence(NamedTuple):
 
 
 class MemoryEntry(msgspec.Struct, frozen=True):
-    """A claim that is remembered; `seq` and `ts` are of the step that put it, `changed_seq` of the newest on it."""
+    """A claim in memory; `seq` and `ts` are of the step that put it, `changed_seq` of the newest on it."""
 
     entry_id: str
     kind: MemoryKind

@@ -27,7 +27,7 @@ from cmbs.substrate.kernel.model import (
     StateDelta,
     ToolCall,
 )
-from cmbs.substrate.kernel.policy.references import Facing
+from cmbs.substrate.kernel.policy.references import EvaluationContext
 from cmbs.substrate.kernel.state import Space
 from cmbs.testing import spaces
 
@@ -271,12 +271,12 @@ def _like(root: Capability, fields: dict[str, Any]) -> Capability:
 
 
 @cache
-def facings() -> st.SearchStrategy[Facing]:
+def facings() -> st.SearchStrategy[EvaluationContext]:
     """What predicates can see, of a call or of a delta."""
     of_call = st.sampled_from(PATHS).map(lambda path: ({"path": path}, "fs.write"))
     of_delta = deltas().map(lambda delta: ({"set": delta.set, "unset": delta.unset}, None))
     return st.builds(
-        lambda state, belief, seen: Facing(state, belief, spaces.AGENT.id, *seen),
+        lambda state, belief, seen: EvaluationContext(state, belief, spaces.AGENT.id, *seen),
         states(),
         readings(),
         of_call | of_delta,

@@ -444,7 +444,7 @@ def test_an_approval_covers_exactly_what_was_approved_while_it_is_good(
 
 def test_an_approval_is_gone_with_the_policy_that_it_was_given_under() -> None:
     kept = approved(ready(ASKING), call())
-    changed = kept.policy.changed({"policy.value.x": "1"}, [])
+    changed = kept.policy.change({"policy.value.x": "1"}, [])
     assert reason(msgspec.structs.replace(kept, policy=changed), call()) == ReasonCode.CONSTRAINT_DENIED
 
 

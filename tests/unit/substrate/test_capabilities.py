@@ -148,7 +148,7 @@ def test_a_budget_is_enough_for_the_call_or_the_call_is_denied(
     root = token("root", budget=budget)
     line = (root, child(root, token_id="token-1", budget=Budget())) if of_parent else (token(budget=budget),)
     kept = space({"constraint.a": payload()}, tools=(tool(),), tokens=line, spent=Map({line[0].token_id: spent}))
-    decision = arbitrate(kept, proposal(call(args={"a": "xyz"})), AGENT, NOW, {}, explain=False).decision
+    decision = arbitrate(kept, proposal(call(args={"a": "xyz"})), AGENT, NOW, {}).decision
     assert decision.verdict == verdict
     assert (decision.reason_code == ReasonCode.BUDGET_EXHAUSTED) is (verdict is Verdict.DENY)
 
@@ -157,7 +157,7 @@ def test_calls_of_one_proposal_share_what_is_left_and_fail_together() -> None:
     kept = space({"constraint.a": payload()}, tools=(tool(),), tokens=(token(budget=Budget(calls=2)),))
     for count, reason in ((2, ReasonCode.ALLOWED), (3, ReasonCode.BUDGET_EXHAUSTED)):
         made = [call(args={"n": number}, key=str(number)) for number in range(count)]
-        decision = arbitrate(kept, proposal(*made, atomic=False), AGENT, NOW, {}, explain=False).decision
+        decision = arbitrate(kept, proposal(*made, atomic=False), AGENT, NOW, {}).decision
         assert {each.reason_code for each in decision.candidates} == {reason}
 
 
@@ -275,6 +275,6 @@ def test_a_child_never_allows_what_its_parent_denies(
 
     def verdict(token_id: str) -> Verdict:
         asked = proposal(msgspec.structs.replace(made, capability_token_id=token_id))
-        return arbitrate(kept, asked, AGENT, NOW, belief, explain=False).decision.verdict
+        return arbitrate(kept, asked, AGENT, NOW, belief).decision.verdict
 
     assert verdict("child") is not Verdict.ALLOW or verdict("root") is Verdict.ALLOW

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cmbs.ledger import canonical
 from cmbs.messages import Actor
-from cmbs.substrate.kernel.arbitration.arbitrate import Ruling, arbitrate, belief_sessions
+from cmbs.substrate.kernel.arbitration.arbitrate import Arbitration, arbitrate, belief_sessions
 from cmbs.substrate.kernel.arbitration.conflicts import after
 from cmbs.substrate.kernel.events import Mode
 from cmbs.substrate.kernel.model import (
@@ -44,8 +44,10 @@ from cmbs.testing.strategies.substrate import (
 Belief = Mapping[str, BeliefReading]
 
 
-def ruling_on(kept: Space, asked: Proposal, belief: Belief, actor: Actor = AGENT, *, explain: bool = False) -> Ruling:
-    return arbitrate(kept, asked, actor, NOW, belief, explain=explain)
+def ruling_on(
+    kept: Space, asked: Proposal, belief: Belief, actor: Actor = AGENT, *, explain: bool = False
+) -> Arbitration:
+    return arbitrate(kept, asked, actor, NOW, belief)
 
 
 def with_policy(kept: Space, pairs: Mapping[str, str]) -> Space:
@@ -145,14 +147,12 @@ def test_the_same_gives_the_same_bytes_with_a_trace_and_without(
 ) -> None:
     again = with_policy(kept, dict(kept.policy.pairs))
     for explain in (False, True):
-        first = canonical.encode_frame(ruling_on(kept, asked, belief, actor, explain=explain).decision)
-        second = canonical.encode_frame(ruling_on(again, asked, belief, actor, explain=explain).decision)
+        first = canonical.encode_frame(ruling_on(kept, asked, belief, actor).decision)
+        second = canonical.encode_frame(ruling_on(again, asked, belief, actor).decision)
         assert first == second
-        assert msgspec.json.decode(first, type=Decision) == (
-            ruling_on(kept, asked, belief, actor, explain=explain).decision
-        )
+        assert msgspec.json.decode(first, type=Decision) == (ruling_on(kept, asked, belief, actor).decision)
     plain = ruling_on(kept, asked, belief, actor)
-    explained = ruling_on(kept, asked, belief, actor, explain=True)
+    explained = ruling_on(kept, asked, belief, actor)
     untraced = msgspec.structs.replace(explained.decision, trace=())
     assert msgspec.structs.replace(explained, decision=untraced) == plain
 
@@ -195,7 +195,7 @@ def test_observing_says_what_enforcing_would_do(kept: Space, asked: Proposal, be
 def test_only_sessions_that_were_announced_are_read(kept: Space, asked: Proposal, belief: Belief) -> None:
     announced = belief_sessions(kept, asked)
     only = {session_id: reading for session_id, reading in belief.items() if session_id in announced}
-    assert ruling_on(kept, asked, only, explain=True) == ruling_on(kept, asked, belief, explain=True)
+    assert ruling_on(kept, asked, only) == ruling_on(kept, asked, belief)
 
 
 @given(made_spaces(), proposals(), readings())

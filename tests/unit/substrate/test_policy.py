@@ -200,7 +200,7 @@ def test_answers_are_kept_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_change_compiles_only_what_it_touches() -> None:
     before = compile_policy(WHOLE | {"constraint.b": payload(effect="deny")})
-    after = before.changed({"constraint.b": payload(), "constraint.c": payload()}, ["policy.private", "constraint.z"])
+    after = before.change({"constraint.b": payload(), "constraint.c": payload()}, ["policy.private", "constraint.z"])
     assert after.compiled["constraint.a"][1] is before.compiled["constraint.a"][1]
     assert after.compiled["constraint.b"][1] is not before.compiled["constraint.b"][1]
     assert "policy.private" not in after.pairs
@@ -212,9 +212,9 @@ def test_a_changed_schema_reaches_the_constraints_that_name_it() -> None:
         "constraint.a": payload(when=predicate("schema", "$args", "s")),
         "policy.schema.s": "true",
     }
-    gone = compile_policy(pairs).changed({}, ["policy.schema.s"])
+    gone = compile_policy(pairs).change({}, ["policy.schema.s"])
     assert gone.matching("t").malformed == ("constraint.a",)
-    assert gone.changed({"policy.schema.s": "false"}, []).matching("t").malformed == ()
+    assert gone.change({"policy.schema.s": "false"}, []).matching("t").malformed == ()
 
 
 @given(policies(), policies())
@@ -238,7 +238,7 @@ def test_the_order_of_pairs_does_not_matter(pairs: dict[str, str], random: Any) 
     one, other = compile_policy(pairs), compile_policy(dict(shuffled))
     assert one == other
     assert hash(one) == hash(other)
-    assert one != one.changed({"policy.value.more": "1"}, [])
+    assert one != one.change({"policy.value.more": "1"}, [])
     assert one != one.policy_hash
     assert [each.key for each in one.matching("fs.write").denies] == [
         each.key for each in other.matching("fs.write").denies

@@ -12,7 +12,7 @@ from cmbs.messages import ActorKind
 from cmbs.substrate.kernel.arbitration.arbitrate import arbitrate
 from cmbs.substrate.kernel.insight import fact_domains
 from cmbs.substrate.kernel.insight import flips as flipping
-from cmbs.substrate.kernel.insight.explanation import Explanation, Hypothetical, explain, redacted
+from cmbs.substrate.kernel.insight.explanation import Explanation, Hypothetical, explain, redact
 from cmbs.substrate.kernel.insight.flips import FlipStatus, smallest_flip
 from cmbs.substrate.kernel.model import BeliefReading, Decision, ReasonCode, Stage, Verdict
 from cmbs.substrate.kernel.policy.policy import Policy, compile_policy
@@ -43,7 +43,7 @@ def changes(explanation: Explanation) -> list[tuple[str, str | None, str | None]
 
 
 def decision_of(it: Hypothetical) -> Decision:
-    return arbitrate(it.space, it.proposal, it.actor, it.now, it.belief, explain=False).decision
+    return arbitrate(it.space, it.proposal, it.actor, it.now, it.belief).decision
 
 
 # --- why --------------------------------------------------------------------------------------------------------------
@@ -335,9 +335,9 @@ def test_private_values_are_nowhere_in_what_an_agent_is_told() -> None:
 def test_a_private_key_that_moved_is_not_named_and_any_other_is() -> None:
     policy = policy_of(any=allow(None, op("exists", "fact.secret", "fact.a")), policy__private=["fact.secret"])
     it = asked(policy, [delta(c="p")], state={"fact.a": "1"}, seen={"fact.secret": "1", "fact.a": "2"})
-    decision = arbitrate(it.space, it.proposal, it.actor, it.now, it.belief, explain=True).decision
+    decision = arbitrate(it.space, it.proposal, it.actor, it.now, it.belief).decision
     moved = {step.reference for step in decision.trace if step.stage is Stage.FRESHNESS and step.reference is not None}
     assert moved == {"fact.secret", "fact.a"}
-    shown = redacted(decision, policy, AGENT)
+    shown = redact(decision, policy, AGENT)
     assert {step.reference for step in shown.trace if step.stage is Stage.FRESHNESS} == {"fact.a", None}
-    assert redacted(decision, policy, OPERATOR) is decision
+    assert redact(decision, policy, OPERATOR) is decision

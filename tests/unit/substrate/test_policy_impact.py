@@ -8,7 +8,7 @@ import pytest
 from cmbs.errors import LedgerCorrupt
 from cmbs.messages import ActorKind
 from cmbs.substrate.kernel.events import Approve, Wake
-from cmbs.substrate.kernel.insight.explanation import explain, recalled
+from cmbs.substrate.kernel.insight.explanation import explain, recall
 from cmbs.substrate.kernel.insight.impact import FlipKind, Impact, impact_of
 from cmbs.substrate.kernel.model import StateDelta, Verdict
 from cmbs.substrate.kernel.policy.policy import compile_policy
@@ -160,7 +160,7 @@ def test_every_recorded_decision_can_be_explained_as_it_was_made() -> None:
         space = catch_up_space(SPACE, space, [stored])
         if before is None or event.result.decision is None:
             continue
-        explanation = explain(recalled(before, event), ActorKind.OPERATOR)
+        explanation = explain(recall(before, event), ActorKind.OPERATOR)
         recorded = event.result.decision
         assert (explanation.decision.verdict, explanation.decision.reason_code) == (
             recorded.verdict,
@@ -176,4 +176,4 @@ def test_an_event_that_decided_nothing_has_nothing_to_explain() -> None:
     space = catch_up_space(SPACE, None, entries[:1])
     assert space is not None
     with pytest.raises(TypeError, match="REGISTER_TOOL decides no proposal"):
-        recalled(space, read_space_event(entries[1]))
+        recall(space, read_space_event(entries[1]))

@@ -229,7 +229,7 @@ def test_a_policy_with_too_many_pairs_to_compare_says_so(monkeypatch: pytest.Mon
 
 def decided(policy: Policy, candidate: Any, state: Any, belief: Any, approved: list[str]) -> Decision:
     it = asked(policy, [candidate], state=state, belief=belief, approved=approved)
-    return arbitrate(it.space, it.proposal, it.actor, it.now, it.belief, explain=True).decision
+    return arbitrate(it.space, it.proposal, it.actor, it.now, it.belief).decision
 
 
 def without(pairs: dict[str, str], key: str) -> Policy:

@@ -17,7 +17,7 @@ from cmbs.substrate.kernel.policy.predicates import (
     same,
     shown,
 )
-from cmbs.substrate.kernel.policy.references import Facing
+from cmbs.substrate.kernel.policy.references import EvaluationContext
 from cmbs.substrate.kernel.policy.schemas import compile_schema
 from cmbs.testing.spaces import predicate
 from cmbs.testing.strategies.belief import json_values
@@ -33,7 +33,7 @@ STATE = {
     "goal.empty": "",
 }
 BELIEF = {"s": BeliefReading("s", found=True, head_seq=3, head_event_hash="abcd", n_survivors=1)}
-FACING = Facing(STATE, BELIEF, "me", {"path": "/data/x", "n": 2}, "fs.write")
+FACING = EvaluationContext(STATE, BELIEF, "me", {"path": "/data/x", "n": 2}, "fs.write")
 ASKING = Asking(Stage.CONSTRAINTS, 0, "constraint.x")
 NAMED = {"small": compile_schema({"maximum": 1})}
 
@@ -209,7 +209,7 @@ def test_two_values_are_the_same_exactly_where_their_canonical_bytes_are(one: An
 
 
 @given(predicates(), facings())
-def test_the_fast_way_and_the_traced_way_agree(content: Any, facing: Facing) -> None:
+def test_the_fast_way_and_the_traced_way_agree(content: Any, facing: EvaluationContext) -> None:
     compiled = compile_predicate(content, {})
     steps: list[TraceStep] = []
     assert compiled.trace(facing, ASKING, steps) is compiled.holds(facing)
@@ -217,7 +217,7 @@ def test_the_fast_way_and_the_traced_way_agree(content: Any, facing: Facing) -> 
 
 
 @given(predicates(), predicates(), facings())
-def test_de_morgan_holds(one: Any, other: Any, facing: Facing) -> None:
+def test_de_morgan_holds(one: Any, other: Any, facing: EvaluationContext) -> None:
     def truth(content: Any) -> bool:
         return bool(compile_predicate(content, {}).holds(facing))
 
@@ -227,7 +227,9 @@ def test_de_morgan_holds(one: Any, other: Any, facing: Facing) -> None:
 
 
 @given(predicates(), facings(), st.dictionaries(st.sampled_from(["fact.other", "goal.other"]), st.text()))
-def test_keys_that_a_predicate_does_not_name_do_not_matter(content: Any, facing: Facing, more: dict[str, str]) -> None:
+def test_keys_that_a_predicate_does_not_name_do_not_matter(
+    content: Any, facing: EvaluationContext, more: dict[str, str]
+) -> None:
     compiled = compile_predicate(content, {})
-    wider = Facing({**facing.state, **more}, facing.belief, facing.actor_id, facing.args, facing.tool_id)
+    wider = EvaluationContext({**facing.state, **more}, facing.belief, facing.actor_id, facing.args, facing.tool_id)
     assert compiled.holds(wider) is compiled.holds(facing)

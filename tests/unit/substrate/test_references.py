@@ -12,7 +12,7 @@ from cmbs.substrate.kernel.policy.references import (
     MAX_REFERENCE_CHARACTERS,
     MAX_SEGMENTS,
     MISSING,
-    Facing,
+    EvaluationContext,
     ReferenceFault,
     compile_reference,
     namespace_of,
@@ -32,8 +32,10 @@ READING = BeliefReading(
 )
 
 
-def facing(state: dict[str, str] | None = None, args: Any = MISSING, tool_id: str | None = "t") -> Facing:
-    return Facing(state or {}, {"incident.7": READING, "gone": BeliefReading("gone", found=False)}, "me", args, tool_id)
+def facing(state: dict[str, str] | None = None, args: Any = MISSING, tool_id: str | None = "t") -> EvaluationContext:
+    return EvaluationContext(
+        state or {}, {"incident.7": READING, "gone": BeliefReading("gone", found=False)}, "me", args, tool_id
+    )
 
 
 def found(text: str, **fields: Any) -> Any:
@@ -144,7 +146,7 @@ def test_a_belief_field_is_read_from_its_session_and_missing_where_there_is_none
 
 def test_more_survivors_than_a_reading_carries_are_missing() -> None:
     reading = BeliefReading("s", found=True, n_survivors=10**6)
-    assert compile_reference("$belief.s.survivors").find(Facing({}, {"s": reading}, "me")) is MISSING
+    assert compile_reference("$belief.s.survivors").find(EvaluationContext({}, {"s": reading}, "me")) is MISSING
 
 
 @pytest.mark.parametrize(

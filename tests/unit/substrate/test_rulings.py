@@ -231,7 +231,7 @@ def test_the_trace_goes_through_every_stage_even_after_one_that_failed() -> None
         changed=Map({"goal.a": 15}),
     )
     asked = proposal(call("gone", held=None), StateDelta({"goal.a": "1"}), snapshot="snapshot-old")
-    trace = arbitrate(kept, asked, AGENT, NOW, {}, explain=True).decision.trace
+    trace = arbitrate(kept, asked, AGENT, NOW, {}).decision.trace
     of_call = [(step.stage, step.passed, step.note) for step in trace if step.candidate == 0 and step.key is None]
     assert of_call == [
         (Stage.SHAPE, True, None),
@@ -249,8 +249,6 @@ def test_the_trace_goes_through_every_stage_even_after_one_that_failed() -> None
 def test_a_decision_is_canonical_bytes() -> None:
     kept = ready(MIXED)
     asked = proposal(call(), StateDelta({"goal.a": "1"}))
-    first, again = (
-        canonical.encode_frame(arbitrate(kept, asked, AGENT, NOW, {}, explain=True).decision) for _ in range(2)
-    )
+    first, again = (canonical.encode_frame(arbitrate(kept, asked, AGENT, NOW, {}).decision) for _ in range(2))
     assert first == again
     assert canonical.is_canonical(first)

@@ -16,9 +16,9 @@ from cmbs.substrate.kernel.policy.schemas import (
     SchemaFault,
     args_validator,
     compile_schema,
-    decoded_schema,
+    compile_schema_text,
+    decode_schema,
     failures,
-    schema_of_text,
 )
 from cmbs.testing.spaces import tool
 
@@ -138,11 +138,11 @@ def test_a_schema_that_is_malformed_or_beyond_a_bound_is_refused(schema: Any, sa
 )
 def test_the_text_of_a_schema_is_bounded_strict_json(text: bytes, said: str) -> None:
     with pytest.raises(SchemaFault, match=said):
-        decoded_schema(text)
+        decode_schema(text)
 
 
 def test_a_schema_is_compiled_once_however_often_it_is_asked_for() -> None:
-    assert schema_of_text(b'{"type":"number"}') is schema_of_text(b'{"type":"number"}')
+    assert compile_schema_text(b'{"type":"number"}') is compile_schema_text(b'{"type":"number"}')
 
 
 def test_a_new_version_of_a_tool_is_checked_by_its_own_schema() -> None:

@@ -15,7 +15,7 @@ from cmbs.substrate.kernel.insight.value_classes import Question, classes_of, is
 from cmbs.substrate.kernel.policy.policy import SCHEMA
 from cmbs.substrate.kernel.policy.predicates import same
 from cmbs.substrate.kernel.policy.references import MISSING, value_of
-from cmbs.substrate.kernel.policy.schemas import compile_schema, decoded_schema
+from cmbs.substrate.kernel.policy.schemas import compile_schema, decode_schema
 
 MAX_STEPS = 20_000
 
@@ -159,7 +159,7 @@ class _Search:
             return lambda sight: _equal(sight, literal)
         if question.op == "in":
             return lambda sight: any(_equal(sight, each) for each in literal)
-        schema = decoded_schema(self._pairs[SCHEMA + literal]) if isinstance(literal, str) else literal
+        schema = decode_schema(self._pairs[SCHEMA + literal]) if isinstance(literal, str) else literal
         validator = compile_schema(schema)
         return lambda sight: sight.value is not MISSING and validator.is_valid(sight.value)
 

@@ -13,14 +13,20 @@ import jsonschema_rs
 
 from cmbs.ledger import canonical
 from cmbs.substrate.kernel.model import Stage, TraceStep
-from cmbs.substrate.kernel.policy.references import MISSING, Facing, Reference, ReferenceFault, compile_reference
+from cmbs.substrate.kernel.policy.references import (
+    MISSING,
+    EvaluationContext,
+    Reference,
+    ReferenceFault,
+    compile_reference,
+)
 from cmbs.substrate.kernel.policy.schemas import SchemaFault, compile_schema
 
 MAX_FOUND_CHARACTERS = 256
 # Of what is asked deep inside a predicate, a place says as much as a reader can use.
 _ROOT = "when"
 
-Test: TypeAlias = Callable[[Facing], bool]
+Test: TypeAlias = Callable[[EvaluationContext], bool]
 Schemas: TypeAlias = Mapping[str, jsonschema_rs.Draft202012Validator]
 
 
@@ -54,16 +60,14 @@ Node: TypeAlias = Probe | Branch
 class Predicate:
     """A compiled predicate.
 
-    `holds` is the fast way to its truth; `trace` the way that looks at everything and says what it found. `keys` and
-    `session_ids` are everything that its truth can depend on beside the candidate and its actor; it can depend on these
-    where `reads_candidate`.
+    `keys` and `session_ids` are everything that its truth can depend on beside the candidate and its actor; it can
+    depend on these where `reads_candidate`.
     """
 
-    __slots__ = ("holds", "keys", "reads_candidate", "root", "session_ids")
+    __slots__ = ("keys", "reads_candidate", "root", "session_ids")
 
     def __init__(self, root: Node) -> None:
         self.root = root
-        self.holds = _test_of(root)
         references = [reference for probe in probes_of(root) for reference in probe.references]
         self.reads_candidate = any(reference.of_candidate for reference in references)
         self.keys = frozenset(key for reference in references for key in reference.keys)
@@ -71,9 +75,9 @@ class Predicate:
             reference.session_id for reference in references if reference.session_id is not None
         )
 
-    def trace(self, facing: Facing, asked: Asking, steps: list[TraceStep]) -> bool:
-        """Whether it holds, with one step for every reference of every predicate in it."""
-        return _traced(self.root, facing, asked, steps)
+    def evaluate(self, seen: EvaluationContext, asking: Asking, steps: list[TraceStep]) -> bool:
+        """Whether it holds; adds one step to the trace for every reference of every predicate in it."""
+        return _evaluate(self.root, seen, asking, steps)
 
 
 class Asking(NamedTuple):
@@ -111,7 +115,7 @@ def same(found: object, literal: object) -> bool:
     return found == literal
 
 
-def shown(value: object) -> str:
+def show(value: object) -> str:
     """A found value as the trace shows it."""
     text = ""
     for piece in (value,) if isinstance(value, str) else _pieces(value):
@@ -198,9 +202,9 @@ def _presence(op: str, references: tuple[Reference, ...]) -> Test:
     # What is said where every one of them exists; `missing` holds where one of them does not.
     if_all_exist = op == "exists"
 
-    def test(facing: Facing) -> bool:
+    def test(seen: EvaluationContext) -> bool:
         for find in finders:
-            found = find(facing)
+            found = find(seen)
             if found is MISSING or found is None:
                 return not if_all_exist
         return if_all_exist
@@ -212,9 +216,9 @@ def _equality(reference: Reference, literal: object) -> Test:
     find, find_text = reference.find, reference.find_text
     if isinstance(literal, str):
         if find_text is None:
-            return lambda facing: bool(find(facing) == literal)
-        return lambda facing: find_text(facing) == literal or find(facing) == literal
-    return lambda facing: same(find(facing), literal)
+            return lambda seen: bool(find(seen) == literal)
+        return lambda seen: find_text(seen) == literal or find(seen) == literal
+    return lambda seen: same(find(seen), literal)
 
 
 def _membership(reference: Reference, literals: list[object]) -> Test:
@@ -222,10 +226,10 @@ def _membership(reference: Reference, literals: list[object]) -> Test:
     texts = frozenset(literal for literal in literals if isinstance(literal, str))
     others = tuple(literal for literal in literals if not isinstance(literal, str))
 
-    def test(facing: Facing) -> bool:
-        if find_text is not None and find_text(facing) in texts:
+    def test(seen: EvaluationContext) -> bool:
+        if find_text is not None and find_text(seen) in texts:
             return True
-        found = find(facing)
+        found = find(seen)
         if isinstance(found, str):
             return found in texts
         return any(same(found, literal) for literal in others)
@@ -246,60 +250,46 @@ def _schema_test(reference: Reference, content: object, schemas: Schemas, at: st
         except SchemaFault as exc:
             raise PredicateFault(at, str(exc)) from exc
 
-    def test(facing: Facing) -> bool:
-        found = find(facing)
+    def test(seen: EvaluationContext) -> bool:
+        found = find(seen)
         return found is not MISSING and is_valid(found)
 
     return test
 
 
-def _test_of(node: Node) -> Test:
+# --- evaluating -------------------------------------------------------------------------------------------------------
+
+
+def _evaluate(node: Node, seen: EvaluationContext, asking: Asking, steps: list[TraceStep]) -> bool:
     if isinstance(node, Probe):
-        return node.holds
-    tests = tuple(_test_of(part) for part in node.parts)
-    first = tests[0]
-    if node.op == "not":
-        return lambda facing: not first(facing)
-    if len(tests) == 1:
-        return first
-    if node.op == "all":
-        return lambda facing: all(test(facing) for test in tests)
-    return lambda facing: any(test(facing) for test in tests)
-
-
-# --- tracing ----------------------------------------------------------------------------------------------------------
-
-
-def _traced(node: Node, facing: Facing, asked: Asking, steps: list[TraceStep]) -> bool:
-    if isinstance(node, Probe):
-        holds = node.holds(facing)
-        for reference in node.references:
-            steps.append(_step(node, reference, facing, asked, holds))  # noqa: PERF401 - one in most cases
+        holds = node.holds(seen)
+        steps.extend([_step(node, reference, seen, asking, holds) for reference in node.references])
         return holds
-    found = [_traced(part, facing, asked, steps) for part in node.parts]
+    # All parts are looked at, so that the trace shows what each of them found.
+    found = [_evaluate(part, seen, asking, steps) for part in node.parts]
     if node.op == "not":
         return not found[0]
     return all(found) if node.op == "all" else any(found)
 
 
-def _step(probe: Probe, reference: Reference, facing: Facing, asked: Asking, holds: bool) -> TraceStep:  # noqa: FBT001
-    found = reference.find(facing)
+def _step(probe: Probe, reference: Reference, seen: EvaluationContext, asking: Asking, holds: bool) -> TraceStep:  # noqa: FBT001
+    found = reference.find(seen)
     return TraceStep(
-        asked.stage,
+        asking.stage,
         holds,
-        asked.candidate,
-        asked.key,
+        asking.candidate,
+        asking.key,
         probe.at,
         probe.op,
         reference.text,
-        None if found is MISSING else shown(found),
-        None if reference.session_id is None else _head_read(reference.session_id, facing),
+        None if found is MISSING else show(found),
+        None if reference.session_id is None else _head_read(reference.session_id, seen),
     )
 
 
-def _head_read(session_id: str, facing: Facing) -> str:
+def _head_read(session_id: str, seen: EvaluationContext) -> str:
     """Of a belief reading: the audit head that it was read at."""
-    reading = facing.belief.get(session_id)
+    reading = seen.belief.get(session_id)
     if reading is None or not reading.found:
         return "no such session"
     return f"at audit head {reading.head_seq} {reading.head_event_hash}"

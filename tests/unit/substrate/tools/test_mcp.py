@@ -57,7 +57,7 @@ def test_the_key_and_the_execution_are_told_to_the_server(served: Served) -> Non
     [
         ("fail", {}, OutcomeStatus.FAILED, "no such service, "),
         ("nothing", {}, OutcomeStatus.FAILED, "Unknown tool: nothing"),
-        ("ask_back", {}, OutcomeStatus.FAILED, "asks for more input, which nobody here can give"),
+        ("ask_back", {}, OutcomeStatus.FAILED, "asks for more input, which this server does not give"),
         ("add", {"a": "one"}, OutcomeStatus.FAILED, "`probe` failed: "),
         ("huge", {"size": 2_000}, OutcomeStatus.RESULT_REFUSED, "`probe` allows 1000"),
     ],

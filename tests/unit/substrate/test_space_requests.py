@@ -40,7 +40,7 @@ from cmbs.substrate.kernel.model import (
     StateDelta,
     ToolCall,
 )
-from cmbs.substrate.kernel.requests import SpaceCommand, SpaceDoor, SpaceLimits
+from cmbs.substrate.kernel.requests import SpaceCommand, SpaceLimits, SpaceRequestValidator
 from tests.support.spaces import AGENT, ROOT, SPACE, World, call, caller_tool, constraint, delta, raw
 
 LIMITS = SpaceLimits(
@@ -60,7 +60,11 @@ LIMITS = SpaceLimits(
 
 
 def through(message: SpaceMessage, actor: Actor = AGENT, limits: SpaceLimits = LIMITS, **parts: Any) -> SpaceMessage:
-    return SpaceDoor(limits).checked(SpaceCommand(parts.pop("space_id", SPACE), actor, message, **parts)).message
+    return (
+        SpaceRequestValidator(limits)
+        .validate(SpaceCommand(parts.pop("space_id", SPACE), actor, message, **parts))
+        .message
+    )
 
 
 def proposing(*candidates: Candidate, **parts: Any) -> Propose:
