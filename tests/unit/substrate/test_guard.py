@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from cmbs.messages import Actor, ActorKind
-from cmbs.substrate import guard as guard_module
+from cmbs.substrate.guard import guard as guard_module
 from cmbs.substrate.guard.refusals import (
     CallAsked,
     CallDeferred,

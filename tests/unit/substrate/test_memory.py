@@ -39,7 +39,7 @@ class Notebook:
     def settle(self, outcome: MemoryEntry | MemoryReason) -> MemoryEntry | MemoryReason:
         self.seq += 1
         if isinstance(outcome, MemoryEntry):
-            self.entries, self.claims = memory.kept(self.entries, self.claims, outcome)
+            self.entries, self.claims = memory.keep(self.entries, self.claims, outcome)
         return outcome
 
     def put(
@@ -65,7 +65,7 @@ class Notebook:
 
     def set_threshold(self, threshold: int | None) -> list[MemoryEntry]:
         self.threshold = threshold
-        changed = list(memory.rejudged(self.entries.values(), self.seq, self.now, threshold))
+        changed = list(memory.judge_again(self.entries.values(), self.seq, self.now, threshold))
         for entry in changed:
             self.settle(entry)
         return changed
@@ -406,9 +406,9 @@ def test_sources_are_single_and_sorted_and_a_review_date_is_in_utc() -> None:
     message = PutMemory(
         "m", MemoryKind.FACT, msgspec.Raw(b"1"), Evidence(["b", "a", "b"], 1_000), review_at="2026-01-01T01:00:00+01:00"
     )
-    checked = memory.checked_put(message)
+    checked = memory.validate_put(message)
     assert (checked.evidence.source_chunk_ids, checked.review_at) == (["a", "b"], START)
-    promotion = memory.checked_promotion(PromoteMemory("m", MemoryKind.FACT, Evidence(["b", "a", "b"], 0)))
+    promotion = memory.validate_promotion(PromoteMemory("m", MemoryKind.FACT, Evidence(["b", "a", "b"], 0)))
     assert promotion.evidence.source_chunk_ids == ["a", "b"]
 
 
@@ -431,5 +431,5 @@ def test_what_makes_no_sense_is_refused_at_the_door(
 ) -> None:
     message = PutMemory("m", MemoryKind.HYPOTHESIS, msgspec.Raw(b"1"), evidence, **more)
     with pytest.raises(error) as refused:
-        memory.checked_put(message)
+        memory.validate_put(message)
     assert said in refused.value.message

@@ -3,10 +3,8 @@
 import json
 from typing import Any
 
-import msgspec
 import pytest
 
-from cmbs.substrate.kernel.policy import schemas
 from cmbs.substrate.kernel.policy.schemas import (
     DIALECT,
     MAX_ASKED_OF_ONE,
@@ -14,13 +12,11 @@ from cmbs.substrate.kernel.policy.schemas import (
     MAX_SCHEMA_DEPTH,
     MAX_SUBSCHEMAS,
     SchemaFault,
-    args_validator,
     compile_schema,
     compile_schema_text,
     decode_schema,
     failures,
 )
-from cmbs.testing.spaces import tool
 
 
 def nested(levels: int) -> dict[str, Any]:
@@ -143,21 +139,6 @@ def test_the_text_of_a_schema_is_bounded_strict_json(text: bytes, said: str) -> 
 
 def test_a_schema_is_compiled_once_however_often_it_is_asked_for() -> None:
     assert compile_schema_text(b'{"type":"number"}') is compile_schema_text(b'{"type":"number"}')
-
-
-def test_a_new_version_of_a_tool_is_checked_by_its_own_schema() -> None:
-    first = tool(args_schema=msgspec.Raw(b'{"required":["a"]}'))
-    second = tool(args_schema=msgspec.Raw(b'{"required":["b"]}'))
-    assert args_validator(first).is_valid({"a": 1})
-    assert not args_validator(second).is_valid({"a": 1})
-    assert args_validator(first).is_valid({"a": 1})
-    assert args_validator(first) is args_validator(first)
-
-
-def test_validators_of_many_tools_are_not_kept_for_ever() -> None:
-    for number in range(schemas._KEPT_SCHEMAS + 10):
-        args_validator(tool(f"tool-{number}"))
-    assert len(schemas._of_tools) <= schemas._KEPT_SCHEMAS
 
 
 def test_failures_are_named_for_people() -> None:

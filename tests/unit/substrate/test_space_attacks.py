@@ -38,8 +38,8 @@ from cmbs.substrate.kernel.insight import flips as flipping
 from cmbs.substrate.kernel.insight.flips import FlipStatus, smallest_flip
 from cmbs.substrate.kernel.insight.lint import lint
 from cmbs.substrate.kernel.model import BeliefReading, ReasonCode, Scope, ScopeMatch, StateDelta, Verdict
-from cmbs.substrate.kernel.policy.predicates import shown
-from cmbs.substrate.kernel.policy.references import value_of
+from cmbs.substrate.kernel.policy.predicates import show
+from cmbs.substrate.kernel.policy.references import EvaluationContext
 from cmbs.substrate.kernel.replay import (
     belief_sessions_in,
     read_space_event,
@@ -348,7 +348,8 @@ def test_lint_knows_that_a_delta_sets_texts() -> None:
 
 def test_a_large_value_is_parsed_once_however_many_constraints_are_about_it() -> None:
     text = json.dumps(list(range(1_000)))
-    assert value_of(text) is value_of(text)
+    seen = EvaluationContext({}, {}, "me")
+    assert seen.value_of(text) is seen.value_of(text)
 
 
 @pytest.mark.parametrize(
@@ -368,7 +369,7 @@ def test_a_large_value_is_parsed_once_however_many_constraints_are_about_it() ->
 )
 def test_what_was_found_is_shown_as_the_beginning_of_its_canonical_text(value: object) -> None:
     whole = value if isinstance(value, str) else canonical.encode(value).decode()
-    assert shown(value) == (whole if len(whole) <= 256 else whole[:256] + "…")
+    assert show(value) == (whole if len(whole) <= 256 else whole[:256] + "…")
 
 
 def test_a_search_for_what_would_turn_a_decision_asks_only_so_much(

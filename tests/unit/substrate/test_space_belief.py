@@ -98,7 +98,7 @@ def test_a_waiting_call_hears_of_it_in_the_same_process_at_once() -> None:
     session_id = declared(planes.belief, "ab")
     planes.gate(session_id)
     planes.world.propose(call("restart"), proposal_id="p")
-    assert eventually(lambda: bool(planes.world.server._keeper._watching))
+    assert eventually(lambda: bool(planes.world.server._scheduler._watching))
     planes.belief.eliminate(session_id, "s", "1", ["a"])
     assert eventually(lambda: status(planes.world.space, "p") is ProposalStatus.COMMITTED)
     planes.close()

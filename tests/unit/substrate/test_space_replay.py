@@ -18,7 +18,7 @@ from cmbs.substrate.kernel.checkpoint import freeze_space, thaw_space
 from cmbs.substrate.kernel.events import Approve, OutcomeStatus, Propose, RecordOutcome, SetMode
 from cmbs.substrate.kernel.events import Mode as SpaceMode
 from cmbs.substrate.kernel.kind import append_of_space
-from cmbs.substrate.kernel.proposals import traced
+from cmbs.substrate.kernel.proposals import trace_decision
 from cmbs.substrate.kernel.replay import catch_up_space, fold_space, read_space_event, verify_space
 from cmbs.substrate.kernel.state import Space
 from tests.support.spaces import AGENT, ANY, ROOT, SPACE, World, call, caller_tool, constraint, delta
@@ -233,6 +233,6 @@ def test_checking_a_store_compares_the_checkpoint() -> None:
 
 def test_only_what_decides_a_proposal_has_a_trace_to_tell() -> None:
     with pytest.raises(TypeError, match="decides no proposal"):
-        traced(SPACE_AFTER, read_space_event(LOG[MODE]))
+        trace_decision(SPACE_AFTER, read_space_event(LOG[MODE]))
     assert isinstance(read_space_event(LOG[DELTA]).message, Propose)
     assert Head(7, LOG[7].event_hash) == SPACE_AFTER.head

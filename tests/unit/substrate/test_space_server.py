@@ -233,7 +233,7 @@ def test_the_settings_of_spaces_come_from_the_environment() -> None:
     with closing(build_substrate(belief, {}, settings.space_limits)) as substrate:
         substrate.start()
         substrate.start()
-        assert substrate.door.limits.candidates_per_proposal == 1
+        assert substrate.requests.limits.candidates_per_proposal == 1
         assert substrate.current(DEFAULT_SPACE).head.seq == 0
     belief.close()
 

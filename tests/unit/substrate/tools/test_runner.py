@@ -213,11 +213,11 @@ def test_work_for_a_loop_that_was_closed_is_refused() -> None:
         return 1
 
     thread = LoopThread("test")
-    assert thread.run(one()) == 1
+    assert thread.run(one) == 1
     thread.close()
     thread.close()
     with pytest.raises(LoopClosed):
-        thread.run(one())
+        thread.run(one)
 
 
 # --- opening ----------------------------------------------------------------------------------------------------------
