@@ -2,7 +2,7 @@
 
 The peers decide the same: this agent may call this tool with this path. Each is used as fast as it goes: policies,
 entities and requests parsed beforehand where it has a way to keep them. Only the whole of arbitration is timed of ours:
-provenance, freshness, args against their schema, capability token, constraints, the decision with its reasons and its whole trace.
+provenance, freshness, args against their schema, capability token, constraints, the decision with its trace.
 """
 
 from __future__ import annotations

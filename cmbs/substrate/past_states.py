@@ -13,7 +13,7 @@ _READ_AT_ONCE = 1_000
 
 def space_at(log: AuditLog, kind: Folding[Space], stream_id: str, seq: int) -> Space | None:
     """The space right after the entry `seq` of a log that was verified before; None where the log is shorter."""
-    space = _kept(log, kind, stream_id, seq)
+    space = _read_checkpoint(log, kind, stream_id, seq)
     at = -1 if space is None else space.head.seq
     while at < seq:
         entries = log.read(stream_id, at, min(seq - at, _READ_AT_ONCE))
@@ -30,7 +30,7 @@ def entry_at(log: AuditLog, stream_id: str, seq: int) -> StoredEntry | None:
     return entries[0] if entries else None
 
 
-def _kept(log: AuditLog, kind: Folding[Space], stream_id: str, seq: int) -> Space | None:
+def _read_checkpoint(log: AuditLog, kind: Folding[Space], stream_id: str, seq: int) -> Space | None:
     kept = log.checkpoint(stream_id)
     if kept is None or kept[0] > seq:
         return None

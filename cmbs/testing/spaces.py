@@ -95,7 +95,7 @@ def space(
     return Space(**{name: known[name] for name in Space.__struct_fields__})
 
 
-def executed(made: ToolCall, made_with: Tool, agent_id: str = AGENT.id) -> dict[str, Any]:
+def with_execution(made: ToolCall, made_with: Tool, agent_id: str = AGENT.id) -> dict[str, Any]:
     """The fields of a space in which this call was executed as `execution-1`."""
     intent = Intent(
         "execution-1", 0, made.tool_id, hash_of_args(made), LATER, 1, made.capability_token_id, made.idempotency_key

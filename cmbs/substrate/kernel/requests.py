@@ -82,14 +82,14 @@ class SpaceRequestValidator:
             PutMemory: self._put_memory,
             PromoteMemory: self._promote_memory,
             DisputeMemory: self._dispute_memory,
-            Wake: self._named("proposal_id"),
-            Expire: self._named("id"),
-            Start: self._named("execution_id"),
-            MarkInDoubt: self._named("execution_id"),
-            Reject: self._named("approval_id"),
-            SettlePolicy: self._named("change_id"),
-            RetireTool: self._named("tool_id"),
-            RevokeCapability: self._named("token_id"),
+            Wake: self._check_name("proposal_id"),
+            Expire: self._check_name("id"),
+            Start: self._check_name("execution_id"),
+            MarkInDoubt: self._check_name("execution_id"),
+            Reject: self._check_name("approval_id"),
+            SettlePolicy: self._check_name("change_id"),
+            RetireTool: self._check_name("tool_id"),
+            RevokeCapability: self._check_name("token_id"),
         }
 
     def validate(self, command: SpaceCommand) -> SpaceCommand:
@@ -115,7 +115,7 @@ class SpaceRequestValidator:
 
     # --- one by one ---
 
-    def _named(self, field: str) -> Callable[[Any], SpaceMessage]:
+    def _check_name(self, field: str) -> Callable[[Any], SpaceMessage]:
         """The check of a message that names one thing, and may say why."""
 
         def check(message: Any) -> SpaceMessage:

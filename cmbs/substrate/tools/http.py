@@ -59,7 +59,7 @@ class HttpTools:
         try:
             return self._loop.run(partial(self._carry_out, exchange))
         except LoopClosed as exc:
-            raise exchange.broken_off("the server is stopping") from exc
+            raise exchange.failure_of("the server is stopping") from exc
 
     def close(self) -> None:
         """Call off what is under way."""
@@ -118,9 +118,9 @@ class _Exchange:
         except httpx.ConnectError as exc:
             raise ToolFailed(f"no connection to {self.where}: {_cause(exc)}") from exc
         except httpx.HTTPError as exc:
-            raise self.broken_off(_cause(exc)) from exc
+            raise self.failure_of(_cause(exc)) from exc
 
-    def broken_off(self, why: str) -> OutcomeUnknown | ToolFailed:
+    def failure_of(self, why: str) -> OutcomeUnknown | ToolFailed:
         """That it came to no end: before anything was sent it has failed, after that its outcome is unknown."""
         if self.sent:
             return OutcomeUnknown(f"the exchange with {self.where} broke off: {why}")

@@ -81,7 +81,7 @@ class McpTools:
         try:
             self._loop.run(work)
         except LoopClosed as exc:
-            raise exchange.broken_off("the server is stopping") from exc
+            raise exchange.interruption("the server is stopping") from exc
         return exchange.result()
 
     def close(self) -> None:
@@ -177,7 +177,7 @@ class _Exchange:
             return time_out_error(self.tool)
         return ToolFailed(f"{self.where} was not ready within {self.tool.timeout_ms} ms")
 
-    def broken_off(self, why: str) -> OutcomeUnknown | ToolFailed:
+    def interruption(self, why: str) -> OutcomeUnknown | ToolFailed:
         """That it came to no end."""
         if self.sent:
             return OutcomeUnknown(f"the exchange with {self.where} broke off: {why}")
@@ -193,7 +193,7 @@ class _Exchange:
         if self.sent and isinstance(exc, ValidationError):
             return ResultRefused(f"{self.where} gave an answer that is not one of MCP")
         if not isinstance(exc, MCPError) or exc.code == mcp_types.CONNECTION_CLOSED:
-            return self.broken_off(str(exc) or type(exc).__name__)
+            return self.interruption(str(exc) or type(exc).__name__)
         if self.sent and exc.code == mcp_types.PARSE_ERROR:
             return ResultRefused(f"{self.where} gave an answer that is not one of MCP")
         return ToolFailed(f"{self.where} refused: {exc.message}")

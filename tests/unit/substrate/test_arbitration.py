@@ -29,12 +29,12 @@ from cmbs.testing.spaces import (
     LATER,
     NOW,
     call,
-    executed,
     payload,
     predicate,
     proposal,
     token,
     tool,
+    with_execution,
 )
 from tests.support.arbitrating import ALLOW_ALL, NEEDS_PATH, decide, ready, reason
 
@@ -119,7 +119,7 @@ def test_what_clashes_is_turned_down_on_both_sides_and_the_rest_goes_on_where_it
         (Provenance(AGENT.id, EARLIER, permissions=["token-1"]), False),
         (Provenance("agent-2", EARLIER), True),
         (Provenance(AGENT.id, EARLIER, permissions=["token-1", "theirs"]), True),
-        (Provenance(AGENT.id, EARLIER, permissions=["nobody"]), True),
+        (Provenance(AGENT.id, EARLIER, permissions=["none"]), True),
     ],
 )
 def test_a_forged_provenance_is_found(provenance: Provenance, forged: bool) -> None:
@@ -208,7 +208,7 @@ BROKEN = tool(args_schema=msgspec.Raw(b'{"$ref":"#"}'))
         ({}, call(key=None), ReasonCode.IDEMPOTENCY_KEY_REQUIRED),
         ({}, call("email.send", key=None), ReasonCode.ALLOWED),
         ({}, call(held=None), ReasonCode.CAPABILITY_REQUIRED),
-        ({}, call(held="nobody"), ReasonCode.CAPABILITY_UNKNOWN),
+        ({}, call(held="none"), ReasonCode.CAPABILITY_UNKNOWN),
         ({"tokens": (token(agent_id="agent-2"),)}, call(), ReasonCode.CAPABILITY_OTHER_AGENT),
         ({"tokens": (token(expires_at=EARLIER),)}, call(), ReasonCode.CAPABILITY_EXPIRED),
         ({"revoked": Map({"token-1": 3})}, call(), ReasonCode.CAPABILITY_REVOKED),
@@ -222,7 +222,7 @@ def test_tool_and_capability(fields: dict[str, Any], candidate: Candidate, expec
 
 def test_a_repeat_of_the_very_same_call_is_answered_by_the_first_and_spends_nothing() -> None:
     spent_out = (token(budget=Budget(calls=0)),)
-    ruling = decide(ready(tokens=spent_out, **executed(call(), tool())), call())
+    ruling = decide(ready(tokens=spent_out, **with_execution(call(), tool())), call())
     assert ruling.candidates[0].answered_by == "execution-1"
     assert ruling.candidates[0].runs
 
@@ -233,12 +233,14 @@ def test_a_repeat_of_the_very_same_call_is_answered_by_the_first_and_spends_noth
     ids=["args", "token"],
 )
 def test_the_key_of_an_earlier_call_with_anything_else_changed_is_refused(repeat: ToolCall) -> None:
-    kept = ready(tokens=(token(), token("token-2")), **executed(call(), tool()))
+    kept = ready(tokens=(token(), token("token-2")), **with_execution(call(), tool()))
     assert reason(kept, repeat) == ReasonCode.IDEMPOTENCY_CONFLICT
 
 
 def test_the_key_of_somebody_elses_call_is_refused() -> None:
-    assert reason(ready(**executed(call(), tool(), agent_id="agent-2")), call()) == ReasonCode.IDEMPOTENCY_CONFLICT
+    assert (
+        reason(ready(**with_execution(call(), tool(), agent_id="agent-2")), call()) == ReasonCode.IDEMPOTENCY_CONFLICT
+    )
 
 
 # --- constraints ------------------------------------------------------------------------------------------------------
@@ -376,7 +378,7 @@ OFFER = {"policy.degrade.fs.write": '{"mode":"slow"}'}
     ("pairs", "candidate", "failure"),
     [
         (OFFER, call(), Failure.DEGRADE),
-        (ALLOW_ALL | OFFER, call(held="nobody"), Failure.DEGRADE),
+        (ALLOW_ALL | OFFER, call(held="none"), Failure.DEGRADE),
         (ALLOW_ALL | OFFER, call(key=None), Failure.BLOCK),
         (OFFER | {"constraint.a": payload(effect="deny", on_fail="ask")}, call(), Failure.ASK),
         (OFFER, call("email.send"), Failure.BLOCK),
@@ -398,7 +400,7 @@ def test_a_call_that_is_blocked_for_want_of_a_right_is_answered_with_the_offer(
 ASKING = ALLOW_ALL | {"constraint.ask": payload(effect="deny", on_fail="ask")}
 
 
-def approved(kept: Space, candidate: Candidate, constraint: str = "constraint.ask", **fields: Any) -> Space:
+def with_approval(kept: Space, candidate: Candidate, constraint: str = "constraint.ask", **fields: Any) -> Space:
     """The space with an approval of exactly this candidate."""
     tool_id = candidate.tool_id if isinstance(candidate, ToolCall) else None
     asked = Asked("approval-1", 0, hash_of_args(candidate), [constraint], LATER, tool_id)
@@ -414,16 +416,16 @@ def approved(kept: Space, candidate: Candidate, constraint: str = "constraint.as
     "candidate", [call(args={"a": 1}), StateDelta({"goal.a": "1"}, ["goal.b"])], ids=["call", "delta"]
 )
 def test_an_approval_satisfies_the_constraint_that_asked(candidate: Candidate) -> None:
-    ruling = decide(approved(ready(ASKING), candidate), candidate)
+    ruling = decide(with_approval(ready(ASKING), candidate), candidate)
     assert ruling.decision.verdict is Verdict.ALLOW
     assert ruling.candidates[0].used_approvals == ("approval-1",)
 
 
 def test_an_approval_stands_in_for_a_permission_that_asks_and_is_kept_where_another_permits() -> None:
     pairs = {"constraint.ask": payload(when=FALSE, on_fail="ask")}
-    assert decide(approved(ready(pairs), call()), call()).candidates[0].used_approvals == ("approval-1",)
+    assert decide(with_approval(ready(pairs), call()), call()).candidates[0].used_approvals == ("approval-1",)
     wider = ready(pairs | ALLOW_ALL)
-    assert decide(approved(wider, call()), call()).candidates[0].used_approvals == ()
+    assert decide(with_approval(wider, call()), call()).candidates[0].used_approvals == ()
 
 
 @pytest.mark.parametrize(
@@ -440,30 +442,32 @@ def test_an_approval_stands_in_for_a_permission_that_asks_and_is_kept_where_anot
 def test_an_approval_covers_exactly_what_was_approved_while_it_is_good(
     fields: dict[str, Any], candidate: ToolCall
 ) -> None:
-    assert reason(approved(ready(ASKING), call(args={"a": 1}), **fields), candidate) == ReasonCode.CONSTRAINT_DENIED
+    assert (
+        reason(with_approval(ready(ASKING), call(args={"a": 1}), **fields), candidate) == ReasonCode.CONSTRAINT_DENIED
+    )
 
 
 def test_an_approval_is_gone_with_the_policy_that_it_was_given_under() -> None:
-    kept = approved(ready(ASKING), call())
+    kept = with_approval(ready(ASKING), call())
     changed = kept.policy.change({"policy.value.x": "1"}, [])
     assert reason(msgspec.structs.replace(kept, policy=changed), call()) == ReasonCode.CONSTRAINT_DENIED
 
 
 def test_an_approval_for_one_call_is_none_for_two_of_them() -> None:
     twins = [call(key="one"), call(key="two")]
-    once = approved(ready(ASKING), call())
+    once = with_approval(ready(ASKING), call())
     assert [each.reason_code for each in decide(once, *twins, atomic=False).decision.candidates] == (
         [ReasonCode.CONSTRAINT_DENIED] * 2
     )
-    twice = approved(ready(ASKING), call(), uses_left=2)
+    twice = with_approval(ready(ASKING), call(), uses_left=2)
     assert reason(twice, *twins) == ReasonCode.ALLOWED
 
 
 def test_a_good_until_of_none_does_not_end() -> None:
-    assert reason(approved(ready(ASKING), call(), good_until=None), call()) == ReasonCode.ALLOWED
+    assert reason(with_approval(ready(ASKING), call(), good_until=None), call()) == ReasonCode.ALLOWED
 
 
 def test_an_approval_that_covers_two_constraints_is_used_once() -> None:
     pairs = ASKING | {"constraint.ask2": payload(effect="deny", on_fail="ask")}
-    kept = approved(approved(ready(pairs), call()), call(), "constraint.ask2")
+    kept = with_approval(with_approval(ready(pairs), call()), call(), "constraint.ask2")
     assert decide(kept, call()).candidates[0].used_approvals == ("approval-1",)

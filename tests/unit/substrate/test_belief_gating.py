@@ -31,7 +31,7 @@ CAUSES = ["bad-deploy", "disk-full", "dns"]
 PATIENCE = 30.0
 
 
-def gated(session_id: str) -> dict[str, str]:
+def gate(session_id: str) -> dict[str, str]:
     """Restart only with one survivor and no open obligation."""
     known = {
         "op": "all",
@@ -55,7 +55,7 @@ class Incident:
     def declare(self, min_total_eliminations: int = 2) -> str:
         self.session_id, _ = self.belief.declare_session(ONTOLOGY, CAUSES)
         self.belief.enter_obligation(self.session_id, "look", min_total_eliminations)
-        self.world.create(gated(self.session_id))
+        self.world.create(gate(self.session_id))
         self.world.equip(http_tool("restart"))
         return self.session_id
 
@@ -142,18 +142,18 @@ def test_no_survivor_at_all_is_not_one_survivor(incident: Incident) -> None:
 
 def test_a_session_that_does_not_exist_permits_nothing() -> None:
     incident = Incident(InMemoryStore())
-    incident.world.create(gated("nobody-declared-this"))
+    incident.world.create(gate("never-declared"))
     incident.world.equip(http_tool("restart"))
     incident.want_restart()
     assert incident.status() is ProposalStatus.PARKED
     reading = readings_in(read_space_event(incident.world.server.stored_entries(SPACE)[-1]))[0]
-    assert reading == BeliefReading("nobody-declared-this", found=False)
+    assert reading == BeliefReading("never-declared", found=False)
     incident.close()
 
 
 def test_without_a_belief_plane_nothing_that_reads_it_is_permitted() -> None:
     world = World()
-    world.create(gated("s"))
+    world.create(gate("s"))
     world.equip(http_tool("restart"))
     decision = world.propose(call("restart")).event.result.decision
     assert decision is not None
@@ -250,7 +250,7 @@ def test_a_server_that_makes_up_what_was_believed_is_found_out() -> None:
     belief = BeliefServer(store=log)
     session_id, _ = belief.declare_session(ONTOLOGY, CAUSES)
     world = World(log, belief=Lying(ServedBelief(belief)))
-    world.create(gated(session_id))
+    world.create(gate(session_id))
     world.equip(http_tool("restart"))
     decision = world.propose(call("restart")).event.result.decision
     assert decision is not None

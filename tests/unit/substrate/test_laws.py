@@ -31,12 +31,12 @@ from cmbs.testing.spaces import AGENT, NOW, call, payload, proposal
 from cmbs.testing.strategies.substrate import (
     MALFORMED,
     actors,
+    any_spaces,
     calls,
     candidates,
     constraints,
     deltas,
     invariants,
-    made_spaces,
     proposals,
     readings,
 )
@@ -61,7 +61,7 @@ def is_permitted(decision: Decision) -> bool:
 
 
 @pytest.mark.req("SS01-DENY-WINS")
-@given(made_spaces(), candidates(), readings(), st.sampled_from(["", "a", "zzz"]))
+@given(any_spaces(), candidates(), readings(), st.sampled_from(["", "a", "zzz"]))
 def test_a_deny_that_matches_wins_wherever_it_stands_among_the_others(
     kept: Space, drawn: list[Any], belief: Belief, name: str
 ) -> None:
@@ -72,7 +72,7 @@ def test_a_deny_that_matches_wins_wherever_it_stands_among_the_others(
     assert all(each.verdict is not Verdict.ALLOW for each in decision.candidates)
 
 
-@given(made_spaces(), proposals(), readings(), constraints(), st.sampled_from(["constraint.0", "constraint.zz"]))
+@given(any_spaces(), proposals(), readings(), constraints(), st.sampled_from(["constraint.0", "constraint.zz"]))
 def test_one_more_denial_never_permits_more(kept: Space, asked: Proposal, belief: Belief, text: str, key: str) -> None:
     more = payload(**(json.loads(text) | {"effect": "deny"}))
     before = decide_on(kept, asked, belief).decision
@@ -83,7 +83,7 @@ def test_one_more_denial_never_permits_more(kept: Space, asked: Proposal, belief
 
 
 @pytest.mark.req("SS01-ORDER-FREE")
-@given(made_spaces(), proposals(), readings(), actors(), st.randoms())
+@given(any_spaces(), proposals(), readings(), actors(), st.randoms())
 def test_the_order_of_candidates_never_matters(
     kept: Space, asked: Proposal, belief: Belief, actor: Actor, random: Any
 ) -> None:
@@ -102,7 +102,7 @@ def test_the_order_of_candidates_never_matters(
     assert (one.changes, one.parks, one.waits_for) == (other.changes, other.parks, other.waits_for)
 
 
-@given(made_spaces(), calls() | deltas(), readings(), actors())
+@given(any_spaces(), calls() | deltas(), readings(), actors())
 def test_a_candidate_is_decided_alone_as_it_is_beside_one_that_shares_nothing_with_it(
     kept: Space, candidate: Candidate, belief: Belief, actor: Actor
 ) -> None:
@@ -114,7 +114,7 @@ def test_a_candidate_is_decided_alone_as_it_is_beside_one_that_shares_nothing_wi
     assert (alone.changes, alone.parks, alone.waits_for) == (beside.changes, beside.parks, beside.waits_for)
 
 
-@given(made_spaces(), proposals(), readings(), st.randoms())
+@given(any_spaces(), proposals(), readings(), st.randoms())
 def test_the_order_of_constraints_never_matters(kept: Space, asked: Proposal, belief: Belief, random: Any) -> None:
     shuffled = list(kept.policy.pairs.items())
     random.shuffle(shuffled)
@@ -123,14 +123,14 @@ def test_the_order_of_constraints_never_matters(kept: Space, asked: Proposal, be
 
 
 @pytest.mark.req("SS01-ABSENT-DENIES")
-@given(made_spaces(), candidates(), readings(), st.booleans())
+@given(any_spaces(), candidates(), readings(), st.booleans())
 def test_without_a_constraint_nothing_is_permitted(kept: Space, drawn: list[Any], belief: Belief, atomic: bool) -> None:
     decision = decide_on(with_policy(kept, {}), proposal(*drawn, atomic=atomic), belief).decision
     assert decision.verdict is Verdict.DENY
 
 
 @pytest.mark.req("SS01-ABSENT-DENIES")
-@given(made_spaces(), calls(), readings(), st.sampled_from(MALFORMED) | st.text(max_size=30))
+@given(any_spaces(), calls(), readings(), st.sampled_from(MALFORMED) | st.text(max_size=30))
 def test_a_constraint_that_cannot_be_read_denies(kept: Space, made: Any, belief: Belief, text: str) -> None:
     # Those with a subject that can be read are about this tool or everything.
     about_this = msgspec.structs.replace(made, tool_id="fs.write")
@@ -139,7 +139,7 @@ def test_a_constraint_that_cannot_be_read_denies(kept: Space, made: Any, belief:
 
 
 @pytest.mark.req("SS01-DETERMINISTIC")
-@given(made_spaces(), proposals(), readings(), actors())
+@given(any_spaces(), proposals(), readings(), actors())
 def test_the_same_gives_the_same_bytes(kept: Space, asked: Proposal, belief: Belief, actor: Actor) -> None:
     again = with_policy(kept, dict(kept.policy.pairs))
     first, second = (decide_on(each, asked, belief, actor).decision for each in (kept, again))
@@ -148,7 +148,7 @@ def test_the_same_gives_the_same_bytes(kept: Space, asked: Proposal, belief: Bel
 
 
 @pytest.mark.req("SS01-FAILURES-DO-NOTHING")
-@given(made_spaces(), proposals(), readings(), actors())
+@given(any_spaces(), proposals(), readings(), actors())
 def test_nothing_that_fails_runs_or_commits(kept: Space, asked: Proposal, belief: Belief, actor: Actor) -> None:
     enforcing = msgspec.structs.replace(kept, mode=Mode.ENFORCE)
     ruling = decide_on(enforcing, asked, belief, actor)
@@ -168,7 +168,7 @@ def test_nothing_that_fails_runs_or_commits(kept: Space, asked: Proposal, belief
         assert len({ruled.runs for ruled in ruling.candidates}) <= 1
 
 
-@given(made_spaces(), proposals(), readings())
+@given(any_spaces(), proposals(), readings())
 def test_observing_says_what_enforcing_would_do(kept: Space, asked: Proposal, belief: Belief) -> None:
     enforcing = msgspec.structs.replace(kept, mode=Mode.ENFORCE)
     observing = msgspec.structs.replace(kept, mode=Mode.OBSERVE)
@@ -181,14 +181,14 @@ def test_observing_says_what_enforcing_would_do(kept: Space, asked: Proposal, be
     assert not any(each.asks for each in observed.candidates)
 
 
-@given(made_spaces(), proposals(), readings())
+@given(any_spaces(), proposals(), readings())
 def test_only_sessions_that_were_announced_are_read(kept: Space, asked: Proposal, belief: Belief) -> None:
     announced = belief_sessions(kept, asked)
     only = {session_id: reading for session_id, reading in belief.items() if session_id in announced}
     assert decide_on(kept, asked, only) == decide_on(kept, asked, belief)
 
 
-@given(made_spaces(), proposals(), readings())
+@given(any_spaces(), proposals(), readings())
 def test_a_proposal_that_waits_can_be_told_what_for_and_others_do_not(
     kept: Space, asked: Proposal, belief: Belief
 ) -> None:
@@ -204,7 +204,7 @@ def test_a_proposal_that_waits_can_be_told_what_for_and_others_do_not(
         assert not ruled.asks or len(ruled.args_hash) == 64
 
 
-@given(made_spaces(), st.lists(deltas(), min_size=1, max_size=3), invariants(), readings())
+@given(any_spaces(), st.lists(deltas(), min_size=1, max_size=3), invariants(), readings())
 def test_what_was_committed_leaves_a_state_that_it_could_be_committed_on_again(
     kept: Space, drawn: list[StateDelta], invariant: str, belief: Belief
 ) -> None:

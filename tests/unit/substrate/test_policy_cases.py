@@ -125,7 +125,7 @@ def test_a_proposal_on_a_state_that_moved_is_stale_and_one_on_no_state_is_not_kn
 
 def test_a_case_may_forge_its_provenance_and_is_found_out() -> None:
     forged = case(call(), expect={"verdict": "deny", "reason_code": "FORGED_PROVENANCE"})
-    forged["proposal"]["provenance"] = {"source": "somebody", "timestamp": "2026-01-01T00:00:00.000000Z"}
+    forged["proposal"]["provenance"] = {"source": "another", "timestamp": "2026-01-01T00:00:00.000000Z"}
     assert wrong({"constraint.ok": allow("one")}, forged) == []
 
 
@@ -190,7 +190,7 @@ def test_coverage_tells_what_was_never_asked_and_what_only_ever_went_one_way() -
 
 def test_what_was_decided_before_the_constraints_does_not_count_as_asked() -> None:
     expect = {"verdict": "deny", "stage": "capability"}
-    coverage = ran({"constraint.one": allow("one")}, case(call(token="nobody"), expect=expect)).coverage
+    coverage = ran({"constraint.one": allow("one")}, case(call(token="none"), expect=expect)).coverage
     assert coverage.never_asked == ["constraint.one"]
 
 

@@ -35,7 +35,7 @@ def impact(made: World, **constraints: Any) -> Impact:
     return impact_of(SPACE, made.server.stored_entries(SPACE), compile_policy(pairs(**constraints)))
 
 
-def told(found: Impact) -> list[tuple[str, str]]:
+def impact_on(found: Impact) -> list[tuple[str, str]]:
     return [(flip.kind.value, flip.proposal_id) for flip in found.flips]
 
 
@@ -53,7 +53,7 @@ def test_what_would_now_be_let_through_comes_first_with_what_it_touches() -> Non
     made.propose(call("one", key=None), proposal_id="allowed")
     made.propose(call("two", key=None), StateDelta({"goal.x": "1"}), proposal_id="denied")
     found = impact(made, d=DELTAS, two=allow("two"))
-    assert told(found) == [("deny→allow", "denied"), ("allow→deny", "allowed")]
+    assert impact_on(found) == [("deny→allow", "denied"), ("allow→deny", "allowed")]
     first, second = found.flips
     assert (first.touched.changes.set, first.touched.tool_ids) == ({"goal.x": "1"}, ["two"])
     assert (second.touched.changes.set, second.touched.tool_ids) == ({}, ["one"])
@@ -67,15 +67,17 @@ def test_each_kind_of_flip_has_its_place() -> None:
     made = world(d=DELTAS, one=allow("one", eq("fact.a", "p"), on_fail="defer"), two=allow("two"))
     made.propose(call("one", key=None), proposal_id="deferred")
     made.propose(call("two", key=None), proposal_id="allowed")
-    assert told(impact(made, d=DELTAS, one=allow("one"), two=allow("two", eq("fact.a", "p"), on_fail="defer"))) == [
+    assert impact_on(
+        impact(made, d=DELTAS, one=allow("one"), two=allow("two", eq("fact.a", "p"), on_fail="defer"))
+    ) == [
         ("defer→allow", "deferred"),
         ("allow→defer", "allowed"),
     ]
-    assert told(impact(made, d=DELTAS, two=allow("two"))) == [("defer→deny", "deferred")]
+    assert impact_on(impact(made, d=DELTAS, two=allow("two"))) == [("defer→deny", "deferred")]
     denied = world(d=DELTAS)
     denied.propose(call("one", key=None), proposal_id="denied")
     found = impact(denied, d=DELTAS, one=allow("one", eq("fact.a", "p"), on_fail="defer"))
-    assert told(found) == [("deny→defer", "denied")]
+    assert impact_on(found) == [("deny→defer", "denied")]
     assert found.flips[0].touched.tool_ids == []
     assert [kind.value for kind in FlipKind][:3] == ["deny→allow", "defer→allow", "deny→defer"]
 
@@ -93,7 +95,7 @@ def test_history_stays_what_it_was() -> None:
     made.propose(call("one", key=None), proposal_id="after")
     # Under the new policy the fact would have been refused; what came after it is still decided on it.
     found = impact(made, one=allow("one", eq("fact.a", "q")))
-    assert told(found) == [("deny→allow", "after"), ("allow→deny", "fact")]
+    assert impact_on(found) == [("deny→allow", "after"), ("allow→deny", "fact")]
 
 
 def test_what_was_woken_and_what_was_approved_is_decided_again_too() -> None:
@@ -113,12 +115,12 @@ def test_what_was_woken_and_what_was_approved_is_decided_again_too() -> None:
     assert {"WAKE", "APPROVE"} <= set(verbs)
     same = {"d": DELTAS, "two": allow("two"), "ask": deny("two", on_fail="ask")}
     # An approval counts where what asked for it says the same; where it says something else, it was not given.
-    assert told(impact(made, **same, one=allow("one"))) == [("defer→allow", "parked")]
+    assert impact_on(impact(made, **same, one=allow("one"))) == [("defer→allow", "parked")]
     harder = {**same, "ask": deny("two", on_fail="ask", reason="twice")}
     found = impact(made, **harder, one=allow("one", eq("fact.a", "p"), on_fail="defer"))
-    assert told(found) == [("allow→defer", "asked")]
+    assert impact_on(found) == [("allow→defer", "asked")]
     assert found.flips[0].verb == "APPROVE"
-    assert told(impact(made, d=DELTAS, two=allow("two"))) == [
+    assert impact_on(impact(made, d=DELTAS, two=allow("two"))) == [
         ("defer→allow", "asked"),
         ("allow→deny", "parked"),
         ("defer→deny", "parked"),
@@ -132,7 +134,7 @@ def test_approvals_with_uses_left_are_taken_over() -> None:
     made.say(Approve(approval_id, uses=3), SECOND)
     made.propose(call("two", key=None), proposal_id="again")
     same = {"two": allow("two"), "ask": deny("two", on_fail="ask")}
-    assert told(impact(made, **same, d=DELTAS, other=allow("one"))) == []
+    assert impact_on(impact(made, **same, d=DELTAS, other=allow("one"))) == []
 
 
 def test_a_log_that_does_not_verify_is_no_past() -> None:

@@ -17,11 +17,11 @@ from cmbs.testing.spaces import (
     AGENT,
     NOW,
     call,
-    executed,
     payload,
     predicate,
     proposal,
     tool,
+    with_execution,
 )
 from tests.support.arbitrating import ALLOW_ALL, MIXED, NEEDS_PATH, decide, ready, reason
 
@@ -169,7 +169,7 @@ def test_candidates_of_a_proposal_that_is_not_atomic_ask_and_wait_each_for_itsel
         (call("gone"), {}, False),
         (call(), {"tools": (tool(retired=True),)}, False),
         (call(key=None), {}, False),
-        (call(args={"other": 1}), executed(call(), tool()), False),
+        (call(args={"other": 1}), with_execution(call(), tool()), False),
         (StateDelta({"fact.a": "1"}), {}, False),
         (StateDelta({"policy.value.a": "1"}), {}, False),
         (StateDelta({"elsewhere": "1"}), {}, False),

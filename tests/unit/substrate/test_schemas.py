@@ -19,7 +19,7 @@ from cmbs.substrate.kernel.policy.schemas import (
 )
 
 
-def nested(levels: int) -> dict[str, Any]:
+def nest(levels: int) -> dict[str, Any]:
     schema: dict[str, Any] = {}
     for _ in range(levels - 1):
         schema = {"items": schema}
@@ -44,7 +44,7 @@ def widening(levels: int) -> dict[str, Any]:
     return {"$ref": "#/$defs/d0", "$defs": definitions | {f"d{levels}": {"type": "string"}}}
 
 
-def chained(length: int) -> dict[str, Any]:
+def chain_of(length: int) -> dict[str, Any]:
     definitions: dict[str, Any] = {f"d{place}": {"$ref": f"#/$defs/d{place + 1}"} for place in range(length)}
     # Last first, so that each is known by the time it is referred to.
     return {"$ref": "#/$defs/d0", "$defs": {f"d{length}": {}} | dict(reversed(definitions.items()))}
@@ -62,7 +62,7 @@ def chained(length: int) -> dict[str, Any]:
         ({"$ref": "#/$defs/a~1b~0", "$defs": {"a/b~": {"const": 1}}}, 1, 2),
         ({"properties": {"$id": {"type": "string"}, "$ref": True}}, {"$id": "x"}, {"$id": 1}),
         ({"dependentSchemas": {"a": {"required": ["b"]}}}, {"a": 1, "b": 2}, {"a": 1}),
-        (nested(MAX_SCHEMA_DEPTH), [[]], None),
+        (nest(MAX_SCHEMA_DEPTH), [[]], None),
         ({"allOf": [{"items": {"minimum": number}} for number in range(MAX_ASKED_OF_ONE - 1)]}, [500], [1]),
         ({"properties": {str(number): {"type": "null"} for number in range(5_000)}}, {"7": None}, {"7": 1}),
         ({"enum": [str(number) for number in range(5_000)]}, "7", "x"),
@@ -105,9 +105,9 @@ def test_a_schema_within_bounds_tells_what_fits(schema: Any, fits: Any, fails: A
         ({"items": {"$id": "https://example.org/x"}}, "`$id` is not supported"),
         ({"$dynamicRef": "#a"}, "`$dynamicRef` is not supported"),
         ({"$schema": "http://json-schema.org/draft-07/schema#"}, "can only be"),
-        (nested(MAX_SCHEMA_DEPTH + 1), "deep"),
-        (nested(2_000), "deep"),
-        (chained(MAX_SCHEMA_DEPTH + 5), "deep"),
+        (nest(MAX_SCHEMA_DEPTH + 1), "deep"),
+        (nest(2_000), "deep"),
+        (chain_of(MAX_SCHEMA_DEPTH + 5), "deep"),
         (doubling(8), "compared with one value"),
         (widening(14), "subschemas"),
         ({"properties": {str(number): {} for number in range(MAX_SUBSCHEMAS)}}, "subschemas"),

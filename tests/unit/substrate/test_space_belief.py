@@ -32,8 +32,8 @@ from tests.support.spaces import (
     facts,
     http_tool,
     raw,
-    settled,
     status,
+    wait_until_settled,
 )
 
 STREAM = f"space:{SPACE}"
@@ -89,7 +89,7 @@ def test_a_call_is_deferred_until_the_last_alternative_is_gone_and_then_runs_by_
     assert status(planes.world.space, "p") is ProposalStatus.PARKED
     planes.belief.request_exit(session_id, "o")
     planes.world.server.keep()
-    assert settled(planes.world, "p") is ProposalStatus.COMMITTED
+    assert wait_until_settled(planes.world, "p") is ProposalStatus.COMMITTED
     assert (planes.world.space.state["goal.done"], len(planes.world.runner.calls)) == ("1", 1)
 
 
@@ -110,7 +110,7 @@ def test_every_decision_pins_the_audit_head_that_it_read_and_a_verifier_checks_i
     planes.world.propose(call("restart"), proposal_id="p")
     planes.belief.eliminate(session_id, "s", "1", ["a", "b"])
     planes.world.server.keep()
-    assert settled(planes.world, "p") is ProposalStatus.COMMITTED
+    assert wait_until_settled(planes.world, "p") is ProposalStatus.COMMITTED
     entries = planes.store.read(STREAM)
     (pinned,) = read_space_event(entries[3]).message.belief  # type: ignore[union-attr]
     assert (pinned.head_seq, pinned.n_survivors, pinned.survivors) == (0, 3, ["a", "b", "c"])
@@ -139,7 +139,7 @@ def test_a_reading_that_the_session_never_gave_is_found_out(planes: Planes) -> N
 
     liar = World(planes.store, belief=Liar(planes.belief), space=1)
     liar.propose(call("restart"), proposal_id="p")
-    assert settled(liar, "p") is ProposalStatus.COMMITTED
+    assert wait_until_settled(liar, "p") is ProposalStatus.COMMITTED
     liar.close()
     report = verified_space(planes.store, SPACE)
     assert len(report.findings) == 1
@@ -221,6 +221,6 @@ def test_a_restarted_server_wakes_what_an_earlier_one_parked(tmp_path: Path) -> 
         belief.eliminate(session_id, "s", "1", ["a"])
         again = World(home.store(), belief=ServedBelief(home.open()), space=1, clock=first.world.clock)
         again.server.keep()
-        assert settled(again, "p") is ProposalStatus.COMMITTED
+        assert wait_until_settled(again, "p") is ProposalStatus.COMMITTED
         again.close()
         assert verified_space(again.log, SPACE).findings == []

@@ -1,4 +1,4 @@
-"""The door of a space: whatever comes in is in its one form, or is refused with a reason before anything is done."""
+"""Validation of requests: whatever comes in is in its one form, or is refused with a reason before anything is done."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ BAD: dict[str, tuple[SpaceMessage, type[BeliefServerError], str]] = {
     "huge args": (proposing(tool_call(b'{"a":"%s"}' % (b"x" * 9_999))), LimitExceeded, "space_args_bytes"),
     "an idempotency key that is empty": (
         proposing(ToolCall("t", raw({}), "token", "")), InvalidRequest, "idempotency_key"),
-    "an approval until nobody knows when": (Approve("a", expires_at="soon"), InvalidRequest, "RFC 3339"),
+    "an approval until an unreadable moment": (Approve("a", expires_at="soon"), InvalidRequest, "RFC 3339"),
     "an approval of half a use": (Approve("a", uses=1.5), InvalidRequest, "whole number"),  # type: ignore[arg-type]
     "a long reason": (Reject("a", "x" * 31), LimitExceeded, "space_text_length"),
     "a reason with a surrogate": (Reject("a", "\udfff"), InvalidRequest, "surrogate"),
@@ -120,7 +120,7 @@ BAD: dict[str, tuple[SpaceMessage, type[BeliefServerError], str]] = {
         RegisterTool(caller_tool("c", result_schema=raw({"const": "x" * 60}))), LimitExceeded, "space_schema_bytes"),
     "a tool with a target that it cannot have": (
         RegisterTool(caller_tool("c", target=raw({"url": "x"}))), InvalidRequest, "target"),
-    "a token until nobody knows when": (
+    "a token until an unreadable moment": (
         IssueCapability(Capability("t", "a", ["c"], expires_at="never")), InvalidRequest, "RFC 3339"),
     "a budget below nothing": (
         IssueCapability(Capability("t", "a", ["c"], budget=Budget(calls=-1))), InvalidRequest, "budget.calls"),

@@ -39,8 +39,8 @@ from tests.support.spaces import (
     facts,
     http_tool,
     raw,
-    settled,
     status,
+    wait_until_settled,
 )
 
 CROWD = 200
@@ -350,9 +350,9 @@ def test_what_had_no_turn_in_time_has_failed_only_where_nobody_tries_again(*, id
     world.clock.advance(timedelta(minutes=1))
     world.server.keep()
     runner.let_go.set()
-    assert settled(world, "first") is ProposalStatus.COMMITTED
+    assert wait_until_settled(world, "first") is ProposalStatus.COMMITTED
     expected = ProposalStatus.COMMITTED if idempotent else ProposalStatus.FAILED
-    assert settled(world, "second") is expected
+    assert wait_until_settled(world, "second") is expected
     ran = [context.attempt for _, _, context in runner.calls if context.idempotency_key == "second"]
     assert ran == ([2] if idempotent else [])
     world.close()
@@ -371,7 +371,7 @@ def test_what_an_operator_settled_while_it_waited_for_its_turn_does_not_run() ->
     world.say(MarkInDoubt(intent.execution_id), ENGINE)
     world.say(RecordOutcome(intent.execution_id, OutcomeStatus.SUCCEEDED, raw({"seen": True})), ROOT)
     runner.let_go.set()
-    assert settled(world, "first") is ProposalStatus.COMMITTED
+    assert wait_until_settled(world, "first") is ProposalStatus.COMMITTED
     world.close()
     assert [context.idempotency_key for _, _, context in runner.calls] == ["first"]
     assert status(world.space, "second") is ProposalStatus.COMMITTED

@@ -224,7 +224,7 @@ def _conclude(
     for state in states:
         decided.append(_decide_candidate(state, decisive, space.policy.offers))
         if observed:
-            outcome = _observed_outcome(state, states, atomic=atomic)
+            outcome = _outcome_when_observed(state, states, atomic=atomic)
         else:
             outcome = _outcome(state, decisive, atomic=atomic)
             if state.finding is not None and _waits(state.finding, decisive, atomic=atomic):
@@ -292,7 +292,9 @@ def _outcome(state: CandidateState, decisive: Finding | None, *, atomic: bool) -
     return CandidateOutcome(state.place, False, state.args_hash, state.answered_by, (), asks)
 
 
-def _observed_outcome(state: CandidateState, states: Sequence[CandidateState], *, atomic: bool) -> CandidateOutcome:
+def _outcome_when_observed(
+    state: CandidateState, states: Sequence[CandidateState], *, atomic: bool
+) -> CandidateOutcome:
     """What becomes of one candidate where decisions are observed: it runs, unless something is enforced even then."""
     stopped = any(each.enforced for each in states) if atomic else state.enforced
     return CandidateOutcome(state.place, not stopped, state.args_hash, state.answered_by)

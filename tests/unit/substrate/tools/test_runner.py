@@ -1,4 +1,4 @@
-"""The runner and its Python tools: time, size, schema, credentials, and what to say when nobody knows."""
+"""The runner and its Python tools: time, size, schema, credentials, and what to say when no one knows."""
 
 from __future__ import annotations
 
