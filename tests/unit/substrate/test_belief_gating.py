@@ -12,18 +12,26 @@ from typing import Any
 import msgspec
 import pytest
 
+from cmbs.audit.spaces import check_space, verified_space
 from cmbs.belief.server import BeliefServer
 from cmbs.errors import LedgerCorrupt
 from cmbs.messages import OntologyBundle
 from cmbs.stores import Store, open_store
 from cmbs.stores.memory import InMemoryStore
-from cmbs.substrate.belief_source import BeliefSource, ServedBelief
+from cmbs.substrate.belief_source import MAX_SURVIVORS, BeliefSource, ServedBelief
 from cmbs.substrate.kernel.events import Evidence as MemoryEvidence
-from cmbs.substrate.kernel.events import MemoryKind, PutMemory
+from cmbs.substrate.kernel.events import MemoryKind, Propose, PutMemory
 from cmbs.substrate.kernel.model import BeliefReading, ReasonCode, Verdict
-from cmbs.substrate.kernel.replay import read_space_event, readings_in, verify_belief_pins, verify_space
+from cmbs.substrate.kernel.replay import (
+    belief_sessions_in,
+    read_space_event,
+    readings_in,
+    verify_belief_pins,
+    verify_space,
+)
 from cmbs.substrate.kernel.state import ProposalStatus
-from tests.support.spaces import AGENT, SPACE, ScriptedRunner, World, call, constraint, http_tool
+from cmbs.testing import ManualClock
+from tests.support.spaces import AGENT, SPACE, ScriptedRunner, World, call, constraint, eventually, http_tool
 
 ROOT = Path(__file__).resolve().parents[3]
 ONTOLOGY = OntologyBundle("checkout-latency", "3", "graph://checkout", "v17")
@@ -193,6 +201,30 @@ def test_a_session_that_another_server_writes_wakes_the_call_too(tmp_path: Path)
     incident.close()
 
 
+def test_a_call_that_waits_is_woken_at_once_by_a_session_of_the_same_process() -> None:
+    incident = Incident(InMemoryStore(), keeper_seconds=3_600)
+    incident.declare()
+    incident.want_restart()
+    assert eventually(lambda: bool(incident.world.server._scheduler._watching))
+    incident.belief.eliminate(incident.session_id, "probe", "1", ["dns", "disk-full"])
+    incident.leave_obligation()
+    assert incident.world.server.wait_for(SPACE, "p", PATIENCE).status is ProposalStatus.COMMITTED
+    incident.close()
+
+
+def test_what_a_caller_claims_that_the_belief_plane_said_is_not_believed(incident: Incident) -> None:
+    claimed = BeliefReading(incident.session_id, found=True, n_survivors=1)
+    incident.world.say(Propose(incident.world.proposal(call("restart"), proposal_id="p"), [claimed]), AGENT)
+    assert incident.status() is ProposalStatus.PARKED
+
+
+def test_a_reading_of_many_survivors_counts_them_and_names_none(incident: Incident) -> None:
+    causes = [f"h{number}" for number in range(MAX_SURVIVORS + 1)]
+    session_id, _ = incident.belief.declare_session(ONTOLOGY, causes)
+    reading = ServedBelief(incident.belief).read(session_id)
+    assert (reading.n_survivors, reading.survivors) == (MAX_SURVIVORS + 1, None)
+
+
 # --- what was believed is recorded, and can be checked ----------------------------------------------------------------
 
 
@@ -212,7 +244,10 @@ def test_each_decision_pins_the_audit_head_that_it_was_read_at_and_a_verifier_ch
     hashes = {stored.event_hash.hex(): seq for seq, stored in enumerate(log)}
     readings = [reading for stored in entries for reading in readings_in(read_space_event(stored))]
     assert [(hashes[reading.head_event_hash], reading.n_survivors) for reading in readings] == [(1, 3), (2, 2), (4, 1)]
+    assert belief_sessions_in(entries) == [incident.session_id]
     assert verify_belief_pins(entries, {incident.session_id: log}) == 3
+    report = check_space(incident.world.log, SPACE)
+    assert (report.findings, report.pins, report.events) == ([], 3, len(entries))
 
 
 @pytest.mark.req("SS01-BELIEF-02")
@@ -242,6 +277,20 @@ class Lying:
 
     def subscribe(self, changed: Callable[[str], None]) -> None:
         self._source.subscribe(changed)
+
+
+@pytest.mark.req("SS01-BELIEF-02")
+def test_a_session_that_was_there_must_not_be_recorded_as_missing(incident: Incident) -> None:
+    class Blind(ServedBelief):
+        def read(self, session_id: str) -> BeliefReading:
+            return BeliefReading(session_id, found=False)
+
+    # The clock of the space is that of the test, and must not be behind the one that the session was declared by.
+    clock = ManualClock("2999-01-01T00:00:00Z")
+    blind = World(incident.world.log, belief=Blind(incident.belief), space=1, clock=clock)
+    blind.propose(call("restart"), proposal_id="p")
+    blind.close()
+    assert "recorded as not found" in verified_space(incident.world.log, SPACE).findings[0]
 
 
 @pytest.mark.req("SS01-BELIEF-02")

@@ -16,7 +16,6 @@ from cmbs.substrate.kernel.arbitration.conflicts import after
 from cmbs.substrate.kernel.events import Mode
 from cmbs.substrate.kernel.model import (
     BeliefReading,
-    Candidate,
     CandidateDecision,
     Decision,
     Failure,
@@ -27,7 +26,7 @@ from cmbs.substrate.kernel.model import (
 )
 from cmbs.substrate.kernel.policy.policy import compile_policy
 from cmbs.substrate.kernel.state import Space
-from cmbs.testing.spaces import AGENT, NOW, call, payload, proposal
+from cmbs.testing.spaces import AGENT, NOW, payload, proposal
 from cmbs.testing.strategies.substrate import (
     MALFORMED,
     actors,
@@ -100,18 +99,6 @@ def test_the_order_of_candidates_never_matters(
         msgspec.structs.replace(each, candidate=0) for each in other.candidates
     ]
     assert (one.changes, one.parks, one.waits_for) == (other.changes, other.parks, other.waits_for)
-
-
-@given(any_spaces(), calls() | deltas(), readings(), actors())
-def test_a_candidate_is_decided_alone_as_it_is_beside_one_that_shares_nothing_with_it(
-    kept: Space, candidate: Candidate, belief: Belief, actor: Actor
-) -> None:
-    unrelated = call("unknown", held=None, key="a key of its own")
-    alone = decide_on(kept, proposal(candidate, actor=actor), belief, actor)
-    beside = decide_on(kept, proposal(candidate, unrelated, actor=actor, atomic=False), belief, actor)
-    assert alone.decision.candidates == beside.decision.candidates[:1]
-    assert alone.candidates == beside.candidates[:1]
-    assert (alone.changes, alone.parks, alone.waits_for) == (beside.changes, beside.parks, beside.waits_for)
 
 
 @given(any_spaces(), proposals(), readings(), st.randoms())

@@ -6,7 +6,6 @@ import msgspec
 import pytest
 from immutables import Map
 
-from cmbs.ledger import canonical
 from cmbs.messages import Actor, ActorKind
 from cmbs.substrate.kernel.arbitration.arbitrate import arbitrate, recheck
 from cmbs.substrate.kernel.arbitration.conflicts import Finding
@@ -246,11 +245,3 @@ def test_the_trace_goes_through_every_stage_even_after_one_that_failed() -> None
     ]
     assert ("goal.a", False) in [(step.reference, step.passed) for step in trace if step.stage is Stage.FRESHNESS]
     assert ("constraint.bad", "malformed") in [(step.key, step.note) for step in trace]
-
-
-def test_a_decision_is_canonical_bytes() -> None:
-    kept = ready(MIXED)
-    asked = proposal(call(), StateDelta({"goal.a": "1"}))
-    first, again = (canonical.encode_frame(arbitrate(kept, asked, AGENT, NOW, {}).decision) for _ in range(2))
-    assert first == again
-    assert canonical.is_canonical(first)

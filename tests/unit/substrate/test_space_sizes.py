@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from threading import Event
@@ -112,26 +111,6 @@ class SteppingClock(ManualClock):
             self.set(self.back_to)
             self.back_to = None
         return moment
-
-
-def test_proposals_that_were_made_are_nothing_for_a_look_for_garbage() -> None:
-    world = World()
-    world.create()
-
-    def containers() -> int:
-        gc.collect()
-        return sum(type(each) in (list, dict, tuple) for each in gc.get_objects())
-
-    def propose(times: int) -> None:
-        for number in range(times):
-            world.propose(delta(a=str(number)))
-
-    propose(50)
-    before = containers()
-    propose(50)
-    # As objects, each of them would have lists for what it unsets, reads and proposes.
-    assert containers() - before < 50
-    world.close()
 
 
 def test_what_was_proposed_is_read_again_as_it_was_said() -> None:
