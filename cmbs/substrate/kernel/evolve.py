@@ -141,24 +141,9 @@ def _create(message: CreateSpace, event: SpaceEvent) -> Space:
         events=Chronicle[str, SpaceVerb]().extended(body.event_id, SpaceVerb.CREATE_SPACE),
         snapshot_id=snapshot_id,
         state=policy.pairs,
-        changed=Map(),
         snapshots=Chronicle[str, int]().extended(snapshot_id, 0),
         policy=policy,
         policy_version=1,
-        tools=Map(),
-        capabilities=Map(),
-        revoked=Map(),
-        spent=Map(),
-        proposals=Map(),
-        executions=Map(),
-        running=Map(),
-        calls=Map(),
-        approvals=Map(),
-        grants=Map(),
-        parked=Map(),
-        waiting=Map(),
-        policy_changes=Map(),
-        memory=Map(),
         requests=requests,
     )
 
@@ -206,45 +191,29 @@ def _follow_decision(
 ) -> ChangedFields:
     """What follows from a decision on a proposal: executions, requests for approval, parking."""
     proposal_id = proposal.proposal_id
-    fields: ChangedFields = {}
-    if result.used_approvals or result.asked or result.intents or result.answered_by:
-        record, fields = _begin_and_ask(space, record, proposal, result, seq)
-    fields["proposals"] = space.proposals.set(proposal_id, record)
-    if result.parked_until is None:
-        return fields | _parking(space, proposal_id, None) if proposal_id in space.parked else fields
-    sessions = tuple(sorted(belief, key=lambda reading: reading.session_id))
-    parked = Parked(proposal_id, result.waits_for, result.parked_until, sessions)
-    return fields | _parking(space, proposal_id, parked)
-
-
-def _begin_and_ask(
-    space: Space, record: ProposalRecord, proposal: Proposal, result: StepResult, seq: int
-) -> tuple[ProposalRecord, ChangedFields]:
-    fields: ChangedFields = {}
-    if result.intents or result.answered_by:
-        fields = _begin(space, record.actor, proposal, result, seq)
-        record = msgspec.structs.replace(
-            record,
-            execution_ids=record.execution_ids
-            + tuple([intent.execution_id for intent in result.intents])
-            + tuple(result.answered_by.values()),
-            answered_by=record.answered_by + tuple([(int(at), known) for at, known in result.answered_by.items()]),
-        )
     approvals = space.approvals
-    if result.asked:
-        for asked in result.asked:
-            approvals = approvals.set(
-                asked.approval_id,
-                Approval(
-                    asked, proposal.proposal_id, record.actor, record.decision.policy_hash, ApprovalStatus.PENDING
-                ),
-            )
-        fields["approvals"] = approvals
-        asked_ids = tuple([asked.approval_id for asked in result.asked])
-        record = msgspec.structs.replace(record, approval_ids=record.approval_ids + asked_ids)
-    if result.used_approvals:
-        fields |= use_approvals(space.grants, approvals, result.used_approvals)
-    return record, fields
+    for asked in result.asked:
+        approval = Approval(asked, proposal_id, record.actor, record.decision.policy_hash, ApprovalStatus.PENDING)
+        approvals = approvals.set(asked.approval_id, approval)
+    grants, approvals = use_approvals(space.grants, approvals, result.used_approvals)
+    begun = [intent.execution_id for intent in result.intents]
+    record = msgspec.structs.replace(
+        record,
+        execution_ids=(*record.execution_ids, *begun, *result.answered_by.values()),
+        approval_ids=(*record.approval_ids, *(asked.approval_id for asked in result.asked)),
+        answered_by=(*record.answered_by, *((int(at), known) for at, known in result.answered_by.items())),
+    )
+    parked = None
+    if result.parked_until is not None:
+        sessions = tuple(sorted(belief, key=lambda reading: reading.session_id))
+        parked = Parked(proposal_id, result.waits_for, result.parked_until, sessions)
+    return {
+        "proposals": space.proposals.set(proposal_id, record),
+        "approvals": approvals,
+        "grants": grants,
+        **_begin(space, record.actor, proposal, result, seq),
+        **_parking(space, proposal_id, parked),
+    }
 
 
 def _begin(space: Space, actor: Actor, proposal: Proposal, result: StepResult, seq: int) -> ChangedFields:
@@ -255,15 +224,8 @@ def _begin(space: Space, actor: Actor, proposal: Proposal, result: StepResult, s
         if not isinstance(call, ToolCall):  # pragma: no cover - only calls begin
             raise TypeError(call)
         args = bytes(call.args)
-        execution = Execution(
-            intent,
-            proposal.proposal_id,
-            actor.id,
-            space.tools[call.tool_id],
-            args,
-            ExecutionStatus.RUNNING,
-            seq,
-        )
+        tool = space.tools[call.tool_id]
+        execution = Execution(intent, proposal.proposal_id, actor.id, tool, args, ExecutionStatus.RUNNING, seq)
         executions = executions.set(intent.execution_id, execution)
         running = running.set(intent.execution_id, intent.deadline)
         if intent.idempotency_key is not None:
@@ -316,8 +278,7 @@ def _wake(space: Space, message: Wake, event: SpaceEvent) -> ChangedFields:
 def _approve(space: Space, message: Approve, event: SpaceEvent) -> ChangedFields:
     granted = with_approval(space, message, event.body.actor, event.body.seq)
     proposal_id = granted.approvals[message.approval_id].proposal_id
-    fields: ChangedFields = {"approvals": granted.approvals, "grants": granted.grants}
-    return fields | _decide_again(granted, proposal_id, event.result, event.body.seq, message.belief)
+    return _decide_again(granted, proposal_id, event.result, event.body.seq, message.belief)
 
 
 def _reject(space: Space, message: Reject, event: SpaceEvent) -> ChangedFields:

@@ -163,9 +163,10 @@ def test_without_a_belief_plane_nothing_that_reads_it_is_permitted() -> None:
     world = World()
     world.create(gate("s"))
     world.equip(http_tool("restart"))
-    decision = world.propose(call("restart")).event.result.decision
-    assert decision is not None
-    assert decision.verdict is Verdict.DEFER
+    event = world.propose(call("restart")).event
+    assert event.result.decision is not None
+    assert event.result.decision.verdict is Verdict.DEFER
+    assert readings_in(event) == [BeliefReading("s", found=False)]
     world.close()
 
 

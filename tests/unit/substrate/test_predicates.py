@@ -9,13 +9,11 @@ from hypothesis import strategies as st
 from cmbs.ledger import canonical
 from cmbs.substrate.kernel.model import BeliefReading, Stage, TraceStep
 from cmbs.substrate.kernel.policy.predicates import (
-    MAX_FOUND_CHARACTERS,
     Asking,
     PredicateFault,
     compile_predicate,
     probes_of,
     same,
-    show,
 )
 from cmbs.substrate.kernel.policy.references import EvaluationContext
 from cmbs.substrate.kernel.policy.schemas import compile_schema
@@ -190,12 +188,6 @@ def test_the_trace_says_what_every_predicate_found_and_at_which_audit_head() -> 
         ("when.args[3]", "eq", "$belief.other.n_survivors", None, "no such session", False),
     ]
     assert {(step.stage, step.candidate, step.key) for step in steps} == {(Stage.CONSTRAINTS, 0, "constraint.x")}
-
-
-def test_a_found_value_is_shown_as_text_up_to_a_limit() -> None:
-    assert show({"b": 1, "a": [True, None]}) == '{"a":[true,null],"b":1}'
-    assert show("x" * MAX_FOUND_CHARACTERS) == "x" * MAX_FOUND_CHARACTERS
-    assert show("x" * (MAX_FOUND_CHARACTERS + 1)) == "x" * MAX_FOUND_CHARACTERS + "…"
 
 
 @given(json_values(), json_values())

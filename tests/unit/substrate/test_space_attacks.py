@@ -37,7 +37,7 @@ from cmbs.substrate.kernel.events import (
 from cmbs.substrate.kernel.insight import flips as flipping
 from cmbs.substrate.kernel.insight.flips import FlipStatus, smallest_flip
 from cmbs.substrate.kernel.insight.lint import lint
-from cmbs.substrate.kernel.model import BeliefReading, ReasonCode, Scope, ScopeMatch, StateDelta, Verdict
+from cmbs.substrate.kernel.model import ReasonCode, Scope, ScopeMatch, StateDelta, Verdict
 from cmbs.substrate.kernel.policy.predicates import show
 from cmbs.substrate.kernel.policy.references import EvaluationContext
 from cmbs.substrate.kernel.replay import (
@@ -157,12 +157,6 @@ def test_the_same_holds_for_whoever_waits_on_an_event_loop(two: TwoProcesses) ->
     answer = asyncio.run(two.second.server.perform_async(SpaceCommand(SPACE, AGENT, Propose(proposal))))
     assert answer.event.result.decision is not None
     assert answer.event.result.decision.verdict is Verdict.DENY
-
-
-def test_without_a_belief_plane_every_session_is_recorded_as_not_found(world: World) -> None:
-    unknown = {"op": "missing", "args": ["$belief.none.n_survivors"]}
-    world.create({"constraint.any": constraint(when=unknown)})
-    assert readings_in(world.propose(delta(a="1")).event) == [BeliefReading("none", found=False)]
 
 
 def test_a_log_without_a_reading_that_its_policy_needs_does_not_verify(two: TwoProcesses) -> None:
