@@ -67,8 +67,12 @@ def use_fault(space: Space, line: TokenLine, actor: Actor, tool_id: str, args: A
         return ReasonCode.CAPABILITY_UNKNOWN
     if line.tokens[0].agent_id != actor.id or actor.kind is not ActorKind.AGENT:
         return ReasonCode.CAPABILITY_OTHER_AGENT
-    faults = [fault for each in line.tokens if (fault := _token_fault(space, each, tool_id, args, now)) is not None]
-    return min(faults, key=REASON_ORDER.__getitem__, default=None)
+    worst = None
+    for token in line.tokens:
+        fault = _token_fault(space, token, tool_id, args, now)
+        if fault is not None and (worst is None or REASON_ORDER[fault] < REASON_ORDER[worst]):
+            worst = fault
+    return worst
 
 
 def _token_fault(space: Space, token: Capability, tool_id: str, args: Any, now: str) -> ReasonCode | None:

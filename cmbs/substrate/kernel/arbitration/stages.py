@@ -276,21 +276,28 @@ def check_constraints(context: ArbitrationContext, state: CandidateState) -> Fin
     allows = [each for each in matching.allows if _holds(state, each, steps)]
     if matching.malformed:
         return Finding(Stage.CONSTRAINTS, ReasonCode.MALFORMED_CONSTRAINT, matched=matching.malformed)
-    granted = {each.key: _live_approval(context, state, each) for each in denies}
-    against = [each for each in denies if granted[each.key] is None]
+    against: list[Constraint] = []
+    used: set[str] = set()
+    for deny in denies:
+        approval_id = _live_approval(context, state, deny)
+        if approval_id is None:
+            against.append(deny)
+        else:
+            used.add(approval_id)
     if against:
         # The strictest come first.
         return _finding(ReasonCode.CONSTRAINT_DENIED, [each for each in against if each.on_fail is against[0].on_fail])
+    if not matching.allows:
+        return Finding(Stage.CONSTRAINTS, ReasonCode.NO_ALLOW)
     if not allows:
-        approvals = ((each, _live_approval(context, state, each)) for each in matching.allows)
-        allow, approval_id = next((pair for pair in approvals if pair[1] is not None), (None, None))
-        if allow is None:
-            if not matching.allows:
-                return Finding(Stage.CONSTRAINTS, ReasonCode.NO_ALLOW)
+        # An approval stands in for the first permission that asks for one.
+        approved = [(each, found) for each in matching.allows if (found := _live_approval(context, state, each))]
+        if not approved:
             return _finding(ReasonCode.ALLOW_UNMET, _deciding_allows(matching.allows))
-        allows, granted[allow.key] = [allow], approval_id
+        allows = [approved[0][0]]
+        used.add(approved[0][1])
     state.matched = (allows[0].key,)
-    state.used = tuple(sorted({approval_id for approval_id in granted.values() if approval_id is not None}))
+    state.used = tuple(sorted(used))
     return None
 
 
