@@ -1,7 +1,7 @@
 """Proposals that are validated and durably committed, beside entries of the same size that are only appended.
 
 Both go the same way: 32 threads wait for one writer, which writes what has come together while it wrote. What differs
-is what the substrate adds: the door, arbitration with its trace, the canonical entry, the next state of the space.
+is what the substrate adds: validation, arbitration with its trace, the canonical entry, the next state of the space.
 
 The interpreter is left as it is, its turns of threads and its looks for garbage: 32 threads that wait are those of a
 program that has the substrate in it, and what such a program sets is its own affair. A server process sets both, and
@@ -142,7 +142,7 @@ class _BareKind:
         return SessionNotFound(stream_id)
 
     def catch_up(self, stream_id: str, state: _End | None, entries: Sequence[StoredEntry]) -> _End | None:
-        raise TypeError(f"{stream_id} has {len(entries)} entries after {state}, and nobody reads them")
+        raise TypeError(f"{stream_id} has {len(entries)} entries after {state}, and none was expected")
 
     def opens(self, command: _Note) -> bool:
         return bool(command.stream_id)
@@ -160,7 +160,7 @@ class _BareKind:
 
 
 class _Bare:
-    """Appends through the writer that spaces use, of entries that nobody has to think about."""
+    """Appends through the writer that spaces use, of entries that need no decision."""
 
     def __init__(self, log: AuditLog, size: int) -> None:
         kind = _BareKind()

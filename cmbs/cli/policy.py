@@ -21,7 +21,7 @@ from cmbs.ledger import StoredEntry
 from cmbs.messages import ActorKind
 from cmbs.substrate.kernel.events import STREAM_PREFIX
 from cmbs.substrate.kernel.insight.cases import run_cases, situation
-from cmbs.substrate.kernel.insight.explanation import Explanation, Hypothetical, recalled
+from cmbs.substrate.kernel.insight.explanation import Explanation, Hypothetical, recall
 from cmbs.substrate.kernel.insight.explanation import explain as explanation_of
 from cmbs.substrate.kernel.insight.impact import impact_of
 from cmbs.substrate.kernel.insight.lint import Severity
@@ -247,7 +247,7 @@ def _find_recorded(entries: Iterator[StoredEntry], space_id: str, proposal_id: s
         if before is None or event.result.decision is None:
             continue
         if proposal_id in event.result.statuses:
-            found = recalled(before, event)
+            found = recall(before, event)
     if found is None:
         raise RecordNotFound("proposal", proposal_id)
     return found

@@ -16,25 +16,25 @@ from cmbs.substrate.tools.runner import CallContext, OutcomeUnknown, ToolReply, 
 _log = logging.getLogger("cmbs.substrate")
 # How long between attempts to record an outcome while the store is away; each is twice as long as the one before.
 _FIRST_PAUSE_SECONDS = 0.05
-_LONGEST_PAUSE_SECONDS = 2.0
+_MAX_PAUSE_SECONDS = 2.0
 
 Report = Callable[[str, str, RecordOutcome], None]
 # Whether an attempt at an execution of a space is still the one that is waited for.
 IsWanted = Callable[[str, Intent], bool]
 
 
-class Executions:
+class ToolExecutor:
     """Runs intents that are in the log."""
 
     def __init__(
-        self, runner: ToolRunner | None, clock: Clock, report: Report, is_wanted: IsWanted, at_once: int
+        self, runner: ToolRunner | None, clock: Clock, report: Report, is_wanted: IsWanted, max_running: int
     ) -> None:
         self._runner = runner
         self._is_wanted = is_wanted
         self._clock = clock
         self._report = report
         self._closing = Event()
-        self._pool = ThreadPoolExecutor(at_once, thread_name_prefix="cmbs-tool")
+        self._pool = ThreadPoolExecutor(max_running, thread_name_prefix="cmbs-tool")
 
     def begin(self, space_id: str, execution: Execution) -> None:
         """Run it soon. After closing nothing begins any more: it will be in doubt."""
@@ -57,7 +57,7 @@ class Executions:
             late = self._clock.now() >= intent.deadline
             if self._runner is None or late:
                 if intent.attempt > 1 or (late and execution.tool.idempotent):
-                    # This attempt did not happen. Of those before it nobody knows, and others may come after it.
+                    # This attempt did not happen. Those before it have no known outcome, and others may come after it.
                     return
                 why = "this server runs no tools" if self._runner is None else "there was no turn for it in time"
                 outcome = RecordOutcome(intent.execution_id, OutcomeStatus.FAILED, error=why)
@@ -71,9 +71,9 @@ class Executions:
             # Whether it happened is not known: nothing is recorded, and its deadline puts it in doubt.
             _log.exception("execution `%s` is in doubt: its runner failed", intent.execution_id)
             return
-        self._recorded(space_id, execution, outcome)
+        self._record(space_id, execution, outcome)
 
-    def _recorded(self, space_id: str, execution: Execution, outcome: RecordOutcome) -> None:
+    def _record(self, space_id: str, execution: Execution, outcome: RecordOutcome) -> None:
         """Record an outcome, however long the store is away; unless we are, and then it is in doubt."""
         pause = _FIRST_PAUSE_SECONDS
         while True:
@@ -82,7 +82,7 @@ class Executions:
             except StoreUnavailable as exc:
                 _log.warning("the outcome of `%s` cannot be recorded yet: %s", outcome.execution_id, exc)
             except BeliefServerError as exc:
-                # Somebody else has settled it: a late attempt of another process, or an operator.
+                # It is settled already: by a late attempt of another process, or by an operator.
                 _log.warning("the outcome of `%s` is not taken: %s", outcome.execution_id, exc)
                 return
             except CmbsError:
@@ -92,7 +92,7 @@ class Executions:
                 return
             if self._closing.wait(pause):
                 return
-            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+            pause = min(2 * pause, _MAX_PAUSE_SECONDS)
 
 
 def _outcome(execution_id: str, reply: ToolReply) -> RecordOutcome:

@@ -1,7 +1,7 @@
-"""The keeper: what happens by itself, because time passes or because something that is waited for has changed.
+"""What happens by itself, because time passes or because something that is waited for has changed.
 
-It decides nothing. It finds what is due, sends the message, and the rules say what comes of it: several keepers over
-one log do no more than one. What it knows is derived from the spaces, so that a restart loses nothing.
+The scheduler decides nothing. It finds what is due, sends the message, and the rules say what comes of it: several
+schedulers over one log do no more than one. What it knows is derived from the spaces, so that a restart loses nothing.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ _BELIEF = "$belief."
 _ENGINE = Actor(ActorKind.POLICY_ENGINE, "policy_engine", authenticated=True)
 # Every space is looked at, for what other processes did or left undone, once in so many rounds.
 _ROUNDS_BETWEEN_SURVEYS = 4
-_SPACES_AT_ONCE = 500
-# Of those that have to be read, so many at a time: what is due in the others does not wait for all of them.
-_READ_AT_ONCE = 100
-_HEARD_AT_MOST = 100_000
+_HEADS_PER_PAGE = 500
+# So many spaces are read in one round: what is due in the others does not wait for all of them.
+_MAX_SPACES_READ = 100
+_MAX_STEPS_QUEUED = 100_000
 # How much is sent at a time, to be written together. A space where more is to be woken has its next turn after others.
-_SENT_AT_ONCE = 500
+_MAX_MESSAGES_SENT = 500
 
 
-class Kept(Protocol):
-    """What a keeper needs of a server."""
+class SpaceServer(Protocol):
+    """What the scheduler needs of a server."""
 
     def perform_all(self, commands: Sequence[SpaceCommand]) -> list[SpaceAnswer | CmbsError]:
         """Carry out commands in their order, and say what each came to."""
@@ -66,7 +66,7 @@ class Kept(Protocol):
         ...
 
 
-class _What(StrEnum):
+class _Kind(StrEnum):
     """What comes due at a moment."""
 
     EXECUTION = "execution"
@@ -78,28 +78,28 @@ class _What(StrEnum):
 class _Due(NamedTuple):
     moment: str
     space_id: str
-    what: _What
+    kind: _Kind
     record_id: str
 
 
-class _Heard(msgspec.Struct, frozen=True):
-    """A step that was taken here. Unlike a tuple, none of so many is looked at for garbage."""
+class _Step(NamedTuple):
+    """A step that this process took."""
 
     space_id: str
     seq: int
 
 
-class _Noted:
-    """How much of a space's stream the keeper has heard of, one step after the other."""
+class _SeenPrefix:
+    """How much of a space's stream the scheduler knows, one step after the other."""
 
     __slots__ = ("ahead", "seq")
 
     def __init__(self, seq: int) -> None:
         self.seq = seq
-        # Steps that were heard of before those in front of them.
+        # Steps that came to be known before those in front of them.
         self.ahead: set[int] = set()
 
-    def heard(self, seq: int) -> None:
+    def add(self, seq: int) -> None:
         if seq > self.seq:
             self.ahead.add(seq)
         while self.seq + 1 in self.ahead:
@@ -107,25 +107,25 @@ class _Noted:
             self.ahead.discard(self.seq)
 
 
-class Keeper:
-    """Looks after spaces, in a thread of its own or whenever it is told to."""
+class DeadlineScheduler:
+    """Sends what is due in spaces, in a thread of its own or whenever `tick` is called."""
 
-    def __init__(self, server: Kept, clock: Clock, belief: BeliefSource | None) -> None:
+    def __init__(self, server: SpaceServer, clock: Clock, belief: BeliefSource | None) -> None:
         self._server = server
         self._clock = clock
         self._belief = belief
         self._due: list[_Due] = []
         self._known: set[_Due] = set()
-        self._noted: dict[str, _Noted] = {}
-        # Steps that were taken here and not yet counted; one that is forgotten only means to look again.
-        self._heard: deque[_Heard] = deque(maxlen=_HEARD_AT_MOST)
-        # Spaces in which something moved that somebody may wait for, and those where the belief plane is waited for.
+        self._seen: dict[str, _SeenPrefix] = {}
+        # Steps of this process that are not counted yet; one that is lost only means to look again.
+        self._steps: deque[_Step] = deque(maxlen=_MAX_STEPS_QUEUED)
+        # Spaces in which something moved that a proposal may wait for, and those that wait for the belief plane.
         self._moved: set[str] = set()
         self._watching: set[str] = set()
         self._rounds = 0
         # The space at which a survey stopped to let others have their turn.
         self._surveyed: str | None = None
-        self._bell = Condition()
+        self._wakeup = Condition()
         self._turn = Lock()
         self._stopping = False
         self._thread: Thread | None = None
@@ -138,14 +138,14 @@ class Keeper:
         """Look every so many seconds, and whenever something moves."""
         if self._thread is not None:
             return
-        self._thread = Thread(target=self._work, args=(seconds,), name="cmbs-keeper", daemon=True)
+        self._thread = Thread(target=self._work, args=(seconds,), name="cmbs-scheduler", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         """Finish what is being done, then stop."""
-        with self._bell:
+        with self._wakeup:
             self._stopping = True
-            self._bell.notify_all()
+            self._wakeup.notify_all()
         if self._thread is not None:
             self._thread.join()
 
@@ -155,44 +155,42 @@ class Keeper:
                 self.tick()
             except Exception:  # noqa: BLE001
                 # Whatever it is, the next round must come.
-                _log.exception("a round of the keeper failed")
-            with self._bell:
+                _log.exception("a round of the scheduler failed")
+            with self._wakeup:
                 if not self._is_stopping() and not self._moved and self._surveyed is None:
-                    self._bell.wait(seconds)
+                    self._wakeup.wait(seconds)
 
     def _is_stopping(self) -> bool:
         return self._stopping
 
-    # --- what it hears ---
+    # --- what moves ---
 
     def note(self, space: Space, event: SpaceEvent) -> None:
         """A step that this process took: what will come due because of it, and whom it may wake."""
         space_id, result = space.space_id, event.result
-        # Without the lock: this is on the way of every answer, and mostly there is nothing else to say.
-        self._heard.append(_Heard(space_id, event.body.seq))
-        if not (result.intents or result.asked or space.parked or type(event.message) is PutMemory):
-            return
-        found = [_Due(each.deadline, space_id, _What.EXECUTION, each.execution_id) for each in result.intents]
-        found += [_Due(each.expires_at, space_id, _What.APPROVAL, each.approval_id) for each in result.asked]
+        # A deque needs no lock, and most steps need no more than this.
+        self._steps.append(_Step(space_id, event.body.seq))
+        found = [_Due(each.deadline, space_id, _Kind.EXECUTION, each.execution_id) for each in result.intents]
+        found += [_Due(each.expires_at, space_id, _Kind.APPROVAL, each.approval_id) for each in result.asked]
         if result.parked_until is not None:
-            found += [_Due(result.parked_until, space_id, _What.PARKED, each) for each in result.statuses]
+            found += [_Due(result.parked_until, space_id, _Kind.PARKED, each) for each in result.statuses]
         if isinstance(event.message, PutMemory) and result.granted:
             found += _expiry(space_id, space.memory[event.message.entry_id])
         moves = bool(space.parked) and _may_wake(space, result)
         if not found and not moves:
             return
-        with self._bell:
+        with self._wakeup:
             for due in found:
                 self._push(due)
             if moves:
                 self._moved.add(space_id)
-                self._bell.notify_all()
+                self._wakeup.notify_all()
 
     def _session_moved(self, _: str) -> None:
         if self._watching:
-            with self._bell:
+            with self._wakeup:
                 self._moved |= self._watching
-                self._bell.notify_all()
+                self._wakeup.notify_all()
 
     def _push(self, due: _Due) -> None:
         if due not in self._known:
@@ -207,34 +205,34 @@ class Keeper:
             if self._surveyed is not None or self._rounds % _ROUNDS_BETWEEN_SURVEYS == 0:
                 self._survey_some()
             self._rounds += 1
-            with self._bell:
+            with self._wakeup:
                 moved, self._moved = self._moved | self._watching, set()
             for space_id in sorted(moved):
-                self._guarded(space_id, self._wake)
+                self._attempt(space_id, self._wake)
             self._send_due()
 
-    def _guarded(self, space_id: str, look_after: Callable[[str], None]) -> None:
+    def _attempt(self, space_id: str, look_after: Callable[[str], None]) -> None:
         try:
             look_after(space_id)
         except CmbsError as exc:
             _log.warning("space `%s` could not be looked after: %s", space_id, exc)
 
-    def _count_heard(self) -> None:
-        while self._heard:
-            step = self._heard.popleft()
-            noted = self._noted.get(step.space_id)
-            if noted is not None:
-                noted.heard(step.seq)
+    def _count_steps(self) -> None:
+        while self._steps:
+            step = self._steps.popleft()
+            seen = self._seen.get(step.space_id)
+            if seen is not None:
+                seen.add(step.seq)
 
     def _survey_some(self) -> None:
-        """Find spaces that have moved without being heard of: those of an earlier life, and those of others."""
-        self._count_heard()
-        left = _READ_AT_ONCE
-        while page := self._server.heads(self._surveyed, _SPACES_AT_ONCE):
+        """Find spaces that have moved without a step of this process: before it started, or by another one."""
+        self._count_steps()
+        left = _MAX_SPACES_READ
+        while page := self._server.heads(self._surveyed, _HEADS_PER_PAGE):
             for space_id, seq in page:
                 self._surveyed = space_id
-                noted = self._noted.get(space_id)
-                if noted is not None and noted.seq >= seq:
+                seen = self._seen.get(space_id)
+                if seen is not None and seen.seq >= seq:
                     continue
                 self._survey(space_id, seq)
                 left -= 1
@@ -243,7 +241,7 @@ class Keeper:
         self._surveyed = None
 
     def _survey(self, space_id: str, seq: int) -> None:
-        first = space_id not in self._noted
+        first = space_id not in self._seen
         try:
             space = self._server.current(space_id)
         except StoreUnavailable as exc:
@@ -252,11 +250,11 @@ class Keeper:
         except CmbsError as exc:
             # Said once. It is not read again before it has moved.
             _log.warning("space `%s` cannot be looked after: %s", space_id, exc)
-            self._noted[space_id] = _Noted(seq)
+            self._seen[space_id] = _SeenPrefix(seq)
             return
         found = list(_dues(space, everything=first))
-        self._noted[space_id] = _Noted(space.head.seq)
-        with self._bell:
+        self._seen[space_id] = _SeenPrefix(space.head.seq)
+        with self._wakeup:
             for due in found:
                 self._push(due)
             if space.parked:
@@ -268,21 +266,21 @@ class Keeper:
         """Have parked proposals decided again for which something has changed."""
         space = self._server.current(space_id)
         # Thousands may wait for the same session: it is asked once.
-        said: dict[str, BeliefReading] = {}
+        readings: dict[str, BeliefReading] = {}
         watched = False
         wakes: list[SpaceMessage] = []
         for proposal_id, parked in sorted(space.parked.items()):
             watched = watched or any(key.startswith(_BELIEF) for key in parked.waits_for)
-            because = self._because(space, parked, said)
+            because = self._because(space, parked, readings)
             if because:
                 wakes.append(Wake(proposal_id, because))
-        with self._bell:
+        with self._wakeup:
             (self._watching.add if watched else self._watching.discard)(space_id)
-            if len(wakes) > _SENT_AT_ONCE:
+            if len(wakes) > _MAX_MESSAGES_SENT:
                 self._moved.add(space_id)
-        self._send([(space_id, wake) for wake in wakes[:_SENT_AT_ONCE]])
+        self._send([(space_id, wake) for wake in wakes[:_MAX_MESSAGES_SENT]])
 
-    def _because(self, space: Space, parked: Parked, said: dict[str, BeliefReading]) -> list[str]:
+    def _because(self, space: Space, parked: Parked, readings: dict[str, BeliefReading]) -> list[str]:
         """What has changed, of all that a proposal waits for, since it was last decided."""
         decided_seq = space.proposals[parked.proposal_id].decided_seq
         because = []
@@ -292,9 +290,9 @@ class Keeper:
                     because.append(key)
             elif self._belief is not None:
                 session_id = key.removeprefix(_BELIEF)
-                if session_id not in said:
-                    said[session_id] = self._belief.read(session_id)
-                if said[session_id] not in parked.belief:
+                if session_id not in readings:
+                    readings[session_id] = self._belief.read(session_id)
+                if readings[session_id] not in parked.belief:
                     because.append(key)
         return because
 
@@ -302,32 +300,32 @@ class Keeper:
 
     def _send_due(self) -> None:
         now = self._clock.now()
-        while dues := self._taken(now):
+        while dues := self._take_due(now):
             try:
                 self._send([(due.space_id, message) for due in dues for message in self._messages(due, now)])
             except StoreUnavailable as exc:
                 _log.warning("what is due could not be looked after: %s", exc)
-                with self._bell:
+                with self._wakeup:
                     for due in dues:
                         self._push(due)
                 return
 
     def _messages(self, due: _Due, now: str) -> list[SpaceMessage]:
         try:
-            return _MESSAGES[due.what](self._server.current(due.space_id), due.record_id, now)
+            return _MESSAGES[due.kind](self._server.current(due.space_id), due.record_id, now)
         except StoreUnavailable:
             raise
         except CmbsError as exc:
             # One space that cannot be read must not keep the others waiting. It is looked at again in the next survey.
             _log.warning("space `%s` could not be looked after: %s", due.space_id, exc)
-            self._noted.pop(due.space_id, None)
+            self._seen.pop(due.space_id, None)
             return []
 
-    def _taken(self, now: str) -> list[_Due]:
-        """Some of what is due by now, which is then taken for sent."""
+    def _take_due(self, now: str) -> list[_Due]:
+        """Some of what is due by now, which then counts as sent."""
         taken: list[_Due] = []
-        with self._bell:
-            while self._due and self._due[0].moment <= now and len(taken) < _SENT_AT_ONCE:
+        with self._wakeup:
+            while self._due and self._due[0].moment <= now and len(taken) < _MAX_MESSAGES_SENT:
                 taken.append(heapq.heappop(self._due))
                 self._known.discard(taken[-1])
         return taken
@@ -338,14 +336,14 @@ class Keeper:
             if isinstance(answer, StoreUnavailable):
                 raise answer
             if isinstance(answer, CmbsError):
-                # Somebody else was first, mostly: another process, or the answer that came in this very moment. Or a
-                # clock went back, and it is too early: so the space is looked through again.
-                self._noted.pop(space_id, None)
+                # Another process was first, mostly, or the answer came in this very moment. Or a clock went
+                # back, and it is too early: so the space is looked through again.
+                self._seen.pop(space_id, None)
                 _log.info("%s in space `%s` is not needed any more: %s", type(message).__name__, space_id, answer)
 
 
 def _may_wake(space: Space, result: StepResult) -> bool:
-    """Whether a step changed what somebody waits for, or waits itself for the belief plane, which may have moved."""
+    """Whether a step changed what a proposal waits for, or waits itself for the belief plane, which may have moved."""
     changed = any(key in space.waiting for each in (result.changes.set, result.changes.unset) for key in each)
     return changed or (result.parked_until is not None and any(key.startswith(_BELIEF) for key in result.waits_for))
 
@@ -354,24 +352,24 @@ def _dues(space: Space, *, everything: bool) -> Iterator[_Due]:
     """What comes due in a space. What is in doubt already is only looked for once, the first time."""
     space_id = space.space_id
     for execution_id, deadline in space.running.items():
-        yield _Due(deadline, space_id, _What.EXECUTION, execution_id)
+        yield _Due(deadline, space_id, _Kind.EXECUTION, execution_id)
     for proposal_id, parked in space.parked.items():
-        yield _Due(parked.until, space_id, _What.PARKED, proposal_id)
+        yield _Due(parked.until, space_id, _Kind.PARKED, proposal_id)
     for approval_id, approval in space.approvals.items():
         if approval.status is ApprovalStatus.PENDING:
-            yield _Due(approval.asked.expires_at, space_id, _What.APPROVAL, approval_id)
+            yield _Due(approval.asked.expires_at, space_id, _Kind.APPROVAL, approval_id)
     for entry in space.memory.values():
         yield from _expiry(space_id, entry)
     if everything:
         for execution_id, execution in space.executions.items():
             if may_start_again(execution):
-                yield _Due(execution.intent.deadline, space_id, _What.EXECUTION, execution_id)
+                yield _Due(execution.intent.deadline, space_id, _Kind.EXECUTION, execution_id)
 
 
 def _expiry(space_id: str, entry: MemoryEntry) -> list[_Due]:
     if entry.expires_at is None or entry.expired:
         return []
-    return [_Due(entry.expires_at, space_id, _What.MEMORY, entry.entry_id)]
+    return [_Due(entry.expires_at, space_id, _Kind.MEMORY, entry.entry_id)]
 
 
 def _of_execution(space: Space, execution_id: str, now: str) -> list[SpaceMessage]:
@@ -405,9 +403,9 @@ def _of_memory(space: Space, entry_id: str, now: str) -> list[SpaceMessage]:
     return [Expire(ExpiryOf.MEMORY, entry_id)]
 
 
-_MESSAGES: dict[_What, Callable[[Space, str, str], list[SpaceMessage]]] = {
-    _What.EXECUTION: _of_execution,
-    _What.APPROVAL: _of_approval,
-    _What.PARKED: _of_parked,
-    _What.MEMORY: _of_memory,
+_MESSAGES: dict[_Kind, Callable[[Space, str, str], list[SpaceMessage]]] = {
+    _Kind.EXECUTION: _of_execution,
+    _Kind.APPROVAL: _of_approval,
+    _Kind.PARKED: _of_parked,
+    _Kind.MEMORY: _of_memory,
 }

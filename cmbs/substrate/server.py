@@ -28,8 +28,8 @@ from cmbs.messages import Actor, ActorKind
 from cmbs.spi import AuditLog, Clock, IdSource, stream_heads_of
 from cmbs.streams.server import Preparation, StreamServer
 from cmbs.substrate.belief_source import BeliefSource
-from cmbs.substrate.executor import Executions
-from cmbs.substrate.kernel.arbitration.arbitrate import Ruling, arbitrate, belief_sessions
+from cmbs.substrate.executor import ToolExecutor
+from cmbs.substrate.kernel.arbitration.arbitrate import Arbitration, arbitrate, belief_sessions
 from cmbs.substrate.kernel.events import (
     STREAM_PREFIX,
     Approve,
@@ -49,12 +49,12 @@ from cmbs.substrate.kernel.governance import confirms
 from cmbs.substrate.kernel.insight.flips import Hypothetical
 from cmbs.substrate.kernel.kind import RepeatAnswer, SpaceAnswer, SpaceKind, space_id_of
 from cmbs.substrate.kernel.model import BeliefReading, Decision, Proposal, ToolKind
-from cmbs.substrate.kernel.proposals import BeliefUnread, traced
+from cmbs.substrate.kernel.proposals import BeliefUnread, trace_decision
 from cmbs.substrate.kernel.replay import read_space_event, verify_space
-from cmbs.substrate.kernel.requests import SpaceCommand, SpaceDoor, SpaceLimits
+from cmbs.substrate.kernel.requests import SpaceCommand, SpaceLimits, SpaceRequestValidator
 from cmbs.substrate.kernel.state import ProposalRecord, ProposalStatus, Space
 from cmbs.substrate.past_states import entry_at, space_at
-from cmbs.substrate.scheduler import Keeper
+from cmbs.substrate.scheduler import DeadlineScheduler
 from cmbs.substrate.tools.runner import ToolRunner
 from cmbs.system import RandomIds, SystemClock
 
@@ -85,7 +85,7 @@ class SubstrateServer:
 
         With `default_space` the space of that name comes into being when it is first asked for.
         """
-        self.door = SpaceDoor(limits or SpaceLimits())
+        self.requests = SpaceRequestValidator(limits or SpaceLimits())
         self.log = log
         self._clock = clock or SystemClock()
         self._ids = ids or RandomIds()
@@ -93,13 +93,13 @@ class SubstrateServer:
         self._default_space = default_space
         self._kind = kind = SpaceKind(self._stamp)
         preparation = Preparation(self._needs_belief, self._read_belief, BeliefUnread)
-        self._spaces = StreamServer(log, kind, self.door.limits.cached_spaces, codec=kind, preparation=preparation)
+        self._spaces = StreamServer(log, kind, self.requests.limits.cached_spaces, codec=kind, preparation=preparation)
         self._moved = Condition()
         self._waiting = 0
         self._runner = runner
-        at_once = self.door.limits.executions_at_once
-        self._executions = Executions(runner, self._clock, self._report, self._is_wanted, at_once)
-        self._keeper = Keeper(self, self._clock, belief)
+        at_once = self.requests.limits.executions_at_once
+        self._executor = ToolExecutor(runner, self._clock, self._report, self._is_wanted, at_once)
+        self._scheduler = DeadlineScheduler(self, self._clock, belief)
         if keeper_seconds is not None:
             self.start(keeper_seconds)
 
@@ -107,13 +107,13 @@ class SubstrateServer:
 
     def perform(self, command: SpaceCommand) -> SpaceAnswer:
         """Carry out a command; returns when it is durable."""
-        checked = self.door.checked(command)
+        checked = self.requests.validate(command)
         self._open_default(checked)
         return self._follow(checked, self._spaces.perform(checked))
 
     def perform_all(self, commands: Sequence[SpaceCommand]) -> list[SpaceAnswer | CmbsError]:
         """Carry out commands in their order, with as few writes as the log takes; what each of them came to."""
-        checked = [self.door.checked(command) for command in commands]
+        checked = [self.requests.validate(command) for command in commands]
         for command in checked:
             self._open_default(command)
         return [
@@ -123,7 +123,7 @@ class SubstrateServer:
 
     async def perform_async(self, command: SpaceCommand) -> SpaceAnswer:
         """Carry out a command without holding a thread while it waits for its group."""
-        checked = self.door.checked(command)
+        checked = self.requests.validate(command)
         if self._is_to_be_opened(checked):
             await asyncio.to_thread(self._open_default, checked)
         answer = await self._spaces.perform_async(checked)
@@ -131,15 +131,15 @@ class SubstrateServer:
             return await asyncio.to_thread(self._follow, checked, answer)
         return self._follow(checked, answer)
 
-    def explain(self, space_id: str, actor: Actor, proposal: Proposal) -> Ruling:
+    def explain(self, space_id: str, actor: Actor, proposal: Proposal) -> Arbitration:
         """What would be decided of a proposal now. Records nothing."""
-        return arbitrate(*self.hypothetical(space_id, actor, proposal), explain=True)
+        return arbitrate(*self.hypothetical(space_id, actor, proposal))
 
     def hypothetical(self, space_id: str, actor: Actor, proposal: Proposal) -> Hypothetical:
         """Everything that a proposal would be decided on now."""
         command = SpaceCommand(space_id, actor, Propose(proposal))
-        message = self.door.checked(command).message
-        if not isinstance(message, Propose):  # pragma: no cover - the door keeps the kind
+        message = self.requests.validate(command).message
+        if not isinstance(message, Propose):  # pragma: no cover - validation keeps the kind
             raise TypeError(message)
         space = self.current(space_id)
         readings = {reading.session_id: reading for reading in self._readings(space, message.proposal)}
@@ -155,11 +155,11 @@ class SubstrateServer:
         decided = entry_at(self.log, STREAM_PREFIX + space_id, record.decided_seq)
         if decided is None:  # pragma: no cover - what was decided is there
             raise RecordNotFound("proposal", proposal_id)
-        return traced(self.at(space_id, record.decided_seq - 1), read_space_event(decided))
+        return trace_decision(self.at(space_id, record.decided_seq - 1), read_space_event(decided))
 
     def ensure(self, space_id: str = DEFAULT_SPACE, policy: Mapping[str, str] | None = None) -> Space:
         """The space, created with this policy where it is not there yet."""
-        space = self._spaces.peek(STREAM_PREFIX + self.door.space_id(space_id))
+        space = self._spaces.peek(STREAM_PREFIX + self.requests.space_id(space_id))
         if space is not None:
             return space
         try:
@@ -173,7 +173,7 @@ class SubstrateServer:
     def current(self, space_id: str) -> Space:
         """The space as the log has it now; SpaceNotFound where there is none."""
         try:
-            return self._spaces.current(STREAM_PREFIX + self.door.space_id(space_id))
+            return self._spaces.current(STREAM_PREFIX + self.requests.space_id(space_id))
         except SpaceNotFound:
             if self._is_to_be(space_id):
                 return self.ensure(space_id)
@@ -194,7 +194,7 @@ class SubstrateServer:
 
     def head(self, space_id: str) -> Head | None:
         """Where the stream of a space ends; None where there is none."""
-        return self.log.head(STREAM_PREFIX + self.door.space_id(space_id))
+        return self.log.head(STREAM_PREFIX + self.requests.space_id(space_id))
 
     def spaces(self, after: str | None = None, limit: int = 100) -> list[str]:
         """The ids of spaces, by name, from beyond `after` on."""
@@ -234,30 +234,30 @@ class SubstrateServer:
 
     def import_space(self, space_id: str, entries: Sequence[StoredEntry], head: Head) -> None:
         """Take a space over from its log, byte for byte; LedgerCorrupt where it does not verify to `head`."""
-        verify_space(self.door.space_id(space_id), entries, head)
+        verify_space(self.requests.space_id(space_id), entries, head)
         self._spaces.adopt(STREAM_PREFIX + space_id, entries)
 
     # --- looking after ---
 
     def start(self, keeper_seconds: float = KEEPER_SECONDS) -> None:
         """Look after deadlines and wakes from now on, in a thread. Starting twice is harmless."""
-        self._keeper.start(keeper_seconds)
+        self._scheduler.start(keeper_seconds)
 
     def keep(self) -> None:
         """Look after deadlines and wakes once, now."""
-        self._keeper.tick()
+        self._scheduler.tick()
 
     def run_intents(self, space: Space, execution_ids: Iterable[str]) -> None:
         """Run executions whose intents are in the log. Those of `caller` tools are run by whoever asked."""
         for execution_id in execution_ids:
             execution = space.executions[execution_id]
             if execution.tool.kind is not ToolKind.CALLER:
-                self._executions.begin(space.space_id, execution)
+                self._executor.begin(space.space_id, execution)
 
     def close(self, *, close_log: bool = False) -> None:
         """Stop the keeper, wait for what runs as long as it may run, write what waits."""
-        self._keeper.stop()
-        self._executions.close()
+        self._scheduler.stop()
+        self._executor.close()
         self._spaces.close()
         if self._runner is not None:
             self._runner.close()
@@ -340,7 +340,7 @@ class SubstrateServer:
         intents = answer.event.result.intents
         if intents:
             self.run_intents(answer.space, [intent.execution_id for intent in intents])
-        self._keeper.note(answer.space, answer.event)
+        self._scheduler.note(answer.space, answer.event)
         if self._waiting:
             with self._moved:
                 self._moved.notify_all()

@@ -88,14 +88,10 @@ def space(
         "tools": Map({each.tool_id: each for each in tools}),
         "capabilities": Map({each.token_id: each for each in tokens}),
     } | fields
-    # Other parts of a space begin empty, whatever they are.
-    for name in Space.__struct_fields__:
-        if name not in known:
-            known[name] = Map() if Space.__annotations__[name].startswith("Map") else Chronicle()
-    return Space(**{name: known[name] for name in Space.__struct_fields__})
+    return Space(**known)
 
 
-def executed(made: ToolCall, made_with: Tool, agent_id: str = AGENT.id) -> dict[str, Any]:
+def with_execution(made: ToolCall, made_with: Tool, agent_id: str = AGENT.id) -> dict[str, Any]:
     """The fields of a space in which this call was executed as `execution-1`."""
     intent = Intent(
         "execution-1", 0, made.tool_id, hash_of_args(made), LATER, 1, made.capability_token_id, made.idempotency_key

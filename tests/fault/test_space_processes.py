@@ -16,7 +16,7 @@ from cmbs.substrate.kernel.replay import read_space_event
 from cmbs.substrate.kernel.state import ExecutionStatus, ProposalStatus
 from cmbs.testing import ManualClock
 from tests.fault.conftest import CheckToll
-from tests.support.spaces import ROOT, SPACE, World, settled, status
+from tests.support.spaces import ROOT, SPACE, World, status, wait_until_settled
 
 ROOT_DIRECTORY = Path(__file__).resolve().parents[2]
 MUCH_LATER = "2999-01-01T00:00:00Z"
@@ -68,7 +68,7 @@ def test_an_effect_that_was_cut_off_is_tried_again_where_that_does_no_harm(store
     with closing(open_store(store_url)) as store:
         world = World(store, clock=ManualClock(MUCH_LATER))
         world.server.keep()
-        assert settled(world, "p") is ProposalStatus.COMMITTED
+        assert wait_until_settled(world, "p") is ProposalStatus.COMMITTED
         ((_, args, context),) = world.runner.calls
         assert (args, context.attempt, context.idempotency_key) == (b'{"x":1}', 2, "k1")
         world.close()

@@ -1,4 +1,4 @@
-"""Arbitration in tests: a space in which a call has all that it needs, and the ruling on a proposal."""
+"""Arbitration in tests: a space in which a call has all that it needs, and what a proposal is decided as."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from cmbs.messages import Actor
-from cmbs.substrate.kernel.arbitration.arbitrate import Ruling, arbitrate
+from cmbs.substrate.kernel.arbitration.arbitrate import Arbitration, arbitrate
 from cmbs.substrate.kernel.model import Candidate, ReasonCode
 from cmbs.substrate.kernel.state import Space
 from cmbs.testing.spaces import AGENT, NOW, payload, proposal, space, token, tool
@@ -27,16 +27,12 @@ def ready(pairs: Mapping[str, str] | None = None, state: Mapping[str, str] | Non
     return space(ALLOW_ALL if pairs is None else pairs, state, **({"tools": TOOLS, "tokens": (token(),)} | fields))
 
 
-def ruled(kept: Space, *candidates: Candidate, actor: Actor = AGENT, belief: Any = None, **fields: Any) -> Ruling:
-    """The ruling, which is the same with a trace and without."""
-    asked = proposal(*candidates, actor=actor, **fields)
-    plain = arbitrate(kept, asked, actor, NOW, belief or {}, explain=False)
-    explained = arbitrate(kept, asked, actor, NOW, belief or {}, explain=True)
-    assert explained.decision.trace or not candidates
-    untraced = msgspec.structs.replace(explained.decision, trace=())
-    assert msgspec.structs.replace(explained, decision=untraced) == plain
-    return plain
+def decide(kept: Space, *candidates: Candidate, actor: Actor = AGENT, belief: Any = None, **fields: Any) -> Arbitration:
+    """The arbitration of a proposal with these candidates, which always has a trace."""
+    found = arbitrate(kept, proposal(*candidates, actor=actor, **fields), actor, NOW, belief or {})
+    assert found.decision.trace or not candidates
+    return found
 
 
 def reason(*arguments: Any, **fields: Any) -> ReasonCode:
-    return ruled(*arguments, **fields).decision.reason_code
+    return decide(*arguments, **fields).decision.reason_code

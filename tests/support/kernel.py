@@ -37,7 +37,7 @@ class Line:
         """A session over these hypotheses, under this policy."""
         return cls(VALIDATOR.declare(ONTOLOGY, hypotheses, None, SessionPolicy(**policy), None))
 
-    def forked(self) -> Line:
+    def fork(self) -> Line:
         """Another future of the newest state."""
         branch = copy(self)
         branch.states, branch.log = [self.session], list(self.log)
@@ -81,7 +81,7 @@ def line_of(history: History) -> Line:
     return Line(VALIDATOR.declare(history.ontology, history.hypotheses, history.metadata, history.policy, None))
 
 
-def lived(history: History, line: Line | None = None) -> Line:
+def replay_steps(history: History, line: Line | None = None) -> Line:
     """The session of a history, or another one, told all that the history has to say; errors change nothing."""
     line = line_of(history) if line is None else line
     for call in history.calls:
@@ -90,7 +90,7 @@ def lived(history: History, line: Line | None = None) -> Line:
     return line
 
 
-def described(session: Session) -> dict[str, Any]:
+def describe(session: Session) -> dict[str, Any]:
     """Everything that a state knows, as plain data that can be compared."""
     return {
         "session_id": session.session_id,

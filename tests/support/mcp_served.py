@@ -77,7 +77,7 @@ def wait_for_port(port: int, process: subprocess.Popen[bytes]) -> None:
 
 
 @contextmanager
-def served_over(transport: str, notes: Path) -> Iterator[Served]:
+def serve_over(transport: str, notes: Path) -> Iterator[Served]:
     notes.touch()
     if transport == "http":
         with http_server(notes) as server, closing(Served(server, notes)) as served:

@@ -43,7 +43,7 @@ def words() -> str:
 @server.tool()
 def fail() -> str:
     note("fail")
-    raise ToolError(f"no such service, {os.environ.get('TOKEN', 'nobody')}")
+    raise ToolError(f"no such service, {os.environ.get('TOKEN', 'caller')}")
 
 
 @server.tool()

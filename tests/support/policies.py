@@ -90,7 +90,7 @@ TOOLS = {
 TOKEN = {"token_id": "t", "agent_id": "medic", "tool_ids": list(TOOL_IDS), "capabilities": ["files"]}
 
 
-def asked(
+def ask(
     policy: Policy,
     candidates: list[Any],
     *,

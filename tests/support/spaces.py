@@ -67,7 +67,7 @@ def constraint(**parts: Any) -> str:
     return json.dumps({"v": 1, "effect": "allow", "subject": None, **parts})
 
 
-# Nobody calls `t` without an approval.
+# No agent calls `t` without an approval.
 ASKING = constraint(effect="deny", subject={"tool_id": "t"}, on_fail="ask")
 
 
@@ -105,7 +105,7 @@ class ScriptedRunner:
 
 
 class World:
-    """A server, and everybody who talks to it."""
+    """A server, and its callers."""
 
     def __init__(
         self,
@@ -203,7 +203,7 @@ def assert_replays(world: World) -> None:
         assert freeze_space(verify_space(SPACE, entries, world.log.head(f"space:{SPACE}"))) == freeze_space(world.space)
 
 
-def settled(world: World, proposal_id: str) -> ProposalStatus:
+def wait_until_settled(world: World, proposal_id: str) -> ProposalStatus:
     """Where a proposal stands once nothing more happens to it by itself."""
     return world.server.wait_for(SPACE, proposal_id, 10).status
 

@@ -21,7 +21,7 @@ from cmbs.http.spaces.views import Reader
 from cmbs.messages import Actor, ActorKind
 from cmbs.substrate.belief_source import ServedBelief
 from cmbs.substrate.kernel.events import Approve, Propose, SpaceEvent, SpaceVerb, Wake
-from cmbs.substrate.kernel.insight.explanation import Hypothetical, explain, recalled
+from cmbs.substrate.kernel.insight.explanation import Hypothetical, explain, recall
 from cmbs.substrate.kernel.replay import read_space_event
 from cmbs.substrate.kernel.state import Space
 from cmbs.substrate.server import SubstrateServer
@@ -223,7 +223,7 @@ class SpaceReading:
             if record is None:
                 raise RecordNotFound("proposal", request.params["proposal_id"])
             before = self.server.at(space.space_id, record.decided_seq - 1)
-            asked = recalled(before, self._read_event(space, record.decided_seq))
+            asked = recall(before, self._read_event(space, record.decided_seq))
             return respond_explanation(asked, reader, recorded=True)
 
         return await asyncio.to_thread(read)

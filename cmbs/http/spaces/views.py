@@ -11,7 +11,7 @@ from msgspec import UNSET
 from cmbs.http.spaces import schemas
 from cmbs.messages import Actor, ActorKind
 from cmbs.substrate.kernel.arbitration.authority import may_read
-from cmbs.substrate.kernel.insight.explanation import redacted
+from cmbs.substrate.kernel.insight.explanation import redact
 from cmbs.substrate.kernel.kind import SpaceAnswer
 from cmbs.substrate.kernel.model import Capability, Decision, Spent, StateDelta, Tool, ToolCall
 from cmbs.substrate.kernel.policy.policy import Policy
@@ -73,7 +73,7 @@ def show_space(space: Space, reader: Reader) -> schemas.SpaceResponse:
 
 def show_decision(decision: Decision, proposer: Actor, reader: Reader) -> Decision:
     """Show a decision without the steps of its trace that hold what the reader may not read."""
-    return redacted(decision, reader.policy, reader.actor.kind, own=reader.owns(proposer.id))
+    return redact(decision, reader.policy, reader.actor.kind, own=reader.owns(proposer.id))
 
 
 def show_proposal(space: Space, record: ProposalRecord, reader: Reader) -> schemas.ProposalResponse:

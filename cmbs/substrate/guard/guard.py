@@ -15,10 +15,8 @@ there. So they are JSON, or types that msgspec turns into JSON and back: datacla
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import inspect
-import threading
 import time
 from collections.abc import Callable, Mapping
 from itertools import count
@@ -46,7 +44,7 @@ from cmbs.substrate.kernel.proposals import GRACE_MS
 from cmbs.substrate.kernel.requests import SpaceCommand
 from cmbs.substrate.kernel.state import Execution, ExecutionStatus, ProposalRecord, ProposalStatus, Space
 from cmbs.substrate.server import SubstrateServer
-from cmbs.substrate.tools.python import PythonTools, current_call, enter_call, running_call
+from cmbs.substrate.tools.python import PythonTools, current_call, enter_call, running_call, start_thread
 from cmbs.system import RandomIds, SystemClock
 
 P = ParamSpec("P")
@@ -54,7 +52,7 @@ R = TypeVar("R")
 
 # A snapshot is stale where others write what a constraint reads, while we look: that seldom happens twice.
 _ATTEMPTS = 10
-# Beyond the moment at which an execution is in doubt: time for somebody to notice.
+# Beyond the moment at which an execution is in doubt: time for the scheduler to notice.
 _NOTICE_SECONDS = 2.0
 _GLANCE_SECONDS = 0.2
 _MAX_RAISED = 1_000
@@ -106,7 +104,7 @@ class Guard:
         `description`, `timeout_ms`, `max_result_bytes`, `writes`, `idempotent`, `facts`.
         """
 
-        def guarded(function: Callable[P, R]) -> GuardedTool[P, R]:
+        def decorate(function: Callable[P, R]) -> GuardedTool[P, R]:
             signature = Signature.of(function)
             schema = signature.schema() if args_schema is None else dict(args_schema)
             described = {"description": inspect.getdoc(function) or ""} | more
@@ -122,22 +120,22 @@ class Guard:
             self._guarded[tool_id] = tool
             return made
 
-        return guarded
+        return decorate
 
     def enrol(self, operator: Actor, *, issue: bool = True) -> None:
         """Register the tools with the space, and issue the agent's token for them, where they are not there yet.
 
-        With `issue=False` the token is somebody else's business.
+        With `issue=False` the token is issued elsewhere.
         """
         space = self._server.current(self._space_id)
         for tool_id, tool in self._guarded.items():
             if space.tools.get(tool_id) != tool:
-                self._granted(operator, RegisterTool(tool))
+                self._perform_granted(operator, RegisterTool(tool))
         if issue and self._token_id not in space.capabilities:
             token = Capability(self._token_id, self._agent.id, sorted(self._guarded))
-            self._granted(operator, IssueCapability(token))
+            self._perform_granted(operator, IssueCapability(token))
 
-    def _granted(self, operator: Actor, message: SpaceMessage) -> None:
+    def _perform_granted(self, operator: Actor, message: SpaceMessage) -> None:
         answer = self._perform(operator, message)
         if not answer.event.result.granted:
             raise GuardError(f"the space refuses `{type(message).__name__}`: {answer.event.result.reason_code}")
@@ -147,15 +145,15 @@ class Guard:
     def wait(self, proposal_id: str, seconds: float) -> Any:
         """The result, as plain data, of a call that was deferred or needed an approval; raises as a call does."""
         record = self._server.wait_for(self._space_id, proposal_id, seconds)
-        return self._settled(record)
+        return self._result(record)
 
     def call(self, tool: Tool, args: bytes, key: str) -> Any:
         """Propose one call, wait for it, and give its result."""
-        record = self._proposed(tool, args, key)
+        record = self._propose(tool, args, key)
         if record.status in (ProposalStatus.ASKED, ProposalStatus.PARKED) and self._wait_seconds > 0:
             proposal_id = record.message.proposal.proposal_id
             record = self._server.wait_for(self._space_id, proposal_id, self._wait_seconds)
-        return self._settled(record)
+        return self._result(record)
 
     def new_key(self) -> str:
         """A key that no other call has."""
@@ -164,7 +162,7 @@ class Guard:
     def _perform(self, actor: Actor, message: SpaceMessage) -> SpaceAnswer:
         return self._server.perform(SpaceCommand(self._space_id, actor, message))
 
-    def _proposed(self, tool: Tool, args: bytes, key: str) -> ProposalRecord:
+    def _propose(self, tool: Tool, args: bytes, key: str) -> ProposalRecord:
         attempts = count(1)
         while True:
             proposal = self._proposal(self._server.current(self._space_id), tool, args, key)
@@ -181,11 +179,11 @@ class Guard:
             candidates=[ToolCall(tool.tool_id, msgspec.Raw(args), self._token_id, key)],
         )
 
-    def _settled(self, record: ProposalRecord) -> Any:
+    def _result(self, record: ProposalRecord) -> Any:
         """The result of a proposal's one call; an error where there is none, or none yet."""
         if record.status not in ALLOWED_SO_FAR:
             raise refusal_of(record)
-        record, execution = self._ended(record)
+        record, execution = self._wait_for_end(record)
         raised = self._raised.pop(execution.intent.execution_id, None)
         match execution.status:
             case ExecutionStatus.SUCCEEDED:
@@ -195,7 +193,7 @@ class Guard:
             case _:
                 raise CallFailed(record, execution) from raised
 
-    def _ended(self, record: ProposalRecord) -> tuple[ProposalRecord, Execution]:
+    def _wait_for_end(self, record: ProposalRecord) -> tuple[ProposalRecord, Execution]:
         """The proposal and its execution, once that has ended or is in doubt, or should have been long ago."""
         execution = self._execution(record)
         seconds = (execution.tool.timeout_ms + GRACE_MS) / 1_000 + _NOTICE_SECONDS
@@ -220,10 +218,10 @@ class Guard:
             raise GuardError(f"`{tool_id}` runs only where a call of it was allowed in space `{self._space_id}`")
 
     def keep_raised(self, exc: BaseException) -> None:
-        """What a function raised, for whoever waits for its call here."""
+        """Keep what a function raised for the caller that waits here."""
         self._raised[current_call().execution_id] = exc
         while len(self._raised) > _MAX_RAISED:
-            # Of calls that nobody waits for.
+            # Of calls that have no waiting caller.
             self._raised.pop(next(iter(self._raised)), None)
 
 
@@ -232,7 +230,7 @@ class GuardedTool(Generic[P, R]):
 
     def __init__(self, guard: Guard, tool: Tool, function: Callable[P, R], signature: Signature) -> None:
         functools.update_wrapper(self, function)
-        # Whoever unwraps a decorated function would get past the guard; its signature can be had without that.
+        # Unwrapping the decorated function would get past the guard; its signature can be had without that.
         del self.__wrapped__  # type: ignore[attr-defined]
         self.__signature__ = inspect.signature(function)
         self.__name__ = getattr(function, "__name__", tool.tool_id)
@@ -245,28 +243,30 @@ class GuardedTool(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """The result, or a GuardError that says why there is none. An async function gives an awaitable of it."""
-        return self._called(self._guard.new_key(), args, kwargs)
+        return self._call(self._guard.new_key(), args, kwargs)
 
     def under_key(self, idempotency_key: str) -> Callable[P, R]:
-        """The same function, for a call that must not happen twice: under one key it runs once, whoever asks again."""
+        """The same function, for a call that must not happen twice: under one key it runs once."""
 
-        def keyed(*args: P.args, **kwargs: P.kwargs) -> R:
-            return self._called(idempotency_key, args, kwargs)
+        def call_once(*args: P.args, **kwargs: P.kwargs) -> R:
+            return self._call(idempotency_key, args, kwargs)
 
-        functools.update_wrapper(keyed, self._function)
-        del keyed.__wrapped__  # type: ignore[attr-defined]
-        keyed.__signature__ = self.__signature__  # type: ignore[attr-defined]
-        return keyed
+        functools.update_wrapper(call_once, self._function)
+        del call_once.__wrapped__  # type: ignore[attr-defined]
+        call_once.__signature__ = self.__signature__  # type: ignore[attr-defined]
+        return call_once
 
-    def _called(self, key: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
-        raw = self._signature.encoded(args, kwargs)
+    def _call(self, key: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
+        raw = self._signature.encode(args, kwargs)
         if self._is_async:
-            return cast("R", self._awaited(raw, key))
+            return cast("R", self._call_async(raw, key))
         return cast("R", self._signature.result(self._guard.call(self.tool, raw, key)))
 
-    async def _awaited(self, raw: bytes, key: str) -> Any:
+    async def _call_async(self, raw: bytes, key: str) -> Any:
         self._loop = asyncio.get_running_loop()
-        return self._signature.result(await _in_a_thread(functools.partial(self._guard.call, self.tool, raw, key)))
+        # Not in a pool: calls that wait for other calls could use it up.
+        work = functools.partial(self._guard.call, self.tool, raw, key)
+        return self._signature.result(await asyncio.wrap_future(start_thread(work, "guarded call")))
 
     def carry_out(self, **args: Any) -> Any:
         """Run the function, on the args as they were decided. For the runner of tools, in a thread of its own.
@@ -275,7 +275,7 @@ class GuardedTool(Generic[P, R]):
         """
         self._guard.require_own_call(self.tool.tool_id)
         try:
-            value = self._function(**self._signature.decoded(args))  # type: ignore[call-arg]
+            value = self._function(**self._signature.decode(args))  # type: ignore[call-arg]
             if inspect.iscoroutine(value):
                 value = self._on_the_loop(value)
             return msgspec.to_builtins(value)
@@ -291,38 +291,11 @@ class GuardedTool(Generic[P, R]):
             enter_call(call)
             return await work
 
-        # Whoever waits for the tool ends that first, and says so; this is for the coroutine, which can be ended.
+        # The runner gives up first, and says so; this limit ends the coroutine.
         limit = asyncio.wait_for(within_the_call(), self.tool.timeout_ms / 1_000 + _NOTICE_SECONDS)
         if self._loop is not None and self._loop.is_running():
             return asyncio.run_coroutine_threadsafe(limit, self._loop).result()
         return asyncio.run(limit)
-
-
-async def _in_a_thread(work: Callable[[], Any]) -> Any:
-    """What the work comes to, in a thread of its own: in a pool, calls that wait for other calls could use it up."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[Any] = loop.create_future()
-
-    def tell(result: Any, exc: BaseException | None) -> None:
-        if future.cancelled():
-            return
-        if exc is None:
-            future.set_result(result)
-        else:
-            future.set_exception(exc)
-
-    def run() -> None:
-        result, raised = None, None
-        try:
-            result = work()
-        except BaseException as exc:  # noqa: BLE001 - it is raised where it is awaited
-            raised = exc
-        # A loop that is closed has nobody who waits any more.
-        with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(tell, result, raised)
-
-    threading.Thread(target=run, name="guarded call", daemon=True).start()
-    return await future
 
 
 def _raw(value: Any) -> msgspec.Raw:

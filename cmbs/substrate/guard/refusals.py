@@ -52,7 +52,7 @@ class CallDegraded(CallDenied):
 
 
 class CallRejected(CallDenied):
-    """Somebody was asked, and said no."""
+    """An approval was asked for, and refused."""
 
     said = "was rejected"
 
@@ -75,13 +75,13 @@ class CallDeferred(ProposalPending):
 
 
 class CallAsked(ProposalPending):
-    """Somebody has to approve the call first; then it runs by itself."""
+    """The call needs an approval first; then it runs by itself."""
 
     said = "needs an approval"
 
     @property
     def approval_ids(self) -> tuple[str, ...]:
-        """The requests that somebody else may approve."""
+        """The requests for approval."""
         return self.record.approval_ids
 
 
@@ -97,7 +97,7 @@ class CallFailed(ProposalPending):
 
 
 class CallInDoubt(ProposalPending):
-    """Nobody knows whether the call took place. It is not tried again unless its tool is declared idempotent."""
+    """Whether the call took place is not known. It is not tried again unless its tool is declared idempotent."""
 
     said = "is in doubt"
 

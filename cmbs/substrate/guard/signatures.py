@@ -53,16 +53,16 @@ class Signature:
         whole.pop("title", None)
         return whole | ({"$defs": parts} if parts else {})
 
-    def encoded(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
+    def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
         """A call as canonical JSON; TypeError as the function itself would raise it.
 
-        Arguments that nobody gave are in it too: what is approved should not change with a default.
+        Arguments that were not given are in it too: what is approved should not change with a default.
         """
         bound = self._signature.bind(*args, **kwargs)
         bound.apply_defaults()
         return canonical.encode(msgspec.to_builtins(dict(bound.arguments)))
 
-    def decoded(self, args: dict[str, Any]) -> dict[str, Any]:
+    def decode(self, args: dict[str, Any]) -> dict[str, Any]:
         """The arguments as the function declares them; those that were left out keep their defaults."""
         made = msgspec.convert(args, self._fields)
         return {name: getattr(made, name) for name in args}

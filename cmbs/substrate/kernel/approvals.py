@@ -35,10 +35,10 @@ def _grant_keys(approval: Approval) -> Iterable[GrantKey]:
         yield GrantKey(approval.proposer.id, asked.tool_id, asked.args_hash, constraint, approval.policy_hash)
 
 
-def used_up(
+def use_approvals(
     grants: Map[GrantKey, str], approvals: Map[str, Approval], used: Iterable[str]
-) -> dict[str, Map[GrantKey, str] | Map[str, Approval]]:
-    """What is left of grants and approvals once each of these was used one more time, as fields of a space."""
+) -> tuple[Map[GrantKey, str], Map[str, Approval]]:
+    """What is left of grants and approvals once each of these was used one more time."""
     for approval_id in used:
         approval = approvals[approval_id]
         approval = msgspec.structs.replace(approval, uses_left=approval.uses_left - 1)
@@ -47,4 +47,4 @@ def used_up(
             for key in _grant_keys(approval):
                 if grants.get(key) == approval_id:
                     grants = grants.delete(key)
-    return {"approvals": approvals, "grants": grants}
+    return grants, approvals

@@ -29,7 +29,7 @@ from cmbs.substrate.kernel.state import (
     ProposalRecord,
     Space,
 )
-from cmbs.substrate.kernel.steps import written
+from cmbs.substrate.kernel.steps import encode
 
 _VERSION = 1
 _OWNED = ("policy.", "constraint.")
@@ -113,7 +113,7 @@ def freeze_space(space: Space) -> bytes:
 def thaw_space(data: bytes, at: StoredEntry) -> Space | None:
     """The space that `data` holds, if it stands at this entry; None otherwise."""
     try:
-        frozen = _DECODER.decode(_checked(data))
+        frozen = _DECODER.decode(_check(data))
         link = read_link(at.raw)
     except (ValueError, msgspec.DecodeError):
         return None
@@ -157,14 +157,14 @@ def _space(frozen: _Frozen) -> Space | None:
 
 def _own(record: ProposalRecord) -> ProposalRecord:
     """The record with bytes of its own, as they were recorded: what was kept may be in another order, or unreadable."""
-    return msgspec.structs.replace(record, payload=msgspec.Raw(written(record.message)))
+    return msgspec.structs.replace(record, payload=msgspec.Raw(encode(record.message)))
 
 
 def _by_text(item: tuple[GrantKey, str]) -> tuple[str, ...]:
     return tuple(part or "" for part in item[0])
 
 
-def _checked(data: bytes) -> bytes:
+def _check(data: bytes) -> bytes:
     content = data[32:]
     if sha256(content).digest() != data[:32]:
         raise ValueError("the checksum does not fit")

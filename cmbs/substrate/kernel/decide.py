@@ -51,7 +51,7 @@ from cmbs.substrate.kernel.governance import (
 )
 from cmbs.substrate.kernel.proposals import decide_approve, decide_expire, decide_propose, decide_reject, decide_wake
 from cmbs.substrate.kernel.state import Space
-from cmbs.substrate.kernel.steps import fingerprint, recorded
+from cmbs.substrate.kernel.steps import fingerprint, record
 
 __all__ = ["decide", "evolve"]
 
@@ -59,16 +59,16 @@ __all__ = ["decide", "evolve"]
 def decide(
     space: Space | None, message: SpaceMessage, actor: Actor, stamp: Stamp, space_id: str = ""
 ) -> SpaceEvent | Repeat:
-    """The decision on any message. `space_id` is for whoever asks for a space that is not there."""
+    """The decision on any message. `space_id` names the space in SpaceNotFound, where `space` is None."""
     if space is None:
         if not isinstance(message, CreateSpace):
             raise SpaceNotFound(space_id)
-        return recorded(message.space_id, None, message, decide_create(message, actor), actor, stamp)
+        return record(message.space_id, None, message, decide_create(message, actor), actor, stamp)
     if stamp.idempotency_key is not None:
         known = space.requests.get(stamp.idempotency_key)
         if known is not None:
-            seq, said = known
-            if said != fingerprint(message, actor):
+            seq, asked = known
+            if asked != fingerprint(message, actor):
                 raise Conflict(
                     f"idempotency key `{stamp.idempotency_key}` was used for another request",
                     {"idempotency_key": stamp.idempotency_key},
@@ -79,7 +79,7 @@ def decide(
         raise Conflict(f"space `{space.space_id}` was created before", {"space_id": space.space_id})
     result = rule(space, message, actor, stamp)
     if isinstance(result, StepResult):
-        return recorded(space.space_id, space.head, message, result, actor, stamp)
+        return record(space.space_id, space.head, message, result, actor, stamp)
     return result
 
 

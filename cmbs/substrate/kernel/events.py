@@ -147,7 +147,7 @@ class RecordOutcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MarkInDoubt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An execution whose time is over and of which nobody reported an outcome: it may or may not have happened."""
+    """An execution whose time is over and that has no outcome: it may or may not have happened."""
 
     execution_id: str
 

@@ -15,8 +15,8 @@ from immutables import Map
 from cmbs.ledger import Chronicle, Head
 from cmbs.messages import Actor
 from cmbs.substrate.kernel import memory
-from cmbs.substrate.kernel.approvals import used_up, with_approval
-from cmbs.substrate.kernel.arbitration.conflicts import committed
+from cmbs.substrate.kernel.approvals import use_approvals, with_approval
+from cmbs.substrate.kernel.arbitration.conflicts import after as state_after
 from cmbs.substrate.kernel.events import (
     VERB_OF,
     Approve,
@@ -63,11 +63,8 @@ from cmbs.substrate.kernel.state import (
 )
 from cmbs.substrate.kernel.steps import fingerprint
 
-_STATUSES = {status.value: status for status in ProposalStatus}
 # What a step changes of a space, by field.
-Touched = dict[str, Any]
-_NOBODY: Map[str, str] = Map()
-_replace = msgspec.structs.replace
+ChangedFields = dict[str, Any]
 
 
 def evolve(space: Space | None, event: SpaceEvent) -> Space:
@@ -76,40 +73,29 @@ def evolve(space: Space | None, event: SpaceEvent) -> Space:
     if space is None:
         if not isinstance(message, CreateSpace):
             raise TypeError(f"the first event creates the space, not {body.verb}")
-        return _born(message, event)
-    touched = _CARRIED_OUT[type(message)](space, message, event) if result.granted else {}
-    proposals = touched.pop("proposals", space.proposals)
+        return _create(message, event)
+    changed = _APPLY[type(message)](space, message, event) if result.granted else {}
+    changed["head"] = Head(body.seq, event.stored.event_hash)
+    changed["events"] = space.events.append(body.event_id, VERB_OF[type(message)])
     if body.idempotency_key is not None:
-        known = (body.seq, fingerprint(message, body.actor, bytes(body.payload)))
-        touched["requests"] = space.requests.set(body.idempotency_key, known)
-    if touched:
-        space = msgspec.structs.replace(space, **touched)
+        known = (body.seq, fingerprint(message, body.actor))
+        changed["requests"] = space.requests.set(body.idempotency_key, known)
     changes = result.changes
-    state, changed, snapshot_id, snapshots = space.state, space.changed, space.snapshot_id, space.snapshots
     if changes.set or changes.unset:
-        snapshot_id = event.stored.event_hash.hex()
-        state, changed = committed(state, changed, changes, body.seq)
-        snapshots = snapshots.append(snapshot_id, body.seq)
-    # What most steps change has its name here: a dictionary of it would be made, copied and taken apart again.
-    return _replace(
-        space,
-        head=Head(body.seq, event.stored.event_hash),
-        events=space.events.append(body.event_id, VERB_OF[type(message)]),
-        snapshot_id=snapshot_id,
-        state=state,
-        changed=changed,
-        snapshots=snapshots,
-        proposals=proposals,
-    )
+        changed["snapshot_id"] = event.stored.event_hash.hex()
+        changed["snapshots"] = space.snapshots.append(changed["snapshot_id"], body.seq)
+        changed["state"] = state_after(space.state, changes)
+        changed["changed"] = space.changed.update(dict.fromkeys((*changes.set, *changes.unset), body.seq))
+    return msgspec.structs.replace(space, **changed)
 
 
-def _set_mode(_: Space, message: SetMode, event: SpaceEvent) -> Touched:
+def _set_mode(_: Space, message: SetMode, event: SpaceEvent) -> ChangedFields:
     if event.result.reason_code is not None:
         return {"observe_asked_by": event.body.actor}
     return {"mode": message.mode, "observe_asked_by": None}
 
 
-def _proposed_policy(space: Space, message: ProposePolicy, event: SpaceEvent) -> Touched:
+def _propose_policy(space: Space, message: ProposePolicy, event: SpaceEvent) -> ChangedFields:
     change = PolicyChange(
         message.change_id,
         event.body.actor,
@@ -123,31 +109,30 @@ def _proposed_policy(space: Space, message: ProposePolicy, event: SpaceEvent) ->
     return {"policy_changes": space.policy_changes.set(message.change_id, change)}
 
 
-def _registered(space: Space, message: RegisterTool, event: SpaceEvent) -> Touched:  # noqa: ARG001
+def _register_tool(space: Space, message: RegisterTool, event: SpaceEvent) -> ChangedFields:  # noqa: ARG001
     return {"tools": space.tools.set(message.tool.tool_id, message.tool)}
 
 
-def _retired(space: Space, message: RetireTool, event: SpaceEvent) -> Touched:  # noqa: ARG001
+def _retire_tool(space: Space, message: RetireTool, event: SpaceEvent) -> ChangedFields:  # noqa: ARG001
     tool = msgspec.structs.replace(space.tools[message.tool_id], retired=True)
     return {"tools": space.tools.set(message.tool_id, tool)}
 
 
-def _issued(space: Space, message: IssueCapability, event: SpaceEvent) -> Touched:  # noqa: ARG001
+def _issue_capability(space: Space, message: IssueCapability, event: SpaceEvent) -> ChangedFields:  # noqa: ARG001
     token = message.capability
     return {"capabilities": space.capabilities.set(token.token_id, token)}
 
 
-def _revoked(space: Space, message: RevokeCapability, event: SpaceEvent) -> Touched:
+def _revoke_capability(space: Space, message: RevokeCapability, event: SpaceEvent) -> ChangedFields:
     return {"revoked": space.revoked.set(message.token_id, event.body.seq)}
 
 
-def _born(message: CreateSpace, event: SpaceEvent) -> Space:
+def _create(message: CreateSpace, event: SpaceEvent) -> Space:
     body = event.body
     snapshot_id = event.stored.event_hash.hex()
     requests: Map[str, tuple[int, bytes]] = Map()
     if body.idempotency_key is not None:
         requests = requests.set(body.idempotency_key, (0, fingerprint(message, body.actor)))
-    # Spaces with the same policy begin with the very same state, and share what of it they do not change.
     policy = compile_policy(message.policy)
     return Space(
         space_id=message.space_id,
@@ -156,24 +141,9 @@ def _born(message: CreateSpace, event: SpaceEvent) -> Space:
         events=Chronicle[str, SpaceVerb]().append(body.event_id, SpaceVerb.CREATE_SPACE),
         snapshot_id=snapshot_id,
         state=policy.pairs,
-        changed=Map(),
         snapshots=Chronicle[str, int]().append(snapshot_id, 0),
         policy=policy,
         policy_version=1,
-        tools=Map(),
-        capabilities=Map(),
-        revoked=Map(),
-        spent=Map(),
-        proposals=Map(),
-        executions=Map(),
-        running=Map(),
-        calls=Map(),
-        approvals=Map(),
-        grants=Map(),
-        parked=Map(),
-        waiting=Map(),
-        policy_changes=Map(),
-        memory=Map(),
         requests=requests,
     )
 
@@ -181,26 +151,28 @@ def _born(message: CreateSpace, event: SpaceEvent) -> Space:
 # --- proposals --------------------------------------------------------------------------------------------------------
 
 
-def _proposed(space: Space, message: Propose, event: SpaceEvent) -> Touched:
+def _propose(space: Space, message: Propose, event: SpaceEvent) -> ChangedFields:
     body, result, proposal = event.body, event.result, message.proposal
-    decision, status = _decision(result), _STATUSES[result.statuses[proposal.proposal_id]]
+    decision, status = _decision(result), ProposalStatus(result.statuses[proposal.proposal_id])
     # A copy only where it is a part of a whole entry, which would be held with it.
     payload = body.payload.copy()
     record = ProposalRecord(payload, body.actor, body.seq, body.event_id, body.seq, decision, status, done=result.ran)
-    return _followed(space, record, proposal, result, body.seq, message.belief)
+    return _follow_decision(space, record, proposal, result, body.seq, message.belief)
 
 
-def _redecided(space: Space, proposal_id: str, result: StepResult, seq: int, belief: list[BeliefReading]) -> Touched:
+def _decide_again(
+    space: Space, proposal_id: str, result: StepResult, seq: int, belief: list[BeliefReading]
+) -> ChangedFields:
     """What a later decision on a proposal does."""
     before = space.proposals[proposal_id]
     record = msgspec.structs.replace(
         before,
         decided_seq=seq,
         decision=_decision(result),
-        status=_STATUSES[result.statuses[proposal_id]],
+        status=ProposalStatus(result.statuses[proposal_id]),
         done=before.done + result.ran,
     )
-    return _followed(space, record, before.message.proposal, result, seq, belief)
+    return _follow_decision(space, record, before.message.proposal, result, seq, belief)
 
 
 def _decision(result: StepResult) -> Decision:
@@ -209,58 +181,42 @@ def _decision(result: StepResult) -> Decision:
     return result.decision
 
 
-def _followed(
+def _follow_decision(
     space: Space,
     record: ProposalRecord,
     proposal: Proposal,
     result: StepResult,
     seq: int,
     belief: list[BeliefReading],
-) -> Touched:
+) -> ChangedFields:
     """What follows from a decision on a proposal: executions, requests for approval, parking."""
     proposal_id = proposal.proposal_id
-    touched: Touched = {}
-    if result.used_approvals or result.asked or result.intents or result.answered_by:
-        record, touched = _begun_or_asked(space, record, proposal, result, seq)
-    touched["proposals"] = space.proposals.set(proposal_id, record)
-    if result.parked_until is None:
-        return touched | _parking(space, proposal_id, None) if proposal_id in space.parked else touched
-    sessions = tuple(sorted(belief, key=lambda reading: reading.session_id))
-    parked = Parked(proposal_id, result.waits_for, result.parked_until, sessions)
-    return touched | _parking(space, proposal_id, parked)
-
-
-def _begun_or_asked(
-    space: Space, record: ProposalRecord, proposal: Proposal, result: StepResult, seq: int
-) -> tuple[ProposalRecord, Touched]:
-    touched: Touched = {}
-    if result.intents or result.answered_by:
-        touched = _begun(space, record.actor, proposal, result, seq)
-        record = msgspec.structs.replace(
-            record,
-            execution_ids=record.execution_ids
-            + tuple([intent.execution_id for intent in result.intents])
-            + tuple(result.answered_by.values()),
-            answered_by=record.answered_by + tuple([(int(at), known) for at, known in result.answered_by.items()]),
-        )
     approvals = space.approvals
-    if result.asked:
-        for asked in result.asked:
-            approvals = approvals.set(
-                asked.approval_id,
-                Approval(
-                    asked, proposal.proposal_id, record.actor, record.decision.policy_hash, ApprovalStatus.PENDING
-                ),
-            )
-        touched["approvals"] = approvals
-        asked_ids = tuple([asked.approval_id for asked in result.asked])
-        record = msgspec.structs.replace(record, approval_ids=record.approval_ids + asked_ids)
-    if result.used_approvals:
-        touched |= used_up(space.grants, approvals, result.used_approvals)
-    return record, touched
+    for asked in result.asked:
+        approval = Approval(asked, proposal_id, record.actor, record.decision.policy_hash, ApprovalStatus.PENDING)
+        approvals = approvals.set(asked.approval_id, approval)
+    grants, approvals = use_approvals(space.grants, approvals, result.used_approvals)
+    begun = [intent.execution_id for intent in result.intents]
+    record = msgspec.structs.replace(
+        record,
+        execution_ids=(*record.execution_ids, *begun, *result.answered_by.values()),
+        approval_ids=(*record.approval_ids, *(asked.approval_id for asked in result.asked)),
+        answered_by=(*record.answered_by, *((int(at), known) for at, known in result.answered_by.items())),
+    )
+    parked = None
+    if result.parked_until is not None:
+        sessions = tuple(sorted(belief, key=lambda reading: reading.session_id))
+        parked = Parked(proposal_id, result.waits_for, result.parked_until, sessions)
+    return {
+        "proposals": space.proposals.set(proposal_id, record),
+        "approvals": approvals,
+        "grants": grants,
+        **_begin(space, record.actor, proposal, result, seq),
+        **_parking(space, proposal_id, parked),
+    }
 
 
-def _begun(space: Space, actor: Actor, proposal: Proposal, result: StepResult, seq: int) -> Touched:
+def _begin(space: Space, actor: Actor, proposal: Proposal, result: StepResult, seq: int) -> ChangedFields:
     """Executions that may begin, and those of others that are waited for."""
     executions, running, calls, spent = space.executions, space.running, space.calls, space.spent
     for intent in result.intents:
@@ -268,20 +224,13 @@ def _begun(space: Space, actor: Actor, proposal: Proposal, result: StepResult, s
         if not isinstance(call, ToolCall):  # pragma: no cover - only calls begin
             raise TypeError(call)
         args = bytes(call.args)
-        execution = Execution(
-            intent,
-            proposal.proposal_id,
-            actor.id,
-            space.tools[call.tool_id],
-            args,
-            ExecutionStatus.RUNNING,
-            seq,
-        )
+        tool = space.tools[call.tool_id]
+        execution = Execution(intent, proposal.proposal_id, actor.id, tool, args, ExecutionStatus.RUNNING, seq)
         executions = executions.set(intent.execution_id, execution)
         running = running.set(intent.execution_id, intent.deadline)
         if intent.idempotency_key is not None:
             calls = calls.set(CallKey(intent.tool_id, intent.idempotency_key), intent.execution_id)
-        spent = _spent(space, spent, intent, Spent(calls=1, bytes=len(args)))
+        spent = _charge(space, spent, intent, Spent(calls=1, bytes=len(args)))
     for execution_id in result.answered_by.values():
         execution = executions[execution_id]
         if execution.settled_seq is None:
@@ -290,7 +239,7 @@ def _begun(space: Space, actor: Actor, proposal: Proposal, result: StepResult, s
     return {"executions": executions, "running": running, "calls": calls, "spent": spent}
 
 
-def _spent(space: Space, spent: Map[str, Spent], intent: Intent, more: Spent) -> Map[str, Spent]:
+def _charge(space: Space, spent: Map[str, Spent], intent: Intent, more: Spent) -> Map[str, Spent]:
     """Charge a token and every one that it was issued under."""
     token_id = intent.capability_token_id
     while token_id is not None:
@@ -303,7 +252,7 @@ def _spent(space: Space, spent: Map[str, Spent], intent: Intent, more: Spent) ->
     return spent
 
 
-def _parking(space: Space, proposal_id: str, parked: Parked | None) -> Touched:
+def _parking(space: Space, proposal_id: str, parked: Parked | None) -> ChangedFields:
     """The proposal parked as this says, or not at all; and the index of who waits for what."""
     before = space.parked.get(proposal_id)
     if before is None and parked is None:
@@ -315,29 +264,28 @@ def _parking(space: Space, proposal_id: str, parked: Parked | None) -> Touched:
     if parked is None:
         return {"parked": space.parked.delete(proposal_id), "waiting": waiting}
     for key in parked.waits_for:
-        waiting = waiting.set(key, waiting.get(key, _NOBODY).set(proposal_id, parked.until))
+        waiting = waiting.set(key, waiting.get(key, Map()).set(proposal_id, parked.until))
     return {"parked": space.parked.set(proposal_id, parked), "waiting": waiting}
 
 
 # --- approvals --------------------------------------------------------------------------------------------------------
 
 
-def _woken(space: Space, message: Wake, event: SpaceEvent) -> Touched:
-    return _redecided(space, message.proposal_id, event.result, event.body.seq, message.belief)
+def _wake(space: Space, message: Wake, event: SpaceEvent) -> ChangedFields:
+    return _decide_again(space, message.proposal_id, event.result, event.body.seq, message.belief)
 
 
-def _approved(space: Space, message: Approve, event: SpaceEvent) -> Touched:
+def _approve(space: Space, message: Approve, event: SpaceEvent) -> ChangedFields:
     granted = with_approval(space, message, event.body.actor, event.body.seq)
     proposal_id = granted.approvals[message.approval_id].proposal_id
-    touched: Touched = {"approvals": granted.approvals, "grants": granted.grants}
-    return touched | _redecided(granted, proposal_id, event.result, event.body.seq, message.belief)
+    return _decide_again(granted, proposal_id, event.result, event.body.seq, message.belief)
 
 
-def _rejected(space: Space, message: Reject, event: SpaceEvent) -> Touched:
-    return _turned_down(space, message.approval_id, ApprovalStatus.REJECTED, event)
+def _reject(space: Space, message: Reject, event: SpaceEvent) -> ChangedFields:
+    return _turn_down(space, message.approval_id, ApprovalStatus.REJECTED, event)
 
 
-def _turned_down(space: Space, approval_id: str, status: ApprovalStatus, event: SpaceEvent) -> Touched:
+def _turn_down(space: Space, approval_id: str, status: ApprovalStatus, event: SpaceEvent) -> ChangedFields:
     """A request that was answered with no, or not at all, takes the others of its proposal with it."""
     proposal_id = space.approvals[approval_id].proposal_id
     record = space.proposals[proposal_id]
@@ -356,7 +304,7 @@ def _turned_down(space: Space, approval_id: str, status: ApprovalStatus, event: 
     }
 
 
-def _with_statuses(space: Space, result: StepResult) -> Touched:
+def _with_statuses(space: Space, result: StepResult) -> ChangedFields:
     proposals = space.proposals
     for proposal_id, status in result.statuses.items():
         record = msgspec.structs.replace(proposals[proposal_id], status=ProposalStatus(status))
@@ -364,19 +312,19 @@ def _with_statuses(space: Space, result: StepResult) -> Touched:
     return {"proposals": proposals}
 
 
-def _expired(space: Space, message: Expire, event: SpaceEvent) -> Touched:
+def _expire(space: Space, message: Expire, event: SpaceEvent) -> ChangedFields:
     if message.of is ExpiryOf.APPROVAL:
-        return _turned_down(space, message.id, ApprovalStatus.EXPIRED, event)
+        return _turn_down(space, message.id, ApprovalStatus.EXPIRED, event)
     if message.of is ExpiryOf.PARKED:
         return _with_statuses(space, event.result) | _parking(space, message.id, None)
     entry = memory.expire(space.memory, message.id, event.body.seq, event.body.ts)
-    return _remembered(space, entry)
+    return _keep_entry(space, entry)
 
 
 # --- executions -------------------------------------------------------------------------------------------------------
 
 
-def _outcome(space: Space, message: RecordOutcome, event: SpaceEvent) -> Touched:
+def _record_outcome(space: Space, message: RecordOutcome, event: SpaceEvent) -> ChangedFields:
     result, seq = event.result, event.body.seq
     execution = space.executions[message.execution_id]
     outcome = result.outcome or message.status
@@ -398,12 +346,12 @@ def _outcome(space: Space, message: RecordOutcome, event: SpaceEvent) -> Touched
     return {
         "executions": space.executions.set(message.execution_id, settled),
         "running": running,
-        "spent": _spent(space, space.spent, execution.intent, more),
+        "spent": _charge(space, space.spent, execution.intent, more),
         **_with_statuses(space, result),
     }
 
 
-def _started_again(space: Space, message: Start, event: SpaceEvent) -> Touched:
+def _start_again(space: Space, message: Start, event: SpaceEvent) -> ChangedFields:
     (intent,) = event.result.intents
     execution = msgspec.structs.replace(
         space.executions[message.execution_id], intent=intent, status=ExecutionStatus.RUNNING
@@ -414,7 +362,7 @@ def _started_again(space: Space, message: Start, event: SpaceEvent) -> Touched:
     }
 
 
-def _in_doubt(space: Space, message: MarkInDoubt, event: SpaceEvent) -> Touched:  # noqa: ARG001
+def _mark_in_doubt(space: Space, message: MarkInDoubt, event: SpaceEvent) -> ChangedFields:  # noqa: ARG001
     execution = msgspec.structs.replace(space.executions[message.execution_id], status=ExecutionStatus.IN_DOUBT)
     return {
         "executions": space.executions.set(message.execution_id, execution),
@@ -425,26 +373,26 @@ def _in_doubt(space: Space, message: MarkInDoubt, event: SpaceEvent) -> Touched:
 # --- policy and memory ------------------------------------------------------------------------------------------------
 
 
-def _settled_policy(space: Space, message: SettlePolicy, event: SpaceEvent) -> Touched:
+def _settle_policy(space: Space, message: SettlePolicy, event: SpaceEvent) -> ChangedFields:
     change = space.policy_changes[message.change_id]
     status = PolicyChangeStatus.APPLIED if message.authorise else PolicyChangeStatus.REJECTED
     settled = msgspec.structs.replace(change, status=status, settled_by=event.body.actor, settled_seq=event.body.seq)
-    touched: Touched = {"policy_changes": space.policy_changes.set(message.change_id, settled)}
+    fields: ChangedFields = {"policy_changes": space.policy_changes.set(message.change_id, settled)}
     if not message.authorise:
-        return touched
-    policy = space.policy.changed(change.set, change.unset)
+        return fields
+    policy = space.policy.change(change.set, change.unset)
     # Who wanted to set the policy aside meant the one that there was.
-    touched |= {"policy": policy, "policy_version": space.policy_version + 1, "observe_asked_by": None}
+    fields |= {"policy": policy, "policy_version": space.policy_version + 1, "observe_asked_by": None}
     threshold = policy.memory_threshold_milli
     if threshold != space.policy.memory_threshold_milli:
         entries, claims = space.memory, space.claims
-        for entry in memory.rejudged(space.memory.values(), event.body.seq, event.body.ts, threshold):
-            entries, claims = memory.kept(entries, claims, entry)
-        touched |= {"memory": entries, "claims": claims}
-    return touched
+        for entry in memory.judge_again(space.memory.values(), event.body.seq, event.body.ts, threshold):
+            entries, claims = memory.keep(entries, claims, entry)
+        fields |= {"memory": entries, "claims": claims}
+    return fields
 
 
-def remembering(
+def judge_memory(
     space: Space, message: PutMemory | PromoteMemory | DisputeMemory, actor: Actor, seq: int, ts: str
 ) -> MemoryEntry | memory.MemoryReason:
     """What memory's own rules say of a message."""
@@ -456,35 +404,37 @@ def remembering(
     return memory.dispute(space.memory, message, seq, ts, threshold)
 
 
-def _remembers(space: Space, message: PutMemory | PromoteMemory | DisputeMemory, event: SpaceEvent) -> Touched:
+def _change_memory(
+    space: Space, message: PutMemory | PromoteMemory | DisputeMemory, event: SpaceEvent
+) -> ChangedFields:
     body = event.body
-    return _remembered(space, remembering(space, message, body.actor, body.seq, body.ts))
+    return _keep_entry(space, judge_memory(space, message, body.actor, body.seq, body.ts))
 
 
-def _remembered(space: Space, entry: MemoryEntry | memory.MemoryReason) -> Touched:
+def _keep_entry(space: Space, entry: MemoryEntry | memory.MemoryReason) -> ChangedFields:
     if isinstance(entry, memory.MemoryReason):  # pragma: no cover - a refused step is not carried out
         raise TypeError(entry)
-    entries, claims = memory.kept(space.memory, space.claims, entry)
+    entries, claims = memory.keep(space.memory, space.claims, entry)
     return {"memory": entries, "claims": claims}
 
 
-_CARRIED_OUT: dict[type[SpaceMessage], Callable[..., Touched]] = {
-    Propose: _proposed,
-    RecordOutcome: _outcome,
-    Wake: _woken,
-    Approve: _approved,
-    Reject: _rejected,
-    Expire: _expired,
-    Start: _started_again,
-    MarkInDoubt: _in_doubt,
-    PutMemory: _remembers,
-    PromoteMemory: _remembers,
-    DisputeMemory: _remembers,
+_APPLY: dict[type[SpaceMessage], Callable[..., ChangedFields]] = {
+    Propose: _propose,
+    RecordOutcome: _record_outcome,
+    Wake: _wake,
+    Approve: _approve,
+    Reject: _reject,
+    Expire: _expire,
+    Start: _start_again,
+    MarkInDoubt: _mark_in_doubt,
+    PutMemory: _change_memory,
+    PromoteMemory: _change_memory,
+    DisputeMemory: _change_memory,
     SetMode: _set_mode,
-    ProposePolicy: _proposed_policy,
-    SettlePolicy: _settled_policy,
-    RegisterTool: _registered,
-    RetireTool: _retired,
-    IssueCapability: _issued,
-    RevokeCapability: _revoked,
+    ProposePolicy: _propose_policy,
+    SettlePolicy: _settle_policy,
+    RegisterTool: _register_tool,
+    RetireTool: _retire_tool,
+    IssueCapability: _issue_capability,
+    RevokeCapability: _revoke_capability,
 }

@@ -13,7 +13,7 @@ from cmbs.ledger import canonical
 from cmbs.ledger.instants import later
 from cmbs.messages import Actor, ActorKind
 from cmbs.substrate.kernel.arbitration.arbitrate import arbitrate, recheck
-from cmbs.substrate.kernel.arbitration.capabilities import held, use_fault
+from cmbs.substrate.kernel.arbitration.capabilities import token_line, use_fault
 from cmbs.substrate.kernel.arbitration.conflicts import Finding, after, commit_finding, effective_changes
 from cmbs.substrate.kernel.events import (
     Changes,
@@ -27,7 +27,7 @@ from cmbs.substrate.kernel.events import (
 )
 from cmbs.substrate.kernel.model import BeliefReading, StateDelta, ToolKind, Verdict
 from cmbs.substrate.kernel.policy.references import MISSING, walk
-from cmbs.substrate.kernel.policy.schemas import schema_of_text
+from cmbs.substrate.kernel.policy.schemas import compile_schema_text
 from cmbs.substrate.kernel.proposals import GRACE_MS, require_readings
 from cmbs.substrate.kernel.state import (
     ApprovalStatus,
@@ -38,10 +38,10 @@ from cmbs.substrate.kernel.state import (
     ProposalStatus,
     Space,
 )
-from cmbs.substrate.kernel.steps import StepReason, is_operator, refused, require_engine
+from cmbs.substrate.kernel.steps import StepReason, is_operator, refuse, require_engine
 
 MAX_ATTEMPTS = 3
-# Of one fact that a result sets. A limit of the rules and not of a server: whoever replays a log has to find the same.
+# Of one fact that a result sets. A limit of the rules and not of a server: replay has to find the same.
 MAX_FACT_BYTES = 65_536
 
 
@@ -73,7 +73,7 @@ def may_start_again(execution: Execution) -> bool:
 
 def is_still_permitted(space: Space, execution: Execution, now: str) -> bool:
     """Whether an execution that was allowed once would still begin: its tool is there, its token good, the policy the
-    same. Where it is not known to be so, it stays in doubt, and somebody looks.
+    same. Where it is not known to be so, it stays in doubt until an operator looks.
     """
     tool_id = execution.tool.tool_id
     if space.tools[tool_id].retired:
@@ -81,11 +81,11 @@ def is_still_permitted(space: Space, execution: Execution, now: str) -> bool:
     if space.mode is Mode.OBSERVE:
         return True
     agent = Actor(ActorKind.AGENT, execution.agent_id)
-    holding = held(space.capabilities, execution.intent.capability_token_id)
+    token = token_line(space.capabilities, execution.intent.capability_token_id)
     args = msgspec.json.decode(execution.args)
     return (
         not space.proposals[execution.proposal_id].decision.observed
-        and use_fault(space, holding, agent, tool_id, args, now) is None
+        and use_fault(space, token, agent, tool_id, args, now) is None
         and not any(
             change.status is PolicyChangeStatus.APPLIED and (change.settled_seq or 0) > execution.started_seq
             for change in space.policy_changes.values()
@@ -94,7 +94,7 @@ def is_still_permitted(space: Space, execution: Execution, now: str) -> bool:
 
 
 def decide_in_doubt(space: Space, message: MarkInDoubt, actor: Actor, stamp: Stamp) -> StepResult:
-    """The time of an execution is over, and nobody said what came of it."""
+    """The time of an execution is over, and no outcome was reported."""
     require_engine(actor, SpaceVerb.MARK_IN_DOUBT)
     execution = _execution(space, message.execution_id)
     if execution.status is not ExecutionStatus.RUNNING:
@@ -118,7 +118,7 @@ def decide_outcome(space: Space, message: RecordOutcome, actor: Actor, stamp: St
             )
         return Repeat(execution.settled_seq)
     if not _may_report(execution, actor):
-        return refused(StepReason.NOT_AUTHORISED)
+        return refuse(StepReason.NOT_AUTHORISED)
     outcome = None
     succeeded = message.status is OutcomeStatus.SUCCEEDED
     if succeeded and not _is_acceptable(execution, bytes(message.result)):
@@ -129,9 +129,9 @@ def decide_outcome(space: Space, message: RecordOutcome, actor: Actor, stamp: St
     reason = None
     enforced = space.mode is Mode.ENFORCE and bool(changes.set or changes.unset)
     too_long = any(len(text.encode()) > MAX_FACT_BYTES for text in changes.set.values())
-    if too_long or (enforced and commit_finding(space.policy, space.state, changes, belief) is not None):
+    if too_long or (enforced and commit_finding(space.policy, space.state, changes, belief, []) is not None):
         changes, reason = Changes(), StepReason.FACTS_REFUSED.value
-    changes, statuses = _settled(space, execution, changes, belief, stamp.ts, succeeded=succeeded)
+    changes, statuses = _settle(space, execution, changes, belief, stamp.ts, succeeded=succeeded)
     return StepResult(reason_code=reason, changes=changes, statuses=statuses, outcome=outcome)
 
 
@@ -162,7 +162,7 @@ def _execution(space: Space, execution_id: str) -> Execution:
 def _may_report(execution: Execution, actor: Actor) -> bool:
     """The tool itself; for a `caller` tool the agent; of one in doubt also an operator, who has looked.
 
-    Not one who goes by the id of the agent: nobody vouches for their own call.
+    Not one who goes by the id of the agent: no actor vouches for its own call.
     """
     if actor.kind is ActorKind.TOOL:
         return actor.id == execution.tool.tool_id
@@ -178,7 +178,7 @@ def _is_acceptable(execution: Execution, result: bytes) -> bool:
     schema = bytes(tool.result_schema)
     if schema == b"null":
         return True
-    return schema_of_text(schema).is_valid(msgspec.json.decode(result))
+    return compile_schema_text(schema).is_valid(msgspec.json.decode(result))
 
 
 def _facts(execution: Execution, result: bytes, state: Mapping[str, str]) -> Changes:
@@ -201,7 +201,7 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else canonical.encode(value).decode()
 
 
-def _settled(
+def _settle(
     space: Space,
     execution: Execution,
     changes: Changes,
@@ -224,7 +224,7 @@ def _settled(
         if any(status is not ExecutionStatus.SUCCEEDED for status in (ended, *others)):
             status = ProposalStatus.FAILED
         elif record.message.proposal.atomic:
-            committed = _committed(space, record, changes, belief, now)
+            committed = _commit(space, record, changes, belief, now)
             if committed is None:
                 status = ProposalStatus.FAILED
             else:
@@ -233,7 +233,7 @@ def _settled(
     return changes, statuses
 
 
-def _committed(
+def _commit(
     space: Space, record: ProposalRecord, changes: Changes, belief: Mapping[str, BeliefReading], now: str
 ) -> Changes | None:
     """These changes and the deltas of a proposal whose calls have all succeeded; None where they no longer fit."""
@@ -246,10 +246,9 @@ def _committed(
     else:
         wanted = recheck(state_now, proposal, record.done, belief)
         if deltas and space.mode is Mode.ENFORCE and _is_judged_again(space, record):
-            # Whoever runs the tool chooses when to report: what has been forbidden since does not come in by waiting.
+            # The reporter chooses when to report: what has been forbidden since does not come in by waiting.
             again = msgspec.structs.replace(proposal, state_snapshot_id=space.snapshot_id, candidates=list(deltas))
-            ruling = arbitrate(state_now, again, record.actor, now, belief, explain=False)
-            if ruling.decision.verdict is not Verdict.ALLOW:
+            if arbitrate(state_now, again, record.actor, now, belief).decision.verdict is not Verdict.ALLOW:
                 return None
     if isinstance(wanted, Finding) or {*wanted.set, *wanted.unset} & {*changes.set, *changes.unset}:
         return None

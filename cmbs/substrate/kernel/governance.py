@@ -1,4 +1,4 @@
-"""What operators decide: the policy, the tools, the capabilities, the mode. And what may be remembered."""
+"""What operators decide: the policy, the tools, the capabilities, the mode. And what memory may keep."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from cmbs.substrate.kernel.events import (
     SpaceVerb,
     StepResult,
 )
-from cmbs.substrate.kernel.evolve import remembering
+from cmbs.substrate.kernel.evolve import judge_memory
 from cmbs.substrate.kernel.memory import MemoryReason
 from cmbs.substrate.kernel.model import ToolKind, Verdict
 from cmbs.substrate.kernel.policy.policy import validate_policy
 from cmbs.substrate.kernel.policy.references import namespace_of
-from cmbs.substrate.kernel.policy.schemas import SchemaFault, schema_of_text
+from cmbs.substrate.kernel.policy.schemas import SchemaFault, compile_schema_text
 from cmbs.substrate.kernel.state import ApprovalStatus, ExecutionStatus, PolicyChangeStatus, ProposalStatus, Space
-from cmbs.substrate.kernel.steps import StepReason, is_operator, refused, same_person
+from cmbs.substrate.kernel.steps import StepReason, is_operator, refuse, same_person
 
 MAX_TIMEOUT_MS = 3_600_000
 MAX_RESULT_BYTES = 16_777_216
@@ -68,7 +68,7 @@ def decide_mode(space: Space, message: SetMode, actor: Actor, stamp: Stamp) -> S
     takes one.
     """
     if not is_operator(actor):
-        return refused(StepReason.NOT_AUTHORISED)
+        return refuse(StepReason.NOT_AUTHORISED)
     relaxes = message.mode is Mode.OBSERVE and space.mode is Mode.ENFORCE
     if relaxes and (space.observe_asked_by is None or same_person(space.observe_asked_by, actor)):
         return StepResult(reason_code=StepReason.SECOND_OPERATOR_NEEDED.value)
@@ -81,11 +81,11 @@ def decide_propose_policy(
     actor: Actor,
     stamp: Stamp,  # noqa: ARG001
 ) -> StepResult | Repeat:
-    """A change of policy: validated whole, and then for somebody else to authorise."""
+    """A change of policy: validated whole, and then for another operator to authorise."""
     if message.change_id in space.policy_changes:
         raise Conflict(f"policy change `{message.change_id}` was proposed before", {"change_id": message.change_id})
     if not is_operator(actor):
-        return refused(StepReason.NOT_AUTHORISED)
+        return refuse(StepReason.NOT_AUTHORISED)
     if message.base_policy_hash != space.policy.policy_hash:
         raise Conflict(
             f"the policy is `{space.policy.policy_hash}`, not `{message.base_policy_hash}`",
@@ -108,7 +108,7 @@ def _refuse_malformed(space: Space, message: ProposePolicy) -> None:
 
 
 def decide_settle_policy(space: Space, message: SettlePolicy, actor: Actor, stamp: Stamp) -> StepResult:  # noqa: ARG001
-    """Another operator authorises a change, or turns it down; whoever proposed it may only take it back."""
+    """Another operator authorises a change, or turns it down; its proposer may only take it back."""
     change = space.policy_changes.get(message.change_id)
     if change is None:
         raise RecordNotFound("policy change", message.change_id)
@@ -118,13 +118,13 @@ def decide_settle_policy(space: Space, message: SettlePolicy, actor: Actor, stam
             {"change_id": message.change_id, "status": change.status.value},
         )
     if not is_operator(actor):
-        return refused(StepReason.NOT_AUTHORISED)
+        return refuse(StepReason.NOT_AUTHORISED)
     if not message.authorise:
         return StepResult()
     if same_person(actor, change.proposer):
-        return refused(StepReason.SELF_APPROVAL)
+        return refuse(StepReason.SELF_APPROVAL)
     if change.base_policy_hash != space.policy.policy_hash:
-        return refused(StepReason.POLICY_MOVED)
+        return refuse(StepReason.POLICY_MOVED)
     return StepResult(changes=Changes(dict(sorted(change.set.items())), sorted(change.unset)))
 
 
@@ -135,7 +135,7 @@ def decide_register_tool(space: Space, message: RegisterTool, actor: Actor, stam
         if name == "result_schema" and schema == b"null":
             continue
         try:
-            schema_of_text(schema)
+            compile_schema_text(schema)
         except SchemaFault as exc:
             raise InvalidRequest(f"`{name}` is refused: {exc}", {"field": name}) from exc
     if not 1 <= tool.timeout_ms <= MAX_TIMEOUT_MS:
@@ -147,20 +147,20 @@ def decide_register_tool(space: Space, message: RegisterTool, actor: Actor, stam
             raise InvalidRequest(f"`{key}` is no fact, and a tool writes only facts", {"field": "facts", "key": key})
     if tool.retired:
         raise InvalidRequest("a tool is registered first and retired later", {"field": "retired"})
-    return StepResult() if is_operator(actor) else refused(StepReason.NOT_AUTHORISED)
+    return StepResult() if is_operator(actor) else refuse(StepReason.NOT_AUTHORISED)
 
 
 def decide_retire_tool(space: Space, message: RetireTool, actor: Actor, stamp: Stamp) -> StepResult:  # noqa: ARG001
     """The tool may no longer be called."""
     if message.tool_id not in space.tools:
         raise RecordNotFound("tool", message.tool_id)
-    return StepResult() if is_operator(actor) else refused(StepReason.NOT_AUTHORISED)
+    return StepResult() if is_operator(actor) else refuse(StepReason.NOT_AUTHORISED)
 
 
 def decide_issue(space: Space, message: IssueCapability, actor: Actor, stamp: Stamp) -> StepResult:
     """A new token, by an operator or by the holder of a wider one."""
     refusal = issue_refusal(space, message.capability, actor, stamp.ts)
-    return StepResult() if refusal is None else refused(refusal)
+    return StepResult() if refusal is None else refuse(refusal)
 
 
 def decide_revoke(space: Space, message: RevokeCapability, actor: Actor, stamp: Stamp) -> StepResult:  # noqa: ARG001
@@ -174,7 +174,7 @@ def decide_revoke(space: Space, message: RevokeCapability, actor: Actor, stamp: 
     holders = {token.agent_id, token.agent_id if parent is None else parent.agent_id}
     if is_operator(actor) or (actor.kind is ActorKind.AGENT and actor.id in holders):
         return StepResult()
-    return refused(StepReason.NOT_AUTHORISED)
+    return refuse(StepReason.NOT_AUTHORISED)
 
 
 def decide_memory(
@@ -189,12 +189,12 @@ def decide_memory(
                 f"event `{evidence.confirmed_by_event_id}` confirms nothing",
                 {"event_id": evidence.confirmed_by_event_id},
             )
-    entry = remembering(space, message, actor, space.head.seq + 1, stamp.ts)
-    return refused(entry) if isinstance(entry, MemoryReason) else StepResult()
+    entry = judge_memory(space, message, actor, space.head.seq + 1, stamp.ts)
+    return refuse(entry) if isinstance(entry, MemoryReason) else StepResult()
 
 
 def confirms(space: Space, event_id: str) -> bool:
-    """Whether an event of the space can confirm a claim: it was validated, and tells more than that somebody spoke.
+    """Whether an event of the space can confirm a claim: it was validated, and tells more than that a claim was made.
 
     That a tool which the agent does not run itself has succeeded; that what an encoder or a tool observed was
     committed; that an operator approved. Anything else an agent could bring about by itself, to confirm what it likes.

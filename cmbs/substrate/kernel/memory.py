@@ -1,7 +1,7 @@
-"""What a space may remember, and as what: SS-01 §4.1 as rules that decide and change nothing.
+"""What a space may keep in memory, and as what: SS-01 §4.1 as rules that decide and change nothing.
 
-Each rule gives the entry as it is from now on, or the reason why the step is refused; whoever records the step asks the
-same rule again to carry it out. A confirmed claim is one that an event confirms, or that rests on sources with enough
+Each rule gives the entry as it is from now on, or the reason why the step is refused; evolving asks the same
+rule again to carry it out. A confirmed claim is one that an event confirms, or that rests on sources with enough
 confidence while nothing contradicts it. `MemoryEntry.confirmed` is that and nothing else, at every moment: where a
 dispute or a stricter policy ends it, the claim is from then on a hypothesis that is due for review.
 """
@@ -16,7 +16,7 @@ from immutables import Map
 
 from cmbs.errors import InvalidRequest, LimitExceeded
 from cmbs.ledger.canonical import MAX_SAFE_INTEGER
-from cmbs.ledger.instants import checked_instant, later
+from cmbs.ledger.instants import later, parse_instant
 from cmbs.messages import Actor
 from cmbs.substrate.kernel.events import ConflictState, DisputeMemory, Evidence, MemoryKind, PromoteMemory, PutMemory
 from cmbs.substrate.kernel.state import EvidenceKind, MemoryEntry, SeenEvidence
@@ -148,7 +148,7 @@ def dispute(
     if isinstance(entry, MemoryReason):
         return entry
     disputed = msgspec.structs.replace(entry, conflict_state=message.conflict_state, changed_seq=seq)
-    return _judged(disputed, ts, threshold_milli)
+    return _judge(disputed, ts, threshold_milli)
 
 
 def expire(entries: Map[str, MemoryEntry], entry_id: str, seq: int, ts: str) -> MemoryEntry | MemoryReason:
@@ -163,14 +163,16 @@ def expire(entries: Map[str, MemoryEntry], entry_id: str, seq: int, ts: str) -> 
     return msgspec.structs.replace(entry, expired=True, changed_seq=seq)
 
 
-def rejudged(entries: Iterable[MemoryEntry], seq: int, ts: str, threshold_milli: int | None) -> Iterator[MemoryEntry]:
+def judge_again(
+    entries: Iterable[MemoryEntry], seq: int, ts: str, threshold_milli: int | None
+) -> Iterator[MemoryEntry]:
     """The entries that a new threshold confirms, or no longer does, as they are under it."""
     for entry in entries:
         if not entry.expired and is_confirmed(entry.evidence, entry.conflict_state, threshold_milli) != entry.confirmed:
-            yield _judged(msgspec.structs.replace(entry, changed_seq=seq), ts, threshold_milli)
+            yield _judge(msgspec.structs.replace(entry, changed_seq=seq), ts, threshold_milli)
 
 
-def kept(
+def keep(
     entries: Map[str, MemoryEntry], claims: Map[bytes, frozenset[str]], entry: MemoryEntry
 ) -> tuple[Map[str, MemoryEntry], Map[bytes, frozenset[str]]]:
     """The memory of a space with this entry, new or changed, in it."""
@@ -196,7 +198,7 @@ def _live(entries: Map[str, MemoryEntry], entry_id: str, ts: str) -> MemoryEntry
     entry = entries.get(entry_id)
     if entry is None:
         return MemoryReason.MEMORY_UNKNOWN
-    # Its time is over when it is over, whether or not somebody got round to recording it.
+    # Its time is over when it is over, whether or not that was recorded.
     if entry.expired or (entry.expires_at is not None and ts >= entry.expires_at):
         return MemoryReason.MEMORY_EXPIRED
     return entry
@@ -212,7 +214,7 @@ def _together(before: Evidence, brought: Evidence) -> Evidence:
     )
 
 
-def _judged(entry: MemoryEntry, ts: str, threshold_milli: int | None) -> MemoryEntry:
+def _judge(entry: MemoryEntry, ts: str, threshold_milli: int | None) -> MemoryEntry:
     """The entry with what §4.1 says of it now; where that is nothing good, no more than it may be."""
     if is_confirmed(entry.evidence, entry.conflict_state, threshold_milli):
         return msgspec.structs.replace(entry, confirmed=True)
@@ -227,23 +229,23 @@ def _judged(entry: MemoryEntry, ts: str, threshold_milli: int | None) -> MemoryE
 # --- what may enter ---------------------------------------------------------------------------------------------------
 
 
-def checked_put(message: PutMemory) -> PutMemory:
+def validate_put(message: PutMemory) -> PutMemory:
     """The message with single, sorted sources and a review date in the ledger's form."""
     if message.ttl_ms is not None and not 1 <= message.ttl_ms <= MAX_SAFE_INTEGER:
         raise InvalidRequest(f"`ttl_ms` must be at least 1, got `{message.ttl_ms}`", {"field": "ttl_ms"})
     return msgspec.structs.replace(
         message,
-        evidence=_checked_evidence(message.evidence),
-        review_at=None if message.review_at is None else checked_instant(message.review_at, "review_at"),
+        evidence=_validate_evidence(message.evidence),
+        review_at=None if message.review_at is None else parse_instant(message.review_at, "review_at"),
     )
 
 
-def checked_promotion(message: PromoteMemory) -> PromoteMemory:
+def validate_promotion(message: PromoteMemory) -> PromoteMemory:
     """The message with single, sorted sources."""
-    return msgspec.structs.replace(message, evidence=_checked_evidence(message.evidence))
+    return msgspec.structs.replace(message, evidence=_validate_evidence(message.evidence))
 
 
-def _checked_evidence(evidence: Evidence) -> Evidence:
+def _validate_evidence(evidence: Evidence) -> Evidence:
     if not 0 <= evidence.confidence_milli <= MAX_CONFIDENCE_MILLI:
         raise InvalidRequest(
             f"`confidence_milli` must be from 0 to {MAX_CONFIDENCE_MILLI}, got `{evidence.confidence_milli}`",

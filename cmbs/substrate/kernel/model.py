@@ -1,7 +1,8 @@
 """The words of SS-01 as frozen types: actors, proposals, tools, capabilities, decisions.
 
-Opaque parts (args, schemas, results) are canonical bytes from the door on, so that nobody can change what was decided
-through an object that they still hold. Times are RFC 3339 text in UTC with microseconds: their order is that of text.
+Opaque parts (args, schemas, results) are canonical bytes once a request is validated, so that no caller can change what
+was decided through an object that it still holds. Times are RFC 3339 text in UTC with microseconds: their order is that
+of text.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ Candidate: TypeAlias = StateDelta | ToolCall
 
 
 class Proposal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What somebody wants done, on the state that they saw."""
+    """What an actor wants done, on the state that it saw."""
 
     proposal_id: str
     state_snapshot_id: str
@@ -127,6 +128,9 @@ class ReasonCode(StrEnum):
     INVARIANT_VIOLATED = "INVARIANT_VIOLATED"
     # nothing wrong with it, but its atomic proposal fails
     HELD_BACK = "HELD_BACK"
+
+
+REASON_ORDER: dict[ReasonCode, int] = {reason: place for place, reason in enumerate(ReasonCode)}
 
 
 class ToolKind(StrEnum):
@@ -210,8 +214,8 @@ class Capability(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class BeliefReading(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the belief plane said of one session, and the audit head that it was read at.
 
-    An input of a decision like any other, recorded with it: replay needs no belief plane, and whoever holds that
-    session's log can check the reading. `found` is false for a session that does not exist; then nothing can be read.
+    An input of a decision like any other, recorded with it: replay needs no belief plane, and a verifier with
+    that session's log can check the reading. `found` is false for a session that does not exist.
     """
 
     session_id: str

@@ -5,9 +5,7 @@ The verdict is arbitration's. What follows from it is here: intents, requests fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from types import MappingProxyType
-from typing import NamedTuple, TypeAlias
+from collections.abc import Mapping
 
 import msgspec
 
@@ -17,7 +15,12 @@ from cmbs.ledger.instants import later
 from cmbs.messages import Actor
 from cmbs.substrate.kernel import memory
 from cmbs.substrate.kernel.approvals import with_approval
-from cmbs.substrate.kernel.arbitration.arbitrate import Ruled, Ruling, arbitrate, belief_sessions
+from cmbs.substrate.kernel.arbitration.arbitrate import (
+    Arbitration,
+    CandidateOutcome,
+    arbitrate,
+    belief_sessions,
+)
 from cmbs.substrate.kernel.events import (
     Approve,
     Asked,
@@ -44,17 +47,11 @@ from cmbs.substrate.kernel.model import (
     Verdict,
 )
 from cmbs.substrate.kernel.state import Approval, ApprovalStatus, ExecutionStatus, ProposalRecord, ProposalStatus, Space
-from cmbs.substrate.kernel.steps import StepReason, fingerprint, is_operator, refused, require_engine, same_person
+from cmbs.substrate.kernel.steps import StepReason, fingerprint, is_operator, refuse, require_engine, same_person
 
 # How long beyond its tool's own limit an execution is waited for before it is in doubt.
 GRACE_MS = 5_000
 MAX_USES = 1_000_000
-_NO_CHANGES = Changes()
-_NO_READINGS: Mapping[str, BeliefReading] = MappingProxyType({})
-_THE_ONE = (0,)
-_ALLOW = Verdict.ALLOW
-_COMMITTED = ProposalStatus.COMMITTED.value
-_Arbitration: TypeAlias = Callable[[Space, Proposal, Actor, str, list[BeliefReading]], Ruling]
 
 
 def decide_propose(space: Space, message: Propose, actor: Actor, stamp: Stamp) -> StepResult | Repeat:
@@ -68,24 +65,9 @@ def decide_propose(space: Space, message: Propose, actor: Actor, stamp: Stamp) -
                 {"proposal_id": proposal.proposal_id, "event_id": known.event_id},
             )
         return Repeat(known.seq)
-    return _ruled(space, message, _arbitrated(space, proposal, actor, stamp.ts, message.belief), stamp, None)
-
-
-def _arbitrated(space: Space, proposal: Proposal, actor: Actor, now: str, belief: list[BeliefReading]) -> Ruling:
-    """The ruling, with its trace unless it is a plain allow: that one can be told again from the log at any time."""
-    readings = _readings(belief) if belief else _NO_READINGS
-    if space.policy.reads_belief:
-        require_readings(belief_sessions(space, proposal), readings)
-    if not belief:
-        ruling = arbitrate(space, proposal, actor, now, readings, explain=False)
-        decision = ruling.decision
-        if decision.verdict is _ALLOW and (proposal.atomic or _are_allowed(decision)):
-            return ruling
-    return arbitrate(space, proposal, actor, now, readings, explain=True)
-
-
-def _are_allowed(decision: Decision) -> bool:
-    return all(each.verdict is _ALLOW for each in decision.candidates)
+    arbitration = _arbitrate(space, proposal, actor, stamp.ts, message.belief)
+    arbitration = _drop_plain_trace(arbitration, proposal, message.belief)
+    return _carry_out(space, message, arbitration, stamp, None)
 
 
 def decide_wake(space: Space, message: Wake, actor: Actor, stamp: Stamp) -> StepResult:
@@ -94,7 +76,7 @@ def decide_wake(space: Space, message: Wake, actor: Actor, stamp: Stamp) -> Step
     record = _proposal(space, message.proposal_id)
     if message.proposal_id not in space.parked:
         raise Conflict(f"proposal `{message.proposal_id}` is not parked", {"proposal_id": message.proposal_id})
-    return _decided_again(space, record, waiting_places(space, record), message.belief, stamp)
+    return _decide_again(space, record, waiting_places(space, record), message.belief, stamp)
 
 
 def decide_approve(space: Space, message: Approve, actor: Actor, stamp: Stamp) -> StepResult:
@@ -103,24 +85,24 @@ def decide_approve(space: Space, message: Approve, actor: Actor, stamp: Stamp) -
     if not 1 <= message.uses <= MAX_USES:
         raise InvalidRequest(f"`uses` must be from 1 to {MAX_USES}, got `{message.uses}`", {"field": "uses"})
     if not is_operator(actor):
-        return refused(StepReason.NOT_AUTHORISED)
+        return refuse(StepReason.NOT_AUTHORISED)
     if same_person(actor, approval.proposer):
-        return refused(StepReason.SELF_APPROVAL)
+        return refuse(StepReason.SELF_APPROVAL)
     if stamp.ts >= approval.asked.expires_at:
-        return refused(StepReason.APPROVAL_EXPIRED)
+        return refuse(StepReason.APPROVAL_EXPIRED)
     if message.args_hash is not None and message.args_hash != approval.asked.args_hash:
-        return refused(StepReason.ARGS_CHANGED)
+        return refuse(StepReason.ARGS_CHANGED)
     granted = with_approval(space, message, actor, space.head.seq + 1)
     record = _proposal(space, approval.proposal_id)
-    return _decided_again(granted, record, waiting_places(space, record), message.belief, stamp)
+    return _decide_again(granted, record, waiting_places(space, record), message.belief, stamp)
 
 
 def decide_reject(space: Space, message: Reject, actor: Actor, stamp: Stamp) -> StepResult:  # noqa: ARG001
-    """No. Whoever proposed it may say so too."""
+    """No. The proposer may say so too."""
     approval = _pending(space, message.approval_id)
     if not is_operator(actor) and not same_person(actor, approval.proposer):
-        return refused(StepReason.NOT_AUTHORISED)
-    return StepResult(statuses={approval.proposal_id: _without(space, approval, ProposalStatus.REJECTED)})
+        return refuse(StepReason.NOT_AUTHORISED)
+    return StepResult(statuses={approval.proposal_id: _end(space, approval.proposal_id, ProposalStatus.REJECTED)})
 
 
 def decide_expire(space: Space, message: Expire, actor: Actor, stamp: Stamp) -> StepResult:
@@ -134,15 +116,15 @@ def decide_expire(space: Space, message: Expire, actor: Actor, stamp: Stamp) -> 
     if message.of is ExpiryOf.APPROVAL:
         approval = _pending(space, message.id)
         _require_due(approval.asked.expires_at, stamp)
-        return StepResult(statuses={approval.proposal_id: _without(space, approval, ProposalStatus.EXPIRED)})
+        return StepResult(statuses={approval.proposal_id: _end(space, approval.proposal_id, ProposalStatus.EXPIRED)})
     parked = space.parked.get(message.id)
     if parked is None:
         raise Conflict(f"proposal `{message.id}` is not parked", {"proposal_id": message.id})
     _require_due(parked.until, stamp)
-    record = _proposal(space, message.id)
-    # Of one that is not atomic, somebody may still be asked about another candidate.
-    ended = ProposalStatus.ASKED if _pending_of(space, record) else ProposalStatus.EXPIRED
-    return StepResult(statuses={message.id: _ended(space, record, ended)})
+    # Of one that is not atomic, another candidate may still wait for an approval.
+    asked = bool(_pending_approvals(space, _proposal(space, message.id)))
+    ended = ProposalStatus.ASKED if asked else ProposalStatus.EXPIRED
+    return StepResult(statuses={message.id: _end(space, message.id, ended)})
 
 
 def _require_due(moment: str, stamp: Stamp) -> None:
@@ -170,14 +152,14 @@ def _pending(space: Space, approval_id: str) -> Approval:
 
 
 class BeliefUnread(Conflict):
-    """A decision needs to know of a belief session that nobody has asked about: ask, and decide again."""
+    """A decision needs a belief session that was not read: read it, and decide again."""
 
 
 def require_readings(session_ids: frozenset[str], belief: Mapping[str, BeliefReading]) -> None:
     """Raise BeliefUnread where the policy may read a session of which nothing was read.
 
-    That happens where the policy has changed since somebody asked the belief plane. Taken for a session that does not
-    exist, it would lift every denial that rests on what the session says.
+    That happens where the policy has changed since the belief plane was asked. Taken for a session that does not exist,
+    it would lift every denial that rests on what the session says.
     """
     unread = sorted(session_ids.difference(belief))
     if unread:
@@ -186,8 +168,21 @@ def require_readings(session_ids: frozenset[str], belief: Mapping[str, BeliefRea
         )
 
 
-def _readings(belief: Iterable[BeliefReading]) -> Mapping[str, BeliefReading]:
-    return {reading.session_id: reading for reading in belief}
+def _arbitrate(space: Space, proposal: Proposal, actor: Actor, now: str, belief: list[BeliefReading]) -> Arbitration:
+    readings = {reading.session_id: reading for reading in belief}
+    require_readings(belief_sessions(space, proposal), readings)
+    return arbitrate(space, proposal, actor, now, readings)
+
+
+def _drop_plain_trace(arbitration: Arbitration, proposal: Proposal, belief: list[BeliefReading]) -> Arbitration:
+    """What is recorded. A plain allow has no trace in the log: `trace_decision` makes it from the log at any time."""
+    decision = arbitration.decision
+    allowed = decision.verdict is Verdict.ALLOW and (
+        proposal.atomic or all(each.verdict is Verdict.ALLOW for each in decision.candidates)
+    )
+    if belief or not allowed:
+        return arbitration
+    return msgspec.structs.replace(arbitration, decision=msgspec.structs.replace(decision, trace=()))
 
 
 # --- deciding again ---------------------------------------------------------------------------------------------------
@@ -196,83 +191,78 @@ def _readings(belief: Iterable[BeliefReading]) -> Mapping[str, BeliefReading]:
 def waiting_places(space: Space, record: ProposalRecord) -> list[int]:
     """The candidates of a proposal that are decided again when something that it waits for comes about.
 
-    Of an atomic one all. Otherwise those that somebody is asked about, and those that are deferred and still in time:
-    what was blocked stays so, whatever becomes of the others, and what was let through is not decided twice.
+    Of an atomic one all. Otherwise those that wait for an approval, and those that are deferred and still in time: what
+    was blocked stays so, whatever becomes of the others, and what was let through is not decided twice.
     """
     proposal = record.message.proposal
     if proposal.atomic:
         return [place for place in range(len(proposal.candidates)) if place not in record.done]
-    waiting = {approval.asked.candidate for approval in _pending_of(space, record)}
+    waiting = {approval.asked.candidate for approval in _pending_approvals(space, record)}
     if proposal.proposal_id in space.parked:
-        waiting |= {each.candidate for each in record.decision.candidates if _is_deferred(each)}
+        waiting |= {
+            each.candidate
+            for each in record.decision.candidates
+            if each.failure is Failure.DEFER and each.stage is not Stage.FRESHNESS
+        }
     return sorted(waiting.difference(record.done))
 
 
-def _is_deferred(decided: CandidateDecision) -> bool:
-    return decided.failure is Failure.DEFER and decided.stage is not Stage.FRESHNESS
-
-
-def _decided_again(
+def _decide_again(
     space: Space, record: ProposalRecord, places: list[int], belief: list[BeliefReading], stamp: Stamp
 ) -> StepResult:
     """Decide what is left of a proposal on the state as it is now."""
-    ruling = _ruling_on_rest(space, record, places, belief, stamp.ts, _arbitrated)
-    return _ruled(space, record.message, ruling, stamp, record)
+    rest = _rest(space, record, places)
+    arbitration = _arbitrate(space, rest, record.actor, stamp.ts, belief)
+    arbitration = _place(_drop_plain_trace(arbitration, rest, belief), places, record.decision)
+    return _carry_out(space, record.message, arbitration, stamp, record)
 
 
-def _ruling_on_rest(
-    space: Space,
-    record: ProposalRecord,
-    places: list[int],
-    belief: list[BeliefReading],
-    now: str,
-    arbitration: _Arbitration,
-) -> Ruling:
-    rest = record.message.proposal
-    candidates = rest.candidates
-    if len(places) < len(candidates):
-        rest = msgspec.structs.replace(rest, candidates=[candidates[place] for place in places])
-    ruling = arbitration(space, _rebased(space, rest), record.actor, now, belief)
-    return ruling if len(places) == len(candidates) else _placed(ruling, places, record.decision)
+def trace_decision(before: Space, event: SpaceEvent) -> Decision:
+    """The decision that an event recorded, with its whole trace: made again on the space before it."""
+    if not isinstance(event.message, (Propose, Wake, Approve)):
+        raise TypeError(f"{event.body.verb} decides no proposal")
+    space, proposal, actor = situation_of(before, event)
+    arbitration = _arbitrate(space, proposal, actor, event.body.ts, event.message.belief)
+    record = before.proposals.get(proposal.proposal_id)
+    if record is not None:
+        arbitration = _place(arbitration, waiting_places(before, record), record.decision)
+    return arbitration.decision
 
 
-def traced(before: Space, event: SpaceEvent) -> Decision:
-    """The decision that an event recorded, made again on the space before it, with its whole trace."""
+def situation_of(before: Space, event: SpaceEvent) -> tuple[Space, Proposal, Actor]:
+    """What a recorded decision was made on: the space, what was left of the proposal, and whose it is."""
     message, body = event.message, event.body
-    if isinstance(message, Propose):
-        return _explained(before, message.proposal, body.actor, body.ts, message.belief).decision
-    if isinstance(message, Wake):
-        record = before.proposals[message.proposal_id]
-        places = waiting_places(before, record)
-        return _ruling_on_rest(before, record, places, message.belief, body.ts, _explained).decision
-    if isinstance(message, Approve):
-        record = before.proposals[before.approvals[message.approval_id].proposal_id]
-        places = waiting_places(before, record)
-        granted = with_approval(before, message, body.actor, body.seq)
-        return _ruling_on_rest(granted, record, places, message.belief, body.ts, _explained).decision
-    raise TypeError(f"{body.verb} decides no proposal")
+    space = before
+    match message:
+        case Propose():
+            return before, message.proposal, body.actor
+        case Wake():
+            record = before.proposals[message.proposal_id]
+        case Approve():
+            record = before.proposals[before.approvals[message.approval_id].proposal_id]
+            space = with_approval(before, message, body.actor, body.seq)
+        case _:
+            raise TypeError(f"{body.verb} decides no proposal")
+    return space, _rest(space, record, waiting_places(before, record)), record.actor
 
 
-def _explained(space: Space, proposal: Proposal, actor: Actor, now: str, belief: list[BeliefReading]) -> Ruling:
-    return arbitrate(space, proposal, actor, now, _readings(belief), explain=True)
-
-
-def _rebased(space: Space, proposal: Proposal) -> Proposal:
-    """The proposal on the newest snapshot, unless somebody else has written what it writes: then it stays stale."""
+def _rest(space: Space, record: ProposalRecord, places: list[int]) -> Proposal:
+    """What is left of a proposal, on the newest snapshot, unless another step has written what it writes: then it is
+    stale, and stays so.
+    """
+    proposal = record.message.proposal
+    left = [proposal.candidates[place] for place in places]
     seen = space.snapshots.get(proposal.state_snapshot_id)
-    if seen is None:  # pragma: no cover - on a snapshot that never was, nothing is parked or asked for
-        return proposal
-    for candidate in proposal.candidates:
-        if isinstance(candidate, StateDelta):
-            for key in (*candidate.set, *candidate.unset):
-                if space.changed.get(key, -1) > seen:
-                    return proposal
-    return msgspec.structs.replace(proposal, state_snapshot_id=space.snapshot_id)
+    written = (key for each in left if isinstance(each, StateDelta) for key in (*each.set, *each.unset))
+    # On a snapshot that never was, nothing is parked or asked for.
+    is_stale = seen is None or any(space.changed.get(key, -1) > seen for key in written)
+    snapshot_id = proposal.state_snapshot_id if is_stale else space.snapshot_id
+    return msgspec.structs.replace(proposal, candidates=left, state_snapshot_id=snapshot_id)
 
 
-def _placed(ruling: Ruling, places: list[int], before: Decision) -> Ruling:
-    """A ruling on some candidates as one on the whole proposal, with what was decided of the others before."""
-    decision = ruling.decision
+def _place(arbitration: Arbitration, places: list[int], before: Decision) -> Arbitration:
+    """An arbitration of some candidates as one of the whole proposal, with what was decided of the others before."""
+    decision = arbitration.decision
     decided: dict[int, CandidateDecision] = {each.candidate: each for each in before.candidates}
     for each in decision.candidates:
         decided[places[each.candidate]] = msgspec.structs.replace(each, candidate=places[each.candidate])
@@ -280,145 +270,95 @@ def _placed(ruling: Ruling, places: list[int], before: Decision) -> Ruling:
         step if step.candidate is None else msgspec.structs.replace(step, candidate=places[step.candidate])
         for step in decision.trace
     )
-    candidates = tuple(decided[place] for place in sorted(decided))
-    whole = msgspec.structs.replace(decision, candidates=candidates, trace=trace)
-    ruled = tuple(msgspec.structs.replace(each, candidate=places[each.candidate]) for each in ruling.candidates)
-    return msgspec.structs.replace(ruling, decision=whole, candidates=ruled)
+    whole = msgspec.structs.replace(
+        decision, candidates=tuple(decided[place] for place in sorted(decided)), trace=trace
+    )
+    outcomes = tuple(msgspec.structs.replace(each, candidate=places[each.candidate]) for each in arbitration.candidates)
+    return msgspec.structs.replace(arbitration, decision=whole, candidates=outcomes)
 
 
-# --- what follows from a ruling ---------------------------------------------------------------------------------------
+# --- what follows from a decision -------------------------------------------------------------------------------------
 
 
-def _ruled(space: Space, message: Propose, ruling: Ruling, stamp: Stamp, record: ProposalRecord | None) -> StepResult:
+def _carry_out(
+    space: Space, message: Propose, arbitration: Arbitration, stamp: Stamp, record: ProposalRecord | None
+) -> StepResult:
+    """The result of a decision: what runs, what is asked, what waits. `record` is None for a new proposal."""
     proposal = message.proposal
-    if not proposal.atomic and not ruling.decision.observed:
-        ruling = _each_for_itself(ruling)
-    if record is None and len(ruling.candidates) == 1:
-        (only,) = ruling.candidates
-        if only.runs and only.answered_by is None and isinstance(proposal.candidates[0], StateDelta):
-            # A single delta that is let through, which most proposals are: nothing runs, waits or is asked for.
-            return StepResult(
-                decision=ruling.decision,
-                changes=ruling.changes,
-                used_approvals=tuple(sorted(only.used_approvals)) if only.used_approvals else (),
-                ran=_THE_ONE,
-                statuses={proposal.proposal_id: _COMMITTED},
-            )
-    running = [each for each in ruling.candidates if each.runs]
-    intents = [_intent(space, proposal, each, stamp) for each in running if _begins(proposal, each)]
+    running = [each for each in arbitration.candidates if each.runs]
+    intents = [
+        _intent(space, call, each, stamp)
+        for each in running
+        if each.answered_by is None and isinstance(call := proposal.candidates[each.candidate], ToolCall)
+    ]
     answered_by = {str(each.candidate): each.answered_by for each in running if each.answered_by is not None}
     earlier = [space.executions[execution_id].status for execution_id in answered_by.values()]
     # Effects first, then the commit: the deltas of an atomic proposal wait for what it runs.
     held = proposal.atomic and (bool(intents) or any(status is not ExecutionStatus.SUCCEEDED for status in earlier))
-    asked = _asked(space, proposal, ruling, stamp, message.ask_ms, record)
+    pending = [] if record is None else _pending_approvals(space, record)
+    asked = _requests(proposal, arbitration, pending, stamp, message.ask_ms)
     parked_until = None
-    if ruling.parks:
-        known = None if record is None else space.parked.get(proposal.proposal_id)
-        parked_until = later(stamp.ts, message.defer_ms) if known is None else known.until
-    statuses = [] if record is None else [space.executions[known].status for known in record.execution_ids]
-    standing = _Standing(
-        running=bool(intents) or any(_is_open(status) for status in (*statuses, *earlier)),
-        asked=bool(asked) or bool(_pending_of(space, record)),
-        parked=parked_until is not None,
-        ran=bool(running) or bool(record is not None and record.done),
-        failed=any(_is_bad(status) for status in (*statuses, *earlier)),
-    )
+    if arbitration.parks:
+        parked = space.parked.get(proposal.proposal_id)
+        parked_until = later(stamp.ts, message.defer_ms) if parked is None else parked.until
+    if record is not None:
+        earlier += [space.executions[known].status for known in record.execution_ids]
+    if intents or any(map(_is_open, earlier)):
+        status = ProposalStatus.RUNNING
+    elif asked or pending:
+        status = ProposalStatus.ASKED
+    elif parked_until is not None:
+        status = ProposalStatus.PARKED
+    elif not running and not (record is not None and record.done):
+        status = ProposalStatus.DENIED
+    elif any(status is not ExecutionStatus.SUCCEEDED for status in earlier):
+        status = ProposalStatus.FAILED
+    else:
+        status = ProposalStatus.COMMITTED
     return StepResult(
-        decision=ruling.decision,
-        changes=_NO_CHANGES if held else ruling.changes,
+        decision=arbitration.decision,
+        changes=Changes() if held else arbitration.changes,
         intents=tuple(intents),
         asked=tuple(asked),
         parked_until=parked_until,
-        waits_for=ruling.waits_for if ruling.parks else (),
+        waits_for=arbitration.waits_for,
         # Of two that are the same each takes a use, so that one approval may stand here twice.
         used_approvals=tuple(sorted(approval_id for each in running for approval_id in each.used_approvals)),
         answered_by=answered_by,
         ran=tuple(each.candidate for each in running),
-        statuses={proposal.proposal_id: standing.status.value},
+        statuses={proposal.proposal_id: status.value},
     )
 
 
-def _each_for_itself(ruling: Ruling) -> Ruling:
-    """Of a proposal that is not atomic, every candidate asks and waits whatever becomes of the others."""
-    decided = {each.candidate: each for each in ruling.decision.candidates}
-    waits_for: set[str] = set()
-    parks = False
-    candidates = []
-    for ruled in ruling.candidates:
-        failed = decided[ruled.candidate]
-        asks = failed.matched if failed.failure is Failure.ASK else ()
-        candidates.append(msgspec.structs.replace(ruled, asks=asks))
-        if _is_deferred(failed):
-            parks = True
-            waits_for.update(failed.waits_for)
-    return msgspec.structs.replace(
-        ruling, candidates=tuple(candidates), parks=parks, waits_for=tuple(sorted(waits_for))
-    )
-
-
-class _Standing(NamedTuple):
-    """What is known of a proposal after a decision."""
-
-    running: bool
-    asked: bool
-    parked: bool
-    ran: bool
-    failed: bool
-
-    @property
-    def status(self) -> ProposalStatus:
-        if self.running:
-            return ProposalStatus.RUNNING
-        if self.asked:
-            return ProposalStatus.ASKED
-        if self.parked:
-            return ProposalStatus.PARKED
-        if not self.ran:
-            return ProposalStatus.DENIED
-        return ProposalStatus.FAILED if self.failed else ProposalStatus.COMMITTED
-
-
-def _begins(proposal: Proposal, ruled: Ruled) -> bool:
-    return ruled.answered_by is None and isinstance(proposal.candidates[ruled.candidate], ToolCall)
-
-
-def _intent(space: Space, proposal: Proposal, ruled: Ruled, stamp: Stamp) -> Intent:
-    call = proposal.candidates[ruled.candidate]
-    if not isinstance(call, ToolCall):  # pragma: no cover - only calls begin
-        raise TypeError(call)
-    tool = space.tools[call.tool_id]
+def _intent(space: Space, call: ToolCall, outcome: CandidateOutcome, stamp: Stamp) -> Intent:
     return Intent(
-        execution_id=f"x-{stamp.event_id}-{ruled.candidate}",
-        candidate=ruled.candidate,
+        execution_id=f"x-{stamp.event_id}-{outcome.candidate}",
+        candidate=outcome.candidate,
         tool_id=call.tool_id,
-        args_hash=ruled.args_hash,
-        deadline=later(stamp.ts, tool.timeout_ms + GRACE_MS),
+        args_hash=outcome.args_hash,
+        deadline=later(stamp.ts, space.tools[call.tool_id].timeout_ms + GRACE_MS),
         capability_token_id=call.capability_token_id,
         idempotency_key=call.idempotency_key,
     )
 
 
-def _asked(
-    space: Space, proposal: Proposal, ruling: Ruling, stamp: Stamp, ask_ms: int, record: ProposalRecord | None
+def _requests(
+    proposal: Proposal, arbitration: Arbitration, pending: list[Approval], stamp: Stamp, ask_ms: int
 ) -> list[Asked]:
-    """Requests for what is not being asked for already."""
-    if not any(ruled.asks for ruled in ruling.candidates):
-        return []
-    pending = {
-        (approval.asked.candidate, tuple(approval.asked.constraints), approval.policy_hash)
-        for approval in _pending_of(space, record)
-    }
+    """Requests for the approvals that are not asked for already."""
+    policy_hash = arbitration.decision.policy_hash
+    known = {(each.asked.candidate, tuple(each.asked.constraints), each.policy_hash) for each in pending}
     asked = []
-    for ruled in ruling.candidates:
-        if not ruled.asks or ruled.runs or (ruled.candidate, ruled.asks, ruling.decision.policy_hash) in pending:
+    for outcome in arbitration.candidates:
+        if not outcome.asks or (outcome.candidate, outcome.asks, policy_hash) in known:
             continue
-        candidate = proposal.candidates[ruled.candidate]
+        candidate = proposal.candidates[outcome.candidate]
         asked.append(
             Asked(
-                approval_id=f"a-{stamp.event_id}-{ruled.candidate}",
-                candidate=ruled.candidate,
-                args_hash=ruled.args_hash,
-                constraints=list(ruled.asks),
+                approval_id=f"a-{stamp.event_id}-{outcome.candidate}",
+                candidate=outcome.candidate,
+                args_hash=outcome.args_hash,
+                constraints=list(outcome.asks),
                 expires_at=later(stamp.ts, ask_ms),
                 tool_id=candidate.tool_id if isinstance(candidate, ToolCall) else None,
             )
@@ -426,9 +366,7 @@ def _asked(
     return asked
 
 
-def _pending_of(space: Space, record: ProposalRecord | None) -> list[Approval]:
-    if record is None:
-        return []
+def _pending_approvals(space: Space, record: ProposalRecord) -> list[Approval]:
     known = [space.approvals[approval_id] for approval_id in record.approval_ids]
     return [approval for approval in known if approval.status is ApprovalStatus.PENDING]
 
@@ -437,35 +375,8 @@ def _is_open(status: ExecutionStatus) -> bool:
     return status in (ExecutionStatus.RUNNING, ExecutionStatus.IN_DOUBT)
 
 
-def _is_bad(status: ExecutionStatus) -> bool:
-    return not _is_open(status) and status is not ExecutionStatus.SUCCEEDED
-
-
-def _without(space: Space, approval: Approval, ended: ProposalStatus) -> ProposalStatus:
-    """Where a proposal stands once a request of it was turned down, or nobody answered: nobody waits any more."""
-    return _ended(space, _proposal(space, approval.proposal_id), ended)
-
-
-def _ended(space: Space, record: ProposalRecord, ended: ProposalStatus) -> ProposalStatus:
+def _end(space: Space, proposal_id: str, ended: ProposalStatus) -> ProposalStatus:
     """Where a proposal stands that waits for nothing any more: what runs already goes on."""
+    record = _proposal(space, proposal_id)
     runs = any(_is_open(space.executions[known].status) for known in record.execution_ids)
     return ProposalStatus.RUNNING if runs else ended
-
-
-def heard(before: Space, event: SpaceEvent) -> tuple[Space, Proposal, Actor]:
-    """What a recorded decision was made on: the space, what was left of the proposal, and whose it is."""
-    message, body = event.message, event.body
-    if isinstance(message, Propose):
-        return before, message.proposal, body.actor
-    if isinstance(message, Approve):
-        record = before.proposals[before.approvals[message.approval_id].proposal_id]
-        places = waiting_places(before, record)
-        before = with_approval(before, message, body.actor, body.seq)
-    elif isinstance(message, Wake):
-        record = before.proposals[message.proposal_id]
-        places = waiting_places(before, record)
-    else:
-        raise TypeError(f"{body.verb} decides no proposal")
-    proposal = record.message.proposal
-    left = [proposal.candidates[place] for place in places]
-    return before, _rebased(before, msgspec.structs.replace(proposal, candidates=left)), record.actor

@@ -1,4 +1,4 @@
-"""The door of a space: what callers pass becomes a message in its one form, or a clear error before anything is done.
+"""Validation of requests to a space: a message in its one form, or a clear error before anything is done.
 
 Everything that comes from outside has a limit here, and every limit has a name.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from functools import lru_cache
 from typing import Any, cast
 
 import msgspec
@@ -15,7 +14,7 @@ import msgspec
 from cmbs.errors import InvalidRequest, LimitExceeded
 from cmbs.ledger import canonical
 from cmbs.ledger.canonical import MAX_SAFE_INTEGER
-from cmbs.ledger.instants import checked_instant
+from cmbs.ledger.instants import parse_instant
 from cmbs.messages import Actor
 from cmbs.substrate.kernel.events import (
     STREAM_PREFIX,
@@ -40,18 +39,15 @@ from cmbs.substrate.kernel.events import (
     Wake,
 )
 from cmbs.substrate.kernel.limits import SpaceLimits
-from cmbs.substrate.kernel.memory import checked_promotion, checked_put
-from cmbs.substrate.kernel.model import Candidate, Proposal, StateDelta
+from cmbs.substrate.kernel.memory import validate_promotion, validate_put
+from cmbs.substrate.kernel.model import Candidate, StateDelta
 from cmbs.substrate.kernel.targets import check_target
 
-_LONGEST_ID = 128
-_SPACE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~-]*")
-__all__ = ["SpaceCommand", "SpaceDoor", "SpaceLimits"]
+_SPACE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~-]{0,127}")
+__all__ = ["SpaceCommand", "SpaceLimits", "SpaceRequestValidator"]
 
 # What is around a caller's own JSON in an entry: it must still be within the depth of the ledger then.
-_OWN_DEPTH = canonical.MAX_DEPTH - 8
-# What every proposal names, in the order in which it is checked.
-_NAMED = ("proposal_id", "state_snapshot_id", "provenance.source", "provenance.timestamp")
+_MAX_OWN_DEPTH = canonical.MAX_DEPTH - 8
 
 
 class SpaceCommand(msgspec.Struct, frozen=True):
@@ -69,7 +65,7 @@ class SpaceCommand(msgspec.Struct, frozen=True):
         return STREAM_PREFIX + self.space_id
 
 
-class SpaceDoor:
+class SpaceRequestValidator:
     """Brings messages into their one form, within limits. Pure."""
 
     def __init__(self, limits: SpaceLimits) -> None:
@@ -86,32 +82,31 @@ class SpaceDoor:
             PutMemory: self._put_memory,
             PromoteMemory: self._promote_memory,
             DisputeMemory: self._dispute_memory,
-            Wake: self._named("proposal_id"),
-            Expire: self._named("id"),
-            Start: self._named("execution_id"),
-            MarkInDoubt: self._named("execution_id"),
-            Reject: self._named("approval_id"),
-            SettlePolicy: self._named("change_id"),
-            RetireTool: self._named("tool_id"),
-            RevokeCapability: self._named("token_id"),
+            Wake: self._check_name("proposal_id"),
+            Expire: self._check_name("id"),
+            Start: self._check_name("execution_id"),
+            MarkInDoubt: self._check_name("execution_id"),
+            Reject: self._check_name("approval_id"),
+            SettlePolicy: self._check_name("change_id"),
+            RetireTool: self._check_name("tool_id"),
+            RevokeCapability: self._check_name("token_id"),
         }
 
-    def checked(self, command: SpaceCommand) -> SpaceCommand:
+    def validate(self, command: SpaceCommand) -> SpaceCommand:
         """The command in its one form; InvalidRequest or LimitExceeded says what is wrong with it."""
         self.space_id(command.space_id)
         if command.idempotency_key is not None:
             self.name("idempotency_key", command.idempotency_key)
-        message = command.message
-        check = self._checks.get(type(message))
-        checked = message if check is None else check(message)
-        if type(checked) is CreateSpace and checked.space_id != command.space_id:
+        check = self._checks.get(type(command.message))
+        message = command.message if check is None else check(command.message)
+        if isinstance(message, CreateSpace) and message.space_id != command.space_id:
             raise InvalidRequest("`space_id` is not that of the space", {"field": "space_id"})
-        return command if checked is message else msgspec.structs.replace(command, message=checked)
+        return msgspec.structs.replace(command, message=message)
 
     @staticmethod
-    def space_id(space_id: str) -> str:
+    def space_id(space_id: Any) -> str:
         """An id that fits into a path."""
-        if type(space_id) is not str or len(space_id) > _LONGEST_ID or not _fits_path(space_id):
+        if not isinstance(space_id, str) or _SPACE_ID.fullmatch(space_id) is None:
             raise InvalidRequest(
                 "`space_id` must be 1 to 128 letters, digits or `._~-`, the first a letter or digit",
                 {"field": "space_id"},
@@ -120,7 +115,7 @@ class SpaceDoor:
 
     # --- one by one ---
 
-    def _named(self, field: str) -> Callable[[Any], SpaceMessage]:
+    def _check_name(self, field: str) -> Callable[[Any], SpaceMessage]:
         """The check of a message that names one thing, and may say why."""
 
         def check(message: Any) -> SpaceMessage:
@@ -135,7 +130,7 @@ class SpaceDoor:
         self._whole("uses", message.uses)
         if message.expires_at is None:
             return message
-        return msgspec.structs.replace(message, expires_at=checked_instant(message.expires_at, "expires_at"))
+        return msgspec.structs.replace(message, expires_at=parse_instant(message.expires_at, "expires_at"))
 
     def _create(self, message: CreateSpace) -> CreateSpace:
         self._pairs("policy", message.policy, self.limits.policy_keys)
@@ -153,12 +148,12 @@ class SpaceDoor:
         self.name("entry_id", message.entry_id)
         self._names("source_chunk_ids", message.evidence.source_chunk_ids, self.limits.ids_per_message)
         claim = self._json("claim", message.claim, "claim_bytes", self.limits.claim_bytes)
-        return checked_put(msgspec.structs.replace(message, claim=claim))
+        return validate_put(msgspec.structs.replace(message, claim=claim))
 
     def _promote_memory(self, message: PromoteMemory) -> PromoteMemory:
         self.name("entry_id", message.entry_id)
         self._names("source_chunk_ids", message.evidence.source_chunk_ids, self.limits.ids_per_message)
-        return checked_promotion(message)
+        return validate_promotion(message)
 
     def _dispute_memory(self, message: DisputeMemory) -> DisputeMemory:
         self.name("entry_id", message.entry_id)
@@ -167,24 +162,20 @@ class SpaceDoor:
 
     def _propose(self, message: Propose) -> Propose:
         proposal, limits = message.proposal, self.limits
-        said = proposal.provenance
-        named = (proposal.proposal_id, proposal.state_snapshot_id, said.source, said.timestamp)
-        for field, name in zip(_NAMED, named, strict=True):
-            self.name(field, name)
-        self._names("provenance.inputs", said.inputs, limits.ids_per_message)
-        self._names("provenance.permissions", said.permissions, limits.ids_per_message)
+        provenance = proposal.provenance
+        self.name("proposal_id", proposal.proposal_id)
+        self.name("state_snapshot_id", proposal.state_snapshot_id)
+        self.name("provenance.source", provenance.source)
+        self.name("provenance.timestamp", provenance.timestamp)
+        self._names("provenance.inputs", provenance.inputs, limits.ids_per_message)
+        self._names("provenance.permissions", provenance.permissions, limits.ids_per_message)
         if len(proposal.candidates) > limits.candidates_per_proposal:
             raise LimitExceeded("candidates_per_proposal", limits.candidates_per_proposal, len(proposal.candidates))
-        defer_ms, ask_ms, longest = message.defer_ms, message.ask_ms, limits.wait_ms
-        if type(defer_ms) is not int or not 1 <= defer_ms <= longest:
-            raise _no_wait("defer_ms", longest)
-        if type(ask_ms) is not int or not 1 <= ask_ms <= longest:
-            raise _no_wait("ask_ms", longest)
-        candidates = list(map(self._candidate, proposal.candidates))
-        # Equal to what they were, unless args had to be brought into their one form.
-        if candidates == proposal.candidates:
-            return message
-        return msgspec.structs.replace(message, proposal=_with_candidates(proposal, candidates))
+        for field, wait in (("defer_ms", message.defer_ms), ("ask_ms", message.ask_ms)):
+            if not 1 <= self._whole(field, wait) <= limits.wait_ms:
+                raise InvalidRequest(f"`{field}` must be from 1 to {limits.wait_ms}", {"field": field})
+        candidates = [self._candidate(candidate) for candidate in proposal.candidates]
+        return msgspec.structs.replace(message, proposal=msgspec.structs.replace(proposal, candidates=candidates))
 
     def _candidate(self, candidate: Candidate) -> Candidate:
         limits = self.limits
@@ -200,7 +191,7 @@ class SpaceDoor:
         args = self._json("args", candidate.args, "space_args_bytes", limits.space_args_bytes)
         if bytes(args)[:1] != b"{":
             raise InvalidRequest("`args` must be an object", {"field": "args"})
-        return candidate if args is candidate.args else msgspec.structs.replace(candidate, args=args)
+        return msgspec.structs.replace(candidate, args=args)
 
     def _outcome(self, message: RecordOutcome) -> RecordOutcome:
         self.name("execution_id", message.execution_id)
@@ -246,29 +237,27 @@ class SpaceDoor:
                 self._count(f"budget.{name}", bound)
         if token.expires_at is None:
             return message
-        until = checked_instant(token.expires_at, "expires_at")
+        until = parse_instant(token.expires_at, "expires_at")
         return IssueCapability(msgspec.structs.replace(token, expires_at=until))
 
     # --- single values ---
 
-    def name(self, field: str, value: str) -> str:
+    def name(self, field: str, value: Any) -> str:
         """An id or a key: not empty, of Unicode scalar values, within the limit."""
-        if type(value) is not str or not value:
+        if not isinstance(value, str) or not value:
             raise InvalidRequest(f"`{field}` must be text, and not empty", {"field": field})
         if len(value) > self.limits.space_id_length:
             raise LimitExceeded("space_id_length", self.limits.space_id_length, len(value), field)
-        if not value.isascii():
-            _size(field, value)
+        _utf8_length(field, value)
         return value
 
-    def text(self, field: str, value: str) -> str:
+    def text(self, field: str, value: Any) -> str:
         """Free text within the limit."""
-        if type(value) is not str:
+        if not isinstance(value, str):
             raise InvalidRequest(f"`{field}` must be text", {"field": field})
         if len(value) > self.limits.space_text_length:
             raise LimitExceeded("space_text_length", self.limits.space_text_length, len(value), field)
-        if not value.isascii():
-            _size(field, value)
+        _utf8_length(field, value)
         return value
 
     def _names(self, field: str, values: Collection[str], maximum: int) -> None:
@@ -280,15 +269,13 @@ class SpaceDoor:
     def _pairs(self, field: str, pairs: Mapping[str, str], maximum: int) -> None:
         if len(pairs) > maximum:
             raise LimitExceeded("keys_per_proposal", maximum, len(pairs), field)
-        longest = self.limits.space_value_bytes
-        for key in pairs:
-            self.name(field, key)
         for key, value in pairs.items():
-            if type(value) is not str:
+            self.name(field, key)
+            if not isinstance(value, str):
                 raise InvalidRequest(f"the value of `{key}` must be text", {"field": field, "key": key})
-            size = len(value) if value.isascii() else _size(f"{field}.{key}", value)
-            if size > longest:
-                raise LimitExceeded("space_value_bytes", longest, size, f"{field}.{key}")
+            size = _utf8_length(f"{field}.{key}", value)
+            if size > self.limits.space_value_bytes:
+                raise LimitExceeded("space_value_bytes", self.limits.space_value_bytes, size, f"{field}.{key}")
 
     def _json(self, field: str, raw: msgspec.Raw, limit: str, maximum: int) -> msgspec.Raw:
         text = bytes(raw)
@@ -297,39 +284,23 @@ class SpaceDoor:
             raise LimitExceeded(limit, maximum, len(text), field)
         if not text:
             raise InvalidRequest(f"`{field}` is missing", {"field": field})
-        again = canonical.canonicalize(text)
-        if again.count(b"{") + again.count(b"[") > _OWN_DEPTH:
-            canonical.encode(canonical.decode(again), _OWN_DEPTH)
+        again = canonical.encode(canonical.decode(text), _MAX_OWN_DEPTH)
         if len(again) > maximum:
             raise LimitExceeded(limit, maximum, len(again), field)
-        return raw if again == text else msgspec.Raw(again)
+        return msgspec.Raw(again)
 
     def _count(self, field: str, value: int) -> None:
         if self._whole(field, value) < 0:
             raise InvalidRequest(f"`{field}` must not be negative", {"field": field})
 
     @staticmethod
-    def _whole(field: str, value: int) -> int:
-        if type(value) is not int or not -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER:
+    def _whole(field: str, value: Any) -> int:
+        if not isinstance(value, int) or isinstance(value, bool) or not -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER:
             raise InvalidRequest(f"`{field}` must be a whole number that is exact in I-JSON", {"field": field})
         return value
 
 
-@lru_cache(maxsize=1_024)
-def _fits_path(space_id: str) -> bool:
-    """Whether this can be the id of a space. Kept: few spaces are asked for again and again."""
-    return _SPACE_ID.fullmatch(space_id) is not None
-
-
-def _with_candidates(proposal: Proposal, candidates: list[Candidate]) -> Proposal:
-    return msgspec.structs.replace(proposal, candidates=candidates)
-
-
-def _no_wait(field: str, longest: int) -> InvalidRequest:
-    return InvalidRequest(f"`{field}` must be from 1 to {longest}", {"field": field})
-
-
-def _size(field: str, value: str) -> int:
+def _utf8_length(field: str, value: str) -> int:
     try:
         return len(value.encode())
     except UnicodeEncodeError as exc:

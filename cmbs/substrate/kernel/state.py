@@ -1,4 +1,4 @@
-"""Everything a space knows, as a value: whoever holds one holds it for good; the next one shares what is the same."""
+"""Everything a space knows, as an immutable value; the next one shares what is the same."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class ProposalRecord(msgspec.Struct, frozen=True):
 
     @property
     def message(self) -> Propose:
-        """What was proposed; read anew each time."""
+        """What was proposed; decoded each time."""
         return _PROPOSE.decode(self.payload)
 
 
@@ -176,7 +176,7 @@ class PolicyChange(msgspec.Struct, frozen=True):
 
 
 class EvidenceKind(StrEnum):
-    """What can speak for a claim. How confident somebody is does not: that is a judgement of evidence, not evidence."""
+    """What can speak for a claim. Confidence does not: it is a judgement of evidence, not evidence."""
 
     CHUNK = "chunk"
     EVENT = "event"
@@ -191,7 +191,7 @@ class SeenEvidence(NamedTuple):
 
 
 class MemoryEntry(msgspec.Struct, frozen=True):
-    """A claim that is remembered; `seq` and `ts` are of the step that put it, `changed_seq` of the newest on it."""
+    """A claim in memory; `seq` and `ts` are of the step that put it, `changed_seq` of the newest on it."""
 
     entry_id: str
     kind: MemoryKind
@@ -211,7 +211,7 @@ class MemoryEntry(msgspec.Struct, frozen=True):
     seen_evidence: frozenset[SeenEvidence] = frozenset()
 
 
-class Space(msgspec.Struct, frozen=True):
+class Space(msgspec.Struct, frozen=True, kw_only=True):
     """A space right after its head."""
 
     space_id: str
@@ -223,30 +223,30 @@ class Space(msgspec.Struct, frozen=True):
     snapshot_id: str
     state: Map[str, str]
     # The seq of the last change of each key, keys that are gone included; what is as the creation left it is not here.
-    changed: Map[str, int]
+    changed: Map[str, int] = Map()
     # Snapshot ids and the seq of their commits.
     snapshots: Chronicle[str, int]
     policy: Policy
     # How many times the policy was set: the first one is version 1.
     policy_version: int
-    tools: Map[str, Tool]
-    capabilities: Map[str, Capability]
-    revoked: Map[str, int]
-    spent: Map[str, Spent]
-    proposals: Map[str, ProposalRecord]
-    executions: Map[str, Execution]
-    running: Map[str, str]
-    calls: Map[CallKey, str]
-    approvals: Map[str, Approval]
+    tools: Map[str, Tool] = Map()
+    capabilities: Map[str, Capability] = Map()
+    revoked: Map[str, int] = Map()
+    spent: Map[str, Spent] = Map()
+    proposals: Map[str, ProposalRecord] = Map()
+    executions: Map[str, Execution] = Map()
+    running: Map[str, str] = Map()
+    calls: Map[CallKey, str] = Map()
+    approvals: Map[str, Approval] = Map()
     # Approvals with uses left, by what they cover.
-    grants: Map[GrantKey, str]
-    parked: Map[str, Parked]
+    grants: Map[GrantKey, str] = Map()
+    parked: Map[str, Parked] = Map()
     # Ids of parked proposals by what they wait for, with the end of their time. Thousands may wait for one key.
-    waiting: Map[str, Map[str, str]]
-    policy_changes: Map[str, PolicyChange]
-    memory: Map[str, MemoryEntry]
+    waiting: Map[str, Map[str, str]] = Map()
+    policy_changes: Map[str, PolicyChange] = Map()
+    memory: Map[str, MemoryEntry] = Map()
     # Messages with an idempotency key: the seq of each and the fingerprint of what it said.
-    requests: Map[str, tuple[int, bytes]]
+    requests: Map[str, tuple[int, bytes]] = Map()
     # Ids of memory entries by their claim: a claim under another id is still the same claim.
     claims: Map[bytes, frozenset[str]] = Map()
     # The operator who wants the space to observe; it does once another one says the same.

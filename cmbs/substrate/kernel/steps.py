@@ -31,9 +31,8 @@ from cmbs.substrate.kernel.events import (
 
 # Characters for which the order of bytes is not the one of RFC 8785.
 _BEYOND_THE_PLANE = re.compile(rb"[\xf0-\xf4]")
+# Levels that an entry adds around what a caller may nest.
 _FRAMES = 8
-# For a step, which every request takes: two look-ups less.
-_ENCODE = canonical.encode_frame
 
 
 class StepReason(StrEnum):
@@ -49,7 +48,7 @@ class StepReason(StrEnum):
     FACTS_REFUSED = "FACTS_REFUSED"
 
 
-def refused(reason: StrEnum) -> StepResult:
+def refuse(reason: StrEnum) -> StepResult:
     """A step that is recorded, and changes nothing."""
     return StepResult(granted=False, reason_code=reason.value)
 
@@ -70,15 +69,10 @@ def same_person(one: Actor, other: Actor) -> bool:
     return one.id == other.id
 
 
-def fingerprint(message: SpaceMessage, actor: Actor, payload: bytes | None = None) -> bytes:
-    """What tells two requests apart: who asked for what, and nothing that the server added.
-
-    `payload` is the message as it was written, for whoever has that at hand.
-    """
-    # Members of these enumerations are text already; asking for their `value` takes longer than all the rest.
-    said = "\x00".join((VERB_OF[type(message)], actor.kind, actor.id, "")).encode()
-    bare = without_additions(message)
-    return sha256(said + (payload if payload is not None and bare is message else written(bare))).digest()
+def fingerprint(message: SpaceMessage, actor: Actor) -> bytes:
+    """What tells two requests apart: who asked for what, and nothing that the server added."""
+    asked = "\x00".join((VERB_OF[type(message)], actor.kind, actor.id, "")).encode()
+    return sha256(asked + encode(without_additions(message))).digest()
 
 
 def without_additions(message: SpaceMessage) -> SpaceMessage:
@@ -90,32 +84,24 @@ def without_additions(message: SpaceMessage) -> SpaceMessage:
     return message
 
 
-def written(frame: msgspec.Struct) -> bytes:
+def encode(frame: msgspec.Struct) -> bytes:
     """The RFC 8785 bytes of one of our records. Unlike those of a session, these may have a caller's texts as keys."""
-    return _in_order(canonical.encode_frame(frame))
-
-
-def _in_order(raw: bytes) -> bytes:
-    """The encoded frame with its keys in the order of RFC 8785."""
-    if raw.isascii() or _BEYOND_THE_PLANE.search(raw) is None:
+    raw = canonical.encode_frame(frame)
+    if _BEYOND_THE_PLANE.search(raw) is None:
         return raw
     return canonical.encode(msgspec.json.decode(raw), canonical.MAX_DEPTH + _FRAMES)
 
 
-def recorded(
+def record(
     space_id: str, previous: Head | None, message: SpaceMessage, result: StepResult, actor: Actor, stamp: Stamp
 ) -> SpaceEvent:
     """The event of a step that was decided."""
     seq, prev_event_hash = (0, GENESIS) if previous is None else (previous.seq + 1, previous.event_hash)
-    outcome, payload = _ENCODE(result), _ENCODE(message)
-    # Of most there is nothing more to ask.
-    if not (outcome.isascii() and payload.isascii()):
-        outcome, payload = _in_order(outcome), _in_order(payload)
     body = SpaceEntry(
         actor,
         stamp.event_id,
-        msgspec.Raw(outcome),
-        msgspec.Raw(payload),
+        msgspec.Raw(encode(result)),
+        msgspec.Raw(encode(message)),
         prev_event_hash.hex(),
         seq,
         STREAM_PREFIX + space_id,

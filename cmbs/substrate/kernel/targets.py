@@ -90,19 +90,19 @@ def check_target(tool: Tool) -> None:
     elif tool.kind is ToolKind.PYTHON:
         python_target(tool)
     elif tool.target != NULL:
-        raise _refused("a `caller` tool is run by its caller, and has no target")
+        raise _refusal("a `caller` tool is run by its caller, and has no target")
 
 
 def http_target(tool: Tool) -> HttpTarget:
     """The target of an HTTP tool."""
-    target = _decoded(tool, HttpTarget)
+    target = _decode(tool, HttpTarget)
     check_url(target.url, "target.url")
     if len(target.headers) > _MAX_HEADERS:
-        raise _refused(f"`target.headers` has at most {_MAX_HEADERS} headers")
+        raise _refusal(f"`target.headers` has at most {_MAX_HEADERS} headers")
     for header, variable in target.headers.items():
         check_header(header)
         if _VARIABLE.fullmatch(variable) is None:
-            raise _refused(
+            raise _refusal(
                 f"`{header[:_MAX_NAME]}` must name an environment variable that starts with `{SECRET_PREFIX}`, "
                 f"got `{variable[:_MAX_NAME]}`"
             )
@@ -111,50 +111,50 @@ def http_target(tool: Tool) -> HttpTarget:
 
 def mcp_target(tool: Tool) -> McpTarget:
     """The target of an MCP tool. Whether its server is configured shows when it is called."""
-    target = _decoded(tool, McpTarget)
+    target = _decode(tool, McpTarget)
     for name in (target.server, target.tool or tool.tool_id):
         if not 0 < len(name) <= _MAX_NAME:
-            raise _refused(f"names in `target` have from 1 to {_MAX_NAME} characters")
+            raise _refusal(f"names in `target` have from 1 to {_MAX_NAME} characters")
     return target
 
 
 def python_target(tool: Tool) -> PythonTarget:
     """The target of a Python tool."""
-    return PythonTarget() if tool.target == NULL else _decoded(tool, PythonTarget)
+    return PythonTarget() if tool.target == NULL else _decode(tool, PythonTarget)
 
 
 def check_url(url: str, field: str) -> None:
     """InvalidRequest where this is no plain http or https URL."""
     if len(url) > _MAX_URL or not url.isascii() or not url.isprintable() or " " in url:
-        raise _refused(f"`{field}` has at most {_MAX_URL} characters, all of them printable ASCII")
+        raise _refusal(f"`{field}` has at most {_MAX_URL} characters, all of them printable ASCII")
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
     except ValueError as exc:
-        raise _refused(f"`{field}` is not a URL") from exc
+        raise _refusal(f"`{field}` is not a URL") from exc
     if parts.scheme not in ("http", "https") or not host:
-        raise _refused(f"`{field}` must start with `http://` or `https://` and a host")
+        raise _refusal(f"`{field}` must start with `http://` or `https://` and a host")
     if "@" in parts.netloc:
-        raise _refused(f"`{field}` must hold no credential; name a header and the variable that holds it")
+        raise _refusal(f"`{field}` must hold no credential; name a header and the variable that holds it")
     if parts.fragment or "#" in url:
-        raise _refused(f"`{field}` must have no fragment")
+        raise _refusal(f"`{field}` must have no fragment")
     if re.search(r"[{}]", PLACEHOLDER.sub("", parts.path)) or re.search(r"[{}]", parts.netloc + parts.query):
-        raise _refused(f"`{{name}}` may stand in the path of `{field}` only")
+        raise _refusal(f"`{{name}}` may stand in the path of `{field}` only")
 
 
 def check_header(header: str) -> None:
     """InvalidRequest where this is no header that a configuration may set."""
     if _HEADER.fullmatch(header) is None:
-        raise _refused(f"`{header[:_MAX_NAME]}` is not the name of a header")
+        raise _refusal(f"`{header[:_MAX_NAME]}` is not the name of a header")
     if header.lower() in _RESERVED_HEADERS:
-        raise _refused(f"the header `{header}` is not for a target to set")
+        raise _refusal(f"the header `{header}` is not for a target to set")
 
 
-def _decoded(tool: Tool, kind: type[_T]) -> _T:
+def _decode(tool: Tool, kind: type[_T]) -> _T:
     try:
         return msgspec.json.decode(tool.target, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:
-        raise _refused(f"`target` of a tool of kind `{tool.kind}`: {lower_first(str(exc))}") from exc
+        raise _refusal(f"`target` of a tool of kind `{tool.kind}`: {lower_first(str(exc))}") from exc
 
 
 def lower_first(text: str) -> str:
@@ -162,5 +162,5 @@ def lower_first(text: str) -> str:
     return text[:1].lower() + text[1:]
 
 
-def _refused(message: str) -> InvalidRequest:
+def _refusal(message: str) -> InvalidRequest:
     return InvalidRequest(message, {"field": "target"})

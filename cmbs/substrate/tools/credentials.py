@@ -9,7 +9,7 @@ from cmbs.substrate.kernel.targets import SECRET_PREFIX
 
 REDACTED = "[redacted]"
 # A shorter one would be found in everything, and protects nothing.
-_SHORTEST = 8
+_MIN_SECRET_CHARACTERS = 8
 
 
 class Credentials:
@@ -24,7 +24,7 @@ class Credentials:
         self._values = {name: held[name] for name in names}
         # `Bearer abc`: the word after the scheme is what matters, and may turn up alone.
         parts = {part for value in self._values.values() for part in (value, *value.split())}
-        secrets = sorted((part for part in parts if len(part) >= _SHORTEST), key=len, reverse=True)
+        secrets = sorted((part for part in parts if len(part) >= _MIN_SECRET_CHARACTERS), key=len, reverse=True)
         self._texts = tuple(secrets)
         # As they stand in JSON, where quotes and controls are escaped.
         self._encoded = tuple(canonical.encode(secret.encode("utf-8", "replace").decode())[1:-1] for secret in secrets)
@@ -33,7 +33,7 @@ class Credentials:
         """The value of a variable; None where it is not set, or is none of these."""
         return self._values.get(name)
 
-    def redacted(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         """The text without them."""
         for secret in self._texts:
             text = text.replace(secret, REDACTED)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from functools import partial
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -19,16 +20,16 @@ from cmbs.substrate.tools.runner import (
     OutcomeUnknown,
     ResultRefused,
     ToolFailed,
-    timed_out,
+    time_out_error,
     too_large,
 )
 
 _IN_THE_QUERY = frozenset({Method.GET, Method.DELETE})
 # The first thing that leaves us: before it, nothing can have happened.
 _SENDING = "send_request_headers.started"
-# Somebody in between says that it sent the request on, and that no good answer came back.
+# A gateway says that it sent the request on, and that no good answer came back.
 _LOST_BEHIND_A_GATEWAY = frozenset({httpx.codes.BAD_GATEWAY, httpx.codes.GATEWAY_TIMEOUT})
-_MAX_TOLD = 300  # bytes of what an endpoint says about its refusal
+_MAX_REFUSAL_BYTES = 300  # of what an endpoint says about its refusal
 _MAX_CONNECTIONS = 256
 
 
@@ -56,15 +57,15 @@ class HttpTools:
         self._check_host(target)
         exchange = _Exchange(tool, _request(target, args, call, self._headers(target)))
         try:
-            return self._loop.run(self._within_time(exchange))
+            return self._loop.run(partial(self._carry_out, exchange))
         except LoopClosed as exc:
-            raise exchange.broken("the server is stopping") from exc
+            raise exchange.failure_of("the server is stopping") from exc
 
     def close(self) -> None:
         """Call off what is under way."""
         self._loop.close()
 
-    async def _within_time(self, exchange: _Exchange) -> bytes:
+    async def _carry_out(self, exchange: _Exchange) -> bytes:
         if self._client is None:
             self._client = httpx.AsyncClient(
                 timeout=None,  # noqa: S113 - one limit for all of it, below
@@ -77,7 +78,7 @@ class HttpTools:
                 return await exchange.carry_out(self._client)
         except TimeoutError as exc:
             if exchange.sent:
-                raise timed_out(exchange.tool) from exc
+                raise time_out_error(exchange.tool) from exc
             raise ToolFailed(f"no connection to {exchange.where} within {exchange.tool.timeout_ms} ms") from exc
 
     def _check_host(self, target: HttpTarget) -> None:
@@ -111,28 +112,28 @@ class _Exchange:
         try:
             response = await client.send(self._request, stream=True, follow_redirects=False)
             try:
-                return await self._taken(response)
+                return await self._read(response)
             finally:
                 await response.aclose()
         except httpx.ConnectError as exc:
             raise ToolFailed(f"no connection to {self.where}: {_cause(exc)}") from exc
         except httpx.HTTPError as exc:
-            raise self.broken(_cause(exc)) from exc
+            raise self.failure_of(_cause(exc)) from exc
 
-    def broken(self, why: str) -> OutcomeUnknown | ToolFailed:
-        """That it came to no end: before anything was sent it has failed, after that nobody knows."""
+    def failure_of(self, why: str) -> OutcomeUnknown | ToolFailed:
+        """That it came to no end: before anything was sent it has failed, after that its outcome is unknown."""
         if self.sent:
             return OutcomeUnknown(f"the exchange with {self.where} broke off: {why}")
         return ToolFailed(f"nothing was sent to {self.where}: {why}")
 
-    async def _taken(self, response: httpx.Response) -> bytes:
+    async def _read(self, response: httpx.Response) -> bytes:
         status = response.status_code
         if response.is_redirect:
             raise ToolFailed(f"{self.where} answered with status {status}, a redirect, which is not followed")
         if status in _LOST_BEHIND_A_GATEWAY:
             raise OutcomeUnknown(f"{self.where} answered with status {status}: a gateway got no answer to pass on")
         if not response.is_success:
-            raise ToolFailed(f"{self.where} answered with status {status}{await _said(response)}")
+            raise ToolFailed(f"{self.where} answered with status {status}{await _read_refusal(response)}")
         encoding = response.headers.get("content-encoding", "identity")
         if encoding != "identity":
             raise ResultRefused(f"the result is encoded as `{encoding}`, which was not asked for")
@@ -148,14 +149,14 @@ class _Exchange:
             self.sent = True
 
 
-async def _said(response: httpx.Response) -> str:
+async def _read_refusal(response: httpx.Response) -> str:
     """The beginning of a refusal in the endpoint's own words."""
     text = b""
     async for chunk in response.aiter_raw():
-        text += chunk[:_MAX_TOLD]
-        if len(text) >= _MAX_TOLD:
+        text += chunk[:_MAX_REFUSAL_BYTES]
+        if len(text) >= _MAX_REFUSAL_BYTES:
             break
-    said = text[:_MAX_TOLD].decode("utf-8", "replace").strip()
+    said = text[:_MAX_REFUSAL_BYTES].decode("utf-8", "replace").strip()
     return f": {said}" if said and said.isprintable() else ""
 
 

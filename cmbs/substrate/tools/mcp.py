@@ -10,6 +10,7 @@ import asyncio
 import math
 import ssl
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import anyio
@@ -35,7 +36,7 @@ from cmbs.substrate.tools.runner import (
     ResultRefused,
     ToolFailed,
     ToolTimedOut,
-    timed_out,
+    time_out_error,
     too_large,
 )
 
@@ -58,7 +59,7 @@ class McpTools:
     def __init__(
         self, servers: Mapping[str, McpServer], credentials: Credentials, tls: ssl.SSLContext | None = None
     ) -> None:
-        self._tls = tls
+        self._tls = tls or ssl.create_default_context()
         self._servers = dict(servers)
         self._credentials = credentials
         self._loop = LoopThread("mcp tools")
@@ -74,23 +75,18 @@ class McpTools:
             raise ToolFailed(f"no MCP server is configured as `{target.server}`")
         exchange = _Exchange(tool, target.server, _request(target.tool or tool.tool_id, args, call))
         if isinstance(server, StdioServer):
-            work = self._over_stdio(exchange, server, self._values(server.env))
+            work = partial(self._over_stdio, exchange, server, self._values(server.env))
         else:
-            work = self._over_http(exchange, server, self._values(server.headers))
+            work = partial(self._over_http, exchange, server, self._values(server.headers))
         try:
             self._loop.run(work)
         except LoopClosed as exc:
-            raise exchange.broken("the server is stopping") from exc
-        return exchange.taken()
+            raise exchange.interruption("the server is stopping") from exc
+        return exchange.result()
 
     def close(self) -> None:
         """Call off what is under way, and stop the programs."""
         self._loop.close()
-
-    def _trusted(self) -> ssl.SSLContext:
-        if self._tls is None:
-            self._tls = ssl.create_default_context()
-        return self._tls
 
     def _values(self, names: Mapping[str, str]) -> dict[str, str]:
         values = {}
@@ -102,7 +98,7 @@ class McpTools:
         return values
 
     async def _over_http(self, exchange: _Exchange, server: HttpServer, headers: dict[str, str]) -> None:
-        bounded = _Bounded(exchange.tool.max_result_bytes * _COPIES + _FRAME_BYTES, self._trusted())
+        bounded = _Bounded(exchange.tool.max_result_bytes * _COPIES + _FRAME_BYTES, self._tls)
         with anyio.move_on_after(exchange.seconds) as limit:
             try:
                 async with httpx2.AsyncClient(
@@ -134,15 +130,15 @@ class McpTools:
         await asyncio.wait({asking}, timeout=exchange.seconds - (asyncio.get_running_loop().time() - began))
         if not asking.done():
             self._parting.add(asking)
-            asking.add_done_callback(self._parted)
+            asking.add_done_callback(self._forget)
             asking.cancel()
-            raise timed_out(exchange.tool)
+            raise time_out_error(exchange.tool)
         await asking
 
-    def _parted(self, asking: asyncio.Task[None]) -> None:
+    def _forget(self, asking: asyncio.Task[None]) -> None:
         self._parting.discard(asking)
         if not asking.cancelled():
-            asking.exception()  # nobody waits for it any more
+            asking.exception()  # its caller has left
 
     def _connection(self, name: str, server: StdioServer, env: dict[str, str]) -> _Connection:
         known = self._connections.get(name)
@@ -178,10 +174,10 @@ class _Exchange:
     def late(self) -> ToolTimedOut | ToolFailed:
         """That its time is over and there is no answer."""
         if self.sent:
-            return timed_out(self.tool)
+            return time_out_error(self.tool)
         return ToolFailed(f"{self.where} was not ready within {self.tool.timeout_ms} ms")
 
-    def broken(self, why: str) -> OutcomeUnknown | ToolFailed:
+    def interruption(self, why: str) -> OutcomeUnknown | ToolFailed:
         """That it came to no end."""
         if self.sent:
             return OutcomeUnknown(f"the exchange with {self.where} broke off: {why}")
@@ -197,16 +193,16 @@ class _Exchange:
         if self.sent and isinstance(exc, ValidationError):
             return ResultRefused(f"{self.where} gave an answer that is not one of MCP")
         if not isinstance(exc, MCPError) or exc.code == mcp_types.CONNECTION_CLOSED:
-            return self.broken(str(exc) or type(exc).__name__)
+            return self.interruption(str(exc) or type(exc).__name__)
         if self.sent and exc.code == mcp_types.PARSE_ERROR:
             return ResultRefused(f"{self.where} gave an answer that is not one of MCP")
         return ToolFailed(f"{self.where} refused: {exc.message}")
 
-    def taken(self) -> bytes:
+    def result(self) -> bytes:
         """The result: the structured content where there is one, the content blocks otherwise."""
         answer = self.answer
         if not isinstance(answer, mcp_types.CallToolResult):
-            raise ToolFailed(f"{self.where} asks for more input, which nobody here can give")
+            raise ToolFailed(f"{self.where} asks for more input, which this server does not give")
         if answer.is_error:
             said = " ".join(block.text for block in answer.content if isinstance(block, mcp_types.TextContent))
             raise ToolFailed(f"`{self.tool.tool_id}` failed: {said}" if said else f"`{self.tool.tool_id}` failed")

@@ -53,20 +53,20 @@ def read_servers(path: str) -> dict[str, McpServer]:
     try:
         data = Path(path).read_bytes()
     except OSError as exc:
-        raise _refused(f"cannot read `{path}`: {exc.strerror}") from exc
+        raise _refusal(f"cannot read `{path}`: {exc.strerror}") from exc
     if len(data) > _MAX_FILE_BYTES:
-        raise _refused(f"`{path}` is larger than {_MAX_FILE_BYTES} bytes")
+        raise _refusal(f"`{path}` is larger than {_MAX_FILE_BYTES} bytes")
     try:
         servers = msgspec.convert(canonical.decode(data), _File).servers
     except BeliefServerError as exc:
-        raise _refused(f"`{path}`: {exc.message}") from exc
+        raise _refusal(f"`{path}`: {exc.message}") from exc
     except msgspec.ValidationError as exc:
-        raise _refused(f"`{path}`: {lower_first(str(exc))}") from exc
+        raise _refusal(f"`{path}`: {lower_first(str(exc))}") from exc
     for name, server in servers.items():
         try:
             _check(server)
         except InvalidRequest as exc:
-            raise _refused(f"`{path}`: server `{name}`: {exc.message}") from exc
+            raise _refusal(f"`{path}`: server `{name}`: {exc.message}") from exc
     return servers
 
 
@@ -97,5 +97,5 @@ def _check(server: McpServer) -> None:
         raise InvalidRequest(f"`max_message_bytes` must be from 1 to {_MAX_MESSAGE_BYTES}")
 
 
-def _refused(message: str) -> InvalidRequest:
+def _refusal(message: str) -> InvalidRequest:
     return InvalidRequest(message, {"variable": VARIABLE})

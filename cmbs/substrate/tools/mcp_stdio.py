@@ -1,7 +1,7 @@
 """A program that speaks MCP on its standard streams, with a bound on what it may say at once.
 
 Threads read and write the pipes: they need no child watcher of the event loop, of which there may be another kind in
-the process, and a program that does not read cannot hold up anybody else.
+the process, and a program that does not read cannot hold up other calls.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ class StdioProgram:
             for line in self._lines():
                 asyncio.run_coroutine_threadsafe(into.send(_message(line)), loop).result()
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, asyncio.CancelledError, RuntimeError):
-            pass  # nobody listens any more
+            pass  # the session has ended
         finally:
             self._is_over = True
-            # The loop may be gone: then nobody waits either.
+            # The loop may be gone, and those who waited with it.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(into.close)
 
@@ -131,7 +131,7 @@ async def stdio_program(
                 try:
                     await anyio.to_thread.run_sync(program.write, message, abandon_on_cancel=True)
                 except (OSError, ValueError):
-                    # Whoever waits for an answer is told that there will be none.
+                    # Those who wait for an answer learn that there will be none.
                     into.close()
                     return
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Future, wait
 from contextvars import ContextVar
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -16,12 +17,13 @@ from cmbs.errors import BeliefServerError, InvalidRequest
 from cmbs.ledger import canonical
 from cmbs.substrate.kernel.model import Tool
 from cmbs.substrate.kernel.targets import python_target
-from cmbs.substrate.tools.runner import CallContext, ResultRefused, ToolFailed, timed_out
+from cmbs.substrate.tools.runner import CallContext, ResultRefused, ToolFailed, time_out_error
 
 TOOL_GROUP = "cmbs.tools"
 # A thread cannot be ended from outside: one that runs past its time-out runs on. So many may, before new calls fail.
 MAX_RUNNING = 64
 
+T = TypeVar("T")
 PythonTool: TypeAlias = Callable[..., Any]
 
 _call: ContextVar[CallContext] = ContextVar("cmbs_tool_call")
@@ -66,56 +68,60 @@ class PythonTools:
             raise ToolFailed(f"no callable is registered as `{name}`")
         if not self._places.acquire(blocking=False):
             raise ToolFailed(f"{self._max_running} calls of Python tools are still running")
-        run = _Run(function, msgspec.json.decode(args), call, tool.timeout_ms / 1_000)
-        threading.Thread(target=self._carry_out, args=(run,), name=f"tool {tool.tool_id}", daemon=True).start()
-        if not run.over.wait(tool.timeout_ms / 1_000) or run.cancelled:
-            raise timed_out(tool)
-        if run.failure is not None:
-            raise ToolFailed(f"{type(run.failure).__name__}: {run.failure}") from run.failure
+        seconds = tool.timeout_ms / 1_000
+
+        def carry_out() -> Any:
+            try:
+                enter_call(call)
+                value = function(**msgspec.json.decode(args))
+                return asyncio.run(_await(value, seconds)) if inspect.isawaitable(value) else value
+            finally:
+                self._places.release()
+
+        run = start_thread(carry_out, f"tool {tool.tool_id}")
+        wait([run], seconds)
+        failure = run.exception() if run.done() else _TimeOver()
+        if isinstance(failure, _TimeOver):
+            raise time_out_error(tool) from failure
+        if failure is not None:
+            raise ToolFailed(f"{type(failure).__name__}: {failure}") from failure
         try:
-            return canonical.encode(run.value)
+            return canonical.encode(run.result())
         except BeliefServerError as exc:
             raise ResultRefused(f"the result cannot be recorded: {exc.message}") from exc
 
     def close(self) -> None:
         """Nothing is held; threads that still run are daemons."""
 
-    def _carry_out(self, run: _Run) -> None:
+
+class _TimeOver(Exception):
+    """The time of a call is over."""
+
+
+async def _await(value: Awaitable[Any], seconds: float) -> Any:
+    limit = asyncio.timeout(seconds)
+    try:
+        async with limit:
+            return await value
+    except TimeoutError as exc:
+        if limit.expired():
+            raise _TimeOver from exc
+        raise
+
+
+def start_thread(work: Callable[[], T], name: str) -> Future[T]:
+    """Run `work` in a thread of its own, which does not keep the process from ending, as those of a pool would."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        future.set_running_or_notify_cancel()
         try:
-            run.carry_out()
-        finally:
-            self._places.release()
+            future.set_result(work())
+        except BaseException as exc:  # noqa: BLE001 - whatever it raises, SystemExit included, is its outcome
+            future.set_exception(exc)
 
-
-class _Run:
-    """One call and, once `over` is set, what came of it."""
-
-    def __init__(self, function: PythonTool, args: dict[str, Any], call: CallContext, seconds: float) -> None:
-        self._function = function
-        self._args = args
-        self._call = call
-        self._seconds = seconds
-        self.over = threading.Event()
-        self.value: Any = None
-        self.failure: BaseException | None = None
-        self.cancelled = False
-
-    def carry_out(self) -> None:
-        enter_call(self._call)
-        try:
-            value = self._function(**self._args)
-            self.value = asyncio.run(self._awaited(value)) if inspect.isawaitable(value) else value
-        except BaseException as exc:  # noqa: BLE001 - whatever a tool raises, SystemExit included, is its outcome
-            self.failure = exc
-        finally:
-            self.over.set()
-
-    async def _awaited(self, value: Any) -> Any:
-        async with asyncio.timeout(self._seconds) as limit:
-            try:
-                return await value
-            finally:
-                self.cancelled = limit.expired()
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return future
 
 
 def discover_python_tools() -> dict[str, PythonTool]:

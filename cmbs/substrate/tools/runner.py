@@ -1,7 +1,7 @@
 """Runs an allowed call, once, within its time and its size, and says what came of it in a form that may be recorded.
 
-A runner decides nothing and records nothing: the intent is in the ledger before it is asked, and the outcome after it
-answered is the business of whoever asked. Retries are too: nothing here ever sends a call twice.
+A runner decides nothing and records nothing: the intent is in the ledger before it is asked, and its caller
+records the outcome. Retries are up to the caller too: nothing here ever sends a call twice.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from cmbs.errors import BeliefServerError, InvalidRequest
 from cmbs.ledger import canonical
 from cmbs.substrate.kernel.events import OutcomeStatus
 from cmbs.substrate.kernel.model import NULL, Tool, ToolKind
-from cmbs.substrate.kernel.policy.schemas import SchemaFault, failures, schema_of_text
+from cmbs.substrate.kernel.policy.schemas import SchemaFault, compile_schema_text, failures
 from cmbs.substrate.tools.credentials import Credentials
 
 MAX_ERROR_LENGTH = 500
 
 
 class CallContext(NamedTuple):
-    """What a call is, to whoever carries it out. `attempt` counts from 1; every attempt has the same ids and key."""
+    """What a call is, to its executor. `attempt` counts from 1; every attempt has the same ids and key."""
 
     space_id: str
     execution_id: str
@@ -45,7 +45,7 @@ class ToolReply(NamedTuple):
 
 
 class OutcomeUnknown(Exception):
-    """Nobody knows whether a call that has effects took place: it was sent, and its answer never came.
+    """Whether a call that has effects took place is not known: it was sent, and its answer never came.
 
     To record it as failed would be a guess. The execution is in doubt.
     """
@@ -118,7 +118,7 @@ class Runner:
         began = self._monotonic()
         status, result, error, size = self._outcome(tool, args, call)
         duration_ms = max(0, round((self._monotonic() - began) * 1_000))
-        return ToolReply(status, result, None if error is None else self._told(error), duration_ms, size)
+        return ToolReply(status, result, None if error is None else self._clean(error), duration_ms, size)
 
     def close(self) -> None:
         """See `ToolRunner.close`."""
@@ -130,7 +130,7 @@ class Runner:
     ) -> tuple[OutcomeStatus, msgspec.Raw, str | None, int]:
         try:
             raw = self._executor(tool).execute(tool, args, call)
-            return OutcomeStatus.SUCCEEDED, self._accepted(tool, raw), None, len(raw)
+            return OutcomeStatus.SUCCEEDED, self._accept(tool, raw), None, len(raw)
         except ToolFailed as exc:
             return OutcomeStatus.FAILED, NULL, str(exc), 0
         except InvalidRequest as exc:
@@ -140,16 +140,13 @@ class Runner:
         except ResultRefused as exc:
             return OutcomeStatus.RESULT_REFUSED, NULL, str(exc), exc.size
         except OutcomeUnknown as exc:
-            return self._lost(tool, exc)
+            if tool.writes:
+                raise OutcomeUnknown(self._clean(str(exc))) from exc
+            # Without effects there is nothing to be in doubt about.
+            return OutcomeStatus.FAILED, NULL, str(exc), 0
         except Exception as exc:
             # A defect of ours or of a plug-in, before or after the effect: only a guess would say which.
-            raise OutcomeUnknown(self._told(f"{type(exc).__name__}: {exc}")) from exc
-
-    def _lost(self, tool: Tool, unknown: OutcomeUnknown) -> tuple[OutcomeStatus, msgspec.Raw, str | None, int]:
-        if tool.writes:
-            raise OutcomeUnknown(self._told(str(unknown))) from unknown
-        # Without effects there is nothing to be in doubt about.
-        return OutcomeStatus.FAILED, NULL, str(unknown), 0
+            raise OutcomeUnknown(self._clean(f"{type(exc).__name__}: {exc}")) from exc
 
     def _executor(self, tool: Tool) -> Executor:
         executor = self._executors.get(tool.kind)
@@ -161,7 +158,7 @@ class Runner:
             executor = self._executors.setdefault(tool.kind, make())
         return executor
 
-    def _accepted(self, tool: Tool, raw: bytes) -> msgspec.Raw:
+    def _accept(self, tool: Tool, raw: bytes) -> msgspec.Raw:
         if len(raw) > tool.max_result_bytes:
             raise too_large(tool, len(raw))
         try:
@@ -174,9 +171,9 @@ class Runner:
             _check_schema(tool, result, len(raw))
         return msgspec.Raw(result)
 
-    def _told(self, error: str) -> str:
+    def _clean(self, error: str) -> str:
         """An error that may be recorded: one line of bounded length without credentials."""
-        text = self._credentials.redacted(" ".join(error.split()))
+        text = self._credentials.redact(" ".join(error.split()))
         # A lone surrogate is not text, and the ledger takes only text.
         text = text.encode("utf-8", "replace").decode()
         return text if len(text) <= MAX_ERROR_LENGTH else text[: MAX_ERROR_LENGTH - 1] + "…"
@@ -187,14 +184,14 @@ def too_large(tool: Tool, size: int) -> ResultRefused:
     return ResultRefused(f"the result has at least {size} bytes, `{tool.tool_id}` allows {tool.max_result_bytes}", size)
 
 
-def timed_out(tool: Tool) -> ToolTimedOut:
+def time_out_error(tool: Tool) -> ToolTimedOut:
     """That the tool's time is over."""
     return ToolTimedOut(f"`{tool.tool_id}` gave no answer within {tool.timeout_ms} ms")
 
 
 def _check_schema(tool: Tool, result: bytes, size: int) -> None:
     try:
-        validator = schema_of_text(bytes(tool.result_schema))
+        validator = compile_schema_text(bytes(tool.result_schema))
     except SchemaFault as exc:
         raise ResultRefused(f"the result schema of `{tool.tool_id}` cannot be used: {exc}", size) from exc
     value = canonical.decode(result)

@@ -27,7 +27,7 @@ from cmbs.substrate.kernel.model import (
     StateDelta,
     ToolCall,
 )
-from cmbs.substrate.kernel.policy.references import Facing
+from cmbs.substrate.kernel.policy.references import EvaluationContext
 from cmbs.substrate.kernel.state import Space
 from cmbs.testing import spaces
 
@@ -107,7 +107,7 @@ def predicates() -> st.SearchStrategy[dict[str, Any]]:
         st.builds(lambda read, value: spaces.predicate("schema", read, value), reference, schema),
     )
 
-    def combined(parts: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[dict[str, Any]]:
+    def combine(parts: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[dict[str, Any]]:
         many = st.lists(parts, min_size=1, max_size=3)
         return st.one_of(
             many.map(lambda drawn: spaces.predicate("all", *drawn)),
@@ -115,7 +115,7 @@ def predicates() -> st.SearchStrategy[dict[str, Any]]:
             parts.map(lambda drawn: spaces.predicate("not", drawn)),
         )
 
-    return st.recursive(leaf, combined, max_leaves=4)
+    return st.recursive(leaf, combine, max_leaves=4)
 
 
 @cache
@@ -175,7 +175,7 @@ def calls() -> st.SearchStrategy[ToolCall]:
         ToolCall,
         st.sampled_from([*TOOL_IDS, "gone"]),
         args,
-        st.sampled_from(["root", None, "theirs", "nobody's"]),
+        st.sampled_from(["root", None, "theirs", "none"]),
         keys | st.sampled_from(["k1", None]),
     )
     return _rarely(good, odd, 6)
@@ -243,7 +243,7 @@ def proposals() -> st.SearchStrategy[Proposal]:
 
 
 @cache
-def made_spaces() -> st.SearchStrategy[Space]:
+def any_spaces() -> st.SearchStrategy[Space]:
     """A space with any of these policies, states and tokens, enforcing or observing."""
     return st.builds(
         lambda pairs, state, root, mode, changed: spaces.space(
@@ -271,12 +271,12 @@ def _like(root: Capability, fields: dict[str, Any]) -> Capability:
 
 
 @cache
-def facings() -> st.SearchStrategy[Facing]:
+def facings() -> st.SearchStrategy[EvaluationContext]:
     """What predicates can see, of a call or of a delta."""
     of_call = st.sampled_from(PATHS).map(lambda path: ({"path": path}, "fs.write"))
     of_delta = deltas().map(lambda delta: ({"set": delta.set, "unset": delta.unset}, None))
     return st.builds(
-        lambda state, belief, seen: Facing(state, belief, spaces.AGENT.id, *seen),
+        lambda state, belief, seen: EvaluationContext(state, belief, spaces.AGENT.id, *seen),
         states(),
         readings(),
         of_call | of_delta,

@@ -17,7 +17,7 @@ from cmbs.messages import ProviderRef, SessionPolicy
 from cmbs.testing import History
 from cmbs.testing.strategies import belief as strategies
 from tests.support.forging import Alteration, changing, changing_payload, forged, replacing, sealed, without
-from tests.support.kernel import ONTOLOGY, VALIDATOR, Line, described, lived
+from tests.support.kernel import ONTOLOGY, VALIDATOR, Line, describe, replay_steps
 
 DECLARE, ELIMINATE, ENTER, EXIT, CONCLUDE, AGAIN, LEAVE, ACCEPTED, FORCE, LAST, TERMINATE = range(11)
 REQUESTS = (EXIT, CONCLUDE, LEAVE, ACCEPTED, FORCE, TERMINATE)
@@ -53,19 +53,19 @@ def refusal(line: Line, log: list[Any], seq: int) -> LedgerCorrupt:
 @pytest.mark.req("LED-3-VERIFY-01", "ARCH-2-02", "BS-4.1-REPLAY-01")
 @given(strategies.histories())
 def test_a_log_proves_the_state_that_it_was_written_from(history: History) -> None:
-    line = lived(history)
+    line = replay_steps(history)
     proven = verify_session(line.session_id, iter(line.log), line.session.head)
-    assert described(proven) == described(line.session)
+    assert describe(proven) == describe(line.session)
 
 
 @given(strategies.histories(), st.data())
 def test_catching_up_from_any_place_leads_to_the_same_state(history: History, data: st.DataObject) -> None:
-    line = lived(history)
+    line = replay_steps(history)
     place = data.draw(st.integers(0, len(line.log)))
     early = catch_up(line.session_id, None, line.log[:place])
     late = catch_up(line.session_id, early, line.log[place:])
     assert late is not None
-    assert described(late) == described(line.session)
+    assert describe(late) == describe(line.session)
 
 
 def test_nothing_follows_from_nothing() -> None:
@@ -98,7 +98,7 @@ def test_replaying_a_probe_needs_no_provider() -> None:
     responses: list[Any] = [{"x": [1.5, None]}, "no", None, 7, [], False]
     for number, response in enumerate(responses):
         line.tell(VALIDATOR.eliminate("provider", f"probe {number}", ["a"], None, VALIDATOR.probe("probe", response)))
-    assert described(verify_session(line.session_id, line.log)) == described(line.session)
+    assert describe(verify_session(line.session_id, line.log)) == describe(line.session)
 
 
 # --- forged logs, every hash of which is right ------------------------------------------------------------------------
@@ -264,7 +264,7 @@ def test_the_chain_alone_does_not_notice_a_forgery_with_every_hash_right() -> No
 @pytest.mark.req("LED-3-VERIFY-08")
 @given(strategies.histories(), st.data())
 def test_no_member_of_any_entry_can_be_set_to_what_it_was_not(history: History, data: st.DataObject) -> None:
-    line = lived(history)
+    line = replay_steps(history)
     seq = data.draw(st.integers(0, len(line.log) - 1))
     content = json.loads(line.log[seq].raw)
     # An attacker can make up when an event happened and what it is called, but nothing that the rules decide.

@@ -15,7 +15,7 @@ from cmbs.belief.kernel.views import obligations, snapshot
 from cmbs.errors import Conflict, InvalidHypothesisId, ObligationNotFound, SessionTerminated
 from cmbs.ledger import GENESIS, hash_entry, to_audit_entry
 from cmbs.messages import AuditEntry, ObligationState, ProviderRef, Reason, SessionPolicy, Verb
-from tests.support.kernel import ONTOLOGY, VALIDATOR, Line, described
+from tests.support.kernel import ONTOLOGY, VALIDATOR, Line, describe
 
 
 def record_of(decided: Event | Repeat) -> AuditEntry:
@@ -101,8 +101,8 @@ def test_an_event_read_back_from_its_bytes_gives_the_same_state() -> None:
     declaration, elimination = map(read_event, line.log)
     assert (declaration.survivors, elimination.survivors) == (None, None)
     state = evolve(None, declaration)
-    assert described(state) == described(line.states[0])
-    assert described(evolve(state, elimination)) == described(line.session)
+    assert describe(state) == describe(line.states[0])
+    assert describe(evolve(state, elimination)) == describe(line.session)
     with pytest.raises(TypeError, match="declared once"):
         evolve(state, declaration)
 

@@ -19,7 +19,7 @@ from cmbs.ledger import to_audit_entry
 from cmbs.messages import BeliefSnapshot, Verb
 from cmbs.testing import Call, History
 from cmbs.testing.strategies import belief as strategies
-from tests.support.kernel import Line, described, line_of, lived, message_of
+from tests.support.kernel import Line, describe, line_of, message_of, replay_steps
 
 
 class Expected(NamedTuple):
@@ -200,29 +200,29 @@ def test_deciding_changes_nothing_and_says_the_same_again(history: History) -> N
 @given(strategies.histories(min_calls=1))
 def test_an_earlier_state_stays_what_it_was_whatever_comes_after_it(history: History) -> None:
     line = line_of(history)
-    seen = [described(line.session)]
+    seen = [describe(line.session)]
     for call in history.calls:
         tell(line, call)
         if len(line.states) > len(seen):
-            seen.append(described(line.session))
-    assert [described(state) for state in line.states] == seen
+            seen.append(describe(line.session))
+    assert [describe(state) for state in line.states] == seen
 
 
 @pytest.mark.req("ARCH-2-02", "ARCH-2-06", "BS-4.1-REPLAY-01")
 @given(strategies.histories())
 def test_the_log_leads_to_the_same_states_at_every_step(history: History) -> None:
-    line = lived(history)
+    line = replay_steps(history)
     replayed = None
     for stored, state in zip(line.log, line.states, strict=True):
         replayed = catch_up(line.session_id, replayed, [stored])
         assert replayed is not None
-        assert described(replayed) == described(state)
+        assert describe(replayed) == describe(state)
 
 
 @pytest.mark.req("ARCH-2-06", "BS-4.1-REPLAY-01")
 @given(strategies.histories())
 def test_the_belief_at_any_place_in_the_log_is_that_of_its_prefix(history: History) -> None:
-    line = lived(history)
+    line = replay_steps(history)
     for seq, state in enumerate(line.states):
         then = snapshot(line.session, seq)
         assert then == snapshot(state)
@@ -235,7 +235,7 @@ def test_the_belief_at_any_place_in_the_log_is_that_of_its_prefix(history: Histo
 
 @given(strategies.histories(max_calls=4), st.integers(1, 5))
 def test_there_is_no_belief_outside_the_log(history: History, far: int) -> None:
-    line = lived(history)
+    line = replay_steps(history)
     head = line.session.head.seq
     for place in (head + far, -far):
         for read in (snapshot, survivors_at, seq_at):
@@ -263,14 +263,14 @@ def test_eliminations_in_any_order_leave_the_same_survivors(universe: list[str],
 def test_two_futures_of_one_state_do_not_disturb_each_other(history: History, other: History) -> None:
     trunk = line_of(history)
     tell(trunk, history.calls[0])
-    branch = trunk.forked()
+    branch = trunk.fork()
     alone = line_of(history)
     tell(alone, history.calls[0])
     for mine, theirs in zip(history.calls[1:], other.calls, strict=False):
         tell(trunk, mine)
         tell(branch, theirs)
         tell(alone, mine)
-    assert described(trunk.session) == described(alone.session)
+    assert describe(trunk.session) == describe(alone.session)
     assert trunk.log == alone.log
 
 
@@ -287,7 +287,7 @@ def test_a_decision_that_was_never_stored_can_be_taken_again() -> None:
     assert list(state.survivors) == [each for each in line.session.universe.ids if each != "h0001"]
     fresh = catch_up(line.session_id, None, [*line.log, lost.stored])
     assert fresh is not None
-    assert described(fresh) == described(state)
+    assert describe(fresh) == describe(state)
 
 
 def _elimination(observation_id: str, hypothesis_id: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from cmbs.belief.kernel.session import fingerprint
 from cmbs.errors import Conflict, SessionTerminated
 from cmbs.messages import SessionPolicy
 from cmbs.testing.strategies import belief as strategies
-from tests.support.kernel import ONTOLOGY, VALIDATOR, Line, described
+from tests.support.kernel import ONTOLOGY, VALIDATOR, Line, describe
 
 
 def eliminate(
@@ -32,10 +32,10 @@ def test_the_same_ids_in_any_order_and_number_are_a_repeat(universe: list[str], 
     ids = data.draw(st.lists(st.sampled_from(universe) | strategies.ids(2), max_size=5))
     line.eliminate("1", *ids)
     line.eliminate("2", *universe[:1])
-    before = described(line.session)
+    before = describe(line.session)
     shuffled = data.draw(st.permutations(ids + data.draw(st.lists(st.sampled_from(ids), max_size=3)) if ids else ids))
     assert line.eliminate("1", *shuffled) == Repeat(1)
-    assert described(line.session) == before
+    assert describe(line.session) == before
 
 
 @pytest.mark.req("ARCH-5-RULE-01")
@@ -52,11 +52,11 @@ def test_other_ids_under_the_same_observation_are_a_conflict(ids: list[str]) -> 
     line = Line.over("a", "b", "c")
     first = eliminate(line, "s", "1", ["a", "b"])
     assert isinstance(first, Event)
-    before = described(line.session)
+    before = describe(line.session)
     with pytest.raises(Conflict) as refused:
         eliminate(line, "s", "1", ids)
     assert refused.value.details == {"source_id": "s", "observation_id": "1", "event_id": first.body.event_id}
-    assert described(line.session) == before
+    assert describe(line.session) == before
 
 
 @pytest.mark.req("ARCH-5-RULE-01")
@@ -130,9 +130,9 @@ def test_the_same_request_under_the_same_key_is_a_repeat_for_every_verb(message:
     first = line.tell(message, "key")
     assert isinstance(first, Event)
     line.eliminate("in between", "b")
-    before = described(line.session)
+    before = describe(line.session)
     assert line.tell(message, "key") == Repeat(first.body.seq)
-    assert described(line.session) == before
+    assert describe(line.session) == before
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)

@@ -28,7 +28,7 @@ from cmbs.messages import AuditEntry, ProviderRef, SessionPolicy
 from cmbs.testing import History
 from cmbs.testing.strategies import belief as strategies
 from tests.support.forging import changing, forged, sealed
-from tests.support.kernel import ONTOLOGY, VALIDATOR, Line, line_of, lived
+from tests.support.kernel import ONTOLOGY, VALIDATOR, Line, line_of, replay_steps
 
 Log = list[StoredEntry]
 # What both must notice. The second reads the messages too, and must not be less strict for it.
@@ -61,7 +61,7 @@ def assert_found(line: Line, tampered: Log, seq: int) -> None:
 @pytest.mark.req("LED-3-VERIFY-01")
 @given(strategies.histories())
 def test_an_honest_log_verifies_and_ends_in_its_head(history: History) -> None:
-    line = lived(history)
+    line = replay_steps(history)
     assert verify_chain(line.session_id, line.log) == line.session.head == head_of(line.log)
     assert verify_chain(line.session_id, iter(line.log), head_of(line.log)) == line.session.head
 
@@ -70,7 +70,7 @@ def test_an_honest_log_verifies_and_ends_in_its_head(history: History) -> None:
 @given(strategies.histories())
 def test_the_chain_can_be_followed_with_the_standard_library_alone(history: History) -> None:
     previous = GENESIS.hex()
-    line = lived(history)
+    line = replay_steps(history)
     for seq, stored in enumerate(line.log):
         raw = stored.raw
         content = json.loads(raw)
@@ -86,7 +86,7 @@ def test_the_chain_can_be_followed_with_the_standard_library_alone(history: Hist
 @pytest.mark.req("LED-3-VERIFY-02")
 @given(strategies.histories(), st.data())
 def test_any_single_changed_byte_is_found(history: History, data: st.DataObject) -> None:
-    line = lived(history)
+    line = replay_steps(history)
     seq = data.draw(st.integers(0, len(line.log) - 1))
     raw, event_hash = line.log[seq].raw, line.log[seq].event_hash
     flip = data.draw(st.integers(1, 255))
@@ -109,7 +109,7 @@ def test_every_byte_of_an_entry_matters() -> None:
 @pytest.mark.req("LED-3-VERIFY-02")
 @given(strategies.histories(), st.data())
 def test_bytes_added_or_taken_away_are_found(history: History, data: st.DataObject) -> None:
-    line = lived(history)
+    line = replay_steps(history)
     seq = data.draw(st.integers(0, len(line.log) - 1))
     raw, event_hash = line.log[seq].raw, line.log[seq].event_hash
     place = data.draw(st.integers(0, len(raw)))
@@ -123,7 +123,7 @@ def test_bytes_added_or_taken_away_are_found(history: History, data: st.DataObje
 @pytest.mark.req("LED-3-VERIFY-03", "LED-3-VERIFY-07")
 @given(strategies.histories(), st.data())
 def test_a_dropped_entry_is_found(history: History, data: st.DataObject) -> None:
-    line = lived(history)
+    line = replay_steps(history)
     assert_found(line, [], 0)
     dropped = data.draw(st.integers(0, len(line.log) - 1))
     # Only the recorded head tells that the last one is missing: what is left ends at the entry before.
@@ -147,9 +147,9 @@ def test_a_cut_off_tail_verifies_without_the_recorded_head_and_not_with_it() -> 
 @pytest.mark.req("LED-3-VERIFY-04", "LED-3-VERIFY-09")
 @given(strategies.histories(), strategies.histories(min_calls=1), st.data())
 def test_an_added_entry_is_found_wherever_it_comes_from(history: History, other: History, data: st.DataObject) -> None:
-    line = lived(history)
+    line = replay_steps(history)
     # Of another future of the same session, so that even its stream is right, or of another session.
-    fork = lived(other, line_of(history).forked())
+    fork = replay_steps(other, line_of(history).fork())
     unrelated = Line(VALIDATOR.declare(ONTOLOGY, ["a"], None, SessionPolicy(), None), session_id="another session")
     unrelated.eliminate("1", "a")
     added = data.draw(st.sampled_from([each for each in fork.log + unrelated.log if each not in line.log]))
@@ -165,7 +165,7 @@ def test_an_added_entry_is_found_wherever_it_comes_from(history: History, other:
 @pytest.mark.req("LED-3-VERIFY-05")
 @given(strategies.histories(min_calls=1), st.data())
 def test_swapped_entries_are_found(history: History, data: st.DataObject) -> None:
-    line = lived(history)
+    line = replay_steps(history)
     assume(len(line.log) > 1)
     first, second = sorted(data.draw(st.lists(st.integers(0, len(line.log) - 1), min_size=2, max_size=2, unique=True)))
     tampered = list(line.log)
@@ -176,7 +176,7 @@ def test_swapped_entries_are_found(history: History, data: st.DataObject) -> Non
 @pytest.mark.req("LED-3-VERIFY-06")
 @given(strategies.histories(), st.data())
 def test_a_repeated_entry_is_found(history: History, data: st.DataObject) -> None:
-    line = lived(history)
+    line = replay_steps(history)
     repeated = data.draw(st.integers(0, len(line.log) - 1))
     place = data.draw(st.integers(0, len(line.log)))
     tampered = [*line.log[:place], line.log[repeated], *line.log[place:]]
@@ -248,7 +248,7 @@ def test_a_forged_member_of_endless_depth_is_found(name: str) -> None:
 @pytest.mark.req("BS-1.1-MODEL-03", "BS-4.2-CANON-01")
 @given(strategies.histories())
 def test_an_entry_comes_back_byte_for_byte_from_what_a_reader_got(history: History) -> None:
-    for stored in lived(history).log:
+    for stored in replay_steps(history).log:
         entry = to_audit_entry(stored)
         assert from_audit_entry(entry) == stored
         carried = AuditEntry.from_dict(json.loads(json.dumps(entry.to_dict())))

@@ -7,7 +7,8 @@ import pytest
 from immutables import Map
 
 from cmbs.messages import Actor, ActorKind
-from cmbs.substrate.kernel.arbitration.arbitrate import belief_sessions, hash_of_args
+from cmbs.substrate.kernel.arbitration.arbitrate import belief_sessions
+from cmbs.substrate.kernel.arbitration.stages import hash_of_args
 from cmbs.substrate.kernel.events import Asked, Changes
 from cmbs.substrate.kernel.model import (
     BeliefReading,
@@ -28,18 +29,18 @@ from cmbs.testing.spaces import (
     LATER,
     NOW,
     call,
-    executed,
     payload,
     predicate,
     proposal,
     token,
     tool,
+    with_execution,
 )
-from tests.support.arbitrating import ALLOW_ALL, NEEDS_PATH, ready, reason, ruled
+from tests.support.arbitrating import ALLOW_ALL, NEEDS_PATH, decide, ready, reason
 
 
 def test_what_nothing_speaks_against_is_allowed_and_runs() -> None:
-    ruling = ruled(ready(), call())
+    ruling = decide(ready(), call())
     assert ruling.decision.verdict is Verdict.ALLOW
     assert ruling.decision.candidates[0].matched == ("constraint.all",)
     assert ruling.decision.state_snapshot_id == "snapshot-now"
@@ -56,7 +57,7 @@ def test_the_first_example_of_the_spec_blocks_every_mail() -> None:
     pairs = ALLOW_ALL | {
         "constraint.no_send_email": '{"v":1,"effect":"deny","subject":{"tool_id":"email.send"},"on_fail":"block"}'
     }
-    decision = ruled(ready(pairs), call("email.send")).decision
+    decision = decide(ready(pairs), call("email.send")).decision
     assert (decision.verdict, decision.failure) == (Verdict.DENY, Failure.BLOCK)
     assert decision.reason_code == ReasonCode.CONSTRAINT_DENIED
     assert decision.candidates[0].matched == ("constraint.no_send_email",)
@@ -69,7 +70,7 @@ def test_the_second_example_of_the_spec_asks_while_there_is_no_source() -> None:
         "constraint.requires_source": '{"v":1,"effect":"deny","subject":{"tool_id":"fs.write"},'
         ' "when":{"op":"missing","args":["fact.source_ref"]},"on_fail":"ask"}'
     }
-    ruling = ruled(ready(pairs), call())
+    ruling = decide(ready(pairs), call())
     assert (ruling.decision.verdict, ruling.decision.failure) == (Verdict.DEFER, Failure.ASK)
     assert ruling.candidates[0].asks == ("constraint.requires_source",)
     assert not ruling.candidates[0].runs
@@ -103,7 +104,7 @@ def test_the_shape_of_candidates(candidates: list[Candidate], expected: ReasonCo
 
 def test_what_clashes_is_turned_down_on_both_sides_and_the_rest_goes_on_where_it_may() -> None:
     clash = [StateDelta({"goal.a": "1"}), StateDelta({"goal.b": "1"}), StateDelta({"goal.a": "2"})]
-    ruling = ruled(ready(), *clash, atomic=False)
+    ruling = decide(ready(), *clash, atomic=False)
     assert [each.reason_code for each in ruling.decision.candidates] == [
         ReasonCode.CONFLICTING_CANDIDATES,
         ReasonCode.ALLOWED,
@@ -118,7 +119,7 @@ def test_what_clashes_is_turned_down_on_both_sides_and_the_rest_goes_on_where_it
         (Provenance(AGENT.id, EARLIER, permissions=["token-1"]), False),
         (Provenance("agent-2", EARLIER), True),
         (Provenance(AGENT.id, EARLIER, permissions=["token-1", "theirs"]), True),
-        (Provenance(AGENT.id, EARLIER, permissions=["nobody"]), True),
+        (Provenance(AGENT.id, EARLIER, permissions=["none"]), True),
     ],
 )
 def test_a_forged_provenance_is_found(provenance: Provenance, forged: bool) -> None:
@@ -137,7 +138,7 @@ def test_permissions_of_an_agent_are_not_those_of_an_encoder_of_the_same_name() 
 
 
 def test_a_snapshot_that_never_was_is_found() -> None:
-    decision = ruled(ready(), call(), snapshot="forged").decision
+    decision = decide(ready(), call(), snapshot="forged").decision
     assert (decision.reason_code, decision.stage) == (ReasonCode.UNKNOWN_SNAPSHOT, Stage.SHAPE)
 
 
@@ -158,7 +159,7 @@ def test_a_key_that_a_constraint_reads_and_that_changed_since_makes_a_call_stale
     changed: dict[str, int], stale: bool
 ) -> None:
     kept = ready(GUARDED, {"fact.env": '{"name":"dev"}'}, changed=Map(changed))
-    ruling = ruled(kept, call(), snapshot="snapshot-old")
+    ruling = decide(kept, call(), snapshot="snapshot-old")
     assert (ruling.decision.reason_code == ReasonCode.STALE_SNAPSHOT) is stale
     assert not ruling.parks
     assert ruling.decision.failure == (Failure.DEFER if stale else None)
@@ -207,7 +208,7 @@ BROKEN = tool(args_schema=msgspec.Raw(b'{"$ref":"#"}'))
         ({}, call(key=None), ReasonCode.IDEMPOTENCY_KEY_REQUIRED),
         ({}, call("email.send", key=None), ReasonCode.ALLOWED),
         ({}, call(held=None), ReasonCode.CAPABILITY_REQUIRED),
-        ({}, call(held="nobody"), ReasonCode.CAPABILITY_UNKNOWN),
+        ({}, call(held="none"), ReasonCode.CAPABILITY_UNKNOWN),
         ({"tokens": (token(agent_id="agent-2"),)}, call(), ReasonCode.CAPABILITY_OTHER_AGENT),
         ({"tokens": (token(expires_at=EARLIER),)}, call(), ReasonCode.CAPABILITY_EXPIRED),
         ({"revoked": Map({"token-1": 3})}, call(), ReasonCode.CAPABILITY_REVOKED),
@@ -221,7 +222,7 @@ def test_tool_and_capability(fields: dict[str, Any], candidate: Candidate, expec
 
 def test_a_repeat_of_the_very_same_call_is_answered_by_the_first_and_spends_nothing() -> None:
     spent_out = (token(budget=Budget(calls=0)),)
-    ruling = ruled(ready(tokens=spent_out, **executed(call(), tool())), call())
+    ruling = decide(ready(tokens=spent_out, **with_execution(call(), tool())), call())
     assert ruling.candidates[0].answered_by == "execution-1"
     assert ruling.candidates[0].runs
 
@@ -232,12 +233,14 @@ def test_a_repeat_of_the_very_same_call_is_answered_by_the_first_and_spends_noth
     ids=["args", "token"],
 )
 def test_the_key_of_an_earlier_call_with_anything_else_changed_is_refused(repeat: ToolCall) -> None:
-    kept = ready(tokens=(token(), token("token-2")), **executed(call(), tool()))
+    kept = ready(tokens=(token(), token("token-2")), **with_execution(call(), tool()))
     assert reason(kept, repeat) == ReasonCode.IDEMPOTENCY_CONFLICT
 
 
 def test_the_key_of_somebody_elses_call_is_refused() -> None:
-    assert reason(ready(**executed(call(), tool(), agent_id="agent-2")), call()) == ReasonCode.IDEMPOTENCY_CONFLICT
+    assert (
+        reason(ready(**with_execution(call(), tool(), agent_id="agent-2")), call()) == ReasonCode.IDEMPOTENCY_CONFLICT
+    )
 
 
 # --- constraints ------------------------------------------------------------------------------------------------------
@@ -316,13 +319,13 @@ FALSE = predicate("exists", "fact.never")
 def test_constraints_come_to_one_answer(
     pairs: dict[str, str], expected: ReasonCode, failure: Failure | None, matched: list[str]
 ) -> None:
-    decided = ruled(ready(pairs, tokens=(token(capabilities=["net"]),)), call()).decision.candidates[0]
+    decided = decide(ready(pairs, tokens=(token(capabilities=["net"]),)), call()).decision.candidates[0]
     assert (decided.reason_code, decided.failure, decided.matched) == (expected, failure, tuple(matched))
 
 
 def test_the_reason_that_a_policy_gives_is_handed_on() -> None:
     pairs = {"constraint.a": payload(effect="deny"), "constraint.b": payload(effect="deny", reason="ask Kim first")}
-    assert ruled(ready(pairs), call()).decision.candidates[0].reason == "ask Kim first"
+    assert decide(ready(pairs), call()).decision.candidates[0].reason == "ask Kim first"
 
 
 def test_a_null_subject_concerns_deltas_and_tool_id_tells_them_apart() -> None:
@@ -340,7 +343,7 @@ def test_a_deferred_candidate_waits_for_what_its_constraints_read() -> None:
         "all", predicate("eq", "fact.a.b", 1), predicate("schema", "$belief.s.n_survivors", {"maximum": 1})
     )
     kept = ready({"constraint.a": payload(when=when, on_fail="defer")})
-    ruling = ruled(kept, call())
+    ruling = decide(kept, call())
     assert ruling.parks
     assert ruling.waits_for == ("$belief.s", "fact.a", "fact.a.b")
     assert ruling.decision.candidates[0].waits_for == ruling.waits_for
@@ -375,7 +378,7 @@ OFFER = {"policy.degrade.fs.write": '{"mode":"slow"}'}
     ("pairs", "candidate", "failure"),
     [
         (OFFER, call(), Failure.DEGRADE),
-        (ALLOW_ALL | OFFER, call(held="nobody"), Failure.DEGRADE),
+        (ALLOW_ALL | OFFER, call(held="none"), Failure.DEGRADE),
         (ALLOW_ALL | OFFER, call(key=None), Failure.BLOCK),
         (OFFER | {"constraint.a": payload(effect="deny", on_fail="ask")}, call(), Failure.ASK),
         (OFFER, call("email.send"), Failure.BLOCK),
@@ -385,7 +388,7 @@ OFFER = {"policy.degrade.fs.write": '{"mode":"slow"}'}
 def test_a_call_that_is_blocked_for_want_of_a_right_is_answered_with_the_offer(
     pairs: dict[str, str], candidate: ToolCall, failure: Failure
 ) -> None:
-    ruling = ruled(ready(pairs), candidate)
+    ruling = decide(ready(pairs), candidate)
     decided = ruling.decision.candidates[0]
     assert decided.failure == failure
     assert decided.offer == ('{"mode":"slow"}' if failure is Failure.DEGRADE else None)
@@ -397,7 +400,7 @@ def test_a_call_that_is_blocked_for_want_of_a_right_is_answered_with_the_offer(
 ASKING = ALLOW_ALL | {"constraint.ask": payload(effect="deny", on_fail="ask")}
 
 
-def approved(kept: Space, candidate: Candidate, constraint: str = "constraint.ask", **fields: Any) -> Space:
+def with_approval(kept: Space, candidate: Candidate, constraint: str = "constraint.ask", **fields: Any) -> Space:
     """The space with an approval of exactly this candidate."""
     tool_id = candidate.tool_id if isinstance(candidate, ToolCall) else None
     asked = Asked("approval-1", 0, hash_of_args(candidate), [constraint], LATER, tool_id)
@@ -413,16 +416,16 @@ def approved(kept: Space, candidate: Candidate, constraint: str = "constraint.as
     "candidate", [call(args={"a": 1}), StateDelta({"goal.a": "1"}, ["goal.b"])], ids=["call", "delta"]
 )
 def test_an_approval_satisfies_the_constraint_that_asked(candidate: Candidate) -> None:
-    ruling = ruled(approved(ready(ASKING), candidate), candidate)
+    ruling = decide(with_approval(ready(ASKING), candidate), candidate)
     assert ruling.decision.verdict is Verdict.ALLOW
     assert ruling.candidates[0].used_approvals == ("approval-1",)
 
 
 def test_an_approval_stands_in_for_a_permission_that_asks_and_is_kept_where_another_permits() -> None:
     pairs = {"constraint.ask": payload(when=FALSE, on_fail="ask")}
-    assert ruled(approved(ready(pairs), call()), call()).candidates[0].used_approvals == ("approval-1",)
+    assert decide(with_approval(ready(pairs), call()), call()).candidates[0].used_approvals == ("approval-1",)
     wider = ready(pairs | ALLOW_ALL)
-    assert ruled(approved(wider, call()), call()).candidates[0].used_approvals == ()
+    assert decide(with_approval(wider, call()), call()).candidates[0].used_approvals == ()
 
 
 @pytest.mark.parametrize(
@@ -439,30 +442,32 @@ def test_an_approval_stands_in_for_a_permission_that_asks_and_is_kept_where_anot
 def test_an_approval_covers_exactly_what_was_approved_while_it_is_good(
     fields: dict[str, Any], candidate: ToolCall
 ) -> None:
-    assert reason(approved(ready(ASKING), call(args={"a": 1}), **fields), candidate) == ReasonCode.CONSTRAINT_DENIED
+    assert (
+        reason(with_approval(ready(ASKING), call(args={"a": 1}), **fields), candidate) == ReasonCode.CONSTRAINT_DENIED
+    )
 
 
 def test_an_approval_is_gone_with_the_policy_that_it_was_given_under() -> None:
-    kept = approved(ready(ASKING), call())
-    changed = kept.policy.changed({"policy.value.x": "1"}, [])
+    kept = with_approval(ready(ASKING), call())
+    changed = kept.policy.change({"policy.value.x": "1"}, [])
     assert reason(msgspec.structs.replace(kept, policy=changed), call()) == ReasonCode.CONSTRAINT_DENIED
 
 
 def test_an_approval_for_one_call_is_none_for_two_of_them() -> None:
     twins = [call(key="one"), call(key="two")]
-    once = approved(ready(ASKING), call())
-    assert [each.reason_code for each in ruled(once, *twins, atomic=False).decision.candidates] == (
+    once = with_approval(ready(ASKING), call())
+    assert [each.reason_code for each in decide(once, *twins, atomic=False).decision.candidates] == (
         [ReasonCode.CONSTRAINT_DENIED] * 2
     )
-    twice = approved(ready(ASKING), call(), uses_left=2)
+    twice = with_approval(ready(ASKING), call(), uses_left=2)
     assert reason(twice, *twins) == ReasonCode.ALLOWED
 
 
 def test_a_good_until_of_none_does_not_end() -> None:
-    assert reason(approved(ready(ASKING), call(), good_until=None), call()) == ReasonCode.ALLOWED
+    assert reason(with_approval(ready(ASKING), call(), good_until=None), call()) == ReasonCode.ALLOWED
 
 
 def test_an_approval_that_covers_two_constraints_is_used_once() -> None:
     pairs = ASKING | {"constraint.ask2": payload(effect="deny", on_fail="ask")}
-    kept = approved(approved(ready(pairs), call()), call(), "constraint.ask2")
-    assert ruled(kept, call()).candidates[0].used_approvals == ("approval-1",)
+    kept = with_approval(with_approval(ready(pairs), call()), call(), "constraint.ask2")
+    assert decide(kept, call()).candidates[0].used_approvals == ("approval-1",)

@@ -12,18 +12,26 @@ from typing import Any
 import msgspec
 import pytest
 
+from cmbs.audit.spaces import audit_space, check_space
 from cmbs.belief.server import BeliefServer
 from cmbs.errors import LedgerCorrupt
 from cmbs.messages import OntologyBundle
 from cmbs.stores import Store, open_store
 from cmbs.stores.memory import InMemoryStore
-from cmbs.substrate.belief_source import BeliefSource, ServedBelief
+from cmbs.substrate.belief_source import MAX_SURVIVORS, BeliefSource, ServedBelief
 from cmbs.substrate.kernel.events import Evidence as MemoryEvidence
-from cmbs.substrate.kernel.events import MemoryKind, PutMemory
+from cmbs.substrate.kernel.events import MemoryKind, Propose, PutMemory
 from cmbs.substrate.kernel.model import BeliefReading, ReasonCode, Verdict
-from cmbs.substrate.kernel.replay import read_space_event, readings_in, verify_belief_pins, verify_space
+from cmbs.substrate.kernel.replay import (
+    belief_sessions_in,
+    read_space_event,
+    readings_in,
+    verify_belief_pins,
+    verify_space,
+)
 from cmbs.substrate.kernel.state import ProposalStatus
-from tests.support.spaces import AGENT, SPACE, ScriptedRunner, World, call, constraint, http_tool
+from cmbs.testing import ManualClock
+from tests.support.spaces import AGENT, SPACE, ScriptedRunner, World, call, constraint, eventually, http_tool
 
 ROOT = Path(__file__).resolve().parents[3]
 ONTOLOGY = OntologyBundle("checkout-latency", "3", "graph://checkout", "v17")
@@ -31,7 +39,7 @@ CAUSES = ["bad-deploy", "disk-full", "dns"]
 PATIENCE = 30.0
 
 
-def gated(session_id: str) -> dict[str, str]:
+def gate(session_id: str) -> dict[str, str]:
     """Restart only with one survivor and no open obligation."""
     known = {
         "op": "all",
@@ -55,7 +63,7 @@ class Incident:
     def declare(self, min_total_eliminations: int = 2) -> str:
         self.session_id, _ = self.belief.declare_session(ONTOLOGY, CAUSES)
         self.belief.enter_obligation(self.session_id, "look", min_total_eliminations)
-        self.world.create(gated(self.session_id))
+        self.world.create(gate(self.session_id))
         self.world.equip(http_tool("restart"))
         return self.session_id
 
@@ -142,22 +150,23 @@ def test_no_survivor_at_all_is_not_one_survivor(incident: Incident) -> None:
 
 def test_a_session_that_does_not_exist_permits_nothing() -> None:
     incident = Incident(InMemoryStore())
-    incident.world.create(gated("nobody-declared-this"))
+    incident.world.create(gate("never-declared"))
     incident.world.equip(http_tool("restart"))
     incident.want_restart()
     assert incident.status() is ProposalStatus.PARKED
     reading = readings_in(read_space_event(incident.world.server.stored_entries(SPACE)[-1]))[0]
-    assert reading == BeliefReading("nobody-declared-this", found=False)
+    assert reading == BeliefReading("never-declared", found=False)
     incident.close()
 
 
 def test_without_a_belief_plane_nothing_that_reads_it_is_permitted() -> None:
     world = World()
-    world.create(gated("s"))
+    world.create(gate("s"))
     world.equip(http_tool("restart"))
-    decision = world.propose(call("restart")).event.result.decision
-    assert decision is not None
-    assert decision.verdict is Verdict.DEFER
+    event = world.propose(call("restart")).event
+    assert event.result.decision is not None
+    assert event.result.decision.verdict is Verdict.DEFER
+    assert readings_in(event) == [BeliefReading("s", found=False)]
     world.close()
 
 
@@ -193,6 +202,30 @@ def test_a_session_that_another_server_writes_wakes_the_call_too(tmp_path: Path)
     incident.close()
 
 
+def test_a_call_that_waits_is_woken_at_once_by_a_session_of_the_same_process() -> None:
+    incident = Incident(InMemoryStore(), keeper_seconds=3_600)
+    incident.declare()
+    incident.want_restart()
+    assert eventually(lambda: bool(incident.world.server._scheduler._watching))
+    incident.belief.eliminate(incident.session_id, "probe", "1", ["dns", "disk-full"])
+    incident.leave_obligation()
+    assert incident.world.server.wait_for(SPACE, "p", PATIENCE).status is ProposalStatus.COMMITTED
+    incident.close()
+
+
+def test_what_a_caller_claims_that_the_belief_plane_said_is_not_believed(incident: Incident) -> None:
+    claimed = BeliefReading(incident.session_id, found=True, n_survivors=1)
+    incident.world.say(Propose(incident.world.proposal(call("restart"), proposal_id="p"), [claimed]), AGENT)
+    assert incident.status() is ProposalStatus.PARKED
+
+
+def test_a_reading_of_many_survivors_counts_them_and_names_none(incident: Incident) -> None:
+    causes = [f"h{number}" for number in range(MAX_SURVIVORS + 1)]
+    session_id, _ = incident.belief.declare_session(ONTOLOGY, causes)
+    reading = ServedBelief(incident.belief).read(session_id)
+    assert (reading.n_survivors, reading.survivors) == (MAX_SURVIVORS + 1, None)
+
+
 # --- what was believed is recorded, and can be checked ----------------------------------------------------------------
 
 
@@ -212,7 +245,10 @@ def test_each_decision_pins_the_audit_head_that_it_was_read_at_and_a_verifier_ch
     hashes = {stored.event_hash.hex(): seq for seq, stored in enumerate(log)}
     readings = [reading for stored in entries for reading in readings_in(read_space_event(stored))]
     assert [(hashes[reading.head_event_hash], reading.n_survivors) for reading in readings] == [(1, 3), (2, 2), (4, 1)]
+    assert belief_sessions_in(entries) == [incident.session_id]
     assert verify_belief_pins(entries, {incident.session_id: log}) == 3
+    report = check_space(incident.world.log, SPACE)
+    assert (report.findings, report.pins, report.events) == ([], 3, len(entries))
 
 
 @pytest.mark.req("SS01-BELIEF-02")
@@ -245,12 +281,26 @@ class Lying:
 
 
 @pytest.mark.req("SS01-BELIEF-02")
+def test_a_session_that_was_there_must_not_be_recorded_as_missing(incident: Incident) -> None:
+    class Blind(ServedBelief):
+        def read(self, session_id: str) -> BeliefReading:
+            return BeliefReading(session_id, found=False)
+
+    # The clock of the space is that of the test, and must not be behind the one that the session was declared by.
+    clock = ManualClock("2999-01-01T00:00:00Z")
+    blind = World(incident.world.log, belief=Blind(incident.belief), space=1, clock=clock)
+    blind.propose(call("restart"), proposal_id="p")
+    blind.close()
+    assert "recorded as not found" in audit_space(incident.world.log, SPACE).findings[0]
+
+
+@pytest.mark.req("SS01-BELIEF-02")
 def test_a_server_that_makes_up_what_was_believed_is_found_out() -> None:
     log = InMemoryStore()
     belief = BeliefServer(store=log)
     session_id, _ = belief.declare_session(ONTOLOGY, CAUSES)
     world = World(log, belief=Lying(ServedBelief(belief)))
-    world.create(gated(session_id))
+    world.create(gate(session_id))
     world.equip(http_tool("restart"))
     decision = world.propose(call("restart")).event.result.decision
     assert decision is not None

@@ -16,11 +16,11 @@ from cmbs.substrate.kernel.arbitration.capabilities import (
     MAX_SCOPES,
     MAX_TEXT_CHARACTERS,
     MAX_TOOL_IDS,
-    NOT_HELD,
+    NO_TOKEN,
     IssueRefusal,
-    held,
     in_scope,
     issue_refusal,
+    token_line,
     use_fault,
     wider_than,
 )
@@ -40,7 +40,7 @@ def child(parent: Capability, **fields: Any) -> Capability:
 def fault(*line: Capability, actor: Actor = AGENT, args: Any = None, **fields: Any) -> ReasonCode | None:
     """What speaks against using the last token of a line for `fs.write`."""
     kept = space(tokens=line, **fields)
-    return use_fault(kept, held(kept.capabilities, line[-1].token_id), actor, "fs.write", args or {}, NOW)
+    return use_fault(kept, token_line(kept.capabilities, line[-1].token_id), actor, "fs.write", args or {}, NOW)
 
 
 @pytest.mark.parametrize(
@@ -88,20 +88,20 @@ def test_what_is_wrong_with_any_token_of_the_line_counts_in_the_order_of_the_rea
 
 def test_a_token_that_is_not_there_or_hangs_in_the_air_is_not_held() -> None:
     root = token()
-    orphan = child(root, parent_id="nobody")
+    orphan = child(root, parent_id="none")
     loop = child(root, token_id="loop", parent_id="loop")
     known = Map({each.token_id: each for each in (root, orphan, loop)})
-    assert held(known, None) is NOT_HELD
-    assert held(known, "nobody") is NOT_HELD
-    assert held(known, "child") is NOT_HELD
-    assert held(known, "loop") is NOT_HELD
-    assert use_fault(space(), NOT_HELD, AGENT, "fs.write", {}, NOW) == ReasonCode.CAPABILITY_UNKNOWN
+    assert token_line(known, None) is NO_TOKEN
+    assert token_line(known, "none") is NO_TOKEN
+    assert token_line(known, "child") is NO_TOKEN
+    assert token_line(known, "loop") is NO_TOKEN
+    assert use_fault(space(), NO_TOKEN, AGENT, "fs.write", {}, NOW) == ReasonCode.CAPABILITY_UNKNOWN
 
 
 def test_a_child_is_permitted_by_its_own_names_and_denied_by_those_of_its_whole_line() -> None:
     root = token(capabilities=["prod", "net"])
     below = child(root, capabilities=["net"])
-    holding = held(Map({"token-1": root, "child": below}), "child")
+    holding = token_line(Map({"token-1": root, "child": below}), "child")
     assert (holding.permitting, holding.denying) == (("net",), ("net", "prod"))
 
 
@@ -148,7 +148,7 @@ def test_a_budget_is_enough_for_the_call_or_the_call_is_denied(
     root = token("root", budget=budget)
     line = (root, child(root, token_id="token-1", budget=Budget())) if of_parent else (token(budget=budget),)
     kept = space({"constraint.a": payload()}, tools=(tool(),), tokens=line, spent=Map({line[0].token_id: spent}))
-    decision = arbitrate(kept, proposal(call(args={"a": "xyz"})), AGENT, NOW, {}, explain=False).decision
+    decision = arbitrate(kept, proposal(call(args={"a": "xyz"})), AGENT, NOW, {}).decision
     assert decision.verdict == verdict
     assert (decision.reason_code == ReasonCode.BUDGET_EXHAUSTED) is (verdict is Verdict.DENY)
 
@@ -157,7 +157,7 @@ def test_calls_of_one_proposal_share_what_is_left_and_fail_together() -> None:
     kept = space({"constraint.a": payload()}, tools=(tool(),), tokens=(token(budget=Budget(calls=2)),))
     for count, reason in ((2, ReasonCode.ALLOWED), (3, ReasonCode.BUDGET_EXHAUSTED)):
         made = [call(args={"n": number}, key=str(number)) for number in range(count)]
-        decision = arbitrate(kept, proposal(*made, atomic=False), AGENT, NOW, {}, explain=False).decision
+        decision = arbitrate(kept, proposal(*made, atomic=False), AGENT, NOW, {}).decision
         assert {each.reason_code for each in decision.candidates} == {reason}
 
 
@@ -223,8 +223,8 @@ def test_only_the_holder_issues_a_child_and_others_do_not_learn_whether_there_is
     kept = space(tokens=(ROOT,))
     for issuer in (OTHER, Actor(ActorKind.TOOL, AGENT.id)):
         assert issue_refusal(kept, child(ROOT), issuer, NOW) == IssueRefusal.NOT_PERMITTED
-        assert issue_refusal(kept, child(ROOT, parent_id="nobody"), issuer, NOW) == IssueRefusal.NOT_PERMITTED
-    assert issue_refusal(kept, child(ROOT, parent_id="nobody"), OPERATOR, NOW) == IssueRefusal.PARENT_UNKNOWN
+        assert issue_refusal(kept, child(ROOT, parent_id="none"), issuer, NOW) == IssueRefusal.NOT_PERMITTED
+    assert issue_refusal(kept, child(ROOT, parent_id="none"), OPERATOR, NOW) == IssueRefusal.PARENT_UNKNOWN
 
 
 def test_a_parent_that_is_no_longer_good_has_no_more_children() -> None:
@@ -241,7 +241,7 @@ def test_a_line_of_tokens_has_an_end() -> None:
     while len(line) < MAX_LINE:
         line.append(child(line[-1], token_id=f"t{len(line)}"))
     kept = space(tokens=tuple(line))
-    assert len(held(kept.capabilities, line[-1].token_id).line) == MAX_LINE
+    assert len(token_line(kept.capabilities, line[-1].token_id).tokens) == MAX_LINE
     assert issue_refusal(kept, child(line[-1]), OPERATOR, NOW) == IssueRefusal.LINE_TOO_LONG
 
 
@@ -275,6 +275,6 @@ def test_a_child_never_allows_what_its_parent_denies(
 
     def verdict(token_id: str) -> Verdict:
         asked = proposal(msgspec.structs.replace(made, capability_token_id=token_id))
-        return arbitrate(kept, asked, AGENT, NOW, belief, explain=False).decision.verdict
+        return arbitrate(kept, asked, AGENT, NOW, belief).decision.verdict
 
     assert verdict("child") is not Verdict.ALLOW or verdict("root") is Verdict.ALLOW

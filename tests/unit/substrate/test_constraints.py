@@ -30,20 +30,20 @@ KEY = "constraint.x"
 TOOL = Subject(SubjectKind.TOOL, "fs.write")
 
 
-def compiled(text: str) -> Constraint:
+def compile_text(text: str) -> Constraint:
     constraint = compile_constraint(KEY, text, {})
     assert isinstance(constraint, Constraint), constraint
     return constraint
 
 
-def malformed(text: str) -> Malformed:
+def compile_malformed(text: str) -> Malformed:
     constraint = compile_constraint(KEY, text, {})
     assert isinstance(constraint, Malformed)
     return constraint
 
 
 def test_absent_fields_have_their_documented_meaning() -> None:
-    constraint = compiled(payload(effect="deny"))
+    constraint = compile_text(payload(effect="deny"))
     assert constraint == (KEY, Effect.DENY, EVERYTHING, Failure.BLOCK, None, None)
 
 
@@ -56,13 +56,13 @@ def test_absent_fields_have_their_documented_meaning() -> None:
     ],
 )
 def test_the_three_subjects_are_read(subject: Any, expected: Subject) -> None:
-    assert compiled(payload(subject=subject)).subject == expected
+    assert compile_text(payload(subject=subject)).subject == expected
 
 
 @pytest.mark.parametrize("on_fail", ["block", "ask", "defer"])
 def test_every_way_to_fail_is_read(on_fail: str) -> None:
-    assert compiled(payload(on_fail=on_fail, reason="why")).on_fail == Failure(on_fail)
-    assert compiled(payload(on_fail=on_fail, reason="why")).reason == "why"
+    assert compile_text(payload(on_fail=on_fail, reason="why")).on_fail == Failure(on_fail)
+    assert compile_text(payload(on_fail=on_fail, reason="why")).reason == "why"
 
 
 def deep(levels: int) -> Any:
@@ -98,7 +98,7 @@ def deep(levels: int) -> Any:
     ],
 )
 def test_where_the_subject_cannot_be_read_everything_is_concerned(text: str, at: str) -> None:
-    fault = malformed(text)
+    fault = compile_malformed(text)
     assert fault.subject == EVERYTHING
     assert fault.at == at
     assert fault.message
@@ -128,7 +128,7 @@ def test_where_the_subject_cannot_be_read_everything_is_concerned(text: str, at:
     ],
 )
 def test_with_a_readable_subject_a_malformed_constraint_concerns_only_that(fields: dict[str, Any], at: str) -> None:
-    fault = malformed(payload(**({"subject": {"tool_id": "fs.write"}} | fields)))
+    fault = compile_malformed(payload(**({"subject": {"tool_id": "fs.write"}} | fields)))
     assert fault.subject == TOOL
     assert fault.at == at
 
@@ -137,14 +137,14 @@ def test_with_a_readable_subject_a_malformed_constraint_concerns_only_that(field
 def test_a_required_field_may_not_be_absent(field: str) -> None:
     content = json.loads(payload(subject={"tool_id": "fs.write"}))
     del content[field]
-    assert malformed(json.dumps(content)) == (KEY, TOOL, field, f"`{field}` is required")
+    assert compile_malformed(json.dumps(content)) == (KEY, TOOL, field, f"`{field}` is required")
 
 
 @given(constraints())
 def test_what_follows_the_payload_compiles(text: str) -> None:
-    assert compiled(text).key == KEY
+    assert compile_text(text).key == KEY
 
 
 @given(st.sampled_from(MALFORMED) | st.text() | json_values().map(json.dumps))
 def test_any_other_text_is_malformed_and_never_an_error(text: str) -> None:
-    assert malformed(text).key == KEY
+    assert compile_malformed(text).key == KEY

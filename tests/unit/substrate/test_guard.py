@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from cmbs.messages import Actor, ActorKind
-from cmbs.substrate import guard as guard_module
+from cmbs.substrate.guard import guard as guard_module
 from cmbs.substrate.guard.refusals import (
     CallAsked,
     CallDeferred,
@@ -121,14 +121,14 @@ def test_a_guarded_function_does_not_run_for_another_space(make: Callable[..., E
     restart = embedded.guarded()
     carry_out = restart.carry_out  # type: ignore[attr-defined]
 
-    def called_from(space_id: str) -> Any:
+    def call_from(space_id: str) -> Any:
         enter_call(CallContext(space_id, "x", None, 1))
         return carry_out(service="api")
 
     with pytest.raises(GuardError, match="only where a call of it was allowed in space"):
-        contextvars.copy_context().run(called_from, "elsewhere")
+        contextvars.copy_context().run(call_from, "elsewhere")
     assert embedded.ran == []
-    contextvars.copy_context().run(called_from, SPACE)
+    contextvars.copy_context().run(call_from, SPACE)
     assert embedded.ran == ["api"]
 
 
@@ -161,7 +161,7 @@ def test_many_callers_of_one_key_get_one_result(make: Callable[..., Embedded]) -
 
 
 class Meddling:
-    """A clock at every reading of which somebody writes what the policy reads, as long as there is something left."""
+    """A clock at every reading of which another writer sets what the policy reads, as long as something is left."""
 
     def __init__(self, times: int) -> None:
         self.left = times
@@ -416,13 +416,13 @@ def test_an_async_call_that_is_no_longer_awaited_is_carried_out_all_the_same(mak
         go_on.set()
         (proposal_id,) = embedded.server.current(SPACE).proposals
         assert await asyncio.to_thread(embedded.guard.wait, proposal_id, PATIENCE) == "api"
-        await asyncio.gather(*(asyncio.to_thread(each.join, PATIENCE) for each in guarded_calls()))
+        await asyncio.gather(*(asyncio.to_thread(each.join, PATIENCE) for each in threads_of_calls()))
 
     asyncio.run(main())
     assert embedded.ran == ["api"]
 
 
-def guarded_calls() -> list[threading.Thread]:
+def threads_of_calls() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "guarded call"]
 
 

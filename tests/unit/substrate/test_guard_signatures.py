@@ -85,7 +85,7 @@ def variable(*many: int) -> int:
     return len(many)
 
 
-def named(**many: int) -> int:
+def name_it(**many: int) -> int:
     return len(many)
 
 
@@ -97,7 +97,7 @@ def unknown(a: Nowhere) -> None:  # type: ignore[name-defined] # noqa: F821 - th
     del a
 
 
-@pytest.mark.parametrize("function", [positional, variable, named, opaque, unknown])
+@pytest.mark.parametrize("function", [positional, variable, name_it, opaque, unknown])
 def test_a_function_whose_arguments_are_no_json_cannot_be_a_tool(
     make: Callable[..., Embedded], function: Callable[..., Any]
 ) -> None:

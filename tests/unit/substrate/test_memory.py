@@ -39,7 +39,7 @@ class Notebook:
     def settle(self, outcome: MemoryEntry | MemoryReason) -> MemoryEntry | MemoryReason:
         self.seq += 1
         if isinstance(outcome, MemoryEntry):
-            self.entries, self.claims = memory.kept(self.entries, self.claims, outcome)
+            self.entries, self.claims = memory.keep(self.entries, self.claims, outcome)
         return outcome
 
     def put(
@@ -65,13 +65,13 @@ class Notebook:
 
     def set_threshold(self, threshold: int | None) -> list[MemoryEntry]:
         self.threshold = threshold
-        changed = list(memory.rejudged(self.entries.values(), self.seq, self.now, threshold))
+        changed = list(memory.judge_again(self.entries.values(), self.seq, self.now, threshold))
         for entry in changed:
             self.settle(entry)
         return changed
 
 
-def kept(outcome: MemoryEntry | MemoryReason) -> MemoryEntry:
+def require_entry(outcome: MemoryEntry | MemoryReason) -> MemoryEntry:
     assert isinstance(outcome, MemoryEntry), outcome
     return outcome
 
@@ -114,14 +114,14 @@ def test_a_claim_that_nothing_confirms_is_refused_as_anything_but_a_guess(kind: 
 def test_a_guess_needs_an_end_or_a_review(kind: MemoryKind) -> None:
     notebook = Notebook()
     assert notebook.put("m", kind, WEAK, ttl_ms=None) is MemoryReason.REVIEW_REQUIRED
-    assert kept(notebook.put("ends", kind, WEAK)).expires_at == later(START, 1_000)
-    reviewed = kept(notebook.put("reviewed", kind, WEAK, ttl_ms=None, review_at=LAST))
+    assert require_entry(notebook.put("ends", kind, WEAK)).expires_at == later(START, 1_000)
+    reviewed = require_entry(notebook.put("reviewed", kind, WEAK, ttl_ms=None, review_at=LAST))
     assert (reviewed.expires_at, reviewed.review_at, reviewed.confirmed) == (None, LAST, False)
 
 
 @pytest.mark.parametrize("kind", list(MemoryKind))
 def test_a_confirmed_claim_is_kept_as_what_it_is_put(kind: MemoryKind) -> None:
-    entry = kept(Notebook().put("m", kind, STRONG, ttl_ms=None))
+    entry = require_entry(Notebook().put("m", kind, STRONG, ttl_ms=None))
     assert (entry.kind, entry.confirmed, entry.expires_at) == (kind, True, None)
     assert (entry.author, entry.seq, entry.changed_seq, entry.ts) == (AGENT, 0, 0, START)
 
@@ -130,7 +130,7 @@ def test_an_entry_id_is_used_once_even_after_its_entry_expired() -> None:
     notebook = Notebook()
     notebook.put("m", MemoryKind.HYPOTHESIS)
     notebook.now = later(START, 1_000)
-    assert kept(notebook.expire("m")).expired
+    assert require_entry(notebook.expire("m")).expired
     assert notebook.put("m", MemoryKind.FACT, STRONG) is MemoryReason.MEMORY_EXISTS
 
 
@@ -139,7 +139,7 @@ def test_a_confirming_event_must_exist() -> None:
     notebook = Notebook()
     refused = notebook.put("m", MemoryKind.FACT, EVENT, confirming_event_found=False)
     assert refused is MemoryReason.CONFIRMING_EVENT_UNKNOWN
-    assert kept(notebook.put("m", MemoryKind.FACT, EVENT)).confirmed
+    assert require_entry(notebook.put("m", MemoryKind.FACT, EVENT)).confirmed
     notebook.put("h", MemoryKind.HYPOTHESIS, claim=b'"snow"')
     promoted = notebook.promote("h", MemoryKind.FACT, EVENT, found=False)
     assert promoted is MemoryReason.CONFIRMING_EVENT_UNKNOWN
@@ -150,14 +150,14 @@ def test_the_same_claim_under_another_id_is_no_way_round_a_promotion() -> None:
     notebook = Notebook()
     notebook.put("h", MemoryKind.HYPOTHESIS, WEAK)
     assert notebook.put("f", MemoryKind.FACT, STRONG) is MemoryReason.NO_NEW_EVIDENCE
-    assert kept(notebook.put("f", MemoryKind.FACT, Evidence(["c1", "c2"], 900))).confirmed
-    assert kept(notebook.put("other", MemoryKind.FACT, STRONG, claim=b'"snow"')).confirmed
+    assert require_entry(notebook.put("f", MemoryKind.FACT, Evidence(["c1", "c2"], 900))).confirmed
+    assert require_entry(notebook.put("other", MemoryKind.FACT, STRONG, claim=b'"snow"')).confirmed
 
 
 def test_a_claim_that_already_is_a_fact_may_be_put_again_by_somebody_else() -> None:
     notebook = Notebook()
     notebook.put("first", MemoryKind.FACT, STRONG)
-    assert kept(notebook.put("second", MemoryKind.FACT, STRONG)).confirmed
+    assert require_entry(notebook.put("second", MemoryKind.FACT, STRONG)).confirmed
 
 
 # --- promotion --------------------------------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ def test_more_confidence_in_the_same_sources_is_no_new_evidence(confidence: int)
 def test_a_promotion_adds_its_evidence_and_takes_end_and_review_away() -> None:
     notebook = Notebook()
     notebook.put("m", MemoryKind.DERIVED, WEAK, review_at=LAST)
-    entry = kept(notebook.promote("m", MemoryKind.DECISION, Evidence(["c2"], 850)))
+    entry = require_entry(notebook.promote("m", MemoryKind.DECISION, Evidence(["c2"], 850)))
     assert entry.evidence == Evidence(["c1", "c2"], 850)
     assert (entry.kind, entry.confirmed, entry.expires_at, entry.review_at) == (MemoryKind.DECISION, True, None, None)
     assert (entry.seq, entry.changed_seq) == (0, 1)
@@ -188,7 +188,7 @@ def test_a_promotion_adds_its_evidence_and_takes_end_and_review_away() -> None:
 def test_a_conclusion_of_the_belief_plane_promotes_without_any_confidence() -> None:
     notebook = Notebook(threshold=None)
     notebook.put("m", MemoryKind.HYPOTHESIS, WEAK)
-    entry = kept(notebook.promote("m", MemoryKind.FACT, EVENT))
+    entry = require_entry(notebook.promote("m", MemoryKind.FACT, EVENT))
     assert entry.evidence == Evidence(["c1"], 0, "e1", "s1")
 
 
@@ -197,13 +197,13 @@ def test_the_same_event_id_in_another_session_is_other_evidence() -> None:
     notebook.put("m", MemoryKind.HYPOTHESIS, EVENT)
     assert notebook.promote("m", MemoryKind.FACT, EVENT) is MemoryReason.NO_NEW_EVIDENCE
     elsewhere = Evidence(confirmed_by_event_id="e1", confirmed_in_session_id="s2")
-    assert kept(notebook.promote("m", MemoryKind.FACT, elsewhere)).evidence.confirmed_in_session_id == "s2"
+    assert require_entry(notebook.promote("m", MemoryKind.FACT, elsewhere)).evidence.confirmed_in_session_id == "s2"
 
 
 def test_an_event_of_before_still_confirms_what_new_sources_promote() -> None:
     notebook = Notebook()
     notebook.put("m", MemoryKind.HYPOTHESIS, EVENT)
-    entry = kept(notebook.promote("m", MemoryKind.FACT, Evidence(["c9"], 1)))
+    entry = require_entry(notebook.promote("m", MemoryKind.FACT, Evidence(["c9"], 1)))
     assert entry.evidence == Evidence(["c9"], 1, "e1", "s1")
 
 
@@ -245,7 +245,7 @@ def test_a_contradicted_fact_is_a_hypothesis_due_for_review_at_once() -> None:
     notebook = Notebook()
     notebook.put("m", MemoryKind.FACT, STRONG, ttl_ms=None)
     notebook.now = later(START, 5)
-    entry = kept(notebook.dispute("m", ConflictState.CONTRADICTORY))
+    entry = require_entry(notebook.dispute("m", ConflictState.CONTRADICTORY))
     assert (entry.kind, entry.confirmed, entry.review_at) == (MemoryKind.HYPOTHESIS, False, later(START, 5))
 
 
@@ -254,24 +254,24 @@ def test_a_contradiction_that_is_lifted_confirms_again_but_the_fact_needs_new_ev
     notebook = Notebook()
     notebook.put("m", MemoryKind.FACT, STRONG)
     notebook.dispute("m", ConflictState.CONTRADICTORY)
-    entry = kept(notebook.dispute("m", ConflictState.NONE))
+    entry = require_entry(notebook.dispute("m", ConflictState.NONE))
     assert (entry.kind, entry.confirmed) == (MemoryKind.HYPOTHESIS, True)
     assert notebook.promote("m", MemoryKind.FACT, STRONG) is MemoryReason.NO_NEW_EVIDENCE
-    assert kept(notebook.promote("m", MemoryKind.FACT, Evidence(["c2"], 900))).kind is MemoryKind.FACT
+    assert require_entry(notebook.promote("m", MemoryKind.FACT, Evidence(["c2"], 900))).kind is MemoryKind.FACT
 
 
 @pytest.mark.parametrize("conflict_state", [ConflictState.NONE, ConflictState.POSSIBLE])
 def test_a_possible_conflict_takes_no_confirmation_away(conflict_state: ConflictState) -> None:
     notebook = Notebook()
     notebook.put("m", MemoryKind.FACT, STRONG)
-    entry = kept(notebook.dispute("m", conflict_state))
+    entry = require_entry(notebook.dispute("m", conflict_state))
     assert (entry.kind, entry.confirmed, entry.conflict_state) == (MemoryKind.FACT, True, conflict_state)
 
 
 def test_what_an_event_confirmed_stays_confirmed_when_contradicted() -> None:
     notebook = Notebook()
     notebook.put("m", MemoryKind.FACT, EVENT)
-    entry = kept(notebook.dispute("m", ConflictState.CONTRADICTORY))
+    entry = require_entry(notebook.dispute("m", ConflictState.CONTRADICTORY))
     assert (entry.kind, entry.confirmed) == (MemoryKind.FACT, True)
 
 
@@ -287,7 +287,7 @@ def test_expiry_is_a_step_of_its_own_and_comes_when_it_is_due() -> None:
     assert notebook.expire("m") is MemoryReason.NOT_DUE
     assert notebook.expire("endless") is MemoryReason.NOT_DUE
     notebook.now = later(START, 1_000)
-    assert kept(notebook.expire("m")).expired
+    assert require_entry(notebook.expire("m")).expired
     assert notebook.expire("m") is MemoryReason.MEMORY_EXPIRED
 
 
@@ -406,9 +406,9 @@ def test_sources_are_single_and_sorted_and_a_review_date_is_in_utc() -> None:
     message = PutMemory(
         "m", MemoryKind.FACT, msgspec.Raw(b"1"), Evidence(["b", "a", "b"], 1_000), review_at="2026-01-01T01:00:00+01:00"
     )
-    checked = memory.checked_put(message)
+    checked = memory.validate_put(message)
     assert (checked.evidence.source_chunk_ids, checked.review_at) == (["a", "b"], START)
-    promotion = memory.checked_promotion(PromoteMemory("m", MemoryKind.FACT, Evidence(["b", "a", "b"], 0)))
+    promotion = memory.validate_promotion(PromoteMemory("m", MemoryKind.FACT, Evidence(["b", "a", "b"], 0)))
     assert promotion.evidence.source_chunk_ids == ["a", "b"]
 
 
@@ -431,5 +431,5 @@ def test_what_makes_no_sense_is_refused_at_the_door(
 ) -> None:
     message = PutMemory("m", MemoryKind.HYPOTHESIS, msgspec.Raw(b"1"), evidence, **more)
     with pytest.raises(error) as refused:
-        memory.checked_put(message)
+        memory.validate_put(message)
     assert said in refused.value.message

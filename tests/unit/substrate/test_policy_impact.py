@@ -8,7 +8,7 @@ import pytest
 from cmbs.errors import LedgerCorrupt
 from cmbs.messages import ActorKind
 from cmbs.substrate.kernel.events import Approve, Wake
-from cmbs.substrate.kernel.insight.explanation import explain, recalled
+from cmbs.substrate.kernel.insight.explanation import explain, recall
 from cmbs.substrate.kernel.insight.impact import FlipKind, Impact, impact_of
 from cmbs.substrate.kernel.model import StateDelta, Verdict
 from cmbs.substrate.kernel.policy.policy import compile_policy
@@ -35,7 +35,7 @@ def impact(made: World, **constraints: Any) -> Impact:
     return impact_of(SPACE, made.server.stored_entries(SPACE), compile_policy(pairs(**constraints)))
 
 
-def told(found: Impact) -> list[tuple[str, str]]:
+def impact_on(found: Impact) -> list[tuple[str, str]]:
     return [(flip.kind.value, flip.proposal_id) for flip in found.flips]
 
 
@@ -53,7 +53,7 @@ def test_what_would_now_be_let_through_comes_first_with_what_it_touches() -> Non
     made.propose(call("one", key=None), proposal_id="allowed")
     made.propose(call("two", key=None), StateDelta({"goal.x": "1"}), proposal_id="denied")
     found = impact(made, d=DELTAS, two=allow("two"))
-    assert told(found) == [("deny→allow", "denied"), ("allow→deny", "allowed")]
+    assert impact_on(found) == [("deny→allow", "denied"), ("allow→deny", "allowed")]
     first, second = found.flips
     assert (first.touched.changes.set, first.touched.tool_ids) == ({"goal.x": "1"}, ["two"])
     assert (second.touched.changes.set, second.touched.tool_ids) == ({}, ["one"])
@@ -67,15 +67,17 @@ def test_each_kind_of_flip_has_its_place() -> None:
     made = world(d=DELTAS, one=allow("one", eq("fact.a", "p"), on_fail="defer"), two=allow("two"))
     made.propose(call("one", key=None), proposal_id="deferred")
     made.propose(call("two", key=None), proposal_id="allowed")
-    assert told(impact(made, d=DELTAS, one=allow("one"), two=allow("two", eq("fact.a", "p"), on_fail="defer"))) == [
+    assert impact_on(
+        impact(made, d=DELTAS, one=allow("one"), two=allow("two", eq("fact.a", "p"), on_fail="defer"))
+    ) == [
         ("defer→allow", "deferred"),
         ("allow→defer", "allowed"),
     ]
-    assert told(impact(made, d=DELTAS, two=allow("two"))) == [("defer→deny", "deferred")]
+    assert impact_on(impact(made, d=DELTAS, two=allow("two"))) == [("defer→deny", "deferred")]
     denied = world(d=DELTAS)
     denied.propose(call("one", key=None), proposal_id="denied")
     found = impact(denied, d=DELTAS, one=allow("one", eq("fact.a", "p"), on_fail="defer"))
-    assert told(found) == [("deny→defer", "denied")]
+    assert impact_on(found) == [("deny→defer", "denied")]
     assert found.flips[0].touched.tool_ids == []
     assert [kind.value for kind in FlipKind][:3] == ["deny→allow", "defer→allow", "deny→defer"]
 
@@ -93,7 +95,7 @@ def test_history_stays_what_it_was() -> None:
     made.propose(call("one", key=None), proposal_id="after")
     # Under the new policy the fact would have been refused; what came after it is still decided on it.
     found = impact(made, one=allow("one", eq("fact.a", "q")))
-    assert told(found) == [("deny→allow", "after"), ("allow→deny", "fact")]
+    assert impact_on(found) == [("deny→allow", "after"), ("allow→deny", "fact")]
 
 
 def test_what_was_woken_and_what_was_approved_is_decided_again_too() -> None:
@@ -113,12 +115,12 @@ def test_what_was_woken_and_what_was_approved_is_decided_again_too() -> None:
     assert {"WAKE", "APPROVE"} <= set(verbs)
     same = {"d": DELTAS, "two": allow("two"), "ask": deny("two", on_fail="ask")}
     # An approval counts where what asked for it says the same; where it says something else, it was not given.
-    assert told(impact(made, **same, one=allow("one"))) == [("defer→allow", "parked")]
+    assert impact_on(impact(made, **same, one=allow("one"))) == [("defer→allow", "parked")]
     harder = {**same, "ask": deny("two", on_fail="ask", reason="twice")}
     found = impact(made, **harder, one=allow("one", eq("fact.a", "p"), on_fail="defer"))
-    assert told(found) == [("allow→defer", "asked")]
+    assert impact_on(found) == [("allow→defer", "asked")]
     assert found.flips[0].verb == "APPROVE"
-    assert told(impact(made, d=DELTAS, two=allow("two"))) == [
+    assert impact_on(impact(made, d=DELTAS, two=allow("two"))) == [
         ("defer→allow", "asked"),
         ("allow→deny", "parked"),
         ("defer→deny", "parked"),
@@ -132,7 +134,7 @@ def test_approvals_with_uses_left_are_taken_over() -> None:
     made.say(Approve(approval_id, uses=3), SECOND)
     made.propose(call("two", key=None), proposal_id="again")
     same = {"two": allow("two"), "ask": deny("two", on_fail="ask")}
-    assert told(impact(made, **same, d=DELTAS, other=allow("one"))) == []
+    assert impact_on(impact(made, **same, d=DELTAS, other=allow("one"))) == []
 
 
 def test_a_log_that_does_not_verify_is_no_past() -> None:
@@ -160,7 +162,7 @@ def test_every_recorded_decision_can_be_explained_as_it_was_made() -> None:
         space = catch_up_space(SPACE, space, [stored])
         if before is None or event.result.decision is None:
             continue
-        explanation = explain(recalled(before, event), ActorKind.OPERATOR)
+        explanation = explain(recall(before, event), ActorKind.OPERATOR)
         recorded = event.result.decision
         assert (explanation.decision.verdict, explanation.decision.reason_code) == (
             recorded.verdict,
@@ -176,4 +178,4 @@ def test_an_event_that_decided_nothing_has_nothing_to_explain() -> None:
     space = catch_up_space(SPACE, None, entries[:1])
     assert space is not None
     with pytest.raises(TypeError, match="REGISTER_TOOL decides no proposal"):
-        recalled(space, read_space_event(entries[1]))
+        recall(space, read_space_event(entries[1]))

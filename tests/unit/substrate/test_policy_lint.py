@@ -15,7 +15,7 @@ from cmbs.substrate.kernel.policy.policy import MAX_PAIRS, Policy, compile_polic
 from tests.support.policies import (
     TOOL_IDS,
     allow,
-    asked,
+    ask,
     beliefs,
     candidates,
     deny,
@@ -27,7 +27,7 @@ from tests.support.policies import (
 )
 
 
-def found(tool_ids: Any = None, **values: Any) -> list[tuple[str, str]]:
+def find(tool_ids: Any = None, **values: Any) -> list[tuple[str, str]]:
     return [(each.rule.value, each.key) for each in lint(pairs_for(values), tool_ids).findings]
 
 
@@ -40,7 +40,7 @@ def only(tool_ids: Any = None, **values: Any) -> LintFinding:
 
 
 def test_a_policy_with_nothing_wrong_has_no_findings() -> None:
-    assert found(TOOL_IDS, deltas=allow(None, op("missing", "$tool.id")), one=allow("one"), two=allow("two")) == []
+    assert find(TOOL_IDS, deltas=allow(None, op("missing", "$tool.id")), one=allow("one"), two=allow("two")) == []
 
 
 def test_what_a_policy_update_would_be_refused_for_is_malformed() -> None:
@@ -114,19 +114,19 @@ def test_a_condition_that_holds_nowhere_is_never_true(when: Any) -> None:
     ],
 )
 def test_what_is_not_proved_is_not_said(when: Any) -> None:
-    assert found(x=deny(None, when)) == []
+    assert find(x=deny(None, when)) == []
 
 
 def test_a_search_that_takes_too_long_proves_nothing() -> None:
     parts = [op("any", *(eq(f"fact.k{place}", number) for number in range(3))) for place in range(12)]
     hard = op("all", *parts, eq("fact.z", 1), eq("fact.z", 2))
-    assert found(x=deny(None, hard)) == []
+    assert find(x=deny(None, hard)) == []
 
 
 def test_a_tools_own_constraint_knows_which_tool_is_called() -> None:
-    assert found(x=deny("one", eq("$tool.id", "two"))) == [("never-true", "constraint.x")]
-    assert found(x=deny({"capability": "files"}, op("missing", "$tool.id"))) == [("never-true", "constraint.x")]
-    assert found(x=deny(None, op("missing", "$tool.id"))) == []
+    assert find(x=deny("one", eq("$tool.id", "two"))) == [("never-true", "constraint.x")]
+    assert find(x=deny({"capability": "files"}, op("missing", "$tool.id"))) == [("never-true", "constraint.x")]
+    assert find(x=deny(None, op("missing", "$tool.id"))) == []
 
 
 def test_an_allow_behind_a_deny_of_the_same_contradicts_it() -> None:
@@ -140,41 +140,41 @@ def test_an_allow_is_shadowed_by_a_wider_deny() -> None:
 
 
 def test_a_deny_that_an_approval_lifts_shadows_nothing() -> None:
-    assert found(x=allow("one", eq("fact.a", "p")), y=deny("one", op("exists", "fact.a"), on_fail="ask")) == []
+    assert find(x=allow("one", eq("fact.a", "p")), y=deny("one", op("exists", "fact.a"), on_fail="ask")) == []
 
 
 def test_an_allow_that_an_approval_stands_in_for_is_shadowed_only_by_what_always_denies() -> None:
     asking = allow("one", eq("fact.a", "p"), on_fail="ask")
-    assert found(x=asking, y=deny("one", eq("fact.a", "p"))) == []
-    assert found(x=asking, y=deny("one")) == [("shadowed", "constraint.x")]
+    assert find(x=asking, y=deny("one", eq("fact.a", "p"))) == []
+    assert find(x=asking, y=deny("one")) == [("shadowed", "constraint.x")]
 
 
 def test_a_deny_is_shadowed_by_one_that_blocks_wherever_it_holds() -> None:
     narrow, wide = eq("fact.a", "p"), op("in", "fact.a", ["p", "q"])
-    assert found(x=deny("one", narrow, on_fail="defer"), y=deny(None, wide)) == [("shadowed", "constraint.x")]
-    assert found(x=deny("one", narrow), y=deny(None, wide, on_fail="defer")) == []
-    assert found(x=deny("one", eq("$args.n", 1)), y=deny("one", eq("$args.m", 1))) == []
+    assert find(x=deny("one", narrow, on_fail="defer"), y=deny(None, wide)) == [("shadowed", "constraint.x")]
+    assert find(x=deny("one", narrow), y=deny(None, wide, on_fail="defer")) == []
+    assert find(x=deny("one", eq("$args.n", 1)), y=deny("one", eq("$args.m", 1))) == []
 
 
 def test_of_two_of_the_same_the_second_is_too_much() -> None:
-    assert found(x=deny("one", eq("fact.a", "p")), y=deny("one", op("in", "fact.a", ["p"]))) == [
+    assert find(x=deny("one", eq("fact.a", "p")), y=deny("one", op("in", "fact.a", ["p"]))) == [
         ("shadowed", "constraint.y")
     ]
-    assert found(x=allow("one"), y=allow("one")) == [("shadowed", "constraint.y")]
+    assert find(x=allow("one"), y=allow("one")) == [("shadowed", "constraint.y")]
 
 
 def test_an_allow_within_another_adds_nothing_unless_it_asks() -> None:
-    assert found(x=allow("one", eq("fact.a", "p")), y=allow(None)) == [("shadowed", "constraint.x")]
-    assert found(x=allow("one", eq("fact.a", "p"), on_fail="ask"), y=allow(None)) == []
-    assert found(x=allow("one"), y=allow("two")) == []
+    assert find(x=allow("one", eq("fact.a", "p")), y=allow(None)) == [("shadowed", "constraint.x")]
+    assert find(x=allow("one", eq("fact.a", "p"), on_fail="ask"), y=allow(None)) == []
+    assert find(x=allow("one"), y=allow("two")) == []
 
 
 def test_invariants_that_no_state_meets_are_said() -> None:
-    assert found(policy__invariant__i=op("in", "fact.a", [])) == [("never-true", "policy.invariant.i")]
-    contradicting = found(policy__invariant__i=eq("fact.a", "p"), policy__invariant__j=eq("fact.a", "q"))
+    assert find(policy__invariant__i=op("in", "fact.a", [])) == [("never-true", "policy.invariant.i")]
+    contradicting = find(policy__invariant__i=eq("fact.a", "p"), policy__invariant__j=eq("fact.a", "q"))
     assert contradicting == [("contradicting", "policy.invariant.j")]
-    assert found(policy__invariant__i="no") == [("malformed", "policy.invariant.i")]
-    assert found(policy__invariant__i=eq("fact.a", "p"), policy__invariant__j=eq("fact.b", "q")) == []
+    assert find(policy__invariant__i="no") == [("malformed", "policy.invariant.i")]
+    assert find(policy__invariant__i=eq("fact.a", "p"), policy__invariant__j=eq("fact.b", "q")) == []
 
 
 def test_tools_that_are_not_there_are_said_where_tools_are_known() -> None:
@@ -185,8 +185,8 @@ def test_tools_that_are_not_there_are_said_where_tools_are_known() -> None:
         "policy__degrade__three": {"tool_id": "four"},
         "policy__degrade__one": {"mode": "slow"},
     }
-    assert found(None, **values) == []
-    assert found(["one"], **values) == [
+    assert find(None, **values) == []
+    assert find(["one"], **values) == [
         ("unknown-tool", "constraint.y"),
         ("unknown-tool", "policy.degrade.three"),
         ("unknown-tool", "policy.degrade.three"),
@@ -206,10 +206,10 @@ def test_what_can_never_be_allowed_is_a_note() -> None:
         ("one", "no call of `one` can ever be allowed: `constraint.no` always denies it"),
         ("two", "no call of `two` can ever be allowed: no allow can hold for it"),
     ]
-    # Somebody may approve it, or a token may have the capability.
-    assert ("never-allowed", "two") not in found(TOOL_IDS, a=allow("two", op("in", "fact.a", []), on_fail="ask"))
-    assert ("never-allowed", "two") not in found(TOOL_IDS, a=allow({"capability": "files"}))
-    assert ("never-allowed", "two") not in found(TOOL_IDS, a=allow(None), n=deny("two", on_fail="ask"))
+    # It may be approved, or a token may have the capability.
+    assert ("never-allowed", "two") not in find(TOOL_IDS, a=allow("two", op("in", "fact.a", []), on_fail="ask"))
+    assert ("never-allowed", "two") not in find(TOOL_IDS, a=allow({"capability": "files"}))
+    assert ("never-allowed", "two") not in find(TOOL_IDS, a=allow(None), n=deny("two", on_fail="ask"))
 
 
 def test_a_policy_with_too_many_pairs_to_compare_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,9 +227,9 @@ def test_a_policy_with_too_many_pairs_to_compare_says_so(monkeypatch: pytest.Mon
 # --- and all of them against arbitration ------------------------------------------------------------------------------
 
 
-def decided(policy: Policy, candidate: Any, state: Any, belief: Any, approved: list[str]) -> Decision:
-    it = asked(policy, [candidate], state=state, belief=belief, approved=approved)
-    return arbitrate(it.space, it.proposal, it.actor, it.now, it.belief, explain=True).decision
+def decide(policy: Policy, candidate: Any, state: Any, belief: Any, approved: list[str]) -> Decision:
+    it = ask(policy, [candidate], state=state, belief=belief, approved=approved)
+    return arbitrate(it.space, it.proposal, it.actor, it.now, it.belief).decision
 
 
 def without(pairs: dict[str, str], key: str) -> Policy:
@@ -239,7 +239,7 @@ def without(pairs: dict[str, str], key: str) -> Policy:
 def refute(finding: LintFinding, pairs: dict[str, str], situation: "Situation") -> str | None:
     """Why a finding is not so in this situation; None where it may be."""
     policy = compile_policy(pairs)
-    decision = decided(policy, *situation)
+    decision = decide(policy, *situation)
     held = {step.key for step in decision.trace if step.passed and step.op is None}
     candidate = situation[0]
     allowed = decision.verdict is Verdict.ALLOW
@@ -251,7 +251,7 @@ def refute(finding: LintFinding, pairs: dict[str, str], situation: "Situation") 
         case LintRule.CONTRADICTING if finding.key.startswith("policy."):
             return "both hold" if {finding.key, *finding.others} <= held else None
         case LintRule.SHADOWED | LintRule.CONTRADICTING:
-            other = decided(without(pairs, finding.key), *situation)
+            other = decide(without(pairs, finding.key), *situation)
             if '"allow"' in pairs[finding.key]:
                 return "it permits" if allowed and other.verdict is not Verdict.ALLOW else None
             return None if verdict_of(decision) == verdict_of(other) else "it decides"

@@ -12,7 +12,7 @@ from cmbs.substrate.kernel.policy.references import (
     MAX_REFERENCE_CHARACTERS,
     MAX_SEGMENTS,
     MISSING,
-    Facing,
+    EvaluationContext,
     ReferenceFault,
     compile_reference,
     namespace_of,
@@ -32,11 +32,13 @@ READING = BeliefReading(
 )
 
 
-def facing(state: dict[str, str] | None = None, args: Any = MISSING, tool_id: str | None = "t") -> Facing:
-    return Facing(state or {}, {"incident.7": READING, "gone": BeliefReading("gone", found=False)}, "me", args, tool_id)
+def facing(state: dict[str, str] | None = None, args: Any = MISSING, tool_id: str | None = "t") -> EvaluationContext:
+    return EvaluationContext(
+        state or {}, {"incident.7": READING, "gone": BeliefReading("gone", found=False)}, "me", args, tool_id
+    )
 
 
-def found(text: str, **fields: Any) -> Any:
+def find(text: str, **fields: Any) -> Any:
     return compile_reference(text).find(facing(**fields))
 
 
@@ -62,19 +64,19 @@ def test_a_key_is_in_a_namespace_or_in_none(key: str, namespace: str | None) -> 
 
 def test_the_longest_existing_key_wins_even_where_a_shorter_one_has_the_field() -> None:
     state = {"fact.a": '{"b":{"c":1}}', "fact.a.b": '{"d":2}'}
-    assert found("fact.a.b.c", state=state) is MISSING
-    assert found("fact.a.b.d", state=state) == 2
-    assert found("fact.a.b", state=state) == {"d": 2}
-    assert found("fact.a", state=state) == {"b": {"c": 1}}
-    assert found("fact.z", state=state) is MISSING
+    assert find("fact.a.b.c", state=state) is MISSING
+    assert find("fact.a.b.d", state=state) == 2
+    assert find("fact.a.b", state=state) == {"d": 2}
+    assert find("fact.a", state=state) == {"b": {"c": 1}}
+    assert find("fact.z", state=state) is MISSING
 
 
 def test_places_of_an_array_are_its_decimal_numbers_and_nothing_that_only_looks_like_one() -> None:
     state = {"fact.list": '["a",{"b":"c"}]'}
-    assert found("fact.list.0", state=state) == "a"
-    assert found("fact.list.1.b", state=state) == "c"
+    assert find("fact.list.0", state=state) == "a"
+    assert find("fact.list.1.b", state=state) == "c"
     for odd in ("2", "-1", "00", "01", "1_0", "\N{ARABIC-INDIC DIGIT ZERO}", "x", "9" * 400):
-        assert found(f"fact.list.{odd}", state=state) is MISSING
+        assert find(f"fact.list.{odd}", state=state) is MISSING
 
 
 @pytest.mark.parametrize(
@@ -98,37 +100,33 @@ def test_a_value_is_the_json_it_holds_or_else_its_text(text: str, value: object)
     assert type(value_of(text)) is type(value)
 
 
-def test_long_values_are_read_like_short_ones() -> None:
-    assert value_of("[" + ",".join(["1"] * 5_000) + "]") == [1] * 5_000
-
-
 def test_args_are_walked_by_plain_names_so_that_a_dotted_name_hides_nothing() -> None:
     args = {"a": {"b": "seen"}, "a.b": "planted", "set": {"goal": {"x": "inner"}, "goal.x": "planted"}}
-    assert found("$args.a.b", args=args) == "seen"
-    assert found("$args.set.goal.x", args=args) == "inner"
-    assert found("$args", args=args) == args
-    assert found("$args.a.b.c", args=args) is MISSING
-    assert found("$args.a", args=MISSING) is MISSING
+    assert find("$args.a.b", args=args) == "seen"
+    assert find("$args.set.goal.x", args=args) == "inner"
+    assert find("$args", args=args) == args
+    assert find("$args.a.b.c", args=args) is MISSING
+    assert find("$args.a", args=MISSING) is MISSING
 
 
 def test_what_a_delta_sets_is_found_by_its_key_and_by_fields_of_its_value() -> None:
     args = {"set": {"goal.x": '{"who":"me"}', "fact.y": "plain"}, "unset": ["goal.z"]}
-    assert found("$args.set.goal.x.who", args=args, tool_id=None) == "me"
-    assert found("$args.set.fact.y", args=args, tool_id=None) == "plain"
-    assert found("$args.set.goal.q", args=args, tool_id=None) is MISSING
-    assert found("$args.set", args=args, tool_id=None) == args["set"]
-    assert found("$args.unset.0", args=args, tool_id=None) == "goal.z"
-    assert found("$args.set.goal.x", tool_id=None) is MISSING
+    assert find("$args.set.goal.x.who", args=args, tool_id=None) == "me"
+    assert find("$args.set.fact.y", args=args, tool_id=None) == "plain"
+    assert find("$args.set.goal.q", args=args, tool_id=None) is MISSING
+    assert find("$args.set", args=args, tool_id=None) == args["set"]
+    assert find("$args.unset.0", args=args, tool_id=None) == "goal.z"
+    assert find("$args.set.goal.x", tool_id=None) is MISSING
 
 
 def test_tool_and_actor_are_found_and_a_delta_has_no_tool() -> None:
-    assert found("$tool.id") == "t"
-    assert found("$tool.id", tool_id=None) is MISSING
-    assert found("$actor.id") == "me"
+    assert find("$tool.id") == "t"
+    assert find("$tool.id", tool_id=None) is MISSING
+    assert find("$actor.id") == "me"
 
 
 def test_a_belief_field_is_read_from_its_session_and_missing_where_there_is_none() -> None:
-    values = {field: found(f"$belief.incident.7.{field}") for field in BELIEF_FIELDS}
+    values = {field: find(f"$belief.incident.7.{field}") for field in BELIEF_FIELDS}
     assert values == {
         "n_survivors": 8,
         "entropy_proxy": 3.0,
@@ -137,14 +135,14 @@ def test_a_belief_field_is_read_from_its_session_and_missing_where_there_is_none
         "survivors": ["h1"],
         "concluded": ["c1"],
     }
-    assert found("$belief.gone.n_survivors") is MISSING
-    assert found("$belief.unread.n_survivors") is MISSING
+    assert find("$belief.gone.n_survivors") is MISSING
+    assert find("$belief.unread.n_survivors") is MISSING
     assert compile_reference("$belief.incident.7.survivors").session_id == "incident.7"
 
 
 def test_more_survivors_than_a_reading_carries_are_missing() -> None:
     reading = BeliefReading("s", found=True, n_survivors=10**6)
-    assert compile_reference("$belief.s.survivors").find(Facing({}, {"s": reading}, "me")) is MISSING
+    assert compile_reference("$belief.s.survivors").find(EvaluationContext({}, {"s": reading}, "me")) is MISSING
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from cmbs.substrate.kernel.events import (
     Wake,
 )
 from cmbs.substrate.kernel.model import Verdict
-from cmbs.substrate.kernel.proposals import heard
+from cmbs.substrate.kernel.proposals import situation_of
 from cmbs.substrate.kernel.replay import read_space_event, verify_space
 from cmbs.substrate.kernel.state import ApprovalStatus, ProposalStatus
 from cmbs.substrate.kernel.steps import fingerprint
@@ -221,7 +221,7 @@ def test_a_wake_was_decided_on_what_was_left_of_its_proposal(world: World) -> No
     events = [read_space_event(stored) for stored in world.log.read(STREAM)]
     (woken,) = [event for event in events if event.body.verb == SpaceVerb.WAKE]
     before = world.server.at(SPACE, woken.body.seq - 1)
-    space, proposal, actor = heard(before, woken)
+    space, proposal, actor = situation_of(before, woken)
     assert (space, actor) == (before, AGENT)
     assert proposal.candidates == parked.space.proposals["p"].message.proposal.candidates
     assert proposal.state_snapshot_id == before.snapshot_id

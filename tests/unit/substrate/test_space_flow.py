@@ -34,8 +34,8 @@ from tests.support.spaces import (
     facts,
     http_tool,
     raw,
-    settled,
     status,
+    wait_until_settled,
 )
 
 # --- deltas -----------------------------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ def test_an_allowed_call_runs_after_its_intent_and_its_outcome_is_recorded(world
     answer = world.propose(call("t", {"x": 1}), proposal_id="p")
     (intent,) = answer.event.result.intents
     assert (intent.tool_id, intent.capability_token_id, intent.idempotency_key) == ("t", TOKEN, "k1")
-    assert settled(world, "p") is ProposalStatus.COMMITTED
+    assert wait_until_settled(world, "p") is ProposalStatus.COMMITTED
     ((tool_id, args, context),) = world.runner.calls
     assert (tool_id, args, context.execution_id) == ("t", b'{"x":1}', intent.execution_id)
     execution = world.space.executions[intent.execution_id]
@@ -192,7 +192,7 @@ def test_the_same_call_is_answered_by_its_first_execution_and_never_runs_twice(w
     world.create()
     world.equip(http_tool("t"))
     world.propose(call("t", {"x": 1}), proposal_id="p")
-    assert settled(world, "p") is ProposalStatus.COMMITTED
+    assert wait_until_settled(world, "p") is ProposalStatus.COMMITTED
     again = world.propose(call("t", {"x": 1}), delta(a="1"), proposal_id="q")
     assert (again.event.result.intents, len(again.event.result.answered_by)) == ((), 1)
     assert (status(again.space, "q"), again.space.state["goal.a"]) == (ProposalStatus.COMMITTED, "1")

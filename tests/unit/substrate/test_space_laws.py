@@ -74,7 +74,7 @@ def candidates(draw: st.DrawFn) -> Candidate:
 
 
 class SpaceMachine(RuleBasedStateMachine):
-    """A space that everybody talks to at random."""
+    """A space that gets random messages of all actors."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -18,7 +18,7 @@ from cmbs.substrate.kernel.checkpoint import freeze_space, thaw_space
 from cmbs.substrate.kernel.events import Approve, OutcomeStatus, Propose, RecordOutcome, SetMode
 from cmbs.substrate.kernel.events import Mode as SpaceMode
 from cmbs.substrate.kernel.kind import append_of_space
-from cmbs.substrate.kernel.proposals import traced
+from cmbs.substrate.kernel.proposals import trace_decision
 from cmbs.substrate.kernel.replay import catch_up_space, fold_space, read_space_event, verify_space
 from cmbs.substrate.kernel.state import Space
 from tests.support.spaces import AGENT, ANY, ROOT, SPACE, World, call, caller_tool, constraint, delta
@@ -28,7 +28,7 @@ CREATE, REGISTER, ISSUE, DELTA, ASK, APPROVE, OUTCOME, MODE = range(8)
 Change = Callable[[dict[str, Any]], None]
 
 
-def recorded() -> tuple[Space, list[StoredEntry], InMemoryStore]:
+def record_log() -> tuple[Space, list[StoredEntry], InMemoryStore]:
     """A short life of a space, and its log."""
     world = World()
     asking = constraint(effect="deny", subject={"tool_id": "c"}, on_fail="ask")
@@ -43,10 +43,10 @@ def recorded() -> tuple[Space, list[StoredEntry], InMemoryStore]:
     return world.space, world.log.read(STREAM), world.log  # type: ignore[return-value]
 
 
-SPACE_AFTER, LOG, STORE = recorded()
+SPACE_AFTER, LOG, STORE = record_log()
 
 
-def forged(place: int, change: Change, *, plain: bool = False) -> list[StoredEntry]:
+def forge(place: int, change: Change, *, plain: bool = False) -> list[StoredEntry]:
     """The log with one entry changed, and every hash after it made to fit."""
     entries: list[StoredEntry] = []
     before = GENESIS
@@ -100,7 +100,7 @@ FORGERIES: dict[str, tuple[int, Change, str]] = {
         ),
         r"outcome\.intents is not what",
     ),
-    "an approval that nobody asked for": (
+    "an approval that was not asked for": (
         DELTA,
         setting("outcome/used_approvals", ["a"]),
         r"outcome\.used_approvals is not what",
@@ -156,14 +156,14 @@ FORGERIES: dict[str, tuple[int, Change, str]] = {
 def test_a_forged_entry_is_named(name: str) -> None:
     place, change, said = FORGERIES[name]
     with pytest.raises(LedgerCorrupt, match=said) as caught:
-        verify_space(SPACE, forged(place, change))
+        verify_space(SPACE, forge(place, change))
     assert (caught.value.stream_id, caught.value.seq) == (STREAM, place)
 
 
 def test_bytes_that_are_not_canonical_are_refused_even_where_they_say_the_same() -> None:
     with pytest.raises(LedgerCorrupt, match="canonical"):
-        verify_space(SPACE, forged(MODE, lambda _: None, plain=True))
-    spaced = forged(ASK, lambda _: None)
+        verify_space(SPACE, forge(MODE, lambda _: None, plain=True))
+    spaced = forge(ASK, lambda _: None)
     raw = spaced[ASK].raw.replace(b'"payload":{"ask_ms"', b'"payload":{ "ask_ms"')
     spaced[ASK] = StoredEntry(raw, hash_entry(raw))
     with pytest.raises(LedgerCorrupt, match="payload is not canonical"):
@@ -206,7 +206,7 @@ def test_a_checkpoint_that_does_not_fit_its_entry_is_ignored() -> None:
 # --- a whole store ----------------------------------------------------------------------------------------------------
 
 
-def stored(entries: list[StoredEntry]) -> InMemoryStore:
+def store_entries(entries: list[StoredEntry]) -> InMemoryStore:
     store = InMemoryStore()
     for entry in entries:
         store.append([append_of_space(read_space_event(entry))])
@@ -214,13 +214,13 @@ def stored(entries: list[StoredEntry]) -> InMemoryStore:
 
 
 def test_checking_a_store_says_what_is_wrong_with_which_space() -> None:
-    good = stored(LOG)
+    good = store_entries(LOG)
     assert list(all_spaces(good)) == [SPACE]
     report = check_space(good, SPACE)
     head = SPACE_AFTER.head.event_hash.hex()
     assert (report.findings, report.events, report.head_hash) == ([], len(LOG), head)
     assert "no space" in check_space(good, "other").findings[0]
-    bad = stored(forged(DELTA, setting("outcome/decision/verdict", "deny")))
+    bad = store_entries(forge(DELTA, setting("outcome/decision/verdict", "deny")))
     assert "seq 3" in audit_space(bad, SPACE).findings[0]
     assert check_space(bad, SPACE).findings == audit_space(bad, SPACE).findings
 
@@ -233,7 +233,7 @@ def test_checking_a_store_compares_the_checkpoint() -> None:
         (7, b"nothing", "does not fit the log"),
         (7, freeze_space(another), "is not what the log leads to"),
     ):
-        store = stored(LOG)
+        store = store_entries(LOG)
         store.put_checkpoint(STREAM, seq, data)
         findings = check_space(store, SPACE).findings
         assert findings == [] if said is None else said in findings[0]
@@ -241,6 +241,6 @@ def test_checking_a_store_compares_the_checkpoint() -> None:
 
 def test_only_what_decides_a_proposal_has_a_trace_to_tell() -> None:
     with pytest.raises(TypeError, match="decides no proposal"):
-        traced(SPACE_AFTER, read_space_event(LOG[MODE]))
+        trace_decision(SPACE_AFTER, read_space_event(LOG[MODE]))
     assert isinstance(read_space_event(LOG[DELTA]).message, Propose)
     assert Head(7, LOG[7].event_hash) == SPACE_AFTER.head

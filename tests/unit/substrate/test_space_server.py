@@ -1,4 +1,4 @@
-"""The server around spaces: event loops, crowds, restarts, checkpoints, broken tools, and a keeper that goes on."""
+"""The server around spaces: event loops, crowds, restarts, checkpoints, broken tools, and a scheduler that goes on."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ from tests.support.spaces import (
     delta,
     eventually,
     http_tool,
-    settled,
     status,
+    wait_until_settled,
 )
 from tests.support.store_fixture import BACKENDS, StoreFixture
 
@@ -152,7 +152,7 @@ def test_what_waits_goes_on_waiting_in_the_next_process(place: str, tmp_path: Pa
         assert freeze_space(again.space) == freeze_space(first.space)
         again.propose(delta(go="1"))
         again.server.keep()
-        assert settled(again, "parked") is ProposalStatus.COMMITTED
+        assert wait_until_settled(again, "parked") is ProposalStatus.COMMITTED
         again.clock.advance(timedelta(hours=2))
         again.server.keep()
         assert status(again.space, "asked") is ProposalStatus.EXPIRED
@@ -233,7 +233,7 @@ def test_the_settings_of_spaces_come_from_the_environment() -> None:
     with closing(build_substrate(belief, {}, settings.space_limits)) as substrate:
         substrate.start()
         substrate.start()
-        assert substrate.door.limits.candidates_per_proposal == 1
+        assert substrate.requests.limits.candidates_per_proposal == 1
         assert substrate.current(DEFAULT_SPACE).head.seq == 0
     belief.close()
 
@@ -284,7 +284,7 @@ def test_after_closing_nothing_begins() -> None:
     assert (status(world.space, "p"), world.runner.calls) == (ProposalStatus.RUNNING, [])
 
 
-# --- the keeper -------------------------------------------------------------------------------------------------------
+# --- the scheduler ----------------------------------------------------------------------------------------------------
 
 
 def test_a_keeper_goes_on_after_a_round_that_failed() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from threading import Event
@@ -39,8 +38,8 @@ from tests.support.spaces import (
     facts,
     http_tool,
     raw,
-    settled,
     status,
+    wait_until_settled,
 )
 
 CROWD = 200
@@ -112,26 +111,6 @@ class SteppingClock(ManualClock):
             self.set(self.back_to)
             self.back_to = None
         return moment
-
-
-def test_proposals_that_were_made_are_nothing_for_a_look_for_garbage() -> None:
-    world = World()
-    world.create()
-
-    def containers() -> int:
-        gc.collect()
-        return sum(type(each) in (list, dict, tuple) for each in gc.get_objects())
-
-    def propose(times: int) -> None:
-        for number in range(times):
-            world.propose(delta(a=str(number)))
-
-    propose(50)
-    before = containers()
-    propose(50)
-    # As objects, each of them would have lists for what it unsets, reads and proposes.
-    assert containers() - before < 50
-    world.close()
 
 
 def test_what_was_proposed_is_read_again_as_it_was_said() -> None:
@@ -350,9 +329,9 @@ def test_what_had_no_turn_in_time_has_failed_only_where_nobody_tries_again(*, id
     world.clock.advance(timedelta(minutes=1))
     world.server.keep()
     runner.let_go.set()
-    assert settled(world, "first") is ProposalStatus.COMMITTED
+    assert wait_until_settled(world, "first") is ProposalStatus.COMMITTED
     expected = ProposalStatus.COMMITTED if idempotent else ProposalStatus.FAILED
-    assert settled(world, "second") is expected
+    assert wait_until_settled(world, "second") is expected
     ran = [context.attempt for _, _, context in runner.calls if context.idempotency_key == "second"]
     assert ran == ([2] if idempotent else [])
     world.close()
@@ -371,7 +350,7 @@ def test_what_an_operator_settled_while_it_waited_for_its_turn_does_not_run() ->
     world.say(MarkInDoubt(intent.execution_id), ENGINE)
     world.say(RecordOutcome(intent.execution_id, OutcomeStatus.SUCCEEDED, raw({"seen": True})), ROOT)
     runner.let_go.set()
-    assert settled(world, "first") is ProposalStatus.COMMITTED
+    assert wait_until_settled(world, "first") is ProposalStatus.COMMITTED
     world.close()
     assert [context.idempotency_key for _, _, context in runner.calls] == ["first"]
     assert status(world.space, "second") is ProposalStatus.COMMITTED

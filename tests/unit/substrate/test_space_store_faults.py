@@ -47,7 +47,7 @@ class BlockingStore(InMemoryStore):
     blocking = True
 
 
-def insisted(world: World, message: SpaceMessage, actor: Actor) -> object:
+def insist(world: World, message: SpaceMessage, actor: Actor) -> object:
     """Send a message until it is answered; what it came to."""
     for _ in range(5):
         try:
@@ -68,12 +68,12 @@ def story(world: World) -> None:
         (world.proposal(facts(go="yes"), actor=ENCODER, proposal_id="s"), ENCODER),
     ]
     for proposal, actor in proposals:
-        insisted(world, Propose(proposal), actor)
+        insist(world, Propose(proposal), actor)
     for approval_id in sorted(world.space.approvals):
-        insisted(world, Approve(approval_id), ROOT)
+        insist(world, Approve(approval_id), ROOT)
     for _ in range(9):
         world.server.keep()
-    # Whoever looks, looks past the faults: how often it has to must not change which call fails.
+    # Reading looks past the faults: how often it has to must not change which call fails.
     watching = World(world.log.inner, space=8)  # type: ignore[attr-defined]
     assert eventually(lambda: has_settled(watching, world.runner))
     watching.close()
@@ -89,7 +89,7 @@ def has_settled(watching: World, runner: ScriptedRunner) -> bool:
     return len(settled) == len(runner.calls)
 
 
-def prepared(store: FailingLog[BlockingStore]) -> World:
+def prepare(store: FailingLog[BlockingStore]) -> World:
     world = World(store)
     world.create(POLICY)
     world.equip(http_tool("plain"), http_tool("asked"), http_tool("parked"))
@@ -98,7 +98,7 @@ def prepared(store: FailingLog[BlockingStore]) -> World:
 
 def calls_of_the_story() -> int:
     store = FailingLog(BlockingStore())
-    world = prepared(store)
+    world = prepare(store)
     before = len(store.calls)
     story(world)
     world.close()
@@ -118,7 +118,7 @@ def test_the_faults_of_the_property_cover_the_story() -> None:
 def test_a_store_that_fails_at_any_call_leaves_nothing_half_done(moment: Moment) -> None:
     for number in range(1, CALLS + 1):
         store = FailingLog(BlockingStore())
-        world = prepared(store)
+        world = prepare(store)
         store.fail(call=number, moment=moment)
         # Where it is a reading that fails, the caller is told so, and nothing has changed.
         with suppress(StoreUnavailable):

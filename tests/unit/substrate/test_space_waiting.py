@@ -1,4 +1,4 @@
-"""What a space waits for: approvals, keys, deadlines, and outcomes that nobody reports."""
+"""What a space waits for: approvals, keys, deadlines, and outcomes that are not reported."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ from tests.support.spaces import (
     eventually,
     facts,
     http_tool,
-    settled,
     status,
+    wait_until_settled,
 )
 
 # --- ask --------------------------------------------------------------------------------------------------------------
@@ -68,7 +68,7 @@ def test_what_is_asked_for_runs_once_somebody_else_has_approved_it(asking: World
     assert wrong.event.result.reason_code == "ARGS_CHANGED"
     approved = asking.say(Approve(asked.approval_id, args_hash=asked.args_hash))
     assert len(approved.event.result.intents) == 1
-    assert settled(asking, "p") is ProposalStatus.COMMITTED
+    assert wait_until_settled(asking, "p") is ProposalStatus.COMMITTED
     assert asking.space.state["goal.a"] == "1"
     assert (asking.space.approvals[asked.approval_id].approver, len(asking.runner.calls)) == (ROOT, 1)
     assert not asking.space.grants
@@ -104,7 +104,7 @@ def test_an_approval_under_another_policy_asks_anew(asking: World) -> None:
     assert anew.approval_id != asked.approval_id
     assert status(asking.space, "p") is ProposalStatus.ASKED
     asking.say(Approve(anew.approval_id))
-    assert settled(asking, "p") is ProposalStatus.COMMITTED
+    assert wait_until_settled(asking, "p") is ProposalStatus.COMMITTED
 
 
 def test_what_is_rejected_never_runs(asking: World) -> None:
@@ -127,7 +127,7 @@ def test_all_of_several_requests_must_be_approved(asking: World) -> None:
     assert (half.event.result.intents, half.event.result.asked) == ((), ())
     assert status(half.space, "p") is ProposalStatus.ASKED
     assert len(asking.say(Approve(second.approval_id)).event.result.intents) == 2
-    assert settled(asking, "p") is ProposalStatus.COMMITTED
+    assert wait_until_settled(asking, "p") is ProposalStatus.COMMITTED
 
 
 def test_a_request_that_nobody_answers_expires(asking: World) -> None:
@@ -167,7 +167,7 @@ def test_a_deferred_proposal_is_parked_and_runs_by_itself_when_what_it_waits_for
     assert status(deferring.space, "p") is ProposalStatus.PARKED
     deferring.propose(facts(ready="yes"), actor=ENCODER)
     deferring.server.keep()
-    assert settled(deferring, "p") is ProposalStatus.COMMITTED
+    assert wait_until_settled(deferring, "p") is ProposalStatus.COMMITTED
     assert (deferring.space.state["goal.a"], len(deferring.runner.calls)) == ("1", 1)
     assert (len(deferring.space.parked), len(deferring.space.waiting)) == (0, 0)
 
@@ -197,7 +197,7 @@ def test_what_is_left_of_a_proposal_that_is_not_atomic_waits_alone(deferring: Wo
     deferring.propose(delta(a="2"))
     deferring.propose(facts(ready="yes"), actor=ENCODER)
     deferring.server.keep()
-    assert settled(deferring, "p") is ProposalStatus.COMMITTED
+    assert wait_until_settled(deferring, "p") is ProposalStatus.COMMITTED
     # Not committed a second time.
     assert (deferring.space.state["goal.a"], len(deferring.runner.calls)) == ("2", 1)
     decisions = deferring.space.proposals["p"].decision.candidates
@@ -236,7 +236,7 @@ def test_an_execution_of_which_nobody_hears_is_in_doubt_and_not_run_again(world:
     assert len(world.runner.calls) == 1
 
 
-def made(world: World, attempts: int) -> bool:
+def make(world: World, attempts: int) -> bool:
     return len(world.runner.calls) == attempts
 
 
@@ -246,7 +246,7 @@ def test_one_in_doubt_is_tried_again_where_its_tool_is_idempotent_and_not_for_ev
     world.runner.unknown = True
     (intent,) = world.propose(call("t"), proposal_id="p").event.result.intents
     for attempts in (1, 2, 3, 3, 3):
-        assert eventually(partial(made, world, attempts))
+        assert eventually(partial(make, world, attempts))
         world.clock.advance(timedelta(seconds=10))
         world.server.keep()
     assert [context.attempt for _, _, context in world.runner.calls] == [1, 2, 3]

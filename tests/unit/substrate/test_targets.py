@@ -88,7 +88,7 @@ def test_what_does_not_is_refused_by_name(kind: ToolKind, target: Any, said: str
 # --- the file of servers ----------------------------------------------------------------------------------------------
 
 
-def written(path: Path, content: Any) -> str:
+def write(path: Path, content: Any) -> str:
     path.write_text(content if isinstance(content, str) else json.dumps(content), "utf-8")
     return str(path)
 
@@ -99,7 +99,7 @@ def test_servers_are_read_from_a_file(tmp_path: Path) -> None:
         "files": {"transport": "stdio", "command": ["files", "--ro"], "env": {"TOKEN": "FILES_TOKEN"}, "cwd": "."},
         "web": {"transport": "http", "url": URL, "headers": {"Authorization": "WEB_TOKEN"}},
     }
-    read = read_servers(written(tmp_path / "servers.json", {"servers": servers}))
+    read = read_servers(write(tmp_path / "servers.json", {"servers": servers}))
     assert read == {
         "files": StdioServer(["files", "--ro"], {"TOKEN": "FILES_TOKEN"}, "."),
         "web": HttpServer(URL, {"Authorization": "WEB_TOKEN"}),
@@ -135,7 +135,7 @@ def stdio(**more: Any) -> dict[str, Any]:
     ],
 )
 def test_a_file_that_makes_no_sense_stops_the_start_and_is_named(tmp_path: Path, content: Any, said: str) -> None:
-    path = written(tmp_path / "servers.json", content)
+    path = write(tmp_path / "servers.json", content)
     with pytest.raises(InvalidRequest) as refused:
         open_tools({"CMBS_TOOL_SERVERS": path})
     assert path in refused.value.message

@@ -7,14 +7,12 @@ whole line means that nothing is lost where one above it runs out, expires or is
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-import msgspec
-
 from cmbs.messages import Actor, ActorKind
-from cmbs.substrate.kernel.model import Budget, Capability, ReasonCode, Scope, ScopeMatch, Spent
+from cmbs.substrate.kernel.model import REASON_ORDER, Budget, Capability, ReasonCode, Scope, ScopeMatch, Spent
 from cmbs.substrate.kernel.policy.predicates import same
 from cmbs.substrate.kernel.policy.references import walk
 from cmbs.substrate.kernel.state import Space
@@ -24,69 +22,60 @@ MAX_TOOL_IDS = 1_000
 MAX_NAMES = 100
 MAX_SCOPES = 100
 MAX_TEXT_CHARACTERS = 1_000
-_NOTHING_SPENT = Spent()
-_UNBOUNDED = Budget()
-# A member of an enumeration takes longer to look up than all else that is asked of most tokens.
-_AGENT = ActorKind.AGENT
+UNBOUNDED = Budget()
 
 
 class Demand(NamedTuple):
     """What the calls of one proposal ask of a token, all of them together."""
 
-    calls: int = 0
-    bytes: int = 0
+    calls: int
+    bytes: int
 
 
-_NO_DEMAND = Demand()
+class TokenLine(NamedTuple):
+    """A token in use: all tokens from itself up to its root, and the names by which constraints mean it.
 
-
-class Held(msgspec.Struct, frozen=True):
-    """A token in use: the line from itself up to its root, and the names by which constraints mean it.
-
-    `permitting` are its own; `denying` are those of the whole line. `bounded`: some budget of the line has an end.
+    `permitting` are its own; `denying` are those of the whole line.
     """
 
-    line: tuple[Capability, ...]
+    tokens: tuple[Capability, ...]
     permitting: tuple[str, ...]
     denying: tuple[str, ...]
-    bounded: bool
 
 
-NOT_HELD = Held((), (), (), False)
+NO_TOKEN = TokenLine((), (), ())
 
 
-def held(capabilities: Mapping[str, Capability], token_id: str | None) -> Held:
-    """The token and those above it; NOT_HELD where it, or one above it, does not exist."""
-    token = None if token_id is None else capabilities.get(token_id)
-    if token is None:
-        return NOT_HELD
-    names = tuple(token.capabilities)
-    if token.parent_id is None:
-        return Held((token,), names, names, token.budget != _UNBOUNDED)
-    line = [token]
-    while line[-1].parent_id is not None:
-        above = capabilities.get(line[-1].parent_id)
-        if above is None or len(line) >= MAX_LINE:
-            return NOT_HELD
-        line.append(above)
-    denying = tuple(sorted({name for each in line for name in each.capabilities}))
-    return Held(tuple(line), names, denying, any(each.budget != _UNBOUNDED for each in line))
+def token_line(capabilities: Mapping[str, Capability], token_id: str | None) -> TokenLine:
+    """The token and those above it; NO_TOKEN where it, or one above it, does not exist."""
+    tokens: list[Capability] = []
+    while token_id is not None:
+        token = capabilities.get(token_id)
+        if token is None or len(tokens) >= MAX_LINE:
+            return NO_TOKEN
+        tokens.append(token)
+        token_id = token.parent_id
+    if not tokens:
+        return NO_TOKEN
+    denying = sorted({name for each in tokens for name in each.capabilities})
+    return TokenLine(tuple(tokens), tuple(tokens[0].capabilities), tuple(denying))
 
 
-def use_fault(space: Space, holding: Held, actor: Actor, tool_id: str, args: Any, now: str) -> ReasonCode | None:
+def use_fault(space: Space, line: TokenLine, actor: Actor, tool_id: str, args: Any, now: str) -> ReasonCode | None:
     """Why this actor may not use this token for this call; None where it may, its budget aside."""
-    line = holding.line
-    if not line:
+    if not line.tokens:
         return ReasonCode.CAPABILITY_UNKNOWN
-    if line[0].agent_id != actor.id or actor.kind is not _AGENT:
+    if line.tokens[0].agent_id != actor.id or actor.kind is not ActorKind.AGENT:
         return ReasonCode.CAPABILITY_OTHER_AGENT
-    if len(line) == 1:
-        return _fault_of(space, line[0], tool_id, args, now)
-    faults = {_fault_of(space, each, tool_id, args, now) for each in line}
-    return next((reason for reason in ReasonCode if reason in faults), None)
+    worst = None
+    for token in line.tokens:
+        fault = _token_fault(space, token, tool_id, args, now)
+        if fault is not None and (worst is None or REASON_ORDER[fault] < REASON_ORDER[worst]):
+            worst = fault
+    return worst
 
 
-def _fault_of(space: Space, token: Capability, tool_id: str, args: Any, now: str) -> ReasonCode | None:
+def _token_fault(space: Space, token: Capability, tool_id: str, args: Any, now: str) -> ReasonCode | None:
     """Why one token of the line is not good for the call, in the order of the reason codes."""
     if token.expires_at is not None and now >= token.expires_at:
         return ReasonCode.CAPABILITY_EXPIRED
@@ -125,31 +114,15 @@ def _climbs(value: str) -> bool:
     return any(segment.partition(";")[0] == ".." for segment in segments)
 
 
-def is_exhausted(space: Space, holding: Held, demands: Mapping[str, Demand]) -> bool:
-    """Whether a budget of the line is too small for what the proposal asks of it."""
-    return any(
-        _is_beyond(each.budget, space.spent.get(each.token_id, _NOTHING_SPENT), demands[each.token_id])
-        for each in holding.line
-    )
-
-
-def _is_beyond(budget: Budget, spent: Spent, demand: Demand) -> bool:
+def is_exhausted(space: Space, token: Capability, demand: Demand) -> bool:
+    """Whether what is left of a token's budget is too little for what the calls of a proposal demand."""
+    budget, spent = token.budget, space.spent.get(token.token_id, Spent())
     if budget.calls is not None and spent.calls + demand.calls > budget.calls:
         return True
     if budget.bytes is not None and spent.bytes + demand.bytes > budget.bytes:
         return True
     # How long a call will take is not known before it ran.
     return budget.wall_ms is not None and spent.wall_ms >= budget.wall_ms
-
-
-def demands_of(calls: Iterable[tuple[Held, msgspec.Raw]]) -> dict[str, Demand]:
-    """What calls, each with its args, ask of every token of their lines."""
-    demands: dict[str, Demand] = {}
-    for holding, args in calls:
-        for each in holding.line:
-            known = demands.get(each.token_id, _NO_DEMAND)
-            demands[each.token_id] = Demand(known.calls + 1, known.bytes + len(bytes(args)))
-    return demands
 
 
 # --- issuing ----------------------------------------------------------------------------------------------------------
@@ -182,24 +155,24 @@ def issue_refusal(space: Space, capability: Capability, issuer: Actor, now: str)
     is_operator = issuer.kind is ActorKind.OPERATOR
     if capability.parent_id is None:
         return None if is_operator else IssueRefusal.NOT_PERMITTED
-    holding = held(space.capabilities, capability.parent_id)
-    is_holder = bool(holding.line) and issuer.kind is ActorKind.AGENT and holding.line[0].agent_id == issuer.id
+    line = token_line(space.capabilities, capability.parent_id)
+    is_holder = bool(line.tokens) and issuer.kind is ActorKind.AGENT and line.tokens[0].agent_id == issuer.id
     if not is_operator and not is_holder:
-        # What tokens there are is nobody's business but an operator's and their holders'.
+        # Only operators and the holder of a token may learn that it exists.
         return IssueRefusal.NOT_PERMITTED
-    return _child_refusal(space, capability, holding, now)
+    return _child_refusal(space, capability, line, now)
 
 
-def _child_refusal(space: Space, child: Capability, holding: Held, now: str) -> IssueRefusal | None:
-    if not holding.line:
+def _child_refusal(space: Space, child: Capability, line: TokenLine, now: str) -> IssueRefusal | None:
+    if not line.tokens:
         return IssueRefusal.PARENT_UNKNOWN
-    if any(each.expires_at is not None and now >= each.expires_at for each in holding.line):
+    if any(each.expires_at is not None and now >= each.expires_at for each in line.tokens):
         return IssueRefusal.PARENT_EXPIRED
-    if any(each.token_id in space.revoked for each in holding.line):
+    if any(each.token_id in space.revoked for each in line.tokens):
         return IssueRefusal.PARENT_REVOKED
-    if len(holding.line) >= MAX_LINE:
+    if len(line.tokens) >= MAX_LINE:
         return IssueRefusal.LINE_TOO_LONG
-    return wider_than(holding.line[0], child)
+    return wider_than(line.tokens[0], child)
 
 
 def wider_than(parent: Capability, child: Capability) -> IssueRefusal | None:

@@ -11,11 +11,8 @@ from cmbs.substrate.kernel.events import Changes
 from cmbs.substrate.kernel.model import BeliefReading, Candidate, Failure, ReasonCode, Stage, StateDelta, TraceStep
 from cmbs.substrate.kernel.policy.policy import Policy
 from cmbs.substrate.kernel.policy.predicates import Asking
-from cmbs.substrate.kernel.policy.references import Facing
+from cmbs.substrate.kernel.policy.references import EvaluationContext
 from cmbs.substrate.kernel.state import CallKey
-
-# Of most changes, which share it: nobody changes what a step did.
-_NOTHING_UNSET: list[str] = []
 
 
 class Finding(NamedTuple):
@@ -31,20 +28,11 @@ class Finding(NamedTuple):
     waits_for: tuple[str, ...] = ()
 
 
-def effective_changes(state: Mapping[str, str], deltas: Iterable[StateDelta]) -> Changes:
+def effective_changes(state: Mapping[str, str], deltas: Sequence[StateDelta]) -> Changes:
     """What deltas that do not clash do to the state together; what is so already is no change."""
-    to_set: dict[str, str] = {}
-    to_unset: list[str] = []
-    for delta in deltas:
-        for key, text in delta.set.items():
-            if state.get(key) != text:
-                to_set[key] = text  # noqa: PERF403 - a comprehension is a call, and most deltas have one key
-        if delta.unset:
-            to_unset += [key for key in delta.unset if key in state]
-    return Changes(
-        dict(sorted(to_set.items())) if len(to_set) > 1 else to_set,
-        sorted(set(to_unset)) if to_unset else _NOTHING_UNSET,
-    )
+    to_set = {key: text for delta in deltas for key, text in delta.set.items() if state.get(key) != text}
+    to_unset = {key for delta in deltas for key in delta.unset if key in state}
+    return Changes(dict(sorted(to_set.items())), sorted(to_unset))
 
 
 def after(state: Map[str, str], changes: Changes) -> Map[str, str]:
@@ -56,39 +44,24 @@ def after(state: Map[str, str], changes: Changes) -> Map[str, str]:
     return mutation.finish()
 
 
-def committed(
-    state: Map[str, str], changed: Map[str, int], changes: Changes, seq: int
-) -> tuple[Map[str, str], Map[str, int]]:
-    """The state after these changes, and the seq of the last change of each key."""
-    if len(changes.set) == 1 and not changes.unset:
-        # By far the most common one.
-        ((key, text),) = changes.set.items()
-        return state.set(key, text), changed.set(key, seq)
-    return after(state, changes), changed.update(dict.fromkeys((*changes.set, *changes.unset), seq))
-
-
-def clashing(candidates: Sequence[Candidate]) -> frozenset[int]:
+def find_clashes(candidates: Sequence[Candidate]) -> frozenset[int]:
     """The places of candidates that cannot both be: one key written in two ways, one call made twice."""
-    if len(candidates) == 1:
-        only = candidates[0]
-        is_torn = isinstance(only, StateDelta) and not only.set.keys().isdisjoint(only.unset)
-        return frozenset({0}) if is_torn else frozenset()
     # What each candidate says of each thing that can be said only once.
-    said: dict[object, dict[object, list[int]]] = {}
+    claims: dict[object, dict[object, list[int]]] = {}
     for place, candidate in enumerate(candidates):
-        for subject, word in _said(place, candidate):
-            said.setdefault(subject, {}).setdefault(word, []).append(place)
+        for subject, claim in _claims(place, candidate):
+            claims.setdefault(subject, {}).setdefault(claim, []).append(place)
     return frozenset(
-        place for words in said.values() if len(words) > 1 for places in words.values() for place in places
+        place for by_claim in claims.values() if len(by_claim) > 1 for places in by_claim.values() for place in places
     )
 
 
-def _said(place: int, candidate: Candidate) -> Iterable[tuple[object, object]]:
+def _claims(place: int, candidate: Candidate) -> Iterable[tuple[object, object]]:
     if isinstance(candidate, StateDelta):
         yield from candidate.set.items()
         yield from ((key, None) for key in candidate.unset)
     elif candidate.idempotency_key is not None:
-        # Even the same call again is another one to whoever counts them.
+        # The same call twice counts as two calls, so that it clashes too.
         yield CallKey(candidate.tool_id, candidate.idempotency_key), place
 
 
@@ -97,21 +70,17 @@ def commit_finding(
     state: Map[str, str],
     changes: Changes,
     belief: Mapping[str, BeliefReading],
-    steps: list[TraceStep] | None = None,
+    steps: list[TraceStep],
 ) -> Finding | None:
-    """What speaks against committing these changes: exclusive goals first, then invariants."""
-    if steps is None and not policy.groups and not policy.invariants:
-        return None
+    """What speaks against committing these changes: exclusive goals first, then invariants. Both go into the trace."""
     state_after = after(state, changes)
     exclusive = _exclusive_finding(policy, state_after, changes, steps)
-    if exclusive is not None and steps is None:
-        return exclusive
-    violated = _invariant_finding(policy, Facing(state_after, belief, ""), steps)
+    violated = _invariant_finding(policy, EvaluationContext(state_after, belief, ""), steps)
     return exclusive or violated
 
 
 def _exclusive_finding(
-    policy: Policy, state_after: Map[str, str], changes: Changes, steps: list[TraceStep] | None
+    policy: Policy, state_after: Map[str, str], changes: Changes, steps: list[TraceStep]
 ) -> Finding | None:
     goals = [key for key in changes.set if key.startswith("goal.")]
     unreadable = tuple(group.key for group in policy.groups if group.goals is None) if goals else ()
@@ -119,11 +88,10 @@ def _exclusive_finding(
     crowded = tuple(
         sorted(group.key for group in touched if sum(goal in state_after for goal in group.goals or ()) > 1)
     )
-    if steps is not None:
-        against = {*unreadable, *crowded}
-        keys = sorted({*against, *(group.key for group in touched)})
-        steps.extend(TraceStep(Stage.CONFLICTS, key not in against, key=key) for key in keys)
-        steps.append(TraceStep(Stage.CONFLICTS, not against))
+    against = {*unreadable, *crowded}
+    keys = sorted({*against, *(group.key for group in touched)})
+    steps.extend(TraceStep(Stage.CONFLICTS, key not in against, key=key) for key in keys)
+    steps.append(TraceStep(Stage.CONFLICTS, not against))
     if unreadable:
         return Finding(Stage.CONFLICTS, ReasonCode.MALFORMED_POLICY, matched=unreadable)
     if crowded:
@@ -131,22 +99,16 @@ def _exclusive_finding(
     return None
 
 
-def _invariant_finding(policy: Policy, facing: Facing, steps: list[TraceStep] | None) -> Finding | None:
+def _invariant_finding(policy: Policy, seen: EvaluationContext, steps: list[TraceStep]) -> Finding | None:
     unreadable, violated = [], []
-    for invariant in policy.invariants:
-        if invariant.predicate is None:
-            unreadable.append(invariant.key)
-            holds = False
-        elif steps is None:
-            holds = invariant.predicate.holds(facing)
-        else:
-            holds = invariant.predicate.trace(facing, Asking(Stage.INVARIANTS, None, invariant.key), steps)
+    for key, predicate in policy.invariants:
+        holds = predicate is not None and predicate.evaluate(seen, Asking(Stage.INVARIANTS, None, key), steps)
+        steps.append(TraceStep(Stage.INVARIANTS, holds, key=key))
+        if predicate is None:
+            unreadable.append(key)
         if not holds:
-            violated.append(invariant.key)
-        if steps is not None:
-            steps.append(TraceStep(Stage.INVARIANTS, holds, key=invariant.key))
-    if steps is not None:
-        steps.append(TraceStep(Stage.INVARIANTS, not violated))
+            violated.append(key)
+    steps.append(TraceStep(Stage.INVARIANTS, not violated))
     if unreadable:
         return Finding(Stage.INVARIANTS, ReasonCode.MALFORMED_POLICY, matched=tuple(unreadable))
     if violated:

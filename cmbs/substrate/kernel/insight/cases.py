@@ -11,9 +11,10 @@ from immutables import Map
 
 from cmbs.belief.kernel.events import Stamp
 from cmbs.errors import InvalidRequest
-from cmbs.ledger.instants import LAST, checked_instant
+from cmbs.ledger.instants import LAST, parse_instant
 from cmbs.messages import Actor, ActorKind
-from cmbs.substrate.kernel.arbitration.arbitrate import arbitrate, hash_of_args
+from cmbs.substrate.kernel.arbitration.arbitrate import arbitrate
+from cmbs.substrate.kernel.arbitration.stages import hash_of_args
 from cmbs.substrate.kernel.decide import decide, evolve
 from cmbs.substrate.kernel.events import Asked, CreateSpace, SpaceEvent
 from cmbs.substrate.kernel.insight.flips import Hypothetical
@@ -100,7 +101,7 @@ def situation(document: CaseDocument, case: Case, policy: Policy, tools: Mapping
     """Everything that a case is decided on."""
     try:
         actor = actor_of(case.actor or document.actor)
-        now = checked_instant(case.now or document.now, "now")
+        now = parse_instant(case.now or document.now, "now")
         state = {key: value for key, value in {**document.state, **case.state}.items() if not is_null(value)}
         space = _space(policy, pairs_of(state), tools, document.capabilities)
         space = msgspec.structs.replace(
@@ -233,7 +234,7 @@ def _refuse_twins(names: Sequence[str]) -> None:
 
 
 def _result(name: str, expected: Expected, asked: Hypothetical) -> CaseResult:
-    decision = arbitrate(asked.space, asked.proposal, asked.actor, asked.now, asked.belief, explain=True).decision
+    decision = arbitrate(*asked).decision
     found = {
         "verdict": decision.verdict,
         "failure": decision.failure,

@@ -27,13 +27,13 @@ from cmbs.substrate.kernel.model import (
 )
 from cmbs.substrate.kernel.policy.constraints import Constraint
 from cmbs.substrate.kernel.policy.policy import Policy
-from cmbs.substrate.kernel.policy.predicates import shown
+from cmbs.substrate.kernel.policy.predicates import show
 from cmbs.substrate.kernel.policy.references import BELIEF_FIELDS, MISSING, compile_reference
-from cmbs.substrate.kernel.proposals import heard
+from cmbs.substrate.kernel.proposals import situation_of
 from cmbs.substrate.kernel.replay import readings_in
 from cmbs.substrate.kernel.state import Space
 
-__all__ = ["Explanation", "Hypothetical", "explain", "recalled", "redacted"]
+__all__ = ["Explanation", "Hypothetical", "explain", "recall", "redact"]
 
 # Any key of the policy: who may read one, may read all.
 _POLICY_KEY = "constraint.any"
@@ -113,22 +113,22 @@ def explain(
     What they may read goes by the policy `readable`, which for a decision of the past is the one of now; without it, by
     that of the decision. `own`: the proposal is theirs, so that its args may be told.
     """
-    decided = arbitrate(asked.space, asked.proposal, asked.actor, asked.now, asked.belief, explain=True).decision
+    decided = arbitrate(*asked).decision
     policy = asked.space.policy
     found = smallest_flip(asked, max_decisions)
-    shown_decision = redacted(decided, readable or policy, reader, own=own)
+    shown_decision = redact(decided, readable or policy, reader, own=own)
     because = [_because(each, shown_decision.trace, policy, reader) for each in decided.candidates]
     withheld = len(decided.trace) - len(shown_decision.trace)
     return Explanation(shown_decision, because, _flip(found, decided, asked, readable or policy, reader), withheld)
 
 
-def recalled(before: Space, event: SpaceEvent) -> Hypothetical:
+def recall(before: Space, event: SpaceEvent) -> Hypothetical:
     """What a recorded decision was made on, from the space before it; TypeError where the event decided no proposal."""
-    space, proposal, actor = heard(before, event)
+    space, proposal, actor = situation_of(before, event)
     return Hypothetical(space, proposal, actor, event.body.ts, {each.session_id: each for each in readings_in(event)})
 
 
-def redacted(decision: Decision, policy: Policy, reader: ActorKind, *, own: bool = True) -> Decision:
+def redact(decision: Decision, policy: Policy, reader: ActorKind, *, own: bool = True) -> Decision:
     """The decision as an actor of this kind may see it: without the steps that show what is not theirs to read.
 
     Where the proposal is not their `own`, what constraints found in its args is not theirs either.
@@ -207,16 +207,16 @@ def _changes(alteration: Alteration, asked: Hypothetical, policy: Policy, reader
     now_reading = asked.belief.get(alteration.reading.session_id)
     changes = []
     for field in alteration.fields:
-        now = _said(now_reading, field)
-        to = _said(alteration.reading, field) if reads_policy else None
+        now = _show_field(now_reading, field)
+        to = _show_field(alteration.reading, field) if reads_policy else None
         changes.append(Change(f"{alteration.fact}.{field}", now, to, not reads_policy))
     return changes
 
 
-def _said(reading: BeliefReading | None, field: str) -> str | None:
+def _show_field(reading: BeliefReading | None, field: str) -> str | None:
     value = MISSING if reading is None or not reading.found else BELIEF_FIELDS[field](reading)
-    return None if value is MISSING else shown(value)
+    return None if value is MISSING else show(value)
 
 
 def _cut(text: str | None) -> str | None:
-    return None if text is None else shown(text)
+    return None if text is None else show(text)

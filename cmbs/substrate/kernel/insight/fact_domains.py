@@ -16,7 +16,7 @@ from cmbs.substrate.kernel.state import Space
 
 # Ways that are tried for one fact; where there are more, only some are.
 MAX_ALTERATIONS = 256
-# Bits beyond which nobody asks how many hypotheses survive.
+# Bits beyond which a number of survivors is not tried.
 _MAX_ENTROPY = 40
 _ALTERABLE = ("fact", "goal")
 _PRESENT = "present"
@@ -56,7 +56,7 @@ class FactDomains:
         # What is asked of each fact: of a key by the path into it, of a session by its field.
         self._asked: dict[str, dict[tuple[str, ...], list[Question]]] = {}
         for key, content in contents.items():
-            self._by_predicate[key] = self._noted(content)
+            self._by_predicate[key] = self._note(content)
         for goal in goals:
             self._asked.setdefault(goal, {}).setdefault((), [])
         self.facts = sorted(self._asked)
@@ -74,7 +74,7 @@ class FactDomains:
             self._domains[fact] = make(fact, asked)
         return self._domains[fact]
 
-    def _noted(self, content: Any) -> set[str]:
+    def _note(self, content: Any) -> set[str]:
         facts: set[str] = set()
         for question in [] if content is None else questions_of(content):
             for text in question.references:
@@ -99,7 +99,7 @@ class FactDomains:
                 classes = classes_of(asked[path], self._pairs)
                 complete = complete and classes.complete
                 choices.append([MISSING, *classes.values])
-            texts = [_with(base, paths, choice) for choice in _bounded(choices, base, paths)]
+            texts = [_with(base, paths, choice) for choice in _limit(choices, base, paths)]
             complete = complete and _size(choices) <= MAX_ALTERATIONS
         others: list[str | None] = [text for text in dict.fromkeys(texts) if text != now]
         if now is not None:
@@ -237,7 +237,7 @@ def _first(combinations: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return [each for each, _ in zip(combinations, range(MAX_ALTERATIONS), strict=False)]
 
 
-def _bounded(choices: list[list[Any]], base: Any, paths: list[tuple[str, ...]]) -> list[tuple[Any, ...]]:
+def _limit(choices: list[list[Any]], base: Any, paths: list[tuple[str, ...]]) -> list[tuple[Any, ...]]:
     """All combinations where there are few; else those in which one path alone is otherwise."""
     if _size(choices) <= MAX_ALTERATIONS:
         return list(product(*choices))
@@ -268,18 +268,18 @@ def _with(base: Any, paths: list[tuple[str, ...]], values: tuple[Any, ...]) -> s
     """The JSON text of a value in which these paths have these values; MISSING ones are taken out."""
     changed = base
     for path, value in zip(paths, values, strict=True):
-        changed = _placed(changed, path, value)
+        changed = _put_at(changed, path, value)
     return _as_text({} if changed is MISSING else changed)
 
 
-def _placed(value: Any, path: tuple[str, ...], inner: Any) -> Any:
+def _put_at(value: Any, path: tuple[str, ...], inner: Any) -> Any:
     if not path:
         return inner
     if isinstance(value, list) and path[0].isdecimal() and int(path[0]) < len(value) and inner is not MISSING:
         place = int(path[0])
-        return [*value[:place], _placed(value[place], path[1:], inner), *value[place + 1 :]]
+        return [*value[:place], _put_at(value[place], path[1:], inner), *value[place + 1 :]]
     known = dict(value) if isinstance(value, dict) else {}
-    below = _placed(known.get(path[0], MISSING), path[1:], inner)
+    below = _put_at(known.get(path[0], MISSING), path[1:], inner)
     if below is MISSING:
         known.pop(path[0], None)
     else:

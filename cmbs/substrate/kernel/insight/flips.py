@@ -1,6 +1,6 @@
 """The smallest change of facts that would have turned a decision.
 
-A fact is a state key that somebody may write by proposal (`fact.*`, `goal.*`), or what the belief plane says of one
+A fact is a state key that an actor may write by proposal (`fact.*`, `goal.*`), or what the belief plane says of one
 session. The search goes by numbers: no fact, one, two… Where something stands in the way, a change that helps must
 touch a fact that this very thing reads, so that only those are tried; each with the values that its predicates tell
 apart. Every answer was decided by `arbitrate` itself. It is exact where every value was covered, and says so where not.
@@ -17,7 +17,7 @@ import msgspec
 from cmbs.ledger import canonical
 from cmbs.messages import Actor
 from cmbs.substrate.kernel.arbitration.arbitrate import arbitrate
-from cmbs.substrate.kernel.arbitration.capabilities import held
+from cmbs.substrate.kernel.arbitration.capabilities import token_line
 from cmbs.substrate.kernel.insight.fact_domains import Alteration, FactDomains
 from cmbs.substrate.kernel.model import (
     BeliefReading,
@@ -73,7 +73,7 @@ class Hypothetical(NamedTuple):
 
 def smallest_flip(asked: Hypothetical, max_decisions: int = MAX_DECISIONS) -> Found:
     """The smallest change of facts under which an allowed proposal is not allowed, or any other is."""
-    return _Search(asked, max_decisions).found()
+    return _Search(asked, max_decisions).search()
 
 
 class _Spent(Exception):
@@ -95,19 +95,19 @@ class _Search:
         # What is asked about is decided once in any case.
         self._left = max(1, min(max_decisions, MAX_PROBES // self._probes()))
         self._domains = FactDomains(asked.space, asked.belief, self._contents(), self._goals())
-        self._was_allowed = self._decided(()).verdict is Verdict.ALLOW
+        self._was_allowed = self._decide(()).verdict is Verdict.ALLOW
         self._seen: set[frozenset[tuple[str, int]]] = set()
         self._deeper = False
         self._exact = True
 
-    def found(self) -> Found:
+    def search(self) -> Found:
         """Every number of facts in turn, until one turns the decision or there is nothing left to try."""
         ruled_out = 0
         try:
             for number in range(1, MAX_FACTS + 1):
                 self._seen.clear()
                 self._deeper = False
-                turned = self._turned((), frozenset(), number)
+                turned = self._turn((), frozenset(), number)
                 if turned is not None:
                     status = FlipStatus.SMALLEST if ruled_out == number - 1 else FlipStatus.BOUND
                     return Found(status, *turned, ruled_out, self._spent)
@@ -119,9 +119,9 @@ class _Search:
             pass
         return Found(FlipStatus.UNKNOWN, ruled_out=ruled_out, decisions=self._spent)
 
-    def _turned(self, chosen: _Chosen, at: frozenset[tuple[str, int]], left: int) -> tuple[_Chosen, Decision] | None:
+    def _turn(self, chosen: _Chosen, at: frozenset[tuple[str, int]], left: int) -> tuple[_Chosen, Decision] | None:
         """A change with `left` more facts that turns the decision, and to what; None where there is none."""
-        decision = self._decided(chosen)
+        decision = self._decide(chosen)
         if (decision.verdict is Verdict.ALLOW) is not self._was_allowed:
             return chosen, decision
         changed = {fact for fact, _ in at}
@@ -137,12 +137,12 @@ class _Search:
                 if here in self._seen:
                     continue
                 self._seen.add(here)
-                turned = self._turned((*chosen, alteration), here, left - 1)
+                turned = self._turn((*chosen, alteration), here, left - 1)
                 if turned is not None:
                     return turned
         return None
 
-    def _decided(self, chosen: _Chosen) -> Decision:
+    def _decide(self, chosen: _Chosen) -> Decision:
         if self._spent >= self._left:
             raise _Spent
         self._spent += 1
@@ -156,7 +156,7 @@ class _Search:
             else:
                 state = state.set(each.fact, each.text)
         space = msgspec.structs.replace(asked.space, state=state)
-        return arbitrate(space, asked.proposal, asked.actor, asked.now, belief, explain=False).decision
+        return arbitrate(space, asked.proposal, asked.actor, asked.now, belief).decision
 
     # --- what may help ---
 
@@ -190,8 +190,8 @@ class _Search:
         candidate = self._asked.proposal.candidates[place]
         if not isinstance(candidate, ToolCall):
             return self._policy.matching(None)
-        holding = held(self._asked.space.capabilities, candidate.capability_token_id)
-        return self._policy.matching(candidate.tool_id, holding.permitting, holding.denying)
+        token = token_line(self._asked.space.capabilities, candidate.capability_token_id)
+        return self._policy.matching(candidate.tool_id, token.permitting, token.denying)
 
     def _probes(self) -> int:
         """How much is asked at most to decide once."""

@@ -95,7 +95,7 @@ def impact_of(space_id: str, entries: Iterable[StoredEntry], policy: Policy) -> 
         if before is not None and was is not None:
             decisions += 1
             approval_id = event.message.approval_id if isinstance(event.message, Approve) else None
-            flip, differs = _decided_under(under_policy(before, policy, state, approval_id), event, was)
+            flip, differs = _compare(under_policy(before, policy, state, approval_id), event, was)
             flips += [] if flip is None else [flip]
             otherwise += differs
         state = after(state, _of_facts(event.result.changes))
@@ -114,7 +114,7 @@ def _of_facts(changes: Changes) -> Changes:
     )
 
 
-def _decided_under(space: Space, event: SpaceEvent, was: Decision) -> tuple[PolicyFlip | None, bool]:
+def _compare(space: Space, event: SpaceEvent, was: Decision) -> tuple[PolicyFlip | None, bool]:
     body = event.body
     again = decide(space, event.message, body.actor, Stamp(body.event_id, body.ts, None))
     now = again.result.decision if isinstance(again, SpaceEvent) else None
@@ -126,7 +126,7 @@ def _decided_under(space: Space, event: SpaceEvent, was: Decision) -> tuple[Poli
     allowed = again if now.verdict is Verdict.ALLOW else event
     touched = Touched()
     if Verdict.ALLOW in (now.verdict, was.verdict):
-        touched = _touched(space, proposal, allowed)
+        touched = _touch(space, proposal, allowed)
     record = space.proposals.get(proposal.proposal_id)
     actor = body.actor if record is None else record.actor
     kind = FlipKind(f"{was.verdict.value}→{now.verdict.value}")
@@ -171,7 +171,7 @@ def _proposal(space: Space, event: SpaceEvent) -> Proposal:
             raise TypeError(event.body.verb)
 
 
-def _touched(space: Space, proposal: Proposal, allowed: SpaceEvent) -> Touched:
+def _touch(space: Space, proposal: Proposal, allowed: SpaceEvent) -> Touched:
     running = [proposal.candidates[place] for place in allowed.result.ran]
     changes = effective_changes(space.state, [each for each in running if isinstance(each, StateDelta)])
     return Touched(changes, sorted({each.tool_id for each in running if isinstance(each, ToolCall)}))

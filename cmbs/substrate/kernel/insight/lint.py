@@ -1,4 +1,4 @@
-"""What is wrong with a policy before anybody proposes anything: `lint` says only what is so.
+"""What is wrong with a policy before anything is proposed: `lint` says only what is so.
 
 Every finding but the malformed ones is a proof over all states, candidates, actors and beliefs (`satisfying.never`).
 What cannot be proved is not said, so that a policy without findings is not thereby a good one.
@@ -26,7 +26,7 @@ MAX_SEARCHES = 20_000
 
 
 class Severity(StrEnum):
-    """An error does what nobody means; a warning is without effect; a note is worth knowing."""
+    """An error does what its author cannot mean; a warning is without effect; a note is worth knowing."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -87,13 +87,13 @@ def lint(pairs: Mapping[str, str], tool_ids: Collection[str] | None = None) -> L
     faults = set(validate_policy(pairs))
     if any(not fault.key for fault in faults):
         # Beyond the size of any policy: nothing else of it is looked at.
-        return LintReport([_malformed(fault) for fault in faults])
+        return LintReport([_find_malformed(fault) for fault in faults])
     # What is no text has no hash either; what is malformed otherwise denies, and stays.
     policy = compile_policy({key: text for key, text in pairs.items() if _is_text(key + text)})
-    findings = [_malformed(fault) for fault in faults | set(policy.faults)]
+    findings = [_find_malformed(fault) for fault in faults | set(policy.faults)]
     look = _Look(policy)
     findings += look.never_true()
-    findings += look.overruled()
+    findings += look.find_overruled()
     findings += look.invariants()
     if tool_ids is not None:
         findings += _unknown_tools(policy, look.constraints, frozenset(tool_ids))
@@ -102,7 +102,7 @@ def lint(pairs: Mapping[str, str], tool_ids: Collection[str] | None = None) -> L
     return LintReport(sorted(findings, key=lambda each: (each.key, order[each.rule], each.at)), look.complete)
 
 
-def _malformed(fault: PolicyFault) -> LintFinding:
+def _find_malformed(fault: PolicyFault) -> LintFinding:
     return LintFinding(LintRule.MALFORMED, fault.key, fault.message, fault.at)
 
 
@@ -151,7 +151,7 @@ class _Look:
                 found.append(LintFinding(LintRule.NEVER_TRUE, each.key, message, "when"))
         return found
 
-    def overruled(self) -> list[LintFinding]:
+    def find_overruled(self) -> list[LintFinding]:
         """Constraints that others decide for, wherever they hold."""
         alive = {
             subject: [each for each in about if each.key not in self._dead]
@@ -167,7 +167,7 @@ class _Look:
                 if compared > MAX_PAIRS_COMPARED:
                     self.complete = False
                     return found
-                finding = self._overruled_by(each, above)
+                finding = self._find_overruling(each, above)
                 found += [] if finding is None else [finding]
         return found
 
@@ -231,7 +231,7 @@ class _Look:
             self._certain[known] = never([self._failing(each)], scope, self._pairs)
         return self._certain[known]
 
-    def _overruled_by(self, each: Constraint, above: list[Constraint]) -> LintFinding | None:
+    def _find_overruling(self, each: Constraint, above: list[Constraint]) -> LintFinding | None:
         if each.effect is Effect.DENY:
             return self._useless_deny(each, above)
         return self._useless_allow(each, above)

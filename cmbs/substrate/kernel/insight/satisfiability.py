@@ -15,7 +15,7 @@ from cmbs.substrate.kernel.insight.value_classes import Question, classes_of, is
 from cmbs.substrate.kernel.policy.policy import SCHEMA
 from cmbs.substrate.kernel.policy.predicates import same
 from cmbs.substrate.kernel.policy.references import MISSING, value_of
-from cmbs.substrate.kernel.policy.schemas import compile_schema, decoded_schema
+from cmbs.substrate.kernel.policy.schemas import compile_schema, decode_schema
 
 MAX_STEPS = 20_000
 
@@ -138,15 +138,15 @@ class _Search:
         op, args = content["op"], content["args"]
         if op == "not":
             inner = self._tree(args[0])
-            return lambda assigned: _negated(inner(assigned))
+            return lambda assigned: _negate(inner(assigned))
         if op in {"all", "any"}:
             parts = [self._tree(part) for part in args]
-            return lambda assigned: _joined((part(assigned) for part in parts), decides=op == "any")
+            return lambda assigned: _join((part(assigned) for part in parts), decides=op == "any")
         question = questions_of(content)[0]
         if op in {"exists", "missing"}:
             keys = [("see", reference) for reference in question.references]
             there = _all_there(keys)
-            return there if op == "exists" else lambda assigned: _negated(there(assigned))
+            return there if op == "exists" else lambda assigned: _negate(there(assigned))
         atom = _atom(question)
         if atom in self._free:
             return lambda assigned: assigned.get(atom)
@@ -159,7 +159,7 @@ class _Search:
             return lambda sight: _equal(sight, literal)
         if question.op == "in":
             return lambda sight: any(_equal(sight, each) for each in literal)
-        schema = decoded_schema(self._pairs[SCHEMA + literal]) if isinstance(literal, str) else literal
+        schema = decode_schema(self._pairs[SCHEMA + literal]) if isinstance(literal, str) else literal
         validator = compile_schema(schema)
         return lambda sight: sight.value is not MISSING and validator.is_valid(sight.value)
 
@@ -191,7 +191,7 @@ def _special(reference: str, values: list[Any]) -> list[Any]:
         case "active_obligation_id":
             return [None, *(value for value in values if isinstance(value, str))]
         case _:
-            # Beside those that are asked for: none at all, and one of which nobody has heard.
+            # Beside those that are asked for: none at all, and an unknown one.
             others = [[value] for value in values if isinstance(value, str)]
             return [[], *others, *(value for value in values if isinstance(value, list))]
 
@@ -204,7 +204,7 @@ def _equal(sight: Sight, literal: Any) -> bool:
 
 def _all_there(keys: list[_Key]) -> _Tree:
     def test(assigned: _Assigned) -> bool | None:
-        return _joined((None if key not in assigned else _is_there(assigned[key].value) for key in keys), decides=False)
+        return _join((None if key not in assigned else _is_there(assigned[key].value) for key in keys), decides=False)
 
     return test
 
@@ -213,11 +213,11 @@ def _is_there(value: Any) -> bool:
     return value is not MISSING and value is not None
 
 
-def _negated(truth: bool | None) -> bool | None:  # noqa: FBT001
+def _negate(truth: bool | None) -> bool | None:  # noqa: FBT001
     return None if truth is None else not truth
 
 
-def _joined(truths: Iterable[bool | None], *, decides: bool) -> bool | None:
+def _join(truths: Iterable[bool | None], *, decides: bool) -> bool | None:
     """All of them where False decides, any of them where True does."""
     doubt = False
     for truth in truths:

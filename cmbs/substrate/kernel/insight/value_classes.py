@@ -102,7 +102,7 @@ class _Survey:
                     self._literal(literal)
             case "schema":
                 self._typed = True
-                self._schema(self._named(question.literal))
+                self._schema(self._resolve(question.literal))
             case _:
                 pass  # whether it is there tells no two values apart but null from the rest
 
@@ -113,22 +113,22 @@ class _Survey:
             values += _numbers(self._numbers)
         if self._typed:
             values += [True, False]
-            values += self._sized(texts)
+            values += self._values_of_each_size(texts)
         other = fresh_text(texts)
         values += [] if other is None else [other]
         distinct = _distinct(values)
         complete = self._complete and other is not None and len(distinct) <= MAX_VALUES
         return Classes(tuple(distinct[:MAX_VALUES]), complete)
 
-    def _named(self, schema: Any) -> Any:
+    def _resolve(self, schema: Any) -> Any:
         return canonical.decode(self._pairs[SCHEMA + schema]) if isinstance(schema, str) else schema
 
     def _literal(self, literal: Any) -> None:
         self._literals.append(literal)
         if isinstance(literal, int | float) and not isinstance(literal, bool):
-            self._bound(literal)
+            self._add_bound(literal)
 
-    def _bound(self, number: float) -> None:
+    def _add_bound(self, number: float) -> None:
         if abs(number) <= MAX_SAFE_INTEGER - MAX_LENGTH:
             self._numbers.add(number)
         else:
@@ -144,7 +144,7 @@ class _Survey:
 
     def _keyword(self, keyword: str, said: Any) -> None:
         if keyword in _BOUNDS:
-            self._bound(said)
+            self._add_bound(said)
         elif keyword in _LENGTHS:
             self._lengths.add(int(said))
         elif keyword in _SIZES:
@@ -158,7 +158,7 @@ class _Survey:
         elif keyword != "type" and keyword not in _SILENT:
             self._complete = False
 
-    def _sized(self, texts: list[str]) -> list[Any]:
+    def _values_of_each_size(self, texts: list[str]) -> list[Any]:
         """Texts, lists and an object of every length that makes a difference, and equal to no literal."""
         other = fresh_text(texts) or ""
         values: list[Any] = [[], {}, {other: other}]
@@ -224,18 +224,18 @@ def _witnesses(schema: Mapping[str, Any]) -> list[Any]:
     found: list[Any] = []
     inside = schema.get("contains")
     if isinstance(inside, dict):
-        found += [[value] for value in _named_values(inside)]
+        found += [[value] for value in _values_named_by(inside)]
     required = schema.get("required", ())
     properties = schema.get("properties", {})
     names = {*required, *(name for name, below in properties.items() if isinstance(below, dict) and "const" in below)}
     if names:
-        found.append({name: next(iter(_named_values(properties.get(name, {}))), "x") for name in sorted(names)})
+        found.append({name: next(iter(_values_named_by(properties.get(name, {}))), "x") for name in sorted(names)})
     if "multipleOf" in schema:
         found.append(schema["multipleOf"])
     return found
 
 
-def _named_values(schema: Any) -> list[Any]:
+def _values_named_by(schema: Any) -> list[Any]:
     """The values that a schema names itself."""
     if not isinstance(schema, dict):
         return []

@@ -84,21 +84,16 @@ class PayloadFault(ValueError):
 
 def compile_constraint(key: str, text: str, schemas: Schemas) -> Compiled:
     """Compile the value of a `constraint.*` key. Total: what is wrong with it becomes part of the answer."""
+    subject = EVERYTHING
     try:
-        content = decoded_payload(text)
-    except PayloadFault as exc:
-        return Malformed(key, EVERYTHING, exc.at, str(exc))
-    try:
+        content = decode_payload(text)
         subject = _subject(content)
-    except PayloadFault as exc:
-        return Malformed(key, EVERYTHING, exc.at, str(exc))
-    try:
         return _constraint(key, subject, content, schemas)
     except (PayloadFault, PredicateFault) as exc:
         return Malformed(key, subject, exc.at, str(exc))
 
 
-def decoded_payload(text: str) -> Any:
+def decode_payload(text: str) -> Any:
     """A JSON payload of a policy, within the bounds of one; PayloadFault where it is not."""
     # Every character has a byte at least, so that a huge one is not even encoded.
     if len(text) > MAX_CONSTRAINT_BYTES or len(text.encode(errors="replace")) > MAX_CONSTRAINT_BYTES:
@@ -156,7 +151,7 @@ def _constraint(key: str, subject: Subject, content: dict[str, Any], schemas: Sc
     for field in _REQUIRED:
         if field not in content:
             raise PayloadFault(field, f"`{field}` is required")
-    # True is an int to Python, and no version to anybody.
+    # True is an int to Python, and equal to 1.
     if content["v"] is True or content["v"] != VERSION:
         raise PayloadFault("v", f"the only version is {VERSION}")
     effect = content["effect"]

@@ -11,7 +11,7 @@ Keys of a policy::
     policy.private                      a JSON list of key prefixes that only operators may read
     policy.value.<name>                 any text, for predicates to read
 
-A key that is none of these would do nothing, which nobody writes on purpose: an update with one is refused.
+A key that is none of these would do nothing, so an update with one is refused.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from typing import Any, NamedTuple
-from weakref import WeakValueDictionary
 
 import jsonschema_rs
 import msgspec
@@ -30,27 +29,24 @@ from cmbs.errors import BeliefServerError
 from cmbs.ledger import canonical
 from cmbs.substrate.kernel.model import Budget
 from cmbs.substrate.kernel.policy.constraints import (
-    EVERYTHING,
     STRICTNESS,
     Compiled,
     Constraint,
     Effect,
     Malformed,
     PayloadFault,
-    Subject,
     SubjectKind,
     compile_constraint,
-    decoded_payload,
+    decode_payload,
 )
 from cmbs.substrate.kernel.policy.predicates import Predicate, PredicateFault, compile_predicate
 from cmbs.substrate.kernel.policy.references import MAX_REFERENCE_CHARACTERS, namespace_of
-from cmbs.substrate.kernel.policy.schemas import SchemaFault, compile_schema, decoded_schema
+from cmbs.substrate.kernel.policy.schemas import SchemaFault, compile_schema, decode_schema
 
 MAX_PAIRS = 50_000
 MAX_POLICY_BYTES = 33_554_432
 MAX_KEY_CHARACTERS = MAX_REFERENCE_CHARACTERS
 MAX_FAULTS = 1_000
-_KEPT_MATCHINGS = 4_096
 _NAMES: tuple[str, ...] = ()
 
 EXCLUSIVE = "policy.exclusive."
@@ -84,7 +80,7 @@ class Group(NamedTuple):
     goals: frozenset[str] | None
 
 
-class Matching(msgspec.Struct, frozen=True):
+class Matching(NamedTuple):
     """The constraints that may speak on a candidate, each list sorted so that its first answer is the answer.
 
     Denials the strictest first, then by key; permissions the most specific first, then by key.
@@ -93,25 +89,34 @@ class Matching(msgspec.Struct, frozen=True):
     malformed: tuple[str, ...]
     denies: tuple[Constraint, ...]
     allows: tuple[Constraint, ...]
-    keys: frozenset[str]
-    session_ids: frozenset[str]
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """The state keys that they read."""
+        return frozenset(
+            key for each in (*self.denies, *self.allows) if each.when is not None for key in each.when.keys
+        )
+
+    @property
+    def session_ids(self) -> frozenset[str]:
+        """The belief sessions that they read."""
+        return _session_ids(each.when for each in (*self.denies, *self.allows))
 
 
 class Policy:
-    """An immutable policy. What it remembers beside its pairs are answers that follow from them."""
+    """An immutable policy: its pairs, and what they compile to."""
 
     __slots__ = (
-        "__weakref__",
-        "_by_subject",
         "_groups_by_goal",
-        "_matchings",
+        "_of_capability",
+        "_of_everything",
+        "_of_tool",
         "compiled",
         "faults",
         "groups",
         "invariant_session_ids",
         "invariants",
         "memory_threshold_milli",
-        "of_deltas",
         "offers",
         "pairs",
         "policy_hash",
@@ -120,20 +125,30 @@ class Policy:
         "schemas",
     )
 
-    def __init__(self, pairs: Mapping[str, str], known: Mapping[str, tuple[str, Compiled]], policy_hash: str) -> None:
+    def __init__(self, pairs: Mapping[str, str], known: Mapping[str, tuple[str, Compiled]]) -> None:
         """Compile `pairs`; constraints in `known`, with the very same text, are taken over as they are."""
         faults: list[PolicyFault] = []
         self.pairs: Map[str, str] = Map(pairs)
-        self.policy_hash = policy_hash
+        self.policy_hash = hash_of(pairs)
         self.schemas = dict(_each(pairs, SCHEMA, _schema, faults))
         self.compiled: dict[str, tuple[str, Compiled]] = {
-            key: _taken_over(known.get(key), text) or (text, compile_constraint(key, text, self.schemas))
+            key: known[key]
+            if key in known and known[key][0] == text
+            else (text, compile_constraint(key, text, self.schemas))
             for key, text in sorted(pairs.items())
             if key.startswith("constraint.")
         }
-        self._by_subject: dict[Subject, list[Compiled]] = {}
+        self._of_everything: list[Compiled] = []
+        self._of_tool: dict[str, list[Compiled]] = {}
+        self._of_capability: dict[str, list[Compiled]] = {}
         for _, compiled in self.compiled.values():
-            self._by_subject.setdefault(compiled.subject, []).append(compiled)
+            match compiled.subject.kind:
+                case SubjectKind.TOOL:
+                    self._of_tool.setdefault(compiled.subject.name, []).append(compiled)
+                case SubjectKind.CAPABILITY:
+                    self._of_capability.setdefault(compiled.subject.name, []).append(compiled)
+                case SubjectKind.EVERYTHING:
+                    self._of_everything.append(compiled)
             if isinstance(compiled, Malformed):
                 faults.append(PolicyFault(compiled.key, compiled.at, compiled.message))
         self.invariants = _invariants(pairs, self.schemas, faults)
@@ -154,9 +169,6 @@ class Policy:
         # A list that cannot be read could mean any key, so every key is private.
         self.private_prefixes: tuple[str, ...] = _single(pairs, PRIVATE, _prefixes, _NAMES, faults, malformed=("",))
         self.faults = tuple(faults)
-        self._matchings: dict[tuple[str | None, tuple[str, ...], tuple[str, ...]], Matching] = {}
-        # What may speak on a delta: the same for all of them, whoever proposes it.
-        self.of_deltas = self.matching(None)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Policy) and other.policy_hash == self.policy_hash
@@ -164,12 +176,7 @@ class Policy:
     def __hash__(self) -> int:
         return hash(self.policy_hash)
 
-    @staticmethod
-    def empty() -> Policy:
-        """The policy without a pair: it permits nothing."""
-        return _EMPTY
-
-    def changed(self, to_set: Mapping[str, str], to_unset: Iterable[str]) -> Policy:
+    def change(self, to_set: Mapping[str, str], to_unset: Iterable[str]) -> Policy:
         """The policy after a change. Only what the change touches is compiled anew."""
         pairs = {**self.pairs, **to_set}
         for key in to_unset:
@@ -177,7 +184,7 @@ class Policy:
         schemas_stay = all(
             pairs.get(key) == self.pairs.get(key) for key in {*to_set, *to_unset} if key.startswith(SCHEMA)
         )
-        return _compiled(pairs, self.compiled if schemas_stay else {})
+        return Policy(pairs, self.compiled if schemas_stay else {})
 
     def groups_of(self, goal: str) -> tuple[Group, ...]:
         """The exclusive groups that a goal is in."""
@@ -191,53 +198,27 @@ class Policy:
         `permitting` are the capability names of the token itself, `denying` those of the token and of all above it: a
         child that leaves a name away does not leave behind what is denied to that name.
         """
-        asked = (tool_id, permitting, denying)
-        found = self._matchings.get(asked)
-        if found is None:
-            if len(self._matchings) >= _KEPT_MATCHINGS:
-                self._matchings.clear()
-            found = self._matchings[asked] = self._matched(tool_id, permitting, denying)
-        return found
-
-    def _matched(self, tool_id: str | None, permitting: tuple[str, ...], denying: tuple[str, ...]) -> Matching:
-        subjects = [EVERYTHING]
+        concerned = [*self._of_everything]
         if tool_id is not None:
-            subjects.append(Subject(SubjectKind.TOOL, tool_id))
-        subjects += [Subject(SubjectKind.CAPABILITY, name) for name in sorted({*permitting, *denying})]
-        concerned = [compiled for subject in subjects for compiled in self._by_subject.get(subject, ())]
-        constraints = [each for each in concerned if isinstance(each, Constraint)]
-        denies = [each for each in constraints if each.effect is Effect.DENY]
-        allows = [
-            each
-            for each in constraints
-            if each.effect is Effect.ALLOW
-            and (each.subject.kind is not SubjectKind.CAPABILITY or each.subject.name in permitting)
-        ]
-        spoken = [*denies, *allows]
-        return Matching(
-            tuple(sorted(each.key for each in concerned if isinstance(each, Malformed))),
-            tuple(sorted(denies, key=lambda each: (STRICTNESS[each.on_fail], each.key))),
-            tuple(sorted(allows, key=lambda each: (each.subject.kind, each.key))),
-            frozenset(key for each in spoken if each.when is not None for key in each.when.keys),
-            _session_ids(each.when for each in spoken),
-        )
+            concerned += self._of_tool.get(tool_id, ())
+        for name in {*permitting, *denying}:
+            concerned += self._of_capability.get(name, ())
+        malformed, denies, allows = [], [], []
+        for each in concerned:
+            if isinstance(each, Malformed):
+                malformed.append(each.key)
+            elif each.effect is Effect.DENY:
+                denies.append(each)
+            elif each.subject.kind is not SubjectKind.CAPABILITY or each.subject.name in permitting:
+                allows.append(each)
+        denies.sort(key=lambda each: (STRICTNESS[each.on_fail], each.key))
+        allows.sort(key=lambda each: (each.subject.kind, each.key))
+        return Matching(tuple(sorted(malformed)), tuple(denies), tuple(allows))
 
 
 def compile_policy(pairs: Mapping[str, str]) -> Policy:
     """Compile the `policy.*` and `constraint.*` pairs of a state. Total: what is malformed denies."""
-    return _compiled(pairs, {})
-
-
-# Policies that somebody holds, by hash: spaces that have the same one share it, as a creation and its validation do.
-_HELD: WeakValueDictionary[str, Policy] = WeakValueDictionary()
-
-
-def _compiled(pairs: Mapping[str, str], known: Mapping[str, tuple[str, Compiled]]) -> Policy:
-    policy_hash = hash_of(pairs)
-    policy = _HELD.get(policy_hash)
-    if policy is None:
-        policy = _HELD[policy_hash] = Policy(pairs, known, policy_hash)
-    return policy
+    return Policy(pairs, {})
 
 
 def validate_policy(pairs: Mapping[str, str]) -> list[PolicyFault]:
@@ -259,10 +240,6 @@ def hash_of(pairs: Mapping[str, str]) -> str:
 
 
 # --- what a policy consists of ----------------------------------------------------------------------------------------
-
-
-def _taken_over(known: tuple[str, Compiled] | None, text: str) -> tuple[str, Compiled] | None:
-    return known if known is not None and known[0] == text else None
 
 
 def _key_fault(key: str) -> str | None:
@@ -328,7 +305,7 @@ def _single(
 
 
 def _schema(text: str) -> jsonschema_rs.Draft202012Validator:
-    return compile_schema(decoded_schema(text))
+    return compile_schema(decode_schema(text))
 
 
 def _invariants(
@@ -337,7 +314,7 @@ def _invariants(
     faults: list[PolicyFault],
 ) -> tuple[Invariant, ...]:
     def read(text: str) -> Predicate:
-        predicate = compile_predicate(decoded_payload(text), schemas, "")
+        predicate = compile_predicate(decode_payload(text), schemas, "")
         if predicate.reads_candidate:
             raise PayloadFault("", "an invariant is about the state: it reads no $args, $tool or $actor")
         return predicate
@@ -352,7 +329,7 @@ def _groups(pairs: Mapping[str, str], faults: list[PolicyFault]) -> tuple[Group,
 
 
 def _goals(text: str) -> frozenset[str]:
-    goals = decoded_payload(text)
+    goals = decode_payload(text)
     if not isinstance(goals, list) or not all(isinstance(goal, str) and namespace_of(goal) == "goal" for goal in goals):
         raise PayloadFault("", "a group is a list of goal keys")
     if len(set(goals)) != len(goals):
@@ -361,7 +338,7 @@ def _goals(text: str) -> frozenset[str]:
 
 
 def _offer(text: str) -> dict[str, Any]:
-    offer = decoded_payload(text)
+    offer = decode_payload(text)
     if not isinstance(offer, dict) or not offer or not offer.keys() <= {"tool_id", "budget", "mode"}:
         raise PayloadFault("", "an offer is an object of `tool_id`, `budget` or `mode`")
     for field in ("tool_id", "mode"):
@@ -387,12 +364,9 @@ def _threshold(text: str) -> int:
 
 
 def _prefixes(text: str) -> tuple[str, ...]:
-    prefixes = decoded_payload(text)
+    prefixes = decode_payload(text)
     if not isinstance(prefixes, list) or not all(
         isinstance(prefix, str) and namespace_of(prefix) is not None for prefix in prefixes
     ):
         raise PayloadFault("", "private keys are a list of prefixes, each in a namespace")
     return tuple(sorted(set(prefixes)))
-
-
-_EMPTY = _compiled({}, {})

@@ -7,20 +7,27 @@ to `exists`. Numbers are compared as JSON does (1 is 1.0), and are never truth v
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import jsonschema_rs
 
 from cmbs.ledger import canonical
 from cmbs.substrate.kernel.model import Stage, TraceStep
-from cmbs.substrate.kernel.policy.references import MISSING, Facing, Reference, ReferenceFault, compile_reference
+from cmbs.substrate.kernel.policy.references import (
+    MISSING,
+    EvaluationContext,
+    Reference,
+    ReferenceFault,
+    compile_reference,
+)
 from cmbs.substrate.kernel.policy.schemas import SchemaFault, compile_schema
 
 MAX_FOUND_CHARACTERS = 256
 # Of what is asked deep inside a predicate, a place says as much as a reader can use.
 _ROOT = "when"
 
-Test: TypeAlias = Callable[[Facing], bool]
+# Whether a predicate holds, given what its references found, in their order.
+Test: TypeAlias = Callable[[EvaluationContext, list[Any]], bool]
 Schemas: TypeAlias = Mapping[str, jsonschema_rs.Draft202012Validator]
 
 
@@ -54,16 +61,14 @@ Node: TypeAlias = Probe | Branch
 class Predicate:
     """A compiled predicate.
 
-    `holds` is the fast way to its truth; `trace` the way that looks at everything and says what it found. `keys` and
-    `session_ids` are everything that its truth can depend on beside the candidate and its actor; it can depend on these
-    where `reads_candidate`.
+    `keys` and `session_ids` are everything that its truth can depend on beside the candidate and its actor; it can
+    depend on these where `reads_candidate`.
     """
 
-    __slots__ = ("holds", "keys", "reads_candidate", "root", "session_ids")
+    __slots__ = ("keys", "reads_candidate", "root", "session_ids")
 
     def __init__(self, root: Node) -> None:
         self.root = root
-        self.holds = _test_of(root)
         references = [reference for probe in probes_of(root) for reference in probe.references]
         self.reads_candidate = any(reference.of_candidate for reference in references)
         self.keys = frozenset(key for reference in references for key in reference.keys)
@@ -71,9 +76,9 @@ class Predicate:
             reference.session_id for reference in references if reference.session_id is not None
         )
 
-    def trace(self, facing: Facing, asked: Asking, steps: list[TraceStep]) -> bool:
-        """Whether it holds, with one step for every reference of every predicate in it."""
-        return _traced(self.root, facing, asked, steps)
+    def evaluate(self, seen: EvaluationContext, asking: Asking, steps: list[TraceStep]) -> bool:
+        """Whether it holds; adds one step to the trace for every reference of every predicate in it."""
+        return _evaluate(self.root, seen, asking, steps)
 
 
 class Asking(NamedTuple):
@@ -111,7 +116,7 @@ def same(found: object, literal: object) -> bool:
     return found == literal
 
 
-def shown(value: object) -> str:
+def show(value: object) -> str:
     """A found value as the trace shows it."""
     text = ""
     for piece in (value,) if isinstance(value, str) else _pieces(value):
@@ -162,7 +167,7 @@ def _node(content: object, schemas: Schemas, at: str) -> Node:
             return Branch(op, (_node(args[0], schemas, f"{at}.args[0]"),))
         case "exists" | "missing":
             references = tuple(_reference(each, f"{at}.args[{place}]") for place, each in enumerate(args))
-            return Probe(at, op, references, _presence(op, references))
+            return Probe(at, op, references, _presence(op))
         case "eq" | "in" | "schema":
             _refuse_length(args, 2, "a reference and what it is compared with", at)
             reference = _reference(args[0], f"{at}.args[0]")
@@ -187,119 +192,81 @@ def _comparison(op: str, reference: Reference, literal: object, schemas: Schemas
     if op == "eq":
         return _equality(reference, literal)
     if op == "schema":
-        return _schema_test(reference, literal, schemas, at)
+        return _schema_test(literal, schemas, at)
     if not isinstance(literal, list):
         raise PredicateFault(at, "`in` is asked of a list of literals")
     return _membership(reference, literal)
 
 
-def _presence(op: str, references: tuple[Reference, ...]) -> Test:
-    finders = tuple(reference.find for reference in references)
-    # What is said where every one of them exists; `missing` holds where one of them does not.
-    if_all_exist = op == "exists"
-
-    def test(facing: Facing) -> bool:
-        for find in finders:
-            found = find(facing)
-            if found is MISSING or found is None:
-                return not if_all_exist
-        return if_all_exist
-
-    return test
+def _presence(op: str) -> Test:
+    # `missing` holds where one of them does not exist.
+    if op == "exists":
+        return lambda _, found: all(value is not MISSING and value is not None for value in found)
+    return lambda _, found: any(value is MISSING or value is None for value in found)
 
 
 def _equality(reference: Reference, literal: object) -> Test:
-    find, find_text = reference.find, reference.find_text
-    if isinstance(literal, str):
-        if find_text is None:
-            return lambda facing: bool(find(facing) == literal)
-        return lambda facing: find_text(facing) == literal or find(facing) == literal
-    return lambda facing: same(find(facing), literal)
+    find_text = reference.find_text
+    if isinstance(literal, str) and find_text is not None:
+        return lambda seen, found: found[0] == literal or find_text(seen) == literal
+    return lambda _, found: same(found[0], literal)
 
 
 def _membership(reference: Reference, literals: list[object]) -> Test:
-    find, find_text = reference.find, reference.find_text
+    find_text = reference.find_text
     texts = frozenset(literal for literal in literals if isinstance(literal, str))
     others = tuple(literal for literal in literals if not isinstance(literal, str))
 
-    def test(facing: Facing) -> bool:
-        if find_text is not None and find_text(facing) in texts:
+    def test(seen: EvaluationContext, found: list[Any]) -> bool:
+        if find_text is not None and find_text(seen) in texts:
             return True
-        found = find(facing)
-        if isinstance(found, str):
-            return found in texts
-        return any(same(found, literal) for literal in others)
+        if isinstance(found[0], str):
+            return found[0] in texts
+        return any(same(found[0], literal) for literal in others)
 
     return test
 
 
-def _schema_test(reference: Reference, content: object, schemas: Schemas, at: str) -> Test:
-    find = reference.find
+def _schema_test(content: object, schemas: Schemas, at: str) -> Test:
     if isinstance(content, str):
-        named = schemas.get(content)
-        if named is None:
+        validator = schemas.get(content)
+        if validator is None:
             raise PredicateFault(at, f"no schema `policy.schema.{content}` that can be used")
-        is_valid = named.is_valid
     else:
         try:
-            is_valid = compile_schema(content).is_valid
+            validator = compile_schema(content)
         except SchemaFault as exc:
             raise PredicateFault(at, str(exc)) from exc
-
-    def test(facing: Facing) -> bool:
-        found = find(facing)
-        return found is not MISSING and is_valid(found)
-
-    return test
+    is_valid = validator.is_valid
+    return lambda _, found: found[0] is not MISSING and is_valid(found[0])
 
 
-def _test_of(node: Node) -> Test:
+# --- evaluating -------------------------------------------------------------------------------------------------------
+
+
+def _evaluate(node: Node, seen: EvaluationContext, asking: Asking, steps: list[TraceStep]) -> bool:
     if isinstance(node, Probe):
-        return node.holds
-    tests = tuple(_test_of(part) for part in node.parts)
-    first = tests[0]
-    if node.op == "not":
-        return lambda facing: not first(facing)
-    if len(tests) == 1:
-        return first
-    if node.op == "all":
-        return lambda facing: all(test(facing) for test in tests)
-    return lambda facing: any(test(facing) for test in tests)
-
-
-# --- tracing ----------------------------------------------------------------------------------------------------------
-
-
-def _traced(node: Node, facing: Facing, asked: Asking, steps: list[TraceStep]) -> bool:
-    if isinstance(node, Probe):
-        holds = node.holds(facing)
-        for reference in node.references:
-            steps.append(_step(node, reference, facing, asked, holds))  # noqa: PERF401 - one in most cases
+        values = [reference.find(seen) for reference in node.references]
+        holds = node.holds(seen, values)
+        for reference, value in zip(node.references, values, strict=True):
+            head = None if reference.session_id is None else _head_read(reference.session_id, seen)
+            text = None if value is MISSING else show(value)
+            steps.append(
+                TraceStep(
+                    asking.stage, holds, asking.candidate, asking.key, node.at, node.op, reference.text, text, head
+                )
+            )
         return holds
-    found = [_traced(part, facing, asked, steps) for part in node.parts]
+    # All parts are looked at, so that the trace shows what each of them found.
+    found = [_evaluate(part, seen, asking, steps) for part in node.parts]
     if node.op == "not":
         return not found[0]
     return all(found) if node.op == "all" else any(found)
 
 
-def _step(probe: Probe, reference: Reference, facing: Facing, asked: Asking, holds: bool) -> TraceStep:  # noqa: FBT001
-    found = reference.find(facing)
-    return TraceStep(
-        asked.stage,
-        holds,
-        asked.candidate,
-        asked.key,
-        probe.at,
-        probe.op,
-        reference.text,
-        None if found is MISSING else shown(found),
-        None if reference.session_id is None else _head_read(reference.session_id, facing),
-    )
-
-
-def _head_read(session_id: str, facing: Facing) -> str:
+def _head_read(session_id: str, seen: EvaluationContext) -> str:
     """Of a belief reading: the audit head that it was read at."""
-    reading = facing.belief.get(session_id)
+    reading = seen.belief.get(session_id)
     if reading is None or not reading.found:
         return "no such session"
     return f"at audit head {reading.head_seq} {reading.head_event_hash}"

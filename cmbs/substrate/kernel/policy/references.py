@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import Enum
-from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -19,11 +18,6 @@ from cmbs.substrate.kernel.model import NAMESPACES, BeliefReading
 
 MAX_REFERENCE_CHARACTERS = 512
 MAX_SEGMENTS = 32
-# Of longer texts few are kept, so that all of them together stay small; but some: a large one takes milliseconds to
-# parse, and every constraint that is about it would take them again.
-_KEPT_CHARACTERS = 1_024
-_KEPT_TEXTS = 4_096
-_KEPT_LONG_TEXTS = 64
 # What a JSON text can begin with. Most values are plain words, which this tells without an attempt to parse them.
 _JSON_STARTS = frozenset('{["-0123456789tfn \t\r\n')
 
@@ -37,7 +31,7 @@ class Missing(Enum):
 MISSING: Final = Missing.MISSING
 
 
-class Facing(msgspec.Struct, frozen=True):
+class EvaluationContext(msgspec.Struct, frozen=True):
     """Everything that the predicates of one candidate can see.
 
     `args` is the decoded args of a call, or `{"set": …, "unset": …}` of a delta, which has no `tool_id`.
@@ -48,9 +42,17 @@ class Facing(msgspec.Struct, frozen=True):
     actor_id: str
     args: Any = MISSING
     tool_id: str | None = None
+    # A large value takes milliseconds to parse, and any number of constraints may be about it.
+    parsed: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    def value_of(self, text: str) -> Any:
+        """What a state value says, parsed once for this candidate."""
+        if text not in self.parsed:
+            self.parsed[text] = value_of(text)
+        return self.parsed[text]
 
 
-Finder: TypeAlias = Callable[[Facing], Any]
+Finder: TypeAlias = Callable[[EvaluationContext], Any]
 
 
 class ReferenceFault(ValueError):
@@ -123,15 +125,18 @@ def value_of(text: str) -> Any:
     """What a state value says: the JSON it holds, or else the text itself."""
     if text[:1] not in _JSON_STARTS:
         return text
-    return _kept(text) if len(text) <= _KEPT_CHARACTERS else _kept_long(text)
+    try:
+        return canonical.decode(text)
+    except BeliefServerError:
+        return text
 
 
 def walk(value: Any, path: tuple[str, ...]) -> Any:
     """What is at `path` inside a JSON value: names of object members, places in arrays."""
     for segment in path:
-        if type(value) is dict:
+        if isinstance(value, dict):
             value = value.get(segment, MISSING)
-        elif type(value) is list:
+        elif isinstance(value, list):
             value = value[int(segment)] if _is_place(segment, len(value)) else MISSING
         else:
             return MISSING
@@ -141,17 +146,6 @@ def walk(value: Any, path: tuple[str, ...]) -> Any:
 def _is_place(segment: str, length: int) -> bool:
     # Digits that `int` takes and JSON Pointer does not (`٣`, `01`, `1_0`) would give one place two names.
     return segment.isascii() and segment.isdecimal() and str(int(segment[:9])) == segment and int(segment) < length
-
-
-def _parsed(text: str) -> Any:
-    try:
-        return canonical.decode(text)
-    except BeliefServerError:
-        return text
-
-
-_kept = lru_cache(maxsize=_KEPT_TEXTS)(_parsed)
-_kept_long = lru_cache(maxsize=_KEPT_LONG_TEXTS)(_parsed)
 
 
 Options: TypeAlias = tuple[tuple[str, tuple[str, ...]], ...]
@@ -167,12 +161,11 @@ def _options(text: str) -> Options:
     )
 
 
-def _found_in(values: Mapping[str, Any], options: Options) -> Any:
+def _find_in(seen: EvaluationContext, values: Mapping[str, str], options: Options) -> Any:
     """The value under the longest key that exists."""
     for key, path in options:
-        text = values.get(key)
-        if text is not None:
-            return walk(value_of(text), path) if path else value_of(text)
+        if key in values:
+            return walk(seen.value_of(values[key]), path)
     return MISSING
 
 
@@ -181,28 +174,27 @@ def _state_reference(text: str) -> Reference:
     if not options:
         raise ReferenceFault(f"`{text}` is in none of the namespaces {', '.join(NAMESPACES)}")
 
-    def find(facing: Facing) -> Any:
-        value = facing.state.get(text)
-        return value_of(value) if value is not None else _found_in(facing.state, options[1:])
+    def find(seen: EvaluationContext) -> Any:
+        return _find_in(seen, seen.state, options)
 
-    def find_text(facing: Facing) -> Any:
-        return facing.state.get(text, MISSING)
+    def find_text(seen: EvaluationContext) -> Any:
+        return seen.state.get(text, MISSING)
 
     return Reference(text, find, find_text=find_text, keys=tuple(key for key, _ in options))
 
 
 def _args_finder(path: tuple[str, ...]) -> Finder:
     if not path:
-        return lambda facing: facing.args
+        return lambda seen: seen.args
     # Keys have dots of their own, so what a delta sets is looked up like a state.
     options = _options(".".join(path[1:])) if path[0] == "set" else ()
     if not options:
-        return lambda facing: walk(facing.args, path)
+        return lambda seen: walk(seen.args, path)
 
-    def find(facing: Facing) -> Any:
-        if facing.tool_id is not None:
-            return walk(facing.args, path)
-        return _found_in(facing.args["set"], options) if facing.args is not MISSING else MISSING
+    def find(seen: EvaluationContext) -> Any:
+        if seen.tool_id is not None:
+            return walk(seen.args, path)
+        return _find_in(seen, seen.args["set"], options) if seen.args is not MISSING else MISSING
 
     return find
 
@@ -213,20 +205,20 @@ def _set_text_finder(path: tuple[str, ...]) -> Finder | None:
     if path[:1] != ("set",) or namespace_of(key) is None:
         return None
 
-    def find_text(facing: Facing) -> Any:
-        if facing.tool_id is not None or facing.args is MISSING:
+    def find_text(seen: EvaluationContext) -> Any:
+        if seen.tool_id is not None or seen.args is MISSING:
             return MISSING
-        return facing.args["set"].get(key, MISSING)
+        return seen.args["set"].get(key, MISSING)
 
     return find_text
 
 
-def _find_tool_id(facing: Facing) -> Any:
-    return MISSING if facing.tool_id is None else facing.tool_id
+def _find_tool_id(seen: EvaluationContext) -> Any:
+    return MISSING if seen.tool_id is None else seen.tool_id
 
 
-def _find_actor_id(facing: Facing) -> Any:
-    return facing.actor_id
+def _find_actor_id(seen: EvaluationContext) -> Any:
+    return seen.actor_id
 
 
 BELIEF_FIELDS: dict[str, Callable[[BeliefReading], Any]] = {
@@ -246,8 +238,8 @@ def _belief_reference(text: str) -> Reference:
     if read is None or not session_id:
         raise ReferenceFault(f"`{text}` is not $belief.<session_id>.<field>, a field being one of {_fields_shown()}")
 
-    def find(facing: Facing) -> Any:
-        reading = facing.belief.get(session_id)
+    def find(seen: EvaluationContext) -> Any:
+        reading = seen.belief.get(session_id)
         return MISSING if reading is None or not reading.found else read(reading)
 
     return Reference(text, find, session_id=session_id)

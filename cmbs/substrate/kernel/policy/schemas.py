@@ -12,11 +12,9 @@ from itertools import islice, zip_longest
 from typing import Any, NamedTuple, TypeAlias
 
 import jsonschema_rs
-import msgspec
 
 from cmbs.errors import BeliefServerError
 from cmbs.ledger import canonical
-from cmbs.substrate.kernel.model import Tool
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 MAX_SCHEMA_BYTES = 262_144
@@ -25,7 +23,7 @@ MAX_SCHEMA_DEPTH = 32
 MAX_SUBSCHEMAS = 10_000
 # Of these, how many may be asked of one and the same value.
 MAX_ASKED_OF_ONE = 200
-_KEPT_SCHEMAS = 1_024
+_MAX_CACHED_SCHEMAS = 1_024
 _MAX_FAILURES = 20
 _PATTERNS = jsonschema_rs.RegexOptions(size_limit=262_144, dfa_size_limit=2_097_152)
 
@@ -79,7 +77,7 @@ def compile_schema(schema: object) -> jsonschema_rs.Draft202012Validator:
         raise SchemaFault(f"malformed schema: {str(exc).splitlines()[0]}") from exc
 
 
-def decoded_schema(data: bytes | str) -> Schema:
+def decode_schema(data: bytes | str) -> Schema:
     """A schema from its JSON text, not looked at further; SchemaFault where it is too large or no JSON."""
     if len(data) > MAX_SCHEMA_BYTES:
         raise SchemaFault(f"a schema has at most {MAX_SCHEMA_BYTES} bytes")
@@ -92,28 +90,11 @@ def decoded_schema(data: bytes | str) -> Schema:
     return schema
 
 
-@lru_cache(maxsize=_KEPT_SCHEMAS)
-def schema_of_text(data: bytes) -> jsonschema_rs.Draft202012Validator:
+# To compile a schema takes about four times as long as the rest of a decision (benchmark `decisions`).
+@lru_cache(maxsize=_MAX_CACHED_SCHEMAS)
+def compile_schema_text(data: bytes) -> jsonschema_rs.Draft202012Validator:
     """The validator of a schema in JSON text; SchemaFault as `compile_schema`."""
-    return compile_schema(decoded_schema(data))
-
-
-# By tool id, with the very bytes that it was made of: a tool of the same name in another space, or a newer version,
-# has bytes of its own. To look these up by what they say would take longer than the check itself.
-_of_tools: dict[str, tuple[msgspec.Raw, jsonschema_rs.Draft202012Validator]] = {}
-
-
-def args_validator(tool: Tool) -> jsonschema_rs.Draft202012Validator:
-    """The validator of a tool's args; SchemaFault where its schema cannot be used."""
-    known = _of_tools.get(tool.tool_id)
-    raw = tool.args_schema
-    if known is not None and known[0] is raw:
-        return known[1]
-    validator = schema_of_text(bytes(raw))
-    if len(_of_tools) >= _KEPT_SCHEMAS:
-        _of_tools.clear()
-    _of_tools[tool.tool_id] = (raw, validator)
-    return validator
+    return compile_schema(decode_schema(data))
 
 
 def failures(validator: jsonschema_rs.Draft202012Validator, instance: Any) -> list[SchemaFailure]:
@@ -162,34 +143,38 @@ class _Survey:
                 raise SchemaFault("a `$ref` leads back to itself")
             # Asked on the way down too, so that this walk itself stays within bounds.
             _refuse_height(level)
-            extent = self._surveyed(schema, level)
+            extent = self._measure(schema, level)
         _refuse_height(level - 1 + extent.height)
         return extent
 
-    def _surveyed(self, schema: dict[str, Any], level: int) -> _Extent:
+    def _measure(self, schema: dict[str, Any], level: int) -> _Extent:
         self._refuse_keywords(schema)
         self._open.add(id(schema))
 
         def extents(*found: Iterator[object]) -> list[_Extent]:
             return [self._extent(each, level + 1) for subschemas in found for each in subschemas]
 
-        extents(_named(schema, _DEFINITIONS))
+        extents(_subschemas_by_name(schema, _DEFINITIONS))
         here = extents(
-            self._referred(schema),
-            _single(schema, _IN_PLACE),
-            _listed(schema, _IN_PLACE_LISTS),
-            _named(schema, _IN_PLACE_NAMED),
+            self._follow_reference(schema),
+            _subschemas_of(schema, _IN_PLACE),
+            _subschemas_in_lists(schema, _IN_PLACE_LISTS),
+            _subschemas_by_name(schema, _IN_PLACE_NAMED),
         )
-        of_one = extents(_listed(schema, _OF_ONE_INSIDE_LISTS), _named(schema, _OF_ONE_INSIDE_NAMED))
-        of_all = extents(_single(schema, _OF_ALL_INSIDE), _named(schema, _OF_SOME_INSIDE_NAMED))
+        of_one = extents(
+            _subschemas_in_lists(schema, _OF_ONE_INSIDE_LISTS), _subschemas_by_name(schema, _OF_ONE_INSIDE_NAMED)
+        )
+        of_all = extents(_subschemas_of(schema, _OF_ALL_INSIDE), _subschemas_by_name(schema, _OF_SOME_INSIDE_NAMED))
         self._open.discard(id(schema))
-        inside = _combined(sum, [_combined(max, [each.asked for each in of_one]), *(each.asked for each in of_all)])
+        inside = _combine_rows(
+            sum, [_combine_rows(max, [each.asked for each in of_one]), *(each.asked for each in of_all)]
+        )
         below = [*here, *of_one, *of_all]
         extent = _Extent(
             # What is beyond the bound need not be added up: sums of sums would grow without end.
             min(1 + sum(each.size for each in below), MAX_SUBSCHEMAS + 1),
             1 + max((each.height for each in below), default=0),
-            _combined(sum, [(1 + _constants(schema), *inside), *(each.asked for each in here)]),
+            _combine_rows(sum, [(1 + _constants(schema), *inside), *(each.asked for each in here)]),
         )
         self._extents[id(schema)] = extent
         return extent
@@ -201,7 +186,7 @@ class _Survey:
         if schema.get("$schema", DIALECT) != DIALECT:
             raise SchemaFault(f"`$schema` can only be {DIALECT}")
 
-    def _referred(self, schema: dict[str, Any]) -> Iterator[object]:
+    def _follow_reference(self, schema: dict[str, Any]) -> Iterator[object]:
         if "$ref" not in schema:
             return
         reference = schema["$ref"]
@@ -219,7 +204,7 @@ class _Survey:
         yield place
 
 
-def _combined(combine: Callable[[list[int]], int], rows: list[tuple[int, ...]]) -> tuple[int, ...]:
+def _combine_rows(combine: Callable[[list[int]], int], rows: list[tuple[int, ...]]) -> tuple[int, ...]:
     """Numbers by depth, of several subschemas: added up, or the largest."""
     return tuple(min(combine(list(column)), MAX_SUBSCHEMAS) for column in zip_longest(*rows, fillvalue=0))
 
@@ -237,11 +222,11 @@ def _values_in(value: object) -> int:
     return 1 + sum(map(_values_in, value)) if isinstance(value, list) else 1
 
 
-def _single(schema: dict[str, Any], keywords: tuple[str, ...]) -> Iterator[object]:
+def _subschemas_of(schema: dict[str, Any], keywords: tuple[str, ...]) -> Iterator[object]:
     yield from (schema[keyword] for keyword in keywords if keyword in schema)
 
 
-def _listed(schema: dict[str, Any], keywords: tuple[str, ...]) -> Iterator[object]:
+def _subschemas_in_lists(schema: dict[str, Any], keywords: tuple[str, ...]) -> Iterator[object]:
     for keyword in keywords:
         items = schema.get(keyword)
         if isinstance(items, list):
@@ -253,7 +238,7 @@ def _refuse_height(height: int) -> None:
         raise SchemaFault(f"a schema is at most {MAX_SCHEMA_DEPTH} deep, references followed")
 
 
-def _named(schema: dict[str, Any], keywords: tuple[str, ...]) -> Iterator[object]:
+def _subschemas_by_name(schema: dict[str, Any], keywords: tuple[str, ...]) -> Iterator[object]:
     for keyword in keywords:
         named = schema.get(keyword)
         if isinstance(named, dict):

@@ -17,13 +17,13 @@ from cmbs.substrate.kernel.events import OutcomeStatus
 from cmbs.substrate.kernel.model import Tool, ToolKind
 from cmbs.substrate.tools.mcp_servers import HttpServer, McpServer, StdioServer
 from cmbs.substrate.tools.runner import CallContext, OutcomeUnknown
-from tests.support.mcp_served import PATIENCE, Served, served_over
+from tests.support.mcp_served import PATIENCE, Served, serve_over
 from tests.support.tool_calls import result_of, run, tool_of
 
 
 @pytest.fixture(scope="module", params=["stdio", "http"])
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with served_over(request.param, tmp_path_factory.mktemp(request.param) / "notes") as served:
+    with serve_over(request.param, tmp_path_factory.mktemp(request.param) / "notes") as served:
         yield served
 
 
@@ -57,7 +57,7 @@ def test_the_key_and_the_execution_are_told_to_the_server(served: Served) -> Non
     [
         ("fail", {}, OutcomeStatus.FAILED, "no such service, "),
         ("nothing", {}, OutcomeStatus.FAILED, "Unknown tool: nothing"),
-        ("ask_back", {}, OutcomeStatus.FAILED, "asks for more input, which nobody here can give"),
+        ("ask_back", {}, OutcomeStatus.FAILED, "asks for more input, which this server does not give"),
         ("add", {"a": "one"}, OutcomeStatus.FAILED, "`probe` failed: "),
         ("huge", {"size": 2_000}, OutcomeStatus.RESULT_REFUSED, "`probe` allows 1000"),
     ],
@@ -115,7 +115,7 @@ def test_many_calls_at_once_get_each_its_own_answer(served: Served) -> None:
 def test_a_server_that_dies_in_a_writing_call_leaves_it_in_doubt_and_does_not_get_it_twice(
     tmp_path: Path, transport: str
 ) -> None:
-    with served_over(transport, tmp_path / "notes") as served:
+    with serve_over(transport, tmp_path / "notes") as served:
         served.call("add", {"a": 1, "b": 1})
         with pytest.raises(OutcomeUnknown, match="the exchange with MCP server `s` broke off"):
             served.call("die")
@@ -152,7 +152,7 @@ def test_the_environment_of_a_program_is_what_was_configured_and_its_credential_
 ) -> None:
     monkeypatch.setenv("CMBS_STORE", "not for tools")
     notes = str(tmp_path / "notes")
-    with served_over("stdio", Path(notes)) as served:
+    with serve_over("stdio", Path(notes)) as served:
         assert "no such service, [redacted]" in str(served.call("fail").error)
         (program,) = [child for child in psutil.Process().children() if notes in child.cmdline()]
         assert "CMBS_STORE" not in program.environ()
@@ -251,7 +251,7 @@ def test_an_answer_that_is_compressed_leaves_a_writing_call_in_doubt(tmp_path: P
 
 def test_closing_ends_a_call_under_way_which_is_then_in_doubt(tmp_path: Path) -> None:
     raised: list[BaseException] = []
-    with served_over("stdio", tmp_path / "notes") as served:
+    with serve_over("stdio", tmp_path / "notes") as served:
 
         def call() -> None:
             try:

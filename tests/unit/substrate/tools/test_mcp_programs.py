@@ -13,7 +13,7 @@ import pytest
 from cmbs.substrate.kernel.events import OutcomeStatus
 from cmbs.substrate.tools.mcp_servers import StdioServer
 from cmbs.substrate.tools.runner import OutcomeUnknown
-from tests.support.mcp_served import PATIENCE, Served, served_over
+from tests.support.mcp_served import PATIENCE, Served, serve_over
 from tests.support.tool_calls import result_of
 
 # --- programs on stdio that are no servers ----------------------------------------------------------------------------
@@ -24,7 +24,7 @@ def pretending(program: str, notes: Path, **more: Any) -> Served:
 
 
 def test_a_program_that_prints_where_it_should_not_is_understood_all_the_same(tmp_path: Path) -> None:
-    with served_over("stdio", tmp_path / "notes") as served:
+    with serve_over("stdio", tmp_path / "notes") as served:
         assert result_of(served.call("shout")) == {"content": [{"type": "text", "text": "sorry"}]}
 
 
@@ -82,14 +82,14 @@ for line in sys.stdin:
 """
 
 
-def called(reaction: str) -> str:
+def call_it(reaction: str) -> str:
     return HANDSHAKE.replace("CALLED", reaction)
 
 
-def called_again(reaction: str) -> str:
+def call_again(reaction: str) -> str:
     """As `called`, but the first call is answered: so that the time of starting is not that of answering."""
     first = "globals().setdefault('first', call)"
-    return called(f"say(call, {{'content': []}}) if {first} == call else {reaction}")
+    return call_it(f"say(call, {{'content': []}}) if {first} == call else {reaction}")
 
 
 @pytest.mark.req("SS01-TOOL-03")
@@ -109,7 +109,7 @@ def called_again(reaction: str) -> str:
     ],
 )
 def test_an_answer_that_is_none_is_refused(tmp_path: Path, reaction: str, status: OutcomeStatus, said: str) -> None:
-    served = pretending(called(reaction), tmp_path, max_message_bytes=50_000)
+    served = pretending(call_it(reaction), tmp_path, max_message_bytes=50_000)
     reply = served.call("add", max_result_bytes=1_000)
     served.runner.close()
     assert reply.status is status
@@ -118,7 +118,7 @@ def test_an_answer_that_is_none_is_refused(tmp_path: Path, reaction: str, status
 
 @pytest.mark.req("SS01-TOOL-03")
 def test_an_answer_that_is_no_json_is_none(tmp_path: Path) -> None:
-    served = pretending(called_again("print('{\"jsonrpc\": ', flush=True)"), tmp_path)
+    served = pretending(call_again("print('{\"jsonrpc\": ', flush=True)"), tmp_path)
     assert result_of(served.call("add")) == {"content": []}
     reply = served.call("add", timeout_ms=300)
     served.runner.close()
@@ -128,7 +128,9 @@ def test_an_answer_that_is_no_json_is_none(tmp_path: Path) -> None:
 @pytest.mark.req("SS01-TOOL-04")
 def test_a_program_that_stops_hearing_leaves_its_calls_in_doubt_and_is_replaced(tmp_path: Path) -> None:
     # Answers one call, closes its ears, and goes on living.
-    served = pretending("import os, time" + called("say(call, {'content': []}); os.close(0); time.sleep(60)"), tmp_path)
+    served = pretending(
+        "import os, time" + call_it("say(call, {'content': []}); os.close(0); time.sleep(60)"), tmp_path
+    )
     assert result_of(served.call("add")) == {"content": []}
     with pytest.raises(OutcomeUnknown, match="broke off: Connection closed"):
         served.call("add", {"text": "x" * 1_000_000})
@@ -139,7 +141,7 @@ def test_a_program_that_stops_hearing_leaves_its_calls_in_doubt_and_is_replaced(
 def test_what_a_program_says_too_much_to_several_is_an_answer_to_none(tmp_path: Path) -> None:
     # Answers when a second call is there.
     flood = "calls = globals().setdefault('calls', []); calls.append(call); len(calls) < 2 or print('x' * 100_000)"
-    served = pretending(called(flood), tmp_path, max_message_bytes=50_000)
+    served = pretending(call_it(flood), tmp_path, max_message_bytes=50_000)
     raised: list[BaseException] = []
 
     def call() -> None:
@@ -164,7 +166,7 @@ def test_children_that_a_program_leaves_behind_are_ended_with_it(tmp_path: Path)
         "left = subprocess.Popen([sys.executable, '-c', 'import signal; signal.pause()'])\n"
         f"Path({str(child)!r}).write_text(str(left.pid))\n"
     )
-    served = pretending(forking + called("say(call, {'content': []}); os._exit(0)"), tmp_path)
+    served = pretending(forking + call_it("say(call, {'content': []}); os._exit(0)"), tmp_path)
     assert result_of(served.call("add")) == {"content": []}
     left = psutil.Process(int(child.read_text("utf-8")))
     served.runner.close()
@@ -173,7 +175,7 @@ def test_children_that_a_program_leaves_behind_are_ended_with_it(tmp_path: Path)
 
 def test_a_program_that_does_not_listen_holds_up_nobody_and_is_ended(tmp_path: Path) -> None:
     # Ignores every polite way to be ended, and stops reading with its second call.
-    deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)" + called_again("signal.pause()")
+    deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)" + call_again("signal.pause()")
     served = pretending(deaf, tmp_path)
     before = {child.pid for child in psutil.Process().children()}
     assert result_of(served.call("add")) == {"content": []}

@@ -1,4 +1,4 @@
-"""The runner and its Python tools: time, size, schema, credentials, and what to say when nobody knows."""
+"""The runner and its Python tools: time, size, schema, credentials, and what to say when no one knows."""
 
 from __future__ import annotations
 
@@ -213,11 +213,11 @@ def test_work_for_a_loop_that_was_closed_is_refused() -> None:
         return 1
 
     thread = LoopThread("test")
-    assert thread.run(one()) == 1
+    assert thread.run(one) == 1
     thread.close()
     thread.close()
     with pytest.raises(LoopClosed):
-        thread.run(one())
+        thread.run(one)
 
 
 # --- opening ----------------------------------------------------------------------------------------------------------
