@@ -12,7 +12,7 @@ import msgspec
 
 from cmbs.belief.server import BeliefServer
 from cmbs.errors import EventNotFound, Forbidden, InvalidRequest, RecordNotFound
-from cmbs.http.belief.answers import with_hash
+from cmbs.http.belief.answers import encode_entry
 from cmbs.http.exchange import Request, Response, cursor_of, from_cursor, whole_number
 from cmbs.http.spaces import schemas, views
 from cmbs.http.spaces.views import Reader
@@ -180,7 +180,7 @@ class SpaceReading:
             if "since_event_id" in query:
                 begin = _seq_of(space, query["since_event_id"])
             entries = self._server.stored_entries(space.space_id, begin, limit + 1)
-            events = [with_hash(entry) for entry in entries[:limit]]
+            events = [encode_entry(entry) for entry in entries[:limit]]
             more = _ENCODE(cursor_of(str(begin + limit)) if len(entries) > limit else None)
             return b'{"events":[%b],"next_cursor":%b}' % (b",".join(events), more)
 
