@@ -16,7 +16,7 @@ from starlette.routing import Match, Route
 
 from cmbs.belief.server import BeliefServer
 from cmbs.errors import BeliefServerError
-from cmbs.http.asgi import BoundedBody, Receive, Scope, Send, answer, response_to, send_response
+from cmbs.http.asgi import BoundedBody, Receive, Scope, Send, answer, response_to, send_response, without_body
 from cmbs.http.belief.routes import Routes
 from cmbs.http.errors import METHOD_NOT_ALLOWED, STATUS_OF_CODE, TransportCode, TransportError
 from cmbs.http.exchange import Response
@@ -102,7 +102,7 @@ class BeliefApp(FastAPI):
             await answer(match, self.gate, self.body_bytes, scope, receive, send)
         else:
             body = BoundedBody(self.gate, self.body_bytes, scope, receive)
-            await super().__call__(scope, body.receive, send)
+            await super().__call__(scope, body.receive, without_body(send) if scope["method"] == "HEAD" else send)
 
 
 class _TableRoute(Route):

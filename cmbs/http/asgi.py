@@ -128,6 +128,15 @@ async def send_response(response: Response, scope: Scope, send: Send) -> None:
     await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else response.body})
 
 
+def without_body(send: Send) -> Send:
+    """A `send` for HEAD. The framework sends the body of GET, and not every server leaves it out."""
+
+    async def send_head(message: MutableMapping[str, Any]) -> None:
+        await send({**message, "body": b""} if message["type"] == "http.response.body" else message)
+
+    return send_head
+
+
 def response_to(exc: Exception) -> Response:
     """The error model for any exception; one that is not ours is logged whole and described in general terms."""
     if isinstance(exc, (BeliefServerError, TransportError)):
