@@ -39,6 +39,8 @@ MAX_HEADER_SECONDS = 60
 # A socket file is as good as a key, so it is for the account that runs the server.
 _SOCKET_PERMISSIONS = 0o600
 _STOP_SECONDS_VARIABLE = "CMBS_STOP_SECONDS"
+# From a worker to the process that started it. granian would start the worker again, and again.
+_CANNOT_START = getattr(signal, "SIGUSR1", signal.SIGTERM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +97,22 @@ def serve_http(settings: Settings, options: ServeOptions) -> None:
     os.environ[_STOP_SECONDS_VARIABLE] = str(options.stop_seconds)
     # A fork would copy threads of libraries in the middle of things.
     multiprocessing.set_start_method("spawn", force=True)
+    _run(_build_server(options, address))
+
+
+def _run(server: Any) -> None:
+    """Serve until a signal comes; exit code 1 where it came from a worker that cannot start."""
+    failed: list[int] = []
+
+    def stop(number: int, _: object) -> None:
+        failed.append(number)
+        server.signal_handler_interrupt()
+
+    signal.signal(_CANNOT_START, stop)
     # Not by the name of the application: granian's loader would put the working directory first on the path.
-    _build_server(options, address).serve(target_loader=load_app, wrap_loader=False)
+    server.serve(target_loader=load_app, wrap_loader=False)
+    if failed:
+        sys.exit(1)
 
 
 def _build_server(options: ServeOptions, address: str) -> Any:
@@ -147,16 +163,19 @@ def hide_password(url: str) -> str:
 
 
 def load_app() -> Any:
-    """The application, in a worker process."""
+    """The application, in a worker process. Where it cannot be made, the server ends: no other worker could do better."""
     from cmbs import belief_api
 
     parent = multiprocessing.parent_process()
-    if parent is not None:
-        threading.Thread(target=_end_with, args=(parent,), name="cmbs-parent", daemon=True).start()
+    if parent is None:
+        return belief_api.app
+    threading.Thread(target=_end_with, args=(parent,), name="cmbs-parent", daemon=True).start()
     try:
         return belief_api.app
     except BeliefServerError as exc:
         _log.error("a worker cannot start: %s: %s", exc.code, exc.message)
+        if parent.pid is not None:
+            os.kill(parent.pid, _CANNOT_START)
         sys.exit(1)
 
 

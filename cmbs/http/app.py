@@ -16,7 +16,7 @@ from starlette.routing import Match, Route
 
 from cmbs.belief.server import BeliefServer
 from cmbs.errors import BeliefServerError
-from cmbs.http.asgi import BoundedBody, Receive, Scope, Send, answer, response_to, send_response, without_body
+from cmbs.http.asgi import BoundedBody, Receive, Scope, Send, answer, response_to, send_response
 from cmbs.http.belief.routes import Routes
 from cmbs.http.errors import METHOD_NOT_ALLOWED, STATUS_OF_CODE, TransportCode, TransportError
 from cmbs.http.exchange import Response
@@ -86,23 +86,21 @@ class BeliefApp(FastAPI):
         """One ASGI connection: a request, or the life of the server."""
         if scope["type"] != "http":
             await super().__call__(scope, receive, send)
-        elif self._in_progress >= self._max_requests:
-            await send_response(response_to(_too_many(self._max_requests)), scope, send)
-        else:
-            self._in_progress += 1
-            try:
-                await self._serve(scope, receive, send)
-            finally:
-                self._in_progress -= 1
-
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # With middleware around them, the operations are reached through the framework.
-        match = None if self.user_middleware else self.table.find(scope)
-        if match is not None:
-            await answer(match, self.gate, self.body_bytes, scope, receive, send)
-        else:
-            body = BoundedBody(self.gate, self.body_bytes, scope, receive)
-            await super().__call__(scope, body.receive, without_body(send) if scope["method"] == "HEAD" else send)
+            return
+        body = BoundedBody(self.gate, self.body_bytes, scope, receive, send)
+        if self._in_progress >= self._max_requests:
+            await send_response(response_to(_too_many(self._max_requests)), body.send)
+            return
+        self._in_progress += 1
+        try:
+            # With middleware around them, the operations are reached through the framework.
+            match = None if self.user_middleware else self.table.find(scope)
+            if match is not None:
+                await answer(match, self.gate, self.body_bytes, scope, body.receive, body.send)
+            else:
+                await super().__call__(scope, body.receive, body.send)
+        finally:
+            self._in_progress -= 1
 
 
 class _TableRoute(Route):

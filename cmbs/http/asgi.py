@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 from cmbs.errors import BeliefServerError, InvalidRequest, LimitExceeded
@@ -32,8 +33,9 @@ Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 MAX_UNADMITTED_BODY_BYTES = 65_536
 # A larger body is decoded in a thread, so that it does not hold up the event loop.
 MAX_INLINE_BODY_BYTES = 1_048_576
-# A body that does not arrive in this time is given up.
+# A body that does not arrive in this time is given up; so is the rest of one that is not needed.
 MAX_BODY_SECONDS = 60.0
+MAX_DRAIN_SECONDS = 5.0
 
 _JSON = (b"content-type", b"application/json")
 _log = logging.getLogger("cmbs.http")
@@ -45,7 +47,7 @@ async def answer(match: RouteMatch, gate: Gate, body_bytes: int, scope: Scope, r
         response = await _handle(match, gate, body_bytes, scope, receive)
     except Exception as exc:  # noqa: BLE001 - the last place that can still answer
         response = response_to(exc)
-    await send_response(response, scope, send)
+    await send_response(response, send)
 
 
 async def _handle(match: RouteMatch, gate: Gate, body_bytes: int, scope: Scope, receive: Receive) -> Response:
@@ -90,28 +92,60 @@ async def _read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
 
 
 class BoundedBody:
-    """The body of a request for a path that is not in the table: what reads it gets little before a caller is admitted.
+    """The body of a request, whichever code reads it, and what becomes of the part that is not read.
 
     Up to `MAX_UNADMITTED_BODY_BYTES` come from any caller. Beyond, the caller must be one whom the gate admits.
     """
 
-    def __init__(self, gate: Gate, body_bytes: int, scope: Scope, receive: Receive) -> None:
+    def __init__(self, gate: Gate, body_bytes: int, scope: Scope, receive: Receive, send: Send) -> None:
         self._gate = gate
         self._limit = body_bytes
         self._scope = scope
         self._receive = receive
+        self._send = send
         self._size = 0
+        self._is_over = False
 
     async def receive(self) -> MutableMapping[str, Any]:
         """The next message of the server; an error where there is more than this caller may send."""
-        message = await self._receive()
-        before, self._size = self._size, self._size + len(message.get("body", b""))
+        before = self._size
+        message = await self._receive_any()
         if before <= MAX_UNADMITTED_BODY_BYTES < self._size:
             await self._gate.refresh()
             self._gate.admit(header_lookup(self._scope["headers"]), peer_of(self._scope), None)
         if self._size > self._limit:
             raise LimitExceeded("body_bytes", self._limit, self._size)
         return message
+
+    async def send(self, message: MutableMapping[str, Any]) -> None:
+        """Send, once the rest of a small body has been read and dropped.
+
+        A server that answers before it has all of a request closes the connection, and with it goes the next request.
+        """
+        if message["type"] == "http.response.start" and not self._is_over and self._is_small():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(MAX_DRAIN_SECONDS):
+                    while self._size <= MAX_UNADMITTED_BODY_BYTES:
+                        if not (await self._receive_any()).get("more_body", False):
+                            break
+        elif message["type"] == "http.response.body" and self._scope["method"] == "HEAD":
+            # The framework sends the body of GET, and not every server leaves it out.
+            message = {**message, "body": b""}
+        await self._send(message)
+
+    async def _receive_any(self) -> MutableMapping[str, Any]:
+        message = await self._receive()
+        self._size += len(message.get("body", b""))
+        self._is_over = not message.get("more_body", False)
+        return message
+
+    def _is_small(self) -> bool:
+        """Whether there is a body, small as far as is known, that the caller sends without being asked to."""
+        headers = dict(self._scope["headers"])
+        if b"expect" in headers:
+            return False
+        length = headers.get(b"content-length", b"")
+        return b"transfer-encoding" in headers or (length.isdigit() and int(length) <= MAX_UNADMITTED_BODY_BYTES)
 
 
 def peer_of(scope: Scope) -> str | None:
@@ -120,21 +154,12 @@ def peer_of(scope: Scope) -> str | None:
     return client[0] if client else None
 
 
-async def send_response(response: Response, scope: Scope, send: Send) -> None:
-    """Send a response in JSON, without its body where only the head was asked for."""
+async def send_response(response: Response, send: Send) -> None:
+    """Send a response in JSON."""
     headers = [_JSON, (b"content-length", b"%d" % len(response.body))]
     headers += [(name.encode(), value.encode("latin-1")) for name, value in response.headers]
     await send({"type": "http.response.start", "status": response.status, "headers": headers})
-    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else response.body})
-
-
-def without_body(send: Send) -> Send:
-    """A `send` for HEAD. The framework sends the body of GET, and not every server leaves it out."""
-
-    async def send_head(message: MutableMapping[str, Any]) -> None:
-        await send({**message, "body": b""} if message["type"] == "http.response.body" else message)
-
-    return send_head
+    await send({"type": "http.response.body", "body": response.body})
 
 
 def response_to(exc: Exception) -> Response:

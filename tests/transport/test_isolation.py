@@ -18,7 +18,7 @@ from tests.support.in_process import Exchanged
 from tests.support.wire import HOST, LAST, answers, connected, declaring, exchanged, next_answer
 
 # How many random requests are cut, each at every byte, and how many rounds callers take turns.
-REQUESTS, ROUNDS = {"fast": (12, 40), "ci": (100, 400), "deep": (3000, 5000)}[os.environ.get("CMBS_EFFORT", "fast")]
+REQUESTS, ROUNDS = {"fast": (12, 15), "ci": (100, 400), "deep": (3000, 5000)}[os.environ.get("CMBS_EFFORT", "fast")]
 
 
 @pytest.fixture(scope="module")
