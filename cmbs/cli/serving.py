@@ -163,7 +163,7 @@ def hide_password(url: str) -> str:
 
 
 def load_app() -> Any:
-    """The application, in a worker process. Where it cannot be made, the server ends: no other worker could do better."""
+    """The application, in a worker process. Where it cannot be made, the server ends: no other worker could make it."""
     from cmbs import belief_api
 
     parent = multiprocessing.parent_process()
