@@ -145,7 +145,9 @@ class BoundedBody:
         if b"expect" in headers:
             return False
         length = headers.get(b"content-length", b"")
-        return b"transfer-encoding" in headers or (length.isdigit() and int(length) <= MAX_UNADMITTED_BODY_BYTES)
+        return b"transfer-encoding" in headers or (
+            length.isdigit() and int(length) <= min(MAX_UNADMITTED_BODY_BYTES, self._limit)
+        )
 
 
 def peer_of(scope: Scope) -> str | None:

@@ -121,7 +121,7 @@ class Request:
 
     @property
     def idempotency_key(self) -> str | None:
-        """The key of the request. An empty one is refused: whoever sends it would share it with everybody else."""
+        """The key of the request. An empty one is refused: all callers who send one would share it."""
         value = self.header("idempotency-key")
         if value is not None and not value.strip():
             raise InvalidRequest("`Idempotency-Key` must not be empty", {"header": "idempotency-key"})

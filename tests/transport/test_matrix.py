@@ -77,8 +77,8 @@ class Story:
         for proposal_id, verdict in (("restart-2", "reject"), ("restart-1", "approve")):
             asked = self.ask("propose", propose(proposal_id), PLANNER)
             self.ids["approval_id"] = asked["approval_ids"][0]
-            settled = self.ask(verdict, {}, LEAD)
-        self.ids["execution_id"] = settled["proposal"]["execution_ids"][0]
+            for execution_id in self.ask(verdict, {}, LEAD)["proposal"]["execution_ids"]:
+                self.ids["execution_id"] = execution_id
         self.ask("report_outcome", {"status": "succeeded", "result": {"n": 1}, "duration_ms": 5}, PLANNER)
         evidence = {"source_chunk_ids": ["heap-1"], "confidence_milli": 900}
         claim = {"entry_id": "leak", "kind": "hypothesis", "claim": {"x": 1}, "ttl_ms": 86_400_000}
