@@ -60,7 +60,7 @@ def add_pages(app: FastAPI) -> None:
 
 
 async def _home(request: Request) -> Response:
-    origin = f"{request.url.scheme}://{request.headers.get('host') or 'localhost'}"
+    origin = f"{request.scope['scheme']}://{request.headers.get('host') or 'localhost'}"
     root = request.scope.get("root_path", "").rstrip("/")
     return HTMLResponse(_HOME.format(version=escape(request.app.version), root=escape(root), origin=escape(origin)))
 
