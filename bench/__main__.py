@@ -35,7 +35,7 @@ BENCHMARKS = [
     Benchmark(postgres_hot_session.NAME, "one session, eight processes, PostgreSQL", postgres_hot_session.run),
     Benchmark(start_up.NAME, "the first answer, by number of stored sessions", start_up.run),
     Benchmark(first_use.NAME, "the first use of a long session, by checkpoint and by replay", first_use.run),
-    Benchmark(http_eliminate.NAME, "ELIMINATE over HTTP, durable and in memory", http_eliminate.run),
+    Benchmark(http_eliminate.NAME, "ELIMINATE over HTTP, durable, beside FastAPI with a dict", http_eliminate.run),
     Benchmark(verify_replay.NAME, "verification and replay of small sessions", verify_replay.run),
     Benchmark(decisions.NAME, "a decision of the action plane, beside its peers", decisions.run),
     Benchmark(tee_live_view.NAME, "what an incident has not ruled out of a large graph", tee_live_view.run),

@@ -42,7 +42,8 @@ def tee_serve(store_url: str) -> Iterator[int]:
 def baseline(module: str) -> Iterator[int]:
     """The `app` of a module in `bench.baselines`, under the ASGI server and the settings of `cmbs serve`."""
     port = _free_port()
-    with _running([sys.executable, "-m", "bench.baselines", f"bench.baselines.{module}:app", str(port)], port):
+    options = ["--interface", "asgi", "--http", "1", "--no-ws", "--log-level", "warning", "--port", str(port)]
+    with _running([sys.executable, "-m", "granian", *options, f"bench.baselines.{module}:app"], port):
         yield port
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 DEFAULT_STORE = "sqlite:///cmbs.db"
 _TIMEOUT = "CMBS_STORE_TIMEOUT_SECONDS"
+_MAX_REQUESTS = "CMBS_MAX_REQUESTS"
 _MAX_DIGITS = 18
 _MAX_SECONDS = 3600
 # Beyond the store's own limit, so that what it says of its failure is heard.
@@ -39,11 +40,16 @@ class Settings:
     tee: str = ""
     tee_token: str = field(default="", repr=False)
     tee_ca: str = ""
+    max_requests: int = 1024
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Settings:
         """The settings that the environment asks for; InvalidRequest names a variable that makes no sense."""
-        timeout = {"store_timeout_seconds": _seconds(_TIMEOUT, environment)} if _TIMEOUT in environment else {}
+        numbers = {}
+        if _TIMEOUT in environment:
+            numbers["store_timeout_seconds"] = _seconds(_TIMEOUT, environment)
+        if _MAX_REQUESTS in environment:
+            numbers["max_requests"] = _positive(_MAX_REQUESTS, environment)
         return cls(
             store=environment.get("CMBS_STORE", DEFAULT_STORE),
             validate_hypotheses=_flag("CMBS_VALIDATE_HYPOTHESES", environment),
@@ -52,7 +58,7 @@ class Settings:
             tee=environment.get("CMBS_TEE", ""),
             tee_token=environment.get("CMBS_TEE_TOKEN", ""),
             tee_ca=environment.get("CMBS_TEE_CA", ""),
-            **timeout,
+            **numbers,
         )
 
     def to_environment(self) -> dict[str, str]:
@@ -69,6 +75,7 @@ class Settings:
             "CMBS_TEE": self.tee,
             "CMBS_TEE_TOKEN": self.tee_token,
             "CMBS_TEE_CA": self.tee_ca,
+            _MAX_REQUESTS: str(self.max_requests),
             **limits,
         }
 

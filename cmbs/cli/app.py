@@ -23,7 +23,7 @@ class LazyCommand(NamedTuple):
 
 
 COMMANDS = {
-    "serve": LazyCommand("cmbs.cli.commands:serve", "Serve the belief protocol over HTTP."),
+    "serve": LazyCommand("cmbs.cli.serve:serve", "Serve the belief protocol over HTTP."),
     "keys": LazyCommand(
         "cmbs.cli.keys:app", "Make, list and revoke API keys. The first one ends the time without keys."
     ),
@@ -48,9 +48,7 @@ COMMANDS = {
     ),
     "bench": LazyCommand("cmbs.cli.analysis:bench", "Compare agents."),
     "kit": LazyCommand("cmbs.cli.kit_group:app", "Domains as files: hypotheses and the probes that tell them apart."),
-    "policy": LazyCommand(
-        "cmbs.cli.policy:app", "Test, look through, explain and try out policies of the action plane."
-    ),
+    "policy": LazyCommand("cmbs.cli.policy:app", "Test, look through, explain and try out policies of spaces."),
     "tee": LazyCommand("cmbs.cli.tee:app", "The causal graph that hypotheses come from."),
     "play": LazyCommand("cmbs.cli.play:app", "Games, played on a real belief server."),
     "version": LazyCommand("cmbs.cli.app:version", "Print the version."),

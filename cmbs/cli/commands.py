@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from itertools import islice
 from typing import Annotated
@@ -12,45 +11,15 @@ import typer
 from cmbs.audit.fsck import all_sessions
 from cmbs.audit.spaces import SpaceReport, all_spaces, audit_space
 from cmbs.audit.verify import Verified, every_core, verify_log, verify_logs
-from cmbs.bootstrap import DEFAULT_STORE, Settings
-from cmbs.cli.demo import PAUSE_SECONDS
+from cmbs.bootstrap import DEFAULT_STORE
 from cmbs.cli.output import counted, err, existing_store, fail, out
-from cmbs.cli.serving import serve_http
+from cmbs.cli.serve import StoreOption
 from cmbs.errors import CmbsError, SessionNotFound
 from cmbs.spi import AuditLog
 from cmbs.substrate.kernel.events import STREAM_PREFIX
 
 # Beyond so many sessions, other processes are started to verify the rest.
 _MAX_SESSIONS_IN_PROCESS = 200
-
-StoreOption = Annotated[
-    str,
-    typer.Option("--store", envvar="CMBS_STORE", help="memory:, sqlite:///file.db or postgresql://…", metavar="URL"),
-]
-
-
-def serve(
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8080,
-    store: StoreOption = DEFAULT_STORE,
-    endpoint: Annotated[
-        str,
-        typer.Option(
-            "--tee", envvar="CMBS_TEE", help="Keep tombstones in the Tee that listens there.", metavar="HOST:PORT"
-        ),
-    ] = "",
-    workers: Annotated[int, typer.Option(min=1, max=64, help="Processes that share the store.")] = 1,
-    demo: Annotated[bool, typer.Option("--demo", help="Play an incident into the server once it is up.")] = False,
-    demo_pause: Annotated[
-        float, typer.Option("--demo-pause", min=0, max=60, help="Seconds before everything that happens in it.")
-    ] = PAUSE_SECONDS,
-) -> None:
-    """Serve the belief protocol over HTTP."""
-    try:
-        settings = Settings.from_environment({**os.environ, "CMBS_STORE": store, "CMBS_TEE": endpoint})
-        serve_http(settings, host, port, workers, demo_pause=demo_pause if demo else None)
-    except CmbsError as exc:
-        fail(exc)
 
 
 def verify(

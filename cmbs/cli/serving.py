@@ -1,4 +1,4 @@
-"""Starting the HTTP server: one or more worker processes over one store."""
+"""Starting the HTTP server: granian over the ASGI application, one or more worker processes over one store."""
 
 from __future__ import annotations
 
@@ -8,192 +8,162 @@ import os
 import re
 import signal
 import socket
+import ssl
 import sys
 import threading
 import time
 from contextlib import closing
+from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
 
-from rich.console import Console
-from uvicorn import Config, Server
-from uvicorn.config import STARTUP_FAILURE
-from uvicorn.supervisors.multiprocess import Multiprocess, Process
+from granian import Granian
+from granian.constants import HTTPModes, Interfaces
+from granian.http import HTTP1Settings, HTTP2Settings
+from granian.log import LogLevels
 
 from cmbs.addresses import is_remote
 from cmbs.bootstrap import Settings, build_tee_store
 from cmbs.cli.demo import play_in_background
+from cmbs.cli.output import out
 from cmbs.errors import BeliefServerError, InvalidRequest
-from cmbs.http.connection import Connection
 from cmbs.identity import KeyRegistry
 from cmbs.stores import open_store
 
-# As it is: an address in square brackets is not a style, a path with colons no emoji.
-_out = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
-
 _log = logging.getLogger("cmbs.serve")
 
-# How long a worker may take to finish what it is at, and then to close its store.
-_STOP_SECONDS = 10
-_CLOSE_SECONDS = 15
-# A worker that says nothing for so long is replaced. On a machine that is busy a good one may be silent for seconds.
-_SILENT_SECONDS = 60
+MAX_HEADER_BYTES = 65_536
+# A head that takes longer to arrive ends its connection; so does a kept connection without a request for so long.
+MAX_HEADER_SECONDS = 60
+# A socket file is as good as a key, so it is for the account that runs the server.
+_SOCKET_PERMISSIONS = 0o600
+_STOP_SECONDS_VARIABLE = "CMBS_STOP_SECONDS"
+# From a worker to the process that started it. granian would start the worker again, and again.
+_CANNOT_START = getattr(signal, "SIGUSR1", signal.SIGTERM)
 
 
-def serve_http(settings: Settings, host: str, port: int, workers: int, *, demo_pause: float | None = None) -> None:
-    """Serve until a signal comes. Every problem that can be seen beforehand is an error before anything starts.
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """How the server listens. The settings of what it serves are in `Settings`."""
 
-    With `demo_pause`, an incident is played into the server, with so many seconds before everything that happens in it.
-    """
-    if workers > 1 and settings.store.startswith("memory"):
+    host: str
+    port: int
+    uds: Path | None
+    workers: int
+    tls_cert: Path | None
+    tls_key: Path | None
+    tls_client_ca: Path | None
+    max_connections: int
+    stop_seconds: int
+    access_log: bool
+    # Seconds between the steps of an incident that is played into the server; None plays none.
+    demo_pause: float | None
+
+    @property
+    def url(self) -> str:
+        """Where the server is, as a caller writes it."""
+        if self.uds is not None:
+            return f"unix:{self.uds}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http{'s' if self.tls_cert else ''}://{host}:{self.port}"
+
+
+def serve_http(settings: Settings, options: ServeOptions) -> None:
+    """Serve until a signal comes. Every problem that can be seen beforehand is an error before anything starts."""
+    if options.workers > 1 and settings.store.startswith("memory"):
         raise InvalidRequest("`memory:` lives in one process; use one worker, or a store that processes can share")
-    with closing(_bound(host, port)) as listening:
-        _serve(settings, listening, host, port, workers, demo_pause)
-
-
-def _serve(
-    settings: Settings, listening: socket.socket, host: str, port: int, workers: int, demo_pause: float | None
-) -> None:
+    if options.demo_pause is not None and (options.uds or options.tls_cert):
+        raise InvalidRequest("the demo is played over plain HTTP: leave out `--uds` and TLS")
+    _check_tls(options)
+    address = _check_address(options)
     with closing(open_store(settings.store, settings.store_timeout_seconds)) as store:
         keys = len(KeyRegistry(store).look().by_id)
-    if not keys and is_remote(listening.getsockname()[0]):
+    if not keys and options.uds is None and is_remote(address):
         raise InvalidRequest(
-            f"without keys only this machine may be served, and `{host}` is open to others; make a key first:"
+            f"without keys only this machine may be served, and `{options.host}` is open to others; make a key first:"
             " `cmbs keys create`"
         )
-    if keys and demo_pause is not None:
+    if keys and options.demo_pause is not None:
         raise InvalidRequest("the demo has no key; play it into a store without keys")
     tee = build_tee_store(settings)
     if tee is not None:
         tee.close()
-    # Workers are processes of their own and find their settings where any ASGI server's workers would.
+    _print_summary(settings, options, keys)
+    if options.demo_pause is not None:
+        play_in_background(options.url, out.print, options.demo_pause)
+    # Workers find their settings where any ASGI server's workers would.
     os.environ.update(settings.to_environment())
-    shown = f"[{host}]" if ":" in host else host
-    _out.print(f"cmbs belief server on http://{shown}:{port}, {workers} worker{'s' if workers > 1 else ''}")
-    _out.print(f"  API docs  http://{shown}:{port}/docs")
-    _out.print(f"  store     {without_password(settings.store)}")
-    _out.print(f"  keys      {keys or 'none: only this machine is served, and callers are unauthenticated'}")
-    if settings.tee:
-        _out.print(f"  Tee       {settings.tee}{' with TLS' if settings.tee_ca else ''}")
-    if demo_pause is not None:
-        play_in_background(f"http://{shown}:{port}", _out.print, demo_pause)
-    config = Config(
-        load_app,
-        factory=True,
-        http=Connection,
-        loop="auto",  # uvloop where there is one
-        ws="none",
-        lifespan="on",
-        interface="asgi3",
-        workers=workers,
-        log_level="warning",
-        access_log=False,
-        proxy_headers=False,  # who asks is who is connected
-        timeout_graceful_shutdown=_STOP_SECONDS,
-        timeout_worker_healthcheck=_SILENT_SECONDS,
+    os.environ[_STOP_SECONDS_VARIABLE] = str(options.stop_seconds)
+    # A fork would copy threads of libraries in the middle of things.
+    multiprocessing.set_start_method("spawn", force=True)
+    _run(_build_server(options, address))
+
+
+def _run(server: Any) -> None:
+    """Serve until a signal comes; exit code 1 where it came from a worker that cannot start."""
+    failed: list[int] = []
+
+    def stop(number: int, _: object) -> None:
+        failed.append(number)
+        server.signal_handler_interrupt()
+
+    signal.signal(_CANNOT_START, stop)
+    # Not by the name of the application: granian's loader would put the working directory first on the path.
+    server.serve(target_loader=load_app, wrap_loader=False)
+    if failed:
+        sys.exit(1)
+
+
+def _build_server(options: ServeOptions, address: str) -> Any:
+    return Granian(
+        "cmbs.belief_api:app",
+        address=address,
+        port=options.port,
+        uds=options.uds,
+        uds_permissions=_SOCKET_PERMISSIONS,
+        interface=Interfaces.ASGI,
+        workers=options.workers,
+        # HTTP/2 is agreed upon with TLS; without, granian would wait for its preface without a time-out.
+        http=HTTPModes.auto if options.tls_cert else HTTPModes.http1,
+        websockets=False,
+        # A connection that is kept counts until it is closed; others wait to be accepted.
+        backpressure=options.max_connections,
+        http1_settings=HTTP1Settings(
+            header_read_timeout=MAX_HEADER_SECONDS * 1000, max_buffer_size=MAX_HEADER_BYTES, keep_alive=True
+        ),
+        http2_settings=HTTP2Settings(max_headers_size=MAX_HEADER_BYTES, keep_alive_interval=MAX_HEADER_SECONDS * 1000),
+        log_level=LogLevels.warning,
+        log_access=options.access_log,
+        ssl_cert=options.tls_cert,
+        ssl_key=options.tls_key,
+        ssl_ca=options.tls_client_ca,
+        ssl_client_verify=options.tls_client_ca is not None,
+        respawn_failed_workers=True,
+        workers_kill_timeout=options.stop_seconds,
     )
-    if workers > 1:
-        _Workers(config, [listening]).run()
-    else:
-        _serve_here(config, listening)
 
 
-def _serve_here(config: Config, listening: socket.socket) -> None:
-    """Serve in this process, until a signal comes.
-
-    The server stops on one, and then raises it again for whoever was there before. That is us: to be asked to stop is
-    no failure.
-    """
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: sys.exit(0))
-    _Alone(config).run([listening])
-
-
-class _Alone(Server):
-    """A server that nobody watches over: it sees to it itself that it does not take for ever to stop."""
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop what runs, close the application."""
-        ending = threading.Timer(_STOP_SECONDS + _CLOSE_SECONDS, _give_up)
-        ending.daemon = True
-        ending.start()
-        await super().shutdown(sockets)
+def _print_summary(settings: Settings, options: ServeOptions, keys: int) -> None:
+    out.print(f"cmbs belief server on {options.url}, {options.workers} worker{'s' if options.workers > 1 else ''}")
+    if options.uds is None:
+        out.print(f"  API docs  {options.url}/docs")
+    out.print(f"  store     {hide_password(settings.store)}")
+    out.print(f"  keys      {keys or 'none: only this machine is served, and callers are unauthenticated'}")
+    if options.tls_client_ca:
+        out.print(f"  clients   need a certificate of {options.tls_client_ca}")
+    if settings.tee:
+        out.print(f"  Tee       {settings.tee}{' with TLS' if settings.tee_ca else ''}")
 
 
-def _give_up() -> None:
-    _log.error("the server did not stop in time and ends now")
-    os._exit(1)
-
-
-class _Workers(Multiprocess):
-    """Worker processes that share the port. One that dies is replaced; one that cannot begin ends the server."""
-
-    def __init__(self, config: Config, sockets: list[socket.socket]) -> None:
-        super().__init__(config, sockets)
-        # Since when each of them owes an answer.
-        self._asked: WeakKeyDictionary[Process, float] = WeakKeyDictionary()
-
-    def run(self) -> None:
-        """Keep them running until a signal comes."""
-        super().run()
-        if any(process.exitcode == STARTUP_FAILURE for process in self.processes):
-            sys.exit(1)
-
-    def keep_subprocess_alive(self) -> None:
-        """Replace those that died or have long been silent, and say so. Nobody is waited for here.
-
-        The supervisor that this derives from asks one after the other and waits for each answer: one that hangs, or
-        dies when it has just been asked, would keep it from seeing the others, and signals.
-        """
-        for place, worker in enumerate(self.processes):
-            if self._is_well(worker):
-                continue
-            worker.kill()
-            worker.join()
-            if worker.exitcode == STARTUP_FAILURE:
-                _log.error("worker %s could not begin, and no other would: the server ends", worker.pid)
-                self.should_exit.set()
-                return
-            _log.warning("worker %s ended with %s and was replaced", worker.pid, worker.exitcode)
-            self.processes[place] = Process(self.config, self.sockets)
-            self.processes[place].start()
-
-    def _is_well(self, worker: Process) -> bool:
-        """Whether it lives and has answered in time; it is asked again once it has."""
-        if not worker.process.is_alive():
-            return False
-        if worker.parent_conn.poll():
-            worker.parent_conn.recv()
-            self._asked.pop(worker, None)
-        now = time.monotonic()
-        if worker not in self._asked:
-            worker.parent_conn.send(b"ping")
-        return now - self._asked.setdefault(worker, now) < _SILENT_SECONDS
-
-    def join_all(self) -> None:
-        """Wait for them to stop, but not for ever."""
-        until = time.monotonic() + _STOP_SECONDS + _CLOSE_SECONDS
-        for process in self.processes:
-            process.process.join(max(0.0, until - time.monotonic()))
-            if process.process.is_alive():
-                _log.error("worker %s did not stop and is killed", process.pid)
-                process.process.kill()
-                process.process.join()
-
-
-def without_password(url: str) -> str:
+def hide_password(url: str) -> str:
     """A store's URL as it may be shown: what is printed ends up in logs."""
     hidden = re.sub(r"(?<=://)([^:@/?]*):[^@]+@", r"\1:***@", url)
     return re.sub(r"([?&](?:ssl)?password=)[^&]+", r"\1***", hidden, flags=re.IGNORECASE)
 
 
 def load_app() -> Any:
-    """The application, in whatever process serves it.
-
-    Not by its name: a loader that takes names puts the working directory first on the path, and with it whatever
-    module lies there.
-    """
+    """The application, in a worker process. Where it cannot be made, the server ends: no other worker could make it."""
     from cmbs import belief_api
 
     parent = multiprocessing.parent_process()
@@ -203,33 +173,65 @@ def load_app() -> Any:
     try:
         return belief_api.app
     except BeliefServerError as exc:
-        _log.error("a worker cannot begin: %s: %s", exc.code, exc.message)
-        sys.exit(STARTUP_FAILURE)
+        _log.error("a worker cannot start: %s: %s", exc.code, exc.message)
+        if parent.pid is not None:
+            os.kill(parent.pid, _CANNOT_START)
+        sys.exit(1)
 
 
 def _end_with(parent: BaseProcess) -> None:
-    """Stop as on a signal once the process that started us is gone: an orphan would go on and hold the port.
-
-    Again and again, because the first signals may come before anybody listens for them; in the end without asking.
-    """
+    """Stop once the process that started us is gone: an orphan would go on and hold the port."""
     parent.join()
-    for _ in range(_STOP_SECONDS):
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(1)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(int(os.environ.get(_STOP_SECONDS_VARIABLE, "10")))
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _bound(host: str, port: int) -> socket.socket:
-    """A socket at this address, which nobody can reach before the server is ready; InvalidRequest says why not."""
+def _check_tls(options: ServeOptions) -> None:
+    if (options.tls_cert is None) != (options.tls_key is None):
+        raise InvalidRequest("`--tls-cert` and `--tls-key` belong together")
+    if options.tls_client_ca is not None and options.tls_cert is None:
+        raise InvalidRequest("`--tls-client-ca` needs `--tls-cert` and `--tls-key`")
+    if options.tls_cert is None:
+        return
     try:
-        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listening = socket.socket(family, kind)
-        try:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(options.tls_cert, options.tls_key)
+        if options.tls_client_ca is not None:
+            context.load_verify_locations(options.tls_client_ca)
+    except OSError as exc:  # an SSLError is one
+        raise InvalidRequest(f"cannot use the TLS files: {exc.strerror or exc}") from exc
+
+
+def _check_address(options: ServeOptions) -> str:
+    """The numeric address to listen on; InvalidRequest where it cannot be, or another process listens there.
+
+    The workers share the port, so that granian itself would share it with another server.
+    """
+    if options.uds is not None:
+        _check_socket_file(options.uds)
+        return options.host
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(options.host, options.port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as listening:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listening.bind(address)
-        except OSError:
-            listening.close()
-            raise
     except OSError as exc:
-        raise InvalidRequest(f"cannot listen on `{host}:{port}`: {exc.strerror}") from exc
-    return listening
+        raise InvalidRequest(f"cannot listen on `{options.host}:{options.port}`: {exc.strerror}") from exc
+    return str(address[0])
+
+
+def _check_socket_file(path: Path) -> None:
+    if not path.parent.is_dir():
+        raise InvalidRequest(f"cannot listen on `{path}`: there is no such directory")
+    if not path.exists():
+        return
+    if not path.is_socket():
+        raise InvalidRequest(f"cannot listen on `{path}`: it is not a socket")
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError:
+            path.unlink()  # left behind by a server that was killed
+        else:
+            raise InvalidRequest(f"cannot listen on `{path}`: Address already in use")

@@ -1,4 +1,4 @@
-"""The ASGI application: FastAPI for what people know (docs, middleware, mounting), our own dispatch for what is hot."""
+"""The ASGI application: one table of operations, inside FastAPI for pages, middleware and mounting."""
 
 from __future__ import annotations
 
@@ -15,29 +15,38 @@ from starlette.responses import Response as StarletteResponse
 from starlette.routing import Match, Route
 
 from cmbs.belief.server import BeliefServer
-from cmbs.http import asgi
-from cmbs.http.asgi import Receive, Scope, Send
+from cmbs.errors import BeliefServerError
+from cmbs.http.asgi import BoundedBody, Receive, Scope, Send, answer, response_to, send_response
 from cmbs.http.belief.routes import Routes
-from cmbs.http.docs_page import add_viewer
 from cmbs.http.errors import METHOD_NOT_ALLOWED, STATUS_OF_CODE, TransportCode, TransportError
 from cmbs.http.exchange import Response
 from cmbs.http.openapi import openapi_document
 from cmbs.http.operations import OPERATIONS
-from cmbs.http.router import Dispatcher, method_not_allowed, response_to
+from cmbs.http.pages import add_pages
+from cmbs.http.router import Router, method_not_allowed
 from cmbs.http.spaces.reading import Spaces
 from cmbs.http.spaces.routes import SpaceRoutes
 from cmbs.identity import Gate, KeyRegistry
 from cmbs.substrate.server import SubstrateServer
 
+# So many requests may be in progress in one process before others are told to come again.
+MAX_REQUESTS = 1024
+
 
 class BeliefApp(FastAPI):
-    """A FastAPI application whose own routes are answered before FastAPI's machinery is entered.
+    """A FastAPI application that answers the operations of its table itself.
 
     `gate` decides who may ask; by default it goes by the keys in the server's log. `spaces` are by default those of the
-    same log, served from the first time that somebody asks for one.
+    same log, served from the first request for one.
     """
 
-    def __init__(self, server: BeliefServer, gate: Gate | None = None, spaces: SubstrateServer | None = None) -> None:
+    def __init__(
+        self,
+        server: BeliefServer,
+        gate: Gate | None = None,
+        spaces: SubstrateServer | None = None,
+        max_requests: int = MAX_REQUESTS,
+    ) -> None:
         super().__init__(
             title="cmbs belief server",
             version=version("cmbs"),
@@ -49,14 +58,17 @@ class BeliefApp(FastAPI):
         self.belief_server = server
         self.gate = gate or Gate(KeyRegistry(server.log))
         self.spaces = Spaces(server, spaces)
-        self._handlers = Routes(server)
-        self.dispatcher = Dispatcher(self._handlers, SpaceRoutes(self.spaces, server.requests.page_size))
         self.body_bytes = server.requests.limits.body_bytes
-        add_viewer(self)
-        # The same table again as ordinary routes, for whoever adds middleware or walks `app.routes`.
+        self._max_requests = max_requests
+        self._in_progress = 0
+        self._handlers = Routes(server)
+        self.table = Router(OPERATIONS, self._handlers, SpaceRoutes(self.spaces, server.requests.page_size))
+        add_pages(self)
+        # The same table again as ordinary routes, for middleware and for code that walks `app.routes`.
         self.router.routes.extend(_TableRoute(path, self) for path in _paths())
-        self.add_exception_handler(HTTPException, _transport_failure)
-        self.add_exception_handler(Exception, _unexpected_failure)
+        self.add_exception_handler(HTTPException, _answer_http_exception)
+        self.add_exception_handler(BeliefServerError, _answer_exception)
+        self.add_exception_handler(Exception, _answer_exception)
 
     def close(self) -> None:
         """Let what runs come to its end, write what waits, and let go of the server."""
@@ -71,13 +83,24 @@ class BeliefApp(FastAPI):
         return self.openapi_schema
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One ASGI connection."""
-        if scope["type"] == "http" and not self.user_middleware:
-            found = self.dispatcher.find(scope)
-            if found is not None:
-                await asgi.answer(found, self.gate, self.body_bytes, scope, receive, send)
-                return
-        await super().__call__(scope, receive, send)
+        """One ASGI connection: a request, or the life of the server."""
+        if scope["type"] != "http":
+            await super().__call__(scope, receive, send)
+            return
+        body = BoundedBody(self.gate, self.body_bytes, scope, receive, send)
+        if self._in_progress >= self._max_requests:
+            await send_response(response_to(_too_many(self._max_requests)), body.send)
+            return
+        self._in_progress += 1
+        try:
+            # With middleware around them, the operations are reached through the framework.
+            match = None if self.user_middleware else self.table.find(scope)
+            if match is not None:
+                await answer(match, self.gate, self.body_bytes, scope, body.receive, body.send)
+            else:
+                await super().__call__(scope, body.receive, body.send)
+        finally:
+            self._in_progress -= 1
 
 
 class _TableRoute(Route):
@@ -85,14 +108,14 @@ class _TableRoute(Route):
 
     def __init__(self, path: str, app: BeliefApp) -> None:
         super().__init__(path, _Endpoint(app.gate, app.body_bytes))
-        self._dispatcher = app.dispatcher
+        self._table = app.table
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         """Whether the request is for this path, whatever its method."""
-        found = self._dispatcher.find(scope) if scope["type"] == "http" else None
-        if found is None or found.path != self.path:
+        match = self._table.find(scope) if scope["type"] == "http" else None
+        if match is None or match.path != self.path:
             return Match.NONE, {}
-        return Match.FULL, {"endpoint": self.endpoint, "path_params": dict(found.params), "cmbs.found": found}
+        return Match.FULL, {"endpoint": self.endpoint, "path_params": dict(match.params), "cmbs.match": match}
 
 
 class _Endpoint:
@@ -103,7 +126,7 @@ class _Endpoint:
         self._body_bytes = body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await asgi.answer(scope["cmbs.found"], self._gate, self._body_bytes, scope, receive, send)
+        await answer(scope["cmbs.match"], self._gate, self._body_bytes, scope, receive, send)
 
 
 def _paths() -> list[str]:
@@ -119,8 +142,16 @@ def _closing(close: Callable[[], None]) -> Any:
     return lifespan
 
 
-async def _transport_failure(request: StarletteRequest, exc: Exception) -> StarletteResponse:
-    """Unknown paths and wrong methods in the shape of the protocol; what else a route of yours raises is its own."""
+def _too_many(maximum: int) -> TransportError:
+    return TransportError(
+        TransportCode.BUSY,
+        f"`max_requests` allows {maximum} requests at a time, and as many are in progress; try again",
+        {"limit": "max_requests", "maximum": maximum},
+    )
+
+
+async def _answer_http_exception(request: StarletteRequest, exc: Exception) -> StarletteResponse:
+    """Unknown paths and wrong methods in the shape of the protocol; any other is as the framework answers it."""
     if not isinstance(exc, HTTPException):  # pragma: no cover - it is registered for nothing else
         raise exc
     if exc.status_code == METHOD_NOT_ALLOWED:
@@ -133,7 +164,7 @@ async def _transport_failure(request: StarletteRequest, exc: Exception) -> Starl
     return _as_starlette(response_to(error))
 
 
-async def _unexpected_failure(_: StarletteRequest, exc: Exception) -> StarletteResponse:
+async def _answer_exception(_: StarletteRequest, exc: Exception) -> StarletteResponse:
     return _as_starlette(response_to(exc))
 
 

@@ -1,14 +1,27 @@
-"""The routes over ASGI, the interface that every asynchronous web server speaks."""
+"""One request over ASGI, the interface that every asynchronous web server speaks: read, admit, handle, answer."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
 from typing import Any, TypeAlias
 
-from cmbs.errors import LimitExceeded
-from cmbs.http.exchange import Request, Response, cut_off
-from cmbs.http.headers import Headers
-from cmbs.http.router import Found, response_to
+from cmbs.errors import BeliefServerError, InvalidRequest, LimitExceeded
+from cmbs.http.errors import (
+    METHOD_NOT_ALLOWED,
+    STATUS_OF_CODE,
+    UNAUTHENTICATED,
+    UNAVAILABLE,
+    TransportCode,
+    TransportError,
+    error_body,
+    status_of,
+)
+from cmbs.http.exchange import Request, Response
+from cmbs.http.headers import header_lookup
+from cmbs.http.router import RouteMatch
 from cmbs.identity import Gate
 from cmbs.identity.kernel.model import ANONYMOUS
 
@@ -16,60 +29,153 @@ Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
+# So much of a body is read of a caller who has not been admitted.
+MAX_UNADMITTED_BODY_BYTES = 65_536
+# A larger body is decoded in a thread, so that it does not hold up the event loop.
+MAX_INLINE_BODY_BYTES = 1_048_576
+# A body that does not arrive in this time is given up; so is the rest of one that is not needed.
+MAX_BODY_SECONDS = 60.0
+MAX_DRAIN_SECONDS = 5.0
+
 _JSON = (b"content-type", b"application/json")
+_log = logging.getLogger("cmbs.http")
 
 
-async def answer(found: Found, gate: Gate, body_bytes: int, scope: Scope, receive: Receive, send: Send) -> None:
-    """Carry out a request on a path of the table. Whatever happens, the answer has the protocol's shape.
-
-    Strangers are turned away before their bodies are read.
-    """
+async def answer(match: RouteMatch, gate: Gate, body_bytes: int, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer a request for a path of the table. Whatever happens, the answer has the protocol's shape."""
     try:
-        handler, needed = found.handler(scope["method"])
-        header = Headers(scope["headers"]).value
-        actor = ANONYMOUS
-        if needed is not None:
-            if not gate.is_current:
-                await gate.catch_up()
-            client = scope.get("client")
-            actor = gate.admit(header, client[0] if client else None, needed)
-        body = await _read_body(scope, receive, body_bytes)
-        query_string: bytes = scope.get("query_string", b"")
-        response = await handler(Request(found.params, body, query_string, header, actor))
+        response = await _handle(match, gate, body_bytes, scope, receive)
     except Exception as exc:  # noqa: BLE001 - the last place that can still answer
         response = response_to(exc)
-    await _send(response, send, with_body=scope["method"] != "HEAD")
+    await send_response(response, send)
 
 
-async def _send(response: Response, send: Send, *, with_body: bool) -> None:
-    headers = [_JSON, (b"content-length", b"%d" % len(response.body))]
-    headers += [(name.encode(), value.encode("latin-1")) for name, value in response.headers]
-    await send({"type": "http.response.start", "status": response.status, "headers": headers})
-    await send({"type": "http.response.body", "body": response.body if with_body else b""})
+async def _handle(match: RouteMatch, gate: Gate, body_bytes: int, scope: Scope, receive: Receive) -> Response:
+    """Wrong methods, unreadable paths and callers who may not ask are refused before any of the body is read."""
+    operation, handler = match.endpoint(scope["method"])
+    header = header_lookup(scope["headers"])
+    actor = ANONYMOUS
+    if operation.scope is not None:
+        await gate.refresh()
+        actor = gate.admit(header, peer_of(scope), operation.scope)
+    query: bytes = scope.get("query_string", b"")
+    if operation.body is None:
+        return await handler(Request(match.params, query, header, actor))
+    body = await _read_body(scope, receive, body_bytes)
+    arguments = (match.params, query, header, actor, body, operation.body)
+    if len(body) > MAX_INLINE_BODY_BYTES:
+        return await handler(await asyncio.to_thread(Request, *arguments))
+    return await handler(Request(*arguments))
 
 
 async def _read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
-    """The whole body. LimitExceeded as soon as it is known to be too large."""
+    """The whole body; LimitExceeded as soon as it is known to be too large."""
     for name, value in scope["headers"]:
         if name == b"content-length" and value.isdigit() and int(value) > limit:
             raise LimitExceeded("body_bytes", limit, int(value))
-    message = await receive()
-    if message["type"] == "http.disconnect":
-        raise cut_off()
-    body: bytes = message.get("body", b"")
-    if not message.get("more_body", False):
-        if len(body) > limit:
-            raise LimitExceeded("body_bytes", limit, len(body))
-        return body
-    chunks, size = [body], len(body)
-    while message.get("more_body", False):
-        if size > limit:
-            raise LimitExceeded("body_bytes", limit, size)
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise cut_off()
-        chunks.append(message.get("body", b""))
-        size += len(chunks[-1])
-    if size > limit:
-        raise LimitExceeded("body_bytes", limit, size)
+    chunks: list[bytes] = []
+    size, more = 0, True
+    try:
+        async with asyncio.timeout(MAX_BODY_SECONDS):
+            while more:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise InvalidRequest("the body ended before it was complete")
+                chunks.append(message.get("body", b""))
+                size += len(chunks[-1])
+                if size > limit:
+                    raise LimitExceeded("body_bytes", limit, size)
+                more = message.get("more_body", False)
+    except TimeoutError as exc:
+        raise TransportError(TransportCode.REQUEST_TIMEOUT, "the body did not arrive in time") from exc
     return b"".join(chunks)
+
+
+class BoundedBody:
+    """The body of a request, whichever code reads it, and what becomes of the part that is not read.
+
+    Up to `MAX_UNADMITTED_BODY_BYTES` come from any caller. Beyond, the caller must be one whom the gate admits.
+    """
+
+    def __init__(self, gate: Gate, body_bytes: int, scope: Scope, receive: Receive, send: Send) -> None:
+        self._gate = gate
+        self._limit = body_bytes
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+        self._size = 0
+        self._is_over = False
+
+    async def receive(self) -> MutableMapping[str, Any]:
+        """The next message of the server; an error where there is more than this caller may send."""
+        before = self._size
+        message = await self._receive_any()
+        if before <= MAX_UNADMITTED_BODY_BYTES < self._size:
+            await self._gate.refresh()
+            self._gate.admit(header_lookup(self._scope["headers"]), peer_of(self._scope), None)
+        if self._size > self._limit:
+            raise LimitExceeded("body_bytes", self._limit, self._size)
+        return message
+
+    async def send(self, message: MutableMapping[str, Any]) -> None:
+        """Send, once the rest of a small body has been read and dropped.
+
+        A server that answers before it has all of a request closes the connection, and with it goes the next request.
+        """
+        if message["type"] == "http.response.start" and not self._is_over and self._is_small():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(MAX_DRAIN_SECONDS):
+                    while self._size <= MAX_UNADMITTED_BODY_BYTES:
+                        if not (await self._receive_any()).get("more_body", False):
+                            break
+        elif message["type"] == "http.response.body" and self._scope["method"] == "HEAD":
+            # The framework sends the body of GET, and not every server leaves it out.
+            message = {**message, "body": b""}
+        await self._send(message)
+
+    async def _receive_any(self) -> MutableMapping[str, Any]:
+        message = await self._receive()
+        self._size += len(message.get("body", b""))
+        self._is_over = not message.get("more_body", False)
+        return message
+
+    def _is_small(self) -> bool:
+        """Whether there is a body, small as far as is known, that the caller sends without being asked to."""
+        headers = dict(self._scope["headers"])
+        if b"expect" in headers:
+            return False
+        length = headers.get(b"content-length", b"")
+        return b"transfer-encoding" in headers or (
+            length.isdigit() and int(length) <= min(MAX_UNADMITTED_BODY_BYTES, self._limit)
+        )
+
+
+def peer_of(scope: Scope) -> str | None:
+    """The address of the caller; None or empty where it has none, as over a unix socket."""
+    client = scope.get("client")
+    return client[0] if client else None
+
+
+async def send_response(response: Response, send: Send) -> None:
+    """Send a response in JSON."""
+    headers = [_JSON, (b"content-length", b"%d" % len(response.body))]
+    headers += [(name.encode(), value.encode("latin-1")) for name, value in response.headers]
+    await send({"type": "http.response.start", "status": response.status, "headers": headers})
+    await send({"type": "http.response.body", "body": response.body})
+
+
+def response_to(exc: Exception) -> Response:
+    """The error model for any exception; one that is not ours is logged whole and described in general terms."""
+    if isinstance(exc, (BeliefServerError, TransportError)):
+        status = status_of(exc)
+        headers: list[tuple[str, str]] = []
+        if status == METHOD_NOT_ALLOWED:
+            headers.append(("allow", ", ".join(exc.details.get("allowed", []))))
+        elif status == UNAUTHENTICATED:
+            headers.append(("www-authenticate", 'Bearer realm="cmbs"'))
+        elif status == UNAVAILABLE:
+            headers.append(("retry-after", "1"))
+        return Response(status, error_body(exc.code, exc.message, exc.details), headers)
+    _log.error("unexpected failure", exc_info=exc)
+    code = TransportCode.INTERNAL_ERROR
+    return Response(STATUS_OF_CODE[code], error_body(code, "the server failed; nothing is known to have changed", None))

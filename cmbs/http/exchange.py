@@ -12,15 +12,12 @@ import msgspec
 
 from cmbs.errors import InvalidRequest
 from cmbs.http.errors import TransportCode, TransportError
-from cmbs.http.stepping import ALONE, Course
 from cmbs.identity.gate import Lookup, refuse_keys_in
-from cmbs.identity.kernel.model import ANONYMOUS
 from cmbs.ledger import canonical
 from cmbs.messages import Actor
 
 T = TypeVar("T")
 
-_NO_BODY: dict[str, Any] = {}
 # One entity tag, weak or not; the quotes are often forgotten, and an audit head has none.
 _ENTITY_TAG = re.compile(r'(?:W/)?(?:"([^"]*)"|([^",\s]+))')
 
@@ -34,56 +31,55 @@ class Response(NamedTuple):
 
 
 class Request:
-    """What came in."""
+    """What came in. `message` is the body as the type that the table of operations names; None without one."""
 
-    __slots__ = ("actor", "body", "course", "header", "params", "query_string")
+    __slots__ = ("actor", "body", "header", "message", "params", "query_string")
 
     def __init__(
         self,
         params: dict[str, str],
-        body: bytes,
         query_string: bytes,
         header: Lookup,
-        actor: Actor = ANONYMOUS,
-        course: Course = ALONE,
+        actor: Actor,
+        body: bytes = b"",
+        kind: type | None = None,
     ) -> None:
-        # To be waited for between two steps of answering.
-        self.course = course
         self.params = params
-        self.body = body
         self.query_string = query_string
         self.header = header
         # From the credential, never from the body.
         self.actor = actor
+        self.body = body
         if actor.authenticated:
-            self._refuse_keys()
+            # A key where it does not belong is refused before it is recorded.
+            refuse_keys_in("the body", body)
+            refuse_keys_in("the query", query_string)
+            for value in params.values():
+                refuse_keys_in("the path", value.encode())
+        self.message: Any = None if kind is None else self._decode(kind)
 
     @property
     def authenticated(self) -> Actor | None:
         """Who asks, where that is known and not merely said."""
         return self.actor if self.actor.authenticated else None
 
-    def _refuse_keys(self) -> None:
-        """Whoever puts a key where it does not belong is told so before it is recorded."""
-        refuse_keys_in("the body", self.body)
-        refuse_keys_in("the query", self.query_string)
-        for value in self.params.values():
-            refuse_keys_in("the path", value.encode())
-
-    def decoded(self, kind: type[T]) -> T:
+    def _decode(self, kind: type[T]) -> T:
         """The body as a message; an absent body is an empty object."""
-        if not self.body:
-            return _converted(_NO_BODY, kind)
-        media_type = self.header("content-type") or ""
-        if media_type != "application/json":
-            media_type = media_type.partition(";")[0].strip().lower()
-        if media_type != "application/json":
-            raise TransportError(
-                TransportCode.UNSUPPORTED_MEDIA_TYPE,
-                f"send the body as `application/json`, not `{media_type or 'nothing'}`",
-                {"content_type": media_type or None},
-            )
-        return decoded_body(self.body, kind)
+        if self.body:
+            media_type = (self.header("content-type") or "").partition(";")[0].strip().lower()
+            if media_type != "application/json":
+                raise TransportError(
+                    TransportCode.UNSUPPORTED_MEDIA_TYPE,
+                    f"send the body as `application/json`, not `{media_type or 'nothing'}`",
+                    {"content_type": media_type or None},
+                )
+            # Strictly first: what is wrong with it as JSON comes before what is wrong with it as a message.
+            canonical.decode(self.body)
+        try:
+            # Opaque parts stay text, which the request validator brings into canonical form.
+            return msgspec.json.decode(self.body or b"{}", type=kind)
+        except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+            raise InvalidRequest(str(exc)[:1].lower() + str(exc)[1:]) from exc
 
     def query(self, *allowed: str) -> dict[str, str]:
         """The query parameters; unknown or repeated ones are refused."""
@@ -125,43 +121,13 @@ class Request:
 
     @property
     def idempotency_key(self) -> str | None:
-        """The key of the request. An empty one is refused: whoever sends it would share it with everybody else."""
+        """The key of the request. An empty one is refused: all callers who send one would share it."""
         value = self.header("idempotency-key")
         if value is not None and not value.strip():
             raise InvalidRequest("`Idempotency-Key` must not be empty", {"header": "idempotency-key"})
         if value is not None and self.actor.authenticated:
             refuse_keys_in("`Idempotency-Key`", value.encode())
         return value
-
-
-def decoded_strictly(request: Request, kind: type[T]) -> T:
-    """A body whose every part is looked at: no key twice anywhere, numbers exact, not too deep."""
-    message = request.decoded(kind)
-    if request.body:
-        canonical.decode(request.body)
-    return message
-
-
-def decoded_body(body: bytes, kind: type[T]) -> T:
-    """A body as a message. Its opaque parts stay text, which the door brings into canonical form."""
-    try:
-        message = msgspec.json.decode(body, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-        canonical.decode(body)  # what is wrong with it as JSON comes first
-        raise _invalid(exc) from exc
-    canonical.decode(body)  # refuses a repeated key
-    return message
-
-
-def _converted(value: Any, kind: type[T]) -> T:
-    try:
-        return msgspec.convert(value, kind)
-    except msgspec.ValidationError as exc:
-        raise _invalid(exc) from exc
-
-
-def _invalid(exc: Exception) -> InvalidRequest:
-    return InvalidRequest(str(exc)[:1].lower() + str(exc)[1:])
 
 
 def whole_number(name: str, text: str) -> int:
@@ -186,13 +152,3 @@ def from_cursor(cursor: str, parts: int) -> list[str]:
     if len(found) != parts:
         raise InvalidRequest("`cursor` is not one that this server gave out", {"parameter": "cursor"})
     return found
-
-
-def sent_twice(name: str) -> InvalidRequest:
-    """The error of a header that says two things; guessing which one counts would be worse."""
-    return InvalidRequest(f"header `{name}` was sent twice", {"header": name})
-
-
-def cut_off() -> InvalidRequest:
-    """The error of a body that ends too early. Perhaps nobody hears it; a caller whose chunks are broken does."""
-    return InvalidRequest("the body ended before it was complete")

@@ -1,178 +1,103 @@
-"""From a request line to its handler, and from any failure to the error model."""
+"""From a request line to the operation that answers it."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import quote, unquote_to_bytes
 
-from cmbs.errors import BeliefServerError, InvalidRequest
-from cmbs.http.belief.routes import Routes
-from cmbs.http.errors import (
-    METHOD_NOT_ALLOWED,
-    STATUS_OF_CODE,
-    UNAUTHENTICATED,
-    UNAVAILABLE,
-    TransportCode,
-    TransportError,
-    error_body,
-    status_of,
-)
+from cmbs.errors import InvalidRequest
+from cmbs.http.errors import TransportCode, TransportError
 from cmbs.http.exchange import Request, Response
-from cmbs.http.operations import OPERATIONS
-from cmbs.http.spaces.routes import SpaceRoutes
-from cmbs.identity import Scope
+from cmbs.http.operation import Operation
 
 Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
-# What answers a request, and what a key must be good for to get there; None where none is needed.
-Answering: TypeAlias = tuple[Handler, Scope | None]
-
-_log = logging.getLogger("cmbs.http")
-
-_KNOWN_PATHS = 4096
-_KNOWN_LENGTH = 256
 
 
-class _Place:
-    """A node of the path tree."""
+class Endpoint(NamedTuple):
+    """An operation of the table, and what carries it out."""
 
-    __slots__ = ("children", "handlers", "parameter", "parameter_name", "path")
-
-    def __init__(self) -> None:
-        self.children: dict[str, _Place] = {}
-        self.parameter: _Place | None = None
-        self.parameter_name = ""
-        self.handlers: dict[str, Answering] = {}
-        self.path = ""
+    operation: Operation
+    handler: Handler
 
 
-class Found(NamedTuple):
-    """Where a path leads."""
+@dataclass(slots=True)
+class RouteNode:
+    """One part of a path: where each literal leads, and where any other part does."""
+
+    literals: dict[str, RouteNode] = field(default_factory=dict)
+    parameter: RouteNode | None = None
+    parameter_name: str = ""
+    path: str = ""
+    endpoints: dict[str, Endpoint] = field(default_factory=dict)
+
+
+class RouteMatch(NamedTuple):
+    """The path of the table that a request is for, and the parameters in it."""
 
     path: str
-    handlers: dict[str, Answering]
+    endpoints: dict[str, Endpoint]
     params: dict[str, str]
     problem: str = ""
 
-    def handler(self, method: str) -> Answering:
-        """The handler of a method and its scope; an error where there is none, or where the path cannot be read."""
-        answering = self.handlers.get(method)
-        if answering is None:
-            raise method_not_allowed(method, sorted(self.handlers))
+    def endpoint(self, method: str) -> Endpoint:
+        """What answers this method; an error where nothing does, or where the path cannot be read."""
+        endpoint = self.endpoints.get(method)
+        if endpoint is None:
+            raise method_not_allowed(method, sorted(self.endpoints))
         if self.problem:
             raise InvalidRequest(self.problem)
-        return answering
+        return endpoint
 
 
-class Dispatcher:
-    """Answers every request under the paths of the table; others are none of its business."""
+class Router:
+    """The paths of a table of operations. `routes` hold a handler for each, under the name of the operation."""
 
-    def __init__(self, *routes: Routes | SpaceRoutes) -> None:
-        self._root = _Place()
-        self._known: dict[bytes, Found] = {}
-        for operation in OPERATIONS:
-            place = self._root
+    def __init__(self, operations: Iterable[Operation], *routes: object) -> None:
+        self._root = RouteNode()
+        for operation in operations:
+            node = self._root
             for part in operation.path.split("/")[1:]:
                 if part.startswith("{"):
-                    if place.parameter is None:
-                        place.parameter, place.parameter_name = _Place(), part[1:-1]
-                    place = place.parameter
+                    node.parameter = node.parameter or RouteNode()
+                    node.parameter_name = part[1:-1]
+                    node = node.parameter
                 else:
-                    place = place.children.setdefault(part, _Place())
-            place.path = operation.path
-            handler = _handler(routes, operation.operation_id)
-            place.handlers[operation.method] = (handler, operation.scope)
+                    node = node.literals.setdefault(part, RouteNode())
+            node.path = operation.path
+            name = operation.operation_id
+            endpoint = Endpoint(operation, next(getattr(each, name) for each in routes if hasattr(each, name)))
+            node.endpoints[operation.method] = endpoint
             if operation.method == "GET":
-                place.handlers["HEAD"] = (handler, operation.scope)
+                node.endpoints["HEAD"] = endpoint
 
-    def find(self, scope: Mapping[str, Any]) -> Found | None:
-        """The handlers of an ASGI request's path; None where the table has no such path."""
-        # The raw path, because an id may hold an escaped slash.
+    def find(self, scope: Mapping[str, Any]) -> RouteMatch | None:
+        """Where the path of an ASGI request leads; None where the table has no such path."""
+        # The path as it was sent, because an id may hold an escaped slash.
         raw: bytes = scope.get("raw_path") or quote(scope["path"]).encode()
-        root_path: str = scope.get("root_path") or ""
-        if not root_path:
-            return self.at(raw)
-        return self._found(_parts(raw)[_depth(root_path.rstrip("/"), scope["path"]) :])
-
-    def at(self, raw: bytes) -> Found | None:
-        """The handlers of a path as it was sent; None where the table has no such path."""
-        known = self._known.get(raw)
-        if known is not None:
-            return known
-        found = self._found(_parts(raw))
-        if found is not None:
-            self._remember(raw, found)
-        return found
-
-    def _found(self, parts: list[str]) -> Found | None:
-        place, params = self._walk(parts)
-        if place is None:
+        parts = raw.partition(b"?")[0].decode("latin-1").split("/")
+        mounted = (scope.get("root_path") or "").rstrip("/")
+        if mounted and f"{scope['path']}/".startswith(f"{mounted}/"):
+            parts = parts[mounted.count("/") :]
+        node, params = self._root, {}
+        for part in parts[1:]:
+            child = node.literals.get(part)
+            if child is None:
+                if node.parameter is None:
+                    return None
+                params[node.parameter_name] = part
+                child = node.parameter
+            node = child
+        if not node.endpoints:
             return None
         try:
-            return Found(place.path, place.handlers, _unquoted(params))
+            decoded = {name: unquote_to_bytes(part.encode("latin-1")).decode() for name, part in params.items()}
         except UnicodeDecodeError:
-            return Found(place.path, place.handlers, params, "the path is not valid UTF-8")
-
-    def _walk(self, parts: list[str]) -> tuple[_Place | None, dict[str, str]]:
-        place, params = self._root, {}
-        for part in parts[1:]:
-            child = place.children.get(part)
-            if child is None:
-                if place.parameter is None:
-                    return None, {}
-                params[place.parameter_name] = part
-                child = place.parameter
-            place = child
-        return (place, params) if place.handlers else (None, {})
-
-    def _remember(self, path: bytes, found: Found) -> None:
-        """A session is asked of many times in a row; strangers' paths must not fill our memory."""
-        if len(path) <= _KNOWN_LENGTH:
-            if len(self._known) >= _KNOWN_PATHS:
-                self._known.clear()
-            self._known[path] = found
-
-
-def _handler(routes: Iterable[object], name: str) -> Handler:
-    handler: Handler = next(getattr(each, name) for each in routes if hasattr(each, name))
-    return handler
-
-
-def response_to(exc: Exception) -> Response:
-    """The error model for any exception; what is not ours is logged whole and told in general terms."""
-    if isinstance(exc, (BeliefServerError, TransportError)):
-        status = status_of(exc)
-        headers: list[tuple[str, str]] = []
-        if status == METHOD_NOT_ALLOWED:
-            headers.append(("allow", ", ".join(exc.details.get("allowed", []))))
-        elif status == UNAUTHENTICATED:
-            headers.append(("www-authenticate", 'Bearer realm="cmbs"'))
-        elif status == UNAVAILABLE:
-            headers.append(("retry-after", "1"))
-        return Response(status, error_body(exc.code, exc.message, exc.details), headers)
-    _log.error("unexpected failure", exc_info=exc)
-    code = TransportCode.INTERNAL_ERROR
-    return Response(STATUS_OF_CODE[code], error_body(code, "the server failed; nothing is known to have changed", None))
+            return RouteMatch(node.path, node.endpoints, params, "the path is not valid UTF-8")
+        return RouteMatch(node.path, node.endpoints, decoded)
 
 
 def method_not_allowed(method: str, allowed: list[str]) -> TransportError:
     """The error of a path that is there, but not for this method."""
     return TransportError(TransportCode.METHOD_NOT_ALLOWED, f"`{method}` is not allowed here", {"allowed": allowed})
-
-
-def _depth(root_path: str, path: str) -> int:
-    """How many parts of the path belong to whoever mounted us."""
-    return root_path.count("/") if f"{path}/".startswith(f"{root_path}/") else 0
-
-
-def _parts(raw: bytes) -> list[str]:
-    return raw.partition(b"?")[0].decode("latin-1").split("/")
-
-
-def _unquoted(params: dict[str, str]) -> dict[str, str]:
-    return {name: _text(value) if "%" in value or not value.isascii() else value for name, value in params.items()}
-
-
-def _text(part: str) -> str:
-    return unquote_to_bytes(part.encode("latin-1")).decode()

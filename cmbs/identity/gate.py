@@ -1,7 +1,7 @@
-"""Who is asking, and may they: the one place that decides, for every route of both planes and both interfaces.
+"""Who is asking, and may they: the one place that decides, for every route of both planes.
 
-With keys in the store, a request needs one, and the actor is the key's. Without, only this machine is served, and
-callers may say who they are; nobody checks it, and they are recorded as unauthenticated.
+With keys in the store, a request needs one, and the actor is the key's. Without keys, only this machine is served, and
+callers may say who they are; that is not checked, and they are recorded as unauthenticated.
 """
 
 from __future__ import annotations
@@ -27,43 +27,36 @@ Lookup: TypeAlias = Callable[[str], str | None]
 _OLD_SECONDS = 0.4
 # From this one on, requests wait for it: a revoked key is refused everywhere within a second.
 _TOO_OLD_SECONDS = 0.9
-_NOBODY = bytes(32)
-# So many callers are remembered, if what they say of themselves is no longer than this.
-_KNOWN = 256
-_KNOWN_LENGTH = 512
+# What the presented key is compared with where no key has its id, so that both take as long.
+_NO_KEY_HASH = bytes(32)
 _BEARER = "bearer "
 _REFUSAL_OF = {KeyStatus.EXPIRED: KeyRefused.EXPIRED, KeyStatus.REVOKED: KeyRefused.REVOKED}
 
 
 class Gate:
-    """Decides about requests. `anyone` lets other machines in without keys: whoever embeds us has looked at them."""
+    """Decides about requests. `anyone` lets other machines in without keys: the embedding program has checked them."""
 
     def __init__(self, registry: KeyRegistry, *, anyone: bool = False) -> None:
         self._registry = registry
         self._anyone = anyone
         self._looking: asyncio.Future[Keys] | None = None
-        # Who was found to be on this machine, by address, host and origin.
-        self._at_home: set[tuple[str, str | None, str | None]] = set()
 
-    @property
-    def is_current(self) -> bool:
-        """Whether what is known of the keys is young enough to decide by; if not, `catch_up` first."""
-        return self._registry.age < _OLD_SECONDS
+    async def refresh(self) -> None:
+        """Look at the keys again where it has been long, and wait for that only where it has been too long.
 
-    async def catch_up(self) -> None:
-        """Look at the keys again, and wait for that only where it has been too long.
-
-        Where they cannot be read, nobody is let in: a key that was revoked must not be good again because of that.
+        Where they cannot be read, no caller is let in: a key that was revoked must not be good again because of that.
         Where there were none, there is none to revoke, and this machine reads on what the server has in memory.
         """
         registry = self._registry
+        if registry.age < _OLD_SECONDS:
+            return
         if not registry.blocking:
             registry.look(_OLD_SECONDS)
             return
         looking = self._looking
         if looking is None or looking.done() or looking.get_loop() is not asyncio.get_running_loop():
             looking = asyncio.ensure_future(asyncio.to_thread(registry.look, _OLD_SECONDS))
-            looking.add_done_callback(_forget)
+            looking.add_done_callback(_retrieve_exception)
             self._looking = looking
         if registry.age >= _TOO_OLD_SECONDS:
             try:
@@ -72,33 +65,25 @@ class Gate:
                 if not registry.had_none:
                     raise
 
-    def admit(self, header: Lookup, peer: str | None, needed: Scope) -> Actor:
-        """Who is asking, if they may; Unauthenticated or Forbidden if not. `peer` is the address of the caller."""
-        known = self._registry.keys.by_id
-        if not known:
-            if peer is not None and not self._anyone:
-                self._refuse_strangers(peer, header("host"), header("origin"))
+    def admit(self, header: Lookup, peer: str | None, needed: Scope | None) -> Actor:
+        """Who is asking, if they may; Unauthenticated or Forbidden if not.
+
+        `peer` is the address of the caller, `needed` what a key must be good for: None where any key will do.
+        """
+        if not self._registry.keys.by_id:
+            if not self._anyone:
+                _refuse_foreign(peer, header("host"), header("origin"))
             return read_claimed_actor(header("x-cmbs-actor"))
-        record = self._authenticated(header("authorization"))
-        require(record.granted, needed)
+        record = self._authenticate(header("authorization"))
+        if needed is not None:
+            require(record.granted, needed)
         claimed = header("x-cmbs-actor")
         if claimed is not None and claimed != f"{record.actor.kind}:{record.actor.id}":
-            raise Forbidden("`X-Cmbs-Actor` names somebody else than the key does", {"reason": "forged_actor"})
+            raise Forbidden("`X-Cmbs-Actor` names another actor than the key does", {"reason": "forged_actor"})
         return record.actor
 
-    def _refuse_strangers(self, peer: str, host: str | None, origin: str | None) -> None:
-        """Forbidden for others; whoever was let in before is not looked at again."""
-        asking = (peer, host, origin)
-        if asking in self._at_home:
-            return
-        _refuse_strangers(peer, host, origin)
-        if sum(map(len, filter(None, asking))) <= _KNOWN_LENGTH:
-            if len(self._at_home) >= _KNOWN:
-                self._at_home.clear()
-            self._at_home.add(asking)
-
-    def _authenticated(self, authorization: str | None) -> KeyRecord:
-        """The key that was presented, if it is one of ours and still good."""
+    def _authenticate(self, authorization: str | None) -> KeyRecord:
+        """The record of the key that was presented, if it is one of ours and still good."""
         if authorization is None:
             raise Unauthenticated(KeyRefused.MISSING, "send a key: `Authorization: Bearer cmbs_…`")
         if authorization[: len(_BEARER)].lower() != _BEARER:
@@ -108,10 +93,10 @@ class Gate:
         if key_id is None:
             raise Unauthenticated(KeyRefused.MALFORMED, f"that is not a key, which begins with `{PREFIX}`")
         record = self._registry.keys.by_id.get(key_id)
-        # As much work for an id that nobody has. What became of a key is told only to whoever holds all of it.
-        kept = _NOBODY if record is None else record.key_hash
-        if not hmac.compare_digest(hash_of(text), kept) or record is None:
-            raise Unauthenticated(KeyRefused.UNKNOWN, "nobody here has that key")
+        # What became of a key is said only to a caller who holds all of it.
+        expected = _NO_KEY_HASH if record is None else record.key_hash
+        if not hmac.compare_digest(hash_of(text), expected) or record is None:
+            raise Unauthenticated(KeyRefused.UNKNOWN, "this server has no such key")
         if record.revoked_ts is not None or record.key.expires_at is not None:
             status = record.status(self._registry.clock.now())
             if status is not KeyStatus.ACTIVE:
@@ -125,23 +110,25 @@ def refuse_keys_in(what: str, data: bytes) -> None:
         raise InvalidRequest(f"{what} holds a key, which belongs in `Authorization` alone; revoke it", {"where": what})
 
 
-def _refuse_strangers(peer: str, host: str | None, origin: str | None) -> None:
-    """Forbidden for other machines, and for pages of theirs: a browser here asks for whatever name they gave us.
+def _refuse_foreign(peer: str | None, host: str | None, origin: str | None) -> None:
+    """Forbidden for other machines, and for web pages of other sites in a browser on this machine.
 
-    It also lets any page send a request without a body to an address of ours, and says whose page it was.
+    A page can give our address a name of its own (DNS rebinding), which `Host` shows, and may send simple requests to
+    any address, of which `Origin` says whose page it was. Both are checked over unix sockets too: a proxy may forward
+    a browser's requests there.
     """
-    if is_remote(peer):
+    if peer and is_remote(peer):
         raise Forbidden(
             "this server has no keys yet, and then serves only its own machine", {"reason": "remote_without_key"}
         )
-    if host is not None and _is_address(peer) and not _is_own_name(host):
+    if host is not None and not _is_own_name(host):
         raise Forbidden(
             "this server has no keys yet, and then answers to `localhost` and loopback addresses alone",
             {"reason": "foreign_host"},
         )
     if origin is not None and not _is_own_name(origin.partition("://")[2]):
         raise Forbidden(
-            "this server has no keys yet, and then answers to no pages of others", {"reason": "foreign_origin"}
+            "this server has no keys yet, and then answers to no pages of other sites", {"reason": "foreign_origin"}
         )
 
 
@@ -159,7 +146,7 @@ def _is_address(text: str) -> bool:
     return True
 
 
-def _forget(looked: asyncio.Future[Keys]) -> None:
-    """Whoever waits hears of a failure; nobody else needs to."""
+def _retrieve_exception(looked: asyncio.Future[Keys]) -> None:
+    """A failure is raised to requests that wait for it; where none does, it need not be reported as never retrieved."""
     if not looked.cancelled():
         looked.exception()

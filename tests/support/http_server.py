@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psutil
@@ -51,13 +52,21 @@ def run_cmbs(
 
 
 class ServerProcess:
-    """One run of `cmbs serve`."""
+    """One run of `cmbs serve`. `connection` is what an httpx client needs to reach it, beside the URL."""
 
     def __init__(
-        self, directory: Path, *arguments: str, port: int | None = None, variables: Mapping[str, str] | None = None
+        self,
+        directory: Path,
+        *arguments: str,
+        port: int | None = None,
+        variables: Mapping[str, str] | None = None,
+        connection: Mapping[str, Any] | None = None,
     ) -> None:
         self.port = free_port() if port is None else port
-        self.url = f"http://127.0.0.1:{self.port}"
+        scheme, host = ("https", "localhost") if "--tls-cert" in arguments else ("http", "127.0.0.1")
+        self.url = f"{scheme}://{host}:{self.port}"
+        self._connection = dict(connection or {})
+        self.socket_file = directory / arguments[arguments.index("--uds") + 1] if "--uds" in arguments else None
         self._printed = directory / f"serve-{self.port}.txt"
         with self._printed.open("wb") as printed:
             self.process = subprocess.Popen(
@@ -73,20 +82,33 @@ class ServerProcess:
         """What it printed so far."""
         return self._printed.read_text("utf-8")
 
+    def client(self, **options: Any) -> httpx.Client:
+        """A client of it."""
+        if self.socket_file is not None:
+            options["transport"] = httpx.HTTPTransport(uds=str(self.socket_file))
+        return httpx.Client(base_url=self.url, timeout=PATIENCE, **self._connection, **options)
+
     def wait_until_ready(self) -> None:
         """Return once it answers; fail where it ended instead, or does neither."""
         for _ in range(int(PATIENCE / _GLANCE)):
-            try:
-                if httpx.get(f"{self.url}/readyz", timeout=PATIENCE).status_code == httpx.codes.OK:
+            with suppress(httpx.TransportError):
+                if self._answers():
                     return
-            except httpx.TransportError:
-                pass
             try:
                 code = self.process.wait(_GLANCE)
             except subprocess.TimeoutExpired:
                 continue
             raise AssertionError(f"it ended with {code}: {self.output}")
         raise AssertionError(f"it does not answer: {self.output}")
+
+    def _answers(self) -> bool:
+        if self.socket_file is not None:
+            # By hand: httpx leaves a socket open where a socket file is not there yet.
+            with socket.socket(socket.AF_UNIX) as probe:
+                if probe.connect_ex(str(self.socket_file)):
+                    return False
+        with self.client() as client:
+            return client.get("/readyz").status_code == httpx.codes.OK
 
     def wait_until(self, is_so: Callable[[], bool]) -> None:
         """Return once something is so; fail where it never is."""
@@ -105,9 +127,8 @@ class ServerProcess:
             return []
 
     def workers(self) -> list[psutil.Process]:
-        """The processes that serve: itself, where it is the only one. Not the one that tidies up after processes."""
-        workers = [child for child in self.children() if "spawn_main" in _command_line(child)]
-        return workers or ([psutil.Process(self.process.pid)] if self.process.poll() is None else [])
+        """The processes that serve, without the one that tidies up after processes."""
+        return [child for child in self.children() if "spawn_main" in _command_line(child)]
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Ask it to end; its exit code."""
@@ -138,10 +159,14 @@ def _command_line(process: psutil.Process) -> str:
 
 @contextmanager
 def serving(
-    directory: Path, *arguments: str, port: int | None = None, variables: Mapping[str, str] | None = None
+    directory: Path,
+    *arguments: str,
+    port: int | None = None,
+    variables: Mapping[str, str] | None = None,
+    connection: Mapping[str, Any] | None = None,
 ) -> Iterator[ServerProcess]:
     """A server that answers, and is stopped in the end if the test did not."""
-    server = ServerProcess(directory, *arguments, port=port, variables=variables)
+    server = ServerProcess(directory, *arguments, port=port, variables=variables, connection=connection)
     try:
         server.wait_until_ready()
         yield server

@@ -7,8 +7,8 @@ import pytest
 
 from cmbs import errors
 from cmbs.errors import BeliefServerError, ErrorCode, HeadMismatch
+from cmbs.http.asgi import response_to
 from cmbs.http.errors import PRECONDITION_FAILED, STATUS_OF_CODE, TransportCode, TransportError, status_of
-from cmbs.http.router import response_to
 from cmbs.identity.tokens import new_key
 from tests.support.error_model import check_error
 from tests.support.in_process import Exchanged

@@ -17,7 +17,6 @@ from tests.support.requests_of import FIELD_KINDS, ON_A_SESSION, READS, WRITES, 
 from tests.support.transports import ONTOLOGY
 
 NOWHERE = [
-    "/",
     "/v1",
     "/v1/",
     "/v2/sessions",

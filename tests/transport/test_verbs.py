@@ -6,7 +6,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from hypothesis import given, settings
 
@@ -19,11 +18,11 @@ from cmbs.messages import AuditEntry, Verb
 from cmbs.stores import SQLiteStore
 from cmbs.testing.history import Call, History
 from cmbs.testing.strategies.belief import histories
-from tests.support.http_server import serving
+from tests.support.carriers import carry
 from tests.support.in_process import client_of
 from tests.support.transports import ONTOLOGY, POSTS, InPython, OverHTTP, Recorder, Reply, Transport
 
-CARRIERS = ("asgi", "http on memory", "http on sqlite")
+CARRIERS = ("asgi", "http/1.1 on sqlite")
 
 Story = Callable[[Transport], None]
 
@@ -216,14 +215,10 @@ STORIES: list[Story] = [
 @pytest.fixture(scope="module")
 def transports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Transport]]:
     with ExitStack() as opened:
-        carried: dict[str, Transport] = {
-            "asgi": OverHTTP(opened.enter_context(client_of(create_app(BeliefServer()))).request)
+        yield {
+            carrier: OverHTTP(opened.enter_context(carry(carrier, tmp_path_factory.mktemp("carried"))))
+            for carrier in CARRIERS
         }
-        for place, store in (("memory", "memory:"), ("sqlite", "sqlite:///cmbs.db")):
-            server = opened.enter_context(serving(tmp_path_factory.mktemp(place), "--store", store))
-            client = opened.enter_context(httpx.Client(base_url=server.url, timeout=30))
-            carried[f"http on {place}"] = OverHTTP(client.request)
-        yield carried
 
 
 @pytest.mark.req("BS-3.1-HTTP-01", "BS-3.1-HTTP-02", "BS-3.1-HTTP-03", "BS-3.1-HTTP-04", "BS-3.1-HTTP-05")

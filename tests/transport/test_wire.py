@@ -4,41 +4,43 @@ import json
 import socket
 import struct
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import suppress
 
 import httpx
 import pytest
 
 from tests.support.error_model import check_error
-from tests.support.http_server import PATIENCE, ServerProcess, serving
+from tests.support.http_server import ServerProcess, serving
 from tests.support.requests_of import READS
 from tests.support.transports import ONTOLOGY
-from tests.support.wire import answers, connected, exchanged
+from tests.support.wire import DECLARATION as DECLARATION_TEXT
+from tests.support.wire import (
+    DECLARE,
+    HEALTH,
+    HOST,
+    LAST,
+    answers,
+    connected,
+    declaring,
+    exchanged,
+    next_answer,
+    statuses,
+)
 
 LIMIT = 2_000_000
-PLACES = {"memory": "memory:", "sqlite": "sqlite:///cmbs.db"}
 DECLARATION = {"ontology": ONTOLOGY, "hypotheses": list("abcd")}
 JSON = b"host: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n"
 
 
 @pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, ServerProcess]]:
-    variables = {"CMBS_LIMIT_BODY_BYTES": str(LIMIT)}
-    with ExitStack() as opened:
-        yield {
-            place: opened.enter_context(serving(tmp_path_factory.mktemp(place), "--store", url, variables=variables))
-            for place, url in PLACES.items()
-        }
-
-
-@pytest.fixture(params=PLACES)
-def server(request: pytest.FixtureRequest, servers: dict[str, ServerProcess]) -> ServerProcess:
-    return servers[request.param]
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with serving(tmp_path_factory.mktemp("wire"), variables={"CMBS_LIMIT_BODY_BYTES": str(LIMIT)}) as server:
+        yield server
 
 
 @pytest.fixture
 def client(server: ServerProcess) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=server.url, timeout=PATIENCE) as client:
+    with server.client() as client:
         yield client
 
 
@@ -53,11 +55,6 @@ def test_every_read_answers_and_so_does_its_head(client: httpx.Client, name: str
     assert int(bare.headers["content-length"]) == len(whole.content)
 
 
-@pytest.mark.parametrize("path", ["/docs", "/docs/swagger-ui.css", "/openapi.json"])
-def test_the_document_is_served(client: httpx.Client, path: str) -> None:
-    assert client.get(path).status_code == 200
-
-
 @pytest.mark.req("BS-3.2-ERR-07", "BS-3.2-ERR-08")
 @pytest.mark.parametrize(
     ("line", "status", "code"),
@@ -66,12 +63,11 @@ def test_the_document_is_served(client: httpx.Client, path: str) -> None:
         (b"GET /v1/../healthz", 404, "NOT_FOUND"),
         (b"OPTIONS *", 404, "NOT_FOUND"),
         (b"PROPFIND /healthz", 405, "METHOD_NOT_ALLOWED"),
-        (b"CONNECT localhost:80", 404, "NOT_FOUND"),
         (b"GET /v1/sessions/%ff", 400, "INVALID_REQUEST"),
         (b"GET /v1/sessions?limit=%ff", 400, "INVALID_REQUEST"),
         (b"GET /v1/sessions/%E2%9C%93", 404, "SESSION_NOT_FOUND"),
         (b"GET http://localhost/v1/sessions/x?at=0", 404, "SESSION_NOT_FOUND"),
-        (b"GET http://localhost", 404, "NOT_FOUND"),
+        (b"BREW /nowhere", 404, "NOT_FOUND"),
         (b"GET /v1/sessions/a%2Fb/audit", 404, "SESSION_NOT_FOUND"),
     ],
 )
@@ -132,6 +128,94 @@ def test_callers_that_hang_up_in_the_middle_of_a_request_do_no_harm(
         connection.close()
     events = client.get(f"/v1/sessions/{opened}/audit").json()["events"]
     assert [event["verb"] for event in events] == ["DECLARE_SESSION"]
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"nonsense\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"GET /healthz\r\n\r\n",
+        b"GET /heal thz HTTP/1.1\r\n\r\n",
+        HEALTH + b"host : localhost\r\n\r\n",
+        HEALTH + b"host: local\x00host\r\n\r\n",
+        HEALTH + b"no colon\r\n\r\n",
+    ],
+)
+def test_what_is_not_http_is_refused_and_the_connection_closed(server: ServerProcess, sent: bytes) -> None:
+    assert exchanged(server.port, sent).status == 400
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [HEALTH + HOST + b"x-large: %b\r\n\r\n" % (b"x" * 300_000), HEALTH + HOST + b"x: y\r\n" * 10_000 + b"\r\n"],
+    ids=["one header", "many headers"],
+)
+def test_a_head_that_is_too_large_is_refused(server: ServerProcess, sent: bytes) -> None:
+    with connected(server.port) as connection:
+        # It may hang up before everything is sent.
+        with suppress(OSError):
+            connection.sendall(sent)
+        with suppress(ConnectionResetError):
+            assert statuses(answers(connection)) == [431]
+    assert exchanged(server.port, HEALTH + LAST + b"\r\n").status == 200
+
+
+@pytest.mark.parametrize(
+    "framing",
+    [
+        b"content-length: 5\r\ntransfer-encoding: chunked\r\n",
+        b"transfer-encoding: chunked\r\ncontent-length: 5\r\n",
+        b"content-length: 5\r\ncontent-length: 6\r\n",
+        b"content-length: 5, 6\r\n",
+        b"content-length: +5\r\n",
+        b"content-length: 99999999999999999999999\r\n",
+        b"transfer-encoding: gzip\r\n",
+        b"transfer-encoding: chunked, gzip\r\n",
+        b"transfer-encoding : chunked\r\n",
+    ],
+)
+def test_a_request_with_two_possible_ends_gets_one_answer_and_the_connection_is_closed(
+    server: ServerProcess, framing: bytes
+) -> None:
+    hidden = b"0\r\n\r\n" + HEALTH + HOST + b"\r\n"
+    answer = exchanged(server.port, DECLARE + HOST + framing + b"\r\n" + hidden)
+    assert answer.status == 400
+    assert answer.headers["connection"] == "close"
+
+
+def test_a_caller_that_asks_whether_to_send_its_body_is_told_to(server: ServerProcess) -> None:
+    with connected(server.port) as connection, connection.makefile("rb") as received:
+        connection.sendall(
+            DECLARE + LAST + b"expect: 100-continue\r\ncontent-length: %d\r\n\r\n" % len(DECLARATION_TEXT)
+        )
+        assert received.readline() + received.readline() == b"HTTP/1.1 100 Continue\r\n\r\n"
+        connection.sendall(DECLARATION_TEXT)
+        answer = next_answer(received)
+        assert answer is not None
+        assert answer.status == 201
+
+
+def test_a_caller_who_may_not_ask_is_refused_before_the_body_is_sent(server: ServerProcess) -> None:
+    asking = b"host: rebound.example\r\nexpect: 100-continue\r\ncontent-length: 5\r\n\r\n"
+    answer = exchanged(server.port, DECLARE + asking)
+    assert check_error(answer, 403, "FORBIDDEN")["reason"] == "foreign_host"
+
+
+def test_requests_that_come_all_at_once_are_answered_in_their_order(server: ServerProcess) -> None:
+    session_id = exchanged(server.port, declaring(LAST)).json()["session_id"]
+    path = f"/v1/sessions/{session_id}".encode()
+    sent = []
+    for number in range(20):
+        body = b'{"obligation_id":"%d","min_total_eliminations":0}' % number
+        head = b"POST %b/obligations HTTP/1.1\r\ncontent-type: application/json\r\n" % path
+        sent.append(b"%b%bcontent-length: %d\r\n\r\n%b" % (head, HOST, len(body), body))
+        sent.append(b"GET %b/audit HTTP/1.1\r\n%b\r\n" % (path, HOST if number < 19 else LAST))
+    with connected(server.port) as connection:
+        connection.sendall(b"".join(sent))
+        answered = answers(connection)
+    assert statuses(answered) == [200] * 40
+    assert [len(answer.json()["events"]) for answer in answered[1::2]] == list(range(2, 22))
 
 
 def test_a_connection_lives_on_after_an_error(server: ServerProcess) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any, TypeVar
 from urllib.parse import quote
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from cmbs.belief.kernel.kind import Answer
+from cmbs.belief.kernel.outcomes import outcome_of
 from cmbs.belief.kernel.requests import Command
 from cmbs.belief.server import BeliefServer
 from cmbs.errors import InvalidRequest
@@ -25,8 +25,9 @@ _ENCODE = msgspec.json.Encoder().encode
 _CREATED = 201
 _MINIMAL = [("preference-applied", "return=minimal")]
 _VARY = ("vary", "prefer")
-# Bodies beyond this are decoded in a thread, so that one large declaration does not hold up everybody else.
-_LARGE_BODY = 65_536
+# Larger bodies are validated, and larger universes encoded, in a thread, so that they do not hold up the event loop.
+_MAX_INLINE_BODY_BYTES = 65_536
+_MAX_INLINE_UNIVERSE = 65_536
 
 
 class Routes:
@@ -38,77 +39,75 @@ class Routes:
 
     # --- the verbs that write ---
 
-    def declare_session(self, request: Request) -> Coroutine[Any, Any, Response]:
+    async def declare_session(self, request: Request) -> Response:
         """DECLARE_SESSION."""
-        return self._write(request, self._declaration, _CREATED)
+        return await self._write(request, self._declaration, _CREATED)
 
-    def eliminate(self, request: Request) -> Coroutine[Any, Any, Response]:
+    async def eliminate(self, request: Request) -> Response:
         """ELIMINATE."""
-        return self._write(request, self._elimination)
+        return await self._write(request, self._elimination)
 
-    def enter_obligation(self, request: Request) -> Coroutine[Any, Any, Response]:
+    async def enter_obligation(self, request: Request) -> Response:
         """ENTER_OBLIGATION."""
-        return self._write(request, self._obligation)
+        return await self._write(request, self._obligation)
 
-    def request_exit(self, request: Request) -> Coroutine[Any, Any, Response]:
+    async def request_exit(self, request: Request) -> Response:
         """REQUEST_EXIT."""
-        return self._write(request, self._exit)
+        return await self._write(request, self._exit)
 
-    def declare_conclusion(self, request: Request) -> Coroutine[Any, Any, Response]:
+    async def declare_conclusion(self, request: Request) -> Response:
         """DECLARE_CONCLUSION."""
-        return self._write(request, self._conclusion)
+        return await self._write(request, self._conclusion)
 
-    def request_termination(self, request: Request) -> Coroutine[Any, Any, Response]:
+    async def request_termination(self, request: Request) -> Response:
         """REQUEST_TERMINATION."""
-        return self._write(request, self._termination)
+        return await self._write(request, self._termination)
 
     def _declaration(self, request: Request) -> Command:
-        body = request.decoded(schemas.DeclareSessionRequest)
+        body: schemas.DeclareSessionRequest = request.message
         ontology = OntologyBundle(**msgspec.structs.asdict(body.ontology))
         policy = {} if isinstance(body.policy, UnsetType) else msgspec.structs.asdict(body.policy)
-        said = {name: value for name, value in policy.items() if value is not UNSET}
+        chosen = {name: value for name, value in policy.items() if value is not UNSET}
         return self._server.declaration(
             ontology,
             None if isinstance(body.hypotheses, UnsetType) else body.hypotheses,
-            _given(body.metadata),
-            policy=self._server.default_policy(**said),
+            _none_if_unset(body.metadata),
+            policy=self._server.default_policy(**chosen),
             idempotency_key=request.idempotency_key,
             actor=request.authenticated,
         )
 
     def _elimination(self, request: Request) -> Command:
-        body = request.decoded(schemas.EliminateRequest)
-        if body.session_id is not UNSET:
-            _refuse_other("session_id", body.session_id, request.params["session_id"])
-        said = body.justification
-        message = self._server.requests.eliminate(
-            body.source_id, body.observation_id, body.eliminated, None if said is UNSET else said
-        )
+        body: schemas.EliminateRequest = request.message
+        _refuse_other("session_id", body.session_id, request.params["session_id"])
+        justification = _none_if_unset(body.justification)
+        message = self._server.requests.eliminate(body.source_id, body.observation_id, body.eliminated, justification)
         return self._command(request, message)
 
     def _obligation(self, request: Request) -> Command:
-        body = request.decoded(schemas.EnterObligationRequest)
+        body: schemas.EnterObligationRequest = request.message
         _refuse_other("session_id", body.session_id, request.params["session_id"])
         requests = self._server.requests
         return self._command(request, requests.enter_obligation(body.obligation_id, body.min_total_eliminations))
 
     def _exit(self, request: Request) -> Command:
-        body = request.decoded(schemas.RequestExitRequest)
+        body: schemas.RequestExitRequest = request.message
         _refuse_other("session_id", body.session_id, request.params["session_id"])
         _refuse_other("obligation_id", body.obligation_id, request.params["obligation_id"])
-        requests = self._server.requests
-        return self._command(request, requests.request_exit(request.params["obligation_id"], _given(body.context)))
+        door = self._server.requests
+        return self._command(request, door.request_exit(request.params["obligation_id"], _none_if_unset(body.context)))
 
     def _conclusion(self, request: Request) -> Command:
-        body = request.decoded(schemas.DeclareConclusionRequest)
+        body: schemas.DeclareConclusionRequest = request.message
         _refuse_other("session_id", body.session_id, request.params["session_id"])
-        requests = self._server.requests
-        return self._command(request, requests.declare_conclusion(body.conclusion_id, _given(body.context)))
+        return self._command(
+            request, self._server.requests.declare_conclusion(body.conclusion_id, _none_if_unset(body.context))
+        )
 
     def _termination(self, request: Request) -> Command:
-        body = request.decoded(schemas.RequestTerminationRequest)
+        body: schemas.RequestTerminationRequest = request.message
         _refuse_other("session_id", body.session_id, request.params["session_id"])
-        return self._command(request, self._server.requests.request_termination(_given(body.context)))
+        return self._command(request, self._server.requests.request_termination(_none_if_unset(body.context)))
 
     def _command(self, request: Request, message: Any) -> Command:
         return self._server.requests.command(
@@ -118,19 +117,23 @@ class Routes:
     async def _write(self, request: Request, build: Callable[[Request], Command], status: int = 200) -> Response:
         request.query()
         # A declaration may have to ask the store what there is to declare.
-        if len(request.body) > _LARGE_BODY or (status == _CREATED and self._server.waits_in_caller):
+        if len(request.body) > _MAX_INLINE_BODY_BYTES or (status == _CREATED and self._server.waits_in_caller):
             command = await asyncio.to_thread(build, request)
         else:
             command = build(request)
-        await request.course
+        minimal = request.wants_minimal
         answer = await self._server.answer_async(command)
-        await request.course
-        headers = [] if status != _CREATED else [_location(answer)]
-        if request.wants_minimal:
-            return Response(status, answers.encoded(answer, with_survivors=False), _MINIMAL + headers)
-        if len(answer.session.universe.ids) > _LARGE_BODY and _may_list_many(answer):
-            return Response(status, await asyncio.to_thread(answers.encoded, answer, with_survivors=True), headers)
-        return Response(status, answers.encoded(answer, with_survivors=True), headers)
+
+        def encode() -> bytes:
+            return answers.encode_outcome(outcome_of(answer), with_survivors=not minimal)
+
+        is_large = len(answer.session.universe.ids) > _MAX_INLINE_UNIVERSE
+        body = await asyncio.to_thread(encode) if is_large else encode()
+        headers = _MINIMAL if minimal else []
+        if status == _CREATED:
+            # Relative to the path of the request, so that it is right wherever the application is mounted.
+            headers = [*headers, ("location", f"sessions/{quote(answer.session.session_id, safe='')}")]
+        return Response(status, body, headers)
 
     # --- the verbs that read ---
 
@@ -141,7 +144,7 @@ class Routes:
 
         def read() -> tuple[bytes, str]:
             belief = self._server.query_belief(request.params["session_id"], at=at)
-            return answers.encoded_snapshot(belief, with_survivors=not minimal), belief.audit_head_event_id or ""
+            return answers.encode_snapshot(belief, with_survivors=not minimal), belief.audit_head_event_id or ""
 
         body, head = await self._read(read)
         return Response(200, body, [("etag", f'"{head}"'), _VARY, *(_MINIMAL if minimal else [])])
@@ -153,7 +156,7 @@ class Routes:
 
         def read() -> bytes:
             entries = self._server.stored_entries(request.params["session_id"], query.get("since_event_id"), limit)
-            return b'{"events":[%b]}' % b",".join(map(answers.with_hash, entries))
+            return b'{"events":[%b]}' % b",".join(map(answers.encode_entry, entries))
 
         return Response(200, await self._read(read))
 
@@ -235,20 +238,9 @@ def _refuse_other(name: str, in_body: str | UnsetType, in_path: str) -> None:
         )
 
 
-def _given(value: msgspec.Raw | UnsetType) -> msgspec.Raw | None:
+def _none_if_unset(value: msgspec.Raw | UnsetType) -> msgspec.Raw | None:
     return None if isinstance(value, UnsetType) else value
 
 
 def _moment(at: str | None) -> int | str | None:
     return int(at) if at is not None and at.isascii() and at.isdigit() and len(at) < len("1" * 17) else at
-
-
-def _may_list_many(answer: Answer) -> bool:
-    """Whether there are many survivors; a repeat tells of a moment that is not worth looking up for this."""
-    session = answer.session
-    return answer.seq != session.head.seq or len(session.survivors) > _LARGE_BODY
-
-
-def _location(answer: Answer) -> tuple[str, str]:
-    """Where a new session is. Relative to the path of the request, so that it is right wherever we are mounted."""
-    return "location", f"sessions/{quote(answer.session.session_id, safe='')}"

@@ -13,7 +13,7 @@ import msgspec
 
 from cmbs.belief.server import BeliefServer
 from cmbs.errors import EventNotFound, Forbidden, InvalidRequest, RecordNotFound
-from cmbs.http.belief.answers import with_hash
+from cmbs.http.belief.answers import encode_entry
 from cmbs.http.exchange import Request, Response, cursor_of, from_cursor, whole_number
 from cmbs.http.spaces import schemas, views
 from cmbs.http.spaces.resources import RESOURCES, Resource
@@ -209,7 +209,7 @@ class SpaceReading:
                 raise EventNotFound(query["since_event_id"])
             seq = found
         entries = self.server.stored_entries(space.space_id, seq, limit + 1)
-        events = b",".join(map(with_hash, entries[:limit]))
+        events = b",".join(map(encode_entry, entries[:limit]))
         cursor = _ENCODE(cursor_of(str(seq + limit)) if len(entries) > limit else None)
         return Response(200, b'{"events":[%b],"next_cursor":%b}' % (events, cursor))
 

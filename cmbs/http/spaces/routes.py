@@ -1,4 +1,4 @@
-"""The routes that write to spaces. One handler serves every write of the table: decode, perform, show."""
+"""The routes that write to spaces. One handler serves every write of the table: build, perform, show."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from cmbs.http.exchange import Request, Response, decoded_strictly
-from cmbs.http.spaces import requests, views
+from cmbs.http.exchange import Request, Response
+from cmbs.http.spaces import views
 from cmbs.http.spaces.reading import PageSize, SpaceReading, Spaces, require_operator, respond_explanation
 from cmbs.http.spaces.views import Reader
 from cmbs.http.spaces.writes import PROPOSE, WRITES, Build, Write
@@ -20,7 +20,7 @@ from cmbs.substrate.kernel.requests import SpaceCommand
 
 _ENCODE = msgspec.json.Encoder().encode
 _CREATED = 201
-# A larger body is decoded and decided in a thread, so that it does not block the event loop.
+# The request of a larger body is decided in a thread, so that it does not block the event loop.
 _MAX_BODY_BYTES_ON_LOOP = 65_536
 
 
@@ -35,7 +35,7 @@ class SpaceRoutes(SpaceReading):
     async def create_space(self, request: Request) -> Response:
         """Create a space."""
         require_operator(request.actor)
-        answer = await self._perform(request, requests.CreateSpaceRequest, CreateSpace)
+        answer = await self._perform(request, CreateSpace)
         space = answer.space
         body = views.show_space(space, Reader(request.actor, space.policy))
         return Response(_CREATED, _ENCODE(body), [("location", f"spaces/{space.space_id}")])
@@ -45,7 +45,7 @@ class SpaceRoutes(SpaceReading):
         request.query()
 
         def read() -> Response:
-            message: Any = _decode(request, PROPOSE.body, PROPOSE.build)
+            message: Any = _build(request, PROPOSE.build)
             asked = self.server.hypothetical(request.params["space_id"], request.actor, message.proposal)
             return respond_explanation(asked, Reader(request.actor, asked.space.policy), recorded=False)
 
@@ -54,22 +54,20 @@ class SpaceRoutes(SpaceReading):
 
     async def _write(self, write: Write, request: Request) -> Response:
         request.query()
-        answer = await self._perform(request, write.body, write.build)
+        answer = await self._perform(request, write.build)
         return Response(200, _ENCODE(write.show(answer, Reader(request.actor, answer.space.policy))))
 
-    async def _perform(self, request: Request, body: type[msgspec.Struct], build: Build) -> SpaceAnswer:
-        def command() -> SpaceCommand:
-            message = _decode(request, body, build)
-            space_id = message.space_id if isinstance(message, CreateSpace) else request.params["space_id"]
-            return SpaceCommand(space_id, request.actor, message, request.idempotency_key, request.if_match)
-
+    async def _perform(self, request: Request, build: Build) -> SpaceAnswer:
+        message = _build(request, build)
+        space_id = message.space_id if isinstance(message, CreateSpace) else request.params["space_id"]
+        command = SpaceCommand(space_id, request.actor, message, request.idempotency_key, request.if_match)
         if len(request.body) > _MAX_BODY_BYTES_ON_LOOP:
-            return await asyncio.to_thread(lambda: self.server.perform(command()))
-        return await self.server.perform_async(command())
+            return await asyncio.to_thread(self.server.perform, command)
+        return await self.server.perform_async(command)
 
 
-def _decode(request: Request, body: type[msgspec.Struct], build: Build) -> SpaceMessage:
-    """Decode a body and build its message, from the ids of the path and the fields that were sent."""
-    sent = msgspec.structs.asdict(decoded_strictly(request, body))
+def _build(request: Request, build: Build) -> SpaceMessage:
+    """Build the message of a request, from the ids of the path and the fields of the body that were sent."""
+    sent = msgspec.structs.asdict(request.message)
     ids = {name: value for name, value in request.params.items() if name != "space_id"}
     return build(**ids, **{name: value for name, value in sent.items() if value is not UNSET})

@@ -247,12 +247,12 @@ def test_without_keys_this_machine_is_served_and_callers_are_not_recorded() -> N
         check_error(client.get("/v1/sessions", headers={"x-cmbs-actor": "nobody"}), 400, "INVALID_REQUEST")
 
 
-def from_address(app: BeliefApp, address: str, host: str = "localhost:8080") -> httpx.Response:
+def from_address(app: BeliefApp, address: str, host: str = "localhost:8080", origin: str = "") -> httpx.Response:
     transport = httpx.ASGITransport(app, client=(address, 1))
 
     async def ask() -> httpx.Response:
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-            return await client.get("/v1/sessions", headers={"host": host})
+            return await client.get("/v1/sessions", headers={"host": host} | ({"origin": origin} if origin else {}))
 
     return asyncio.run(ask())
 
@@ -288,8 +288,20 @@ def test_without_keys_no_page_of_another_machine_can_give_us_a_name(host: str, s
     if status == 403:
         assert check_error(answer, 403, "FORBIDDEN")["reason"] == "foreign_host"
     assert from_address(create_app(BeliefServer(), anyone=True), "127.0.0.1", host).status_code == 200
-    # What asks from within the process, or over a socket file, is no browser.
-    assert from_address(create_app(BeliefServer()), "testclient", host).status_code == 200
+    # Over a unix socket, where the peer has no address, a proxy may forward what a browser sent.
+    assert from_address(create_app(BeliefServer()), "", host).status_code == status
+
+
+@pytest.mark.req("ID-OPEN-04")
+@pytest.mark.parametrize("peer", ["127.0.0.1", ""], ids=["tcp", "unix socket"])
+@pytest.mark.parametrize(
+    ("origin", "status"), [("http://localhost:3000", 200), ("https://evil.example", 403), ("null", 403)]
+)
+def test_without_keys_no_page_of_another_site_is_answered(peer: str, origin: str, status: int) -> None:
+    answer = from_address(create_app(BeliefServer()), peer, origin=origin)
+    assert answer.status_code == status
+    if status == 403:
+        assert check_error(answer, 403, "FORBIDDEN")["reason"] == "foreign_origin"
 
 
 @pytest.mark.parametrize(
@@ -352,8 +364,7 @@ def test_what_another_process_does_to_a_key_counts_within_a_second(tmp_path: Pat
     gate, others = Gate(KeyRegistry(log, elapsed=passing)), KeyRegistry(elsewhere)
 
     async def admitted(header: Callable[[str], str | None]) -> Actor:
-        if not gate.is_current:
-            await gate.catch_up()
+        await gate.refresh()
         return gate.admit(header, "127.0.0.1", Scope.BELIEF_READ)
 
     async def story() -> None:
@@ -380,18 +391,17 @@ def test_a_look_goes_on_beside_requests_until_it_is_late(tmp_path: Path) -> None
     gate = Gate(registry)
 
     async def story() -> None:
-        await gate.catch_up()
-        current = [gate.is_current]
+        await gate.refresh()
+        assert registry.age == 0
         passing.now += 0.5
-        assert [*current, gate.is_current] == [True, False]
-        await gate.catch_up()
+        await gate.refresh()
         looking = gate._looking
         assert looking is not None
         assert not looking.done()
-        await gate.catch_up()
+        await gate.refresh()
         assert gate._looking is looking
         await looking
-        assert gate.is_current
+        assert registry.age == 0
 
     asyncio.run(story())
     log.close()
@@ -406,15 +416,15 @@ def test_where_the_keys_cannot_be_read_nobody_is_let_in(tmp_path: Path) -> None:
     gate = Gate(registry)
 
     async def story() -> None:
-        await gate.catch_up()
+        await gate.refresh()
         gate.admit(says(text), None, Scope.BELIEF_READ)
         log.close()
         passing.now += 0.5
-        await gate.catch_up()
+        await gate.refresh()
         await asyncio.wait([gate._looking] if gate._looking else [])
         passing.now += 0.5
         with pytest.raises(StoreUnavailable):
-            await gate.catch_up()
+            await gate.refresh()
 
     asyncio.run(story())
 

@@ -1,0 +1,92 @@
+"""`cmbs serve`: its options, each with an environment variable."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cmbs.bootstrap import DEFAULT_STORE, Settings
+from cmbs.cli.demo import PAUSE_SECONDS
+from cmbs.cli.output import fail
+from cmbs.errors import CmbsError
+
+
+def _option(variable: str, text: str, name: str | None = None, **more: Any) -> Any:
+    return typer.Option(*([name] if name else []), envvar=variable, help=text, **more)
+
+
+def _file(variable: str, text: str) -> Any:
+    return _option(variable, text, exists=True, dir_okay=False, readable=True, metavar="FILE")
+
+
+StoreOption = Annotated[
+    str, _option("CMBS_STORE", "memory:, sqlite:///file.db or postgresql://…", "--store", metavar="URL")
+]
+Host = Annotated[str, _option("CMBS_HOST", "Address to listen on.")]
+Port = Annotated[int, _option("CMBS_PORT", "Port to listen on.", min=1, max=65535)]
+Uds = Annotated[Path | None, _option("CMBS_UDS", "Listen on this unix socket instead of a port.", metavar="FILE")]
+Tee = Annotated[
+    str, _option("CMBS_TEE", "Keep tombstones in the Tee that listens there.", "--tee", metavar="HOST:PORT")
+]
+Workers = Annotated[int, _option("CMBS_WORKERS", "Processes that share the store.", min=1, max=64)]
+TlsCert = Annotated[Path | None, _file("CMBS_TLS_CERT", "Certificate chain; HTTP/2 is then offered too.")]
+TlsKey = Annotated[Path | None, _file("CMBS_TLS_KEY", "Private key of the certificate.")]
+TlsClientCa = Annotated[
+    Path | None, _file("CMBS_TLS_CLIENT_CA", "Callers must present a certificate of this authority.")
+]
+MaxConnections = Annotated[
+    int, _option("CMBS_MAX_CONNECTIONS", "Open connections of each worker; others wait.", min=1, max=65535)
+]
+MaxRequests = Annotated[
+    int, _option("CMBS_MAX_REQUESTS", "Requests in progress in each worker; others are answered 503.", min=1)
+]
+StopSeconds = Annotated[
+    int, _option("CMBS_STOP_SECONDS", "How long a stop waits for what is in progress.", min=1, max=3600)
+]
+AccessLog = Annotated[bool, _option("CMBS_ACCESS_LOG", "Print a line for each request.", "--access-log")]
+Demo = Annotated[bool, _option("CMBS_DEMO", "Play an incident into the server once it is up.", "--demo")]
+DemoPause = Annotated[float, _option("CMBS_DEMO_PAUSE", "Seconds before everything that happens in it.", min=0, max=60)]
+
+
+def serve(  # noqa: PLR0913 - one parameter for each option
+    *,
+    host: Host = "127.0.0.1",
+    port: Port = 8080,
+    uds: Uds = None,
+    store: StoreOption = DEFAULT_STORE,
+    tee: Tee = "",
+    workers: Workers = 1,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    tls_client_ca: TlsClientCa = None,
+    max_connections: MaxConnections = 512,
+    max_requests: MaxRequests = 1024,
+    stop_seconds: StopSeconds = 10,
+    access_log: AccessLog = False,
+    demo: Demo = False,
+    demo_pause: DemoPause = PAUSE_SECONDS,
+) -> None:
+    """Serve the belief protocol over HTTP."""
+    from cmbs.cli.serving import ServeOptions, serve_http
+
+    chosen = {"CMBS_STORE": store, "CMBS_TEE": tee, "CMBS_MAX_REQUESTS": str(max_requests)}
+    options = ServeOptions(
+        host=host,
+        port=port,
+        uds=uds,
+        workers=workers,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        tls_client_ca=tls_client_ca,
+        max_connections=max_connections,
+        stop_seconds=stop_seconds,
+        access_log=access_log,
+        demo_pause=demo_pause if demo else None,
+    )
+    try:
+        serve_http(Settings.from_environment({**os.environ, **chosen}), options)
+    except CmbsError as exc:
+        fail(exc)
