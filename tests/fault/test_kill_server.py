@@ -10,15 +10,14 @@ import pytest
 
 from cmbs.belief.server import BeliefServer
 from cmbs.stores import open_store
-from tests.fault.conftest import CheckToll
+from tests.fault.conftest import CheckFaults
+from tests.support.effort import EFFORT
 from tests.support.homes import verified
 from tests.support.http_server import PATIENCE, ServerProcess, free_port, serving
 from tests.support.load import CALLERS, UNIVERSE, Load, Write
 
-ROUNDS = 3
 
-
-def killed_in_the_middle(directory: Path, port: int, store_url: str, round_number: int, after: int) -> Load:
+def kill_in_the_middle(directory: Path, port: int, store_url: str, round_number: int, after: int) -> Load:
     workers = "1" if round_number % 2 else "2"
     server = ServerProcess(directory, "--store", store_url, "--workers", workers, port=port)
     try:
@@ -45,18 +44,19 @@ def check_that_everything_derived_agrees(store_url: str) -> None:
     server.close()
 
 
+@pytest.mark.slow
 @pytest.mark.req("ARCH-4-01", "BS-5.1-STORE-05")
 def test_everything_that_was_answered_survives_kill_9_of_the_server(
-    tmp_path: Path, store_url: str, check_toll: CheckToll
+    tmp_path: Path, store_url: str, check_faults: CheckFaults
 ) -> None:
     port, random = free_port(), Random(9)
     acknowledged: list[tuple[str, str]] = []
     in_doubt: list[Write] = []
-    for round_number in range(ROUNDS):
-        load = killed_in_the_middle(tmp_path, port, store_url, round_number, random.randint(40, 250))
+    for round_number in range(EFFORT.kills):
+        load = kill_in_the_middle(tmp_path, port, store_url, round_number, random.randint(40, 250))
         acknowledged += load.acknowledged
         in_doubt += load.in_doubt
-    assert len(in_doubt) == ROUNDS * CALLERS
+    assert len(in_doubt) == EFFORT.kills * CALLERS
     check_that_everything_derived_agrees(store_url)
     with (
         serving(tmp_path, "--store", store_url, port=port) as server,
@@ -71,4 +71,4 @@ def test_everything_that_was_answered_survives_kill_9_of_the_server(
             events = client.get(f"/v1/sessions/{session_id}/audit").json()["events"]
             messages = [str(event["payload"]) for event in events]
             assert len(messages) == len(set(messages))
-    check_toll(store_url, acknowledged, kills=ROUNDS)
+    check_faults(store_url, acknowledged, kills=EFFORT.kills)

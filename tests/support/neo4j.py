@@ -23,17 +23,16 @@ import pytest
 
 from cmbs.tee.stores.neo4j import connected
 from scripts import neo4j_server
-from tests.support.postgres import REQUIRED
+from tests.support.effort import require_marker
+from tests.support.postgres import REQUIRED, RUN
 
 NEO4J_URL = "CMBS_TEST_NEO4J_URL"
-# What pytest-xdist calls this run, in all of its workers.
-RUN = "PYTEST_XDIST_TESTRUNUID"
 
 _starters: list[subprocess.Popen[str]] = []
 
 
 @cache
-def _shared_directory() -> Path:
+def _run_directory() -> Path:
     """Where the processes of this test run meet."""
     name = os.environ.get(RUN)
     if name is None:
@@ -49,22 +48,22 @@ def _server_url() -> str | Exception:
     given = os.environ.get(NEO4J_URL)
     if given:
         return given
-    known = _shared_directory() / "url"
-    with neo4j_server.locked(_shared_directory() / "start.lock"):
+    known = _run_directory() / "url"
+    with neo4j_server.hold_lock(_run_directory() / "start.lock"):
         if known.exists():
             url, _, missing = known.read_text("utf-8").partition("\n")
         else:
-            url, missing = _started()
+            url, missing = _start()
             known.write_text(f"{url}\n{missing}", "utf-8")
     return url or neo4j_server.Neo4jMissing(missing)
 
 
-def _started() -> tuple[str, str]:
+def _start() -> tuple[str, str]:
     """The URL of a server that runs as long as this test run; or nothing, and why."""
     # A worker may end before the others do, and the process that started it never does.
     whole_run = os.getppid() if RUN in os.environ else os.getpid()
     command = [sys.executable, neo4j_server.__file__, "--port", "0", "--short-lived", "--while-pid", str(whole_run)]
-    command += ["--scratch", str(_shared_directory())]
+    command += ["--scratch", str(_run_directory())]
     # It outlives the measuring of coverage, and has nothing to tell it.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("COV")}
     starter = subprocess.Popen(
@@ -77,13 +76,14 @@ def _started() -> tuple[str, str]:
         url = starter.stdout.readline().strip()
         if url:
             return url, ""
-        # What serves removes its directory at the end; there is nobody else to do it.
-        atexit.register(shutil.rmtree, _shared_directory(), ignore_errors=True)
+        # A server that runs removes the directory at its end; without one it is removed here.
+        atexit.register(shutil.rmtree, _run_directory(), ignore_errors=True)
         return "", starter.stderr.read().strip()
 
 
 def server_url() -> str:
     """The server's URL; skips the test where there is no server, or fails it where there has to be one."""
+    require_marker("neo4j")
     url = _server_url()
     if isinstance(url, Exception):
         _do_without(url)
@@ -100,6 +100,7 @@ def _do_without(reason: Exception) -> NoReturn:
 @contextmanager
 def obtainable() -> Iterator[None]:
     """Where what is started here cannot be had, the test is skipped, or fails."""
+    require_marker("neo4j")
     try:
         yield
     except neo4j_server.Neo4jMissing as exc:
@@ -120,20 +121,20 @@ def own_server(directory: Path, port: int = 0) -> Iterator[neo4j_server.Neo4jSer
 @contextmanager
 def fresh_graph() -> Iterator[str]:
     """The URL of an empty database. It is the only one that a Community server has, so other processes wait."""
-    with neo4j_server.locked(_graph_lock(url := server_url())):
+    with neo4j_server.hold_lock(_graph_lock(url := server_url())):
         run(url, "MATCH (x) DETACH DELETE x")
         yield url
 
 
 def _graph_lock(url: str) -> Path:
     if NEO4J_URL not in os.environ:
-        return _shared_directory() / "graph.lock"
+        return _run_directory() / "graph.lock"
     # Other test runs may use the same server.
     return Path(tempfile.gettempdir()) / f"cmbs-neo4j-{hashlib.sha256(url.encode()).hexdigest()[:16]}.lock"
 
 
 def run(url: str, statement: str, **parameters: Any) -> list[list[Any]]:
-    """What the database itself says, to somebody who does not use cmbs."""
+    """What the database answers to a driver that is not ours."""
     driver, database = connected(url)
     with driver:
         return [record.values() for record in driver.execute_query(statement, parameters, database_=database).records]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
@@ -19,10 +18,12 @@ from cmbs.errors import CmbsError, InvalidRequest, SessionNotFound, StoreUnavail
 from cmbs.ledger import Head, StoredEntry
 from cmbs.spi import Append, EliminationProvenance, Opening, StaleHead
 from cmbs.stores import open_store
-from cmbs.stores._postgres_schema import APPEND_ONLY, MIGRATIONS
+from cmbs.stores._postgres_schema import APPEND_ONLY
 from cmbs.stores.postgres import PostgresStore
 from cmbs.testing.streams import stream
 from tests.support.homes import Home, declared, verified
+
+pytestmark = pytest.mark.postgres
 
 SEEN = EliminationProvenance("source", "observation")
 
@@ -48,16 +49,6 @@ def outsider(home: Home, store: PostgresStore) -> Iterator[psycopg.Connection]:
 
 
 # --- the schema ---
-
-
-@pytest.mark.req("STORE-PG-01")
-def test_several_processes_may_open_a_new_database_at_once(home: Home) -> None:
-    opening = "import sys; from cmbs.stores import open_store; open_store(sys.argv[1]).close()"
-    processes = [subprocess.Popen([sys.executable, "-c", opening, home.url]) for _ in range(3)]
-    assert [process.wait() for process in processes] == [0, 0, 0]
-    with psycopg.connect(home.url) as connection:
-        versions = connection.execute("SELECT version FROM cmbs.migrations").fetchall()
-    assert versions == [(number,) for number in range(1, len(MIGRATIONS) + 1)]
 
 
 @pytest.mark.req("STORE-PG-01")

@@ -40,6 +40,8 @@ from tests.support import tee as messages
 from tests.support.http_server import CMBS, PATIENCE, free_port
 from tests.support.neo4j import fresh_graph, run
 
+pytestmark = pytest.mark.neo4j
+
 CONSTRAINTS = ["tee_edge_tombstone", "tee_graph", "tee_incident", "tee_node", "tee_tombstone"]
 
 
