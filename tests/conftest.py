@@ -48,6 +48,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Mark what runs over a backend by a parameter of that name, and leave out what is too much for this effort."""
     kept: list[pytest.Item] = []
     deselected: list[pytest.Item] = []
+    left_out = config.stash[LEFT_OUT]
     for item in items:
         if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
             for value in item.callspec.params.values():
@@ -56,7 +57,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         names = [name for name in MARKERS if item.get_closest_marker(name)]
         if names and not EFFORT.everything:
             deselected.append(item)
-            config.stash[LEFT_OUT].update(names[:1])
+            left_out.update(names[:1])
         else:
             kept.append(item)
     if deselected:
@@ -74,7 +75,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     """Every worker of xdist has collected all tests, so the counts of any one of them are those of the run."""
-    node.config.stash[LEFT_OUT].update(node.workeroutput.get("left_out", {}) if not node.config.stash[LEFT_OUT] else {})
+    config: pytest.Config = node.config
+    config.stash[LEFT_OUT] = Counter(getattr(node, "workeroutput", {}).get("left_out", {})) or config.stash[LEFT_OUT]
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
