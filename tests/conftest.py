@@ -67,9 +67,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Hand what was left out to the process that prints the summary; under xdist that is another one."""
-    output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
-    if output is not None:
-        output["left_out"] = dict(session.config.stash[LEFT_OUT])
+    left_out = session.config.stash[LEFT_OUT]
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left_out"] = dict(left_out)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -15,6 +15,7 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from cmbs.http.spaces.examples import space_examples
 from cmbs.stores.memory import InMemoryStore
+from tests.support.effort import EFFORT
 from tests.support.error_model import check_error
 from tests.support.in_process import Client, body_events, client_of
 from tests.support.space_client import POLICY, app_over, call, delta
@@ -79,7 +80,7 @@ def check(case: Case, answer: Any) -> None:
 
 @pytest.mark.req("SS01-HTTP-09", "BS-8-OPENAPI-02")
 @SCHEMA.parametrize()
-@settings(max_examples=8)
+@settings(max_examples=EFFORT.examples_for(8))
 def test_every_operation_conforms_to_the_document(case: Case) -> None:
     check(case, case.call(headers=AGENT))
     there = made(case.operation.label)
@@ -111,7 +112,7 @@ def there() -> dict[str, str]:
 
 
 @pytest.mark.req("SS01-HTTP-09")
-@settings(max_examples=200)
+@settings(max_examples=EFFORT.examples_for(200))
 @given(data=st.data())
 def test_spoilt_requests_get_an_answer_that_is_no_failure_of_ours(
     client: Client, there: dict[str, str], data: st.DataObject
