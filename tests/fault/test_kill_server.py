@@ -13,23 +13,8 @@ from cmbs.stores import open_store
 from tests.fault.conftest import CheckFaults
 from tests.support.effort import EFFORT
 from tests.support.homes import verified
-from tests.support.http_server import PATIENCE, ServerProcess, free_port, serving
-from tests.support.load import CALLERS, UNIVERSE, Load, Write
-
-
-def kill_in_the_middle(directory: Path, port: int, store_url: str, round_number: int, after: int) -> Load:
-    workers = "1" if round_number % 2 else "2"
-    server = ServerProcess(directory, "--store", store_url, "--workers", workers, port=port)
-    try:
-        server.wait_until_ready()
-        load = Load(server.url, str(round_number))
-        load.start()
-        load.wait_for(after)
-        server.kill()
-        load.join()
-    finally:
-        server.discard()
-    return load
+from tests.support.http_server import PATIENCE, free_port, serving
+from tests.support.load import CALLERS, UNIVERSE, Write, kill_under_load, resend
 
 
 def check_that_everything_derived_agrees(store_url: str) -> None:
@@ -52,8 +37,9 @@ def test_everything_that_was_answered_survives_kill_9_of_the_server(
     port, random = free_port(), Random(9)
     acknowledged: list[tuple[str, str]] = []
     in_doubt: list[Write] = []
-    for round_number in range(EFFORT.kills):
-        load = kill_in_the_middle(tmp_path, port, store_url, round_number, random.randint(40, 250))
+    for number in range(EFFORT.kills):
+        options = ("--store", store_url, "--workers", "1" if number % 2 else "2")
+        load = kill_under_load(tmp_path, port, str(number), random.randint(40, 250), *options)
         acknowledged += load.acknowledged
         in_doubt += load.in_doubt
     assert len(in_doubt) == EFFORT.kills * CALLERS
@@ -63,10 +49,7 @@ def test_everything_that_was_answered_survives_kill_9_of_the_server(
         httpx.Client(base_url=server.url, timeout=PATIENCE) as client,
     ):
         # Whether they were written or not, sending them again gives one event for each, and never two.
-        for path, body, headers in in_doubt:
-            answer = client.post(path, json=body, headers=headers)
-            assert answer.status_code == 200, answer.text
-            acknowledged.append((answer.json()["snapshot"]["session_id"], answer.json()["audit_event_id"]))
+        acknowledged += resend(client, in_doubt)
         for session_id in {session_id for session_id, _ in acknowledged}:
             events = client.get(f"/v1/sessions/{session_id}/audit").json()["events"]
             messages = [str(event["payload"]) for event in events]

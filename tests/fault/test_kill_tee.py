@@ -16,8 +16,8 @@ from cmbs.stores import open_store
 from cmbs.stores.tee import TeeStore
 from tests.fault.conftest import CheckFaults
 from tests.support.homes import verified
-from tests.support.http_server import PATIENCE, ServerProcess, free_port, serving
-from tests.support.load import CALLERS, UNIVERSE, Load
+from tests.support.http_server import PATIENCE, free_port, serving
+from tests.support.load import CALLERS, UNIVERSE, Load, kill_under_load, resend
 from tests.support.neo4j import own_server
 from tests.support.tee_process import TeeProcess, tee_serving
 
@@ -73,27 +73,14 @@ def test_everything_that_was_answered_survives_kill_9_of_a_server_over_tee(
 ) -> None:
     store_url, port = f"sqlite:///{tmp_path / 'cmbs.db'}", free_port()
     options = ("--store", store_url, "--tee", tee.endpoint, "--workers", "2")
-    server = ServerProcess(tmp_path, *options, port=port)
-    try:
-        server.wait_until_ready()
-        load = Load(server.url, "load")
-        load.start()
-        load.wait_for(80)
-        server.kill()
-        load.join()
-    finally:
-        server.discard()
+    load = kill_under_load(tmp_path, port, "load", 80, *options)
     assert len(load.in_doubt) == CALLERS
     check_that_log_and_tee_agree(store_url, tee.endpoint)
-    acknowledged = [*load.acknowledged]
     with (
         serving(tmp_path, *options, port=port) as server,
         httpx.Client(base_url=server.url, timeout=PATIENCE) as client,
     ):
-        for path, body, headers in load.in_doubt:
-            answer = client.post(path, json=body, headers=headers)
-            assert answer.status_code == 200, answer.text
-            acknowledged.append((answer.json()["snapshot"]["session_id"], answer.json()["audit_event_id"]))
+        acknowledged = load.acknowledged + resend(client, load.in_doubt)
     check_that_log_and_tee_agree(store_url, tee.endpoint)
     check_faults(store_url, acknowledged, kills=1)
 

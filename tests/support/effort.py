@@ -50,7 +50,7 @@ EFFORTS = {
 }
 
 
-def chosen_effort() -> Effort:
+def read_effort() -> Effort:
     """What the environment asks for."""
     name = os.environ.get(VARIABLE) or "fast"
     if name not in EFFORTS:
@@ -58,7 +58,7 @@ def chosen_effort() -> Effort:
     return EFFORTS[name]
 
 
-EFFORT = chosen_effort()
+EFFORT = read_effort()
 
 
 def require_marker(name: str) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import httpx
 
 from tests.support.error_model import check_error
-from tests.support.http_server import PATIENCE
+from tests.support.http_server import PATIENCE, ServerProcess
 from tests.support.transports import ONTOLOGY
 
 CALLERS = 8
@@ -104,6 +105,31 @@ class Load:
                 gone = UNIVERSE[(step * CALLERS + number) % len(UNIVERSE)]
                 seen = {"source_id": str(number), "observation_id": name, "eliminated": [gone]}
                 yield f"{path}/eliminate", seen, {}
+
+
+def kill_under_load(directory: Path, port: int, name: str, after: int, *options: str) -> Load:
+    """Kill a server once it has answered so many writes; what its callers know then."""
+    server = ServerProcess(directory, *options, port=port)
+    try:
+        server.wait_until_ready()
+        load = Load(server.url, name)
+        load.start()
+        load.wait_for(after)
+        server.kill()
+        load.join()
+    finally:
+        server.discard()
+    return load
+
+
+def resend(client: httpx.Client, in_doubt: list[Write]) -> list[tuple[str, str]]:
+    """Send writes again that may have been written; (session id, event id) of each."""
+    acknowledged = []
+    for path, body, headers in in_doubt:
+        answer = client.post(path, json=body, headers=headers)
+        assert answer.status_code == httpx.codes.OK, answer.text
+        acknowledged.append((answer.json()["snapshot"]["session_id"], answer.json()["audit_event_id"]))
+    return acknowledged
 
 
 def declare_session(url: str, key: str, universe: list[str] | None = None) -> str:

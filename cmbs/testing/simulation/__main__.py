@@ -20,7 +20,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     if options.seed is not None:
-        return _traced(options.seed, options.shape or shape_of(options.seed))
+        return _trace(options.seed, options.shape or shape_of(options.seed))
     counts: Counter[str] = Counter()
     for seed in range(options.first, options.first + options.seeds):
         try:
@@ -32,7 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _traced(seed: int, shape: Shape) -> int:
+def _trace(seed: int, shape: Shape) -> int:
     trace: list[str] = []
     try:
         simulate(seed, shape, trace=trace)

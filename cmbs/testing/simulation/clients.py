@@ -43,12 +43,12 @@ class Clients:
         self.unsettled.append(request)
         return request
 
-    def declared(self, session_id: str) -> None:
+    def add_session(self, session_id: str) -> None:
         """A session can be used from here on."""
         if session_id not in self._sessions:
             self._sessions.append(session_id)
 
-    def settled(self, request: Request) -> None:
+    def settle(self, request: Request) -> None:
         """A request has its answer."""
         self.unsettled = [waiting for waiting in self.unsettled if waiting != request]
 

@@ -180,8 +180,8 @@ class Model:
         self._declarations: dict[str, Request] = {}
         self._event_ids: set[str] = set()
 
-    def sent(self, request: Request) -> None:
-        """Know a request, so that its entry can be told from one that nobody asked for."""
+    def register(self, request: Request) -> None:
+        """Register a request, so that its entry can be told from one without a request."""
         if request.verb is Verb.DECLARE_SESSION:
             self._declarations[request.key or ""] = request
             return
@@ -232,7 +232,7 @@ class Model:
     def _take_declaration(self, session_id: str, entry: Mapping[str, Any], stored: StoredEntry) -> None:
         request = self._declarations.get(entry.get("idempotency_key", ""))
         if request is None or entry["verb"] != Verb.DECLARE_SESSION.value:
-            raise Disagreement(f"nobody declared `{session_id}`: {entry}")
+            raise Disagreement(f"no request declared `{session_id}`: {entry}")
         universe = frozenset(request.arguments["hypotheses"])
         if entry["payload"]["hypotheses"] != sorted(universe):
             raise Disagreement(f"`{session_id}` was declared over other hypotheses")

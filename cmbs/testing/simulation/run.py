@@ -73,7 +73,7 @@ class _Call:
     """A request on its way."""
 
     request: Request
-    # What the model would have said at the start, and whenever somebody else had been at it.
+    # What the model would have said at the start, and whenever another process had written.
     codes: set[str | None]
     struck: int
     overtaken: bool = False
@@ -185,7 +185,7 @@ class _Simulation:
 
     def _deliver(self, process: _Process, request: Request) -> None:
         self._trace.append(f"{process.name} < {request}")
-        self._model.sent(request)
+        self._model.register(request)
         self.counts["requests"] += 1
         call = _Call(request, {self._model.judge(request).code}, self._world.struck)
         self._calls.append(call)
@@ -218,7 +218,7 @@ class _Simulation:
             require(troubled, "refused, and the store did not: {0}", error)
             return
         require(error.code in call.codes, "{0} was answered with {1}, not {2}", call.request, error, call.codes)
-        self._clients.settled(call.request)
+        self._clients.settle(call.request)
         self.counts["refused"] += 1
 
     def _check_outcome(self, process: _Process, request: Request, outcome: Any) -> None:
@@ -228,7 +228,7 @@ class _Simulation:
         assert session is not None
         if request.verb is Verb.DECLARE_SESSION:
             index, result = 0, (session_id,)
-            self._clients.declared(session_id)
+            self._clients.add_session(session_id)
         else:
             earlier = session.judge(request).earlier
             require(earlier is not None, "{0} was acknowledged, and is not stored", request)
@@ -241,7 +241,7 @@ class _Simulation:
         self._trace.append(f"   > {recorded.event_id} {result}")
         process.shown[session_id] = max(index, process.shown.get(session_id, 0))
         self._acknowledged[session_id, recorded.event_id] = request
-        self._clients.settled(request)
+        self._clients.settle(request)
 
     def _read(self, process: _Process, session_id: str) -> None:
         session = self._model.sessions[session_id]
@@ -299,7 +299,7 @@ class _Simulation:
             require(not missing, "`{0}` has no tombstones of {1}", session_id, missing)
             intent = self._log.intent(session_id)
             doubtful = set() if intent is None else set(msgspec.json.decode(intent.raw)["delta"]["eliminated"])
-            require(extra <= doubtful, "`{0}` has tombstones of {1} that nobody recorded", session_id, extra)
+            require(extra <= doubtful, "`{0}` has tombstones of {1} that no entry records", session_id, extra)
 
     # --- the end ---
 
