@@ -18,7 +18,7 @@ MANY = 1_000
 # Prints ids of a parent and of its child, which was forked when the parent had some in stock; first the child's.
 FORKING = """
 import os, sys
-from cmbs.spi import RandomIds
+from cmbs.system import RandomIds
 ids = RandomIds()
 made = [ids.new_id()]
 child = os.fork()
