@@ -265,6 +265,6 @@ def test_reasons_are_lower_case_codes_and_one_says_singleton() -> None:
     assert "singleton" in Reason.NOT_SINGLETON
 
 
-def test_sorted_ids_of_nobody_in_particular_are_none() -> None:
+def test_sorted_ids_of_nothing_are_empty() -> None:
     none = SortedIds()
     assert (list(none), len(none), none.in_order(), "a" in none) == ([], 0, (), False)

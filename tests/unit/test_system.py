@@ -1,4 +1,4 @@
-"""The machine's clock and ids: what servers use when nobody injects others."""
+"""The machine's clock and ids: what servers use when no others are injected."""
 
 from __future__ import annotations
 
