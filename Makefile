@@ -18,17 +18,19 @@ SERVE_FLAGS = $(if $(HOST),--host $(HOST)) $(if $(PORT),--port $(PORT)) $(if $(S
 
 # pytest-xdist with two processes: enough to halve the wait on a small machine, few enough to leave it usable.
 JOBS ?= 2
+XDIST = -n $(JOBS) --dist worksteal
 PYTEST_ARGS ?=
+NONE_SELECTED = echo "no test was selected: PYTEST_ARGS matches none, or only tests that make test-all runs"
 KERNELS := cmbs/core.py,cmbs/messages.py,cmbs/errors.py,cmbs/ledger/*,cmbs/documents/*,cmbs/kit/*,cmbs/analysis/*,cmbs/*/kernel/*
 SOURCES = $(wildcard cmbs tests bench examples scripts)
 TYPED = $(foreach directory,$(SOURCES),$(if $(shell find $(directory) -name '*.py' -print -quit),$(directory)))
 
-PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check
 COMPILE := $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --fork-strategy fewest \
 	--generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate --no-header
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check bench tee-neo4j lock fmt fmt-check lint imports types docs clean
+.PHONY: help serve test test-all check bench tee-neo4j lock fmt fmt-check lint imports types docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -39,14 +41,23 @@ serve: $(VENV)/.serve ## run the belief server (HOST, PORT, STORE, WORKERS, DEMO
 tee-neo4j: $(VENV)/.dev ## run a Neo4j to play with, on loopback (PORT, DATA); needs Java 17 and Maven
 	$(BIN)/python scripts/neo4j_server.py $(if $(PORT),--port $(PORT)) $(if $(DATA),--data $(DATA))
 
-test: $(VENV)/.dev ## run the tests with branch coverage (PYTEST_ARGS, JOBS)
+test: $(VENV)/.dev ## run what needs no other server, in minutes (PYTEST_ARGS, JOBS, CMBS_EFFORT)
+	$(BIN)/python -m pytest $(XDIST) $(PYTEST_ARGS) || { code=$$?; [ $$code -eq 5 ] || exit $$code; $(NONE_SELECTED); }
+
+# What CI runs. Coverage is measured always, and judged where nothing narrowed the run.
+test-all: export CMBS_EFFORT ?= ci
+test-all: $(VENV)/.dev ## run all tests: PostgreSQL, Neo4j, kill loops, all seeds, coverage (PYTEST_ARGS, JOBS)
 	rm -f .coverage .coverage.*
-	$(BIN)/python -m coverage run -m pytest -n $(JOBS) $(PYTEST_ARGS)
+	$(BIN)/python -m coverage run -m pytest $(XDIST) $(PYTEST_ARGS) \
+		|| { code=$$?; [ $$code -eq 5 ] || exit $$code; $(NONE_SELECTED); }
+ifeq ($(strip $(PYTEST_ARGS)),)
 	$(BIN)/python -m coverage combine --quiet
 	$(BIN)/python -m coverage report --include='$(KERNELS)' --fail-under=100
-	$(BIN)/python -m coverage report --fail-under=95
+	@echo "coverage of all modules, in percent ($(BIN)/coverage report lists the lines that are missing):"
+	$(BIN)/python -m coverage report --format=total --fail-under=95
+endif
 
-check: fmt-check lint imports types test docs ## everything CI runs
+check: fmt-check lint imports types test-all docs ## everything CI runs
 
 bench: $(VENV)/.dev ## run the benchmarks (ARGS)
 	$(BIN)/python -m bench $(ARGS)
@@ -81,16 +92,23 @@ clean: ## remove everything that make created
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "cmbs needs CPython 3.11 or newer: set PYTHON to one"; exit 1; }
+	@echo "--- making $(VENV)"
 	$(PYTHON) -m venv $(VENV)
 
+# Installs a lock file and then cmbs itself, from this checkout. pip shows each package and how far it is.
 # --only-binary: no package in the lock may run a build script on the machine that installs it.
+define install
+	@echo "--- installing the packages of $(1) into $(VENV): a minute or so, the first time only"
+	$(PIP_INSTALL) --require-hashes --only-binary :all: -r $(1)
+	$(PIP_INSTALL) --quiet --no-build-isolation --no-deps --editable .
+	@echo "--- installed"
+endef
+
 $(VENV)/.serve: requirements/serve.txt pyproject.toml | $(VENV)/bin/python
-	$(PIP_INSTALL) --require-hashes --only-binary :all: -r requirements/serve.txt
-	$(PIP_INSTALL) --no-build-isolation --no-deps --editable .
+	$(call install,requirements/serve.txt)
 	touch $@
 
 # The whole set contains the server's, in the same versions, so both stamps become current.
 $(VENV)/.dev: requirements/dev.txt requirements/serve.txt pyproject.toml | $(VENV)/bin/python
-	$(PIP_INSTALL) --require-hashes --only-binary :all: -r requirements/dev.txt
-	$(PIP_INSTALL) --no-build-isolation --no-deps --editable .
+	$(call install,requirements/dev.txt)
 	touch $(VENV)/.serve $@

@@ -40,7 +40,7 @@ class Neo4jMissing(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Neo4jServer:
-    """A running kernel. It stops when whoever started it ends, however that happens: they hold a pipe that it reads."""
+    """A running kernel. It stops when the process that started it ends: it reads a pipe that this process holds."""
 
     process: subprocess.Popen[str]
     url: str
@@ -75,7 +75,7 @@ def start(directory: Path, port: int = 0, options: Sequence[str] = ()) -> Neo4jS
     command = [java, f"-Xmx{HEAP}", *options, "-cp", f"{jars}/*"]
     command += [str(KERNEL / "Neo4jKernel.java"), str(directory), str(port)]
     with log.open("w") as stderr:
-        # A session of its own: an interrupt at the terminal reaches only the one who started it, who then stops it.
+        # A session of its own: an interrupt at the terminal reaches only its parent, which then stops it.
         process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -115,7 +115,7 @@ def kernel_jars() -> Path:
     # Named after the pom: another version is another directory.
     jars = cache / f"neo4j-{hashlib.sha256((KERNEL / 'pom.xml').read_bytes()).hexdigest()[:16]}"
     cache.mkdir(parents=True, exist_ok=True)
-    with locked(cache / "neo4j.lock"):
+    with hold_lock(cache / "neo4j.lock"):
         if not jars.exists():
             _fetch(jars)
     return jars
@@ -141,7 +141,7 @@ def _fetch(jars: Path) -> None:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
+def hold_lock(path: Path) -> Iterator[None]:
     """Hold a lock file; it is released with the process, too."""
     with path.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -194,7 +194,7 @@ def _watch(server: Neo4jServer, pid: int | None, ended: threading.Event) -> None
     try:
         watched = psutil.Process(pid) if pid is not None else None
         while not ended.wait(0.5) and server.process.poll() is None:
-            # One that nobody has waited for yet is still in the table of processes.
+            # A process whose parent has not waited for it is still in the table of processes.
             if watched and (not watched.is_running() or watched.status() == psutil.STATUS_ZOMBIE):
                 return
     except psutil.NoSuchProcess:

@@ -1,24 +1,20 @@
-"""Hypothesis profiles: `dev` (default), `ci` (reproducible), `deep` (a long search); HYPOTHESIS_PROFILE chooses.
-
-And what tests in several files begin with.
-"""
+"""What every test run begins and ends with: its effort, the tests that it leaves out, and what it says of both."""
 
 from __future__ import annotations
 
-import os
+from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-# Here and not beside the fault tests: the process that prints the summary may have collected none of them.
-from tests.support.toll import pytest_terminal_summary
+from tests.support.effort import EFFORT, EFFORTS, MARKERS
+from tests.support.fault_summary import write_fault_summary
 
 if TYPE_CHECKING:
     from tests.support.spaces import World
 
-__all__ = ["pytest_terminal_summary"]
 # They are shipped, so pytest does not know them for tests: with this their failures show values.
 pytest.register_assert_rewrite(
     "cmbs.testing.contracts.audit_log",
@@ -27,15 +23,72 @@ pytest.register_assert_rewrite(
     "cmbs.testing.contracts.store",
 )
 
-# No profile has a deadline: how long an example takes is the business of bench/, not of a test.
-_SLOW_MACHINE = [HealthCheck.too_slow]
+# No deadline: how long an example takes is the business of bench/, not of a test.
+for effort in EFFORTS.values():
+    settings.register_profile(
+        effort.name,
+        max_examples=effort.examples,
+        deadline=None,
+        derandomize=effort.name == "ci",
+        print_blob=effort.name == "ci",
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+settings.load_profile(EFFORT.name)
 
-settings.register_profile("dev", max_examples=50, deadline=None, suppress_health_check=_SLOW_MACHINE)
-settings.register_profile(
-    "ci", max_examples=60, deadline=None, derandomize=True, print_blob=True, suppress_health_check=_SLOW_MACHINE
-)
-settings.register_profile("deep", max_examples=5_000, deadline=None, suppress_health_check=_SLOW_MACHINE)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+LEFT_OUT = pytest.StashKey[Counter[str]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[LEFT_OUT] = Counter()
+    for name, meaning in MARKERS.items():
+        config.addinivalue_line("markers", f"{name}: {meaning}; CMBS_EFFORT=fast leaves it out")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what runs over a backend by a parameter of that name, and leave out what is too much for this effort."""
+    kept: list[pytest.Item] = []
+    deselected: list[pytest.Item] = []
+    left_out = config.stash[LEFT_OUT]
+    for item in items:
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
+            for value in item.callspec.params.values():
+                if isinstance(value, str) and value in MARKERS:
+                    item.add_marker(value)
+        names = [name for name in MARKERS if item.get_closest_marker(name)]
+        if names and not EFFORT.everything:
+            deselected.append(item)
+            left_out.update(names[:1])
+        else:
+            kept.append(item)
+    if deselected:
+        config.hook.pytest_deselected(items=deselected)
+        items[:] = kept
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Hand what was left out to the process that prints the summary; under xdist that is another one."""
+    left_out = session.config.stash[LEFT_OUT]
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left_out"] = dict(left_out)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Every worker of xdist has collected all tests, so the counts of any one of them are those of the run."""
+    config: pytest.Config = node.config
+    config.stash[LEFT_OUT] = Counter(getattr(node, "workeroutput", {}).get("left_out", {})) or config.stash[LEFT_OUT]
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    write_fault_summary(terminalreporter)
+    left_out = config.stash[LEFT_OUT]
+    skipped = Counter(str(report.longrepr[2]) for report in terminalreporter.stats.get("skipped", []))
+    if left_out or skipped:
+        terminalreporter.section(f"not run (effort `{EFFORT.name}`)")
+    for name, number in left_out.items():
+        terminalreporter.line(f"{number:5} left out: {MARKERS[name]} (`make test-all` runs it)")
+    for reason, number in skipped.most_common():
+        terminalreporter.line(f"{number:5} skipped: {reason.removeprefix('Skipped: ')}")
 
 
 @pytest.fixture

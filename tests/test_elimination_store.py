@@ -45,6 +45,7 @@ class TestSQLite(EliminationStoreContract):
         return lambda: SQLiteStore(tmp_path / "cmbs.db")
 
 
+@pytest.mark.postgres
 @pytest.mark.req("BS-5.1-STORE-08")
 class TestPostgres(EliminationStoreContract):
     @pytest.fixture

@@ -42,7 +42,7 @@ from cmbs.substrate.kernel.replay import catch_up_space, read_space_event
 from cmbs.substrate.kernel.state import Space
 
 app = typer.Typer(
-    name="policy", help="Test, look through, explain and try out policies of the action plane.", no_args_is_help=True
+    name="policy", help="Test, look through, explain and try out policies of spaces.", no_args_is_help=True
 )
 
 _ENTRIES_PER_READ = 1_000

@@ -30,6 +30,7 @@ class TestSQLiteLog(AuditLogContract):
         return lambda: SQLiteStore(tmp_path / "cmbs.db")
 
 
+@pytest.mark.postgres
 @pytest.mark.req("BS-5.1-STORE-08", "ARCH-4-02", "ARCH-4-CHECKPOINT-01", "ARCH-4-SAGA-01", "STORE-PG-03")
 class TestPostgresLog(AuditLogContract):
     @pytest.fixture
@@ -52,6 +53,7 @@ class TestSQLiteStore(StoreContract):
         return lambda: SQLiteStore(tmp_path / "cmbs.db")
 
 
+@pytest.mark.postgres
 @pytest.mark.req("BS-5.1-STORE-05", "BS-5.1-STORE-08")
 class TestPostgresStore(StoreContract):
     @pytest.fixture

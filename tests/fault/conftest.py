@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.fault_summary import PROPERTY, count_faults
 from tests.support.http_server import run_cmbs
 from tests.support.postgres import fresh_database
-from tests.support.toll import PROPERTY, toll_of
 
-CheckToll = Callable[..., None]
+CheckFaults = Callable[..., None]
 
 
 @pytest.fixture(autouse=True)
-def _unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
+def _without_coverage(monkeypatch: pytest.MonkeyPatch) -> None:
     """No coverage of the processes that are started here: a `kill -9` loses it, and it slows them down."""
     monkeypatch.delenv("COVERAGE_PROCESS_CONFIG", raising=False)
 
@@ -31,13 +31,13 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-def check_toll(record_property: Callable[[str, object], None], tmp_path: Path) -> CheckToll:
+def check_faults(record_property: Callable[[str, object], None], tmp_path: Path) -> CheckFaults:
     """Compare what was acknowledged with what is stored, have `cmbs fsck` look at all of it, and keep the figures."""
 
     def check(url: str, acknowledged: Iterable[tuple[str, str]], kills: int = 0) -> None:
-        toll = toll_of(url, acknowledged, kills)
-        record_property(PROPERTY, toll._asdict())
-        assert (toll.lost, toll.forks) == (0, 0)
+        counts = count_faults(url, acknowledged, kills)
+        record_property(PROPERTY, counts._asdict())
+        assert (counts.lost, counts.forks) == (0, 0)
         checked = run_cmbs("fsck", url, directory=tmp_path)
         assert checked.returncode == 0, checked.stderr
         assert checked.stdout.endswith(", 0 bad\n")

@@ -1,4 +1,4 @@
-"""One session, eight processes at once: each gets its turn, nothing is applied twice, nobody sees an old head."""
+"""One session, eight processes at once: each gets its turn, nothing is applied twice, none sees an old head."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ import pytest
 
 from cmbs.belief.server import BeliefServer
 from cmbs.stores import open_store
-from tests.fault.conftest import CheckToll
+from tests.fault.conftest import CheckFaults
 from tests.support.contending import UNIVERSE
 from tests.support.http_server import PATIENCE, serving
-from tests.support.load import declared as declared_over_http
+from tests.support.load import declare_session
 from tests.support.postgres import fresh_database
 from tests.support.store_fixture import declared, verified
 
@@ -41,11 +41,11 @@ class Contender:
         )
         self.number = number
 
-    def tell(self, line: str) -> None:
+    def send(self, line: str) -> None:
         assert self.process.stdin is not None
         self.process.stdin.write(f"{line}\n")
 
-    def hear(self) -> list[str]:
+    def receive(self) -> list[str]:
         assert self.process.stdout is not None
         return self.process.stdout.readline().split()
 
@@ -57,7 +57,7 @@ def contenders(store_url: str, session_id: str) -> Iterator[list[Contender]]:
         for contender in started:
             processes.enter_context(contender.process)
             processes.callback(contender.process.kill)
-        assert [contender.hear() for contender in started] == [["ready"]] * PROCESSES
+        assert [contender.receive() for contender in started] == [["ready"]] * PROCESSES
         yield started
         for contender in started:
             assert contender.process.stdin is not None
@@ -66,31 +66,31 @@ def contenders(store_url: str, session_id: str) -> Iterator[list[Contender]]:
 
 
 class Contest:
-    """What was told while all of them wrote, and whether a reader elsewhere saw each write as soon as it was told."""
+    """What was answered while all of them wrote, and whether a reader elsewhere saw each write at once."""
 
     def __init__(self, reader: BeliefServer, session_id: str) -> None:
         self._reader = reader
         self._session_id = session_id
         self._changed = threading.Condition()
         self._turns: Counter[int] = Counter()
-        # Observation and event id, once for each time that it was told.
-        self.told: list[tuple[str, str]] = []
+        # Observation and event id, once for each time that they were answered.
+        self.answers: list[tuple[str, str]] = []
         self.stale_reads = 0
 
     def follow(self, contender: Contender) -> None:
-        """Take down what one process says until it stops."""
-        while (said := contender.hear()) != ["stopped"]:
-            assert said[:1] == ["wrote"], said
-            _, observation_id, event_id, n_survivors = said
-            # Survivors only become fewer: whoever sees more than there were after this write has not seen it.
+        """Record what one process writes until it stops."""
+        while (line := contender.receive()) != ["stopped"]:
+            assert line[:1] == ["wrote"], line
+            _, observation_id, event_id, n_survivors = line
+            # Survivors only become fewer: a reader that sees more than there were after this write has not seen it.
             stale = self._reader.query_belief(self._session_id).n_survivors > int(n_survivors)
             with self._changed:
-                self.told.append((observation_id, event_id))
+                self.answers.append((observation_id, event_id))
                 self.stale_reads += stale
                 self._turns[contender.number] += 1
                 self._changed.notify_all()
 
-    def wait_until_everybody_had_turns(self) -> None:
+    def wait_until_all_had_turns(self) -> None:
         """While the others do not pause: a process that starves fails this."""
         with self._changed:
             assert self._changed.wait_for(
@@ -100,50 +100,50 @@ class Contest:
 
 def check_that_each_sees_what_any_wrote(started: list[Contender]) -> list[tuple[str, str]]:
     """Processes write in turn; after each write every one of them has it, however long it has held the session."""
-    told: list[tuple[str, str]] = []
+    answers: list[tuple[str, str]] = []
     for writer in started:
-        writer.tell(f"write last.{writer.number}")
-        _, observation_id, event_id, n_survivors = writer.hear()
-        told.append((observation_id, event_id))
+        writer.send(f"write last.{writer.number}")
+        _, observation_id, event_id, n_survivors = writer.receive()
+        answers.append((observation_id, event_id))
         for reader in started:
-            reader.tell("read")
-        assert [reader.hear() for reader in started] == [["read", event_id, n_survivors]] * PROCESSES
-    return told
+            reader.send("read")
+        assert [reader.receive() for reader in started] == [["read", event_id, n_survivors]] * PROCESSES
+    return answers
 
 
 @pytest.mark.req("STORE-PG-03", "BS-5.2-CONC-02", "BS-5.2-CONC-03", "FAULT-02")
 def test_eight_processes_on_one_session_apply_each_observation_once_and_none_starves(
-    store_url: str, check_toll: CheckToll
+    store_url: str, check_faults: CheckFaults
 ) -> None:
     with closing(BeliefServer(store=open_store(store_url))) as reader:
         session_id = declared(reader, UNIVERSE)
         contest = Contest(reader, session_id)
-        # In this order: where the contest fails its processes end first, and with them whoever listens to one.
+        # In this order: where the contest fails its processes end first, and with them the threads that read from them.
         with ThreadPoolExecutor(PROCESSES) as threads, contenders(store_url, session_id) as started:
             following = [threads.submit(contest.follow, contender) for contender in started]
             for contender in started:
-                contender.tell("hammer")
-            contest.wait_until_everybody_had_turns()
+                contender.send("hammer")
+            contest.wait_until_all_had_turns()
             for contender in started:
-                contender.tell("stop")
+                contender.send("stop")
             for future in following:
                 future.result(PATIENCE)
-            contest.told += check_that_each_sees_what_any_wrote(started)
+            contest.answers += check_that_each_sees_what_any_wrote(started)
         assert contest.stale_reads == 0
-        acknowledged = dict(contest.told)
+        acknowledged = dict(contest.answers)
         # An observation that several made was answered with one event, to all of them.
-        assert len(set(contest.told)) == len(acknowledged)
-        assert max(Counter(contest.told).values()) == PROCESSES
+        assert len(set(contest.answers)) == len(acknowledged)
+        assert max(Counter(contest.answers).values()) == PROCESSES
         entries = reader.audit_trace(session_id)[1:]
         assert {entry.payload["observation_id"]: entry.event_id for entry in entries} == acknowledged
         assert len(entries) == len(acknowledged)
         assert verified(reader, session_id) == reader.query_belief(session_id)
-    check_toll(store_url, [(session_id, event_id) for event_id in acknowledged.values()])
+    check_faults(store_url, [(session_id, event_id) for event_id in acknowledged.values()])
 
 
-def written_over_http(url: str, session_id: str, number: int) -> list[tuple[str, str]]:
-    """Writes of one caller, each over a connection of its own and read back over another; what was told."""
-    told: list[tuple[str, str]] = []
+def write_over_http(url: str, session_id: str, number: int) -> list[tuple[str, str]]:
+    """Write as one caller, each time over a connection of its own, and read back over another; what was answered."""
+    answers: list[tuple[str, str]] = []
     path = f"{url}/v1/sessions/{session_id}"
     # Without certificates to load, a connection of its own costs next to nothing.
     with httpx.Client(verify=False, timeout=PATIENCE, headers={"connection": "close"}) as client:
@@ -153,30 +153,31 @@ def written_over_http(url: str, session_id: str, number: int) -> list[tuple[str,
                 seen = {"source_id": "caller", "observation_id": observation_id, "eliminated": [gone]}
                 answer = client.post(f"{path}/eliminate", json=seen)
                 assert answer.status_code == 200, answer.text
-                told.append((observation_id, answer.json()["audit_event_id"]))
+                answers.append((observation_id, answer.json()["audit_event_id"]))
                 belief = client.get(path).json()
                 assert gone not in belief["survivors"]
                 assert belief["n_survivors"] <= answer.json()["snapshot"]["n_survivors"]
-    return told
+    return answers
 
 
+@pytest.mark.postgres
 @pytest.mark.req("STORE-PG-03", "CLI-SERVE-03", "FAULT-02")
-def test_workers_over_one_database_act_as_one_server_on_a_hot_session(tmp_path: Path, check_toll: CheckToll) -> None:
+def test_workers_over_one_database_act_as_one_server_on_a_hot_session(
+    tmp_path: Path, check_faults: CheckFaults
+) -> None:
     owned = [f"own.{number}.{step}" for number in range(PROCESSES) for step in range(EACH)]
     universe = [*owned, *(f"shared.{step}" for step in range(EACH)), "survivor"]
     with fresh_database() as store_url:
         with serving(tmp_path, "--store", store_url, "--workers", str(WORKERS)) as server:
             assert len(server.workers()) == WORKERS
-            session_id = declared_over_http(server.url, "hot", universe)
+            session_id = declare_session(server.url, "hot", universe)
             with ThreadPoolExecutor(PROCESSES) as threads:
-                callers = threads.map(
-                    lambda number: written_over_http(server.url, session_id, number), range(PROCESSES)
-                )
-                told = [write for writes in callers for write in writes]
-            acknowledged = dict(told)
-            assert len(set(told)) == len(acknowledged) == PROCESSES * EACH + EACH
+                callers = threads.map(lambda number: write_over_http(server.url, session_id, number), range(PROCESSES))
+                answers = [write for writes in callers for write in writes]
+            acknowledged = dict(answers)
+            assert len(set(answers)) == len(acknowledged) == PROCESSES * EACH + EACH
             for _ in range(2 * WORKERS):
                 assert httpx.get(f"{server.url}/v1/sessions/{session_id}").json()["survivors"] == ["survivor"]
             events = httpx.get(f"{server.url}/v1/sessions/{session_id}/audit").json()["events"][1:]
             assert sorted(event["event_id"] for event in events) == sorted(acknowledged.values())
-        check_toll(store_url, [(session_id, event_id) for event_id in acknowledged.values()])
+        check_faults(store_url, [(session_id, event_id) for event_id in acknowledged.values()])

@@ -8,27 +8,29 @@ from random import Random
 import httpx
 import pytest
 
-from tests.fault.conftest import CheckToll
+from tests.fault.conftest import CheckFaults
+from tests.support.effort import EFFORT
 from tests.support.http_server import PATIENCE, serving
 from tests.support.load import Load
-from tests.support.mortal_postgres import mortal_postgres
+from tests.support.restartable_postgres import restartable_postgres
 
-ROUNDS = 3
-IMPATIENT = {"CMBS_STORE_TIMEOUT_SECONDS": "2"}
+# So that a caller whose database is gone is refused soon.
+SHORT_TIMEOUT = {"CMBS_STORE_TIMEOUT_SECONDS": "2"}
 
 
+@pytest.mark.postgres
 @pytest.mark.req("ARCH-4-01", "STORE-PG-04")
 def test_everything_that_was_answered_survives_kill_9_of_the_database_and_servers_go_on(
-    tmp_path: Path, check_toll: CheckToll
+    tmp_path: Path, check_faults: CheckFaults
 ) -> None:
     random = Random(13)
-    with mortal_postgres() as database:
+    with restartable_postgres() as database:
         arguments = ("--store", database.url, "--workers", "2")
-        with serving(tmp_path, *arguments, variables=IMPATIENT) as server:
+        with serving(tmp_path, *arguments, variables=SHORT_TIMEOUT) as server:
             workers = server.workers()
             load = Load(server.url, "load")
             load.start()
-            for _ in range(ROUNDS):
+            for _ in range(EFFORT.kills):
                 load.wait_for(acknowledged=random.randint(40, 200))
                 database.kill()
                 load.wait_for(refused=1)
@@ -39,8 +41,8 @@ def test_everything_that_was_answered_survives_kill_9_of_the_database_and_server
             with httpx.Client(base_url=server.url, timeout=PATIENCE) as client:
                 for session_id in {session_id for session_id, _ in load.acknowledged}:
                     events = client.get(f"/v1/sessions/{session_id}/audit").json()["events"]
-                    told = [event_id for owner, event_id in load.acknowledged if owner == session_id]
+                    answered = [event_id for owner, event_id in load.acknowledged if owner == session_id]
                     # Every caller sent each write until it was answered: one event for each, and no other.
-                    assert sorted(event["event_id"] for event in events[1:]) == sorted(told)
+                    assert sorted(event["event_id"] for event in events[1:]) == sorted(answered)
             assert server.workers() == workers
-        check_toll(database.url, load.acknowledged, kills=ROUNDS)
+        check_faults(database.url, load.acknowledged, kills=EFFORT.kills)

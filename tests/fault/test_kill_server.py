@@ -10,27 +10,11 @@ import pytest
 
 from cmbs.belief.server import BeliefServer
 from cmbs.stores import open_store
-from tests.fault.conftest import CheckToll
-from tests.support.http_server import PATIENCE, ServerProcess, free_port, serving
-from tests.support.load import CALLERS, UNIVERSE, Load, Write
+from tests.fault.conftest import CheckFaults
+from tests.support.effort import EFFORT
+from tests.support.http_server import PATIENCE, free_port, serving
+from tests.support.load import CALLERS, UNIVERSE, Write, kill_under_load, resend
 from tests.support.store_fixture import verified
-
-ROUNDS = 3
-
-
-def killed_in_the_middle(directory: Path, port: int, store_url: str, round_number: int, after: int) -> Load:
-    workers = "1" if round_number % 2 else "2"
-    server = ServerProcess(directory, "--store", store_url, "--workers", workers, port=port)
-    try:
-        server.wait_until_ready()
-        load = Load(server.url, str(round_number))
-        load.start()
-        load.wait_for(after)
-        server.kill()
-        load.join()
-    finally:
-        server.discard()
-    return load
 
 
 def check_that_everything_derived_agrees(store_url: str) -> None:
@@ -45,30 +29,29 @@ def check_that_everything_derived_agrees(store_url: str) -> None:
     server.close()
 
 
+@pytest.mark.slow
 @pytest.mark.req("ARCH-4-01", "BS-5.1-STORE-05")
 def test_everything_that_was_answered_survives_kill_9_of_the_server(
-    tmp_path: Path, store_url: str, check_toll: CheckToll
+    tmp_path: Path, store_url: str, check_faults: CheckFaults
 ) -> None:
     port, random = free_port(), Random(9)
     acknowledged: list[tuple[str, str]] = []
     in_doubt: list[Write] = []
-    for round_number in range(ROUNDS):
-        load = killed_in_the_middle(tmp_path, port, store_url, round_number, random.randint(40, 250))
+    for number in range(EFFORT.kills):
+        options = ("--store", store_url, "--workers", "1" if number % 2 else "2")
+        load = kill_under_load(tmp_path, port, str(number), random.randint(40, 250), *options)
         acknowledged += load.acknowledged
         in_doubt += load.in_doubt
-    assert len(in_doubt) == ROUNDS * CALLERS
+    assert len(in_doubt) == EFFORT.kills * CALLERS
     check_that_everything_derived_agrees(store_url)
     with (
         serving(tmp_path, "--store", store_url, port=port) as server,
         httpx.Client(base_url=server.url, timeout=PATIENCE) as client,
     ):
         # Whether they were written or not, sending them again gives one event for each, and never two.
-        for path, body, headers in in_doubt:
-            answer = client.post(path, json=body, headers=headers)
-            assert answer.status_code == 200, answer.text
-            acknowledged.append((answer.json()["snapshot"]["session_id"], answer.json()["audit_event_id"]))
+        acknowledged += resend(client, in_doubt)
         for session_id in {session_id for session_id, _ in acknowledged}:
             events = client.get(f"/v1/sessions/{session_id}/audit").json()["events"]
             messages = [str(event["payload"]) for event in events]
             assert len(messages) == len(set(messages))
-    check_toll(store_url, acknowledged, kills=ROUNDS)
+    check_faults(store_url, acknowledged, kills=EFFORT.kills)

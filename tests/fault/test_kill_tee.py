@@ -14,15 +14,15 @@ from cmbs.audit.fsck import all_sessions
 from cmbs.belief.server import BeliefServer
 from cmbs.stores import open_store
 from cmbs.stores.tee import TeeStore
-from tests.fault.conftest import CheckToll
-from tests.support.http_server import PATIENCE, ServerProcess, free_port, serving
-from tests.support.load import CALLERS, UNIVERSE, Load
+from tests.fault.conftest import CheckFaults
+from tests.support.http_server import PATIENCE, free_port, serving
+from tests.support.load import CALLERS, UNIVERSE, Load, kill_under_load, resend
 from tests.support.neo4j import own_server
 from tests.support.store_fixture import verified
 from tests.support.tee_process import TeeProcess, tee_serving
 
-# So that a caller whose Tee is gone hears of it soon.
-VARIABLES = {"CMBS_STORE_TIMEOUT_SECONDS": "2"}
+# So that a caller whose Tee is gone is refused soon.
+SHORT_TIMEOUT = {"CMBS_STORE_TIMEOUT_SECONDS": "2"}
 
 
 class Backend(NamedTuple):
@@ -30,7 +30,7 @@ class Backend(NamedTuple):
 
     tee: TeeProcess
     kill: Callable[[], None]
-    revive: Callable[[], object]
+    restart: Callable[[], object]
 
 
 @pytest.fixture
@@ -66,44 +66,33 @@ def check_that_log_and_tee_agree(store_url: str, endpoint: str) -> None:
             assert tee.recover(summary.session_id).survivors == frozenset(belief.survivors)
 
 
+@pytest.mark.slow
 @pytest.mark.req("TEE-SESSION-04")
 def test_everything_that_was_answered_survives_kill_9_of_a_server_over_tee(
-    tmp_path: Path, tee: TeeProcess, check_toll: CheckToll
+    tmp_path: Path, tee: TeeProcess, check_faults: CheckFaults
 ) -> None:
     store_url, port = f"sqlite:///{tmp_path / 'cmbs.db'}", free_port()
     options = ("--store", store_url, "--tee", tee.endpoint, "--workers", "2")
-    server = ServerProcess(tmp_path, *options, port=port)
-    try:
-        server.wait_until_ready()
-        load = Load(server.url, "load")
-        load.start()
-        load.wait_for(80)
-        server.kill()
-        load.join()
-    finally:
-        server.discard()
+    load = kill_under_load(tmp_path, port, "load", 80, *options)
     assert len(load.in_doubt) == CALLERS
     check_that_log_and_tee_agree(store_url, tee.endpoint)
-    acknowledged = [*load.acknowledged]
     with (
         serving(tmp_path, *options, port=port) as server,
         httpx.Client(base_url=server.url, timeout=PATIENCE) as client,
     ):
-        for path, body, headers in load.in_doubt:
-            answer = client.post(path, json=body, headers=headers)
-            assert answer.status_code == 200, answer.text
-            acknowledged.append((answer.json()["snapshot"]["session_id"], answer.json()["audit_event_id"]))
+        acknowledged = load.acknowledged + resend(client, load.in_doubt)
     check_that_log_and_tee_agree(store_url, tee.endpoint)
-    check_toll(store_url, acknowledged, kills=1)
+    check_faults(store_url, acknowledged, kills=1)
 
 
+@pytest.mark.slow
 @pytest.mark.req("TEE-SESSION-04")
 def test_everything_that_was_answered_survives_kill_9_beneath_the_server_which_goes_on(
-    tmp_path: Path, backend: Backend, check_toll: CheckToll
+    tmp_path: Path, backend: Backend, check_faults: CheckFaults
 ) -> None:
     store_url = f"sqlite:///{tmp_path / 'cmbs.db'}"
     options = ("--store", store_url, "--tee", backend.tee.endpoint)
-    with serving(tmp_path, *options, variables=VARIABLES) as server:
+    with serving(tmp_path, *options, variables=SHORT_TIMEOUT) as server:
         load = Load(server.url, "load")
         load.start()
         load.wait_for(40)
@@ -112,8 +101,8 @@ def test_everything_that_was_answered_survives_kill_9_beneath_the_server_which_g
         load.wait_for(refused=CALLERS)
         session_id = load.acknowledged[0][0]
         assert httpx.get(f"{server.url}/v1/sessions/{session_id}", timeout=PATIENCE).status_code == 200
-        backend.revive()
+        backend.restart()
         load.wait_for(40)
         load.stop()
     check_that_log_and_tee_agree(store_url, backend.tee.endpoint)
-    check_toll(store_url, load.acknowledged, kills=1)
+    check_faults(store_url, load.acknowledged, kills=1)

@@ -12,14 +12,16 @@ import pytest
 
 from cmbs.belief.server import BeliefServer
 from cmbs.stores import open_store
-from tests.fault.conftest import CheckToll
+from tests.fault.conftest import CheckFaults
+from tests.support.effort import EFFORT
 from tests.support.store_fixture import verified
 
 ROOT = Path(__file__).resolve().parents[2]
-ROUNDS = 6
+# A process starts quickly, so it is killed twice as often as a server.
+KILLS = 2 * EFFORT.kills
 
 
-def killed_in_the_middle(store_url: str, after: int) -> list[tuple[str, str, str]]:
+def kill_in_the_middle(store_url: str, after: int) -> list[tuple[str, str, str]]:
     """Let a process write until so many writes were acknowledged, kill it; everything that it acknowledged."""
     writer = subprocess.Popen(
         [sys.executable, "-m", "tests.support.acknowledging", store_url], cwd=ROOT, stdout=subprocess.PIPE, text=True
@@ -38,12 +40,12 @@ def killed_in_the_middle(store_url: str, after: int) -> list[tuple[str, str, str
 
 @pytest.mark.req("ARCH-4-01")
 def test_everything_acknowledged_survives_kill_9_and_every_session_verifies(
-    store_url: str, check_toll: CheckToll
+    store_url: str, check_faults: CheckFaults
 ) -> None:
     moments = Random(20261115)
     acknowledged: dict[str, dict[str, str]] = {}
-    for _ in range(ROUNDS):
-        for session_id, event_id, observation_id in killed_in_the_middle(store_url, moments.randint(0, 60)):
+    for _ in range(KILLS):
+        for session_id, event_id, observation_id in kill_in_the_middle(store_url, moments.randint(0, 60)):
             acknowledged.setdefault(session_id, {})[event_id] = observation_id
     store = open_store(store_url)
     server = BeliefServer(store=store)
@@ -61,6 +63,6 @@ def test_everything_acknowledged_survives_kill_9_and_every_session_verifies(
         }
         assert named.items() >= acknowledged.get(session_id, {}).items()
     server.close()
-    told = [(session_id, event_id) for session_id, events in acknowledged.items() for event_id in events]
-    assert len(told) >= ROUNDS
-    check_toll(store_url, told, kills=ROUNDS)
+    answered = [(session_id, event_id) for session_id, events in acknowledged.items() for event_id in events]
+    assert len(answered) >= KILLS
+    check_faults(store_url, answered, kills=KILLS)

@@ -1,4 +1,4 @@
-"""Eight processes open a database that nobody has opened before, at the same moment: all of them find it ready."""
+"""Eight processes open a database without a schema at the same moment: all of them find it ready."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from cmbs.stores import open_store
 from cmbs.stores._postgres_schema import MIGRATIONS
 from cmbs.testing.streams import stream
 from tests.support.http_server import PATIENCE
-from tests.support.postgres import fresh_database
+from tests.support.postgres import empty_database
 
 PROCESSES = 8
-# Everything is imported before the word is given: what follows is the opening alone.
+# Everything is imported before the line that starts it is read: what follows is the opening alone.
 OPENING = """
 import sys
 from cmbs.stores import open_store
@@ -29,9 +29,10 @@ store.close()
 """
 
 
+@pytest.mark.postgres
 @pytest.mark.req("STORE-PG-01")
 def test_eight_processes_may_open_a_fresh_database_at_the_same_moment() -> None:
-    with fresh_database() as url, ExitStack() as running:
+    with empty_database() as url, ExitStack() as running:
         processes = [
             subprocess.Popen(
                 [sys.executable, "-c", OPENING, url],
@@ -52,8 +53,8 @@ def test_eight_processes_may_open_a_fresh_database_at_the_same_moment() -> None:
             assert process.stdin is not None
             process.stdin.write("\n")
             process.stdin.flush()
-        told = [process.communicate(timeout=PATIENCE) for process in processes]
-        assert told == [("[]\n", "")] * PROCESSES
+        printed = [process.communicate(timeout=PATIENCE) for process in processes]
+        assert printed == [("[]\n", "")] * PROCESSES
         assert [process.returncode for process in processes] == [0] * PROCESSES
         with psycopg.connect(url) as connection:
             versions = connection.execute("SELECT version FROM cmbs.migrations ORDER BY version").fetchall()

@@ -17,15 +17,15 @@ from cmbs.spi import Append, EliminationProvenance, EliminationResult
 from cmbs.stores.memory import InMemoryStore
 from cmbs.testing.simulation import Shape, SimulationFailed, shape_of, simulate
 from cmbs.testing.simulation.__main__ import main
+from tests.support.effort import EFFORT
 
-SEEDS = 2_000
 CHUNK = 100
-# Within so many seeds a store that lies is found out.
-FOUND_WITHIN = 100
+# Within so many seeds a store that lies is detected.
+MAX_SEEDS_TO_DETECT = 100
 
 
 @pytest.mark.req("ARCH-2-03", "ARCH-2-04", "ARCH-4-01")
-@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+@pytest.mark.parametrize("first", range(0, EFFORT.seeds, CHUNK))
 def test_nothing_acknowledged_is_lost_and_nothing_is_applied_twice(first: int) -> None:
     counts: Counter[str] = Counter()
     for seed in range(first, first + CHUNK):
@@ -121,7 +121,7 @@ class LosesTombstones(InMemoryStore):
 
 
 class EliminatesTooMuch(InMemoryStore):
-    """Takes one hypothesis along that nobody named."""
+    """Eliminates one hypothesis more than it was told to."""
 
     def eliminate(
         self, session_id: str, eliminated: AbstractSet[str], provenance: EliminationProvenance
@@ -129,10 +129,10 @@ class EliminatesTooMuch(InMemoryStore):
         return super().eliminate(session_id, {*eliminated, "h0"}, provenance)
 
 
-def found(
+def find_failure(
     shape: Shape, make_log: type[InMemoryStore] = InMemoryStore, make_remote: type[InMemoryStore] = InMemoryStore
 ) -> SimulationFailed | None:
-    for seed in range(FOUND_WITHIN):
+    for seed in range(MAX_SEEDS_TO_DETECT):
         try:
             simulate(seed, shape, make_log=make_log, make_remote=make_remote)
         except SimulationFailed as exc:
@@ -142,23 +142,23 @@ def found(
 
 @pytest.mark.parametrize("shape", Shape)
 @pytest.mark.parametrize("lying", [LosesAppends, WritesTwice, LetsForksIn, ShowsAnOldHead])
-def test_a_log_that_lies_is_found_out(lying: type[InMemoryStore], shape: Shape) -> None:
-    failure = found(shape, make_log=lying)
+def test_a_log_that_lies_is_detected(lying: type[InMemoryStore], shape: Shape) -> None:
+    failure = find_failure(shape, make_log=lying)
     assert failure is not None
     assert "--seed" in str(failure)
 
 
-def test_a_log_that_drops_tombstones_of_its_own_transaction_is_found_out() -> None:
-    assert found(Shape.TOGETHER, make_log=DropsTombstonesOfItsTransaction) is not None
+def test_a_log_that_drops_tombstones_of_its_own_transaction_is_detected() -> None:
+    assert find_failure(Shape.TOGETHER, make_log=DropsTombstonesOfItsTransaction) is not None
 
 
 @pytest.mark.parametrize("lying", [LosesTombstones, EliminatesTooMuch])
-def test_a_store_beside_the_log_that_lies_is_found_out(lying: type[InMemoryStore]) -> None:
-    assert found(Shape.SAGA, make_remote=lying) is not None
+def test_a_store_beside_the_log_that_lies_is_detected(lying: type[InMemoryStore]) -> None:
+    assert find_failure(Shape.SAGA, make_remote=lying) is not None
 
 
-def test_a_log_that_forgets_what_was_intended_is_found_out() -> None:
-    assert found(Shape.SAGA, make_log=ForgetsIntents) is not None
+def test_a_log_that_forgets_what_was_intended_is_detected() -> None:
+    assert find_failure(Shape.SAGA, make_log=ForgetsIntents) is not None
 
 
 # --- by hand ---
@@ -184,7 +184,7 @@ def test_a_run_that_fails_ends_with_1_and_names_its_seed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(InMemoryStore, "put_intent", ForgetsIntents.put_intent)
-    assert main(["--seeds", str(FOUND_WITHIN), "--shape", "saga"]) == 1
+    assert main(["--seeds", str(MAX_SEEDS_TO_DETECT), "--shape", "saga"]) == 1
     printed = capsys.readouterr().err
     assert "see it again: python -m cmbs.testing.simulation --shape saga --seed" in printed
     seed = printed.rsplit(maxsplit=1)[-1]

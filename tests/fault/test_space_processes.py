@@ -15,7 +15,7 @@ from cmbs.substrate.kernel.events import OutcomeStatus, RecordOutcome
 from cmbs.substrate.kernel.replay import read_space_event
 from cmbs.substrate.kernel.state import ExecutionStatus, ProposalStatus
 from cmbs.testing import ManualClock
-from tests.fault.conftest import CheckToll
+from tests.fault.conftest import CheckFaults
 from tests.support.spaces import ROOT, SPACE, World, status, wait_until_settled
 
 ROOT_DIRECTORY = Path(__file__).resolve().parents[2]
@@ -24,14 +24,14 @@ PROPOSALS = 60
 PROCESSES = 3
 
 
-def begun(*arguments: str) -> subprocess.Popen[str]:
+def start_process(*arguments: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "tests.support.space_process", *arguments]
     return subprocess.Popen(command, cwd=ROOT_DIRECTORY, stdout=subprocess.PIPE, text=True)
 
 
-def killed_between_intent_and_outcome(url: str, idempotent: str) -> None:
+def kill_between_intent_and_outcome(url: str, idempotent: str) -> None:
     """Let a process begin an effect, and kill it before it can say what came of it."""
-    process = begun("stuck", url, idempotent)
+    process = start_process("stuck", url, idempotent)
     assert process.stdout is not None
     with process.stdout as printed:
         running = printed.readline()
@@ -41,8 +41,8 @@ def killed_between_intent_and_outcome(url: str, idempotent: str) -> None:
 
 
 @pytest.mark.req("SS01-EXEC-02")
-def test_an_effect_that_was_cut_off_is_in_doubt_and_not_begun_again(store_url: str, check_toll: CheckToll) -> None:
-    killed_between_intent_and_outcome(store_url, "once")
+def test_an_effect_that_was_cut_off_is_in_doubt_and_not_begun_again(store_url: str, check_faults: CheckFaults) -> None:
+    kill_between_intent_and_outcome(store_url, "once")
     with closing(open_store(store_url)) as store:
         world = World(store, clock=ManualClock())
         ((execution_id, execution),) = world.space.executions.items()
@@ -59,12 +59,12 @@ def test_an_effect_that_was_cut_off_is_in_doubt_and_not_begun_again(store_url: s
         assert (status(world.space, "p"), world.space.state["goal.a"]) == (ProposalStatus.COMMITTED, "1")
         world.close()
         assert check_space(store, SPACE).findings == []
-    check_toll(store_url, [], kills=1)
+    check_faults(store_url, [], kills=1)
 
 
 @pytest.mark.req("SS01-EXEC-02")
 def test_an_effect_that_was_cut_off_is_tried_again_where_that_does_no_harm(store_url: str) -> None:
-    killed_between_intent_and_outcome(store_url, "idempotent")
+    kill_between_intent_and_outcome(store_url, "idempotent")
     with closing(open_store(store_url)) as store:
         world = World(store, clock=ManualClock(MUCH_LATER))
         world.server.keep()
@@ -76,27 +76,29 @@ def test_an_effect_that_was_cut_off_is_tried_again_where_that_does_no_harm(store
 
 
 @pytest.mark.req("SS01-STREAM-01")
-def test_several_processes_on_one_space_act_as_one(store_url: str, check_toll: CheckToll) -> None:
-    processes = [begun("propose", store_url, f"process{number}", str(PROPOSALS)) for number in range(PROCESSES)]
-    told: dict[str, set[str]] = {}
+def test_several_processes_on_one_space_act_as_one(store_url: str, check_faults: CheckFaults) -> None:
+    processes = [start_process("propose", store_url, f"process{number}", str(PROPOSALS)) for number in range(PROCESSES)]
+    answers: dict[str, set[str]] = {}
     for process in processes:
         assert process.stdout is not None
         with process.stdout as printed:
             for line in printed:
                 event_id, proposal_id = line.split()
-                told.setdefault(proposal_id, set()).add(event_id)
+                answers.setdefault(proposal_id, set()).add(event_id)
         assert process.wait() == 0
     shared = PROPOSALS // 3
-    assert len(told) == shared + PROCESSES * (PROPOSALS - shared)
-    # Whoever proposed the same got the same answer.
-    assert all(len(event_ids) == 1 for event_ids in told.values())
+    assert len(answers) == shared + PROCESSES * (PROPOSALS - shared)
+    # Processes that proposed the same got the same answer.
+    assert all(len(event_ids) == 1 for event_ids in answers.values())
     with closing(open_store(store_url)) as store:
         assert check_space(store, SPACE).findings == []
         events = [read_space_event(stored) for stored in store.read(f"space:{SPACE}")]
         proposed = {each.body.event_id for each in events if each.body.verb == "PROPOSE"}
-        assert proposed == {event_id for event_ids in told.values() for event_id in event_ids}
+        assert proposed == {event_id for event_ids in answers.values() for event_id in event_ids}
         world = World(store)
         committed = {name for name, record in world.space.proposals.items() if record.status == "committed"}
-        assert committed == set(told) == {key.removeprefix("goal.") for key in world.space.state if key[:5] == "goal."}
+        assert (
+            committed == set(answers) == {key.removeprefix("goal.") for key in world.space.state if key[:5] == "goal."}
+        )
         world.close()
-    check_toll(store_url, [(f"space:{SPACE}", next(iter(event_ids))) for event_ids in told.values()])
+    check_faults(store_url, [(f"space:{SPACE}", next(iter(event_ids))) for event_ids in answers.values()])

@@ -19,16 +19,16 @@ import pytest
 
 from cmbs.belief.server import BeliefServer
 from cmbs.stores import open_store
-from tests.fault.conftest import CheckToll
+from tests.fault.conftest import CheckFaults
 from tests.support.error_model import check_error
 from tests.support.http_server import PATIENCE, ServerProcess, serving
-from tests.support.load import declared
-from tests.support.mortal_postgres import MortalPostgres, mortal_postgres
-from tests.support.store_fixture import declared as declared_in_python
+from tests.support.load import declare_session
+from tests.support.restartable_postgres import RestartablePostgres, restartable_postgres
+from tests.support.store_fixture import declared
 
 TIMEOUT_SECONDS = 2
 # One thread for each that waits would be too many: so many requests must not add up their waits.
-CROWD = 120
+CONCURRENT_READS = 120
 
 
 class Running:
@@ -83,51 +83,52 @@ class Running:
 @contextmanager
 def running(directory: Path, url: str) -> Iterator[Running]:
     with closing(BeliefServer(store=open_store(url))) as server:
-        unread = [declared_in_python(server) for _ in range(2)]
+        unread = [declared(server) for _ in range(2)]
     variables = {"CMBS_STORE_TIMEOUT_SECONDS": str(TIMEOUT_SECONDS)}
     with (
         serving(directory, "--store", url, variables=variables) as process,
         httpx.Client(base_url=process.url, timeout=PATIENCE) as client,
     ):
-        yield Running(process, client, declared(process.url, "known"), unread)
+        yield Running(process, client, declare_session(process.url, "known"), unread)
 
 
 # --- PostgreSQL ---
 
 
-def stopped(database: MortalPostgres) -> Callable[[], None]:
+def stop(database: RestartablePostgres) -> Callable[[], None]:
     database.stop()
     return database.start
 
 
-def frozen(database: MortalPostgres) -> Callable[[], None]:
+def freeze(database: RestartablePostgres) -> Callable[[], None]:
     database.freeze()
     return database.thaw
 
 
-async def asked_at_once(url: str, path: str) -> list[Any]:
-    limits = httpx.Limits(max_connections=CROWD)
+async def ask_at_once(url: str, path: str) -> list[Any]:
+    limits = httpx.Limits(max_connections=CONCURRENT_READS)
     async with httpx.AsyncClient(base_url=url, timeout=PATIENCE, limits=limits) as client:
-        answers = await asyncio.gather(*(client.get(path) for _ in range(CROWD)))
+        answers = await asyncio.gather(*(client.get(path) for _ in range(CONCURRENT_READS)))
     return [answer.json() for answer in answers]
 
 
+@pytest.mark.postgres
 @pytest.mark.req("STORE-PG-04", "FAULT-01")
 def test_a_database_that_is_gone_is_a_clean_503_and_comes_back_without_a_restart(
-    tmp_path: Path, check_toll: CheckToll
+    tmp_path: Path, check_faults: CheckFaults
 ) -> None:
-    with mortal_postgres() as database:
+    with restartable_postgres() as database:
         with running(tmp_path, database.url) as server:
-            for takes_away in (stopped, frozen):
-                come_back = takes_away(database)
-                answers = asyncio.run(asked_at_once(server.server.url, server.known))
+            for take_away in (stop, freeze):
+                restore = take_away(database)
+                answers = asyncio.run(ask_at_once(server.server.url, server.known))
                 assert all(answer == server.belief for answer in answers)
                 server.check_that_writes_are_refused()
                 server.check_that_known_sessions_are_read()
                 server.check_that_it_is_not_ready()
-                come_back()
+                restore()
                 server.check_that_it_goes_on()
-        check_toll(database.url, server.acknowledged)
+        check_faults(database.url, server.acknowledged)
 
 
 # --- SQLite ---
@@ -155,7 +156,7 @@ def another_writer_that_never_ends(server: Running, path: Path) -> Iterator[None
 @pytest.mark.req("FAULT-01")
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of another process can be set on Linux only")
 def test_a_file_that_cannot_be_written_is_a_clean_503_and_comes_back_without_a_restart(
-    tmp_path: Path, check_toll: CheckToll
+    tmp_path: Path, check_faults: CheckFaults
 ) -> None:
     path = tmp_path / "cmbs.db"
     url = f"sqlite:///{path}"
@@ -165,9 +166,9 @@ def test_a_file_that_cannot_be_written_is_a_clean_503_and_comes_back_without_a_r
                 troubled.enter_context(trouble(server, path))
                 server.check_that_writes_are_refused()
                 server.check_that_known_sessions_are_read()
-                # What can be read is served: there is nobody else who could do better.
+                # What can be read is served: no other server could do better.
                 assert server.client.get("/readyz").status_code == 200
                 assert server.client.get(server.unread[-1]).status_code == 200
             server.check_that_it_goes_on()
             assert len(server.acknowledged) == number + 2
-    check_toll(url, server.acknowledged)
+    check_faults(url, server.acknowledged)

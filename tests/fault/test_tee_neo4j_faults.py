@@ -22,53 +22,59 @@ from cmbs.testing.contracts.graph_store import edge as dependency
 from scripts import neo4j_server
 from tests.support.neo4j import obtainable, own_server
 
+pytestmark = pytest.mark.neo4j
+
 WRITERS = 3
 # Enough for the kill to fall among commits; how many each writer gets is up to the machine.
 ACKNOWLEDGED_BEFORE_THE_KILL = 40
 DEADLINE_SECONDS = 120
 
 
-def write_until_it_is_gone(store: GraphStore, writer: int, told: Queue[tuple[str, str]]) -> None:
-    """Merge a node, an edge and a tombstone at a time, and tell what was acknowledged."""
+def write_until_it_is_gone(store: GraphStore, writer: int, acknowledgements: Queue[tuple[str, str]]) -> None:
+    """Merge a node, an edge and a tombstone at a time, and report what was acknowledged."""
     try:
         for number in count():
             node_id = f"{writer}.{number}"
             store.merge(Delta((node(node_id),), (dependency(node_id, "root"),)))
-            told.put(("merged", node_id))
+            acknowledgements.put(("merged", node_id))
             store.merge_node_tombstones("i", [node_id], SAID)
-            told.put(("tombstoned", node_id))
+            acknowledgements.put(("tombstoned", node_id))
     except GraphUnavailable:
         return
 
 
-def taken(told: Queue[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    while not told.empty():
-        yield told.get()
+def drain(acknowledgements: Queue[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    while not acknowledgements.empty():
+        yield acknowledgements.get()
 
 
 @pytest.mark.req("TEE-NEO-04")
 def test_what_was_acknowledged_outlives_a_kill_of_neo4j(tmp_path: Path) -> None:
-    told: Queue[tuple[str, str]] = Queue()
+    acknowledgements: Queue[tuple[str, str]] = Queue()
     with own_server(tmp_path) as server:
         port = int(server.url.rpartition(":")[2])
         store = Neo4jGraphStore(server.url)
         with closing(store):
             store.create_incident("i", NOW)
             with ThreadPoolExecutor(WRITERS) as pool:
-                writing = [pool.submit(write_until_it_is_gone, store, each, told) for each in range(WRITERS)]
-                acknowledged = [told.get(timeout=DEADLINE_SECONDS) for _ in range(ACKNOWLEDGED_BEFORE_THE_KILL)]
+                writing = [
+                    pool.submit(write_until_it_is_gone, store, each, acknowledgements) for each in range(WRITERS)
+                ]
+                acknowledged = [
+                    acknowledgements.get(timeout=DEADLINE_SECONDS) for _ in range(ACKNOWLEDGED_BEFORE_THE_KILL)
+                ]
                 server.kill()
                 for each in writing:
                     each.result(timeout=DEADLINE_SECONDS)
-            acknowledged += taken(told)
-            check_that_every_call_says_so(store)
+            acknowledged += drain(acknowledgements)
+            check_that_every_call_is_refused(store)
             with own_server(tmp_path, port):
                 check_that_all_is_there(store, acknowledged)
                 # And the same store goes on.
                 assert store.merge(Delta((node("after"),))).created_nodes == ("after",)
 
 
-def check_that_every_call_says_so(store: GraphStore) -> None:
+def check_that_every_call_is_refused(store: GraphStore) -> None:
     calls: list[Callable[[], object]] = [
         store.main_graph,
         lambda: store.merge(Delta((node("a"),))),
@@ -99,7 +105,7 @@ def check_that_all_is_there(store: GraphStore, acknowledged: list[tuple[str, str
 
 
 @pytest.mark.req("TEE-NEO-04")
-def test_a_server_does_not_outlive_whoever_started_it(tmp_path: Path) -> None:
+def test_a_server_does_not_outlive_the_process_that_started_it(tmp_path: Path) -> None:
     command = [sys.executable, neo4j_server.__file__, "--port", "0", "--short-lived", "--data", str(tmp_path)]
     with obtainable():
         neo4j_server._java()
@@ -111,6 +117,6 @@ def test_a_server_does_not_outlive_whoever_started_it(tmp_path: Path) -> None:
     (kernel,) = psutil.Process(starter.pid).children()
     starter.kill()
     starter.wait()
-    # Its end is that of a pipe, however the one who held it ended.
+    # It ends when its pipe is closed, however the process that held the other end has ended.
     gone, alive = psutil.wait_procs([kernel], timeout=DEADLINE_SECONDS)
     assert (gone, alive) == ([kernel], [])

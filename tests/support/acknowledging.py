@@ -1,4 +1,4 @@
-"""A program that writes to a store as fast as it can, and says so, line by line, until somebody kills it.
+"""A program that writes to a store as fast as it can, and prints a line for each write, until it is killed.
 
 A line is printed when the server has answered, and never before: session id, event id, observation id.
 """

@@ -38,7 +38,7 @@ class Embedded:
     def say(self, message: SpaceMessage, actor: Actor = ROOT) -> Any:
         return self.server.perform(SpaceCommand(SPACE, actor, message))
 
-    def guarded(self, **more: Any) -> Callable[..., Any]:
+    def guard_tool(self, **more: Any) -> Callable[..., Any]:
         """A tool that notes that it ran."""
 
         @self.guard.tool("restart", **more)

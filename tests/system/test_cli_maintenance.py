@@ -103,6 +103,7 @@ def test_sessions_move_through_a_file(sessions: list[str], place: Path) -> None:
     assert run("fsck", "sqlite:///copy.db").exit_code == 0
 
 
+@pytest.mark.postgres
 @pytest.mark.req("TRANSFER-02")
 def test_sessions_move_through_standard_output_and_input_to_postgresql(sessions: list[str], place: Path) -> None:
     exported = run("export", "-", "--session", sessions[1])

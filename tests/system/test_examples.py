@@ -32,7 +32,7 @@ Events = list[dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A server for whoever makes sessions of its own; the URL that it listens on."""
+    """A server for tests that make sessions of their own; the URL that it listens on."""
     with serving(tmp_path_factory.mktemp("server")) as running:
         yield running.url
 
@@ -78,7 +78,7 @@ def altering(url: str, alter: Callable[[Events], Events]) -> Iterator[str]:
             thread.join()
 
 
-def resurrected(events: Events) -> Events:
+def take_back_elimination(events: Events) -> Events:
     events[2]["delta"]["eliminated"] = []
     return events
 
@@ -87,7 +87,7 @@ ALTERATIONS: dict[str, Callable[[Events], Events]] = {
     "a tail cut off": lambda events: events[:-1],
     "an entry dropped": lambda events: [events[0], events[2]],
     "entries swapped": lambda events: [events[0], events[2], events[1]],
-    "an elimination taken back": resurrected,
+    "an elimination taken back": take_back_elimination,
 }
 
 

@@ -26,6 +26,19 @@ UNFINISHED = re.compile(r"\b(?:TO[D]O|FIX[M]E|X[X]X|HA[C]K)\b|raise Not[I]mpleme
 VAGUE_NAME = re.compile(r"^_*(?:utils?|helpers?|managers?|misc|common|stuff)_*$")
 PYTHON_NAME = re.compile(r"^(?:__init__|__main__|_?[a-z][a-z0-9_]*)\.py$")
 FILE_NAME = re.compile(r"^[A-Za-z0-9._-]+$")
+# Words that stand where the technical term should: caller, peer, process, reader. In quotes they are data.
+HIDING_WORD = re.compile(
+    r"(?<![a-z\"'`])(?:some[b]ody|no[b]ody|who[e]ver|every[b]ody|stran[g]ers|is de[a]f)(?![a-z\"'`])",
+    re.IGNORECASE,
+)
+# Functions are verbs. These participles have no ending that gives them away; those verbs end as participles do.
+IRREGULAR_PARTICIPLES = re.compile(
+    "begun|born|bound|broken|built|chosen|drawn|driven|found|given|gone|grown|heard|held|kept|known|left|lost|made|met|"
+    "paid|said|seen|sent|shown|spoken|stood|taken|thrown|told|understood|won|worn|written"
+)
+VERBS_IN_ED = re.compile("embed|exceed|feed|need|proceed|seed|shed|speed|succeed")
+# Terms of art that begin with a participle.
+PARTICIPLE_TERMS = frozenset({"expected_gain"})
 # SQLite, RFC, Idempotency-Key: a capital that belongs to the word.
 PROPER_WORD = re.compile(r"^[A-Z][a-z]*[A-Z-]|^I ")
 
@@ -57,11 +70,11 @@ def text_of(path: Path) -> str:
 
 
 @cache
-def tree_of(path: Path) -> ast.Module:
-    return ast.parse(text_of(path), str(path))
+def nodes_of(path: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(ast.parse(text_of(path), str(path))))
 
 
-def named(path: Path) -> str:
+def name_of(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
@@ -80,16 +93,16 @@ def lines_matching(pattern: re.Pattern[str]) -> Iterator[Fault]:
     for path in repository_files():
         for number, line in enumerate(text_of(path).splitlines(), 1):
             if match := pattern.search(line):
-                yield named(path), number, match.group()
+                yield name_of(path), number, match.group()
 
 
 def functions(path: Path) -> Iterator[Function]:
-    for node in ast.walk(tree_of(path)):
+    for node in nodes_of(path):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node
 
 
-def called_name(node: ast.Call) -> str:
+def name_of_call(node: ast.Call) -> str:
     match node.func:
         case ast.Name(id=name) | ast.Attribute(attr=name):
             return name
@@ -105,7 +118,7 @@ def machine_paths() -> Iterator[Fault]:
     return lines_matching(MACHINE_PATH)
 
 
-def unfinished_marks() -> Iterator[Fault]:
+def todo_marks() -> Iterator[Fault]:
     # Generated stubs raise in what a server is to override.
     return (fault for fault in lines_matching(UNFINISHED) if "_pb2" not in fault[0])
 
@@ -114,10 +127,10 @@ def untidy_text() -> Iterator[Fault]:
     for path in repository_files():
         text = text_of(path)
         if text and not text.endswith("\n"):
-            yield named(path), text.count("\n") + 1, "no line end at the end of the file"
+            yield name_of(path), text.count("\n") + 1, "no line end at the end of the file"
         for number, line in enumerate(text.split("\n"), 1):
             if line != line.rstrip():
-                yield named(path), number, "white space at the end of the line"
+                yield name_of(path), number, "white space at the end of the line"
 
 
 def long_functions() -> Iterator[Fault]:
@@ -125,14 +138,14 @@ def long_functions() -> Iterator[Fault]:
         for function in functions(path):
             length = (function.end_lineno or function.lineno) - function.lineno + 1
             if length > MAX_FUNCTION_LINES:
-                yield named(path), function.lineno, f"{function.name} has {length} lines"
+                yield name_of(path), function.lineno, f"{function.name} has {length} lines"
 
 
 def long_modules() -> Iterator[Fault]:
     for path in python_files():
         length = text_of(path).count("\n")
         if length > MAX_MODULE_LINES:
-            yield named(path), length, f"{length} lines"
+            yield name_of(path), length, f"{length} lines"
 
 
 def odd_file_names() -> Iterator[Fault]:
@@ -140,15 +153,15 @@ def odd_file_names() -> Iterator[Fault]:
         pattern = PYTHON_NAME if path.suffix == ".py" else FILE_NAME
         parents = path.relative_to(ROOT).parts[:-1]
         if not pattern.match(path.name) or not all(map(FILE_NAME.match, parents)):
-            yield named(path), 0, "not a plain file name"
+            yield name_of(path), 0, "not a plain file name"
         if any(VAGUE_NAME.match(Path(part).stem) for part in path.relative_to(ROOT).parts):
-            yield named(path), 0, "says nothing about what is in it"
+            yield name_of(path), 0, "says nothing about what is in it"
 
 
 def vague_names() -> Iterator[Fault]:
     """Definitions, parameters and variables of the package; `sid` is a session_id, `Manager` says nothing."""
     for path in python_files("cmbs"):
-        for node in ast.walk(tree_of(path)):
+        for node in nodes_of(path):
             match node:
                 case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.arg(arg=name):
                     pass
@@ -159,7 +172,7 @@ def vague_names() -> Iterator[Fault]:
                 case _:
                     continue
             if name == "sid" or VAGUE_NAME.match(name):
-                yield named(path), node.lineno, name
+                yield name_of(path), node.lineno, name
 
 
 def opening_text(node: ast.expr) -> str | None:
@@ -182,40 +195,67 @@ def closing_text(node: ast.expr) -> str:
             return ""
 
 
-def shouted_errors() -> Iterator[Fault]:
+def errors_in_capitals() -> Iterator[Fault]:
     """Messages of raised errors: lower case at the start, no full stop at the end."""
     for path in python_files("cmbs"):
-        for node in ast.walk(tree_of(path)):
+        for node in nodes_of(path):
             if not isinstance(node, ast.Raise) or not isinstance(node.exc, ast.Call) or not node.exc.args:
                 continue
             message = node.exc.args[0]
             start = opening_text(message)
             if start is not None and start[:1].isupper() and not PROPER_WORD.match(start):
-                yield named(path), node.lineno, f"begins with a capital: {start}"
+                yield name_of(path), node.lineno, f"begins with a capital: {start}"
             if closing_text(message).endswith("."):
-                yield named(path), node.lineno, "ends with a full stop"
+                yield name_of(path), node.lineno, "ends with a full stop"
+
+
+def hiding_words() -> Iterator[Fault]:
+    """In the package, the tests and the documents; not in specifications and records that stay as they were."""
+    for path in repository_files():
+        place = name_of(path)
+        prose = path.suffix == ".md" and not re.match(r"docs/adr/|CHANGELOG|BELIEF_SERVER_SPEC", place)
+        if prose or (path.suffix == ".py" and place.startswith(("cmbs/", "tests/"))):
+            for number, line in enumerate(text_of(path).splitlines(), 1):
+                if match := HIDING_WORD.search(line):
+                    yield place, number, match.group()
+
+
+def is_attribute(function: Function) -> bool:
+    """A property or a fixture is a value, and may be named by an adjective."""
+    return any(re.search(r"property$|\.setter$|fixture", ast.unparse(each)) for each in function.decorator_list)
+
+
+def participle_functions() -> Iterator[Fault]:
+    for path in python_files("cmbs"):
+        for function in functions(path):
+            word = function.name.strip("_").partition("_")[0]
+            participle = IRREGULAR_PARTICIPLES.fullmatch(word) or (
+                word.endswith("ed") and not VERBS_IN_ED.fullmatch(word) and function.name not in PARTICIPLE_TERMS
+            )
+            if participle and not is_attribute(function):
+                yield name_of(path), function.lineno, f"`{function.name}` is not a verb"
 
 
 def sleeping_tests() -> Iterator[Fault]:
     for path in python_files("tests"):
-        for node in ast.walk(tree_of(path)):
-            if isinstance(node, ast.Call) and called_name(node) == "sleep":
+        for node in nodes_of(path):
+            if isinstance(node, ast.Call) and name_of_call(node) == "sleep":
                 # sleep(0) only lets other tasks run.
                 yields = len(node.args) == 1 and isinstance(node.args[0], ast.Constant) and node.args[0].value == 0
                 if not yields:
-                    yield named(path), node.lineno, ast.unparse(node)
+                    yield name_of(path), node.lineno, ast.unparse(node)
 
 
 def mocking_tests() -> Iterator[Fault]:
     for path in python_files("tests"):
-        for node in ast.walk(tree_of(path)):
+        for node in nodes_of(path):
             match node:
                 case ast.ImportFrom(module=str(module)) if "mock" in module.split("."):
-                    yield named(path), node.lineno, module
+                    yield name_of(path), node.lineno, module
                 case ast.ImportFrom(names=names) | ast.Import(names=names):
                     for alias in names:
                         if "mock" in alias.name.split("."):
-                            yield named(path), node.lineno, alias.name
+                            yield name_of(path), node.lineno, alias.name
                 case _:
                     pass
 
@@ -225,7 +265,7 @@ def checks_something(function: Function) -> bool:
         if isinstance(node, ast.Assert):
             return True
         if isinstance(node, ast.Call) and re.match(
-            r"assert|check|verify|expect|raises|run_state_machine", called_name(node)
+            r"assert|check|verify|expect|raises|run_state_machine", name_of_call(node)
         ):
             return True
     return False
@@ -235,19 +275,21 @@ def checkless_tests() -> Iterator[Fault]:
     for path in python_files("tests"):
         for function in functions(path):
             if function.name.startswith("test_") and not checks_something(function):
-                yield named(path), function.lineno, function.name
+                yield name_of(path), function.lineno, function.name
 
 
 RULES: list[Callable[[], Iterator[Fault]]] = [
     registry_hosts,
     machine_paths,
-    unfinished_marks,
+    todo_marks,
     untidy_text,
     long_functions,
     long_modules,
     odd_file_names,
     vague_names,
-    shouted_errors,
+    errors_in_capitals,
+    hiding_words,
+    participle_functions,
     sleeping_tests,
     mocking_tests,
     checkless_tests,

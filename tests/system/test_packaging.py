@@ -18,7 +18,7 @@ PIN = re.compile(
 )
 REQUIREMENT_NAME = re.compile(r"^[A-Za-z0-9._-]+")
 
-# Imports everything that the bare install promises while nothing but the standard library and the two dependencies
+# Imports everything that the bare install offers while nothing but the standard library and the two dependencies
 # can be found, whatever else the environment holds.
 BARE_IMPORT = """
 import sys

@@ -4,6 +4,7 @@ import ast
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -27,9 +28,14 @@ def is_req_marker(node: ast.AST) -> bool:
             return False
 
 
+@cache
+def nodes_in(path: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(ast.parse(path.read_text("utf-8"), str(path))))
+
+
 def claims_in(path: Path) -> Iterator[tuple[str, str]]:
     """Each claim as (id, place). An argument that is not a literal is a claim of its source text, so it is reported."""
-    for node in ast.walk(ast.parse(path.read_text("utf-8"), str(path))):
+    for node in nodes_in(path):
         if not isinstance(node, ast.Call) or not is_req_marker(node.func):
             continue
         place = f"{path.relative_to(TESTS.parent)}:{node.lineno}"
@@ -40,7 +46,7 @@ def claims_in(path: Path) -> Iterator[tuple[str, str]]:
 
 def bare_markers_in(path: Path) -> Iterator[str]:
     """Decorators `@pytest.mark.req` without ids."""
-    for node in ast.walk(ast.parse(path.read_text("utf-8"), str(path))):
+    for node in nodes_in(path):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             for decorator in node.decorator_list:
                 empty_call = isinstance(decorator, ast.Call) and not decorator.args and is_req_marker(decorator.func)

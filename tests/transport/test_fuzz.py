@@ -16,6 +16,7 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from cmbs.belief.server import BeliefServer
 from cmbs.belief_api import create_app
+from tests.support.effort import EFFORT
 from tests.support.error_model import check_error
 from tests.support.in_process import Client, body_events, client_of
 from tests.support.store_fixture import declared
@@ -63,14 +64,14 @@ def check(case: Case, answer: Any) -> None:
 
 @pytest.mark.req("BS-8-OPENAPI-02")
 @SCHEMA.parametrize()
-@settings(max_examples=12)
+@settings(max_examples=EFFORT.examples_for(12))
 def test_every_operation_conforms_to_the_document(case: Case) -> None:
     check(case, consistent(case).call())
 
 
 @pytest.mark.req("BS-8-OPENAPI-02")
 @SCHEMA.include(path_regex="session_id").parametrize()
-@settings(max_examples=12)
+@settings(max_examples=EFFORT.examples_for(12))
 def test_every_operation_on_a_session_that_is_there_conforms_to_the_document(case: Case) -> None:
     case.path_parameters["session_id"] = declared(SERVER)
     if "obligation_id" in case.path_parameters:
@@ -91,7 +92,7 @@ class Sessions(SCHEMA.as_state_machine()):  # type: ignore[misc]
 
 @pytest.mark.req("BS-8-OPENAPI-02")
 def test_operations_one_after_the_other_conform_to_the_document() -> None:
-    Sessions.run(settings=settings(max_examples=15, stateful_step_count=6))
+    Sessions.run(settings=settings(max_examples=EFFORT.examples_for(15), stateful_step_count=6))
     assert SERVER.list_sessions()
 
 
@@ -142,7 +143,7 @@ def client() -> Iterator[Client]:
 
 
 @pytest.mark.req("BS-3.2-ERR-01")
-@settings(max_examples=300)
+@settings(max_examples=EFFORT.examples_for(300))
 @given(request=requests())
 def test_any_bytes_get_an_answer_that_is_no_failure_of_ours(client: Client, request: dict[str, Any]) -> None:
     answer = client.exchange(**request)

@@ -15,6 +15,7 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from cmbs.http.examples import load_examples
 from cmbs.stores.memory import InMemoryStore
+from tests.support.effort import EFFORT
 from tests.support.error_model import check_error
 from tests.support.in_process import Client, body_events, client_of
 from tests.support.space_client import OPS, PLANNER, SpaceClient, app_over, call, delta
@@ -62,7 +63,7 @@ def check(case: Case, answer: Any) -> None:
 
 @pytest.mark.req("SS01-HTTP-09", "BS-8-OPENAPI-02")
 @SCHEMA.parametrize()
-@settings(max_examples=8)
+@settings(max_examples=EFFORT.examples_for(8))
 def test_every_operation_conforms_to_the_document(case: Case) -> None:
     check(case, case.call(headers={"X-Cmbs-Actor": PLANNER}))
     ids = create_ids(case.operation.label)
@@ -89,7 +90,7 @@ def client() -> Iterator[Client]:
 
 
 @pytest.mark.req("SS01-HTTP-09")
-@settings(max_examples=200)
+@settings(max_examples=EFFORT.examples_for(200))
 @given(data=st.data())
 def test_random_requests_never_make_the_server_fail(client: Client, data: st.DataObject) -> None:
     ids = create_ids("random requests")

@@ -19,6 +19,7 @@ from cmbs.stores import SQLiteStore
 from cmbs.testing.history import Call, History
 from cmbs.testing.strategies.belief import histories
 from tests.support.carriers import carry
+from tests.support.effort import EFFORT
 from tests.support.in_process import client_of
 from tests.support.transports import ONTOLOGY, POSTS, InPython, OverHTTP, Recorder, Reply, Transport
 
@@ -287,7 +288,7 @@ def apps(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Transport]]:
 
 
 @pytest.mark.req("BS-4.1-HTTP-01", "BS-4.1-EQUIV-01")
-@settings(max_examples=40)
+@settings(max_examples=EFFORT.examples_for(40))
 @given(history=histories(max_calls=10))
 def test_any_history_is_the_same_over_http_as_in_python(apps: list[Transport], history: History) -> None:
     in_python = Recorder(InPython(BeliefServer()))
@@ -299,7 +300,7 @@ def test_any_history_is_the_same_over_http_as_in_python(apps: list[Transport], h
 
 
 @pytest.mark.req("BS-4.1-HTTP-01", "BS-4.1-MONO-01", "BS-4.1-IDEM-01", "BS-4.1-REPLAY-01")
-@settings(max_examples=40)
+@settings(max_examples=EFFORT.examples_for(40))
 @given(history=histories(max_calls=10))
 def test_the_invariants_hold_over_http(apps: list[Transport], history: History) -> None:
     for app in apps:

@@ -14,6 +14,7 @@ from cmbs.analysis.gain import gains, prior_belief
 from cmbs.belief.server import BeliefServer
 from cmbs.kit import Kit, KitHypothesis, KitOutcome, KitProbe, KitProvider, Soundness, ontology_of
 from tests.support.domains import kit_of, kits
+from tests.support.effort import EFFORT
 from tests.support.itbench import load_derived, needs_itbench
 
 YES, NO, OPEN = frozenset({0}), frozenset({1}), frozenset({0, 1})
@@ -74,7 +75,7 @@ def test_whoever_watches_sees_every_truth_of_every_agent() -> None:
 
 
 @pytest.mark.req("AN-10")
-@settings(max_examples=15)
+@settings(max_examples=EFFORT.examples_for(15))
 @given(kits(hypotheses=6, probes=4), st.integers(0, 9))
 def test_no_agent_beats_the_optimal_one_which_has_no_regret(kit: Kit, seed: int) -> None:
     board = play_all(kit, str(seed))
@@ -108,7 +109,7 @@ def alerts(*agreement: str) -> Kit:
 
 
 @pytest.mark.req("AN-10")
-@settings(max_examples=15)
+@settings(max_examples=EFFORT.examples_for(15))
 @given(kits(hypotheses=7, probes=5), st.integers(0, 400))
 def test_however_few_steps_all_games_are_held_against_one_optimum(kit: Kit, steps: int) -> None:
     board = play_all(kit, steps=steps)
@@ -118,7 +119,7 @@ def test_however_few_steps_all_games_are_held_against_one_optimum(kit: Kit, step
             assert each.luck_mean == pytest.approx(0.0, abs=1e-9)
 
 
-@settings(max_examples=15)
+@settings(max_examples=EFFORT.examples_for(15))
 @given(kits(hypotheses=4, probes=4, outcomes=2, deterministic=False), st.integers(0, 400))
 def test_an_agent_that_knows_its_tree_plays_to_the_end(kit: Kit, steps: int) -> None:
     board = play_all(kit, steps=steps)

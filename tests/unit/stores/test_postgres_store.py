@@ -23,6 +23,8 @@ from cmbs.stores.postgres import PostgresStore
 from cmbs.testing.streams import stream
 from tests.support.store_fixture import StoreFixture, declared, verified
 
+pytestmark = pytest.mark.postgres
+
 SEEN = EliminationProvenance("source", "observation")
 
 

@@ -76,6 +76,7 @@ class TestOnSQLite(TeeContract):
             yield port
 
 
+@pytest.mark.neo4j
 @pytest.mark.req("TEE-STORE-01")
 class TestOnNeo4j(TeeContract):
     @pytest.fixture

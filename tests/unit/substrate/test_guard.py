@@ -57,7 +57,7 @@ def make() -> Iterator[Callable[..., Embedded]]:
 @pytest.mark.req("SS01-GUARD-01")
 def test_an_allowed_call_runs_and_gives_its_result(make: Callable[..., Embedded]) -> None:
     embedded = make()
-    restart = embedded.guarded()
+    restart = embedded.guard_tool()
     assert restart("api", grace=2) == {"restarted": "api", "grace": 2}
     assert restart(service="web") == {"restarted": "web", "grace": 5}
     assert embedded.ran == ["api", "web"]
@@ -105,7 +105,7 @@ def test_a_guarded_function_is_still_itself(make: Callable[..., Embedded]) -> No
 
 def test_there_is_no_way_around_a_guard_by_unwrapping_it(make: Callable[..., Embedded]) -> None:
     embedded = make()
-    restart = embedded.guarded()
+    restart = embedded.guard_tool()
     assert inspect.unwrap(restart) is restart
     assert list(inspect.signature(restart).parameters) == ["service", "grace"]
     keyed = restart.under_key("k")
@@ -118,7 +118,7 @@ def test_there_is_no_way_around_a_guard_by_unwrapping_it(make: Callable[..., Emb
 
 def test_a_guarded_function_does_not_run_for_another_space(make: Callable[..., Embedded]) -> None:
     embedded = make()
-    restart = embedded.guarded()
+    restart = embedded.guard_tool()
     carry_out = restart.carry_out  # type: ignore[attr-defined]
 
     def call_from(space_id: str) -> Any:
@@ -135,7 +135,7 @@ def test_a_guarded_function_does_not_run_for_another_space(make: Callable[..., E
 @pytest.mark.req("SS01-GUARD-02")
 def test_under_one_key_a_function_runs_once(make: Callable[..., Embedded]) -> None:
     embedded = make()
-    restart = embedded.guarded()
+    restart = embedded.guard_tool()
     once = restart.under_key("incident-7")  # type: ignore[attr-defined]
     assert once("api") == once("api") == {"restarted": "api", "grace": 5}
     assert embedded.ran == ["api"]
@@ -148,7 +148,7 @@ def test_under_one_key_a_function_runs_once(make: Callable[..., Embedded]) -> No
 @pytest.mark.req("SS01-GUARD-02")
 def test_many_callers_of_one_key_get_one_result(make: Callable[..., Embedded]) -> None:
     embedded = make()
-    restart = embedded.guarded()
+    restart = embedded.guard_tool()
     results: list[Any] = []
     once = restart.under_key("incident-7")  # type: ignore[attr-defined]
     callers = [threading.Thread(target=lambda: results.append(once("api"))) for _ in range(8)]
@@ -182,7 +182,7 @@ def test_a_snapshot_that_moved_on_is_no_reason_to_give_up_unless_it_always_does(
     meddling = Meddling(times)
     embedded = make(ready("block"), guard_clock=meddling)
     embedded.know(ready="yes")
-    restart = embedded.guarded()
+    restart = embedded.guard_tool()
     meddling.embedded = embedded
     if runs:
         assert restart("api") == {"restarted": "api", "grace": 5}
@@ -203,7 +203,7 @@ FACTS = {"constraint.facts": constraint(when=ONLY_DELTAS)}
 def test_a_denied_call_does_not_run_and_says_why(make: Callable[..., Embedded]) -> None:
     no = constraint(effect="deny", subject={"tool_id": "restart"}, reason="not on a friday")
     embedded = make({"constraint.any": ANY, "constraint.no": no})
-    restart = embedded.guarded()
+    restart = embedded.guard_tool()
     with pytest.raises(CallDenied) as refused:
         restart("api")
     decision = refused.value.decision
@@ -216,7 +216,7 @@ def test_a_degraded_call_comes_with_its_offer(make: Callable[..., Embedded]) -> 
     no = constraint(effect="deny", subject={"tool_id": "restart"})
     offer = '{"tool_id":"reload"}'
     embedded = make({"constraint.any": ANY, "constraint.no": no, "policy.degrade.restart": offer})
-    restart = embedded.guarded()
+    restart = embedded.guard_tool()
     with pytest.raises(CallDegraded) as refused:
         restart("api")
     assert (refused.value.offer, embedded.ran) == (offer, [])
@@ -229,7 +229,7 @@ def ready(on_fail: str) -> dict[str, str]:
 @pytest.mark.req("SS01-GUARD-03")
 def test_a_deferred_call_says_what_it_waits_for_and_then_runs_by_itself(make: Callable[..., Embedded]) -> None:
     embedded = make(ready("defer"))
-    restart = embedded.guarded()
+    restart = embedded.guard_tool()
     with pytest.raises(CallDeferred) as deferred:
         restart("api")
     assert deferred.value.waits_for == ["fact.ready"]
@@ -242,7 +242,7 @@ def test_a_deferred_call_says_what_it_waits_for_and_then_runs_by_itself(make: Ca
 @pytest.mark.req("SS01-GUARD-03")
 def test_a_call_may_wait_for_what_defers_it(make: Callable[..., Embedded]) -> None:
     embedded = make(ready("defer"), wait_seconds=PATIENCE)
-    restart = embedded.guarded()
+    restart = embedded.guard_tool()
     results: list[Any] = []
     caller = threading.Thread(target=lambda: results.append(restart("api")))
     caller.start()
@@ -255,7 +255,7 @@ def test_a_call_may_wait_for_what_defers_it(make: Callable[..., Embedded]) -> No
 
 def test_a_call_that_waits_in_vain_expires(make: Callable[..., Embedded]) -> None:
     embedded = make(ready("defer"))
-    restart = embedded.guarded()
+    restart = embedded.guard_tool()
     with pytest.raises(CallDeferred) as deferred:
         restart("api")
     embedded.clock.advance(timedelta(days=1))
@@ -268,7 +268,7 @@ def test_a_call_that_waits_in_vain_expires(make: Callable[..., Embedded]) -> Non
 @pytest.mark.req("SS01-GUARD-03")
 def test_a_call_that_needs_an_approval_runs_by_itself_once_somebody_gave_it(make: Callable[..., Embedded]) -> None:
     embedded = make(ready("ask"))
-    restart = embedded.guarded()
+    restart = embedded.guard_tool()
     with pytest.raises(CallAsked) as asked:
         restart("api")
     (approval_id,) = asked.value.approval_ids
@@ -279,7 +279,7 @@ def test_a_call_that_needs_an_approval_runs_by_itself_once_somebody_gave_it(make
 
 def test_a_call_that_was_rejected_says_so(make: Callable[..., Embedded]) -> None:
     embedded = make(ready("ask"))
-    restart = embedded.guarded()
+    restart = embedded.guard_tool()
     with pytest.raises(CallAsked) as asked:
         restart("api")
     embedded.say(Reject(asked.value.approval_ids[0]))
@@ -290,7 +290,7 @@ def test_a_call_that_was_rejected_says_so(make: Callable[..., Embedded]) -> None
 
 def test_in_observe_mode_what_would_be_denied_runs(make: Callable[..., Embedded]) -> None:
     embedded = make({}, Mode.OBSERVE)
-    restart = embedded.guarded()
+    restart = embedded.guard_tool()
     assert restart("api") == {"restarted": "api", "grace": 5}
     (record,) = embedded.server.current(SPACE).proposals.values()
     assert (record.decision.verdict, record.decision.observed) == (Verdict.DENY, True)
@@ -358,7 +358,7 @@ class Lost:
 def test_a_call_of_which_nobody_knows_is_in_doubt(make: Callable[..., Embedded]) -> None:
     lost = Lost()
     embedded = make(runner=lost)
-    restart = embedded.guarded()
+    restart = embedded.guard_tool()
     raised: list[BaseException] = []
 
     def call() -> None:
@@ -458,7 +458,7 @@ def test_what_functions_raise_is_not_kept_for_ever(
 
 def test_enrolling_again_records_nothing(make: Callable[..., Embedded]) -> None:
     embedded = make()
-    embedded.guarded()
+    embedded.guard_tool()
     before = embedded.entries()
     embedded.guard.enrol(ROOT)
     assert embedded.entries() == before

@@ -68,7 +68,7 @@ def test_arguments_are_checked_and_arrive_as_the_types_that_the_function_declare
 
 def test_a_schema_may_be_given(make: Callable[..., Embedded]) -> None:
     embedded = make()
-    restart = embedded.guarded(
+    restart = embedded.guard_tool(
         args_schema={"properties": {"service": {"enum": ["api"]}}}, result_schema={"minProperties": 2}
     )
     assert restart("api")["restarted"] == "api"

@@ -39,6 +39,8 @@ from tests.support.http_server import PATIENCE
 from tests.support.neo4j import fresh_graph, run
 from tests.support.tee_process import tee_serving
 
+pytestmark = pytest.mark.neo4j
+
 CONSTRAINTS = ["tee_edge_tombstone", "tee_graph", "tee_incident", "tee_node", "tee_tombstone"]
 
 

