@@ -22,7 +22,7 @@ from cmbs.analysis.findings import EventFinding
 from cmbs.analysis.report import COLUMNS, html_report, row_of, summary_of
 from cmbs.bootstrap import DEFAULT_STORE
 from cmbs.cli.kit import read_or_fail
-from cmbs.cli.output import counted, err, existing_store, failing_cleanly, out, progress
+from cmbs.cli.output import err, existing_store, failing_cleanly, format_count, out, progress
 from cmbs.cli.reading import Logs, LogsOfServer, LogsOfStore
 from cmbs.errors import InvalidHypothesisId, InvalidRequest, LedgerCorrupt
 from cmbs.kit import Kit
@@ -82,7 +82,7 @@ def analyse_(  # noqa: PLR0913, PLR0917 - each is an option of the command
                 own = known.get(session_id, truth if session_ids or truth in trajectory.universe else None)
                 found.append(_analyse_log(trajectory, studies, own, steps))
         if html is not None:
-            html.write_text(html_report(found, f"{counted(len(found), 'session')} analysed"), "utf-8")
+            html.write_text(html_report(found, f"{format_count(len(found), 'session')} analysed"), "utf-8")
     if as_json:
         document: Any = found[0] if session_ids and len(session_ids) == 1 else found
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n")
@@ -125,7 +125,9 @@ def _say_what_is_missing(found: Sequence[Analysis], known: dict[str, str], corru
     """What was asked for and is in none of the findings; the command fails where a log does not hold."""
     unused = sorted(known.keys() - {analysis.session_id for analysis in found})
     if unused:
-        err.print(visible(f"{counted(len(unused), 'truth')} of sessions that were not analysed, such as `{unused[0]}`"))
+        err.print(
+            visible(f"{format_count(len(unused), 'truth')} of sessions that were not analysed, such as `{unused[0]}`")
+        )
     for exc in corrupt:
         err.print(visible(f"cmbs: {exc}"))
     if corrupt:
@@ -185,7 +187,7 @@ def _show_all(found: Sequence[Analysis], others: int) -> None:
     _print_table(COLUMNS, [row_of(analysis) for analysis in found])
     _print_pairs("together", summary_of(found))
     if others:
-        err.print(f"{counted(others, 'session')} left out: not about the kit")
+        err.print(f"{format_count(others, 'session')} left out: not about the kit")
 
 
 def _show(analysis: Analysis) -> None:
@@ -199,7 +201,7 @@ def _show(analysis: Analysis) -> None:
             )
         )
     if analysis.resolution.resolved:
-        took = counted(analysis.resolution.eliminations or 0, "elimination")
+        took = format_count(analysis.resolution.eliminations or 0, "elimination")
         out.print(f"resolved by event {analysis.resolution.seq}: {took}, {analysis.resolution.seconds:.3f} s")
     _print_kit(analysis)
     _print_table(
@@ -252,8 +254,8 @@ def _print_kit(analysis: Analysis) -> None:
 def _show_board(board: Scoreboard) -> None:
     out.print(
         visible(
-            f"kit {board.kit_id}, version {board.version}: {counted(board.hypotheses, 'hypothesis', 'hypotheses')}, "
-            f"{counted(board.classes, 'class', 'classes')}, {counted(board.probes, 'probe')}, "
+            f"kit {board.kit_id}, version {board.version}: {format_count(board.hypotheses, 'hypothesis', 'hypotheses')}, "
+            f"{format_count(board.classes, 'class', 'classes')}, {format_count(board.probes, 'probe')}, "
             f"{board.residual_bits:.3f} residual bits"
         )
     )

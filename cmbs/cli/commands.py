@@ -12,7 +12,7 @@ from cmbs.audit.fsck import all_sessions
 from cmbs.audit.spaces import SpaceReport, all_spaces, audit_space
 from cmbs.audit.verify import Verified, every_core, verify_log, verify_logs
 from cmbs.bootstrap import DEFAULT_STORE
-from cmbs.cli.output import counted, err, existing_store, fail, out
+from cmbs.cli.output import err, existing_store, fail, format_count, out
 from cmbs.cli.serve import StoreOption
 from cmbs.errors import CmbsError, SessionNotFound
 from cmbs.spi import AuditLog
@@ -48,8 +48,8 @@ def verify(
         log.close()
     except CmbsError as exc:
         fail(exc)
-    also = f", {counted(spaces, 'space')}" if spaces else ""
-    out.print(f"{counted(checked, 'session')}{also}, {bad} bad")
+    also = f", {format_count(spaces, 'space')}" if spaces else ""
+    out.print(f"{format_count(checked, 'session')}{also}, {bad} bad")
     if bad:
         raise typer.Exit(1)
 
@@ -85,6 +85,6 @@ def _print_space(report: SpaceReport) -> None:
     for what in report.findings:
         err.print(f"bad  {STREAM_PREFIX}{report.space_id}: {what}")
     if not report.findings:
-        pins = counted(report.pins, "belief reading")
+        pins = format_count(report.pins, "belief reading")
         name = STREAM_PREFIX + report.space_id
         out.print(f"good {name}: {report.events} events, {pins}, head {report.head_hash}")

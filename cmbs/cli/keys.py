@@ -12,7 +12,7 @@ import msgspec
 import typer
 
 from cmbs.bootstrap import DEFAULT_STORE
-from cmbs.cli.output import counted, err, existing_store, failing_cleanly, out
+from cmbs.cli.output import err, existing_store, failing_cleanly, format_count, out
 from cmbs.errors import InvalidRequest
 from cmbs.identity import KeyRegistry, Role, Scope
 from cmbs.identity.kernel.model import KINDS, KeyRecord
@@ -77,7 +77,7 @@ def list_(
         else:
             out.print(_line(record, now))
     if not as_json:
-        err.print(counted(len(records), "key"))
+        err.print(format_count(len(records), "key"))
 
 
 @app.command()

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from cmbs.cli.output import STANDARD_INPUT, counted, err, failing_cleanly, out, read_input
+from cmbs.cli.output import STANDARD_INPUT, err, failing_cleanly, format_count, out, read_input
 from cmbs.documents.findings import MAX_FINDINGS, Finding, Severity
 from cmbs.documents.nodes import MAX_BYTES
 from cmbs.kit.model import Kit
@@ -93,7 +93,7 @@ def _print_findings(checked: CheckedFile) -> None:
         err.print(visible(f"{finding.severity:<7} {finding.at(checked.name)}"))
     more = len(checked.findings) - MAX_FINDINGS
     if more > 0:
-        err.print(f"and {counted(more, 'more warning')}; `--json` has them all")
+        err.print(f"and {format_count(more, 'more warning')}; `--json` has them all")
 
 
 def show_kit(name: str, kit: Kit) -> None:
@@ -110,10 +110,10 @@ def show_kit(name: str, kit: Kit) -> None:
 def _show(checked: CheckedFile) -> None:
     _print_findings(checked)
     if checked.kit is None:
-        out.print(visible(f"{checked.name}: no kit, {counted(len(checked.findings), 'error')}"))
+        out.print(visible(f"{checked.name}: no kit, {format_count(len(checked.findings), 'error')}"))
         return
     show_kit(checked.name, checked.kit)
-    out.print(visible(f"{checked.name}: good, {counted(len(checked.findings), 'warning')}"))
+    out.print(visible(f"{checked.name}: good, {format_count(len(checked.findings), 'warning')}"))
 
 
 def _rows(summary: KitSummary) -> Iterator[tuple[str, str]]:

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from cmbs.cli.kit import format_loadable
-from cmbs.cli.output import counted, failing_cleanly, out
+from cmbs.cli.output import failing_cleanly, format_count, out
 from cmbs.errors import InvalidRequest
 from cmbs.kit import Kit
 from cmbs.tee.access import visible
@@ -129,9 +129,11 @@ def _write_all(directory: Path, texts: dict[str, str], *, force: bool) -> list[P
 
 
 def _shape(kit: Kit) -> str:
-    hypotheses = counted(len(kit.hypotheses), "hypothesis", "hypotheses")
-    return f"{hypotheses}, {counted(len(kit.probes), 'probe')}, version {kit.version}"
+    hypotheses = format_count(len(kit.hypotheses), "hypothesis", "hypotheses")
+    return f"{hypotheses}, {format_count(len(kit.probes), 'probe')}, version {kit.version}"
 
 
 def _shape_of_graph(graph: dict[str, list[object]]) -> str:
-    return f"{counted(len(graph['nodes']), 'node')}, {counted(len(graph['edges']), 'edge')}, for `cmbs tee load`"
+    return (
+        f"{format_count(len(graph['nodes']), 'node')}, {format_count(len(graph['edges']), 'edge')}, for `cmbs tee load`"
+    )

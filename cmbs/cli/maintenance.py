@@ -15,7 +15,7 @@ from cmbs.audit import spaces as space_checks
 from cmbs.audit.transfer import export_lines, import_lines
 from cmbs.belief.server import BeliefServer
 from cmbs.bootstrap import DEFAULT_STORE
-from cmbs.cli.output import counted, err, existing_store, failing_cleanly, out, progress
+from cmbs.cli.output import err, existing_store, failing_cleanly, format_count, out, progress
 from cmbs.errors import LedgerCorrupt
 from cmbs.identity.kernel.model import KEYS_STREAM
 from cmbs.identity.kernel.stream import verify_keys
@@ -58,7 +58,7 @@ def fsck(url: StoreArgument = DEFAULT_STORE, session: SessionOption = None, spac
             for what in found.findings:
                 err.print(f"bad  {STREAM_PREFIX}{space_id}: {what}")
         bad += everything and not _keys_are_sound(store)
-    out.print(f"{_describe_counts(len(wanted), len(spaces))}, {counted(events, 'event')}, {bad} bad")
+    out.print(f"{_describe_counts(len(wanted), len(spaces))}, {format_count(events, 'event')}, {bad} bad")
     if bad:
         raise typer.Exit(1)
 
@@ -105,7 +105,7 @@ def import_(file: SourceArgument, store: StoreOption = DEFAULT_STORE) -> None:
                 sessions, spaces = sessions + (not is_space), spaces + is_space
                 events += moved.events
         finally:
-            err.print(f"{_describe_counts(sessions, spaces)}, {counted(events, 'event')} imported")
+            err.print(f"{_describe_counts(sessions, spaces)}, {format_count(events, 'event')} imported")
 
 
 def _sessions(log: AuditLog) -> list[str]:
@@ -114,7 +114,7 @@ def _sessions(log: AuditLog) -> list[str]:
 
 def _describe_counts(sessions: int, spaces: int) -> str:
     """How many sessions, and how many spaces where there are any."""
-    return counted(sessions, "session") + (f", {counted(spaces, 'space')}" if spaces else "")
+    return format_count(sessions, "session") + (f", {format_count(spaces, 'space')}" if spaces else "")
 
 
 @contextmanager

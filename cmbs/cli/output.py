@@ -43,7 +43,7 @@ def read_input(file: str | Path, max_bytes: int) -> bytes:
         return source.read(max_bytes + 1)
 
 
-def counted(number: int, noun: str, plural: str | None = None) -> str:
+def format_count(number: int, noun: str, plural: str | None = None) -> str:
     """A number and its noun: `1 key`, `2 keys`."""
     return f"{number} {noun if number == 1 else plural or f'{noun}s'}"
 

@@ -11,7 +11,7 @@ import typer
 
 from cmbs.belief.server import BeliefServer
 from cmbs.cli.kit import read_or_fail
-from cmbs.cli.output import counted, failing_cleanly, out
+from cmbs.cli.output import failing_cleanly, format_count, out
 from cmbs.tee.access import visible
 
 app = typer.Typer(name="play", help="Games, played on a real belief server.", no_args_is_help=True)
@@ -46,7 +46,7 @@ def twenty_questions(
         server = BeliefServer(belief_provider=KitProvider(kit), store=open_store(store))
         try:
             if thing is None:
-                things = counted(len(kit.hypotheses), "thing")
+                things = format_count(len(kit.hypotheses), "thing")
                 say(f"Think of something; I know {things}. Answer y, n or ? (u takes back, q quits).")
             game = Game(kit, server)
             play(game, player, say, turns)
@@ -61,7 +61,7 @@ def _prove(server: BeliefServer, session_id: str, say: Callable[[str], None]) ->
 
     head = server.log.head(session_id)
     proven = verify_session(session_id, server.log.read(session_id), head).head
-    say(f"session {session_id}: {counted(proven.seq + 1, 'event')}, verified, head {proven.event_hash.hex()}")
+    say(f"session {session_id}: {format_count(proven.seq + 1, 'event')}, verified, head {proven.event_hash.hex()}")
 
 
 def _ask(prompt: str) -> str | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from cmbs.cli.output import counted, err, out
+from cmbs.cli.output import err, format_count, out
 from cmbs.substrate.kernel.insight.cases import CaseReport, Mismatch
 from cmbs.substrate.kernel.insight.explanation import Because, Change, Explanation, Flip
 from cmbs.substrate.kernel.insight.flips import FlipStatus
@@ -49,8 +49,8 @@ def show_tests(reports: Reports) -> None:
             out.print(visible(f"{side:<16} {key}"))
         asked = len(coverage.asked) - len(coverage.never_asked)
         failed = sum(not result.passed for result in tested.results)
-        total = f"{counted(len(tested.results), 'case')}, {failed} failed"
-        out.print(visible(f"{name}: {total}; {asked} of {counted(len(coverage.asked), 'rule')} asked"))
+        total = f"{format_count(len(tested.results), 'case')}, {failed} failed"
+        out.print(visible(f"{name}: {total}; {asked} of {format_count(len(coverage.asked), 'rule')} asked"))
 
 
 def _mismatch(mismatch: Mismatch) -> str:
@@ -76,7 +76,7 @@ def show_lint(reports: Sequence[tuple[str, LintReport]]) -> None:
             err.print(visible(f"{finding.severity:<8} {_finding(name, finding)}"))
         if not report.complete:
             err.print(visible(f"note     {name}: too many constraints to compare each with each; some were not"))
-        out.print(visible(f"{name}: {counted(len(report.findings), 'finding')}"))
+        out.print(visible(f"{name}: {format_count(len(report.findings), 'finding')}"))
 
 
 def _finding(name: str, finding: LintFinding) -> str:
@@ -100,7 +100,7 @@ def show_explanation(explanation: Explanation) -> None:
     for because in explanation.because:
         _show_because(because)
     if explanation.withheld:
-        out.print(f"{counted(explanation.withheld, 'step')} not shown: they read what is not yours to read")
+        out.print(f"{format_count(explanation.withheld, 'step')} not shown: they read what is not yours to read")
     _show_flip(explanation.flip)
 
 
@@ -155,7 +155,7 @@ def show_impact(impact: Impact) -> None:
         for line in _effects(flip):
             out.print(visible(f"    {line}"))
     kinds = ", ".join(f"{number} {kind}" for kind, number in impact.counts().items() if number)
-    total = f"{counted(impact.decisions, 'decision')}, {counted(len(impact.flips), 'flip')}"
+    total = f"{format_count(impact.decisions, 'decision')}, {format_count(len(impact.flips), 'flip')}"
     same = f"; {impact.otherwise} with the same verdict for another reason" if impact.otherwise else ""
     out.print(total + (f": {kinds}" if kinds else "") + same)
 

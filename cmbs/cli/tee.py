@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cmbs.addresses import is_remote
-from cmbs.cli.output import counted, err, fail, failing_cleanly, out, progress
+from cmbs.cli.output import err, fail, failing_cleanly, format_count, out, progress
 from cmbs.errors import GraphUnavailable, InvalidRequest, TeeError
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def show(
         if incident is not None:
             asked = pb.TombstoneRequest(incident_id=incident)
             gone = collect(stub.StreamTombstones, stub.GetTombstones, asked, timeout=_CALL_SECONDS)
-            out.print(f"{counted(len(gone.node_ids) + len(gone.edge_entries), 'tombstone')}")
+            out.print(f"{format_count(len(gone.node_ids) + len(gone.edge_entries), 'tombstone')}")
 
 
 def _print_json(graph: Any) -> None:
@@ -183,7 +183,7 @@ def _print_json(graph: Any) -> None:
 def _print_types(noun: str, types: Iterable[str]) -> None:
     found = Counter(types)
     each = ", ".join(f"{number} {name}" for name, number in sorted(found.items()))
-    out.print(counted(found.total(), noun) + (f": {each}" if each else ""))
+    out.print(format_count(found.total(), noun) + (f": {each}" if each else ""))
 
 
 async def _serve(store_url: str, options: ServerOptions) -> None:

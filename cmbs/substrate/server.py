@@ -61,7 +61,7 @@ from cmbs.system import RandomIds, SystemClock
 ENGINE = Actor(ActorKind.POLICY_ENGINE, "policy_engine", authenticated=True)
 DEFAULT_SPACE = "default"
 KEEPER_SECONDS = 0.5
-# How often a proposal is looked at again while somebody waits for it: what other processes do is not heard of here.
+# How often a proposal is looked at again while a caller waits for it: writes of other processes are not signalled here.
 _LOOK_AGAIN_SECONDS = 0.5
 _UNSETTLED = (ProposalStatus.RUNNING, ProposalStatus.ASKED, ProposalStatus.PARKED)
 
@@ -248,14 +248,14 @@ class SubstrateServer:
         self._scheduler.tick()
 
     def run_intents(self, space: Space, execution_ids: Iterable[str]) -> None:
-        """Run executions whose intents are in the log. Those of `caller` tools are run by whoever asked."""
+        """Run executions whose intents are in the log. Those of `caller` tools are run by the caller."""
         for execution_id in execution_ids:
             execution = space.executions[execution_id]
             if execution.tool.kind is not ToolKind.CALLER:
                 self._executor.begin(space.space_id, execution)
 
     def close(self, *, close_log: bool = False) -> None:
-        """Stop the keeper, wait for what runs as long as it may run, write what waits."""
+        """Stop the scheduler, wait for what runs as long as it may run, write what waits."""
         self._scheduler.stop()
         self._executor.close()
         self._spaces.close()
@@ -347,7 +347,7 @@ class SubstrateServer:
         return answer
 
     def _is_wanted(self, space_id: str, intent: Intent) -> bool:
-        """Whether nobody has settled an execution, or begun another attempt at it, while this one waited."""
+        """Whether an execution is still unsettled and this attempt is the newest."""
         try:
             execution = self.current(space_id).executions[intent.execution_id]
         except StoreUnavailable:  # pragma: no cover - a space at hand is read from memory then

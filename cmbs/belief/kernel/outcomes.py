@@ -36,7 +36,7 @@ def outcome_of(answer: Answer) -> Outcome:
     event_id, verdict = session.events.at(seq)
     match message:
         case Eliminate():
-            record = applied_by(session, message)
+            record = find_applied(session, message)
             return EliminateOutcome(list(record.applied), list(record.ignored), belief, event_id)
         case Declare():
             return DeclareOutcome(session.session_id, belief)
@@ -52,7 +52,7 @@ def outcome_of(answer: Answer) -> Outcome:
             assert_never(message)
 
 
-def applied_by(session: Session, message: Eliminate) -> Applied:
+def find_applied(session: Session, message: Eliminate) -> Applied:
     """What an elimination that is in the log did."""
     record = session.observations.get((message.source_id, message.observation_id))
     if record is None:  # pragma: no cover - an elimination in the log has its record
