@@ -7,7 +7,7 @@ them.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -72,7 +72,12 @@ class OntologyBundle:
 
     def to_dict(self) -> dict[str, str]:
         """The bundle as JSON-able data."""
-        return asdict(self)
+        return {
+            "hypothesis_space_id": self.hypothesis_space_id,
+            "hypothesis_version": self.hypothesis_version,
+            "causal_graph_ref": self.causal_graph_ref,
+            "causal_graph_version": self.causal_graph_version,
+        }
 
 
 @dataclass(frozen=True)

@@ -254,7 +254,8 @@ def _print_kit(analysis: Analysis) -> None:
 def _show_board(board: Scoreboard) -> None:
     out.print(
         visible(
-            f"kit {board.kit_id}, version {board.version}: {format_count(board.hypotheses, 'hypothesis', 'hypotheses')}, "
+            f"kit {board.kit_id}, version {board.version}: "
+            f"{format_count(board.hypotheses, 'hypothesis', 'hypotheses')}, "
             f"{format_count(board.classes, 'class', 'classes')}, {format_count(board.probes, 'probe')}, "
             f"{board.residual_bits:.3f} residual bits"
         )

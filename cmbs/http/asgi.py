@@ -42,30 +42,24 @@ _log = logging.getLogger("cmbs.http")
 
 
 async def answer(match: RouteMatch, gate: Gate, body_bytes: int, scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer a request for a path of the table. Whatever happens, the answer has the protocol's shape."""
+    """Answer a request for a path of the table. Whatever happens, the answer has the protocol's shape.
+
+    Wrong methods, unreadable paths and callers who may not ask are refused before any of the body is read.
+    """
     try:
-        response = await _handle(match, gate, body_bytes, scope, receive)
+        operation, handler = match.endpoint(scope["method"])
+        header = header_lookup(scope["headers"])
+        actor = ANONYMOUS
+        if operation.scope is not None:
+            actor = await gate.admit(header, peer_of(scope), operation.scope)
+        body = b"" if operation.body is None else await _read_body(scope, receive, body_bytes)
+        received = (match.params, scope.get("query_string", b""), header, actor, body, operation.body)
+        is_large = len(body) > MAX_INLINE_BODY_BYTES
+        request = await asyncio.to_thread(Request, *received) if is_large else Request(*received)
+        response = await handler(request)
     except Exception as exc:  # noqa: BLE001 - the last place that can still answer
         response = response_to(exc)
     await send_response(response, send)
-
-
-async def _handle(match: RouteMatch, gate: Gate, body_bytes: int, scope: Scope, receive: Receive) -> Response:
-    """Wrong methods, unreadable paths and callers who may not ask are refused before any of the body is read."""
-    operation, handler = match.endpoint(scope["method"])
-    header = header_lookup(scope["headers"])
-    actor = ANONYMOUS
-    if operation.scope is not None:
-        await gate.refresh()
-        actor = gate.admit(header, peer_of(scope), operation.scope)
-    query: bytes = scope.get("query_string", b"")
-    if operation.body is None:
-        return await handler(Request(match.params, query, header, actor))
-    body = await _read_body(scope, receive, body_bytes)
-    arguments = (match.params, query, header, actor, body, operation.body)
-    if len(body) > MAX_INLINE_BODY_BYTES:
-        return await handler(await asyncio.to_thread(Request, *arguments))
-    return await handler(Request(*arguments))
 
 
 async def _read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
@@ -111,8 +105,7 @@ class BoundedBody:
         before = self._size
         message = await self._receive_any()
         if before <= MAX_UNADMITTED_BODY_BYTES < self._size:
-            await self._gate.refresh()
-            self._gate.admit(header_lookup(self._scope["headers"]), peer_of(self._scope), None)
+            await self._gate.admit(header_lookup(self._scope["headers"]), peer_of(self._scope), None)
         if self._size > self._limit:
             raise LimitExceeded("body_bytes", self._limit, self._size)
         return message

@@ -31,9 +31,13 @@ class Response(NamedTuple):
 
 
 class Request:
-    """What came in. `message` is the body as the type that the table of operations names; None without one."""
+    """What came in.
 
-    __slots__ = ("actor", "body", "header", "message", "params", "query_string")
+    `message` is the body as the type that the table of operations names, `document` the same as plain JSON values, for
+    the parts that are opaque to us. Without a body they are None and empty.
+    """
+
+    __slots__ = ("actor", "body", "document", "header", "message", "params", "query_string")
 
     def __init__(
         self,
@@ -56,6 +60,7 @@ class Request:
             refuse_keys_in("the query", query_string)
             for value in params.values():
                 refuse_keys_in("the path", value.encode())
+        self.document: Any = {}
         self.message: Any = None if kind is None else self._decode(kind)
 
     @property
@@ -74,9 +79,8 @@ class Request:
                     {"content_type": media_type or None},
                 )
             # Strictly first: what is wrong with it as JSON comes before what is wrong with it as a message.
-            canonical.decode(self.body)
+            self.document = canonical.decode(self.body)
         try:
-            # Opaque parts stay text, which the request validator brings into canonical form.
             return msgspec.json.decode(self.body or b"{}", type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError) as exc:
             raise InvalidRequest(str(exc)[:1].lower() + str(exc)[1:]) from exc

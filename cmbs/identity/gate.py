@@ -41,7 +41,7 @@ class Gate:
         self._anyone = anyone
         self._looking: asyncio.Future[Keys] | None = None
 
-    async def refresh(self) -> None:
+    async def _refresh(self) -> None:
         """Look at the keys again where it has been long, and wait for that only where it has been too long.
 
         Where they cannot be read, no caller is let in: a key that was revoked must not be good again because of that.
@@ -65,11 +65,12 @@ class Gate:
                 if not registry.had_none:
                     raise
 
-    def admit(self, header: Lookup, peer: str | None, needed: Scope | None) -> Actor:
+    async def admit(self, header: Lookup, peer: str | None, needed: Scope | None) -> Actor:
         """Who is asking, if they may; Unauthenticated or Forbidden if not.
 
         `peer` is the address of the caller, `needed` what a key must be good for: None where any key will do.
         """
+        await self._refresh()
         if not self._registry.keys.by_id:
             if not self._anyone:
                 _refuse_foreign(peer, header("host"), header("origin"))

@@ -24,7 +24,7 @@ from cmbs.belief.kernel.events import (
     RequestTermination,
 )
 from cmbs.errors import InvalidRequest, LimitExceeded
-from cmbs.ledger.canonical import MAX_SAFE_INTEGER, decode, encode
+from cmbs.ledger.canonical import MAX_SAFE_INTEGER, encode
 from cmbs.messages import Actor, OntologyBundle, ProviderRef, SessionPolicy
 
 
@@ -177,9 +177,7 @@ class RequestValidator:
         return sorted({self.text(item, value) for value in ids})
 
     def _object(self, name: str, value: Any) -> msgspec.Raw:
-        """A caller's own object, or none; a transport may pass it as JSON text, of which empty text is none."""
-        if isinstance(value, msgspec.Raw):
-            value = decode(bytes(value) or b"null")
+        """A caller's own object as canonical JSON; None is `null`."""
         if value is None:
             return NULL
         if not isinstance(value, dict):

@@ -71,7 +71,7 @@ class Routes:
         return self._server.declaration(
             ontology,
             None if isinstance(body.hypotheses, UnsetType) else body.hypotheses,
-            _none_if_unset(body.metadata),
+            request.document.get("metadata"),
             policy=self._server.default_policy(**chosen),
             idempotency_key=request.idempotency_key,
             actor=request.authenticated,
@@ -80,8 +80,9 @@ class Routes:
     def _elimination(self, request: Request) -> Command:
         body: schemas.EliminateRequest = request.message
         _refuse_other("session_id", body.session_id, request.params["session_id"])
-        justification = _none_if_unset(body.justification)
-        message = self._server.requests.eliminate(body.source_id, body.observation_id, body.eliminated, justification)
+        message = self._server.requests.eliminate(
+            body.source_id, body.observation_id, body.eliminated, request.document.get("justification")
+        )
         return self._command(request, message)
 
     def _obligation(self, request: Request) -> Command:
@@ -94,20 +95,19 @@ class Routes:
         body: schemas.RequestExitRequest = request.message
         _refuse_other("session_id", body.session_id, request.params["session_id"])
         _refuse_other("obligation_id", body.obligation_id, request.params["obligation_id"])
-        door = self._server.requests
-        return self._command(request, door.request_exit(request.params["obligation_id"], _none_if_unset(body.context)))
+        message = self._server.requests.request_exit(request.params["obligation_id"], request.document.get("context"))
+        return self._command(request, message)
 
     def _conclusion(self, request: Request) -> Command:
         body: schemas.DeclareConclusionRequest = request.message
         _refuse_other("session_id", body.session_id, request.params["session_id"])
-        return self._command(
-            request, self._server.requests.declare_conclusion(body.conclusion_id, _none_if_unset(body.context))
-        )
+        message = self._server.requests.declare_conclusion(body.conclusion_id, request.document.get("context"))
+        return self._command(request, message)
 
     def _termination(self, request: Request) -> Command:
         body: schemas.RequestTerminationRequest = request.message
         _refuse_other("session_id", body.session_id, request.params["session_id"])
-        return self._command(request, self._server.requests.request_termination(_none_if_unset(body.context)))
+        return self._command(request, self._server.requests.request_termination(request.document.get("context")))
 
     def _command(self, request: Request, message: Any) -> Command:
         return self._server.requests.command(
@@ -236,10 +236,6 @@ def _refuse_other(name: str, in_body: str | UnsetType, in_path: str) -> None:
         raise InvalidRequest(
             f"`{name}` is `{in_body}` in the body and `{in_path}` in the path", {"body": in_body, "path": in_path}
         )
-
-
-def _none_if_unset(value: msgspec.Raw | UnsetType) -> msgspec.Raw | None:
-    return None if isinstance(value, UnsetType) else value
 
 
 def _moment(at: str | None) -> int | str | None:

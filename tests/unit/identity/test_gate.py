@@ -364,8 +364,7 @@ def test_what_another_process_does_to_a_key_counts_within_a_second(tmp_path: Pat
     gate, others = Gate(KeyRegistry(log, elapsed=passing)), KeyRegistry(elsewhere)
 
     async def admitted(header: Callable[[str], str | None]) -> Actor:
-        await gate.refresh()
-        return gate.admit(header, "127.0.0.1", Scope.BELIEF_READ)
+        return await gate.admit(header, "127.0.0.1", Scope.BELIEF_READ)
 
     async def story() -> None:
         assert not (await admitted(nobody_says_anything)).authenticated
@@ -391,14 +390,14 @@ def test_a_look_goes_on_beside_requests_until_it_is_late(tmp_path: Path) -> None
     gate = Gate(registry)
 
     async def story() -> None:
-        await gate.refresh()
+        await gate._refresh()
         assert registry.age == 0
         passing.now += 0.5
-        await gate.refresh()
+        await gate._refresh()
         looking = gate._looking
         assert looking is not None
         assert not looking.done()
-        await gate.refresh()
+        await gate._refresh()
         assert gate._looking is looking
         await looking
         assert registry.age == 0
@@ -416,15 +415,14 @@ def test_where_the_keys_cannot_be_read_nobody_is_let_in(tmp_path: Path) -> None:
     gate = Gate(registry)
 
     async def story() -> None:
-        await gate.refresh()
-        gate.admit(says(text), None, Scope.BELIEF_READ)
+        await gate.admit(says(text), None, Scope.BELIEF_READ)
         log.close()
         passing.now += 0.5
-        await gate.refresh()
+        await gate._refresh()
         await asyncio.wait([gate._looking] if gate._looking else [])
         passing.now += 0.5
         with pytest.raises(StoreUnavailable):
-            await gate.refresh()
+            await gate._refresh()
 
     asyncio.run(story())
 
