@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from cmbs.belief.kernel.events import Stamp
-from cmbs.belief.kernel.kind import Answer, BeliefKind
+from cmbs.belief.kernel.kind import BeliefKind
 from cmbs.belief.kernel.outcomes import Outcome, outcome_of
 from cmbs.belief.kernel.provider_mask import find_eliminated
 from cmbs.belief.kernel.replay import verify_session
@@ -303,11 +303,7 @@ class BeliefServer:
 
     async def perform_async(self, command: Command) -> Outcome:
         """Carry out a command without holding a thread, unless the store must be waited for in one."""
-        return outcome_of(await self.answer_async(command))
-
-    async def answer_async(self, command: Command) -> Answer:
-        """The same, for a caller that encodes the outcome at once and needs no object of it."""
-        return await self._sessions.perform_async(command)
+        return outcome_of(await self._sessions.perform_async(command))
 
     def _perform(self, command: Command, kind: type[O]) -> O:
         outcome = outcome_of(self._sessions.perform(command))

@@ -103,7 +103,9 @@ class BoundedBody:
     async def receive(self) -> MutableMapping[str, Any]:
         """The next message of the server; an error where there is more than this caller may send."""
         before = self._size
-        message = await self._receive_any()
+        message = await self._receive()
+        self._size += len(message.get("body", b""))
+        self._is_over = not message.get("more_body", False)
         if before <= MAX_UNADMITTED_BODY_BYTES < self._size:
             await self._gate.admit(header_lookup(self._scope["headers"]), peer_of(self._scope), None)
         if self._size > self._limit:
@@ -118,19 +120,14 @@ class BoundedBody:
         if message["type"] == "http.response.start" and not self._is_over and self._is_small():
             with suppress(TimeoutError):
                 async with asyncio.timeout(MAX_DRAIN_SECONDS):
-                    while self._size <= MAX_UNADMITTED_BODY_BYTES:
-                        if not (await self._receive_any()).get("more_body", False):
-                            break
+                    while not self._is_over and self._size <= MAX_UNADMITTED_BODY_BYTES:
+                        rest = await self._receive()
+                        self._size += len(rest.get("body", b""))
+                        self._is_over = not rest.get("more_body", False)
         elif message["type"] == "http.response.body" and self._scope["method"] == "HEAD":
             # The framework sends the body of GET, and not every server leaves it out.
             message = {**message, "body": b""}
         await self._send(message)
-
-    async def _receive_any(self) -> MutableMapping[str, Any]:
-        message = await self._receive()
-        self._size += len(message.get("body", b""))
-        self._is_over = not message.get("more_body", False)
-        return message
 
     def _is_small(self) -> bool:
         """Whether there is a body, small as far as is known, that the caller sends without being asked to."""

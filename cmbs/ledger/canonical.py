@@ -111,7 +111,10 @@ def _check(value: Any, depth: int) -> bool:
     plain = True
     if kind is dict:
         for key in value:
-            plain = _check_key(key) and plain
+            if type(key) is not str:
+                raise InvalidRequest(f"`{type(key).__name__}` is not a JSON type")
+            key.encode()
+            plain = plain and (key.isascii() or max(key) <= "\uffff")
     for item in value.values() if kind is dict else value:
         plain = _check(item, depth + 1) and plain
     return plain
@@ -125,10 +128,3 @@ def _check_number(number: int | float) -> bool:  # noqa: PYI041 - an int is told
         quoted = number if abs(number) < _MAX_QUOTED_NUMBER else "given"
         raise InvalidRequest(f"the number {quoted!r} is not exact in I-JSON (beyond 2^53 - 1)")
     return isinstance(number, int)
-
-
-def _check_key(key: Any) -> bool:
-    if type(key) is not str:
-        raise InvalidRequest(f"`{type(key).__name__}` is not a JSON type")
-    key.encode()
-    return key.isascii() or max(key) <= "\uffff"

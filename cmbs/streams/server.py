@@ -88,9 +88,10 @@ class StreamServer(Generic[S, C, A]):
         while True:
             known = self._find_head(command)
             try:
+                state, prepared = self.streams.find(command.stream_id), command
                 # Reading a log, or looking something up, would hold up every other task of the loop.
-                blocks = self._blocks(command)
-                prepared = await asyncio.to_thread(self._prepare, command) if blocks else command
+                if state is None or (self._preparation is not None and self._preparation.is_needed(state, command)):
+                    prepared = await asyncio.to_thread(self._prepare, command)
                 return await asyncio.wrap_future(self._group.submit(prepared))
             except BeliefServerError as exc:
                 if not await asyncio.to_thread(self._has_conflict, command, known, exc):
@@ -159,13 +160,6 @@ class StreamServer(Generic[S, C, A]):
             failed: Future[A] = Future()
             failed.set_exception(exc)
             return failed
-
-    def _blocks(self, command: C) -> bool:
-        """Whether preparing the command may block."""
-        if self._kind.opens(command):
-            return False
-        state = self.streams.find(command.stream_id)
-        return state is None or (self._preparation is not None and self._preparation.is_needed(state, command))
 
     def _prepare(self, command: C) -> C:
         """Load the stream, here and not in the writer that all streams share, and look up what is needed outside."""

@@ -145,10 +145,8 @@ class Writer(Generic[S, C, A]):
         """Decide, write, and only when the write is done for good let the new states be seen."""
         self.collided = any(batch.slot.contended for batch in batches)
         try:
-            if self.collided:
+            if self.collided or not self._write_at_once(batches):
                 self._write_alone(batches)
-            else:
-                self._try_to_write(batches)
         except (StaleHead, StoreUnavailable) as exc:
             for batch in batches:
                 batch.fail(exc if isinstance(exc, StoreUnavailable) else _still_stale())
@@ -156,8 +154,8 @@ class Writer(Generic[S, C, A]):
             if batch.appends and batch.state is not None:
                 self._publish(batch.slot, batch.state)
 
-    def _try_to_write(self, batches: list[_Batch[S, C, A]]) -> None:
-        """Decide on the cached states; where another process has written since, on what is in the log."""
+    def _write_at_once(self, batches: list[_Batch[S, C, A]]) -> bool:
+        """Decide on the cached states; False where another process has written since."""
         for batch in batches:
             batch.decide(self._kind)
         try:
@@ -165,7 +163,8 @@ class Writer(Generic[S, C, A]):
         except StaleHead:
             for batch in batches:
                 batch.slot.contended = True
-            self._write_alone(batches)
+            return False
+        return True
 
     def _write_alone(self, batches: list[_Batch[S, C, A]]) -> None:
         """Hold other writers off, look again, and decide on what is there now."""

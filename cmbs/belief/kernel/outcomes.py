@@ -13,7 +13,7 @@ from cmbs.belief.kernel.events import (
     RequestTermination,
 )
 from cmbs.belief.kernel.kind import Answer
-from cmbs.belief.kernel.session import Applied, Session, Verdict
+from cmbs.belief.kernel.session import Verdict
 from cmbs.belief.kernel.views import snapshot
 from cmbs.messages import (
     ConclusionOutcome,
@@ -36,7 +36,9 @@ def outcome_of(answer: Answer) -> Outcome:
     event_id, verdict = session.events.at(seq)
     match message:
         case Eliminate():
-            record = find_applied(session, message)
+            record = session.observations.get((message.source_id, message.observation_id))
+            if record is None:  # pragma: no cover - an elimination in the log has its record
+                raise KeyError(message.observation_id)
             return EliminateOutcome(list(record.applied), list(record.ignored), belief, event_id)
         case Declare():
             return DeclareOutcome(session.session_id, belief)
@@ -50,14 +52,6 @@ def outcome_of(answer: Answer) -> Outcome:
             return TerminationOutcome(*_plain(verdict), belief, event_id)
         case _:
             assert_never(message)
-
-
-def find_applied(session: Session, message: Eliminate) -> Applied:
-    """What an elimination that is in the log did."""
-    record = session.observations.get((message.source_id, message.observation_id))
-    if record is None:  # pragma: no cover - an elimination in the log has its record
-        raise KeyError(message.observation_id)
-    return record
 
 
 def _plain(verdict: Verdict | None) -> tuple[bool, str]:

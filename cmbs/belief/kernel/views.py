@@ -10,23 +10,20 @@ from cmbs.messages import BeliefSnapshot, ObligationState, ObligationView
 
 def snapshot(session: Session, at: int | None = None) -> BeliefSnapshot:
     """What the session believes, or believed right after event `at`. EventNotFound beyond the head."""
-    return BeliefSnapshot(session.session_id, session.ontology, *belief_at(session, at))
-
-
-def belief_at(session: Session, at: int | None = None) -> tuple[Survivors, bool, str | None, str]:
-    """What changes in a snapshot as a session goes on: survivors, terminated, active obligation, audit head."""
     if at is None or at == session.head.seq:
-        active = session.active
+        survivors, active, head_event_id = session.survivors, list(session.active), session.head_event_id
         is_terminated = session.terminated_seq is not None
-        return session.survivors, is_terminated, active[-1] if active else None, session.head_event_id
-    survivors = survivors_at(session, at)
-    open_then = [
-        obligation_id
-        for obligation_id, record in session.obligations.items()
-        if record.entered_seq <= at and (record.exited_seq is None or record.exited_seq > at)
-    ]
-    # Nothing follows a termination, so before the head there is none.
-    return survivors, False, open_then[-1] if open_then else None, session.events.at(at)[0]
+    else:
+        survivors = survivors_at(session, at)
+        active = [
+            obligation_id
+            for obligation_id, record in session.obligations.items()
+            if record.entered_seq <= at and (record.exited_seq is None or record.exited_seq > at)
+        ]
+        head_event_id = session.events.at(at)[0]
+        is_terminated = False  # nothing follows a termination, so before the head there is none
+    newest = active[-1] if active else None
+    return BeliefSnapshot(session.session_id, session.ontology, survivors, is_terminated, newest, head_event_id)
 
 
 def survivors_at(session: Session, at: int) -> Survivors:

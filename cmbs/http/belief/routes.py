@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, TypeVar
+from functools import partial
+from typing import TypeVar
 from urllib.parse import quote
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from cmbs.belief.kernel.outcomes import outcome_of
+from cmbs.belief.kernel.events import Message
 from cmbs.belief.kernel.requests import Command
 from cmbs.belief.server import BeliefServer
 from cmbs.errors import InvalidRequest
@@ -25,9 +26,9 @@ _ENCODE = msgspec.json.Encoder().encode
 _CREATED = 201
 _MINIMAL = [("preference-applied", "return=minimal")]
 _VARY = ("vary", "prefer")
-# Larger bodies are validated, and larger universes encoded, in a thread, so that they do not hold up the event loop.
+# Larger bodies are validated, and longer lists encoded, in a thread, so that they do not hold up the event loop.
 _MAX_INLINE_BODY_BYTES = 65_536
-_MAX_INLINE_UNIVERSE = 65_536
+_MAX_INLINE_SURVIVORS = 65_536
 
 
 class Routes:
@@ -35,105 +36,91 @@ class Routes:
 
     def __init__(self, server: BeliefServer) -> None:
         self._server = server
+        self._requests = server.requests
         self._analyst = Analyst(server)
 
     # --- the verbs that write ---
 
     async def declare_session(self, request: Request) -> Response:
         """DECLARE_SESSION."""
-        return await self._write(request, self._declaration, _CREATED)
+        body: schemas.DeclareSessionRequest = request.message
+
+        def declare() -> Command:
+            policy = {} if isinstance(body.policy, UnsetType) else msgspec.structs.asdict(body.policy)
+            chosen = {name: value for name, value in policy.items() if value is not UNSET}
+            return self._server.declaration(
+                OntologyBundle(**msgspec.structs.asdict(body.ontology)),
+                None if isinstance(body.hypotheses, UnsetType) else body.hypotheses,
+                request.document.get("metadata"),
+                policy=self._server.default_policy(**chosen),
+                idempotency_key=request.idempotency_key,
+                actor=request.authenticated,
+            )
+
+        request.query()
+        # A declaration without hypotheses asks the store what there is to declare.
+        is_slow = len(request.body) > _MAX_INLINE_BODY_BYTES or self._server.waits_in_caller
+        command = await asyncio.to_thread(declare) if is_slow else declare()
+        response = await self._perform(request, command, _CREATED)
+        # Relative to the path of the request, so that it is right wherever the application is mounted.
+        response.headers.append(("location", f"sessions/{quote(command.session_id, safe='')}"))
+        return response
 
     async def eliminate(self, request: Request) -> Response:
         """ELIMINATE."""
-        return await self._write(request, self._elimination)
+        body: schemas.EliminateRequest = request.message
+        justification = request.document.get("justification")
+        return await self._write(
+            request,
+            lambda: self._requests.eliminate(body.source_id, body.observation_id, body.eliminated, justification),
+        )
 
     async def enter_obligation(self, request: Request) -> Response:
         """ENTER_OBLIGATION."""
-        return await self._write(request, self._obligation)
+        body: schemas.EnterObligationRequest = request.message
+        return await self._write(
+            request, lambda: self._requests.enter_obligation(body.obligation_id, body.min_total_eliminations)
+        )
 
     async def request_exit(self, request: Request) -> Response:
         """REQUEST_EXIT."""
-        return await self._write(request, self._exit)
+        context = request.document.get("context")
+        return await self._write(request, lambda: self._requests.request_exit(request.params["obligation_id"], context))
 
     async def declare_conclusion(self, request: Request) -> Response:
         """DECLARE_CONCLUSION."""
-        return await self._write(request, self._conclusion)
+        body: schemas.DeclareConclusionRequest = request.message
+        context = request.document.get("context")
+        return await self._write(request, lambda: self._requests.declare_conclusion(body.conclusion_id, context))
 
     async def request_termination(self, request: Request) -> Response:
         """REQUEST_TERMINATION."""
-        return await self._write(request, self._termination)
+        context = request.document.get("context")
+        return await self._write(request, lambda: self._requests.request_termination(context))
 
-    def _declaration(self, request: Request) -> Command:
-        body: schemas.DeclareSessionRequest = request.message
-        ontology = OntologyBundle(**msgspec.structs.asdict(body.ontology))
-        policy = {} if isinstance(body.policy, UnsetType) else msgspec.structs.asdict(body.policy)
-        chosen = {name: value for name, value in policy.items() if value is not UNSET}
-        return self._server.declaration(
-            ontology,
-            None if isinstance(body.hypotheses, UnsetType) else body.hypotheses,
-            request.document.get("metadata"),
-            policy=self._server.default_policy(**chosen),
-            idempotency_key=request.idempotency_key,
-            actor=request.authenticated,
-        )
-
-    def _elimination(self, request: Request) -> Command:
-        body: schemas.EliminateRequest = request.message
-        _refuse_other("session_id", body.session_id, request.params["session_id"])
-        message = self._server.requests.eliminate(
-            body.source_id, body.observation_id, body.eliminated, request.document.get("justification")
-        )
-        return self._command(request, message)
-
-    def _obligation(self, request: Request) -> Command:
-        body: schemas.EnterObligationRequest = request.message
-        _refuse_other("session_id", body.session_id, request.params["session_id"])
-        requests = self._server.requests
-        return self._command(request, requests.enter_obligation(body.obligation_id, body.min_total_eliminations))
-
-    def _exit(self, request: Request) -> Command:
-        body: schemas.RequestExitRequest = request.message
-        _refuse_other("session_id", body.session_id, request.params["session_id"])
-        _refuse_other("obligation_id", body.obligation_id, request.params["obligation_id"])
-        message = self._server.requests.request_exit(request.params["obligation_id"], request.document.get("context"))
-        return self._command(request, message)
-
-    def _conclusion(self, request: Request) -> Command:
-        body: schemas.DeclareConclusionRequest = request.message
-        _refuse_other("session_id", body.session_id, request.params["session_id"])
-        message = self._server.requests.declare_conclusion(body.conclusion_id, request.document.get("context"))
-        return self._command(request, message)
-
-    def _termination(self, request: Request) -> Command:
-        body: schemas.RequestTerminationRequest = request.message
-        _refuse_other("session_id", body.session_id, request.params["session_id"])
-        return self._command(request, self._server.requests.request_termination(request.document.get("context")))
-
-    def _command(self, request: Request, message: Any) -> Command:
-        return self._server.requests.command(
+    async def _write(self, request: Request, build: Callable[[], Message]) -> Response:
+        """Carry out the message that `build` validates; a large one is validated in a thread."""
+        request.query()
+        for name, in_path in request.params.items():
+            in_body = getattr(request.message, name, UNSET)
+            if in_body is not UNSET and in_body != in_path:
+                raise InvalidRequest(
+                    f"`{name}` is `{in_body}` in the body and `{in_path}` in the path",
+                    {"body": in_body, "path": in_path},
+                )
+        message = await asyncio.to_thread(build) if len(request.body) > _MAX_INLINE_BODY_BYTES else build()
+        command = self._requests.command(
             request.params["session_id"], message, request.idempotency_key, request.if_match, request.authenticated
         )
+        return await self._perform(request, command, 200)
 
-    async def _write(self, request: Request, build: Callable[[Request], Command], status: int = 200) -> Response:
-        request.query()
-        # A declaration may have to ask the store what there is to declare.
-        if len(request.body) > _MAX_INLINE_BODY_BYTES or (status == _CREATED and self._server.waits_in_caller):
-            command = await asyncio.to_thread(build, request)
-        else:
-            command = build(request)
+    async def _perform(self, request: Request, command: Command, status: int) -> Response:
         minimal = request.wants_minimal
-        answer = await self._server.answer_async(command)
-
-        def encode() -> bytes:
-            return answers.encode_outcome(outcome_of(answer), with_survivors=not minimal)
-
-        is_large = len(answer.session.universe.ids) > _MAX_INLINE_UNIVERSE
+        outcome = await self._server.perform_async(command)
+        is_large = not minimal and outcome.snapshot.n_survivors > _MAX_INLINE_SURVIVORS
+        encode = partial(answers.encode_outcome, outcome, with_survivors=not minimal)
         body = await asyncio.to_thread(encode) if is_large else encode()
-        headers = _MINIMAL if minimal else []
-        if status == _CREATED:
-            # Relative to the path of the request, so that it is right wherever the application is mounted.
-            headers = [*headers, ("location", f"sessions/{quote(answer.session.session_id, safe='')}")]
-        return Response(status, body, headers)
+        return Response(status, body, list(_MINIMAL) if minimal else [])
 
     # --- the verbs that read ---
 
@@ -204,7 +191,7 @@ class Routes:
     async def session_analysis(self, request: Request) -> Response:
         """What a session's path was worth."""
         query = request.query("kit", "truth")
-        session_id = self._server.requests.text("session_id", request.params["session_id"])
+        session_id = self._requests.text("session_id", request.params["session_id"])
         return Response(200, await self._analyst.analysis(session_id, query.get("kit"), query.get("truth")))
 
     def close(self) -> None:
@@ -228,14 +215,7 @@ class Routes:
 
     def _limit(self, query: dict[str, str]) -> int:
         asked = whole_number("limit", query["limit"]) if "limit" in query else None
-        return self._server.requests.page_size(asked)
-
-
-def _refuse_other(name: str, in_body: str | UnsetType, in_path: str) -> None:
-    if in_body is not UNSET and in_body != in_path:
-        raise InvalidRequest(
-            f"`{name}` is `{in_body}` in the body and `{in_path}` in the path", {"body": in_body, "path": in_path}
-        )
+        return self._requests.page_size(asked)
 
 
 def _moment(at: str | None) -> int | str | None:
