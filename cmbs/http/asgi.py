@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, TypeAlias
 
@@ -37,6 +38,9 @@ MAX_INLINE_BODY_BYTES = 1_048_576
 MAX_BODY_SECONDS = 60.0
 MAX_DRAIN_SECONDS = 5.0
 
+# Large bodies are decoded one after the other. Decoded, one takes up to thirty times its size, and in the threads that
+# reads and the keys use, a few of them would hold up every other request.
+_DECODING = ThreadPoolExecutor(1, "cmbs-decode")
 _JSON = (b"content-type", b"application/json")
 _log = logging.getLogger("cmbs.http")
 
@@ -64,7 +68,7 @@ async def _handle(match: RouteMatch, gate: Gate, body_bytes: int, scope: Scope, 
     body = await _read_body(scope, receive, body_bytes)
     arguments = (match.params, query, header, actor, body, operation.body)
     if len(body) > MAX_INLINE_BODY_BYTES:
-        return await handler(await asyncio.to_thread(Request, *arguments))
+        return await handler(await asyncio.get_running_loop().run_in_executor(_DECODING, Request, *arguments))
     return await handler(Request(*arguments))
 
 
