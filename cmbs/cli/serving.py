@@ -38,6 +38,8 @@ MAX_HEADER_BYTES = 65_536
 MAX_HEADER_SECONDS = 60
 # A socket file is as good as a key, so it is for the account that runs the server.
 _SOCKET_PERMISSIONS = 0o600
+# The shortest that an operating system allows, without the zero at the end.
+_MAX_SOCKET_PATH_BYTES = 103
 _STOP_SECONDS_VARIABLE = "CMBS_STOP_SECONDS"
 # From a worker to the process that started it. granian would start the worker again, and again.
 _CANNOT_START = getattr(signal, "SIGUSR1", signal.SIGTERM)
@@ -224,6 +226,10 @@ def _check_address(options: ServeOptions) -> str:
 def _check_socket_file(path: Path) -> None:
     if not path.parent.is_dir():
         raise InvalidRequest(f"cannot listen on `{path}`: there is no such directory")
+    if len(os.fsencode(path)) > _MAX_SOCKET_PATH_BYTES:
+        raise InvalidRequest(
+            f"cannot listen on `{path}`: the path of a socket has at most {_MAX_SOCKET_PATH_BYTES} bytes"
+        )
     if not path.exists():
         return
     if not path.is_socket():

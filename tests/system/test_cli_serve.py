@@ -177,6 +177,7 @@ def test_a_port_that_is_taken_is_reported(tmp_path: Path) -> None:
         ([], {"CMBS_TLS_CERT": "none.pem"}, "'none.pem' does not exist"),
         (["--uds", "no/such/directory/cmbs.sock"], {}, "cannot listen on `no/such/directory/cmbs.sock`: there is no"),
         (["--uds", CERTIFICATE], {}, "it is not a socket"),
+        (["--uds", "s" * 108], {}, "the path of a socket has at most 103 bytes"),
         (["--uds", "cmbs.sock", "--demo"], {}, "the demo is played over plain HTTP"),
     ],
 )
