@@ -29,7 +29,9 @@ from cmbs.cli.demo import play_in_background
 from cmbs.cli.output import out
 from cmbs.errors import BeliefServerError, InvalidRequest
 from cmbs.identity import KeyRegistry
+from cmbs.identity.tokens import without_keys
 from cmbs.stores import open_store
+from cmbs.tee.access import visible
 
 _log = logging.getLogger("cmbs.serve")
 
@@ -38,6 +40,8 @@ MAX_HEADER_BYTES = 65_536
 MAX_HEADER_SECONDS = 60
 # A socket file is as good as a key, so it is for the account that runs the server.
 _SOCKET_PERMISSIONS = 0o600
+# The shortest that an operating system allows, without the zero at the end.
+_MAX_SOCKET_PATH_BYTES = 103
 _STOP_SECONDS_VARIABLE = "CMBS_STOP_SECONDS"
 # From a worker to the process that started it. granian would start the worker again, and again.
 _CANNOT_START = getattr(signal, "SIGUSR1", signal.SIGTERM)
@@ -134,6 +138,9 @@ def _build_server(options: ServeOptions, address: str) -> Any:
         ),
         http2_settings=HTTP2Settings(max_headers_size=MAX_HEADER_BYTES, keep_alive_interval=MAX_HEADER_SECONDS * 1000),
         log_level=LogLevels.warning,
+        log_dictconfig={
+            "formatters": {"generic": {"format": "[%(levelname)s] %(message)s"}, "access": {"()": AccessLogFormatter}}
+        },
         log_access=options.access_log,
         ssl_cert=options.tls_cert,
         ssl_key=options.tls_key,
@@ -142,6 +149,14 @@ def _build_server(options: ServeOptions, address: str) -> Any:
         respawn_failed_workers=True,
         workers_kill_timeout=options.stop_seconds,
     )
+
+
+class AccessLogFormatter(logging.Formatter):
+    """One line for each request. granian logs the decoded path, in which any caller can send line ends and keys."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See `logging.Formatter.format`."""
+        return without_keys(visible(super().format(record)).encode()).decode()
 
 
 def _print_summary(settings: Settings, options: ServeOptions, keys: int) -> None:
@@ -224,6 +239,10 @@ def _check_address(options: ServeOptions) -> str:
 def _check_socket_file(path: Path) -> None:
     if not path.parent.is_dir():
         raise InvalidRequest(f"cannot listen on `{path}`: there is no such directory")
+    if len(os.fsencode(path)) > _MAX_SOCKET_PATH_BYTES:
+        raise InvalidRequest(
+            f"cannot listen on `{path}`: the path of a socket has at most {_MAX_SOCKET_PATH_BYTES} bytes"
+        )
     if not path.exists():
         return
     if not path.is_socket():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, TypeAlias
 
@@ -37,6 +38,9 @@ MAX_INLINE_BODY_BYTES = 1_048_576
 MAX_BODY_SECONDS = 60.0
 MAX_DRAIN_SECONDS = 5.0
 
+# Large bodies are decoded one after the other. Decoded, a body takes many times its size, and in the threads that
+# reads and the keys use, a few of them would hold up every other request.
+_DECODING = ThreadPoolExecutor(1, "cmbs-decode")
 _JSON = (b"content-type", b"application/json")
 _log = logging.getLogger("cmbs.http")
 
@@ -54,8 +58,10 @@ async def answer(match: RouteMatch, gate: Gate, body_bytes: int, scope: Scope, r
             actor = await gate.admit(header, peer_of(scope), operation.scope)
         body = b"" if operation.body is None else await _read_body(scope, receive, body_bytes)
         received = (match.params, scope.get("query_string", b""), header, actor, body, operation.body)
-        is_large = len(body) > MAX_INLINE_BODY_BYTES
-        request = await asyncio.to_thread(Request, *received) if is_large else Request(*received)
+        if len(body) > MAX_INLINE_BODY_BYTES:
+            request = await asyncio.get_running_loop().run_in_executor(_DECODING, Request, *received)
+        else:
+            request = Request(*received)
         response = await handler(request)
     except Exception as exc:  # noqa: BLE001 - the last place that can still answer
         response = response_to(exc)

@@ -30,6 +30,8 @@ _TOO_OLD_SECONDS = 0.9
 # What the presented key is compared with where no key has its id, so that both take as long.
 _NO_KEY_HASH = bytes(32)
 _BEARER = "bearer "
+# A name or an address and perhaps a port: no path, fragment or user, behind which another name could stand.
+_HOST = re.compile(r"(?:\[(?P<ipv6>[0-9a-f:.]+)\]|(?P<name>[a-z0-9._-]+))(?::[0-9]*)?")
 _REFUSAL_OF = {KeyStatus.EXPIRED: KeyRefused.EXPIRED, KeyStatus.REVOKED: KeyRefused.REVOKED}
 
 
@@ -135,7 +137,12 @@ def _refuse_foreign(peer: str | None, host: str | None, origin: str | None) -> N
 
 def _is_own_name(host: str) -> bool:
     """Whether a `Host` is a name that no other machine can give us."""
-    name = re.sub(r":[0-9]*$", "", host).strip("[]").lower().rstrip(".")
+    parts = _HOST.fullmatch(host.lower())
+    if parts is None:
+        return False
+    if parts["name"] is None:
+        return _is_address(parts["ipv6"]) and not is_remote(parts["ipv6"])
+    name = parts["name"].rstrip(".")
     return name == "localhost" or name.endswith(".localhost") or (_is_address(name) and not is_remote(name))
 
 

@@ -20,6 +20,7 @@ from cmbs.belief.kernel.replay import verify_session
 from cmbs.cli import demo
 from cmbs.cli.app import app
 from cmbs.cli.serving import hide_password
+from cmbs.identity.tokens import new_key
 from cmbs.kit import NO_DATA
 from cmbs.stores import SQLiteStore
 from tests.support.carriers import TLS
@@ -126,6 +127,16 @@ def test_the_option_wins_over_the_environment_and_the_working_directory_is_not_s
     assert "  store     memory:\n" in in_memory.output
 
 
+def test_a_request_is_one_line_of_the_access_log_and_no_key_is_in_it(tmp_path: Path) -> None:
+    key = new_key().text
+    with serving(tmp_path, "--store", "memory:", "--access-log") as server, client_of(server) as client:
+        assert client.get(f"/v1/sessions/a%0Aforged%1B[31m{key}").status_code == 404
+        assert server.stop() == 0
+    (line,) = (line for line in server.output.splitlines() if "forged" in line)
+    assert f'"GET /v1/sessions/a\\nforged\\x1b[31m{key.rpartition("_")[0]}_*** HTTP/1.1" 404' in line
+    assert key not in server.output
+
+
 def test_a_worker_that_is_no_process_of_its_own_loads_the_application_too(tmp_path: Path) -> None:
     program = "from cmbs.cli.serving import load_app; print(load_app().title)"
     ran = subprocess.run(
@@ -177,6 +188,7 @@ def test_a_port_that_is_taken_is_reported(tmp_path: Path) -> None:
         ([], {"CMBS_TLS_CERT": "none.pem"}, "'none.pem' does not exist"),
         (["--uds", "no/such/directory/cmbs.sock"], {}, "cannot listen on `no/such/directory/cmbs.sock`: there is no"),
         (["--uds", CERTIFICATE], {}, "it is not a socket"),
+        (["--uds", "s" * 108], {}, "the path of a socket has at most 103 bytes"),
         (["--uds", "cmbs.sock", "--demo"], {}, "the demo is played over plain HTTP"),
     ],
 )

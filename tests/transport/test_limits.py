@@ -5,6 +5,7 @@ import json
 import re
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from html import unescape
 
 import pytest
@@ -161,6 +162,42 @@ def test_a_large_body_is_decoded_beside_the_event_loop(
     body = {"ontology": ONTOLOGY, "hypotheses": [f"{number:09}" for number in range(ids)]}
     assert client.post("/v1/sessions", body, headers={"prefer": "return=minimal"}).status_code == 201
     assert [thread is threading.main_thread() for thread in threads[:1]] == [ids == 10]
+
+
+def test_large_bodies_are_decoded_one_after_the_other_and_hold_up_no_other_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app, began, proceed = BeliefApp(BeliefServer()), threading.Event(), threading.Event()
+    decoding = most = 0
+    decode = canonical.decode
+
+    def wait(data: bytes | str) -> object:
+        nonlocal decoding, most
+        decoding += 1
+        most = max(most, decoding)
+        began.set()
+        proceed.wait(10)
+        decoding -= 1
+        return decode(data)
+
+    monkeypatch.setattr(canonical, "decode", wait)
+    body = DECLARATION + b" " * asgi.MAX_INLINE_BODY_BYTES
+
+    async def story() -> None:
+        # With these threads keys are looked up, and logs read.
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2))
+        requests = [
+            asyncio.create_task(exchange(app, "POST", b"/v1/sessions", [HOST, JSON], body_events(body)))
+            for _ in range(4)
+        ]
+        await asyncio.get_running_loop().run_in_executor(ThreadPoolExecutor(1), began.wait, 10)
+        async with asyncio.timeout(5):
+            await asyncio.to_thread(int)
+        proceed.set()
+        assert [answer.status for answer in await asyncio.gather(*requests)] == [201] * 4
+
+    asyncio.run(story())
+    assert most == 1
 
 
 @pytest.mark.parametrize("host", ["localhost:8080", '"><script>alert(1)</script>'])

@@ -280,6 +280,10 @@ def test_without_keys_other_machines_are_refused_unless_somebody_else_has_looked
         ("localhost.example", 403),
         ("192.0.2.7", 403),
         ("127.0.0.1.example", 403),
+        ("rebound.example/.localhost", 403),
+        ("rebound.example#.localhost", 403),
+        ("rebound.example@a.localhost", 403),
+        ("[[::1]]", 403),
     ],
 )
 def test_without_keys_no_page_of_another_machine_can_give_us_a_name(host: str, status: int) -> None:
@@ -295,7 +299,13 @@ def test_without_keys_no_page_of_another_machine_can_give_us_a_name(host: str, s
 @pytest.mark.req("ID-OPEN-04")
 @pytest.mark.parametrize("peer", ["127.0.0.1", ""], ids=["tcp", "unix socket"])
 @pytest.mark.parametrize(
-    ("origin", "status"), [("http://localhost:3000", 200), ("https://evil.example", 403), ("null", 403)]
+    ("origin", "status"),
+    [
+        ("http://localhost:3000", 200),
+        ("https://evil.example", 403),
+        ("https://evil.example#.localhost", 403),
+        ("null", 403),
+    ],
 )
 def test_without_keys_no_page_of_another_site_is_answered(peer: str, origin: str, status: int) -> None:
     answer = from_address(create_app(BeliefServer()), peer, origin=origin)
