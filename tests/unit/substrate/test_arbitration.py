@@ -237,7 +237,7 @@ def test_the_key_of_an_earlier_call_with_anything_else_changed_is_refused(repeat
     assert reason(kept, repeat) == ReasonCode.IDEMPOTENCY_CONFLICT
 
 
-def test_the_key_of_somebody_elses_call_is_refused() -> None:
+def test_the_key_of_a_call_of_another_agent_is_refused() -> None:
     assert (
         reason(ready(**with_execution(call(), tool(), agent_id="agent-2")), call()) == ReasonCode.IDEMPOTENCY_CONFLICT
     )

@@ -266,7 +266,7 @@ def test_a_call_that_waits_in_vain_expires(make: Callable[..., Embedded]) -> Non
 
 
 @pytest.mark.req("SS01-GUARD-03")
-def test_a_call_that_needs_an_approval_runs_by_itself_once_somebody_gave_it(make: Callable[..., Embedded]) -> None:
+def test_a_call_that_needs_an_approval_runs_by_itself_once_it_is_given(make: Callable[..., Embedded]) -> None:
     embedded = make(ready("ask"))
     restart = embedded.guard_tool()
     with pytest.raises(CallAsked) as asked:
@@ -355,7 +355,7 @@ class Lost:
         pass
 
 
-def test_a_call_of_which_nobody_knows_is_in_doubt(make: Callable[..., Embedded]) -> None:
+def test_a_call_of_unknown_outcome_is_in_doubt(make: Callable[..., Embedded]) -> None:
     lost = Lost()
     embedded = make(runner=lost)
     restart = embedded.guard_tool()

@@ -154,7 +154,7 @@ def test_the_same_claim_under_another_id_is_no_way_round_a_promotion() -> None:
     assert require_entry(notebook.put("other", MemoryKind.FACT, STRONG, claim=b'"snow"')).confirmed
 
 
-def test_a_claim_that_already_is_a_fact_may_be_put_again_by_somebody_else() -> None:
+def test_a_claim_that_already_is_a_fact_may_be_put_again_by_another_agent() -> None:
     notebook = Notebook()
     notebook.put("first", MemoryKind.FACT, STRONG)
     assert require_entry(notebook.put("second", MemoryKind.FACT, STRONG)).confirmed

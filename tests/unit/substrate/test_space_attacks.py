@@ -95,7 +95,7 @@ def test_calls_that_are_the_same_take_a_use_of_their_approval_each(world: World)
     assert not world.propose(call("t", key="d")).event.result.intents
 
 
-def test_an_approval_is_no_good_for_somebody_else_of_the_same_id(world: World) -> None:
+def test_an_approval_is_no_good_for_another_actor_of_the_same_id(world: World) -> None:
     asking = constraint(effect="deny", when={"op": "exists", "args": ["$args.set.fact.x"]}, on_fail="ask")
     world.create({"constraint.any": ANY, "constraint.ask": asking})
     asked = world.propose(facts(x="1"), actor=ENCODER).event.result.asked
@@ -149,7 +149,7 @@ def test_a_policy_that_begins_to_read_beliefs_is_not_judged_without_them(two: Tw
     assert [reading.active_obligation_id for reading in readings_in(answer.event)] == ["o"]
 
 
-def test_the_same_holds_for_whoever_waits_on_an_event_loop(two: TwoProcesses) -> None:
+def test_the_same_holds_for_a_caller_on_an_event_loop(two: TwoProcesses) -> None:
     two.first.create()
     two.first.equip(http_tool("t"))
     proposal = two.second.proposal(call("t"), proposal_id="p")
@@ -452,7 +452,7 @@ def test_a_conclusion_that_confirms_a_claim_is_held_against_the_log_of_its_sessi
         verify_belief_pins(entries, {})
 
 
-def test_nobody_settles_a_doubt_about_their_own_call_as_an_operator(world: World) -> None:
+def test_no_operator_settles_a_doubt_about_a_call_of_their_own(world: World) -> None:
     world.create()
     world.equip(http_tool("t"))
     world.runner.unknown = True

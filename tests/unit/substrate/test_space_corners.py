@@ -167,7 +167,7 @@ def test_a_claim_under_an_idempotency_key_is_remembered_once(world: World) -> No
     assert (again.repeated, again.event.stored) == (True, first.event.stored)
 
 
-def test_nobody_finds_what_was_never_asked_for(world: World) -> None:
+def test_what_was_never_asked_for_is_not_found(world: World) -> None:
     world.create()
     for message in (Approve("a"), Reject("a")):
         with pytest.raises(RecordNotFound):

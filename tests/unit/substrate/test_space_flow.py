@@ -202,7 +202,7 @@ def test_the_same_call_is_answered_by_its_first_execution_and_never_runs_twice(w
     assert len(world.runner.calls) == 1
 
 
-def test_whoever_makes_a_call_that_runs_already_waits_for_it(world: World) -> None:
+def test_a_caller_that_repeats_a_call_that_runs_waits_for_it(world: World) -> None:
     world.create()
     world.equip(caller_tool("c"))
     (intent,) = world.propose(call("c"), proposal_id="p").event.result.intents
@@ -273,7 +273,7 @@ def test_a_fact_from_a_result_is_no_longer_than_other_values_in_either_mode(worl
     assert (len(world.space.state["fact.text"]), world.space.state["fact.at"]) == (65_536, "1")
 
 
-def test_only_whoever_ran_it_may_say_what_came_of_it(world: World) -> None:
+def test_only_the_actor_that_ran_a_call_may_record_its_outcome(world: World) -> None:
     world.create()
     world.equip(caller_tool("c"))
     (intent,) = world.propose(call("c"), proposal_id="p").event.result.intents

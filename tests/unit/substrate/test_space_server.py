@@ -80,7 +80,7 @@ def test_an_event_loop_is_answered_as_a_thread_is(store: type[InMemoryStore]) ->
     assert_replays(world)
 
 
-def test_a_crowd_on_one_space_leaves_one_chain_with_everybody_in_it() -> None:
+def test_many_threads_on_one_space_leave_one_chain_with_all_their_proposals() -> None:
     world = World(BlockingStore())
     world.create()
 
@@ -113,7 +113,7 @@ def test_two_servers_on_one_log_see_each_other() -> None:
         assert_replays(world)
 
 
-def test_whoever_waits_for_a_proposal_is_told_where_it_stands_when_the_time_is_over() -> None:
+def test_a_caller_that_waits_for_a_proposal_is_told_where_it_stands_when_the_time_is_over() -> None:
     world = World()
     world.create({"constraint.any": ANY, "constraint.ask": constraint(effect="deny", on_fail="ask")})
     world.propose(delta(a="1"), proposal_id="p")
@@ -212,7 +212,7 @@ def test_a_space_moves_to_another_store_byte_for_byte() -> None:
 
 
 @pytest.mark.parametrize("store", [InMemoryStore, BlockingStore])
-def test_the_default_space_is_there_for_whoever_asks_first(store: type[InMemoryStore]) -> None:
+def test_the_default_space_is_there_for_the_first_caller(store: type[InMemoryStore]) -> None:
     for ask in ("current", "perform", "perform_async"):
         with closing(SubstrateServer(log=store(), keeper_seconds=None, default_space=True)) as server:
             command = SpaceCommand(DEFAULT_SPACE, ROOT, SetMode(Mode.OBSERVE))

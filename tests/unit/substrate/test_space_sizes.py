@@ -317,7 +317,7 @@ class SlowRunner(ScriptedRunner):
 
 
 @pytest.mark.parametrize("idempotent", [True, False])
-def test_what_had_no_turn_in_time_has_failed_only_where_nobody_tries_again(*, idempotent: bool) -> None:
+def test_what_had_no_turn_in_time_has_failed_only_where_it_is_not_tried_again(*, idempotent: bool) -> None:
     """An attempt that comes up late must not settle an execution of which another attempt is on its way."""
     runner = SlowRunner()
     world = World(runner=runner, limits=SpaceLimits(executions_at_once=1))

@@ -54,7 +54,7 @@ def asking(world: World) -> World:
     return world
 
 
-def test_what_is_asked_for_runs_once_somebody_else_has_approved_it(asking: World) -> None:
+def test_what_is_asked_for_runs_once_an_operator_has_approved_it(asking: World) -> None:
     answer = asking.propose(call("t", {"x": 1}), delta(a="1"), proposal_id="p")
     (asked,) = answer.event.result.asked
     assert (asked.constraints, asked.tool_id) == (["constraint.ask"], "t")
@@ -130,7 +130,7 @@ def test_all_of_several_requests_must_be_approved(asking: World) -> None:
     assert wait_until_settled(asking, "p") is ProposalStatus.COMMITTED
 
 
-def test_a_request_that_nobody_answers_expires(asking: World) -> None:
+def test_a_request_without_an_answer_expires(asking: World) -> None:
     answer = asking.propose(call("t"), proposal_id="p", ask_ms=1_000)
     (asked,) = answer.event.result.asked
     with pytest.raises(Conflict, match="not over"):
@@ -204,7 +204,7 @@ def test_what_is_left_of_a_proposal_that_is_not_atomic_waits_alone(deferring: Wo
     assert [each.verdict for each in decisions] == [Verdict.ALLOW, Verdict.ALLOW]
 
 
-def test_the_steps_of_the_engine_are_nobody_elses(deferring: World) -> None:
+def test_only_the_engine_takes_the_steps_of_the_engine(deferring: World) -> None:
     deferring.propose(call("t"), proposal_id="p")
     for message in (Wake("p", []), Expire(ExpiryOf.PARKED, "p"), Start("x"), MarkInDoubt("x")):
         with pytest.raises(Conflict, match="policy engine"):
@@ -218,7 +218,7 @@ def test_the_steps_of_the_engine_are_nobody_elses(deferring: World) -> None:
 # --- doubt ------------------------------------------------------------------------------------------------------------
 
 
-def test_an_execution_of_which_nobody_hears_is_in_doubt_and_not_run_again(world: World) -> None:
+def test_an_execution_without_an_outcome_is_in_doubt_and_not_run_again(world: World) -> None:
     world.create()
     world.equip(http_tool("t", timeout_ms=1_000))
     world.runner.unknown = True

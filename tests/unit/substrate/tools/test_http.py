@@ -209,7 +209,7 @@ def test_a_result_that_does_not_fit_its_schema_is_refused(runner: Runner, endpoi
 
 @pytest.mark.req("SS01-TOOL-04")
 @pytest.mark.parametrize("path", ["/reset", "/close", "/cut"])
-def test_where_the_connection_breaks_after_a_writing_call_was_sent_nobody_knows(
+def test_where_the_connection_breaks_after_a_writing_call_was_sent_the_outcome_is_unknown(
     runner: Runner, endpoint: Endpoint, path: str
 ) -> None:
     with pytest.raises(OutcomeUnknown, match="broke off: "):
@@ -230,14 +230,14 @@ def test_where_it_breaks_in_a_call_without_effects_it_has_failed(runner: Runner,
     assert reply.status is OutcomeStatus.FAILED
 
 
-def test_where_nobody_listens_it_has_failed_and_is_not_in_doubt(runner: Runner) -> None:
+def test_where_no_process_listens_it_has_failed_and_is_not_in_doubt(runner: Runner) -> None:
     port = free_port()
     reply = run(runner, http_tool(f"http://127.0.0.1:{port}/act"))
     assert reply.status is OutcomeStatus.FAILED
     assert str(reply.error).startswith(f"no connection to `127.0.0.1:{port}`: ")
 
 
-def test_where_nobody_accepts_in_time_it_has_failed_and_is_not_in_doubt(runner: Runner) -> None:
+def test_where_no_connection_is_accepted_in_time_it_has_failed_and_is_not_in_doubt(runner: Runner) -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=0) as deaf:
         port = deaf.getsockname()[1]
         callers = []

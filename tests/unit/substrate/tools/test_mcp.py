@@ -78,7 +78,7 @@ def test_a_result_that_does_not_fit_its_schema_is_refused(served: Served) -> Non
 
 
 @pytest.mark.req("SS01-TOOL-03")
-def test_a_tool_that_hangs_runs_out_of_time_and_holds_up_nobody(served: Served) -> None:
+def test_a_tool_that_hangs_runs_out_of_time_and_holds_up_no_other_call(served: Served) -> None:
     replies: list[Any] = []
     before = served.begun.count("hang")
     served.call("add", {"a": 1, "b": 1})

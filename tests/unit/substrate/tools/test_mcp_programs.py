@@ -173,7 +173,7 @@ def test_children_that_a_program_leaves_behind_are_ended_with_it(tmp_path: Path)
     assert psutil.wait_procs([left], PATIENCE)[1] == []
 
 
-def test_a_program_that_does_not_listen_holds_up_nobody_and_is_ended(tmp_path: Path) -> None:
+def test_a_program_that_does_not_listen_holds_up_no_other_call_and_is_ended(tmp_path: Path) -> None:
     # Ignores every polite way to be ended, and stops reading with its second call.
     deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)" + call_again("signal.pause()")
     served = pretending(deaf, tmp_path)
