@@ -227,11 +227,7 @@ def test_a_repeat_of_the_very_same_call_is_answered_by_the_first_and_spends_noth
     assert ruling.candidates[0].runs
 
 
-@pytest.mark.parametrize(
-    "repeat",
-    [call(args={"other": 1}), call(held="token-2")],
-    ids=["args", "token"],
-)
+@pytest.mark.parametrize("repeat", [call(args={"other": 1}), call(held="token-2")], ids=["args", "token"])
 def test_the_key_of_an_earlier_call_with_anything_else_changed_is_refused(repeat: ToolCall) -> None:
     kept = ready(tokens=(token(), token("token-2")), **with_execution(call(), tool()))
     assert reason(kept, repeat) == ReasonCode.IDEMPOTENCY_CONFLICT

@@ -69,10 +69,7 @@ def test_each_kind_of_flip_has_its_place() -> None:
     made.propose(call("two", key=None), proposal_id="allowed")
     assert impact_on(
         impact(made, d=DELTAS, one=allow("one"), two=allow("two", eq("fact.a", "p"), on_fail="defer"))
-    ) == [
-        ("defer→allow", "deferred"),
-        ("allow→defer", "allowed"),
-    ]
+    ) == [("defer→allow", "deferred"), ("allow→defer", "allowed")]
     assert impact_on(impact(made, d=DELTAS, two=allow("two"))) == [("defer→deny", "deferred")]
     denied = world(d=DELTAS)
     denied.propose(call("one", key=None), proposal_id="denied")

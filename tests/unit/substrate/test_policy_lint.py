@@ -12,19 +12,7 @@ from cmbs.substrate.kernel.insight import lint as policy_lint
 from cmbs.substrate.kernel.insight.lint import LintFinding, LintRule, Severity, lint
 from cmbs.substrate.kernel.model import Decision, Verdict
 from cmbs.substrate.kernel.policy.policy import MAX_PAIRS, Policy, compile_policy
-from tests.support.policies import (
-    TOOL_IDS,
-    allow,
-    ask,
-    beliefs,
-    candidates,
-    deny,
-    eq,
-    op,
-    pairs_for,
-    policies,
-    states,
-)
+from tests.support.policies import TOOL_IDS, allow, ask, beliefs, candidates, deny, eq, op, pairs_for, policies, states
 
 
 def find(tool_ids: Any = None, **values: Any) -> list[tuple[str, str]]:

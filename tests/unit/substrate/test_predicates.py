@@ -8,13 +8,7 @@ from hypothesis import strategies as st
 
 from cmbs.ledger import canonical
 from cmbs.substrate.kernel.model import BeliefReading, Stage, TraceStep
-from cmbs.substrate.kernel.policy.predicates import (
-    Asking,
-    PredicateFault,
-    compile_predicate,
-    probes_of,
-    same,
-)
+from cmbs.substrate.kernel.policy.predicates import Asking, PredicateFault, compile_predicate, probes_of, same
 from cmbs.substrate.kernel.policy.references import EvaluationContext
 from cmbs.substrate.kernel.policy.schemas import compile_schema
 from cmbs.testing.spaces import predicate

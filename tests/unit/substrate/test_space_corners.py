@@ -65,10 +65,7 @@ def test_approvals_that_overlap_are_used_up_each_for_itself(world: World) -> Non
     (narrow,) = world.propose(call("c", key="1"), proposal_id="p").event.result.asked
     world.propose(facts(late="yes"), actor=ENCODER)
     (wide,) = world.propose(call("c", key="2"), proposal_id="q").event.result.asked
-    assert (narrow.constraints, wide.constraints) == (
-        ["constraint.first"],
-        ["constraint.first", "constraint.later"],
-    )
+    assert (narrow.constraints, wide.constraints) == (["constraint.first"], ["constraint.first", "constraint.later"])
     world.say(Approve(wide.approval_id, 2))
     after = world.say(Approve(narrow.approval_id, 2))
     assert status(after.space, "p") is ProposalStatus.RUNNING

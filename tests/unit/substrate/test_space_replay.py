@@ -87,11 +87,7 @@ def test_a_log_proves_the_space_and_its_head() -> None:
 
 FORGERIES: dict[str, tuple[int, Change, str]] = {
     "another verdict": (DELTA, setting("outcome/decision/verdict", "deny"), r"outcome\.decision is not what"),
-    "another policy hash": (
-        DELTA,
-        setting("outcome/decision/policy_hash", "0" * 64),
-        r"outcome\.decision is not what",
-    ),
+    "another policy hash": (DELTA, setting("outcome/decision/policy_hash", "0" * 64), r"outcome\.decision is not what"),
     "more changes": (DELTA, setting("outcome/changes/set/goal.z", "1"), r"outcome\.changes is not what"),
     "an intent from nowhere": (
         ASK,
@@ -111,11 +107,7 @@ FORGERIES: dict[str, tuple[int, Change, str]] = {
         "is not what its message leads to",
     ),
     "other args": (ASK, setting("payload/proposal/candidates/0/args", {"x": 2}), "is not what its message leads to"),
-    "more words than were needed": (
-        MODE,
-        setting("outcome/granted", True),
-        r"outcome\.granted is not",
-    ),
+    "more words than were needed": (MODE, setting("outcome/granted", True), r"outcome\.granted is not"),
     "another actor": (DELTA, setting("actor/id", "other"), "is not what its message leads to"),
     "an actor who may not": (APPROVE, setting("actor/kind", "agent"), "is not what its message leads to"),
     "the proposer approves": (APPROVE, setting("actor/id", "agent"), "is not what its message leads to"),

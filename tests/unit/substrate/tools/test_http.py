@@ -250,10 +250,7 @@ def test_where_no_connection_is_accepted_in_time_it_has_failed_and_is_not_in_dou
         reply = run(runner, http_tool(f"http://127.0.0.1:{port}/act", timeout_ms=300))
         for caller in callers:
             caller.close()
-    assert (reply.status, reply.error) == (
-        OutcomeStatus.FAILED,
-        f"no connection to `127.0.0.1:{port}` within 300 ms",
-    )
+    assert (reply.status, reply.error) == (OutcomeStatus.FAILED, f"no connection to `127.0.0.1:{port}` within 300 ms")
 
 
 def test_closing_ends_a_call_under_way_which_is_then_in_doubt(endpoint: Endpoint) -> None:

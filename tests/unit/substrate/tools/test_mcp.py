@@ -43,10 +43,7 @@ def test_a_tool_without_structured_content_gives_its_blocks(served: Served) -> N
 
 @pytest.mark.req("SS01-TOOL-02")
 def test_the_key_and_the_execution_are_told_to_the_server(served: Served) -> None:
-    assert result_of(served.call("meta")) == {
-        "cmbs/execution-id": "execution-1",
-        "cmbs/idempotency-key": "key-1",
-    }
+    assert result_of(served.call("meta")) == {"cmbs/execution-id": "execution-1", "cmbs/idempotency-key": "key-1"}
     unkeyed = served.call("meta", call=CallContext("ops", "execution-2", None, 1))
     assert result_of(unkeyed) == {"cmbs/execution-id": "execution-2"}
 
@@ -89,10 +86,7 @@ def test_a_tool_that_hangs_runs_out_of_time_and_holds_up_no_other_call(served: S
         assert caller.is_alive(), replies
     assert result_of(served.call("add", {"a": 2, "b": 2})) == {"sum": 4}
     caller.join(PATIENCE)
-    assert (replies[0].status, replies[0].error) == (
-        OutcomeStatus.TIMED_OUT,
-        "`probe` gave no answer within 4000 ms",
-    )
+    assert (replies[0].status, replies[0].error) == (OutcomeStatus.TIMED_OUT, "`probe` gave no answer within 4000 ms")
     assert result_of(served.call("add", {"a": 3, "b": 3})) == {"sum": 6}
     assert served.begun.count("hang") == before + 1
 
