@@ -23,6 +23,7 @@ from cmbs.substrate.kernel.events import (
     OutcomeStatus,
     Propose,
     ProposePolicy,
+    RecordOutcome,
     RegisterTool,
     SettlePolicy,
     SpaceMessage,
@@ -31,6 +32,7 @@ from cmbs.substrate.kernel.kind import SpaceAnswer
 from cmbs.substrate.kernel.model import (
     Candidate,
     Capability,
+    Decision,
     Proposal,
     Provenance,
     StateDelta,
@@ -146,6 +148,13 @@ class World:
             self.say(RegisterTool(tool))
         self.say(IssueCapability(Capability(token, agent.id, [tool.tool_id for tool in tools], **parts)))
 
+    def open(
+        self, *tools: Tool, policy: dict[str, str] | None = None, mode: Mode = Mode.ENFORCE, **token_parts: Any
+    ) -> None:
+        """Create the space with tools, and a token for all of them."""
+        self.create(policy, mode)
+        self.equip(*tools, **token_parts)
+
     def proposal(self, *candidates: Candidate, actor: Actor = AGENT, atomic: bool = True, **parts: Any) -> Proposal:
         """A proposal on the newest snapshot."""
         return Proposal(
@@ -160,6 +169,23 @@ class World:
         """Propose on the newest snapshot."""
         waits = {name: parts.pop(name) for name in ("defer_ms", "ask_ms") if name in parts}
         return self.say(Propose(self.proposal(*candidates, actor=actor, **parts), **waits), actor)
+
+    def decide(self, *candidates: Candidate, **parts: Any) -> Decision:
+        """Propose on the newest snapshot, and return what was decided."""
+        decision = self.propose(*candidates, **parts).event.result.decision
+        assert decision is not None
+        return decision
+
+    def start(self, *candidates: Candidate, **parts: Any) -> str:
+        """Propose what holds one call that runs, and return the id of its execution."""
+        (intent,) = self.propose(*candidates, **parts).event.result.intents
+        return intent.execution_id
+
+    def report(
+        self, execution_id: str, status: OutcomeStatus = OutcomeStatus.SUCCEEDED, result: Any = None
+    ) -> SpaceAnswer:
+        """Record an outcome, as the agent that ran the call."""
+        return self.say(RecordOutcome(execution_id, status, raw(result)), AGENT)
 
     @property
     def space(self) -> Space:

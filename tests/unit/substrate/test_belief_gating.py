@@ -63,8 +63,7 @@ class Incident:
     def declare(self, min_total_eliminations: int = 2) -> str:
         self.session_id, _ = self.belief.declare_session(ONTOLOGY, CAUSES)
         self.belief.enter_obligation(self.session_id, "look", min_total_eliminations)
-        self.world.create(gate(self.session_id))
-        self.world.equip(http_tool("restart"))
+        self.world.open(http_tool("restart"), policy=gate(self.session_id))
         return self.session_id
 
     def want_restart(self) -> str:
@@ -150,8 +149,7 @@ def test_no_survivor_at_all_is_not_one_survivor(incident: Incident) -> None:
 
 def test_a_session_that_does_not_exist_permits_nothing() -> None:
     incident = Incident(InMemoryStore())
-    incident.world.create(gate("never-declared"))
-    incident.world.equip(http_tool("restart"))
+    incident.world.open(http_tool("restart"), policy=gate("never-declared"))
     incident.want_restart()
     assert incident.status() is ProposalStatus.PARKED
     reading = readings_in(read_space_event(incident.world.server.stored_entries(SPACE)[-1]))[0]
@@ -161,8 +159,7 @@ def test_a_session_that_does_not_exist_permits_nothing() -> None:
 
 def test_without_a_belief_plane_nothing_that_reads_it_is_permitted() -> None:
     world = World()
-    world.create(gate("s"))
-    world.equip(http_tool("restart"))
+    world.open(http_tool("restart"), policy=gate("s"))
     event = world.propose(call("restart")).event
     assert event.result.decision is not None
     assert event.result.decision.verdict is Verdict.DEFER
@@ -300,10 +297,8 @@ def test_a_server_that_makes_up_what_was_believed_is_found_out() -> None:
     belief = BeliefServer(store=log)
     session_id, _ = belief.declare_session(ONTOLOGY, CAUSES)
     world = World(log, belief=Lying(ServedBelief(belief)))
-    world.create(gate(session_id))
-    world.equip(http_tool("restart"))
-    decision = world.propose(call("restart")).event.result.decision
-    assert decision is not None
+    world.open(http_tool("restart"), policy=gate(session_id))
+    decision = world.decide(call("restart"))
     assert decision.verdict is Verdict.ALLOW
     world.close()
     entries = world.server.stored_entries(SPACE)

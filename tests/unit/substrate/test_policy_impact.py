@@ -26,8 +26,7 @@ def pairs(**constraints: Any) -> dict[str, str]:
 
 def world(**constraints: Any) -> World:
     made = World()
-    made.create(pairs(**constraints))
-    made.equip(caller_tool("one", writes=False), caller_tool("two", writes=False))
+    made.open(caller_tool("one", writes=False), caller_tool("two", writes=False), policy=pairs(**constraints))
     return made
 
 

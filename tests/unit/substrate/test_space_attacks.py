@@ -85,8 +85,7 @@ LATER = constraint(
 
 
 def test_calls_that_are_the_same_take_a_use_of_their_approval_each(world: World) -> None:
-    world.create({"constraint.any": ANY, "constraint.ask": ASKING})
-    world.equip(http_tool("t", writes=False))
+    world.open(http_tool("t", writes=False), policy={"constraint.any": ANY, "constraint.ask": ASKING})
     asked = world.propose(call("t", key="first")).event.result.asked
     world.say(Approve(asked[0].approval_id, uses=4), SECOND)
     twins = world.propose(call("t", key="a"), call("t", key="b"), call("t", key="c"))
@@ -138,8 +137,7 @@ def two() -> Iterator[TwoProcesses]:
 
 
 def test_a_policy_that_begins_to_read_beliefs_is_not_judged_without_them(two: TwoProcesses) -> None:
-    two.first.create()
-    two.first.equip(http_tool("t"))
+    two.first.open(http_tool("t"))
     proposal = two.second.proposal(call("t"), proposal_id="p")
     two.gate(tool_id="t")
     answer = two.second.say(Propose(proposal), AGENT)
@@ -150,8 +148,7 @@ def test_a_policy_that_begins_to_read_beliefs_is_not_judged_without_them(two: Tw
 
 
 def test_the_same_holds_for_a_caller_on_an_event_loop(two: TwoProcesses) -> None:
-    two.first.create()
-    two.first.equip(http_tool("t"))
+    two.first.open(http_tool("t"))
     proposal = two.second.proposal(call("t"), proposal_id="p")
     two.gate(tool_id="t")
     answer = asyncio.run(two.second.server.perform_async(SpaceCommand(SPACE, AGENT, Propose(proposal))))
@@ -160,8 +157,7 @@ def test_the_same_holds_for_a_caller_on_an_event_loop(two: TwoProcesses) -> None
 
 
 def test_a_log_without_a_reading_that_its_policy_needs_does_not_verify(two: TwoProcesses) -> None:
-    two.first.create()
-    two.first.equip(http_tool("t"))
+    two.first.open(http_tool("t"))
     two.gate(tool_id="t")
     two.first.propose(call("t"), proposal_id="p")
     entries = two.store.read(f"space:{SPACE}")
@@ -173,8 +169,7 @@ def test_a_log_without_a_reading_that_its_policy_needs_does_not_verify(two: TwoP
 
 
 def test_a_reading_pinned_before_the_first_event_of_its_session_is_found_out(two: TwoProcesses) -> None:
-    two.first.create()
-    two.first.equip(http_tool("t"))
+    two.first.open(http_tool("t"))
     two.gate(tool_id="t")
     event = two.first.propose(call("t"), proposal_id="p").event
     (reading,) = readings_in(event)
@@ -193,29 +188,26 @@ def test_a_reading_pinned_before_the_first_event_of_its_session_is_found_out(two
 
 
 def test_a_delta_that_was_denied_and_only_observed_does_not_commit_once_denials_count(world: World) -> None:
-    world.create({"constraint.t": constraint(subject={"tool_id": "t"})}, Mode.OBSERVE)
-    world.equip(caller_tool("t"))
+    world.open(caller_tool("t"), policy={"constraint.t": constraint(subject={"tool_id": "t"})}, mode=Mode.OBSERVE)
     begun = world.propose(call("t"), delta(evil="1"), proposal_id="p").event.result
     world.say(SetMode(Mode.ENFORCE))
-    world.say(RecordOutcome(begun.intents[0].execution_id, OutcomeStatus.SUCCEEDED, raw({})), AGENT)
+    world.report(begun.intents[0].execution_id, result={})
     assert (status(world.space, "p"), "goal.evil" in world.space.state) == (ProposalStatus.FAILED, False)
 
 
 @pytest.mark.parametrize("forbidden", [True, False])
 def test_a_delta_is_judged_by_the_policy_of_the_moment_at_which_it_commits(world: World, forbidden: bool) -> None:
-    world.create()
-    world.equip(caller_tool("t"))
+    world.open(caller_tool("t"))
     begun = world.propose(call("t"), delta(evil="1"), proposal_id="p").event.result
     denied = {"op": "eq", "args": ["$args.set.goal.evil", "1" if forbidden else "2"]}
     change_policy(world, {"constraint.no": constraint(effect="deny", when=denied)})
-    world.say(RecordOutcome(begun.intents[0].execution_id, OutcomeStatus.SUCCEEDED, raw({})), AGENT)
+    world.report(begun.intents[0].execution_id, result={})
     expected = ProposalStatus.FAILED if forbidden else ProposalStatus.COMMITTED
     assert (status(world.space, "p"), "goal.evil" in world.space.state) == (expected, not forbidden)
 
 
 def test_a_delta_that_commits_late_is_judged_on_what_the_belief_plane_says_then(two: TwoProcesses) -> None:
-    two.first.create()
-    two.first.equip(caller_tool("t"))
+    two.first.open(caller_tool("t"))
     begun = two.first.propose(call("t"), delta(evil="1"), proposal_id="p").event.result
     obliged = {"op": "exists", "args": [f"$belief.{two.session_id}.active_obligation_id"]}
     change_policy(two.first, {"constraint.obliged": constraint(effect="deny", when=obliged)})
@@ -256,10 +248,9 @@ def _observe(world: World) -> None:
 def test_a_call_in_doubt_is_not_tried_again_once_it_is_no_longer_permitted(
     world: World, withdraw: Callable[[World], object]
 ) -> None:
-    world.create()
-    world.equip(http_tool("t", idempotent=True))
+    world.open(http_tool("t", idempotent=True))
     world.runner.unknown = True
-    execution_id = world.propose(call("t")).event.result.intents[0].execution_id
+    execution_id = world.start(call("t"))
     assert eventually(lambda: len(world.runner.calls) == 1)
     withdraw(world)
     world.clock.advance(timedelta(minutes=1))
@@ -270,10 +261,9 @@ def test_a_call_in_doubt_is_not_tried_again_once_it_is_no_longer_permitted(
 
 
 def test_a_call_that_was_only_observed_is_not_tried_again_once_denials_count(world: World) -> None:
-    world.create({}, Mode.OBSERVE)
-    world.equip(http_tool("t", idempotent=True))
+    world.open(http_tool("t", idempotent=True), policy={}, mode=Mode.OBSERVE)
     world.runner.unknown = True
-    execution_id = world.propose(call("t")).event.result.intents[0].execution_id
+    execution_id = world.start(call("t"))
     assert eventually(lambda: len(world.runner.calls) == 1)
     world.clock.advance(timedelta(minutes=1))
     world.server.keep()
@@ -289,8 +279,11 @@ def test_a_call_that_was_only_observed_is_not_tried_again_once_denials_count(wor
 
 def test_what_was_blocked_stays_blocked_when_another_candidate_wakes(world: World) -> None:
     shut = constraint(effect="deny", subject={"tool_id": "risky"}, when={"op": "missing", "args": ["fact.open"]})
-    world.create({"constraint.any": ANY, "constraint.shut": shut, "constraint.later": LATER})
-    world.equip(http_tool("risky"), http_tool("slow"))
+    world.open(
+        http_tool("risky"),
+        http_tool("slow"),
+        policy={"constraint.any": ANY, "constraint.shut": shut, "constraint.later": LATER},
+    )
     world.propose(call("risky", key="r"), call("slow", key="s"), proposal_id="p", atomic=False)
     world.propose(facts(open="1", go="1"), actor=ENCODER)
     world.server.keep()
@@ -300,8 +293,11 @@ def test_what_was_blocked_stays_blocked_when_another_candidate_wakes(world: Worl
 
 
 def test_what_was_deferred_beyond_its_time_does_not_run_when_another_candidate_is_approved(world: World) -> None:
-    world.create({"constraint.any": ANY, "constraint.ask": ASKING, "constraint.later": LATER})
-    world.equip(http_tool("t"), http_tool("slow"))
+    world.open(
+        http_tool("t"),
+        http_tool("slow"),
+        policy={"constraint.any": ANY, "constraint.ask": ASKING, "constraint.later": LATER},
+    )
     both = (call("t", key="t"), call("slow", key="s"))
     asked = world.propose(*both, proposal_id="p", atomic=False, defer_ms=1_000).event.result.asked
     world.clock.advance(timedelta(seconds=2))
@@ -392,8 +388,7 @@ def promote(world: World, event_id: str) -> bool:
 
 
 def test_an_agent_confirms_nothing_by_what_it_can_bring_about_itself(world: World) -> None:
-    world.create()
-    world.equip(caller_tool("own"), http_tool("t"))
+    world.open(caller_tool("own"), http_tool("t"))
     events = [
         world.say(PutMemory("m", MemoryKind.HYPOTHESIS, raw("x"), ttl_ms=1_000_000), AGENT).event,
         world.propose(StateDelta({"policy.x": "1"})).event,
@@ -412,8 +407,7 @@ def test_an_agent_confirms_nothing_by_what_it_can_bring_about_itself(world: Worl
 
 
 def test_what_others_saw_did_or_approved_confirms_a_claim(world: World) -> None:
-    world.create({"constraint.any": ANY, "constraint.ask": ASKING})
-    world.equip(http_tool("t"))
+    world.open(http_tool("t"), policy={"constraint.any": ANY, "constraint.ask": ASKING})
     assert promote(world, world.propose(facts(a="1"), actor=ENCODER).event.body.event_id)
     asked = world.propose(call("t"), proposal_id="p").event.result.asked[0].approval_id
     assert not promote(world, world.say(Approve(asked), AGENT).event.body.event_id)
@@ -453,10 +447,9 @@ def test_a_conclusion_that_confirms_a_claim_is_held_against_the_log_of_its_sessi
 
 
 def test_no_operator_settles_a_doubt_about_a_call_of_their_own(world: World) -> None:
-    world.create()
-    world.equip(http_tool("t"))
+    world.open(http_tool("t"))
     world.runner.unknown = True
-    execution_id = world.propose(call("t")).event.result.intents[0].execution_id
+    execution_id = world.start(call("t"))
     assert eventually(lambda: len(world.runner.calls) == 1)
     world.clock.advance(timedelta(minutes=1))
     world.server.keep()
@@ -485,6 +478,5 @@ def test_no_operator_settles_a_doubt_about_a_call_of_their_own(world: World) -> 
     ],
 )
 def test_a_prefix_is_not_left_by_climbing_however_that_is_written(world: World, path: str, within: bool) -> None:
-    world.create()
-    world.equip(http_tool("t"), scopes=[Scope("path", ScopeMatch.PREFIX, "/data/")])
+    world.open(http_tool("t"), scopes=[Scope("path", ScopeMatch.PREFIX, "/data/")])
     assert bool(world.propose(call("t", {"path": path})).event.result.intents) is within

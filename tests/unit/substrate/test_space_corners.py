@@ -60,8 +60,7 @@ WAITING = constraint(
 
 
 def test_approvals_that_overlap_are_used_up_each_for_itself(world: World) -> None:
-    world.create({"constraint.any": ANY, "constraint.first": FIRST, "constraint.later": LATER})
-    world.equip(caller_tool("c"))
+    world.open(caller_tool("c"), policy={"constraint.any": ANY, "constraint.first": FIRST, "constraint.later": LATER})
     (narrow,) = world.propose(call("c", key="1"), proposal_id="p").event.result.asked
     world.propose(facts(late="yes"), actor=ENCODER)
     (wide,) = world.propose(call("c", key="2"), proposal_id="q").event.result.asked
@@ -76,8 +75,7 @@ def test_approvals_that_overlap_are_used_up_each_for_itself(world: World) -> Non
 
 
 def test_what_was_approved_already_stays_approved_when_the_rest_is_rejected(world: World) -> None:
-    world.create({"constraint.any": ANY, "constraint.first": FIRST})
-    world.equip(caller_tool("c"))
+    world.open(caller_tool("c"), policy={"constraint.any": ANY, "constraint.first": FIRST})
     first, second = world.propose(call("c", key="1"), call("c", {"x": 1}, key="2"), proposal_id="p").event.result.asked
     world.say(Approve(first.approval_id))
     after = world.say(Reject(second.approval_id)).space
@@ -87,23 +85,21 @@ def test_what_was_approved_already_stays_approved_when_the_rest_is_rejected(worl
 
 
 def test_a_rejection_does_not_end_what_already_runs(world: World) -> None:
-    world.create({"constraint.any": ANY, "constraint.first": FIRST})
-    world.equip(caller_tool("c"), caller_tool("free"))
+    world.open(caller_tool("c"), caller_tool("free"), policy={"constraint.any": ANY, "constraint.first": FIRST})
     answer = world.propose(call("free", key="1"), call("c", key="2"), proposal_id="p", atomic=False)
     (asked,), (intent,) = answer.event.result.asked, answer.event.result.intents
     assert status(answer.space, "p") is ProposalStatus.RUNNING
     assert status(world.say(Reject(asked.approval_id)).space, "p") is ProposalStatus.RUNNING
-    done = world.say(RecordOutcome(intent.execution_id, OutcomeStatus.SUCCEEDED), AGENT)
+    done = world.report(intent.execution_id)
     assert status(done.space, "p") is ProposalStatus.COMMITTED
 
 
 @pytest.mark.parametrize("policy", [FIRST, WAITING])
 def test_the_rest_of_a_proposal_goes_on_waiting_when_its_calls_are_done(world: World, policy: str) -> None:
-    world.create({"constraint.any": ANY, "constraint.c": policy})
-    world.equip(caller_tool("c"), caller_tool("free"))
+    world.open(caller_tool("c"), caller_tool("free"), policy={"constraint.any": ANY, "constraint.c": policy})
     answer = world.propose(call("free", key="1"), call("c", key="2"), proposal_id="p", atomic=False)
     (intent,) = answer.event.result.intents
-    done = world.say(RecordOutcome(intent.execution_id, OutcomeStatus.SUCCEEDED), AGENT)
+    done = world.report(intent.execution_id)
     expected = ProposalStatus.ASKED if policy == FIRST else ProposalStatus.PARKED
     assert status(done.space, "p") is expected
     if policy == WAITING:
@@ -119,28 +115,29 @@ def test_the_rest_of_a_proposal_goes_on_waiting_when_its_calls_are_done(world: W
 
 
 def test_of_two_that_wait_for_one_execution_and_write_one_key_the_first_is_committed(world: World) -> None:
-    world.create()
-    world.equip(caller_tool("c"))
-    (intent,) = world.propose(call("c"), delta(a="1"), proposal_id="p").event.result.intents
+    world.open(caller_tool("c"))
+    execution_id = world.start(call("c"), delta(a="1"), proposal_id="p")
     world.propose(call("c"), delta(a="2"), proposal_id="q")
-    after = world.say(RecordOutcome(intent.execution_id, OutcomeStatus.SUCCEEDED), AGENT).space
+    after = world.report(execution_id).space
     assert [status(after, each) for each in "pq"] == [ProposalStatus.COMMITTED, ProposalStatus.FAILED]
     assert after.state["goal.a"] == "1"
 
 
 def test_observing_commits_what_ran_whatever_it_breaks(world: World) -> None:
     never = '{"op":"missing","args":["goal.a"]}'
-    world.create({"constraint.any": ANY, "policy.invariant.never": never}, Mode.OBSERVE)
-    world.equip(caller_tool("c", facts={"fact.x": "x"}))
-    (intent,) = world.propose(call("c"), delta(a="1"), proposal_id="p").event.result.intents
-    outcome = RecordOutcome(intent.execution_id, OutcomeStatus.SUCCEEDED, raw({"x": "y"}))
+    world.open(
+        caller_tool("c", facts={"fact.x": "x"}),
+        policy={"constraint.any": ANY, "policy.invariant.never": never},
+        mode=Mode.OBSERVE,
+    )
+    execution_id = world.start(call("c"), delta(a="1"), proposal_id="p")
+    outcome = RecordOutcome(execution_id, OutcomeStatus.SUCCEEDED, raw({"x": "y"}))
     after = world.say(outcome, AGENT).space
     assert (after.state["goal.a"], after.state["fact.x"], status(after, "p")) == ("1", "y", ProposalStatus.COMMITTED)
 
 
 def test_a_tool_without_effects_needs_no_key_and_runs_every_time(world: World) -> None:
-    world.create()
-    world.equip(caller_tool("c", writes=False))
+    world.open(caller_tool("c", writes=False))
     first = world.propose(call("c", key=None)).event.result.intents
     second = world.propose(call("c", key=None)).event.result.intents
     assert first[0].execution_id != second[0].execution_id
@@ -210,8 +207,7 @@ def test_nothing_is_woken_that_does_not_wait_and_nothing_expires_before_its_time
 
 
 def test_a_wake_was_decided_on_what_was_left_of_its_proposal(world: World) -> None:
-    world.create({"constraint.any": ANY, "constraint.wait": WAITING})
-    world.equip(caller_tool("c"))
+    world.open(caller_tool("c"), policy={"constraint.any": ANY, "constraint.wait": WAITING})
     parked = world.propose(call("c"), proposal_id="p", atomic=False)
     world.propose(facts(go="yes"), actor=ENCODER)
     world.server.keep()

@@ -45,8 +45,7 @@ def test_a_change_of_policy_needs_a_second_operator(world: World) -> None:
     assert (after.policy_version, after.policy_changes["c"].status) == (2, PolicyChangeStatus.APPLIED)
     assert (after.state.get("policy.value.x"), "constraint.any" in after.state) == ("1", False)
     assert after.policy.policy_hash != before.policy.policy_hash
-    decision = world.propose(delta(a="1")).event.result.decision
-    assert decision is not None
+    decision = world.decide(delta(a="1"))
     assert (decision.reason_code, decision.policy_hash) == (ReasonCode.NO_ALLOW, after.policy.policy_hash)
     with pytest.raises(Conflict, match="applied already"):
         world.say(SettlePolicy("c", False), SECOND)
@@ -97,8 +96,7 @@ def test_governing_is_for_operators(world: World) -> None:
     with pytest.raises(RecordNotFound):
         world.say(RetireTool("d"))
     assert world.say(RetireTool("c")).space.tools["c"].retired
-    decision = world.propose(call("c")).event.result.decision
-    assert decision is not None
+    decision = world.decide(call("c"))
     assert decision.reason_code is ReasonCode.TOOL_RETIRED
     with pytest.raises(Conflict, match="created before"):
         world.create()
@@ -149,8 +147,7 @@ def test_a_dry_run_records_nothing(world: World) -> None:
 
 
 def test_a_plain_allow_is_told_with_its_trace_as_well(world: World) -> None:
-    world.create({"constraint.any": ANY, "constraint.ask": ASKING})
-    world.equip(http_tool("t"))
+    world.open(http_tool("t"), policy={"constraint.any": ANY, "constraint.ask": ASKING})
     world.propose(delta(a="1"), proposal_id="p")
     (asked,) = world.propose(call("t"), proposal_id="q").event.result.asked
     world.say(Approve(asked.approval_id))
@@ -171,7 +168,6 @@ def test_degrading_offers_something_else_and_never_runs_the_call(world: World) -
         }
     )
     world.equip(http_tool("t"))
-    decision = world.propose(call("t")).event.result.decision
-    assert decision is not None
+    decision = world.decide(call("t"))
     assert (decision.failure, decision.candidates[0].offer) == (Failure.DEGRADE, '{"tool_id":"cheap"}')
     assert not world.runner.calls

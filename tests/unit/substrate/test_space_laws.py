@@ -79,8 +79,10 @@ class SpaceMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.world = World()
-        self.world.create({"constraint.any": ANY, **POLICIES})
-        self.world.equip(*(caller_tool(name, facts={"fact.b": "b"} if name == "plain" else {}) for name in TOOLS))
+        self.world.open(
+            *(caller_tool(name, facts={"fact.b": "b"} if name == "plain" else {}) for name in TOOLS),
+            policy={"constraint.any": ANY, **POLICIES},
+        )
         self.snapshots = [self.world.space.snapshot_id]
 
     @rule(

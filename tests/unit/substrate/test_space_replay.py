@@ -15,13 +15,13 @@ from cmbs.errors import LedgerCorrupt
 from cmbs.ledger import GENESIS, Head, StoredEntry, canonical, hash_entry, verify_chain
 from cmbs.stores import InMemoryStore
 from cmbs.substrate.kernel.checkpoint import freeze_space, thaw_space
-from cmbs.substrate.kernel.events import Approve, OutcomeStatus, Propose, RecordOutcome, SetMode
+from cmbs.substrate.kernel.events import Approve, Propose, SetMode
 from cmbs.substrate.kernel.events import Mode as SpaceMode
 from cmbs.substrate.kernel.kind import append_of_space
 from cmbs.substrate.kernel.proposals import trace_decision
 from cmbs.substrate.kernel.replay import catch_up_space, fold_space, read_space_event, verify_space
 from cmbs.substrate.kernel.state import Space
-from tests.support.spaces import AGENT, ANY, ROOT, SPACE, World, call, caller_tool, constraint, delta
+from tests.support.spaces import ANY, ROOT, SPACE, World, call, caller_tool, constraint, delta
 
 STREAM = f"space:{SPACE}"
 CREATE, REGISTER, ISSUE, DELTA, ASK, APPROVE, OUTCOME, MODE = range(8)
@@ -32,12 +32,11 @@ def record_log() -> tuple[Space, list[StoredEntry], InMemoryStore]:
     """A short life of a space, and its log."""
     world = World()
     asking = constraint(effect="deny", subject={"tool_id": "c"}, on_fail="ask")
-    world.create({"constraint.any": ANY, "constraint.ask": asking})
-    world.equip(caller_tool("c"))
+    world.open(caller_tool("c"), policy={"constraint.any": ANY, "constraint.ask": asking})
     world.propose(delta(a="1", b="\U0001f600", **{"\U0001f600": "x", "\uffee": "y"}), proposal_id="p")
     (asked,) = world.propose(call("c", {"x": [1.5, "é"]}), delta(c="1"), proposal_id="q").event.result.asked
     (intent,) = world.say(Approve(asked.approval_id)).event.result.intents
-    world.say(RecordOutcome(intent.execution_id, OutcomeStatus.SUCCEEDED), AGENT)
+    world.report(intent.execution_id)
     world.say(SetMode(SpaceMode.OBSERVE), ROOT, idempotency_key="once")
     world.close()
     return world.space, world.log.read(STREAM), world.log  # type: ignore[return-value]

@@ -241,8 +241,10 @@ def test_a_tool_that_cannot_work_is_refused(world: World, field: str) -> None:
 
 
 def test_uses_of_an_approval_are_bounded(world: World) -> None:
-    world.create({"constraint.ask": constraint(when={"op": "exists", "args": ["fact.x"]}, on_fail="ask")})
-    world.equip(caller_tool("c"))
+    world.open(
+        caller_tool("c"),
+        policy={"constraint.ask": constraint(when={"op": "exists", "args": ["fact.x"]}, on_fail="ask")},
+    )
     (asked,) = world.propose(call("c")).event.result.asked
     for uses in (0, -1, 1_000_001):
         with pytest.raises(InvalidRequest, match="uses"):

@@ -252,21 +252,19 @@ class BrokenRunner(ScriptedRunner):
 
 def test_a_defect_of_a_runner_leaves_the_execution_in_doubt() -> None:
     world = World(runner=BrokenRunner())
-    world.create()
-    world.equip(http_tool("t"))
-    (intent,) = world.propose(call("t"), proposal_id="p").event.result.intents
+    world.open(http_tool("t"))
+    execution_id = world.start(call("t"), proposal_id="p")
     assert eventually(lambda: len(world.runner.calls) == 1)
     world.clock.advance(timedelta(hours=1))
     world.server.keep()
-    assert world.space.executions[intent.execution_id].status is ExecutionStatus.IN_DOUBT
+    assert world.space.executions[execution_id].status is ExecutionStatus.IN_DOUBT
     world.close()
 
 
 def test_a_server_without_tools_says_that_it_has_none() -> None:
     clock = ManualClock()
     world = World(clock=clock)
-    world.create()
-    world.equip(http_tool("t"))
+    world.open(http_tool("t"))
     with closing(SubstrateServer(log=world.log, clock=clock, keeper_seconds=None)) as server:
         answer = server.perform(SpaceCommand(SPACE, AGENT, Propose(world.proposal(call("t"), proposal_id="p"))))
         assert server.wait_for(SPACE, "p", 10).status is ProposalStatus.FAILED
@@ -277,8 +275,7 @@ def test_a_server_without_tools_says_that_it_has_none() -> None:
 
 def test_after_closing_nothing_begins() -> None:
     world = World()
-    world.create()
-    world.equip(http_tool("t"))
+    world.open(http_tool("t"))
     world.close()
     world.propose(call("t"), proposal_id="p")
     assert (status(world.space, "p"), world.runner.calls) == (ProposalStatus.RUNNING, [])

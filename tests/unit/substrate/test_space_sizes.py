@@ -321,8 +321,7 @@ def test_what_had_no_turn_in_time_has_failed_only_where_it_is_not_tried_again(*,
     """An attempt that comes up late must not settle an execution of which another attempt is on its way."""
     runner = SlowRunner()
     world = World(runner=runner, limits=SpaceLimits(executions_at_once=1))
-    world.create()
-    world.equip(http_tool("t", idempotent=idempotent, timeout_ms=1_000))
+    world.open(http_tool("t", idempotent=idempotent, timeout_ms=1_000))
     world.propose(call("t", key="first"), proposal_id="first")
     assert eventually(lambda: len(runner.calls) == 1)
     world.propose(call("t", key="second"), proposal_id="second")
@@ -341,14 +340,13 @@ def test_what_had_no_turn_in_time_has_failed_only_where_it_is_not_tried_again(*,
 def test_what_an_operator_settled_while_it_waited_for_its_turn_does_not_run() -> None:
     runner = SlowRunner()
     world = World(runner=runner, limits=SpaceLimits(executions_at_once=1))
-    world.create()
-    world.equip(http_tool("t", idempotent=True, timeout_ms=1_000))
+    world.open(http_tool("t", idempotent=True, timeout_ms=1_000))
     world.propose(call("t", key="first"), proposal_id="first")
     assert eventually(lambda: len(runner.calls) == 1)
-    (intent,) = world.propose(call("t", key="second"), proposal_id="second").event.result.intents
+    execution_id = world.start(call("t", key="second"), proposal_id="second")
     world.clock.advance(timedelta(minutes=1))
-    world.say(MarkInDoubt(intent.execution_id), ENGINE)
-    world.say(RecordOutcome(intent.execution_id, OutcomeStatus.SUCCEEDED, raw({"seen": True})), ROOT)
+    world.say(MarkInDoubt(execution_id), ENGINE)
+    world.say(RecordOutcome(execution_id, OutcomeStatus.SUCCEEDED, raw({"seen": True})), ROOT)
     runner.let_go.set()
     assert wait_until_settled(world, "first") is ProposalStatus.COMMITTED
     world.close()

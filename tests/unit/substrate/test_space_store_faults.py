@@ -91,8 +91,7 @@ def has_settled(watching: World, runner: ScriptedRunner) -> bool:
 
 def prepare(store: FailingLog[BlockingStore]) -> World:
     world = World(store)
-    world.create(POLICY)
-    world.equip(http_tool("plain"), http_tool("asked"), http_tool("parked"))
+    world.open(http_tool("plain"), http_tool("asked"), http_tool("parked"), policy=POLICY)
     return world
 
 

@@ -49,8 +49,7 @@ from tests.support.spaces import (
 
 @pytest.fixture
 def asking(world: World) -> World:
-    world.create({"constraint.any": ANY, "constraint.ask": ASKING})
-    world.equip(http_tool("t"))
+    world.open(http_tool("t"), policy={"constraint.any": ANY, "constraint.ask": ASKING})
     return world
 
 
@@ -86,8 +85,7 @@ def test_an_approval_is_good_for_exactly_these_args_and_so_many_times(asking: Wo
 
 def test_approval_decides_again_on_the_state_of_its_moment(world: World) -> None:
     closed = constraint(effect="deny", when={"op": "eq", "args": ["fact.door", "closed"]})
-    world.create({"constraint.any": ANY, "constraint.ask": ASKING, "constraint.door": closed})
-    world.equip(http_tool("t"))
+    world.open(http_tool("t"), policy={"constraint.any": ANY, "constraint.ask": ASKING, "constraint.door": closed})
     (asked,) = world.propose(call("t"), proposal_id="p").event.result.asked
     world.propose(StateDelta({"fact.door": "closed"}), actor=ENCODER)
     answer = world.say(Approve(asked.approval_id))
@@ -152,8 +150,10 @@ def test_a_request_without_an_answer_expires(asking: World) -> None:
 @pytest.fixture
 def deferring(world: World) -> World:
     only = {"op": "all", "args": [{"op": "exists", "args": ["$tool.id"]}, {"op": "missing", "args": ["fact.ready"]}]}
-    world.create({"constraint.any": ANY, "constraint.wait": constraint(effect="deny", when=only, on_fail="defer")})
-    world.equip(http_tool("t"))
+    world.open(
+        http_tool("t"),
+        policy={"constraint.any": ANY, "constraint.wait": constraint(effect="deny", when=only, on_fail="defer")},
+    )
     return world
 
 
@@ -219,19 +219,18 @@ def test_only_the_engine_takes_the_steps_of_the_engine(deferring: World) -> None
 
 
 def test_an_execution_without_an_outcome_is_in_doubt_and_not_run_again(world: World) -> None:
-    world.create()
-    world.equip(http_tool("t", timeout_ms=1_000))
+    world.open(http_tool("t", timeout_ms=1_000))
     world.runner.unknown = True
-    (intent,) = world.propose(call("t"), delta(a="1"), proposal_id="p").event.result.intents
+    execution_id = world.start(call("t"), delta(a="1"), proposal_id="p")
     world.clock.advance(timedelta(seconds=10))
     world.server.keep()
-    execution = world.space.executions[intent.execution_id]
+    execution = world.space.executions[execution_id]
     assert (execution.status, status(world.space, "p")) == (ExecutionStatus.IN_DOUBT, ProposalStatus.RUNNING)
     with pytest.raises(Conflict, match="not be started again"):
-        world.say(Start(intent.execution_id), ENGINE)
+        world.say(Start(execution_id), ENGINE)
     with pytest.raises(Conflict, match="not running"):
-        world.say(MarkInDoubt(intent.execution_id), ENGINE)
-    looked = world.say(RecordOutcome(intent.execution_id, OutcomeStatus.SUCCEEDED), ROOT)
+        world.say(MarkInDoubt(execution_id), ENGINE)
+    looked = world.say(RecordOutcome(execution_id, OutcomeStatus.SUCCEEDED), ROOT)
     assert (looked.space.state["goal.a"], status(looked.space, "p")) == ("1", ProposalStatus.COMMITTED)
     assert len(world.runner.calls) == 1
 
@@ -241,22 +240,20 @@ def make(world: World, attempts: int) -> bool:
 
 
 def test_one_in_doubt_is_tried_again_where_its_tool_is_idempotent_and_not_for_ever(world: World) -> None:
-    world.create()
-    world.equip(http_tool("t", timeout_ms=1_000, idempotent=True))
+    world.open(http_tool("t", timeout_ms=1_000, idempotent=True))
     world.runner.unknown = True
-    (intent,) = world.propose(call("t"), proposal_id="p").event.result.intents
+    execution_id = world.start(call("t"), proposal_id="p")
     for attempts in (1, 2, 3, 3, 3):
         assert eventually(partial(make, world, attempts))
         world.clock.advance(timedelta(seconds=10))
         world.server.keep()
     assert [context.attempt for _, _, context in world.runner.calls] == [1, 2, 3]
     assert len({context.idempotency_key for _, _, context in world.runner.calls}) == 1
-    assert world.space.executions[intent.execution_id].status is ExecutionStatus.IN_DOUBT
+    assert world.space.executions[execution_id].status is ExecutionStatus.IN_DOUBT
 
 
 def test_an_execution_is_not_in_doubt_before_its_deadline(world: World) -> None:
-    world.create()
-    world.equip(caller_tool("c"))
-    (intent,) = world.propose(call("c")).event.result.intents
+    world.open(caller_tool("c"))
+    execution_id = world.start(call("c"))
     with pytest.raises(Conflict, match="has until"):
-        world.say(MarkInDoubt(intent.execution_id), ENGINE)
+        world.say(MarkInDoubt(execution_id), ENGINE)
