@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from functools import partial
 
 import pytest
 
-from cmbs.errors import Conflict, RecordNotFound
+from cmbs.errors import Conflict
 from cmbs.messages import Actor, ActorKind
 from cmbs.substrate.kernel.events import (
     Approve,
     Expire,
     ExpiryOf,
     MarkInDoubt,
+    MemoryKind,
     OutcomeStatus,
+    PutMemory,
     RecordOutcome,
     Reject,
+    SpaceVerb,
     Start,
     Wake,
 )
 from cmbs.substrate.kernel.model import StateDelta, Verdict
+from cmbs.substrate.kernel.proposals import situation_of
+from cmbs.substrate.kernel.replay import read_space_event
 from cmbs.substrate.kernel.state import ApprovalStatus, ExecutionStatus, ProposalStatus
 from tests.support.spaces import (
     AGENT,
@@ -31,6 +35,7 @@ from tests.support.spaces import (
     OTHER_AGENT,
     ROOT,
     SECOND,
+    SPACE,
     World,
     call,
     caller_tool,
@@ -40,6 +45,7 @@ from tests.support.spaces import (
     eventually,
     facts,
     http_tool,
+    raw,
     status,
     wait_until_settled,
 )
@@ -73,14 +79,6 @@ def test_what_is_asked_for_runs_once_an_operator_has_approved_it(asking: World) 
     assert not asking.space.grants
     with pytest.raises(Conflict, match="approved already"):
         asking.say(Approve(asked.approval_id))
-
-
-def test_an_approval_is_good_for_exactly_these_args_and_so_many_times(asking: World) -> None:
-    (asked,) = asking.propose(call("t", {"x": 1}), proposal_id="p").event.result.asked
-    asking.say(Approve(asked.approval_id, uses=2))
-    assert status(asking.propose(call("t", {"x": 1}, key="2"), proposal_id="q").space, "q") is not ProposalStatus.ASKED
-    assert status(asking.propose(call("t", {"x": 1}, key="3"), proposal_id="r").space, "r") is ProposalStatus.ASKED
-    assert status(asking.propose(call("t", {"x": 2}, key="4"), proposal_id="s").space, "s") is ProposalStatus.ASKED
 
 
 def test_approval_decides_again_on_the_state_of_its_moment(world: World) -> None:
@@ -211,8 +209,6 @@ def test_only_the_engine_takes_the_steps_of_the_engine(deferring: World) -> None
             deferring.say(message)
     with pytest.raises(Conflict, match="not parked"):
         deferring.say(Expire(ExpiryOf.PARKED, "q"), ENGINE)
-    with pytest.raises(RecordNotFound):
-        deferring.say(Wake("q", []), ENGINE)
 
 
 # --- doubt ------------------------------------------------------------------------------------------------------------
@@ -235,16 +231,12 @@ def test_an_execution_without_an_outcome_is_in_doubt_and_not_run_again(world: Wo
     assert len(world.runner.calls) == 1
 
 
-def make(world: World, attempts: int) -> bool:
-    return len(world.runner.calls) == attempts
-
-
 def test_one_in_doubt_is_tried_again_where_its_tool_is_idempotent_and_not_for_ever(world: World) -> None:
     world.open(http_tool("t", timeout_ms=1_000, idempotent=True))
     world.runner.unknown = True
     execution_id = world.start(call("t"), proposal_id="p")
     for attempts in (1, 2, 3, 3, 3):
-        assert eventually(partial(make, world, attempts))
+        assert eventually(lambda: len(world.runner.calls) == attempts)  # noqa: B023 - it is called at once
         world.clock.advance(timedelta(seconds=10))
         world.server.keep()
     assert [context.attempt for _, _, context in world.runner.calls] == [1, 2, 3]
@@ -257,3 +249,95 @@ def test_an_execution_is_not_in_doubt_before_its_deadline(world: World) -> None:
     execution_id = world.start(call("c"))
     with pytest.raises(Conflict, match="has until"):
         world.say(MarkInDoubt(execution_id), ENGINE)
+
+
+# --- several candidates ----------------------------------------------------------------------------------------------
+
+FIRST = constraint(effect="deny", subject={"tool_id": "c"}, on_fail="ask")
+
+
+LATER = constraint(effect="deny", subject={"tool_id": "c"}, when={"op": "exists", "args": ["fact.late"]}, on_fail="ask")
+
+
+WAITING = constraint(
+    effect="deny", subject={"tool_id": "c"}, when={"op": "missing", "args": ["fact.go"]}, on_fail="defer"
+)
+
+
+def test_approvals_that_overlap_are_used_up_each_for_itself(world: World) -> None:
+    world.open(caller_tool("c"), policy={"constraint.any": ANY, "constraint.first": FIRST, "constraint.later": LATER})
+    (narrow,) = world.propose(call("c", key="1"), proposal_id="p").event.result.asked
+    world.propose(facts(late="yes"), actor=ENCODER)
+    (wide,) = world.propose(call("c", key="2"), proposal_id="q").event.result.asked
+    assert (narrow.constraints, wide.constraints) == (["constraint.first"], ["constraint.first", "constraint.later"])
+    world.say(Approve(wide.approval_id, 2))
+    after = world.say(Approve(narrow.approval_id, 2))
+    assert status(after.space, "p") is ProposalStatus.RUNNING
+    assert set(after.event.result.used_approvals) == {narrow.approval_id, wide.approval_id}
+    left = {known: each.uses_left for known, each in after.space.approvals.items()}
+    assert left == {narrow.approval_id: 1, wide.approval_id: 0}
+    assert set(after.space.grants.values()) == {narrow.approval_id}
+
+
+def test_what_was_approved_already_stays_approved_when_the_rest_is_rejected(world: World) -> None:
+    world.open(caller_tool("c"), policy={"constraint.any": ANY, "constraint.first": FIRST})
+    first, second = world.propose(call("c", key="1"), call("c", {"x": 1}, key="2"), proposal_id="p").event.result.asked
+    world.say(Approve(first.approval_id))
+    after = world.say(Reject(second.approval_id)).space
+    statuses = [after.approvals[each.approval_id].status for each in (first, second)]
+    assert statuses == [ApprovalStatus.APPROVED, ApprovalStatus.REJECTED]
+    assert status(after, "p") is ProposalStatus.REJECTED
+
+
+def test_a_rejection_does_not_end_what_already_runs(world: World) -> None:
+    world.open(caller_tool("c"), caller_tool("free"), policy={"constraint.any": ANY, "constraint.first": FIRST})
+    answer = world.propose(call("free", key="1"), call("c", key="2"), proposal_id="p", atomic=False)
+    (asked,), (intent,) = answer.event.result.asked, answer.event.result.intents
+    assert status(answer.space, "p") is ProposalStatus.RUNNING
+    assert status(world.say(Reject(asked.approval_id)).space, "p") is ProposalStatus.RUNNING
+    done = world.report(intent.execution_id)
+    assert status(done.space, "p") is ProposalStatus.COMMITTED
+
+
+@pytest.mark.parametrize("policy", [FIRST, WAITING])
+def test_the_rest_of_a_proposal_goes_on_waiting_when_its_calls_are_done(world: World, policy: str) -> None:
+    world.open(caller_tool("c"), caller_tool("free"), policy={"constraint.any": ANY, "constraint.c": policy})
+    answer = world.propose(call("free", key="1"), call("c", key="2"), proposal_id="p", atomic=False)
+    (intent,) = answer.event.result.intents
+    done = world.report(intent.execution_id)
+    expected = ProposalStatus.ASKED if policy == FIRST else ProposalStatus.PARKED
+    assert status(done.space, "p") is expected
+    if policy == WAITING:
+        world.propose(facts(go="yes"), actor=ENCODER)
+        world.server.keep()
+        told = world.server.decision(SPACE, "p")
+        assert [each.verdict for each in told.candidates] == [Verdict.ALLOW, Verdict.ALLOW]
+        assert {step.candidate for step in told.trace} <= {None, 1}
+    else:
+        (asked,) = answer.event.result.asked
+        again = world.say(Approve(asked.approval_id))
+        assert [intent.candidate for intent in again.event.result.intents] == [1]
+
+
+def test_a_wake_was_decided_on_what_was_left_of_its_proposal(world: World) -> None:
+    world.open(caller_tool("c"), policy={"constraint.any": ANY, "constraint.wait": WAITING})
+    parked = world.propose(call("c"), proposal_id="p", atomic=False)
+    world.propose(facts(go="yes"), actor=ENCODER)
+    world.server.keep()
+    events = [read_space_event(stored) for stored in world.log.read(f"space:{SPACE}")]
+    (woken,) = [event for event in events if event.body.verb == SpaceVerb.WAKE]
+    before = world.server.at(SPACE, woken.body.seq - 1)
+    space, proposal, actor = situation_of(before, woken)
+    assert (space, actor) == (before, AGENT)
+    assert proposal.candidates == parked.space.proposals["p"].message.proposal.candidates
+    assert proposal.state_snapshot_id == before.snapshot_id
+
+
+def test_nothing_is_woken_that_does_not_wait_and_nothing_expires_before_its_time(world: World) -> None:
+    world.create()
+    world.propose(delta(a="1"), proposal_id="p")
+    with pytest.raises(Conflict, match="not parked"):
+        world.say(Wake("p", ["fact.go"]), ENGINE)
+    world.say(PutMemory("m", MemoryKind.HYPOTHESIS, raw("it rains"), ttl_ms=1000), AGENT)
+    with pytest.raises(Conflict, match="does not expire now"):
+        world.say(Expire(ExpiryOf.MEMORY, "m"), ENGINE)
