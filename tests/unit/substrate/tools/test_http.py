@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import socket
 import ssl
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from cmbs.substrate.tools.http import HttpTools
 from cmbs.substrate.tools.opening import open_tools
 from cmbs.substrate.tools.runner import CallContext, OutcomeUnknown, Runner
 from tests.support.http_server import free_port
+from tests.support.spaces import eventually
 from tests.support.tool_calls import CALL, result_of, run, tool_of
 from tests.support.tool_endpoint import Endpoint, listening
 
@@ -255,20 +256,11 @@ def test_where_no_connection_is_accepted_in_time_it_has_failed_and_is_not_in_dou
 
 def test_closing_ends_a_call_under_way_which_is_then_in_doubt(endpoint: Endpoint) -> None:
     runner = Runner({ToolKind.HTTP: lambda: HttpTools(CREDENTIALS)})
-    raised: list[BaseException] = []
-
-    def call() -> None:
-        try:
-            run(runner, http_tool(endpoint.url + "/hang", timeout_ms=60_000))
-        except OutcomeUnknown as exc:
-            raised.append(exc)
-
-    caller = threading.Thread(target=call)
-    caller.start()
-    while not endpoint.seen:
-        caller.join(0.01)
-    runner.close()
-    caller.join(30)
-    assert "the server is stopping" in str(raised[0])
+    with ThreadPoolExecutor() as callers:
+        reply = callers.submit(run, runner, http_tool(endpoint.url + "/hang", timeout_ms=60_000))
+        assert eventually(lambda: bool(endpoint.seen))
+        runner.close()
+        with pytest.raises(OutcomeUnknown, match="the server is stopping"):
+            reply.result(30)
     after = run(runner, http_tool(endpoint.url + "/act"), call=CALL)
     assert after.error == f"nothing was sent to `{endpoint.url[7:]}`: the server is stopping"

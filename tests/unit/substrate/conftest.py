@@ -1,0 +1,24 @@
+"""What tests of the substrate share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.embedded import Embedded
+
+
+@pytest.fixture
+def make() -> Iterator[Callable[..., Embedded]]:
+    """Guards with a server of their own each, closed in the end."""
+    made: list[Embedded] = []
+
+    def build(*args: Any, **more: Any) -> Embedded:
+        made.append(Embedded(*args, **more))
+        return made[-1]
+
+    yield build
+    for each in made:
+        each.server.close()
