@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from itertools import count
 from threading import Event
 from typing import Any
@@ -56,6 +57,7 @@ ENGINE = Actor(ActorKind.POLICY_ENGINE, "policy_engine", authenticated=True)
 
 ANY = '{"v":1,"effect":"allow","subject":null}'
 SPACE = "s"
+STREAM = f"space:{SPACE}"
 TOKEN = "token"
 
 
@@ -104,6 +106,12 @@ class ScriptedRunner:
 
     def close(self) -> None:
         """Nothing to let go of."""
+
+
+class BlockingStore(InMemoryStore):
+    """A memory store that is written to in groups, as one on a disk is."""
+
+    blocking = True
 
 
 class World:
@@ -187,6 +195,16 @@ class World:
         """Record an outcome, as the agent that ran the call."""
         return self.say(RecordOutcome(execution_id, status, raw(result)), AGENT)
 
+    def know(self, **pairs: str) -> None:
+        """Set facts, as an encoder, and wake what waits for them."""
+        self.propose(facts(**pairs), actor=ENCODER)
+        self.server.keep()
+
+    def advance(self, **parts: float) -> None:
+        """Let time pass, and look after what is due."""
+        self.clock.advance(timedelta(**parts))
+        self.server.keep()
+
     @property
     def space(self) -> Space:
         """The space as it is now."""
@@ -224,9 +242,9 @@ def eventually(holds: Callable[[], bool], seconds: float = 20.0) -> bool:
 
 def assert_replays(world: World) -> None:
     """Deciding everything again gives the same bytes, and so the same space."""
-    entries = world.log.read(f"space:{SPACE}")
+    entries = world.log.read(STREAM)
     if entries:
-        assert freeze_space(verify_space(SPACE, entries, world.log.head(f"space:{SPACE}"))) == freeze_space(world.space)
+        assert freeze_space(verify_space(SPACE, entries, world.log.head(STREAM))) == freeze_space(world.space)
 
 
 def wait_until_settled(world: World, proposal_id: str) -> ProposalStatus:

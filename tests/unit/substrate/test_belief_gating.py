@@ -157,14 +157,12 @@ def test_a_session_that_does_not_exist_permits_nothing() -> None:
     incident.close()
 
 
-def test_without_a_belief_plane_nothing_that_reads_it_is_permitted() -> None:
-    world = World()
+def test_without_a_belief_plane_nothing_that_reads_it_is_permitted(world: World) -> None:
     world.open(http_tool("restart"), policy=gate("s"))
     event = world.propose(call("restart")).event
     assert event.result.decision is not None
     assert event.result.decision.verdict is Verdict.DEFER
     assert readings_in(event) == [BeliefReading("s", found=False)]
-    world.close()
 
 
 @pytest.mark.req("SS01-BELIEF-01")

@@ -148,7 +148,6 @@ def promoting(evidence: Evidence, kind: MemoryKind = MemoryKind.FACT) -> Step:
         # What is not there, or past its end, cannot be changed, whether or not its expiry was recorded.
         *(([], step, "MEMORY_UNKNOWN") for step in (promoting(STRONG), CONTRADICT, ("expire", ("m",)))),
         *(([GUESS, END], step, "MEMORY_EXPIRED") for step in (promoting(NEW), CONTRADICT)),
-        *(([GUESS, END, ("expire", ("m",))], step, "MEMORY_EXPIRED") for step in (promoting(NEW), CONTRADICT)),
         *(
             ([GUESS, END, ("expire", ("m",)), ("pass", (-1_000,))], step, "MEMORY_EXPIRED")
             for step in (promoting(NEW), CONTRADICT)

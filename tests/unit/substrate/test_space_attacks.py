@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterator
-from datetime import timedelta
 
 import msgspec
 import pytest
@@ -59,6 +58,7 @@ from tests.support.spaces import (
     ROOT,
     SECOND,
     SPACE,
+    STREAM,
     TOKEN,
     World,
     assert_replays,
@@ -154,7 +154,7 @@ def test_a_policy_that_begins_to_read_beliefs_is_not_judged_without_them(
 def test_a_log_without_a_reading_that_its_policy_needs_does_not_verify(two: TwoProcesses) -> None:
     two.gate()
     two.first.propose(call("t"), proposal_id="p")
-    entries = two.store.read(f"space:{SPACE}")
+    entries = two.store.read(STREAM)
     space = verify_space(SPACE, entries[:-1])
     body = read_space_event(entries[-1]).body
     bare = Propose(two.first.space.proposals["p"].message.proposal)
@@ -169,7 +169,7 @@ def test_a_reading_pinned_before_the_first_event_of_its_session_is_found_out(two
     forged = msgspec.structs.replace(
         event.message, belief=[msgspec.structs.replace(reading, head_seq=-1, active_obligation_id=None)]
     )
-    entries = two.store.read(f"space:{SPACE}")
+    entries = two.store.read(STREAM)
     before = verify_space(SPACE, entries[:-1])
     again = decide(before, forged, AGENT, Stamp(event.body.event_id, event.body.ts, None))
     assert isinstance(again, SpaceEvent)
@@ -237,8 +237,7 @@ def test_a_call_in_doubt_is_not_tried_again_once_it_is_no_longer_permitted(
     execution_id = world.start(call("t"))
     assert eventually(lambda: len(world.runner.calls) == 1)
     withdraw(world)
-    world.clock.advance(timedelta(minutes=1))
-    world.server.keep()
+    world.advance(minutes=1)
     assert world.space.executions[execution_id].status is ExecutionStatus.IN_DOUBT
     with pytest.raises(Conflict, match="may not be started again"):
         world.say(Start(execution_id), ENGINE)
@@ -249,12 +248,10 @@ def test_a_call_that_was_only_observed_is_not_tried_again_once_denials_count(wor
     world.runner.unknown = True
     execution_id = world.start(call("t"))
     assert eventually(lambda: len(world.runner.calls) == 1)
-    world.clock.advance(timedelta(minutes=1))
-    world.server.keep()
+    world.advance(minutes=1)
     assert eventually(lambda: len(world.runner.calls) == 2)
     world.say(SetMode(Mode.ENFORCE))
-    world.clock.advance(timedelta(minutes=1))
-    world.server.keep()
+    world.advance(minutes=1)
     assert world.space.executions[execution_id].status is ExecutionStatus.IN_DOUBT
 
 
@@ -269,8 +266,7 @@ def test_what_was_blocked_stays_blocked_when_another_candidate_wakes(world: Worl
         policy={"constraint.any": ANY, "constraint.shut": shut, "constraint.later": LATER},
     )
     world.propose(call("risky", key="r"), call("slow", key="s"), proposal_id="p", atomic=False)
-    world.propose(facts(open="1", go="1"), actor=ENCODER)
-    world.server.keep()
+    world.know(open="1", go="1")
     assert wait_until_settled(world, "p") is ProposalStatus.COMMITTED
     assert [tool_id for tool_id, _, _ in world.runner.calls] == ["slow"]
     assert [each.verdict.value for each in world.space.proposals["p"].decision.candidates] == ["deny", "allow"]
@@ -284,8 +280,7 @@ def test_what_was_deferred_beyond_its_time_does_not_run_when_another_candidate_i
     )
     both = (call("t", key="t"), call("slow", key="s"))
     asked = world.propose(*both, proposal_id="p", atomic=False, defer_ms=1_000).event.result.asked
-    world.clock.advance(timedelta(seconds=2))
-    world.server.keep()
+    world.advance(seconds=2)
     assert (status(world.space, "p"), len(world.space.parked)) == (ProposalStatus.ASKED, 0)
     world.propose(facts(go="1"), actor=ENCODER)
     world.say(Approve(asked[0].approval_id), SECOND)
@@ -385,7 +380,7 @@ def test_an_agent_confirms_nothing_by_what_it_can_bring_about_itself(world: Worl
     world.runner.status = OutcomeStatus.FAILED
     world.propose(call("t"), proposal_id="failing")
     assert wait_until_settled(world, "failing") is ProposalStatus.FAILED
-    events.append(read_space_event(world.log.read(f"space:{SPACE}")[-1]))
+    events.append(read_space_event(world.log.read(STREAM)[-1]))
     assert [promote(world, event.body.event_id) for event in events] == [False] * len(events)
     assert not promote(world, "no such event")
 
@@ -397,7 +392,7 @@ def test_what_others_saw_did_or_approved_confirms_a_claim(world: World) -> None:
     assert not promote(world, world.say(Approve(asked), AGENT).event.body.event_id)
     approval = world.say(Approve(asked), SECOND).event.body.event_id
     assert wait_until_settled(world, "p") is ProposalStatus.COMMITTED
-    outcome = read_space_event(world.log.read(f"space:{SPACE}")[-1]).body
+    outcome = read_space_event(world.log.read(STREAM)[-1]).body
     assert outcome.verb == "RECORD_OUTCOME"
     assert promote(world, approval)
     assert promote(world, outcome.event_id)
@@ -422,7 +417,7 @@ def test_a_conclusion_that_confirms_a_claim_is_held_against_the_log_of_its_sessi
     forged = PutMemory("m", MemoryKind.FACT, raw("x"), evidence, confirming_event_found=True)
     event = decide(space, forged, AGENT, Stamp("e", "2026-01-01T00:00:00.000000Z", None))
     assert isinstance(event, SpaceEvent)
-    entries = [*two.store.read(f"space:{SPACE}"), event.stored]
+    entries = [*two.store.read(STREAM), event.stored]
     assert belief_sessions_in(entries) == [two.session_id]
     with pytest.raises(LedgerCorrupt, match="has no conclusion"):
         verify_belief_pins(entries, {two.session_id: two.store.read(two.session_id)})
@@ -435,8 +430,7 @@ def test_no_operator_settles_a_doubt_about_a_call_of_their_own(world: World) -> 
     world.runner.unknown = True
     execution_id = world.start(call("t"))
     assert eventually(lambda: len(world.runner.calls) == 1)
-    world.clock.advance(timedelta(minutes=1))
-    world.server.keep()
+    world.advance(minutes=1)
     outcome = RecordOutcome(execution_id, OutcomeStatus.SUCCEEDED, raw({}))
     assert world.say(outcome, Actor(ActorKind.OPERATOR, AGENT.id)).event.result.reason_code == "NOT_AUTHORISED"
     assert world.say(outcome, AGENT).event.result.reason_code == "NOT_AUTHORISED"

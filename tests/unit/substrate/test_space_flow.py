@@ -19,7 +19,7 @@ from cmbs.substrate.kernel.events import (
     RevokeCapability,
     SetMode,
 )
-from cmbs.substrate.kernel.model import Budget, Capability, ReasonCode, Verdict
+from cmbs.substrate.kernel.model import Budget, Capability, ReasonCode
 from cmbs.substrate.kernel.state import ExecutionStatus, ProposalStatus
 from cmbs.substrate.kernel.steps import fingerprint
 from tests.support.spaces import (
@@ -104,17 +104,6 @@ def test_the_head_that_a_caller_saw_must_still_be_the_head(world: World) -> None
     with pytest.raises(Conflict, match="audit head"):
         world.say(SetMode(Mode.OBSERVE), if_match=space.head_event_id)
     assert world.say(SetMode(Mode.OBSERVE), if_match=world.space.head_event_id).space.head.seq == 2
-
-
-def test_a_stale_proposal_is_deferred_and_not_parked(world: World) -> None:
-    space = world.create()
-    world.propose(delta(a="1"))
-    answer = world.propose(delta(a="2"), snapshot_id=space.snapshot_id, proposal_id="late")
-    decision = answer.event.result.decision
-    assert decision is not None
-    assert (decision.verdict, decision.reason_code) == (Verdict.DEFER, ReasonCode.STALE_SNAPSHOT)
-    assert not answer.space.parked
-    assert (answer.space.state["goal.a"], status(answer.space, "late")) == ("1", ProposalStatus.DENIED)
 
 
 def test_an_atomic_proposal_commits_all_or_nothing_and_another_what_is_allowed(world: World) -> None:
@@ -287,8 +276,8 @@ def test_a_budget_is_spent_by_a_child_and_all_above_it(world: World) -> None:
     assert (world.space.spent["child"].calls, world.space.spent[TOKEN].calls) == (1, 2)
     third = world.decide(call("c", key="3", token="child"))
     assert third.reason_code is ReasonCode.BUDGET_EXHAUSTED
-    wider = world.say(IssueCapability(Capability("wide", "agent", ["c"], parent_id=TOKEN)), AGENT)
-    assert (wider.event.result.granted, wider.event.result.reason_code) == (False, "WIDER_BUDGET")
+    wide = Capability("wide", "agent", ["c"], parent_id=TOKEN)
+    assert world.say(IssueCapability(wide), AGENT).event.result.reason_code == "WIDER_BUDGET"
 
 
 def test_a_revoked_token_and_its_children_are_no_longer_good(world: World) -> None:

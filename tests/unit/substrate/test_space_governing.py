@@ -39,6 +39,7 @@ from tests.support.spaces import (
     ROOT,
     SECOND,
     SPACE,
+    STREAM,
     World,
     call,
     caller_tool,
@@ -204,4 +205,4 @@ def test_a_space_begins_with_its_creation_and_nothing_else(world: World) -> None
     assert world.say(CreateSpace(SPACE), ENGINE, idempotency_key="key").repeated
     world.say(SetMode(Mode.OBSERVE))
     with pytest.raises(TypeError, match="creates the space"):
-        evolve(None, read_space_event(world.log.read(f"space:{SPACE}")[1]))
+        evolve(None, read_space_event(world.log.read(STREAM)[1]))

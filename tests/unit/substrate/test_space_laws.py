@@ -39,6 +39,7 @@ from tests.support.spaces import (
     ROOT,
     SECOND,
     SPACE,
+    STREAM,
     World,
     call,
     caller_tool,
@@ -47,7 +48,6 @@ from tests.support.spaces import (
     raw,
 )
 
-STREAM = f"space:{SPACE}"
 NAMES = st.sampled_from("abc")
 ACTORS = st.sampled_from([AGENT, ENCODER, ROOT, SECOND, Actor(ActorKind.AGENT, "other")])
 POLICIES = {

@@ -21,9 +21,8 @@ from cmbs.substrate.kernel.kind import append_of_space
 from cmbs.substrate.kernel.proposals import trace_decision
 from cmbs.substrate.kernel.replay import catch_up_space, fold_space, read_space_event, verify_space
 from cmbs.substrate.kernel.state import Space
-from tests.support.spaces import ANY, ROOT, SPACE, World, call, caller_tool, constraint, delta
+from tests.support.spaces import ANY, ROOT, SPACE, STREAM, World, call, caller_tool, constraint, delta
 
-STREAM = f"space:{SPACE}"
 CREATE, REGISTER, ISSUE, DELTA, ASK, APPROVE, OUTCOME, MODE = range(8)
 Change = Callable[[dict[str, Any]], None]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -212,13 +212,6 @@ def test_messages_come_out_in_their_one_form() -> None:
     issued = through(IssueCapability(token))
     assert isinstance(issued, IssueCapability)
     assert issued.capability.expires_at == "2026-01-01T00:00:00.000000Z"
-
-
-@pytest.fixture
-def world() -> Iterator[World]:
-    world = World()
-    yield world
-    world.close()
 
 
 TOOLS: dict[str, dict[str, Any]] = {

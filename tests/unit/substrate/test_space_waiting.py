@@ -36,6 +36,7 @@ from tests.support.spaces import (
     ROOT,
     SECOND,
     SPACE,
+    STREAM,
     World,
     call,
     caller_tool,
@@ -160,11 +161,9 @@ def test_a_deferred_proposal_is_parked_and_runs_by_itself_when_what_it_waits_for
     assert (status(answer.space, "p"), "fact.ready" in answer.space.waiting) == (ProposalStatus.PARKED, True)
     deferring.server.keep()
     assert deferring.space.head.seq == answer.seq
-    deferring.propose(facts(other="x"), actor=ENCODER)
-    deferring.server.keep()
+    deferring.know(other="x")
     assert status(deferring.space, "p") is ProposalStatus.PARKED
-    deferring.propose(facts(ready="yes"), actor=ENCODER)
-    deferring.server.keep()
+    deferring.know(ready="yes")
     assert wait_until_settled(deferring, "p") is ProposalStatus.COMMITTED
     assert (deferring.space.state["goal.a"], len(deferring.runner.calls)) == ("1", 1)
     assert (len(deferring.space.parked), len(deferring.space.waiting)) == (0, 0)
@@ -172,19 +171,16 @@ def test_a_deferred_proposal_is_parked_and_runs_by_itself_when_what_it_waits_for
 
 def test_a_parked_proposal_expires(deferring: World) -> None:
     deferring.propose(call("t"), proposal_id="p", defer_ms=5_000)
-    deferring.clock.advance(timedelta(seconds=5))
-    deferring.server.keep()
+    deferring.advance(seconds=5)
     assert (status(deferring.space, "p"), len(deferring.space.parked)) == (ProposalStatus.EXPIRED, 0)
-    deferring.propose(facts(ready="yes"), actor=ENCODER)
-    deferring.server.keep()
+    deferring.know(ready="yes")
     assert not deferring.runner.calls
 
 
 def test_a_woken_proposal_whose_own_keys_were_written_meanwhile_is_stale(deferring: World) -> None:
     deferring.propose(call("t"), delta(a="1"), proposal_id="p")
     deferring.propose(delta(a="other"))
-    deferring.propose(facts(ready="yes"), actor=ENCODER)
-    deferring.server.keep()
+    deferring.know(ready="yes")
     assert status(deferring.space, "p") is ProposalStatus.DENIED
     assert (deferring.space.state["goal.a"], deferring.runner.calls) == ("other", [])
 
@@ -193,8 +189,7 @@ def test_what_is_left_of_a_proposal_that_is_not_atomic_waits_alone(deferring: Wo
     answer = deferring.propose(delta(a="1"), call("t"), proposal_id="p", atomic=False)
     assert (answer.space.state["goal.a"], status(answer.space, "p")) == ("1", ProposalStatus.PARKED)
     deferring.propose(delta(a="2"))
-    deferring.propose(facts(ready="yes"), actor=ENCODER)
-    deferring.server.keep()
+    deferring.know(ready="yes")
     assert wait_until_settled(deferring, "p") is ProposalStatus.COMMITTED
     # Not committed a second time.
     assert (deferring.space.state["goal.a"], len(deferring.runner.calls)) == ("2", 1)
@@ -218,8 +213,7 @@ def test_an_execution_without_an_outcome_is_in_doubt_and_not_run_again(world: Wo
     world.open(http_tool("t", timeout_ms=1_000))
     world.runner.unknown = True
     execution_id = world.start(call("t"), delta(a="1"), proposal_id="p")
-    world.clock.advance(timedelta(seconds=10))
-    world.server.keep()
+    world.advance(seconds=10)
     execution = world.space.executions[execution_id]
     assert (execution.status, status(world.space, "p")) == (ExecutionStatus.IN_DOUBT, ProposalStatus.RUNNING)
     with pytest.raises(Conflict, match="not be started again"):
@@ -237,8 +231,7 @@ def test_one_in_doubt_is_tried_again_where_its_tool_is_idempotent_and_not_for_ev
     execution_id = world.start(call("t"), proposal_id="p")
     for attempts in (1, 2, 3, 3, 3):
         assert eventually(lambda: len(world.runner.calls) == attempts)  # noqa: B023 - it is called at once
-        world.clock.advance(timedelta(seconds=10))
-        world.server.keep()
+        world.advance(seconds=10)
     assert [context.attempt for _, _, context in world.runner.calls] == [1, 2, 3]
     assert len({context.idempotency_key for _, _, context in world.runner.calls}) == 1
     assert world.space.executions[execution_id].status is ExecutionStatus.IN_DOUBT
@@ -308,8 +301,7 @@ def test_the_rest_of_a_proposal_goes_on_waiting_when_its_calls_are_done(world: W
     expected = ProposalStatus.ASKED if policy == FIRST else ProposalStatus.PARKED
     assert status(done.space, "p") is expected
     if policy == WAITING:
-        world.propose(facts(go="yes"), actor=ENCODER)
-        world.server.keep()
+        world.know(go="yes")
         told = world.server.decision(SPACE, "p")
         assert [each.verdict for each in told.candidates] == [Verdict.ALLOW, Verdict.ALLOW]
         assert {step.candidate for step in told.trace} <= {None, 1}
@@ -322,9 +314,8 @@ def test_the_rest_of_a_proposal_goes_on_waiting_when_its_calls_are_done(world: W
 def test_a_wake_was_decided_on_what_was_left_of_its_proposal(world: World) -> None:
     world.open(caller_tool("c"), policy={"constraint.any": ANY, "constraint.wait": WAITING})
     parked = world.propose(call("c"), proposal_id="p", atomic=False)
-    world.propose(facts(go="yes"), actor=ENCODER)
-    world.server.keep()
-    events = [read_space_event(stored) for stored in world.log.read(f"space:{SPACE}")]
+    world.know(go="yes")
+    events = [read_space_event(stored) for stored in world.log.read(STREAM)]
     (woken,) = [event for event in events if event.body.verb == SpaceVerb.WAKE]
     before = world.server.at(SPACE, woken.body.seq - 1)
     space, proposal, actor = situation_of(before, woken)

@@ -200,14 +200,6 @@ def test_what_goes_wrong_is_told_and_tried_once(
     assert len(str(reply.error)) <= 500
 
 
-@pytest.mark.req("SS01-TOOL-03")
-def test_a_result_that_does_not_fit_its_schema_is_refused(runner: Runner, endpoint: Endpoint) -> None:
-    schema = {"type": "object", "properties": {"at": {"type": "integer"}}, "required": ["at"]}
-    reply = run(runner, http_tool(endpoint.url + "/act", result_schema=schema))
-    assert reply.status is OutcomeStatus.RESULT_REFUSED
-    assert str(reply.error).startswith("the result does not fit its schema at `/at`: ")
-
-
 @pytest.mark.req("SS01-TOOL-04")
 @pytest.mark.parametrize("path", ["/reset", "/close", "/cut"])
 def test_where_the_connection_breaks_after_a_writing_call_was_sent_the_outcome_is_unknown(

@@ -70,13 +70,6 @@ def test_what_goes_wrong_is_told(
 
 
 @pytest.mark.req("SS01-TOOL-03")
-def test_a_result_that_does_not_fit_its_schema_is_refused(served: Served) -> None:
-    reply = served.call("add", {"a": 1, "b": 2}, result_schema={"properties": {"sum": {"maximum": 2}}})
-    assert reply.status is OutcomeStatus.RESULT_REFUSED
-    assert str(reply.error).startswith("the result does not fit its schema at `/sum`")
-
-
-@pytest.mark.req("SS01-TOOL-03")
 def test_a_tool_that_hangs_runs_out_of_time_and_holds_up_no_other_call(served: Served) -> None:
     before = served.begun.count("hang")
     served.call("add", {"a": 1, "b": 1})
