@@ -1,4 +1,4 @@
-"""A space to test with: its policy, its tools, its people, and short ways to ask for things."""
+"""A space to test with: its policy, its tools, its actors, and short ways to ask for things."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def caller_tool(tool_id: str, **parts: Any) -> Tool:
 
 
 class ScriptedRunner:
-    """A tool runner that answers what it is told to, and remembers what it was asked."""
+    """A tool runner that answers what it is told to, and records what it was asked."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, bytes, CallContext]] = []
@@ -96,7 +96,6 @@ class ScriptedRunner:
         self.unknown = False
 
     def run(self, tool: Tool, args: bytes, call: CallContext) -> ToolReply:
-        """See `ToolRunner`."""
         self.calls.append((tool.tool_id, args, call))
         if self.unknown:
             raise OutcomeUnknown("the line went dead")
@@ -105,7 +104,7 @@ class ScriptedRunner:
         return ToolReply(self.status, result, error, 7, len(bytes(result)))
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        pass
 
 
 class BlockingStore(InMemoryStore):
@@ -143,7 +142,6 @@ class World:
         )
 
     def say(self, message: SpaceMessage, actor: Actor = ROOT, **parts: Any) -> SpaceAnswer:
-        """Send a message to the space."""
         return self.server.perform(SpaceCommand(SPACE, actor, message, **parts))
 
     def create(self, policy: dict[str, str] | None = None, mode: Mode = Mode.ENFORCE) -> Space:
@@ -174,12 +172,10 @@ class World:
         )
 
     def propose(self, *candidates: Candidate, actor: Actor = AGENT, **parts: Any) -> SpaceAnswer:
-        """Propose on the newest snapshot."""
         waits = {name: parts.pop(name) for name in ("defer_ms", "ask_ms") if name in parts}
         return self.say(Propose(self.proposal(*candidates, actor=actor, **parts), **waits), actor)
 
     def decide(self, *candidates: Candidate, **parts: Any) -> Decision:
-        """Propose on the newest snapshot, and return what was decided."""
         decision = self.propose(*candidates, **parts).event.result.decision
         assert decision is not None
         return decision
@@ -207,7 +203,6 @@ class World:
 
     @property
     def space(self) -> Space:
-        """The space as it is now."""
         return self.server.current(SPACE)
 
     def close(self) -> None:
@@ -216,7 +211,6 @@ class World:
 
 
 def call(tool_id: str, args: Any = None, *, key: str | None = "k1", token: str | None = TOKEN) -> ToolCall:
-    """A call of a tool."""
     return ToolCall(tool_id, raw({} if args is None else args), token, key)
 
 
@@ -253,7 +247,6 @@ def wait_until_settled(world: World, proposal_id: str) -> ProposalStatus:
 
 
 def status(space: Space, proposal_id: str) -> ProposalStatus:
-    """Where a proposal stands."""
     return space.proposals[proposal_id].status
 
 

@@ -236,7 +236,6 @@ class BrokenRunner(ScriptedRunner):
     """A runner with a defect."""
 
     def run(self, tool: Tool, args: bytes, call: CallContext) -> ToolReply:
-        """Fail as nothing should."""
         super().run(tool, args, call)
         raise ZeroDivisionError
 

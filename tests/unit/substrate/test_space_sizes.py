@@ -56,14 +56,12 @@ class CountingStore(BlockingStore):
     entries_read = 0
 
     def read(self, stream_id: str, after: int = -1, limit: int | None = None) -> list[StoredEntry]:
-        """Count, and read."""
         self.reads += 1
         entries = super().read(stream_id, after, limit)
         self.entries_read += len(entries)
         return entries
 
     def append(self, appends: Sequence[Append]) -> None:
-        """Count, and append."""
         self.writes += 1
         super().append(appends)
 
@@ -76,7 +74,6 @@ class ForgetfulStore(InMemoryStore):
         self.lost: set[str] = set()
 
     def head(self, stream_id: str) -> Head | None:
-        """None where it is lost."""
         return None if stream_id in self.lost else super().head(stream_id)
 
 
@@ -86,16 +83,14 @@ class CountingBelief:
     asked = 0
 
     def read(self, session_id: str) -> BeliefReading:
-        """Three are left, always."""
         self.asked += 1
         return BeliefReading(session_id, found=True, n_survivors=3)
 
     def is_conclusion(self, session_id: str, event_id: str) -> bool:
-        """Nothing is."""
         return not (session_id or event_id)
 
     def subscribe(self, changed: Callable[[str], None]) -> None:
-        """It never changes."""
+        pass
 
 
 class SteppingClock(ManualClock):
@@ -104,7 +99,6 @@ class SteppingClock(ManualClock):
     back_to: str | None = None
 
     def now(self) -> str:
-        """The time, from which the clock may be turned back."""
         moment = super().now()
         if self.back_to is not None:
             self.set(self.back_to)
@@ -286,7 +280,6 @@ class SlowRunner(ScriptedRunner):
         self.let_go = Event()
 
     def run(self, tool: Tool, args: bytes, call: CallContext) -> ToolReply:
-        """Answer once that is allowed."""
         reply = super().run(tool, args, call)
         assert self.let_go.wait(20)
         return reply

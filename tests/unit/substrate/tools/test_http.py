@@ -84,17 +84,21 @@ def test_an_argument_in_the_path_cannot_leave_its_place(runner: Runner, endpoint
     assert (seen.path, json.loads(seen.body)) == ("/services/..%2F..%2Fadmin%3Fx%3D1%23y/7", {"why": "slow"})
 
 
-@pytest.mark.parametrize("args", [{}, {"name": ""}, {"name": "."}, {"name": ".."}, {"name": None}, {"name": ["a"]}])
-def test_what_cannot_stand_in_a_path_is_not_sent(runner: Runner, endpoint: Endpoint, args: dict[str, Any]) -> None:
-    reply = run(runner, http_tool(endpoint.url + "/services/{name}"), args)
-    assert (reply.status, endpoint.seen) == (OutcomeStatus.FAILED, [])
-    assert reply.error == "`name` must be text or a number that can stand in a path"
-
-
-def test_what_cannot_stand_in_a_query_is_not_sent(runner: Runner, endpoint: Endpoint) -> None:
-    reply = run(runner, http_tool(endpoint.url + "/find", "GET"), {"deep": {"a": 1}})
-    assert (reply.status, endpoint.seen) == (OutcomeStatus.FAILED, [])
-    assert reply.error == "`deep` is nested and cannot be sent in a query"
+@pytest.mark.parametrize(
+    ("path", "method", "args", "said"),
+    [
+        *(
+            ("/services/{name}", "POST", args, "`name` must be text or a number that can stand in a path")
+            for args in ({}, {"name": ""}, {"name": "."}, {"name": ".."}, {"name": None}, {"name": ["a"]})
+        ),
+        ("/find", "GET", {"deep": {"a": 1}}, "`deep` is nested and cannot be sent in a query"),
+    ],
+)
+def test_what_cannot_stand_in_a_path_or_a_query_is_not_sent(
+    runner: Runner, endpoint: Endpoint, path: str, method: str, args: dict[str, Any], said: str
+) -> None:
+    reply = run(runner, http_tool(endpoint.url + path, method), args)
+    assert (reply.status, reply.error, endpoint.seen) == (OutcomeStatus.FAILED, said, [])
 
 
 def test_a_key_of_any_text_is_sent_as_visible_ascii_and_without_one_the_execution_is_the_key(
