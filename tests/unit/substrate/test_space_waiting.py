@@ -332,3 +332,5 @@ def test_nothing_is_woken_that_does_not_wait_and_nothing_expires_before_its_time
     world.say(PutMemory("m", MemoryKind.HYPOTHESIS, raw("it rains"), ttl_ms=1000), AGENT)
     with pytest.raises(Conflict, match="does not expire now"):
         world.say(Expire(ExpiryOf.MEMORY, "m"), ENGINE)
+    world.advance(seconds=1)
+    assert world.space.memory["m"].expired
