@@ -30,11 +30,9 @@ class SpaceClient:
         self.space_id = space_id
 
     def get(self, path: str = "", who: str = OPS, **options: Any) -> httpx.Response:
-        """GET something of the space."""
         return self._request("GET", self._path(path), headers={"x-cmbs-actor": who}, **options)
 
     def post(self, path: str, body: Any = None, who: str = OPS, **headers: str) -> httpx.Response:
-        """POST something to the space."""
         sent = {} if body is None else {"json": body}
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         return self._request("POST", self._path(path), headers={"x-cmbs-actor": who, **named}, **sent)
@@ -45,7 +43,6 @@ class SpaceClient:
         return self._request("POST", self._path(path), content=content, headers=headers)
 
     def create(self, policy: dict[str, str] | None = None, **options: Any) -> dict[str, Any]:
-        """Create the space."""
         body = {"space_id": self.space_id, "policy": POLICY if policy is None else policy, **options}
         answer = self._request("POST", "/v1/spaces", headers={"x-cmbs-actor": OPS}, json=body)
         assert answer.status_code == 201, answer.text
@@ -98,7 +95,6 @@ def delta(unset: tuple[str, ...] = (), /, **pairs: str) -> dict[str, Any]:
 
 
 def call(tool_id: str, args: Any = None, *, key: str | None = "k1", token: str | None = "token") -> dict[str, Any]:
-    """A call of a tool."""
     found = {"type": "tool_call", "tool_id": tool_id, "args": args or {}, "capability_token_id": token}
     return {**found, "idempotency_key": key}
 

@@ -21,7 +21,6 @@ from tests.support.spaces import AGENT, ANY, ROOT, SPACE, TOKEN, call, delta, ht
 
 
 def say(line: str) -> None:
-    """Print a line at once."""
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 
@@ -36,7 +35,7 @@ class StuckRunner:
         raise RuntimeError("it came back")
 
     def close(self) -> None:
-        """Never called."""
+        pass
 
 
 def open_server(url: str, runner: StuckRunner | None = None) -> SubstrateServer:

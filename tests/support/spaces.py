@@ -1,10 +1,11 @@
-"""A space to test with: its policy, its tools, its people, and short ways to ask for things."""
+"""A space to test with: its policy, its tools, its actors, and short ways to ask for things."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from itertools import count
 from threading import Event
 from typing import Any
@@ -23,6 +24,7 @@ from cmbs.substrate.kernel.events import (
     OutcomeStatus,
     Propose,
     ProposePolicy,
+    RecordOutcome,
     RegisterTool,
     SettlePolicy,
     SpaceMessage,
@@ -31,6 +33,7 @@ from cmbs.substrate.kernel.kind import SpaceAnswer
 from cmbs.substrate.kernel.model import (
     Candidate,
     Capability,
+    Decision,
     Proposal,
     Provenance,
     StateDelta,
@@ -54,6 +57,7 @@ ENGINE = Actor(ActorKind.POLICY_ENGINE, "policy_engine", authenticated=True)
 
 ANY = '{"v":1,"effect":"allow","subject":null}'
 SPACE = "s"
+STREAM = f"space:{SPACE}"
 TOKEN = "token"
 
 
@@ -83,7 +87,7 @@ def caller_tool(tool_id: str, **parts: Any) -> Tool:
 
 
 class ScriptedRunner:
-    """A tool runner that answers what it is told to, and remembers what it was asked."""
+    """A tool runner that answers what it is told to, and records what it was asked."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, bytes, CallContext]] = []
@@ -92,7 +96,6 @@ class ScriptedRunner:
         self.unknown = False
 
     def run(self, tool: Tool, args: bytes, call: CallContext) -> ToolReply:
-        """See `ToolRunner`."""
         self.calls.append((tool.tool_id, args, call))
         if self.unknown:
             raise OutcomeUnknown("the line went dead")
@@ -101,7 +104,13 @@ class ScriptedRunner:
         return ToolReply(self.status, result, error, 7, len(bytes(result)))
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        pass
+
+
+class BlockingStore(InMemoryStore):
+    """A memory store that is written to in groups, as one on a disk is."""
+
+    blocking = True
 
 
 class World:
@@ -133,7 +142,6 @@ class World:
         )
 
     def say(self, message: SpaceMessage, actor: Actor = ROOT, **parts: Any) -> SpaceAnswer:
-        """Send a message to the space."""
         return self.server.perform(SpaceCommand(SPACE, actor, message, **parts))
 
     def create(self, policy: dict[str, str] | None = None, mode: Mode = Mode.ENFORCE) -> Space:
@@ -146,6 +154,13 @@ class World:
             self.say(RegisterTool(tool))
         self.say(IssueCapability(Capability(token, agent.id, [tool.tool_id for tool in tools], **parts)))
 
+    def open(
+        self, *tools: Tool, policy: dict[str, str] | None = None, mode: Mode = Mode.ENFORCE, **token_parts: Any
+    ) -> None:
+        """Create the space with tools, and a token for all of them."""
+        self.create(policy, mode)
+        self.equip(*tools, **token_parts)
+
     def proposal(self, *candidates: Candidate, actor: Actor = AGENT, atomic: bool = True, **parts: Any) -> Proposal:
         """A proposal on the newest snapshot."""
         return Proposal(
@@ -157,13 +172,37 @@ class World:
         )
 
     def propose(self, *candidates: Candidate, actor: Actor = AGENT, **parts: Any) -> SpaceAnswer:
-        """Propose on the newest snapshot."""
         waits = {name: parts.pop(name) for name in ("defer_ms", "ask_ms") if name in parts}
         return self.say(Propose(self.proposal(*candidates, actor=actor, **parts), **waits), actor)
 
+    def decide(self, *candidates: Candidate, **parts: Any) -> Decision:
+        decision = self.propose(*candidates, **parts).event.result.decision
+        assert decision is not None
+        return decision
+
+    def start(self, *candidates: Candidate, **parts: Any) -> str:
+        """Propose what holds one call that runs, and return the id of its execution."""
+        (intent,) = self.propose(*candidates, **parts).event.result.intents
+        return intent.execution_id
+
+    def report(
+        self, execution_id: str, status: OutcomeStatus = OutcomeStatus.SUCCEEDED, result: Any = None
+    ) -> SpaceAnswer:
+        """Record an outcome, as the agent that ran the call."""
+        return self.say(RecordOutcome(execution_id, status, raw(result)), AGENT)
+
+    def know(self, **pairs: str) -> None:
+        """Set facts, as an encoder, and wake what waits for them."""
+        self.propose(facts(**pairs), actor=ENCODER)
+        self.server.keep()
+
+    def advance(self, **parts: float) -> None:
+        """Let time pass, and look after what is due."""
+        self.clock.advance(timedelta(**parts))
+        self.server.keep()
+
     @property
     def space(self) -> Space:
-        """The space as it is now."""
         return self.server.current(SPACE)
 
     def close(self) -> None:
@@ -172,7 +211,6 @@ class World:
 
 
 def call(tool_id: str, args: Any = None, *, key: str | None = "k1", token: str | None = TOKEN) -> ToolCall:
-    """A call of a tool."""
     return ToolCall(tool_id, raw({} if args is None else args), token, key)
 
 
@@ -198,9 +236,9 @@ def eventually(holds: Callable[[], bool], seconds: float = 20.0) -> bool:
 
 def assert_replays(world: World) -> None:
     """Deciding everything again gives the same bytes, and so the same space."""
-    entries = world.log.read(f"space:{SPACE}")
+    entries = world.log.read(STREAM)
     if entries:
-        assert freeze_space(verify_space(SPACE, entries, world.log.head(f"space:{SPACE}"))) == freeze_space(world.space)
+        assert freeze_space(verify_space(SPACE, entries, world.log.head(STREAM))) == freeze_space(world.space)
 
 
 def wait_until_settled(world: World, proposal_id: str) -> ProposalStatus:
@@ -209,7 +247,6 @@ def wait_until_settled(world: World, proposal_id: str) -> ProposalStatus:
 
 
 def status(space: Space, proposal_id: str) -> ProposalStatus:
-    """Where a proposal stands."""
     return space.proposals[proposal_id].status
 
 

@@ -29,7 +29,6 @@ def tool_of(kind: ToolKind, target: Any = None, tool_id: str = "probe", **more: 
 
 
 def run(runner: ToolRunner, tool: Tool, args: Mapping[str, Any] | None = None, call: CallContext = CALL) -> ToolReply:
-    """One call."""
     return runner.run(tool, canonical.encode(dict(args or {})), call)
 
 

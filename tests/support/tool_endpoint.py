@@ -34,6 +34,19 @@ class Endpoint:
         self.seen: list[Seen] = []
 
 
+# Body, status and headers of answers that are always the same.
+_ANSWERS: dict[str, tuple[bytes, int, dict[str, str]]] = {
+    "redirect": (b"", 307, {"location": "/echo"}),
+    "refuse": (b'{"detail": "no such service"}', 422, {}),
+    "long_refusal": (b"x" * 1_000_000, 500, {}),
+    "invalid": (b'{"ok": tru', 200, {}),
+    "duplicate": (b'{"ok": 1, "ok": 2}', 200, {}),
+    "empty": (b"", 204, {}),
+    "number": (b"41.50", 200, {}),
+    "encoded": (b"\x1f\x8b not really", 200, {"content-encoding": "gzip"}),
+}
+
+
 class _Handler(BaseHTTPRequestHandler):
     endpoint: Endpoint
     protocol_version = "HTTP/1.1"
@@ -43,18 +56,20 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {name.lower(): value for name, value in self.headers.items()}
         self.endpoint.seen.append(Seen(self.command, self.path, headers, body))
         self.close_connection = True
-        behave = getattr(self, "on_" + self.path.split("/")[1].split("?")[0], None)
-        if behave is None:
-            self.answer(json.dumps({"at": self.path}).encode())
-        else:
+        name = self.path.split("/")[1].split("?")[0]
+        if name in _ANSWERS:
+            self.answer(*_ANSWERS[name])
+        elif behave := getattr(self, f"on_{name}", None):
             behave()
+        else:
+            self.answer(json.dumps({"at": self.path}).encode())
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = handle_any  # noqa: N815 - the names that the base class calls
 
-    def answer(self, body: bytes, status: int = 200, **headers: str) -> None:
+    def answer(self, body: bytes, status: int = 200, headers: dict[str, str] | None = None) -> None:
         self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name.replace("_", "-"), value)
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
         self.send_header("content-length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -66,32 +81,8 @@ class _Handler(BaseHTTPRequestHandler):
         said = f"who are you, {self.headers['authorization']}?"
         self.answer(said.encode(), 403)
 
-    def on_redirect(self) -> None:
-        self.answer(b"", 307, location="/echo")
-
-    def on_refuse(self) -> None:
-        self.answer(b'{"detail": "no such service"}', 422)
-
-    def on_long_refusal(self) -> None:
-        self.answer(b"x" * 1_000_000, 500)
-
     def on_status(self) -> None:
         self.answer(b"", int(self.path.split("/")[2]))
-
-    def on_invalid(self) -> None:
-        self.answer(b'{"ok": tru')
-
-    def on_duplicate(self) -> None:
-        self.answer(b'{"ok": 1, "ok": 2}')
-
-    def on_empty(self) -> None:
-        self.answer(b"", 204)
-
-    def on_number(self) -> None:
-        self.answer(b"41.50")
-
-    def on_encoded(self) -> None:
-        self.answer(b"\x1f\x8b not really", content_encoding="gzip")
 
     def on_huge(self) -> None:
         """Never ends: the caller has to."""

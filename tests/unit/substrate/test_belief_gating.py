@@ -5,7 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from itertools import permutations
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -63,13 +64,11 @@ class Incident:
     def declare(self, min_total_eliminations: int = 2) -> str:
         self.session_id, _ = self.belief.declare_session(ONTOLOGY, CAUSES)
         self.belief.enter_obligation(self.session_id, "look", min_total_eliminations)
-        self.world.create(gate(self.session_id))
-        self.world.equip(http_tool("restart"))
+        self.world.open(http_tool("restart"), policy=gate(self.session_id))
         return self.session_id
 
-    def want_restart(self) -> str:
+    def want_restart(self) -> None:
         self.world.propose(call("restart", {"service": "checkout"}), proposal_id="p")
-        return "p"
 
     def rule_out(self, cause: str) -> None:
         self.belief.eliminate(self.session_id, "probe", cause, [cause])
@@ -99,59 +98,37 @@ def incident() -> Iterator[Incident]:
 
 
 @pytest.mark.req("SS01-BELIEF-01")
-@pytest.mark.parametrize("order", [*permutations(["disk-full", "dns"])])
+@pytest.mark.parametrize(
+    ("min_total_eliminations", "steps", "end"),
+    [
+        (2, ["want", "disk-full", "dns", "leave"], ProposalStatus.COMMITTED),
+        (2, ["want", "dns", "disk-full", "leave"], ProposalStatus.COMMITTED),
+        (1, ["disk-full", "leave", "want", "dns"], ProposalStatus.COMMITTED),
+        # When it is already known, the call runs at once.
+        (2, ["disk-full", "dns", "leave", "want"], ProposalStatus.COMMITTED),
+        # No survivor at all is not one survivor.
+        (2, ["want", *CAUSES, "leave"], ProposalStatus.PARKED),
+    ],
+)
 def test_the_call_is_deferred_until_one_cause_is_left_and_no_obligation_is_open(
-    incident: Incident, order: tuple[str, ...]
+    min_total_eliminations: int, steps: list[str], end: ProposalStatus
 ) -> None:
-    incident.want_restart()
-    record = incident.world.space.proposals["p"]
-    assert (record.decision.verdict, record.decision.reason_code) == (Verdict.DEFER, ReasonCode.ALLOW_UNMET)
-    assert incident.status() is ProposalStatus.PARKED
-    for cause in order:
-        incident.rule_out(cause)
-        assert incident.status() is ProposalStatus.PARKED
-    assert incident.runner.calls == []
-    incident.leave_obligation()
-    assert incident.status() is ProposalStatus.COMMITTED
-    assert [tool_id for tool_id, _, _ in incident.runner.calls] == ["restart"]
-
-
-@pytest.mark.req("SS01-BELIEF-01")
-def test_the_last_elimination_wakes_the_call_where_the_obligation_was_left_before() -> None:
-    incident = Incident(InMemoryStore())
-    incident.declare(min_total_eliminations=1)
-    incident.rule_out("disk-full")
-    incident.leave_obligation()
-    incident.want_restart()
-    assert incident.status() is ProposalStatus.PARKED
-    incident.rule_out("dns")
-    assert incident.status() is ProposalStatus.COMMITTED
-    assert len(incident.runner.calls) == 1
-    incident.close()
-
-
-def test_when_it_is_already_known_the_call_runs_at_once(incident: Incident) -> None:
-    incident.rule_out("disk-full")
-    incident.rule_out("dns")
-    incident.leave_obligation()
-    incident.want_restart()
-    assert incident.status() is ProposalStatus.COMMITTED
-
-
-def test_no_survivor_at_all_is_not_one_survivor(incident: Incident) -> None:
-    incident.want_restart()
-    for cause in CAUSES:
-        incident.rule_out(cause)
-    incident.leave_obligation()
-    # After the second elimination it still had an open obligation; then nothing was left to act on.
-    assert incident.status() is ProposalStatus.PARKED
-    assert incident.runner.calls == []
+    with closing(Incident(InMemoryStore())) as incident:
+        incident.declare(min_total_eliminations)
+        actions = {"want": incident.want_restart, "leave": incident.leave_obligation}
+        for place, step in enumerate(steps, 1):
+            actions.get(step, partial(incident.rule_out, step))()
+            if "want" in steps[:place] and place < len(steps):
+                decision = incident.world.space.proposals["p"].decision
+                assert (decision.verdict, decision.reason_code) == (Verdict.DEFER, ReasonCode.ALLOW_UNMET)
+                assert (incident.status(), incident.runner.calls) == (ProposalStatus.PARKED, [])
+        assert incident.status() is end
+        assert [tool_id for tool_id, _, _ in incident.runner.calls] == ["restart"] * (end is ProposalStatus.COMMITTED)
 
 
 def test_a_session_that_does_not_exist_permits_nothing() -> None:
     incident = Incident(InMemoryStore())
-    incident.world.create(gate("never-declared"))
-    incident.world.equip(http_tool("restart"))
+    incident.world.open(http_tool("restart"), policy=gate("never-declared"))
     incident.want_restart()
     assert incident.status() is ProposalStatus.PARKED
     reading = readings_in(read_space_event(incident.world.server.stored_entries(SPACE)[-1]))[0]
@@ -159,15 +136,12 @@ def test_a_session_that_does_not_exist_permits_nothing() -> None:
     incident.close()
 
 
-def test_without_a_belief_plane_nothing_that_reads_it_is_permitted() -> None:
-    world = World()
-    world.create(gate("s"))
-    world.equip(http_tool("restart"))
+def test_without_a_belief_plane_nothing_that_reads_it_is_permitted(world: World) -> None:
+    world.open(http_tool("restart"), policy=gate("s"))
     event = world.propose(call("restart")).event
     assert event.result.decision is not None
     assert event.result.decision.verdict is Verdict.DEFER
     assert readings_in(event) == [BeliefReading("s", found=False)]
-    world.close()
 
 
 @pytest.mark.req("SS01-BELIEF-01")
@@ -300,10 +274,8 @@ def test_a_server_that_makes_up_what_was_believed_is_found_out() -> None:
     belief = BeliefServer(store=log)
     session_id, _ = belief.declare_session(ONTOLOGY, CAUSES)
     world = World(log, belief=Lying(ServedBelief(belief)))
-    world.create(gate(session_id))
-    world.equip(http_tool("restart"))
-    decision = world.propose(call("restart")).event.result.decision
-    assert decision is not None
+    world.open(http_tool("restart"), policy=gate(session_id))
+    decision = world.decide(call("restart"))
     assert decision.verdict is Verdict.ALLOW
     world.close()
     entries = world.server.stored_entries(SPACE)

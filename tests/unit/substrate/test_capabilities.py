@@ -114,6 +114,12 @@ def test_a_child_is_permitted_by_its_own_names_and_denied_by_those_of_its_whole_
         (UNDER_DATA, {"path": "/data/a/.."}, False),
         (UNDER_DATA, {"path": "/data/..\\x"}, False),
         (UNDER_DATA, {"path": "/data/v1..v2"}, True),
+        (UNDER_DATA, {"path": "/data/a..b/.../c"}, True),
+        (UNDER_DATA, {"path": "/data/100%25"}, True),
+        *(
+            (UNDER_DATA, {"path": f"/data/{climbing}"}, False)
+            for climbing in ("%2e%2E/etc", ".%2e/etc", "x%2f..%2Fetc", "a%5c..", "..;a=b/etc", "..")
+        ),
         (UNDER_DATA, {"path": ["/data/x"]}, False),
         (UNDER_DATA, {}, False),
         (UNDER_DATA, [], False),

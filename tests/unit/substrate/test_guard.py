@@ -6,7 +6,8 @@ import asyncio
 import contextvars
 import inspect
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
@@ -27,28 +28,15 @@ from cmbs.substrate.guard.refusals import (
     ProposalPending,
 )
 from cmbs.substrate.kernel.events import Approve, Mode, Reject
-from cmbs.substrate.kernel.model import Failure, ReasonCode, Tool, Verdict
+from cmbs.substrate.kernel.model import Failure, ReasonCode, Verdict
 from cmbs.substrate.kernel.state import ExecutionStatus
 from cmbs.substrate.tools.python import current_call, enter_call
-from cmbs.substrate.tools.runner import CallContext, OutcomeUnknown
+from cmbs.substrate.tools.runner import CallContext
 from tests.support.embedded import SPACE, Embedded
-from tests.support.spaces import AGENT, ANY, ROOT, constraint
+from tests.support.spaces import AGENT, ANY, ROOT, ScriptedRunner, constraint, eventually
 
 PATIENCE = 30.0
 READY = constraint(subject={"tool_id": "restart"}, when={"op": "eq", "args": ["fact.ready", "yes"]})
-
-
-@pytest.fixture
-def make() -> Iterator[Callable[..., Embedded]]:
-    made: list[Embedded] = []
-
-    def build(*args: Any, **more: Any) -> Embedded:
-        made.append(Embedded(*args, **more))
-        return made[-1]
-
-    yield build
-    for each in made:
-        each.server.close()
 
 
 # --- what is allowed --------------------------------------------------------------------------------------------------
@@ -148,14 +136,9 @@ def test_under_one_key_a_function_runs_once(make: Callable[..., Embedded]) -> No
 @pytest.mark.req("SS01-GUARD-02")
 def test_many_callers_of_one_key_get_one_result(make: Callable[..., Embedded]) -> None:
     embedded = make()
-    restart = embedded.guard_tool()
-    results: list[Any] = []
-    once = restart.under_key("incident-7")  # type: ignore[attr-defined]
-    callers = [threading.Thread(target=lambda: results.append(once("api"))) for _ in range(8)]
-    for caller in callers:
-        caller.start()
-    for caller in callers:
-        caller.join(PATIENCE)
+    once = embedded.guard_tool().under_key("incident-7")  # type: ignore[attr-defined]
+    with ThreadPoolExecutor(8) as callers:
+        results = list(callers.map(once, ["api"] * 8))
     assert results == [{"restarted": "api", "grace": 5}] * 8
     assert embedded.ran == ["api"]
 
@@ -242,31 +225,31 @@ def test_a_deferred_call_says_what_it_waits_for_and_then_runs_by_itself(make: Ca
 @pytest.mark.req("SS01-GUARD-03")
 def test_a_call_may_wait_for_what_defers_it(make: Callable[..., Embedded]) -> None:
     embedded = make(ready("defer"), wait_seconds=PATIENCE)
-    restart = embedded.guard_tool()
-    results: list[Any] = []
-    caller = threading.Thread(target=lambda: results.append(restart("api")))
-    caller.start()
-    while not embedded.server.current(SPACE).parked:
-        caller.join(0.01)
-    embedded.know(ready="yes")
-    caller.join(PATIENCE)
-    assert results == [{"restarted": "api", "grace": 5}]
+    with ThreadPoolExecutor() as callers:
+        result = callers.submit(embedded.guard_tool(), "api")
+        assert eventually(lambda: bool(embedded.server.current(SPACE).parked))
+        embedded.know(ready="yes")
+        assert result.result(PATIENCE) == {"restarted": "api", "grace": 5}
 
 
-def test_a_call_that_waits_in_vain_expires(make: Callable[..., Embedded]) -> None:
-    embedded = make(ready("defer"))
-    restart = embedded.guard_tool()
+def test_a_call_that_waits_in_vain_expires_and_one_that_was_rejected_says_so(make: Callable[..., Embedded]) -> None:
+    deferring, asking = make(ready("defer")), make(ready("ask"))
     with pytest.raises(CallDeferred) as deferred:
-        restart("api")
-    embedded.clock.advance(timedelta(days=1))
-    embedded.server.keep()
+        deferring.guard_tool()("api")
+    deferring.clock.advance(timedelta(days=1))
+    deferring.server.keep()
     with pytest.raises(CallExpired):
-        embedded.guard.wait(deferred.value.proposal_id, PATIENCE)
-    assert embedded.ran == []
+        deferring.guard.wait(deferred.value.proposal_id, PATIENCE)
+    with pytest.raises(CallAsked) as asked:
+        asking.guard_tool()("api")
+    asking.say(Reject(asked.value.approval_ids[0]))
+    with pytest.raises(CallRejected):
+        asking.guard.wait(asked.value.proposal_id, PATIENCE)
+    assert deferring.ran == asking.ran == []
 
 
 @pytest.mark.req("SS01-GUARD-03")
-def test_a_call_that_needs_an_approval_runs_by_itself_once_somebody_gave_it(make: Callable[..., Embedded]) -> None:
+def test_a_call_that_needs_an_approval_runs_by_itself_once_it_is_given(make: Callable[..., Embedded]) -> None:
     embedded = make(ready("ask"))
     restart = embedded.guard_tool()
     with pytest.raises(CallAsked) as asked:
@@ -275,17 +258,6 @@ def test_a_call_that_needs_an_approval_runs_by_itself_once_somebody_gave_it(make
     assert embedded.ran == []
     embedded.say(Approve(approval_id), Actor(ActorKind.OPERATOR, "second"))
     assert embedded.guard.wait(asked.value.proposal_id, PATIENCE) == {"restarted": "api", "grace": 5}
-
-
-def test_a_call_that_was_rejected_says_so(make: Callable[..., Embedded]) -> None:
-    embedded = make(ready("ask"))
-    restart = embedded.guard_tool()
-    with pytest.raises(CallAsked) as asked:
-        restart("api")
-    embedded.say(Reject(asked.value.approval_ids[0]))
-    with pytest.raises(CallRejected):
-        embedded.guard.wait(asked.value.proposal_id, PATIENCE)
-    assert embedded.ran == []
 
 
 def test_in_observe_mode_what_would_be_denied_runs(make: Callable[..., Embedded]) -> None:
@@ -341,39 +313,17 @@ def test_a_function_that_takes_too_long_is_told_so(make: Callable[..., Embedded]
     release.set()
 
 
-class Lost:
-    """A runner whose answers never come."""
-
-    def __init__(self) -> None:
-        self.asked = threading.Event()
-
-    def run(self, tool: Tool, args: bytes, call: CallContext) -> Any:
-        self.asked.set()
-        raise OutcomeUnknown("the line went dead")
-
-    def close(self) -> None:
-        pass
-
-
-def test_a_call_of_which_nobody_knows_is_in_doubt(make: Callable[..., Embedded]) -> None:
-    lost = Lost()
-    embedded = make(runner=lost)
-    restart = embedded.guard_tool()
-    raised: list[BaseException] = []
-
-    def call() -> None:
-        try:
-            restart("api")
-        except CallInDoubt as exc:
-            raised.append(exc)
-
-    caller = threading.Thread(target=call)
-    caller.start()
-    assert lost.asked.wait(PATIENCE)
-    embedded.clock.advance(timedelta(days=1))
-    embedded.server.keep()
-    caller.join(PATIENCE)
-    assert str(raised[0]) == "the call is in doubt: it may or may not have taken place"
+def test_a_call_of_unknown_outcome_is_in_doubt(make: Callable[..., Embedded]) -> None:
+    runner = ScriptedRunner()
+    runner.unknown = True
+    embedded = make(runner=runner)
+    with ThreadPoolExecutor() as callers:
+        result = callers.submit(embedded.guard_tool(), "api")
+        assert eventually(lambda: bool(runner.calls))
+        embedded.clock.advance(timedelta(days=1))
+        embedded.server.keep()
+        with pytest.raises(CallInDoubt, match=r"^the call is in doubt: it may or may not have taken place$"):
+            result.result(PATIENCE)
 
 
 @pytest.mark.req("SS01-GUARD-04")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -16,20 +16,6 @@ from cmbs.substrate.guard.refusals import CallDenied
 from cmbs.substrate.kernel.model import ReasonCode
 from tests.support.embedded import Embedded
 from tests.support.spaces import ROOT
-
-
-@pytest.fixture
-def make() -> Iterator[Callable[..., Embedded]]:
-    made: list[Embedded] = []
-
-    def build(*args: Any, **more: Any) -> Embedded:
-        made.append(Embedded(*args, **more))
-        return made[-1]
-
-    yield build
-    for each in made:
-        each.server.close()
-
 
 # --- signatures -------------------------------------------------------------------------------------------------------
 

@@ -195,11 +195,7 @@ def test_a_proposal_that_waits_can_be_told_what_for_and_others_do_not(
 def test_what_was_committed_leaves_a_state_that_it_could_be_committed_on_again(
     kept: Space, drawn: list[StateDelta], invariant: str, belief: Belief
 ) -> None:
-    pairs = {
-        "constraint.all": payload(),
-        "policy.exclusive.g": '["goal.a","goal.b"]',
-        "policy.invariant.i": invariant,
-    }
+    pairs = {"constraint.all": payload(), "policy.exclusive.g": '["goal.a","goal.b"]', "policy.invariant.i": invariant}
     enforcing = msgspec.structs.replace(with_policy(kept, pairs), mode=Mode.ENFORCE)
     ruling = decide_on(enforcing, proposal(*drawn, atomic=False), belief)
     then = msgspec.structs.replace(enforcing, state=after(enforcing.state, ruling.changes))

@@ -76,6 +76,17 @@ def require_entry(outcome: MemoryEntry | MemoryReason) -> MemoryEntry:
     return outcome
 
 
+Step: TypeAlias = tuple[str, tuple[Any, ...]]
+
+
+def live(notebook: Notebook, step: Step) -> Any:
+    name, arguments = step
+    if name == "pass":
+        notebook.now = later(notebook.now, *arguments)
+        return None
+    return getattr(notebook, name)(*arguments)
+
+
 # --- confirmed exactly as §4.1 says -----------------------------------------------------------------------------------
 
 EVIDENCE = st.builds(
@@ -103,10 +114,53 @@ def test_a_claim_is_confirmed_by_an_event_or_by_sources_confidence_and_the_absen
 # --- putting ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.req("SS01-MEM-02")
-@pytest.mark.parametrize("kind", sorted(set(MemoryKind) - UNCONFIRMED_KINDS))
-def test_a_claim_that_nothing_confirms_is_refused_as_anything_but_a_guess(kind: MemoryKind) -> None:
-    assert Notebook().put("m", kind, WEAK) is MemoryReason.CLAIM_UNCONFIRMED
+GUESS: Step = ("put", ("m", MemoryKind.HYPOTHESIS))
+END: Step = ("pass", (1_000,))
+CONTRADICT: Step = ("dispute", ("m", ConflictState.CONTRADICTORY))
+NEW = Evidence(["c2"], 900)
+
+
+def putting(kind: MemoryKind, evidence: Evidence = STRONG) -> Step:
+    return "put", ("m", kind, evidence)
+
+
+def promoting(evidence: Evidence, kind: MemoryKind = MemoryKind.FACT) -> Step:
+    return "promote", ("m", kind, evidence)
+
+
+@pytest.mark.req("SS01-MEM-02", "SS01-MEM-03", "SS01-MEM-04")
+@pytest.mark.parametrize(
+    ("history", "step", "reason"),
+    [
+        *(([], putting(kind, WEAK), "CLAIM_UNCONFIRMED") for kind in sorted(set(MemoryKind) - UNCONFIRMED_KINDS)),
+        # An entry id is used once, even after its entry expired.
+        ([GUESS, END, ("expire", ("m",))], putting(MemoryKind.FACT), "MEMORY_EXISTS"),
+        # More confidence in the same sources is no new evidence.
+        *(([GUESS], promoting(Evidence(["c1"], milli)), "NO_NEW_EVIDENCE") for milli in (300, 900, 1_000)),
+        # New evidence that does not confirm promotes nothing.
+        ([GUESS], promoting(Evidence(["c2"], 799)), "CLAIM_UNCONFIRMED"),
+        ([GUESS, CONTRADICT], promoting(Evidence(["c2"], 1_000)), "CLAIM_UNCONFIRMED"),
+        # Only a guess is promoted, and only to more than a guess.
+        ([putting(MemoryKind.FACT)], promoting(NEW, MemoryKind.DECISION), "NOT_A_PROMOTION"),
+        ([putting(MemoryKind.FACT)], promoting(NEW, MemoryKind.HYPOTHESIS), "NOT_A_PROMOTION"),
+        ([putting(MemoryKind.HYPOTHESIS)], promoting(NEW, MemoryKind.DERIVED), "NOT_A_PROMOTION"),
+        ([putting(MemoryKind.DERIVED)], promoting(NEW, MemoryKind.DERIVED), "NOT_A_PROMOTION"),
+        # What is not there, or past its end, cannot be changed, whether or not its expiry was recorded.
+        *(([], step, "MEMORY_UNKNOWN") for step in (promoting(STRONG), CONTRADICT, ("expire", ("m",)))),
+        *(([GUESS, END], step, "MEMORY_EXPIRED") for step in (promoting(NEW), CONTRADICT)),
+        *(
+            ([GUESS, END, ("expire", ("m",)), ("pass", (-1_000,))], step, "MEMORY_EXPIRED")
+            for step in (promoting(NEW), CONTRADICT)
+        ),
+    ],
+)
+def test_what_is_refused_has_its_reason_and_changes_nothing(history: list[Step], step: Step, reason: str) -> None:
+    notebook = Notebook()
+    for each in history:
+        live(notebook, each)
+    before = notebook.entries
+    assert live(notebook, step) is MemoryReason[reason]
+    assert notebook.entries == before
 
 
 @pytest.mark.req("SS01-MEM-02")
@@ -124,14 +178,6 @@ def test_a_confirmed_claim_is_kept_as_what_it_is_put(kind: MemoryKind) -> None:
     entry = require_entry(Notebook().put("m", kind, STRONG, ttl_ms=None))
     assert (entry.kind, entry.confirmed, entry.expires_at) == (kind, True, None)
     assert (entry.author, entry.seq, entry.changed_seq, entry.ts) == (AGENT, 0, 0, START)
-
-
-def test_an_entry_id_is_used_once_even_after_its_entry_expired() -> None:
-    notebook = Notebook()
-    notebook.put("m", MemoryKind.HYPOTHESIS)
-    notebook.now = later(START, 1_000)
-    assert require_entry(notebook.expire("m")).expired
-    assert notebook.put("m", MemoryKind.FACT, STRONG) is MemoryReason.MEMORY_EXISTS
 
 
 @pytest.mark.req("SS01-MEM-05")
@@ -154,23 +200,13 @@ def test_the_same_claim_under_another_id_is_no_way_round_a_promotion() -> None:
     assert require_entry(notebook.put("other", MemoryKind.FACT, STRONG, claim=b'"snow"')).confirmed
 
 
-def test_a_claim_that_already_is_a_fact_may_be_put_again_by_somebody_else() -> None:
+def test_a_claim_that_already_is_a_fact_may_be_put_again_by_another_agent() -> None:
     notebook = Notebook()
     notebook.put("first", MemoryKind.FACT, STRONG)
     assert require_entry(notebook.put("second", MemoryKind.FACT, STRONG)).confirmed
 
 
 # --- promotion --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.req("SS01-MEM-03")
-@pytest.mark.parametrize("confidence", [300, 900, 1_000])
-def test_more_confidence_in_the_same_sources_is_no_new_evidence(confidence: int) -> None:
-    notebook = Notebook()
-    notebook.put("m", MemoryKind.HYPOTHESIS, WEAK)
-    refused = notebook.promote("m", MemoryKind.FACT, Evidence(["c1"], confidence))
-    assert refused is MemoryReason.NO_NEW_EVIDENCE
-    assert notebook.entries["m"].kind is MemoryKind.HYPOTHESIS
 
 
 @pytest.mark.req("SS01-MEM-03")
@@ -205,36 +241,6 @@ def test_an_event_of_before_still_confirms_what_new_sources_promote() -> None:
     notebook.put("m", MemoryKind.HYPOTHESIS, EVENT)
     entry = require_entry(notebook.promote("m", MemoryKind.FACT, Evidence(["c9"], 1)))
     assert entry.evidence == Evidence(["c9"], 1, "e1", "s1")
-
-
-def test_new_evidence_that_does_not_confirm_promotes_nothing() -> None:
-    notebook = Notebook()
-    notebook.put("m", MemoryKind.HYPOTHESIS, WEAK)
-    assert notebook.promote("m", MemoryKind.FACT, Evidence(["c2"], 799)) is MemoryReason.CLAIM_UNCONFIRMED
-    notebook.dispute("m", ConflictState.CONTRADICTORY)
-    assert notebook.promote("m", MemoryKind.FACT, Evidence(["c2"], 1_000)) is MemoryReason.CLAIM_UNCONFIRMED
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        (MemoryKind.FACT, MemoryKind.DECISION),
-        (MemoryKind.FACT, MemoryKind.HYPOTHESIS),
-        (MemoryKind.HYPOTHESIS, MemoryKind.DERIVED),
-        (MemoryKind.DERIVED, MemoryKind.DERIVED),
-    ],
-)
-def test_only_a_guess_is_promoted_and_only_to_more_than_a_guess(before: MemoryKind, after: MemoryKind) -> None:
-    notebook = Notebook()
-    notebook.put("m", before, STRONG)
-    assert notebook.promote("m", after, Evidence(["c2"], 900)) is MemoryReason.NOT_A_PROMOTION
-
-
-def test_what_is_not_there_cannot_be_changed() -> None:
-    notebook = Notebook()
-    assert notebook.promote("m", MemoryKind.FACT, STRONG) is MemoryReason.MEMORY_UNKNOWN
-    assert notebook.dispute("m", ConflictState.POSSIBLE) is MemoryReason.MEMORY_UNKNOWN
-    assert notebook.expire("m") is MemoryReason.MEMORY_UNKNOWN
 
 
 # --- conflict ---------------------------------------------------------------------------------------------------------
@@ -291,19 +297,6 @@ def test_expiry_is_a_step_of_its_own_and_comes_when_it_is_due() -> None:
     assert notebook.expire("m") is MemoryReason.MEMORY_EXPIRED
 
 
-@pytest.mark.req("SS01-MEM-04")
-@pytest.mark.parametrize("recorded", [True, False])
-def test_what_is_past_its_end_is_neither_promoted_nor_disputed(recorded: bool) -> None:
-    notebook = Notebook()
-    notebook.put("m", MemoryKind.HYPOTHESIS, WEAK)
-    notebook.now = later(START, 1_000)
-    if recorded:
-        notebook.expire("m")
-        notebook.now = START
-    assert notebook.promote("m", MemoryKind.FACT, Evidence(["c2"], 900)) is MemoryReason.MEMORY_EXPIRED
-    assert notebook.dispute("m", ConflictState.NONE) is MemoryReason.MEMORY_EXPIRED
-
-
 def test_a_stricter_threshold_makes_hypotheses_of_facts_and_a_milder_one_no_facts_of_hypotheses() -> None:
     notebook = Notebook()
     notebook.put("fact", MemoryKind.FACT, STRONG, ttl_ms=None)
@@ -325,7 +318,6 @@ def test_a_new_threshold_leaves_what_has_expired_alone() -> None:
 
 # --- laws of any history ----------------------------------------------------------------------------------------------
 
-Step: TypeAlias = tuple[str, tuple[Any, ...]]
 IDS = st.sampled_from(["m1", "m2", "m3"])
 CLAIMS = st.sampled_from([b'"rain"', b'"snow"'])
 STEPS = st.lists(
@@ -339,14 +331,6 @@ STEPS = st.lists(
     ),
     max_size=25,
 )
-
-
-def live(notebook: Notebook, step: Step) -> None:
-    name, arguments = step
-    if name == "pass":
-        notebook.now = later(notebook.now, *arguments)
-    else:
-        getattr(notebook, name)(*arguments)
 
 
 @pytest.mark.req("SS01-MEM-01", "SS01-MEM-02")

@@ -196,10 +196,7 @@ def test_a_change_compiles_only_what_it_touches() -> None:
 
 
 def test_a_changed_schema_reaches_the_constraints_that_name_it() -> None:
-    pairs = {
-        "constraint.a": payload(when=predicate("schema", "$args", "s")),
-        "policy.schema.s": "true",
-    }
+    pairs = {"constraint.a": payload(when=predicate("schema", "$args", "s")), "policy.schema.s": "true"}
     gone = compile_policy(pairs).change({}, ["policy.schema.s"])
     assert gone.matching("t").malformed == ("constraint.a",)
     assert gone.change({"policy.schema.s": "false"}, []).matching("t").malformed == ()

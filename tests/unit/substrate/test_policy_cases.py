@@ -72,74 +72,56 @@ def test_a_case_says_everything_that_is_not_as_expected() -> None:
     ]
 
 
-def test_a_case_lies_over_its_document_and_null_takes_a_key_away() -> None:
-    policy = {"constraint.ok": allow("one", op("all", op("missing", "fact.a"), eq("fact.b", 2)))}
-    assert wrong(policy, case(call(), state={"fact.a": None, "fact.b": 2}), state={"fact.a": "1", "fact.b": 1}) == []
+def denied(code: str, *candidates: Any, **proposal: Any) -> dict[str, Any]:
+    """A case that is denied for this reason, by default of a call."""
+    made = case(*(candidates or [call()]), expect={"verdict": "deny", "reason_code": code})
+    return {**made, "proposal": {**made["proposal"], **proposal}}
+
+
+ONE, ANY = {"constraint.ok": allow("one")}, {"constraint.any": allow()}
+NOT_A_AND_B = {"constraint.ok": allow("one", op("all", op("missing", "fact.a"), eq("fact.b", 2)))}
+ASKING = {**ANY, "constraint.ask": deny(None, on_fail="ask")}
+ASKS = {"verdict": "defer", "failure": "ask", "matched": ["constraint.ask"]}
+FEW = {"constraint.ok": allow("one", op("schema", "$belief.S.n_survivors", {"maximum": 1}), on_fail="defer")}
+WAITS = {"verdict": "defer", "waits_for": ["$belief.S"]}
+FORGED = {"source": "another", "timestamp": "2026-01-01T00:00:00.000000Z"}
+BOUNDED = {"capabilities": [{**TOKEN, "budget": {"calls": 2}, "expires_at": "2026-06-01T00:00:00.000000Z"}]}
+THREE = {
+    "tools": [{"tool_id": "three", "args_schema": {"required": ["n"]}, "writes": False}],
+    "capabilities": [{**TOKEN, "tool_ids": ["three"]}],
+}
 
 
 @pytest.mark.parametrize(
-    ("more", "code"),
+    ("policy", "made", "document"),
     [
-        ({"revoked": ["t"]}, "CAPABILITY_REVOKED"),
-        ({"actor": "agent:other"}, "CAPABILITY_OTHER_AGENT"),
-        ({"actor": "encoder:medic"}, "CAPABILITY_OTHER_AGENT"),
+        # A case lies over its document, and null takes a key away.
+        (NOT_A_AND_B, case(call(), state={"fact.a": None, "fact.b": 2}), {"state": {"fact.a": "1", "fact.b": 1}}),
+        (ONE, {**denied("CAPABILITY_REVOKED"), "revoked": ["t"]}, {}),
+        (ONE, {**denied("CAPABILITY_OTHER_AGENT"), "actor": "agent:other"}, {}),
+        (ONE, {**denied("CAPABILITY_OTHER_AGENT"), "actor": "encoder:medic"}, {}),
+        (ONE, {**denied("BUDGET_EXHAUSTED"), "spent": {"t": {"calls": 2}}}, BOUNDED),
+        (ONE, {**denied("CAPABILITY_EXPIRED"), "now": "2026-07-01T00:00:00Z"}, BOUNDED),
+        (ASKING, case(call(), delta(c="p"), expect=ASKS), {}),
+        (ASKING, case(call(), delta(c="p"), approved=["constraint.ask"]), {}),
+        (FEW, case(call(), expect=WAITS), {}),
+        (FEW, case(call(), expect=WAITS, belief={"S": {"found": False}}), {}),
+        (FEW, case(call(), belief={"S": {"survivors": ["h"]}}), {"belief": {"S": {"n_survivors": 4}}}),
+        (
+            ANY,
+            case(delta(c="p"), expect={"verdict": "defer", "reason_code": "STALE_SNAPSHOT"}, seen={"goal.c": "q"}),
+            {},
+        ),
+        (ANY, denied("UNKNOWN_SNAPSHOT", delta(c="p"), state_snapshot_id="ff"), {}),
+        (ONE, denied("FORGED_PROVENANCE", provenance=FORGED), {}),
+        ({"constraint.no": deny("one")}, case(call(), expect={"verdict": "deny"}, mode="observe"), {}),
+        # Tools of the cases come on top of those of the policy.
+        ({"constraint.ok": allow("three")}, denied("ARGS_INVALID", call("three")), THREE),
+        ({"constraint.ok": allow("three")}, case(call("three", {"n": 1})), THREE),
     ],
 )
-def test_tokens_are_judged_as_they_are_in_the_case(more: Any, code: str) -> None:
-    expect = {"verdict": "deny", "reason_code": code}
-    assert wrong({"constraint.ok": allow("one")}, case(call(), expect=expect, **more)) == []
-
-
-def test_what_was_spent_and_when_it_is_counts() -> None:
-    token = {**TOKEN, "budget": {"calls": 2}, "expires_at": "2026-06-01T00:00:00.000000Z"}
-    policy = {"constraint.ok": allow("one")}
-    spent = case(call(), expect={"verdict": "deny", "reason_code": "BUDGET_EXHAUSTED"}, spent={"t": {"calls": 2}})
-    assert wrong(policy, spent, capabilities=[token]) == []
-    late = case(call(), expect={"verdict": "deny", "reason_code": "CAPABILITY_EXPIRED"}, now="2026-07-01T00:00:00Z")
-    assert wrong(policy, late, capabilities=[token]) == []
-
-
-def test_an_approval_counts_for_the_constraint_that_it_names() -> None:
-    policy = {"constraint.any": allow(), "constraint.ask": deny(None, on_fail="ask")}
-    asks = {"verdict": "defer", "failure": "ask", "matched": ["constraint.ask"]}
-    assert wrong(policy, case(call(), delta(c="p"), expect=asks)) == []
-    assert wrong(policy, case(call(), delta(c="p"), approved=["constraint.ask"])) == []
-
-
-def test_belief_is_what_the_case_says_of_a_session() -> None:
-    policy = {"constraint.ok": allow("one", op("schema", "$belief.S.n_survivors", {"maximum": 1}), on_fail="defer")}
-    waits = {"verdict": "defer", "waits_for": ["$belief.S"]}
-    assert wrong(policy, case(call(), expect=waits)) == []
-    assert wrong(policy, case(call(), expect=waits, belief={"S": {"found": False}})) == []
-    assert wrong(policy, case(call(), belief={"S": {"survivors": ["h"]}}), belief={"S": {"n_survivors": 4}}) == []
-
-
-def test_a_proposal_on_a_state_that_moved_is_stale_and_one_on_no_state_is_not_known() -> None:
-    policy = {"constraint.any": allow()}
-    stale = {"verdict": "defer", "reason_code": "STALE_SNAPSHOT"}
-    assert wrong(policy, case(delta(c="p"), expect=stale, seen={"goal.c": "q"})) == []
-    unknown = case(delta(c="p"), expect={"verdict": "deny", "reason_code": "UNKNOWN_SNAPSHOT"})
-    unknown["proposal"]["state_snapshot_id"] = "ff"
-    assert wrong(policy, unknown) == []
-
-
-def test_a_case_may_forge_its_provenance_and_is_found_out() -> None:
-    forged = case(call(), expect={"verdict": "deny", "reason_code": "FORGED_PROVENANCE"})
-    forged["proposal"]["provenance"] = {"source": "another", "timestamp": "2026-01-01T00:00:00.000000Z"}
-    assert wrong({"constraint.ok": allow("one")}, forged) == []
-
-
-def test_observe_mode_decides_the_same() -> None:
-    assert wrong({"constraint.no": deny("one")}, case(call(), expect={"verdict": "deny"}, mode="observe")) == []
-
-
-def test_tools_of_the_cases_come_on_top_of_those_of_the_policy() -> None:
-    policy = {"constraint.ok": allow("three")}
-    tool = {"tool_id": "three", "args_schema": {"required": ["n"]}, "writes": False}
-    token = {**TOKEN, "tool_ids": ["three"]}
-    expect = {"verdict": "deny", "reason_code": "ARGS_INVALID"}
-    assert wrong(policy, case(call("three"), expect=expect), tools=[tool], capabilities=[token]) == []
-    assert wrong(policy, case(call("three", {"n": 1})), tools=[tool], capabilities=[token]) == []
+def test_everything_that_a_case_says_of_its_situation_counts(policy: Any, made: Any, document: Any) -> None:
+    assert wrong(policy, made, **document) == []
 
 
 @pytest.mark.parametrize(

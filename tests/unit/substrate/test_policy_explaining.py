@@ -89,95 +89,92 @@ def test_an_invariant_and_a_group_speak_too() -> None:
 # --- what would have turned it ----------------------------------------------------------------------------------------
 
 
-def test_the_nearest_number_of_survivors_turns_a_gate() -> None:
-    gate = op("schema", "$belief.S.n_survivors", {"maximum": 1})
-    explanation = explain_to(
-        policy_of(ok=allow("one", gate, on_fail="defer")), call(), belief={"S": {"n_survivors": 9}}
-    )
-    assert explanation.flip.status is FlipStatus.SMALLEST
-    assert changes(explanation) == [("$belief.S.n_survivors", "9", "1")]
-    assert explanation.flip.verdict is Verdict.ALLOW
+FEW = op("schema", "$belief.S.n_survivors", {"maximum": 1})
+GATE = op("all", FEW, eq("$belief.S.active_obligation_id", None))
+NO_SESSION = [("$belief.S.active_obligation_id", None, "null"), ("$belief.S.n_survivors", None, "1")]
+NINE = {"belief": {"S": {"n_survivors": 9}}}
+HARD = {"type": "string", "pattern": "^[a-z]{9}$"}
+WHOLE_AND_PART = op("all", op("schema", "fact.a", {"type": "object"}), eq("fact.a.b", 1), eq("fact.c", 1))
+GROUP = {"any": allow(), "policy__exclusive__g": ["goal.c", "goal.d"]}
+EITHER = op("any", op("all", eq("fact.a", 1), eq("fact.b", 2)), op("all", eq("fact.c", 1)))
 
 
-def test_a_session_that_is_not_there_would_have_to_be() -> None:
-    gate = op("all", op("schema", "$belief.S.n_survivors", {"maximum": 1}), eq("$belief.S.active_obligation_id", None))
-    for belief in ({}, {"S": {"found": False}}):
-        explanation = explain_to(policy_of(ok=allow("one", gate)), call(), belief=belief)
-        assert changes(explanation) == [
-            ("$belief.S.active_obligation_id", None, "null"),
-            ("$belief.S.n_survivors", None, "1"),
-        ]
+def gate(when: Any, **more: Any) -> dict[str, Any]:
+    return {"ok": allow("one", when, **more)}
 
 
 @pytest.mark.parametrize(
-    ("when", "belief", "change"),
+    ("policy", "proposed", "situation", "changed"),
     [
-        (op("schema", "$belief.S.entropy_proxy", {"maximum": 1}), {"n_survivors": 9}, ("n_survivors", "9", "2")),
-        (eq("$belief.S.terminated", True), {"n_survivors": 9}, ("terminated", "false", "true")),
-        (eq("$belief.S.survivors", ["h"]), {"survivors": ["h", "g"]}, ("survivors", '["h","g"]', '["h"]')),
+        (gate(FEW, on_fail="defer"), call(), NINE, [("$belief.S.n_survivors", "9", "1")]),
         (
-            op("schema", "$belief.S.concluded", {"contains": {"const": "h"}}),
-            {"n_survivors": 9},
-            ("concluded", "[]", '["h"]'),
+            gate(op("schema", "$belief.S.entropy_proxy", {"maximum": 1})),
+            call(),
+            NINE,
+            [("$belief.S.n_survivors", "9", "2")],
         ),
-        (eq("$belief.S.active_obligation_id", "o"), {"n_survivors": 9}, ("active_obligation_id", "null", "o")),
-        (op("missing", "$belief.S.terminated"), {"n_survivors": 9}, ("terminated", "false", None)),
+        (gate(eq("$belief.S.terminated", True)), call(), NINE, [("$belief.S.terminated", "false", "true")]),
+        (
+            gate(eq("$belief.S.survivors", ["h"])),
+            call(),
+            {"belief": {"S": {"survivors": ["h", "g"]}}},
+            [("$belief.S.survivors", '["h","g"]', '["h"]')],
+        ),
+        (
+            gate(op("schema", "$belief.S.concluded", {"contains": {"const": "h"}})),
+            call(),
+            NINE,
+            [("$belief.S.concluded", "[]", '["h"]')],
+        ),
+        (
+            gate(eq("$belief.S.active_obligation_id", "o")),
+            call(),
+            NINE,
+            [("$belief.S.active_obligation_id", "null", "o")],
+        ),
+        (gate(op("missing", "$belief.S.terminated")), call(), NINE, [("$belief.S.terminated", "false", None)]),
+        # A session that is not there would have to be.
+        (gate(GATE), call(), {}, NO_SESSION),
+        (gate(GATE), call(), {"belief": {"S": {"found": False}}}, NO_SESSION),
+        # A field inside a key is changed, and the rest of the key stays.
+        (
+            gate(op("all", eq("fact.a.b", "p"), eq("fact.a.c", 1))),
+            call(),
+            {"state": {"fact.a": {"b": "q", "c": 1, "other": [1]}}},
+            [("fact.a", '{"b":"q","c":1,"other":[1]}', '{"b":"p","c":1,"other":[1]}')],
+        ),
+        (gate(eq("fact.a.1", "p")), call(), {"state": {"fact.a": ["x", "y"]}}, [("fact.a", '["x","y"]', '["x","p"]')]),
+        # As few facts as possible, and all that are needed.
+        (
+            {**gate(EITHER), "no": deny("one", eq("fact.c", 1))},
+            call(),
+            {},
+            [("fact.a", None, "1"), ("fact.b", None, "2")],
+        ),
+        ({"ok": allow("one"), "no": deny("one", eq("fact.a", "p"))}, call(), {}, [("fact.a", None, "p")]),
+        (GROUP, delta(c="p"), {"state": {"goal.d": "1"}}, [("goal.d", "1", None)]),
+        (GROUP, delta(c="p"), {}, [("goal.d", None, "present")]),
+        # Only the smaller numbers of facts have to be covered.
+        (
+            {**gate(op("any", op("schema", "fact.b", HARD), eq("fact.b", "p"))), "no": deny("one", eq("fact.a", "p"))},
+            call(),
+            {"state": {"fact.a": "p"}},
+            [("fact.a", "p", None), ("fact.b", None, "p")],
+        ),
     ],
 )
-def test_every_field_of_a_session_can_be_what_turns_it(when: Any, belief: Any, change: Any) -> None:
-    explanation = explain_to(policy_of(ok=allow("one", when)), call(), belief={"S": belief})
-    field, now, to = change
-    assert changes(explanation) == [(f"$belief.S.{field}", now, to)]
+def test_the_smallest_change_of_facts_turns_a_decision(
+    policy: dict[str, Any], proposed: Any, situation: dict[str, Any], changed: list[tuple[str, str | None, str | None]]
+) -> None:
+    explanation = explain_to(policy_of(**policy), proposed, **situation)
+    assert (changes(explanation), explanation.flip.status) == (changed, FlipStatus.SMALLEST)
+    assert (explanation.flip.verdict is Verdict.ALLOW) is (explanation.decision.verdict is not Verdict.ALLOW)
 
 
 def test_survivors_that_a_reading_does_not_carry_are_not_made_up() -> None:
     when = op("all", op("exists", "$belief.S.survivors"), op("schema", "$belief.S.n_survivors", {"minimum": 3}))
     explanation = explain_to(policy_of(ok=allow("one", when)), call(), belief={"S": {"n_survivors": 5}})
     assert explanation.flip.status in {FlipStatus.SMALLEST, FlipStatus.UNKNOWN}
-
-
-def test_a_field_inside_a_key_is_changed_and_the_rest_of_it_stays() -> None:
-    policy = policy_of(ok=allow("one", op("all", eq("fact.a.b", "p"), eq("fact.a.c", 1))))
-    explanation = explain_to(policy, call(), state={"fact.a": {"b": "q", "c": 1, "other": [1]}})
-    assert changes(explanation) == [("fact.a", '{"b":"q","c":1,"other":[1]}', '{"b":"p","c":1,"other":[1]}')]
-    assert explanation.flip.status is FlipStatus.SMALLEST
-
-
-def test_places_in_lists_are_reached_where_they_can_be() -> None:
-    policy = policy_of(ok=allow("one", eq("fact.a.1", "p")))
-    explanation = explain_to(policy, call(), state={"fact.a": ["x", "y"]})
-    assert changes(explanation) == [("fact.a", '["x","y"]', '["x","p"]')]
-
-
-def test_a_key_that_is_read_as_a_whole_and_in_part_is_never_said_to_be_covered() -> None:
-    both = op("all", op("schema", "fact.a", {"type": "object"}), eq("fact.a.b", 1), eq("fact.c", 1))
-    explanation = explain_to(policy_of(ok=allow("one", both)), call(), state={"fact.a": "text"})
-    assert explanation.flip.status is FlipStatus.BOUND
-    assert changes(explanation) == [("fact.a", "text", '{"b":1}'), ("fact.c", None, "1")]
-
-
-def test_as_few_facts_as_possible_and_all_that_are_needed() -> None:
-    policy = policy_of(
-        ok=allow("one", op("any", op("all", eq("fact.a", 1), eq("fact.b", 2)), op("all", eq("fact.c", 1)))),
-        no=deny("one", eq("fact.c", 1)),
-    )
-    explanation = explain_to(policy, call())
-    assert explanation.flip.status is FlipStatus.SMALLEST
-    assert changes(explanation) == [("fact.a", None, "1"), ("fact.b", None, "2")]
-
-
-def test_an_allowed_proposal_is_turned_the_other_way() -> None:
-    explanation = explain_to(policy_of(ok=allow("one"), no=deny("one", eq("fact.a", "p"))), call())
-    assert changes(explanation) == [("fact.a", None, "p")]
-    assert explanation.flip.verdict is Verdict.DENY
-
-
-def test_a_crowded_group_needs_its_goal_gone() -> None:
-    policy = policy_of(any=allow(), policy__exclusive__g=["goal.c", "goal.d"])
-    explanation = explain_to(policy, delta(c="p"), state={"goal.d": "1"})
-    assert changes(explanation) == [("goal.d", "1", None)]
-    other = explain_to(policy, delta(c="p"))
-    assert changes(other) == [("goal.d", None, "present")]
 
 
 def test_nothing_that_facts_do_not_decide_is_turned_by_facts() -> None:
@@ -206,19 +203,14 @@ def test_each_of_several_candidates_has_to_be_turned() -> None:
 
 
 def test_where_values_cannot_be_covered_the_answer_is_a_bound_or_not_known() -> None:
-    hard = {"type": "string", "pattern": "^[a-z]{9}$"}
-    both = op("all", op("any", op("schema", "fact.a", hard), eq("fact.a", "p")), eq("fact.b", 1))
-    assert explain_to(policy_of(ok=allow("one", both)), call()).flip.status is FlipStatus.BOUND
-    unknown = explain_to(policy_of(ok=allow("one", op("schema", "fact.a", hard))), call())
+    both = op("all", op("any", op("schema", "fact.a", HARD), eq("fact.a", "p")), eq("fact.b", 1))
+    assert explain_to(policy_of(**gate(both)), call()).flip.status is FlipStatus.BOUND
+    unknown = explain_to(policy_of(**gate(op("schema", "fact.a", HARD))), call())
     assert (unknown.flip.status, unknown.flip.ruled_out) == (FlipStatus.UNKNOWN, 0)
-
-
-def test_it_is_the_smaller_numbers_that_have_to_be_covered() -> None:
-    loose = op("any", op("schema", "fact.b", {"type": "string", "pattern": "^[a-z]{9}$"}), eq("fact.b", "p"))
-    policy = policy_of(ok=allow("one", loose), no=deny("one", eq("fact.a", "p")))
-    explanation = explain_to(policy, call(), state={"fact.a": "p"})
-    assert explanation.flip.status is FlipStatus.SMALLEST
-    assert changes(explanation) == [("fact.a", "p", None), ("fact.b", None, "p")]
+    # A key that is read as a whole and in part is never said to be covered.
+    explanation = explain_to(policy_of(**gate(WHOLE_AND_PART)), call(), state={"fact.a": "text"})
+    assert explanation.flip.status is FlipStatus.BOUND
+    assert changes(explanation) == [("fact.a", "text", '{"b":1}'), ("fact.c", None, "1")]
 
 
 def test_a_spent_budget_says_how_far_it_came() -> None:
@@ -337,7 +329,7 @@ def test_private_values_are_nowhere_in_what_an_agent_is_told() -> None:
 def test_a_private_key_that_moved_is_not_named_and_any_other_is() -> None:
     policy = policy_of(any=allow(None, op("exists", "fact.secret", "fact.a")), policy__private=["fact.secret"])
     it = ask(policy, [delta(c="p")], state={"fact.a": "1"}, seen={"fact.secret": "1", "fact.a": "2"})
-    decision = arbitrate(it.space, it.proposal, it.actor, it.now, it.belief).decision
+    decision = decision_of(it)
     moved = {step.reference for step in decision.trace if step.stage is Stage.FRESHNESS and step.reference is not None}
     assert moved == {"fact.secret", "fact.a"}
     shown = redact(decision, policy, AGENT)

@@ -26,8 +26,7 @@ def pairs(**constraints: Any) -> dict[str, str]:
 
 def world(**constraints: Any) -> World:
     made = World()
-    made.create(pairs(**constraints))
-    made.equip(caller_tool("one", writes=False), caller_tool("two", writes=False))
+    made.open(caller_tool("one", writes=False), caller_tool("two", writes=False), policy=pairs(**constraints))
     return made
 
 
@@ -69,10 +68,7 @@ def test_each_kind_of_flip_has_its_place() -> None:
     made.propose(call("two", key=None), proposal_id="allowed")
     assert impact_on(
         impact(made, d=DELTAS, one=allow("one"), two=allow("two", eq("fact.a", "p"), on_fail="defer"))
-    ) == [
-        ("defer→allow", "deferred"),
-        ("allow→defer", "allowed"),
-    ]
+    ) == [("defer→allow", "deferred"), ("allow→defer", "allowed")]
     assert impact_on(impact(made, d=DELTAS, two=allow("two"))) == [("defer→deny", "deferred")]
     denied = world(d=DELTAS)
     denied.propose(call("one", key=None), proposal_id="denied")
@@ -98,18 +94,21 @@ def test_history_stays_what_it_was() -> None:
     assert impact_on(found) == [("deny→allow", "after"), ("allow→deny", "fact")]
 
 
-def test_what_was_woken_and_what_was_approved_is_decided_again_too() -> None:
+def world_of_what_waited() -> World:
+    """One proposal was parked and woken, another one asked for and approved."""
     made = world(
         d=DELTAS, one=allow("one", eq("fact.a", "p"), on_fail="defer"), two=allow("two"), ask=deny("two", on_fail="ask")
     )
     made.propose(call("one", key=None), proposal_id="parked")
-    asked = made.propose(call("two", key=None), proposal_id="asked")
+    (asked,) = made.propose(call("two", key=None), proposal_id="asked").event.result.asked
     made.propose(StateDelta({"fact.a": "p"}), actor=ENCODER, proposal_id="fact")
-    if "parked" in made.server.current(SPACE).parked:
-        made.say(Wake("parked", ["fact.a"]), ENGINE)
-    approval_id = made.server.current(SPACE).proposals["asked"].approval_ids[0]
-    made.say(Approve(approval_id), SECOND)
-    assert asked.event is not None
+    made.say(Wake("parked", ["fact.a"]), ENGINE)
+    made.say(Approve(asked.approval_id), SECOND)
+    return made
+
+
+def test_what_was_woken_and_what_was_approved_is_decided_again_too() -> None:
+    made = world_of_what_waited()
     entries = made.server.stored_entries(SPACE)
     verbs = [read_space_event(stored).body.verb for stored in entries]
     assert {"WAKE", "APPROVE"} <= set(verbs)
@@ -147,14 +146,7 @@ def test_a_log_that_does_not_verify_is_no_past() -> None:
 
 
 def test_every_recorded_decision_can_be_explained_as_it_was_made() -> None:
-    made = world(
-        d=DELTAS, one=allow("one", eq("fact.a", "p"), on_fail="defer"), two=allow("two"), ask=deny("two", on_fail="ask")
-    )
-    made.propose(call("one", key=None), proposal_id="parked")
-    made.propose(call("two", key=None), proposal_id="asked")
-    made.propose(StateDelta({"fact.a": "p"}), actor=ENCODER, proposal_id="fact")
-    approval_id = made.server.current(SPACE).proposals["asked"].approval_ids[0]
-    made.say(Approve(approval_id), SECOND)
+    made = world_of_what_waited()
     space: Space | None = None
     explained = 0
     for stored in made.server.stored_entries(SPACE):

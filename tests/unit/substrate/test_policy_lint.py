@@ -12,19 +12,7 @@ from cmbs.substrate.kernel.insight import lint as policy_lint
 from cmbs.substrate.kernel.insight.lint import LintFinding, LintRule, Severity, lint
 from cmbs.substrate.kernel.model import Decision, Verdict
 from cmbs.substrate.kernel.policy.policy import MAX_PAIRS, Policy, compile_policy
-from tests.support.policies import (
-    TOOL_IDS,
-    allow,
-    ask,
-    beliefs,
-    candidates,
-    deny,
-    eq,
-    op,
-    pairs_for,
-    policies,
-    states,
-)
+from tests.support.policies import TOOL_IDS, allow, ask, beliefs, candidates, deny, eq, op, pairs_for, policies, states
 
 
 def find(tool_ids: Any = None, **values: Any) -> list[tuple[str, str]]:
@@ -123,12 +111,6 @@ def test_a_search_that_takes_too_long_proves_nothing() -> None:
     assert find(x=deny(None, hard)) == []
 
 
-def test_a_tools_own_constraint_knows_which_tool_is_called() -> None:
-    assert find(x=deny("one", eq("$tool.id", "two"))) == [("never-true", "constraint.x")]
-    assert find(x=deny({"capability": "files"}, op("missing", "$tool.id"))) == [("never-true", "constraint.x")]
-    assert find(x=deny(None, op("missing", "$tool.id"))) == []
-
-
 def test_an_allow_behind_a_deny_of_the_same_contradicts_it() -> None:
     finding = only(x=allow("one", eq("fact.a", "p")), y=deny("one", eq("fact.a", "p")))
     assert (finding.rule, finding.key, finding.others) == (LintRule.CONTRADICTING, "constraint.x", ["constraint.y"])
@@ -139,42 +121,43 @@ def test_an_allow_is_shadowed_by_a_wider_deny() -> None:
     assert (finding.rule, finding.key, finding.severity) == (LintRule.SHADOWED, "constraint.x", Severity.WARNING)
 
 
-def test_a_deny_that_an_approval_lifts_shadows_nothing() -> None:
-    assert find(x=allow("one", eq("fact.a", "p")), y=deny("one", op("exists", "fact.a"), on_fail="ask")) == []
+P, Q, P_OR_Q = eq("fact.a", "p"), eq("fact.a", "q"), op("in", "fact.a", ["p", "q"])
+NEVER = op("in", "fact.a", [])
+SHADOWED, X_NEVER = [("shadowed", "constraint.x")], [("never-true", "constraint.x")]
 
 
-def test_an_allow_that_an_approval_stands_in_for_is_shadowed_only_by_what_always_denies() -> None:
-    asking = allow("one", eq("fact.a", "p"), on_fail="ask")
-    assert find(x=asking, y=deny("one", eq("fact.a", "p"))) == []
-    assert find(x=asking, y=deny("one")) == [("shadowed", "constraint.x")]
-
-
-def test_a_deny_is_shadowed_by_one_that_blocks_wherever_it_holds() -> None:
-    narrow, wide = eq("fact.a", "p"), op("in", "fact.a", ["p", "q"])
-    assert find(x=deny("one", narrow, on_fail="defer"), y=deny(None, wide)) == [("shadowed", "constraint.x")]
-    assert find(x=deny("one", narrow), y=deny(None, wide, on_fail="defer")) == []
-    assert find(x=deny("one", eq("$args.n", 1)), y=deny("one", eq("$args.m", 1))) == []
-
-
-def test_of_two_of_the_same_the_second_is_too_much() -> None:
-    assert find(x=deny("one", eq("fact.a", "p")), y=deny("one", op("in", "fact.a", ["p"]))) == [
-        ("shadowed", "constraint.y")
-    ]
-    assert find(x=allow("one"), y=allow("one")) == [("shadowed", "constraint.y")]
-
-
-def test_an_allow_within_another_adds_nothing_unless_it_asks() -> None:
-    assert find(x=allow("one", eq("fact.a", "p")), y=allow(None)) == [("shadowed", "constraint.x")]
-    assert find(x=allow("one", eq("fact.a", "p"), on_fail="ask"), y=allow(None)) == []
-    assert find(x=allow("one"), y=allow("two")) == []
-
-
-def test_invariants_that_no_state_meets_are_said() -> None:
-    assert find(policy__invariant__i=op("in", "fact.a", [])) == [("never-true", "policy.invariant.i")]
-    contradicting = find(policy__invariant__i=eq("fact.a", "p"), policy__invariant__j=eq("fact.a", "q"))
-    assert contradicting == [("contradicting", "policy.invariant.j")]
-    assert find(policy__invariant__i="no") == [("malformed", "policy.invariant.i")]
-    assert find(policy__invariant__i=eq("fact.a", "p"), policy__invariant__j=eq("fact.b", "q")) == []
+@pytest.mark.parametrize(
+    ("values", "findings"),
+    [
+        # A tool's own constraint knows which tool is called.
+        ({"x": deny("one", eq("$tool.id", "two"))}, X_NEVER),
+        ({"x": deny({"capability": "files"}, op("missing", "$tool.id"))}, X_NEVER),
+        ({"x": deny(None, op("missing", "$tool.id"))}, []),
+        # A deny that an approval lifts shadows nothing.
+        ({"x": allow("one", P), "y": deny("one", op("exists", "fact.a"), on_fail="ask")}, []),
+        # An allow that an approval stands in for is shadowed only by what always denies.
+        ({"x": allow("one", P, on_fail="ask"), "y": deny("one", P)}, []),
+        ({"x": allow("one", P, on_fail="ask"), "y": deny("one")}, SHADOWED),
+        # A deny is shadowed by one that blocks wherever it holds.
+        ({"x": deny("one", P, on_fail="defer"), "y": deny(None, P_OR_Q)}, SHADOWED),
+        ({"x": deny("one", P), "y": deny(None, P_OR_Q, on_fail="defer")}, []),
+        ({"x": deny("one", eq("$args.n", 1)), "y": deny("one", eq("$args.m", 1))}, []),
+        # Of two of the same the second is too much.
+        ({"x": deny("one", P), "y": deny("one", op("in", "fact.a", ["p"]))}, [("shadowed", "constraint.y")]),
+        ({"x": allow("one"), "y": allow("one")}, [("shadowed", "constraint.y")]),
+        # An allow within another adds nothing unless it asks.
+        ({"x": allow("one", P), "y": allow(None)}, SHADOWED),
+        ({"x": allow("one", P, on_fail="ask"), "y": allow(None)}, []),
+        ({"x": allow("one"), "y": allow("two")}, []),
+        # Invariants that no state meets are said.
+        ({"policy__invariant__i": NEVER}, [("never-true", "policy.invariant.i")]),
+        ({"policy__invariant__i": P, "policy__invariant__j": Q}, [("contradicting", "policy.invariant.j")]),
+        ({"policy__invariant__i": "no"}, [("malformed", "policy.invariant.i")]),
+        ({"policy__invariant__i": P, "policy__invariant__j": eq("fact.b", "q")}, []),
+    ],
+)
+def test_what_decides_nothing_is_found_and_nothing_else(values: dict[str, Any], findings: list[Any]) -> None:
+    assert find(**values) == findings
 
 
 def test_tools_that_are_not_there_are_said_where_tools_are_known() -> None:

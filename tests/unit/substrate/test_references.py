@@ -22,13 +22,7 @@ from cmbs.substrate.kernel.policy.references import (
 from cmbs.testing.strategies.belief import ids, json_values
 
 READING = BeliefReading(
-    "incident.7",
-    found=True,
-    head_seq=4,
-    head_event_hash="ab",
-    n_survivors=8,
-    survivors=["h1"],
-    concluded=["c1"],
+    "incident.7", found=True, head_seq=4, head_event_hash="ab", n_survivors=8, survivors=["h1"], concluded=["c1"]
 )
 
 

@@ -12,16 +12,7 @@ from cmbs.substrate.kernel.arbitration.conflicts import Finding
 from cmbs.substrate.kernel.arbitration.stages import hash_of_args
 from cmbs.substrate.kernel.events import Changes, Mode
 from cmbs.substrate.kernel.model import Candidate, Failure, ReasonCode, Stage, StateDelta, Verdict
-from cmbs.testing.spaces import (
-    AGENT,
-    NOW,
-    call,
-    payload,
-    predicate,
-    proposal,
-    tool,
-    with_execution,
-)
+from cmbs.testing.spaces import AGENT, NOW, call, payload, predicate, proposal, tool, with_execution
 from tests.support.arbitrating import ALLOW_ALL, MIXED, NEEDS_PATH, decide, ready, reason
 
 ENCODER = Actor(ActorKind.ENCODER, "encoder-1")
@@ -228,8 +219,7 @@ def test_deltas_that_waited_for_calls_are_checked_again_on_the_state_of_then() -
 
 def test_the_trace_goes_through_every_stage_even_after_one_that_failed() -> None:
     kept = ready(
-        MIXED | {"policy.exclusive.g": '["goal.a","goal.b"]', "constraint.bad": "?"},
-        changed=Map({"goal.a": 15}),
+        MIXED | {"policy.exclusive.g": '["goal.a","goal.b"]', "constraint.bad": "?"}, changed=Map({"goal.a": 15})
     )
     asked = proposal(call("gone", held=None), StateDelta({"goal.a": "1"}), snapshot="snapshot-old")
     trace = arbitrate(kept, asked, AGENT, NOW, {}).decision.trace

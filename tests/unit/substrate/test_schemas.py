@@ -1,6 +1,7 @@
 """JSON Schema within bounds: what could run for ever, or ask the network, is refused before it is ever used."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -26,21 +27,9 @@ def nest(levels: int) -> dict[str, Any]:
     return schema
 
 
-def doubling(levels: int) -> dict[str, Any]:
-    """Each definition asks for the next one twice: two to the power of `levels` checks of one value."""
-    definitions: dict[str, Any] = {
-        f"d{level}": {"allOf": [{"$ref": f"#/$defs/d{level + 1}"}, {"$ref": f"#/$defs/d{level + 1}"}]}
-        for level in range(levels)
-    }
-    return {"$ref": "#/$defs/d0", "$defs": definitions | {f"d{levels}": {"type": "string"}}}
-
-
-def widening(levels: int) -> dict[str, Any]:
-    """Each definition has the next one in two places: no value is asked twice, and there are very many places."""
-    definitions: dict[str, Any] = {
-        f"d{level}": {"properties": {name: {"$ref": f"#/$defs/d{level + 1}"} for name in "ab"}}
-        for level in range(levels)
-    }
+def branching(levels: int, branch: Callable[[Any], Any]) -> dict[str, Any]:
+    """Each definition refers to the next one as `branch` says: in two places, two to the power of `levels` in all."""
+    definitions = {f"d{level}": branch({"$ref": f"#/$defs/d{level + 1}"}) for level in range(levels)}
     return {"$ref": "#/$defs/d0", "$defs": definitions | {f"d{levels}": {"type": "string"}}}
 
 
@@ -108,8 +97,10 @@ def test_a_schema_within_bounds_tells_what_fits(schema: Any, fits: Any, fails: A
         (nest(MAX_SCHEMA_DEPTH + 1), "deep"),
         (nest(2_000), "deep"),
         (chain_of(MAX_SCHEMA_DEPTH + 5), "deep"),
-        (doubling(8), "compared with one value"),
-        (widening(14), "subschemas"),
+        # Checks of one value.
+        (branching(8, lambda next_one: {"allOf": [next_one, next_one]}), "compared with one value"),
+        # No value is asked twice, and there are very many places.
+        (branching(14, lambda next_one: {"properties": {"a": next_one, "b": next_one}}), "subschemas"),
         ({"properties": {str(number): {} for number in range(MAX_SUBSCHEMAS)}}, "subschemas"),
         ({"anyOf": [{"const": number} for number in range(MAX_ASKED_OF_ONE)]}, "compared with one value"),
         ({"items": {"enum": [{"a": [number]} for number in range(MAX_ASKED_OF_ONE)]}}, "compared with one value"),

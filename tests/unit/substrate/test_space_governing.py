@@ -4,34 +4,49 @@ from __future__ import annotations
 
 import pytest
 
+from cmbs.belief.kernel.events import Stamp
 from cmbs.errors import Conflict, InvalidRequest, RecordNotFound, SpaceNotFound
+from cmbs.messages import Actor
+from cmbs.substrate.kernel.decide import decide, evolve
 from cmbs.substrate.kernel.events import (
     Approve,
     CreateSpace,
+    Evidence,
+    MemoryKind,
     Mode,
+    OutcomeStatus,
     ProposePolicy,
+    PutMemory,
+    RecordOutcome,
     RegisterTool,
+    Reject,
     RetireTool,
+    RevokeCapability,
     SetMode,
     SettlePolicy,
+    SpaceMessage,
+    Wake,
 )
-from cmbs.substrate.kernel.model import Failure, ReasonCode, Verdict
+from cmbs.substrate.kernel.model import ReasonCode, Verdict
+from cmbs.substrate.kernel.replay import read_space_event
 from cmbs.substrate.kernel.requests import SpaceCommand
-from cmbs.substrate.kernel.state import PolicyChangeStatus, ProposalStatus
+from cmbs.substrate.kernel.state import PolicyChangeStatus
 from tests.support.spaces import (
     AGENT,
     ANY,
     ASKING,
+    ENGINE,
     ROOT,
     SECOND,
     SPACE,
+    STREAM,
     World,
     call,
     caller_tool,
-    constraint,
+    change_policy,
     delta,
     http_tool,
-    status,
+    raw,
 )
 
 
@@ -45,8 +60,7 @@ def test_a_change_of_policy_needs_a_second_operator(world: World) -> None:
     assert (after.policy_version, after.policy_changes["c"].status) == (2, PolicyChangeStatus.APPLIED)
     assert (after.state.get("policy.value.x"), "constraint.any" in after.state) == ("1", False)
     assert after.policy.policy_hash != before.policy.policy_hash
-    decision = world.propose(delta(a="1")).event.result.decision
-    assert decision is not None
+    decision = world.decide(delta(a="1"))
     assert (decision.reason_code, decision.policy_hash) == (ReasonCode.NO_ALLOW, after.policy.policy_hash)
     with pytest.raises(Conflict, match="applied already"):
         world.say(SettlePolicy("c", False), SECOND)
@@ -94,11 +108,8 @@ def test_governing_is_for_operators(world: World) -> None:
         answer = world.say(message, AGENT)
         assert (answer.event.result.granted, answer.event.result.reason_code) == (False, "NOT_AUTHORISED")
     assert (set(world.space.tools), world.space.mode, world.space.tools["c"].retired) == ({"c"}, Mode.ENFORCE, False)
-    with pytest.raises(RecordNotFound):
-        world.say(RetireTool("d"))
     assert world.say(RetireTool("c")).space.tools["c"].retired
-    decision = world.propose(call("c")).event.result.decision
-    assert decision is not None
+    decision = world.decide(call("c"))
     assert decision.reason_code is ReasonCode.TOOL_RETIRED
     with pytest.raises(Conflict, match="created before"):
         world.create()
@@ -132,15 +143,6 @@ def test_to_set_the_policy_aside_takes_two_operators_and_to_enforce_it_one(world
     assert world.say(SetMode(Mode.OBSERVE), SECOND).space.mode is Mode.ENFORCE
 
 
-def test_observing_records_what_would_be_denied_and_lets_it_through(world: World) -> None:
-    world.create({}, Mode.OBSERVE)
-    answer = world.propose(delta(a="1"), proposal_id="p")
-    decision = answer.event.result.decision
-    assert decision is not None
-    assert (decision.verdict, decision.observed) == (Verdict.DENY, True)
-    assert (answer.space.state["goal.a"], status(answer.space, "p")) == ("1", ProposalStatus.COMMITTED)
-
-
 def test_a_dry_run_records_nothing(world: World) -> None:
     space = world.create({})
     ruling = world.server.explain(SPACE, AGENT, world.proposal(delta(a="1")))
@@ -149,8 +151,7 @@ def test_a_dry_run_records_nothing(world: World) -> None:
 
 
 def test_a_plain_allow_is_told_with_its_trace_as_well(world: World) -> None:
-    world.create({"constraint.any": ANY, "constraint.ask": ASKING})
-    world.equip(http_tool("t"))
+    world.open(http_tool("t"), policy={"constraint.any": ANY, "constraint.ask": ASKING})
     world.propose(delta(a="1"), proposal_id="p")
     (asked,) = world.propose(call("t"), proposal_id="q").event.result.asked
     world.say(Approve(asked.approval_id))
@@ -162,16 +163,46 @@ def test_a_plain_allow_is_told_with_its_trace_as_well(world: World) -> None:
         world.server.decision(SPACE, "nothing")
 
 
-def test_degrading_offers_something_else_and_never_runs_the_call(world: World) -> None:
-    world.create(
-        {
-            "constraint.any": ANY,
-            "constraint.no": constraint(effect="deny", subject={"tool_id": "t"}),
-            "policy.degrade.t": '{"tool_id":"cheap"}',
-        }
-    )
-    world.equip(http_tool("t"))
-    decision = world.propose(call("t")).event.result.decision
-    assert decision is not None
-    assert (decision.failure, decision.candidates[0].offer) == (Failure.DEGRADE, '{"tool_id":"cheap"}')
-    assert not world.runner.calls
+def test_a_new_threshold_judges_what_is_remembered_again(world: World) -> None:
+    world.create({"constraint.any": ANY, "policy.memory.confidence_threshold": "0.8"})
+    evidence = Evidence(["chunk"], 850)
+    assert world.say(PutMemory("m", MemoryKind.FACT, raw("x"), evidence), AGENT).space.memory["m"].confirmed
+    after = change_policy(world, {"policy.memory.confidence_threshold": "0.9"})
+    assert (after.memory["m"].confirmed, after.memory["m"].kind) == (False, MemoryKind.HYPOTHESIS)
+
+
+def test_a_change_of_policy_has_one_life(world: World) -> None:
+    space = world.create()
+    world.say(ProposePolicy("c", space.policy.policy_hash, {"policy.value.x": "1"}))
+    with pytest.raises(Conflict, match="proposed before"):
+        world.say(ProposePolicy("c", space.policy.policy_hash, {"policy.value.x": "2"}))
+
+
+@pytest.mark.parametrize(
+    ("message", "actor"),
+    [
+        (Approve("a"), ROOT),
+        (Reject("a"), ROOT),
+        (SettlePolicy("c", True), SECOND),
+        (RetireTool("t"), ROOT),
+        (RevokeCapability("token"), ROOT),
+        (RecordOutcome("x", OutcomeStatus.FAILED), AGENT),
+        (Wake("p", []), ENGINE),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_was_never_recorded_is_not_found(world: World, message: SpaceMessage, actor: Actor) -> None:
+    world.create()
+    with pytest.raises(RecordNotFound):
+        world.say(message, actor)
+
+
+def test_a_space_begins_with_its_creation_and_nothing_else(world: World) -> None:
+    stamp = Stamp("event", "2026-01-01T00:00:00.000000Z", "key")
+    with pytest.raises(SpaceNotFound, match="nowhere"):
+        decide(None, SetMode(Mode.OBSERVE), ROOT, stamp, "nowhere")
+    world.say(CreateSpace(SPACE), ENGINE, idempotency_key="key")
+    assert world.say(CreateSpace(SPACE), ENGINE, idempotency_key="key").repeated
+    world.say(SetMode(Mode.OBSERVE))
+    with pytest.raises(TypeError, match="creates the space"):
+        evolve(None, read_space_event(world.log.read(STREAM)[1]))

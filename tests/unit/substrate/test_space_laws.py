@@ -39,6 +39,7 @@ from tests.support.spaces import (
     ROOT,
     SECOND,
     SPACE,
+    STREAM,
     World,
     call,
     caller_tool,
@@ -47,7 +48,6 @@ from tests.support.spaces import (
     raw,
 )
 
-STREAM = f"space:{SPACE}"
 NAMES = st.sampled_from("abc")
 ACTORS = st.sampled_from([AGENT, ENCODER, ROOT, SECOND, Actor(ActorKind.AGENT, "other")])
 POLICIES = {
@@ -79,8 +79,10 @@ class SpaceMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.world = World()
-        self.world.create({"constraint.any": ANY, **POLICIES})
-        self.world.equip(*(caller_tool(name, facts={"fact.b": "b"} if name == "plain" else {}) for name in TOOLS))
+        self.world.open(
+            *(caller_tool(name, facts={"fact.b": "b"} if name == "plain" else {}) for name in TOOLS),
+            policy={"constraint.any": ANY, **POLICIES},
+        )
         self.snapshots = [self.world.space.snapshot_id]
 
     @rule(

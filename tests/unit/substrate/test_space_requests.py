@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -214,13 +214,6 @@ def test_messages_come_out_in_their_one_form() -> None:
     assert issued.capability.expires_at == "2026-01-01T00:00:00.000000Z"
 
 
-@pytest.fixture
-def world() -> Iterator[World]:
-    world = World()
-    yield world
-    world.close()
-
-
 TOOLS: dict[str, dict[str, Any]] = {
     "args_schema": {"args_schema": raw({"type": "nothing"})},
     "result_schema": {"result_schema": raw({"$ref": "https://example.org/schema"})},
@@ -241,8 +234,10 @@ def test_a_tool_that_cannot_work_is_refused(world: World, field: str) -> None:
 
 
 def test_uses_of_an_approval_are_bounded(world: World) -> None:
-    world.create({"constraint.ask": constraint(when={"op": "exists", "args": ["fact.x"]}, on_fail="ask")})
-    world.equip(caller_tool("c"))
+    world.open(
+        caller_tool("c"),
+        policy={"constraint.ask": constraint(when={"op": "exists", "args": ["fact.x"]}, on_fail="ask")},
+    )
     (asked,) = world.propose(call("c")).event.result.asked
     for uses in (0, -1, 1_000_001):
         with pytest.raises(InvalidRequest, match="uses"):

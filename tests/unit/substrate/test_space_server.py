@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
@@ -28,6 +29,8 @@ from tests.support.spaces import (
     ANY,
     ROOT,
     SPACE,
+    STREAM,
+    BlockingStore,
     ScriptedRunner,
     World,
     assert_replays,
@@ -41,22 +44,15 @@ from tests.support.spaces import (
 )
 from tests.support.store_fixture import BACKENDS, StoreFixture
 
-STREAM = f"space:{SPACE}"
 CROWD = 16
-
-
-class BlockingStore(InMemoryStore):
-    """A memory store that is written to in groups, as one on a disk is."""
-
-    blocking = True
 
 
 # --- callers ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("store", [InMemoryStore, BlockingStore])
-def test_an_event_loop_is_answered_as_a_thread_is(store: type[InMemoryStore]) -> None:
-    world = World(store())
+def test_an_event_loop_is_answered_as_a_thread_is(make_world: Callable[..., World], store: type[InMemoryStore]) -> None:
+    world = make_world(store())
     world.create()
 
     async def talk() -> None:
@@ -76,11 +72,9 @@ def test_an_event_loop_is_answered_as_a_thread_is(store: type[InMemoryStore]) ->
             await world.server.perform_async(SpaceCommand(SPACE, ROOT, SetMode(Mode.OBSERVE), if_match="nothing"))
 
     asyncio.run(talk())
-    world.close()
-    assert_replays(world)
 
 
-def test_a_crowd_on_one_space_leaves_one_chain_with_everybody_in_it() -> None:
+def test_many_threads_on_one_space_leave_one_chain_with_all_their_proposals() -> None:
     world = World(BlockingStore())
     world.create()
 
@@ -113,14 +107,12 @@ def test_two_servers_on_one_log_see_each_other() -> None:
         assert_replays(world)
 
 
-def test_whoever_waits_for_a_proposal_is_told_where_it_stands_when_the_time_is_over() -> None:
-    world = World()
+def test_a_caller_that_waits_for_a_proposal_is_told_where_it_stands_when_the_time_is_over(world: World) -> None:
     world.create({"constraint.any": ANY, "constraint.ask": constraint(effect="deny", on_fail="ask")})
     world.propose(delta(a="1"), proposal_id="p")
     assert world.server.wait_for(SPACE, "p", 0).status is ProposalStatus.ASKED
     with pytest.raises(RecordNotFound):
         world.server.wait_for(SPACE, "q", 0)
-    world.close()
 
 
 # --- restarts ---------------------------------------------------------------------------------------------------------
@@ -153,8 +145,7 @@ def test_what_waits_goes_on_waiting_in_the_next_process(place: str, tmp_path: Pa
         again.propose(delta(go="1"))
         again.server.keep()
         assert wait_until_settled(again, "parked") is ProposalStatus.COMMITTED
-        again.clock.advance(timedelta(hours=2))
-        again.server.keep()
+        again.advance(hours=2)
         assert status(again.space, "asked") is ProposalStatus.EXPIRED
         ((execution_id,),) = [
             (known,) for known, each in again.space.executions.items() if each.intent.tool_id == "lost"
@@ -212,7 +203,7 @@ def test_a_space_moves_to_another_store_byte_for_byte() -> None:
 
 
 @pytest.mark.parametrize("store", [InMemoryStore, BlockingStore])
-def test_the_default_space_is_there_for_whoever_asks_first(store: type[InMemoryStore]) -> None:
+def test_the_default_space_is_there_for_the_first_caller(store: type[InMemoryStore]) -> None:
     for ask in ("current", "perform", "perform_async"):
         with closing(SubstrateServer(log=store(), keeper_seconds=None, default_space=True)) as server:
             command = SpaceCommand(DEFAULT_SPACE, ROOT, SetMode(Mode.OBSERVE))
@@ -245,40 +236,33 @@ class BrokenRunner(ScriptedRunner):
     """A runner with a defect."""
 
     def run(self, tool: Tool, args: bytes, call: CallContext) -> ToolReply:
-        """Fail as nothing should."""
         super().run(tool, args, call)
         raise ZeroDivisionError
 
 
-def test_a_defect_of_a_runner_leaves_the_execution_in_doubt() -> None:
-    world = World(runner=BrokenRunner())
-    world.create()
-    world.equip(http_tool("t"))
-    (intent,) = world.propose(call("t"), proposal_id="p").event.result.intents
+def test_a_defect_of_a_runner_leaves_the_execution_in_doubt(make_world: Callable[..., World]) -> None:
+    world = make_world(runner=BrokenRunner())
+    world.open(http_tool("t"))
+    execution_id = world.start(call("t"), proposal_id="p")
     assert eventually(lambda: len(world.runner.calls) == 1)
-    world.clock.advance(timedelta(hours=1))
-    world.server.keep()
-    assert world.space.executions[intent.execution_id].status is ExecutionStatus.IN_DOUBT
-    world.close()
+    world.advance(hours=1)
+    assert world.space.executions[execution_id].status is ExecutionStatus.IN_DOUBT
 
 
-def test_a_server_without_tools_says_that_it_has_none() -> None:
+def test_a_server_without_tools_says_that_it_has_none(make_world: Callable[..., World]) -> None:
     clock = ManualClock()
-    world = World(clock=clock)
-    world.create()
-    world.equip(http_tool("t"))
+    world = make_world(clock=clock)
+    world.open(http_tool("t"))
     with closing(SubstrateServer(log=world.log, clock=clock, keeper_seconds=None)) as server:
         answer = server.perform(SpaceCommand(SPACE, AGENT, Propose(world.proposal(call("t"), proposal_id="p"))))
         assert server.wait_for(SPACE, "p", 10).status is ProposalStatus.FAILED
         execution = server.current(SPACE).executions[answer.event.result.intents[0].execution_id]
         assert execution.error == "this server runs no tools"
-    world.close()
 
 
 def test_after_closing_nothing_begins() -> None:
     world = World()
-    world.create()
-    world.equip(http_tool("t"))
+    world.open(http_tool("t"))
     world.close()
     world.propose(call("t"), proposal_id="p")
     assert (status(world.space, "p"), world.runner.calls) == (ProposalStatus.RUNNING, [])
@@ -287,12 +271,11 @@ def test_after_closing_nothing_begins() -> None:
 # --- the scheduler ----------------------------------------------------------------------------------------------------
 
 
-def test_a_keeper_goes_on_after_a_round_that_failed() -> None:
+def test_a_keeper_goes_on_after_a_round_that_failed(make_world: Callable[..., World]) -> None:
     store = FailingLog(InMemoryStore())
     store.fail("streams", error=ZeroDivisionError())
-    world = World(store, keeper_seconds=0.001)
+    world = make_world(store, keeper_seconds=0.001)
     world.create({"constraint.any": ANY, "constraint.ask": constraint(effect="deny", on_fail="ask")})
     world.propose(delta(a="1"), proposal_id="p", ask_ms=1_000)
     world.clock.advance(timedelta(seconds=2))
     assert eventually(lambda: status(world.space, "p") is ProposalStatus.EXPIRED)
-    world.close()

@@ -28,14 +28,14 @@ from tests.support.spaces import (
     ENGINE,
     ROOT,
     SPACE,
+    STREAM,
+    BlockingStore,
     ScriptedRunner,
     World,
-    assert_replays,
     call,
     constraint,
     delta,
     eventually,
-    facts,
     http_tool,
     raw,
     status,
@@ -48,23 +48,20 @@ DEFERRING = {"constraint.go": constraint(when=GO, on_fail="defer")}
 ENCODERS = constraint(when={"op": "eq", "args": ["$actor.id", ENCODER.id]}, on_fail="defer")
 
 
-class CountingStore(InMemoryStore):
-    """A memory store that is written to in groups, as one on a disk is, and counts them."""
+class CountingStore(BlockingStore):
+    """A store that counts what is read and written."""
 
-    blocking = True
     writes = 0
     reads = 0
     entries_read = 0
 
     def read(self, stream_id: str, after: int = -1, limit: int | None = None) -> list[StoredEntry]:
-        """Count, and read."""
         self.reads += 1
         entries = super().read(stream_id, after, limit)
         self.entries_read += len(entries)
         return entries
 
     def append(self, appends: Sequence[Append]) -> None:
-        """Count, and append."""
         self.writes += 1
         super().append(appends)
 
@@ -77,7 +74,6 @@ class ForgetfulStore(InMemoryStore):
         self.lost: set[str] = set()
 
     def head(self, stream_id: str) -> Head | None:
-        """None where it is lost."""
         return None if stream_id in self.lost else super().head(stream_id)
 
 
@@ -87,16 +83,14 @@ class CountingBelief:
     asked = 0
 
     def read(self, session_id: str) -> BeliefReading:
-        """Three are left, always."""
         self.asked += 1
         return BeliefReading(session_id, found=True, n_survivors=3)
 
     def is_conclusion(self, session_id: str, event_id: str) -> bool:
-        """Nothing is."""
         return not (session_id or event_id)
 
     def subscribe(self, changed: Callable[[str], None]) -> None:
-        """It never changes."""
+        pass
 
 
 class SteppingClock(ManualClock):
@@ -105,7 +99,6 @@ class SteppingClock(ManualClock):
     back_to: str | None = None
 
     def now(self) -> str:
-        """The time, from which the clock may be turned back."""
         moment = super().now()
         if self.back_to is not None:
             self.set(self.back_to)
@@ -113,8 +106,7 @@ class SteppingClock(ManualClock):
         return moment
 
 
-def test_what_was_proposed_is_read_again_as_it_was_said() -> None:
-    world = World()
+def test_what_was_proposed_is_read_again_as_it_was_said(world: World) -> None:
     world.create()
     said = Propose(world.proposal(delta(["goal.b"], a="ä", c="\U00010348")), ask_ms=7)
     live = world.say(said, AGENT).space
@@ -125,12 +117,10 @@ def test_what_was_proposed_is_read_again_as_it_was_said() -> None:
     records = [space.proposals[said.proposal.proposal_id] for space in (live, again, thawed)]
     assert [record.message for record in records] == [said] * 3
     assert len({bytes(record.payload) for record in records}) == 1
-    world.close()
 
 
 @pytest.mark.parametrize("kept", ["in another order", "in no form that is known"])
-def test_a_proposal_that_was_kept_in_another_form_is_brought_into_its_own_or_not_believed(kept: str) -> None:
-    world = World()
+def test_a_proposal_in_another_form_is_brought_into_its_own_or_not_believed(world: World, kept: str) -> None:
     world.create()
     live = world.say(Propose(world.proposal(delta(a="1"))), AGENT).space
     (proposal_id,) = live.proposals
@@ -145,45 +135,31 @@ def test_a_proposal_that_was_kept_in_another_form_is_brought_into_its_own_or_not
         assert freeze_space(thawed) == freeze_space(live)
     else:
         assert thawed is None
-    world.close()
 
 
-def test_many_wakes_share_their_writes() -> None:
+@pytest.mark.parametrize("wake", [True, False])
+def test_many_that_are_woken_or_due_share_their_writes(make_world: Callable[..., World], wake: bool) -> None:
     """A key for which hundreds wait must not cost a write for each of them: nothing else is looked after meanwhile."""
     log = CountingStore()
-    world = World(log)
+    world = make_world(log)
     world.create({**DEFERRING, "constraint.know": ENCODERS})
     for number in range(CROWD):
-        world.propose(delta(**{f"k{number}": "1"}), proposal_id=f"p{number}")
+        world.propose(delta(**{f"k{number}": "1"}), proposal_id=f"k{number}", defer_ms=1_000)
     assert len(world.space.parked) == CROWD
     log.writes = 0
-    world.propose(facts(go="yes"), actor=ENCODER, proposal_id="go")
-    world.server.keep()
-    assert not world.space.parked
-    assert len(world.space.state) == CROWD + 3
+    if wake:
+        world.know(go="yes")
+        assert not world.space.parked
+        assert len(world.space.state) == CROWD + 3
+    else:
+        world.advance(seconds=2)
+        assert {record.status for record in world.space.proposals.values()} == {ProposalStatus.EXPIRED}
     assert log.writes < CROWD / 4
-    world.close()
-    assert_replays(world)
 
 
-def test_many_that_are_due_share_their_writes() -> None:
-    log = CountingStore()
-    world = World(log)
-    world.create(DEFERRING)
-    for number in range(CROWD):
-        world.propose(delta(**{f"k{number}": "1"}), proposal_id=f"p{number}", defer_ms=1_000)
-    log.writes = 0
-    world.clock.advance(timedelta(seconds=2))
-    world.server.keep()
-    assert {record.status for record in world.space.proposals.values()} == {ProposalStatus.EXPIRED}
-    assert log.writes < CROWD / 4
-    world.close()
-    assert_replays(world)
-
-
-def test_what_thousands_wait_for_is_asked_once_a_round() -> None:
+def test_what_thousands_wait_for_is_asked_once_a_round(make_world: Callable[..., World]) -> None:
     belief = CountingBelief()
-    world = World(belief=belief)
+    world = make_world(belief=belief)
     known = {"op": "eq", "args": ["$belief.S.n_survivors", 1]}
     world.create({"constraint.go": constraint(when=known, on_fail="defer")})
     for number in range(CROWD):
@@ -193,13 +169,12 @@ def test_what_thousands_wait_for_is_asked_once_a_round() -> None:
     belief.asked = 0
     world.server.keep()
     assert belief.asked == 1
-    world.close()
 
 
-def test_a_deadline_is_kept_although_the_clock_went_back_in_between() -> None:
+def test_a_deadline_is_kept_although_the_clock_went_back_in_between(make_world: Callable[..., World]) -> None:
     """What is due, and too early by the time that it is decided, is sent again when its time has come."""
     clock = SteppingClock()
-    world = World(clock=clock)
+    world = make_world(clock=clock)
     world.create(DEFERRING)
     world.propose(delta(a="1"), proposal_id="p", defer_ms=1_000)
     clock.advance(timedelta(seconds=2))
@@ -210,29 +185,28 @@ def test_a_deadline_is_kept_although_the_clock_went_back_in_between() -> None:
     for _ in range(4):
         world.server.keep()
     assert status(world.space, "p") is ProposalStatus.EXPIRED
-    world.close()
 
 
-def test_a_space_that_cannot_be_read_keeps_no_other_from_its_deadlines() -> None:
+def test_a_space_that_cannot_be_read_keeps_no_other_from_its_deadlines(make_world: Callable[..., World]) -> None:
     log = ForgetfulStore()
-    world = World(log)
+    world = make_world(log)
     world.create(DEFERRING)
     lost = world.server.perform(SpaceCommand("lost", ROOT, CreateSpace("lost", policy=DEFERRING))).space
     for space_id, space in ("lost", lost), (SPACE, world.space):
         proposal = world.proposal(delta(a="1"), proposal_id="p", snapshot_id=space.snapshot_id)
         world.server.perform(SpaceCommand(space_id, AGENT, Propose(proposal, defer_ms=1_000)))
     log.lost.add("space:lost")
-    world.clock.advance(timedelta(seconds=2))
-    world.server.keep()
+    world.advance(seconds=2)
     assert status(world.space, "p") is ProposalStatus.EXPIRED
-    world.close()
 
 
-def test_a_space_that_cannot_be_read_is_not_read_again_and_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_space_that_cannot_be_read_is_not_read_again_and_again(
+    make_world: Callable[..., World], caplog: pytest.LogCaptureFixture
+) -> None:
     log = InMemoryStore()
-    world = World(log)
+    world = make_world(log)
     world.create()
-    (entry,) = log.read(f"space:{SPACE}")
+    (entry,) = log.read(STREAM)
     bad = StoredEntry(entry.raw.replace(b"enforce", b"observe"), entry.event_hash)
     log.append([structs.replace(append_of_space(read_space_event(entry)), stream_id="space:bad", entry=bad)])
     with caplog.at_level("WARNING", "cmbs.substrate"):
@@ -240,7 +214,6 @@ def test_a_space_that_cannot_be_read_is_not_read_again_and_again(caplog: pytest.
             world.server.keep()
     assert [record.getMessage() for record in caplog.records if "`bad`" in record.getMessage()][1:] == []
     assert "`bad`" in caplog.text
-    world.close()
 
 
 def test_spaces_are_listed_and_watched_without_reading_all_of_them() -> None:
@@ -259,8 +232,7 @@ def test_spaces_are_listed_and_watched_without_reading_all_of_them() -> None:
     world = World(log)
     assert world.server.heads(None, CROWD) == [(name, 1 if name == last.space_id else 0) for name in space_ids]
     assert log.reads == 0
-    world.clock.advance(timedelta(seconds=2))
-    world.server.keep()
+    world.advance(seconds=2)
     assert 0 < log.reads < CROWD
     world.server.keep()
     world.server.keep()
@@ -268,8 +240,8 @@ def test_spaces_are_listed_and_watched_without_reading_all_of_them() -> None:
     world.close()
 
 
-def test_commands_that_fail_leave_those_beside_them_alone() -> None:
-    world = World(CountingStore())
+def test_commands_that_fail_leave_those_beside_them_alone(make_world: Callable[..., World]) -> None:
+    world = make_world(CountingStore())
     space = world.create()
     good, other = world.proposal(delta(a="1"), proposal_id="p"), world.proposal(delta(b="1"), proposal_id="p")
     commands = [
@@ -280,26 +252,24 @@ def test_commands_that_fail_leave_those_beside_them_alone() -> None:
     assert committed.space.head.seq == space.head.seq + 1
     assert isinstance(missing, SpaceNotFound)
     assert isinstance(conflict, Conflict)
-    world.close()
 
 
-def test_the_past_of_a_long_space_is_read_from_its_checkpoint_on() -> None:
+def test_the_past_of_a_long_space_is_read_from_its_checkpoint_on(make_world: Callable[..., World]) -> None:
     log = CountingStore()
-    world = World(log)
+    world = make_world(log)
     world.create()
     for number in range(60):
         world.propose(delta(a=str(number)), proposal_id=f"p{number}")
     spaces = [world.server.at(SPACE, seq) for seq in range(61)]
-    log.put_checkpoint(f"space:{SPACE}", 40, freeze_space(spaces[40]))
+    log.put_checkpoint(STREAM, 40, freeze_space(spaces[40]))
     for seq, space in enumerate(spaces):
         assert freeze_space(world.server.at(SPACE, seq)) == freeze_space(space)
     log.entries_read = 0
     assert world.server.decision(SPACE, "p49").reason_code == "ALLOWED"
     assert world.server.at(SPACE, 50).state["goal.a"] == "49"
     assert log.entries_read < 30
-    log.put_checkpoint(f"space:{SPACE}", 41, b"no checkpoint")
+    log.put_checkpoint(STREAM, 41, b"no checkpoint")
     assert freeze_space(world.server.at(SPACE, 50)) == freeze_space(spaces[50])
-    world.close()
 
 
 class SlowRunner(ScriptedRunner):
@@ -310,45 +280,43 @@ class SlowRunner(ScriptedRunner):
         self.let_go = Event()
 
     def run(self, tool: Tool, args: bytes, call: CallContext) -> ToolReply:
-        """Answer once that is allowed."""
         reply = super().run(tool, args, call)
         assert self.let_go.wait(20)
         return reply
 
 
-@pytest.mark.parametrize("idempotent", [True, False])
-def test_what_had_no_turn_in_time_has_failed_only_where_nobody_tries_again(*, idempotent: bool) -> None:
-    """An attempt that comes up late must not settle an execution of which another attempt is on its way."""
-    runner = SlowRunner()
-    world = World(runner=runner, limits=SpaceLimits(executions_at_once=1))
-    world.create()
-    world.equip(http_tool("t", idempotent=idempotent, timeout_ms=1_000))
+def occupy_the_only_turn(world: World, runner: SlowRunner, *, idempotent: bool) -> None:
+    world.open(http_tool("t", idempotent=idempotent, timeout_ms=1_000))
     world.propose(call("t", key="first"), proposal_id="first")
     assert eventually(lambda: len(runner.calls) == 1)
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_what_had_no_turn_in_time_has_failed_only_where_it_is_not_tried_again(
+    make_world: Callable[..., World], *, idempotent: bool
+) -> None:
+    """An attempt that comes up late must not settle an execution of which another attempt is on its way."""
+    runner = SlowRunner()
+    world = make_world(runner=runner, limits=SpaceLimits(executions_at_once=1))
+    occupy_the_only_turn(world, runner, idempotent=idempotent)
     world.propose(call("t", key="second"), proposal_id="second")
-    world.clock.advance(timedelta(minutes=1))
-    world.server.keep()
+    world.advance(minutes=1)
     runner.let_go.set()
     assert wait_until_settled(world, "first") is ProposalStatus.COMMITTED
     expected = ProposalStatus.COMMITTED if idempotent else ProposalStatus.FAILED
     assert wait_until_settled(world, "second") is expected
     ran = [context.attempt for _, _, context in runner.calls if context.idempotency_key == "second"]
     assert ran == ([2] if idempotent else [])
-    world.close()
-    assert_replays(world)
 
 
-def test_what_an_operator_settled_while_it_waited_for_its_turn_does_not_run() -> None:
+def test_what_an_operator_settled_while_it_waited_for_its_turn_does_not_run(make_world: Callable[..., World]) -> None:
     runner = SlowRunner()
-    world = World(runner=runner, limits=SpaceLimits(executions_at_once=1))
-    world.create()
-    world.equip(http_tool("t", idempotent=True, timeout_ms=1_000))
-    world.propose(call("t", key="first"), proposal_id="first")
-    assert eventually(lambda: len(runner.calls) == 1)
-    (intent,) = world.propose(call("t", key="second"), proposal_id="second").event.result.intents
+    world = make_world(runner=runner, limits=SpaceLimits(executions_at_once=1))
+    occupy_the_only_turn(world, runner, idempotent=True)
+    execution_id = world.start(call("t", key="second"), proposal_id="second")
     world.clock.advance(timedelta(minutes=1))
-    world.say(MarkInDoubt(intent.execution_id), ENGINE)
-    world.say(RecordOutcome(intent.execution_id, OutcomeStatus.SUCCEEDED, raw({"seen": True})), ROOT)
+    world.say(MarkInDoubt(execution_id), ENGINE)
+    world.say(RecordOutcome(execution_id, OutcomeStatus.SUCCEEDED, raw({"seen": True})), ROOT)
     runner.let_go.set()
     assert wait_until_settled(world, "first") is ProposalStatus.COMMITTED
     world.close()

@@ -10,7 +10,6 @@ import pytest
 from cmbs.audit.spaces import check_space
 from cmbs.errors import CmbsError, StoreUnavailable
 from cmbs.messages import Actor
-from cmbs.stores import InMemoryStore
 from cmbs.substrate.kernel.checkpoint import freeze_space
 from cmbs.substrate.kernel.events import Approve, Propose, SpaceMessage
 from cmbs.substrate.kernel.replay import read_space_event, verify_space
@@ -21,6 +20,8 @@ from tests.support.spaces import (
     ENCODER,
     ROOT,
     SPACE,
+    STREAM,
+    BlockingStore,
     ScriptedRunner,
     World,
     call,
@@ -31,7 +32,6 @@ from tests.support.spaces import (
     http_tool,
 )
 
-STREAM = f"space:{SPACE}"
 POLICY = {
     "constraint.any": ANY,
     "constraint.ask": constraint(effect="deny", subject={"tool_id": "asked"}, on_fail="ask"),
@@ -39,12 +39,6 @@ POLICY = {
         effect="deny", subject={"tool_id": "parked"}, when={"op": "missing", "args": ["fact.go"]}, on_fail="defer"
     ),
 }
-
-
-class BlockingStore(InMemoryStore):
-    """A memory store that is written to in groups, as one on a disk is."""
-
-    blocking = True
 
 
 def insist(world: World, message: SpaceMessage, actor: Actor) -> object:
@@ -91,8 +85,7 @@ def has_settled(watching: World, runner: ScriptedRunner) -> bool:
 
 def prepare(store: FailingLog[BlockingStore]) -> World:
     world = World(store)
-    world.create(POLICY)
-    world.equip(http_tool("plain"), http_tool("asked"), http_tool("parked"))
+    world.open(http_tool("plain"), http_tool("asked"), http_tool("parked"), policy=POLICY)
     return world
 
 

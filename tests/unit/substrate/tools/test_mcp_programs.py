@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -142,21 +142,11 @@ def test_what_a_program_says_too_much_to_several_is_an_answer_to_none(tmp_path: 
     # Answers when a second call is there.
     flood = "calls = globals().setdefault('calls', []); calls.append(call); len(calls) < 2 or print('x' * 100_000)"
     served = pretending(call_it(flood), tmp_path, max_message_bytes=50_000)
-    raised: list[BaseException] = []
-
-    def call() -> None:
-        try:
-            served.call("add")
-        except OutcomeUnknown as exc:
-            raised.append(exc)
-
-    callers = [threading.Thread(target=call) for _ in range(2)]
-    for caller in callers:
-        caller.start()
-    for caller in callers:
-        caller.join(PATIENCE)
+    with ThreadPoolExecutor(2) as callers:
+        for reply in [callers.submit(served.call, "add") for _ in range(2)]:
+            with pytest.raises(OutcomeUnknown):
+                reply.result(PATIENCE)
     served.runner.close()
-    assert len(raised) == 2
 
 
 def test_children_that_a_program_leaves_behind_are_ended_with_it(tmp_path: Path) -> None:
@@ -173,7 +163,7 @@ def test_children_that_a_program_leaves_behind_are_ended_with_it(tmp_path: Path)
     assert psutil.wait_procs([left], PATIENCE)[1] == []
 
 
-def test_a_program_that_does_not_listen_holds_up_nobody_and_is_ended(tmp_path: Path) -> None:
+def test_a_program_that_does_not_listen_holds_up_no_other_call_and_is_ended(tmp_path: Path) -> None:
     # Ignores every polite way to be ended, and stops reading with its second call.
     deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)" + call_again("signal.pause()")
     served = pretending(deaf, tmp_path)

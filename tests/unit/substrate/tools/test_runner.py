@@ -198,7 +198,7 @@ class Defective:
 
 
 @pytest.mark.req("SS01-TOOL-04")
-def test_after_a_defect_nobody_knows_whether_it_happened() -> None:
+def test_after_a_defect_the_outcome_is_unknown() -> None:
     with pytest.raises(OutcomeUnknown, match="KeyError: 'a defect'"):
         run(Runner({ToolKind.PYTHON: Defective}), python_tool())
 
