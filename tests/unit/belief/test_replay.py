@@ -210,7 +210,7 @@ FORGERIES: dict[str, Forgery] = {
         lambda raw: json.dumps(json.loads(raw), separators=(",", ":"))[:-1].encode() + b',"notes":null}',
         "canonical",
     ),
-    # Who asked: a session records nobody whom no key has shown to be that.
+    # Who asked: a session records no caller that no key has authenticated.
     "an actor that was not authenticated": Forgery(
         ELIMINATE,
         changing(actor={"authenticated": False, "id": "x", "key_id": None, "kind": "agent"}),
@@ -288,7 +288,7 @@ def test_no_member_of_any_entry_can_be_set_to_what_it_was_not(history: History, 
     assert refusal(line, forged(line.session_id, line.log, seq, lambda _: altered), seq).seq == seq
 
 
-# --- entries that nobody could have been allowed to add ---------------------------------------------------------------
+# --- entries that no caller could have been allowed to add -------------------------------------------------------------
 
 
 def appended(line: Line, content: dict[str, Any]) -> list[Any]:

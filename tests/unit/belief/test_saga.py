@@ -286,29 +286,29 @@ def test_a_store_that_says_itself_that_it_is_down_leaves_the_elimination_in_doub
 
 
 class Overtaken(FailingLog[Any]):
-    """A log on which somebody else does something right before a call."""
+    """A log on which another writer does something right before a call."""
 
     def __init__(self, inner: Any) -> None:
         super().__init__(inner)
         self.first: dict[str, Callable[[], object]] = {}
 
-    def _somebody_else(self, method: str) -> None:
+    def _other_writer(self, method: str) -> None:
         self.first.pop(method, lambda: None)()
 
     def put_intent(self, append: Append) -> None:
-        """After somebody else."""
-        self._somebody_else("put_intent")
+        """After another writer."""
+        self._other_writer("put_intent")
         super().put_intent(append)
 
     def append(self, appends: Any) -> None:
-        """After somebody else."""
-        self._somebody_else("append")
+        """After another writer."""
+        self._other_writer("append")
         super().append(appends)
 
     def intent(self, stream_id: str) -> StoredEntry | None:
-        """Before somebody else: what is answered is already old."""
+        """Before another writer: what is answered is already old."""
         found = super().intent(stream_id)
-        self._somebody_else("intent")
+        self._other_writer("intent")
         return found
 
 
@@ -349,7 +349,7 @@ def test_an_intent_that_was_settled_while_we_looked_is_left_alone(pair: Pair) ->
 
 
 @pytest.mark.req("ARCH-2-SAGA-02")
-def test_a_log_that_always_has_somebody_else_in_front_is_unavailable(pair: Pair) -> None:
+def test_a_log_that_always_has_another_writer_in_front_is_unavailable(pair: Pair) -> None:
     log = FailingLog(pair.log())
     server = pair.server(audit_log=log)
     session_id = declared(server)
@@ -365,7 +365,7 @@ def test_a_log_that_always_has_somebody_else_in_front_is_unavailable(pair: Pair)
 
 
 class Forged(FailingLog[Any]):
-    """A log whose open intent somebody has edited."""
+    """A log whose open intent was edited outside cmbs."""
 
     forgery: StoredEntry | None = None
 

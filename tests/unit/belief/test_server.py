@@ -449,7 +449,7 @@ def test_the_audit_trace_is_the_whole_log_or_what_came_after_an_event(server: Be
         assert AuditEntry.from_dict(entry.to_dict()) == entry
     assert server.audit_trace(session_id, limit=2) == entries[:2]
     assert server.audit_trace(session_id, entries[0].event_id, limit=1) == entries[1:2]
-    for unknown in ("", "nobody", NO_SUCH_SESSION, server.audit_trace(other)[0].event_id):
+    for unknown in ("", "unknown", NO_SUCH_SESSION, server.audit_trace(other)[0].event_id):
         with pytest.raises(EventNotFound):
             server.audit_trace(session_id, unknown)
 
@@ -487,11 +487,11 @@ def test_a_clock_that_is_turned_back_disturbs_nothing(fixture: StoreFixture) -> 
 def test_an_error_says_its_code_its_message_and_its_details() -> None:
     server = BeliefServer(clock=ManualClock(), ids=SequentialIds())
     with pytest.raises(BeliefServerError) as missing:
-        server.query_belief("nobody")
+        server.query_belief("unknown")
     error = missing.value
     assert (error.code, error.message, error.details) == (
         "SESSION_NOT_FOUND",
-        "no session `nobody`",
-        {"session_id": "nobody"},
+        "no session `unknown`",
+        {"session_id": "unknown"},
     )
-    assert str(error) == "SESSION_NOT_FOUND: no session `nobody`"
+    assert str(error) == "SESSION_NOT_FOUND: no session `unknown`"

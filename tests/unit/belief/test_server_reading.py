@@ -89,7 +89,7 @@ def test_belief_at_an_earlier_event_is_what_was_answered_then(history: Any) -> N
 
 
 @pytest.mark.req("ARCH-2-06")
-@pytest.mark.parametrize("at", [-1, 2, 2**53, 2**80, "", "0", NO_SUCH_SESSION, "nobody"])
+@pytest.mark.parametrize("at", [-1, 2, 2**53, 2**80, "", "0", NO_SUCH_SESSION, "unknown"])
 def test_a_moment_that_never_was_is_event_not_found(fixture: StoreFixture, at: int | str) -> None:
     server = fixture.open()
     session_id = declared(server)
@@ -187,8 +187,8 @@ def test_the_cache_is_bounded_and_loads_on_first_use() -> None:
     sessions.current(session_ids[0])
     assert [sessions.find(session_id) is not None for session_id in session_ids] == [True, True, False]
     with pytest.raises(SessionNotFound):
-        sessions.current("nobody")
-    assert sessions.find("nobody") is None
+        sessions.current("unknown")
+    assert sessions.find("unknown") is None
 
 
 @pytest.mark.req("ARCH-4-03")
@@ -313,7 +313,7 @@ def test_a_session_whose_log_is_that_of_another_is_not_served(sqlite_fixture: St
     first, second = declared(server), declared(server)
     sqlite_fixture.close()
     with tampering(sqlite_fixture.path, *GUARDS) as database:
-        database.execute("UPDATE audit_events SET stream_id = 'nobody' WHERE stream_id = ?", (first,))
+        database.execute("UPDATE audit_events SET stream_id = 'unknown' WHERE stream_id = ?", (first,))
         database.execute("UPDATE audit_events SET stream_id = ? WHERE stream_id = ?", (first, second))
     server = sqlite_fixture.open()
     with pytest.raises(LedgerCorrupt, match="stream_id"):

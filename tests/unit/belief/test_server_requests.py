@@ -307,7 +307,7 @@ def test_a_repeated_key_gives_the_first_result_also_from_another_server(fixture:
     first = KEYED[verb](server, session_id, "k")
     target = first.session_id if verb == "declare_session" else session_id
     seq = len(server.audit_trace(target)) - 1
-    server.eliminate(target, "somebody", "else", ["b"])
+    server.eliminate(target, "another", "client", ["b"])
     before = server.audit_trace(target)
     assert before[seq].idempotency_key == "k"
     for asked in (server, fixture.open()):

@@ -234,7 +234,7 @@ def test_residual_bits_lie_between_none_and_all_that_there_are(kit: Kit) -> None
 
 
 @given(kits(deterministic=True))
-def test_a_probe_is_deterministic_where_everybody_has_one_answer(kit: Kit) -> None:
+def test_a_probe_is_deterministic_where_every_hypothesis_has_one_answer(kit: Kit) -> None:
     assert all(is_deterministic(kit, asked) for asked in kit.probes)
     assert summary_of(kit).deterministic_probes == len(kit.probes)
 

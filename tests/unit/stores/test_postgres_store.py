@@ -43,7 +43,7 @@ def store(fixture: StoreFixture) -> PostgresStore:
 
 @pytest.fixture
 def outsider(fixture: StoreFixture, store: PostgresStore) -> Iterator[psycopg.Connection]:
-    """A connection for somebody who does not use cmbs."""
+    """A connection of a client that does not use cmbs."""
     with psycopg.connect(fixture.url, autocommit=True) as connection:
         yield connection
 
@@ -176,7 +176,7 @@ def test_the_first_use_of_a_session_with_a_checkpoint_is_one_exchange(fixture: S
         assert server.query_belief(session_id) == fixture.open().query_belief(session_id)
         assert server.eliminate(session_id, "s", "more", ["c"]).snapshot.n_survivors == 1
         with pytest.raises(SessionNotFound):
-            server.query_belief("nobody")
+            server.query_belief("unknown")
 
 
 @pytest.mark.req("ARCH-4-CHECKPOINT-02")

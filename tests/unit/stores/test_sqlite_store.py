@@ -40,7 +40,7 @@ def store(path: Path) -> Iterator[SQLiteStore]:
 
 @pytest.fixture
 def outsider(store: SQLiteStore, path: Path) -> Iterator[sqlite3.Connection]:
-    """Somebody else's connection to the same file."""
+    """Another client's connection to the same file."""
     connection = sqlite3.connect(path, timeout=0)
     yield connection
     connection.close()
@@ -293,7 +293,7 @@ class Watched(SQLiteStore):
         return connection
 
 
-def test_a_file_in_which_somebody_writes_just_then_is_opened_once_they_are_done(path: Path) -> None:
+def test_a_file_that_another_process_is_writing_is_opened_once_it_is_done(path: Path) -> None:
     SQLiteStore(path).close()
     statements: list[str] = []
     with tampering(path) as writer:
@@ -316,7 +316,7 @@ def test_readers_that_come_and_go_do_not_use_up_file_descriptors(store: SQLiteSt
     counts: list[int] = []
     for _ in range(3):
         for _ in range(20):
-            reader = threading.Thread(target=store.head, args=("nobody",))
+            reader = threading.Thread(target=store.head, args=("unknown",))
             reader.start()
             reader.join()
         counts.append(process.num_fds())
@@ -461,5 +461,5 @@ def test_the_universe_of_a_declaration_that_was_tampered_with_is_not_trusted(pat
     with pytest.raises(LedgerCorrupt):
         server.query_belief(session_id)
     with pytest.raises(SessionNotFound):
-        store.recover("nobody")
+        store.recover("unknown")
     server.close()

@@ -95,7 +95,7 @@ def forgeries(data: bytes, session: Session) -> dict[str, bytes]:
         "another checksum": bytes(32) + data[32:],
         "no message": sha256(b"\xc1").digest() + b"\xc1",
         "another version": forged(data, 0, 1),
-        "another session": forged(data, 1, "somebody"),
+        "another session": forged(data, 1, "another"),
         "another seq": forged(data, 2, [session.head.seq - 1, session.head.event_hash]),
         "another hash": forged(data, 2, [session.head.seq, bytes(32)]),
         "other survivors": forged(data, 3, b"\xff\x03"),
@@ -125,14 +125,14 @@ def test_a_checkpoint_does_not_thaw_beside_entries_that_are_not_its_own(
     data = freeze(session_of(entries, the_id(store)))
     beginning, end = entries[0], entries[-1]
     other = BeliefServer(clock=ManualClock(), ids=SequentialIds(7))
-    stranger = other.log.read(declared(other, "abcdefghij"))[0]
+    foreign = other.log.read(declared(other, "abcdefghij"))[0]
     assert thaw(data, entries[1], end) is None
     assert thaw(data, beginning, entries[-2]) is None
     assert thaw(data, StoredEntry(beginning.raw, bytes(32)), end) is None
     assert thaw(data, StoredEntry(b"{}", beginning.event_hash), end) is None
     assert thaw(data, beginning, StoredEntry(b"{}", end.event_hash)) is None
     assert thaw(data, beginning, StoredEntry(end.raw, bytes(32))) is None
-    assert thaw(data, beginning, stranger) is None
+    assert thaw(data, beginning, foreign) is None
 
 
 # --- loading ---

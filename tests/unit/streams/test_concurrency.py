@@ -439,7 +439,7 @@ def test_an_error_reaches_a_task_as_it_reaches_a_thread(fixture: StoreFixture) -
 
 
 def hammer(path: Path, session_id: str, number: int, acknowledged: Any) -> None:
-    """One process: eliminations of its own, one that everybody makes, and its acknowledgements."""
+    """One process: eliminations of its own, one that every process makes, and its acknowledgements."""
     server = BeliefServer(store=SQLiteStore(path))
     for each in UNIVERSE[number * EACH : (number + 1) * EACH]:
         outcome = server.eliminate(session_id, "process", each, [each])

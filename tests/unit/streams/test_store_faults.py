@@ -25,7 +25,7 @@ from tests.support.store_fixture import BACKENDS, ONTOLOGY, PLACES, StoreFixture
 Act = Callable[[BeliefServer, str], Any]
 Faulty = FailingStore[Any] | FailingLog[Any] | FailingEliminationStore[Any]
 
-# Verbs that are no observation carry a key: without one nobody can tell a retry from a second request.
+# Verbs that are no observation carry a key: without one the server cannot tell a retry from a second request.
 WRITES: dict[str, Act] = {
     "declare": lambda server, session_id: server.declare_session(
         ONTOLOGY, [*"abc"], {"n": 1}, idempotency_key=session_id
@@ -130,7 +130,7 @@ def world(
         if situation == "cold":
             server, faulty = opened(ground.mine)
         if situation == "overtaken":
-            opened(ground.others)[0].eliminate(session_id, "somebody", "else", [])
+            opened(ground.others)[0].eliminate(session_id, "another", "client", [])
         yield World(ground, server, session_id, faulty, began)
         for store in faulty:
             store.heal()
@@ -372,7 +372,7 @@ def test_a_full_disk_refuses_what_does_not_fit_and_the_retry_succeeds_once_there
 
 
 @pytest.mark.req("ARCH-2-03", "ARCH-2-04")
-def test_a_file_that_somebody_else_holds_locked_is_unavailable_for_writing_and_readable(
+def test_a_file_that_another_process_holds_locked_is_unavailable_for_writing_and_readable(
     sqlite_fixture: StoreFixture,
 ) -> None:
     store = SQLiteStore(sqlite_fixture.path)
