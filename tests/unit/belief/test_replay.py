@@ -288,7 +288,7 @@ def test_no_member_of_any_entry_can_be_set_to_what_it_was_not(history: History, 
     assert refusal(line, forged(line.session_id, line.log, seq, lambda _: altered), seq).seq == seq
 
 
-# --- entries that no caller could have been allowed to add -------------------------------------------------------------
+# --- entries that no caller could have been allowed to add ------------------------------------------------------------
 
 
 def appended(line: Line, content: dict[str, Any]) -> list[Any]:

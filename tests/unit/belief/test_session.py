@@ -66,7 +66,8 @@ def test_a_declaration_is_the_first_entry_and_commits_to_the_sorted_universe() -
 
 @pytest.mark.req("BS-2.1-DECLARE-04", "BS-2.1-DECLARE-05", "BS-1.1-MODEL-02")
 def test_metadata_policy_ontology_and_provider_are_recorded_as_given() -> None:
-    metadata = {"ticket": ["INC-1", 2, None], "é": 0.5}
+    # Opaque: what looks like a request is none.
+    metadata = {"ticket": ["INC-1", 2, None], "é": 0.5, "force": True, "hypotheses": ["z"]}
     policy = SessionPolicy(allow_force=True, stability_window=3, validate_hypotheses=True)
     line = Line(VALIDATOR.declare(ONTOLOGY, ["a"], metadata, policy, ProviderRef("p", "2")))
     entry = to_audit_entry(line.log[0])
@@ -79,6 +80,7 @@ def test_metadata_policy_ontology_and_provider_are_recorded_as_given() -> None:
     }
     assert (line.session.policy, line.session.ontology) == (policy, ONTOLOGY)
     assert line.session.provider == ProviderRef("p", "2")
+    assert survivors(line) == ["a"]
 
 
 def test_a_session_cannot_be_declared_twice() -> None:
@@ -152,6 +154,7 @@ def test_an_elimination_of_nothing_new_is_recorded_and_changes_no_survivor(ids: 
 def test_the_last_hypothesis_can_be_eliminated_too() -> None:
     line = Line.over("a", "b")
     line.eliminate("1", "a", "b")
+    assert record_of(line.eliminate("2", "a")).delta == {"eliminated": []}
     assert survivors(line) == []
     belief = snapshot(line.session)
     assert (belief.n_survivors, belief.entropy_proxy, belief.terminated) == (0, 0.0, False)
@@ -381,7 +384,7 @@ def test_force_that_is_not_needed_is_not_mentioned() -> None:
 
 
 @pytest.mark.parametrize(
-    "context", [None, {}, {"force": False}, {"force": 1}, {"force": "true"}, {"a": {"force": True}}]
+    "context", [None, {}, {"force": False}, {"force": 1}, {"force": "true"}, {"FORCE": True}, {"a": {"force": True}}]
 )
 def test_only_the_word_true_under_force_asks_for_force(context: Any) -> None:
     line = Line.over("a", "b", allow_force=True)

@@ -237,12 +237,13 @@ def test_the_belief_at_any_place_in_the_log_is_that_of_its_prefix(history: Histo
 def test_there_is_no_belief_outside_the_log(history: History, far: int) -> None:
     line = replay_steps(history)
     head = line.session.head.seq
-    for place in (head + far, -far):
+    for place in (head + far, -far, 2**80):
         for read in (snapshot, survivors_at, seq_at):
             with pytest.raises(EventNotFound, match=f"no event `{place}`"):
                 read(line.session, place)
-    with pytest.raises(EventNotFound, match="no event `no such event`"):
-        seq_at(line.session, "no such event")
+    for event_id in ("no such event", "", "0"):
+        with pytest.raises(EventNotFound, match=f"no event `{event_id}`"):
+            seq_at(line.session, event_id)
 
 
 @pytest.mark.req("BS-4.1-ORDER-01")

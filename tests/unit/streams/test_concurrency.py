@@ -304,6 +304,9 @@ def test_closing_a_server_writes_what_waits(sqlite_fixture: StoreFixture) -> Non
     assert all(isinstance(future.exception(), StoreUnavailable) for future in refused)
     acknowledged = {future.result().applied_eliminated[0] for future in waiting if future not in refused}
     assert len(acknowledged) >= 1
+    server.close()
+    with pytest.raises(StoreUnavailable):
+        server.eliminate(session_id, "s", "late", ["d"])
     gone = {*"abcd"} - {*verified(sqlite_fixture.open(), session_id).survivors}
     assert gone == acknowledged
 
