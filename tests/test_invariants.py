@@ -130,7 +130,7 @@ def test_eliminations_in_any_order_leave_the_same_survivors(
     assert results == [(sorted(expected), sorted({*universe} - expected))] * 3
 
 
-@pytest.mark.req("BS-4.1-REPLAY-01", "ARCH-2-02", "ARCH-2-05")
+@pytest.mark.req("BS-4.1-REPLAY-01", "BS-2.1-QUERY-01", "ARCH-2-02", "ARCH-2-05")
 @given(history=strategies.histories())
 def test_replaying_the_log_reproduces_the_session(server: BeliefServer, history: History) -> None:
     session_id = play(server, history).session_id

@@ -152,7 +152,9 @@ def tell(line: Line, call: Call) -> Expected:
     return Expected(None, None, tuple(entry.delta_eliminated), ignored, entry.outcome, entry.notes is not None)
 
 
-@pytest.mark.req("BS-4.1-MONO-01", "BS-2.1-ELIM-04", "BS-1.1-MODEL-01", "ARCH-2-05")
+@pytest.mark.req(
+    "BS-4.1-MONO-01", "BS-2.1-ELIM-04", "BS-1.1-MODEL-01", "ARCH-2-05", "BS-2.1-QUERY-01", "BS-2.2-SNAP-04"
+)
 @given(strategies.histories())
 def test_every_answer_and_every_state_is_what_the_plain_model_says(history: History) -> None:
     line, model = line_of(history), Model(history)
