@@ -55,6 +55,10 @@ def fail() -> NoReturn:
     raise ConnectionResetError("reset by peer")
 
 
+def be_down() -> NoReturn:
+    raise StoreUnavailable("maintenance")
+
+
 def agree(pair: Pair, server: BeliefServer, session_id: str) -> None:
     """Server, log and store tell the same story, and nothing is in doubt."""
     snapshot = server.query_belief(session_id)
@@ -67,14 +71,17 @@ def agree(pair: Pair, server: BeliefServer, session_id: str) -> None:
 
 
 @pytest.mark.req("ARCH-2-SAGA-01")
-@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize(
+    ("moment", "fault", "reason"),
+    [("before", fail, "reset by peer"), ("after", fail, "reset by peer"), ("before", be_down, "maintenance")],
+)
 def test_a_store_that_fails_leaves_the_elimination_in_doubt_and_the_retry_drives_it_forward(
-    pair: Pair, moment: str
+    pair: Pair, moment: str, fault: Callable[[], NoReturn], reason: str
 ) -> None:
     server = pair.server()
     session_id = declared(server)
-    setattr(pair.store, moment, fail)
-    with pytest.raises(StoreUnavailable, match="reset by peer"):
+    setattr(pair.store, moment, fault)
+    with pytest.raises(StoreUnavailable, match=reason):
         server.eliminate(session_id, "s", "1", ["a"])
     assert server.query_belief(session_id).n_survivors == 4
     assert pair.log().open_intents(10) == [session_id]
@@ -263,23 +270,6 @@ def test_a_restart_does_not_wait_for_a_store_that_is_still_down(pair: Pair) -> N
     pair.store.heal()
     assert restarted.eliminate(session_id, "s", "2", ["b"]).snapshot.survivors == ["c", "d"]
     agree(pair, restarted, session_id)
-
-
-@pytest.mark.req("ARCH-2-SAGA-02")
-def test_a_store_that_says_itself_that_it_is_down_leaves_the_elimination_in_doubt(pair: Pair) -> None:
-    server = pair.server()
-    session_id = declared(server)
-
-    def be_down() -> NoReturn:
-        raise StoreUnavailable("maintenance")
-
-    pair.store.before = be_down
-    with pytest.raises(StoreUnavailable, match="maintenance"):
-        server.eliminate(session_id, "s", "1", ["a"])
-    assert pair.log().open_intents(10) == [session_id]
-    pair.store.heal()
-    assert pair.server().query_belief(session_id).n_survivors == 3
-    agree(pair, server, session_id)
 
 
 # --- several servers ---
