@@ -106,12 +106,6 @@ def test_work_beyond_the_steps_is_not_done() -> None:
             kind(table, Steps(5)).branch(prior_belief(table))
 
 
-def test_more_probes_than_can_be_followed_are_not() -> None:
-    table = table_of(kit_of([[YES, OPEN]] * (MAX_PROBES + 1), [1.0, 1.0]))
-    with pytest.raises(OutOfSteps):
-        OpenGreedy(table, Steps(PLENTY)).branch(prior_belief(table))
-
-
 @given(tables(hypotheses=4, probes=3, deterministic=False))
 def test_no_strategy_beats_the_bound(table: Table) -> None:
     belief = prior_belief(table)

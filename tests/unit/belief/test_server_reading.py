@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from cmbs.belief.kernel.kind import BeliefFolding
-from cmbs.belief.kernel.requests import Limits
 from cmbs.belief.kernel.survivors import Survivors, Universe
 from cmbs.belief.server import BeliefServer
 from cmbs.errors import LedgerCorrupt, SessionNotFound, StoreUnavailable
@@ -95,22 +94,6 @@ def test_pages_of_sessions_put_together_are_all_sessions_the_oldest_first(fixtur
 
 
 # --- the cache ---
-
-
-@pytest.mark.req("ARCH-4-03", "ARCH-4-04")
-@pytest.mark.parametrize("capacity", [1, 2])
-def test_sessions_that_left_the_cache_come_back_as_they_were(fixture: StoreFixture, capacity: int) -> None:
-    server = fixture.open(limits=Limits(cached_sessions=capacity))
-    session_ids = [declared(server) for _ in range(4)]
-    for step, hypothesis_id in enumerate("abc"):
-        for number, session_id in enumerate(session_ids):
-            outcome = server.eliminate(session_id, f"s{number}", f"o{step}", [hypothesis_id])
-            assert outcome.applied_eliminated == [hypothesis_id]
-            assert outcome == server.eliminate(session_id, f"s{number}", f"o{step}", [hypothesis_id])
-    for session_id in session_ids:
-        assert server.query_belief(session_id).survivors == ["d"]
-        assert verified(server, session_id) == server.query_belief(session_id)
-        assert len(server.audit_trace(session_id)) == 4
 
 
 @pytest.mark.req("ARCH-4-03")

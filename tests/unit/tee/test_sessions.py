@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -75,15 +75,8 @@ def place(tmp_path: Path) -> Iterator[Place]:
 
 @pytest.fixture
 def open_server(place: Place) -> Iterator[Callable[..., BeliefServer]]:
-    servers: list[BeliefServer] = []
-
-    def open_one(**options: Any) -> BeliefServer:
-        servers.append(place.server(**options))
-        return servers[-1]
-
-    yield open_one
-    for server in servers:
-        server.close()
+    with ExitStack() as stack:
+        yield lambda **options: stack.enter_context(closing(place.server(**options)))
 
 
 def agree(place: Place, server: BeliefServer, session_id: str) -> None:
