@@ -152,15 +152,25 @@ def test_an_answer_that_comes_when_all_is_settled_changes_nothing(pair: Pair) ->
 
 
 @pytest.mark.req("ARCH-2-SAGA-01")
-def test_what_the_store_refuses_did_not_happen_and_is_not_in_doubt(pair: Pair) -> None:
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (Conflict("not here"), Conflict),
+        # The log has the session: a store that does not know it is not there for us.
+        (SessionNotFound("gone"), StoreUnavailable),
+    ],
+)
+def test_what_the_store_refuses_did_not_happen_and_is_not_in_doubt(
+    pair: Pair, error: Exception, expected: type[Exception]
+) -> None:
     server = pair.server()
     session_id = declared(server)
 
     def refuse() -> NoReturn:
-        raise Conflict("not here")
+        raise error
 
     pair.store.before = refuse
-    with pytest.raises(Conflict, match="not here"):
+    with pytest.raises(expected, match="not here|does not know session"):
         server.eliminate(session_id, "s", "1", ["a"])
     agree(pair, server, session_id)
     pair.store.heal()

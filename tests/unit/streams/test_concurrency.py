@@ -52,6 +52,15 @@ class GatedStore(SQLiteStore):
         self.waiting.clear()
 
 
+def open_gated(fixture: StoreFixture) -> tuple[GatedStore, BeliefServer, str]:
+    """A store that is shut, its server, and a session that was declared before."""
+    store = GatedStore(fixture.path)
+    server = fixture.open(store=store)
+    session_id = declared(server)
+    store.shut()
+    return store, server, session_id
+
+
 def at_once(act: Callable[[int], T], count: int = THREADS) -> list[T]:
     """Call `act(number)` in `count` threads that begin together."""
     begin = threading.Barrier(count)
@@ -229,10 +238,7 @@ def test_writes_that_wait_are_committed_together_and_each_caller_hears_of_its_ow
 
 @pytest.mark.req("BS-5.1-STORE-06")
 def test_a_crowd_is_written_in_groups_of_bounded_size(sqlite_fixture: StoreFixture) -> None:
-    store = GatedStore(sqlite_fixture.path)
-    server = sqlite_fixture.open(store=store)
-    session_id = declared(server)
-    store.shut()
+    store, server, session_id = open_gated(sqlite_fixture)
 
     async def crowd() -> list[Any]:
         messages = [server.requests.eliminate("s", str(number), [], None) for number in range(600)]
@@ -263,10 +269,7 @@ def test_a_result_that_cannot_be_delivered_does_not_stop_the_writer(sqlite_fixtu
 
 @pytest.mark.req("BS-5.1-STORE-06")
 def test_closing_a_server_writes_what_waits(sqlite_fixture: StoreFixture) -> None:
-    store = GatedStore(sqlite_fixture.path)
-    server = sqlite_fixture.open(store=store)
-    session_id = declared(server)
-    store.shut()
+    store, server, session_id = open_gated(sqlite_fixture)
     with ThreadPoolExecutor(5) as pool:
         waiting = [pool.submit(server.eliminate, session_id, "s", each, [each]) for each in "abc"]
         assert store.waiting.wait(FOR_EVER)
@@ -357,10 +360,7 @@ def test_tasks_on_one_event_loop_leave_one_chain_too(fixture: StoreFixture, remo
 
 @pytest.mark.req("BS-5.2-CONC-04")
 def test_callers_that_went_away_with_their_event_loop_do_not_stop_the_writer(sqlite_fixture: StoreFixture) -> None:
-    store = GatedStore(sqlite_fixture.path)
-    server = sqlite_fixture.open(store=store)
-    session_id = declared(server)
-    store.shut()
+    store, server, session_id = open_gated(sqlite_fixture)
     command = Command(session_id, server.requests.eliminate("s", "left", ["a"], None))
 
     async def submitted() -> None:
@@ -384,10 +384,7 @@ def test_callers_that_went_away_with_their_event_loop_do_not_stop_the_writer(sql
 def test_a_caller_that_no_longer_waits_does_not_keep_others_of_its_loop_from_hearing(
     sqlite_fixture: StoreFixture,
 ) -> None:
-    store = GatedStore(sqlite_fixture.path)
-    server = sqlite_fixture.open(store=store)
-    session_id = declared(server)
-    store.shut()
+    store, server, session_id = open_gated(sqlite_fixture)
 
     async def one_leaves() -> Any:
         messages = [server.requests.eliminate("s", each, [each], None) for each in "ab"]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from cmbs.belief.server import BeliefServer
-from cmbs.errors import Conflict, InvalidRequest, SessionNotFound, StoreUnavailable
+from cmbs.errors import Conflict, SessionNotFound, StoreUnavailable
 from cmbs.ledger import StoredEntry
 from cmbs.messages import BeliefSnapshot, SessionPolicy
 from cmbs.spi import EliminationProvenance, EliminationStore, HypothesisProvider
@@ -267,23 +267,6 @@ def test_a_plain_store_hears_of_what_was_applied_and_of_nothing_else(ground: Gro
         server.eliminate(session_id, "who", "what", ["b"])
         assert remote.inner.provenances[-1] == EliminationProvenance("who", "what")
         assert server.waits_in_caller
-
-
-@pytest.mark.req("ARCH-2-03")
-@pytest.mark.parametrize(
-    "error", [RuntimeError("no route"), SessionNotFound("gone"), StoreUnavailable("down"), InvalidRequest("odd")]
-)
-@pytest.mark.parametrize("place", BACKENDS)
-def test_what_a_plain_store_raises_is_unavailability_or_its_own_error(ground: Ground, error: Exception) -> None:
-    with world(ground, "warm", plain=True) as struck:
-        before = struck.on_disk()
-        struck.faulty[0].fail("eliminate", error=error)
-        # The log has the session: a store that does not know it is not there for us.
-        expected = InvalidRequest if isinstance(error, InvalidRequest) else StoreUnavailable
-        with pytest.raises(expected):
-            struck.server.eliminate(struck.session_id, "s", "new", ["b"])
-        assert struck.on_disk() == before
-        assert struck.server.eliminate(struck.session_id, "s", "new", ["b"]).applied_eliminated == ["b"]
 
 
 def test_a_session_survives_its_server_with_a_plain_store_and_its_trace() -> None:
