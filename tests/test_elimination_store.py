@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import count
 from pathlib import Path
 
 import pytest
 from hypothesis import example, given
-from hypothesis import strategies as st
 
 from cmbs.belief.server import BeliefServer
-from cmbs.spi import EliminationProvenance, RecoveredState
+from cmbs.spi import RecoveredState
 from cmbs.stores import InMemoryStore, SQLiteStore, Store
 from cmbs.stores.postgres import PostgresStore
 from cmbs.testing.contracts.elimination_store import EliminationStoreContract
@@ -20,8 +18,6 @@ from tests.support.postgres import fresh_database
 from tests.support.store_fixture import BACKENDS, PLACES, StoreFixture, declared
 
 UNIVERSE = frozenset("abcd")
-SEEN = EliminationProvenance("source", "observation")
-NUMBERS = count()
 
 
 @pytest.fixture(scope="module")
@@ -60,29 +56,6 @@ def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield fixture.store()
 
 
-@pytest.mark.req("BS-5.1-STORE-08")
-@given(
-    universe=strategies.hypotheses(min_size=0),
-    requests=st.lists(st.frozensets(strategies.ids(2), max_size=4), max_size=6),
-    known=st.lists(st.integers(0, 11), max_size=6),
-)
-def test_survivors_and_tombstones_part_any_universe(
-    shared: Store, universe: list[str], requests: list[frozenset[str]], known: list[int]
-) -> None:
-    session_id = f"session {next(NUMBERS)}"
-    shared.create_session(session_id, frozenset(universe))
-    for number, request in enumerate(requests):
-        asked = request | {universe[each] for each in known[number:] if each < len(universe)}
-        before = shared.get_eliminated(session_id)
-        result = shared.eliminate(session_id, asked, SEEN)
-        assert result.applied == (asked & frozenset(universe)) - before
-        assert result.already_eliminated == asked & before
-    recovered = shared.recover(session_id)
-    assert recovered.hypothesis_ids == frozenset(universe)
-    assert recovered.survivors | recovered.eliminated == recovered.hypothesis_ids
-    assert recovered.survivors & recovered.eliminated == frozenset()
-
-
 # --- under a belief server ---
 
 
@@ -90,17 +63,6 @@ def test_survivors_and_tombstones_part_any_universe(
 def fixture(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreFixture]:
     with StoreFixture.at(request.param, tmp_path) as fixture:
         yield fixture
-
-
-@pytest.mark.req("BS-5.1-STORE-05", "BS-5.1-STORE-08")
-def test_a_store_under_a_server_has_the_same_survivors(fixture: StoreFixture) -> None:
-    store = fixture.store()
-    server = fixture.open(store=store)
-    session_id = declared(server)
-    for number, hypothesis_ids in enumerate([["a"], ["a", "z"], [], ["b", "c"]]):
-        snapshot = server.eliminate(session_id, "s", str(number), hypothesis_ids).snapshot
-        assert store.get_survivors(session_id) == frozenset(snapshot.survivors)
-    assert fixture.store().recover(session_id) == RecoveredState(UNIVERSE, frozenset("abc"), frozenset("d"))
 
 
 @pytest.mark.req("BS-5.1-STORE-05")

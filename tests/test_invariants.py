@@ -35,7 +35,7 @@ from cmbs.spi import EliminationStore, RecoveredState
 from cmbs.testing import Call, History, declare, perform, play
 from cmbs.testing.strategies import belief as strategies
 from tests.support.in_process import client_of
-from tests.support.store_fixture import NO_SUCH_SESSION, ONTOLOGY, PLACES, StoreFixture, declared
+from tests.support.store_fixture import NO_SUCH_SESSION, PLACES, StoreFixture, declared
 from tests.support.transports import InPython, OverHTTP, Reply, Transport
 
 Elimination = tuple[str, list[str]]
@@ -130,7 +130,7 @@ def test_eliminations_in_any_order_leave_the_same_survivors(
     assert results == [(sorted(expected), sorted({*universe} - expected))] * 3
 
 
-@pytest.mark.req("BS-4.1-REPLAY-01", "ARCH-2-02", "ARCH-2-05")
+@pytest.mark.req("BS-4.1-REPLAY-01", "BS-2.1-QUERY-01", "ARCH-2-02", "ARCH-2-05")
 @given(history=strategies.histories())
 def test_replaying_the_log_reproduces_the_session(server: BeliefServer, history: History) -> None:
     session_id = play(server, history).session_id
@@ -354,18 +354,3 @@ def test_the_laws_hold_over_http_and_it_says_what_a_server_beside_it_says(histor
         assert [from_audit_entry(entry) for entry in trace] == beside.stored_entries(session_id)
         replayed = verify_session(session_id, [from_audit_entry(entry) for entry in trace])
         assert snapshot(replayed).to_dict() == before[0]
-
-
-@pytest.mark.req("BS-4.1-HTTP-01", "BS-4.1-ORDER-01")
-@given(given_=eliminations(), data=st.data())
-def test_eliminations_in_any_order_leave_the_same_survivors_over_http(
-    given_: tuple[list[str], list[Elimination]], data: st.DataObject
-) -> None:
-    universe, asked = given_
-    expected = sorted({*universe}.difference(*(ids for _, ids in asked)))
-    with over_http("memory") as (say, _):
-        for order in (asked, data.draw(st.permutations(asked))):
-            opened = say("DECLARE_SESSION", ontology=ONTOLOGY.to_dict(), hypotheses=universe)
-            for observation_id, ids in order:
-                say("ELIMINATE", opened["session_id"], source_id="s", observation_id=observation_id, eliminated=ids)
-            assert say("QUERY_BELIEF", opened["session_id"])["survivors"] == expected

@@ -15,12 +15,16 @@ from cmbs.errors import SessionNotFound, StoreUnavailable
 from cmbs.ledger import GENESIS, Head, StoredEntry
 from cmbs.spi import (
     Append,
-    EliminationProvenance,
-    EliminationResult,
     Opening,
     RecoveredState,
     SessionSummary,
     Tombstones,
+)
+from cmbs.spi import (
+    EliminationProvenance as Provenance,
+)
+from cmbs.spi import (
+    EliminationResult as Result,
 )
 from cmbs.stores.memory import InMemoryStore
 from cmbs.testing.contracts.audit_log import AuditLogContract
@@ -90,41 +94,35 @@ class SurvivorsWithTombstones(SurvivorsForEver):
 class Answering(InMemoryStore):
     """Does what it should, and answers otherwise."""
 
-    def answer(self, asked: frozenset[str], result: EliminationResult) -> EliminationResult:
+    def answer(self, asked: frozenset[str], result: Result) -> Result:
         return result
 
-    def eliminate(
-        self, session_id: str, eliminated: AbstractSet[str], provenance: EliminationProvenance
-    ) -> EliminationResult:
+    def eliminate(self, session_id: str, eliminated: AbstractSet[str], provenance: Provenance) -> Result:
         return self.answer(frozenset(eliminated), super().eliminate(session_id, eliminated, provenance))
 
 
 @breaks(EliminationStoreContract, "test_store_03_the_same_ids_again_were_eliminated_before")
 class AlwaysApplied(Answering):
-    def answer(self, asked: frozenset[str], result: EliminationResult) -> EliminationResult:
-        return EliminationResult(result.applied | result.already_eliminated, NOTHING)
+    def answer(self, asked: frozenset[str], result: Result) -> Result:
+        return Result(result.applied | result.already_eliminated, NOTHING)
 
 
 @breaks(EliminationStoreContract, "test_store_04_ids_outside_the_universe_change_nothing_and_are_in_neither_set")
 class UnknownIsGone(Answering):
-    def answer(self, asked: frozenset[str], result: EliminationResult) -> EliminationResult:
-        return EliminationResult(result.applied, asked - result.applied)
+    def answer(self, asked: frozenset[str], result: Result) -> Result:
+        return Result(result.applied, asked - result.applied)
 
 
 @breaks(EliminationStoreContract, "test_store_05_tombstones_add_up")
 class TheLastAlone(InMemoryStore):
-    def eliminate(
-        self, session_id: str, eliminated: AbstractSet[str], provenance: EliminationProvenance
-    ) -> EliminationResult:
+    def eliminate(self, session_id: str, eliminated: AbstractSet[str], provenance: Provenance) -> Result:
         self._stream(session_id).tombstones.clear()
         return super().eliminate(session_id, eliminated, provenance)
 
 
 @breaks(EliminationStoreContract, "test_store_06_survivors_and_tombstones_are_of_the_universe")
-class TombstonesForStrangers(InMemoryStore):
-    def eliminate(
-        self, session_id: str, eliminated: AbstractSet[str], provenance: EliminationProvenance
-    ) -> EliminationResult:
+class TombstonesForUnknownIds(InMemoryStore):
+    def eliminate(self, session_id: str, eliminated: AbstractSet[str], provenance: Provenance) -> Result:
         result = super().eliminate(session_id, eliminated, provenance)
         self._stream(session_id).tombstones.update(eliminated)
         return result
@@ -143,19 +141,17 @@ class LosesUpdates(InMemoryStore):
         super().__init__()
         self._meeting = Meeting()
 
-    def eliminate(
-        self, session_id: str, eliminated: AbstractSet[str], provenance: EliminationProvenance
-    ) -> EliminationResult:
+    def eliminate(self, session_id: str, eliminated: AbstractSet[str], provenance: Provenance) -> Result:
         stream = self._stream(session_id)
         before = frozenset(stream.tombstones)
         self._meeting.meet()
         stream.tombstones = {*before, *eliminated}
-        return EliminationResult(frozenset(eliminated) - before, frozenset(eliminated) & before)
+        return Result(frozenset(eliminated) - before, frozenset(eliminated) & before)
 
 
 @breaks(EliminationStoreContract, "test_store_10_an_elimination_of_nothing_is_nothing")
 class RefusesNothing(Answering):
-    def answer(self, asked: frozenset[str], result: EliminationResult) -> EliminationResult:
+    def answer(self, asked: frozenset[str], result: Result) -> Result:
         if not asked:
             raise ValueError("nothing to eliminate")
         return result
@@ -170,9 +166,7 @@ class CreatesAnew(InMemoryStore):
 
 @breaks(EliminationStoreContract, "test_a_session_that_was_never_created_is_not_found")
 class KnowsEverySession(InMemoryStore):
-    def eliminate(
-        self, session_id: str, eliminated: AbstractSet[str], provenance: EliminationProvenance
-    ) -> EliminationResult:
+    def eliminate(self, session_id: str, eliminated: AbstractSet[str], provenance: Provenance) -> Result:
         if session_id not in self._streams:
             self.create_session(session_id, NOTHING)
         return super().eliminate(session_id, eliminated, provenance)
@@ -198,9 +192,7 @@ class HandlesApart(InMemoryStore):
 
 @breaks(EliminationStoreContract, "test_any_ids_in_any_order")
 class TrimsIds(InMemoryStore):
-    def eliminate(
-        self, session_id: str, eliminated: AbstractSet[str], provenance: EliminationProvenance
-    ) -> EliminationResult:
+    def eliminate(self, session_id: str, eliminated: AbstractSet[str], provenance: Provenance) -> Result:
         return super().eliminate(session_id, {each.strip() for each in eliminated}, provenance)
 
 
@@ -313,7 +305,7 @@ class BlindInside(InMemoryStore):
 
 
 @breaks(AuditLogContract, "test_a_writer_in_an_exclusive_block_cannot_be_overtaken")
-class HoldsNobodyOff(InMemoryStore):
+class HoldsNoWriterOff(InMemoryStore):
     @contextmanager
     def exclusive(self, stream_ids: Iterable[str]) -> Iterator[None]:
         yield
@@ -447,11 +439,9 @@ class TombstonesOnIntent(InMemoryStore):
 
 @breaks(StoreContract, "test_tombstones_cannot_be_added_past_the_log_of_a_session")
 class EliminatesPastTheLog(InMemoryStore):
-    def eliminate(
-        self, session_id: str, eliminated: AbstractSet[str], provenance: EliminationProvenance
-    ) -> EliminationResult:
+    def eliminate(self, session_id: str, eliminated: AbstractSet[str], provenance: Provenance) -> Result:
         self._stream(session_id).tombstones.update(eliminated)
-        return EliminationResult(frozenset(eliminated), NOTHING)
+        return Result(frozenset(eliminated), NOTHING)
 
 
 @breaks(StoreContract, "test_a_session_without_a_log_is_in_no_list")

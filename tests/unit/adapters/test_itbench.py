@@ -119,7 +119,7 @@ def test_ground_truths_that_name_different_causes_are_told_of() -> None:
 
 
 @pytest.mark.req("ITB-03")
-def test_a_scenario_that_injects_nothing_or_blames_nobody_is_still_recognised_by_its_alerts() -> None:
+def test_a_scenario_that_injects_nothing_or_blames_no_entity_is_still_recognised_by_its_alerts() -> None:
     truth = TRUTH | {"groups": [{**group, "root_cause": False} for group in TRUTH["groups"]]}
     assert read(truth, setup={}).label == "nothing injected: no component named"
     assert read(truth, setup={}).mechanism_id == "fault/7/nothing-injected"

@@ -59,7 +59,7 @@ def test_where_answers_are_open_games_end_once_nothing_more_can_be_learnt() -> N
     assert score(board, AgentName.GREEDY).probes_worst == score(board, AgentName.OPTIMAL).probes_worst == 1
 
 
-def test_whoever_watches_sees_every_truth_of_every_agent() -> None:
+def test_an_observer_sees_every_truth_of_every_agent() -> None:
     seen: list[tuple[str, str]] = []
 
     def watch(rounds: Sequence[Round], agent: str) -> Iterator[Round]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -97,9 +98,10 @@ def test_in_a_closed_world_all_answers_together_leave_the_faults_with_the_same_a
     assert left == {fault.fault_id for fault in system.faults if fault.alerts == truth.alerts}
 
 
-def test_a_system_without_faults_has_no_signature_kit() -> None:
-    with pytest.raises(InvalidRequest, match="no fault of `nothing` is known"):
-        signature_kit(System("nothing", "Nothing", "", ()))
+@pytest.mark.parametrize(("make", "what"), [(signature_kit, "fault"), (structural_kit, "component")])
+def test_a_system_of_which_nothing_is_known_has_no_kit(make: Callable[[System], Kit], what: str) -> None:
+    with pytest.raises(InvalidRequest, match=f"no {what} of `nothing` is known"):
+        make(System("nothing", "Nothing", "", ()))
 
 
 # --- the structural kit -----------------------------------------------------------------------------------------------
@@ -141,11 +143,6 @@ def test_a_circle_is_what_reaches_each_other(system: System) -> None:
     }
     assert set(cycles(system)) == {circle for circle in found if len(circle) > 1}
     assert len(cycles(system)) == len(set(cycles(system)))
-
-
-def test_a_system_without_components_has_no_structural_kit() -> None:
-    with pytest.raises(InvalidRequest, match="no component of `nothing` is known"):
-        structural_kit(System("nothing", "Nothing", "", ()))
 
 
 def test_more_components_than_a_kit_may_have_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,7 +124,7 @@ def test_nothing_is_to_be_said_against_the_kit_and_it_can_be_written_as_a_file()
         ("bus", "wheels", "yes"),
     ],
 )
-def test_what_everybody_knows(thing: str, question: str, answer: str | None) -> None:
+def test_common_knowledge(thing: str, question: str, answer: str | None) -> None:
     probe = things_kit().probe(question)
     assert probe is not None
     assert Oracle(things_kit(), thing).answer(probe) == (answer or NO_DATA)
@@ -234,7 +234,7 @@ def kits(draw: st.DrawFn) -> Kit:
 
 @pytest.mark.req("20Q-02")
 @given(kits(), st.data())
-def test_whoever_does_not_lie_is_understood_in_any_kit(kit: Kit, data: st.DataObject) -> None:
+def test_a_truthful_player_is_understood_in_any_kit(kit: Kit, data: st.DataObject) -> None:
     thing = data.draw(st.sampled_from(kit.hypotheses)).id
     oracle = Oracle(kit, thing, outspoken=data.draw(st.booleans()))
     game = game_over(kit)
@@ -359,7 +359,7 @@ def test_answers_that_fit_nothing_are_explained() -> None:
 
 
 @pytest.mark.req("20Q-03")
-def test_whoever_is_not_understood_in_so_many_turns_has_won() -> None:
+def test_a_player_not_understood_in_so_many_turns_has_won() -> None:
     end, said, game = play_script(load_kit(SMALL), "n", turns=1)
     assert (end, said[-1]) == (End.NOT_GUESSED, "You win: 1 turn, and I still cannot tell.")
     assert len(game.survivors) == 7

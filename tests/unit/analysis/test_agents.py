@@ -36,12 +36,6 @@ def test_a_shuffle_follows_from_its_seed_alone() -> None:
     assert len({tuple(shuffle(probes, str(seed))) for seed in range(20)}) > 10
 
 
-def test_greedy_takes_the_largest_gain_and_optimal_a_split_of_the_best_tree() -> None:
-    belief = prior_belief(HALVES)
-    assert GreedyAgent(HALVES).choose(belief) == "p1"
-    assert OptimalAgent(HALVES, 1000).choose(belief) == "p1"
-
-
 @given(tables(deterministic=False))
 def test_no_probe_promises_more_than_the_greedy_one(table: Table) -> None:
     belief = prior_belief(table)

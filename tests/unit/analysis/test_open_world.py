@@ -79,7 +79,7 @@ def test_choices_have_no_regret_below_zero_and_luck_is_zero_on_average(table: Ta
     assert luck == pytest.approx(0.0, abs=1e-9)
 
 
-def test_a_probe_is_asked_again_by_nobody() -> None:
+def test_no_agent_asks_a_probe_again() -> None:
     table = table_of(kit_of([[YES, OPEN]], [1.0, 1.0]))
     asked = Belief(0b11, (1, 1), frozenset({"p0"}))
     tree = OpenOptimum(table, Steps(PLENTY))
@@ -104,12 +104,6 @@ def test_work_beyond_the_steps_is_not_done() -> None:
     for kind in (OpenGreedy, OpenOptimum):
         with pytest.raises(OutOfSteps):
             kind(table, Steps(5)).branch(prior_belief(table))
-
-
-def test_more_probes_than_can_be_followed_are_not() -> None:
-    table = table_of(kit_of([[YES, OPEN]] * (MAX_PROBES + 1), [1.0, 1.0]))
-    with pytest.raises(OutOfSteps):
-        OpenGreedy(table, Steps(PLENTY)).branch(prior_belief(table))
 
 
 @given(tables(hypotheses=4, probes=3, deterministic=False))

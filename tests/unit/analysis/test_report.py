@@ -8,6 +8,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from cmbs.analysis import DEFAULT_STEPS, Analysis, KitStudy, analyse, trajectory_of
 from cmbs.analysis.plots import Bar, Dot, Line, bar_plot, dot_plot, line_plot
@@ -29,13 +30,7 @@ def plain(session_id: str = "", gone: str = "a", truth: str | None = None) -> An
     for hypothesis_id in gone:
         server.eliminate(opened, "agent", hypothesis_id, [hypothesis_id])
     found = analyse(trajectory_of(server.audit_trace(opened)), truth=truth)
-    return rename(found, session_id) if session_id else found
-
-
-def rename(analysis: Analysis, session_id: str) -> Analysis:
-    return type(analysis)(
-        **{**{name: getattr(analysis, name) for name in analysis.__struct_fields__}, "session_id": session_id}
-    )
+    return structs.replace(found, session_id=session_id) if session_id else found
 
 
 def on_kit(steps: int = DEFAULT_STEPS) -> Analysis:
@@ -94,7 +89,7 @@ def test_sessions_with_a_kit_get_a_plot_of_skill_and_luck() -> None:
 
 
 def test_the_plots_of_many_sessions_show_the_first_and_the_table_all() -> None:
-    many = [rename(plain(), f"session {number}") for number in range(MAX_DRAWN + 5)]
+    many = [plain(f"session {number}") for number in range(MAX_DRAWN + 5)]
     page = html_report(many, "many")
     assert page.count("<polyline") == MAX_DRAWN
     assert page.count('<tr><td title="session') == len(many)
@@ -135,9 +130,8 @@ def test_a_row_says_what_became_of_the_truth(gone: str, said: str) -> None:
 
 def test_a_certificate_that_may_not_be_the_smallest_is_marked() -> None:
     found = plain()
-    doubtful = type(found.certificate)(size=1, event_ids=["e"], exact=False, at_least=1)
-    fields = {name: getattr(found, name) for name in found.__struct_fields__} | {"certificate": doubtful}
-    assert row_of(type(found)(**fields))[COLUMNS.index("certificate")] == "1?"
+    doubtful = structs.replace(found.certificate, size=1, exact=False)
+    assert row_of(structs.replace(found, certificate=doubtful))[COLUMNS.index("certificate")] == "1?"
 
 
 def test_the_summary_counts_what_it_says() -> None:

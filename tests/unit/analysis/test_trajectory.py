@@ -43,10 +43,6 @@ def analyse_path(reports: Sequence[Report], universe: Sequence[str] = UNIVERSE) 
     return trajectory_of(server.audit_trace(session_id))
 
 
-def kinds(*reports: Report) -> list[Redundancy | None]:
-    return [step.redundancy for step in analyse_path(reports).steps]
-
-
 def report(source_id: str, ids: str, **justification: Any) -> Report:
     return Report(source_id, frozenset(ids), justification or None)
 
@@ -134,38 +130,29 @@ def test_an_event_is_redundant_for_one_reason_exactly_where_it_eliminates_nothin
     assert found.share == (found.total / len(reports) if reports else 0.0)
 
 
-def test_the_same_ids_from_the_same_source_are_a_duplicate() -> None:
-    assert kinds(report("one", "ab"), report("one", "ab")) == [None, Redundancy.DUPLICATE]
+DUPLICATE, NO_EFFECT = Redundancy.DUPLICATE, Redundancy.NO_EFFECT
+RECALL, CROSS = Redundancy.RECALL_FAILURE, Redundancy.CROSS_AGENT
+CALM, BUSY = (report("one", "", probe_id="cpu", outcome_id=answer) for answer in ("calm", "busy"))
 
 
-def test_an_id_outside_the_universe_does_not_make_a_report_another() -> None:
-    assert kinds(report("one", "ab"), Report("one", frozenset({"a", "b", "absent"}))) == [None, Redundancy.DUPLICATE]
-
-
-def test_ids_that_the_same_source_eliminated_before_in_other_company_are_a_recall_failure() -> None:
-    reports = report("one", "ab"), report("one", "c"), report("one", "bc")
-    assert kinds(*reports) == [None, None, Redundancy.RECALL_FAILURE]
-
-
-def test_ids_that_another_source_had_a_part_in_are_cross_agent() -> None:
-    assert kinds(report("one", "ab"), report("two", "ab")) == [None, Redundancy.CROSS_AGENT]
-    assert kinds(report("one", "a"), report("two", "b"), report("two", "ab")) == [None, None, Redundancy.CROSS_AGENT]
-
-
-def test_the_second_report_of_what_others_had_eliminated_is_a_duplicate() -> None:
-    assert kinds(report("one", "a"), report("two", "a"), report("two", "a"))[1:] == [
-        Redundancy.CROSS_AGENT,
-        Redundancy.DUPLICATE,
-    ]
-
-
-def test_a_look_that_rules_out_nothing_has_no_effect_each_time() -> None:
-    assert kinds(report("one", ""), report("one", ""), report("one", "z")) == [Redundancy.NO_EFFECT] * 3
-
-
-def test_the_same_answer_to_the_same_probe_is_a_duplicate_even_where_it_rules_out_nothing() -> None:
-    looks = [report("one", "", probe_id="cpu", outcome_id=answer) for answer in ("calm", "calm", "busy")]
-    assert kinds(*looks) == [Redundancy.NO_EFFECT, Redundancy.DUPLICATE, Redundancy.NO_EFFECT]
+@pytest.mark.parametrize(
+    ("reports", "kinds"),
+    [
+        ([report("one", "ab"), report("one", "ab")], [None, DUPLICATE]),
+        # An id outside the universe does not make it another report.
+        ([report("one", "ab"), Report("one", frozenset({"a", "b", "absent"}))], [None, DUPLICATE]),
+        # Eliminated by the same source before, in other company.
+        ([report("one", "ab"), report("one", "c"), report("one", "bc")], [None, None, RECALL]),
+        ([report("one", "ab"), report("two", "ab")], [None, CROSS]),
+        ([report("one", "a"), report("two", "b"), report("two", "ab")], [None, None, CROSS]),
+        ([report("one", "a"), report("two", "a"), report("two", "a")], [None, CROSS, DUPLICATE]),
+        # A look that rules out nothing has no effect each time, unless it is the same answer to the same probe.
+        ([report("one", ""), report("one", ""), report("one", "z")], [NO_EFFECT] * 3),
+        ([CALM, CALM, BUSY], [NO_EFFECT, DUPLICATE, NO_EFFECT]),
+    ],
+)
+def test_why_a_report_eliminates_nothing(reports: list[Report], kinds: list[Redundancy | None]) -> None:
+    assert [step.redundancy for step in analyse_path(reports).steps] == kinds
 
 
 def test_a_justification_that_names_no_probe_is_none() -> None:

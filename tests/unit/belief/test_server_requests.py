@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,7 +17,6 @@ from cmbs.errors import (
     HeadMismatch,
     InvalidRequest,
     LimitExceeded,
-    ObligationNotFound,
     SessionNotFound,
 )
 from cmbs.messages import OntologyBundle, SessionPolicy
@@ -31,23 +31,17 @@ NO_OBJECT = [5, "text", ["list"], {"x": float("nan")}, {"x": float("inf")}, {"x"
 NO_OBJECT += [{"x": {1: "key"}}, {"x": {"a"}}, {"x": Ellipsis}, {"x": LONE_SURROGATE}, {LONE_SURROGATE: 1}]
 NO_COUNT = [None, -1, 1.0, "1", True, 2**53]
 
+
+def declare_with(field: str, server: BeliefServer, _: str, value: Any) -> Any:
+    return server.declare_session(replace(ONTOLOGY, **{field: value}), ["a"])
+
+
 TEXTS: dict[str, Callable[[BeliefServer, str, Any], Any]] = {
     "source_id": lambda server, session_id, value: server.eliminate(session_id, value, "o", []),
     "observation_id": lambda server, session_id, value: server.eliminate(session_id, "s", value, []),
     "obligation_id": lambda server, session_id, value: server.enter_obligation(session_id, value, 1),
     "conclusion_id": lambda server, session_id, value: server.declare_conclusion(session_id, value),
-    "ontology.hypothesis_space_id": lambda server, _, value: server.declare_session(
-        OntologyBundle(value, "", "", ""), ["a"]
-    ),
-    "ontology.hypothesis_version": lambda server, _, value: server.declare_session(
-        OntologyBundle("", value, "", ""), ["a"]
-    ),
-    "ontology.causal_graph_ref": lambda server, _, value: server.declare_session(
-        OntologyBundle("", "", value, ""), ["a"]
-    ),
-    "ontology.causal_graph_version": lambda server, _, value: server.declare_session(
-        OntologyBundle("", "", "", value), ["a"]
-    ),
+    **{f"ontology.{field.name}": partial(declare_with, field.name) for field in fields(OntologyBundle)},
 }
 OBJECTS: dict[str, Callable[[BeliefServer, str, Any], Any]] = {
     "justification": lambda server, session_id, value: server.eliminate(session_id, "s", "o", ["a"], value),
@@ -56,24 +50,16 @@ OBJECTS: dict[str, Callable[[BeliefServer, str, Any], Any]] = {
     "context of a termination": lambda server, session_id, value: server.request_termination(session_id, value),
     "metadata": lambda server, _, value: server.declare_session(ONTOLOGY, ["a"], value),
 }
-KEYED: dict[str, Callable[[BeliefServer, str, Any], Any]] = {
-    "eliminate": lambda server, session_id, key: server.eliminate(session_id, "s", "o", ["a"], idempotency_key=key),
-    "enter_obligation": lambda server, session_id, key: server.enter_obligation(
-        session_id, "new", 1, idempotency_key=key
-    ),
-    "request_exit": lambda server, session_id, key: server.request_exit(session_id, "gate", idempotency_key=key),
-    "declare_conclusion": lambda server, session_id, key: server.declare_conclusion(
-        session_id, "c", idempotency_key=key
-    ),
-    "request_termination": lambda server, session_id, key: server.request_termination(session_id, idempotency_key=key),
-    "declare_session": lambda server, _, key: server.declare_session(ONTOLOGY, ["a"], idempotency_key=key),
+MATCHED: dict[str, Callable[..., Any]] = {
+    "eliminate": lambda server, session_id, **more: server.eliminate(session_id, "s", "o", ["a"], **more),
+    "enter_obligation": lambda server, session_id, **more: server.enter_obligation(session_id, "new", 1, **more),
+    "request_exit": lambda server, session_id, **more: server.request_exit(session_id, "gate", **more),
+    "declare_conclusion": lambda server, session_id, **more: server.declare_conclusion(session_id, "c", **more),
+    "request_termination": lambda server, session_id, **more: server.request_termination(session_id, **more),
 }
-MATCHED: dict[str, Callable[[BeliefServer, str, Any], Any]] = {
-    "eliminate": lambda server, session_id, head: server.eliminate(session_id, "s", "o", ["a"], if_match=head),
-    "enter_obligation": lambda server, session_id, head: server.enter_obligation(session_id, "new", 1, if_match=head),
-    "request_exit": lambda server, session_id, head: server.request_exit(session_id, "gate", if_match=head),
-    "declare_conclusion": lambda server, session_id, head: server.declare_conclusion(session_id, "c", if_match=head),
-    "request_termination": lambda server, session_id, head: server.request_termination(session_id, if_match=head),
+KEYED: dict[str, Callable[..., Any]] = {
+    **MATCHED,
+    "declare_session": lambda server, _, **more: server.declare_session(ONTOLOGY, ["a"], **more),
 }
 
 
@@ -232,8 +218,14 @@ BEYOND: dict[str, tuple[str, Act]] = {
     "a hypothesis": ("id_length", lambda server, _: server.declare_session(ONTOLOGY, ["a" * 41])),
     "an obligation id": ("id_length", lambda server, session_id: server.request_exit(session_id, "o" * 41)),
     "a conclusion id": ("id_length", lambda server, session_id: server.declare_conclusion(session_id, "c" * 41)),
-    "an idempotency key": ("id_length", lambda server, session_id: KEYED["eliminate"](server, session_id, "k" * 41)),
-    "a keyed declaration": ("id_length", lambda server, _: KEYED["declare_session"](server, "", "k" * 41)),
+    "an idempotency key": (
+        "id_length",
+        lambda server, session_id: KEYED["eliminate"](server, session_id, idempotency_key="k" * 41),
+    ),
+    "a keyed declaration": (
+        "id_length",
+        lambda server, _: KEYED["declare_session"](server, "", idempotency_key="k" * 41),
+    ),
     "a universe": ("hypotheses_per_session", lambda server, _: server.declare_session(ONTOLOGY, list("abcde"))),
     "repeated hypotheses": ("hypotheses_per_session", lambda server, _: server.declare_session(ONTOLOGY, ["a"] * 5)),
     "eliminated ids": ("ids_per_request", lambda server, session_id: server.eliminate(session_id, "s", "o", [*"abcd"])),
@@ -304,43 +296,37 @@ def test_a_repeated_key_gives_the_first_result_also_from_another_server(fixture:
     server = fixture.open()
     session_id = declared(server)
     server.enter_obligation(session_id, "gate", 0)
-    first = KEYED[verb](server, session_id, "k")
+    first = KEYED[verb](server, session_id, idempotency_key="k")
     target = first.session_id if verb == "declare_session" else session_id
     seq = len(server.audit_trace(target)) - 1
-    server.eliminate(target, "somebody", "else", ["b"])
+    server.eliminate(target, "another", "client", ["b"])
     before = server.audit_trace(target)
     assert before[seq].idempotency_key == "k"
     for asked in (server, fixture.open()):
-        assert KEYED[verb](asked, session_id, "k") == first
+        assert KEYED[verb](asked, session_id, idempotency_key="k") == first
     assert server.audit_trace(target) == before
     assert verified(server, target) == server.query_belief(target)
 
 
 @pytest.mark.req("ARCH-5-RULE-02")
-@pytest.mark.parametrize("verb", KEYED)
-def test_a_key_that_was_used_for_another_request_is_a_conflict(
-    server: BeliefServer, session_id: str, verb: str
-) -> None:
-    first = KEYED[verb](server, session_id, "k")
-    target = first.session_id if verb == "declare_session" else session_id
+def test_the_key_of_a_declaration_that_is_used_for_another_request_is_a_conflict(server: BeliefServer) -> None:
+    session_id = KEYED["declare_session"](server, "", idempotency_key="k").session_id
     others: list[Callable[[], Any]] = [
-        lambda: server.eliminate(target, "s", "another", ["b"], idempotency_key="k"),
-        lambda: server.declare_conclusion(target, "another", idempotency_key="k"),
+        lambda: server.eliminate(session_id, "s", "another", ["b"], idempotency_key="k"),
+        lambda: server.declare_conclusion(session_id, "another", idempotency_key="k"),
+        lambda: server.declare_session(ONTOLOGY, ["b"], idempotency_key="k"),
+        lambda: server.declare_session(ONTOLOGY, ["a"], {}, idempotency_key="k"),
     ]
-    if verb == "declare_session":
-        others.append(lambda: server.declare_session(ONTOLOGY, ["b"], idempotency_key="k"))
-        others.append(lambda: server.declare_session(ONTOLOGY, ["a"], {}, idempotency_key="k"))
     for other in others:
-        error = expect_refusal(server, Conflict, other)
-        assert error.details == {"idempotency_key": "k"}
+        assert expect_refusal(server, Conflict, other).details == {"idempotency_key": "k"}
 
 
 @pytest.mark.req("ARCH-5-RULE-02")
 def test_a_key_belongs_to_its_session(server: BeliefServer, session_id: str) -> None:
     other = declared(server)
     server.enter_obligation(other, "gate", 0)
-    first = KEYED["request_exit"](server, session_id, "k")
-    second = KEYED["request_exit"](server, other, "k")
+    first = KEYED["request_exit"](server, session_id, idempotency_key="k")
+    second = KEYED["request_exit"](server, other, idempotency_key="k")
     assert first.snapshot.session_id != second.snapshot.session_id
     assert len(verbs(server, other)) == 3
 
@@ -349,22 +335,13 @@ def test_a_key_belongs_to_its_session(server: BeliefServer, session_id: str) -> 
 @pytest.mark.parametrize("key", [5, b"k", ["k"], True, LONE_SURROGATE], ids=ascii)
 @pytest.mark.parametrize("verb", KEYED)
 def test_a_key_that_is_not_text_is_refused_by_name(server: BeliefServer, session_id: str, verb: str, key: Any) -> None:
-    error = expect_refusal(server, InvalidRequest, lambda: KEYED[verb](server, session_id, key))
+    error = expect_refusal(server, InvalidRequest, lambda: KEYED[verb](server, session_id, idempotency_key=key))
     assert error.details == {"field": "idempotency_key"}
 
 
-def test_a_refused_request_does_not_use_up_its_key(server: BeliefServer, session_id: str) -> None:
-    with pytest.raises(ObligationNotFound):
-        server.request_exit(session_id, "later", idempotency_key="k")
-    server.enter_obligation(session_id, "later", 0)
-    assert server.request_exit(session_id, "later", idempotency_key="k").approved
-
-
-def test_the_empty_key_is_a_key(server: BeliefServer, session_id: str) -> None:
-    first = KEYED["declare_conclusion"](server, session_id, "")
-    assert KEYED["declare_conclusion"](server, session_id, "") == first
-    keyed = KEYED["declare_session"](server, "", "")
-    assert KEYED["declare_session"](server, "", "") == keyed
+def test_the_empty_key_is_a_key_of_a_declaration_too(server: BeliefServer) -> None:
+    keyed = KEYED["declare_session"](server, "", idempotency_key="")
+    assert KEYED["declare_session"](server, "", idempotency_key="") == keyed
 
 
 # --- expected heads ---
@@ -378,10 +355,10 @@ def test_a_write_goes_through_only_on_the_head_that_its_caller_saw(fixture: Stor
     stale = server.enter_obligation(session_id, "gate", 0).audit_event_id
     current = fixture.open().eliminate(session_id, "other", "o", ["b"]).audit_event_id
     for wrong in (stale, "", NO_SUCH_SESSION, current.upper() + " "):
-        error = expect_refusal(server, HeadMismatch, lambda wrong=wrong: MATCHED[verb](server, session_id, wrong))  # type: ignore[misc]
+        error = expect_refusal(server, HeadMismatch, partial(MATCHED[verb], server, session_id, if_match=wrong))
         assert error.details == {"expected": wrong, "actual": current}
         assert error.code == "CONFLICT"
-    outcome = MATCHED[verb](server, session_id, current)
+    outcome = MATCHED[verb](server, session_id, if_match=current)
     assert outcome.snapshot.audit_head_event_id == outcome.audit_event_id
 
 

@@ -234,7 +234,7 @@ def test_residual_bits_lie_between_none_and_all_that_there_are(kit: Kit) -> None
 
 
 @given(kits(deterministic=True))
-def test_a_probe_is_deterministic_where_everybody_has_one_answer(kit: Kit) -> None:
+def test_a_probe_is_deterministic_where_every_hypothesis_has_one_answer(kit: Kit) -> None:
     assert all(is_deterministic(kit, asked) for asked in kit.probes)
     assert summary_of(kit).deterministic_probes == len(kit.probes)
 
@@ -246,25 +246,52 @@ def test_a_probe_with_the_right_number_of_eliminations_in_the_wrong_places_is_no
     assert not is_deterministic(kit_of("ab", uneven), uneven)
 
 
-def find_rules(kit: Kit) -> list[tuple[StrEnum, tuple[str | int, ...]]]:
-    return [(finding.rule, finding.path) for finding in findings_of(kit)]
-
-
 @given(kits())
 def test_a_kit_that_breaks_no_rule_has_warnings_at_most(kit: Kit) -> None:
     assert {finding.severity for finding in findings_of(kit)} <= {Severity.WARNING}
 
 
-@pytest.mark.req("KIT-03")
-def test_an_outcome_that_eliminates_everything_is_found() -> None:
-    kit = kit_of("ab", probe("p", YES, NO, outcome("never", "a", "b")))
-    assert find_rules(kit) == [(KitRule.ELIMINATES_EVERYTHING, ("probes", 0, "outcomes", 2))]
+NEVER, SAME = KitRule.NEVER_MATTERS, KitRule.OUTCOMES_ALIKE
+SIGN = outcome("firing", "a"), outcome("silent")
 
 
-@pytest.mark.req("KIT-03")
-def test_a_probe_without_any_possible_answer_is_told_by_its_outcomes() -> None:
-    kit = kit_of("a", probe("p", outcome("never", "a")))
-    assert find_rules(kit) == [(KitRule.ELIMINATES_EVERYTHING, ("probes", 0, "outcomes", 0))]
+@pytest.mark.req("KIT-03", "KIT-05")
+@pytest.mark.parametrize(
+    ("names", "probes", "expected"),
+    [
+        (
+            "ab",
+            [probe("p", YES, NO, outcome("never", "a", "b"))],
+            [(KitRule.ELIMINATES_EVERYTHING, ("probes", 0, "outcomes", 2))],
+        ),
+        # A probe without any possible answer is told by its outcomes.
+        (
+            "a",
+            [probe("p", outcome("never", "a"))],
+            [(KitRule.ELIMINATES_EVERYTHING, ("probes", 0, "outcomes", 0))],
+        ),
+        ("ab", [probe("p", YES, NO), probe("q", outcome("x"), outcome("y"))], [(NEVER, ("probes", 1))]),
+        (
+            "ab",
+            [probe("p", YES, NO), probe("q", outcome("on", "a"), outcome("off", "b"))],
+            [(KitRule.REPEATS_PROBE, ("probes", 1))],
+        ),
+        # Two probes of an open world do not repeat each other.
+        ("ab", [probe("p", *SIGN), probe("q", *SIGN)], []),
+        # Nor do probes with one outcome.
+        ("a", [probe("p", outcome("x")), probe("q", outcome("y"))], [(NEVER, ("probes", 0)), (NEVER, ("probes", 1))]),
+        (
+            "ab",
+            [probe("p", YES, NO, outcome("also yes", "b"), outcome("x"), outcome("y"))],
+            [(SAME, ("probes", 0, "outcomes", 2))],
+        ),
+    ],
+    ids=["everything", "no answer", "never matters", "follows", "open world", "one outcome", "alike"],
+)
+def test_what_breaks_a_rule_is_found_at_its_place(
+    names: str, probes: list[KitProbe], expected: list[tuple[StrEnum, tuple[str | int, ...]]]
+) -> None:
+    assert [(finding.rule, finding.path) for finding in findings_of(kit_of(names, *probes))] == expected
 
 
 @pytest.mark.req("KIT-03")
@@ -280,34 +307,6 @@ def test_hypotheses_that_no_probe_tells_apart_are_found_as_classes_with_their_bi
     (finding,) = findings_of(kit_of("abc", probe("p", outcome("yes", "b", "c"), outcome("no", "a"))))
     assert (finding.rule, finding.path) == (KitRule.INDISTINGUISHABLE, ("hypotheses", 1))
     assert finding.message.endswith("`b`, `c`; they leave 0.667 bits of the kit undecided")
-
-
-@pytest.mark.req("KIT-05")
-def test_a_probe_that_never_matters_is_found() -> None:
-    kit = kit_of("ab", probe("p", YES, NO), probe("q", outcome("x"), outcome("y")))
-    assert find_rules(kit) == [(KitRule.NEVER_MATTERS, ("probes", 1))]
-
-
-@pytest.mark.req("KIT-05")
-def test_a_probe_whose_answer_follows_from_another_is_found() -> None:
-    kit = kit_of("ab", probe("p", YES, NO), probe("q", outcome("on", "a"), outcome("off", "b")))
-    assert find_rules(kit) == [(KitRule.REPEATS_PROBE, ("probes", 1))]
-
-
-@pytest.mark.req("KIT-05")
-def test_two_probes_of_an_open_world_do_not_repeat_each_other() -> None:
-    open_world = outcome("firing", "a"), outcome("silent")
-    assert find_rules(kit_of("ab", probe("p", *open_world), probe("q", *open_world))) == []
-
-
-def test_deterministic_probes_with_one_outcome_repeat_nothing_but_never_matter() -> None:
-    kit = kit_of("a", probe("p", outcome("x")), probe("q", outcome("y")))
-    assert find_rules(kit) == [(KitRule.NEVER_MATTERS, ("probes", 0)), (KitRule.NEVER_MATTERS, ("probes", 1))]
-
-
-def test_outcomes_that_eliminate_the_same_are_found() -> None:
-    kit = kit_of("ab", probe("p", YES, NO, outcome("also yes", "b"), outcome("x"), outcome("y")))
-    assert find_rules(kit) == [(KitRule.OUTCOMES_ALIKE, ("probes", 0, "outcomes", 2))]
 
 
 def test_errors_come_before_warnings() -> None:

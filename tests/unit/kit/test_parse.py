@@ -136,11 +136,6 @@ def test_files_are_read_with_their_warnings(tmp_path: Path) -> None:
         load_kit(tmp_path / "absent.yaml")
 
 
-def test_a_list_that_is_used_twice_may_be_written_once() -> None:
-    kit = parse(with_outcomes("{id: x, eliminates: &cold [a, b]}", "{id: y, keeps: *cold}"))
-    assert [sorted(each.eliminates) for each in kit.probes[0].outcomes] == [["a", "b"], ["c"]]
-
-
 def test_eliminates_and_keeps_may_both_be_there_where_they_agree() -> None:
     (only,) = parse(with_outcomes("{id: x, eliminates: [a], keeps: [b, c]}", "{id: y, eliminates: []}")).probes
     assert only.outcomes[0].eliminates == {"a"}
@@ -180,11 +175,6 @@ def test_every_value_that_is_no_text_is_reported_with_its_place() -> None:
         "4:41 unknown-field",
     ]
     assert refuse(with_hypotheses("[a]").replace("version: '1'", "version:")) == ["2:9 wrong-type"]
-
-
-def test_words_that_yaml_1_1_took_for_other_things_are_ids() -> None:
-    words = ["yes", "No", "off", "0x1F", "12:30:45", "2026-01-01"]
-    assert parse(with_hypotheses(f"[{', '.join(words)}]")).hypothesis_ids == set(words)
 
 
 # --- shape ------------------------------------------------------------------------------------------------------------

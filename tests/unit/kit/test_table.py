@@ -117,7 +117,7 @@ def test_several_values_may_be_several_questions() -> None:
     assert [each.probe_id for each in one.probes] == ["kind", "legs=0", "legs=2", "legs=4", "weight", "flies"]
 
 
-def test_what_everybody_has_is_not_asked_for() -> None:
+def test_a_column_without_differences_is_not_asked_for() -> None:
     kit = make("animal,eats\na,x;y\nb,x;z\n", split=frozenset({"eats"}), probes=ValueProbes.YES_NO).kit
     assert [each.probe_id for each in kit.probes] == ["eats=y", "eats=z"]
     with_a_gap = make("animal,eats\na,x;y\nb,x\nc,\n", split=frozenset({"eats"}), probes=ValueProbes.YES_NO).kit

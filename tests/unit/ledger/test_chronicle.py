@@ -54,13 +54,6 @@ def test_every_version_stays_what_it_was_however_the_others_are_extended(steps: 
         assert_same(record, items)
 
 
-def test_a_refused_key_leaves_the_record_extendable() -> None:
-    record = chronicle_of(("a", 1))
-    with pytest.raises(KeyError):
-        record.append("a", 2)
-    assert list(record.append("b", 2)) == [("a", 1), ("b", 2)]
-
-
 def test_reading_goes_on_undisturbed_while_a_newer_version_grows() -> None:
     record = chronicle_of(("a", 1), ("b", 2))
     reading = iter(record)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cmbs.errors import InvalidRequest
@@ -20,6 +20,7 @@ def written(moment: datetime) -> str:
 
 
 @given(MOMENTS, st.integers(0, 10**15))
+@example(datetime(9999, 12, 30), 10**15)  # noqa: DTZ001 - as drawn
 def test_later_is_what_a_calendar_says(moment: datetime, milliseconds: int) -> None:
     try:
         expected = written(moment + timedelta(milliseconds=milliseconds))

@@ -98,15 +98,6 @@ def test_any_single_changed_byte_is_found(history: History, data: st.DataObject)
 
 
 @pytest.mark.req("LED-3-VERIFY-02")
-def test_every_byte_of_an_entry_matters() -> None:
-    line = three_events()
-    raw, event_hash = line.log[1].raw, line.log[1].event_hash
-    for place in range(len(raw)):
-        changed = raw[:place] + bytes([raw[place] ^ 1]) + raw[place + 1 :]
-        assert_found(line, [line.log[0], StoredEntry(changed, event_hash), line.log[2]], 1)
-
-
-@pytest.mark.req("LED-3-VERIFY-02")
 @given(strategies.histories(), st.data())
 def test_bytes_added_or_taken_away_are_found(history: History, data: st.DataObject) -> None:
     line = replay_steps(history)
@@ -139,8 +130,11 @@ def test_a_cut_off_tail_verifies_without_the_recorded_head_and_not_with_it() -> 
         cut = line.log[:length]
         assert verify_chain(line.session_id, cut) == head_of(cut)
         assert verify_session(line.session_id, cut).head == head_of(cut)
-        with pytest.raises(LedgerCorrupt, match=rf"the log ends at seq {length - 1} .* the recorded head is seq 2"):
-            verify_chain(line.session_id, cut, head_of(line.log))
+        for verify in VERIFIERS:
+            with pytest.raises(LedgerCorrupt, match=rf"the log ends at seq {length - 1} .* the recorded head is seq 2"):
+                verify(line.session_id, cut, head_of(line.log))
+            with pytest.raises(LedgerCorrupt, match=f"the recorded head is seq {length - 1}"):
+                verify(line.session_id, line.log, head_of(cut))
     check_head(line.session_id, head_of(line.log), None)
 
 

@@ -43,7 +43,7 @@ def store(fixture: StoreFixture) -> PostgresStore:
 
 @pytest.fixture
 def outsider(fixture: StoreFixture, store: PostgresStore) -> Iterator[psycopg.Connection]:
-    """A connection for somebody who does not use cmbs."""
+    """A connection of a client that does not use cmbs."""
     with psycopg.connect(fixture.url, autocommit=True) as connection:
         yield connection
 
@@ -176,7 +176,7 @@ def test_the_first_use_of_a_session_with_a_checkpoint_is_one_exchange(fixture: S
         assert server.query_belief(session_id) == fixture.open().query_belief(session_id)
         assert server.eliminate(session_id, "s", "more", ["c"]).snapshot.n_survivors == 1
         with pytest.raises(SessionNotFound):
-            server.query_belief("nobody")
+            server.query_belief("unknown")
 
 
 @pytest.mark.req("ARCH-4-CHECKPOINT-02")
@@ -195,22 +195,17 @@ def test_a_session_whose_checkpoint_does_not_fit_is_read_whole(fixture: StoreFix
 
 
 @pytest.mark.req("STORE-PG-04")
-def test_a_first_use_replaces_a_connection_that_the_database_cut(
+def test_connections_that_the_database_cut_are_replaced_also_at_first_use(
     fixture: StoreFixture, outsider: psycopg.Connection
 ) -> None:
     session_id = checkpointed(fixture, 3)
     server = fixture.open()
-    outsider.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'cmbs'")
+    cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'cmbs'"
+    outsider.execute(cut)
     assert server.query_belief(session_id).n_survivors == 2
-
-
-@pytest.mark.req("STORE-PG-04")
-def test_connections_that_the_database_cut_are_replaced(fixture: StoreFixture, outsider: psycopg.Connection) -> None:
-    server = fixture.open()
-    session_id = declared(server)
-    outsider.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'cmbs'")
-    assert server.eliminate(session_id, "s", "o", ["a"]).snapshot.n_survivors == 3
-    assert verified(server, session_id).n_survivors == 3
+    outsider.execute(cut)
+    assert server.eliminate(session_id, "s", "new", ["c"]).snapshot.n_survivors == 1
+    assert verified(server, session_id).n_survivors == 1
 
 
 @pytest.mark.req("STORE-PG-04")

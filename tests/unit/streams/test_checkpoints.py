@@ -30,10 +30,6 @@ from cmbs.testing.strategies import belief as strategies
 from tests.support.store_fixture import StoreFixture, declared
 
 
-def session_of(entries: list[StoredEntry], session_id: str) -> Session:
-    return verify_session(session_id, entries)
-
-
 def forged(data: bytes, position: int, value: Any) -> bytes:
     """A checkpoint with one part changed and a checksum that fits."""
     parts = msgspec.msgpack.decode(data[32:])
@@ -74,7 +70,7 @@ def test_a_session_thaws_as_it_was_frozen_and_goes_on_as_if_nothing_had_been(his
     session_id, _ = play(BeliefServer(store=store, clock=ManualClock(), ids=SequentialIds()), history)
     entries = store.read(session_id)
     seq = min(at, len(entries) - 1)
-    live = session_of(entries[: seq + 1], session_id)
+    live = verify_session(session_id, entries[: seq + 1])
     thawed = thaw(freeze(live), entries[0], entries[seq])
     assert thawed is not None
     assert freeze(thawed) == freeze(live)
@@ -83,7 +79,7 @@ def test_a_session_thaws_as_it_was_frozen_and_goes_on_as_if_nothing_had_been(his
     # Every decision that followed is taken again on the thawed state, and must give the recorded bytes.
     after = catch_up(session_id, thawed, entries[seq + 1 :])
     assert after is not None
-    assert freeze(after) == freeze(session_of(entries, session_id))
+    assert freeze(after) == freeze(verify_session(session_id, entries))
 
 
 def forgeries(data: bytes, session: Session) -> dict[str, bytes]:
@@ -95,7 +91,7 @@ def forgeries(data: bytes, session: Session) -> dict[str, bytes]:
         "another checksum": bytes(32) + data[32:],
         "no message": sha256(b"\xc1").digest() + b"\xc1",
         "another version": forged(data, 0, 1),
-        "another session": forged(data, 1, "somebody"),
+        "another session": forged(data, 1, "another"),
         "another seq": forged(data, 2, [session.head.seq - 1, session.head.event_hash]),
         "another hash": forged(data, 2, [session.head.seq, bytes(32)]),
         "other survivors": forged(data, 3, b"\xff\x03"),
@@ -111,7 +107,7 @@ def forgeries(data: bytes, session: Session) -> dict[str, bytes]:
 
 @pytest.mark.req("ARCH-4-CHECKPOINT-02")
 def test_what_does_not_fit_the_ledger_does_not_thaw(store: InMemoryStore, entries: list[StoredEntry]) -> None:
-    session = session_of(entries, the_id(store))
+    session = verify_session(the_id(store), entries)
     data = freeze(session)
     assert thaw(data, entries[0], entries[-1]) is not None
     for case, wrong in forgeries(data, session).items():
@@ -122,17 +118,17 @@ def test_what_does_not_fit_the_ledger_does_not_thaw(store: InMemoryStore, entrie
 def test_a_checkpoint_does_not_thaw_beside_entries_that_are_not_its_own(
     store: InMemoryStore, entries: list[StoredEntry]
 ) -> None:
-    data = freeze(session_of(entries, the_id(store)))
+    data = freeze(verify_session(the_id(store), entries))
     beginning, end = entries[0], entries[-1]
     other = BeliefServer(clock=ManualClock(), ids=SequentialIds(7))
-    stranger = other.log.read(declared(other, "abcdefghij"))[0]
+    foreign = other.log.read(declared(other, "abcdefghij"))[0]
     assert thaw(data, entries[1], end) is None
     assert thaw(data, beginning, entries[-2]) is None
     assert thaw(data, StoredEntry(beginning.raw, bytes(32)), end) is None
     assert thaw(data, StoredEntry(b"{}", beginning.event_hash), end) is None
     assert thaw(data, beginning, StoredEntry(b"{}", end.event_hash)) is None
     assert thaw(data, beginning, StoredEntry(end.raw, bytes(32))) is None
-    assert thaw(data, beginning, stranger) is None
+    assert thaw(data, beginning, foreign) is None
 
 
 # --- loading ---
@@ -159,7 +155,7 @@ def load(log: AuditLog, session_id: str) -> tuple[Session, list[StoredEntry]] | 
 
 def keep(store: SQLiteStore, session_id: str, seq: int) -> None:
     entries = store.read(session_id)
-    store.put_checkpoint(session_id, seq, freeze(session_of(entries[: seq + 1], session_id)))
+    store.put_checkpoint(session_id, seq, freeze(verify_session(session_id, entries[: seq + 1])))
 
 
 @pytest.mark.req("ARCH-4-CHECKPOINT-01")
@@ -194,7 +190,7 @@ def test_a_checkpoint_of_another_session_is_ignored(fixture: StoreFixture) -> No
     session_id, other = grown(fixture), grown(fixture, 3)
     store = fixture.store()
     entries = store.read(other)
-    store.put_checkpoint(session_id, 3, freeze(session_of(entries, other)))
+    store.put_checkpoint(session_id, 3, freeze(verify_session(other, entries)))
     assert load(store, session_id) is None
     assert fixture.open().query_belief(session_id).n_survivors == 4
 
@@ -219,7 +215,7 @@ def test_a_checkpoint_that_the_tail_does_not_continue_gives_way_to_the_whole_log
     session_id = grown(fixture)
     store = fixture.store()
     entries = store.read(session_id)
-    ended = forged(freeze(session_of(entries[:4], session_id)), 10, 3)
+    ended = forged(freeze(verify_session(session_id, entries[:4])), 10, 3)
     # An entry commits to the survivors alone: that the session was not over only shows in what follows.
     assert thaw(ended, entries[0], entries[3]) is not None
     store.put_checkpoint(session_id, 3, ended)
@@ -268,7 +264,7 @@ def test_a_checkpoint_that_cannot_be_written_does_no_harm(
 ) -> None:
     session_id = grown(fixture)
     log = FailingStore(fixture.store())
-    session = session_of(log.read(session_id), session_id)
+    session = verify_session(session_id, log.read(session_id))
     log.fail("put_checkpoint")
     checkpointer = Checkpointer(log, BeliefFolding())
     checkpointer.put(session.session_id, session)
@@ -284,7 +280,7 @@ def test_closing_writes_what_waits_and_what_comes_later_is_left(
     store: InMemoryStore, entries: list[StoredEntry]
 ) -> None:
     session_id = the_id(store)
-    session = session_of(entries, session_id)
+    session = verify_session(session_id, entries)
     idle = Checkpointer(store, BeliefFolding())
     idle.close()
     idle.put(session.session_id, session)

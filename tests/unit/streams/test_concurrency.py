@@ -19,7 +19,6 @@ from cmbs.ledger import StoredEntry
 from cmbs.messages import EliminateOutcome
 from cmbs.spi import Append
 from cmbs.stores import SQLiteStore
-from cmbs.testing import FailingStore
 from tests.support.plain_store import PlainStore
 from tests.support.store_fixture import NO_SUCH_SESSION, ONTOLOGY, StoreFixture, declared, tampering, verified
 
@@ -53,6 +52,15 @@ class GatedStore(SQLiteStore):
         self.waiting.clear()
 
 
+def open_gated(fixture: StoreFixture) -> tuple[GatedStore, BeliefServer, str]:
+    """A store that is shut, its server, and a session that was declared before."""
+    store = GatedStore(fixture.path)
+    server = fixture.open(store=store)
+    session_id = declared(server)
+    store.shut()
+    return store, server, session_id
+
+
 def at_once(act: Callable[[int], T], count: int = THREADS) -> list[T]:
     """Call `act(number)` in `count` threads that begin together."""
     begin = threading.Barrier(count)
@@ -79,22 +87,26 @@ def check_one_chain(server: BeliefServer, session_id: str, acknowledged: dict[st
 # --- threads ---
 
 
-@pytest.mark.req("BS-5.2-CONC-01")
-def test_threads_on_one_session_leave_one_chain_with_everything_in_it_once(fixture: StoreFixture) -> None:
-    server = fixture.open()
-    session_id = declared(server, UNIVERSE)
+@pytest.mark.req("BS-5.2-CONC-01", "BS-5.2-CONC-03")
+@pytest.mark.parametrize("count", [1, 2], ids=["one server", "two servers"])
+def test_threads_on_one_session_leave_one_chain_with_everything_in_it_once(fixture: StoreFixture, count: int) -> None:
+    servers = [fixture.open() for _ in range(count)]
+    session_id = declared(servers[0], UNIVERSE)
 
     def eliminate(number: int) -> list[EliminateOutcome]:
         mine = UNIVERSE[number * EACH : (number + 1) * EACH]
-        return [server.eliminate(session_id, f"s{number}", each, [each]) for each in mine[:-1]]
+        return [
+            servers[(number + step) % count].eliminate(session_id, f"s{number}", each, [each])
+            for step, each in enumerate(mine[:-1])
+        ]
 
     outcomes = [outcome for mine in at_once(eliminate) for outcome in mine]
     acknowledged = {outcome.applied_eliminated[0]: outcome.audit_event_id for outcome in outcomes}
     assert len(acknowledged) == THREADS * (EACH - 1)
-    check_one_chain(server, session_id, acknowledged)
+    for server in [*servers, fixture.open()]:
+        check_one_chain(server, session_id, acknowledged)
     for outcome in outcomes:
-        assert outcome.snapshot == server.query_belief(session_id, at=outcome.audit_event_id)
-    check_one_chain(fixture.open(), session_id, acknowledged)
+        assert outcome.snapshot == servers[0].query_belief(session_id, at=outcome.audit_event_id)
 
 
 @pytest.mark.req("BS-5.2-CONC-01")
@@ -186,24 +198,6 @@ def test_readers_beside_writers_see_survivors_that_only_become_fewer(fixture: St
                 assert writer.query_belief(session_id, at=event_id).n_survivors == count
 
 
-@pytest.mark.req("BS-5.2-CONC-03")
-def test_two_servers_over_one_store_cannot_fork_a_session(fixture: StoreFixture) -> None:
-    servers = [fixture.open(), fixture.open()]
-    session_id = declared(servers[0], UNIVERSE)
-
-    def eliminate(number: int) -> dict[str, str]:
-        mine = UNIVERSE[number * EACH : (number + 1) * EACH]
-        return {
-            each: servers[(number + step) % 2].eliminate(session_id, "s", each, [each]).audit_event_id
-            for step, each in enumerate(mine)
-        }
-
-    acknowledged = {observed: event for mine in at_once(eliminate, 8) for observed, event in mine.items()}
-    assert len(acknowledged) == 8 * EACH
-    for server in [*servers, fixture.open()]:
-        check_one_chain(server, session_id, acknowledged)
-
-
 # --- the writer that all share ---
 
 
@@ -244,10 +238,7 @@ def test_writes_that_wait_are_committed_together_and_each_caller_hears_of_its_ow
 
 @pytest.mark.req("BS-5.1-STORE-06")
 def test_a_crowd_is_written_in_groups_of_bounded_size(sqlite_fixture: StoreFixture) -> None:
-    store = GatedStore(sqlite_fixture.path)
-    server = sqlite_fixture.open(store=store)
-    session_id = declared(server)
-    store.shut()
+    store, server, session_id = open_gated(sqlite_fixture)
 
     async def crowd() -> list[Any]:
         messages = [server.requests.eliminate("s", str(number), [], None) for number in range(600)]
@@ -277,23 +268,8 @@ def test_a_result_that_cannot_be_delivered_does_not_stop_the_writer(sqlite_fixtu
 
 
 @pytest.mark.req("BS-5.1-STORE-06")
-def test_a_store_that_breaks_its_contract_fails_a_group_and_not_the_next(sqlite_fixture: StoreFixture) -> None:
-    store = FailingStore(SQLiteStore(sqlite_fixture.path))
-    server = sqlite_fixture.open(store=store)
-    session_id = declared(server)
-    store.fail("append", error=OSError("broken pipe"))
-    with pytest.raises(OSError, match="broken pipe"):
-        server.eliminate(session_id, "s", "1", ["a"])
-    assert server.query_belief(session_id).n_survivors == 4
-    assert server.eliminate(session_id, "s", "1", ["a"]).applied_eliminated == ["a"]
-
-
-@pytest.mark.req("BS-5.1-STORE-06")
 def test_closing_a_server_writes_what_waits(sqlite_fixture: StoreFixture) -> None:
-    store = GatedStore(sqlite_fixture.path)
-    server = sqlite_fixture.open(store=store)
-    session_id = declared(server)
-    store.shut()
+    store, server, session_id = open_gated(sqlite_fixture)
     with ThreadPoolExecutor(5) as pool:
         waiting = [pool.submit(server.eliminate, session_id, "s", each, [each]) for each in "abc"]
         assert store.waiting.wait(FOR_EVER)
@@ -304,6 +280,9 @@ def test_closing_a_server_writes_what_waits(sqlite_fixture: StoreFixture) -> Non
     assert all(isinstance(future.exception(), StoreUnavailable) for future in refused)
     acknowledged = {future.result().applied_eliminated[0] for future in waiting if future not in refused}
     assert len(acknowledged) >= 1
+    server.close()
+    with pytest.raises(StoreUnavailable):
+        server.eliminate(session_id, "s", "late", ["d"])
     gone = {*"abcd"} - {*verified(sqlite_fixture.open(), session_id).survivors}
     assert gone == acknowledged
 
@@ -381,10 +360,7 @@ def test_tasks_on_one_event_loop_leave_one_chain_too(fixture: StoreFixture, remo
 
 @pytest.mark.req("BS-5.2-CONC-04")
 def test_callers_that_went_away_with_their_event_loop_do_not_stop_the_writer(sqlite_fixture: StoreFixture) -> None:
-    store = GatedStore(sqlite_fixture.path)
-    server = sqlite_fixture.open(store=store)
-    session_id = declared(server)
-    store.shut()
+    store, server, session_id = open_gated(sqlite_fixture)
     command = Command(session_id, server.requests.eliminate("s", "left", ["a"], None))
 
     async def submitted() -> None:
@@ -408,10 +384,7 @@ def test_callers_that_went_away_with_their_event_loop_do_not_stop_the_writer(sql
 def test_a_caller_that_no_longer_waits_does_not_keep_others_of_its_loop_from_hearing(
     sqlite_fixture: StoreFixture,
 ) -> None:
-    store = GatedStore(sqlite_fixture.path)
-    server = sqlite_fixture.open(store=store)
-    session_id = declared(server)
-    store.shut()
+    store, server, session_id = open_gated(sqlite_fixture)
 
     async def one_leaves() -> Any:
         messages = [server.requests.eliminate("s", each, [each], None) for each in "ab"]
@@ -426,20 +399,11 @@ def test_a_caller_that_no_longer_waits_does_not_keep_others_of_its_loop_from_hea
     assert server.query_belief(session_id).survivors == ["c", "d"]
 
 
-def test_an_error_reaches_a_task_as_it_reaches_a_thread(fixture: StoreFixture) -> None:
-    server = fixture.open()
-    session_id = declared(server)
-    server.eliminate(session_id, "s", "o", ["a"])
-    command = Command(session_id, server.requests.eliminate("s", "o", ["b"], None))
-    with pytest.raises(Conflict):
-        asyncio.run(server.perform_async(command))
-
-
 # --- processes ---
 
 
 def hammer(path: Path, session_id: str, number: int, acknowledged: Any) -> None:
-    """One process: eliminations of its own, one that everybody makes, and its acknowledgements."""
+    """One process: eliminations of its own, one that every process makes, and its acknowledgements."""
     server = BeliefServer(store=SQLiteStore(path))
     for each in UNIVERSE[number * EACH : (number + 1) * EACH]:
         outcome = server.eliminate(session_id, "process", each, [each])
