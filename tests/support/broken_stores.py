@@ -121,7 +121,7 @@ class TheLastAlone(InMemoryStore):
 
 
 @breaks(EliminationStoreContract, "test_store_06_survivors_and_tombstones_are_of_the_universe")
-class TombstonesForStrangers(InMemoryStore):
+class TombstonesForUnknownIds(InMemoryStore):
     def eliminate(
         self, session_id: str, eliminated: AbstractSet[str], provenance: EliminationProvenance
     ) -> EliminationResult:
@@ -313,7 +313,7 @@ class BlindInside(InMemoryStore):
 
 
 @breaks(AuditLogContract, "test_a_writer_in_an_exclusive_block_cannot_be_overtaken")
-class HoldsNobodyOff(InMemoryStore):
+class HoldsNoWriterOff(InMemoryStore):
     @contextmanager
     def exclusive(self, stream_ids: Iterable[str]) -> Iterator[None]:
         yield

@@ -145,7 +145,7 @@ def test_a_session_whose_tail_was_cut_off_is_bad(sessions: list[str], place: Pat
     assert ran.stderr.startswith(f"bad  {sessions[0]}: LEDGER_CORRUPT: ")
 
 
-@pytest.mark.parametrize("name", ["nobody", "[/red]", ":fire:", "", "é"])
+@pytest.mark.parametrize("name", ["none-such", "[/red]", ":fire:", "", "é"])
 def test_a_session_that_is_not_there_is_bad(sessions: list[str], name: str) -> None:
     ran = run("verify", "--", name, sessions[0])
     assert ran.exit_code == 1

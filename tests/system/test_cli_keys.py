@@ -96,7 +96,7 @@ def test_a_stream_of_keys_that_was_changed_by_hand_is_found(tmp_path: Path) -> N
     created(tmp_path)
     with sqlite3.connect(tmp_path / "cmbs.db") as database:
         database.execute("DROP TRIGGER audit_events_no_update")
-        database.execute("UPDATE audit_events SET entry = replace(CAST(entry AS TEXT), 'planner', 'somebody')")
+        database.execute("UPDATE audit_events SET entry = replace(CAST(entry AS TEXT), 'planner', 'imposter')")
     database.close()
     checked = run_cmbs("fsck", directory=tmp_path)
     assert (checked.returncode, checked.stdout) == (1, "0 sessions, 0 events, 1 bad\n")

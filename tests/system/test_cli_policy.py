@@ -180,7 +180,7 @@ def test_a_case_is_explained_with_what_would_turn_it() -> None:
 
 
 @pytest.mark.req("SS01-POLICY-EXPLAIN")
-def test_every_case_of_the_example_can_be_explained_to_everybody() -> None:
+def test_every_case_of_the_example_can_be_explained_to_every_actor() -> None:
     for name in (result["name"] for result in json.loads(run("test", CASES, "--json").stdout)[0]["results"]):
         for reader in ("operator", "agent"):
             ran = run("explain", CASES, "--case", name, "--as", reader)

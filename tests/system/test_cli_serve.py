@@ -325,7 +325,7 @@ def test_the_demo_plays_an_incident_into_a_live_server(in_memory: ServerProcess)
     ontology = belief["ontology"]
     kits = {kit.kit_id: kit}
     assert choose_kit(kits, ontology["hypothesis_space_id"], ontology["hypothesis_version"], kit.hypothesis_ids) is kit
-    # A pause before everything that somebody does, so that people can read along.
+    # A pause before every step, so that people can read along.
     assert pauses == list(range(2, 2 + len(demo.STORY)))
     assert said[-1] == f"demo: read it back at {in_memory.url}/v1/sessions/{session_id}/audit"
 
@@ -358,7 +358,7 @@ def test_the_demo_says_that_there_is_no_server() -> None:
 
 def test_what_rules_out_nothing_is_said_and_not_sent(in_memory: ServerProcess) -> None:
     said: list[str] = []
-    # Nothing is known of an alert at which nobody could look.
+    # Nothing is known of an alert that no probe could read.
     look = demo.Look(demo.METRICS, "QueueBacklog@event-queue", NO_DATA)
     session_id = demo.tell(in_memory.url, said.append, lambda: None, (look,))
     with client_of(in_memory) as client:

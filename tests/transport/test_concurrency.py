@@ -1,4 +1,4 @@
-"""Many requests at once: one unbroken chain, each answer its own, nobody held up by somebody else's million ids."""
+"""Many requests at once: one unbroken chain, each answer its own, no caller held up by the million ids of another."""
 
 import asyncio
 from collections import Counter

@@ -83,7 +83,7 @@ def test_only_an_answer_to_try_again_says_when() -> None:
     assert waiting == {ErrorCode.STORE_UNAVAILABLE}
 
 
-def test_only_an_answer_to_a_stranger_says_how_to_send_a_key() -> None:
+def test_only_an_unauthenticated_answer_says_how_to_send_a_key() -> None:
     asking = {code for code in ErrorCode if "www-authenticate" in answered(made(code)).headers}
     assert asking == {ErrorCode.UNAUTHENTICATED}
 

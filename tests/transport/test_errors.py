@@ -117,7 +117,7 @@ def test_a_path_that_is_not_utf_8_is_refused(client: Client, name: str, odd: str
     check_error(client.request(method, path_of(name, odd), json=body), 400, "INVALID_REQUEST")
 
 
-def test_bytes_in_a_path_that_nobody_escaped_are_read_as_utf_8(client: Client) -> None:
+def test_unescaped_bytes_in_a_path_are_read_as_utf_8(client: Client) -> None:
     found = client.exchange("GET", b"/v1/sessions/\xe2\x9c\x93")
     assert check_error(found, 404, "SESSION_NOT_FOUND")["session_id"] == "✓"
     check_error(client.exchange("GET", b"/v1/sessions/\xe2\x9c"), 400, "INVALID_REQUEST")
@@ -176,7 +176,7 @@ def test_a_page_beyond_the_limit_is_refused(client: Client, name: str, limit: in
         "W1siYSJdXQ",
     ],
 )
-def test_a_cursor_that_nobody_gave_out_is_refused(client: Client, name: str, cursor: str, session_id: str) -> None:
+def test_a_cursor_that_the_server_did_not_issue_is_refused(client: Client, name: str, cursor: str, session_id: str) -> None:
     answer = client.get(path_of(name, session_id), params={"cursor": cursor})
     assert check_error(answer, 400, "INVALID_REQUEST")["parameter"] == "cursor"
 
@@ -233,7 +233,7 @@ def test_a_field_of_the_wrong_type_is_named(client: Client, name: str, field: st
 
 @pytest.mark.req("BS-3.2-ERR-11")
 @pytest.mark.parametrize("name", WRITES)
-def test_a_field_that_nobody_knows_is_named(client: Client, name: str, session_id: str) -> None:
+def test_an_unknown_field_is_named(client: Client, name: str, session_id: str) -> None:
     answer = client.post(path_of(name, session_id), {**WRITES[name].body, "forced": True})
     assert "`forced`" in check_error(answer, 400, "INVALID_REQUEST")["message"]
 

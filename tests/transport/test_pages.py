@@ -78,7 +78,7 @@ def test_an_item_of_the_list_says_how_the_session_stands(client: Client) -> None
 
 
 @pytest.mark.req("HTTP-EXT-01")
-def test_sessions_that_are_declared_while_somebody_pages_come_at_the_end(client: Client) -> None:
+def test_sessions_that_are_declared_while_a_client_pages_come_at_the_end(client: Client) -> None:
     opened = [declared(client, ["a"]) for _ in range(3)]
     seen: list[str] = []
     for page in pages(client, "/v1/sessions", limit=2):

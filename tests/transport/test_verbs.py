@@ -94,7 +94,7 @@ def an_audit(say: Transport) -> None:
     assert say("AUDIT_TRACE", session_id, since_event_id=since)["events"] == events[2:]
     assert say("AUDIT_TRACE", session_id, limit=2)["events"] == events[:2]
     assert say("AUDIT_TRACE", session_id, since_event_id=events[-1]["event_id"])["events"] == []
-    assert code_of(say("AUDIT_TRACE", session_id, since_event_id="nobody")) == "EVENT_NOT_FOUND"
+    assert code_of(say("AUDIT_TRACE", session_id, since_event_id="none-such")) == "EVENT_NOT_FOUND"
     assert snapshot(
         verify_session(session_id, [from_audit_entry(AuditEntry.from_dict(event)) for event in events])
     ).to_dict() == say("QUERY_BELIEF", session_id)

@@ -230,7 +230,7 @@ def test_a_connection_lives_on_after_an_error(server: ServerProcess) -> None:
 
 
 @pytest.mark.req("ID-OPEN-04")
-def test_a_name_that_somebody_else_gave_this_machine_is_not_answered_to(server: ServerProcess) -> None:
+def test_an_unknown_host_name_is_refused(server: ServerProcess) -> None:
     answer = exchanged(server.port, b"GET /v1/sessions HTTP/1.1\r\nhost: rebound.example\r\nconnection: close\r\n\r\n")
     assert check_error(answer, 403, "FORBIDDEN")["reason"] == "foreign_host"
 

@@ -1,4 +1,4 @@
-"""One gate before every route of both interfaces: who asks comes from the key, or is nobody that was checked."""
+"""One gate before every route of both interfaces: the actor comes from the key, or is unauthenticated."""
 
 import asyncio
 import re
@@ -47,7 +47,7 @@ def bearing(text: str) -> dict[str, str]:
 
 
 class Guarded:
-    """A server with keys, and whoever makes them."""
+    """A server with keys, and the registry that makes them."""
 
     def __init__(self, client: Client, registry: KeyRegistry, server: BeliefServer) -> None:
         self.client = client
@@ -129,7 +129,7 @@ def test_a_key_that_is_not_good_is_refused_with_the_reason(guarded: Guarded) -> 
         "Bearer " + revoked.text: KeyRefused.REVOKED,
         "Bearer " + expired.text: KeyRefused.EXPIRED,
         "Bearer " + forged: KeyRefused.UNKNOWN,
-        # Whoever knows an id and not the key does not learn that the key was revoked.
+        # A caller that knows an id and not the key does not learn that the key was revoked.
         "Bearer " + renamed: KeyRefused.UNKNOWN,
         "Bearer " + new_key().text: KeyRefused.UNKNOWN,
         "Bearer": KeyRefused.MALFORMED,
@@ -158,7 +158,7 @@ def test_two_keys_in_one_request_are_one_too_many(guarded: Guarded) -> None:
 
 
 @pytest.mark.req("ID-HTTP-06")
-def test_a_stranger_is_turned_away_before_the_body_is_read(guarded: Guarded) -> None:
+def test_an_unauthenticated_caller_is_refused_before_the_body_is_read(guarded: Guarded) -> None:
     guarded.key()
     read: list[str] = []
 
@@ -202,7 +202,7 @@ def test_an_actor_in_the_body_is_an_unknown_field(guarded: Guarded) -> None:
 
 
 @pytest.mark.req("ID-HTTP-07")
-def test_with_a_key_nobody_can_say_that_they_are_somebody_else(guarded: Guarded) -> None:
+def test_a_caller_with_a_key_cannot_claim_another_identity(guarded: Guarded) -> None:
     headers = bearing(guarded.key().text)
     answer = guarded.client.get("/v1/sessions", headers={**headers, "x-cmbs-actor": "operator:root"})
     assert check_error(answer, 403, "FORBIDDEN")["reason"] == "forged_actor"
@@ -244,7 +244,7 @@ def test_without_keys_this_machine_is_served_and_callers_are_not_recorded() -> N
         said = {"x-cmbs-actor": "operator:alice", "authorization": "Bearer whatever"}
         session_id = client.post("/v1/sessions", DECLARATION, headers=said).json()["session_id"]
         assert "actor" not in client.get(f"/v1/sessions/{session_id}/audit").json()["events"][0]
-        check_error(client.get("/v1/sessions", headers={"x-cmbs-actor": "nobody"}), 400, "INVALID_REQUEST")
+        check_error(client.get("/v1/sessions", headers={"x-cmbs-actor": "none-such"}), 400, "INVALID_REQUEST")
 
 
 def from_address(app: BeliefApp, address: str, host: str = "localhost:8080", origin: str = "") -> httpx.Response:
@@ -258,7 +258,7 @@ def from_address(app: BeliefApp, address: str, host: str = "localhost:8080", ori
 
 
 @pytest.mark.req("ID-OPEN-01")
-def test_without_keys_other_machines_are_refused_unless_somebody_else_has_looked_at_them() -> None:
+def test_without_keys_other_machines_are_refused_unless_a_proxy_vouches_for_them() -> None:
     app = create_app(BeliefServer())
     assert from_address(app, "127.0.0.1").status_code == 200
     assert check_error(from_address(app, "192.0.2.7"), 403, "FORBIDDEN")["reason"] == "remote_without_key"
@@ -349,7 +349,7 @@ class Time:
         return self.now
 
 
-def nobody_says_anything(_: str) -> None:
+def say_nothing(_: str) -> None:
     return None
 
 
@@ -368,11 +368,11 @@ def test_what_another_process_does_to_a_key_counts_within_a_second(tmp_path: Pat
         return gate.admit(header, "127.0.0.1", Scope.BELIEF_READ)
 
     async def story() -> None:
-        assert not (await admitted(nobody_says_anything)).authenticated
+        assert not (await admitted(say_nothing)).authenticated
         key, text = others.create(ActorKind.AGENT, "planner", roles=[Role.READER])
         passing.now += 0.95
         with pytest.raises(Unauthenticated):
-            await admitted(nobody_says_anything)
+            await admitted(say_nothing)
         assert await admitted(says(text)) == key.actor
         others.revoke(key.key_id)
         passing.now += 0.95
@@ -408,7 +408,7 @@ def test_a_look_goes_on_beside_requests_until_it_is_late(tmp_path: Path) -> None
 
 
 @pytest.mark.req("ID-KEY-07")
-def test_where_the_keys_cannot_be_read_nobody_is_let_in(tmp_path: Path) -> None:
+def test_where_the_keys_cannot_be_read_no_caller_is_let_in(tmp_path: Path) -> None:
     passing = Time()
     log = SQLiteStore(tmp_path / "keys.db")
     registry = KeyRegistry(log, elapsed=passing)

@@ -222,7 +222,7 @@ FORGERIES = [
     ("an unknown verb", 2, lambda raw: raw.replace(b"REVOKE_KEY", b"REVIVE_KEY")),
     ("an unknown field", 2, lambda raw: raw.replace(b'"v":1', b'"v":1,"w":2')),
     ("spaces", 2, lambda raw: raw.replace(b'"v":1', b'"v": 1')),
-    ("a revocation of nobody", 2, lambda raw: re.sub(rb'"key_id":"[0-9a-f]{16}', b'"key_id":"' + b"0" * 16, raw)),
+    ("a revocation of no key", 2, lambda raw: re.sub(rb'"key_id":"[0-9a-f]{16}', b'"key_id":"' + b"0" * 16, raw)),
     ("another place", 2, lambda raw: raw.replace(b'"seq":2', b'"seq":3')),
 ]
 
@@ -269,6 +269,6 @@ def test_a_caller_without_a_key_is_who_it_says_and_unauthenticated() -> None:
 @pytest.mark.parametrize(
     "said", ["", "alice", "agent:", "policy_engine:x", "root:x", "agent:\x07", "agent:" + "x" * 300]
 )
-def test_a_caller_cannot_be_anybody(said: str) -> None:
+def test_a_caller_cannot_be_just_any_actor(said: str) -> None:
     with pytest.raises((InvalidRequest, LimitExceeded)):
         read_claimed_actor(said)
