@@ -176,7 +176,9 @@ def test_a_page_beyond_the_limit_is_refused(client: Client, name: str, limit: in
         "W1siYSJdXQ",
     ],
 )
-def test_a_cursor_that_the_server_did_not_issue_is_refused(client: Client, name: str, cursor: str, session_id: str) -> None:
+def test_a_cursor_that_the_server_did_not_issue_is_refused(
+    client: Client, name: str, cursor: str, session_id: str
+) -> None:
     answer = client.get(path_of(name, session_id), params={"cursor": cursor})
     assert check_error(answer, 400, "INVALID_REQUEST")["parameter"] == "cursor"
 

@@ -179,7 +179,9 @@ def test_the_same_key_in_two_sessions_is_two_keys(client: Client) -> None:
 def test_a_key_survives_a_write_that_was_refused(client: Client, session_id: str) -> None:
     path, headers = path_of("declare_conclusion", session_id), {"Idempotency-Key": "k"}
     check_error(client.post(path, {"conclusion_id": 1}, headers=headers), 400, "INVALID_REQUEST")
-    check_error(client.post(path, {"conclusion_id": "a"}, headers={**headers, "If-Match": "none-such"}), 412, "CONFLICT")
+    check_error(
+        client.post(path, {"conclusion_id": "a"}, headers={**headers, "If-Match": "none-such"}), 412, "CONFLICT"
+    )
     assert client.post(path, {"conclusion_id": "b"}, headers=headers).status_code == 200
 
 
