@@ -47,7 +47,7 @@ def behind_a_function() -> App:
     app = create_app(BeliefServer())
 
     @app.middleware("http")
-    async def format_count(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
+    async def mark_seen(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
         response = await call_next(request)
         response.headers["x-seen"] = "1"
         return response

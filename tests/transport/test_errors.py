@@ -104,7 +104,9 @@ def test_a_wrong_method_on_a_page_of_the_framework_is_refused_alike(client: Clie
 
 @pytest.mark.req("BS-3.2-ERR-02")
 @pytest.mark.parametrize("name", [*ON_A_SESSION, "query_belief", "list_survivors", "audit_trace", "list_obligations"])
-@pytest.mark.parametrize("unknown", ["00000000-0000-4000-8000-00000000dead", "", "%2F", "%00", "%E2%9C%93", "a%20b"])
+@pytest.mark.parametrize(
+    "unknown", ["00000000-0000-4000-8000-00000000dead", "", "%2F", "%00", "%E2%9C%93", "a%20b", "%25"]
+)
 def test_an_unknown_session_is_not_found(client: Client, name: str, unknown: str) -> None:
     method, body = ("POST", WRITES[name].body) if name in WRITES else ("GET", None)
     check_error(client.request(method, path_of(name, unknown), json=body), 404, "SESSION_NOT_FOUND")
@@ -160,25 +162,9 @@ def test_a_page_beyond_the_limit_is_refused(client: Client, name: str, limit: in
 
 @pytest.mark.parametrize("name", ["list_sessions", "list_survivors"])
 @pytest.mark.parametrize(
-    "cursor",
-    [
-        "",
-        "x",
-        "!",
-        "W10",
-        "WyJhIiwiYiIsImMiXQ",
-        "eyJhIjoxfQ",
-        "WzFd",
-        "W251bGxd",
-        "\u2713",
-        "AAAA",
-        "WyJ",
-        "W1siYSJdXQ",
-    ],
+    "cursor", ["", *"x ! W10 WyJhIiwiYiIsImMiXQ eyJhIjoxfQ WzFd W251bGxd \u2713 AAAA WyJ W1siYSJdXQ".split()]
 )
-def test_a_cursor_that_the_server_did_not_issue_is_refused(
-    client: Client, name: str, cursor: str, session_id: str
-) -> None:
+def test_a_cursor_of_another_origin_is_refused(client: Client, name: str, cursor: str, session_id: str) -> None:
     answer = client.get(path_of(name, session_id), params={"cursor": cursor})
     assert check_error(answer, 400, "INVALID_REQUEST")["parameter"] == "cursor"
 

@@ -11,18 +11,6 @@ from tests.support.error_model import check_error
 from tests.support.space_client import OPS, PLANNER, SpaceClient, app_over, call, space_client
 
 
-@pytest.fixture
-def log() -> InMemoryStore:
-    return InMemoryStore()
-
-
-@pytest.fixture
-def space(log: InMemoryStore) -> Iterator[SpaceClient]:
-    with space_client(app_over(log)) as client:
-        client.create()
-        yield client
-
-
 NESTED = b"[" * 10_000 + b"]" * 10_000
 BAD_BODIES = {
     "not JSON": b"{",

@@ -33,13 +33,6 @@ PLANNED = {"op": "eq", "args": ["fact.plan", "other"]}
 
 
 @pytest.fixture
-def space() -> Iterator[SpaceClient]:
-    with space_client(app_over(InMemoryStore())) as client:
-        client.create()
-        yield client
-
-
-@pytest.fixture
 def denied() -> Iterator[SpaceClient]:
     """A space in which a call was denied for what two constraints found: one in its args, one in the state."""
     with space_client(app_over(InMemoryStore())) as client:

@@ -147,23 +147,6 @@ def an_end_by_force(say: Transport) -> None:
     assert (forced["approved"], forced["reason"]) == (True, "forced")
 
 
-def a_session_that_is_not_there(say: Transport) -> None:
-    bodies: dict[str, dict[str, Any]] = {
-        "ELIMINATE": {"source_id": "s", "observation_id": "o", "eliminated": []},
-        "ENTER_OBLIGATION": {"obligation_id": "o", "min_total_eliminations": 1},
-        "REQUEST_EXIT": {"obligation_id": "o"},
-        "DECLARE_CONCLUSION": {"conclusion_id": "c"},
-        "REQUEST_TERMINATION": {},
-        "QUERY_BELIEF": {},
-        "AUDIT_TRACE": {},
-        "list survivors": {},
-        "list obligations": {},
-    }
-    for verb, body in bodies.items():
-        for session_id in ("00000000-0000-4000-8000-00000000dead", "a/b", "é", "%"):
-            assert code_of(say(verb, session_id, **body)) == "SESSION_NOT_FOUND", verb
-
-
 def survivors_in_pages(say: Transport) -> None:
     session_id = declared(say, "hgfedcba")
     eliminated(say, session_id, "1", "ah")
@@ -204,7 +187,6 @@ STORIES: list[Story] = [
     obligations,
     an_end,
     an_end_by_force,
-    a_session_that_is_not_there,
     survivors_in_pages,
     conditions_and_keys,
 ]
