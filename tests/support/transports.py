@@ -21,6 +21,7 @@ ONTOLOGY = {
     "causal_graph_ref": "graph://incidents",
     "causal_graph_version": "17",
 }
+DECLARATION: dict[str, Any] = {"ontology": ONTOLOGY, "hypotheses": list("abcd")}
 POSTS = {
     "DECLARE_SESSION": "/v1/sessions",
     "ELIMINATE": "/v1/sessions/{session_id}/eliminate",

@@ -6,14 +6,14 @@ import json
 import socket
 from typing import BinaryIO
 
+from tests.support import transports
 from tests.support.http_server import PATIENCE
 from tests.support.in_process import Exchanged
-from tests.support.transports import ONTOLOGY
 
 HOST = b"host: localhost\r\n"
 LAST = HOST + b"connection: close\r\n"
 # Beginnings of requests; headers and an empty line are to follow.
-DECLARATION = json.dumps({"ontology": ONTOLOGY, "hypotheses": list("abcd")}).encode()
+DECLARATION = json.dumps(transports.DECLARATION).encode()
 DECLARE = b"POST /v1/sessions HTTP/1.1\r\ncontent-type: application/json\r\n"
 HEALTH = b"GET /healthz HTTP/1.1\r\n"
 

@@ -14,10 +14,9 @@ from cmbs.identity.kernel.model import KEYS_STREAM
 from cmbs.identity.tokens import holds_key
 from cmbs.stores import SQLiteStore
 from tests.support.http_server import PATIENCE, ServerProcess, run_cmbs, serving
-from tests.support.transports import ONTOLOGY
+from tests.support.transports import DECLARATION
 
 KEY = re.compile(r"cmbs_([0-9a-f]{16})_[0-9a-f]{64}\n")
-DECLARATION = {"ontology": ONTOLOGY, "hypotheses": list("abcd")}
 
 
 def created(directory: Path, *arguments: str) -> tuple[str, str]:

@@ -24,10 +24,9 @@ from cmbs.kit import NO_DATA
 from cmbs.stores import SQLiteStore
 from tests.support.carriers import TLS
 from tests.support.http_server import PATIENCE, ServerProcess, environment_with, free_port, run_cmbs, serving
-from tests.support.transports import ONTOLOGY
+from tests.support.transports import DECLARATION, ONTOLOGY
 
 CERTIFICATE = str(TLS / "certificate.pem")
-DECLARATION = {"ontology": ONTOLOGY, "hypotheses": list("abcd")}
 ELIMINATION = {"source_id": "s", "observation_id": "o", "eliminated": ["a", "z"]}
 
 

@@ -15,7 +15,7 @@ from cmbs.belief_api import create_app
 from cmbs.http.app import BeliefApp
 from cmbs.kit import KitProvider, ontology_of
 from cmbs.messages import OntologyBundle
-from cmbs.stores import SQLiteStore
+from cmbs.stores import InMemoryStore, SQLiteStore
 from tests.support.domains import install, kit_of
 from tests.support.in_process import Client, Exchanged, client_of, exchange
 
@@ -24,9 +24,8 @@ HALVES = kit_of([[YES, NO, NO, NO], [YES, YES, NO, NO], [YES, NO, YES, NO]], [1.
 PLAIN = OntologyBundle("space", "1", "", "")
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BeliefServer]:
-    store = SQLiteStore(tmp_path / "cmbs.db") if request.param == "sqlite" else None
+@pytest.fixture
+def server(store: InMemoryStore | SQLiteStore) -> Iterator[BeliefServer]:
     server = BeliefServer(belief_provider=KitProvider(HALVES), store=store)
     yield server
     server.close()

@@ -17,7 +17,7 @@ from cmbs.testing.strategies.belief import json_values
 from cmbs.testing.strategies.hostile_ids import HOSTILE_IDS
 from tests.support.error_model import check_error
 from tests.support.in_process import Client, client_of
-from tests.support.requests_of import WRITES
+from tests.support.requests_of import WRITES, open_session, path_of
 from tests.support.transports import ONTOLOGY
 
 # Text that is no JSON, wherever a value is expected.
@@ -83,9 +83,7 @@ def client() -> Iterator[Client]:
 
 @pytest.fixture(scope="module")
 def session_id(client: Client) -> str:
-    opened: str = client.post("/v1/sessions", {"ontology": ONTOLOGY, "hypotheses": list("abcd")}).json()["session_id"]
-    client.post(f"/v1/sessions/{opened}/obligations", {"obligation_id": "gate", "min_total_eliminations": 9})
-    return opened
+    return open_session(client)
 
 
 @pytest.fixture(autouse=True)
@@ -104,10 +102,6 @@ def spoilt_bodies(value: bytes) -> dict[str, bytes]:
             body = json.dumps({**write.body, write.opaque: "here"}).encode()
             found[name] = body.replace(b'"here"', value)
     return found
-
-
-def path_of(name: str, session_id: str) -> str:
-    return WRITES[name].path.format(session_id=session_id)
 
 
 @pytest.mark.req("BS-3.2-ERR-09")

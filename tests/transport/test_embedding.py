@@ -26,9 +26,8 @@ from cmbs.stores import SQLiteStore
 from cmbs.testing.strategies.hostile_ids import HOSTILE_IDS
 from tests.support.error_model import check_error
 from tests.support.in_process import App, Client, Event, client_of, scope_of
-from tests.support.transports import ONTOLOGY, InPython, OverHTTP, Recorder
+from tests.support.transports import DECLARATION, ONTOLOGY, InPython, OverHTTP, Recorder
 
-DECLARATION = {"ontology": ONTOLOGY, "hypotheses": list("abcd")}
 SECRET = "hunter2"
 
 

@@ -13,7 +13,16 @@ from cmbs.belief_api import create_app
 from cmbs.http.operations import OPERATIONS
 from tests.support.error_model import check_error
 from tests.support.in_process import Client, Event, body_events, client_of
-from tests.support.requests_of import FIELD_KINDS, ON_A_SESSION, READS, WRITES, WRONG_VALUES
+from tests.support.requests_of import (
+    FIELD_KINDS,
+    ON_A_SESSION,
+    READS,
+    WRITES,
+    WRONG_VALUES,
+    open_session,
+    path_of,
+    request_of,
+)
 from tests.support.transports import ONTOLOGY
 
 NOWHERE = [
@@ -32,8 +41,11 @@ NOWHERE = [
     "/%ff",
     "/\u2713",
 ]
+CURSORS = ["", "x", "!", "W10", "WyJhIiwiYiIsImMiXQ", "eyJhIjoxfQ"]
+CURSORS += ["WzFd", "W251bGxd", "\u2713", "AAAA", "WyJ", "W1siYSJdXQ"]
 METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW"}
 LIMIT = 600
+ALL_ON_A_SESSION = [*ON_A_SESSION, "query_belief", "list_survivors", "audit_trace", "list_obligations"]
 
 
 @pytest.fixture(scope="module")
@@ -50,9 +62,8 @@ def client(server: BeliefServer) -> Iterator[Client]:
 @pytest.fixture
 def session_id(client: Client, server: BeliefServer) -> Iterator[str]:
     """A session in which, when the test is over, nothing has changed; nor is there any new one beside it."""
-    opened = client.post("/v1/sessions", {"ontology": ONTOLOGY, "hypotheses": list("abcd")}).json()["session_id"]
+    opened = open_session(client)
     path = f"/v1/sessions/{opened}"
-    client.post(f"{path}/obligations", {"obligation_id": "gate", "min_total_eliminations": 1})
 
     def all_there_is() -> list[Any]:
         return [client.get(f"{path}/audit").json(), client.get(path).json(), server.log.sessions(None, 10_000)]
@@ -60,10 +71,6 @@ def session_id(client: Client, server: BeliefServer) -> Iterator[str]:
     before = all_there_is()
     yield opened
     assert all_there_is() == before
-
-
-def path_of(name: str, session_id: str) -> str:
-    return (WRITES[name].path if name in WRITES else READS[name]).format(session_id=session_id)
 
 
 # --- the request line -------------------------------------------------------------------------------------------------
@@ -103,20 +110,18 @@ def test_a_wrong_method_on_a_page_of_the_framework_is_refused_alike(client: Clie
 
 
 @pytest.mark.req("BS-3.2-ERR-02")
-@pytest.mark.parametrize("name", [*ON_A_SESSION, "query_belief", "list_survivors", "audit_trace", "list_obligations"])
+@pytest.mark.parametrize("name", ALL_ON_A_SESSION)
 @pytest.mark.parametrize(
     "unknown", ["00000000-0000-4000-8000-00000000dead", "", "%2F", "%00", "%E2%9C%93", "a%20b", "%25"]
 )
 def test_an_unknown_session_is_not_found(client: Client, name: str, unknown: str) -> None:
-    method, body = ("POST", WRITES[name].body) if name in WRITES else ("GET", None)
-    check_error(client.request(method, path_of(name, unknown), json=body), 404, "SESSION_NOT_FOUND")
+    check_error(client.request(**request_of(name, unknown)), 404, "SESSION_NOT_FOUND")
 
 
-@pytest.mark.parametrize("name", [*ON_A_SESSION, "query_belief", "list_survivors", "audit_trace", "list_obligations"])
+@pytest.mark.parametrize("name", ALL_ON_A_SESSION)
 @pytest.mark.parametrize("odd", ["%ff", "%C3", "%ED%A0%80", "x%80y"])
 def test_a_path_that_is_not_utf_8_is_refused(client: Client, name: str, odd: str) -> None:
-    method, body = ("POST", WRITES[name].body) if name in WRITES else ("GET", None)
-    check_error(client.request(method, path_of(name, odd), json=body), 400, "INVALID_REQUEST")
+    check_error(client.request(**request_of(name, odd)), 400, "INVALID_REQUEST")
 
 
 def test_unescaped_bytes_in_a_path_are_read_as_utf_8(client: Client) -> None:
@@ -138,9 +143,8 @@ def test_an_id_beyond_the_limit_is_refused_in_a_path_too(client: Client) -> None
 def test_a_query_parameter_that_means_nothing_is_refused(
     client: Client, name: str, query: str, session_id: str
 ) -> None:
-    method, body = ("POST", WRITES[name].body) if name in WRITES else ("GET", None)
-    answer = client.request(method, f"{path_of(name, session_id)}?{query}", json=body)
-    check_error(answer, 400, "INVALID_REQUEST")
+    request = request_of(name, session_id)
+    check_error(client.request(**request | {"path": f"{request['path']}?{query}"}), 400, "INVALID_REQUEST")
 
 
 @pytest.mark.parametrize("name", ["list_sessions", "list_survivors", "audit_trace"])
@@ -161,9 +165,7 @@ def test_a_page_beyond_the_limit_is_refused(client: Client, name: str, limit: in
 
 
 @pytest.mark.parametrize("name", ["list_sessions", "list_survivors"])
-@pytest.mark.parametrize(
-    "cursor", ["", *"x ! W10 WyJhIiwiYiIsImMiXQ eyJhIjoxfQ WzFd W251bGxd \u2713 AAAA WyJ W1siYSJdXQ".split()]
-)
+@pytest.mark.parametrize("cursor", CURSORS)
 def test_a_cursor_of_another_origin_is_refused(client: Client, name: str, cursor: str, session_id: str) -> None:
     answer = client.get(path_of(name, session_id), params={"cursor": cursor})
     assert check_error(answer, 400, "INVALID_REQUEST")["parameter"] == "cursor"
@@ -245,8 +247,7 @@ def test_an_obligation_id_that_differs_from_the_path_is_refused(client: Client, 
 @pytest.mark.req("BS-3.1-HTTP-09")
 @pytest.mark.parametrize("name", ON_A_SESSION)
 def test_a_session_id_that_is_that_of_the_path_is_fine(client: Client, name: str) -> None:
-    opened = client.post("/v1/sessions", {"ontology": ONTOLOGY, "hypotheses": list("abcd")}).json()["session_id"]
-    client.post(f"/v1/sessions/{opened}/obligations", {"obligation_id": "gate", "min_total_eliminations": 1})
+    opened = open_session(client)
     body = {**WRITES[name].body, "session_id": opened}
     if name == "request_exit":
         body["obligation_id"] = "gate"
@@ -372,8 +373,7 @@ def test_a_header_that_says_two_things_is_refused(client: Client, name: str, ses
 
 @pytest.mark.parametrize("name", ["request_exit", "request_termination"])
 def test_a_body_of_which_every_field_is_optional_may_be_absent(client: Client, name: str) -> None:
-    opened = client.post("/v1/sessions", {"ontology": ONTOLOGY, "hypotheses": list("abcd")}).json()["session_id"]
-    client.post(f"/v1/sessions/{opened}/obligations", {"obligation_id": "gate", "min_total_eliminations": 1})
+    opened = open_session(client)
     assert client.post(path_of(name, opened)).json()["approved"] is False
 
 

@@ -9,23 +9,18 @@ import pytest
 from cmbs.belief.kernel.requests import Limits
 from cmbs.belief.server import BeliefServer
 from cmbs.belief_api import create_app
-from cmbs.stores import SQLiteStore
+from cmbs.stores import InMemoryStore, SQLiteStore
 from cmbs.testing import ManualClock, SequentialIds
 from cmbs.testing.strategies.hostile_ids import HOSTILE_IDS
 from tests.support.in_process import Client, client_of
 from tests.support.transports import ONTOLOGY
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+@pytest.fixture
+def client(store: InMemoryStore | SQLiteStore) -> Iterator[Client]:
     """A server for which time stands still: only the id tells two sessions apart."""
-    path = tmp_path_factory.mktemp("pages") / "cmbs.db"
-    server = BeliefServer(
-        store=SQLiteStore(path) if request.param == "sqlite" else None,
-        clock=ManualClock(tick=timedelta()),
-        ids=SequentialIds(),
-        limits=Limits(page_size=10),
-    )
+    clock = ManualClock(tick=timedelta())
+    server = BeliefServer(store=store, clock=clock, ids=SequentialIds(), limits=Limits(page_size=10))
     with client_of(create_app(server)) as client:
         yield client
     server.close()

@@ -1,6 +1,5 @@
 """Malformed, oversized and unsafe requests are refused before anything is recorded in a space."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -8,8 +7,7 @@ import pytest
 
 from cmbs.stores.memory import InMemoryStore
 from tests.support.error_model import check_error
-from tests.support.space_client import OPS, PLANNER, SpaceClient, app_over, call, space_client
-
+from tests.support.space_client import OPS, PLANNER, SpaceClient, call
 
 NESTED = b"[" * 10_000 + b"]" * 10_000
 BAD_BODIES = {

@@ -1,6 +1,5 @@
 """Spaces over HTTP: the whole sequence, reading it back, repeats, and who may do what."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from cmbs.stores.memory import InMemoryStore
 from cmbs.substrate.kernel.replay import verify_space
 from cmbs.testing import ManualClock
 from tests.support.error_model import check_error
-from tests.support.http_server import PATIENCE, ServerProcess, run_cmbs, serving
+from tests.support.http_server import run_cmbs, serving
 from tests.support.space_client import (
     ENCODER,
     LEAD,

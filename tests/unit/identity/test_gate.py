@@ -27,9 +27,8 @@ from cmbs.stores.memory import InMemoryStore
 from cmbs.testing import ManualClock
 from tests.support.error_model import check_error
 from tests.support.in_process import Client, client_of
-from tests.support.transports import ONTOLOGY
+from tests.support.transports import DECLARATION
 
-DECLARATION = {"ontology": ONTOLOGY, "hypotheses": list("abcd")}
 GUARDED = [operation for operation in OPERATIONS if operation.scope is not None]
 OPEN = [operation for operation in OPERATIONS if operation.scope is None]
 
