@@ -76,10 +76,7 @@ def test_everything_that_was_answered_survives_kill_9_of_a_server_over_tee(
     load = kill_under_load(tmp_path, port, "load", 80, *options)
     assert len(load.in_doubt) == CALLERS
     check_that_log_and_tee_agree(store_url, tee.endpoint)
-    with (
-        serving(tmp_path, *options, port=port) as server,
-        httpx.Client(base_url=server.url, timeout=PATIENCE) as client,
-    ):
+    with serving(tmp_path, *options, port=port) as server, server.client() as client:
         acknowledged = load.acknowledged + resend(client, load.in_doubt)
     check_that_log_and_tee_agree(store_url, tee.endpoint)
     check_faults(store_url, acknowledged, kills=1)

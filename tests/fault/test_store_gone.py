@@ -85,10 +85,7 @@ def running(directory: Path, url: str) -> Iterator[Running]:
     with closing(BeliefServer(store=open_store(url))) as server:
         unread = [declared(server) for _ in range(2)]
     variables = {"CMBS_STORE_TIMEOUT_SECONDS": str(TIMEOUT_SECONDS)}
-    with (
-        serving(directory, "--store", url, variables=variables) as process,
-        httpx.Client(base_url=process.url, timeout=PATIENCE) as client,
-    ):
+    with serving(directory, "--store", url, variables=variables) as process, process.client() as client:
         yield Running(process, client, declare_session(process.url, "known"), unread)
 
 

@@ -158,15 +158,9 @@ def _command_line(process: psutil.Process) -> str:
 
 
 @contextmanager
-def serving(
-    directory: Path,
-    *arguments: str,
-    port: int | None = None,
-    variables: Mapping[str, str] | None = None,
-    connection: Mapping[str, Any] | None = None,
-) -> Iterator[ServerProcess]:
-    """A server that answers, and is stopped in the end if the test did not."""
-    server = ServerProcess(directory, *arguments, port=port, variables=variables, connection=connection)
+def serving(directory: Path, *arguments: str, **options: Any) -> Iterator[ServerProcess]:
+    """A server that answers, and is stopped in the end if the test did not; the options are those of the process."""
+    server = ServerProcess(directory, *arguments, **options)
     try:
         server.wait_until_ready()
         yield server

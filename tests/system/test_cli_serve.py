@@ -35,10 +35,6 @@ def declared(client: httpx.Client) -> str:
     return session_id
 
 
-def client_of(server: ServerProcess) -> httpx.Client:
-    return httpx.Client(base_url=server.url, timeout=PATIENCE)
-
-
 @pytest.fixture(scope="module")
 def in_memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """A server with `--store memory:` in a directory that has a setting, and modules, that it must not use."""
@@ -56,7 +52,7 @@ def in_memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProces
 @pytest.mark.req("CLI-SERVE-01", "CLI-SERVE-02", "BS-5.1-STORE-01")
 def test_it_says_where_it_is_stops_on_a_signal_and_comes_back_with_its_sessions(tmp_path: Path) -> None:
     port = free_port()
-    with serving(tmp_path, port=port) as server, client_of(server) as client:
+    with serving(tmp_path, port=port) as server, server.client() as client:
         path = f"/v1/sessions/{declared(client)}"
         client.post(f"{path}/eliminate", json=ELIMINATION)
         before = [client.get(f"{path}{part}").json() for part in ("", "/audit", "/obligations")]
@@ -69,7 +65,7 @@ def test_it_says_where_it_is_stops_on_a_signal_and_comes_back_with_its_sessions(
             "  keys      none: only this machine is served, and callers are unauthenticated",
         ]
     assert (tmp_path / "cmbs.db").is_file()
-    with serving(tmp_path, port=port) as server, client_of(server) as client:
+    with serving(tmp_path, port=port) as server, server.client() as client:
         assert [client.get(f"{path}{part}").json() for part in ("", "/audit", "/obligations")] == before
         assert server.stop(signal.SIGINT) == 0
 
@@ -93,7 +89,7 @@ def test_it_listens_on_the_host_that_was_asked_for(tmp_path: Path, host: str) ->
 def test_settings_of_the_environment_reach_the_workers(tmp_path: Path) -> None:
     store = "sqlite:///[red]of :fire:.db"
     variables = {"CMBS_STORE": store, "CMBS_LIMIT_PAGE_SIZE": "3", "CMBS_VALIDATE_HYPOTHESES": "yes"}
-    with serving(tmp_path, variables=variables) as server, client_of(server) as client:
+    with serving(tmp_path, variables=variables) as server, server.client() as client:
         assert client.get("/v1/sessions?limit=4").json()["error"]["details"]["maximum"] == 3
         answer = client.post(f"/v1/sessions/{declared(client)}/eliminate", json=ELIMINATION)
         assert answer.json()["error"]["code"] == "INVALID_HYPOTHESIS_ID"
@@ -120,7 +116,7 @@ def test_a_password_in_the_url_of_the_store_is_not_printed(url: str, shown: str)
 def test_the_option_wins_over_the_environment_and_the_working_directory_is_not_searched(
     in_memory: ServerProcess,
 ) -> None:
-    with client_of(in_memory) as client:
+    with in_memory.client() as client:
         assert client.get("/healthz").json() == {"status": "ok"}
     assert "  store     memory:\n" in in_memory.output
 
@@ -262,7 +258,7 @@ def test_a_worker_that_is_killed_is_replaced(tmp_path: Path) -> None:
         before[0].kill()
         server.wait_until(lambda: set(server.workers()) >= {before[1]} and before[0] not in server.workers())
         server.wait_until(lambda: len(server.workers()) == 2)
-        with client_of(server) as client:
+        with server.client() as client:
             assert client.get(f"/v1/sessions/{declared(client)}").status_code == 200
         assert server.stop() == 0
         assert "Unexpected exit from worker-" in server.output
@@ -299,7 +295,7 @@ def test_the_demo_plays_an_incident_into_a_live_server(in_memory: ServerProcess)
     said: list[str] = []
     pauses: list[int] = []
     session_id = demo.play(in_memory.url, said.append, lambda: pauses.append(len(said)))
-    with client_of(in_memory) as client:
+    with in_memory.client() as client:
         belief = client.get(f"/v1/sessions/{session_id}").json()
         events = client.get(f"/v1/sessions/{session_id}/audit").json()["events"]
 
@@ -331,7 +327,7 @@ def test_the_demo_plays_an_incident_into_a_live_server(in_memory: ServerProcess)
 
 @pytest.mark.req("DEMO-01")
 def test_the_demo_begins_once_the_server_is_up(tmp_path: Path) -> None:
-    with serving(tmp_path, "--store", "memory:", "--demo", "--demo-pause", "0") as server, client_of(server) as client:
+    with serving(tmp_path, "--store", "memory:", "--demo", "--demo-pause", "0") as server, server.client() as client:
         sessions: list[dict[str, Any]] = []
         for _ in range(5_000):
             sessions = client.get("/v1/sessions").json()["sessions"]
@@ -360,7 +356,7 @@ def test_what_rules_out_nothing_is_said_and_not_sent(in_memory: ServerProcess) -
     # Nothing is known of an alert that no probe could read.
     look = demo.Look(demo.METRICS, "QueueBacklog@event-queue", NO_DATA)
     session_id = demo.tell(in_memory.url, said.append, lambda: None, (look,))
-    with client_of(in_memory) as client:
+    with in_memory.client() as client:
         events = client.get(f"/v1/sessions/{session_id}/audit").json()["events"]
     assert [event["verb"] for event in events] == ["DECLARE_SESSION", "ENTER_OBLIGATION"]
     assert said[2] == "demo: metrics · QueueBacklog@event-queue is no-data: that rules out nothing"

@@ -25,22 +25,9 @@ from tests.support.requests_of import (
 )
 from tests.support.transports import ONTOLOGY
 
-NOWHERE = [
-    "/v1",
-    "/v1/",
-    "/v2/sessions",
-    "//v1/sessions",
-    "/v1//sessions",
-    "/v1/%73essions",
-    "/v1/sessions/x/nothing",
-    "/v1/sessions/x/eliminate/",
-    "/v1/sessions/x/obligations/o",
-    "/v1/sessions/x/obligations/o/exit/",
-    "/healthz/",
-    "/metrics",
-    "/%ff",
-    "/\u2713",
-]
+NOWHERE = ["/v1", "/v1/", "/v2/sessions", "//v1/sessions", "/v1//sessions", "/v1/%73essions"]
+NOWHERE += ["/v1/sessions/x/nothing", "/v1/sessions/x/eliminate/", "/v1/sessions/x/obligations/o"]
+NOWHERE += ["/v1/sessions/x/obligations/o/exit/", "/healthz/", "/metrics", "/%ff", "/\u2713"]
 CURSORS = ["", "x", "!", "W10", "WyJhIiwiYiIsImMiXQ", "eyJhIjoxfQ"]
 CURSORS += ["WzFd", "W251bGxd", "\u2713", "AAAA", "WyJ", "W1siYSJdXQ"]
 METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW"}
@@ -180,7 +167,7 @@ def test_a_moment_that_never_was_is_not_found(client: Client, name: str, at: str
 
 
 @pytest.mark.req("BS-2.1-AUDIT-03")
-@pytest.mark.parametrize("since", ["", "0", "1", "00000000-0000-4000-8000-00000000dead"])
+@pytest.mark.parametrize("since", ["", "0", "1", "00000000-0000-4000-8000-00000000dead", "' OR 1=1 --"])
 def test_an_unknown_event_is_not_found_and_never_the_whole_log(client: Client, since: str, session_id: str) -> None:
     answer = client.get(f"/v1/sessions/{session_id}/audit", params={"since_event_id": since})
     assert check_error(answer, 404, "EVENT_NOT_FOUND")["event"] == since

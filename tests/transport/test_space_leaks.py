@@ -141,25 +141,3 @@ def test_a_key_that_is_escaped_as_json_does_not_get_into_the_ledger(escaped: str
         asked = client.get(f"/v1/spaces/t/state?prefix={key.replace('_', '%5F')}", headers=headers)
         assert check_error(asked, 400, "INVALID_REQUEST")["where"] == "the query"
     app.close()
-
-
-@pytest.mark.parametrize(
-    ("origin", "status"),
-    [
-        ("http://localhost:8000", 200),
-        ("http://127.0.0.1", 200),
-        ("https://[::1]:1", 200),
-        ("http://evil.example", 403),
-        ("http://localhost.evil.example", 403),
-        ("null", 403),
-        ("", 403),
-    ],
-)
-def test_without_keys_no_page_of_others_is_answered(origin: str, status: int) -> None:
-    app = app_over(InMemoryStore())
-    with client_of(app) as client:
-        answer = client.get("/v1/spaces", headers={"origin": origin})
-        assert answer.status_code == status, answer.text
-        if status != 200:
-            assert check_error(answer, 403, "FORBIDDEN")["reason"] == "foreign_origin"
-    app.close()

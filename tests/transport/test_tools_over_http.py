@@ -15,16 +15,11 @@ import pytest
 from tests.support import mcp_tools
 from tests.support.http_server import ServerProcess, run_cmbs, serving
 from tests.support.tool_endpoint import Endpoint, listening
+from tests.support.transports import ONTOLOGY
 
 OPERATOR, AGENT = "operator:root", "agent:scout"
 SECRET = "Bearer very-secret-token"
 PATIENCE = 30.0
-ONTOLOGY = {
-    "hypothesis_space_id": "checkout",
-    "hypothesis_version": "1",
-    "causal_graph_ref": "graph://checkout",
-    "causal_graph_version": "1",
-}
 
 
 class Ops:

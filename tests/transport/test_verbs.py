@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -241,11 +242,7 @@ def played(say: Transport, history: History) -> None:
         ontology=history.ontology.to_dict(),
         hypotheses=history.hypotheses,
         metadata=history.metadata,
-        policy={
-            "allow_force": history.policy.allow_force,
-            "stability_window": history.policy.stability_window,
-            "validate_hypotheses": history.policy.validate_hypotheses,
-        },
+        policy=asdict(history.policy),
     )["session_id"]
     for call in history.calls:
         say(call.verb.value, session_id, **call.arguments, **_key(call))
