@@ -207,6 +207,6 @@ def test_a_command_that_is_imported_late_names_the_extra_too(
 
 def test_a_module_of_our_own_that_is_missing_is_not_blamed_on_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "cmbs.cli.serve", raising=False)
-    monkeypatch.setitem(sys.modules, "cmbs.cli.serving", None)
-    with pytest.raises(ModuleNotFoundError, match=r"cmbs\.cli\.serving"):
+    monkeypatch.setitem(sys.modules, "cmbs.cli.demo", None)
+    with pytest.raises(ModuleNotFoundError, match=r"cmbs\.cli\.demo"):
         load_command("serve")
