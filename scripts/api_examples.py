@@ -6,6 +6,7 @@ examples are what a server answers, down to the hashes, when it gets these reque
 
 import asyncio
 import json
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from cmbs.stores.memory import InMemoryStore
 from cmbs.substrate.server import SubstrateServer
 from cmbs.testing import ManualClock, SequentialIds
 
+Send = Callable[..., httpx.Response]
 EXAMPLES = Path(__file__).resolve().parent.parent / "cmbs" / "http" / "examples.json"
 _OPERATIONS = {operation.operation_id: operation for operation in OPERATIONS}
 _OPS, _LEAD, _PLANNER = "operator:ops", "operator:lead", "agent:planner"
@@ -88,7 +90,6 @@ _TOKEN = {
     "capabilities": ["restart"],
     "scopes": [{"path": "service", "match": "exact", "value": "checkout"}],
     "budget": {"calls": 3},
-    "expires_at": "2026-03-02T00:00:00Z",
 }
 
 
@@ -105,8 +106,9 @@ class _ListedIds:
 class Recorder:
     """Plays the incidents against an application, and records what was sent and answered."""
 
-    def __init__(self, client: httpx.AsyncClient) -> None:
-        self._client = client
+    def __init__(self, send: Send, token_expires_at: str = "2026-03-02T00:00:00Z") -> None:
+        self._request = send
+        self._token = {**_TOKEN, "expires_at": token_expires_at}
         self.ids = {
             "session_id": SESSION_ID,
             "obligation_id": "rule-out-one",
@@ -120,51 +122,52 @@ class Recorder:
         self.requests: dict[str, Any] = {}
         self.responses: dict[str, Any] = {}
 
-    async def play(self) -> None:
+    def play(self, queries: Mapping[str, dict[str, str]] = _QUERIES) -> None:
         """Send every request, then read everything."""
         for name, body in _BELIEF.items():
-            await self._record(_PLANNER, name, body)
-        await self._restart()
-        await self._govern()
+            self._record(_PLANNER, name, body)
+            self.ids["session_id"] = self.responses["declare_session"]["session_id"]
+        self._restart()
+        self._govern()
         for name, operation in _OPERATIONS.items():
             if operation.method == "GET":
-                self.responses[name] = await self._send(_OPS, name, params=_QUERIES.get(name))
+                self.responses[name] = self._send(_OPS, name, params=queries.get(name))
 
-    async def _restart(self) -> None:
-        await self._record(_OPS, "create_space", {"space_id": "shop", "policy": _POLICY})
-        await self._record(_OPS, "register_tool", _TOOL)
-        await self._record(_OPS, "issue_capability", _TOKEN)
-        proposed = await self._record(_PLANNER, "propose", self._proposal("restart-1"))
+    def _restart(self) -> None:
+        self._record(_OPS, "create_space", {"space_id": "shop", "policy": _POLICY})
+        self._record(_OPS, "register_tool", _TOOL)
+        self._record(_OPS, "issue_capability", self._token)
+        proposed = self._record(_PLANNER, "propose", self._proposal("restart-1"))
         first = self.ids["approval_id"] = proposed["approval_ids"][0]
-        await self._record(_PLANNER, "explain_proposal", self._proposal("restart-2"))
-        args_hash = (await self._send(_LEAD, "get_approval"))["args_hash"]
-        approved = await self._record(_LEAD, "approve", {"uses": 1, "args_hash": args_hash})
+        self._record(_PLANNER, "explain_proposal", self._proposal("restart-2"))
+        args_hash = self._send(_LEAD, "get_approval")["args_hash"]
+        approved = self._record(_LEAD, "approve", {"uses": 1, "args_hash": args_hash})
         self.ids["execution_id"] = approved["proposal"]["execution_ids"][0]
         outcome = {"status": "succeeded", "result": {"at": "2026-03-01T10:51:30Z"}, "duration_ms": 1840}
-        await self._record(_PLANNER, "report_outcome", outcome)
-        second = await self._send(_PLANNER, "propose", json=self._proposal("restart-2"))
+        self._record(_PLANNER, "report_outcome", outcome)
+        second = self._send(_PLANNER, "propose", json=self._proposal("restart-2"))
         self.ids["approval_id"] = second["approval_ids"][0]
-        await self._record(_LEAD, "reject", {"reason": "one restart is enough"})
+        self._record(_LEAD, "reject", {"reason": "one restart is enough"})
         self.ids["approval_id"] = first
 
-    async def _govern(self) -> None:
+    def _govern(self) -> None:
         claim = {"service": "checkout", "leaks": "memory"}
         put = {"entry_id": "checkout-leaks", "kind": "hypothesis", "claim": claim, "ttl_ms": 86_400_000}
-        await self._record(_PLANNER, "put_memory", {**put, "evidence": {"source_chunk_ids": ["heap-1"]}})
+        self._record(_PLANNER, "put_memory", {**put, "evidence": {"source_chunk_ids": ["heap-1"]}})
         evidence = {"source_chunk_ids": ["heap-2", "heap-3"], "confidence_milli": 900}
-        await self._record(_PLANNER, "promote_memory", {"kind": "fact", "evidence": evidence})
-        await self._record(_OPS, "dispute_memory", {"conflict_state": "possible", "because": ["heap-4"]})
+        self._record(_PLANNER, "promote_memory", {"kind": "fact", "evidence": evidence})
+        self._record(_OPS, "dispute_memory", {"conflict_state": "possible", "because": ["heap-4"]})
         base = {"base_policy_hash": self.responses["create_space"]["policy_hash"]}
         change = {"change_id": "no-deltas", **base, "unset": ["constraint.deltas"], "reason": "no agent needs them"}
-        await self._record(_OPS, "propose_policy_change", change)
-        await self._record(_LEAD, "reject_policy_change", {"reason": "the planner needs them"})
+        self._record(_OPS, "propose_policy_change", change)
+        self._record(_LEAD, "reject_policy_change", {"reason": "the planner needs them"})
         self.ids["change_id"] = "threshold"
         change = {"change_id": "threshold", **base, "set": {"policy.memory.confidence_threshold": "0.9"}}
-        await self._send(_OPS, "propose_policy_change", json=change)
-        await self._record(_LEAD, "authorise_policy_change", {"reason": "agreed"})
-        await self._record(_OPS, "set_space_mode", {"mode": "observe"})
-        await self._record(_OPS, "revoke_capability", {"reason": "the incident is over"})
-        await self._record(_OPS, "retire_tool", {})
+        self._send(_OPS, "propose_policy_change", json=change)
+        self._record(_LEAD, "authorise_policy_change", {"reason": "agreed"})
+        self._record(_OPS, "set_space_mode", {"mode": "observe"})
+        self._record(_OPS, "revoke_capability", {"reason": "the incident is over"})
+        self._record(_OPS, "retire_tool", {})
 
     def _proposal(self, proposal_id: str) -> dict[str, Any]:
         call = {
@@ -186,35 +189,32 @@ class Recorder:
             "candidates": [call],
         }
 
-    async def _record(self, actor: str, name: str, body: dict[str, Any]) -> Any:
+    def _record(self, actor: str, name: str, body: dict[str, Any]) -> Any:
         self.requests[name] = body
-        self.responses[name] = await self._send(actor, name, json=body)
+        self.responses[name] = self._send(actor, name, json=body)
         return self.responses[name]
 
-    async def _send(self, actor: str, name: str, **options: Any) -> Any:
+    def _send(self, actor: str, name: str, **options: Any) -> Any:
         operation = _OPERATIONS[name]
         path = operation.path.format(**self.ids)
-        answer = await self._client.request(operation.method, path, headers={"x-cmbs-actor": actor}, **options)
+        answer = self._request(operation.method, path, headers={"x-cmbs-actor": actor}, **options)
         if answer.status_code != operation.status:
             raise RuntimeError(f"{name}: {answer.text}")
         return answer.json()
 
 
-async def _play() -> Recorder:
+def record_examples() -> str:
+    """Return the examples as JSON: ids, requests and responses."""
     log = InMemoryStore()
     clock = ManualClock("2026-03-01T10:40:00.000000Z", tick=timedelta(seconds=31, microseconds=250_417))
     space_clock = ManualClock("2026-03-01T10:50:00.000000Z", tick=timedelta(seconds=7, microseconds=31_416))
     spaces = SubstrateServer(log=log, clock=space_clock, ids=SequentialIds(), keeper_seconds=None)
     app = BeliefApp(BeliefServer(store=log, clock=clock, ids=_ListedIds()), spaces=spaces)
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
-        recorder = Recorder(client)
-        await recorder.play()
+    client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost")
+    with asyncio.Runner() as runner:
+        recorder = Recorder(lambda *request, **options: runner.run(client.request(*request, **options)))
+        recorder.play()
+        runner.run(client.aclose())
     app.close()
-    return recorder
-
-
-def record_examples() -> str:
-    """Return the examples as JSON: ids, requests and responses."""
-    recorder = asyncio.run(_play())
     recorded = {"ids": recorder.ids, "requests": recorder.requests, "responses": recorder.responses}
     return json.dumps(recorded, indent=1, ensure_ascii=False) + "\n"

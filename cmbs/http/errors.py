@@ -19,7 +19,6 @@ class TransportCode(StrEnum):
     METHOD_NOT_ALLOWED = "METHOD_NOT_ALLOWED"
     REQUEST_TIMEOUT = "REQUEST_TIMEOUT"
     UNSUPPORTED_MEDIA_TYPE = "UNSUPPORTED_MEDIA_TYPE"
-    HEAD_TOO_LARGE = "HEAD_TOO_LARGE"
     BUSY = "BUSY"
     INTERNAL_ERROR = "INTERNAL_ERROR"
 
@@ -45,7 +44,6 @@ STATUS_OF_CODE: dict[ErrorCode | TransportCode, int] = {
     TransportCode.METHOD_NOT_ALLOWED: 405,
     TransportCode.REQUEST_TIMEOUT: 408,
     TransportCode.UNSUPPORTED_MEDIA_TYPE: 415,
-    TransportCode.HEAD_TOO_LARGE: 431,
     TransportCode.BUSY: 503,
     TransportCode.INTERNAL_ERROR: 500,
 }

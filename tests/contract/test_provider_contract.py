@@ -42,7 +42,7 @@ class TestKitProvider(HypothesisProviderContract):
 
 
 class Wayward(KitProvider):
-    """Keeps the contract, until somebody makes it break a law; it knows how often it was asked."""
+    """Keeps the contract, until a test makes it break a law; it knows how often it was asked."""
 
     __slots__ = ("asked",)
 

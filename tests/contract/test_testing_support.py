@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import uuid
 from datetime import timedelta
 from threading import Thread
@@ -230,11 +228,3 @@ def test_histories_reach_errors_refusals_and_repeats() -> None:
 
     collect()
     assert {"done", "CONFLICT", "OBLIGATION_NOT_FOUND", "accepted", "not_singleton", "below_threshold"} <= reached
-
-
-def test_the_package_is_imported_without_hypothesis() -> None:
-    script = (
-        "import sys; sys.modules['hypothesis'] = None; import cmbs.testing; print(cmbs.testing.ManualClock().now())"
-    )
-    shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
-    assert shown == "2026-01-01T00:00:00.000000Z\n"

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from cmbs.belief.server import BeliefServer
+from cmbs.stores import open_store
 from tests.support.fault_summary import PROPERTY, count_faults
 from tests.support.http_server import run_cmbs
 from tests.support.postgres import fresh_database
+from tests.support.store_fixture import verified
 
 CheckFaults = Callable[..., None]
 
@@ -28,6 +32,17 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         return
     with fresh_database() as url:
         yield url
+
+
+def check_derived(store_url: str) -> None:
+    """Every session loads, and its log, its tombstones and its row in the list say the same."""
+    store = open_store(store_url)
+    with closing(BeliefServer(store=store)) as server:
+        for summary in server.list_sessions():
+            belief = verified(server, summary.session_id)
+            assert server.query_belief(summary.session_id) == belief
+            assert store.get_survivors(summary.session_id) == {*belief.survivors}
+            assert (summary.head_event_id, summary.n_survivors) == (belief.audit_head_event_id, belief.n_survivors)
 
 
 @pytest.fixture

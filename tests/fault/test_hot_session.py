@@ -18,7 +18,7 @@ from cmbs.belief.server import BeliefServer
 from cmbs.stores import open_store
 from tests.fault.conftest import CheckFaults
 from tests.support.contending import UNIVERSE
-from tests.support.http_server import PATIENCE, serving
+from tests.support.http_server import TIMEOUT_SECONDS, serving
 from tests.support.load import declare_session
 from tests.support.postgres import fresh_database
 from tests.support.store_fixture import declared, verified
@@ -62,7 +62,7 @@ def contenders(store_url: str, session_id: str) -> Iterator[list[Contender]]:
         for contender in started:
             assert contender.process.stdin is not None
             contender.process.stdin.close()
-        assert [contender.process.wait(PATIENCE) for contender in started] == [0] * PROCESSES
+        assert [contender.process.wait(TIMEOUT_SECONDS) for contender in started] == [0] * PROCESSES
 
 
 class Contest:
@@ -94,7 +94,7 @@ class Contest:
         """While the others do not pause: a process that starves fails this."""
         with self._changed:
             assert self._changed.wait_for(
-                lambda: all(self._turns[number] >= TURNS for number in range(PROCESSES)), PATIENCE
+                lambda: all(self._turns[number] >= TURNS for number in range(PROCESSES)), TIMEOUT_SECONDS
             ), self._turns
 
 
@@ -127,7 +127,7 @@ def test_eight_processes_on_one_session_apply_each_observation_once_and_none_sta
             for contender in started:
                 contender.send("stop")
             for future in following:
-                future.result(PATIENCE)
+                future.result(TIMEOUT_SECONDS)
             contest.answers += check_that_each_sees_what_any_wrote(started)
         assert contest.stale_reads == 0
         acknowledged = dict(contest.answers)
@@ -146,7 +146,7 @@ def write_over_http(url: str, session_id: str, number: int) -> list[tuple[str, s
     answers: list[tuple[str, str]] = []
     path = f"{url}/v1/sessions/{session_id}"
     # Without certificates to load, a connection of its own costs next to nothing.
-    with httpx.Client(verify=False, timeout=PATIENCE, headers={"connection": "close"}) as client:
+    with httpx.Client(verify=False, timeout=TIMEOUT_SECONDS, headers={"connection": "close"}) as client:
         for step in range(EACH):
             own = f"{number}.{step}"
             for observation_id, gone in ((own, f"own.{own}"), (f"shared.{step}", f"shared.{step}")):

@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from random import Random
 
-import httpx
 import pytest
 
 from tests.fault.conftest import CheckFaults
 from tests.support.effort import EFFORT
-from tests.support.http_server import PATIENCE, serving
+from tests.support.http_server import serving
 from tests.support.load import Load
 from tests.support.restartable_postgres import restartable_postgres
 
@@ -38,7 +37,7 @@ def test_everything_that_was_answered_survives_kill_9_of_the_database_and_server
             load.wait_for(acknowledged=40)
             load.stop()
             assert load.in_doubt == []
-            with httpx.Client(base_url=server.url, timeout=PATIENCE) as client:
+            with server.client() as client:
                 for session_id in {session_id for session_id, _ in load.acknowledged}:
                     events = client.get(f"/v1/sessions/{session_id}/audit").json()["events"]
                     answered = [event_id for owner, event_id in load.acknowledged if owner == session_id]

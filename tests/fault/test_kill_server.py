@@ -5,28 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from random import Random
 
-import httpx
 import pytest
 
-from cmbs.belief.server import BeliefServer
-from cmbs.stores import open_store
-from tests.fault.conftest import CheckFaults
+from tests.fault.conftest import CheckFaults, check_derived
 from tests.support.effort import EFFORT
-from tests.support.http_server import PATIENCE, free_port, serving
-from tests.support.load import CALLERS, UNIVERSE, Write, kill_under_load, resend
-from tests.support.store_fixture import verified
-
-
-def check_that_everything_derived_agrees(store_url: str) -> None:
-    """Every session loads, and its log, its tombstones and its row in the list say the same."""
-    store = open_store(store_url)
-    server = BeliefServer(store=store)
-    for summary in server.list_sessions():
-        belief = verified(server, summary.session_id)
-        assert server.query_belief(summary.session_id) == belief
-        assert store.get_eliminated(summary.session_id) == set(UNIVERSE) - set(belief.survivors)
-        assert (summary.head_event_id, summary.n_survivors) == (belief.audit_head_event_id, belief.n_survivors)
-    server.close()
+from tests.support.http_server import free_port, serving
+from tests.support.load import CALLERS, Write, kill_under_load, resend
 
 
 @pytest.mark.slow
@@ -43,11 +27,8 @@ def test_everything_that_was_answered_survives_kill_9_of_the_server(
         acknowledged += load.acknowledged
         in_doubt += load.in_doubt
     assert len(in_doubt) == EFFORT.kills * CALLERS
-    check_that_everything_derived_agrees(store_url)
-    with (
-        serving(tmp_path, "--store", store_url, port=port) as server,
-        httpx.Client(base_url=server.url, timeout=PATIENCE) as client,
-    ):
+    check_derived(store_url)
+    with serving(tmp_path, "--store", store_url, port=port) as server, server.client() as client:
         # Whether they were written or not, sending them again gives one event for each, and never two.
         acknowledged += resend(client, in_doubt)
         for session_id in {session_id for session_id, _ in acknowledged}:

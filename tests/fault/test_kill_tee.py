@@ -15,7 +15,7 @@ from cmbs.belief.server import BeliefServer
 from cmbs.stores import open_store
 from cmbs.stores.tee import TeeStore
 from tests.fault.conftest import CheckFaults
-from tests.support.http_server import PATIENCE, free_port, serving
+from tests.support.http_server import TIMEOUT_SECONDS, free_port, serving
 from tests.support.load import CALLERS, UNIVERSE, Load, kill_under_load, resend
 from tests.support.neo4j import own_server
 from tests.support.store_fixture import verified
@@ -76,10 +76,7 @@ def test_everything_that_was_answered_survives_kill_9_of_a_server_over_tee(
     load = kill_under_load(tmp_path, port, "load", 80, *options)
     assert len(load.in_doubt) == CALLERS
     check_that_log_and_tee_agree(store_url, tee.endpoint)
-    with (
-        serving(tmp_path, *options, port=port) as server,
-        httpx.Client(base_url=server.url, timeout=PATIENCE) as client,
-    ):
+    with serving(tmp_path, *options, port=port) as server, server.client() as client:
         acknowledged = load.acknowledged + resend(client, load.in_doubt)
     check_that_log_and_tee_agree(store_url, tee.endpoint)
     check_faults(store_url, acknowledged, kills=1)
@@ -100,7 +97,7 @@ def test_everything_that_was_answered_survives_kill_9_beneath_the_server_which_g
         # Refused, and readable meanwhile.
         load.wait_for(refused=CALLERS)
         session_id = load.acknowledged[0][0]
-        assert httpx.get(f"{server.url}/v1/sessions/{session_id}", timeout=PATIENCE).status_code == 200
+        assert httpx.get(f"{server.url}/v1/sessions/{session_id}", timeout=TIMEOUT_SECONDS).status_code == 200
         backend.restart()
         load.wait_for(40)
         load.stop()

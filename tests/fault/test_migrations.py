@@ -12,7 +12,7 @@ import pytest
 from cmbs.stores import open_store
 from cmbs.stores._postgres_schema import MIGRATIONS
 from cmbs.testing.streams import stream
-from tests.support.http_server import PATIENCE
+from tests.support.http_server import TIMEOUT_SECONDS
 from tests.support.postgres import empty_database
 
 PROCESSES = 8
@@ -53,7 +53,7 @@ def test_eight_processes_may_open_a_fresh_database_at_the_same_moment() -> None:
             assert process.stdin is not None
             process.stdin.write("\n")
             process.stdin.flush()
-        printed = [process.communicate(timeout=PATIENCE) for process in processes]
+        printed = [process.communicate(timeout=TIMEOUT_SECONDS) for process in processes]
         assert printed == [("[]\n", "")] * PROCESSES
         assert [process.returncode for process in processes] == [0] * PROCESSES
         with psycopg.connect(url) as connection:

@@ -21,12 +21,12 @@ from cmbs.belief.server import BeliefServer
 from cmbs.stores import open_store
 from tests.fault.conftest import CheckFaults
 from tests.support.error_model import check_error
-from tests.support.http_server import PATIENCE, ServerProcess, serving
+from tests.support.http_server import TIMEOUT_SECONDS, ServerProcess, serving
 from tests.support.load import declare_session
 from tests.support.restartable_postgres import RestartablePostgres, restartable_postgres
 from tests.support.store_fixture import declared
 
-TIMEOUT_SECONDS = 2
+STORE_TIMEOUT_SECONDS = 2
 # One thread for each that waits would be too many: so many requests must not add up their waits.
 CONCURRENT_READS = 120
 
@@ -84,11 +84,8 @@ class Running:
 def running(directory: Path, url: str) -> Iterator[Running]:
     with closing(BeliefServer(store=open_store(url))) as server:
         unread = [declared(server) for _ in range(2)]
-    variables = {"CMBS_STORE_TIMEOUT_SECONDS": str(TIMEOUT_SECONDS)}
-    with (
-        serving(directory, "--store", url, variables=variables) as process,
-        httpx.Client(base_url=process.url, timeout=PATIENCE) as client,
-    ):
+    variables = {"CMBS_STORE_TIMEOUT_SECONDS": str(STORE_TIMEOUT_SECONDS)}
+    with serving(directory, "--store", url, variables=variables) as process, process.client() as client:
         yield Running(process, client, declare_session(process.url, "known"), unread)
 
 
@@ -107,7 +104,7 @@ def freeze(database: RestartablePostgres) -> Callable[[], None]:
 
 async def ask_at_once(url: str, path: str) -> list[Any]:
     limits = httpx.Limits(max_connections=CONCURRENT_READS)
-    async with httpx.AsyncClient(base_url=url, timeout=PATIENCE, limits=limits) as client:
+    async with httpx.AsyncClient(base_url=url, timeout=TIMEOUT_SECONDS, limits=limits) as client:
         answers = await asyncio.gather(*(client.get(path) for _ in range(CONCURRENT_READS)))
     return [answer.json() for answer in answers]
 

@@ -13,7 +13,7 @@ import httpx
 
 from cmbs.belief_api import create_app
 from cmbs.bootstrap import Settings
-from tests.support.http_server import PATIENCE, environment_with, free_port, serving
+from tests.support.http_server import TIMEOUT_SECONDS, environment_with, free_port, serving
 from tests.support.in_process import client_of
 
 Send = Callable[..., httpx.Response]
@@ -38,7 +38,7 @@ def carry(carrier: str, directory: Path) -> Iterator[Send]:
             with client_of(create_app(settings=Settings(store="memory:"))) as client:
                 yield client.request
         case "uvicorn":
-            with _uvicorn(directory) as url, httpx.Client(base_url=url, timeout=PATIENCE) as client:
+            with _uvicorn(directory) as url, httpx.Client(base_url=url, timeout=TIMEOUT_SECONDS) as client:
                 yield client.request
         case "http/1.1 on memory" | "http/1.1 on sqlite":
             store = "memory:" if "memory" in carrier else "sqlite:///cmbs.db"
@@ -65,7 +65,7 @@ def _uvicorn(directory: Path) -> Iterator[str]:
     process = subprocess.Popen(command, cwd=directory, env=environment_with({"CMBS_STORE": "memory:"}))
     url = f"http://127.0.0.1:{port}"
     try:
-        for _ in range(int(PATIENCE * 50)):
+        for _ in range(int(TIMEOUT_SECONDS * 50)):
             with suppress(httpx.TransportError):
                 httpx.get(f"{url}/readyz")
                 break
@@ -74,8 +74,8 @@ def _uvicorn(directory: Path) -> Iterator[str]:
                 process.wait(0.02)
         yield url
         process.terminate()
-        process.wait(PATIENCE)
+        process.wait(TIMEOUT_SECONDS)
     finally:
         if process.poll() is None:
             process.kill()
-            process.wait(PATIENCE)
+            process.wait(TIMEOUT_SECONDS)

@@ -17,13 +17,13 @@ import psutil
 
 CMBS = Path(sys.executable).parent / "cmbs"
 # How long anything may take before a test gives up. Nothing waits for it where all is well.
-PATIENCE = 30.0
+TIMEOUT_SECONDS = 30.0
 # Between two looks at something that another process has to do first.
 _GLANCE = 0.02
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """A port that no process listens on."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port: int = listener.getsockname()[1]
     return port
@@ -47,7 +47,7 @@ def run_cmbs(
         capture_output=True,
         text=True,
         check=False,
-        timeout=PATIENCE,
+        timeout=TIMEOUT_SECONDS,
     )
 
 
@@ -86,11 +86,11 @@ class ServerProcess:
         """A client of it."""
         if self.socket_file is not None:
             options["transport"] = httpx.HTTPTransport(uds=str(self.socket_file))
-        return httpx.Client(base_url=self.url, timeout=PATIENCE, **self._connection, **options)
+        return httpx.Client(base_url=self.url, timeout=TIMEOUT_SECONDS, **self._connection, **options)
 
     def wait_until_ready(self) -> None:
         """Return once it answers; fail where it ended instead, or does neither."""
-        for _ in range(int(PATIENCE / _GLANCE)):
+        for _ in range(int(TIMEOUT_SECONDS / _GLANCE)):
             with suppress(httpx.TransportError):
                 if self._answers():
                     return
@@ -112,7 +112,7 @@ class ServerProcess:
 
     def wait_until(self, is_so: Callable[[], bool]) -> None:
         """Return once something is so; fail where it never is."""
-        for _ in range(int(PATIENCE / _GLANCE)):
+        for _ in range(int(TIMEOUT_SECONDS / _GLANCE)):
             if is_so():
                 return
             with suppress(subprocess.TimeoutExpired):
@@ -133,15 +133,15 @@ class ServerProcess:
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Ask it to end; its exit code."""
         self.process.send_signal(number)
-        return self.process.wait(PATIENCE)
+        return self.process.wait(TIMEOUT_SECONDS)
 
     def kill(self) -> None:
         """End it without any warning, workers and all, as a machine that loses its power would."""
         doomed = [*self.children(), psutil.Process(self.process.pid)]
         for process in doomed:
             process.kill()
-        self.process.wait(PATIENCE)
-        _, alive = psutil.wait_procs(doomed, PATIENCE)
+        self.process.wait(TIMEOUT_SECONDS)
+        _, alive = psutil.wait_procs(doomed, TIMEOUT_SECONDS)
         assert alive == []
 
     def discard(self) -> None:
@@ -158,15 +158,9 @@ def _command_line(process: psutil.Process) -> str:
 
 
 @contextmanager
-def serving(
-    directory: Path,
-    *arguments: str,
-    port: int | None = None,
-    variables: Mapping[str, str] | None = None,
-    connection: Mapping[str, Any] | None = None,
-) -> Iterator[ServerProcess]:
-    """A server that answers, and is stopped in the end if the test did not."""
-    server = ServerProcess(directory, *arguments, port=port, variables=variables, connection=connection)
+def serving(directory: Path, *arguments: str, **options: Any) -> Iterator[ServerProcess]:
+    """A server that answers, and is stopped in the end if the test did not; the options are those of the process."""
+    server = ServerProcess(directory, *arguments, **options)
     try:
         server.wait_until_ready()
         yield server

@@ -1,4 +1,4 @@
-"""The application without a network: requests as httpx makes them, and as nobody should."""
+"""The application without a network: requests as httpx makes them, and as no client should."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 
 from tests.support.error_model import check_error
-from tests.support.http_server import PATIENCE, ServerProcess
+from tests.support.http_server import TIMEOUT_SECONDS, ServerProcess
 from tests.support.transports import ONTOLOGY
 
 CALLERS = 8
@@ -46,14 +46,15 @@ class Load:
         with self._changed:
             answers, refusals = len(self.acknowledged) + acknowledged, self.refused + refused
             assert self._changed.wait_for(
-                lambda: self._failures or (len(self.acknowledged) >= answers and self.refused >= refusals), PATIENCE
+                lambda: self._failures or (len(self.acknowledged) >= answers and self.refused >= refusals),
+                TIMEOUT_SECONDS,
             )
         self._raise_failure()
 
     def join(self) -> None:
         """Return once every caller has noticed that the server is gone, or has heard of its last write."""
         for thread in self._threads:
-            thread.join(PATIENCE)
+            thread.join(TIMEOUT_SECONDS)
             assert not thread.is_alive()
         self._raise_failure()
 
@@ -68,7 +69,7 @@ class Load:
 
     def _call(self, number: int) -> None:
         try:
-            with httpx.Client(base_url=self._url, timeout=PATIENCE) as client:
+            with httpx.Client(base_url=self._url, timeout=TIMEOUT_SECONDS) as client:
                 for write in self._writes(number):
                     if self._stopping.is_set() or not self._write(client, write):
                         return
@@ -135,6 +136,6 @@ def resend(client: httpx.Client, in_doubt: list[Write]) -> list[tuple[str, str]]
 def declare_session(url: str, key: str, universe: list[str] | None = None) -> str:
     """A session; its id."""
     body, headers = {"ontology": ONTOLOGY, "hypotheses": universe or UNIVERSE}, {"Idempotency-Key": key}
-    answer = httpx.post(f"{url}/v1/sessions", json=body, headers=headers, timeout=PATIENCE)
+    answer = httpx.post(f"{url}/v1/sessions", json=body, headers=headers, timeout=TIMEOUT_SECONDS)
     session_id: str = answer.json()["session_id"]
     return session_id

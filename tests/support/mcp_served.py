@@ -21,7 +21,7 @@ from tests.support.tool_calls import CALL, run, tool_of
 
 SCRIPT = str(Path(mcp_tools.__file__))
 CREDENTIALS = Credentials({"A_TOKEN": "very-secret-token"}, ["A_TOKEN"])
-PATIENCE = 30.0
+TIMEOUT_SECONDS = 30.0
 
 
 class Served:
@@ -57,12 +57,12 @@ def http_server(notes: Path) -> Iterator[HttpServer]:
         yield HttpServer(f"http://127.0.0.1:{port}/mcp", {"Authorization": "A_TOKEN"})
     finally:
         process.kill()
-        process.wait(PATIENCE)
+        process.wait(TIMEOUT_SECONDS)
         log.close()
 
 
 def wait_for_port(port: int, process: subprocess.Popen[bytes]) -> None:
-    for _ in range(int(PATIENCE / 0.02)):
+    for _ in range(int(TIMEOUT_SECONDS / 0.02)):
         try:
             socket.create_connection(("127.0.0.1", port)).close()
         except OSError:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from tests.support.transports import ONTOLOGY
+from tests.support.in_process import Client
+from tests.support.transports import DECLARATION, ONTOLOGY
 
 
 class Write(NamedTuple):
@@ -80,3 +81,23 @@ WRONG_VALUES: dict[str, list[Any]] = {
     "ontology": _ALL,
     "policy": [value for value in _ALL if value != {}],
 }
+
+
+def path_of(name: str, session_id: str) -> str:
+    """Where an operation on this session is."""
+    return (WRITES[name].path if name in WRITES else READS[name]).format(session_id=session_id)
+
+
+def request_of(name: str, session_id: str) -> dict[str, Any]:
+    """What a client sends for an operation on this session."""
+    written = name in WRITES
+    body = WRITES[name].body if written else None
+    return {"method": "POST" if written else "GET", "path": path_of(name, session_id), "json": body}
+
+
+def open_session(client: Client, min_total_eliminations: int = 1) -> str:
+    """Declare a session over `abcd` that has entered the obligation `gate`; its id."""
+    session_id: str = client.post("/v1/sessions", DECLARATION).json()["session_id"]
+    obligation = {"obligation_id": "gate", "min_total_eliminations": min_total_eliminations}
+    client.post(f"/v1/sessions/{session_id}/obligations", obligation)
+    return session_id

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 
 from tests.support.effort import require_marker
-from tests.support.http_server import PATIENCE
+from tests.support.http_server import TIMEOUT_SECONDS
 from tests.support.postgres import skip_without_server, start_cluster
 
 MAX_STARTS = 4
@@ -35,7 +35,7 @@ class RestartablePostgres:
         """End all of it without any warning, as a machine that loses its power would."""
         doomed = self.processes()
         _signal(doomed, signal.SIGKILL)
-        _, alive = psutil.wait_procs(doomed, PATIENCE)
+        _, alive = psutil.wait_procs(doomed, TIMEOUT_SECONDS)
         assert alive == []
 
     def freeze(self) -> None:

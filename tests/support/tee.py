@@ -19,7 +19,7 @@ from cmbs.tee.client import open_channel, stub_on
 from cmbs.tee.proto import tee_pb2 as pb
 from cmbs.tee.server import ServerOptions, TeeServer, Tls
 
-PATIENCE = 30.0
+TIMEOUT_SECONDS = 30.0
 CERTIFICATE, KEY = (Path(__file__).parent / "tls" / name for name in ("certificate.pem", "key.pem"))
 SAID = pb.Provenance(source="agent", trigger="deploy")
 
@@ -47,12 +47,12 @@ def listening(store: GraphStore, options: ServerOptions | None = None) -> Iterat
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()), name="tee-server")
     thread.start()
-    port, over, loop = started.result(PATIENCE)
+    port, over, loop = started.result(TIMEOUT_SECONDS)
     try:
         yield port
     finally:
         loop.call_soon_threadsafe(over.set)
-        thread.join(PATIENCE)
+        thread.join(TIMEOUT_SECONDS)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from cmbs.tee.client import open_channel, stub_on
 from cmbs.tee.proto import tee_pb2 as pb
-from tests.support.http_server import CMBS, PATIENCE, environment_with, free_port, run_cmbs
+from tests.support.http_server import CMBS, TIMEOUT_SECONDS, environment_with, free_port, run_cmbs
 from tests.support.tee import node
 
 
@@ -18,7 +18,7 @@ def grow(port: int, node_ids: Iterable[str] = (), edges: Iterable[pb.Edge] = ())
     """Merge into the main graph of the Tee on a port; the version that the graph has then."""
     with open_channel(f"127.0.0.1:{port}") as channel:
         delta = pb.HypothesisDelta(nodes=map(node, node_ids), edges=edges)
-        return int(stub_on(channel).MergeHypothesis(delta, timeout=PATIENCE).causal_graph_version)
+        return int(stub_on(channel).MergeHypothesis(delta, timeout=TIMEOUT_SECONDS).causal_graph_version)
 
 
 class TeeProcess:
@@ -47,7 +47,7 @@ class TeeProcess:
     def stop(self, number: int) -> int:
         """End it by a signal; its exit code."""
         self._process.send_signal(number)
-        code = self._process.wait(PATIENCE)
+        code = self._process.wait(TIMEOUT_SECONDS)
         assert self._process.stdout is not None
         self._process.stdout.close()
         return code

@@ -21,6 +21,7 @@ ONTOLOGY = {
     "causal_graph_ref": "graph://incidents",
     "causal_graph_version": "17",
 }
+DECLARATION: dict[str, Any] = {"ontology": ONTOLOGY, "hypotheses": list("abcd")}
 POSTS = {
     "DECLARE_SESSION": "/v1/sessions",
     "ELIMINATE": "/v1/sessions/{session_id}/eliminate",
@@ -37,7 +38,7 @@ GETS = {
 }
 # What differs from run to run: ids, hashes, times.
 _CHANCE = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|\b[0-9a-f]{64}\b")
-_MOMENT = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
+_MOMENT = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 
 
 class Transport(Protocol):
@@ -130,12 +131,13 @@ class Recorder:
         return reply
 
     def transcript(self) -> list[Any]:
-        """Every reply, without times, with ids and hashes numbered in the order in which they first appear."""
-        numbers: dict[str, str] = {}
+        """Every reply, as `transcribe` tells it."""
+        return transcribe(self.replies)
 
-        def numbered(match: re.Match[str]) -> str:
-            return numbers.setdefault(match[0], f"#{len(numbers)}")
 
-        timeless = _MOMENT.sub("moment", json.dumps(self.replies, sort_keys=True))
-        told: list[Any] = json.loads(_CHANCE.sub(numbered, timeless))
-        return told
+def transcribe(replies: list[Any]) -> list[Any]:
+    """The replies without times, with ids and hashes numbered in the order in which they first appear."""
+    numbers: dict[str, str] = {}
+    timeless = _MOMENT.sub("moment", json.dumps(replies, sort_keys=True))
+    told: list[Any] = json.loads(_CHANCE.sub(lambda one: numbers.setdefault(one[0], f"#{len(numbers)}"), timeless))
+    return told

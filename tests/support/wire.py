@@ -6,14 +6,14 @@ import json
 import socket
 from typing import BinaryIO
 
-from tests.support.http_server import PATIENCE
+from tests.support import transports
+from tests.support.http_server import TIMEOUT_SECONDS
 from tests.support.in_process import Exchanged
-from tests.support.transports import ONTOLOGY
 
 HOST = b"host: localhost\r\n"
 LAST = HOST + b"connection: close\r\n"
 # Beginnings of requests; headers and an empty line are to follow.
-DECLARATION = json.dumps({"ontology": ONTOLOGY, "hypotheses": list("abcd")}).encode()
+DECLARATION = json.dumps(transports.DECLARATION).encode()
 DECLARE = b"POST /v1/sessions HTTP/1.1\r\ncontent-type: application/json\r\n"
 HEALTH = b"GET /healthz HTTP/1.1\r\n"
 
@@ -48,7 +48,7 @@ def next_answer(received: BinaryIO, *, bare: bool = False) -> Exchanged | None:
 
 def connected(port: int) -> socket.socket:
     """A connection to a server on this machine."""
-    return socket.create_connection(("127.0.0.1", port), PATIENCE)
+    return socket.create_connection(("127.0.0.1", port), TIMEOUT_SECONDS)
 
 
 def exchanged(port: int, sent: bytes) -> Exchanged:

@@ -4,14 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from cmbs.belief.server import BeliefServer
-from cmbs.cli.app import app
 from cmbs.kit import KitProvider, ontology_of
 from cmbs.kit.writing import format_kit
 from cmbs.messages import OntologyBundle
 from cmbs.stores import SQLiteStore
+from tests.support.cli import invoke
 from tests.support.domains import install, kit_of
 from tests.support.http_server import serving
 from tests.support.store_fixture import tampering
@@ -20,17 +19,11 @@ YES, NO = frozenset({0}), frozenset({1})
 HALVES = kit_of([[YES, NO, NO, NO], [YES, YES, NO, NO], [YES, NO, YES, NO]], [1.0] * 4)
 
 
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(app, list(arguments), env={"COLUMNS": "200", "NO_COLOR": "1"})
-
-
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(place: Path) -> Path:
     """A directory to work in, with the kit in it."""
-    monkeypatch.delenv("CMBS_STORE", raising=False)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "halves.json").write_text(format_kit(HALVES, "kit.json"), "utf-8")
-    return tmp_path
+    (place / "halves.json").write_text(format_kit(HALVES, "kit.json"), "utf-8")
+    return place
 
 
 @pytest.fixture
@@ -54,7 +47,7 @@ def sessions(place: Path) -> list[str]:
 
 
 def test_a_session_is_told_event_by_event(sessions: list[str]) -> None:
-    ran = run("analyse", sessions[0], "--kit", "halves.json", "--truth", "h0")
+    ran = invoke("analyse", sessions[0], "--kit", "halves.json", "--truth", "h0")
     assert ran.exit_code == 0
     for said in (
         "resolved by event 2: 2 eliminations",
@@ -68,26 +61,26 @@ def test_a_session_is_told_event_by_event(sessions: list[str]) -> None:
 
 
 def test_who_killed_the_truth_is_told(sessions: list[str]) -> None:
-    ran = run("analyse", sessions[1], "--kit", "halves.json", "--truth", "h0")
+    ran = invoke("analyse", sessions[1], "--kit", "halves.json", "--truth", "h0")
     assert "the truth h0 was killed by event 1 (" in ran.stdout
     assert "of hasty" in ran.stdout
     assert "best next probes, in bits: p1 (0.918)" in ran.stdout
 
 
 def test_what_is_not_exact_is_told(sessions: list[str]) -> None:
-    ran = run("analyse", sessions[0], "--kit", "halves.json", "--steps", "0")
+    ran = invoke("analyse", sessions[0], "--kit", "halves.json", "--steps", "0")
     assert "optimum (huffman)" in ran.stdout
     assert "not exact: the exact optimum" in ran.stdout
 
 
 def test_a_session_without_a_kit_is_told_without(sessions: list[str]) -> None:
-    ran = run("analyse", sessions[2])
+    ran = invoke("analyse", sessions[2])
     assert ran.exit_code == 0
     assert "kit " not in ran.stdout
 
 
 def test_json_is_the_analysis_itself(sessions: list[str]) -> None:
-    found = json.loads(run("analyse", sessions[0], "--kit", "halves.json", "--json").stdout)
+    found = json.loads(invoke("analyse", sessions[0], "--kit", "halves.json", "--json").stdout)
     assert (found["session_id"], found["kit"]["regret"]["probes"]) == (sessions[0], 3)
 
 
@@ -96,7 +89,7 @@ def test_the_installed_kit_of_a_session_is_found(
 ) -> None:
     install(HALVES, tmp_path_factory.mktemp("site"), monkeypatch)
     for options in ((), ("--kit", "domain")):
-        found = json.loads(run("analyse", sessions[0], "--json", *options).stdout)
+        found = json.loads(invoke("analyse", sessions[0], "--json", *options).stdout)
         assert found["kit"]["kit_id"] == "domain"
 
 
@@ -105,7 +98,7 @@ def test_the_installed_kit_of_a_session_is_found(
 
 def test_without_a_name_every_session_is_in_the_table_and_on_the_page(sessions: list[str], place: Path) -> None:
     (place / "truths.json").write_text(json.dumps({sessions[0]: "h0", sessions[1]: "h0"}))
-    ran = run("analyse", "--truths", "truths.json", "--html", "report.html")
+    ran = invoke("analyse", "--truths", "truths.json", "--html", "report.html")
     assert ran.exit_code == 0
     assert all(session_id in ran.stdout for session_id in sessions)
     assert "truth found                   │ 1 of 2" in ran.stdout
@@ -114,11 +107,11 @@ def test_without_a_name_every_session_is_in_the_table_and_on_the_page(sessions: 
 
 
 def test_sessions_that_are_not_about_the_kit_are_left_out_unless_they_are_named(sessions: list[str]) -> None:
-    ran = run("analyse", "--kit", "halves.json", "--json")
+    ran = invoke("analyse", "--kit", "halves.json", "--json")
     assert [each["session_id"] for each in json.loads(ran.stdout)] == sessions[:2]
-    table = run("analyse", "--kit", "halves.json")
+    table = invoke("analyse", "--kit", "halves.json")
     assert "1 session left out: not about the kit" in table.stderr
-    named = run("analyse", sessions[2], "--kit", "halves.json")
+    named = invoke("analyse", sessions[2], "--kit", "halves.json")
     assert (named.exit_code, named.stdout) == (2, "")
     assert "kit `domain` does not know `rain`, `sun`" in named.stderr
 
@@ -128,10 +121,10 @@ def test_sessions_that_are_not_about_the_kit_are_left_out_unless_they_are_named(
 
 def test_a_server_is_read_as_a_store_is(sessions: list[str], place: Path) -> None:
     with serving(place, "--store", f"sqlite:///{place}/cmbs.db") as server:
-        everything = run("analyse", "--json", "--url", server.url)
-        missing = run("analyse", "nowhere", "--url", server.url)
-        not_a_server = run("analyse", "--url", f"{server.url}/healthz")
-    assert json.loads(everything.stdout) == json.loads(run("analyse", "--json").stdout)
+        everything = invoke("analyse", "--json", "--url", server.url)
+        missing = invoke("analyse", "nowhere", "--url", server.url)
+        not_a_server = invoke("analyse", "--url", f"{server.url}/healthz")
+    assert json.loads(everything.stdout) == json.loads(invoke("analyse", "--json").stdout)
     assert (missing.exit_code, missing.stderr) == (1, "cmbs: SESSION_NOT_FOUND: no session `nowhere`\n")
     assert not_a_server.exit_code == 2
     assert "answered 404" in not_a_server.stderr
@@ -147,11 +140,11 @@ def test_a_log_that_does_not_verify_is_not_analysed(sessions: list[str], place: 
             " WHERE stream_id = ? AND seq = 1",
             (sessions[1],),
         )
-    ran = run("analyse", sessions[1])
+    ran = invoke("analyse", sessions[1])
     assert (ran.exit_code, ran.stdout) == (1, "")
     assert "LEDGER_CORRUPT" in ran.stderr
-    assert run("analyse", sessions[0]).exit_code == 0
-    report = run("analyse", "--kit", "halves.json", "--html", "page.html")
+    assert invoke("analyse", sessions[0]).exit_code == 0
+    report = invoke("analyse", "--kit", "halves.json", "--html", "page.html")
     assert report.exit_code == 1
     assert sessions[0] in report.stdout
     assert sessions[1] not in report.stdout
@@ -161,7 +154,7 @@ def test_a_log_that_does_not_verify_is_not_analysed(sessions: list[str], place: 
 
 
 def test_one_truth_is_that_of_the_sessions_that_have_it(sessions: list[str]) -> None:
-    found = json.loads(run("analyse", "--truth", "h1", "--json").stdout)
+    found = json.loads(invoke("analyse", "--truth", "h1", "--json").stdout)
     assert [each["truth"] and each["truth"]["hypothesis_id"] for each in found] == ["h1", "h1", None]
 
 
@@ -188,14 +181,14 @@ def test_what_cannot_be_read_says_why(
 ) -> None:
     (place / "list.json").write_text('["h0"]')
     (place / "absent.json").write_text(json.dumps({sessions[1]: "absent"}))
-    ran = run(*(sessions[1] if each == "SESSION" else each for each in arguments))
+    ran = invoke(*(sessions[1] if each == "SESSION" else each for each in arguments))
     assert (ran.exit_code, ran.stdout) == (code, "")
     assert message in ran.stderr
 
 
 def test_truths_of_sessions_that_are_not_there_are_told(sessions: list[str], place: Path) -> None:
     (place / "truths.json").write_text(json.dumps({sessions[1]: "h0", "nowhere": "h0"}))
-    ran = run("analyse", "--truths", "truths.json")
+    ran = invoke("analyse", "--truths", "truths.json")
     assert ran.exit_code == 0
     assert "1 truth of sessions that were not analysed, such as `nowhere`" in ran.stderr
 
@@ -204,7 +197,7 @@ def test_truths_of_sessions_that_are_not_there_are_told(sessions: list[str], pla
 
 
 def test_the_scoreboard_has_a_line_for_every_agent(place: Path) -> None:
-    ran = run("bench", "agents", "halves.json")
+    ran = invoke("bench", "agents", "halves.json")
     assert ran.exit_code == 0
     assert "kit domain, version 1: 4 hypotheses, 4 classes, 3 probes, 0.000 residual bits" in ran.stdout
     assert "optimum 2.000 probes (exact)" in ran.stdout
@@ -214,7 +207,7 @@ def test_the_scoreboard_has_a_line_for_every_agent(place: Path) -> None:
 
 
 def test_the_scoreboard_as_json(place: Path) -> None:
-    board = json.loads(run("bench", "agents", "halves.json", "--json", "--seed", "5").stdout)
+    board = json.loads(invoke("bench", "agents", "halves.json", "--json", "--seed", "5").stdout)
     assert (board["seed"], board["method"], [each["agent"] for each in board["scores"]]) == (
         "5",
         "exact",
@@ -223,6 +216,6 @@ def test_the_scoreboard_as_json(place: Path) -> None:
 
 
 def test_an_agent_that_cannot_play_is_named(place: Path) -> None:
-    ran = run("bench", "agents", "halves.json", "--steps", "0")
+    ran = invoke("bench", "agents", "halves.json", "--steps", "0")
     assert "(huffman: the exact optimum, and the greedy one, take more steps than were allowed)" in ran.stdout
     assert "optimal did not play: the exact optimum takes more steps than were allowed" in ran.stdout

@@ -13,11 +13,10 @@ import pytest
 from cmbs.identity.kernel.model import KEYS_STREAM
 from cmbs.identity.tokens import holds_key
 from cmbs.stores import SQLiteStore
-from tests.support.http_server import PATIENCE, ServerProcess, run_cmbs, serving
-from tests.support.transports import ONTOLOGY
+from tests.support.http_server import TIMEOUT_SECONDS, ServerProcess, run_cmbs, serving
+from tests.support.transports import DECLARATION
 
 KEY = re.compile(r"cmbs_([0-9a-f]{16})_[0-9a-f]{64}\n")
-DECLARATION = {"ontology": ONTOLOGY, "hypotheses": list("abcd")}
 
 
 def created(directory: Path, *arguments: str) -> tuple[str, str]:
@@ -96,7 +95,7 @@ def test_a_stream_of_keys_that_was_changed_by_hand_is_found(tmp_path: Path) -> N
     created(tmp_path)
     with sqlite3.connect(tmp_path / "cmbs.db") as database:
         database.execute("DROP TRIGGER audit_events_no_update")
-        database.execute("UPDATE audit_events SET entry = replace(CAST(entry AS TEXT), 'planner', 'somebody')")
+        database.execute("UPDATE audit_events SET entry = replace(CAST(entry AS TEXT), 'planner', 'imposter')")
     database.close()
     checked = run_cmbs("fsck", directory=tmp_path)
     assert (checked.returncode, checked.stdout) == (1, "0 sessions, 0 events, 1 bad\n")
@@ -178,8 +177,8 @@ def test_every_worker_learns_of_keys_that_come_and_go(tmp_path: Path) -> None:
 
 def wait_until_answered(server: ServerProcess, headers: dict[str, str], status: int) -> None:
     """Return once eight new connections in a row, which both workers share, get this answer."""
-    row, until = 0, time.monotonic() + PATIENCE
+    row, until = 0, time.monotonic() + TIMEOUT_SECONDS
     while row < 8:
-        answer = httpx.get(f"{server.url}/v1/sessions", headers=headers, timeout=PATIENCE)
+        answer = httpx.get(f"{server.url}/v1/sessions", headers=headers, timeout=TIMEOUT_SECONDS)
         row = row + 1 if answer.status_code == status else 0
         assert time.monotonic() < until, answer.text

@@ -10,7 +10,7 @@ import pytest
 
 from cmbs.cli.serve import serve
 from tests.support.carriers import TLS, TLS_OPTIONS, client_context
-from tests.support.http_server import PATIENCE, run_cmbs, serving
+from tests.support.http_server import TIMEOUT_SECONDS, run_cmbs, serving
 from tests.support.wire import HEALTH, HOST, LAST, answers, connected, declaring, exchanged
 
 
@@ -77,7 +77,7 @@ def test_connections_beyond_the_limit_wait_and_requests_beyond_theirs_are_told_t
                 third.settimeout(0.3)
                 with pytest.raises(TimeoutError):
                     third.recv(1)
-                third.settimeout(PATIENCE)
+                third.settimeout(TIMEOUT_SECONDS)
                 half.close()
                 other.close()
                 (answer,) = answers(third)
@@ -92,4 +92,4 @@ def test_a_half_sent_request_holds_up_a_signal_no_longer_than_was_allowed(tmp_pa
         assert exchanged(server.port, HEALTH + LAST + b"\r\n").status == 200
         began = time.monotonic()
         assert server.stop() == 0
-        assert time.monotonic() - began < PATIENCE / 2
+        assert time.monotonic() - began < TIMEOUT_SECONDS / 2

@@ -3,24 +3,11 @@
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from cmbs.belief.server import BeliefServer
-from cmbs.cli.app import app
 from cmbs.stores import SQLiteStore
+from tests.support.cli import invoke
 from tests.support.store_fixture import NO_SUCH_SESSION, StoreFixture, declared, tampering
-
-
-def run(*arguments: str, given: bytes | None = None) -> Result:
-    return CliRunner().invoke(app, list(arguments), input=given, env={"COLUMNS": "200", "NO_COLOR": "1"})
-
-
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty directory to work in."""
-    monkeypatch.delenv("CMBS_STORE", raising=False)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 @pytest.fixture
@@ -48,14 +35,14 @@ def tamper(place: Path, session_id: str) -> None:
 
 @pytest.mark.req("FSCK-02")
 def test_a_store_that_is_well_ends_with_0(sessions: list[str]) -> None:
-    ran = run("fsck")
+    ran = invoke("fsck")
     assert (ran.exit_code, ran.stdout, ran.stderr) == (0, "2 sessions, 4 events, 0 bad\n", "")
 
 
 @pytest.mark.req("FSCK-02")
 def test_only_the_sessions_that_are_named_are_checked(sessions: list[str], place: Path) -> None:
     tamper(place, sessions[0])
-    ran = run("fsck", f"sqlite:///{place}/cmbs.db", "--session", sessions[1])
+    ran = invoke("fsck", f"sqlite:///{place}/cmbs.db", "--session", sessions[1])
     assert (ran.exit_code, ran.stdout, ran.stderr) == (0, "1 session, 2 events, 0 bad\n", "")
 
 
@@ -65,7 +52,7 @@ def test_what_is_wrong_is_named_and_ends_with_1(sessions: list[str], place: Path
     store = SQLiteStore(place / "cmbs.db")
     store.put_checkpoint(sessions[1], 1, b"nonsense")
     store.close()
-    ran = run("fsck")
+    ran = invoke("fsck")
     assert (ran.exit_code, ran.stdout) == (1, "2 sessions, 4 events, 2 bad\n")
     first, second = ran.stderr.splitlines()
     assert first.startswith(f"bad  {sessions[0]}: LEDGER_CORRUPT: ledger of `{sessions[0]}` is bad at seq 1")
@@ -74,14 +61,14 @@ def test_what_is_wrong_is_named_and_ends_with_1(sessions: list[str], place: Path
 
 @pytest.mark.req("FSCK-02")
 def test_a_session_that_is_not_there_ends_with_1(sessions: list[str]) -> None:
-    ran = run("fsck", "--session", NO_SUCH_SESSION)
+    ran = invoke("fsck", "--session", NO_SUCH_SESSION)
     assert (ran.exit_code, ran.stdout) == (1, "1 session, 0 events, 1 bad\n")
 
 
 @pytest.mark.req("FSCK-02")
 @pytest.mark.parametrize("arguments", [["fsck"], ["fsck", "nonsense"], ["export", "-"], ["import", "missing"]])
 def test_what_cannot_be_opened_ends_with_2(place: Path, arguments: list[str]) -> None:
-    ran = run(*arguments)
+    ran = invoke(*arguments)
     assert (ran.exit_code, ran.stdout) == (2, "")
     assert ran.stderr.startswith("cmbs: ")
     assert list(place.iterdir()) == []
@@ -92,27 +79,27 @@ def test_what_cannot_be_opened_ends_with_2(place: Path, arguments: list[str]) ->
 
 @pytest.mark.req("TRANSFER-02")
 def test_sessions_move_through_a_file(sessions: list[str], place: Path) -> None:
-    ran = run("export", "sessions.jsonl")
+    ran = invoke("export", "sessions.jsonl")
     assert (ran.exit_code, ran.stdout, ran.stderr) == (0, "", "2 sessions exported\n")
-    ran = run("import", "sessions.jsonl", "--store", "sqlite:///copy.db")
+    ran = invoke("import", "sessions.jsonl", "--store", "sqlite:///copy.db")
     assert (ran.exit_code, ran.stdout, ran.stderr) == (0, "", "2 sessions, 4 events imported\n")
     first, second = SQLiteStore(place / "cmbs.db"), SQLiteStore(place / "copy.db")
     assert [first.read(each) for each in sessions] == [second.read(each) for each in sessions]
     for store in (first, second):
         store.close()
-    assert run("fsck", "sqlite:///copy.db").exit_code == 0
+    assert invoke("fsck", "sqlite:///copy.db").exit_code == 0
 
 
 @pytest.mark.postgres
 @pytest.mark.req("TRANSFER-02")
 def test_sessions_move_through_standard_output_and_input_to_postgresql(sessions: list[str], place: Path) -> None:
-    exported = run("export", "-", "--session", sessions[1])
+    exported = invoke("export", "-", "--session", sessions[1])
     assert (exported.exit_code, exported.stderr) == (0, "1 session exported\n")
     with StoreFixture.at("postgres", place) as fixture:
-        ran = run("import", "-", "--store", fixture.url, given=exported.stdout_bytes)
+        ran = invoke("import", "-", "--store", fixture.url, given=exported.stdout_bytes)
         assert (ran.exit_code, ran.stdout, ran.stderr) == (0, "", "1 session, 2 events imported\n")
-        assert run("fsck", fixture.url).stdout == "1 session, 2 events, 0 bad\n"
-        assert run("export", "-", "--store", fixture.url).stdout_bytes == exported.stdout_bytes
+        assert invoke("fsck", fixture.url).stdout == "1 session, 2 events, 0 bad\n"
+        assert invoke("export", "-", "--store", fixture.url).stdout_bytes == exported.stdout_bytes
 
 
 @pytest.mark.req("TRANSFER-02")
@@ -120,8 +107,8 @@ def test_a_session_that_does_not_verify_ends_with_1_and_those_before_it_are_in(
     sessions: list[str], place: Path
 ) -> None:
     tamper(place, sessions[1])
-    exported = run("export", "-").stdout_bytes
-    ran = run("import", "-", "--store", "sqlite:///copy.db", given=exported)
+    exported = invoke("export", "-").stdout_bytes
+    ran = invoke("import", "-", "--store", "sqlite:///copy.db", given=exported)
     assert ran.exit_code == 1
     counted, reason = ran.stderr.splitlines()
     assert counted == "1 session, 2 events imported"
@@ -130,13 +117,13 @@ def test_a_session_that_does_not_verify_ends_with_1_and_those_before_it_are_in(
 
 @pytest.mark.req("TRANSFER-02")
 def test_a_session_that_is_not_there_is_not_exported(sessions: list[str]) -> None:
-    ran = run("export", "-", "--session", NO_SUCH_SESSION)
+    ran = invoke("export", "-", "--session", NO_SUCH_SESSION)
     assert ran.exit_code == 1
     assert ran.stderr.startswith("cmbs: SESSION_NOT_FOUND")
 
 
 @pytest.mark.req("TRANSFER-02")
 def test_a_file_that_is_no_export_ends_with_2(place: Path) -> None:
-    ran = run("import", "-", given=b"nonsense\n")
+    ran = invoke("import", "-", given=b"nonsense\n")
     assert ran.exit_code == 2
     assert "cmbs: INVALID_REQUEST: line 1: " in ran.stderr

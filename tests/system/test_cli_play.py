@@ -10,25 +10,20 @@ from pathlib import Path
 
 import pytest
 import yaml
-from typer.testing import CliRunner, Result
 
 from cmbs.adapters.kits import load_kit
 from cmbs.adapters.sre import World, signature_kit, structural_kit
 from cmbs.adapters.sre.webshop import webshop
 from cmbs.adapters.twenty_questions import things_kit
 from cmbs.cli import play
-from cmbs.cli.app import app
 from cmbs.cli.kit_import import BuiltIn
 from cmbs.kit.parse import parse_kit
 from cmbs.tee.graph_json import read_graph
+from tests.support.cli import invoke
 from tests.support.http_server import environment_with
 from tests.support.itbench import SCENARIOS, SETUP, TRUTH, needs_itbench
 
 SMALL = str(Path(__file__).resolve().parents[2] / "examples" / "eight_animals.yaml")
-
-
-def run(*arguments: str, typed: str = "") -> Result:
-    return CliRunner().invoke(app, list(arguments), input=typed)
 
 
 # --- cmbs play 20q ----------------------------------------------------------------------------------------------------
@@ -37,21 +32,21 @@ def run(*arguments: str, typed: str = "") -> Result:
 @pytest.mark.req("20Q-04")
 def test_a_game_on_a_pipe_is_played_to_its_end_and_its_log_verifies(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path / 'games.db'}"
-    ran = run("play", "20q", "--kit", SMALL, "--store", store, typed="y\ny\ny\ny\n")
+    ran = invoke("play", "20q", "--kit", SMALL, "--store", store, given="y\ny\ny\ny\n")
     assert ran.exit_code == 0, ran.output
     assert "Think of something; I know 8 things." in ran.output
     # What was typed is shown, for input from a pipe is not echoed.
     assert " 1. Is it often seen swimming? [y/n/?] y\n" in ran.output
     assert "Got it in 4: duck." in ran.output
     session_id = ran.output.rsplit("session ", 1)[1].split(":")[0]
-    verified = run("verify", session_id, "--store", store)
+    verified = invoke("verify", session_id, "--store", store)
     assert verified.exit_code == 0
     assert "1 of 8 survive" in verified.output
 
 
 @pytest.mark.req("20Q-04")
 def test_without_any_input_the_game_ends_in_good_order() -> None:
-    ran = run("play", "20q")
+    ran = invoke("play", "20q")
     assert ran.exit_code == 0
     assert "I know 100 things" in ran.output
     assert "1 event, verified" in ran.output
@@ -63,14 +58,14 @@ def test_interrupting_is_quitting(monkeypatch: pytest.MonkeyPatch) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("builtins.input", interrupt)
-    ran = run("play", "20q")
+    ran = invoke("play", "20q")
     assert ran.exit_code == 0
     assert "1 event, verified" in ran.output
 
 
 @pytest.mark.req("20Q-04")
 def test_one_can_watch_an_oracle() -> None:
-    ran = run("play", "20q", "--oracle", "violin")
+    ran = invoke("play", "20q", "--oracle", "violin")
     assert ran.exit_code == 0
     assert "Think of something" not in ran.output
     assert "violin." in ran.output
@@ -88,7 +83,7 @@ def test_one_can_watch_an_oracle() -> None:
     ids=["oracle", "kit", "store", "turns"],
 )
 def test_what_cannot_be_played_says_why(arguments: tuple[str, ...], code: int, wrong: str) -> None:
-    ran = run("play", "20q", *arguments)
+    ran = invoke("play", "20q", *arguments)
     assert ran.exit_code == code
     assert wrong in ran.output
 
@@ -100,7 +95,7 @@ def test_what_a_kit_says_cannot_change_the_terminal(tmp_path: Path) -> None:
     kit.write_text(
         json.dumps({"id": "odd", "version": "1", "soundness": "sound", "hypotheses": ["a", "b"], "probes": probes})
     )
-    ran = run("play", "20q", "--kit", str(kit), typed="y\ny\n")
+    ran = invoke("play", "20q", "--kit", str(kit), given="y\ny\n")
     assert ran.exit_code == 0, ran.output
     assert "\x1b" not in ran.output
     assert "\\x1b[2Jreally?" in ran.output
@@ -151,7 +146,7 @@ def scenarios(tmp_path: Path) -> Path:
 
 @pytest.mark.req("ITB-05")
 def test_an_import_writes_two_kits_and_a_graph_and_says_what_was_of_no_use(scenarios: Path, tmp_path: Path) -> None:
-    ran = run("kit", "import", "itbench", str(scenarios), "--output", str(tmp_path / "new" / "kits"))
+    ran = invoke("kit", "import", "itbench", str(scenarios), "--output", str(tmp_path / "new" / "kits"))
     assert ran.exit_code == 0, ran.output
     assert "3 scenario folders: 2 used, 1 not" in ran.output
     assert "    scenario_3: `groundtruth_v1.yaml`" in ran.output
@@ -166,14 +161,14 @@ def test_an_import_writes_two_kits_and_a_graph_and_says_what_was_of_no_use(scena
     assert signature.hypothesis_ids == {"scenario_1", "scenario_2"}
     assert all(not probe.outcomes[1].eliminates for kit in (signature, structure) for probe in kit.probes)
     assert len(read_graph((kits / "itbench-graph.json").read_bytes()).edges) == 3
-    checked = run("kit", "check", str(kits / "itbench-signature.yaml"))
+    checked = invoke("kit", "check", str(kits / "itbench-signature.yaml"))
     assert checked.exit_code == 0
 
 
 @pytest.mark.req("ITB-05")
 def test_a_closed_world_is_asked_for(scenarios: Path, tmp_path: Path) -> None:
     arguments = ("--closed-world", "--format", "json", "--quiet", "-o", str(tmp_path))
-    ran = run("kit", "import", "itbench", str(scenarios), *arguments)
+    ran = invoke("kit", "import", "itbench", str(scenarios), *arguments)
     assert ran.exit_code == 0, ran.output
     kit = load_kit(tmp_path / "itbench-signature.json")
     assert kit.version.startswith("closed-sha256-")
@@ -186,12 +181,12 @@ def test_a_closed_world_is_asked_for(scenarios: Path, tmp_path: Path) -> None:
 def test_a_file_that_is_there_is_not_overwritten_unless_asked(scenarios: Path, tmp_path: Path) -> None:
     (tmp_path / "itbench-graph.json").write_text("mine")
     arguments = ("kit", "import", "itbench", str(scenarios), "-o", str(tmp_path))
-    refused = run(*arguments)
+    refused = invoke(*arguments)
     assert refused.exit_code == 2
     assert "is there already; `--force` overwrites it" in refused.output
     assert (tmp_path / "itbench-graph.json").read_text() == "mine"
     assert not (tmp_path / "itbench-signature.yaml").exists()
-    assert run(*arguments, "--force").exit_code == 0
+    assert invoke(*arguments, "--force").exit_code == 0
     assert read_graph((tmp_path / "itbench-graph.json").read_bytes()).nodes
 
 
@@ -199,14 +194,14 @@ def test_a_file_that_is_there_is_not_overwritten_unless_asked(scenarios: Path, t
 def test_what_no_kit_can_hold_is_not_written(scenarios: Path, tmp_path: Path) -> None:
     truth = TRUTH | {"alerts": [{"id": "x" * 5_000}]}
     (scenarios / "scenario_1" / "groundtruth_v1.yaml").write_text(yaml.safe_dump(truth))
-    ran = run("kit", "import", "itbench", str(scenarios), "-o", str(tmp_path / "out"))
+    ran = invoke("kit", "import", "itbench", str(scenarios), "-o", str(tmp_path / "out"))
     assert ran.exit_code == 2
     assert "itbench-signature.yaml:" in ran.output
     assert not (tmp_path / "out").exists()
 
 
 def test_a_directory_without_scenarios_is_no_benchmark(tmp_path: Path) -> None:
-    ran = run("kit", "import", "itbench", str(tmp_path), "-o", str(tmp_path / "out"))
+    ran = invoke("kit", "import", "itbench", str(tmp_path), "-o", str(tmp_path / "out"))
     assert ran.exit_code == 2
     assert "there is no `scenario_*` folder in" in ran.output
     assert not (tmp_path / "out").exists()
@@ -215,7 +210,7 @@ def test_a_directory_without_scenarios_is_no_benchmark(tmp_path: Path) -> None:
 @needs_itbench
 @pytest.mark.req("ITB-05")
 def test_the_benchmark_is_imported_with_its_circles_named(tmp_path: Path) -> None:
-    ran = run("kit", "import", "itbench", str(SCENARIOS), "-o", str(tmp_path))
+    ran = invoke("kit", "import", "itbench", str(SCENARIOS), "-o", str(tmp_path))
     assert ran.exit_code == 0, ran.output
     assert "67 scenario folders: 61 used, 6 not" in ran.output
     assert "10 components spread to each other in a circle: " in ran.output
@@ -234,13 +229,13 @@ def test_the_kits_that_come_along_can_be_had_as_files(tmp_path: Path) -> None:
     }
     assert set(kits) == set(BuiltIn)
     for name, kit in kits.items():
-        printed = run("kit", "builtin", name.value)
+        printed = invoke("kit", "builtin", name.value)
         assert parse_kit(printed.output.encode(), "kit.yaml").kit == kit
         for ending in ("yaml", "json"):
             path = tmp_path / f"{name}.{ending}"
-            assert run("kit", "builtin", name.value, "-o", str(path)).exit_code == 0
+            assert invoke("kit", "builtin", name.value, "-o", str(path)).exit_code == 0
             assert load_kit(path) == kit
-    again = run("kit", "builtin", "twenty-questions", "-o", str(tmp_path / "twenty-questions.yaml"))
+    again = invoke("kit", "builtin", "twenty-questions", "-o", str(tmp_path / "twenty-questions.yaml"))
     assert again.exit_code == 2
-    closed = run("kit", "builtin", "webshop-signature", "--closed-world")
+    closed = invoke("kit", "builtin", "webshop-signature", "--closed-world")
     assert parse_kit(closed.output.encode(), "kit.yaml").kit == signature_kit(webshop(), World.CLOSED)

@@ -1,16 +1,16 @@
 """`cmbs policy …` on the example policy and on what a store has recorded: what it prints, and its exit codes."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from cmbs.audit.transfer import export_lines
-from cmbs.cli.app import app
 from cmbs.stores import SQLiteStore
 from cmbs.substrate.kernel.policy.document_schema import SCHEMAS
+from tests.support.cli import invoke
 from tests.support.policies import allow, deny, eq, op
 from tests.support.spaces import ENCODER, SPACE, World, call, caller_tool, facts
 
@@ -19,17 +19,7 @@ POLICY, CASES = str(EXAMPLES / "restart.yaml"), str(EXAMPLES / "restart.cases.ya
 DELTAS = allow(None, op("missing", "$tool.id"))
 
 
-def run(*arguments: str, given: bytes | None = None) -> Result:
-    command = ["policy", *arguments]
-    return CliRunner().invoke(app, command, input=given, env={"COLUMNS": "200", "NO_COLOR": "1"})
-
-
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty directory to work in."""
-    monkeypatch.delenv("CMBS_STORE", raising=False)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+run = partial(invoke, "policy")
 
 
 @pytest.fixture
@@ -180,7 +170,7 @@ def test_a_case_is_explained_with_what_would_turn_it() -> None:
 
 
 @pytest.mark.req("SS01-POLICY-EXPLAIN")
-def test_every_case_of_the_example_can_be_explained_to_everybody() -> None:
+def test_every_case_of_the_example_can_be_explained_to_every_actor() -> None:
     for name in (result["name"] for result in json.loads(run("test", CASES, "--json").stdout)[0]["results"]):
         for reader in ("operator", "agent"):
             ran = run("explain", CASES, "--case", name, "--as", reader)

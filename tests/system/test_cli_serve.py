@@ -24,21 +24,16 @@ from cmbs.identity.tokens import new_key
 from cmbs.kit import NO_DATA
 from cmbs.stores import SQLiteStore
 from tests.support.carriers import TLS
-from tests.support.http_server import PATIENCE, ServerProcess, environment_with, free_port, run_cmbs, serving
-from tests.support.transports import ONTOLOGY
+from tests.support.http_server import TIMEOUT_SECONDS, ServerProcess, environment_with, free_port, run_cmbs, serving
+from tests.support.transports import DECLARATION, ONTOLOGY
 
 CERTIFICATE = str(TLS / "certificate.pem")
-DECLARATION = {"ontology": ONTOLOGY, "hypotheses": list("abcd")}
 ELIMINATION = {"source_id": "s", "observation_id": "o", "eliminated": ["a", "z"]}
 
 
 def declared(client: httpx.Client) -> str:
     session_id: str = client.post("/v1/sessions", json=DECLARATION).json()["session_id"]
     return session_id
-
-
-def client_of(server: ServerProcess) -> httpx.Client:
-    return httpx.Client(base_url=server.url, timeout=PATIENCE)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +53,7 @@ def in_memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProces
 @pytest.mark.req("CLI-SERVE-01", "CLI-SERVE-02", "BS-5.1-STORE-01")
 def test_it_says_where_it_is_stops_on_a_signal_and_comes_back_with_its_sessions(tmp_path: Path) -> None:
     port = free_port()
-    with serving(tmp_path, port=port) as server, client_of(server) as client:
+    with serving(tmp_path, port=port) as server, server.client() as client:
         path = f"/v1/sessions/{declared(client)}"
         client.post(f"{path}/eliminate", json=ELIMINATION)
         before = [client.get(f"{path}{part}").json() for part in ("", "/audit", "/obligations")]
@@ -71,7 +66,7 @@ def test_it_says_where_it_is_stops_on_a_signal_and_comes_back_with_its_sessions(
             "  keys      none: only this machine is served, and callers are unauthenticated",
         ]
     assert (tmp_path / "cmbs.db").is_file()
-    with serving(tmp_path, port=port) as server, client_of(server) as client:
+    with serving(tmp_path, port=port) as server, server.client() as client:
         assert [client.get(f"{path}{part}").json() for part in ("", "/audit", "/obligations")] == before
         assert server.stop(signal.SIGINT) == 0
 
@@ -86,7 +81,7 @@ def test_it_listens_on_the_host_that_was_asked_for(tmp_path: Path, host: str) ->
     try:
         server.wait_until_ready()
         assert f"on http://{shown}:{port}," in server.output
-        assert httpx.get(f"{server.url}/v1/sessions", timeout=PATIENCE).status_code == 200
+        assert httpx.get(f"{server.url}/v1/sessions", timeout=TIMEOUT_SECONDS).status_code == 200
         assert server.stop() == 0
     finally:
         server.discard()
@@ -95,7 +90,7 @@ def test_it_listens_on_the_host_that_was_asked_for(tmp_path: Path, host: str) ->
 def test_settings_of_the_environment_reach_the_workers(tmp_path: Path) -> None:
     store = "sqlite:///[red]of :fire:.db"
     variables = {"CMBS_STORE": store, "CMBS_LIMIT_PAGE_SIZE": "3", "CMBS_VALIDATE_HYPOTHESES": "yes"}
-    with serving(tmp_path, variables=variables) as server, client_of(server) as client:
+    with serving(tmp_path, variables=variables) as server, server.client() as client:
         assert client.get("/v1/sessions?limit=4").json()["error"]["details"]["maximum"] == 3
         answer = client.post(f"/v1/sessions/{declared(client)}/eliminate", json=ELIMINATION)
         assert answer.json()["error"]["code"] == "INVALID_HYPOTHESIS_ID"
@@ -122,14 +117,14 @@ def test_a_password_in_the_url_of_the_store_is_not_printed(url: str, shown: str)
 def test_the_option_wins_over_the_environment_and_the_working_directory_is_not_searched(
     in_memory: ServerProcess,
 ) -> None:
-    with client_of(in_memory) as client:
+    with in_memory.client() as client:
         assert client.get("/healthz").json() == {"status": "ok"}
     assert "  store     memory:\n" in in_memory.output
 
 
 def test_a_request_is_one_line_of_the_access_log_and_no_key_is_in_it(tmp_path: Path) -> None:
     key = new_key().text
-    with serving(tmp_path, "--store", "memory:", "--access-log") as server, client_of(server) as client:
+    with serving(tmp_path, "--store", "memory:", "--access-log") as server, server.client() as client:
         assert client.get(f"/v1/sessions/a%0Aforged%1B[31m{key}").status_code == 404
         assert server.stop() == 0
     (line,) = (line for line in server.output.splitlines() if "forged" in line)
@@ -221,7 +216,7 @@ def test_a_file_that_is_no_database_is_reported(tmp_path: Path, monkeypatch: pyt
 
 def written(url: str, session_id: str, source: int) -> list[str]:
     """Eliminations, each over a connection of its own; the ids of their events."""
-    with httpx.Client(base_url=url, timeout=PATIENCE, headers={"connection": "close"}) as client:
+    with httpx.Client(base_url=url, timeout=TIMEOUT_SECONDS, headers={"connection": "close"}) as client:
         answers = [
             client.post(
                 f"/v1/sessions/{session_id}/eliminate",
@@ -262,8 +257,8 @@ def test_a_server_that_is_killed_takes_its_workers_along(tmp_path: Path) -> None
         assert len(server.workers()) == 2
         children = server.children()
         server.process.kill()
-        server.process.wait(PATIENCE)
-        _, alive = psutil.wait_procs(children, PATIENCE)
+        server.process.wait(TIMEOUT_SECONDS)
+        _, alive = psutil.wait_procs(children, TIMEOUT_SECONDS)
         assert alive == []
     with serving(tmp_path, port=port) as server:
         assert server.stop() == 0
@@ -275,7 +270,7 @@ def test_a_worker_that_is_killed_is_replaced(tmp_path: Path) -> None:
         before[0].kill()
         server.wait_until(lambda: set(server.workers()) >= {before[1]} and before[0] not in server.workers())
         server.wait_until(lambda: len(server.workers()) == 2)
-        with client_of(server) as client:
+        with server.client() as client:
             assert client.get(f"/v1/sessions/{declared(client)}").status_code == 200
         assert server.stop() == 0
         assert "Unexpected exit from worker-" in server.output
@@ -299,7 +294,7 @@ def test_a_worker_that_cannot_be_replaced_ends_the_server_with_an_error(tmp_path
             path.unlink()
         (tmp_path / "cmbs.db").write_bytes(b"not a database, but long enough to be looked at " * 40)
         server.workers()[0].kill()
-        assert server.process.wait(PATIENCE) == 1
+        assert server.process.wait(TIMEOUT_SECONDS) == 1
         assert "a worker cannot start: STORE_UNAVAILABLE: cannot open `cmbs.db`: " in server.output
         assert server.workers() == []
 
@@ -312,7 +307,7 @@ def test_the_demo_plays_an_incident_into_a_live_server(in_memory: ServerProcess)
     said: list[str] = []
     pauses: list[int] = []
     session_id = demo.play(in_memory.url, said.append, lambda: pauses.append(len(said)))
-    with client_of(in_memory) as client:
+    with in_memory.client() as client:
         belief = client.get(f"/v1/sessions/{session_id}").json()
         events = client.get(f"/v1/sessions/{session_id}/audit").json()["events"]
 
@@ -337,14 +332,14 @@ def test_the_demo_plays_an_incident_into_a_live_server(in_memory: ServerProcess)
     ontology = belief["ontology"]
     kits = {kit.kit_id: kit}
     assert choose_kit(kits, ontology["hypothesis_space_id"], ontology["hypothesis_version"], kit.hypothesis_ids) is kit
-    # A pause before everything that somebody does, so that people can read along.
+    # A pause before every step, so that people can read along.
     assert pauses == list(range(2, 2 + len(demo.STORY)))
     assert said[-1] == f"demo: read it back at {in_memory.url}/v1/sessions/{session_id}/audit"
 
 
 @pytest.mark.req("DEMO-01")
 def test_the_demo_begins_once_the_server_is_up(tmp_path: Path) -> None:
-    with serving(tmp_path, "--store", "memory:", "--demo", "--demo-pause", "0") as server, client_of(server) as client:
+    with serving(tmp_path, "--store", "memory:", "--demo", "--demo-pause", "0") as server, server.client() as client:
         sessions: list[dict[str, Any]] = []
         for _ in range(5_000):
             sessions = client.get("/v1/sessions").json()["sessions"]
@@ -357,23 +352,23 @@ def test_the_demo_begins_once_the_server_is_up(tmp_path: Path) -> None:
 @pytest.mark.req("DEMO-01")
 def test_the_demo_keeps_to_the_pace_it_is_given(in_memory: ServerProcess) -> None:
     waited: list[float] = []
-    demo.play_in_background(in_memory.url, lambda _: None, 2.5, waited.append).join(PATIENCE)
+    demo.play_in_background(in_memory.url, lambda _: None, 2.5, waited.append).join(TIMEOUT_SECONDS)
     assert waited == [0.1] + [2.5] * len(demo.STORY)
 
 
 def test_the_demo_says_that_there_is_no_server() -> None:
     said: list[str] = []
     address = f"http://127.0.0.1:{free_port()}"
-    demo.play_in_background(address, said.append, wait=lambda _: None).join(PATIENCE)
+    demo.play_in_background(address, said.append, wait=lambda _: None).join(TIMEOUT_SECONDS)
     assert said == ["demo: the server did not answer in ten seconds"]
 
 
 def test_what_rules_out_nothing_is_said_and_not_sent(in_memory: ServerProcess) -> None:
     said: list[str] = []
-    # Nothing is known of an alert at which nobody could look.
+    # Nothing is known of an alert that no probe could read.
     look = demo.Look(demo.METRICS, "QueueBacklog@event-queue", NO_DATA)
     session_id = demo.tell(in_memory.url, said.append, lambda: None, (look,))
-    with client_of(in_memory) as client:
+    with in_memory.client() as client:
         events = client.get(f"/v1/sessions/{session_id}/audit").json()["events"]
     assert [event["verb"] for event in events] == ["DECLARE_SESSION", "ENTER_OBLIGATION"]
     assert said[2] == "demo: metrics · QueueBacklog@event-queue is no-data: that rules out nothing"
@@ -383,7 +378,7 @@ def test_the_demo_says_that_the_server_does_not_do_as_it_should(tmp_path: Path) 
     said: list[str] = []
     variables = {"CMBS_LIMIT_HYPOTHESES_PER_SESSION": "1"}
     with serving(tmp_path, "--store", "memory:", variables=variables) as server:
-        demo.play_in_background(server.url, said.append, wait=lambda _: None).join(PATIENCE)
+        demo.play_in_background(server.url, said.append, wait=lambda _: None).join(TIMEOUT_SECONDS)
     assert said == ["demo: stopped: HTTP Error 413: Payload Too Large"]
 
 
@@ -405,11 +400,11 @@ def test_the_demo_says_that_the_server_went_away_in_the_middle(
     healthy = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}"
     said: list[str] = []
     with socket.create_server(("127.0.0.1", 0)) as listening, ThreadPoolExecutor(1) as pool:
-        listening.settimeout(PATIENCE)
+        listening.settimeout(TIMEOUT_SECONDS)
         answering = pool.submit(answer_each, listening, (healthy, answer))
         address = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        demo.play_in_background(address, said.append, wait=lambda _: None).join(PATIENCE)
-        answering.result(PATIENCE)
+        demo.play_in_background(address, said.append, wait=lambda _: None).join(TIMEOUT_SECONDS)
+        answering.result(TIMEOUT_SECONDS)
     assert said == [f"demo: stopped: {said_of_it}"]
 
 

@@ -38,7 +38,7 @@ IRREGULAR_PARTICIPLES = re.compile(
 )
 VERBS_IN_ED = re.compile("embed|exceed|feed|need|proceed|seed|shed|speed|succeed")
 # Terms of art that begin with a participle.
-PARTICIPLE_TERMS = frozenset({"expected_gain"})
+PARTICIPLE_TERMS = frozenset({"closed_kit", "closed_provider", "expected_gain", "stored_entries"})
 # SQLite, RFC, Idempotency-Key: a capital that belongs to the word.
 PROPER_WORD = re.compile(r"^[A-Z][a-z]*[A-Z-]|^I ")
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 import yaml
-from typer.testing import CliRunner, Result
 
 from cmbs.adapters.kits import load_kit
-from cmbs.cli.app import app
 from cmbs.cli.kit import read_or_fail
 from cmbs.kit.schema import kit_schema
+from tests.support.cli import invoke
 
 GOOD = """\
 id: coins
@@ -27,20 +27,15 @@ probes:
     outcomes: [{id: heads, keeps: [heads]}, {id: other, eliminates: [heads]}]
 """
 BAD = GOOD.replace("id: other", "id: 12")
+run = partial(invoke, "kit")
 TABLE = "animal,legs,weight,flies\ndog,4,30.5,no\nbat,2,0.02,yes\nhen,2,2,\n"
 
 
 @pytest.fixture(autouse=True)
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "good.yaml").write_text(GOOD, "utf-8")
-    (tmp_path / "bad.yaml").write_text(BAD, "utf-8")
-    (tmp_path / "animals.csv").write_text(TABLE, "utf-8")
-    return tmp_path
-
-
-def run(*arguments: str, given: str | None = None) -> Result:
-    return CliRunner().invoke(app, ["kit", *arguments], input=given, env={"COLUMNS": "200", "NO_COLOR": "1"})
+def place(place: Path) -> Path:
+    for name, text in (("good.yaml", GOOD), ("bad.yaml", BAD), ("animals.csv", TABLE)):
+        (place / name).write_text(text, "utf-8")
+    return place
 
 
 # --- check ------------------------------------------------------------------------------------------------------------

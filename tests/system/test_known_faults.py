@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from cmbs.belief.kernel.replay import verify_session
 from cmbs.belief.kernel.survivors import Universe, commitment
 from cmbs.belief.server import BeliefServer
-from cmbs.errors import Conflict, EventNotFound, LedgerCorrupt, StoreUnavailable
+from cmbs.errors import Conflict, LedgerCorrupt, StoreUnavailable
 from cmbs.ledger import Head, from_audit_entry, verify_chain
 from cmbs.messages import AuditEntry
 from cmbs.spi import RecoveredState
 from cmbs.testing import FailingStore, ManualClock, SequentialIds
 from cmbs.testing.strategies import belief as strategies
 from tests.support.forgery import tamper
-from tests.support.store_fixture import NO_SUCH_SESSION, ONTOLOGY, PLACES, StoreFixture, declared, tampering, verified
+from tests.support.store_fixture import ONTOLOGY, PLACES, StoreFixture, declared, tampering, verified
 
 GUARDS = ("audit_events_no_update", "audit_events_no_delete", "sessions_only_forward", "tombstones_no_delete")
 
@@ -128,19 +128,6 @@ def test_another_history_that_is_sound_in_itself_is_a_conflict_where_the_true_on
         true.restore_session(session_id, state, rewritten)
     assert true.audit_trace(session_id) == entries
     true.restore_session(session_id, state, entries)
-
-
-# --- an unknown place to go on from ---
-
-
-@pytest.mark.req("BS-2.1-AUDIT-03")
-@pytest.mark.parametrize("unknown", ["", "0", "unknown", NO_SUCH_SESSION, "' OR 1=1 --"])
-def test_an_unknown_event_to_go_on_from_is_an_error_not_the_whole_log(server: BeliefServer, unknown: str) -> None:
-    session_id = declared(server)
-    elsewhere = server.audit_trace(declared(server))[0].event_id
-    for since in (unknown, elsewhere):
-        with pytest.raises(EventNotFound):
-            server.audit_trace(session_id, since)
 
 
 # --- history that callers can reach ---

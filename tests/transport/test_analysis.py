@@ -15,7 +15,7 @@ from cmbs.belief_api import create_app
 from cmbs.http.app import BeliefApp
 from cmbs.kit import KitProvider, ontology_of
 from cmbs.messages import OntologyBundle
-from cmbs.stores import SQLiteStore
+from cmbs.stores import InMemoryStore, SQLiteStore
 from tests.support.domains import install, kit_of
 from tests.support.in_process import Client, Exchanged, client_of, exchange
 
@@ -24,9 +24,8 @@ HALVES = kit_of([[YES, NO, NO, NO], [YES, YES, NO, NO], [YES, NO, YES, NO]], [1.
 PLAIN = OntologyBundle("space", "1", "", "")
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BeliefServer]:
-    store = SQLiteStore(tmp_path / "cmbs.db") if request.param == "sqlite" else None
+@pytest.fixture
+def server(store: InMemoryStore | SQLiteStore) -> Iterator[BeliefServer]:
     server = BeliefServer(belief_provider=KitProvider(HALVES), store=store)
     yield server
     server.close()
@@ -74,7 +73,7 @@ def test_an_installed_kit_is_found_by_what_the_session_was_declared_over(
     others = [
         server.declare_session(OntologyBundle("domain", "2", "", ""), ids).session_id,
         server.declare_session(PLAIN, ids).session_id,
-        server.declare_session(ontology_of(HALVES), [*ids, "stranger"]).session_id,
+        server.declare_session(ontology_of(HALVES), [*ids, "unlisted"]).session_id,
     ]
     with client_of(create_app(server)) as client:
         kits = [client.get(f"/v1/sessions/{each}/analysis").json()["kit"] for each in (fitting, *others)]
@@ -82,7 +81,7 @@ def test_an_installed_kit_is_found_by_what_the_session_was_declared_over(
         misfit = client.get(f"/v1/sessions/{others[2]}/analysis", params={"kit": "domain"})
     assert [kit and kit["kit_id"] for kit in kits] == ["domain", None, None, None]
     assert named["kit"]["regret"]["method"] == "exact"
-    assert (misfit.status_code, misfit.json()["error"]["details"]["unknown"]) == (400, ["stranger"])
+    assert (misfit.status_code, misfit.json()["error"]["details"]["unknown"]) == (400, ["unlisted"])
 
 
 def test_a_kit_that_is_not_there_is_refused_and_those_that_are_are_named(server: BeliefServer, client: Client) -> None:
@@ -94,7 +93,7 @@ def test_a_kit_that_is_not_there_is_refused_and_those_that_are_are_named(server:
 
 
 def test_a_truth_outside_the_universe_is_refused(server: BeliefServer, client: Client) -> None:
-    answer = client.get(f"/v1/sessions/{opened(server)}/analysis", params={"truth": "nobody"})
+    answer = client.get(f"/v1/sessions/{opened(server)}/analysis", params={"truth": "none-such"})
     assert (answer.status_code, answer.json()["error"]["code"]) == (422, "INVALID_HYPOTHESIS_ID")
 
 
@@ -177,7 +176,7 @@ def test_only_so_many_wait_and_the_others_are_told() -> None:
     async def many() -> tuple[list[int], Exchanged, list[int]]:
         first = asyncio.ensure_future(exchange(app, "GET", path))
         await asyncio.to_thread(begun.wait, 60)
-        first.cancel()  # whoever asked is gone, the thread is not
+        first.cancel()  # the caller is gone, the thread is not
         *waiting, last = [asyncio.ensure_future(exchange(app, "GET", path)) for _ in range(3)]
         refused = await last
         go_on.set()

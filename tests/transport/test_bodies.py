@@ -17,62 +17,21 @@ from cmbs.testing.strategies.belief import json_values
 from cmbs.testing.strategies.hostile_ids import HOSTILE_IDS
 from tests.support.error_model import check_error
 from tests.support.in_process import Client, client_of
-from tests.support.requests_of import WRITES
+from tests.support.requests_of import WRITES, open_session, path_of
 from tests.support.transports import ONTOLOGY
 
 # Text that is no JSON, wherever a value is expected.
-NO_VALUES = [
-    b"",
-    b"tru",
-    b"True",
-    b"None",
-    b"undefined",
-    b"{",
-    b"}",
-    b"[1,]",
-    b'{"a":1,}',
-    b"{'a':1}",
-    b"{a:1}",
-    b'{"a" 1}',
-    b'{"a":}',
-    b'{1:"a"}',
-    b"{} {}",
-    b"{}//",
-    b"/**/{}",
-    b'{"a":01}',
-    b'{"a":+1}',
-    b'{"a":1.}',
-    b'{"a":.5}',
-    b'{"a":0x10}',
-    b'{"a":1_000}',
-    b'{"a":"\n"}',
-    b'{"a":"\x00"}',
-    b'{"a":"\\x41"}',
-    b'{"a":"\\u12"}',
-    b'{"a":"',
-    b"\xff",
-    b'{"a":"\xff"}',
-    b'{"a":"\xed\xa0\x80"}',
-    b'{"\xc3":1}',
-    b'{"a":"\\ud800"}',
-    b'{"\\udc00":1}',
-    # The same, beside text that looks like a key.
-    b'{"a":"\\":\xff"}',
-    b'{"a":"\\":","b":"\\x"}',
-    b'{"a":"\\":","b":"\\ud800"}',
-]
+NO_VALUES = [b"", b"tru", b"True", b"None", b"undefined", b"{", b"}", b"[1,]", b'{"a":1,}', b"{'a':1}", b"{a:1}"]
+NO_VALUES += [b'{"a" 1}', b'{"a":}', b'{1:"a"}', b"{} {}", b"{}//", b"/**/{}", b'{"a":01}', b'{"a":+1}', b'{"a":1.}']
+NO_VALUES += [b'{"a":.5}', b'{"a":0x10}', b'{"a":1_000}', b'{"a":"\n"}', b'{"a":"\x00"}', b'{"a":"\\x41"}']
+NO_VALUES += [b'{"a":"\\u12"}', b'{"a":"', b"\xff", b'{"a":"\xff"}', b'{"a":"\xed\xa0\x80"}', b'{"\xc3":1}']
+NO_VALUES += [b'{"a":"\\ud800"}', b'{"\\udc00":1}']
+# The same, beside text that looks like a key.
+NO_VALUES += [b'{"a":"\\":\xff"}', b'{"a":"\\":","b":"\\x"}', b'{"a":"\\":","b":"\\ud800"}']
 NO_NUMBERS = [b"NaN", b"Infinity", b"-Infinity", b"1e400", b"-1e400", b"9007199254740992", b"-9007199254740992"]
 NO_NUMBERS += [b"1" + b"0" * 400, b"9007199254740993.0", b"1e17"]
-DUPLICATES = [
-    b'{"a":1,"a":1}',
-    b'{"a":1, "a" : 2}',
-    b'{"a":1,"\\u0061":1}',
-    b'{"x":{"a":1,"b":2,"a":3}}',
-    b'{"x":[{"a":1},{"a":1,"a":1}]}',
-    b'{"a":"\\":","a":1}',
-    b'{"\\":":1,"\\":":1}',
-    b'{"":0,"":0}',
-]
+DUPLICATES = [b'{"a":1,"a":1}', b'{"a":1, "a" : 2}', b'{"a":1,"\\u0061":1}', b'{"x":{"a":1,"b":2,"a":3}}']
+DUPLICATES += [b'{"x":[{"a":1},{"a":1,"a":1}]}', b'{"a":"\\":","a":1}', b'{"\\":":1,"\\":":1}', b'{"":0,"":0}']
 
 
 @pytest.fixture(scope="module")
@@ -83,9 +42,7 @@ def client() -> Iterator[Client]:
 
 @pytest.fixture(scope="module")
 def session_id(client: Client) -> str:
-    opened: str = client.post("/v1/sessions", {"ontology": ONTOLOGY, "hypotheses": list("abcd")}).json()["session_id"]
-    client.post(f"/v1/sessions/{opened}/obligations", {"obligation_id": "gate", "min_total_eliminations": 9})
-    return opened
+    return open_session(client)
 
 
 @pytest.fixture(autouse=True)
@@ -104,10 +61,6 @@ def spoilt_bodies(value: bytes) -> dict[str, bytes]:
             body = json.dumps({**write.body, write.opaque: "here"}).encode()
             found[name] = body.replace(b'"here"', value)
     return found
-
-
-def path_of(name: str, session_id: str) -> str:
-    return WRITES[name].path.format(session_id=session_id)
 
 
 @pytest.mark.req("BS-3.2-ERR-09")

@@ -1,4 +1,4 @@
-"""Many requests at once: one unbroken chain, each answer its own, nobody held up by somebody else's million ids."""
+"""Many requests at once: one unbroken chain, each answer its own, no caller held up by the million ids of another."""
 
 import asyncio
 from collections import Counter
@@ -10,7 +10,7 @@ import pytest
 
 from cmbs.belief.server import BeliefServer
 from cmbs.belief_api import create_app
-from cmbs.stores import SQLiteStore
+from cmbs.stores import InMemoryStore, SQLiteStore
 from tests.support.store_fixture import verified
 from tests.support.transports import ONTOLOGY
 
@@ -20,10 +20,9 @@ UNIVERSE = [f"h{number:03}" for number in range(MANY)]
 Script = Callable[[httpx.AsyncClient], Awaitable[Any]]
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BeliefServer]:
-    path = tmp_path_factory.mktemp("concurrency") / "cmbs.db"
-    server = BeliefServer(store=SQLiteStore(path) if request.param == "sqlite" else None)
+@pytest.fixture
+def server(store: InMemoryStore | SQLiteStore) -> Iterator[BeliefServer]:
+    server = BeliefServer(store=store)
     yield server
     server.close()
 

@@ -1,4 +1,4 @@
-"""The application inside something larger: mounted, behind middleware, beside routes of somebody else."""
+"""The application inside something larger: mounted, behind middleware, beside routes of another application."""
 
 import asyncio
 import re
@@ -26,9 +26,8 @@ from cmbs.stores import SQLiteStore
 from cmbs.testing.strategies.hostile_ids import HOSTILE_IDS
 from tests.support.error_model import check_error
 from tests.support.in_process import App, Client, Event, client_of, scope_of
-from tests.support.transports import ONTOLOGY, InPython, OverHTTP, Recorder
+from tests.support.transports import DECLARATION, ONTOLOGY, InPython, OverHTTP, Recorder
 
-DECLARATION = {"ontology": ONTOLOGY, "hypotheses": list("abcd")}
 SECRET = "hunter2"
 
 
@@ -47,7 +46,7 @@ def behind_a_function() -> App:
     app = create_app(BeliefServer())
 
     @app.middleware("http")
-    async def format_count(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
+    async def mark_seen(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
         response = await call_next(request)
         response.headers["x-seen"] = "1"
         return response
@@ -171,7 +170,7 @@ def test_a_server_that_gives_no_raw_path_is_served_from_the_decoded_one() -> Non
 # --- beside others ----------------------------------------------------------------------------------------------------
 
 
-def with_routes_of_somebody_else() -> BeliefApp:
+def with_foreign_routes() -> BeliefApp:
     app = create_app(BeliefServer())
 
     @app.get("/extra")
@@ -189,8 +188,8 @@ def with_routes_of_somebody_else() -> BeliefApp:
     return app
 
 
-def test_routes_of_somebody_else_work_beside_ours() -> None:
-    with client_of(with_routes_of_somebody_else()) as client:
+def test_foreign_routes_work_beside_ours() -> None:
+    with client_of(with_foreign_routes()) as client:
         assert client.get("/extra").json() == {"extra": "yes"}
         assert client.get("/healthz").json() == {"status": "ok"}
         refused = client.get("/forbidden")
@@ -200,8 +199,8 @@ def test_routes_of_somebody_else_work_beside_ours() -> None:
 
 
 @pytest.mark.req("BS-3.2-ERR-14")
-def test_a_failure_of_somebody_elses_route_gives_away_nothing() -> None:
-    with client_of(with_routes_of_somebody_else()) as client:
+def test_a_failure_of_a_foreign_route_gives_away_nothing() -> None:
+    with client_of(with_foreign_routes()) as client:
         answer = client.get("/broken")
         check_error(answer, 500, "INTERNAL_ERROR")
         assert SECRET not in answer.text
@@ -227,7 +226,7 @@ def test_every_path_of_the_table_is_a_route_of_the_application() -> None:
 
 
 @pytest.mark.parametrize("mounted_at", ["", "/below"])
-def test_the_document_can_be_browsed_where_nobody_else_can_be_reached(mounted_at: str) -> None:
+def test_the_document_can_be_browsed_without_other_hosts(mounted_at: str) -> None:
     app = Starlette(routes=[Mount(mounted_at, bare())]) if mounted_at else bare()
     with client_of(app) as client:
         page = client.get(f"{mounted_at}/docs")

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,88 +12,81 @@ from cmbs.stores import InMemoryStore, SQLiteStore
 from cmbs.testing import FailingStore
 from tests.support.error_model import check_error
 from tests.support.in_process import Client, client_of
-from tests.support.requests_of import READS, WRITES
+from tests.support.requests_of import READS, WRITES, open_session, path_of
 from tests.support.store_fixture import tampering
-from tests.support.transports import ONTOLOGY
+from tests.support.transports import DECLARATION
 
-DECLARATION = {"ontology": ONTOLOGY, "hypotheses": list("abcd")}
 SECRET = "password=hunter2 in /srv/secrets"
-PLACES = ("memory", "sqlite")
+
+Failing = tuple[Client, FailingStore[InMemoryStore | SQLiteStore], str]
 
 
-@contextmanager
-def failing(place: str, directory: Path) -> Iterator[tuple[Client, FailingStore[InMemoryStore | SQLiteStore], str]]:
+@pytest.fixture
+def failing(store: InMemoryStore | SQLiteStore) -> Iterator[Failing]:
     """A client, the store that can be told to fail, and a session with an obligation `gate`."""
-    inner = InMemoryStore() if place == "memory" else SQLiteStore(directory / "cmbs.db")
-    store: FailingStore[InMemoryStore | SQLiteStore] = FailingStore(inner)
-    server = BeliefServer(store=store)
+    broken = FailingStore(store)
+    server = BeliefServer(store=broken)
     with client_of(create_app(server)) as client:
-        opened = client.post("/v1/sessions", DECLARATION).json()["session_id"]
-        client.post(f"/v1/sessions/{opened}/obligations", {"obligation_id": "gate", "min_total_eliminations": 0})
-        yield client, store, opened
-    store.heal()
+        yield client, broken, open_session(client, 0)
+    broken.heal()
     server.close()
 
 
 @pytest.mark.req("BS-3.2-ERR-01", "ARCH-2-04")
-@pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("name", WRITES)
-def test_a_write_that_the_store_cannot_take_may_be_tried_again(name: str, place: str, tmp_path: Path) -> None:
-    with failing(place, tmp_path) as (client, store, session_id):
-        path, body = WRITES[name].path.format(session_id=session_id), WRITES[name].body
-        before = client.get(f"/v1/sessions/{session_id}/audit").json()
-        store.fail("append")
-        answer = client.post(path, body)
-        check_error(answer, 503, "STORE_UNAVAILABLE")
-        assert answer.headers["retry-after"] == "1"
-        assert client.get(f"/v1/sessions/{session_id}/audit").json() == before
-        assert client.post(path, body).is_success
+def test_a_write_that_the_store_cannot_take_may_be_tried_again(name: str, failing: Failing) -> None:
+    client, store, session_id = failing
+    path, body = path_of(name, session_id), WRITES[name].body
+    before = client.get(f"/v1/sessions/{session_id}/audit").json()
+    store.fail("append")
+    answer = client.post(path, body)
+    check_error(answer, 503, "STORE_UNAVAILABLE")
+    assert answer.headers["retry-after"] == "1"
+    assert client.get(f"/v1/sessions/{session_id}/audit").json() == before
+    assert client.post(path, body).is_success
 
 
 @pytest.mark.req("BS-3.2-ERR-14")
-@pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("name", WRITES)
 def test_an_unexpected_failure_of_a_write_gives_away_nothing(
-    name: str, place: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    name: str, failing: Failing, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with failing(place, tmp_path) as (client, store, session_id):
-        path, body = WRITES[name].path.format(session_id=session_id), WRITES[name].body
-        store.fail("append", error=RuntimeError(SECRET))
-        answer = client.post(path, body)
-        details = check_error(answer, 500, "INTERNAL_ERROR")
-        assert details.keys() == {"message"}
-        assert "hunter2" not in answer.text
-        assert "RuntimeError" not in answer.text
-        assert SECRET in caplog.text
-        assert client.post(path, body).is_success
+    client, store, session_id = failing
+    path, body = path_of(name, session_id), WRITES[name].body
+    store.fail("append", error=RuntimeError(SECRET))
+    answer = client.post(path, body)
+    details = check_error(answer, 500, "INTERNAL_ERROR")
+    assert details.keys() == {"message"}
+    assert "hunter2" not in answer.text
+    assert "RuntimeError" not in answer.text
+    assert SECRET in caplog.text
+    assert client.post(path, body).is_success
 
 
 @pytest.mark.req("BS-3.2-ERR-14")
-@pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("name", [name for name in READS if name != "healthz"])
 def test_an_unexpected_failure_of_a_read_gives_away_nothing(
-    name: str, place: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    name: str, failing: Failing, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with failing(place, tmp_path) as (client, store, session_id):
-        path = READS[name].format(session_id=session_id)
-        store.fail(error=RuntimeError(SECRET))
-        answer = client.get(path)
-        check_error(answer, 500, "INTERNAL_ERROR")
-        assert "hunter2" not in answer.text
-        assert SECRET in caplog.text
-        assert client.get(path).is_success
+    client, store, session_id = failing
+    path = path_of(name, session_id)
+    store.fail(error=RuntimeError(SECRET))
+    answer = client.get(path)
+    check_error(answer, 500, "INTERNAL_ERROR")
+    assert "hunter2" not in answer.text
+    assert SECRET in caplog.text
+    assert client.get(path).is_success
 
 
 @pytest.mark.req("HTTP-EXT-06", "HTTP-EXT-07")
-@pytest.mark.parametrize("place", PLACES)
-def test_readiness_is_that_of_the_store_and_health_that_of_the_process(place: str, tmp_path: Path) -> None:
-    with failing(place, tmp_path) as (client, store, _):
-        store.fail()
-        assert client.get("/healthz").json() == {"status": "ok"}
-        answer = client.get("/readyz")
-        check_error(answer, 503, "STORE_UNAVAILABLE")
-        assert answer.headers["retry-after"] == "1"
-        assert client.get("/readyz").json() == {"status": "ok"}
+def test_readiness_is_that_of_the_store_and_health_that_of_the_process(failing: Failing) -> None:
+    client, store, _ = failing
+    store.fail()
+    assert client.get("/healthz").json() == {"status": "ok"}
+    answer = client.get("/readyz")
+    check_error(answer, 503, "STORE_UNAVAILABLE")
+    assert answer.headers["retry-after"] == "1"
+    assert client.get("/readyz").json() == {"status": "ok"}
 
 
 @pytest.mark.req("HTTP-EXT-07")
@@ -121,11 +113,10 @@ def test_a_log_that_was_tampered_with_is_not_served(tmp_path: Path) -> None:
     second = BeliefServer(store=SQLiteStore(path))
     with client_of(create_app(second)) as client:
         for name in ("query_belief", "list_survivors", "audit_trace", "list_obligations"):
-            details = check_error(client.get(READS[name].format(session_id=opened)), 500, "LEDGER_CORRUPT")
+            details = check_error(client.get(path_of(name, opened)), 500, "LEDGER_CORRUPT")
             assert (details["stream_id"], details["seq"]) == (opened, 1)
         for name in ("eliminate", "request_termination"):
-            answer = client.post(WRITES[name].path.format(session_id=opened), WRITES[name].body)
-            check_error(answer, 500, "LEDGER_CORRUPT")
+            check_error(client.post(path_of(name, opened), WRITES[name].body), 500, "LEDGER_CORRUPT")
         assert client.post("/v1/sessions", DECLARATION).status_code == 201
         assert client.get("/readyz").status_code == 200
     second.close()

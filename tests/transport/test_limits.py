@@ -18,7 +18,7 @@ from cmbs.identity import KeyRegistry, Role
 from cmbs.ledger import canonical
 from cmbs.messages import ActorKind
 from tests.support.error_model import check_error
-from tests.support.in_process import Client, Event, body_events, client_of, exchange
+from tests.support.in_process import Client, Event, body_events, client_of, exchange, scope_of
 from tests.support.transports import ONTOLOGY
 from tests.support.wire import DECLARATION
 
@@ -57,7 +57,7 @@ def test_requests_beyond_the_limit_are_told_to_come_again() -> None:
         async def send(event: Event) -> None:
             sent.append(event)
 
-        scope = await _scope(b"/v1/sessions")
+        scope = scope_of("POST", b"/v1/sessions", [HOST, JSON])
         running = asyncio.create_task(app(scope, receive, send))
         await asyncio.sleep(0)
         busy = await exchange(app, "GET", b"/healthz")
@@ -69,16 +69,6 @@ def test_requests_beyond_the_limit_are_told_to_come_again() -> None:
         assert (await exchange(app, "GET", b"/healthz")).status == 200
 
     asyncio.run(story())
-
-
-async def _scope(path: bytes) -> Event:
-    seen: list[Event] = []
-
-    async def note(scope: Event, _: object, __: object) -> None:
-        seen.append(scope)
-
-    await exchange(note, "POST", path, [HOST, JSON])
-    return seen[0]
 
 
 @pytest.mark.parametrize("size", [65_536, 65_537, 1_000_000])
@@ -138,7 +128,7 @@ def test_a_body_that_does_not_arrive_is_given_up(client: Client, monkeypatch: py
         async def send(event: Event) -> None:
             sent.append(event)
 
-        scope = await _scope(b"/v1/sessions")
+        scope = scope_of("POST", b"/v1/sessions", [HOST, JSON])
         scope["headers"].append((b"content-length", b"5"))
         await client.app(scope, receive, send)
         assert sent[0]["status"] == 408

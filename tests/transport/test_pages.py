@@ -9,23 +9,18 @@ import pytest
 from cmbs.belief.kernel.requests import Limits
 from cmbs.belief.server import BeliefServer
 from cmbs.belief_api import create_app
-from cmbs.stores import SQLiteStore
+from cmbs.stores import InMemoryStore, SQLiteStore
 from cmbs.testing import ManualClock, SequentialIds
 from cmbs.testing.strategies.hostile_ids import HOSTILE_IDS
 from tests.support.in_process import Client, client_of
 from tests.support.transports import ONTOLOGY
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+@pytest.fixture
+def client(store: InMemoryStore | SQLiteStore) -> Iterator[Client]:
     """A server for which time stands still: only the id tells two sessions apart."""
-    path = tmp_path_factory.mktemp("pages") / "cmbs.db"
-    server = BeliefServer(
-        store=SQLiteStore(path) if request.param == "sqlite" else None,
-        clock=ManualClock(tick=timedelta()),
-        ids=SequentialIds(),
-        limits=Limits(page_size=10),
-    )
+    clock = ManualClock(tick=timedelta())
+    server = BeliefServer(store=store, clock=clock, ids=SequentialIds(), limits=Limits(page_size=10))
     with client_of(create_app(server)) as client:
         yield client
     server.close()
@@ -78,7 +73,7 @@ def test_an_item_of_the_list_says_how_the_session_stands(client: Client) -> None
 
 
 @pytest.mark.req("HTTP-EXT-01")
-def test_sessions_that_are_declared_while_somebody_pages_come_at_the_end(client: Client) -> None:
+def test_sessions_that_are_declared_while_a_client_pages_come_at_the_end(client: Client) -> None:
     opened = [declared(client, ["a"]) for _ in range(3)]
     seen: list[str] = []
     for page in pages(client, "/v1/sessions", limit=2):

@@ -1,6 +1,5 @@
 """Malformed, oversized and unsafe requests are refused before anything is recorded in a space."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -8,20 +7,7 @@ import pytest
 
 from cmbs.stores.memory import InMemoryStore
 from tests.support.error_model import check_error
-from tests.support.space_client import OPS, PLANNER, SpaceClient, app_over, call, space_client
-
-
-@pytest.fixture
-def log() -> InMemoryStore:
-    return InMemoryStore()
-
-
-@pytest.fixture
-def space(log: InMemoryStore) -> Iterator[SpaceClient]:
-    with space_client(app_over(log)) as client:
-        client.create()
-        yield client
-
+from tests.support.space_client import OPS, PLANNER, SpaceClient, call
 
 NESTED = b"[" * 10_000 + b"]" * 10_000
 BAD_BODIES = {

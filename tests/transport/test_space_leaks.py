@@ -33,13 +33,6 @@ PLANNED = {"op": "eq", "args": ["fact.plan", "other"]}
 
 
 @pytest.fixture
-def space() -> Iterator[SpaceClient]:
-    with space_client(app_over(InMemoryStore())) as client:
-        client.create()
-        yield client
-
-
-@pytest.fixture
 def denied() -> Iterator[SpaceClient]:
     """A space in which a call was denied for what two constraints found: one in its args, one in the state."""
     with space_client(app_over(InMemoryStore())) as client:
@@ -147,26 +140,4 @@ def test_a_key_that_is_escaped_as_json_does_not_get_into_the_ledger(escaped: str
         assert create("t", escape("cmbs_ and no key")).status_code == 201
         asked = client.get(f"/v1/spaces/t/state?prefix={key.replace('_', '%5F')}", headers=headers)
         assert check_error(asked, 400, "INVALID_REQUEST")["where"] == "the query"
-    app.close()
-
-
-@pytest.mark.parametrize(
-    ("origin", "status"),
-    [
-        ("http://localhost:8000", 200),
-        ("http://127.0.0.1", 200),
-        ("https://[::1]:1", 200),
-        ("http://evil.example", 403),
-        ("http://localhost.evil.example", 403),
-        ("null", 403),
-        ("", 403),
-    ],
-)
-def test_without_keys_no_page_of_others_is_answered(origin: str, status: int) -> None:
-    app = app_over(InMemoryStore())
-    with client_of(app) as client:
-        answer = client.get("/v1/spaces", headers={"origin": origin})
-        assert answer.status_code == status, answer.text
-        if status != 200:
-            assert check_error(answer, 403, "FORBIDDEN")["reason"] == "foreign_origin"
     app.close()

@@ -1,6 +1,5 @@
 """Spaces over HTTP: the whole sequence, reading it back, repeats, and who may do what."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from cmbs.stores.memory import InMemoryStore
 from cmbs.substrate.kernel.replay import verify_space
 from cmbs.testing import ManualClock
 from tests.support.error_model import check_error
-from tests.support.http_server import PATIENCE, ServerProcess, run_cmbs, serving
+from tests.support.http_server import run_cmbs, serving
 from tests.support.space_client import (
     ENCODER,
     LEAD,
@@ -26,24 +25,6 @@ from tests.support.space_client import (
     delta,
     space_client,
 )
-
-
-@pytest.fixture
-def log() -> InMemoryStore:
-    return InMemoryStore()
-
-
-@pytest.fixture
-def space(log: InMemoryStore) -> Iterator[SpaceClient]:
-    with space_client(app_over(log)) as client:
-        client.create()
-        yield client
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    with serving(tmp_path_factory.mktemp("spaces")) as server:
-        yield server
 
 
 def pages(get: Any, path: str, name: str, limit: int = 1, **params: str) -> list[Any]:
@@ -64,8 +45,10 @@ def pages(get: Any, path: str, name: str, limit: int = 1, **params: str) -> list
 # --- the whole sequence -----------------------------------------------------------------------------------------------
 
 
-def check_the_whole_sequence(space: SpaceClient) -> None:
-    """A risky call is asked about, approved, run by its agent, reported, committed, and proved."""
+@pytest.mark.req("SS01-HTTP-02")
+def test_a_risky_call_is_asked_about_approved_run_by_its_agent_reported_committed_and_proved(
+    space: SpaceClient, log: InMemoryStore
+) -> None:
     space.equip("risky", facts={"fact.done": "at"})
     proposed = space.propose(call("risky", {"x": 1}), delta(goal_mood="calm"))
     decision = proposed["decision"]
@@ -86,11 +69,6 @@ def check_the_whole_sequence(space: SpaceClient) -> None:
     events = pages(space.get, "/audit", "events", 3)
     assert [event["seq"] for event in events] == list(range(len(events)))
     assert {"PROPOSE", "APPROVE", "RECORD_OUTCOME"} <= {event["verb"] for event in events}
-
-
-@pytest.mark.req("SS01-HTTP-02")
-def test_the_whole_sequence_in_process(space: SpaceClient, log: InMemoryStore) -> None:
-    check_the_whole_sequence(space)
     stored = log.read("space:s")
     assert verify_space("s", stored, log.head("space:s")).state["goal.mood"] == "calm"
     raw = space.get("/audit").content
@@ -99,22 +77,13 @@ def test_the_whole_sequence_in_process(space: SpaceClient, log: InMemoryStore) -
         assert entry == StoredEntry(entry.raw, hash_entry(entry.raw))
 
 
-@pytest.mark.req("SS01-HTTP-02")
-def test_the_whole_sequence_over_the_wire_and_on_disk(server: ServerProcess) -> None:
-    with httpx.Client(base_url=server.url, timeout=PATIENCE) as client:
-        space = SpaceClient(client.request)
-        space.create()
-        check_the_whole_sequence(space)
-        assert client.get("/v1/spaces/default").json()["mode"] == "enforce"
-        assert "default" in [each["space_id"] for each in client.get("/v1/spaces").json()["spaces"]]
-
-
 @pytest.mark.req("SS01-HTTP-02", "ID-HTTP-01")
 def test_with_keys_the_actor_of_a_step_is_that_of_the_key(tmp_path: Path) -> None:
     made = run_cmbs("keys", "create", "--id", "ops", "--kind", "operator", "--role", "operator", directory=tmp_path)
     key = made.stdout.strip()
-    with serving(tmp_path) as server, httpx.Client(base_url=server.url, timeout=PATIENCE) as client:
+    with serving(tmp_path) as server, server.client() as client:
         headers = {"authorization": f"Bearer {key}"}
+        assert client.get("/v1/spaces/default", headers=headers).json()["mode"] == "enforce"
         assert client.post("/v1/spaces", json={"space_id": "s"}).status_code == 401
         assert client.post("/v1/spaces", json={"space_id": "s"}, headers=headers).status_code == 201
         [event] = client.get("/v1/spaces/s/audit", headers=headers).json()["events"]
@@ -221,15 +190,11 @@ def test_an_invalid_query_is_refused(space: SpaceClient, query: str) -> None:
     check_error(answer, 413 if query == "limit=99999" else 400, answer.json()["error"]["code"])
 
 
-def test_ids_with_slashes_work_over_both_interfaces(space: SpaceClient, server: ServerProcess) -> None:
-    with httpx.Client(base_url=server.url, timeout=PATIENCE) as client:
-        wired = SpaceClient(client.request, "slashes")
-        wired.create()
-        for each in (space, wired):
-            each.equip("fs/write")
-            assert each.get("/tools/fs%2Fwrite").json()["tool_id"] == "fs/write"
-            assert each.post("/tools/fs%2Fwrite/retire").json()["granted"]
-            assert each.get("/tools/fs%2Fwrite").json()["retired"] is True
+def test_an_id_may_hold_slashes(space: SpaceClient) -> None:
+    space.equip("fs/write")
+    assert space.get("/tools/fs%2Fwrite").json()["tool_id"] == "fs/write"
+    assert space.post("/tools/fs%2Fwrite/retire").json()["granted"]
+    assert space.get("/tools/fs%2Fwrite").json()["retired"] is True
 
 
 # --- dry runs and repeats ---------------------------------------------------------------------------------------------

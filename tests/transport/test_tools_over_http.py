@@ -15,23 +15,18 @@ import pytest
 from tests.support import mcp_tools
 from tests.support.http_server import ServerProcess, run_cmbs, serving
 from tests.support.tool_endpoint import Endpoint, listening
+from tests.support.transports import ONTOLOGY
 
 OPERATOR, AGENT = "operator:root", "agent:scout"
 SECRET = "Bearer very-secret-token"
-PATIENCE = 30.0
-ONTOLOGY = {
-    "hypothesis_space_id": "checkout",
-    "hypothesis_version": "1",
-    "causal_graph_ref": "graph://checkout",
-    "causal_graph_version": "1",
-}
+TIMEOUT_SECONDS = 30.0
 
 
 class Ops:
     """A space over HTTP."""
 
     def __init__(self, url: str) -> None:
-        self._client = httpx.Client(base_url=url, timeout=PATIENCE)
+        self._client = httpx.Client(base_url=url, timeout=TIMEOUT_SECONDS)
         self.session_id = ""
 
     def sent(self, path: str, content: Any, actor: str = OPERATOR) -> httpx.Response:
@@ -59,7 +54,7 @@ class Ops:
 
     def settled(self, proposal_id: str) -> Any:
         """The proposal, once nothing more is to be waited for."""
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + TIMEOUT_SECONDS
         while time.monotonic() < until:
             proposal: Any = self.get(f"/v1/spaces/ops/proposals/{proposal_id}")
             if proposal["status"] not in {"running", "parked", "asked"}:

@@ -1,6 +1,7 @@
 """Over a real connection to `cmbs serve`: what only a network brings along."""
 
 import json
+import re
 import socket
 import struct
 from collections.abc import Iterator
@@ -11,10 +12,9 @@ import pytest
 
 from tests.support.error_model import check_error
 from tests.support.http_server import ServerProcess, serving
-from tests.support.requests_of import READS
 from tests.support.transports import ONTOLOGY
-from tests.support.wire import DECLARATION as DECLARATION_TEXT
 from tests.support.wire import (
+    DECLARATION,
     DECLARE,
     HEALTH,
     HOST,
@@ -28,8 +28,7 @@ from tests.support.wire import (
 )
 
 LIMIT = 2_000_000
-DECLARATION = {"ontology": ONTOLOGY, "hypotheses": list("abcd")}
-JSON = b"host: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n"
+JSON = LAST + b"content-type: application/json\r\n"
 
 
 @pytest.fixture(scope="module")
@@ -42,17 +41,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 def client(server: ServerProcess) -> Iterator[httpx.Client]:
     with server.client() as client:
         yield client
-
-
-@pytest.mark.req("HTTP-EXT-06", "HTTP-EXT-07")
-@pytest.mark.parametrize("name", READS)
-def test_every_read_answers_and_so_does_its_head(client: httpx.Client, name: str) -> None:
-    opened = client.post("/v1/sessions", json=DECLARATION).json()["session_id"]
-    path = READS[name].format(session_id=opened)
-    whole, bare = client.get(path), client.head(path)
-    assert (whole.status_code, bare.status_code, bare.content) == (200, 200, b"")
-    assert whole.headers["content-type"] == bare.headers["content-type"] == "application/json"
-    assert int(bare.headers["content-length"]) == len(whole.content)
 
 
 @pytest.mark.req("BS-3.2-ERR-07", "BS-3.2-ERR-08")
@@ -69,6 +57,8 @@ def test_every_read_answers_and_so_does_its_head(client: httpx.Client, name: str
         (b"GET http://localhost/v1/sessions/x?at=0", 404, "SESSION_NOT_FOUND"),
         (b"BREW /nowhere", 404, "NOT_FOUND"),
         (b"GET /v1/sessions/a%2Fb/audit", 404, "SESSION_NOT_FOUND"),
+        (b"POST /v1/sessions/a/elimnate", 404, "NOT_FOUND"),
+        (b"PUT /v1/sessions/a/b/c", 404, "NOT_FOUND"),
     ],
 )
 def test_an_odd_request_line_is_answered_in_the_error_model(
@@ -78,24 +68,23 @@ def test_an_odd_request_line_is_answered_in_the_error_model(
 
 
 @pytest.mark.req("BS-3.2-ERR-10")
-@pytest.mark.parametrize("sent", [b"", b"x" * 100, b"x" * (LIMIT + 1)], ids=["nothing", "a part", "all of it"])
-def test_a_body_that_says_it_is_too_large_is_refused_however_much_of_it_comes(
-    server: ServerProcess, sent: bytes
-) -> None:
-    request = b"POST /v1/sessions HTTP/1.1\r\n%bcontent-length: %d\r\n\r\n%b" % (JSON, LIMIT + 1, sent)
-    assert check_error(exchanged(server.port, request), 413, "LIMIT_EXCEEDED")["limit"] == "body_bytes"
-
-
-@pytest.mark.req("BS-3.2-ERR-10")
-def test_a_body_in_chunks_that_turns_out_too_large_is_refused(server: ServerProcess) -> None:
-    chunk = b"%x\r\n%b\r\n" % (LIMIT // 2, b"x" * (LIMIT // 2))
-    request = b"POST /v1/sessions HTTP/1.1\r\n%btransfer-encoding: chunked\r\n\r\n%b0\r\n\r\n" % (JSON, chunk * 3)
-    assert check_error(exchanged(server.port, request), 413, "LIMIT_EXCEEDED")["limit"] == "body_bytes"
+@pytest.mark.parametrize(
+    "framed",
+    [
+        b"content-length: %d\r\n\r\n" % (LIMIT + 1),
+        b"content-length: %d\r\n\r\n%b" % (LIMIT + 1, b"x" * 100),
+        b"content-length: %d\r\n\r\n%b" % (LIMIT + 1, b"x" * (LIMIT + 1)),
+        b"transfer-encoding: chunked\r\n\r\n%b0\r\n\r\n" % (b"%x\r\n%b\r\n" % (LIMIT // 2, b"x" * (LIMIT // 2)) * 3),
+    ],
+    ids=["nothing of it", "a part", "all of it", "in chunks"],
+)
+def test_a_body_that_is_too_large_is_refused_however_much_of_it_comes(server: ServerProcess, framed: bytes) -> None:
+    answer = exchanged(server.port, DECLARE + LAST + framed)
+    assert check_error(answer, 413, "LIMIT_EXCEEDED")["limit"] == "body_bytes"
 
 
 def test_a_body_in_chunks_is_as_good_as_one_in_one_piece(client: httpx.Client) -> None:
-    text = json.dumps(DECLARATION).encode()
-    pieces = iter([text[:10], text[10:11], text[11:]])
+    pieces = iter([DECLARATION[:10], DECLARATION[10:11], DECLARATION[11:]])
     answer = client.post("/v1/sessions", content=pieces, headers={"content-type": "application/json"})
     assert answer.status_code == 201
 
@@ -116,7 +105,7 @@ def test_a_body_whose_chunks_are_broken_is_refused(server: ServerProcess, framin
 def test_callers_that_hang_up_in_the_middle_of_a_request_do_no_harm(
     server: ServerProcess, client: httpx.Client, rudely: bool
 ) -> None:
-    opened = client.post("/v1/sessions", json=DECLARATION).json()["session_id"]
+    opened = exchanged(server.port, declaring(LAST)).json()["session_id"]
     line = f"POST /v1/sessions/{opened}/conclusions HTTP/1.1\r\n".encode()
     body = b'{"conclusion_id":"a"}'
     whole = b"%b%bcontent-length: %d\r\n\r\n%b" % (line, JSON, len(body), body)
@@ -186,20 +175,12 @@ def test_a_request_with_two_possible_ends_gets_one_answer_and_the_connection_is_
 
 def test_a_caller_that_asks_whether_to_send_its_body_is_told_to(server: ServerProcess) -> None:
     with connected(server.port) as connection, connection.makefile("rb") as received:
-        connection.sendall(
-            DECLARE + LAST + b"expect: 100-continue\r\ncontent-length: %d\r\n\r\n" % len(DECLARATION_TEXT)
-        )
+        connection.sendall(DECLARE + LAST + b"expect: 100-continue\r\ncontent-length: %d\r\n\r\n" % len(DECLARATION))
         assert received.readline() + received.readline() == b"HTTP/1.1 100 Continue\r\n\r\n"
-        connection.sendall(DECLARATION_TEXT)
+        connection.sendall(DECLARATION)
         answer = next_answer(received)
         assert answer is not None
         assert answer.status == 201
-
-
-def test_a_caller_who_may_not_ask_is_refused_before_the_body_is_sent(server: ServerProcess) -> None:
-    asking = b"host: rebound.example\r\nexpect: 100-continue\r\ncontent-length: 5\r\n\r\n"
-    answer = exchanged(server.port, DECLARE + asking)
-    assert check_error(answer, 403, "FORBIDDEN")["reason"] == "foreign_host"
 
 
 def test_requests_that_come_all_at_once_are_answered_in_their_order(server: ServerProcess) -> None:
@@ -219,20 +200,43 @@ def test_requests_that_come_all_at_once_are_answered_in_their_order(server: Serv
 
 
 def test_a_connection_lives_on_after_an_error(server: ServerProcess) -> None:
-    keep = b"host: localhost\r\ncontent-type: application/json\r\n"
-    wrong = b"POST /v1/sessions HTTP/1.1\r\n" + keep + b"content-length: 1\r\n\r\n{"
-    right = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
     with connected(server.port) as connection:
-        connection.sendall(wrong + wrong + right)
+        connection.sendall(declaring(body=b"{") * 2 + HEALTH + LAST + b"\r\n")
         answered = answers(connection)
-    assert [answer.status for answer in answered] == [400, 400, 200]
+    assert statuses(answered) == [400, 400, 200]
     assert answered[-1].json() == {"status": "ok"}
 
 
 @pytest.mark.req("ID-OPEN-04")
-def test_a_name_that_somebody_else_gave_this_machine_is_not_answered_to(server: ServerProcess) -> None:
-    answer = exchanged(server.port, b"GET /v1/sessions HTTP/1.1\r\nhost: rebound.example\r\nconnection: close\r\n\r\n")
+@pytest.mark.parametrize(
+    "head", [b"GET /v1/sessions HTTP/1.1\r\n", DECLARE + b"expect: 100-continue\r\ncontent-length: 5\r\n"]
+)
+def test_an_unknown_host_name_is_refused_before_a_body_is_sent(server: ServerProcess, head: bytes) -> None:
+    answer = exchanged(server.port, head + b"host: rebound.example\r\nconnection: close\r\n\r\n")
     assert check_error(answer, 403, "FORBIDDEN")["reason"] == "foreign_host"
+
+
+@pytest.mark.parametrize(
+    "odd", [b"idempotency-key: caf\xe9", b"prefer: caf\xe9", b"idempotency-key: a\r\nidempotency-key: b"]
+)
+def test_a_header_that_is_not_text_or_stands_twice_is_refused_not_overlooked(server: ServerProcess, odd: bytes) -> None:
+    answer = exchanged(server.port, declaring(LAST + odd + b"\r\n"))
+    assert check_error(answer, 400, "INVALID_REQUEST")["header"] == odd.partition(b":")[0].decode()
+
+
+def test_a_request_of_http_1_0_is_answered(server: ServerProcess) -> None:
+    with connected(server.port) as connection:
+        connection.sendall(b"GET /healthz HTTP/1.0\r\n" + HOST + b"\r\n")
+        with connection.makefile("rb") as received:
+            head, _, body = received.read().partition(b"\r\n\r\n")
+    assert re.match(rb"HTTP/1\.[01] 200 ", head)
+    assert json.loads(body) == {"status": "ok"}
+
+
+@pytest.mark.parametrize("protocol", [b"h2c\r\nhttp2-settings: AAMAAABkAAQAAP__", b"websocket"])
+def test_a_request_to_upgrade_gets_an_ordinary_answer(server: ServerProcess, protocol: bytes) -> None:
+    upgrade = b"connection: upgrade, close\r\nupgrade: " + protocol + b"\r\n\r\n"
+    assert exchanged(server.port, HEALTH + HOST + upgrade).json() == {"status": "ok"}
 
 
 def test_a_large_universe_goes_over_the_wire_and_back(client: httpx.Client) -> None:
@@ -245,38 +249,3 @@ def test_a_large_universe_goes_over_the_wire_and_back(client: httpx.Client) -> N
     assert gone["applied_eliminated"] == ids[1:]
     before = client.get(f"/v1/sessions/{opened['session_id']}?at=0").json()
     assert before["survivors"] == ids
-
-
-@pytest.mark.parametrize("name", [b"idempotency-key", b"prefer"])
-def test_a_header_that_is_not_text_is_refused_not_overlooked(server: ServerProcess, name: bytes) -> None:
-    body = json.dumps(DECLARATION).encode()
-    odd = b"%b: caf\xe9\r\ncontent-length: %d\r\n\r\n" % (name, len(body))
-    answer = exchanged(server.port, b"POST /v1/sessions HTTP/1.1\r\n" + JSON + odd + body)
-    assert check_error(answer, 400, "INVALID_REQUEST")["header"] == name.decode()
-
-
-def test_a_header_sent_twice_with_two_values_is_refused(server: ServerProcess) -> None:
-    body = json.dumps(DECLARATION).encode()
-    twice = b"idempotency-key: a\r\nidempotency-key: b\r\ncontent-length: %d\r\n\r\n" % len(body)
-    answer = exchanged(server.port, b"POST /v1/sessions HTTP/1.1\r\n" + JSON + twice + body)
-    assert check_error(answer, 400, "INVALID_REQUEST")["header"] == "idempotency-key"
-
-
-def test_preferences_may_be_spread_over_several_headers(client: httpx.Client) -> None:
-    opened = client.post("/v1/sessions", json=DECLARATION).json()["session_id"]
-    spread = [("prefer", "handling=strict"), ("prefer", "return=minimal")]
-    assert "survivors" not in client.get(f"/v1/sessions/{opened}", headers=spread).json()
-
-
-def test_an_obligation_whose_id_holds_slashes_can_be_left(client: httpx.Client) -> None:
-    path = f"/v1/sessions/{client.post('/v1/sessions', json=DECLARATION).json()['session_id']}"
-    odd = "net/dns/exit"
-    client.post(f"{path}/obligations", json={"obligation_id": odd, "min_total_eliminations": 0})
-    left = client.post(f"{path}/obligations/net%2Fdns%2Fexit/exit")
-    assert left.json()["approved"] is True
-
-
-@pytest.mark.parametrize("line", [b"POST /v1/sessions/a/elimnate", b"PUT /v1/sessions/a/b/c"])
-def test_a_slip_in_a_path_is_no_odd_id(server: ServerProcess, line: bytes) -> None:
-    sent = line + b" HTTP/1.1\r\n" + JSON + b"content-length: 2\r\n\r\n{}"
-    check_error(exchanged(server.port, sent), 404, "NOT_FOUND")

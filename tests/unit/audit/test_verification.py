@@ -55,7 +55,7 @@ def test_a_bad_log_is_told_with_what_is_wrong(logs: list[Log]) -> None:
 def test_other_processes_find_the_same_in_the_same_order(logs: list[Log], executor: Executor) -> None:
     session_id, entries, _ = logs[0]
     forged = [StoredEntry(entries[0].raw, bytes(32)), *entries[1:]]
-    many = [*logs, (session_id, forged, None), *logs, ("nobody", [], Head(0, bytes(32)))]
+    many = [*logs, (session_id, forged, None), *logs, ("none-such", [], Head(0, bytes(32)))]
     found = list(verify_logs(iter(many), executor))
     assert found == [verify_log(log) for log in many]
     assert [verified.problem is None for verified in found] == [True] * 5 + [False] + [True] * 5 + [False]

@@ -38,7 +38,7 @@ from cmbs.testing.contracts.elimination_store import EliminationStoreContract
 from cmbs.testing.strategies.hostile_ids import HOSTILE_IDS
 from tests.support.neo4j import fresh_graph
 from tests.support.plain_tee import PlainTee, serving
-from tests.support.tee import PATIENCE, edge, listening
+from tests.support.tee import TIMEOUT_SECONDS, edge, listening
 from tests.support.tee_process import grow
 
 SEEN = EliminationProvenance("source", "observation")
@@ -289,7 +289,7 @@ def test_survivors_are_what_tee_itself_shows_of_the_universe(port: int, opened: 
     store.create_session("session", frozenset("ab"))
     store.eliminate("session", {"a"}, SEEN)
     with open_channel(f"127.0.0.1:{port}") as channel:
-        live = stub_on(channel).GetLiveView(pb.LiveViewRequest(incident_id="session"), timeout=PATIENCE)
+        live = stub_on(channel).GetLiveView(pb.LiveViewRequest(incident_id="session"), timeout=TIMEOUT_SECONDS)
     assert {each.id for each in live.nodes} == {"b", "c"}
     assert store.get_survivors("session") == {"b"}
 
@@ -303,7 +303,7 @@ def test_a_tombstone_that_another_caller_left_for_an_unknown_id_is_not_an_elimin
     with open_channel(f"127.0.0.1:{port}") as channel:
         said = pb.Provenance(source="other")
         request = pb.NodeTombstoneRequest(incident_id="session", node_ids=["a", "missing"], provenance=said)
-        stub_on(channel).MergeNodeTombstones(request, timeout=PATIENCE)
+        stub_on(channel).MergeNodeTombstones(request, timeout=TIMEOUT_SECONDS)
     assert store.recover("session") == RecoveredState(frozenset("abc"), frozenset("a"), frozenset("bc"))
 
 

@@ -37,7 +37,7 @@ from tests.support.spaces import AGENT, SPACE, ScriptedRunner, World, call, cons
 ROOT = Path(__file__).resolve().parents[3]
 ONTOLOGY = OntologyBundle("checkout-latency", "3", "graph://checkout", "v17")
 CAUSES = ["bad-deploy", "disk-full", "dns"]
-PATIENCE = 30.0
+TIMEOUT_SECONDS = 30.0
 
 
 def gate(session_id: str) -> dict[str, str]:
@@ -81,7 +81,7 @@ class Incident:
         self.world.server.keep()
         record = self.world.space.proposals["p"]
         if record.status is ProposalStatus.RUNNING:
-            record = self.world.server.wait_for(SPACE, "p", PATIENCE)
+            record = self.world.server.wait_for(SPACE, "p", TIMEOUT_SECONDS)
         return record.status
 
     def close(self) -> None:
@@ -172,7 +172,7 @@ def test_a_session_that_another_server_writes_wakes_the_call_too(tmp_path: Path)
     elsewhere.eliminate(session_id, "probe", "1", ["dns", "disk-full"])
     elsewhere.request_exit(session_id, "look")
     elsewhere.close()
-    assert incident.world.server.wait_for(SPACE, "p", PATIENCE).status is ProposalStatus.COMMITTED
+    assert incident.world.server.wait_for(SPACE, "p", TIMEOUT_SECONDS).status is ProposalStatus.COMMITTED
     incident.close()
 
 
@@ -183,7 +183,7 @@ def test_a_call_that_waits_is_woken_at_once_by_a_session_of_the_same_process() -
     assert eventually(lambda: bool(incident.world.server._scheduler._watching))
     incident.belief.eliminate(incident.session_id, "probe", "1", ["dns", "disk-full"])
     incident.leave_obligation()
-    assert incident.world.server.wait_for(SPACE, "p", PATIENCE).status is ProposalStatus.COMMITTED
+    assert incident.world.server.wait_for(SPACE, "p", TIMEOUT_SECONDS).status is ProposalStatus.COMMITTED
     incident.close()
 
 

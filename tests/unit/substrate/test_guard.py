@@ -35,7 +35,7 @@ from cmbs.substrate.tools.runner import CallContext
 from tests.support.embedded import SPACE, Embedded
 from tests.support.spaces import AGENT, ANY, ROOT, ScriptedRunner, constraint, eventually
 
-PATIENCE = 30.0
+TIMEOUT_SECONDS = 30.0
 READY = constraint(subject={"tool_id": "restart"}, when={"op": "eq", "args": ["fact.ready", "yes"]})
 
 
@@ -218,18 +218,18 @@ def test_a_deferred_call_says_what_it_waits_for_and_then_runs_by_itself(make: Ca
     assert deferred.value.waits_for == ["fact.ready"]
     assert embedded.ran == []
     embedded.know(ready="yes")
-    assert embedded.guard.wait(deferred.value.proposal_id, PATIENCE) == {"restarted": "api", "grace": 5}
+    assert embedded.guard.wait(deferred.value.proposal_id, TIMEOUT_SECONDS) == {"restarted": "api", "grace": 5}
     assert embedded.ran == ["api"]
 
 
 @pytest.mark.req("SS01-GUARD-03")
 def test_a_call_may_wait_for_what_defers_it(make: Callable[..., Embedded]) -> None:
-    embedded = make(ready("defer"), wait_seconds=PATIENCE)
+    embedded = make(ready("defer"), wait_seconds=TIMEOUT_SECONDS)
     with ThreadPoolExecutor() as callers:
         result = callers.submit(embedded.guard_tool(), "api")
         assert eventually(lambda: bool(embedded.server.current(SPACE).parked))
         embedded.know(ready="yes")
-        assert result.result(PATIENCE) == {"restarted": "api", "grace": 5}
+        assert result.result(TIMEOUT_SECONDS) == {"restarted": "api", "grace": 5}
 
 
 def test_a_call_that_waits_in_vain_expires_and_one_that_was_rejected_says_so(make: Callable[..., Embedded]) -> None:
@@ -239,12 +239,12 @@ def test_a_call_that_waits_in_vain_expires_and_one_that_was_rejected_says_so(mak
     deferring.clock.advance(timedelta(days=1))
     deferring.server.keep()
     with pytest.raises(CallExpired):
-        deferring.guard.wait(deferred.value.proposal_id, PATIENCE)
+        deferring.guard.wait(deferred.value.proposal_id, TIMEOUT_SECONDS)
     with pytest.raises(CallAsked) as asked:
         asking.guard_tool()("api")
     asking.say(Reject(asked.value.approval_ids[0]))
     with pytest.raises(CallRejected):
-        asking.guard.wait(asked.value.proposal_id, PATIENCE)
+        asking.guard.wait(asked.value.proposal_id, TIMEOUT_SECONDS)
     assert deferring.ran == asking.ran == []
 
 
@@ -257,7 +257,7 @@ def test_a_call_that_needs_an_approval_runs_by_itself_once_it_is_given(make: Cal
     (approval_id,) = asked.value.approval_ids
     assert embedded.ran == []
     embedded.say(Approve(approval_id), Actor(ActorKind.OPERATOR, "second"))
-    assert embedded.guard.wait(asked.value.proposal_id, PATIENCE) == {"restarted": "api", "grace": 5}
+    assert embedded.guard.wait(asked.value.proposal_id, TIMEOUT_SECONDS) == {"restarted": "api", "grace": 5}
 
 
 def test_in_observe_mode_what_would_be_denied_runs(make: Callable[..., Embedded]) -> None:
@@ -305,7 +305,7 @@ def test_a_function_that_takes_too_long_is_told_so(make: Callable[..., Embedded]
 
     @embedded.guard.tool("restart", timeout_ms=50)
     def restart() -> None:
-        release.wait(PATIENCE)
+        release.wait(TIMEOUT_SECONDS)
 
     embedded.guard.enrol(ROOT)
     with pytest.raises(CallFailed, match="the call timed out: `restart` gave no answer within 50 ms"):
@@ -323,7 +323,7 @@ def test_a_call_of_unknown_outcome_is_in_doubt(make: Callable[..., Embedded]) ->
         embedded.clock.advance(timedelta(days=1))
         embedded.server.keep()
         with pytest.raises(CallInDoubt, match=r"^the call is in doubt: it may or may not have taken place$"):
-            result.result(PATIENCE)
+            result.result(TIMEOUT_SECONDS)
 
 
 @pytest.mark.req("SS01-GUARD-04")
@@ -341,7 +341,7 @@ def test_an_async_call_raises_where_it_is_awaited(make: Callable[..., Embedded])
     # Its loop is gone: it runs on one of its own.
     embedded.know(ready="yes")
     with pytest.raises(CallFailed) as failed:
-        embedded.guard.wait(deferred.value.proposal_id, PATIENCE)
+        embedded.guard.wait(deferred.value.proposal_id, TIMEOUT_SECONDS)
     assert isinstance(failed.value.__cause__, LookupError)
 
 
@@ -352,7 +352,7 @@ def test_an_async_call_that_is_no_longer_awaited_is_carried_out_all_the_same(mak
     @embedded.guard.tool("restart")
     async def restart(service: str) -> str:
         began.set()
-        await asyncio.to_thread(go_on.wait, PATIENCE)
+        await asyncio.to_thread(go_on.wait, TIMEOUT_SECONDS)
         embedded.ran.append(service)
         return service
 
@@ -360,13 +360,13 @@ def test_an_async_call_that_is_no_longer_awaited_is_carried_out_all_the_same(mak
 
     async def main() -> None:
         call = asyncio.ensure_future(restart("api"))
-        await asyncio.to_thread(began.wait, PATIENCE)
+        await asyncio.to_thread(began.wait, TIMEOUT_SECONDS)
         call.cancel()
         await asyncio.wait({call})
         go_on.set()
         (proposal_id,) = embedded.server.current(SPACE).proposals
-        assert await asyncio.to_thread(embedded.guard.wait, proposal_id, PATIENCE) == "api"
-        await asyncio.gather(*(asyncio.to_thread(each.join, PATIENCE) for each in threads_of_calls()))
+        assert await asyncio.to_thread(embedded.guard.wait, proposal_id, TIMEOUT_SECONDS) == "api"
+        await asyncio.gather(*(asyncio.to_thread(each.join, TIMEOUT_SECONDS) for each in threads_of_calls()))
 
     asyncio.run(main())
     assert embedded.ran == ["api"]
@@ -395,10 +395,10 @@ def test_what_functions_raise_is_not_kept_for_ever(
     embedded.know(ready="yes")
     causes = []
     for proposal_id in deferred:
-        embedded.server.wait_for(SPACE, proposal_id, PATIENCE)
+        embedded.server.wait_for(SPACE, proposal_id, TIMEOUT_SECONDS)
     for proposal_id in deferred:
         with pytest.raises(CallFailed) as failed:
-            embedded.guard.wait(proposal_id, PATIENCE)
+            embedded.guard.wait(proposal_id, TIMEOUT_SECONDS)
         causes.append(failed.value.__cause__)
     assert len([cause for cause in causes if cause is not None]) == 1
 
@@ -434,4 +434,4 @@ def test_a_proposal_without_a_call_has_no_result_to_wait_for(make: Callable[...,
     embedded.know(ready="yes")
     (proposal_id,) = embedded.server.current(SPACE).proposals
     with pytest.raises(ProposalPending, match="has no result yet: ALLOWED"):
-        embedded.guard.wait(proposal_id, PATIENCE)
+        embedded.guard.wait(proposal_id, TIMEOUT_SECONDS)

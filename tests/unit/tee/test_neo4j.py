@@ -35,7 +35,7 @@ from cmbs.testing.contracts.graph_store import (
     together,
 )
 from tests.support import tee as messages
-from tests.support.http_server import PATIENCE
+from tests.support.http_server import TIMEOUT_SECONDS
 from tests.support.neo4j import fresh_graph, run
 from tests.support.tee_process import tee_serving
 
@@ -190,7 +190,7 @@ def test_of_two_tees_exactly_one_creates_and_one_applies_and_both_are_recorded(
             results += call_together([tee.MergeEdgeTombstones for tee in tees], cut)
             assert sorted(each for result in results for each in result.applied_ids) == sorted(ids + edges)
             for tee in tees[:2]:
-                view = tee.GetLiveView(pb.LiveViewRequest(incident_id=incident), timeout=PATIENCE)
+                view = tee.GetLiveView(pb.LiveViewRequest(incident_id=incident), timeout=TIMEOUT_SECONDS)
                 assert len(view.nodes) == 20 * number
     nodes = nodes_in(store.main_graph()).values()
     assert {frozenset(by.source for by in each.provenance) for each in nodes} == {frozenset("0123")}
@@ -198,7 +198,7 @@ def test_of_two_tees_exactly_one_creates_and_one_applies_and_both_are_recorded(
 
 
 def call_together(calls: list[Any], requests: list[Any]) -> list[Any]:
-    return together([partial(call, each, timeout=PATIENCE) for call, each in zip(calls, requests, strict=True)])
+    return together([partial(call, each, timeout=TIMEOUT_SECONDS) for call, each in zip(calls, requests, strict=True)])
 
 
 @pytest.mark.req("TEE-NEO-02")

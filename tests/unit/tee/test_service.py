@@ -25,7 +25,18 @@ from cmbs.tee.proto import tee_pb2 as pb
 from cmbs.tee.server import STATUS_OF, ServerOptions, TeeServer
 from cmbs.tee.stores.memory import MemoryGraphStore
 from cmbs.tee.stores.sqlite import SQLiteGraphStore
-from tests.support.tee import CERTIFICATE, KEY, PATIENCE, SAID, calling, edge, expect_refused, listening, node, tls
+from tests.support.tee import (
+    CERTIFICATE,
+    KEY,
+    SAID,
+    TIMEOUT_SECONDS,
+    calling,
+    edge,
+    expect_refused,
+    listening,
+    node,
+    tls,
+)
 
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
 
@@ -325,7 +336,7 @@ class Stuck(MemoryGraphStore):
 
     def main_graph(self) -> Any:
         self.entered.set()
-        self.release.wait(PATIENCE)
+        self.release.wait(TIMEOUT_SECONDS)
         return super().main_graph()
 
 
@@ -363,7 +374,7 @@ def test_a_stream_has_one_deadline_for_all_its_parts_and_for_a_reader_who_does_n
     with calling(store, ServerOptions(max_seconds=0.5)) as tee:
         parts = tee.StreamMainGraph(Empty())
         assert next(parts).causal_graph_version == 1
-        assert store.forgotten.wait(PATIENCE)
+        assert store.forgotten.wait(TIMEOUT_SECONDS)
         with expect_refused(grpc.StatusCode.DEADLINE_EXCEEDED, "no answer within 0.5 seconds"):
             assert len(list(parts)) < 63
 
@@ -436,7 +447,7 @@ def wait_until_closed(port: int) -> None:
     """Wait until connections are refused."""
     for _ in range(100_000):
         try:
-            socket.create_connection(("127.0.0.1", port), timeout=PATIENCE).close()
+            socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_SECONDS).close()
         except OSError:
             return
     raise AssertionError("the port still accepts connections")
@@ -451,9 +462,9 @@ def test_a_server_that_stops_finishes_what_is_under_way_and_takes_nothing_new() 
         await server.start()
         async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
             call: Any = channel.unary_unary("/tee.Tee/GetMainGraph", Empty.SerializeToString, pb.CausalGraph.FromString)
-            under_way = asyncio.ensure_future(call(Empty(), timeout=PATIENCE))
-            await asyncio.to_thread(store.entered.wait, PATIENCE)
-            stopping = asyncio.ensure_future(server.stop(PATIENCE))
+            under_way = asyncio.ensure_future(call(Empty(), timeout=TIMEOUT_SECONDS))
+            await asyncio.to_thread(store.entered.wait, TIMEOUT_SECONDS)
+            stopping = asyncio.ensure_future(server.stop(TIMEOUT_SECONDS))
             await asyncio.to_thread(wait_until_closed, server.port)
             assert not stopping.done()
             store.release.set()

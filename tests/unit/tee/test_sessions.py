@@ -25,7 +25,7 @@ from cmbs.tee.stores.memory import MemoryGraphStore
 from cmbs.tee.stores.sqlite import SQLiteGraphStore
 from cmbs.testing import FailingLog, Moment
 from tests.support.error_model import check_error
-from tests.support.http_server import PATIENCE, run_cmbs, serving
+from tests.support.http_server import TIMEOUT_SECONDS, run_cmbs, serving
 from tests.support.plain_tee import PlainTee
 from tests.support.plain_tee import serving as serving_plainly
 from tests.support.store_fixture import verified
@@ -266,7 +266,7 @@ def test_cmbs_serve_declares_from_the_graph_over_http(tmp_path: Path) -> None:
         log = f"sqlite:///{tmp_path / 'cmbs.db'}"
         with (
             serving(tmp_path, "--store", log, "--tee", tee.endpoint, "--workers", "2") as server,
-            httpx.Client(base_url=server.url, timeout=PATIENCE) as client,
+            httpx.Client(base_url=server.url, timeout=TIMEOUT_SECONDS) as client,
         ):
             assert f"Tee       {tee.endpoint}" in server.output
             told = client.post("/v1/sessions", json={"ontology": {**ONTOLOGY, "causal_graph_version": ""}})

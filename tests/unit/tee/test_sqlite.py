@@ -18,7 +18,7 @@ from cmbs.tee.stores.memory import MemoryGraphStore
 from cmbs.tee.stores.sqlite import SQLiteGraphStore
 from cmbs.testing.contracts.graph_store import NOW, SAID, contents, edge, key, node, nodes_in
 from tests.support import tee as messages
-from tests.support.tee import PATIENCE, calling
+from tests.support.tee import TIMEOUT_SECONDS, calling
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def test_the_cache_is_bounded_and_what_was_evicted_is_read_again(path: Path, mon
 def test_reads_do_not_wait_for_writes_that_wait_for_another_process(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(driver, "_BUSY_SECONDS", PATIENCE)
+    monkeypatch.setattr(driver, "_BUSY_SECONDS", TIMEOUT_SECONDS)
     with (
         closing(SQLiteGraphStore(path)) as store,
         calling(store) as tee,
@@ -133,17 +133,17 @@ def test_reads_do_not_wait_for_writes_that_wait_for_another_process(
     ):
         other.execute("BEGIN IMMEDIATE")
         deltas = [pb.HypothesisDelta(nodes=[messages.node(f"new-{number}")]) for number in range(20)]
-        merges = [tee.MergeHypothesis.future(delta, timeout=PATIENCE) for delta in deltas]
+        merges = [tee.MergeHypothesis.future(delta, timeout=TIMEOUT_SECONDS) for delta in deltas]
         for _ in range(10):
-            view = tee.GetLiveView(pb.LiveViewRequest(incident_id="i"), timeout=PATIENCE)
+            view = tee.GetLiveView(pb.LiveViewRequest(incident_id="i"), timeout=TIMEOUT_SECONDS)
             assert {each.id for each in view.nodes} == set("bc")
-            assert len(tee.GetMainGraph(Empty(), timeout=PATIENCE).nodes) == 3
+            assert len(tee.GetMainGraph(Empty(), timeout=TIMEOUT_SECONDS).nodes) == 3
         assert not any(merge.done() for merge in merges)
         other.execute("ROLLBACK")
         assert sorted(merge.result().created_ids[0] for merge in merges) == sorted(
             each.id for delta in deltas for each in delta.nodes
         )
-        assert len(tee.GetMainGraph(Empty(), timeout=PATIENCE).nodes) == 23
+        assert len(tee.GetMainGraph(Empty(), timeout=TIMEOUT_SECONDS).nodes) == 23
 
 
 @pytest.mark.req("TEE-SQL-01")

@@ -17,7 +17,7 @@ from cmbs.tee.proto import tee_pb2 as pb
 from cmbs.tee.service import TeeService
 from cmbs.tee.stores.memory import MemoryGraphStore
 from tests.support.plain_tee import Calls, Faults, serving
-from tests.support.tee import PATIENCE, edge, node
+from tests.support.tee import TIMEOUT_SECONDS, edge, node
 
 SEEN = EliminationProvenance("source", "observation")
 NOTHING: frozenset[str] = frozenset()
@@ -111,24 +111,24 @@ def test_while_one_caller_tries_a_tee_that_is_away_the_others_are_refused() -> N
         if tee.statuses:
             return tee.create(request, context)
         trying.set()
-        released.wait(PATIENCE)
+        released.wait(TIMEOUT_SECONDS)
         return pb.CreateIncidentResult(incident_id=request.incident_id, created=True)
 
     with (
         serving({**tee.calls(), "CreateIncident": hang}) as port,
-        closing(store_on(port, timeout_seconds=PATIENCE)) as store,
+        closing(store_on(port, timeout_seconds=TIMEOUT_SECONDS)) as store,
     ):
         with pytest.raises(StoreUnavailable, match="did not answer"):
             store.create_session("session", frozenset("a"))
         with ThreadPoolExecutor(1) as pool:
             try:
                 first = pool.submit(store.create_session, "session", frozenset("a"))
-                assert trying.wait(PATIENCE)
+                assert trying.wait(TIMEOUT_SECONDS)
                 with pytest.raises(StoreUnavailable, match="is away"):
                     store.create_session("session", frozenset("a"))
             finally:
                 released.set()
-            first.result(PATIENCE)
+            first.result(TIMEOUT_SECONDS)
         assert store.eliminate("session", {"a"}, SEEN).applied == {"a"}
 
 

@@ -18,7 +18,7 @@ from cmbs.substrate.kernel.events import OutcomeStatus
 from cmbs.substrate.kernel.model import ToolKind
 from cmbs.substrate.tools.mcp_servers import HttpServer, McpServer, StdioServer
 from cmbs.substrate.tools.runner import CallContext, OutcomeUnknown
-from tests.support.mcp_served import PATIENCE, Served, serve_over
+from tests.support.mcp_served import TIMEOUT_SECONDS, Served, serve_over
 from tests.support.spaces import eventually
 from tests.support.tool_calls import result_of, run, tool_of
 
@@ -77,7 +77,7 @@ def test_a_tool_that_hangs_runs_out_of_time_and_holds_up_no_other_call(served: S
         hanging = callers.submit(served.call, "hang", timeout_ms=4_000)
         assert eventually(lambda: served.begun.count("hang") > before)
         assert result_of(served.call("add", {"a": 2, "b": 2})) == {"sum": 4}
-        reply = hanging.result(PATIENCE)
+        reply = hanging.result(TIMEOUT_SECONDS)
     assert (reply.status, reply.error) == (OutcomeStatus.TIMED_OUT, "`probe` gave no answer within 4000 ms")
     assert result_of(served.call("add", {"a": 3, "b": 3})) == {"sum": 6}
     assert served.begun.count("hang") == before + 1
@@ -241,4 +241,4 @@ def test_closing_ends_a_call_under_way_which_is_then_in_doubt(tmp_path: Path) ->
         assert eventually(lambda: bool(served.begun))
         served.runner.close()
         with pytest.raises(OutcomeUnknown, match="the server is stopping"):
-            reply.result(PATIENCE)
+            reply.result(TIMEOUT_SECONDS)

@@ -13,7 +13,7 @@ import pytest
 from cmbs.substrate.kernel.events import OutcomeStatus
 from cmbs.substrate.tools.mcp_servers import StdioServer
 from cmbs.substrate.tools.runner import OutcomeUnknown
-from tests.support.mcp_served import PATIENCE, Served, serve_over
+from tests.support.mcp_served import TIMEOUT_SECONDS, Served, serve_over
 from tests.support.tool_calls import result_of
 
 # --- programs on stdio that are no servers ----------------------------------------------------------------------------
@@ -145,7 +145,7 @@ def test_what_a_program_says_too_much_to_several_is_an_answer_to_none(tmp_path: 
     with ThreadPoolExecutor(2) as callers:
         for reply in [callers.submit(served.call, "add") for _ in range(2)]:
             with pytest.raises(OutcomeUnknown):
-                reply.result(PATIENCE)
+                reply.result(TIMEOUT_SECONDS)
     served.runner.close()
 
 
@@ -160,7 +160,7 @@ def test_children_that_a_program_leaves_behind_are_ended_with_it(tmp_path: Path)
     assert result_of(served.call("add")) == {"content": []}
     left = psutil.Process(int(child.read_text("utf-8")))
     served.runner.close()
-    assert psutil.wait_procs([left], PATIENCE)[1] == []
+    assert psutil.wait_procs([left], TIMEOUT_SECONDS)[1] == []
 
 
 def test_a_program_that_does_not_listen_holds_up_no_other_call_and_is_ended(tmp_path: Path) -> None:
@@ -174,4 +174,4 @@ def test_a_program_that_does_not_listen_holds_up_no_other_call_and_is_ended(tmp_
     programs = [child for child in psutil.Process().children() if child.pid not in before]
     served.runner.close()
     assert programs
-    assert psutil.wait_procs(programs, PATIENCE)[1] == []
+    assert psutil.wait_procs(programs, TIMEOUT_SECONDS)[1] == []
