@@ -133,6 +133,7 @@ def test_a_session_that_does_not_exist_permits_nothing() -> None:
     assert incident.status() is ProposalStatus.PARKED
     reading = readings_in(read_space_event(incident.world.server.stored_entries(SPACE)[-1]))[0]
     assert reading == BeliefReading("never-declared", found=False)
+    assert audit_space(incident.world.log, SPACE).findings == []
     incident.close()
 
 
@@ -306,6 +307,9 @@ def test_an_accepted_conclusion_confirms_a_claim_and_no_other_event_does(inciden
         assert (refused.granted, refused.reason_code) == (False, "CONFIRMING_EVENT_UNKNOWN")
     assert put("m", concluded.audit_event_id).granted
     assert incident.world.space.memory["m"].confirmed
+    # A verifier finds the conclusion in the log of the session.
+    report = audit_space(incident.world.log, SPACE)
+    assert (report.findings, report.pins) == ([], 1)
 
 
 # --- the example ------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, assert_never
 
 import jsonschema_rs
 import msgspec
@@ -149,6 +149,8 @@ class Policy:
                     self._of_capability.setdefault(compiled.subject.name, []).append(compiled)
                 case SubjectKind.EVERYTHING:
                     self._of_everything.append(compiled)
+                case _:
+                    assert_never(compiled.subject.kind)
             if isinstance(compiled, Malformed):
                 faults.append(PolicyFault(compiled.key, compiled.at, compiled.message))
         self.invariants = _invariants(pairs, self.schemas, faults)
