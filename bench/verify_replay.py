@@ -37,7 +37,7 @@ EVENTS = 1_000
 SESSIONS = 20
 # Out of ten events, seven eliminate, and the other three open a gate, leave it and conclude.
 ELIMINATIONS = EVENTS * 7 // 10
-EVENTS_PER_SECOND = 50_000
+EVENTS_PER_SECOND = 35_000
 
 
 def run(effort: Effort) -> list[Result]:
