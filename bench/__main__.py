@@ -37,7 +37,7 @@ BENCHMARKS = [
     Benchmark(first_use.NAME, "the first use of a long session, by checkpoint and by replay", first_use.run),
     Benchmark(http_eliminate.NAME, "ELIMINATE over HTTP, durable, beside FastAPI with a dict", http_eliminate.run),
     Benchmark(verify_replay.NAME, "verification and replay of small sessions", verify_replay.run),
-    Benchmark(decisions.NAME, "a decision of the action plane, beside its peers", decisions.run),
+    Benchmark(decisions.NAME, "a decision of the substrate, beside its peers", decisions.run),
     Benchmark(tee_live_view.NAME, "what an incident has not ruled out of a large graph", tee_live_view.run),
     Benchmark(tee_eliminate.NAME, "ELIMINATE with tombstones in Tee, by size of the graph", tee_eliminate.run),
     Benchmark(tee_tombstones.NAME, "ten thousand tombstones at once", tee_tombstones.run),

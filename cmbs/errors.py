@@ -24,7 +24,7 @@ the status of each code lives in one table in `cmbs.http.errors`.
     │   │   └── HeadMismatch             CONFLICT                 the audit head is not the one the caller saw
     │   ├── StoreUnavailable             STORE_UNAVAILABLE        nothing was applied; try again
     │   └── LedgerCorrupt                LEDGER_CORRUPT           a stored or offered log does not verify
-    ├── TeeError                         the graph plane; gRPC statuses live in one table in `cmbs.tee.server`
+    ├── TeeError                         Tee; gRPC statuses live in one table in `cmbs.tee.server`
     │   ├── InvalidGraph                 malformed: an empty id, an unspecified type, a self-loop, no provenance, ...
     │   ├── GraphTooLarge                more than one message may carry; names the limit and the way around it
     │   ├── IncidentNotFound
@@ -248,7 +248,7 @@ class LedgerCorrupt(BeliefServerError):
 
 
 class TeeError(CmbsError):
-    """What the graph plane answers instead of a result."""
+    """What Tee answers instead of a result."""
 
 
 class InvalidGraph(TeeError):

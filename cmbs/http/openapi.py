@@ -25,7 +25,7 @@ _DESCRIPTION = (
 )
 _TAGS = [
     {"name": "belief", "description": "The belief protocol: sessions, eliminations, obligations, conclusions."},
-    {"name": "spaces", "description": "The action plane: proposals, decisions, approvals, tools, policy, memory."},
+    {"name": "spaces", "description": "The substrate: proposals, decisions, approvals, tools, policy, memory."},
     {"name": "health", "description": "Liveness and readiness of the process."},
 ]
 _COMMON_ERRORS = (ErrorCode.INVALID_REQUEST, TransportCode.METHOD_NOT_ALLOWED, TransportCode.INTERNAL_ERROR)
