@@ -88,8 +88,8 @@ class CMBSCore:
     """A set of hypotheses that only shrinks, with the obligations and conclusions declared about it.
 
     Obligations are entered and left by the caller alone. Termination happens on request alone and is gated by the
-    stability window alone: neither obligations nor the number of survivors matter at this level. Once terminated, the
-    core accepts no further probe.
+    stability window alone: neither obligations nor the number of survivors matter at this level (the rules of sessions
+    are in `cmbs.belief.kernel.session`). Once terminated, the core accepts no further probe.
     """
 
     __slots__ = (

@@ -33,7 +33,7 @@ Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 # So much of a body is read of a caller who has not been admitted.
 MAX_UNADMITTED_BODY_BYTES = 65_536
 # A larger body is decoded in a thread, so that it does not hold up the event loop.
-MAX_INLINE_BODY_BYTES = 1_048_576
+MAX_BODY_BYTES_DECODED_ON_LOOP = 1_048_576
 # A body that does not arrive in this time is given up; so is the rest of one that is not needed.
 MAX_BODY_SECONDS = 60.0
 MAX_DRAIN_SECONDS = 5.0
@@ -58,7 +58,7 @@ async def answer(match: RouteMatch, gate: Gate, body_bytes: int, scope: Scope, r
             actor = await gate.admit(header, peer_of(scope), operation.scope)
         body = b"" if operation.body is None else await _read_body(scope, receive, body_bytes)
         received = (match.params, scope.get("query_string", b""), header, actor, body, operation.body)
-        if len(body) > MAX_INLINE_BODY_BYTES:
+        if len(body) > MAX_BODY_BYTES_DECODED_ON_LOOP:
             request = await asyncio.get_running_loop().run_in_executor(_DECODING, Request, *received)
         else:
             request = Request(*received)

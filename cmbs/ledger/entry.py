@@ -75,7 +75,7 @@ _LINK = msgspec.json.Decoder(Link)
 
 
 def hash_entry(raw: bytes) -> bytes:
-    """The hash of an entry's bytes."""
+    """The hash of an entry's bytes, which hold the hash of the entry before; 0x00 is the leaf prefix of RFC 6962."""
     return sha256(b"\x00" + raw).digest()
 
 

@@ -171,7 +171,7 @@ def test_large_bodies_are_decoded_one_after_the_other_and_hold_up_no_other_reque
         return decode(data)
 
     monkeypatch.setattr(canonical, "decode", wait)
-    body = DECLARATION + b" " * asgi.MAX_INLINE_BODY_BYTES
+    body = DECLARATION + b" " * asgi.MAX_BODY_BYTES_DECODED_ON_LOOP
 
     async def story() -> None:
         # With these threads keys are looked up, and logs read.

@@ -27,8 +27,8 @@ _CREATED = 201
 _MINIMAL = [("preference-applied", "return=minimal")]
 _VARY = ("vary", "prefer")
 # Larger bodies are validated, and longer lists encoded, in a thread, so that they do not hold up the event loop.
-_MAX_INLINE_BODY_BYTES = 65_536
-_MAX_INLINE_SURVIVORS = 65_536
+_MAX_BODY_BYTES_VALIDATED_ON_LOOP = 65_536
+_MAX_SURVIVORS_ENCODED_ON_LOOP = 65_536
 
 
 class Routes:
@@ -59,7 +59,7 @@ class Routes:
 
         request.query()
         # A declaration without hypotheses asks the store what there is to declare.
-        is_slow = len(request.body) > _MAX_INLINE_BODY_BYTES or self._server.waits_in_caller
+        is_slow = len(request.body) > _MAX_BODY_BYTES_VALIDATED_ON_LOOP or self._server.waits_in_caller
         command = await asyncio.to_thread(declare) if is_slow else declare()
         response = await self._perform(request, command, _CREATED)
         # Relative to the path of the request, so that it is right wherever the application is mounted.
@@ -108,7 +108,7 @@ class Routes:
                     f"`{name}` is `{in_body}` in the body and `{in_path}` in the path",
                     {"body": in_body, "path": in_path},
                 )
-        message = await asyncio.to_thread(build) if len(request.body) > _MAX_INLINE_BODY_BYTES else build()
+        message = await asyncio.to_thread(build) if len(request.body) > _MAX_BODY_BYTES_VALIDATED_ON_LOOP else build()
         command = self._requests.command(
             request.params["session_id"], message, request.idempotency_key, request.if_match, request.authenticated
         )
@@ -117,7 +117,7 @@ class Routes:
     async def _perform(self, request: Request, command: Command, status: int) -> Response:
         minimal = request.wants_minimal
         outcome = await self._server.perform_async(command)
-        is_large = not minimal and outcome.snapshot.n_survivors > _MAX_INLINE_SURVIVORS
+        is_large = not minimal and outcome.snapshot.n_survivors > _MAX_SURVIVORS_ENCODED_ON_LOOP
         encode = partial(answers.encode_outcome, outcome, with_survivors=not minimal)
         body = await asyncio.to_thread(encode) if is_large else encode()
         return Response(status, body, list(_MINIMAL) if minimal else [])

@@ -21,7 +21,7 @@ from cmbs.substrate.kernel.requests import SpaceCommand
 _ENCODE = msgspec.json.Encoder().encode
 _CREATED = 201
 # The request of a larger body is decided in a thread, so that it does not block the event loop.
-_MAX_BODY_BYTES_ON_LOOP = 65_536
+_MAX_BODY_BYTES_VALIDATED_ON_LOOP = 65_536
 
 
 class SpaceRoutes(SpaceReading):
@@ -61,7 +61,7 @@ class SpaceRoutes(SpaceReading):
         message = _build(request, build)
         space_id = message.space_id if isinstance(message, CreateSpace) else request.params["space_id"]
         command = SpaceCommand(space_id, request.actor, message, request.idempotency_key, request.if_match)
-        if len(request.body) > _MAX_BODY_BYTES_ON_LOOP:
+        if len(request.body) > _MAX_BODY_BYTES_VALIDATED_ON_LOOP:
             return await asyncio.to_thread(self.server.perform, command)
         return await self.server.perform_async(command)
 

@@ -121,7 +121,7 @@ def merge_provenance(first: Iterable[Provenance], second: Iterable[Provenance]) 
 
 
 def merge_nodes(first: Node, second: Node) -> Node:
-    """Two opinions of one node. See `conflicts_between`."""
+    """Two opinions of one node: the type and label of `first` stay, and `conflicts_between` reports the others."""
     hypothetical = first.hypothetical and second.hypothetical
     provenance = merge_provenance(first.provenance, second.provenance)
     return Node(first.id, first.type, first.label, hypothetical, provenance)
