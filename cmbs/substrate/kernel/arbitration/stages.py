@@ -1,8 +1,8 @@
 """The stages that one candidate goes through, each a function that finds something against it or nothing.
 
-`CALL_STAGES` and `DELTA_STAGES` are the one list of the stages of a single candidate. `conflicts` and `invariants` follow
-for all deltas of a proposal together, in `arbitrate._judge_commit`. Every stage runs and adds what it looked at to the
-trace; the first that finds something decides.
+`CALL_STAGES` and `DELTA_STAGES` are the one list of the stages of a single candidate. `conflicts` and `invariants`
+follow for all deltas of a proposal together, in `arbitrate._judge_commit`. Every stage runs and adds what it looked at
+to the trace; the first that finds something decides.
 """
 
 from __future__ import annotations
