@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
-from functools import lru_cache
 
 
-# Asked of every request without a key, about the same few addresses: see the benchmark `http_eliminate`.
-@lru_cache(1024)
 def is_remote(peer: str) -> bool:
     """Whether an address can belong to another machine, or be reached from one.
 

@@ -270,6 +270,8 @@ def test_a_worker_that_is_killed_is_replaced(tmp_path: Path) -> None:
         before[0].kill()
         server.wait_until(lambda: set(server.workers()) >= {before[1]} and before[0] not in server.workers())
         server.wait_until(lambda: len(server.workers()) == 2)
+        # The other worker, too, may still have been starting when the first was killed.
+        server.wait_until_ready()
         with server.client() as client:
             assert client.get(f"/v1/sessions/{declared(client)}").status_code == 200
         assert server.stop() == 0
