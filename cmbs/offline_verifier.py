@@ -1,0 +1,1893 @@
+"""Checks exports and proofs of cmbs on a machine without cmbs: one file, Python 3.11 or newer, the standard library.
+
+    python -I offline_verifier.py FILE... [--heads KEPT] [--checkpoint NOTE --key VKEY] [--json]
+
+It was written from the documents (docs/reference/export.md, proofs.md, checkpoints.md and the two protocols), not from
+the code that writes what it reads. So it is a second opinion. Copy it anywhere; it imports nothing of cmbs.
+
+Exit codes: 0 all is good; 1 something is bad, and the first bad place is named; 2 a file cannot be read or is neither
+an export nor a proof, or the command line is wrong; 3 what could be checked is good, but something that was asked for
+could not be checked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import binascii
+import hashlib
+import json
+import re
+import shutil
+import sys
+import tempfile
+import zlib
+from abc import ABC, abstractmethod
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from decimal import Decimal
+from itertools import pairwise
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+GOOD, BAD, UNREADABLE, INCOMPLETE = 0, 1, 2, 3
+
+MAX_LINE_BYTES = 512 * 1024 * 1024
+MAX_PROOF_BYTES = 64 * 1024 * 1024
+# A bitmap is compressed: what it claims to unpack to is bounded too.
+MAX_BITMAP_BYTES = 128 * 1024 * 1024
+MAX_WHOLE_NUMBER = 2**53 - 1
+BLOCK_BYTES = 128
+BLOCK_BITS = 8 * BLOCK_BYTES
+HASH_BYTES = 32
+NO_HASH = "0" * 64
+SPACE_PREFIX = "space:"
+
+HEX_HASH = re.compile(r"[0-9a-f]{64}")
+TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", re.ASCII)
+# Strings with the escapes of RFC 8785 and no others; outside of strings, no white space.
+CANONICAL_STRING = r'"(?:[^"\\\x00-\x1f]++|\\["\\bfnrt]|\\u00(?:0[0-7bef]|1[0-9a-f]))*+"'
+CANONICAL_TEXT = re.compile(rf'(?:{CANONICAL_STRING}|[^"\s]++)*+')
+
+
+class Refused(Exception):
+    """What is wrong, and in which field; line and event are added where they are known."""
+
+    def __init__(self, reason: str, field: str | None = None, **place: Any) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.place = {"field": field, **place}
+
+    def locate(self, **place: Any) -> Refused:
+        """The same, with what was not known where it was found."""
+        self.place = {**place, **{name: value for name, value in self.place.items() if value is not None}}
+        return self
+
+    def describe(self) -> str:
+        names = {"line": "line {}", "seq": "event {}", "stream": "of `{}`", "field": "field `{}`"}
+        parts = [text.format(self.place[name]) for name, text in names.items() if self.place.get(name) is not None]
+        place = ", ".join(parts).replace(", of", " of")
+        return f"{place}: {self.reason}" if place else self.reason
+
+
+class Unreadable(Exception):
+    """A file that is not there, or that is neither an export nor a proof."""
+
+
+# --- hashes and trees: docs/reference/proofs.md, "Hashes" ---
+
+
+def sha256(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest()
+
+
+def leaf(data: bytes) -> bytes:
+    return sha256(b"\x00" + data)
+
+
+def node(left: bytes, right: bytes) -> bytes:
+    return sha256(b"\x01" + left + right)
+
+
+def build_levels(leaves: list[bytes]) -> list[list[bytes]]:
+    """An RFC 6962 tree from leaf hashes to root; the last node of an odd level is promoted as it is."""
+    levels = [leaves]
+    while len(levels[-1]) > 1:
+        below = levels[-1]
+        above = [node(below[at], below[at + 1]) for at in range(0, len(below) - 1, 2)]
+        levels.append(above + below[len(above) * 2 :])
+    return levels
+
+
+class GrowingTree:
+    """The root of a stream's tree after each entry, in memory that grows with its logarithm."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._peaks: list[bytes] = []
+
+    def append(self, leaf_hash: bytes) -> None:
+        rest = self.size
+        while rest & 1:
+            leaf_hash = node(self._peaks.pop(), leaf_hash)
+            rest >>= 1
+        self._peaks.append(leaf_hash)
+        self.size += 1
+
+    def root(self) -> bytes:
+        *peaks, root = self._peaks
+        while peaks:
+            root = node(peaks.pop(), root)
+        return root
+
+
+def root_from(leaves: dict[int, bytes], size: int, path: bytes, place: str) -> bytes:
+    """The root that follows from some leaf hashes, by index, the size of the tree and a path."""
+    if not leaves or max(leaves) >= size:
+        raise Refused("the index is not below the size of the tree", place)
+    hashes = iter(path[at : at + HASH_BYTES] for at in range(0, len(path), HASH_BYTES))
+    nodes = leaves
+    while size > 1:
+        above: dict[int, bytes] = {}
+        for position in sorted(nodes):
+            sibling = position ^ 1
+            if position // 2 in above:
+                continue
+            if sibling >= size:
+                above[position // 2] = nodes[position]
+                continue
+            other = nodes.get(sibling) or next(hashes, None)
+            if other is None:
+                raise Refused("the path is too short", place)
+            pair = (nodes[position], other) if sibling > position else (other, nodes[position])
+            above[position // 2] = node(*pair)
+        nodes, size = above, (size + 1) // 2
+    if next(hashes, None) is not None:
+        raise Refused("the path is too long", place)
+    return nodes[0]
+
+
+def check_consistency(old: Tree, new: Tree, path: bytes, place: str) -> None:
+    """RFC 9162, 2.1.4.2: the tree of `new` begins with the leaves of `old`."""
+    hashes = [path[at : at + HASH_BYTES] for at in range(0, len(path), HASH_BYTES)]
+    if not 1 <= old.size <= new.size:
+        raise Refused("the older size is not from 1 to the newer one", place)
+    if old.size == new.size:
+        if hashes or old.root != new.root:
+            raise Refused("of two equal sizes, the roots differ or the path is not empty", place)
+        return
+    if old.size & (old.size - 1) == 0:
+        hashes.insert(0, old.root)
+    if not hashes:
+        raise Refused("the path is too short", place)
+    if fold_consistency(old.size - 1, new.size - 1, hashes, place) != (old.root, new.root):
+        raise Refused("the newer log does not begin with the older one", place)
+
+
+def fold_consistency(first: int, second: int, hashes: list[bytes], place: str) -> tuple[bytes, bytes]:
+    """The two roots that a consistency path leads to, from the indexes of the last leaves."""
+    while first & 1:
+        first, second = first >> 1, second >> 1
+    old_root = new_root = hashes[0]
+    for each in hashes[1:]:
+        if second == 0:
+            raise Refused("the path is too long", place)
+        if first & 1 or first == second:
+            old_root, new_root = node(each, old_root), node(each, new_root)
+            while first and not first & 1:
+                first, second = first >> 1, second >> 1
+        else:
+            new_root = node(new_root, each)
+        first, second = first >> 1, second >> 1
+    if second:
+        raise Refused("the path is too short", place)
+    return old_root, new_root
+
+
+def commitment(stream_id: str, prev: bytes, root: bytes) -> bytes:
+    parts = (b"cmbs/survivors/v1", stream_id.encode(), prev, root)
+    return sha256(b"".join(len(part).to_bytes(4, "big") + part for part in parts))
+
+
+# --- JSON, read strictly, and its canonical form (RFC 8785) ---
+
+
+def read_unique_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    record = dict(pairs)
+    if len(record) != len(pairs):
+        raise Refused("a key appears twice in an object")
+    return record
+
+
+def read_ordered_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    names: list[Any] = [name for name, _ in pairs]
+    if not all(name.isascii() for name in names):
+        names = [name.encode("utf-16-be", "surrogatepass") for name in names]
+    if not all(before < after for before, after in pairwise(names)):
+        raise Refused("not canonical: the keys of an object are repeated or not in order")
+    return dict(pairs)
+
+
+def read_whole(literal: str) -> int:
+    value = int(literal)
+    if abs(value) > MAX_WHOLE_NUMBER or literal == "-0":
+        raise Refused(f"not canonical: the number {literal[:40]}")
+    return value
+
+
+def read_float(literal: str) -> float:
+    value = float(literal)
+    if value in (float("inf"), float("-inf")) or write_number(value) != literal:
+        raise Refused(f"not canonical: the number {literal[:40]}")
+    return value
+
+
+def write_number(value: float) -> str:
+    """A number as ECMAScript prints it."""
+    if value == 0:
+        return "0"
+    sign, digit_tuple, exponent = Decimal(repr(value)).as_tuple()
+    digits = "".join(map(str, digit_tuple)).rstrip("0")
+    point = len(digit_tuple) + int(exponent)
+    minus = "-" if sign else ""
+    if len(digits) <= point <= 21:
+        return minus + digits.ljust(point, "0")
+    if 0 < point <= 21:
+        return f"{minus}{digits[:point]}.{digits[point:]}"
+    if -6 < point <= 0:
+        return f"{minus}0.{'0' * -point}{digits}"
+    fraction = "." + digits[1:] if digits[1:] else ""
+    return f"{minus}{digits[0]}{fraction}e{point - 1:+d}"
+
+
+def refuse_constant(literal: str) -> Any:
+    raise Refused(f"not JSON: {literal}")
+
+
+def read_json(text: str, **hooks: Callable[..., Any]) -> Any:
+    options = {"object_pairs_hook": read_unique_object, "parse_constant": refuse_constant, **hooks}
+    try:
+        value = json.loads(text, **options)  # type: ignore[arg-type]
+        if "\\u" in text:
+            # Half of a surrogate pair can be escaped, and is no text that could be hashed or signed.
+            json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise Refused("not a text of Unicode: half of a surrogate pair") from None
+    except (ValueError, RecursionError) as exc:
+        raise Refused(f"not JSON: {exc}") from None
+    return value
+
+
+def decode_text(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as exc:
+        raise Refused(f"not UTF-8 at byte {exc.start}") from None
+
+
+def read_canonical(text: str) -> Any:
+    """The value of a JSON text that is in canonical form, byte for byte."""
+    numbers = {"parse_int": read_whole, "parse_float": read_float}
+    value = read_json(text, object_pairs_hook=read_ordered_object, **numbers)
+    if not CANONICAL_TEXT.fullmatch(text):
+        raise Refused("not canonical: white space, or a character that is escaped otherwise")
+    return value
+
+
+def write_compact(value: Any) -> str:
+    """One text for one value: `true` and `1` have two, although Python takes them for equal."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+
+
+def hash_policy(state: dict[str, str]) -> str:
+    """SHA-256 of the canonical object of all pairs of a state that are its policy."""
+    pairs = [(name, text) for name, text in state.items() if name.startswith(("policy.", "constraint."))]
+    ordered = dict(sorted(pairs, key=lambda pair: pair[0].encode("utf-16-be")))
+    return sha256(json.dumps(ordered, ensure_ascii=False, separators=(",", ":")).encode()).hex()
+
+
+# --- fields ---
+
+
+def take_fields(value: Any, place: str, required: str, optional: str = "") -> dict[str, Any]:
+    """The value, which is an object with exactly these fields."""
+    if not isinstance(value, dict):
+        raise Refused("not an object", place or None)
+    prefix = f"{place}." if place else ""
+    for name in required.split():
+        if name not in value:
+            raise Refused("missing", prefix + name)
+    for name in value:
+        if name not in required.split() and name not in optional.split():
+            raise Refused("not a field that is defined", prefix + name)
+    return value
+
+
+def take_text(value: Any, place: str) -> str:
+    if not isinstance(value, str):
+        raise Refused("not a text", place)
+    return value
+
+
+def take_number(value: Any, place: str, least: int = 0) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= MAX_WHOLE_NUMBER:
+        raise Refused(f"not a whole number from {least}", place)
+    return value
+
+
+def take_list(value: Any, place: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise Refused("not a list", place)
+    return value
+
+
+def take_ids(value: Any, place: str) -> list[str]:
+    """Texts, sorted by code point, without repeats."""
+    ids = take_list(value, place)
+    if not all(isinstance(each, str) for each in ids) or not all(before < after for before, after in pairwise(ids)):
+        raise Refused("not a list of ids, sorted and without repeats", place)
+    return ids
+
+
+def take_hex(value: Any, place: str) -> bytes:
+    if not isinstance(value, str) or not HEX_HASH.fullmatch(value):
+        raise Refused("not 64 lower-case hexadecimal digits", place)
+    return bytes.fromhex(value)
+
+
+def take_bytes(value: Any, place: str) -> bytes:
+    try:
+        data = base64.b64decode(take_text(value, place), validate=True)
+    except (binascii.Error, ValueError):
+        raise Refused("not base64", place) from None
+    if base64.b64encode(data).decode() != value:
+        raise Refused("not the base64 text of its bytes", place)
+    return data
+
+
+def take_hash(value: Any, place: str) -> bytes:
+    data = take_bytes(value, place)
+    if len(data) != HASH_BYTES:
+        raise Refused("not 32 bytes", place)
+    return data
+
+
+def take_path(value: Any, place: str) -> bytes:
+    data = take_bytes(value, place)
+    if len(data) % HASH_BYTES:
+        raise Refused("not a multiple of 32 bytes", place)
+    return data
+
+
+class Tree(NamedTuple):
+    """A size and a root: what a proof rests on."""
+
+    size: int
+    root: bytes
+
+
+class Head(NamedTuple):
+    """The last entry of a stream at some time."""
+
+    seq: int
+    event_hash: bytes
+
+
+# --- signed checkpoints: docs/reference/checkpoints.md ---
+
+LOG_SIGNATURE, COSIGNATURE = 1, 4
+KEY_ID_BYTES, SIGNATURE_BYTES, TIME_BYTES = 4, 64, 8
+
+
+class VerifyKey(NamedTuple):
+    """A public key, with the name and the id by which signature lines mean it."""
+
+    name: str
+    key_id: bytes
+    kind: int
+    public: bytes
+
+    @classmethod
+    def parse(cls, vkey: str) -> VerifyKey:
+        name, _, rest = vkey.strip().partition("+")
+        digits, _, encoded = rest.partition("+")
+        data = take_bytes(encoded, "key")
+        key = cls(name, sha256(f"{name}\n".encode() + data)[:KEY_ID_BYTES], data[0] if data else 0, data[1:])
+        if not name or key.kind not in {LOG_SIGNATURE, COSIGNATURE} or len(key.public) != HASH_BYTES:
+            raise Refused("not an Ed25519 key of a log or of a witness", "key")
+        if digits != key.key_id.hex():
+            raise Refused("the key id is not that of name and key", "key")
+        return key
+
+    def has_signed(self, note: Note) -> bool | None:
+        """Whether there is a good signature by this key; None where this machine cannot tell. A bad one is refused."""
+        answer: bool | None = False
+        for name, data in note.signatures:
+            if (name, data[:KEY_ID_BYTES]) != (self.name, self.key_id):
+                continue
+            text, signature = note.text.encode(), data[KEY_ID_BYTES:]
+            if self.kind == COSIGNATURE:
+                time, signature = signature[:TIME_BYTES], signature[TIME_BYTES:]
+                text = f"cosignature/v1\ntime {int.from_bytes(time, 'big')}\n".encode() + text
+            if len(signature) != SIGNATURE_BYTES:
+                raise Refused(f"a signature of `{name}` has another length", "note")
+            answer = verify_signature(self.public, signature, text)
+            if answer is False:
+                raise Refused(f"the signature of `{name}` is forged", "note")
+        return answer
+
+
+def verify_signature(public: bytes, signature: bytes, text: bytes) -> bool | None:
+    """By the package `cryptography`, where there is one: the standard library has no Ed25519, and we write none."""
+    try:
+        from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - it is used where it is installed
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # noqa: PLC0415
+    except ImportError:
+        return None
+    try:
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, text)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+class Note(NamedTuple):
+    """A C2SP signed note that is a checkpoint: the text, what it says, and the signature lines."""
+
+    text: str
+    origin: str
+    tree: Tree
+    signatures: list[tuple[str, bytes]]
+
+    @classmethod
+    def parse(cls, encoded: str) -> Note:
+        text, separator, lines = encoded.rpartition("\n\n")
+        if not separator or not lines.endswith("\n"):
+            raise Refused("not a signed note", "note")
+        signatures = []
+        for line in lines.removesuffix("\n").split("\n"):
+            dash, name, *rest = [*line.split(" "), "", ""][: max(3, line.count(" ") + 1)]
+            data = take_bytes(rest[0], "note")
+            if dash != "\u2014" or not name or len(rest) != 1 or len(data) <= KEY_ID_BYTES:
+                raise Refused("not a signature line", "note")
+            signatures.append((name, data))
+        parts = text.split("\n")
+        if len(parts) != 3 or not parts[0] or not re.fullmatch("0|[1-9][0-9]{0,15}", parts[1]):
+            raise Refused("not the text of a checkpoint: origin, size and root", "note")
+        return cls(text + "\n", parts[0], Tree(int(parts[1]), take_hash(parts[2], "note")), signatures)
+
+
+@dataclass
+class Known:
+    """What the reader kept, and whose signatures the reader believes."""
+
+    heads: dict[str, list[Head]] = field(default_factory=dict)
+    trees: dict[str, list[Tree]] = field(default_factory=dict)
+    universes: dict[str, Tree] = field(default_factory=dict)
+    checkpoints: list[Note] = field(default_factory=list)
+    keys: list[VerifyKey] = field(default_factory=list)
+    # What was asked for and could not be checked on this machine, or with these files.
+    unchecked: list[str] = field(default_factory=list)
+
+    def knows_tree(self, stream_id: str, tree: Tree, place: str) -> bool:
+        """Whether this root at this size was kept; another one for the same size is refused."""
+        kept = [each for each in self.trees.get(stream_id, []) if each.size == tree.size]
+        if any(each != tree for each in kept):
+            raise Refused(f"`{stream_id}` has another root at size {tree.size} than the one that was kept", place)
+        return bool(kept)
+
+    def knows_universe(self, stream_id: str, size: int, root: bytes | None, place: str) -> bool:
+        kept = self.universes.get(stream_id)
+        if kept is not None and (kept.size != size or root not in (None, kept.root)):
+            raise Refused(f"`{stream_id}` has another universe than the one that was kept", place)
+        return kept is not None
+
+    def check_head(self, stream_id: str, head: Head, place: str) -> None:
+        for kept in self.heads.get(stream_id, []):
+            if kept.seq == head.seq and kept.event_hash != head.event_hash:
+                raise Refused(f"another entry than the head that was kept at seq {kept.seq}", place)
+
+    def keep_record(self, payload: dict[str, Any]) -> None:
+        """Take in what a record of a checkpoint says of a stream."""
+        stream_id, size = payload["stream_id"], payload["size"]
+        self.heads.setdefault(stream_id, []).append(Head(size - 1, bytes.fromhex(payload["head_hash"])))
+        self.trees.setdefault(stream_id, []).append(Tree(size, bytes.fromhex(payload["root"])))
+
+    def believes(self, note: Note) -> bool:
+        """Whether a checkpoint is signed by the reader's keys, or is one that was kept. A contradiction is refused."""
+        same_size = [
+            each for each in self.checkpoints if (each.origin, each.tree.size) == (note.origin, note.tree.size)
+        ]
+        if any(each.tree != note.tree for each in same_size):
+            raise Refused(f"split view: the checkpoint of size {note.tree.size} that was kept has another root", "note")
+        answers = {key: key.has_signed(note) for key in self.keys}
+        by_log = [answer for key, answer in answers.items() if key.kind == LOG_SIGNATURE and key.name == note.origin]
+        by_witnesses = [answer for key, answer in answers.items() if key.kind == COSIGNATURE]
+        needs_log = bool(by_log) or not by_witnesses
+        if self.keys and (False in by_witnesses or (needs_log and not {True, None} & {*by_log})):
+            raise Refused(f"the checkpoint of `{note.origin}` is not signed by the given key", "note")
+        if None in answers.values():
+            what = f"signature not checked: `{note.origin}` at size {note.tree.size} (no package `cryptography`)"
+            if what not in self.unchecked:
+                self.unchecked.append(what)
+        return bool(same_size) or True in by_log
+
+
+# --- proof documents: docs/reference/proofs.md ---
+
+
+@dataclass
+class Proven:
+    """What a proof states, and what that rests on."""
+
+    kind: str
+    statement: str = ""
+    rests_on: list[str] = field(default_factory=list)
+
+
+class Included(NamedTuple):
+    """An entry of a stream, with its event hash."""
+
+    entry: dict[str, Any]
+    event_hash: bytes
+
+    @property
+    def name(self) -> str:
+        return f"event {self.entry['seq']} of `{self.entry['stream_id']}`"
+
+    def previous(self) -> bytes:
+        return take_hex(self.entry.get("prev_event_hash"), "event.entry.prev_event_hash")
+
+    def check_commitment(self, which: str, root: bytes, place: str) -> None:
+        recorded = take_hex(self.entry.get(f"survivors_{which}_hash"), f"{place}.entry.survivors_{which}_hash")
+        if commitment(self.entry["stream_id"], self.previous(), root) != recorded:
+            raise Refused(f"{self.name} does not commit to these survivors", place)
+
+
+class Flip(NamedTuple):
+    """What was cleared between two survivor roots; without roots where nothing was."""
+
+    universe_size: int
+    cleared: list[int]
+    roots: tuple[bytes, bytes] | None
+
+
+class ProofCheck:
+    """Checks one proof document against what the reader kept."""
+
+    def __init__(self, known: Known) -> None:
+        self._known = known
+        self._proven = Proven("")
+
+    def check(self, text: str) -> Proven:
+        document = read_json(text)
+        if not isinstance(document, dict):
+            raise Refused("not an object")
+        if document.get("format") != "cmbs-proof/1":
+            raise Refused("not `cmbs-proof/1`", "format")
+        kind = document.get("kind")
+        checks: dict[Any, tuple[Callable[[dict[str, Any]], str], str, str]] = {
+            "inclusion": (self._check_inclusion, "stream event", ""),
+            "consistency": (self._check_consistency, "stream old path", ""),
+            "membership": (
+                self._check_membership,
+                "stream hypothesis_id event universe position universe_path survivors",
+                "",
+            ),
+            "elimination": (self._check_elimination, "stream hypothesis_id event universe survivors cause flip", ""),
+            "transition": (self._check_transition, "stream_id seq prev_event_hash before after flip", "recorded"),
+            "refusal": (self._check_refusal, "stream event", ""),
+            "decision": (self._check_decision, "stream event readings", ""),
+            "checkpoint": (self._check_checkpoint, "note origin size root", ""),
+            "checkpoint-consistency": (self._check_checkpoint_consistency, "note from_size size path", ""),
+            "checkpoint-record": (self._check_checkpoint_record, "note size leaf_index entry path", ""),
+        }
+        if not isinstance(kind, str) or kind not in checks:
+            raise Refused("not a kind of proof", "kind")
+        check, required, optional = checks[kind]
+        self._proven = Proven(kind)
+        self._proven.statement = check(take_fields(document, "", f"format kind {required}", optional))
+        return self._proven
+
+    # The parts of documents.
+
+    def _rest_on(self, condition: str) -> None:
+        if condition not in self._proven.rests_on:
+            self._proven.rests_on.append(condition)
+
+    def _read_tree(self, value: dict[str, Any], place: str) -> Tree:
+        """Size and root of `stream` or `old`, with the head under it."""
+        size = take_number(value["size"], f"{place}.size", 1)
+        root = take_hash(value["root"], f"{place}.root")
+        head = take_hash(value["head"], f"{place}.head")
+        path = take_path(value["head_path"], f"{place}.head_path")
+        if root_from({size - 1: head}, size, path, f"{place}.head_path") != root:
+            raise Refused("the head is not the last entry under the root", f"{place}.head")
+        return Tree(size, root)
+
+    def _read_stream(self, value: Any, place: str = "stream") -> tuple[str, Tree]:
+        record = take_fields(value, place, "id size root head head_path", "anchor")
+        stream_id = take_text(record["id"], f"{place}.id")
+        tree = self._read_tree(record, place)
+        anchor = record.get("anchor", {})
+        if not isinstance(anchor, dict):
+            raise Refused("not an object", f"{place}.anchor")
+        if anchor.get("kind") == "checkpoint-record":
+            # Where its note is believed, the record vouches for the root of this stream at this size.
+            ProofCheck(self._known).check(json.dumps(anchor))
+        self._known.check_head(stream_id, Head(tree.size - 1, take_hash(record["head"], place)), f"{place}.head")
+        return stream_id, tree
+
+    def _rest_on_tree(self, stream_id: str, tree: Tree, place: str = "stream") -> None:
+        if not self._known.knows_tree(stream_id, tree, f"{place}.root"):
+            self._rest_on(f"the stream `{stream_id}` has the root {tree.root.hex()} at size {tree.size}")
+
+    def _read_included(self, value: Any, stream_id: str, tree: Tree, place: str) -> Included:
+        record = take_fields(value, place, "entry path")
+        text = take_text(record["entry"], f"{place}.entry")
+        event_hash = leaf(text.encode())
+        entry = read_json(text)
+        if not isinstance(entry, dict):
+            raise Refused("not an object", f"{place}.entry")
+        if entry.get("stream_id") != stream_id:
+            raise Refused("an entry of another stream", f"{place}.entry.stream_id")
+        seq = take_number(entry.get("seq"), f"{place}.entry.seq")
+        path = take_path(record["path"], f"{place}.path")
+        if root_from({seq: event_hash}, tree.size, path, f"{place}.path") != tree.root:
+            raise Refused("the entry is not in the log under this root", f"{place}.entry")
+        for name in ("event_id", "ts", "verb"):
+            take_text(entry.get(name), f"{place}.entry.{name}")
+        return Included(entry, event_hash)
+
+    def _read_universe(self, value: Any, stream_id: str, tree: Tree, place: str = "universe") -> Tree:
+        record = take_fields(value, place, "size root", "declaration")
+        universe = Tree(take_number(record["size"], f"{place}.size", 1), take_hash(record["root"], f"{place}.root"))
+        known = self._known.knows_universe(stream_id, *universe, place=f"{place}.root")
+        if "declaration" in record:
+            entry, _ = self._read_included(record["declaration"], stream_id, tree, f"{place}.declaration")
+            declared = {"universe_root": universe.root.hex(), "universe_size": universe.size}
+            outcome = entry.get("outcome")
+            outcome = outcome if isinstance(outcome, dict) else {}
+            recorded = {name: outcome.get(name) for name in declared}
+            if (entry["seq"], entry["verb"], recorded) != (0, "DECLARE_SESSION", declared):
+                raise Refused("not the declaration of this universe", f"{place}.declaration")
+        elif not known:
+            self._rest_on(f"the universe of `{stream_id}` has {universe.size} ids and the root {universe.root.hex()}")
+        return universe
+
+    def _read_bit(self, value: Any, position: int, universe: Tree, event: Included) -> bool:
+        """The bit of an id in the survivors to which an event commits."""
+        record = take_fields(value, "survivors", "block path")
+        block = take_bytes(record["block"], "survivors.block")
+        if len(block) != BLOCK_BYTES:
+            raise Refused("not 128 bytes", "survivors.block")
+        path = take_path(record["path"], "survivors.path")
+        blocks = -(-universe.size // BLOCK_BITS)
+        root = root_from({position // BLOCK_BITS: leaf(block)}, blocks, path, "survivors.path")
+        event.check_commitment("after", root, "event")
+        at = position % BLOCK_BITS
+        return bool(block[at // 8] >> at % 8 & 1)
+
+    def _read_flip(self, value: Any) -> Flip:
+        record = take_fields(value, "flip", "universe_size cleared blocks path")
+        size = take_number(record["universe_size"], "flip.universe_size", 1)
+        cleared = [take_number(each, "flip.cleared") for each in take_list(record["cleared"], "flip.cleared")]
+        if not all(before < after for before, after in pairwise(cleared)) or (cleared and cleared[-1] >= size):
+            raise Refused("not ascending, or beyond the universe", "flip.cleared")
+        blocks, path = take_bytes(record["blocks"], "flip.blocks"), take_path(record["path"], "flip.path")
+        numbers = sorted({bit // BLOCK_BITS for bit in cleared})
+        if len(blocks) != BLOCK_BYTES * len(numbers):
+            raise Refused("not the blocks of the cleared bits", "flip.blocks")
+        if not cleared:
+            if path:
+                raise Refused("not empty where nothing was cleared", "flip.path")
+            return Flip(size, cleared, None)
+        before = {number: blocks[at * BLOCK_BYTES :][:BLOCK_BYTES] for at, number in enumerate(numbers)}
+        after = {number: bytearray(block) for number, block in before.items()}
+        for bit in cleared:
+            place, mask = bit % BLOCK_BITS // 8, 1 << bit % 8
+            if not after[bit // BLOCK_BITS][place] & mask:
+                raise Refused(f"bit {bit} was not set before", "flip.cleared")
+            after[bit // BLOCK_BITS][place] ^= mask
+        count = -(-size // BLOCK_BITS)
+        roots = [
+            root_from({number: leaf(bytes(block)) for number, block in each.items()}, count, path, "flip.path")
+            for each in (before, after)
+        ]
+        return Flip(size, cleared, (roots[0], roots[1]))
+
+    def _check_flip(self, flip: Flip, stream_id: str, previous: bytes, before: bytes, after: bytes) -> None:
+        if flip.roots is None:
+            if before != after:
+                raise Refused("nothing was cleared, and the commitments differ", "flip.cleared")
+        elif (before, after) != tuple(commitment(stream_id, previous, root) for root in flip.roots):
+            raise Refused("the commitments before and after are others", "flip")
+
+    # Checkpoints of the server.
+
+    def _read_note(self, document: dict[str, Any], place: str = "") -> Note:
+        note = Note.parse(take_text(document["note"], f"{place}note"))
+        if take_number(document["size"], f"{place}size") != note.tree.size:
+            raise Refused("another size than that of the note", f"{place}size")
+        if not self._known.believes(note):
+            self._rest_on(f"the log `{note.origin}` has the root {note.tree.root.hex()} at size {note.tree.size}")
+        return note
+
+    def _check_checkpoint(self, document: dict[str, Any]) -> str:
+        note = self._read_note(document)
+        if (document["origin"], document["root"]) != (note.origin, note.tree.root.hex()):
+            raise Refused("another origin or root than that of the note", "origin")
+        return f"the log `{note.origin}` has {note.tree.size} records"
+
+    def _check_checkpoint_consistency(self, document: dict[str, Any]) -> str:
+        note, size = self._read_note(document), take_number(document["from_size"], "from_size", 1)
+        path = b"".join(take_hex(each, "path") for each in take_list(document["path"], "path"))
+        kept = [each for each in self._known.checkpoints if (each.origin, each.tree.size) == (note.origin, size)]
+        for old in kept[:1]:
+            check_consistency(old.tree, note.tree, path, "path")
+        if not kept:
+            self._known.unchecked.append(f"no checkpoint of `{note.origin}` with size {size} was given to compare with")
+            return (
+                f"the log `{note.origin}` has {note.tree.size} records; that it continues an older one was not checked"
+            )
+        return f"the log `{note.origin}` with {note.tree.size} records begins with the {size} of the kept checkpoint"
+
+    def _check_checkpoint_record(self, document: dict[str, Any]) -> str:
+        before = len(self._proven.rests_on)
+        note = self._read_note(document)
+        payload = self._read_record(document, note)
+        if len(self._proven.rests_on) == before:
+            self._known.keep_record(payload)
+        return (
+            f"the log `{note.origin}` records that `{payload['stream_id']}` has the root {payload['root']} "
+            f"at size {payload['size']}"
+        )
+
+    def _read_record(self, document: dict[str, Any], note: Note) -> dict[str, Any]:
+        """The record of a stream's head, which is in the log under the note."""
+        entry = take_fields(document["entry"], "entry", ENVELOPE)
+        index = take_number(document["leaf_index"], "leaf_index")
+        path = b"".join(take_hex(each, "path") for each in take_list(document["path"], "path"))
+        # Its keys are ASCII and it holds no floats: this is its canonical form.
+        entry_hash = leaf(write_compact(entry).encode())
+        if root_from({index: entry_hash}, note.tree.size, path, "path") != note.tree.root:
+            raise Refused("forged record: the log under the note does not hold it", "entry")
+        recorded = (entry["stream_id"], entry["verb"], entry["seq"])
+        if recorded != ("heads:server", "RECORD_HEAD", index):
+            raise Refused("not the record of a head", "entry")
+        payload = take_fields(entry["payload"], "entry.payload", "head_hash root size stream_id")
+        take_text(payload["stream_id"], "entry.payload.stream_id")
+        take_number(payload["size"], "entry.payload.size", 1)
+        for name in ("head_hash", "root"):
+            take_hex(payload[name], f"entry.payload.{name}")
+        return payload
+
+    # The kinds.
+
+    def _check_inclusion(self, document: dict[str, Any]) -> str:
+        stream_id, tree = self._read_stream(document["stream"])
+        event = self._read_included(document["event"], stream_id, tree, "event")
+        self._rest_on_tree(stream_id, tree)
+        return f"{event.name} ({event.entry['verb']}, {event.entry['ts']}) is in the log"
+
+    def _check_consistency(self, document: dict[str, Any]) -> str:
+        stream_id, tree = self._read_stream(document["stream"])
+        old = self._read_tree(take_fields(document["old"], "old", "size root head head_path"), "old")
+        check_consistency(old, tree, take_path(document["path"], "path"), "path")
+        known = self._known.knows_tree(stream_id, tree, "stream.root")
+        if not self._known.knows_tree(stream_id, old, "old.root") and not known:
+            self._rest_on_tree(stream_id, tree)
+        return (
+            f"`{stream_id}` with the root {tree.root.hex()} at size {tree.size} begins with all {old.size} entries "
+            f"under the root {old.root.hex()}"
+        )
+
+    def _check_membership(self, document: dict[str, Any]) -> str:
+        stream_id, tree = self._read_stream(document["stream"])
+        event = self._read_included(document["event"], stream_id, tree, "event")
+        self._rest_on_tree(stream_id, tree)
+        universe = self._read_universe(document["universe"], stream_id, tree)
+        name = take_text(document["hypothesis_id"], "hypothesis_id")
+        position = take_number(document["position"], "position")
+        path = take_path(document["universe_path"], "universe_path")
+        if root_from({position: leaf(name.encode())}, universe.size, path, "universe_path") != universe.root:
+            raise Refused(f"`{name}` is not at {position} of the universe", "hypothesis_id")
+        if not self._read_bit(document["survivors"], position, universe, event):
+            raise Refused(f"`{name}` did not survive {event.name}", "survivors")
+        return f"`{name}` survived after {event.name}"
+
+    def _check_elimination(self, document: dict[str, Any]) -> str:
+        stream_id, tree = self._read_stream(document["stream"])
+        event = self._read_included(document["event"], stream_id, tree, "event")
+        cause = self._read_included(document["cause"], stream_id, tree, "cause")
+        self._rest_on_tree(stream_id, tree)
+        universe = self._read_universe(document["universe"], stream_id, tree)
+        name = take_text(document["hypothesis_id"], "hypothesis_id")
+        if cause.entry["seq"] > event.entry["seq"]:
+            raise Refused(f"the cause is after {event.name}", "cause")
+        flip = self._read_flip(document["flip"])
+        if flip.universe_size != universe.size:
+            raise Refused("another size than that of the universe", "flip.universe_size")
+        ids = list_eliminated(cause, flip, "cause")
+        self._check_recorded_flip(cause, flip, "cause")
+        if name not in ids:
+            raise Refused(f"{cause.name} did not eliminate `{name}`", "hypothesis_id")
+        if self._read_bit(document["survivors"], flip.cleared[ids.index(name)], universe, event):
+            raise Refused(f"`{name}` survived {event.name}", "survivors")
+        return f"`{name}` was gone after {event.name}, eliminated by event {cause.entry['seq']} ({cause.entry['ts']})"
+
+    def _check_recorded_flip(self, event: Included, flip: Flip, place: str) -> None:
+        hashes = [
+            take_hex(event.entry.get(f"survivors_{which}_hash"), f"{place}.entry.survivors_{which}_hash")
+            for which in ("before", "after")
+        ]
+        self._check_flip(flip, event.entry["stream_id"], event.previous(), hashes[0], hashes[1])
+
+    def _check_transition(self, document: dict[str, Any]) -> str:
+        stream_id, seq = take_text(document["stream_id"], "stream_id"), take_number(document["seq"], "seq")
+        previous = take_hash(document["prev_event_hash"], "prev_event_hash")
+        before, after = take_hash(document["before"], "before"), take_hash(document["after"], "after")
+        flip = self._read_flip(document["flip"])
+        self._check_flip(flip, stream_id, previous, before, after)
+        if not self._known.knows_universe(stream_id, flip.universe_size, None, "flip.universe_size"):
+            self._rest_on(f"the universe of `{stream_id}` has {flip.universe_size} ids")
+        statement = f"event {seq} of `{stream_id}` cleared exactly these bits: {', '.join(map(str, flip.cleared))}"
+        if "recorded" not in document:
+            self._rest_on(
+                f"entry {seq} of `{stream_id}` follows {previous.hex()} and commits to {before.hex()} before "
+                f"and {after.hex()} after"
+            )
+            return statement
+        recorded = take_fields(document["recorded"], "recorded", "stream event")
+        recorded_id, tree = self._read_stream(recorded["stream"], "recorded.stream")
+        event = self._read_included(recorded["event"], recorded_id, tree, "recorded.event")
+        self._rest_on_tree(recorded_id, tree, "recorded.stream")
+        hashes = {"prev_event_hash": previous, "survivors_before_hash": before, "survivors_after_hash": after}
+        expected = {"stream_id": stream_id, "seq": seq, **{name: value.hex() for name, value in hashes.items()}}
+        for name, value in expected.items():
+            if event.entry.get(name) != value:
+                raise Refused("not that of the transition", f"recorded.event.entry.{name}")
+        return f"{statement}, which are {', '.join(f'`{each}`' for each in list_eliminated(event, flip, 'event'))}"
+
+    def _check_refusal(self, document: dict[str, Any]) -> str:
+        stream_id, tree = self._read_stream(document["stream"])
+        event = self._read_included(document["event"], stream_id, tree, "event")
+        self._rest_on_tree(stream_id, tree)
+        if not is_refusal(event.entry, of_space=stream_id.startswith(SPACE_PREFIX)):
+            raise Refused(f"{event.name} ({event.entry['verb']}) is no refusal", "event.entry.outcome")
+        return f"{event.name} ({event.entry['verb']}, {event.entry['ts']}) was denied"
+
+    def _check_decision(self, document: dict[str, Any]) -> str:
+        stream_id, tree = self._read_stream(document["stream"])
+        if not stream_id.startswith(SPACE_PREFIX):
+            raise Refused("not a space", "stream.id")
+        event = self._read_included(document["event"], stream_id, tree, "event")
+        self._rest_on_tree(stream_id, tree)
+        if look_up(event.entry, "outcome", "decision", "verdict") != "allow":
+            raise Refused(f"{event.name} ({event.entry['verb']}) allows nothing", "event.entry.outcome")
+        recorded = look_up(event.entry, "payload", "belief")
+        recorded = take_list([] if recorded is None else recorded, "event.entry.payload.belief")
+        readings = take_list(document["readings"], "readings")
+        if len(recorded) != len(readings):
+            raise Refused("not one for each recorded reading", "readings")
+        found = [
+            self._check_reading(said, shown, f"readings.{at}")
+            for at, (said, shown) in enumerate(zip(recorded, readings, strict=True))
+        ]
+        return "; ".join(
+            [f"{event.name} ({event.entry['verb']}, {event.entry['ts']}) was allowed", *filter(None, found)]
+        )
+
+    def _check_reading(self, said: Any, shown: Any, place: str) -> str:
+        """Compare what an entry of a space says of a session with the evidence."""
+        if not isinstance(said, dict):
+            raise Refused("not an object", "event.entry.payload.belief")
+        session_id = take_text(said.get("session_id"), "event.entry.payload.belief")
+        if shown is None:
+            if said.get("found") is not False:
+                raise Refused(f"there is no evidence of session `{session_id}`", place)
+            self._rest_on(f"there was no session `{session_id}`, as the entry says")
+            return f"session `{session_id}` was recorded as not found"
+        if said.get("found") is False:
+            raise Refused(f"the reading says that there is no session `{session_id}`", place)
+        record = take_fields(shown, place, "stream event universe bitmap universe_path")
+        stream_id, tree = self._read_stream(record["stream"], f"{place}.stream")
+        if stream_id != session_id:
+            raise Refused("another session than that of the reading", f"{place}.stream.id")
+        event = self._read_included(record["event"], stream_id, tree, f"{place}.event")
+        self._rest_on_tree(stream_id, tree, f"{place}.stream")
+        universe = self._read_universe(record["universe"], stream_id, tree, f"{place}.universe")
+        bitmap = self._read_bitmap(record["bitmap"], universe, event, place)
+        ended = event.entry["verb"] == "REQUEST_TERMINATION" and look_up(event.entry, "outcome", "approved") is True
+        shown_values = {
+            "head_seq": event.entry["seq"],
+            "head_event_id": event.entry["event_id"],
+            "head_event_hash": event.event_hash.hex(),
+            "n_survivors": int.from_bytes(bitmap, "little").bit_count(),
+            "terminated": ended,
+        }
+        for name, value in shown_values.items():
+            if said.get(name) != value or isinstance(said.get(name), bool) != isinstance(value, bool):
+                raise Refused(f"the reading says otherwise of session `{session_id}`", f"{place}.{name}")
+        self._check_listed(
+            said.get("survivors"), bitmap, universe, take_path(record["universe_path"], f"{place}.universe_path")
+        )
+        rest = {name: said.get(name) for name in ("active_obligation_id", "concluded")}
+        self._rest_on(f"of `{session_id}`, the reading says truly: {write_compact(rest)}")
+        return f"on session `{session_id}` after event {event.entry['seq']}, with {said['n_survivors']} survivors"
+
+    def _read_bitmap(self, value: Any, universe: Tree, event: Included, place: str) -> bytes:
+        """The bits of all survivors to which an event commits."""
+        size = -(-universe.size // 8)
+        unpacker = zlib.decompressobj()
+        try:
+            bitmap = unpacker.decompress(take_bytes(value, f"{place}.bitmap"), min(size, MAX_BITMAP_BYTES) + 1)
+        except zlib.error:
+            raise Refused("not in zlib form", f"{place}.bitmap") from None
+        if len(bitmap) != size or not unpacker.eof or unpacker.unused_data:
+            raise Refused("not one bit for each id", f"{place}.bitmap")
+        if bitmap[-1] >> (universe.size - 1) % 8 + 1:
+            raise Refused("a bit beyond the universe is set", f"{place}.bitmap")
+        padded = bitmap.ljust(-(-universe.size // BLOCK_BITS) * BLOCK_BYTES, b"\x00")
+        leaves = [leaf(padded[at : at + BLOCK_BYTES]) for at in range(0, len(padded), BLOCK_BYTES)]
+        event.check_commitment("after", build_levels(leaves)[-1][0], f"{place}.event")
+        return bitmap
+
+    def _check_listed(self, survivors: Any, bitmap: bytes, universe: Tree, path: bytes) -> None:
+        place = "readings.universe_path"
+        count = int.from_bytes(bitmap, "little").bit_count()
+        if survivors is None or survivors == []:
+            if path or (survivors == [] and count):
+                raise Refused("not what the reading lists", place)
+            return
+        if not isinstance(survivors, list) or len(survivors) != count:
+            raise Refused("the reading lists others than the survivors", place)
+        # Most bytes are zero, and are not looked at one by one.
+        some = ((8 * found.start(), found.group()[0]) for found in re.finditer(rb"[^\x00]", bitmap))
+        bits = [at + bit for at, byte in some for bit in range(8) if byte >> bit & 1]
+        leaves = {bit: leaf(take_text(name, place).encode()) for bit, name in zip(bits, survivors, strict=True)}
+        if root_from(leaves, universe.size, path, place) != universe.root:
+            raise Refused("the reading lists others than the survivors", place)
+
+
+def look_up(record: Any, *names: str) -> Any:
+    for name in names:
+        record = record.get(name) if isinstance(record, dict) else None
+    return record
+
+
+def list_eliminated(event: Included, flip: Flip, place: str) -> list[str]:
+    """The ids that an entry eliminated, one for each bit that was cleared."""
+    ids = take_ids(look_up(event.entry, "delta", "eliminated"), f"{place}.entry.delta.eliminated")
+    if len(ids) != len(flip.cleared):
+        raise Refused("not as many ids as bits were cleared", f"{place}.entry.delta.eliminated")
+    return ids
+
+
+def is_refusal(entry: dict[str, Any], *, of_space: bool) -> bool:
+    outcome = entry.get("outcome")
+    if of_space:
+        decision = look_up(outcome, "decision")
+        denied = look_up(decision, "verdict") == "deny" and look_up(decision, "observed") is not True
+        return look_up(outcome, "granted") is False or denied
+    if entry["verb"] == "DECLARE_CONCLUSION":
+        return look_up(outcome, "accepted") is False
+    return entry["verb"] in {"REQUEST_EXIT", "REQUEST_TERMINATION"} and look_up(outcome, "approved") is False
+
+
+# --- streams, entry by entry: docs/reference/export.md ---
+
+NEWEST_VERSION = 2
+MAX_LISTED_SURVIVORS = MAX_LISTED_CONCLUSIONS = 100
+ACTOR_KINDS = frozenset({"policy_engine", "operator", "agent", "encoder", "tool"})
+SPACE_VERBS = (
+    "CREATE_SPACE SET_MODE PROPOSE WAKE APPROVE REJECT EXPIRE START RECORD_OUTCOME MARK_IN_DOUBT PROPOSE_POLICY "
+    "SETTLE_POLICY REGISTER_TOOL RETIRE_TOOL ISSUE_CAPABILITY REVOKE_CAPABILITY PUT_MEMORY PROMOTE_MEMORY "
+    "DISPUTE_MEMORY"
+)
+ENVELOPE = "event_id outcome payload prev_event_hash seq stream_id ts v verb"
+READING = (
+    "session_id found head_seq head_event_id head_event_hash n_survivors terminated active_obligation_id survivors "
+    "concluded"
+)
+NO_READING: tuple[Any, ...] = (-1, "", "", 0, False, None, None, [])
+
+
+def take_bool(value: Any, place: str) -> bool:
+    if not isinstance(value, bool):
+        raise Refused("neither true nor false", place)
+    return value
+
+
+def take_object(value: Any, place: str) -> dict[str, Any] | None:
+    if value is not None and not isinstance(value, dict):
+        raise Refused("neither null nor an object", place)
+    return value
+
+
+def check_actor(value: Any) -> None:
+    actor = take_fields(value, "actor", "authenticated id key_id kind")
+    take_bool(actor["authenticated"], "actor.authenticated")
+    take_text(actor["id"], "actor.id")
+    if actor["key_id"] is not None:
+        take_text(actor["key_id"], "actor.key_id")
+    if take_text(actor["kind"], "actor.kind") not in ACTOR_KINDS:
+        raise Refused("not a kind of actor", "actor.kind")
+
+
+class Stream(ABC):
+    """The chain of one stream: form, hash, link, version and what may occur only once."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.size = 0
+        self.head = bytes(HASH_BYTES)
+        self.digests = 0
+        self.key_ids = 0
+        self._version = 1
+        self._digest_point = 1000
+        self._occurred: set[tuple[str, ...]] = set()
+
+    def append(self, event_hash: bytes, raw: bytes) -> dict[str, Any]:
+        """Check the next entry against everything before it, and take it in."""
+        entry = self.read_entry(event_hash, raw)
+        self._check_envelope(entry)
+        self.check_content(entry, event_hash)
+        self.size += 1
+        self.head = event_hash
+        return entry
+
+    @staticmethod
+    def read_entry(event_hash: bytes, raw: bytes) -> dict[str, Any]:
+        if leaf(raw) != event_hash:
+            raise Refused("not the hash of the entry", "event_hash")
+        entry = read_canonical(decode_text(raw))
+        if not isinstance(entry, dict):
+            raise Refused("not an object", "entry")
+        version = take_number(entry.get("v"), "v", 1)
+        if version > NEWEST_VERSION:
+            raise Unreadable(f"an entry of version {version}, written by newer software than this verifier knows")
+        return entry
+
+    @abstractmethod
+    def check_content(self, entry: dict[str, Any], event_hash: bytes) -> None:
+        """What holds for this kind of stream."""
+        ...
+
+    def occur_once(self, place: str, *key: str) -> None:
+        if (place, *key) in self._occurred:
+            raise Refused("it occurs for the second time in this stream", place)
+        self._occurred.add((place, *key))
+
+    def _check_envelope(self, entry: dict[str, Any]) -> None:
+        if entry["v"] < self._version:
+            raise Refused("smaller than that of the entry before", "v")
+        expected = {"stream_id": self.name, "seq": self.size, "prev_event_hash": self.head.hex()}
+        for name, value in expected.items():
+            if entry.get(name) != value or isinstance(entry[name], bool):
+                raise Refused(f"not `{value}`, which follows from the entries before", name)
+        if not TIMESTAMP.fullmatch(take_text(entry.get("ts"), "ts")):
+            raise Refused("not of the form YYYY-MM-DDThh:mm:ss.ffffffZ", "ts")
+        self.occur_once("event_id", take_text(entry.get("event_id"), "event_id"))
+        take_text(entry.get("verb"), "verb")
+        if "idempotency_key" in entry:
+            self.occur_once("idempotency_key", take_text(entry["idempotency_key"], "idempotency_key"))
+        if "actor" in entry:
+            check_actor(entry["actor"])
+            self.key_ids += entry["actor"]["key_id"] is not None
+        self._version = entry["v"]
+        self._check_digest(entry)
+
+    def _check_digest(self, entry: dict[str, Any]) -> None:
+        at_point = self.size == self._digest_point
+        if at_point:
+            self._digest_point += max(1000, self._digest_point // 4)
+        if (at_point and entry["v"] > 1) != ("state" in entry):
+            raise Refused("a state digest is missing, or where none belongs", "state")
+        if "state" in entry:
+            state = take_fields(entry["state"], "state", "digest format")
+            take_hex(state["digest"], "state.digest")
+            take_number(state["format"], "state.format", 1)
+            self.digests += 1
+
+
+class Survivors:
+    """One bit for each id of a universe, and the tree over its blocks."""
+
+    def __init__(self, universe: list[str]) -> None:
+        self.universe = universe
+        self.count = len(universe)
+        blocks = -(-len(universe) // BLOCK_BITS)
+        self._bitmap = bytearray(((1 << len(universe)) - 1).to_bytes(blocks * BLOCK_BYTES, "little"))
+        self._levels = build_levels([self._hash_block(number) for number in range(blocks)])
+
+    @property
+    def root(self) -> bytes:
+        return self._levels[-1][0]
+
+    def list_ids(self) -> list[str]:
+        return [name for at, name in enumerate(self.universe) if self._bitmap[at // 8] >> at % 8 & 1]
+
+    def find(self, name: str) -> int | None:
+        """The place of an id in the universe."""
+        at = bisect_left(self.universe, name)
+        return at if at < len(self.universe) and self.universe[at] == name else None
+
+    def is_alive(self, name: str) -> bool:
+        at = self.find(name)
+        return at is not None and bool(self._bitmap[at // 8] >> at % 8 & 1)
+
+    def eliminate(self, names: Iterable[str]) -> None:
+        """Clear the bits of ids that survive, and hash what lies above them again."""
+        changed: set[int] = set()
+        for name in names:
+            at = bisect_left(self.universe, name)
+            self._bitmap[at // 8] &= ~(1 << at % 8)
+            self.count -= 1
+            changed.add(at // BLOCK_BITS)
+        for number in changed:
+            self._levels[0][number] = self._hash_block(number)
+        for below, above in pairwise(self._levels):
+            changed = {number // 2 for number in changed}
+            for number in changed:
+                pair = below[2 * number : 2 * number + 2]
+                above[number] = node(*pair) if len(pair) > 1 else pair[0]
+
+    def _hash_block(self, number: int) -> bytes:
+        return leaf(bytes(self._bitmap[number * BLOCK_BYTES : (number + 1) * BLOCK_BYTES]))
+
+
+@dataclass
+class Obligation:
+    """A gate: how much must be eliminated after it was entered."""
+
+    threshold: int
+    eliminated_before: int
+    left: bool = False
+
+
+class Effect(NamedTuple):
+    """What an entry of a session must say that came of its message."""
+
+    outcome: dict[str, Any] | None
+    eliminated: list[str]
+    has_notes: bool = False
+
+
+class Session(Stream):
+    """A session, decided again message by message."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.survivors = Survivors([])
+        self.universe_root = b""
+        self.origin: dict[str, Any] | None = None
+        self._policy: dict[str, Any] = {}
+        self._has_provider = False
+        self._obligations: dict[str, Obligation] = {}
+        self._active: dict[str, None] = {}
+        self.conclusions: list[str] = []
+        self._terminated = False
+
+    def read_reading(self, entry: dict[str, Any]) -> dict[str, Any]:
+        """What a space must have read right after the entry, which is the newest one."""
+        few = self.survivors.count <= MAX_LISTED_SURVIVORS
+        return {
+            "session_id": self.name,
+            "found": True,
+            "head_seq": self.size - 1,
+            "head_event_id": entry["event_id"],
+            "head_event_hash": self.head.hex(),
+            "n_survivors": self.survivors.count,
+            "terminated": self._terminated,
+            "active_obligation_id": next(reversed(self._active), None),
+            "survivors": self.survivors.list_ids() if few else None,
+            "concluded": self.conclusions[-MAX_LISTED_CONCLUSIONS:],
+        }
+
+    def check_content(self, entry: dict[str, Any], event_hash: bytes) -> None:  # noqa: ARG002 - a space needs it
+        hashes = "survivors_before_hash survivors_after_hash"
+        take_fields(entry, "", f"{ENVELOPE} delta {hashes}", "idempotency_key notes actor state")
+        if "actor" in entry and not entry["actor"]["authenticated"]:
+            raise Refused("an actor that was not authenticated", "actor.authenticated")
+        if (entry["verb"] == "DECLARE_SESSION") != (self.size == 0):
+            raise Refused("the first entry, and no other, is DECLARE_SESSION", "verb")
+        if self._terminated:
+            raise Refused("nothing follows an approved termination", "verb")
+        decide = self._verbs().get(entry["verb"])
+        if decide is None:
+            raise Refused("not a verb of sessions", "verb")
+        effect = decide(entry["payload"])
+        delta = take_fields(entry["delta"], "delta", "eliminated")
+        if delta["eliminated"] != effect.eliminated:
+            raise Refused("not those of the asked ids that survived", "delta.eliminated")
+        if write_compact(entry["outcome"]) != write_compact(effect.outcome):
+            raise Refused(f"not {write_compact(effect.outcome)}, which follows from the rules", "outcome")
+        if ("notes" in entry) != effect.has_notes:
+            raise Refused("missing, or where none belongs", "notes")
+        if "notes" in entry:
+            take_text(entry["notes"], "notes")
+        self._check_commitment(entry, "survivors_before_hash")
+        self.survivors.eliminate(effect.eliminated)
+        self._check_commitment(entry, "survivors_after_hash")
+
+    def _check_commitment(self, entry: dict[str, Any], name: str) -> None:
+        if commitment(self.name, self.head, self.survivors.root).hex() != entry[name]:
+            raise Refused("not the commitment to the survivors", name)
+
+    def _verbs(self) -> dict[str, Callable[[Any], Effect]]:
+        return {
+            "DECLARE_SESSION": self._declare,
+            "ELIMINATE": self._eliminate,
+            "ENTER_OBLIGATION": self._enter,
+            "REQUEST_EXIT": self._exit,
+            "DECLARE_CONCLUSION": self._conclude,
+            "REQUEST_TERMINATION": self._terminate,
+        }
+
+    def _declare(self, payload: Any) -> Effect:
+        take_fields(payload, "payload", "hypotheses metadata ontology policy provider", "origin")
+        universe = take_ids(payload["hypotheses"], "payload.hypotheses")
+        if not universe:
+            raise Refused("empty", "payload.hypotheses")
+        take_object(payload["metadata"], "payload.metadata")
+        names = "causal_graph_ref causal_graph_version hypothesis_space_id hypothesis_version"
+        for name, value in take_fields(payload["ontology"], "payload.ontology", names).items():
+            take_text(value, f"payload.ontology.{name}")
+        names = "allow_force stability_window validate_hypotheses"
+        self._policy = take_fields(payload["policy"], "payload.policy", names)
+        take_bool(self._policy["allow_force"], "payload.policy.allow_force")
+        take_bool(self._policy["validate_hypotheses"], "payload.policy.validate_hypotheses")
+        take_number(self._policy["stability_window"], "payload.policy.stability_window")
+        self._has_provider = payload["provider"] is not None
+        if self._has_provider:
+            for name, value in take_fields(payload["provider"], "payload.provider", "id version").items():
+                take_text(value, f"payload.provider.{name}")
+        if "origin" in payload:
+            self.origin = take_fields(payload["origin"], "payload.origin", "event_hash seq session_id")
+            take_hex(self.origin["event_hash"], "payload.origin.event_hash")
+            take_number(self.origin["seq"], "payload.origin.seq")
+            take_text(self.origin["session_id"], "payload.origin.session_id")
+        self.survivors = Survivors(universe)
+        self.universe_root = build_levels([leaf(name.encode()) for name in universe])[-1][0]
+        return Effect({"universe_root": self.universe_root.hex(), "universe_size": len(universe)}, [])
+
+    def _eliminate(self, payload: Any) -> Effect:
+        take_fields(payload, "payload", "eliminated justification observation_id probe source_id")
+        asked = take_ids(payload["eliminated"], "payload.eliminated")
+        take_object(payload["justification"], "payload.justification")
+        observation = [take_text(payload[name], f"payload.{name}") for name in ("source_id", "observation_id")]
+        if payload["probe"] is not None:
+            if not self._has_provider:
+                raise Refused("a probe in a session without a provider", "payload.probe")
+            probe = take_fields(payload["probe"], "payload.probe", "probe_id response")
+            take_text(probe["probe_id"], "payload.probe.probe_id")
+        self.occur_once("payload.observation_id", *observation)
+        if self._policy["validate_hypotheses"] and any(self.survivors.find(name) is None for name in asked):
+            raise Refused("an id that is not in the universe", "payload.eliminated")
+        return Effect(None, [name for name in asked if self.survivors.is_alive(name)])
+
+    def _enter(self, payload: Any) -> Effect:
+        take_fields(payload, "payload", "min_total_eliminations obligation_id")
+        threshold = take_number(payload["min_total_eliminations"], "payload.min_total_eliminations")
+        name = take_text(payload["obligation_id"], "payload.obligation_id")
+        if name in self._obligations:
+            raise Refused("it was entered before", "payload.obligation_id")
+        self._obligations[name] = Obligation(threshold, self._eliminated)
+        self._active[name] = None
+        return Effect(None, [])
+
+    @property
+    def _eliminated(self) -> int:
+        return len(self.survivors.universe) - self.survivors.count
+
+    def _exit(self, payload: Any) -> Effect:
+        take_fields(payload, "payload", "context obligation_id")
+        take_object(payload["context"], "payload.context")
+        name = take_text(payload["obligation_id"], "payload.obligation_id")
+        obligation = self._obligations.get(name)
+        if obligation is None:
+            raise Refused("it was never entered", "payload.obligation_id")
+        if obligation.left:
+            return Effect({"approved": False, "reason": "obligation_not_active"}, [])
+        if self._eliminated - obligation.eliminated_before < obligation.threshold:
+            return Effect({"approved": False, "reason": "below_threshold"}, [])
+        obligation.left = True
+        del self._active[name]
+        return Effect({"approved": True, "reason": "approved"}, [])
+
+    def _conclude(self, payload: Any) -> Effect:
+        take_fields(payload, "payload", "conclusion_id context")
+        take_object(payload["context"], "payload.context")
+        name = take_text(payload["conclusion_id"], "payload.conclusion_id")
+        if self._active:
+            return Effect({"accepted": False, "reason": "obligation_active"}, [])
+        self.conclusions.append(name)
+        return Effect({"accepted": True, "reason": "accepted"}, [])
+
+    def _terminate(self, payload: Any) -> Effect:
+        take_fields(payload, "payload", "context")
+        context = take_object(payload["context"], "payload.context")
+        force = context is not None and context.get("force") is True
+        refusal = self._refuse_termination()
+        if refusal is None or (force and self._policy["allow_force"]):
+            self._terminated = True
+            return Effect({"approved": True, "reason": "forced" if refusal else "approved"}, [])
+        return Effect({"approved": False, "reason": refusal}, [], has_notes=force)
+
+    def _refuse_termination(self) -> str | None:
+        window = self._policy["stability_window"]
+        last = self.conclusions[-window:] if window else []
+        if self._active:
+            return "obligation_active"
+        if self.survivors.count != 1:
+            return "not_singleton"
+        return "conclusion_unstable" if len(last) < window or len(set(last)) > 1 else None
+
+
+class Place(NamedTuple):
+    """Where an entry of an export is."""
+
+    line: int
+    stream: str
+    seq: int
+
+
+@dataclass
+class Claims:
+    """What entries say of sessions, to be held against these sessions where they are in the same file."""
+
+    # By session and seq: the distinct readings, each where it occurs first.
+    readings: dict[str, dict[int, dict[str, Place]]] = field(default_factory=dict)
+    # By session: the last moment at which there was none, and where that is said.
+    absences: dict[str, tuple[str, Place]] = field(default_factory=dict)
+    # By session and event: said to be an accepted conclusion.
+    conclusions: dict[str, dict[str, Place]] = field(default_factory=dict)
+    forks: list[tuple[dict[str, Any], Place]] = field(default_factory=list)
+
+
+class Space(Stream):
+    """A space: its chain, its state map, and what it says of sessions. Its decisions are not made again."""
+
+    def __init__(self, name: str, claims: Claims, place: Callable[[], Place]) -> None:
+        super().__init__(name)
+        self._claims = claims
+        self._place = place
+        self._state: dict[str, str] = {}
+        self._snapshot_id = NO_HASH
+        self._policy_hash = ""
+
+    def check_content(self, entry: dict[str, Any], event_hash: bytes) -> None:
+        take_fields(entry, "", f"{ENVELOPE} actor", "idempotency_key state")
+        if entry["verb"] not in SPACE_VERBS.split():
+            raise Refused("not a verb of spaces", "verb")
+        if (entry["verb"] == "CREATE_SPACE") != (self.size == 0):
+            raise Refused("the first entry, and no other, is CREATE_SPACE", "verb")
+        for name in ("payload", "outcome"):
+            if not isinstance(entry[name], dict):
+                raise Refused("not an object", name)
+        if self.size == 0:
+            self._create(entry["payload"], entry["outcome"])
+            self._snapshot_id = event_hash.hex()
+        else:
+            self._check_decision(entry["outcome"].get("decision"))
+        if entry["verb"] == "PROPOSE":
+            proposal_id = take_text(
+                look_up(entry["payload"], "proposal", "proposal_id"), "payload.proposal.proposal_id"
+            )
+            self.occur_once("payload.proposal.proposal_id", proposal_id)
+        for reading in take_list(entry["payload"].get("belief", []), "payload.belief"):
+            self._claim_reading(reading, entry["ts"])
+        self._claim_conclusion(entry["payload"])
+        self._change(entry["outcome"].get("changes", {}), event_hash)
+
+    def _create(self, payload: dict[str, Any], outcome: dict[str, Any]) -> None:
+        if payload.get("space_id") != self.name.removeprefix(SPACE_PREFIX):
+            raise Refused("not the id in the name of the stream", "payload.space_id")
+        self._set(payload.get("policy"), "payload.policy")
+        if self._state != (look_up(outcome, "changes", "set") or {}):
+            raise Refused("not the policy that the space was created with", "outcome.changes.set")
+        self._policy_hash = hash_policy(self._state)
+
+    def _set(self, pairs: Any, place: str) -> None:
+        if not isinstance(pairs, dict) or not all(isinstance(text, str) for text in pairs.values()):
+            raise Refused("not an object of texts", place)
+        self._state.update(pairs)
+
+    def _check_decision(self, decision: Any) -> None:
+        if decision is None:
+            return
+        if not isinstance(decision, dict):
+            raise Refused("not an object", "outcome.decision")
+        if decision.get("policy_hash") != self._policy_hash:
+            raise Refused("not the hash of the policy before this entry", "outcome.decision.policy_hash")
+        if decision.get("state_snapshot_id") != self._snapshot_id:
+            raise Refused("not the snapshot before this entry", "outcome.decision.state_snapshot_id")
+
+    def _change(self, value: Any, event_hash: bytes) -> None:
+        changes = take_fields(value, "outcome.changes", "", "set unset")
+        self._set(changes.get("set", {}), "outcome.changes.set")
+        unset = take_list(changes.get("unset", []), "outcome.changes.unset")
+        for name in unset:
+            if self._state.pop(take_text(name, "outcome.changes.unset"), None) is None:
+                raise Refused(f"`{name}` is not in the state", "outcome.changes.unset")
+        if changes:
+            self._snapshot_id = event_hash.hex()
+            if any(name.startswith(("policy.", "constraint.")) for name in [*changes.get("set", {}), *unset]):
+                self._policy_hash = hash_policy(self._state)
+
+    def _claim_reading(self, value: Any, ts: str) -> None:
+        reading = take_fields(value, "payload.belief", READING)
+        session_id = take_text(reading["session_id"], "payload.belief.session_id")
+        if take_bool(reading["found"], "payload.belief.found"):
+            seq = take_number(reading["head_seq"], "payload.belief.head_seq")
+            by_seq = self._claims.readings.setdefault(session_id, {}).setdefault(seq, {})
+            by_seq.setdefault(write_compact(reading), self._place())
+            return
+        rest = [reading[name] for name in READING.split()[2:]]
+        if write_compact(rest) != write_compact(NO_READING):
+            raise Refused("says something of a session that it did not find", "payload.belief")
+        if ts > self._claims.absences.get(session_id, ("",))[0]:
+            self._claims.absences[session_id] = (ts, self._place())
+
+    def _claim_conclusion(self, payload: dict[str, Any]) -> None:
+        session_id = look_up(payload, "evidence", "confirmed_in_session_id")
+        event_id = look_up(payload, "evidence", "confirmed_by_event_id")
+        if payload.get("confirming_event_found") is True and isinstance(session_id, str) and isinstance(event_id, str):
+            self._claims.conclusions.setdefault(session_id, {}).setdefault(event_id, self._place())
+
+
+# --- an export, line by line ---
+
+EXPORT_FORMAT = "cmbs-export/1"
+ENTRY_OPENING, ENTRY_MIDDLE = b'{"event_hash":"', b'","entry":'
+ENTRY_AT = len(ENTRY_OPENING) + 2 * HASH_BYTES + len(ENTRY_MIDDLE)
+RESERVED_PREFIXES = ("identity:", "heads:")
+NEVER_EXPORTED = frozenset({"identity:keys", "heads:server"})
+
+
+def split_entry(line: bytes) -> tuple[bytes, bytes]:
+    """The hash and the bytes of the entry in a line."""
+    middle = line[len(ENTRY_OPENING) + 2 * HASH_BYTES : ENTRY_AT]
+    if not line.startswith(ENTRY_OPENING) or middle != ENTRY_MIDDLE or not line.endswith(b"}"):
+        raise Refused("not the line of an entry")
+    return take_hex(decode_text(line[len(ENTRY_OPENING) :][: 2 * HASH_BYTES]), "event_hash"), line[ENTRY_AT:-1]
+
+
+def read_lines(file: IO[bytes], first: int = 1) -> Iterator[tuple[int, int, bytes]]:
+    """Number, offset and bytes of each line, from where the file is."""
+    offset = file.tell()
+    number = first
+    while line := file.readline(MAX_LINE_BYTES + 1):
+        if len(line) > MAX_LINE_BYTES:
+            raise Refused(f"longer than {MAX_LINE_BYTES} bytes", line=number)
+        yield number, offset, line.removesuffix(b"\n")
+        offset += len(line)
+        number += 1
+
+
+class Located(NamedTuple):
+    """Where a stream of the file begins, and what is known of it."""
+
+    offset: int
+    line: int
+    size: int
+    first_ts: str
+
+
+class ExportCheck:
+    """Checks an export in two passes: every stream by itself, then what streams say of each other.
+
+    Memory is taken by the stream that is being read (its universe, and what may occur only once), by a few words for
+    each stream of the file, and by the distinct belief readings.
+    """
+
+    def __init__(self, file: IO[bytes], known: Known) -> None:
+        self._file = file
+        self._known = known
+        self._claims = Claims()
+        self._stream: Stream | None = None
+        self._begin = Located(0, 0, 0, "")
+        self._tree = GrowingTree()
+        self._line = 0
+        self._counted = False
+        self.streams: dict[str, Located] = {}
+        self.figures = dict.fromkeys(("sessions", "spaces", "events", "readings", "digests", "key_ids"), 0)
+        self.not_checked: list[str] = []
+
+    def run(self) -> None:
+        """Raises Refused at the first bad place."""
+        try:
+            for number, offset, line in read_lines(self._file):
+                self._line = number
+                self._read_line(line, offset)
+            if not self._counted:
+                self._line += 1
+                raise Refused("the file ends before its count: it was cut off")
+        except Refused as refused:
+            stream = self._stream
+            raise refused.locate(line=self._line, stream=stream and stream.name, seq=stream and stream.size) from None
+        self._compare_streams()
+        self._list_what_is_open()
+
+    def _read_line(self, line: bytes, offset: int) -> None:
+        if self._counted:
+            raise Refused("a line after the count")
+        if self._line == 1:
+            self._read_header(line)
+        elif line.startswith(ENTRY_OPENING):
+            self._read_entry(line, offset)
+        else:
+            record = read_json(decode_text(line))
+            if isinstance(record, dict) and "end_of" in record:
+                self._end_stream(take_fields(record, "", "end_of head_seq head_hash"))
+            else:
+                self._count(take_fields(record, "", "sessions"))
+
+    def _read_header(self, line: bytes) -> None:
+        header = take_fields(read_json(decode_text(line)), "", "format", "left_out")
+        if header["format"] != EXPORT_FORMAT:
+            raise Refused(f"not `{EXPORT_FORMAT}`", "format")
+        left_out = take_list(header.get("left_out", []), "left_out")
+        if not all(isinstance(each, str) and each in NEVER_EXPORTED for each in left_out):
+            raise Refused("not streams that are never exported", "left_out")
+
+    def _read_entry(self, line: bytes, offset: int) -> None:
+        event_hash, raw = split_entry(line)
+        if self._stream is None:
+            entry = Stream.read_entry(event_hash, raw)
+            self._stream = self._open_stream(take_text(entry.get("stream_id"), "stream_id"))
+            self._begin = Located(offset, self._line, 0, take_text(entry.get("ts"), "ts"))
+            self._tree = GrowingTree()
+        stream = self._stream
+        stream.append(event_hash, raw)
+        self._tree.append(event_hash)
+        self._known.check_head(stream.name, Head(stream.size - 1, event_hash), "event_hash")
+        kept = [each for each in self._known.trees.get(stream.name, []) if each.size == stream.size]
+        if kept:
+            self._known.knows_tree(stream.name, Tree(stream.size, self._tree.root()), "event_hash")
+        self.figures["events"] += 1
+
+    def _open_stream(self, name: str) -> Stream:
+        if name in self.streams:
+            raise Refused(f"`{name}` occurs for the second time", "stream_id")
+        if name.startswith(RESERVED_PREFIXES):
+            raise Refused(f"`{name}` is never exported", "stream_id")
+        if name.startswith(SPACE_PREFIX):
+            return Space(name, self._claims, lambda: Place(self._line, name, self._stream.size if self._stream else 0))
+        return Session(name)
+
+    def _end_stream(self, record: dict[str, Any]) -> None:
+        stream = self._stream
+        if stream is None:
+            raise Refused("the end of a stream without entries", "end_of")
+        if record["end_of"] != stream.name:
+            raise Refused("not the stream of the entries before", "end_of")
+        if take_number(record["head_seq"], "head_seq") != stream.size - 1:
+            raise Refused("not the seq of the last entry", "head_seq")
+        if take_hex(record["head_hash"], "head_hash") != stream.head:
+            raise Refused("not the hash of the last entry", "head_hash")
+        sizes = [each.seq + 1 for each in self._known.heads.get(stream.name, [])]
+        sizes += [each.size for each in self._known.trees.get(stream.name, [])]
+        if max(sizes, default=0) > stream.size:
+            raise Refused(f"truncated: it had {max(sizes)} entries when its head was kept", "head_seq")
+        if isinstance(stream, Session):
+            self._check_universe(stream)
+        self.streams[stream.name] = self._begin._replace(size=stream.size)
+        self.figures["sessions" if isinstance(stream, Session) else "spaces"] += 1
+        self.figures["digests"] += stream.digests
+        self.figures["key_ids"] += stream.key_ids
+        self._stream = None
+
+    def _check_universe(self, session: Session) -> None:
+        kept = self._known.universes.get(session.name)
+        if kept is not None and kept != Tree(len(session.survivors.universe), session.universe_root):
+            raise Refused("another universe than the one that was kept", "payload.hypotheses", seq=0)
+        if session.origin is not None:
+            self._claims.forks.append((session.origin, Place(self._begin.line, session.name, 0)))
+
+    def _count(self, record: dict[str, Any]) -> None:
+        if self._stream is not None:
+            raise Refused("the entries of a stream without an end", "sessions")
+        if take_number(record["sessions"], "sessions") != len(self.streams):
+            raise Refused(f"not {len(self.streams)}, the number of streams in the file", "sessions")
+        self._counted = True
+
+    # What streams say of each other.
+
+    def _compare_streams(self) -> None:
+        claims = self._claims
+        for session_id in sorted({*claims.readings, *claims.conclusions} & {*self.streams}):
+            self._compare_session(session_id)
+        for session_id, (ts, place) in claims.absences.items():
+            if session_id in self.streams and self.streams[session_id].first_ts < ts:
+                raise Refused(f"`{session_id}` was there at that time", "payload.belief", **place._asdict())
+        for origin, place in claims.forks:
+            if origin["session_id"] in self.streams:
+                self._compare_fork(origin, place)
+
+    def _read_entries(self, name: str, file: IO[bytes]) -> Iterator[tuple[bytes, bytes]]:
+        """The entries of a stream that was read before; the file may have changed since, so all is checked again."""
+        located = self.streams[name]
+        file.seek(located.offset)
+        for _, (_, _, line) in zip(range(located.size), read_lines(file, located.line), strict=False):
+            yield split_entry(line)
+
+    def _compare_session(self, session_id: str) -> None:
+        readings = self._claims.readings.get(session_id, {})
+        conclusions = dict(self._claims.conclusions.get(session_id, {}))
+        session = Session(session_id)
+        for event_hash, raw in self._read_entries(session_id, self._file):
+            entry = session.append(event_hash, raw)
+            for text, place in readings.get(session.size - 1, {}).items():
+                if text != write_compact(session.read_reading(entry)):
+                    raise Refused(f"not what `{session_id}` says", "payload.belief", **place._asdict())
+                self.figures["readings"] += 1
+            if entry["verb"] == "DECLARE_CONCLUSION" and entry["outcome"]["accepted"]:
+                conclusions.pop(entry["event_id"], None)
+        beyond = [place for seq in readings if seq >= session.size for place in readings[seq].values()]
+        for place in sorted(beyond)[:1]:
+            raise Refused(f"`{session_id}` has no such entry", "payload.belief.head_seq", **place._asdict())
+        for place in sorted(conclusions.values())[:1]:
+            what = f"not an accepted conclusion of `{session_id}`"
+            raise Refused(what, "payload.evidence.confirmed_by_event_id", **place._asdict())
+
+    def _compare_fork(self, origin: dict[str, Any], place: Place) -> None:
+        size = origin["seq"] + 1
+        if min(self.streams[place.stream].size, self.streams[origin["session_id"]].size) < size:
+            raise Refused("the origin or the fork is shorter", "payload.origin.seq", **place._asdict())
+        ours = self._hash_messages(place.stream, size)
+        theirs = self._hash_messages(origin["session_id"], size)
+        if theirs[1] != origin["event_hash"]:
+            raise Refused("not the hash of that event", "payload.origin.event_hash", **place._asdict())
+        for seq, (our, their) in enumerate(zip(ours[0], theirs[0], strict=True)):
+            if our != their:
+                where = {**place._asdict(), "seq": seq, "line": place.line + seq}
+                raise Refused(f"not what `{origin['session_id']}` was asked", "payload", **where)
+
+    def _hash_messages(self, name: str, size: int) -> tuple[list[bytes], str]:
+        """A hash of each of the first messages of a stream, and the event hash of the last of them."""
+        messages, last = [], b""
+        for event_hash, raw in self._read_entries(name, self._file):
+            entry = Stream.read_entry(event_hash, raw)
+            payload = {key: value for key, value in entry["payload"].items() if key != "origin" or entry["seq"]}
+            messages.append(sha256(write_compact([entry["verb"], payload]).encode()))
+            last = event_hash
+            if len(messages) == size:
+                break
+        return messages, last.hex()
+
+    def _list_what_is_open(self) -> None:
+        claims, notes, figures = self._claims, self.not_checked, self.figures
+        if figures["spaces"]:
+            notes.append(f"whether the decisions of {figures['spaces']} spaces follow from their rules")
+        missing = {*claims.readings, *claims.conclusions, *claims.absences} - {*self.streams}
+        if missing:
+            notes.append(f"what spaces say of {len(missing)} sessions that are not in the file")
+        for origin, place in claims.forks:
+            if origin["session_id"] not in self.streams:
+                notes.append(f"the origin of the fork `{place.stream}`, which is not in the file")
+        if figures["digests"]:
+            notes.append(f"{figures['digests']} digests of states")
+        if figures["key_ids"]:
+            notes.append(
+                f"whether the keys of {figures['key_ids']} entries were good: the register of keys is never exported"
+            )
+        unkept = len({*self.streams} - {*self._known.heads, *self._known.trees})
+        if unkept:
+            notes.append(f"whether {unkept} streams go on after their last entry: no head of them was kept")
+
+
+# --- files, output and the command line ---
+
+
+@dataclass
+class Report:
+    """What was found in one file."""
+
+    file: str
+    kind: str = "unknown"
+    status: str = "good"
+    problem: str | None = None
+    place: dict[str, Any] = field(default_factory=dict)
+    statement: str | None = None
+    rests_on: list[str] = field(default_factory=list)
+    figures: dict[str, int] = field(default_factory=dict)
+    not_checked: list[str] = field(default_factory=list)
+    streams: list[str] = field(default_factory=list)
+
+    def describe(self) -> Iterator[str]:
+        if self.status != "good":
+            yield f"{'bad ' if self.status == 'bad' else 'unreadable'} {self.file}: {self.problem}"
+            return
+        if self.kind == "export":
+            names = ("sessions", "spaces", "events", "readings")
+            figures = ", ".join(f"{self.figures[name]} {name}" for name in names)
+            yield f"good {self.file}: export, {figures}"
+        else:
+            yield f"good {self.file}: {self.kind}: {self.statement}"
+        yield from (f"if   {each}" for each in self.rests_on)
+        yield from (f"not checked offline: {each}" for each in self.not_checked)
+
+
+def is_export(start: bytes) -> bool:
+    return re.match(rb'\s*\{\s*"(?:format"\s*:\s*"cmbs-export|event_hash"|end_of")', start) is not None
+
+
+def check_file(file: IO[bytes], report: Report, known: Known) -> None:
+    """Check one open file; what its first line begins with says which kind it is of."""
+    start = file.readline(MAX_PROOF_BYTES)
+    file.seek(0)
+    if is_export(start):
+        report.kind = "export"
+        check = ExportCheck(file, known)
+        check.run()
+        report.figures, report.not_checked, report.streams = check.figures, check.not_checked, [*check.streams]
+        return
+    data = file.read(MAX_PROOF_BYTES + 1)
+    if b'"cmbs-proof/' not in data or len(data) > MAX_PROOF_BYTES:
+        raise Unreadable("neither an export nor a proof")
+    report.kind = "proof"
+    proven = ProofCheck(known).check(decode_text(data))
+    report.kind, report.statement, report.rests_on = proven.kind, proven.statement, proven.rests_on
+
+
+@contextmanager
+def open_twice(name: str) -> Iterator[IO[bytes]]:
+    """A file that can be read twice; what comes through a pipe is copied."""
+    if name != "-":
+        with Path(name).open("rb") as file:
+            yield file
+        return
+    with tempfile.TemporaryFile() as file:
+        shutil.copyfileobj(sys.stdin.buffer, file)
+        file.seek(0)
+        yield file
+
+
+def check_path(name: str, known: Known) -> Report:
+    """Check one file, and say what was found; nothing that a file holds makes this raise."""
+    report = Report(name)
+    try:
+        with open_twice(name) as file:
+            check_file(file, report, known)
+    except Refused as refused:
+        report.status, report.problem = "bad", refused.describe()
+        report.place = {key: value for key, value in refused.place.items() if value is not None}
+    except RecursionError:
+        report.status, report.problem = "bad", "nested too deeply"
+    except (Unreadable, OSError) as exc:
+        report.status, report.problem = "unreadable", str(exc)
+    return report
+
+
+def load_kept(text: str, known: Known) -> None:
+    """Take in what the reader kept: heads, roots, a signed note, or documents that hold one."""
+    if not text.lstrip().startswith("{"):
+        known.checkpoints.append(Note.parse(text))
+        return
+    try:
+        documents = [read_json(text)]
+    except Refused:
+        documents = [read_json(line) for line in text.splitlines()]
+    for document in documents:
+        if not isinstance(document, dict):
+            raise Refused("not an object")
+        if {*document} & {"streams", "universes"}:
+            load_anchors(take_fields(document, "", "", "streams universes"), known)
+        elif document.get("format") == "cmbs-proof/1" and "note" in document:
+            known.checkpoints.append(Note.parse(take_text(document["note"], "note")))
+            ProofCheck(known).check(json.dumps(document))
+        elif document != {"format": "cmbs-heads/1"}:
+            take_fields(document, "", "stream_id size head_hash")
+            stream_id, size = take_text(document["stream_id"], "stream_id"), take_number(document["size"], "size", 1)
+            head = Head(size - 1, take_hex(document["head_hash"], "head_hash"))
+            known.heads.setdefault(stream_id, []).append(head)
+
+
+def load_anchors(anchors: dict[str, Any], known: Known) -> None:
+    def tree(value: Any) -> Tree:
+        take_fields(value, "kept", "size root")
+        return Tree(take_number(value["size"], "kept.size", 1), take_hex(value["root"], "kept.root"))
+
+    for stream_id, trees in (take_object(anchors.get("streams"), "streams") or {}).items():
+        known.trees.setdefault(stream_id, []).extend(tree(each) for each in take_list(trees, "streams"))
+    for session_id, universe in (take_object(anchors.get("universes"), "universes") or {}).items():
+        known.universes[session_id] = tree(universe)
+
+
+def load_known(options: argparse.Namespace) -> Known:
+    """What the options name; Unreadable where that is not of any form that is known."""
+    known = Known()
+    for name in [*options.heads, *options.checkpoint]:
+        try:
+            load_kept(decode_text(Path(name).read_bytes()), known)
+        except (Refused, OSError, RecursionError) as exc:
+            raise Unreadable(f"{name}: {exc}") from None
+    try:
+        known.keys = [VerifyKey.parse(each) for each in options.key]
+    except (Refused, UnicodeEncodeError) as exc:
+        raise Unreadable(f"--key: {exc}") from None
+    return known
+
+
+def check_checkpoints(known: Known, names: Sequence[str]) -> list[Report]:
+    """The signatures of the checkpoints that were kept, where there is a key to check them with."""
+    reports = []
+    for note in known.checkpoints:
+        report = Report(", ".join(names), "checkpoint")
+        report.statement = f"the log `{note.origin}` had {note.tree.size} records"
+        try:
+            if known.keys:
+                known.believes(note)
+            else:
+                known.unchecked.append(f"signature not checked: `{note.origin}` at size {note.tree.size} (no --key)")
+        except Refused as refused:
+            report.status, report.problem, report.place = "bad", refused.describe(), {"field": "note"}
+        reports.append(report)
+    return reports
+
+
+def verify(options: argparse.Namespace) -> tuple[int, list[Report], list[str]]:
+    """The exit code, what was found in each file, and what was asked for and could not be checked."""
+    known = load_known(options)
+    reports = check_checkpoints(known, [*options.heads, *options.checkpoint])
+    # Exports last: records of checkpoints say which heads their streams must have.
+    found = {name: check_path(name, known) for name in sorted(options.files, key=reads_late)}
+    reports += [found[name] for name in options.files]
+    exports = [each for each in reports if each.kind == "export" and each.status == "good"]
+    if exports:
+        there = {name for each in exports for name in each.streams}
+        for name in sorted({*known.heads, *known.trees} - there):
+            if not name.startswith(RESERVED_PREFIXES):
+                known.unchecked.append(f"`{name}`, of which a head was kept, is in none of the files")
+    statuses = {each.status for each in reports}
+    if "bad" in statuses:
+        return BAD, reports, known.unchecked
+    if "unreadable" in statuses:
+        return UNREADABLE, reports, known.unchecked
+    return INCOMPLETE if known.unchecked else GOOD, reports, known.unchecked
+
+
+def reads_late(name: str) -> bool:
+    try:
+        with Path(name).open("rb") as file:
+            return is_export(file.readline(MAX_PROOF_BYTES))
+    except OSError:
+        return True
+
+
+def write_line(text: str) -> None:
+    """A line for people; control characters of a file do not reach their terminal."""
+    plain = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+    sys.stdout.write(plain + "\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Check the files that are named; the exit code."""
+    parser = argparse.ArgumentParser(description="Check exports and proofs of cmbs, without cmbs.")
+    parser.add_argument("files", nargs="+", metavar="FILE", help="an export or a proof; - is standard input")
+    parser.add_argument("--heads", action="append", default=[], metavar="KEPT", help="heads or roots that you kept")
+    parser.add_argument("--checkpoint", action="append", default=[], metavar="NOTE", help="a checkpoint that you kept")
+    parser.add_argument("--key", action="append", default=[], metavar="VKEY", help="the public key of the log")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    options = parser.parse_intermixed_args(arguments)
+    try:
+        code, reports, unchecked = verify(options)
+    except Unreadable as exc:
+        code, reports, unchecked = UNREADABLE, [Report(str(exc), status="unreadable", problem="cannot be read")], []
+    if options.json:
+        files = [{**vars(each), "streams": len(each.streams)} for each in reports]
+        sys.stdout.write(json.dumps({"exit_code": code, "files": files, "unchecked": unchecked}) + "\n")
+        return code
+    for line in (line for each in reports for line in each.describe()):
+        write_line(line)
+    for each in unchecked:
+        write_line(f"asked for, not checked: {each}")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,344 @@
+"""The offline verifier, as a module: what it refuses, where it says that is, and that `cmbs` says the same."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import pytest
+import rfc8785
+from hypothesis import given
+
+from cmbs import offline_verifier as verifier
+from cmbs.audit.transfer import import_lines
+from cmbs.belief.kernel.replay import verify_session
+from cmbs.belief.server import BeliefServer
+from cmbs.errors import CmbsError, LedgerCorrupt
+from cmbs.ledger import Head as LedgerHead
+from cmbs.ledger import StoredEntry
+from cmbs.offline_verifier import Refused, Unreadable
+from cmbs.stores.memory import InMemoryStore
+from cmbs.substrate.kernel.replay import verify_space
+from cmbs.testing import History, ManualClock, SequentialIds, play
+from cmbs.testing.strategies import belief as strategies
+from tests.support.effort import read_effort
+from tests.support.exports import (
+    SPACE_STREAM,
+    Entry,
+    Fitted,
+    alter_value,
+    check_export,
+    export,
+    first_session,
+    fit_stream,
+    join_lines,
+    mutate_export,
+    refuse_export,
+    world_lines,
+    world_streams,
+    write_export,
+)
+
+EVERYTHING = read_effort().everything
+
+
+# --- exports ---
+
+
+@pytest.mark.req("OFFLINE-01")
+def test_a_world_with_sessions_and_a_space_is_good_and_what_is_left_open_is_said() -> None:
+    report = check_export(join_lines(world_lines()))
+    assert report.figures == {"sessions": 3, "spaces": 1, "events": 30, "readings": 3, "digests": 0, "key_ids": 0}
+    assert report.not_checked == [
+        "whether the decisions of 1 spaces follow from their rules",
+        "what spaces say of 1 sessions that are not in the file",
+        "whether 4 streams go on after their last entry: no head of them was kept",
+    ]
+    assert check_export(join_lines(world_lines())[:-1]).figures == report.figures
+
+
+@pytest.mark.req("OFFLINE-01")
+@given(history=strategies.histories())
+def test_any_history_that_is_exported_is_good(history: History) -> None:
+    store = InMemoryStore()
+    play(BeliefServer(store=store, clock=ManualClock(), ids=SequentialIds()), history)
+    assert check_export(join_lines(export(store))).status == "good"
+
+
+@pytest.mark.req("OFFLINE-02")
+def test_every_mutant_of_an_export_is_found_in_its_place() -> None:
+    stride, every = (23, 3) if EVERYTHING else (401, 25)
+    tried: Counter[str] = Counter()
+    missed, misplaced = [], []
+    for mutant in mutate_export(world_lines(), stride, every):
+        tried[mutant.kind] += 1
+        try:
+            check_export(mutant.data)
+        except Refused as refused:
+            if not mutant.first <= refused.place["line"] <= mutant.last:
+                misplaced.append((mutant.kind, mutant.first, refused.describe()))
+        except Unreadable as unreadable:
+            # Without its first line, a file is no export; an entry of a newer version is for a newer verifier.
+            if mutant.first > 1 and "an entry of version 3" not in str(unreadable):
+                misplaced.append((mutant.kind, mutant.first, str(unreadable)))
+        else:
+            missed.append(mutant)
+    assert (missed, misplaced) == ([], [])
+    assert len(tried) == 14
+    assert tried.total() > 800
+
+
+def verdict(name: str, fitted: list[Fitted]) -> int | None:
+    """The seq at which the verifier refuses a stream by itself."""
+    claims = verifier.Claims()
+    stream: verifier.Stream = verifier.Session(name)
+    if name == SPACE_STREAM:
+        stream = verifier.Space(name, claims, lambda: verifier.Place(0, name, 0))
+    try:
+        for each in fitted:
+            stream.append(*each)
+    except Refused:
+        return stream.size
+    return None
+
+
+def cmbs_verdict(name: str, fitted: list[Fitted]) -> int | None:
+    entries = [StoredEntry(each.raw, each.event_hash) for each in fitted]
+    try:
+        if name == SPACE_STREAM:
+            verify_space(name.removeprefix("space:"), entries)
+        else:
+            verify_session(name, entries)
+    except LedgerCorrupt as exc:
+        return exc.seq
+    return None
+
+
+def forge_streams(stride: int, every: int) -> Iterator[tuple[str, list[Fitted]]]:
+    """Every stream with one value of one entry changed, and every hash, link and commitment made to fit."""
+    for name, entries in world_streams().items():
+        for seq, entry in enumerate(entries):
+            for changed in islice(alter_value(entry, stride), seq % every, None, every):
+                if not isinstance(changed, dict) or changed.get("v") != entry["v"] or _is_tolerated(changed, entry):
+                    continue
+                try:
+                    yield name, fit_stream([*entries[:seq], changed, *entries[seq + 1 :]])
+                except (rfc8785.CanonicalizationError, UnicodeEncodeError):
+                    continue
+
+
+def _is_tolerated(changed: Entry, entry: Entry) -> bool:
+    """What replay takes as it is: texts for people, and readings of sessions."""
+    if {**changed, "notes": None} == {**entry, "notes": None}:
+        return True
+    readings, before = (verifier.look_up(each, "payload", "belief") for each in (changed, entry))
+    return bool(readings != before)
+
+
+@pytest.mark.req("OFFLINE-03")
+def test_forged_streams_are_refused_where_cmbs_refuses_them() -> None:
+    tried = refused = 0
+    for name, fitted in forge_streams(*(9, 1) if EVERYTHING else (60, 6)):
+        tried += 1
+        ours, theirs = verdict(name, fitted), cmbs_verdict(name, fitted)
+        refused += ours is not None
+        if name != SPACE_STREAM:
+            assert ours == theirs, fitted
+        elif ours is not None:
+            # `cmbs` decides again what a space decided, and so sees more and sooner.
+            assert theirs is not None, fitted
+            assert theirs <= ours, fitted
+    assert tried > 600
+    assert refused > tried // 3
+
+
+@pytest.mark.req("OFFLINE-03")
+def test_what_the_verifier_takes_for_a_whole_export_cmbs_imports() -> None:
+    def take_space(space_id: str, entries: Sequence[StoredEntry], head: LedgerHead) -> None:
+        verify_space(space_id, entries, head)
+
+    lines = list(world_lines())
+    for at in range(len(lines)):
+        data = join_lines([*lines[:at], *lines[at + 1 :]])
+        refuse_export(data)
+        with pytest.raises(CmbsError):
+            list(import_lines(BeliefServer(store=InMemoryStore()), data.splitlines(), take_space))
+    assert len(list(import_lines(BeliefServer(store=InMemoryStore()), lines, take_space))) == 4
+
+
+# Files that are wrong as files: what is changed, the line that is named, a word of the reason.
+BAD_FILES: dict[str, tuple[Callable[[list[bytes]], list[bytes]], int, str]] = {
+    "another format": (lambda lines: [b'{"format":"cmbs-export/2"}', *lines[1:]], 1, "cmbs-export/1"),
+    "an unknown stream left out": (
+        lambda lines: [b'{"format":"cmbs-export/1","left_out":["space:s"]}', *lines[1:]],
+        1,
+        "never exported",
+    ),
+    "an unknown line": (lambda lines: [lines[0], b'{"x":1}', *lines[1:]], 2, "missing"),
+    "a list": (lambda lines: [lines[0], b"[1]", *lines[1:]], 2, "not an object"),
+    "no UTF-8": (lambda lines: [lines[0], b"\xff", *lines[1:]], 2, "not UTF-8"),
+    "too deep": (lambda lines: [lines[0], b"[" * 100_000, *lines[1:]], 2, "not JSON"),
+    "an end without a stream": (lambda lines: [lines[0], lines[12], *lines[1:]], 2, "without entries"),
+    "another head": (lambda lines: [*lines[:12], lines[12].replace(b"10,", b"11,"), *lines[13:]], 13, "seq"),
+    "another hash": (lambda lines: [*lines[:12], lines[12][:-4] + b'00"}', *lines[13:]], 13, "hash"),
+    "a stream twice": (lambda lines: [*lines[:13], *lines[1:13], *lines[13:]], 14, "second time"),
+    "no end": (lambda lines: [*lines[:12], lines[-1]], 13, "without an end"),
+    "another number": (lambda lines: [*lines[:-1], b'{"sessions":3}'], 36, "not 4"),
+    "more": (lambda lines: [*lines, lines[-1]], 37, "after the count"),
+}
+
+
+@pytest.mark.req("OFFLINE-02")
+@pytest.mark.parametrize("case", BAD_FILES)
+def test_a_file_that_is_not_a_whole_export_is_refused(case: str) -> None:
+    change, line, reason = BAD_FILES[case]
+    refused = refuse_export(join_lines(change(list(world_lines()))))
+    assert refused.place["line"] == line
+    assert reason in refused.describe()
+
+
+def test_a_line_without_an_end_is_not_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verifier, "MAX_LINE_BYTES", 100)
+    assert refuse_export(join_lines(world_lines())).describe() == "line 2: longer than 100 bytes"
+
+
+def edit(entries: list[Entry], seq: int, **members: Any) -> list[Entry]:
+    """The stream with members of an entry set."""
+    return [*entries[:seq], {**entries[seq], **members}, *entries[seq + 1 :]]
+
+
+CALLER = {"authenticated": True, "id": "x", "key_id": "k", "kind": "agent"}
+BAD_ENTRIES: dict[str, tuple[int, dict[str, Any], str]] = {
+    "a version that goes back": (3, {"v": 1}, "v"),
+    "a digest where none belongs": (3, {"state": {"digest": "0" * 64, "format": 1}}, "state"),
+    "a day in words": (3, {"ts": "yesterday"}, "ts"),
+    "an unknown verb": (3, {"verb": "GUESS"}, "verb"),
+    "a second declaration": (3, {"verb": "DECLARE_SESSION"}, "verb"),
+    "an actor of no kind": (
+        3,
+        {"actor": {"authenticated": True, "id": "x", "key_id": None, "kind": "god"}},
+        "actor.kind",
+    ),
+    "an actor whose kind is a list": (3, {"actor": {**CALLER, "kind": []}}, "actor.kind"),
+    "an unknown caller": (
+        3,
+        {"actor": {**CALLER, "authenticated": False}},
+        "actor.authenticated",
+    ),
+    "notes": (3, {"notes": "because"}, "notes"),
+    "a repeated key": (3, {"idempotency_key": "once"}, "idempotency_key"),
+    "a probe without a provider": (
+        4,
+        {
+            "payload": {
+                "eliminated": [],
+                "justification": None,
+                "observation_id": "1",
+                "probe": {"probe_id": "p", "response": 1},
+                "source_id": "s",
+            }
+        },
+        "payload.probe",
+    ),
+}
+
+
+@pytest.mark.req("OFFLINE-02")
+@pytest.mark.parametrize("case", BAD_ENTRIES)
+def test_a_bad_entry_under_good_hashes_is_named_with_its_field(case: str) -> None:
+    seq, members, place = BAD_ENTRIES[case]
+    refused = refuse_export(write_export(fit_stream(edit(first_session(), seq, **members))))
+    assert (refused.place["seq"], refused.place["field"]) == (seq, place)
+
+
+def test_entries_of_newer_software_are_not_called_bad() -> None:
+    fitted = fit_stream(edit(first_session(), 3, v=3))
+    with pytest.raises(Unreadable, match="newer software"):
+        check_export(write_export(fitted))
+
+
+def test_a_stream_that_is_never_exported_is_refused() -> None:
+    entries = [{**each, "stream_id": "identity:keys"} for each in first_session()]
+    assert "never exported" in refuse_export(write_export(fit_stream(entries))).describe()
+
+
+def long_session(version: int, digest_at: int | None) -> list[Entry]:
+    """A thousand obligations and one more."""
+    first, second = first_session()[:2]
+    entries = [{**first, "v": version}]
+    for seq in range(1, 1002):
+        entry = {**second, "v": version, "seq": seq, "event_id": f"e{seq}", "idempotency_key": f"k{seq}"}
+        entry["payload"] = {"min_total_eliminations": 1, "obligation_id": f"o{seq}"}
+        if seq == digest_at:
+            entry["state"] = {"digest": "ab" * 32, "format": 1}
+        entries.append(entry)
+    return entries
+
+
+@pytest.mark.req("OFFLINE-01")
+def test_state_digests_are_where_they_belong() -> None:
+    report = check_export(write_export(fit_stream(long_session(2, 1000))))
+    assert report.figures["digests"] == 1
+    assert "1 digests of states" in report.not_checked
+    assert check_export(write_export(fit_stream(long_session(1, None)))).figures["events"] == 1002
+    for version, digest_at, seq in ((2, None, 1000), (2, 999, 999), (1, 1000, 1000)):
+        refused = refuse_export(write_export(fit_stream(long_session(version, digest_at))))
+        assert (refused.place["seq"], refused.place["field"]) == (seq, "state")
+    for state_format in (0, -5, True, "1"):
+        entries = edit(long_session(2, 1000), 1000, state={"digest": "ab" * 32, "format": state_format})
+        refused = refuse_export(write_export(fit_stream(entries)))
+        assert (refused.place["seq"], refused.place["field"]) == (1000, "state.format")
+
+
+ODD_VALUES: tuple[Any, ...] = (1.5, "x", [], {})
+
+
+def list_places(value: Any, place: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    inner: Iterable[tuple[str | int, Any]] = ()
+    if isinstance(value, dict | list):
+        inner = value.items() if isinstance(value, dict) else enumerate(value)
+    for name, each in inner:
+        yield (*place, name)
+        yield from list_places(each, (*place, name))
+
+
+def put_value(value: Any, place: tuple[str | int, ...], new: Any) -> Any:
+    changed = copy.deepcopy(value)
+    inner = changed
+    for name in place[:-1]:
+        inner = inner[name]
+    inner[place[-1]] = new
+    return changed
+
+
+@pytest.mark.req("OFFLINE-02")
+def test_a_value_of_another_type_is_refused_and_never_a_traceback() -> None:
+    """Under hashes and links that fit: whatever is looked at, it is looked at as what it is."""
+    tried = refused = 0
+    for entries in ([{**each, "actor": CALLER} for each in first_session()[:3]], world_streams()[SPACE_STREAM][:3]):
+        for seq, entry in enumerate(entries):
+            for place in list_places(entry):
+                for value in ODD_VALUES:
+                    changed = [*entries[:seq], put_value(entry, place, value), *entries[seq + 1 :]]
+                    tried += 1
+                    try:
+                        check_export(write_export(fit_stream(changed)))
+                    except (Refused, Unreadable):
+                        refused += 1
+    assert refused > tried // 2 > 100
+
+
+def test_a_session_of_a_provider_may_record_probes() -> None:
+    entries = first_session()
+    provider = {"provider": {"id": "lights", "version": "1"}}
+    probe = {"probe": {"probe_id": "glows", "response": [1.5]}}
+    entries[0]["payload"] |= provider
+    entries[4]["payload"] |= probe
+    assert check_export(write_export(fit_stream(entries))).figures["events"] == 11
+    entries[4]["payload"]["probe"]["probe_id"] = 1
+    assert refuse_export(write_export(fit_stream(entries))).place["field"] == "payload.probe.probe_id"
+    entries[0]["payload"]["provider"]["id"] = None
+    assert refuse_export(write_export(fit_stream(entries))).place["field"] == "payload.provider.id"
