@@ -1,0 +1,1 @@
+"""The server's transparency log: signed checkpoints over the heads of all streams, and witnesses of them."""

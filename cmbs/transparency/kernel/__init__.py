@@ -1,0 +1,1 @@
+"""Signed notes, checkpoints, records of stream heads and the tree over them. Pure."""

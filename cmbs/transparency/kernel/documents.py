@@ -1,0 +1,102 @@
+"""Checkpoints and their proofs as JSON documents, and the verification of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from cmbs.errors import BeliefServerError, InvalidRequest
+from cmbs.ledger import StoredEntry, canonical, hash_entry
+from cmbs.ledger.proofs import verify_inclusion
+from cmbs.transparency.kernel.checkpoint import Checkpoint
+from cmbs.transparency.kernel.faults import Fault, FaultKind
+from cmbs.transparency.kernel.notes import Note
+from cmbs.transparency.kernel.records import HeadRecord, read_record
+
+FORMAT = "cmbs-proof/1"
+CHECKPOINT_KIND = "checkpoint"
+CONSISTENCY_KIND = "checkpoint-consistency"
+RECORD_KIND = "checkpoint-record"
+
+
+class SignedCheckpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A signed checkpoint. `note` is all of it; the other fields repeat what its text says. `root` is in hex."""
+
+    note: str
+    origin: str
+    size: int
+    root: str
+    format: str = FORMAT
+    kind: str = CHECKPOINT_KIND
+
+
+class ConsistencyProof(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """That the tree of the note continues the tree of the first `from_size` records. Hashes are in hex."""
+
+    note: str
+    from_size: int
+    size: int
+    path: list[str]
+    format: str = FORMAT
+    kind: str = CONSISTENCY_KIND
+
+
+class RecordProof(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """That the tree of the note has the `entry` at `leaf_index`.
+
+    The canonical bytes of the entry (RFC 8785) after a zero byte are what the leaf is the SHA-256 of. Its `payload` is
+    the record: how many entries the stream had, the root over them, the hash of the last one.
+    """
+
+    note: str
+    leaf_index: int
+    size: int
+    entry: dict[str, Any]
+    path: list[str]
+    format: str = FORMAT
+    kind: str = RECORD_KIND
+
+
+def describe_checkpoint(note: Note) -> SignedCheckpoint:
+    """A checkpoint as JSON."""
+    checkpoint = Checkpoint.parse(note.text)
+    return SignedCheckpoint(note.encoded, checkpoint.origin, checkpoint.size, checkpoint.root.hex())
+
+
+def describe_consistency(note: Note, from_size: int, path: list[bytes]) -> ConsistencyProof:
+    """A consistency proof as JSON."""
+    size = Checkpoint.parse(note.text).size
+    return ConsistencyProof(note.encoded, from_size, size, [each.hex() for each in path])
+
+
+def describe_record(note: Note, leaf_index: int, entry: StoredEntry, path: list[bytes]) -> RecordProof:
+    """An inclusion proof of a record as JSON."""
+    size = Checkpoint.parse(note.text).size
+    return RecordProof(note.encoded, leaf_index, size, canonical.decode(entry.raw), [each.hex() for each in path])
+
+
+def verify_record(proof: RecordProof) -> HeadRecord | Fault:
+    """The record that a proof is of, by the root in its note, whose signature is checked elsewhere."""
+    checkpoint = Checkpoint.parse(Note.parse(proof.note).text)
+    try:
+        raw = canonical.encode(proof.entry)
+        record = read_record(StoredEntry(raw, hash_entry(raw))).body.payload
+        path = parse_path(proof.path)
+    except (BeliefServerError, ValueError) as exc:
+        return Fault(FaultKind.FORGED_RECORD, f"it holds no record: {exc}")
+    if verify_inclusion(hash_entry(raw), proof.leaf_index, checkpoint.size, path, checkpoint.root):
+        return record
+    return Fault(
+        FaultKind.FORGED_RECORD,
+        f"the checkpoint of size {checkpoint.size} does not hold this record at index {proof.leaf_index}",
+        record.stream_id,
+    )
+
+
+def parse_path(hashes: list[str]) -> list[bytes]:
+    """The hashes of a path; InvalidRequest where one is none."""
+    try:
+        return [bytes.fromhex(each) for each in hashes]
+    except ValueError as exc:
+        raise InvalidRequest(f"a hash of the path is not hexadecimal: {exc}") from exc
