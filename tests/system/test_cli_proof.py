@@ -1,0 +1,102 @@
+"""`cmbs proof`: documents to files, what a check prints, and the exit codes that scripts rely on."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cmbs.belief.server import BeliefServer
+from cmbs.stores import SQLiteStore
+from tests.support.cli import invoke
+from tests.support.proving import anchors_of
+from tests.support.store_fixture import declared
+
+HEX_BYTES = 64
+
+
+@pytest.fixture
+def session_id(place: Path) -> str:
+    """A session in `cmbs.db`: `a` is eliminated by event 1, and a conclusion while an obligation is open denied."""
+    server = BeliefServer(store=SQLiteStore(place / "cmbs.db"))
+    session_id = declared(server)
+    server.eliminate(session_id, "s", "o", ["a"])
+    server.enter_obligation(session_id, "look", 1)
+    server.declare_conclusion(session_id, "b")
+    server.close()
+    return session_id
+
+
+@pytest.mark.req("PROOF-07")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("inclusion", "{}", "--at", "1"),
+        ("consistency", "{}", "2"),
+        ("membership", "{}", "b"),
+        ("elimination", "{}", "a"),
+        ("transition", "{}", "--at", "1"),
+        ("transition", "{}", "--at", "1", "--entry"),
+        ("refusal", "{}"),
+    ],
+    ids=" ".join,
+)
+def test_a_proof_is_written_to_a_file_and_checked_from_it(session_id: str, arguments: tuple[str, ...]) -> None:
+    made = invoke("proof", *(each.format(session_id) for each in arguments), "--out", "proof.json")
+    assert (made.exit_code, made.stdout) == (0, "")
+    statement = made.stderr.removeprefix("proven: ").strip()
+    checked = invoke("proof", "check", "proof.json")
+    first, *conditions = checked.stdout.splitlines()
+    assert (checked.exit_code, first) == (0, f"good {arguments[0]}: {statement}")
+    assert conditions
+    assert all(line.startswith("if   ") for line in conditions)
+
+
+@pytest.mark.req("PROOF-07")
+def test_with_the_roots_that_were_kept_nothing_is_left_open(session_id: str, place: Path) -> None:
+    store = SQLiteStore(place / "cmbs.db")
+    known = anchors_of(store, session_id)
+    store.close()
+    (tree,) = known.streams[session_id]
+    kept = {"streams": {session_id: [{"size": tree.size, "root": tree.root.hex()}]}}
+    Path("kept.json").write_text(json.dumps(kept))
+    document = invoke("proof", "membership", session_id, "b").stdout
+    checked = invoke("proof", "check", "-", "--anchors", "kept.json", given=document)
+    assert (checked.exit_code, checked.stdout) == (
+        0,
+        f"good membership: `b` survived after event 3 of `{session_id}`\n",
+    )
+    heads = {"heads": {session_id: [{"seq": 3, "event_hash": "00" * 32}]}}
+    Path("heads.json").write_text(json.dumps(heads))
+    checked = invoke("proof", "check", "-", "--anchors", "heads.json", given=document)
+    assert (checked.exit_code, checked.stderr) == (
+        1,
+        f"cmbs: event 3 of `{session_id}` is not the head that was kept\n",
+    )
+    kept["streams"][session_id][0]["root"] = "00" * 32
+    Path("kept.json").write_text(json.dumps(kept))
+    checked = invoke("proof", "check", "-", "--anchors", "kept.json", given=document)
+    assert (checked.exit_code, checked.stderr) == (
+        1,
+        f"cmbs: `{session_id}` at size 4 does not have the root that was kept\n",
+    )
+    Path("kept.json").write_text("[]")
+    assert invoke("proof", "check", "-", "--anchors", "kept.json", given=document).exit_code == 2
+
+
+@pytest.mark.req("PROOF-07")
+def test_a_changed_proof_and_a_false_statement_end_with_1(session_id: str) -> None:
+    document = invoke("proof", "elimination", session_id, "a").stdout
+    ran = invoke("proof", "check", "-", given=document.replace('"hypothesis_id":"a"', '"hypothesis_id":"b"'))
+    assert (ran.exit_code, ran.stdout) == (1, "")
+    assert ran.stderr.endswith("did not eliminate `b`\n")
+    for arguments in (
+        ("membership", session_id, "a"),
+        ("refusal", session_id, "--at", "0"),
+        ("inclusion", session_id, "--at", "9"),
+        ("inclusion", "nowhere"),
+        ("decision", "nowhere"),
+    ):
+        ran = invoke("proof", *arguments)
+        assert (ran.exit_code, ran.stdout) == (1, "")
+    assert invoke("proof", "membership", session_id, "unheard-of").exit_code == 2
+    assert invoke("proof", "check", "missing.json").exit_code == 2
