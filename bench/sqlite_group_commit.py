@@ -26,8 +26,8 @@ def run(effort: Effort) -> list[Result]:
     ):
         rates = interleaved(
             {
-                "alone": lambda: _rate(server, 1, alone),
-                "together": lambda: _rate(server, WAITERS, together // WAITERS),
+                "alone": lambda: append_rate(server, 1, alone),
+                "together": lambda: append_rate(server, WAITERS, together // WAITERS),
             },
             effort.rounds,
         )
@@ -42,7 +42,7 @@ def run(effort: Effort) -> list[Result]:
     ]
 
 
-def _rate(server: BeliefServer, threads: int, appends: int) -> float:
+def append_rate(server: BeliefServer, threads: int, appends: int) -> float:
     """Appends in a second while `threads` of them wait at a time, each thread doing `appends` one after the other."""
     ids = hypothesis_ids(SESSION_SIZE)
     sessions = [server.declare_session(ONTOLOGY, ids).session_id for _ in range(threads)]

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from hashlib import sha256
-from itertools import islice
+from itertools import count, islice
 
 from bench.harness import ONTOLOGY, SOURCE, hypothesis_ids
-from cmbs.belief.kernel.checkpoint import freeze
-from cmbs.belief.kernel.events import Declare, Eliminate, Event, Stamp
-from cmbs.belief.kernel.kind import append_of
-from cmbs.belief.kernel.session import Session, decide, decide_declare, evolve
-from cmbs.messages import SessionPolicy
+from cmbs.belief.kernel.events import Declare, Eliminate, Stamp
+from cmbs.belief.kernel.kind import BeliefKind, append_of
+from cmbs.belief.kernel.requests import Command, Limits
+from cmbs.belief.kernel.session import Session, decide_declare, evolve
+from cmbs.messages import Actor, SessionPolicy
 from cmbs.spi import Append, AuditLog
-from cmbs.streams.checkpoints import Checkpointer
 
 _AT_ONCE = 500
 
 
-def store_sessions(log: AuditLog, count: int) -> str:
+def store_sessions(log: AuditLog, sessions: int) -> str:
     """Write so many sessions of two hypotheses that were only declared; the id of the last."""
     message = Declare(ONTOLOGY, ["a", "b"], SessionPolicy())
     appends: list[Append] = []
-    for number in range(count):
+    for number in range(sessions):
         session_id = _uuid(f"session {number}")
         declared = decide_declare(session_id, message, Stamp(_uuid(f"event {number}"), _moment(number)))
         appends.append(append_of(evolve(None, declared), declared))
@@ -32,26 +31,32 @@ def store_sessions(log: AuditLog, count: int) -> str:
 def store_long_session(log: AuditLog, events: int, size: int) -> str:
     """Write one session of so many events over `size` hypotheses, with the checkpoint that a server would have kept."""
     ids, session_id = hypothesis_ids(size), _uuid("long session")
-    event = decide_declare(session_id, Declare(ONTOLOGY, ids, SessionPolicy()), Stamp(_uuid("0"), _moment(0)))
-    session, kept = evolve(None, event), 0
-    appends, checkpoint = [append_of(session, event)], None
-    for number in range(1, events):
-        message = Eliminate(SOURCE, f"observation-{number}", [ids[number * (size - 1) // events]])
-        decided = decide(session, message, Stamp(_uuid(str(number)), _moment(number)))
-        if not isinstance(decided, Event):
+    numbers = count()
+
+    def stamp(_key: str | None, _actor: Actor | None) -> Stamp:
+        number = next(numbers)
+        return Stamp(_uuid(str(number)), _moment(number))
+
+    kind = BeliefKind(stamp, Limits())
+    declare = Declare(ONTOLOGY, ids, SessionPolicy())
+    declared = decide_declare(session_id, declare, stamp(None, None))
+    session: Session | None = None
+    appends: list[Append] = []
+    for number in range(events):
+        command = Command(session_id, declare, declared=declared)
+        if number:
+            message = Eliminate(SOURCE, f"observation-{number}", [ids[number * (size - 1) // events]])
+            command = Command(session_id, message)
+        _, step = kind.decide(session, command)
+        if step is None:
             raise TypeError("a generated message repeats an earlier one")
-        session = evolve(session, decided)
-        appends.append(append_of(session, decided))
-        if Checkpointer.is_due(number, kept):
-            kept, checkpoint = number, session
+        session = step[0]
+        appends.append(step[1])
     _write(log, appends)
-    _keep(log, checkpoint)
+    for append in appends:
+        if append.checkpoint is not None:
+            log.put_checkpoint(session_id, append.seq, append.checkpoint)
     return session_id
-
-
-def _keep(log: AuditLog, session: Session | None) -> None:
-    if session is not None:
-        log.put_checkpoint(session.session_id, session.head.seq, freeze(session))
 
 
 def _write(log: AuditLog, appends: list[Append]) -> None:

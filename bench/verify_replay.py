@@ -15,7 +15,7 @@ from itertools import islice
 import msgspec
 
 from bench.harness import ONTOLOGY, SOURCE, Effort, Result, at_least, hypothesis_ids, interleaved, shown
-from cmbs.audit.verify import every_core, verify_logs
+from cmbs.audit.verify import every_core
 from cmbs.belief.kernel.events import (
     Declare,
     DeclareConclusion,
@@ -113,10 +113,16 @@ def _stamp(session_id: str, number: int) -> Stamp:
 
 def _verify_on_every_core(logs: dict[str, list[StoredEntry]], executor: Executor) -> float:
     start = time.perf_counter()
-    for verified in verify_logs(((session_id, log, None) for session_id, log in logs.items()), executor):
-        if verified.problem is not None or verified.n_survivors == SESSION_SIZE:
-            raise AssertionError(f"the replay went wrong: {verified}")
+    packed = [([each.raw for each in log], [each.event_hash for each in log]) for log in logs.values()]
+    for survivors in executor.map(_verify_packed, logs, packed):
+        if survivors == SESSION_SIZE:
+            raise AssertionError("nothing was eliminated in the replay")
     return SESSIONS * EVENTS / (time.perf_counter() - start)
+
+
+def _verify_packed(session_id: str, log: tuple[list[bytes], list[bytes]]) -> int:
+    """In another process: lists of bytes get there much faster than lists of records."""
+    return len(verify_session(session_id, map(StoredEntry, *log)).survivors)
 
 
 def _verify(logs: dict[str, list[StoredEntry]]) -> float:

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from cmbs.belief.server import BeliefServer
-from cmbs.bootstrap import Settings, build_server, build_substrate
+from cmbs.bootstrap import Settings, build_notary, build_server, build_substrate
 from cmbs.http import BeliefApp
 from cmbs.identity import Gate, KeyRegistry
 
@@ -26,7 +26,12 @@ def create_app(
     server = build_server(settings)
     spaces = build_substrate(server, os.environ, settings.space_limits)
     spaces.start()
-    return BeliefApp(server, Gate(KeyRegistry(server.log), anyone=anyone), spaces, settings.max_requests)
+    notary = build_notary(settings, server, spaces)
+    app = BeliefApp(server, Gate(KeyRegistry(server.log), anyone=anyone), spaces, settings.max_requests, notary)
+    # Only now that the application observes what it finds.
+    if notary is not None:
+        notary.start()
+    return app
 
 
 _app_of_environment = cache(create_app)

@@ -12,14 +12,17 @@ from cmbs.belief.server import BeliefServer
 from cmbs.errors import InvalidRequest
 from cmbs.stores import open_store, open_tee
 from cmbs.substrate.kernel.limits import SpaceLimits
+from cmbs.system import SystemClock
 
 if TYPE_CHECKING:
     from cmbs.stores.tee import TeeStore
     from cmbs.substrate.server import SubstrateServer
+    from cmbs.transparency.notary import Notary
 
 DEFAULT_STORE = "sqlite:///cmbs.db"
 _TIMEOUT = "CMBS_STORE_TIMEOUT_SECONDS"
 _MAX_REQUESTS = "CMBS_MAX_REQUESTS"
+_INTERVAL = "CMBS_CHECKPOINT_INTERVAL"
 _MAX_DIGITS = 18
 _MAX_SECONDS = 3600
 # Beyond the store's own limit, so that what it says of its failure is heard.
@@ -41,6 +44,13 @@ class Settings:
     tee_token: str = field(default="", repr=False)
     tee_ca: str = ""
     max_requests: int = 1024
+    # The file of the key that checkpoints are signed with; where it is empty, none are signed.
+    signing_key: str = ""
+    # The name of the log, where the key is made; empty makes one up.
+    checkpoint_origin: str = ""
+    checkpoint_interval: int = 10
+    # Each as `URL#KEY`.
+    witnesses: tuple[str, ...] = ()
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Settings:
@@ -50,6 +60,8 @@ class Settings:
             numbers["store_timeout_seconds"] = _seconds(_TIMEOUT, environment)
         if _MAX_REQUESTS in environment:
             numbers["max_requests"] = _positive(_MAX_REQUESTS, environment)
+        if _INTERVAL in environment:
+            numbers["checkpoint_interval"] = _seconds(_INTERVAL, environment)
         return cls(
             store=environment.get("CMBS_STORE", DEFAULT_STORE),
             validate_hypotheses=_flag("CMBS_VALIDATE_HYPOTHESES", environment),
@@ -58,6 +70,9 @@ class Settings:
             tee=environment.get("CMBS_TEE", ""),
             tee_token=environment.get("CMBS_TEE_TOKEN", ""),
             tee_ca=environment.get("CMBS_TEE_CA", ""),
+            signing_key=environment.get("CMBS_SIGNING_KEY", ""),
+            checkpoint_origin=environment.get("CMBS_CHECKPOINT_ORIGIN", ""),
+            witnesses=tuple(environment.get("CMBS_WITNESS", "").split()),
             **numbers,
         )
 
@@ -75,6 +90,10 @@ class Settings:
             "CMBS_TEE": self.tee,
             "CMBS_TEE_TOKEN": self.tee_token,
             "CMBS_TEE_CA": self.tee_ca,
+            "CMBS_SIGNING_KEY": self.signing_key,
+            "CMBS_CHECKPOINT_ORIGIN": self.checkpoint_origin,
+            _INTERVAL: str(self.checkpoint_interval),
+            "CMBS_WITNESS": " ".join(self.witnesses),
             _MAX_REQUESTS: str(self.max_requests),
             **limits,
         }
@@ -115,6 +134,32 @@ def build_substrate(
         keeper_seconds=None,
         default_space=True,
     )
+
+
+def build_notary(settings: Settings, belief: BeliefServer, spaces: SubstrateServer | None = None) -> Notary | None:
+    """What signs checkpoints over the log of a belief server; None where the settings name no signing key.
+
+    Close it before the belief server. It signs on demand before `start` is called.
+    """
+    if not settings.signing_key:
+        if settings.witnesses:
+            raise InvalidRequest("witnesses cosign what is signed: name a signing key", {"variable": "CMBS_WITNESS"})
+        return None
+    # Here, because the kernel alone is installed without what signs.
+    from cmbs.transparency.key_files import KeyFiles
+    from cmbs.transparency.notary import Notary
+    from cmbs.transparency.witness_client import WitnessAddress
+
+    notary = Notary(
+        belief.log,
+        KeyFiles.open(Path(settings.signing_key), settings.checkpoint_origin, SystemClock().now()),
+        interval_seconds=settings.checkpoint_interval,
+        witnesses=[WitnessAddress.parse(text) for text in settings.witnesses],
+    )
+    belief.observe_appends(notary.note_appends)
+    if spaces is not None:
+        spaces.observe_appends(notary.note_appends)
+    return notary
 
 
 def build_tee_store(settings: Settings) -> TeeStore | None:

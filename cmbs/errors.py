@@ -29,6 +29,7 @@ the status of each code lives in one table in `cmbs.http.errors`.
     │   ├── GraphTooLarge                more than one message may carry; names the limit and the way around it
     │   ├── IncidentNotFound
     │   └── GraphUnavailable             the graph store cannot be read or written; nothing was merged; try again
+    ├── InvalidProof                     a proof document that proves nothing; the message says why
     ├── InvalidKit                       no kit can be like this
     ├── InvalidDocument                  (cmbs.documents) a kit, table or policy file, with findings by line and rule
     └── ProviderBroken                   a hypothesis provider plug-in that cannot be used
@@ -70,6 +71,10 @@ class CmbsError(Exception):
 
 class ProviderBroken(CmbsError):
     """A hypothesis provider plug-in cannot be loaded or breaks its contract."""
+
+
+class InvalidProof(CmbsError):
+    """A proof document that is malformed, or does not prove what it states; the message says why."""
 
 
 class InvalidKit(CmbsError):

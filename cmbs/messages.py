@@ -97,6 +97,14 @@ class ProviderRef:
     version: str
 
 
+class Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The event of another session that a fork begins from: it repeats the messages up to this one."""
+
+    session_id: str
+    seq: int
+    event_hash: str
+
+
 class ObligationState(StrEnum):
     """Where an obligation stands."""
 
@@ -218,6 +226,7 @@ class AuditEntry:
     event_hash: str = ""
     v: int = field(default=1)
     actor: dict[str, Any] | None = None
+    state: dict[str, Any] | None = None
 
     @property
     def delta(self) -> dict[str, list[str]]:
@@ -247,6 +256,8 @@ class AuditEntry:
             content["idempotency_key"] = self.idempotency_key
         if self.actor is not None:
             content["actor"] = self.actor
+        if self.state is not None:
+            content["state"] = self.state
         return content
 
     @classmethod
@@ -261,6 +272,14 @@ class DeclareOutcome(NamedTuple):
     """Answer to DECLARE_SESSION."""
 
     session_id: str
+    snapshot: BeliefSnapshot
+
+
+class ForkOutcome(NamedTuple):
+    """Answer to a fork: the new session, where it begins, and what it believes there."""
+
+    session_id: str
+    origin: Origin
     snapshot: BeliefSnapshot
 
 

@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import httpx
@@ -20,18 +21,44 @@ from cmbs.http.operations import OPERATIONS
 from cmbs.stores.memory import InMemoryStore
 from cmbs.substrate.server import SubstrateServer
 from cmbs.testing import ManualClock, SequentialIds
+from cmbs.transparency.kernel.notes import Algorithm, SigningKey
+from cmbs.transparency.key_files import KeyFiles
+from cmbs.transparency.notary import Notary
 
 Send = Callable[..., httpx.Response]
 EXAMPLES = Path(__file__).resolve().parent.parent / "cmbs" / "http" / "examples.json"
 _OPERATIONS = {operation.operation_id: operation for operation in OPERATIONS}
+# The fork, and its events.
+_FORK_IDS = (
+    "b40e9d27-8c15-4f6a-9e30-d7a2c1485f6b",
+    "6cf1a803-2d97-4b5e-8f42-0e9b7d36a1c4",
+    "f39d5e17-b04c-4a82-9613-58c7e2d0ab9f",
+    "8e27c4b1-95fa-4d30-a7e6-13b0f9d682c5",
+)
 _OPS, _LEAD, _PLANNER = "operator:ops", "operator:lead", "agent:planner"
 _QUERIES = {
     "list_survivors": {"limit": "1"},
+    "session_diff": {"from": "0", "limit": "2"},
+    "space_diff": {"from": "0", "limit": "1"},
     "audit_trace": {"since_event_id": EVENT_IDS[1], "limit": "1"},
     "session_analysis": {"truth": "slow-dns"},
     "space_audit": {"limit": "1"},
     "list_decisions": {"limit": "1"},
     "list_deltas": {"limit": "1"},
+    "prove_consistency": {"from": "1"},
+}
+# What a proof of each kind is about, in these incidents.
+PROVEN = {
+    "prove_session_inclusion": {"at": "1"},
+    "prove_session_consistency": {"old_size": "2"},
+    "prove_session_membership": {"hypothesis_id": "slow-dns"},
+    "prove_session_elimination": {"hypothesis_id": "cpu-saturation"},
+    "prove_session_transition": {"at": "2"},
+    "prove_session_refusal": {"at": "5"},
+    "prove_space_inclusion": {"at": "3"},
+    "prove_space_consistency": {"old_size": "3"},
+    "prove_space_refusal": {"at": "3"},
+    "prove_space_decision": {"at": "5"},
 }
 # In the order in which they are sent.
 _BELIEF: dict[str, dict[str, Any]] = {
@@ -56,6 +83,7 @@ _BELIEF: dict[str, dict[str, Any]] = {
     "request_exit": {"context": {"asked_by": "planner"}},
     "declare_conclusion": {"conclusion_id": "slow-dns", "context": {"confidence": "high"}},
     "request_termination": {"context": {"asked_by": "planner"}},
+    "fork_session": {"at": 2},
 }
 _ASK_OUTSIDE_MAINTENANCE = {
     "v": 1,
@@ -97,7 +125,7 @@ class _ListedIds:
     """An `IdSource` of the ids that the examples of errors and headers name too."""
 
     def __init__(self) -> None:
-        self._ids = iter([SESSION_ID, *EVENT_IDS])
+        self._ids = iter([SESSION_ID, *EVENT_IDS, *_FORK_IDS])
 
     def new_id(self) -> str:
         return next(self._ids)
@@ -129,14 +157,20 @@ class Recorder:
             self.ids["session_id"] = self.responses["declare_session"]["session_id"]
         self._restart()
         self._govern()
+        self.ids["stream_id"] = self.ids["session_id"]
+        self._record(_OPS, "sign_checkpoint", {})
         for name, operation in _OPERATIONS.items():
             if operation.method == "GET":
-                self.responses[name] = self._send(_OPS, name, params=queries.get(name))
+                self.responses[name] = self._send(_OPS, name, params={**PROVEN, **queries}.get(name))
 
     def _restart(self) -> None:
         self._record(_OPS, "create_space", {"space_id": "shop", "policy": _POLICY})
         self._record(_OPS, "register_tool", _TOOL)
         self._record(_OPS, "issue_capability", self._token)
+        # Denied: the call needs a key, so that it is made once.
+        unkeyed = self._proposal("restart-0")
+        unkeyed["candidates"][0].pop("idempotency_key")
+        self._send(_PLANNER, "propose", json=unkeyed)
         proposed = self._record(_PLANNER, "propose", self._proposal("restart-1"))
         first = self.ids["approval_id"] = proposed["approval_ids"][0]
         self._record(_PLANNER, "explain_proposal", self._proposal("restart-2"))
@@ -197,7 +231,8 @@ class Recorder:
     def _send(self, actor: str, name: str, **options: Any) -> Any:
         operation = _OPERATIONS[name]
         path = operation.path.format(**self.ids)
-        answer = self._request(operation.method, path, headers={"x-cmbs-actor": actor}, **options)
+        headers = {"x-cmbs-actor": actor, "accept": "application/json"}
+        answer = self._request(operation.method, path, headers=headers, **options)
         if answer.status_code != operation.status:
             raise RuntimeError(f"{name}: {answer.text}")
         return answer.json()
@@ -209,12 +244,18 @@ def record_examples() -> str:
     clock = ManualClock("2026-03-01T10:40:00.000000Z", tick=timedelta(seconds=31, microseconds=250_417))
     space_clock = ManualClock("2026-03-01T10:50:00.000000Z", tick=timedelta(seconds=7, microseconds=31_416))
     spaces = SubstrateServer(log=log, clock=space_clock, ids=SequentialIds(), keeper_seconds=None)
-    app = BeliefApp(BeliefServer(store=log, clock=clock, ids=_ListedIds()), spaces=spaces)
-    client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost")
-    with asyncio.Runner() as runner:
+    belief = BeliefServer(store=log, clock=clock, ids=_ListedIds())
+    with TemporaryDirectory() as directory, asyncio.Runner() as runner:
+        files = KeyFiles(Path(directory) / "signing.key")
+        files.adopt(SigningKey("example.com/log", Algorithm.ED25519, bytes(range(32))), "2026-03-01T10:00:00.000000Z")
+        notary = Notary(log, files, clock=space_clock, ids=SequentialIds())
+        belief.observe_appends(notary.note_appends)
+        spaces.observe_appends(notary.note_appends)
+        app = BeliefApp(belief, spaces=spaces, notary=notary)
+        client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost")
         recorder = Recorder(lambda *request, **options: runner.run(client.request(*request, **options)))
         recorder.play()
         runner.run(client.aclose())
-    app.close()
+        app.close()
     recorded = {"ids": recorder.ids, "requests": recorder.requests, "responses": recorder.responses}
     return json.dumps(recorded, indent=1, ensure_ascii=False) + "\n"

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.support.effort import EFFORT, EFFORTS, MARKERS
 from tests.support.fault_summary import write_fault_summary
+from tests.support.mutation_summary import write_mutation_summary
 
 if TYPE_CHECKING:
     from tests.support.spaces import World
@@ -21,6 +22,7 @@ pytest.register_assert_rewrite(
     "cmbs.testing.contracts.elimination_store",
     "cmbs.testing.contracts.hypothesis_provider",
     "cmbs.testing.contracts.store",
+    "cmbs.testing.contracts.stored_rows",
 )
 
 # No deadline: how long an example takes is the business of bench/, not of a test.
@@ -81,6 +83,7 @@ def pytest_testnodedown(node: Any) -> None:
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     write_fault_summary(terminalreporter)
+    write_mutation_summary(terminalreporter)
     left_out = config.stash[LEFT_OUT]
     skipped = Counter(str(report.longrepr[2]) for report in terminalreporter.stats.get("skipped", []))
     if left_out or skipped:

@@ -1,159 +1,207 @@
-"""Checking a store: every byte of every session is read again, and what is derived is compared with it.
+"""Checking a store: every byte of every stream is read again, and every row of every table is compared with it.
 
-The library behind `cmbs fsck`. It changes nothing.
+The library behind `cmbs fsck` and `cmbs verify`. It changes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from itertools import islice
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, NoReturn
 
+from cmbs.audit.actors import ActorCheck
+from cmbs.audit.origins import check_origin
+from cmbs.audit.plain_rows import all_sessions, all_streams, rows_of
+from cmbs.audit.spaces import check_belief_readings
+from cmbs.audit.stream_check import StreamCheck, entries_of
 from cmbs.belief.kernel.kind import BeliefFolding
-from cmbs.belief.kernel.replay import catch_up, verify_session
 from cmbs.belief.kernel.session import Session
-from cmbs.errors import LedgerCorrupt, SessionNotFound
-from cmbs.ledger import StoredEntry
-from cmbs.ledger.entry import read_body
-from cmbs.spi import AuditLog, EliminationStore, SessionSummary
-from cmbs.streams.kinds import CheckpointCodec, Folding, S
+from cmbs.errors import LedgerCorrupt, StoreUnavailable
+from cmbs.identity.kernel.stream import KeyKind
+from cmbs.ledger import Head
+from cmbs.ledger.entry import check_link
+from cmbs.ledger.merkle import CompactRange
+from cmbs.messages import Actor, Origin
+from cmbs.spi import AuditLog
+from cmbs.spi.stored_rows import (
+    CHECKPOINTS,
+    EVENTS,
+    INTENTS,
+    SEALS,
+    SESSIONS,
+    TOMBSTONES,
+    UNIVERSES,
+    Finding,
+    RowsBeside,
+    StoredRows,
+)
+from cmbs.streams.kinds import Folding
+from cmbs.substrate.kernel.events import STREAM_PREFIX
+from cmbs.substrate.kernel.kind import SpaceFolding
+from cmbs.substrate.kernel.state import Space
+from cmbs.transparency.kernel.faults import Fault
+from cmbs.transparency.kernel.records import HEADS_STREAM, HeadRecord, HeadsFolding
+from cmbs.transparency.stream_trees import compare_head, describe_fork
 
-_PAGE = 500
-_ALL = 2**31 - 1
-# Sessions that were declared in the same microsecond are few.
-_NEIGHBOURS = 10
+_NAMES_AT_ONCE = 500
+
+Pace = Callable[[int], None]
 
 
-class CheckedStore(AuditLog, EliminationStore, Protocol):
-    """What can be checked: a log that holds its tombstones itself."""
+def _refuse_to_decide(_: Actor) -> NoReturn:
+    raise AssertionError("a check decides nothing new")
 
 
-class _Folding(Folding[S], CheckpointCodec[S], Protocol[S]):
-    """A kind of stream that has checkpoints."""
+# Every kind of stream that this software knows.
+FOLDINGS: tuple[Folding[Any], ...] = (BeliefFolding(), SpaceFolding(), KeyKind(_refuse_to_decide), HeadsFolding())
 
 
 class Report(NamedTuple):
-    """What was found of one session: each finding says what is wrong, and where."""
+    """What was found under one name. A log that verifies to its end has a head, and a line on what it comes to."""
 
-    session_id: str
+    stream_id: str
     events: int
-    findings: list[str]
+    findings: list[Finding]
+    head_hash: str = ""
+    summary: str = ""
 
 
-def all_sessions(store: AuditLog) -> Iterator[SessionSummary]:
-    """Every session of a store, the oldest first."""
-    after: tuple[str, str] | None = None
-    while page := store.sessions(after, _PAGE):
+def check_database(log: AuditLog) -> list[Finding]:
+    """What is wrong with a store as a whole: its schema, and rows that belong to no stream."""
+    rows = rows_of(log)
+    findings = rows.check_schema()
+    try:
+        findings += rows.find_nameless_rows()
+    except StoreUnavailable as exc:
+        findings.append(Finding(str(exc)))
+    return findings
+
+
+def names_in(log: AuditLog) -> Iterator[str]:
+    """Every name that any row of any table has: streams, sessions without a log, and what belongs to none."""
+    rows = rows_of(log)
+    after: str | None = None
+    while page := rows.row_names(after, _NAMES_AT_ONCE):
         yield from page
-        after = (page[-1].created_ts, page[-1].session_id)
+        after = page[-1]
 
 
-def only_intended(store: AuditLog) -> Iterator[str]:
-    """The ids of sessions that have an open intent and no log: their declaration is in doubt."""
-    return (session_id for session_id in store.open_intents(_ALL) if store.head(session_id) is None)
-
-
-def check_session(store: CheckedStore, session_id: str) -> Report:
-    """Read a session's log again, decide every message again, and compare all that is derived from it."""
-    head = store.head(session_id)
-    if head is None:
-        return Report(session_id, 0, list(_check_undeclared(store, session_id)))
-    entries = store.read(session_id)
+def check_stream(
+    log: AuditLog, stream_id: str, actors: ActorCheck | None = None, pace: Pace = lambda _: None
+) -> Report:
+    """Read a stream again, decide every message again, and compare all rows under its name with what they should be."""
+    folding = next((each for each in FOLDINGS if each.owns(stream_id)), None)
+    if folding is None or not _is_text(stream_id):
+        return Report(stream_id, 0, list(_find_unknown(rows_of(log), stream_id)))
+    check = StreamCheck(rows_of(log), folding, stream_id, actors, pace)
     try:
-        session = verify_session(session_id, entries, head)
-    except LedgerCorrupt as exc:
-        return Report(session_id, len(entries), [str(exc)])
-    findings = [
-        *_check_summary(store, session, entries[0]),
-        *_check_tombstones(store, session),
-        *check_checkpoint(store, BeliefFolding(), session_id, entries),
-        *_check_intent(store, session),
-    ]
-    return Report(session_id, len(entries), findings)
+        check.run()
+    except StoreUnavailable as exc:
+        return Report(stream_id, check.events, [*check.findings, Finding(str(exc), "", stream_id)])
+    state = check.state
+    if state is None:
+        return Report(stream_id, check.events, check.findings)
+    summary = ""
+    if isinstance(state, Session):
+        summary = f"{len(state.survivors)} of {len(state.universe)} survive"
+        if state.origin is not None:
+            forked, findings = _check_origin(log, stream_id, state.origin)
+            check.findings += findings
+            summary += forked
+    elif isinstance(state, Space):
+        readings, findings = check_belief_readings(log, stream_id, state.head.seq + 1)
+        check.findings += findings
+        summary = f"{readings} belief reading{'' if readings == 1 else 's'}"
+    return Report(stream_id, check.events, check.findings, state.head.event_hash.hex(), summary)
 
 
-def _check_undeclared(store: CheckedStore, session_id: str) -> Iterator[str]:
-    """A session without a log is wrong, unless its declaration is on the way."""
-    intended = store.intent(session_id)
-    if intended is None:
-        yield str(SessionNotFound(session_id))
-        return
+def check_space(log: AuditLog, space_id: str) -> Report:
+    """As `check_stream`, by the id of a space."""
+    return check_stream(log, STREAM_PREFIX + space_id)
+
+
+def check_recorded_heads(log: AuditLog, stream_ids: Collection[str] = ()) -> Iterator[Report]:
+    """Compare streams with what was recorded of them last; a report for each that does not hold it.
+
+    All streams of which there is a record, or those that are named. What the check of a stream by itself finds is not
+    repeated. Where the records cannot be read or do not verify, that is the report.
+    """
+    rows = rows_of(log)
     try:
-        catch_up(session_id, None, [intended])
-    except LedgerCorrupt as exc:
-        yield f"an intent is open for a session that was never declared: {exc.message}"
+        heads = HeadsFolding().catch_up(HEADS_STREAM, None, entries_of(rows, HEADS_STREAM))
+        records = [] if heads is None else heads.records.values()
+        for record in records:
+            if stream_ids and record.stream_id not in stream_ids:
+                continue
+            fault = _compare_with_record(rows, record)
+            if fault is not None:
+                what = f"{fault.kind}: {fault.message}, as `{HEADS_STREAM}` records"
+                yield Report(record.stream_id, 0, [Finding(what, EVENTS, record.stream_id)])
+    except (LedgerCorrupt, StoreUnavailable) as exc:
+        what = f"streams cannot be compared with what was recorded of them: {exc}"
+        yield Report(HEADS_STREAM, 0, [Finding(what, "", HEADS_STREAM)])
 
 
-def _check_summary(store: CheckedStore, session: Session, declaration: StoredEntry) -> Iterator[str]:
-    """What the list of sessions says; the hash of its head was compared with the chain before."""
-    expected = SessionSummary(
-        session.session_id,
-        read_body(declaration.raw).ts,
-        len(session.universe.ids),
-        len(session.survivors),
-        session.terminated_seq is not None,
-        session.head.seq,
-        session.head_event_id,
-    )
-    found = _find_summary(store, expected)
-    if found is None:
-        yield f"it is not in the list of sessions where it belongs, at `{expected.created_ts}`"
-        return
-    for name, listed, true in zip(expected._fields, found, expected, strict=True):
-        if listed != true:
-            yield f"the list of sessions has `{listed}` as its {name}, the log leads to `{true}`"
-
-
-def _find_summary(store: CheckedStore, expected: SessionSummary) -> SessionSummary | None:
-    """The row of a session, looked for where its declaration says that it is."""
-    after = (expected.created_ts, "")
-    while page := store.sessions(after, _NEIGHBOURS):
-        for row in page:
-            if row.session_id == expected.session_id or row.created_ts != expected.created_ts:
-                return row if row.session_id == expected.session_id else None
-        after = (page[-1].created_ts, page[-1].session_id)
-    return None
-
-
-def _check_tombstones(store: CheckedStore, session: Session) -> Iterator[str]:
-    kept = store.recover(session.session_id)
-    gone = frozenset(session.universe.ids).difference(session.survivors)
-    if kept.hypothesis_ids != frozenset(session.universe.ids):
-        yield "the stored universe is not the declared one"
-    for hypothesis_id in sorted(kept.eliminated - gone):
-        yield f"`{hypothesis_id}` has a tombstone, and no event eliminated it"
-    for hypothesis_id in sorted(gone - kept.eliminated):
-        yield f"`{hypothesis_id}` was eliminated, and has no tombstone"
-
-
-def check_checkpoint(log: AuditLog, folding: _Folding[S], stream_id: str, entries: list[StoredEntry]) -> Iterator[str]:
-    """What is wrong with the checkpoint of a stream whose entries were verified before."""
-    kept = log.checkpoint(stream_id)
-    if kept is None:
-        return
-    seq, data = kept
-    if not 0 <= seq < len(entries):
-        yield f"the checkpoint is of seq {seq}, beyond the log"
-        return
-    thawed = folding.thaw(stream_id, data, entries[0], entries[seq])
-    if thawed is None:
-        yield f"the checkpoint of seq {seq} does not fit the log"
-        return
-    frozen = folding.freeze(thawed)
-    # A long stream may have a large state: one of the two at a time.
-    del thawed
-    replayed: S | None = None
-    for stored in islice(entries, seq + 1):
-        replayed, _ = folding.fold(replayed, stored)
-    if replayed is None or folding.freeze(replayed) != frozen:
-        yield f"the checkpoint of seq {seq} is not what the log leads to"
-
-
-def _check_intent(store: CheckedStore, session: Session) -> Iterator[str]:
-    stored = store.intent(session.session_id)
-    if stored is None:
-        return
+def _compare_with_record(rows: StoredRows, record: HeadRecord) -> Fault | None:
+    last: Head | None = None
+    hashes: list[bytes] = []
     try:
-        catch_up(session.session_id, session, [stored])
-    except LedgerCorrupt as exc:
-        yield f"the open intent does not continue the log: {exc.message}"
+        for stored in islice(entries_of(rows, record.stream_id), record.size):
+            last = Head(check_link(record.stream_id, last, stored).seq, stored.event_hash)
+            hashes.append(stored.event_hash)
+    except LedgerCorrupt:
+        return None
+    fault = compare_head(record, last)
+    if fault is None and (last != record.head or CompactRange().extend(hashes).root.hex() != record.root):
+        return describe_fork(record)
+    return fault
+
+
+def _check_origin(log: AuditLog, stream_id: str, origin: Origin) -> tuple[str, list[Finding]]:
+    """What a summary says of a fork, and where it does not repeat its origin, if that is in this store."""
+    report = check_origin(log, stream_id, origin)
+    said = f", forked from event {origin.seq} of {origin.session_id}"
+    said += "" if report.found else ", which is not in this store"
+    return said, [] if report.problem is None else [Finding(report.problem, EVENTS, stream_id)]
+
+
+def _find_unknown(rows: StoredRows, name: str) -> Iterator[Finding]:
+    """Every row under a name that no stream of this software can have."""
+    page = rows.rows(name, None, _NAMES_AT_ONCE)
+    beside = page.beside or RowsBeside()
+    counts = {
+        EVENTS: len(page.events),
+        SESSIONS: int(beside.session is not None),
+        TOMBSTONES: len(beside.tombstones),
+        UNIVERSES: int(beside.universe is not None),
+        SEALS: int(beside.seal is not None),
+        CHECKPOINTS: int(beside.checkpoint is not None),
+        INTENTS: int(beside.intent is not None),
+    }
+    for table, count in counts.items():
+        if count:
+            column = "stream_id" if table in (EVENTS, INTENTS) else "session_id"
+            what = "this software knows no kind of stream that can have this name"
+            yield Finding(what, table, name, column=column, stored=name)
+
+
+def _is_text(name: str) -> bool:
+    """Whether a name can be asked for at all: SQLite keeps bytes that are no text where it was told to keep text."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+__all__ = [
+    "FOLDINGS",
+    "Report",
+    "all_sessions",
+    "all_streams",
+    "check_database",
+    "check_recorded_heads",
+    "check_space",
+    "check_stream",
+    "names_in",
+]

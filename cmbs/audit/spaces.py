@@ -1,71 +1,81 @@
-"""Checking the spaces of a store: every byte is read again, every message decided again, every belief reading held
-against the log of its session.
-
-The library behind what `cmbs verify` and `cmbs fsck` say of spaces. It changes nothing.
-"""
+"""The belief readings of a space, held against the logs of the sessions that they are of."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import overload
 
-from cmbs.audit.fsck import check_checkpoint
-from cmbs.errors import LedgerCorrupt, SpaceNotFound
+from cmbs.audit.plain_rows import all_streams
+from cmbs.errors import LedgerCorrupt
+from cmbs.ledger import StoredEntry
 from cmbs.spi import AuditLog
+from cmbs.spi.stored_rows import EVENTS, Finding
 from cmbs.substrate.kernel.events import STREAM_PREFIX
-from cmbs.substrate.kernel.kind import SpaceFolding
-from cmbs.substrate.kernel.replay import belief_sessions_in, verify_belief_pins, verify_space
+from cmbs.substrate.kernel.replay import belief_sessions_in, verify_belief_pins
 
 _PAGE = 500
 
 
-class SpaceReport(NamedTuple):
-    """What was found of one space: each finding says what is wrong, and where."""
-
-    space_id: str
-    events: int
-    findings: list[str]
-    # Of one whose log verifies: how many belief readings it pins, and where it ends.
-    pins: int = 0
-    snapshot_id: str = ""
-    head_hash: str = ""
-
-
 def all_spaces(log: AuditLog) -> Iterator[str]:
     """The id of every space of a store, by name."""
-    after: str | None = None
-    while page := log.streams(STREAM_PREFIX, after, _PAGE):
-        yield from (name.removeprefix(STREAM_PREFIX) for name in page)
-        after = page[-1]
+    return (name.removeprefix(STREAM_PREFIX) for name in all_streams(log, STREAM_PREFIX))
 
 
-def check_space(log: AuditLog, space_id: str) -> SpaceReport:
-    """As `audit_space`, and compare the checkpoint with the log."""
-    report = audit_space(log, space_id)
-    if not report.head_hash:
-        return report
-    stream_id = STREAM_PREFIX + space_id
-    faults = check_checkpoint(log, SpaceFolding(), stream_id, log.read(stream_id, limit=report.events))
-    return report._replace(findings=[*report.findings, *faults])
-
-
-def audit_space(log: AuditLog, space_id: str) -> SpaceReport:
-    """Decide every message of a space again, and hold its belief readings against the sessions of the same store."""
-    stream_id = STREAM_PREFIX + space_id
-    head = log.head(stream_id)
-    if head is None:
-        return SpaceReport(space_id, 0, [str(SpaceNotFound(space_id))])
-    entries = log.read(stream_id)
+def check_belief_readings(log: AuditLog, stream_id: str, events: int) -> tuple[int, list[Finding]]:
+    """How many readings a space has recorded in its verified events, and what is wrong with the first that is wrong."""
+    entries = _PagedLog(log, stream_id, events)
     try:
-        space = verify_space(space_id, entries, head)
+        return verify_belief_pins(entries, _SessionLogs(log, belief_sessions_in(entries))), []
     except LedgerCorrupt as exc:
-        return SpaceReport(space_id, len(entries), [str(exc)])
-    findings: list[str] = []
-    pins = 0
-    try:
-        sessions = {session_id: log.read(session_id) for session_id in belief_sessions_in(entries)}
-        pins = verify_belief_pins(entries, sessions)
-    except LedgerCorrupt as exc:
-        findings.append(str(exc))
-    head_hash = space.head.event_hash.hex()
-    return SpaceReport(space_id, len(entries), findings, pins, space.snapshot_id, head_hash)
+        return 0, [Finding(str(exc), EVENTS, stream_id, column="entry")]
+
+
+class _PagedLog(Sequence[StoredEntry]):
+    """A stored log as a sequence, of which one page is in memory at a time."""
+
+    def __init__(self, log: AuditLog, stream_id: str, events: int) -> None:
+        self._log = log
+        self._stream_id = stream_id
+        self._length = events
+        self._first = 0
+        self._page: list[StoredEntry] = []
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, index: int) -> StoredEntry: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[StoredEntry]: ...
+    def __getitem__(self, index: int | slice) -> StoredEntry | Sequence[StoredEntry]:
+        if isinstance(index, slice):
+            return [self[each] for each in range(*index.indices(self._length))]
+        if not 0 <= index < self._length:
+            raise IndexError(index)
+        if not self._first <= index < self._first + len(self._page):
+            self._first = index - index % _PAGE
+            self._page = self._log.read(self._stream_id, self._first - 1, _PAGE)
+        try:
+            return self._page[index - self._first]
+        except IndexError:
+            raise LedgerCorrupt(self._stream_id, index, "it is not there, and the recorded head is beyond it") from None
+
+
+class _SessionLogs(Mapping[str, Sequence[StoredEntry]]):
+    """The logs of sessions, each read when it is asked for."""
+
+    def __init__(self, log: AuditLog, session_ids: Sequence[str]) -> None:
+        self._log = log
+        self._session_ids = session_ids
+
+    def __getitem__(self, session_id: str) -> Sequence[StoredEntry]:
+        head = self._log.head(session_id)
+        # A recorded head may be anything where a row was changed by hand.
+        events = head.seq + 1 if head is not None and isinstance(head.seq, int) else 0
+        return _PagedLog(self._log, session_id, events)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._session_ids)
+
+    def __len__(self) -> int:
+        return len(self._session_ids)

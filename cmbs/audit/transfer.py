@@ -1,8 +1,9 @@
 """Moving sessions and spaces between stores, byte for byte: JSON lines out, verified on the way in.
 
-Each line holds one entry, its exact bytes as they were hashed, and its hash. The lines of a stream follow each other;
-the last one is followed by a line that closes it with its head. The last line of all says how many streams there are,
-so that a file that was cut off anywhere is noticed.
+The first line says what the file is, and that the key register stays behind: the actors that entries name cannot be
+checked at the target. Each further line holds one entry, its exact bytes as they were hashed, and its hash. The lines
+of a stream follow each other; the last one is followed by a line that closes it with its head. The last line of all
+says how many streams there are, so that a file that was cut off anywhere is noticed.
 """
 
 from __future__ import annotations
@@ -13,16 +14,19 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 
 from cmbs.belief.server import BeliefServer
-from cmbs.errors import InvalidRequest, LedgerCorrupt, SessionNotFound
+from cmbs.errors import InvalidRequest, SessionNotFound
+from cmbs.identity.kernel.model import KEYS_STREAM
 from cmbs.ledger import Head, StoredEntry
 from cmbs.spi import AuditLog
+from cmbs.streams.reading import read_entries
 
 FORMAT = "cmbs-export/1"
-_READ_AT_ONCE = 1000
 
 
 class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     format: str | None = None
+    # Streams that are never in an export, of a first line. Exports of before say nothing of them.
+    left_out: list[str] = []
     event_hash: str | None = None
     entry: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
     end_of: str | None = None
@@ -44,22 +48,19 @@ class Moved(NamedTuple):
 
 
 def export_lines(log: AuditLog, session_ids: Iterable[str]) -> Iterator[bytes]:
-    """The lines of an export, without line ends; a space goes by the name of its stream."""
-    yield msgspec.json.encode({"format": FORMAT})
+    """The lines of an export, without line ends; a space goes by the name of its stream.
+
+    Hashes and links are checked on the way: LedgerCorrupt where a stream does not lead to its head.
+    """
+    yield msgspec.json.encode({"format": FORMAT, "left_out": [KEYS_STREAM]})
     sessions = 0
     for session_id in session_ids:
         sessions += 1
         head = log.head(session_id)
         if head is None:
             raise SessionNotFound(session_id)
-        seq = -1
-        while seq < head.seq:
-            entries = log.read(session_id, seq, min(_READ_AT_ONCE, head.seq - seq))
-            if not entries:
-                raise LedgerCorrupt(session_id, seq + 1, f"it is not there, and the recorded head is at seq {head.seq}")
-            for entry in entries:
-                yield b'{"event_hash":"%b","entry":%b}' % (entry.event_hash.hex().encode(), entry.raw)
-            seq += len(entries)
+        for entry in read_entries(log, session_id, head):
+            yield b'{"event_hash":"%b","entry":%b}' % (entry.event_hash.hex().encode(), entry.raw)
         yield msgspec.json.encode({"end_of": session_id, "head_seq": head.seq, "head_hash": head.event_hash.hex()})
     yield msgspec.json.encode({"sessions": sessions})
 

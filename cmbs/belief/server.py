@@ -8,19 +8,24 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from cmbs.belief.kernel.events import Stamp
+from cmbs.belief.forks import repeat_prefix
+from cmbs.belief.kernel.comparisons import Place, SessionDiff, SourceComparison, compare_moments, compare_sources
+from cmbs.belief.kernel.events import Stamp, read_event
+from cmbs.belief.kernel.forks import fork_declaration
 from cmbs.belief.kernel.kind import BeliefKind
 from cmbs.belief.kernel.outcomes import Outcome, outcome_of
 from cmbs.belief.kernel.provider_mask import find_eliminated
 from cmbs.belief.kernel.replay import verify_session
 from cmbs.belief.kernel.requests import Command, Limits, RequestValidator
 from cmbs.belief.kernel.session import Session, decide_declare
+from cmbs.belief.kernel.sizes import weigh
 from cmbs.belief.kernel.views import obligations, seq_at, snapshot, survivors_at
 from cmbs.belief.saga import Saga
-from cmbs.errors import Conflict, InvalidRequest, LedgerCorrupt
+from cmbs.errors import Conflict, HeadMismatch, InvalidRequest, LedgerCorrupt, LimitExceeded
 from cmbs.ledger import Head, StoredEntry, from_audit_entry, to_audit_entry
 from cmbs.messages import (
     Actor,
@@ -31,14 +36,17 @@ from cmbs.messages import (
     EliminateOutcome,
     EnterOutcome,
     ExitOutcome,
+    ForkOutcome,
     ObligationView,
     OntologyBundle,
+    Origin,
     ProviderRef,
     SessionPolicy,
     SurvivorPage,
     TerminationOutcome,
 )
 from cmbs.spi import (
+    Append,
     AuditLog,
     Clock,
     EliminationStore,
@@ -50,6 +58,8 @@ from cmbs.spi import (
     is_reserved,
 )
 from cmbs.stores.memory import InMemoryStore
+from cmbs.streams.cache import ByteBudget
+from cmbs.streams.reading import read_entries
 from cmbs.streams.server import StreamServer
 from cmbs.system import RandomIds, SystemClock
 
@@ -57,6 +67,13 @@ from cmbs.system import RandomIds, SystemClock
 _KEYED_SESSIONS = uuid.UUID("6b2a1f0e-5c3d-4f4e-9a51-3f1d8c7be2a4")
 
 O = TypeVar("O", bound=Outcome)  # noqa: E741
+
+
+class AuditPage(NamedTuple):
+    """Some entries of a session; `next_event_id` is the last of them where others follow."""
+
+    entries: list[StoredEntry]
+    next_event_id: str | None
 
 
 class BeliefServer:
@@ -86,9 +103,11 @@ class BeliefServer:
         log, remote = _log_and_remote(store, audit_log)
         self.log = log
         self._remote = remote
-        kind = BeliefKind(self._stamp, self.requests.limits)
+        self._kind = kind = BeliefKind(self._stamp, self.requests.limits)
         self._saga = None if remote is None else Saga(log, remote, store_timeout_seconds)
-        self._sessions = StreamServer(log, kind, self.requests.limits.cached_sessions, codec=kind, remote=self._saga)
+        budget = ByteBudget(self.requests.limits.cached_session_bytes, weigh)
+        cached = self.requests.limits.cached_sessions
+        self._sessions = StreamServer(log, kind, cached, codec=kind, remote=self._saga, budget=budget)
         if self._saga is not None:
             self._saga.sweep(self._sessions.streams)
         self.waits_in_caller = remote is not None
@@ -152,10 +171,19 @@ class BeliefServer:
     def stored_entries(
         self, session_id: str, since_event_id: str | None = None, limit: int | None = None
     ) -> list[StoredEntry]:
-        """The same as `audit_trace`, as the exact bytes that were hashed."""
+        """The same as `audit_trace`, as the exact bytes that were hashed; LedgerCorrupt where they do not link."""
         session = self._current(session_id)
-        after = -1 if since_event_id is None else seq_at(session, self.requests.text("since_event_id", since_event_id))
-        return self.log.read(session_id, after, None if limit is None else self.requests.count("limit", limit))
+        most = None if limit is None else self.requests.count("limit", limit)
+        return list(read_entries(self.log, session_id, session.head, self._seq_after(session, since_event_id), most))
+
+    def audit_page(self, session_id: str, since_event_id: str | None = None, limit: int | None = None) -> AuditPage:
+        """A page of `stored_entries`, by default as long as the limits allow."""
+        size = self.requests.page_size(limit)
+        session = self._current(session_id)
+        after = self._seq_after(session, since_event_id)
+        entries = list(read_entries(self.log, session_id, session.head, after, size))
+        more = after + size < session.head.seq
+        return AuditPage(entries, session.events.at(after + size)[0] if more else None)
 
     def enter_obligation(
         self,
@@ -207,6 +235,69 @@ class BeliefServer:
         """Ask to end the session."""
         message = self.requests.request_termination(context)
         return self._perform(self.requests.command(session_id, message, idempotency_key, if_match), TerminationOutcome)
+
+    # --- other pasts ---
+
+    def fork_session(
+        self,
+        session_id: str,
+        at: int | str | None = None,
+        *,
+        if_match: str | None = None,
+        idempotency_key: str | None = None,
+        actor: Actor | None = None,
+    ) -> ForkOutcome:
+        """Open a session that begins as this one was right after an event (a seq or an event id, by default the last).
+
+        Its declaration names that event, and the messages up to there are decided again as events of its own. It is
+        written whole or not at all. The new events are of `actor`; who sent the messages first is in the origin's log.
+        """
+        if self._remote is not None:
+            raise InvalidRequest("sessions whose tombstones are kept in a store of their own cannot be forked")
+        session = self._current(session_id)
+        seq, limit = seq_at(session, at), self.requests.limits.fork_events
+        if seq >= limit:
+            raise LimitExceeded("fork_events", limit, seq + 1)
+        if if_match is not None and if_match != session.head_event_id:
+            raise HeadMismatch(if_match, session.head_event_id)
+        # Read up to the verified head: a part that was rewritten may be a good chain in itself.
+        entries = enumerate(read_entries(self.log, session_id, session.head))
+        prefix = [stored for place, stored in entries if place <= seq]
+        origin = Origin(session_id, seq, prefix[-1].event_hash.hex())
+        message = fork_declaration(read_event(prefix[0]), origin)
+        fork_id = self._choose_id(idempotency_key)
+        event = decide_declare(fork_id, message, self._stamp(idempotency_key, actor))
+        declared = Command(fork_id, message, idempotency_key, declared=event, actor=actor)
+        if idempotency_key is None:
+            self._sessions.adopt(fork_id, repeat_prefix(self._kind, declared, prefix))
+        else:
+            if self._sessions.peek(fork_id) is None:
+                # Another caller with the same key may be first: what is there then is compared below.
+                with suppress(Conflict):
+                    self._sessions.adopt(fork_id, repeat_prefix(self._kind, declared, prefix))
+            self._sessions.perform(declared)
+        return ForkOutcome(fork_id, origin, snapshot(self._current(fork_id), seq))
+
+    def diff(
+        self,
+        session_id: str,
+        start: int | str,
+        end: int | str | None = None,
+        after: Place | None = None,
+        limit: int | None = None,
+    ) -> SessionDiff:
+        """What happened after event `start`, up to `end`, by default the last; a page of it from beyond `after` on."""
+        size = self.requests.page_size(limit)
+        session = self._current(session_id)
+        first, last = seq_at(session, start), seq_at(session, end)
+        if first > last:
+            raise InvalidRequest(f"a difference goes forward, and seq {first} is after seq {last}")
+        return compare_moments(session, first, last, after, size)
+
+    def sources(self, session_id: str, after: str | None = None, limit: int | None = None) -> SourceComparison:
+        """What each source took out, alone and after others, and where sources agree; a page of sources, by id."""
+        size = self.requests.page_size(limit)
+        return compare_sources(self._current(session_id), after, size)
 
     # --- what is there ---
 
@@ -260,12 +351,24 @@ class BeliefServer:
         """The session as a value, as the log has it now."""
         return self._current(session_id)
 
+    def find_behind(self) -> list[str]:
+        """The first few sessions of which the log lacks what this server has seen of them."""
+        return self._sessions.find_behind()
+
+    def expect_head(self, stream_id: str, head: Head) -> None:
+        """Refuse a session until the log contains this head, which was recorded of it and which the log lacks."""
+        self._sessions.expect_head(stream_id, head)
+
     def observe(self, observer: Callable[[str, Session], None]) -> None:
         """Tell `observer` of every session that this server writes, once that is durable. From the writing thread.
 
-        There is one; it must be quick, and must not raise.
+        It must be quick, and must not raise.
         """
         self._sessions.observe(observer)
+
+    def observe_appends(self, observer: Callable[[Sequence[Append]], None]) -> None:
+        """As `observe`, but tell of the entries that were written, each time of one stream, in their order."""
+        self._sessions.observe_appends(observer)
 
     # --- on the way ---
 
@@ -280,10 +383,7 @@ class BeliefServer:
         actor: Actor | None = None,
     ) -> Command:
         """The command that opens a session; `metadata` may still be JSON text, as a `msgspec.Raw`."""
-        if idempotency_key is None:
-            session_id = self._ids.new_id()
-        else:
-            session_id = str(uuid.uuid5(_KEYED_SESSIONS, self.requests.text("idempotency_key", idempotency_key)))
+        session_id = self._choose_id(idempotency_key)
         reference = None
         if self.belief_provider is not None:
             reference = ProviderRef(self.belief_provider.id(), self.belief_provider.version())
@@ -294,9 +394,18 @@ class BeliefServer:
         event = decide_declare(session_id, message, self._stamp(idempotency_key, actor))
         return Command(session_id, message, idempotency_key, declared=event, actor=actor)
 
+    def _choose_id(self, idempotency_key: str | None) -> str:
+        if idempotency_key is None:
+            return self._ids.new_id()
+        return str(uuid.uuid5(_KEYED_SESSIONS, self.requests.text("idempotency_key", idempotency_key)))
+
     def default_policy(self, **overrides: Any) -> SessionPolicy:
         """The policy of a session that says nothing of its own, with what it does say."""
         return replace(self._policy, **overrides)
+
+    def _seq_after(self, session: Session, since_event_id: str | None) -> int:
+        """The place after which reading begins; -1 for the beginning."""
+        return -1 if since_event_id is None else seq_at(session, self.requests.text("since_event_id", since_event_id))
 
     def _current(self, session_id: str) -> Session:
         return self._sessions.current(self.requests.text("session_id", session_id))

@@ -29,11 +29,21 @@ COMMANDS = {
     ),
     "verify": LazyCommand(
         "cmbs.cli.commands:verify",
-        "Re-read every event, decide every message again, and check that each byte is what it must be.",
+        "Re-read every event, decide every message again, and check that each byte and each row is what it must be.",
+    ),
+    "heads": LazyCommand(
+        "cmbs.cli.checkpoint:heads",
+        "Write the head of every stream, to be kept elsewhere for `cmbs verify --heads`.",
+    ),
+    "checkpoint": LazyCommand(
+        "cmbs.cli.checkpoint:app", "Signed checkpoints: make and rotate keys, show checkpoints, check what was kept."
+    ),
+    "witness": LazyCommand(
+        "cmbs.cli.witness:app", "A small witness: cosigns the checkpoints of logs that keep to what they signed."
     ),
     "fsck": LazyCommand(
         "cmbs.cli.maintenance:fsck",
-        "Re-read every event, commitment, tombstone and checkpoint, and say what is wrong and where.",
+        "Compare every row of every table, and the schema, with the log, and say what is wrong and where.",
     ),
     "export": LazyCommand(
         "cmbs.cli.maintenance:export",
@@ -42,6 +52,20 @@ COMMANDS = {
     "import": LazyCommand(
         "cmbs.cli.maintenance:import_",
         "Take sessions and spaces in from an export; each is verified whole before any of it is written.",
+    ),
+    "migrate": LazyCommand(
+        "cmbs.cli.migrating:migrate", "Bring a store to the newest schema, or prepare a database with partitions."
+    ),
+    "proof": LazyCommand("cmbs.cli.proof:app", "Make proofs that can be checked without this store, and check them."),
+    "diff": LazyCommand("cmbs.cli.history:diff", "Print what happened between two events of a session or a space."),
+    "fork": LazyCommand("cmbs.cli.history:fork", "Open a session that begins as another one was right after an event."),
+    "sources": LazyCommand(
+        "cmbs.cli.history:sources",
+        "Print what each source of a session eliminated, alone and after others, and where sources agree.",
+    ),
+    "verifier": LazyCommand(
+        "cmbs.cli.verifier:verifier",
+        "Write the offline verifier: one file that checks exports and proofs without cmbs.",
     ),
     "analyse": LazyCommand(
         "cmbs.cli.analysis:analyse_", "Say what a session's path was worth: bits, redundancy, luck and regret."

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import islice
 from typing import Annotated
 
 import typer
 
-from cmbs.audit.fsck import all_sessions
-from cmbs.audit.spaces import SpaceReport, all_spaces, audit_space
-from cmbs.audit.verify import Verified, every_core, verify_log, verify_logs
+from cmbs.audit.actors import ActorCheck
+from cmbs.audit.fsck import Report, check_database, check_recorded_heads, check_stream
+from cmbs.audit.verify import check_streams, every_core
 from cmbs.bootstrap import DEFAULT_STORE
-from cmbs.cli.output import err, existing_store, fail, format_count, out
+from cmbs.cli.checking import ImportedOption, print_findings, store_to_inspect, streams_in
+from cmbs.cli.checkpoint import KeyOption, KeysOption, verify_kept
+from cmbs.cli.output import failing_cleanly, format_count, out
 from cmbs.cli.serve import StoreOption
-from cmbs.errors import CmbsError, SessionNotFound
-from cmbs.spi import AuditLog
+from cmbs.spi import AuditLog, is_reserved
 from cmbs.substrate.kernel.events import STREAM_PREFIX
 
-# Beyond so many sessions, other processes are started to verify the rest.
-_MAX_SESSIONS_IN_PROCESS = 200
+# Beyond so many streams, other processes are started to check the rest.
+_MAX_STREAMS_IN_PROCESS = 200
 
 
 def verify(
@@ -28,63 +30,42 @@ def verify(
         typer.Argument(help="Sessions to verify, and spaces as `space:ID`; everything, if nothing is named."),
     ] = None,
     store: StoreOption = DEFAULT_STORE,
+    imported: ImportedOption = False,
+    heads: Annotated[
+        str, typer.Option(help="Heads or a signed checkpoint that you kept; - is standard input.", metavar="FILE")
+    ] = "",
+    key: KeyOption = None,
+    keys: KeysOption = None,
 ) -> None:
-    """Re-read every event, decide every message again, and check that each byte is what it must be."""
-    checked = spaces = bad = 0
-    try:
-        log = existing_store(store)
-        named = session_ids or []
-        wanted = [name for name in named if not name.startswith(STREAM_PREFIX)]
-        for verified in _verify_sessions(log, wanted if named else None):
-            checked += 1
-            bad += verified.problem is not None
-            _print_session(verified)
-        wanted = [name.removeprefix(STREAM_PREFIX) for name in named if name.startswith(STREAM_PREFIX)]
-        for space_id in wanted if named else all_spaces(log):
-            spaces += 1
-            report = audit_space(log, space_id)
-            bad += bool(report.findings)
-            _print_space(report)
-        log.close()
-    except CmbsError as exc:
-        fail(exc)
+    """Re-read every event, decide every message again, and check that each byte and each row is what it must be."""
+    sessions = spaces = bad = 0
+    with failing_cleanly(), closing(store_to_inspect(store)) as log:
+        if not session_ids:
+            bad += print_findings(None, check_database(log))
+        for report in _check(store, log, session_ids, imported=imported):
+            sessions += not is_reserved(report.stream_id)
+            spaces += report.stream_id.startswith(STREAM_PREFIX)
+            if print_findings(report.stream_id, report.findings):
+                bad += 1
+            elif report.head_hash and report.summary:
+                said = f"{report.events} events, {report.summary}, head {report.head_hash}"
+                out.print(f"good {report.stream_id}: {said}")
+        for report in check_recorded_heads(log, session_ids or ()):
+            bad += print_findings(report.stream_id, report.findings)
+        lost = verify_kept(log, heads, key, keys) if heads else 0
     also = f", {format_count(spaces, 'space')}" if spaces else ""
-    out.print(f"{format_count(checked, 'session')}{also}, {bad} bad")
-    if bad:
+    out.print(f"{format_count(sessions, 'session')}{also}, {bad} bad")
+    if bad or lost:
         raise typer.Exit(1)
 
 
-def _verify_sessions(log: AuditLog, session_ids: list[str] | None) -> Iterator[Verified]:
-    """One result for each session; a whole store is verified by a process for each core."""
-    if session_ids is not None:
-        for session_id in session_ids:
-            head = log.head(session_id)
-            if head is None:
-                yield Verified(session_id, 0, problem=str(SessionNotFound(session_id)))
-            else:
-                yield verify_log((session_id, log.read(session_id), head))
-        return
-    found = (summary.session_id for summary in all_sessions(log))
-    logs = ((session_id, log.read(session_id), log.head(session_id)) for session_id in found)
-    first = list(islice(logs, _MAX_SESSIONS_IN_PROCESS))
-    yield from map(verify_log, first)
-    if len(first) == _MAX_SESSIONS_IN_PROCESS:
+def _check(url: str, log: AuditLog, names: list[str] | None, *, imported: bool) -> Iterator[Report]:
+    """One report for each stream; where there are many, a process for each core checks them."""
+    wanted = iter(names) if names else streams_in(log)
+    actors = ActorCheck(log, imported=imported)
+    first = list(islice(wanted, _MAX_STREAMS_IN_PROCESS))
+    for stream_id in first:
+        yield check_stream(log, stream_id, actors)
+    if len(first) == _MAX_STREAMS_IN_PROCESS:
         with every_core() as executor:
-            yield from verify_logs(logs, executor)
-
-
-def _print_session(verified: Verified) -> None:
-    if verified.problem is not None:
-        err.print(f"bad  {verified.session_id}: {verified.problem}")
-        return
-    survivors = f"{verified.n_survivors} of {verified.universe_size} survive"
-    out.print(f"good {verified.session_id}: {verified.events} events, {survivors}, head {verified.head_hash}")
-
-
-def _print_space(report: SpaceReport) -> None:
-    for what in report.findings:
-        err.print(f"bad  {STREAM_PREFIX}{report.space_id}: {what}")
-    if not report.findings:
-        pins = format_count(report.pins, "belief reading")
-        name = STREAM_PREFIX + report.space_id
-        out.print(f"good {name}: {report.events} events, {pins}, head {report.head_hash}")
+            yield from check_streams(url, wanted, executor, imported=imported)

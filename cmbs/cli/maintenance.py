@@ -11,18 +11,20 @@ from typing import Annotated, BinaryIO
 import typer
 
 from cmbs.audit import fsck as checking
-from cmbs.audit import spaces as space_checks
+from cmbs.audit.actors import ActorCheck
+from cmbs.audit.plain_rows import all_sessions
+from cmbs.audit.spaces import all_spaces
 from cmbs.audit.transfer import export_lines, import_lines
 from cmbs.belief.server import BeliefServer
 from cmbs.bootstrap import DEFAULT_STORE
+from cmbs.cli.checking import ImportedOption, Pace, print_findings, store_to_inspect, streams_in
 from cmbs.cli.output import err, existing_store, failing_cleanly, format_count, out, progress
-from cmbs.errors import LedgerCorrupt
 from cmbs.identity.kernel.model import KEYS_STREAM
-from cmbs.identity.kernel.stream import verify_keys
-from cmbs.spi import AuditLog
+from cmbs.spi import AuditLog, is_reserved
 from cmbs.stores import open_store
 from cmbs.substrate.kernel.events import STREAM_PREFIX
 from cmbs.substrate.server import SubstrateServer
+from cmbs.transparency.kernel.records import HEADS_STREAM
 
 _STANDARD = "-"
 
@@ -34,42 +36,43 @@ SessionOption = Annotated[
 SpaceOption = Annotated[
     list[str] | None, typer.Option("--space", help="Only this space; may be given several times.", metavar="ID")
 ]
+RateOption = Annotated[
+    int | None,
+    typer.Option("--rate", min=1, help="Look at no more than so many events a second.", metavar="EVENTS"),
+]
 TargetArgument = Annotated[str, typer.Argument(help="Where to; - is standard output.", metavar="FILE")]
 SourceArgument = Annotated[str, typer.Argument(help="Where from; - is standard input.", metavar="FILE")]
 
 
-def fsck(url: StoreArgument = DEFAULT_STORE, session: SessionOption = None, space: SpaceOption = None) -> None:
-    """Re-read every event, commitment, tombstone and checkpoint, and say what is wrong and where."""
-    events = bad = 0
-    with failing_cleanly(), closing(existing_store(url)) as store, progress() as bar:
-        everything = session is None and space is None
-        wanted = [*_sessions(store), *checking.only_intended(store)] if everything else session or []
-        spaces = list(space_checks.all_spaces(store)) if everything else space or []
-        for session_id in bar.track(wanted, description="checking"):
-            report = checking.check_session(store, session_id)
-            events += report.events
-            bad += bool(report.findings)
-            for what in report.findings:
-                err.print(f"bad  {session_id}: {what}")
-        for space_id in bar.track(spaces, description="checking"):
-            found = space_checks.check_space(store, space_id)
-            events += found.events
-            bad += bool(found.findings)
-            for what in found.findings:
-                err.print(f"bad  {STREAM_PREFIX}{space_id}: {what}")
-        bad += everything and not _keys_are_sound(store)
-    out.print(f"{_describe_counts(len(wanted), len(spaces))}, {format_count(events, 'event')}, {bad} bad")
+def fsck(
+    url: StoreArgument = DEFAULT_STORE,
+    session: SessionOption = None,
+    space: SpaceOption = None,
+    rate: RateOption = None,
+    imported: ImportedOption = False,
+) -> None:
+    """Compare every row of every table, and the schema, with the log, and say what is wrong and where."""
+    named = [*(session or []), *(STREAM_PREFIX + space_id for space_id in space or [])]
+    everything = session is None and space is None
+    sessions = spaces = events = bad = 0
+    with failing_cleanly(), closing(store_to_inspect(url)) as store, progress() as bar:
+        task = bar.add_task("checking", total=None)
+        pace = Pace(rate, lambda total: bar.update(task, description=f"checking, {format_count(total, 'event')}"))
+        if everything:
+            bad += print_findings(None, checking.check_database(store))
+        actors = ActorCheck(store, imported=imported)
+        wanted = list(streams_in(store)) if everything else named
+        for stream_id in bar.track(wanted, task_id=task):
+            report = checking.check_stream(store, stream_id, actors, pace)
+            sessions += not is_reserved(stream_id)
+            spaces += stream_id.startswith(STREAM_PREFIX)
+            events += 0 if stream_id in (KEYS_STREAM, HEADS_STREAM) else report.events
+            bad += print_findings(stream_id, report.findings)
+        for report in checking.check_recorded_heads(store, named):
+            bad += print_findings(report.stream_id, report.findings)
+    out.print(f"{_describe_counts(sessions, spaces)}, {format_count(events, 'event')}, {bad} bad")
     if bad:
         raise typer.Exit(1)
-
-
-def _keys_are_sound(store: AuditLog) -> bool:
-    try:
-        verify_keys(store.read(KEYS_STREAM), store.head(KEYS_STREAM))
-    except LedgerCorrupt as exc:
-        err.print(f"bad  {KEYS_STREAM}: {exc}")
-        return False
-    return True
 
 
 def export(
@@ -82,12 +85,13 @@ def export(
     with failing_cleanly(), closing(existing_store(store)) as log, progress() as bar:
         wanted = [*(session or []), *(STREAM_PREFIX + space_id for space_id in space or [])]
         if session is None and space is None:
-            wanted = [*_sessions(log), *(STREAM_PREFIX + space_id for space_id in space_checks.all_spaces(log))]
+            wanted = [*_sessions(log), *(STREAM_PREFIX + space_id for space_id in all_spaces(log))]
         with _open_target(file) as target:
             for line in export_lines(log, bar.track(wanted, description="exporting")):
                 target.write(line + b"\n")
     spaces = sum(name.startswith(STREAM_PREFIX) for name in wanted)
     err.print(f"{_describe_counts(len(wanted) - spaces, spaces)} exported")
+    err.print("keys stay behind: the key register is not exported, and actors in these entries are checked here alone")
 
 
 def import_(file: SourceArgument, store: StoreOption = DEFAULT_STORE) -> None:
@@ -106,10 +110,14 @@ def import_(file: SourceArgument, store: StoreOption = DEFAULT_STORE) -> None:
                 events += moved.events
         finally:
             err.print(f"{_describe_counts(sessions, spaces)}, {format_count(events, 'event')} imported")
+            err.print(
+                "warning: keys were not imported; the actors in these entries cannot be checked against this store's"
+                " keys. Keep a copy of the source store to check them, and make keys here with `cmbs keys create`"
+            )
 
 
 def _sessions(log: AuditLog) -> list[str]:
-    return [summary.session_id for summary in checking.all_sessions(log)]
+    return [summary.session_id for summary in all_sessions(log)]
 
 
 def _describe_counts(sessions: int, spaces: int) -> str:

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, NoReturn
 
 from rich.console import Console
 
-from cmbs.errors import CmbsError, Conflict, InvalidRequest, LedgerCorrupt, SessionNotFound
+from cmbs.errors import (
+    CmbsError,
+    Conflict,
+    EventNotFound,
+    InvalidProof,
+    InvalidRequest,
+    LedgerCorrupt,
+    SessionNotFound,
+    SpaceNotFound,
+)
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -66,7 +75,7 @@ def failing_cleanly() -> Iterator[None]:
     """Exit code 1 where the data is bad or not there, 2 where the command could not do its work."""
     try:
         yield
-    except (LedgerCorrupt, Conflict, SessionNotFound) as exc:
+    except (LedgerCorrupt, InvalidProof, Conflict, SessionNotFound, SpaceNotFound, EventNotFound) as exc:
         fail(exc, 1)
     except (CmbsError, OSError) as exc:
         fail(exc)

@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
-from cmbs.audit.fsck import all_sessions
+from cmbs.audit.plain_rows import all_sessions
 from cmbs.belief.kernel.replay import verify_session
 from cmbs.errors import InvalidRequest, SessionNotFound
 from cmbs.identity.tokens import key_id_of
@@ -78,12 +78,12 @@ class LogsOfServer:
         """The whole log of a session, page by page."""
         path = f"/v1/sessions/{quote(session_id, safe='')}/audit"
         events: list[dict[str, Any]] = []
-        while True:
-            since = {"since_event_id": events[-1]["event_id"]} if events else {}
-            page = self._get(path, {"limit": str(_PAGE_ITEMS), **since}, session_id)["events"]
-            events += page
-            if len(page) < _PAGE_ITEMS:
-                return _verify(session_id, [from_audit_entry(AuditEntry.from_dict(event)) for event in events])
+        cursor: dict[str, str] | None = {}
+        while cursor is not None:
+            page = self._get(path, {"limit": str(_PAGE_ITEMS), **cursor}, session_id)
+            events += page["events"]
+            cursor = None if page["next_cursor"] is None else {"cursor": page["next_cursor"]}
+        return _verify(session_id, [from_audit_entry(AuditEntry.from_dict(event)) for event in events])
 
     def _get(self, path: str, query: dict[str, str], session_id: str | None = None) -> dict[str, Any]:
         request = urllib.request.Request(f"{self._base}{path}?{urlencode(query)}")  # noqa: S310 - the scheme was checked

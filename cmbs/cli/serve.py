@@ -47,6 +47,21 @@ StopSeconds = Annotated[
     int, _option("CMBS_STOP_SECONDS", "How long a stop waits for what is in progress.", min=1, max=3600)
 ]
 AccessLog = Annotated[bool, _option("CMBS_ACCESS_LOG", "Print a line for each request.", "--access-log")]
+SigningKey = Annotated[
+    str, _option("CMBS_SIGNING_KEY", "Sign checkpoints with this key; made where it is not there.", metavar="FILE")
+]
+CheckpointInterval = Annotated[
+    int, _option("CMBS_CHECKPOINT_INTERVAL", "Seconds between checkpoints, if anything changed.", min=1, max=3600)
+]
+CheckpointOrigin = Annotated[
+    str, _option("CMBS_CHECKPOINT_ORIGIN", "The name of the log, for a new signing key.", metavar="NAME")
+]
+Witness = Annotated[
+    list[str] | None,
+    _option(
+        "CMBS_WITNESS", "Have checkpoints cosigned there; may be given several times.", "--witness", metavar="URL#KEY"
+    ),
+]
 Demo = Annotated[bool, _option("CMBS_DEMO", "Play an incident into the server once it is up.", "--demo")]
 DemoPause = Annotated[float, _option("CMBS_DEMO_PAUSE", "Seconds before everything that happens in it.", min=0, max=60)]
 
@@ -66,13 +81,25 @@ def serve(  # noqa: PLR0913 - one parameter for each option
     max_requests: MaxRequests = 1024,
     stop_seconds: StopSeconds = 10,
     access_log: AccessLog = False,
+    signing_key: SigningKey = "",
+    checkpoint_interval: CheckpointInterval = 10,
+    checkpoint_origin: CheckpointOrigin = "",
+    witness: Witness = None,
     demo: Demo = False,
     demo_pause: DemoPause = PAUSE_SECONDS,
 ) -> None:
     """Serve the belief protocol over HTTP."""
     from cmbs.cli.serving import ServeOptions, serve_http
 
-    chosen = {"CMBS_STORE": store, "CMBS_TEE": tee, "CMBS_MAX_REQUESTS": str(max_requests)}
+    chosen = {
+        "CMBS_STORE": store,
+        "CMBS_TEE": tee,
+        "CMBS_MAX_REQUESTS": str(max_requests),
+        "CMBS_SIGNING_KEY": signing_key,
+        "CMBS_CHECKPOINT_INTERVAL": str(checkpoint_interval),
+        "CMBS_CHECKPOINT_ORIGIN": checkpoint_origin,
+        "CMBS_WITNESS": " ".join(witness or []),
+    }
     options = ServeOptions(
         host=host,
         port=port,

@@ -26,12 +26,15 @@ from granian.log import LogLevels
 from cmbs.addresses import is_remote
 from cmbs.bootstrap import Settings, build_tee_store
 from cmbs.cli.demo import play_in_background
-from cmbs.cli.output import out
+from cmbs.cli.output import format_count, out
 from cmbs.errors import BeliefServerError, InvalidRequest
 from cmbs.identity import KeyRegistry
 from cmbs.identity.tokens import without_keys
 from cmbs.stores import open_store
+from cmbs.system import SystemClock
 from cmbs.tee.access import visible
+from cmbs.transparency.key_files import KeyFiles
+from cmbs.transparency.witness_client import WitnessAddress
 
 _log = logging.getLogger("cmbs.serve")
 
@@ -93,6 +96,7 @@ def serve_http(settings: Settings, options: ServeOptions) -> None:
     tee = build_tee_store(settings)
     if tee is not None:
         tee.close()
+    _check_signing(settings)
     _print_summary(settings, options, keys)
     if options.demo_pause is not None:
         play_in_background(options.url, out.print, options.demo_pause)
@@ -167,8 +171,19 @@ def _print_summary(settings: Settings, options: ServeOptions, keys: int) -> None
     out.print(f"  keys      {keys or 'none: only this machine is served, and callers are unauthenticated'}")
     if options.tls_client_ca:
         out.print(f"  clients   need a certificate of {options.tls_client_ca}")
+    if settings.signing_key:
+        cosigned = f", {format_count(len(settings.witnesses), 'witness', 'witnesses')}" if settings.witnesses else ""
+        out.print(f"  signing   {settings.signing_key}, every {settings.checkpoint_interval} s{cosigned}")
     if settings.tee:
         out.print(f"  Tee       {settings.tee}{' with TLS' if settings.tee_ca else ''}")
+
+
+def _check_signing(settings: Settings) -> None:
+    """Make the signing key where there is none; what is wrong with it is an error before a worker starts."""
+    if settings.signing_key:
+        KeyFiles.open(Path(settings.signing_key), settings.checkpoint_origin, SystemClock().now())
+    for text in settings.witnesses:
+        WitnessAddress.parse(text)
 
 
 def hide_password(url: str) -> str:

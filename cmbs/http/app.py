@@ -14,10 +14,12 @@ from starlette.requests import Request as StarletteRequest
 from starlette.responses import Response as StarletteResponse
 from starlette.routing import Match, Route
 
+from cmbs.audit.anchors import anchor_by
 from cmbs.belief.server import BeliefServer
-from cmbs.errors import BeliefServerError
+from cmbs.errors import BeliefServerError, StoreUnavailable
 from cmbs.http.asgi import BoundedBody, Receive, Scope, Send, answer, response_to, send_response
 from cmbs.http.belief.routes import Routes
+from cmbs.http.checkpoints import CheckpointRoutes
 from cmbs.http.errors import METHOD_NOT_ALLOWED, STATUS_OF_CODE, TransportCode, TransportError
 from cmbs.http.exchange import Response
 from cmbs.http.openapi import openapi_document
@@ -28,6 +30,7 @@ from cmbs.http.spaces.reading import Spaces
 from cmbs.http.spaces.routes import SpaceRoutes
 from cmbs.identity import Gate, KeyRegistry
 from cmbs.substrate.server import SubstrateServer
+from cmbs.transparency.notary import Notary
 
 # So many requests may be in progress in one process before others are told to come again.
 MAX_REQUESTS = 1024
@@ -37,7 +40,7 @@ class BeliefApp(FastAPI):
     """A FastAPI application that answers the operations of its table itself.
 
     `gate` decides who may ask; by default it goes by the keys in the server's log. `spaces` are by default those of the
-    same log, served from the first request for one.
+    same log, served from the first request for one. `notary` signs checkpoints, and is closed with the application.
     """
 
     def __init__(
@@ -46,6 +49,7 @@ class BeliefApp(FastAPI):
         gate: Gate | None = None,
         spaces: SubstrateServer | None = None,
         max_requests: int = MAX_REQUESTS,
+        notary: Notary | None = None,
     ) -> None:
         super().__init__(
             title="cmbs belief server",
@@ -61,8 +65,15 @@ class BeliefApp(FastAPI):
         self.body_bytes = server.requests.limits.body_bytes
         self._max_requests = max_requests
         self._in_progress = 0
-        self._handlers = Routes(server)
-        self.table = Router(OPERATIONS, self._handlers, SpaceRoutes(self.spaces, server.requests.page_size))
+        self.notary = notary
+        anchor = None if notary is None else anchor_by(notary)
+        if notary is not None:
+            # What the notary knows to be lost is neither served nor written.
+            for each in (server, self.spaces, self.gate):
+                notary.observe_faults(each.expect_head)
+        self._handlers = Routes(server, self.check_ready, anchor)
+        spaces_routes = SpaceRoutes(self.spaces, server.requests.page_size, anchor)
+        self.table = Router(OPERATIONS, self._handlers, spaces_routes, CheckpointRoutes(notary))
         add_pages(self)
         # The same table again as ordinary routes, for middleware and for code that walks `app.routes`.
         self.router.routes.extend(_TableRoute(path, self) for path in _paths())
@@ -74,7 +85,23 @@ class BeliefApp(FastAPI):
         """Let what runs come to its end, write what waits, and let go of the server."""
         self._handlers.close()
         self.spaces.close()
+        if self.notary is not None:
+            self.notary.close()
         self.belief_server.close()
+
+    def check_ready(self) -> None:
+        """StoreUnavailable where the store does not answer, lacks what was seen of it, or has no register to go by."""
+        self.belief_server.list_sessions(limit=1)
+        behind = [*self.belief_server.find_behind(), *self.spaces.find_behind()]
+        if behind:
+            named = ", ".join(f"`{stream_id}`" for stream_id in behind)
+            raise StoreUnavailable(
+                f"the store is behind what this process has seen of it, or its past does not verify: {named}",
+                {"behind": behind},
+            )
+        self.gate.check_register()
+        if self.notary is not None:
+            self.notary.check_ready()
 
     def openapi(self) -> dict[str, Any]:
         """The document that `api/openapi.yaml` holds."""

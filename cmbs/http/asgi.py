@@ -22,7 +22,7 @@ from cmbs.http.errors import (
 )
 from cmbs.http.exchange import Request, Response
 from cmbs.http.headers import header_lookup
-from cmbs.http.router import RouteMatch
+from cmbs.http.router import RouteMatch, method_not_allowed
 from cmbs.identity import Gate
 from cmbs.identity.kernel.model import ANONYMOUS
 
@@ -51,11 +51,16 @@ async def answer(match: RouteMatch, gate: Gate, body_bytes: int, scope: Scope, r
     Wrong methods, unreadable paths and callers who may not ask are refused before any of the body is read.
     """
     try:
-        operation, handler = match.endpoint(scope["method"])
+        if scope["method"] not in match.endpoints:
+            raise method_not_allowed(scope["method"], sorted(match.endpoints))
+        if match.problem:
+            raise InvalidRequest(match.problem)
+        operation, handler = match.endpoints[scope["method"]]
         header = header_lookup(scope["headers"])
         actor = ANONYMOUS
-        if operation.scope is not None:
-            actor = await gate.admit(header, peer_of(scope), operation.scope)
+        needed = operation.find_scope(match.params)
+        if needed is not None:
+            actor = await gate.admit(header, scope.get("client"), needed)
         body = b"" if operation.body is None else await _read_body(scope, receive, body_bytes)
         received = (match.params, scope.get("query_string", b""), header, actor, body, operation.body)
         if len(body) > MAX_BODY_BYTES_DECODED_ON_LOOP:
@@ -113,7 +118,7 @@ class BoundedBody:
         self._size += len(message.get("body", b""))
         self._is_over = not message.get("more_body", False)
         if before <= MAX_UNADMITTED_BODY_BYTES < self._size:
-            await self._gate.admit(header_lookup(self._scope["headers"]), peer_of(self._scope), None)
+            await self._gate.admit(header_lookup(self._scope["headers"]), self._scope.get("client"), None)
         if self._size > self._limit:
             raise LimitExceeded("body_bytes", self._limit, self._size)
         return message
@@ -146,16 +151,12 @@ class BoundedBody:
         )
 
 
-def peer_of(scope: Scope) -> str | None:
-    """The address of the caller; None or empty where it has none, as over a unix socket."""
-    client = scope.get("client")
-    return client[0] if client else None
-
-
 async def send_response(response: Response, send: Send) -> None:
-    """Send a response in JSON."""
-    headers = [_JSON, (b"content-length", b"%d" % len(response.body))]
-    headers += [(name.encode(), value.encode("latin-1")) for name, value in response.headers]
+    """Send a response; in JSON, where it does not say what else it is."""
+    headers = [(name.encode(), value.encode("latin-1")) for name, value in response.headers]
+    if not any(name == b"content-type" for name, _ in headers):
+        headers.append(_JSON)
+    headers.append((b"content-length", b"%d" % len(response.body)))
     await send({"type": "http.response.start", "status": response.status, "headers": headers})
     await send({"type": "http.response.body", "body": response.body})
 

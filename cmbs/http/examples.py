@@ -74,6 +74,7 @@ _ERRORS: tuple[BeliefServerError | TransportError, ...] = (
     Conflict("obligation `rule-out-one` was entered before", {"obligation_id": "rule-out-one"}),
     StoreUnavailable("cannot append: database is locked"),
     LedgerCorrupt(SESSION_ID, 2, "its hash is not that of its bytes", EVENT_IDS[2]),
+    TransportError(TransportCode.NOT_FOUND, "this server signs no checkpoints; start it with `--signing-key`"),
     TransportError(TransportCode.METHOD_NOT_ALLOWED, "`DELETE` is not allowed here", {"allowed": ["GET", "HEAD"]}),
     TransportError(
         TransportCode.UNSUPPORTED_MEDIA_TYPE,

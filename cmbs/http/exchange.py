@@ -13,7 +13,7 @@ import msgspec
 from cmbs.errors import InvalidRequest
 from cmbs.http.errors import TransportCode, TransportError
 from cmbs.identity.gate import Lookup, refuse_keys_in
-from cmbs.ledger import canonical
+from cmbs.ledger import StoredEntry, canonical
 from cmbs.messages import Actor
 
 T = TypeVar("T")
@@ -139,6 +139,11 @@ def whole_number(name: str, text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= len(str(canonical.MAX_SAFE_INTEGER))):
         raise InvalidRequest(f"`{name}` must be a whole number, got `{text[:64]}`", {"parameter": name})
     return int(text)
+
+
+def encode_entry(stored: StoredEntry) -> bytes:
+    """An entry as a reader gets it: the stored bytes as they are, and their hash."""
+    return b'%b,"event_hash":"%b"}' % (stored.raw[:-1], stored.event_hash.hex().encode())
 
 
 def cursor_of(*parts: str) -> str:

@@ -26,6 +26,7 @@ _DESCRIPTION = (
 _TAGS = [
     {"name": "belief", "description": "The belief protocol: sessions, eliminations, obligations, conclusions."},
     {"name": "spaces", "description": "The substrate: proposals, decisions, approvals, tools, policy, memory."},
+    {"name": "checkpoints", "description": "Signed checkpoints over the heads of all streams, and proofs of them."},
     {"name": "health", "description": "Liveness and readiness of the process."},
 ]
 _COMMON_ERRORS = (ErrorCode.INVALID_REQUEST, TransportCode.METHOD_NOT_ALLOWED, TransportCode.INTERNAL_ERROR)
@@ -47,6 +48,7 @@ _PATH_PARAMETERS = {
     "token_id": "The capability token.",
     "entry_id": "The memory entry.",
     "change_id": "The change of policy.",
+    "stream_id": "The stream, percent-encoded.",
 }
 _QUERY_EXAMPLES: dict[str, dict[str, Any]] = {
     "at": {"examples": {"seq": {"value": "2"}, "event": {"value": EVENT_IDS[2]}}},
@@ -103,7 +105,7 @@ _RESPONSE_HEADERS: dict[str, dict[str, Any]] = {
         "schema": _TEXT,
         "example": 'Bearer realm="cmbs"',
     },
-    "Vary": {"description": "The response depends on `Prefer`.", "schema": _TEXT, "example": "prefer"},
+    "Vary": {"description": "The request headers that the response depends on.", "schema": _TEXT, "example": "prefer"},
 }
 _SECURITY = {
     "key": {
@@ -179,7 +181,7 @@ def _describe_operation(operation: Operation, examples: Examples, errors: dict[i
     done = {
         "description": operation.summary,
         **_refer_to_headers(response_headers),
-        "content": _describe_json(operation.response, example=examples.responses[name]),
+        "content": _describe_content(operation, examples),
         **_describe_links(operation),
     }
     failed = {
@@ -193,6 +195,8 @@ def _describe_operation(operation: Operation, examples: Examples, errors: dict[i
 def _tag_of(path: str) -> str:
     if path.startswith("/v1/spaces"):
         return "spaces"
+    if path.startswith("/v1/checkpoint"):
+        return "checkpoints"
     return "belief" if path.startswith("/v1/") else "health"
 
 
@@ -204,7 +208,15 @@ def _describe_parameters(operation: Operation, examples: Examples) -> Iterator[d
             yield {**described, "example": examples.ids[name]}
     for item in operation.query:
         shown = _QUERY_EXAMPLES[item.name] if item.example is None else {"example": item.example}
-        yield {"name": item.name, "in": "query", "description": item.description, "schema": item.schema, **shown}
+        needed = {"required": True} if item.required else {}
+        yield {
+            "name": item.name,
+            "in": "query",
+            "description": item.description,
+            "schema": item.schema,
+            **needed,
+            **shown,
+        }
 
 
 def _list_headers(operation: Operation) -> tuple[list[str], list[str]]:
@@ -217,7 +229,7 @@ def _list_headers(operation: Operation) -> tuple[list[str], list[str]]:
         sent.append("Prefer")
         answered.append("Preference-Applied")
     answered += ["ETag"] if reads_snapshot or operation.operation_id == "get_space" else []
-    answered += ["Vary"] if reads_snapshot else []
+    answered += ["Vary"] if reads_snapshot or operation.text else []
     answered += ["Location"] if operation.status != 200 else []  # noqa: PLR2004
     return sent, answered
 
@@ -261,6 +273,12 @@ def _describe_error(status: int, codes: list[str]) -> dict[str, Any]:
         **_refer_to_headers(_HEADERS_OF_STATUS.get(status, [])),
         "content": _describe_json(schemas.ErrorResponse, examples=examples),
     }
+
+
+def _describe_content(operation: Operation, examples: Examples) -> dict[str, Any]:
+    example = examples.responses[operation.operation_id]
+    content = _describe_json(operation.response, example=example)
+    return {"text/plain": {"schema": _TEXT, "example": example["note"]}, **content} if operation.text else content
 
 
 def _describe_json(kind: type, **examples: Any) -> dict[str, Any]:

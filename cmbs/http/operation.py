@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,7 @@ class Parameter:
     schema: dict[str, Any]
     # Where the one that its name has elsewhere does not fit.
     example: Any = None
+    required: bool = False
 
 
 LIMIT = Parameter(
@@ -29,6 +31,10 @@ LIMIT = Parameter(
 )
 CURSOR = Parameter("cursor", "The `next_cursor` of the page before.", {"type": "string"})
 AT = Parameter("at", "A seq or an event id: the belief right after that event.", {"type": "string"})
+FROM = Parameter(
+    "from", "What came after it: a seq or an event id, of a space a snapshot id; by default 0.", {"type": "string"}, "0"
+)
+TO = Parameter("to", "What came up to it, given as `from` is; by default the last event.", {"type": "string"}, "2")
 SINCE = Parameter(
     "since_event_id", "Only the events after this one.", {"type": "string", "maxLength": Limits().id_length}
 )
@@ -51,7 +57,18 @@ class Operation:
     body_required: bool = True
     # What a key must be good for; None where none is needed.
     scope: Scope | None = Scope.BELIEF_READ
+    # The same by the value of the path's parameter, where some values need another scope: the first prefix that fits.
+    scope_of_prefix: tuple[tuple[str, Scope], ...] = ()
     recorded: bool = True
+    # Whether the answer is plain text, and JSON where `Accept` asks for that.
+    text: bool = False
+
+    def find_scope(self, params: Mapping[str, str]) -> Scope | None:
+        """What a key must be good for to ask with these parameters of the path."""
+        for prefix, scope in self.scope_of_prefix:
+            if any(value.startswith(prefix) for value in params.values()):
+                return scope
+        return self.scope
 
     @property
     def writes(self) -> bool:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from cmbs.analysis import Analysis
 from cmbs.errors import ErrorCode
-from cmbs.http.belief import schemas
+from cmbs.http.belief import history_schemas, schemas
+from cmbs.http.checkpoints import CHECKPOINT_OPERATIONS
 from cmbs.http.errors import TransportCode
-from cmbs.http.operation import AT, CURSOR, LIMIT, SINCE, Operation, Parameter
+from cmbs.http.operation import AT, CURSOR, FROM, LIMIT, SINCE, TO, Operation, Parameter
+from cmbs.http.proofs import SESSION_PROOFS, SPACE_PROOFS
 from cmbs.http.spaces.operations import SPACE_OPERATIONS
 from cmbs.identity import Scope
 
@@ -84,10 +86,46 @@ _BELIEF: tuple[Operation, ...] = (
         "/v1/sessions/{session_id}/audit",
         "audit_trace",
         "The events of a session, as they were hashed",
-        "AUDIT_TRACE. Each event is the stored bytes with `event_hash` put before the closing brace.",
+        "AUDIT_TRACE. Each event is the stored bytes with `event_hash` put before the closing brace. A page at a time,"
+        " from the beginning, after `since_event_id`, or where `cursor` says. Hashes and links are checked on the way.",
         schemas.AuditTraceResponse,
-        query=(SINCE, LIMIT),
+        query=(SINCE, CURSOR, LIMIT),
         errors=(*_SESSION, ErrorCode.EVENT_NOT_FOUND),
+    ),
+    Operation(
+        "POST",
+        "/v1/sessions/{session_id}/fork",
+        "fork_session",
+        "Fork a session at an event",
+        "Opens a session that begins as this one was right after an event. Its declaration names that event, and the"
+        " messages up to there are decided again as its own. Not where tombstones are kept in a store of their own.",
+        history_schemas.ForkSessionResponse,
+        history_schemas.ForkSessionRequest,
+        201,
+        errors=(*_SESSION, ErrorCode.CONFLICT, ErrorCode.EVENT_NOT_FOUND),
+        body_required=False,
+        scope=Scope.BELIEF_WRITE,
+    ),
+    Operation(
+        "GET",
+        "/v1/sessions/{session_id}/diff",
+        "session_diff",
+        "What happened between two events",
+        "Eliminations with their source, obligations entered and exited, conclusions, termination and refusals.",
+        history_schemas.SessionDiffPage,
+        query=(FROM, TO, CURSOR, LIMIT),
+        errors=(*_SESSION, ErrorCode.EVENT_NOT_FOUND),
+    ),
+    Operation(
+        "GET",
+        "/v1/sessions/{session_id}/sources",
+        "compare_sources",
+        "Compare the sources of a session",
+        "What each source eliminated, alone and after others, the conclusions that it contradicts, and how far the"
+        " sources agree in pairs.",
+        history_schemas.SourcesPage,
+        query=(CURSOR, LIMIT),
+        errors=_SESSION,
     ),
     Operation(
         "GET",
@@ -157,6 +195,7 @@ _BELIEF: tuple[Operation, ...] = (
         query=(_KIT, _TRUTH),
         errors=(*_SESSION, ErrorCode.INVALID_HYPOTHESIS_ID, TransportCode.BUSY),
     ),
+    *(proof.of_session() for proof in SESSION_PROOFS),
     Operation(
         "GET",
         "/healthz",
@@ -170,11 +209,18 @@ _BELIEF: tuple[Operation, ...] = (
         "GET",
         "/readyz",
         "readyz",
-        "Whether the store answers",
-        "Reads from the store once.",
+        "Whether the store answers and is whole",
+        "Reads from the store. 503 also where it is behind what this process has seen of it, which `behind` names, and "
+        "where there is no register of keys to go by, and where nothing is signed because the store does not continue "
+        "what was signed before.",
         schemas.Health,
         errors=_STORE,
         scope=None,
     ),
 )
-OPERATIONS: tuple[Operation, ...] = (*_BELIEF, *SPACE_OPERATIONS)
+OPERATIONS: tuple[Operation, ...] = (
+    *_BELIEF,
+    *SPACE_OPERATIONS,
+    *(proof.of_space() for proof in SPACE_PROOFS),
+    *CHECKPOINT_OPERATIONS,
+)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import quote, unquote_to_bytes
 
-from cmbs.errors import InvalidRequest
 from cmbs.http.errors import TransportCode, TransportError
 from cmbs.http.exchange import Request, Response
 from cmbs.http.operation import Operation
@@ -39,16 +38,8 @@ class RouteMatch(NamedTuple):
     path: str
     endpoints: dict[str, Endpoint]
     params: dict[str, str]
+    # Why the parameters cannot be read; empty where they can.
     problem: str = ""
-
-    def endpoint(self, method: str) -> Endpoint:
-        """What answers this method; an error where nothing does, or where the path cannot be read."""
-        endpoint = self.endpoints.get(method)
-        if endpoint is None:
-            raise method_not_allowed(method, sorted(self.endpoints))
-        if self.problem:
-            raise InvalidRequest(self.problem)
-        return endpoint
 
 
 class Router:

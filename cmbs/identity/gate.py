@@ -14,10 +14,11 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from cmbs.addresses import is_remote
-from cmbs.errors import Forbidden, InvalidRequest, KeyRefused, StoreUnavailable, Unauthenticated
-from cmbs.identity.kernel.model import KeyRecord, Keys, KeyStatus, Scope, read_claimed_actor, require
+from cmbs.errors import Forbidden, InvalidRequest, KeyRefused, LedgerCorrupt, StoreUnavailable, Unauthenticated
+from cmbs.identity.kernel.model import ANONYMOUS, KeyRecord, Keys, KeyStatus, Scope, read_claimed_actor, require
 from cmbs.identity.registry import KeyRegistry
 from cmbs.identity.tokens import PREFIX, hash_of, holds_key, key_id_of
+from cmbs.ledger import Head
 from cmbs.messages import Actor
 
 # The value of a header by its lower-case name; InvalidRequest where it cannot be told.
@@ -44,14 +45,12 @@ class Gate:
         self._looking: asyncio.Future[Keys] | None = None
 
     async def _refresh(self) -> None:
-        """Look at the keys again where it has been long, and wait for that only where it has been too long.
+        """Look at the keys again, and wait for that only where it has been too long.
 
-        Where they cannot be read, no caller is let in: a key that was revoked must not be good again because of that.
-        Where there were none, there is none to revoke, and this machine reads on what the server has in memory.
+        Where they cannot be read or trusted, no caller is let in: a key that was revoked must not be good again because
+        of that. Where there were none, there is none to revoke: this machine reads on what the server has in memory.
         """
         registry = self._registry
-        if registry.age < _OLD_SECONDS:
-            return
         if not registry.blocking:
             registry.look(_OLD_SECONDS)
             return
@@ -67,16 +66,30 @@ class Gate:
                 if not registry.had_none:
                     raise
 
-    async def admit(self, header: Lookup, peer: str | None, needed: Scope | None) -> Actor:
+    def check_register(self) -> None:
+        """Look at the keys; StoreUnavailable where there is no register of them to go by."""
+        try:
+            self._registry.look(_OLD_SECONDS)
+        except LedgerCorrupt as exc:
+            raise StoreUnavailable(f"no request is admitted: {exc.message}") from exc
+
+    def expect_head(self, stream_id: str, head: Head) -> None:
+        """Admit no request until the register of keys contains this head; streams of other names are left alone."""
+        self._registry.expect_head(stream_id, head)
+
+    async def admit(self, header: Lookup, client: tuple[str, int] | None, needed: Scope | None) -> Actor:
         """Who is asking, if they may; Unauthenticated or Forbidden if not.
 
-        `peer` is the address of the caller, `needed` what a key must be good for: None where any key will do.
+        `client` is the address and port of the caller: None, or an empty address, over a unix socket. `needed` is what
+        a key must be good for: None where any key will do.
         """
-        await self._refresh()
+        if self._registry.age >= _OLD_SECONDS:
+            await self._refresh()
         if not self._registry.keys.by_id:
             if not self._anyone:
-                _refuse_foreign(peer, header("host"), header("origin"))
-            return read_claimed_actor(header("x-cmbs-actor"))
+                _refuse_foreign(client[0] if client else "", header("host"), header("origin"))
+            claimed = header("x-cmbs-actor")
+            return ANONYMOUS if claimed is None else read_claimed_actor(claimed)
         record = self._authenticate(header("authorization"))
         if needed is not None:
             require(record.granted, needed)
@@ -113,7 +126,7 @@ def refuse_keys_in(what: str, data: bytes) -> None:
         raise InvalidRequest(f"{what} holds a key, which belongs in `Authorization` alone; revoke it", {"where": what})
 
 
-def _refuse_foreign(peer: str | None, host: str | None, origin: str | None) -> None:
+def _refuse_foreign(peer: str, host: str | None, origin: str | None) -> None:
     """Forbidden for other machines, and for web pages of other sites in a browser on this machine.
 
     A page can give our address a name of its own (DNS rebinding), which `Host` shows, and may send simple requests to

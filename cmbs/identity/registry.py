@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable
 from threading import Lock
 from typing import NamedTuple
 
-from cmbs.errors import InvalidRequest
+from cmbs.errors import InvalidRequest, LedgerCorrupt
 from cmbs.identity.kernel.model import KEYS_STREAM, Key, Keys, Role, Scope
 from cmbs.identity.kernel.stream import CreateKey, KeyCommand, KeyKind, KeyRing, RevokeKey, Stamp
 from cmbs.identity.tokens import new_key
+from cmbs.ledger import Head, hash_entry
 from cmbs.messages import Actor, ActorKind
 from cmbs.spi import AuditLog, Clock, IdSource
+from cmbs.spi.audit_log import find_keyed_entry
+from cmbs.streams.recorded_heads import find_recorded_head
 from cmbs.streams.server import StreamServer
 from cmbs.system import RandomIds, SystemClock
 
+_log = logging.getLogger("cmbs.identity")
 # A process that can write to the store may make keys: there is no key yet that could say who that is.
 COMMAND_LINE = Actor(ActorKind.OPERATOR, "command-line")
 
@@ -47,6 +52,11 @@ class KeyRegistry:
         self._streams: StreamServer[KeyRing, KeyCommand, KeyRing] = StreamServer(log, kind, capacity=1, grouped=False)
         self._ring: KeyRing | None = None
         self._looked_at = float("-inf")
+        self._distrusted = False
+        # Whether an entry was written with a key; searched for once, and only where there is no register.
+        self._was_keyed: bool | None = None
+        # Whether the register was compared with what was recorded of it before this process began.
+        self._was_compared = False
 
     @property
     def blocking(self) -> bool:
@@ -69,11 +79,22 @@ class KeyRegistry:
         return self._looked_at > float("-inf") and not self.keys.by_id
 
     def look(self, unless_younger: float = 0.0) -> Keys:
-        """The keys as they are now; several who ask at once are served by one look."""
+        """The keys as they are now; several who ask at once are served by one look.
+
+        LedgerCorrupt where the register does not verify, is gone, or is behind what this process has seen of it or what
+        was recorded of it. For the latter, the newest records are searched once (see `find_recorded_head`).
+        """
         with self._lock:
             if self.age >= unless_younger:
                 began = self._elapsed()
-                self._advance(self._streams.peek(KEYS_STREAM))
+                try:
+                    self._ring = self._read()
+                except LedgerCorrupt as exc:
+                    if not self._distrusted:
+                        _log.error("no request is admitted, because the register of keys cannot be trusted: %s", exc)
+                    self._distrusted = True
+                    raise
+                self._distrusted = False
                 # From before the look: what was written while we looked may not have been seen.
                 self._looked_at = began
             return self.keys
@@ -102,13 +123,47 @@ class KeyRegistry:
         """Make a key useless, for good; every process knows within a second."""
         self._write(KeyCommand(RevokeKey(key_id, reason), by))
 
+    def expect_head(self, stream_id: str, head: Head) -> None:
+        """Admit no request until the register contains this head, which was recorded of it and which the log lacks."""
+        self._streams.expect_head(stream_id, head)
+
     def _write(self, command: KeyCommand) -> KeyRing:
         with self._lock:
-            ring = self._streams.perform(command)
-            self._advance(ring)
-            return ring
+            self._compare_with_record()
+            self._ring = self._streams.perform(command)
+            return self._ring
 
-    def _advance(self, ring: KeyRing | None) -> None:
-        """Take newer keys over. A log that has lost some of them must not make a revoked key good again."""
-        if ring is not None and (self._ring is None or ring.head.seq > self._ring.head.seq):
-            self._ring = ring
+    def _compare_with_record(self) -> None:
+        """Have the register refused where it lacks what was recorded of it: what it lost then may be a revocation."""
+        if self._was_compared:
+            return
+        recorded = find_recorded_head(self._log, KEYS_STREAM)
+        if recorded is not None and not self._streams.streams.seen.is_stored(KEYS_STREAM, recorded):
+            self.expect_head(KEYS_STREAM, recorded)
+        self._was_compared = True
+
+    def _read(self) -> KeyRing | None:
+        """The register; None where there never was one. A register that was lost must not make a server an open one."""
+        self._compare_with_record()
+        ring = self._streams.peek(KEYS_STREAM)
+        if ring is not None:
+            # The head alone says little: without its entry, the next process would not know of a revocation.
+            newest = self._log.read(KEYS_STREAM, ring.head.seq - 1, 1)
+            if not newest or hash_entry(newest[0].raw) != ring.head.event_hash:
+                raise LedgerCorrupt(KEYS_STREAM, ring.head.seq, "the entry of its head is gone, or another")
+        # What is lost while this process runs, it has seen. What was lost before shows in what was done with keys.
+        if ring is None and self._was_keyed is None:
+            keyed = find_keyed_entry(self._log)
+            self._was_keyed = keyed is not None
+            if keyed is not None:
+                # Not in the error, which any caller may see.
+                _log.error(
+                    "there is no register of keys, but seq %d of `%s` was written with a key", keyed[1], keyed[0]
+                )
+        if ring is None and self._was_keyed:
+            raise LedgerCorrupt(
+                KEYS_STREAM,
+                0,
+                "it is gone, and entries were written with keys; restore it, or begin another with `cmbs keys create`",
+            )
+        return ring

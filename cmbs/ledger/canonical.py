@@ -32,45 +32,37 @@ encode_frame: Callable[[msgspec.Struct], bytes] = _ENCODER.encode
 def encode(value: Any, max_depth: int = MAX_DEPTH) -> bytes:
     """The RFC 8785 bytes of `value`; InvalidRequest where it is not I-JSON."""
     try:
-        return _write(value, plain=_check(value, MAX_DEPTH - max_depth))
+        is_plain = _check(value, MAX_DEPTH - max_depth)
     except UnicodeEncodeError as exc:
         raise InvalidRequest("strings must be valid Unicode, without lone surrogates") from exc
+    # rfc8785 is written in Python: a mebibyte of JSON takes it a third of a second, and msgspec milliseconds.
+    return _ENCODER.encode(value) if is_plain else rfc8785.dumps(value)
 
 
-def decode(data: bytes | str) -> Any:
+def decode(data: bytes | str, max_depth: int = MAX_DEPTH) -> Any:
     """JSON from outside as plain data.
 
     A repeated key stops the decoder at the end of the object that holds it; what follows is not read.
     Raises LimitExceeded where the text is too deep, InvalidRequest where it is anything else but I-JSON.
     """
-    return _read(data)[0]
+    try:
+        value = _DECODER.decode(data if isinstance(data, str) else data.decode())
+        _check(value, MAX_DEPTH - max_depth)
+    except RecursionError as exc:
+        raise LimitExceeded("json_depth", MAX_DEPTH, MAX_DEPTH + 1) from exc
+    except ValueError as exc:  # syntax, UTF-8, a lone surrogate, an integer of too many digits
+        raise InvalidRequest(f"malformed JSON: {exc}") from exc
+    return value
 
 
 def canonicalize(data: bytes) -> bytes:
     """JSON text from outside in canonical form; errors as those of `decode`."""
-    value, plain = _read(data)
-    return _write(value, plain=plain)
+    return encode(decode(data))
 
 
 def is_canonical(data: bytes) -> bool:
     """Whether these bytes are what `encode` gives for the value that they hold; errors as those of `decode`."""
     return canonicalize(data) == data
-
-
-def _read(data: bytes | str) -> tuple[Any, bool]:
-    """The value of a text, and what `_check` says of it."""
-    try:
-        value = _DECODER.decode(data if isinstance(data, str) else data.decode())
-        return value, _check(value, 0)
-    except RecursionError as exc:
-        raise LimitExceeded("json_depth", MAX_DEPTH, MAX_DEPTH + 1) from exc
-    except ValueError as exc:  # syntax, UTF-8, a lone surrogate, an integer of too many digits
-        raise InvalidRequest(f"malformed JSON: {exc}") from exc
-
-
-def _write(value: Any, *, plain: bool) -> bytes:
-    # rfc8785 is written in Python: a mebibyte of JSON takes it a third of a second, and msgspec milliseconds.
-    return _ENCODER.encode(value) if plain else rfc8785.dumps(value)
 
 
 def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from hashlib import sha256
 from typing import TypeVar
 
 import msgspec
 
 from cmbs.errors import BeliefServerError, LedgerCorrupt
 from cmbs.ledger import canonical
+from cmbs.ledger.merkle import leaf_hash
 from cmbs.messages import Actor, AuditEntry
 
 T = TypeVar("T")
 
-VERSION = 1
+# New entries are of this version. The second one brought state digests; the first has no place for them.
+VERSION = 2
+STATE_DIGESTS_SINCE = 2
+KNOWN_VERSIONS = (1, 2)
 GENESIS = bytes(32)
 # How deep an entry holds a caller's own data at most: entry, payload, probe.
 _FRAMES = 3
@@ -23,6 +26,13 @@ class Delta(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What an event changed."""
 
     eliminated: list[str]
+
+
+class StateDigest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The SHA-256, in hex, of the state right before an entry, frozen in the named format of its kind of stream."""
+
+    digest: str
+    format: int
 
 
 class EntryBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -44,6 +54,8 @@ class EntryBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     notes: str | None = None
     # The authenticated caller; absent where there was none.
     actor: Actor | None = None
+    # At digest points, from version 2 on.
+    state: StateDigest | None = None
 
 
 class Link(msgspec.Struct, frozen=True):
@@ -70,13 +82,12 @@ class Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=T
     event_hash: bytes
 
 
+_LINK_FIELDS = ("stream_id", "seq", "prev_event_hash", "event_hash")
 _BODY = msgspec.json.Decoder(EntryBody)
 _LINK = msgspec.json.Decoder(Link)
 
-
-def hash_entry(raw: bytes) -> bytes:
-    """The hash of an entry's bytes, which hold the hash of the entry before; 0x00 is the leaf prefix of RFC 6962."""
-    return sha256(b"\x00" + raw).digest()
+# The hash of an entry's bytes, which hold the hash of the entry before: that of a leaf in RFC 6962.
+hash_entry = leaf_hash
 
 
 def seal(body: msgspec.Struct) -> StoredEntry:
@@ -93,6 +104,18 @@ def read_body(raw: bytes) -> EntryBody:
 def read_link(raw: bytes) -> Link:
     """The place in a chain that stored bytes claim; ValueError where they are not an entry of any kind."""
     return _decode(_LINK, raw)
+
+
+def describe_unknown_version(version: int) -> str:
+    """Why an entry of this version cannot be read."""
+    known = " and ".join(map(str, KNOWN_VERSIONS))
+    too_old = "; this software is too old for this log" if version > VERSION else ""
+    return f"its version is {version}, and only {known} are known{too_old}"
+
+
+def describe_older_version(version: int, before: int) -> str:
+    """Why an entry of this version cannot follow one of the version `before`."""
+    return f"its version is {version}, and that of the entry before it is {before}"
 
 
 def _decode(decoder: msgspec.json.Decoder[T], raw: bytes) -> T:
@@ -122,6 +145,7 @@ def to_audit_entry(stored: StoredEntry) -> AuditEntry:
         event_hash=stored.event_hash.hex(),
         v=body.v,
         actor=None if body.actor is None else msgspec.to_builtins(body.actor),
+        state=None if body.state is None else msgspec.to_builtins(body.state),
     )
 
 
@@ -142,14 +166,13 @@ def check_link(stream_id: str, previous: Head | None, stored: StoredEntry) -> Li
         link = read_link(stored.raw)
     except ValueError as exc:
         raise LedgerCorrupt(stream_id, seq, str(exc)) from exc
-    expected: list[tuple[str, str | int, str | int]] = [
-        ("stream_id", link.stream_id, stream_id),
-        ("seq", link.seq, seq),
-        ("v", link.v, VERSION),
-        ("prev_event_hash", link.prev_event_hash, prev_event_hash.hex()),
-        ("event_hash", stored.event_hash.hex(), hash_entry(stored.raw).hex()),
-    ]
-    for name, actual, wanted in expected:
-        if actual != wanted:
-            raise LedgerCorrupt(stream_id, seq, f"{name} is `{actual}`, expected `{wanted}`", link.event_id)
-    return link
+    if link.v not in KNOWN_VERSIONS:
+        raise LedgerCorrupt(stream_id, seq, describe_unknown_version(link.v), link.event_id)
+    claimed = (link.stream_id, link.seq, link.prev_event_hash, stored.event_hash)
+    expected = (stream_id, seq, prev_event_hash.hex(), hash_entry(stored.raw))
+    if claimed == expected:
+        return link
+    fields = zip(_LINK_FIELDS, claimed, expected, strict=True)
+    name, *values = next(each for each in fields if each[1] != each[2])
+    actual, wanted = (each.hex() if isinstance(each, bytes) else each for each in values)
+    raise LedgerCorrupt(stream_id, seq, f"{name} is `{actual}`, expected `{wanted}`", link.event_id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -22,22 +22,60 @@ def node_hash(left: bytes, right: bytes) -> bytes:
     return sha256(_NODE + left + right).digest()
 
 
+class CompactRange(NamedTuple):
+    """The first `size` leaves of a tree as the roots of its perfect subtrees, the largest first.
+
+    All that is needed of these leaves for the root, and for every proof about what follows them.
+    """
+
+    size: int = 0
+    peaks: tuple[bytes, ...] = ()
+
+    def extend(self, leaf_hashes: Iterable[bytes]) -> CompactRange:
+        """The range with more leaves on its right."""
+        size, peaks = self.size, list(self.peaks)
+        for digest in leaf_hashes:
+            peaks.append(digest)
+            size += 1
+            # A perfect subtree is complete for each trailing zero bit of the count.
+            for _ in range((size & -size).bit_length() - 1):
+                right = peaks.pop()
+                peaks[-1] = node_hash(peaks[-1], right)
+        return CompactRange(size, tuple(peaks))
+
+    @property
+    def root(self) -> bytes:
+        """The root over the leaves."""
+        if not self.peaks:
+            return EMPTY_ROOT
+        *others, digest = self.peaks
+        for peak in reversed(others):
+            digest = node_hash(peak, digest)
+        return digest
+
+
+def root_of_hashes(leaf_hashes: Iterable[bytes]) -> bytes:
+    """The root over these hashes of leaves, in memory that grows with the logarithm of their number."""
+    return CompactRange().extend(leaf_hashes).root
+
+
 def root_of(leaves: Iterable[bytes]) -> bytes:
-    """Root over a stream of leaves, in memory that grows with the logarithm of their number."""
-    # One perfect subtree per set bit of the count so far, the largest first: what RFC 6962's split gives.
-    peaks: list[tuple[int, bytes]] = []
-    for data in leaves:
-        size, digest = 1, leaf_hash(data)
-        while peaks and peaks[-1][0] == size:
-            digest = node_hash(peaks.pop()[1], digest)
-            size *= 2
-        peaks.append((size, digest))
-    if not peaks:
-        return EMPTY_ROOT
-    digest = peaks.pop()[1]
-    while peaks:
-        digest = node_hash(peaks.pop()[1], digest)
-    return digest
+    """The root over a stream of leaves, in memory that grows with the logarithm of their number."""
+    return root_of_hashes(map(leaf_hash, leaves))
+
+
+def path_of(size: int, node_at: Callable[[int, int], bytes], positions: Iterable[int]) -> list[bytes]:
+    """The same as `Tree.path`, for a tree too large to hold: `node_at` gives the node at a level and a position in it.
+
+    A level is one of `Tree.levels`: 0 has the leaves.
+    """
+    path: list[bytes] = []
+    known, width, level = set(positions), size, 0
+    while width > 1:
+        besides = sorted({position ^ 1 for position in known} - known)
+        path.extend(node_at(level, beside) for beside in besides if beside < width)
+        known, width, level = {position >> 1 for position in known}, (width + 1) >> 1, level + 1
+    return path
 
 
 class Tree(NamedTuple):
@@ -69,6 +107,10 @@ class Tree(NamedTuple):
             levels.append(tuple(changed))
             changes = {parent: _parent(changed, parent) for parent in {position >> 1 for position in changes}}
         return Tree(tuple(levels))
+
+    def path(self, positions: Iterable[int]) -> list[bytes]:
+        """What, together with the leaves at these positions, gives the root: as `proofs.root_from` reads it."""
+        return path_of(len(self.levels[0]), lambda level, position: self.levels[level][position], positions)
 
 
 def _parent(below: Sequence[bytes], position: int) -> bytes:

@@ -1,6 +1,7 @@
 """What you may plug into a belief server."""
 
 from cmbs.spi.audit_log import (
+    HEADS_PREFIX,
     RESERVED_PREFIXES,
     Append,
     AuditLog,
@@ -22,6 +23,7 @@ from cmbs.spi.hypothesis_provider import HypothesisProvider
 from cmbs.spi.universe import AnchoredUniverse, UniverseSource
 
 __all__ = [
+    "HEADS_PREFIX",
     "RESERVED_PREFIXES",
     "AnchoredUniverse",
     "Append",

@@ -12,7 +12,12 @@ from cmbs.ledger import Head, StoredEntry
 from cmbs.spi.elimination_store import EliminationProvenance
 
 # Names of streams that are no belief sessions. Each ends in a colon, whose next character is a semicolon.
-RESERVED_PREFIXES = ("space:", "identity:")
+SPACE_PREFIX = "space:"
+IDENTITY_PREFIX = "identity:"
+HEADS_PREFIX = "heads:"
+# Where the heads of all other streams are recorded.
+HEADS_STREAM = f"{HEADS_PREFIX}server"
+RESERVED_PREFIXES = (SPACE_PREFIX, IDENTITY_PREFIX, HEADS_PREFIX)
 
 
 def is_reserved(stream_id: str) -> bool:
@@ -62,6 +67,9 @@ class Append(msgspec.Struct, frozen=True):
     tombstones: Tombstones | None = None
     # Of a session only.
     session: SessionState | None = None
+    # Not for the log to write: the frozen state whose digest the entry carries. The runtime keeps it, by
+    # `put_checkpoint`, once the entry is durable.
+    checkpoint: bytes | None = None
 
 
 class SessionSummary(NamedTuple):
@@ -113,6 +121,10 @@ class AuditLog(Protocol):
         """Entries with a `seq` beyond `after`, in order; an unknown stream has none."""
         ...
 
+    def hashes(self, stream_id: str, after: int = -1, limit: int | None = None) -> list[bytes]:
+        """The `event_hash` of each entry that `read` gives, without the entries: the leaves of the stream's tree."""
+        ...
+
     def sessions(self, after: tuple[str, str] | None, limit: int) -> list[SessionSummary]:
         """Sessions in the order of (created_ts, session_id), from the first beyond `after` on.
 
@@ -128,11 +140,14 @@ class AuditLog(Protocol):
         ...
 
     def put_checkpoint(self, stream_id: str, seq: int, data: bytes) -> None:
-        """Keep derived data of a stream as of `seq`, in place of any older. It may be lost at any time."""
+        """Keep the state right before the entry `seq`, in place of any older. It may be lost at any time."""
         ...
 
     def checkpoint(self, stream_id: str) -> tuple[int, bytes] | None:
-        """The newest checkpoint that is kept; None where there is none. Readers do not trust it."""
+        """The newest checkpoint that is kept, and its seq; None where there is none.
+
+        Readers believe it only where the entry at that seq carries its digest.
+        """
         ...
 
     def put_intent(self, append: Append) -> None:
@@ -193,6 +208,29 @@ def opening_of(log: AuditLog, stream_id: str) -> Opening:
         return Opening(head, None, [], [])
     seq, data = kept
     return Opening(head, data, log.read(stream_id, -1, 1), log.read(stream_id, seq - 1))
+
+
+# How the canonical bytes of an entry begin whose actor was authenticated: the name of no other field comes before.
+AUTHENTICATED = b'{"actor":{"authenticated":true,'
+
+
+@runtime_checkable
+class KeyedEntriesLog(Protocol):
+    """A log that outlives its process, and can tell whether it was lately written with keys.
+
+    What MUST hold: the first entry and the newest ones of the streams that were begun last are looked at, a bounded
+    number of each, so that a start takes no longer over a long log. Once there is a key, every stream that is begun
+    over HTTP begins with an entry that was written with one.
+    """
+
+    def find_keyed_entry(self) -> tuple[str, int] | None:
+        """The stream and seq of some entry whose actor was authenticated by a key; None where none is found."""
+        ...
+
+
+def find_keyed_entry(log: AuditLog) -> tuple[str, int] | None:
+    """Some entry that was written with a key, outside of the register of keys itself, whose actors have none."""
+    return log.find_keyed_entry() if isinstance(log, KeyedEntriesLog) else None
 
 
 @runtime_checkable

@@ -9,13 +9,14 @@ from urllib.parse import unquote
 from cmbs.errors import InvalidRequest
 from cmbs.spi import EliminationProvenance, EliminationResult, EliminationStore, RecoveredState
 from cmbs.stores.memory import InMemoryStore
-from cmbs.stores.sqlite import SQLiteStore
+from cmbs.stores.sqlite import InspectedSQLiteStore, SQLiteStore
 
 if TYPE_CHECKING:
     from cmbs.stores.postgres import PostgresStore
     from cmbs.stores.tee import TeeStore
 
 Store: TypeAlias = "InMemoryStore | SQLiteStore | PostgresStore"
+_POSTGRES = ("postgresql://", "postgres://")
 _SHAPES = "`memory:`, `sqlite:///relative.db`, `sqlite:////absolute/path.db` or `postgresql://user@host/database`"
 
 
@@ -35,17 +36,30 @@ def open_store(url: str, timeout_seconds: float = 10.0) -> Store:
     path = sqlite_path(url)
     if path is not None:
         return SQLiteStore(path, timeout_seconds)
-    if url.startswith(("postgresql://", "postgres://")):
-        return _open_postgres(url, timeout_seconds)
+    if url.startswith(_POSTGRES):
+        return _open_postgres(url, timeout_seconds, inspected=False)
     raise InvalidRequest(f"`{url}` is not a store; use {_SHAPES}", {"url": url})
 
 
-def _open_postgres(url: str, timeout_seconds: float) -> PostgresStore:
+def inspect_store(url: str, timeout_seconds: float = 10.0) -> Store:
+    """The store that a URL names, as it is: it is not migrated, and whatever it lacks is no reason to refuse it.
+
+    To be looked at, by `cmbs fsck` and `cmbs verify`, and not written to.
+    """
+    path = sqlite_path(url)
+    if path is not None:
+        return InspectedSQLiteStore(path, timeout_seconds)
+    if url.startswith(_POSTGRES):
+        return _open_postgres(url, timeout_seconds, inspected=True)
+    return open_store(url, timeout_seconds)
+
+
+def _open_postgres(url: str, timeout_seconds: float, *, inspected: bool) -> PostgresStore:
     try:
-        from cmbs.stores.postgres import PostgresStore
+        from cmbs.stores.postgres import InspectedPostgresStore, PostgresStore
     except ImportError as exc:
         raise InvalidRequest("a PostgreSQL store needs the `postgres` extra: `pip install 'cmbs[postgres]'`") from exc
-    return PostgresStore(url, timeout_seconds)
+    return InspectedPostgresStore(url, timeout_seconds) if inspected else PostgresStore(url, timeout_seconds)
 
 
 def open_tee(
@@ -70,6 +84,7 @@ __all__ = [
     "RecoveredState",
     "SQLiteStore",
     "Store",
+    "inspect_store",
     "open_store",
     "open_tee",
     "sqlite_path",

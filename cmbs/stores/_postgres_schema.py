@@ -6,6 +6,8 @@ from typing import Any
 
 import psycopg
 
+from cmbs.stores.tombstones import read_universe, seal_session
+
 STALE_HEAD = "CM001"
 APPEND_ONLY = "CM002"
 
@@ -144,20 +146,113 @@ _V2 = """
 ALTER TABLE cmbs.checkpoints ALTER COLUMN data SET STORAGE EXTERNAL;
 """
 
-MIGRATIONS = (_V1, _V2)
+# The last two arguments are not looked at: processes of version 2 go on calling with them.
+_V3 = r"""
+-- What an event eliminated stands in its entry; a row for each id cost more than the entry, and could only disagree.
+-- The table keeps the tombstones of sessions that have no log here.
+CREATE OR REPLACE FUNCTION cmbs.append_events(
+    stream_ids text[], seqs bigint[], event_ids text[], prev_hashes bytea[], hashes bytea[], tss text[],
+    source_ids bytea[], observation_ids bytea[], universe_sizes bigint[], survivor_counts bigint[],
+    terminations boolean[], entries bytea[], tombstone_rows int[], tombstone_ids bytea[]
+) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM 1 FROM cmbs.sessions WHERE session_id = ANY (stream_ids) ORDER BY session_id FOR UPDATE;
+    IF EXISTS (
+        SELECT 1
+        FROM (
+            SELECT n.stream_id, n.seq, n.prev_hash,
+                   lag(n.seq) OVER w AS before_seq, lag(n.hash) OVER w AS before_hash
+            FROM unnest(stream_ids, seqs, prev_hashes, hashes) AS n (stream_id, seq, prev_hash, hash)
+            WINDOW w AS (PARTITION BY n.stream_id ORDER BY n.seq)
+        ) AS new
+        LEFT JOIN cmbs.sessions AS s ON s.session_id = new.stream_id
+        WHERE new.seq <> coalesce(new.before_seq, s.head_seq, -1) + 1
+           OR new.prev_hash <> coalesce(new.before_hash, s.head_hash, decode(repeat('00', 32), 'hex'))
+    ) THEN
+        RAISE EXCEPTION 'stale head' USING ERRCODE = 'CM001';
+    END IF;
+    IF EXISTS (
+        SELECT 1 FROM cmbs.intents WHERE stream_id = ANY (stream_ids) AND NOT event_hash = ANY (hashes)
+    ) THEN
+        RAISE EXCEPTION 'stale head: an intent is open' USING ERRCODE = 'CM001';
+    END IF;
+    DELETE FROM cmbs.intents WHERE stream_id = ANY (stream_ids);
+    INSERT INTO cmbs.audit_events
+    SELECT * FROM unnest(
+        stream_ids, seqs, event_ids, prev_hashes, hashes, tss, source_ids, observation_ids, entries);
+    INSERT INTO cmbs.sessions AS s
+    SELECT n.stream_id,
+        (array_agg(n.ts ORDER BY n.seq))[1], max(n.universe_size),
+        (array_agg(n.n_survivors ORDER BY n.seq DESC))[1], (array_agg(n.terminated ORDER BY n.seq DESC))[1],
+        max(n.seq), (array_agg(n.event_id ORDER BY n.seq DESC))[1], (array_agg(n.hash ORDER BY n.seq DESC))[1]
+    FROM unnest(stream_ids, tss, universe_sizes, survivor_counts, terminations, seqs, event_ids, hashes)
+        AS n (stream_id, ts, universe_size, n_survivors, terminated, seq, event_id, hash)
+    GROUP BY n.stream_id
+    ON CONFLICT (session_id) DO UPDATE SET
+        head_seq = EXCLUDED.head_seq, head_event_id = EXCLUDED.head_event_id, head_hash = EXCLUDED.head_hash,
+        n_survivors = EXCLUDED.n_survivors, terminated = EXCLUDED.terminated;
+END $$;
+
+ALTER TABLE cmbs.tombstones DISABLE TRIGGER append_only;
+CREATE TABLE cmbs.remaining_tombstones AS SELECT * FROM cmbs.tombstones AS t
+    WHERE t.seq IS NULL OR NOT EXISTS (SELECT 1 FROM cmbs.sessions AS s WHERE s.session_id = t.session_id);
+TRUNCATE cmbs.tombstones;
+INSERT INTO cmbs.tombstones SELECT * FROM cmbs.remaining_tombstones;
+DROP TABLE cmbs.remaining_tombstones;
+ALTER TABLE cmbs.tombstones ENABLE TRIGGER append_only;
+
+-- Derived data from before the chain could vouch for it: it is never believed, and would be found by every check.
+DELETE FROM cmbs.checkpoints;
+
+-- A session without a log has no chain of hashes that would show a change.
+CREATE TABLE cmbs.seals (
+    session_id        text COLLATE "C" PRIMARY KEY,
+    universe_digest   bytea NOT NULL,
+    tombstones_digest bytea NOT NULL,
+    digest            bytea NOT NULL
+);
+"""
+
+MIGRATIONS = (_V1, _V2, _V3)
+# From this version on, sessions without a log are sealed.
+SEALED_VERSION = 3
 _LOCK = 0x636D6273
 
 
-def migrate(connection: psycopg.Connection[Any]) -> None:
+def migrate(connection: psycopg.Connection[Any], newest: int = len(MIGRATIONS)) -> None:
     """Bring the database to the newest schema."""
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
         connection.execute("CREATE SCHEMA IF NOT EXISTS cmbs")
         connection.execute("CREATE TABLE IF NOT EXISTS cmbs.migrations (version int PRIMARY KEY)")
-        row = connection.execute("SELECT coalesce(max(version), 0) FROM cmbs.migrations").fetchone()
-        applied = int(row[0]) if row else 0
-        if applied > len(MIGRATIONS):
-            raise psycopg.DatabaseError(f"schema version {applied} is newer than this software ({len(MIGRATIONS)})")
-        for version, migration in enumerate(MIGRATIONS[applied:], applied + 1):
+        applied = read_version(connection)
+        refuse_newer(applied)
+        for version, migration in enumerate(MIGRATIONS[applied:newest], applied + 1):
             connection.execute(migration.encode())
+            if version == SEALED_VERSION:
+                _seal_sessions(connection)
             connection.execute("INSERT INTO cmbs.migrations (version) VALUES (%s)", (version,))
+
+
+def read_version(connection: psycopg.Connection[Any]) -> int:
+    """The newest migration that was applied."""
+    row = connection.execute("SELECT coalesce(max(version), 0) FROM cmbs.migrations").fetchone()
+    return int(row[0]) if row else 0
+
+
+def refuse_newer(applied: int) -> None:
+    """DatabaseError for a version that this software does not know."""
+    if applied > len(MIGRATIONS):
+        raise psycopg.DatabaseError(
+            f"the database has schema version {applied}, which is newer than this software, which knows"
+            f" {len(MIGRATIONS)}: use the version of cmbs that wrote it, or a newer one; nothing was changed"
+        )
+
+
+def _seal_sessions(connection: psycopg.Connection[Any]) -> None:
+    for session_id, universe in connection.execute("SELECT session_id, hypothesis_ids FROM cmbs.universes").fetchall():
+        rows = connection.execute(
+            "SELECT hypothesis_id FROM cmbs.tombstones WHERE session_id = %s AND seq IS NULL", (session_id,)
+        )
+        seal = seal_session(session_id, read_universe(universe), [row[0].decode() for row in rows])
+        connection.execute("INSERT INTO cmbs.seals VALUES (%s, %s, %s, %s)", (session_id, *seal))

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
+from functools import cache
+from typing import NamedTuple
+
+from cmbs.spi.stored_rows import Finding, show
+from cmbs.stores.tombstones import read_universe, seal_session
 
 _V1 = """
 CREATE TABLE sessions (
@@ -162,27 +168,57 @@ CREATE VIEW eliminations AS
     SELECT session_id, hypothesis_id, seq FROM tombstones;
 """
 
-MIGRATIONS = (_V1, _V2, _V3)
+_V4 = """
+-- Second copies of what entries eliminated, from before version 3. The others are of sessions without a log.
+DROP TRIGGER tombstones_no_delete;
+DELETE FROM tombstones WHERE seq IS NOT NULL AND session_id IN (SELECT session_id FROM sessions);
+CREATE TRIGGER tombstones_no_delete BEFORE DELETE ON tombstones
+BEGIN SELECT RAISE(ABORT, 'tombstones is append-only'); END;
+
+-- Derived data from before the chain could vouch for it: it is never believed, and would be found by every check.
+DELETE FROM checkpoints;
+
+-- A session without a log has no chain of hashes that would show a change.
+CREATE TABLE seals (
+    session_id        TEXT PRIMARY KEY,
+    universe_digest   BLOB NOT NULL,
+    tombstones_digest BLOB NOT NULL,
+    digest            BLOB NOT NULL
+) WITHOUT ROWID;
+"""
+
+MIGRATIONS = (_V1, _V2, _V3, _V4)
+# From this version on, sessions without a log are sealed.
+SEALED_VERSION = 4
 # Written into the header of the file: "cmbs" in ASCII.
 APPLICATION_ID = 0x636D6273
 
 
-def migrate(connection: sqlite3.Connection) -> None:
-    """Bring the file to the newest schema; safe while other processes do the same."""
+class SchemaObject(NamedTuple):
+    """A table, index, trigger or view, as `sqlite_schema` has it."""
+
+    type: str
+    name: str
+    table: str
+    sql: str | None
+
+
+def migrate(connection: sqlite3.Connection, wait_until_deadline: Callable[[], None] = lambda: None) -> None:
+    """Bring the file to the newest schema; safe while other processes do the same.
+
+    `wait_until_deadline` is called before a lock is waited for.
+    """
     if (
-        _pragma(connection, "user_version") == len(MIGRATIONS)
-        and _pragma(connection, "application_id") == APPLICATION_ID
+        read_pragma(connection, "user_version") == len(MIGRATIONS)
+        and read_pragma(connection, "application_id") == APPLICATION_ID
     ):
         return
+    wait_until_deadline()
     connection.execute("BEGIN EXCLUSIVE")
     try:
-        applied = _pragma(connection, "user_version")
+        applied = read_pragma(connection, "user_version")
         _refuse_foreign(connection, applied)
-        for migration in MIGRATIONS[applied:]:
-            for statement in _statements(migration):
-                connection.execute(statement)
-        connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
-        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        apply_migrations(connection, applied, len(MIGRATIONS))
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
@@ -190,17 +226,115 @@ def migrate(connection: sqlite3.Connection) -> None:
         raise
 
 
+def apply_migrations(connection: sqlite3.Connection, applied: int, version: int) -> None:
+    """Run the migrations that lead from one version to another, inside the caller's transaction."""
+    for migration in MIGRATIONS[applied:version]:
+        for statement in _statements(migration):
+            connection.execute(statement)
+    if applied < SEALED_VERSION <= version:
+        _seal_sessions(connection)
+    connection.execute(f"PRAGMA user_version = {version}")
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+
+
+def _seal_sessions(connection: sqlite3.Connection) -> None:
+    for session_id, universe in connection.execute("SELECT session_id, hypothesis_ids FROM universes").fetchall():
+        gone = connection.execute(
+            "SELECT hypothesis_id FROM tombstones WHERE session_id = ? AND seq IS NULL", (session_id,)
+        )
+        seal = seal_session(session_id, read_universe(universe), (row[0] for row in gone))
+        connection.execute("INSERT INTO seals VALUES (?, ?, ?, ?)", (session_id, *seal))
+
+
 def _refuse_foreign(connection: sqlite3.Connection, applied: int) -> None:
     """Refuse a file that another application, or a newer version of this one, wrote."""
     used = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] > 0
-    if used and _pragma(connection, "application_id") != APPLICATION_ID:
+    if used and read_pragma(connection, "application_id") != APPLICATION_ID:
         raise sqlite3.DatabaseError("the file is a database of another application")
+    refuse_newer(applied)
+
+
+def refuse_newer(applied: int) -> None:
+    """DatabaseError for a version that this software does not know."""
     if applied > len(MIGRATIONS):
-        raise sqlite3.DatabaseError(f"schema version {applied} is newer than this software ({len(MIGRATIONS)})")
+        raise sqlite3.DatabaseError(
+            f"the file has schema version {applied}, which is newer than this software, which knows {len(MIGRATIONS)}:"
+            " use the version of cmbs that wrote it, or a newer one; nothing was changed"
+        )
 
 
-def _pragma(connection: sqlite3.Connection, name: str) -> int:
+def read_pragma(connection: sqlite3.Connection, name: str) -> int:
+    """The number that a PRAGMA gives."""
     return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
+
+
+def _read_schema(connection: sqlite3.Connection) -> dict[tuple[str, str], SchemaObject]:
+    """Every object by type and name, but for the statistics that ANALYZE keeps."""
+    rows = connection.execute(
+        "SELECT type, name, tbl_name, sql FROM sqlite_schema"
+        " WHERE NOT (type = 'table' AND name IN ('sqlite_stat1', 'sqlite_stat4'))"
+    )
+    return {(row[0], row[1]): SchemaObject(*row) for row in rows}
+
+
+@cache
+def _expect_schema(version: int) -> dict[tuple[str, str], SchemaObject]:
+    """What the migrations make of an empty file."""
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    try:
+        apply_migrations(connection, 0, version)
+        return _read_schema(connection)
+    finally:
+        connection.close()
+
+
+def find_schema_faults(connection: sqlite3.Connection) -> list[Finding]:
+    """What differs between the schema of the file and the one that the migrations make."""
+    stored, expected = _read_schema(connection), _expect_schema(len(MIGRATIONS))
+    differing = sorted(key for key in {*stored, *expected} if stored.get(key) != expected.get(key))
+    return [_describe_fault(stored.get(key), expected.get(key)) for key in differing]
+
+
+def _describe_fault(found: SchemaObject | None, wanted: SchemaObject | None) -> Finding:
+    either = found or wanted or SchemaObject("", "", "", None)
+    name = f"the {either.type} `{either.name}`"
+    if found is None:
+        what = f"{name} is missing"
+    elif wanted is None:
+        what = f"{name} on `{found.table}` does not belong here"
+    else:
+        what = f"{name} was changed: it is {show(found.sql)}, expected {show(wanted.sql)}"
+    stored, expected = (None if each is None else each.sql for each in (found, wanted))
+    return Finding(what, "sqlite_schema", column=either.name, stored=stored, expected=expected)
+
+
+def refuse_faulty_schema(connection: sqlite3.Connection) -> None:
+    """DatabaseError where something that writing relies on is missing or changed, or a trigger was added.
+
+    Without a trigger, an append would be acknowledged and not found again.
+    """
+    stored, expected = _read_schema(connection), _expect_schema(len(MIGRATIONS))
+    for key in sorted({*stored, *expected}):
+        found, wanted = stored.get(key), expected.get(key)
+        if found != wanted and (wanted is not None or key[0] == "trigger"):
+            raise sqlite3.DatabaseError(
+                f"{_describe_fault(found, wanted).what}; nothing was written. `cmbs fsck` says what else differs:"
+                " put it back as it was, or restore a backup"
+            )
+
+
+def find_header_faults(connection: sqlite3.Connection) -> list[Finding]:
+    """What differs in the header of the file."""
+    expected = {"user_version": len(MIGRATIONS), "application_id": APPLICATION_ID}
+    findings = []
+    for name, wanted in expected.items():
+        found = read_pragma(connection, name)
+        if found != wanted:
+            what = f"it is {found}, expected {wanted}"
+            if name == "user_version" and 0 < found < wanted:
+                what += ": where an older version wrote the file, this one migrates it when it next opens it to serve"
+            findings.append(Finding(what, "header", column=name, stored=found, expected=wanted))
+    return findings
 
 
 def _statements(script: str) -> list[str]:

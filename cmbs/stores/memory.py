@@ -158,6 +158,10 @@ class InMemoryStore:
             first = after + 1
             return [] if stream is None else stream.entries[first : None if limit is None else first + limit]
 
+    def hashes(self, stream_id: str, after: int = -1, limit: int | None = None) -> list[bytes]:
+        """The hashes alone."""
+        return [entry.event_hash for entry in self.read(stream_id, after, limit)]
+
     def sessions(self, after: tuple[str, str] | None, limit: int) -> list[SessionSummary]:
         """Sessions in the order of their creation."""
         with self._lock:

@@ -10,26 +10,41 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 import psycopg
 from psycopg import errors
 from psycopg.abc import PQGen
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.errors import Diagnostic
 from psycopg.pq import TransactionStatus
 from psycopg_pool import ConnectionPool
 
 from cmbs.errors import InvalidRequest, SessionNotFound, StoreUnavailable
 from cmbs.ledger import Head, StoredEntry
-from cmbs.spi.audit_log import RESERVED_PREFIXES, Append, Opening, SessionState, SessionSummary, StaleHead, beyond
+from cmbs.spi.audit_log import (
+    AUTHENTICATED,
+    RESERVED_PREFIXES,
+    Append,
+    Opening,
+    SessionSummary,
+    StaleHead,
+    beyond,
+)
 from cmbs.spi.elimination_store import EliminationProvenance, EliminationResult, RecoveredState
-from cmbs.stores._postgres_schema import STALE_HEAD, migrate
+from cmbs.stores._postgres_catalog import inspect, refuse_faulty_schema
+from cmbs.stores._postgres_partitions import partition_tables
+from cmbs.stores._postgres_rows import PostgresRows, append_columns
+from cmbs.stores._postgres_schema import SEALED_VERSION, STALE_HEAD, migrate
 from cmbs.stores.tombstones import (
     read_declared_universe,
+    read_eliminated,
     read_universe,
     recover_state,
     refuse_logged,
     refuse_other_universe,
+    seal_session,
     write_universe,
 )
 
@@ -67,7 +82,14 @@ _SINCE_CHECKPOINT = """
 SELECT entry, event_hash FROM cmbs.audit_events
 WHERE stream_id = %s AND seq >= (SELECT seq FROM cmbs.checkpoints WHERE session_id = %s) ORDER BY seq
 """
-
+_KEYED_ENTRY = """
+SELECT e.stream_id, e.seq
+FROM (SELECT session_id, head_seq FROM cmbs.sessions ORDER BY created_ts DESC, session_id DESC LIMIT 1000) AS s
+JOIN cmbs.audit_events AS e ON e.stream_id = s.session_id
+    AND e.seq IN (0, s.head_seq, s.head_seq - 1, s.head_seq - 2, s.head_seq - 3)
+WHERE CASE WHEN substring(e.entry FROM 1 FOR %s) = %s
+    THEN convert_from(e.entry, 'UTF8')::json -> 'actor' ->> 'key_id' IS NOT NULL END LIMIT 1
+"""
 
 R = TypeVar("R")
 
@@ -76,6 +98,8 @@ class _Connection(psycopg.Connection[Any]):
     """A connection that gives up on a database that no longer answers, as one behind a broken network does not."""
 
     patience = _STATEMENT_WAITS * _WAIT_SECONDS
+    # Whether a commit went on without the standby that it was to wait for.
+    unreplicated = False
 
     def wait(self, gen: PQGen[R], interval: float = 0.1, timeout: float | None = None) -> R:
         """As the base class does, but not for ever."""
@@ -87,7 +111,12 @@ class _Connection(psycopg.Connection[Any]):
             raise
 
 
-class PostgresStore:
+def _note_unreplicated(connection: _Connection, notice: Diagnostic) -> None:
+    if notice.source_function == "SyncRepWaitForLSN":
+        connection.unreplicated = True
+
+
+class PostgresStore(PostgresRows):
     """An `EliminationStore` and an `AuditLog` in one database.
 
     Nothing waits longer than `timeout_seconds` for a connection or a lock, or six times that for a statement.
@@ -109,6 +138,7 @@ class PostgresStore:
 
         def configure(connection: _Connection) -> None:
             connection.patience = patience
+            connection.add_notice_handler(partial(_note_unreplicated, connection))
 
         def check(connection: _Connection) -> None:
             # Whether it still answers: that takes no time, where a statement may.
@@ -136,8 +166,13 @@ class PostgresStore:
         with _translate_errors("cannot open the database"):
             with _Connection.connect(url, **options) as connection:
                 configure(connection)
-                migrate(connection)
+                self._prepare(connection)
             self._pool.open()
+
+    def _prepare(self, connection: psycopg.Connection[Any]) -> None:
+        """Bring the database to the newest schema, and see that it has what writing relies on."""
+        migrate(connection)
+        refuse_faulty_schema(connection)
 
     @contextmanager
     def _take_connection(self) -> Iterator[_Connection]:
@@ -145,7 +180,10 @@ class PostgresStore:
         patience = min(_GONE_SECONDS, self._timeout_seconds) if self._gone else self._timeout_seconds
         with self._pool.connection(patience) as connection:
             self._gone = False
+            connection.unreplicated = False
             yield connection
+            if connection.unreplicated:
+                raise StoreUnavailable("the commit was cut short before a standby had it; it may be lost, so try again")
 
     @contextmanager
     def _connection(self) -> Iterator[psycopg.Connection[Any]]:
@@ -164,7 +202,7 @@ class PostgresStore:
         if not appends:
             return
         with _translate_errors("cannot append"), self._connection() as connection:
-            connection.execute(_APPEND, _columns(appends), prepare=True)
+            connection.execute(_APPEND, append_columns(appends), prepare=True)
 
     @contextmanager
     def exclusive(self, stream_ids: Iterable[str]) -> Iterator[None]:
@@ -207,6 +245,14 @@ class PostgresStore:
         )
         return [StoredEntry(raw, digest) for raw, digest in rows]
 
+    def hashes(self, stream_id: str, after: int = -1, limit: int | None = None) -> list[bytes]:
+        """The hashes alone."""
+        rows = self._query(
+            "SELECT event_hash FROM cmbs.audit_events WHERE stream_id = %s AND seq > %s ORDER BY seq LIMIT %s",
+            (stream_id, after, limit),
+        )
+        return [event_hash for (event_hash,) in rows]
+
     def sessions(self, after: tuple[str, str] | None, limit: int) -> list[SessionSummary]:
         """Sessions in the order of their creation."""
         rows = self._query(
@@ -230,6 +276,11 @@ class PostgresStore:
             (prefix, after or "", beyond(prefix), limit),
         )
         return [(name, Head(seq, digest)) for name, seq, digest in rows]
+
+    def find_keyed_entry(self) -> tuple[str, int] | None:
+        """Some entry that was written with a key, of the streams that were begun last."""
+        rows = self._query(_KEYED_ENTRY, (len(AUTHENTICATED), AUTHENTICATED))
+        return (rows[0][0], rows[0][1]) if rows else None
 
     def put_checkpoint(self, stream_id: str, seq: int, data: bytes) -> None:
         """Keep derived data."""
@@ -267,11 +318,8 @@ class PostgresStore:
             recorded = connection.execute(
                 _INTEND,
                 {
-                    "stream_id": append.stream_id,
-                    "seq": append.seq,
+                    **self.expect_intent(append),
                     "prev_event_hash": append.prev_event_hash,
-                    "event_hash": append.entry.event_hash,
-                    "entry": append.entry.raw,
                 },
             )
             if recorded.rowcount != 1:
@@ -294,6 +342,11 @@ class PostgresStore:
                 "DELETE FROM cmbs.intents WHERE stream_id = %s AND event_hash = %b", (stream_id, event_hash)
             )
 
+    def partition(self, partitions: int) -> None:
+        """Cut the tables of an empty database in so many partitions; StoreUnavailable where something is in it."""
+        with _translate_errors("cannot partition"), self._connection() as connection:
+            partition_tables(connection, partitions)
+
     def close(self) -> None:
         """Close every connection."""
         self._pool.close()
@@ -305,9 +358,16 @@ class PostgresStore:
         universe = write_universe(hypothesis_ids)
         with _translate_errors("cannot create a session"), self._connection() as connection:
             connection.execute(
-                "INSERT INTO cmbs.universes SELECT %s, %b"
-                " WHERE NOT EXISTS (SELECT 1 FROM cmbs.sessions WHERE session_id = %s) ON CONFLICT DO NOTHING",
-                (session_id, universe, session_id),
+                "WITH created AS (INSERT INTO cmbs.universes SELECT %(session_id)s, %(universe)b"
+                " WHERE NOT EXISTS (SELECT 1 FROM cmbs.sessions WHERE session_id = %(session_id)s)"
+                " ON CONFLICT DO NOTHING RETURNING session_id)"
+                " INSERT INTO cmbs.seals SELECT session_id, %(universe_digest)b, %(tombstones_digest)b, %(digest)b"
+                " FROM created",
+                {
+                    "session_id": session_id,
+                    "universe": universe,
+                    **seal_session(session_id, hypothesis_ids, ())._asdict(),
+                },
             )
         if self._universe(session_id) != hypothesis_ids:
             raise refuse_other_universe(session_id)
@@ -321,13 +381,25 @@ class PostgresStore:
         """Add tombstones to a session that has no log here."""
         if self.head(session_id) is not None:
             raise refuse_logged(session_id)
-        known = frozenset(eliminated) & self._universe(session_id)
-        with _translate_errors("cannot eliminate"), self._connection() as connection:
+        universe = self._universe(session_id)
+        known = frozenset(eliminated) & universe
+        with _translate_errors("cannot eliminate"), self._connection() as connection, connection.transaction():
+            # One after the other: the seal is of all tombstones.
+            connection.execute("SELECT 1 FROM cmbs.universes WHERE session_id = %s FOR UPDATE", (session_id,))
             rows = connection.execute(
                 "INSERT INTO cmbs.tombstones SELECT %s, unnest(%b::bytea[]), NULL"
                 " ON CONFLICT DO NOTHING RETURNING hypothesis_id",
-                (session_id, [hypothesis_id.encode() for hypothesis_id in sorted(known)]),
+                (session_id, [self.expect_tombstone(session_id, each)["hypothesis_id"] for each in sorted(known)]),
             ).fetchall()
+            gone = connection.execute(
+                "SELECT hypothesis_id FROM cmbs.tombstones WHERE session_id = %s AND seq IS NULL", (session_id,)
+            ).fetchall()
+            connection.execute(
+                "INSERT INTO cmbs.seals VALUES (%s, %s, %s, %s) ON CONFLICT (session_id) DO UPDATE SET"
+                " universe_digest = EXCLUDED.universe_digest, tombstones_digest = EXCLUDED.tombstones_digest,"
+                " digest = EXCLUDED.digest",
+                (session_id, *seal_session(session_id, universe, (row[0].decode() for row in gone))),
+            )
         applied = frozenset(row[0].decode() for row in rows)
         return EliminationResult(applied, known - applied)
 
@@ -343,7 +415,10 @@ class PostgresStore:
         """Universe, tombstones and survivors."""
         universe = self._universe(session_id)
         rows = self._query("SELECT hypothesis_id FROM cmbs.tombstones WHERE session_id = %s", (session_id,))
-        return recover_state(universe, (row[0].decode() for row in rows))
+        gone = {row[0].decode() for row in rows}
+        for stored in self.read(session_id):
+            gone.update(read_eliminated(stored))
+        return recover_state(universe, gone)
 
     def _universe(self, session_id: str) -> frozenset[str]:
         declared = self.read(session_id, limit=1)
@@ -353,6 +428,11 @@ class PostgresStore:
         if not rows:
             raise SessionNotFound(session_id)
         return read_universe(rows[0][0])
+
+    @contextmanager
+    def _connecting_to_read(self) -> Iterator[psycopg.Connection[Any]]:
+        with _translate_errors("cannot read"), self._connection() as connection:
+            yield connection
 
     def _query(self, statement: str, parameters: tuple[Any, ...]) -> list[Any]:
         if _unknown(parameters):
@@ -369,6 +449,14 @@ class PostgresStore:
             return [cursor.fetchall() for cursor in cursors]
 
 
+class InspectedPostgresStore(PostgresStore):
+    """A database as it is, to be looked at and not changed: it is not migrated, and may lack whatever it lacks."""
+
+    def _prepare(self, connection: psycopg.Connection[Any]) -> None:
+        if inspect(connection) < SEALED_VERSION:
+            self.logs_have_tombstones, self.seals_sessions = None, False
+
+
 def _unknown(parameters: tuple[Any, ...]) -> bool:
     """Whether nothing can be found under these: no text in the database can hold a NUL."""
     return any(isinstance(value, str) and "\0" in value for value in parameters)
@@ -383,35 +471,6 @@ def _options(timeout_seconds: float) -> dict[str, Any]:
         "options": f"-c statement_timeout={_STATEMENT_WAITS * milliseconds} -c lock_timeout={milliseconds}"
         " -c synchronous_commit=on",
     }
-
-
-def _columns(appends: Sequence[Append]) -> tuple[Any, ...]:
-    """The arguments of `append_events`: one array for each column."""
-    tombstones = [
-        (position, hypothesis_id.encode())
-        for position, item in enumerate(appends, 1)
-        if item.tombstones is not None
-        for hypothesis_id in item.tombstones.ids
-    ]
-    # The columns are named for the observations of sessions. A rename would gain nothing but shut older processes out.
-    keys = [(None, None) if item.unique_key is None else item.unique_key for item in appends]
-    sessions = [item.session or SessionState(0, terminated=False) for item in appends]
-    return (
-        [item.stream_id for item in appends],
-        [item.seq for item in appends],
-        [item.event_id for item in appends],
-        [item.prev_event_hash for item in appends],
-        [item.entry.event_hash for item in appends],
-        [item.ts for item in appends],
-        [None if source is None else source.encode() for source, _ in keys],
-        [None if name is None else name.encode() for _, name in keys],
-        [len(session.universe) for session in sessions],
-        [session.n_survivors for session in sessions],
-        [session.terminated for session in sessions],
-        [item.entry.raw for item in appends],
-        [position for position, _ in tombstones],
-        [hypothesis_id for _, hypothesis_id in tombstones],
-    )
 
 
 @contextmanager

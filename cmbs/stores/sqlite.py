@@ -1,25 +1,28 @@
 """Sessions in an SQLite file: tombstones and audit in one transaction, durable when acknowledged.
 
 One statement appends a whole group: the session's row follows by trigger, inside the database, so that nothing can
-write one without the other, and the interpreter lock is given up once a group, not once a row. What an event eliminated
-stands in its entry, and so is durable in the same moment.
+write one without the other. Because so much depends on the triggers, the schema is checked when a file is opened, and
+inside every write after another connection has changed it. What an event eliminated stands in its entry, and so is
+durable in the same moment.
 """
 
 from __future__ import annotations
 
 import sqlite3
 import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from cmbs.errors import InvalidRequest, SessionNotFound, StoreUnavailable
 from cmbs.ledger import Head, StoredEntry
-from cmbs.spi.audit_log import RESERVED_PREFIXES, Append, SessionState, SessionSummary, StaleHead, beyond
+from cmbs.spi.audit_log import AUTHENTICATED, RESERVED_PREFIXES, Append, SessionSummary, StaleHead, beyond
 from cmbs.spi.elimination_store import EliminationProvenance, EliminationResult, RecoveredState
-from cmbs.stores._sqlite_schema import migrate
+from cmbs.stores._sqlite_rows import EVENT_COLUMNS, SQLiteRows, event_row, reading_as_stored
+from cmbs.stores._sqlite_schema import SEALED_VERSION, migrate, read_pragma, refuse_faulty_schema, refuse_newer
 from cmbs.stores.tombstones import (
     read_declared_universe,
     read_eliminated,
@@ -27,37 +30,33 @@ from cmbs.stores.tombstones import (
     recover_state,
     refuse_logged,
     refuse_other_universe,
+    seal_session,
     write_universe,
 )
 
 _BUSY_SECONDS = 10.0
 _IDLE_READERS = 8
-_WAL_ATTEMPTS = 100
-_COLUMNS = (
-    "stream_id",
-    "seq",
-    "event_id",
-    "prev_event_hash",
-    "event_hash",
-    "ts",
-    "source_id",
-    "observation_id",
-    "n_eliminated",
-    "universe_size",
-    "n_survivors",
-    "terminated",
-    "entry",
-)
+# A wait for other threads that is shorter than this is not taken off the time to wait for other processes.
+_NO_WAIT_SECONDS = 0.01
+_WAL_PAUSE_SECONDS = 0.01
 _NO_OTHER_KIND = "".join(
     f" AND NOT (session_id >= '{prefix}' AND session_id < '{beyond(prefix)}')" for prefix in RESERVED_PREFIXES
 )
-_ROW = f"({', '.join('?' * len(_COLUMNS))})"
-_INSERT = f"INSERT INTO audit_events ({', '.join(_COLUMNS)}) VALUES "  # noqa: S608 - no input in it
+_ROW = f"({', '.join('?' * len(EVENT_COLUMNS))})"
+_INSERT = f"INSERT INTO audit_events ({', '.join(EVENT_COLUMNS)}) VALUES "  # noqa: S608 - no input in it
+_KEYED_ENTRY = """
+SELECT e.stream_id, e.seq
+FROM (SELECT session_id, head_seq FROM sessions ORDER BY created_ts DESC, session_id DESC LIMIT 1000) AS s
+JOIN audit_events AS e ON e.stream_id = s.session_id
+    AND e.seq IN (0, s.head_seq, s.head_seq - 1, s.head_seq - 2, s.head_seq - 3)
+WHERE substr(e.entry, 1, ?) = ? AND json_valid(CAST(e.entry AS TEXT))
+    AND json_extract(CAST(e.entry AS TEXT), '$.actor.key_id') IS NOT NULL LIMIT 1
+"""
 # So many rows go into one statement: a group is then one call into SQLite, or a few.
 _MAX_ROWS = 64
 
 
-class SQLiteStore:
+class SQLiteStore(SQLiteRows):
     """An `EliminationStore` and an `AuditLog` in one file. Any number of processes may open it.
 
     Nothing waits longer than `timeout_seconds` for other writers.
@@ -76,15 +75,38 @@ class SQLiteStore:
         self._writing = threading.RLock()
         self._exclusive_thread: int | None = None
         self._closed = False
-        with _translate_errors(f"cannot open `{self._path}`"):
+        # The `schema_version` under which the schema was last found to be as it must be.
+        self._checked_schema: int | None = None
+        with self._translate_errors(f"cannot open `{self._path}`"):
             self._writer = self._connect()
             try:
-                migrate(self._writer)
-                # After the file is known to be ours: the mode is written into it.
-                _enter_wal(self._writer)
+                self._prepare()
+                opened = Path(self._path).stat()
+                self._file = (opened.st_dev, opened.st_ino)
             except BaseException:
                 self._writer.close()
                 raise
+
+    def _prepare(self) -> None:
+        """Bring the file to the newest schema, and see that it is what writing relies on."""
+        deadline = time.monotonic() + self._timeout_seconds
+        with self._waiting_until(deadline):
+            migrate(self._writer, lambda: _wait_until(self._writer, deadline))
+            # After the file is known to be ours: the mode is written into it.
+            _enter_wal(self._writer, deadline)
+            _wait_until(self._writer, deadline)
+            self._writer.execute("BEGIN")
+            try:
+                self._check_schema()
+            finally:
+                self._writer.execute("ROLLBACK")
+
+    def _check_schema(self) -> None:
+        """Refuse to write where the schema is not what writing relies on; inside a transaction, so it stays so."""
+        version = read_pragma(self._writer, "schema_version")
+        if version != self._checked_schema:
+            refuse_faulty_schema(self._writer)
+            self._checked_schema = version
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
@@ -103,6 +125,7 @@ class SQLiteStore:
         if self._exclusive_thread == threading.get_ident():
             yield self._writer
             return
+        self._check_file()
         with self._guard:
             if self._is_closed():
                 raise StoreUnavailable("the store is closed")
@@ -118,6 +141,16 @@ class SQLiteStore:
             if spare:
                 connection.close()
 
+    def _check_file(self) -> None:
+        """StoreUnavailable where another file has taken the place of ours, which only this process would still see."""
+        try:
+            found = Path(self._path).stat()
+        except OSError:
+            found = None
+        if found is None or (found.st_dev, found.st_ino) != self._file:
+            state = "is gone" if found is None else "is another file than the one that was opened"
+            raise StoreUnavailable(f"`{self._path}` {state}; put it back, or restart the server")
+
     def _is_closed(self) -> bool:
         return self._closed
 
@@ -125,41 +158,71 @@ class SQLiteStore:
 
     def append(self, appends: Sequence[Append]) -> None:
         """Write all entries or none, in one commit."""
-        rows = [_row(item) for item in appends]
-        with self._writing, _translate_errors("cannot append"):
-            # A single statement is a transaction of its own.
-            if self._exclusive_thread is not None or len(rows) <= _MAX_ROWS:
-                self._insert(rows)
-            else:
-                with self._transaction():
-                    self._insert(rows)
-
-    def _insert(self, rows: list[tuple[Any, ...]]) -> None:
-        for start in range(0, len(rows), _MAX_ROWS):
-            group = rows[start : start + _MAX_ROWS]
-            self._writer.execute(_INSERT + ", ".join([_ROW] * len(group)), [value for row in group for value in row])
+        if not appends:
+            return
+        rows = [event_row(item) for item in appends]
+        with self._transaction("cannot append"):
+            for start in range(0, len(rows), _MAX_ROWS):
+                group = rows[start : start + _MAX_ROWS]
+                values = [value for row in group for value in row]
+                written = self._writer.execute(_INSERT + ", ".join([_ROW] * len(group)), values).rowcount
+                if written != len(group):
+                    raise sqlite3.DatabaseError(f"{written} of {len(group)} entries were taken; nothing was written")
 
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._writer.execute("BEGIN IMMEDIATE")
-        try:
+    def _transaction(self, doing: str) -> Iterator[None]:
+        """Write in one commit, or in that of `exclusive` where this thread holds it."""
+        if self._exclusive_thread == threading.get_ident():
+            with self._translate_errors(doing):
+                yield
+            return
+        with self._begin_writing(doing):
             yield
-            self._writer.execute("COMMIT")
-        except BaseException:
-            # SQLite rolls back by itself after some errors.
-            if self._writer.in_transaction:
-                self._writer.execute("ROLLBACK")
-            raise
+
+    @contextmanager
+    def _begin_writing(self, doing: str) -> Iterator[None]:
+        began = time.monotonic()
+        deadline = began + self._timeout_seconds
+        if not self._writing.acquire(timeout=self._timeout_seconds):
+            raise StoreUnavailable(f"{doing}: {self._describe_lock('another thread')}")
+        try:
+            with self._translate_errors(doing), ExitStack() as waiting:
+                if time.monotonic() - began > _NO_WAIT_SECONDS:
+                    waiting.enter_context(self._waiting_until(deadline))
+                self._check_file()
+                self._writer.execute("BEGIN IMMEDIATE")
+                try:
+                    self._check_schema()
+                    yield
+                    self._writer.execute("COMMIT")
+                except BaseException:
+                    # SQLite rolls back by itself after some errors.
+                    if self._writer.in_transaction:
+                        self._writer.execute("ROLLBACK")
+                    raise
+                # What is written is in the file that others find.
+                self._check_file()
+        finally:
+            self._writing.release()
 
     @contextmanager
     def exclusive(self, stream_ids: Iterable[str]) -> Iterator[None]:  # noqa: ARG002 - SQLite locks the whole file
         """Hold off other writers."""
-        with self._writing, _translate_errors("cannot lock"), self._transaction():
+        with self._begin_writing("cannot lock"):
             self._exclusive_thread = threading.get_ident()
             try:
                 yield
             finally:
                 self._exclusive_thread = None
+
+    @contextmanager
+    def _waiting_until(self, deadline: float) -> Iterator[None]:
+        """Wait for locks no longer than this; afterwards as long as ever."""
+        _wait_until(self._writer, deadline)
+        try:
+            yield
+        finally:
+            _wait_until(self._writer, time.monotonic() + self._timeout_seconds)
 
     def head(self, stream_id: str) -> Head | None:
         """Where the stream ends."""
@@ -175,6 +238,14 @@ class SQLiteStore:
             (stream_id, after, -1 if limit is None else limit),
         )
         return [StoredEntry(raw, event_hash) for raw, event_hash in rows]
+
+    def hashes(self, stream_id: str, after: int = -1, limit: int | None = None) -> list[bytes]:
+        """The hashes alone."""
+        rows = self._query(
+            "SELECT CAST(event_hash AS BLOB) FROM audit_events WHERE stream_id = ? AND seq > ? ORDER BY seq LIMIT ?",
+            (stream_id, after, -1 if limit is None else limit),
+        )
+        return [event_hash for (event_hash,) in rows]
 
     def sessions(self, after: tuple[str, str] | None, limit: int) -> list[SessionSummary]:
         """Sessions in the order of their creation."""
@@ -200,9 +271,14 @@ class SQLiteStore:
         )
         return [(name, Head(seq, digest)) for name, seq, digest in rows]
 
+    def find_keyed_entry(self) -> tuple[str, int] | None:
+        """Some entry that was written with a key, of the streams that were begun last."""
+        rows = self._query(_KEYED_ENTRY, (len(AUTHENTICATED), AUTHENTICATED))
+        return (rows[0][0], rows[0][1]) if rows else None
+
     def put_checkpoint(self, stream_id: str, seq: int, data: bytes) -> None:
         """Keep derived data."""
-        with self._writing, _translate_errors("cannot keep a checkpoint"):
+        with self._transaction("cannot keep a checkpoint"):
             self._writer.execute(
                 "INSERT INTO checkpoints VALUES (?1, ?2, ?3) ON CONFLICT (session_id)"
                 " DO UPDATE SET seq = ?2, data = ?3 WHERE seq <= ?2",
@@ -216,11 +292,11 @@ class SQLiteStore:
 
     def put_intent(self, append: Append) -> None:
         """Record an entry that is about to be carried out elsewhere."""
-        with self._writing, _translate_errors("cannot record an intent"):
+        with self._transaction("cannot record an intent"):
             recorded = self._writer.execute(
                 "INSERT INTO intents SELECT ?1, ?2, ?3, ?4 WHERE ?5 ="
                 " coalesce((SELECT head_hash FROM sessions WHERE session_id = ?1), zeroblob(32))",
-                (append.stream_id, append.seq, append.entry.event_hash, append.entry.raw, append.prev_event_hash),
+                (*self.expect_intent(append).values(), append.prev_event_hash),
             )
             if recorded.rowcount != 1:
                 raise StaleHead(append.stream_id)
@@ -236,7 +312,7 @@ class SQLiteStore:
 
     def drop_intent(self, stream_id: str, event_hash: bytes) -> None:
         """Close an intent that came to nothing."""
-        with self._writing, _translate_errors("cannot drop an intent"):
+        with self._transaction("cannot drop an intent"):
             self._writer.execute("DELETE FROM intents WHERE stream_id = ? AND event_hash = ?", (stream_id, event_hash))
 
     def close(self) -> None:
@@ -258,6 +334,7 @@ class SQLiteStore:
             except SessionNotFound:
                 known = hypothesis_ids
                 self._writer.execute("INSERT INTO universes VALUES (?, ?)", (session_id, universe))
+                self._seal(session_id, known, ())
             if known != hypothesis_ids:
                 raise refuse_other_universe(session_id)
 
@@ -271,13 +348,22 @@ class SQLiteStore:
         with self.exclusive([session_id]):
             if self.head(session_id) is not None:
                 raise refuse_logged(session_id)
-            known = frozenset(eliminated) & self._universe(session_id)
-            applied = known - self.get_eliminated(session_id)
+            state = self.recover(session_id)
+            known = frozenset(eliminated) & state.hypothesis_ids
+            applied = known - state.eliminated
             self._writer.executemany(
-                "INSERT INTO tombstones (session_id, hypothesis_id, seq) VALUES (?, ?, NULL)",
-                [(session_id, hypothesis_id) for hypothesis_id in applied],
+                "INSERT INTO tombstones (session_id, hypothesis_id, seq) VALUES (:session_id, :hypothesis_id, :seq)",
+                [self.expect_tombstone(session_id, hypothesis_id) for hypothesis_id in applied],
             )
+            self._seal(session_id, state.hypothesis_ids, state.eliminated | applied)
         return EliminationResult(applied, known - applied)
+
+    def _seal(self, session_id: str, universe: AbstractSet[str], eliminated: Iterable[str]) -> None:
+        self._writer.execute(
+            "INSERT INTO seals VALUES (?1, ?2, ?3, ?4) ON CONFLICT (session_id)"
+            " DO UPDATE SET universe_digest = ?2, tombstones_digest = ?3, digest = ?4",
+            (session_id, *seal_session(session_id, universe, eliminated)),
+        )
 
     def get_survivors(self, session_id: str) -> frozenset[str]:
         """The universe less the tombstones."""
@@ -307,52 +393,73 @@ class SQLiteStore:
         return read_universe(rows[0][0])
 
     def _query(self, statement: str, parameters: tuple[Any, ...]) -> list[Any]:
-        with _translate_errors("cannot read"), self._reader() as connection:
+        with self._translate_errors("cannot read"), self._reader() as connection:
             return connection.execute(statement, parameters).fetchall()
 
+    @contextmanager
+    def _reading_as_stored(self) -> Iterator[sqlite3.Connection]:
+        with (
+            self._translate_errors("cannot read"),
+            self._reader() as connection,
+            reading_as_stored(connection),
+        ):
+            yield connection
 
-def _enter_wal(connection: sqlite3.Connection) -> None:
+    @contextmanager
+    def _translate_errors(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.IntegrityError as exc:
+            # Raised by the trigger that compares heads, or by a uniqueness guard: either way another writer was first.
+            raise StaleHead(str(exc)) from exc
+        except sqlite3.Error as exc:
+            busy = getattr(exc, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+            said = self._describe_lock("another process") if busy else str(exc)
+            raise StoreUnavailable(f"{doing}: {said}") from exc
+
+    def _describe_lock(self, holder: str) -> str:
+        return (
+            f"`{self._path}` is locked by {holder}, and was for the {self._timeout_seconds:g} seconds that are waited"
+            " (`CMBS_STORE_TIMEOUT_SECONDS`); try again"
+        )
+
+
+class InspectedSQLiteStore(SQLiteStore):
+    """A file as it is, to be looked at and not changed: it is not migrated, and may lack whatever it lacks."""
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = super()._connect()
+        connection.execute("PRAGMA query_only = 1")
+        return connection
+
+    def _prepare(self) -> None:
+        version = read_pragma(self._writer, "user_version")
+        refuse_newer(version)
+        if version < SEALED_VERSION:
+            self.logs_have_tombstones, self.seals_sessions = None, False
+
+
+def _wait_until(connection: sqlite3.Connection, deadline: float) -> None:
+    """Let statements wait for locks until then, and no longer."""
+    milliseconds = max(0, round((deadline - time.monotonic()) * 1000))
+    connection.execute(f"PRAGMA busy_timeout = {milliseconds}")
+
+
+def _enter_wal(connection: sqlite3.Connection, deadline: float) -> None:
     """Switch the file to WAL. That needs the file alone, and SQLite does not wait for it as it waits for a lock.
 
     So where another connection is in the way, queue up as a writer, which does wait, and then try again.
     """
-    for _ in range(_WAL_ATTEMPTS):
+    while True:
+        _wait_until(connection, deadline)
         try:
             connection.execute("PRAGMA journal_mode = WAL")
         except sqlite3.OperationalError:
+            if time.monotonic() >= deadline:
+                raise
             connection.execute("BEGIN IMMEDIATE")
             connection.execute("ROLLBACK")
+            # A reader is in the way of the mode, and not of a writer.
+            time.sleep(_WAL_PAUSE_SECONDS)
         else:
             return
-    connection.execute("PRAGMA journal_mode = WAL")
-
-
-def _row(item: Append) -> tuple[Any, ...]:
-    session = item.session or SessionState(0, terminated=False)
-    return (
-        item.stream_id,
-        item.seq,
-        item.event_id,
-        item.prev_event_hash,
-        item.entry.event_hash,
-        item.ts,
-        # The columns are named for the observations of sessions. A rename would gain nothing but shut older processes
-        # that have the file open out.
-        *(item.unique_key or (None, None)),
-        0 if item.tombstones is None else len(item.tombstones.ids),
-        len(session.universe),
-        session.n_survivors,
-        session.terminated,
-        item.entry.raw,
-    )
-
-
-@contextmanager
-def _translate_errors(doing: str) -> Iterator[None]:
-    try:
-        yield
-    except sqlite3.IntegrityError as exc:
-        # Raised by the trigger that compares heads, or by a uniqueness guard: either way another writer was first.
-        raise StaleHead(str(exc)) from exc
-    except sqlite3.Error as exc:
-        raise StoreUnavailable(f"{doing}: {exc}") from exc

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from hashlib import sha256
+from typing import NamedTuple
 
 import msgspec
 
@@ -45,6 +47,35 @@ def write_universe(hypothesis_ids: frozenset[str]) -> bytes:
 def read_universe(kept: bytes) -> frozenset[str]:
     """A universe from what `write_universe` gave."""
     return frozenset(msgspec.json.decode(kept, type=list[str]))
+
+
+class Seal(NamedTuple):
+    """What the row of `seals` holds of a session that has no log, and so no chain that would show a change."""
+
+    universe_digest: bytes
+    tombstones_digest: bytes
+    # Of the name and both: which side of a difference is wrong can then be told.
+    digest: bytes
+
+
+def seal_session(session_id: str, universe: Iterable[str], eliminated: Iterable[str]) -> Seal:
+    """The seal of a session as it is now."""
+    return seal_digests(session_id, digest_ids(universe), digest_ids(eliminated))
+
+
+def seal_digests(session_id: str, universe_digest: bytes, tombstones_digest: bytes) -> Seal:
+    """The seal that holds these digests."""
+    return Seal(
+        universe_digest,
+        tombstones_digest,
+        sha256(universe_digest + tombstones_digest + session_id.encode(errors="surrogateescape")).digest(),
+    )
+
+
+def digest_ids(ids: Iterable[str]) -> bytes:
+    """The digest of a set of ids."""
+    encoded = sorted(each.encode(errors="surrogateescape") for each in ids)
+    return sha256(b"".join(len(each).to_bytes(8) + each for each in encoded)).digest()
 
 
 def refuse_logged(session_id: str) -> Conflict:

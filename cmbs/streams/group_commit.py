@@ -55,9 +55,16 @@ class GroupWriter(Generic[S, C, A]):
         ended = False
         while not ended:
             group, ended = self._gather()
-            if group:
-                self._usual_size = max(len(group), self._usual_size * 7 // 8)
-                self._write(group)
+            self._usual_size = max(len(group), self._usual_size * 7 // 8)
+            try:
+                results = self._writer.run([command for command, _ in group])
+            except Exception as exc:  # noqa: BLE001 - the callers get it; the thread must live on for the next group
+                results = [exc for _ in group]
+            for (_, future), result in zip(group, results, strict=True):
+                if isinstance(result, Exception):
+                    future.set_exception(result)
+                else:
+                    future.set_result(result)
 
     def _gather(self) -> tuple[list[tuple[C, Future[A]]], bool]:
         item = self._waiting.get()
@@ -75,14 +82,3 @@ class GroupWriter(Generic[S, C, A]):
             except Empty:
                 return group, False
         return group, True
-
-    def _write(self, group: list[tuple[C, Future[A]]]) -> None:
-        try:
-            results = self._writer.run([command for command, _ in group])
-        except Exception as exc:  # noqa: BLE001 - the callers get it; the thread must live on for the next group
-            results = [exc for _ in group]
-        for (_, future), result in zip(group, results, strict=True):
-            if isinstance(result, Exception):
-                future.set_exception(result)
-            else:
-                future.set_result(result)

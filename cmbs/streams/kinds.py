@@ -69,10 +69,18 @@ class StreamKind(Folding[S], Protocol[S, C_contra, A_co]):
 class CheckpointCodec(Protocol[S]):
     """How a state is kept in a checkpoint."""
 
+    @property
+    def state_format(self) -> int:
+        """The number of the format in which states are frozen."""
+        ...
+
     def freeze(self, state: S) -> bytes:
-        """The state as bytes."""
+        """The state as bytes: those that state digests are computed over."""
         ...
 
     def thaw(self, stream_id: str, data: bytes, first: StoredEntry, at: StoredEntry) -> S | None:
-        """The state that a checkpoint holds, if it fits the stream's first entry and the one that it stands at."""
+        """The state right before the entry `at`, if that entry carries the digest of `data`; None otherwise.
+
+        `first` is the first entry of the stream; where it is not the one that the state began with, None as well.
+        """
         ...

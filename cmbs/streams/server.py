@@ -12,8 +12,8 @@ from typing import Generic, NamedTuple
 
 from cmbs.errors import BeliefServerError, CmbsError, LedgerCorrupt, StoreUnavailable
 from cmbs.ledger import Head, StoredEntry
-from cmbs.spi.audit_log import AuditLog
-from cmbs.streams.cache import Streams
+from cmbs.spi.audit_log import Append, AuditLog
+from cmbs.streams.cache import ByteBudget, Streams
 from cmbs.streams.checkpoints import Checkpointer
 from cmbs.streams.group_commit import GroupWriter
 from cmbs.streams.kinds import A, C, CheckpointCodec, S, StreamKind
@@ -33,7 +33,7 @@ class Preparation(NamedTuple, Generic[S, C]):
 
 
 class StreamServer(Generic[S, C, A]):
-    """Carries out commands on streams, and caches at most `capacity` of their states.
+    """Carries out commands on streams, and caches at most `capacity` of their states, within `budget`.
 
     `codec` keeps checkpoints of long streams, `remote` carries entries out elsewhere before they are in the log. With
     `grouped`, commands of many callers share a write where the log is a blocking one.
@@ -49,13 +49,14 @@ class StreamServer(Generic[S, C, A]):
         remote: RemoteStore[S] | None = None,
         preparation: Preparation[S, C] | None = None,
         grouped: bool = True,
+        budget: ByteBudget[S] | None = None,
     ) -> None:
         self._kind = kind
         self._remote = remote
         self._preparation = preparation
         # A log in memory ends with its process: there is no start to shorten.
         self._checkpointer = Checkpointer(log, codec) if codec is not None and log.blocking else None
-        self.streams = Streams(log, kind, capacity, self._checkpointer)
+        self.streams = Streams(log, kind, capacity, self._checkpointer, budget)
         self._writer = Writer(log, kind, self.streams)
         # A remote store may take its time: its writes run in the caller's thread, not in the one that all share.
         self._group = GroupWriter(self._writer) if grouped and log.blocking and remote is None else None
@@ -63,7 +64,7 @@ class StreamServer(Generic[S, C, A]):
     def perform(self, command: C) -> A:
         """Carry out a command."""
         while True:
-            known = self._find_head(command)
+            known = self.streams.find(command.stream_id)
             try:
                 prepared = self._prepare(command)
                 if self._remote is not None:
@@ -86,11 +87,10 @@ class StreamServer(Generic[S, C, A]):
         if self._group is None:
             return self.perform(command)
         while True:
-            known = self._find_head(command)
+            known, prepared = self.streams.find(command.stream_id), command
             try:
-                state, prepared = self.streams.find(command.stream_id), command
                 # Reading a log, or looking something up, would hold up every other task of the loop.
-                if state is None or (self._preparation is not None and self._preparation.is_needed(state, command)):
+                if known is None or (self._preparation is not None and self._preparation.is_needed(known, command)):
                     prepared = await asyncio.to_thread(self._prepare, command)
                 return await asyncio.wrap_future(self._group.submit(prepared))
             except BeliefServerError as exc:
@@ -101,15 +101,16 @@ class StreamServer(Generic[S, C, A]):
         """Carry out commands in their order, with as few writes as the log takes; what each of them came to."""
         if self._group is None or len(commands) == 1:
             return [self._attempt(command) for command in commands]
-        known = {command.stream_id: self._find_head(command) for command in commands}
+        known = {command.stream_id: self.streams.find(command.stream_id) for command in commands}
         futures = [self._submit(self._group, command) for command in commands]
         results: list[A | CmbsError] = []
         for command, future in zip(commands, futures, strict=True):
             try:
                 results.append(future.result())
             except CmbsError as exc:
-                conflict = isinstance(exc, BeliefServerError) and known[command.stream_id] != self._find_head(command)
-                results.append(self._attempt(command) if conflict else exc)
+                has_changed = self.streams.find(command.stream_id) is not known[command.stream_id]
+                retry = has_changed and isinstance(exc, BeliefServerError)
+                results.append(self._attempt(command) if retry else exc)
         return results
 
     def current(self, stream_id: str) -> S:
@@ -133,15 +134,32 @@ class StreamServer(Generic[S, C, A]):
         self._writer.adopt(stream_id, entries)
         return self.refresh(stream_id)
 
+    def find_behind(self) -> list[str]:
+        """The first few streams of which the log lacks what this server has seen of them."""
+        return self.streams.find_damaged()
+
+    def expect_head(self, stream_id: str, head: Head) -> None:
+        """Refuse a stream until the log contains this head, which was recorded of it and which the log lacks.
+
+        Streams of other kinds are not this server's, and are left alone.
+        """
+        if self._kind.owns(stream_id):
+            self.streams.expect(stream_id, head)
+
     def observe(self, observer: Callable[[str, S], None]) -> None:
         """Tell `observer` of every state that this server writes, once that is durable. From the writing thread.
 
-        There is one; it must be quick, and must not raise.
+        It must be quick, and must not raise.
         """
-        self._writer.observer = observer
+        self._writer.observers.append(observer)
+
+    def observe_appends(self, observer: Callable[[Sequence[Append]], None]) -> None:
+        """As `observe`, but tell of the entries that were written, each time of one stream, in their order."""
+        self._writer.append_observers.append(observer)
 
     def close(self) -> None:
         """Write what waits, then stop the threads. The log stays open."""
+        self.streams.self_check.close()
         if self._group is not None:
             self._group.close()
         if self._checkpointer is not None:
@@ -170,17 +188,14 @@ class StreamServer(Generic[S, C, A]):
             return command
         return self._preparation.prepare(state, command)
 
-    def _find_head(self, command: C) -> Head | None:
-        """Where the stream ended when this process last looked: what a decision is based on is no older."""
-        state = self.streams.find(command.stream_id)
-        return None if state is None else state.head
-
-    def _has_conflict(self, command: C, known: Head | None, error: BeliefServerError) -> bool:
+    def _has_conflict(self, command: C, known: S | None, error: BeliefServerError) -> bool:
         """Whether a refusal is an optimistic concurrency conflict: it rests on a state that others had left behind.
 
         What is written is compared with the log's head by the log. A refusal writes nothing, so it is compared here.
+        `known` is the state that this process had in its cache before: what was decided on is no older.
         """
         missing = self._preparation is not None and isinstance(error, self._preparation.missing)
         if not missing and (known is None or isinstance(error, (StoreUnavailable, LedgerCorrupt))):
             return False
-        return self.refresh(command.stream_id).head != known or missing
+        newest = self.refresh(command.stream_id)
+        return missing or known is None or newest.head != known.head

@@ -7,7 +7,7 @@ that writers cannot wait for each other in a circle.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Generic, Protocol
 
 from cmbs.errors import CmbsError, Conflict, LedgerCorrupt, StoreUnavailable
@@ -18,7 +18,6 @@ from cmbs.streams.kinds import A, C, S, StreamKind
 
 # How often a command is decided anew because of concurrency conflicts, before the caller is told to try again.
 _MAX_ATTEMPTS = 16
-_NOT_ATTEMPTED = StoreUnavailable("not attempted")
 
 
 class RemoteStore(Protocol[S]):
@@ -73,31 +72,37 @@ class Writer(Generic[S, C, A]):
         self._streams = streams
         # Whether the last group met other writers of its streams.
         self.collided = False
-        # Told of every new state once it is durable, from the writing thread: it must be quick, and must not raise.
-        self.observer: Callable[[str, S], None] = lambda _stream_id, _state: None
+        # Told of every new state once it is durable, from the writing thread: they must be quick, and must not raise.
+        self.observers: list[Callable[[str, S], None]] = []
+        # Told of the entries that led there, under the same terms.
+        self.append_observers: list[Callable[[Sequence[Append]], None]] = []
 
     def run(self, commands: Sequence[C]) -> list[A | Exception]:
         """Carry out all commands with one write. One that is refused does not keep the others from being written."""
         by_stream: dict[str, list[int]] = {}
         for number, command in enumerate(commands):
             by_stream.setdefault(command.stream_id, []).append(number)
-        results: list[A | Exception] = [_NOT_ATTEMPTED] * len(commands)
+        results: dict[int, A | Exception] = {}
         batches: list[_Batch[S, C, A]] = []
         for numbers in by_stream.values():
             own = [commands[number] for number in numbers]
             try:
                 batches.append(_Batch(self._find_slot(own), own, numbers))
             except CmbsError as exc:
-                for number in numbers:
-                    results[number] = exc
+                results.update(dict.fromkeys(numbers, exc))
         with ExitStack() as held:
             for batch in batches:
                 held.enter_context(batch.slot.lock)
-            self._write(batches)
-        for batch in batches:
-            for number, result in zip(batch.numbers, batch.results, strict=True):
-                results[number] = result
-        return results
+            try:
+                self._write(batches)
+            except (StaleHead, StoreUnavailable) as exc:
+                for batch in batches:
+                    batch.fail(exc if isinstance(exc, StoreUnavailable) else _still_stale())
+            for batch in batches:
+                if batch.appends and batch.state is not None:
+                    self._publish(batch.slot, batch.state, batch.appends)
+                results.update(zip(batch.numbers, batch.results, strict=True))
+        return [results[number] for number in range(len(commands))]
 
     def run_remote(self, remote: RemoteStore[S], command: C) -> A:
         """Carry out one command that a remote store has to carry out too, in the caller's thread."""
@@ -109,7 +114,7 @@ class Writer(Generic[S, C, A]):
                     answer, step = self._kind.decide(self._streams.peek(slot), command)
                     if step is not None:
                         remote.carry_out(*step)
-                        self._publish(slot, step[0])
+                        self._publish(slot, step[0], [step[1]])
                 except StaleHead:
                     continue
                 return answer
@@ -118,19 +123,30 @@ class Writer(Generic[S, C, A]):
     def adopt(self, stream_id: str, entries: Sequence[StoredEntry]) -> None:
         """Write a verified log that comes from elsewhere, as it is; Conflict where another log is here already."""
         slot = self._streams.slot(stream_id)
-        with slot.lock, self._log.exclusive([stream_id]):
+        with slot.lock:
+            for _ in range(_MAX_ATTEMPTS):
+                try:
+                    self._continue_with(stream_id, entries)
+                except StaleHead:  # another process began the stream in the same moment, or an intent is open
+                    continue
+                return
+        raise _still_stale()
+
+    def _continue_with(self, stream_id: str, entries: Sequence[StoredEntry]) -> None:
+        seen = self._streams.seen.find(stream_id)
+        with self._log.exclusive([stream_id]):
             known = self._log.read(stream_id)
             if known[: len(entries)] != list(entries[: len(known)]):
                 raise Conflict(f"another log of `{stream_id}` is here already", {"stream_id": stream_id})
+            after = entries if len(entries) > len(known) else known
+            if seen is not None and (len(after) <= seen.seq or after[seen.seq].event_hash != seen.event_hash):
+                raise self._streams.seen.refuse(stream_id, seen, self._log.head(stream_id))
             state = self._kind.catch_up(stream_id, None, known)
             appends: list[Append] = []
             for stored in entries[len(known) :]:
                 state, append = self._kind.fold(state, stored)
                 appends.append(append)
-            try:
-                self._log.append(appends)
-            except StaleHead as exc:  # an intent is open
-                raise _still_stale() from exc
+            self._log.append(appends)
 
     def _find_slot(self, commands: Sequence[C]) -> Slot[S]:
         stream_id = commands[0].stream_id
@@ -142,29 +158,35 @@ class Writer(Generic[S, C, A]):
         return slot
 
     def _write(self, batches: list[_Batch[S, C, A]]) -> None:
-        """Decide, write, and only when the write is done for good let the new states be seen."""
+        """Decide on the cached states and write; where another process has written since, hold it off and repeat."""
         self.collided = any(batch.slot.contended for batch in batches)
-        try:
-            if self.collided or not self._write_at_once(batches):
-                self._write_alone(batches)
-        except (StaleHead, StoreUnavailable) as exc:
+        if not self.collided:
             for batch in batches:
-                batch.fail(exc if isinstance(exc, StoreUnavailable) else _still_stale())
-        for batch in batches:
-            if batch.appends and batch.state is not None:
-                self._publish(batch.slot, batch.state)
+                batch.decide(self._kind)
+            try:
+                if not all(batch.appends for batch in batches):
+                    self._check_repeats(batches)
+                self._append(batches)
+            except StaleHead:
+                for batch in batches:
+                    batch.slot.contended = True
+            else:
+                return
+        self._write_alone(batches)
 
-    def _write_at_once(self, batches: list[_Batch[S, C, A]]) -> bool:
-        """Decide on the cached states; False where another process has written since."""
+    def _check_repeats(self, batches: list[_Batch[S, C, A]]) -> None:
+        """StaleHead where an answer that writes nothing rests on a state that the log is not at any more.
+
+        What is written is compared with the log's head by the log. While the log cannot be asked, what was answered
+        before is answered again.
+        """
         for batch in batches:
-            batch.decide(self._kind)
-        try:
-            self._append(batches)
-        except StaleHead:
-            for batch in batches:
-                batch.slot.contended = True
-            return False
-        return True
+            state = batch.slot.state
+            if state is None or batch.appends or all(isinstance(result, Exception) for result in batch.results):
+                continue
+            with suppress(StoreUnavailable):
+                if self._log.head(batch.slot.stream_id) != state.head:
+                    raise StaleHead(batch.slot.stream_id)
 
     def _write_alone(self, batches: list[_Batch[S, C, A]]) -> None:
         """Hold other writers off, look again, and decide on what is there now."""
@@ -183,9 +205,12 @@ class Writer(Generic[S, C, A]):
         if appends:
             self._log.append(appends)
 
-    def _publish(self, slot: Slot[S], state: S) -> None:
-        self._streams.publish(slot, state)
-        self.observer(slot.stream_id, state)
+    def _publish(self, slot: Slot[S], state: S, appends: Sequence[Append]) -> None:
+        self._streams.publish(slot, state, appends)
+        for observer in self.observers:
+            observer(slot.stream_id, state)
+        for append_observer in self.append_observers:
+            append_observer(appends)
 
 
 def _still_stale() -> StoreUnavailable:

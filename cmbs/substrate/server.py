@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import Condition
 
 import msgspec
@@ -18,14 +18,17 @@ from cmbs.errors import (
     CmbsError,
     Conflict,
     EventNotFound,
-    LedgerCorrupt,
+    InvalidRequest,
+    LimitExceeded,
     RecordNotFound,
     SpaceNotFound,
     StoreUnavailable,
 )
 from cmbs.ledger import Head, StoredEntry
 from cmbs.messages import Actor, ActorKind
-from cmbs.spi import AuditLog, Clock, IdSource, stream_heads_of
+from cmbs.spi import Append, AuditLog, Clock, IdSource, stream_heads_of
+from cmbs.streams.cache import ByteBudget
+from cmbs.streams.reading import read_entries, read_entry
 from cmbs.streams.server import Preparation, StreamServer
 from cmbs.substrate.belief_source import BeliefSource
 from cmbs.substrate.executor import ToolExecutor
@@ -46,14 +49,16 @@ from cmbs.substrate.kernel.events import (
 )
 from cmbs.substrate.kernel.executions import sessions_of_outcome
 from cmbs.substrate.kernel.governance import confirms
+from cmbs.substrate.kernel.insight.differences import SpaceDiff, list_changes
 from cmbs.substrate.kernel.insight.flips import Hypothetical
 from cmbs.substrate.kernel.kind import RepeatAnswer, SpaceAnswer, SpaceKind, space_id_of
 from cmbs.substrate.kernel.model import BeliefReading, Decision, Proposal, ToolKind
 from cmbs.substrate.kernel.proposals import BeliefUnread, trace_decision
 from cmbs.substrate.kernel.replay import read_space_event, verify_space
 from cmbs.substrate.kernel.requests import SpaceCommand, SpaceLimits, SpaceRequestValidator
+from cmbs.substrate.kernel.sizes import weigh_space
 from cmbs.substrate.kernel.state import ProposalRecord, ProposalStatus, Space
-from cmbs.substrate.past_states import entry_at, space_at
+from cmbs.substrate.past_states import StateSnapshot, space_at, state_at
 from cmbs.substrate.scheduler import DeadlineScheduler
 from cmbs.substrate.tools.runner import ToolRunner
 from cmbs.system import RandomIds, SystemClock
@@ -93,7 +98,9 @@ class SubstrateServer:
         self._default_space = default_space
         self._kind = kind = SpaceKind(self._stamp)
         preparation = Preparation(self._needs_belief, self._read_belief, BeliefUnread)
-        self._spaces = StreamServer(log, kind, self.requests.limits.cached_spaces, codec=kind, preparation=preparation)
+        budget = ByteBudget(self.requests.limits.cached_space_bytes, weigh_space)
+        cached = self.requests.limits.cached_spaces
+        self._spaces = StreamServer(log, kind, cached, codec=kind, preparation=preparation, budget=budget)
         self._moved = Condition()
         self._waiting = 0
         self._runner = runner
@@ -109,7 +116,7 @@ class SubstrateServer:
         """Carry out a command; returns when it is durable."""
         checked = self.requests.validate(command)
         self._open_default(checked)
-        return self._follow(checked, self._spaces.perform(checked))
+        return self._follow(self._spaces.perform(checked))
 
     def perform_all(self, commands: Sequence[SpaceCommand]) -> list[SpaceAnswer | CmbsError]:
         """Carry out commands in their order, with as few writes as the log takes; what each of them came to."""
@@ -117,7 +124,7 @@ class SubstrateServer:
         for command in checked:
             self._open_default(command)
         return [
-            answer if isinstance(answer, CmbsError) else self._follow(command, answer)
+            answer if isinstance(answer, CmbsError) else self._follow(answer)
             for command, answer in zip(checked, self._spaces.perform_all(checked), strict=True)
         ]
 
@@ -128,8 +135,8 @@ class SubstrateServer:
             await asyncio.to_thread(self._open_default, checked)
         answer = await self._spaces.perform_async(checked)
         if isinstance(answer, RepeatAnswer) and self.log.blocking:
-            return await asyncio.to_thread(self._follow, checked, answer)
-        return self._follow(checked, answer)
+            return await asyncio.to_thread(self._follow, answer)
+        return self._follow(answer)
 
     def explain(self, space_id: str, actor: Actor, proposal: Proposal) -> Arbitration:
         """What would be decided of a proposal now. Records nothing."""
@@ -147,14 +154,13 @@ class SubstrateServer:
 
     def decision(self, space_id: str, proposal_id: str) -> Decision:
         """The newest decision on a proposal with its whole trace, also where the log has none: it is made again."""
-        record = self.current(space_id).proposals.get(proposal_id)
+        space = self.current(space_id)
+        record = space.proposals.get(proposal_id)
         if record is None:
             raise RecordNotFound("proposal", proposal_id)
         if record.decision.trace:
             return record.decision
-        decided = entry_at(self.log, STREAM_PREFIX + space_id, record.decided_seq)
-        if decided is None:  # pragma: no cover - what was decided is there
-            raise RecordNotFound("proposal", proposal_id)
+        decided = self.entry(space, record.decided_seq)
         return trace_decision(self.at(space_id, record.decided_seq - 1), read_space_event(decided))
 
     def ensure(self, space_id: str = DEFAULT_SPACE, policy: Mapping[str, str] | None = None) -> Space:
@@ -182,15 +188,29 @@ class SubstrateServer:
     def at(self, space_id: str, place: str | int) -> Space:
         """The space right after a seq, or as of a snapshot id; EventNotFound where there is no such place."""
         space = self.current(space_id)
-        seq = place if isinstance(place, int) else space.snapshots.get(place)
-        if seq is None or not 0 <= seq <= space.head.seq:
-            raise EventNotFound(str(place))
+        seq = self._seq_of(space, place)
         if seq == space.head.seq:
             return space
-        then = space_at(self.log, self._kind, STREAM_PREFIX + space_id, seq)
-        if then is None:  # pragma: no cover - a space that is there has entries
-            raise EventNotFound(str(place))
-        return then
+        return space_at(self.log, space, seq)
+
+    def state_at(self, space_id: str, place: str | int) -> StateSnapshot:
+        """The state map right after a seq, or as of a snapshot id; quicker than the whole space that `at` gives."""
+        space = self.current(space_id)
+        return state_at(self.log, space, self._seq_of(space, place))
+
+    def diff(self, space_id: str, start: str | int, end: str | int | None = None) -> SpaceDiff:
+        """What is another right after `end`, by default now, than it was right after `start`: seqs or snapshot ids."""
+        space, stream_id = self.current(space_id), STREAM_PREFIX + space_id
+        first, last = self._seq_of(space, start), space.head.seq if end is None else self._seq_of(space, end)
+        limit = self.requests.limits.diff_events
+        if first > last:
+            raise InvalidRequest(f"a difference goes forward, and seq {first} is after seq {last}")
+        if last - first > limit:
+            raise LimitExceeded("diff_events", limit, last - first)
+        before, after = state_at(self.log, space, first), state_at(self.log, space, last)
+        entries = read_entries(self.log, stream_id, space.head, first, last - first)
+        changes, refused = list_changes(map(read_space_event, entries), before.state, after.state)
+        return SpaceDiff(space_id, first, last, before.snapshot_id, after.snapshot_id, refused, changes)
 
     def head(self, space_id: str) -> Head | None:
         """Where the stream of a space ends; None where there is none."""
@@ -207,9 +227,13 @@ class SubstrateServer:
         return [(space_id_of(name), head.seq) for name, head in stream_heads_of(self.log, STREAM_PREFIX, last, limit)]
 
     def stored_entries(self, space_id: str, after: int = -1, limit: int | None = None) -> list[StoredEntry]:
-        """Entries beyond a seq, as the exact bytes that were hashed."""
-        self.current(space_id)
-        return self.log.read(STREAM_PREFIX + space_id, after, limit)
+        """Entries beyond a seq, as the exact bytes that were hashed; LedgerCorrupt where they do not link."""
+        space = self.current(space_id)
+        return list(read_entries(self.log, STREAM_PREFIX + space_id, space.head, after, limit))
+
+    def entry(self, space: Space, seq: int) -> StoredEntry:
+        """One entry of a space, with the links to its neighbours checked."""
+        return read_entry(self.log, STREAM_PREFIX + space.space_id, space.head, seq)
 
     def wait_for(self, space_id: str, proposal_id: str, timeout_seconds: float) -> ProposalRecord:
         """The proposal once nothing more is to be waited for, or as it is when the time is over."""
@@ -229,6 +253,14 @@ class SubstrateServer:
         finally:
             with self._moved:
                 self._waiting -= 1
+
+    def find_behind(self) -> list[str]:
+        """The first few spaces, by the names of their streams, of which the log lacks what this server has seen."""
+        return self._spaces.find_behind()
+
+    def expect_head(self, stream_id: str, head: Head) -> None:
+        """Refuse a space until the log contains this head, which was recorded of it and which the log lacks."""
+        self._spaces.expect_head(stream_id, head)
 
     # --- moving spaces ---
 
@@ -254,6 +286,13 @@ class SubstrateServer:
             if execution.tool.kind is not ToolKind.CALLER:
                 self._executor.begin(space.space_id, execution)
 
+    def observe_appends(self, observer: Callable[[Sequence[Append]], None]) -> None:
+        """Tell `observer` of the entries that this server writes, each time of one stream, once they are durable.
+
+        From the writing thread: it must be quick, and must not raise.
+        """
+        self._spaces.observe_appends(observer)
+
     def close(self, *, close_log: bool = False) -> None:
         """Stop the scheduler, wait for what runs as long as it may run, write what waits."""
         self._scheduler.stop()
@@ -265,6 +304,13 @@ class SubstrateServer:
             self.log.close()
 
     # --- on the way ---
+
+    @staticmethod
+    def _seq_of(space: Space, place: str | int) -> int:
+        seq = place if isinstance(place, int) else space.snapshots.get(place)
+        if seq is None or not 0 <= seq <= space.head.seq:
+            raise EventNotFound(str(place))
+        return seq
 
     def _open_default(self, command: SpaceCommand) -> None:
         """Create the default space for the first caller that asks for it."""
@@ -330,13 +376,11 @@ class SubstrateServer:
             return confirms(space, event_id)
         return self._belief is not None and self._belief.is_conclusion(evidence.confirmed_in_session_id, event_id)
 
-    def _follow(self, command: SpaceCommand, answer: SpaceAnswer | RepeatAnswer) -> SpaceAnswer:
+    def _follow(self, answer: SpaceAnswer | RepeatAnswer) -> SpaceAnswer:
         """The answer for the caller; and what it has let through begins."""
         if isinstance(answer, RepeatAnswer):
-            stored = self.log.read(command.stream_id, answer.seq - 1, 1)
-            if not stored:
-                raise LedgerCorrupt(command.stream_id, answer.seq, "it was there, and is not any more")
-            return SpaceAnswer(answer.space, answer.seq, read_space_event(stored[0]), repeated=True)
+            event = read_space_event(self.entry(answer.space, answer.seq))
+            return SpaceAnswer(answer.space, answer.seq, event, repeated=True)
         intents = answer.event.result.intents
         if intents:
             self.run_intents(answer.space, [intent.execution_id for intent in intents])

@@ -10,6 +10,7 @@ import msgspec
 from immutables import Map
 
 from cmbs.ledger import Chronicle, Head, canonical
+from cmbs.ledger.entry import VERSION
 from cmbs.messages import Actor, ActorKind
 from cmbs.substrate.kernel.arbitration.stages import hash_of_args
 from cmbs.substrate.kernel.events import Intent, Mode, SpaceVerb
@@ -79,6 +80,7 @@ def space(
         "space_id": "default",
         "mode": Mode.ENFORCE,
         "head": Head(20, bytes(32)),
+        "v": VERSION,
         "events": Chronicle.of([f"event-{seq}" for seq in range(21)], [SpaceVerb.PROPOSE] * 21),
         "snapshot_id": SNAPSHOT,
         "state": Map({**(pairs or {}), **(state or {})}),

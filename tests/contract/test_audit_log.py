@@ -11,8 +11,9 @@ from cmbs.stores import InMemoryStore, SQLiteStore
 from cmbs.stores.postgres import PostgresStore
 from cmbs.testing.contracts.audit_log import AuditLogContract
 from cmbs.testing.contracts.store import StoreContract
+from cmbs.testing.contracts.stored_rows import StoredRowsContract
 from cmbs.testing.streams import stream
-from tests.support.postgres import fresh_database
+from tests.support.postgres import fresh_database, partitioned_database
 
 
 @pytest.mark.req("BS-5.1-STORE-08", "ARCH-4-CHECKPOINT-01", "ARCH-4-SAGA-01")
@@ -39,6 +40,24 @@ class TestPostgresLog(AuditLogContract):
             yield lambda: PostgresStore(url)
 
 
+@pytest.mark.postgres
+@pytest.mark.req("STORE-PG-06")
+class TestPartitionedPostgresLog(AuditLogContract):
+    @pytest.fixture
+    def open_log(self) -> Iterator[Callable[[], PostgresStore]]:
+        with partitioned_database() as url:
+            yield lambda: PostgresStore(url)
+
+
+@pytest.mark.postgres
+@pytest.mark.req("STORE-PG-06")
+class TestPartitionedPostgresStore(StoreContract):
+    @pytest.fixture
+    def open_store(self) -> Iterator[Callable[[], PostgresStore]]:
+        with partitioned_database() as url:
+            yield lambda: PostgresStore(url)
+
+
 @pytest.mark.req("BS-5.1-STORE-05", "BS-5.1-STORE-08")
 class TestMemoryStore(StoreContract):
     @pytest.fixture
@@ -56,6 +75,22 @@ class TestSQLiteStore(StoreContract):
 @pytest.mark.postgres
 @pytest.mark.req("BS-5.1-STORE-05", "BS-5.1-STORE-08")
 class TestPostgresStore(StoreContract):
+    @pytest.fixture
+    def open_store(self) -> Iterator[Callable[[], PostgresStore]]:
+        with fresh_database() as url:
+            yield lambda: PostgresStore(url)
+
+
+@pytest.mark.req("STORE-ROWS-01")
+class TestSQLiteRows(StoredRowsContract):
+    @pytest.fixture
+    def open_store(self, tmp_path: Path) -> Callable[[], SQLiteStore]:
+        return lambda: SQLiteStore(tmp_path / "cmbs.db")
+
+
+@pytest.mark.postgres
+@pytest.mark.req("STORE-ROWS-01")
+class TestPostgresRows(StoredRowsContract):
     @pytest.fixture
     def open_store(self) -> Iterator[Callable[[], PostgresStore]]:
         with fresh_database() as url:

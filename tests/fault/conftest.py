@@ -49,8 +49,10 @@ def check_derived(store_url: str) -> None:
 def check_faults(record_property: Callable[[str, object], None], tmp_path: Path) -> CheckFaults:
     """Compare what was acknowledged with what is stored, have `cmbs fsck` look at all of it, and keep the figures."""
 
-    def check(url: str, acknowledged: Iterable[tuple[str, str]], kills: int = 0) -> None:
-        counts = count_faults(url, acknowledged, kills)
+    def check(
+        url: str, acknowledged: Iterable[tuple[str, str]], kills: int = 0, failover_seconds: Iterable[float] = ()
+    ) -> None:
+        counts = count_faults(url, acknowledged, kills, failover_seconds)
         record_property(PROPERTY, counts._asdict())
         assert (counts.lost, counts.forks) == (0, 0)
         checked = run_cmbs("fsck", url, directory=tmp_path)

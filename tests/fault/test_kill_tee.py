@@ -10,7 +10,7 @@ from typing import NamedTuple
 import httpx
 import pytest
 
-from cmbs.audit.fsck import all_sessions
+from cmbs.audit.plain_rows import all_sessions
 from cmbs.belief.server import BeliefServer
 from cmbs.stores import open_store
 from cmbs.stores.tee import TeeStore

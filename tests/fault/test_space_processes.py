@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cmbs.audit.spaces import check_space
+from cmbs.audit.fsck import check_space
 from cmbs.stores import open_store
 from cmbs.substrate.kernel.events import OutcomeStatus, RecordOutcome
 from cmbs.substrate.kernel.replay import read_space_event

@@ -17,6 +17,8 @@ from tests.support.http_server import TIMEOUT_SECONDS, environment_with, free_po
 from tests.support.in_process import client_of
 
 Send = Callable[..., httpx.Response]
+# Signs on demand: what a timer would sign first depends on how fast the machine is.
+SIGNING = ("--signing-key", "signing.key", "--checkpoint-interval", "3600")
 CARRIERS = ("asgi", "uvicorn", "http/1.1 on memory", "http/1.1 on sqlite", "unix socket", "tls and http/2")
 TLS = Path(__file__).parent / "tls"
 TLS_OPTIONS = ("--tls-cert", str(TLS / "certificate.pem"), "--tls-key", str(TLS / "key.pem"))
@@ -35,23 +37,25 @@ def carry(carrier: str, directory: Path) -> Iterator[Send]:
     """A new server, and a way to send requests to it."""
     match carrier:
         case "asgi":
-            with client_of(create_app(settings=Settings(store="memory:"))) as client:
+            settings = Settings(store="memory:", signing_key=str(directory / "signing.key"), checkpoint_interval=3600)
+            with client_of(create_app(settings=settings)) as client:
                 yield client.request
         case "uvicorn":
             with _uvicorn(directory) as url, httpx.Client(base_url=url, timeout=TIMEOUT_SECONDS) as client:
                 yield client.request
         case "http/1.1 on memory" | "http/1.1 on sqlite":
             store = "memory:" if "memory" in carrier else "sqlite:///cmbs.db"
-            with serving(directory, "--store", store) as server, server.client() as client:
+            with serving(directory, "--store", store, *SIGNING) as server, server.client() as client:
                 yield client.request
         case "unix socket":
-            with serving(directory, "--store", "memory:", "--uds", "cmbs.sock") as server, server.client() as client:
+            options = ("--store", "memory:", "--uds", "cmbs.sock", *SIGNING)
+            with serving(directory, *options) as server, server.client() as client:
                 yield client.request
         case _:
             connection = {"http2": True, "verify": client_context(with_certificate=True)}
-            options = (*TLS_OPTIONS, "--tls-client-ca", str(TLS / "client_ca.pem"))
+            secure = (*TLS_OPTIONS, "--tls-client-ca", str(TLS / "client_ca.pem"))
             with (
-                serving(directory, "--store", "memory:", *options, connection=connection) as server,
+                serving(directory, "--store", "memory:", *secure, *SIGNING, connection=connection) as server,
                 server.client() as client,
             ):
                 yield client.request
@@ -62,7 +66,8 @@ def _uvicorn(directory: Path) -> Iterator[str]:
     """The application of the module under another ASGI server."""
     port = free_port()
     command = [sys.executable, "-m", "uvicorn", "--port", str(port), "--log-level", "error", "cmbs.belief_api:app"]
-    process = subprocess.Popen(command, cwd=directory, env=environment_with({"CMBS_STORE": "memory:"}))
+    variables = {"CMBS_STORE": "memory:", "CMBS_SIGNING_KEY": "signing.key", "CMBS_CHECKPOINT_INTERVAL": "3600"}
+    process = subprocess.Popen(command, cwd=directory, env=environment_with(variables))
     url = f"http://127.0.0.1:{port}"
     try:
         for _ in range(int(TIMEOUT_SECONDS * 50)):

@@ -30,7 +30,7 @@ class Effort(NamedTuple):
     examples: int
     # Simulated histories.
     seeds: int
-    # How often a kill loop kills.
+    # How often a kill loop kills, on each database.
     kills: int
     # A property that wants N examples at `ci` gets N times this.
     factor: float
@@ -45,7 +45,7 @@ EFFORTS = {
     for effort in (
         Effort("fast", everything=False, examples=12, seeds=100, kills=1, factor=0.2),
         Effort("ci", everything=True, examples=60, seeds=2_000, kills=3, factor=1),
-        Effort("deep", everything=True, examples=5_000, seeds=50_000, kills=30, factor=20),
+        Effort("deep", everything=True, examples=5_000, seeds=50_000, kills=200, factor=20),
     )
 }
 

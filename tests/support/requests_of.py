@@ -44,15 +44,19 @@ WRITES: dict[str, Write] = {
         "context",
     ),
     "request_termination": Write("/v1/sessions/{session_id}/terminate", {"context": {}}, (), "context"),
+    "fork_session": Write("/v1/sessions/{session_id}/fork", {"at": 0}, (), ""),
 }
-ON_A_SESSION = [name for name in WRITES if name != "declare_session"]
+ON_A_SESSION = [name for name in WRITES if name not in {"declare_session", "fork_session"}]
 READS: dict[str, str] = {
     "list_sessions": "/v1/sessions",
     "query_belief": "/v1/sessions/{session_id}",
     "list_survivors": "/v1/sessions/{session_id}/survivors",
     "audit_trace": "/v1/sessions/{session_id}/audit",
     "list_obligations": "/v1/sessions/{session_id}/obligations",
+    "session_diff": "/v1/sessions/{session_id}/diff",
+    "compare_sources": "/v1/sessions/{session_id}/sources",
     "session_analysis": "/v1/sessions/{session_id}/analysis",
+    "prove_session_inclusion": "/v1/sessions/{session_id}/proofs/inclusion",
     "healthz": "/healthz",
     "readyz": "/readyz",
 }
@@ -71,6 +75,7 @@ FIELD_KINDS: dict[str, str] = {
     "context": "object",
     "conclusion_id": "text",
     "session_id": "text",
+    "at": "place",
 }
 _ALL = [None, True, 1, -1, 1.5, 2**53, "text", [], ["a"], [1], [None], [["a"]], {}, {"odd": 1}]
 WRONG_VALUES: dict[str, list[Any]] = {
@@ -78,6 +83,7 @@ WRONG_VALUES: dict[str, list[Any]] = {
     "ids": [value for value in _ALL if value not in ([], ["a"])],
     "object": [value for value in _ALL if not isinstance(value, dict | None)],
     "count": [value for value in _ALL if value is True or value != 1],
+    "place": [value for value in _ALL if value is True or not isinstance(value, int | str | None)],
     "ontology": _ALL,
     "policy": [value for value in _ALL if value != {}],
 }

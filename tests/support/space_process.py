@@ -65,14 +65,17 @@ def propose(url: str, name: str, proposals: str) -> None:
         proposal_id = f"shared-{number}" if shared else f"{name}-{number}"
         value = "same" if shared else name
         wanted = StateDelta({f"goal.{proposal_id}": value})
+        proposal: Proposal | None = None
         while True:
-            space = server.current(SPACE)
-            # A shared one must be the same proposal in every process, so it is made on the first snapshot.
-            snapshot_id = space.snapshots.at(0)[0] if shared else space.snapshot_id
-            proposal = Proposal(proposal_id, snapshot_id, Provenance(AGENT.id, "now"), [wanted])
             try:
+                if proposal is None:
+                    space = server.current(SPACE)
+                    # A shared one must be the same proposal in every process, so it is made on the first snapshot.
+                    snapshot_id = space.snapshots.at(0)[0] if shared else space.snapshot_id
+                    proposal = Proposal(proposal_id, snapshot_id, Provenance(AGENT.id, "now"), [wanted])
                 answer = server.perform(SpaceCommand(SPACE, AGENT, Propose(proposal)))
             except StoreUnavailable:
+                # The same one again: the first may have been recorded, and only its answer lost.
                 continue
             say(f"{answer.event.body.event_id} {proposal_id}")
             break

@@ -89,12 +89,15 @@ def verified(server: BeliefServer, session_id: str) -> BeliefSnapshot:
 
 @contextmanager
 def tampering(path: Path, *triggers: str) -> Iterator[sqlite3.Connection]:
-    """A connection that writes to the file with the guards taken down."""
+    """A connection that writes to the file with the guards taken down, and puts them back, as an intruder would."""
     connection = sqlite3.connect(path)
+    guards = dict(connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall())
     for trigger in triggers:
         connection.execute(f"DROP TRIGGER {trigger}")
     try:
         yield connection
+        for trigger in triggers:
+            connection.execute(guards[trigger])
         connection.commit()
     finally:
         connection.close()

@@ -37,7 +37,11 @@ GETS = {
     "list obligations": "/v1/sessions/{session_id}/obligations",
 }
 # What differs from run to run: ids, hashes, times.
-_CHANCE = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|\b[0-9a-f]{64}\b")
+_CHANCE = re.compile(
+    r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|\b[0-9a-f]{64}\b"
+    # Hashes and paths of proofs, in base64.
+    r'|(?<=")[A-Za-z0-9+/]{43,}={0,2}(?=")'
+)
 _MOMENT = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 
 
@@ -115,6 +119,8 @@ class OverHTTP:
         # What HTTP needs in order to go on where a page ended; in Python that is the last id.
         if "survivors" in reply and "next_cursor" in reply:
             return {"survivors": reply["survivors"], "n_survivors": reply["n_survivors"]}
+        if "events" in reply:
+            return {"events": reply["events"]}
         return reply
 
 

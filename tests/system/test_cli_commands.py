@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import cmbs.cli
-from cmbs.audit import fsck
+from cmbs.audit import plain_rows
 from cmbs.belief.server import BeliefServer
 from cmbs.cli.app import COMMANDS, load_command
 from cmbs.stores import SQLiteStore
@@ -122,7 +122,9 @@ def test_a_session_that_was_tampered_with_is_bad_and_the_others_are_not(sessions
         f"good {sessions[2]}",
         "3 sessions, 1 bad",
     ]
-    assert ran.stderr.startswith(f"bad  {sessions[1]}: LEDGER_CORRUPT: ledger of `{sessions[1]}` is bad at seq 1")
+    assert ran.stderr.startswith(
+        f"bad  {sessions[1]}: audit_events.entry seq 1: LEDGER_CORRUPT: ledger of `{sessions[1]}` is bad at seq 1"
+    )
 
 
 def test_a_session_whose_tail_was_cut_off_is_bad(sessions: list[str], place: Path) -> None:
@@ -130,7 +132,7 @@ def test_a_session_whose_tail_was_cut_off_is_bad(sessions: list[str], place: Pat
         connection.execute("DELETE FROM audit_events WHERE stream_id = ? AND seq = 1", (sessions[0],))
     ran = invoke("verify", sessions[0])
     assert ran.exit_code == 1
-    assert ran.stderr.startswith(f"bad  {sessions[0]}: LEDGER_CORRUPT: ")
+    assert ran.stderr.startswith(f"bad  {sessions[0]}: audit_events seq 1: the row is missing")
 
 
 @pytest.mark.parametrize("name", ["none-such", "[/red]", ":fire:", "", "é"])
@@ -148,7 +150,7 @@ def test_an_empty_store_has_nothing_bad_in_it(place: Path) -> None:
 
 
 def test_more_sessions_than_fit_a_page_are_all_verified(sessions: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fsck, "_PAGE", 2)
+    monkeypatch.setattr(plain_rows, "_PAGE", 2)
     assert invoke("verify").stdout.endswith("\n3 sessions, 0 bad\n")
 
 

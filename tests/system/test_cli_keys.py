@@ -2,7 +2,6 @@
 
 import json
 import re
-import sqlite3
 import time
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from cmbs.identity.kernel.model import KEYS_STREAM
 from cmbs.identity.tokens import holds_key
 from cmbs.stores import SQLiteStore
 from tests.support.http_server import TIMEOUT_SECONDS, ServerProcess, run_cmbs, serving
+from tests.support.store_fixture import tampering
 from tests.support.transports import DECLARATION
 
 KEY = re.compile(r"cmbs_([0-9a-f]{16})_[0-9a-f]{64}\n")
@@ -93,13 +93,11 @@ def test_keys_are_no_session(tmp_path: Path) -> None:
 @pytest.mark.req("ID-KEY-05")
 def test_a_stream_of_keys_that_was_changed_by_hand_is_found(tmp_path: Path) -> None:
     created(tmp_path)
-    with sqlite3.connect(tmp_path / "cmbs.db") as database:
-        database.execute("DROP TRIGGER audit_events_no_update")
+    with tampering(tmp_path / "cmbs.db", "audit_events_no_update") as database:
         database.execute("UPDATE audit_events SET entry = replace(CAST(entry AS TEXT), 'planner', 'imposter')")
-    database.close()
     checked = run_cmbs("fsck", directory=tmp_path)
     assert (checked.returncode, checked.stdout) == (1, "0 sessions, 0 events, 1 bad\n")
-    assert "bad  identity:keys: LEDGER_CORRUPT: " in checked.stderr
+    assert "bad  identity:keys: audit_events.entry seq 0: LEDGER_CORRUPT: " in checked.stderr
     listed = run_cmbs("keys", "list", directory=tmp_path)
     assert (listed.returncode, listed.stdout) == (1, "")
 

@@ -13,6 +13,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 MAX_FUNCTION_LINES = 60
 MAX_MODULE_LINES = 500
+# The offline verifier is one file because it is copied to machines that have nothing else of ours.
+LONG_MODULES = {"cmbs/offline_verifier.py": 2_000}
 # A file beyond this is data, and is not read.
 MAX_TEXT_BYTES = 2_000_000
 
@@ -144,7 +146,7 @@ def long_functions() -> Iterator[Fault]:
 def long_modules() -> Iterator[Fault]:
     for path in python_files():
         length = text_of(path).count("\n")
-        if length > MAX_MODULE_LINES:
+        if length > LONG_MODULES.get(name_of(path), MAX_MODULE_LINES):
             yield name_of(path), length, f"{length} lines"
 
 

@@ -83,8 +83,24 @@ def test_the_documented_operations_are_those_of_the_dispatch_table() -> None:
 
 
 OPTIONS_DOCUMENTED = [
-    *("serve", "verify", "fsck", "export", "import", "version", "analyse", "bench agents", "play 20q"),
+    *(
+        "serve",
+        "verify",
+        "fsck",
+        "export",
+        "import",
+        "migrate",
+        "verifier",
+        "version",
+        "analyse",
+        "bench agents",
+        "play 20q",
+    ),
+    *("heads", "checkpoint keygen", "checkpoint rotate", "checkpoint show", "checkpoint check"),
+    *("witness keygen", "witness serve"),
     *("tee serve", "tee load", "tee show", "keys create", "keys list", "keys revoke"),
+    *("proof inclusion", "proof consistency", "proof membership", "proof elimination"),
+    *("proof transition", "proof refusal", "proof decision", "proof check"),
     *("kit check", "kit schema", "kit from-table", "kit import itbench", "kit builtin"),
     *("policy test", "policy lint", "policy explain", "policy impact", "policy schema"),
 ]

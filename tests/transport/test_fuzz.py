@@ -9,6 +9,7 @@ import pytest
 import schemathesis
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.errors import FlakyStrategyDefinition
 from schemathesis.config import SchemathesisConfig
 from schemathesis.core.failures import FailureGroup
 from schemathesis.generation.modes import GenerationMode
@@ -35,13 +36,16 @@ APP = create_app(SERVER, anyone=True)
 # Spaces have a file of their own: most of what is right or wrong with a proposal is beyond any schema.
 SCHEMA = schemathesis.openapi.from_asgi("/openapi.json", APP, config=CONFIG).exclude(path_regex="/v1/spaces")
 # What is right by the document and wrong all the same, since no schema can say it: numbers are exact in I-JSON, whole
-# ones have no point, a cursor is text that this server gave out, this server has no causal graph, and not every kit.
+# ones have no point, a cursor is text that this server gave out, this server has no causal graph, and not every kit, a
+# page begins at one place, and a difference ends after it begins.
 BEYOND_SCHEMAS = (
     b"I-JSON",
     b"expected `int`, got `float`",
     b"not one that this server gave out",
     b"only where the store has a causal graph",
     b"there is no kit",
+    b"send `cursor` or `since_event_id`, not both",
+    b"a difference goes forward",
 )
 
 Case = schemathesis.Case[Any]
@@ -92,7 +96,15 @@ class Sessions(SCHEMA.as_state_machine()):  # type: ignore[misc]
 
 @pytest.mark.req("BS-8-OPENAPI-02")
 def test_operations_one_after_the_other_conform_to_the_document() -> None:
-    Sessions.run(settings=settings(max_examples=EFFORT.examples_for(15), stateful_step_count=6))
+    # The server keeps what earlier examples made, so the same draws may meet other answers: such a run is begun again.
+    for attempts_left in (2, 1, 0):
+        try:
+            Sessions.run(settings=settings(max_examples=EFFORT.examples_for(15), stateful_step_count=6))
+        except FlakyStrategyDefinition:
+            if not attempts_left:
+                raise
+        else:
+            break
     assert SERVER.list_sessions()
 
 

@@ -12,6 +12,7 @@ from cmbs.belief_api import create_app
 from cmbs.stores import InMemoryStore, SQLiteStore
 from cmbs.testing import ManualClock, SequentialIds
 from cmbs.testing.strategies.hostile_ids import HOSTILE_IDS
+from tests.support.error_model import check_error
 from tests.support.in_process import Client, client_of
 from tests.support.transports import ONTOLOGY
 
@@ -141,8 +142,13 @@ def test_an_audit_can_be_read_in_pieces(client: Client) -> None:
     path = f"/v1/sessions/{session_id}"
     for number in range(11):
         client.post(f"{path}/conclusions", {"conclusion_id": str(number)})
-    whole = client.get(f"{path}/audit").json()["events"]
-    assert [event["seq"] for event in whole] == list(range(12))
+    first = client.get(f"{path}/audit").json()
+    second = client.get(f"{path}/audit", params={"cursor": first["next_cursor"]}).json()
+    whole = first["events"] + second["events"]
+    assert ([event["seq"] for event in whole], len(first["events"])) == (list(range(12)), 10)
+    assert second["next_cursor"] is None
+    both = {"cursor": first["next_cursor"], "since_event_id": whole[0]["event_id"]}
+    check_error(client.get(f"{path}/audit", params=both), 400, "INVALID_REQUEST")
     pieces: list[Any] = []
     while piece := client.get(
         f"{path}/audit", params={"limit": 5, **({"since_event_id": pieces[-1]["event_id"]} if pieces else {})}

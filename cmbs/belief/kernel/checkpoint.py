@@ -1,13 +1,11 @@
-"""A session's state as bytes: derived data, that only saves time.
+"""A session's state as bytes: what state digests are computed over, and what is kept as a checkpoint.
 
-A checkpoint is never trusted on its own. `thaw` checks it against the ledger: the entry that it claims to stand at
-must have the hash that it claims, and the survivors must be those that this entry commits to. Where anything does not
-fit, the answer is None and the log is replayed.
+A checkpoint decides nothing by itself. `thaw` believes it only where the entry that it stands at carries its digest;
+where anything does not fit, the answer is None and the log is replayed.
 """
 
 from __future__ import annotations
 
-from hashlib import sha256
 from typing import TypeAlias, TypeVar
 
 import msgspec
@@ -15,11 +13,12 @@ from msgspec.structs import replace
 
 from cmbs.belief.kernel.events import Declare, read_event
 from cmbs.belief.kernel.session import Applied, ObligationRecord, Observation, Request, Session, Verdict, evolve
-from cmbs.belief.kernel.survivors import Survivors, commitment
+from cmbs.belief.kernel.survivors import Survivors
 from cmbs.ledger import Chronicle, Head, StoredEntry, hash_entry
-from cmbs.ledger.entry import read_body
+from cmbs.ledger.replay import StateFormat
+from cmbs.ledger.state_digest import find_binding
 
-_VERSION = 2
+_FORMAT = 1
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -27,10 +26,13 @@ V = TypeVar("V")
 _Columns: TypeAlias = tuple[list[K], list[V]]
 
 
-class _Frozen(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    version: int
+class FrozenSession(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A session as MessagePack, field by field. What the declaration says is not repeated: its hash stands for it."""
+
     session_id: str
     head: Head
+    v: int
+    declaration_hash: bytes
     bitmap: bytes
     events: _Columns[str, Verdict | None]
     observations: _Columns[Observation, Applied]
@@ -42,16 +44,17 @@ class _Frozen(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
 
 
 _ENCODER = msgspec.msgpack.Encoder()
-_DECODER = msgspec.msgpack.Decoder(_Frozen)
+_DECODER = msgspec.msgpack.Decoder(FrozenSession)
 
 
 def freeze(session: Session) -> bytes:
-    """The session as bytes, with a checksum in front."""
-    content = _ENCODER.encode(
-        _Frozen(
-            _VERSION,
+    """The session as bytes; obligations in the order in which they were entered."""
+    return _ENCODER.encode(
+        FrozenSession(
             session.session_id,
             session.head,
+            session.v,
+            session.declaration_hash,
             session.survivors.bitmap(),
             session.events.columns(),
             session.observations.columns(),
@@ -62,28 +65,32 @@ def freeze(session: Session) -> bytes:
             session.terminated_seq,
         )
     )
-    return sha256(content).digest() + content
+
+
+STATE_FORMAT = StateFormat(_FORMAT, freeze)
 
 
 def thaw(data: bytes, declaration: StoredEntry, at: StoredEntry) -> Session | None:
-    """The session that `data` holds, if it fits the declaration and the entry that it stands at; None otherwise."""
+    """The session right before the entry `at`, if that entry says that `data` is this session; None otherwise."""
+    link = find_binding(data, _FORMAT, at)
+    if link is None:
+        return None
     try:
-        content = memoryview(data)[32:]
-        if sha256(content).digest() != data[:32]:
-            return None
-        frozen = _DECODER.decode(content)
+        frozen = _DECODER.decode(data)
         event = read_event(declaration)
-        if not isinstance(event.message, Declare) or frozen.version != _VERSION:
+        fits = (
+            (frozen.session_id, frozen.head.seq) == (link.stream_id, link.seq - 1)
+            and frozen.head.event_hash.hex() == link.prev_event_hash
+            and hash_entry(declaration.raw) == declaration.event_hash == frozen.declaration_hash
+        )
+        if not fits or not isinstance(event.message, Declare):
             return None
         declared = evolve(None, event)
-        survivors = Survivors.from_bitmap(declared.universe, frozen.bitmap)
-        if hash_entry(declaration.raw) != declaration.event_hash or not _stands_at(frozen, survivors, at):
-            return None
         return replace(
             declared,
-            session_id=frozen.session_id,
-            survivors=survivors,
+            survivors=Survivors.from_bitmap(declared.universe, frozen.bitmap),
             head=frozen.head,
+            v=frozen.v,
             events=Chronicle.of(*frozen.events),
             observations=Chronicle.of(*frozen.observations),
             requests=Chronicle.of(*frozen.requests),
@@ -94,15 +101,3 @@ def thaw(data: bytes, declaration: StoredEntry, at: StoredEntry) -> Session | No
         )
     except (ValueError, msgspec.DecodeError):
         return None
-
-
-def _stands_at(frozen: _Frozen, survivors: Survivors, at: StoredEntry) -> bool:
-    body = read_body(at.raw)
-    return (
-        hash_entry(at.raw) == at.event_hash == frozen.head.event_hash
-        and (body.stream_id, body.seq) == (frozen.session_id, frozen.head.seq)
-        and len(frozen.events[0]) == frozen.head.seq + 1
-        and frozen.events[0][-1:] == [body.event_id]
-        and commitment(frozen.session_id, bytes.fromhex(body.prev_event_hash), survivors.root)
-        == body.survivors_after_hash
-    )

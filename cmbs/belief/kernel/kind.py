@@ -6,13 +6,14 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from cmbs.belief.kernel.checkpoint import freeze, thaw
+from cmbs.belief.kernel.checkpoint import STATE_FORMAT, freeze, thaw
 from cmbs.belief.kernel.events import Declare, Eliminate, EnterObligation, Event, Message, Repeat, Stamp, read_event
 from cmbs.belief.kernel.replay import catch_up
 from cmbs.belief.kernel.requests import Command, Limits
 from cmbs.belief.kernel.session import Session, decide, evolve
 from cmbs.errors import HeadMismatch, LimitExceeded, SessionNotFound
 from cmbs.ledger import StoredEntry
+from cmbs.ledger.state_digest import bind_state, digest_of, is_digest_point
 from cmbs.messages import Actor
 from cmbs.spi.audit_log import Append, SessionState, Tombstones, is_reserved
 from cmbs.spi.elimination_store import EliminationProvenance
@@ -28,6 +29,8 @@ class Answer(msgspec.Struct, frozen=True):
 
 class BeliefFolding:
     """How sessions follow from their entries, and how they are kept in checkpoints."""
+
+    state_format = STATE_FORMAT.number
 
     def owns(self, stream_id: str) -> bool:
         """Any id that is not set aside for another kind."""
@@ -52,7 +55,7 @@ class BeliefFolding:
         return freeze(state)
 
     def thaw(self, stream_id: str, data: bytes, first: StoredEntry, at: StoredEntry) -> Session | None:
-        """The session, if it fits its log."""
+        """The session right before `at`, if that entry carries its digest."""
         session = thaw(data, first, at)
         return session if session is not None and session.session_id == stream_id else None
 
@@ -70,7 +73,7 @@ class BeliefKind(BeliefFolding):
 
     def decide(self, state: Session | None, command: Command) -> tuple[Answer, tuple[Session, Append] | None]:
         """Decide on the newest state."""
-        message = command.message
+        message, checkpoint = command.message, None
         event: Event | Repeat
         if state is None:
             if command.declared is None:
@@ -82,15 +85,21 @@ class BeliefKind(BeliefFolding):
                 return Answer(state, message, event.seq), None
             if command.if_match is not None and state.head_event_id != command.if_match:
                 raise HeadMismatch(command.if_match, state.head_event_id)
+            if is_digest_point(event.body.seq):
+                checkpoint = freeze(state)
+                event = bind_state(event, digest_of(checkpoint, STATE_FORMAT.number))
         after = evolve(state, event)
         limit = self._limits.obligations_per_session
         if isinstance(message, EnterObligation) and len(after.obligations) > limit:
             raise LimitExceeded("obligations_per_session", limit, len(after.obligations))
-        return Answer(after, message, after.head.seq), (after, append_of(after, event))
+        return Answer(after, message, after.head.seq), (after, append_of(after, event, checkpoint))
 
 
-def append_of(after: Session, event: Event) -> Append:
-    """What a log is given to write of an event; `after` is the session as it is after it."""
+def append_of(after: Session, event: Event, checkpoint: bytes | None = None) -> Append:
+    """What a log is given to write of an event; `after` is the session as it is after it.
+
+    `checkpoint` is the session before it, frozen, where the entry carries the digest of that.
+    """
     body, message = event.body, event.message
     unique_key = tombstones = None
     if isinstance(message, Eliminate):
@@ -108,4 +117,5 @@ def append_of(after: Session, event: Event) -> Append:
         unique_key,
         tombstones,
         SessionState(len(after.survivors), after.terminated_seq is not None, universe),
+        checkpoint,
     )

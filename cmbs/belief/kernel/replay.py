@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
 from collections.abc import Iterable
 from itertools import islice
 from operator import ge
@@ -9,6 +11,7 @@ from typing import assert_never
 
 import msgspec
 
+from cmbs.belief.kernel.checkpoint import STATE_FORMAT
 from cmbs.belief.kernel.events import (
     Declare,
     DeclareConclusion,
@@ -22,7 +25,9 @@ from cmbs.belief.kernel.events import (
     read_event,
 )
 from cmbs.belief.kernel.session import Session, decide, decide_declare, evolve
-from cmbs.ledger import Head, StoredEntry, canonical, replay
+from cmbs.ledger import Head, StoredEntry, canonical, replay, seal
+
+_HASH = re.compile("[0-9a-f]{64}")
 
 
 def verify_session(session_id: str, entries: Iterable[StoredEntry], head: Head | None = None) -> Session:
@@ -43,10 +48,12 @@ def _decide_again(session_id: str, session: Session | None, recorded: Event) -> 
     _require_admissible(message)
     if body.actor is not None and not body.actor.authenticated:
         raise ValueError("it names an actor that was not authenticated")
-    stamp = Stamp(body.event_id, body.ts, body.idempotency_key, body.actor)
+    stamp = Stamp(body.event_id, body.ts, body.idempotency_key, body.actor, body.v)
     if session is None:
         if isinstance(message, Declare):
-            return decide_declare(session_id, message, stamp)
+            # With every member, as it was written: one that was left out of the bytes would be left out again.
+            policy = dataclasses.replace(message.policy)
+            return decide_declare(session_id, msgspec.structs.replace(message, policy=policy), stamp)
         raise ValueError(f"the first event declares the session, not {body.verb}")
     if session.events.position(stamp.event_id) is not None:
         raise ValueError(f"its event id is that of event {session.events.position(stamp.event_id)}")
@@ -58,7 +65,16 @@ def _decide_again(session_id: str, session: Session | None, recorded: Event) -> 
     raise ValueError(f"it repeats event {again.seq}, and a repeat is never recorded")
 
 
-_RULES = replay.ReplayRules(read_event, _decide_again, evolve)
+def _keep_texts(again: Event, recorded: Event) -> Event:
+    """`notes` are the one text for people in an entry of a session."""
+    notes = recorded.body.notes
+    if notes is None or again.body.notes is None:
+        return again
+    body = msgspec.structs.replace(again.body, notes=notes)
+    return msgspec.structs.replace(again, body=body, stored=seal(body))
+
+
+_RULES = replay.ReplayRules(read_event, _decide_again, evolve, _keep_texts, STATE_FORMAT)
 
 
 def _require_admissible(message: Message) -> None:
@@ -75,6 +91,10 @@ def _require_admissible(message: Message) -> None:
             _require_sorted(message.hypotheses)
             _require_count(message.policy.stability_window)
             _require_object(message.metadata)
+            if not isinstance(message.origin, msgspec.UnsetType):
+                _require_count(message.origin.seq)
+                if _HASH.fullmatch(message.origin.event_hash) is None:
+                    raise ValueError("the hash of its origin is not one")
         case RequestExit() | DeclareConclusion() | RequestTermination():
             _require_object(message.context)
         case EnterObligation():

@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 
 from cmbs.belief.kernel.events import (
-    NULL,
     Declare,
     DeclareConclusion,
     Eliminate,
@@ -40,9 +39,11 @@ class Limits:
     page_size: int = 10_000
     obligations_per_session: int = 10_000
     cached_sessions: int = 10_000
+    cached_session_bytes: int = 1_073_741_824
     analysis_events: int = 20_000
     analysis_steps: int = 200_000
     analyses_waiting: int = 8
+    fork_events: int = 20_000
 
 
 class Command(msgspec.Struct, frozen=True):
@@ -85,7 +86,7 @@ class RequestValidator:
         if provider is not None:
             self.text("provider.id", provider.id)
             self.text("provider.version", provider.version)
-        return Declare(ontology, ids, self._policy(policy), self._object("metadata", metadata), provider)
+        return Declare(ontology, ids, self._policy(policy), self._opaque("metadata", metadata), provider)
 
     def ontology(self, ontology: OntologyBundle) -> OntologyBundle:
         """An ontology of texts within the limit."""
@@ -121,13 +122,13 @@ class RequestValidator:
             self.text("source_id", source_id),
             self.text("observation_id", observation_id),
             self._ids("eliminated", eliminated, "ids_per_request", self.limits.ids_per_request),
-            self._object("justification", justification),
+            self._opaque("justification", justification),
             probe,
         )
 
     def probe(self, probe_id: str, response: Any) -> Probe:
         """A provider's probe and the answer of the world, which may be any JSON value."""
-        return Probe(self.text("probe_id", probe_id), self._opaque("response", response))
+        return Probe(self.text("probe_id", probe_id), self._opaque("response", response, object))
 
     def enter_obligation(self, obligation_id: str, min_total_eliminations: int) -> EnterObligation:
         """An obligation."""
@@ -136,15 +137,15 @@ class RequestValidator:
 
     def request_exit(self, obligation_id: str, context: Any) -> RequestExit:
         """A wish to leave an obligation."""
-        return RequestExit(self.text("obligation_id", obligation_id), self._object("context", context))
+        return RequestExit(self.text("obligation_id", obligation_id), self._opaque("context", context))
 
     def declare_conclusion(self, conclusion_id: str, context: Any) -> DeclareConclusion:
         """A conclusion."""
-        return DeclareConclusion(self.text("conclusion_id", conclusion_id), self._object("context", context))
+        return DeclareConclusion(self.text("conclusion_id", conclusion_id), self._opaque("context", context))
 
     def request_termination(self, context: Any) -> RequestTermination:
         """A wish to end the session."""
-        return RequestTermination(self._object("context", context))
+        return RequestTermination(self._opaque("context", context))
 
     def text(self, name: str, value: Any) -> str:
         """An id: any text of Unicode scalar values within the limit."""
@@ -176,15 +177,10 @@ class RequestValidator:
         item = f"{name}[]"
         return sorted({self.text(item, value) for value in ids})
 
-    def _object(self, name: str, value: Any) -> msgspec.Raw:
-        """A caller's own object as canonical JSON; None is `null`."""
-        if value is None:
-            return NULL
-        if not isinstance(value, dict):
+    def _opaque(self, name: str, value: Any, kind: type = dict) -> msgspec.Raw:
+        """A caller's own data as canonical JSON: an object unless another kind will do; None is `null`."""
+        if value is not None and not isinstance(value, kind):
             raise InvalidRequest(f"`{name}` must be an object", {"field": name})
-        return self._opaque(name, value)
-
-    def _opaque(self, name: str, value: Any) -> msgspec.Raw:
         raw = encode(value)
         if len(raw) > self.limits.opaque_bytes:
             raise LimitExceeded("opaque_bytes", self.limits.opaque_bytes, len(raw), name)

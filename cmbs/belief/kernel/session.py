@@ -34,8 +34,7 @@ from cmbs.core import Obligation, is_stable
 from cmbs.errors import Conflict, InvalidHypothesisId, ObligationNotFound, SessionTerminated
 from cmbs.ledger import GENESIS, Chronicle, Delta, EntryBody, Head, seal
 from cmbs.ledger.canonical import encode_frame
-from cmbs.ledger.entry import VERSION
-from cmbs.messages import OntologyBundle, ProviderRef, Reason, SessionPolicy
+from cmbs.messages import OntologyBundle, Origin, ProviderRef, Reason, SessionPolicy
 
 _FORCE_DENIED = "force was asked for and the policy of this session does not allow it"
 
@@ -85,6 +84,10 @@ class Session(msgspec.Struct, frozen=True):
     universe: Universe
     survivors: Survivors
     head: Head
+    # The version of the newest entry.
+    v: int
+    # The event hash of the declaration, which ontology, policy, universe and provider come from.
+    declaration_hash: bytes
     events: Chronicle[str, Verdict | None]
     observations: Chronicle[Observation, Applied]
     requests: Chronicle[str, Request]
@@ -93,6 +96,8 @@ class Session(msgspec.Struct, frozen=True):
     active: tuple[str, ...]
     terminated_seq: int | None
     provider: ProviderRef | None
+    # None of a session that is no fork.
+    origin: Origin | None = None
 
     @property
     def eliminated_total(self) -> int:
@@ -125,7 +130,7 @@ def decide_declare(session_id: str, message: Declare, stamp: Stamp) -> Event:
         survivors_after_hash=survivors_hash,
         survivors_before_hash=survivors_hash,
         ts=stamp.ts,
-        v=VERSION,
+        v=stamp.v,
         verb=VERB_OF[Declare],
         idempotency_key=stamp.idempotency_key,
         actor=stamp.actor,
@@ -250,14 +255,20 @@ def evolve(session: Session | None, event: Event) -> Session:
     message, body = event.message, event.body
     if session is None:
         return _open_session(event)
-    changes: dict[str, Any] = {"head": Head(body.seq, event.stored.event_hash)}
+    changes: dict[str, Any] = {"head": Head(body.seq, event.stored.event_hash), "v": body.v}
     if body.idempotency_key is not None:
         request = Request(body.seq, fingerprint(message))
         changes["requests"] = session.requests.append(body.idempotency_key, request)
     verdict = None
     match message:
         case Eliminate():
-            changes |= _evolve_elimination(session, message, event)
+            applied = body.delta.eliminated
+            gone = set(applied)
+            ignored = tuple([asked for asked in message.eliminated if asked not in gone])
+            observation = (message.source_id, message.observation_id)
+            effect = Applied(body.seq, tuple(applied), ignored)
+            changes["observations"] = session.observations.append(observation, effect)
+            changes["survivors"] = session.survivors.eliminate(applied) if event.survivors is None else event.survivors
         case EnterObligation():
             record = ObligationRecord(message.min_total_eliminations, body.seq, session.eliminated_total)
             changes["obligations"] = {**session.obligations, message.obligation_id: record}
@@ -271,17 +282,6 @@ def evolve(session: Session | None, event: Event) -> Session:
         case _:
             assert_never(message)
     return replace(session, events=session.events.append(body.event_id, verdict), **changes)
-
-
-def _evolve_elimination(session: Session, message: Eliminate, event: Event) -> dict[str, Any]:
-    applied = event.body.delta.eliminated
-    gone = set(applied)
-    ignored = tuple([asked for asked in message.eliminated if asked not in gone])
-    record = Applied(event.body.seq, tuple(applied), ignored)
-    return {
-        "survivors": session.survivors.eliminate(applied) if event.survivors is None else event.survivors,
-        "observations": session.observations.append((message.source_id, message.observation_id), record),
-    }
 
 
 def _evolve_grant(
@@ -320,6 +320,8 @@ def _open_session(event: Event) -> Session:
         universe=survivors.universe,
         survivors=survivors,
         head=Head(0, event.stored.event_hash),
+        v=body.v,
+        declaration_hash=event.stored.event_hash,
         events=Chronicle[str, Verdict | None]().append(body.event_id, None),
         observations=Chronicle(),
         requests=requests,
@@ -328,6 +330,7 @@ def _open_session(event: Event) -> Session:
         active=(),
         terminated_seq=None,
         provider=message.provider,
+        origin=None if isinstance(message.origin, msgspec.UnsetType) else message.origin,
     )
 
 
@@ -361,7 +364,7 @@ def _record(
         survivors_after_hash=after_hash,
         survivors_before_hash=before_hash,
         ts=stamp.ts,
-        v=VERSION,
+        v=stamp.v,
         verb=VERB_OF[type(message)],
         idempotency_key=stamp.idempotency_key,
         notes=notes,

@@ -18,6 +18,7 @@ from cmbs.messages import SortedIds
 BLOCK_BITS = 1024
 BLOCK_BYTES = BLOCK_BITS // 8
 
+_SUBTREE_LEVEL = 10
 _ASCII_BITS = bytes.maketrans(b"01", b"\x00\x01")
 _DOMAIN = b"cmbs/survivors/v1"
 _FRAMED_DOMAIN = len(_DOMAIN).to_bytes(4, "big") + _DOMAIN
@@ -27,12 +28,17 @@ _HASH_LENGTH = (32).to_bytes(4, "big")
 class Universe:
     """The hypotheses of a session: sorted by code point, without repeats, fixed for good."""
 
-    __slots__ = ("_positions", "ids")
+    __slots__ = ("_positions", "_subtrees", "ids", "text_bytes")
 
     def __init__(self, sorted_ids: Sequence[str]) -> None:
         """`sorted_ids` must be sorted and single; `Universe.of` takes them as they come."""
         self.ids: tuple[str, ...] = tuple(sorted_ids)
         self._positions = dict(zip(self.ids, range(len(self.ids)), strict=True))
+        # The universe tree from the level of 1024 ids on, once it is asked for: the ids of a million take a second.
+        self._subtrees: merkle.Tree | None = None
+        text = "".join(self.ids)
+        # About what the characters of all ids take in memory.
+        self.text_bytes = len(text) if text.isascii() else 2 * len(text)
 
     @classmethod
     def of(cls, hypothesis_ids: Iterable[str]) -> Universe:
@@ -51,7 +57,26 @@ class Universe:
 
     def compute_root(self) -> bytes:
         """The universe root. It hashes every id, which at a million takes about a second."""
-        return merkle.root_of(hypothesis_id.encode() for hypothesis_id in self.ids)
+        return self._upper_tree().root
+
+    def path(self, positions: Iterable[int]) -> list[bytes]:
+        """What proves which ids are at these places under the universe root. The first one costs `compute_root`."""
+        return merkle.path_of(len(self.ids), self._node_at, positions)
+
+    def _node_at(self, level: int, position: int) -> bytes:
+        if level >= _SUBTREE_LEVEL:
+            return self._upper_tree().levels[level - _SUBTREE_LEVEL][position]
+        return self._hash_ids(position << level, (position + 1) << level)
+
+    def _upper_tree(self) -> merkle.Tree:
+        if self._subtrees is None:
+            step = 1 << _SUBTREE_LEVEL
+            starts = range(0, len(self.ids), step)
+            self._subtrees = merkle.Tree.over(self._hash_ids(start, start + step) for start in starts)
+        return self._subtrees
+
+    def _hash_ids(self, first: int, end: int) -> bytes:
+        return merkle.root_of(map(str.encode, self.ids[first:end]))
 
 
 class Survivors(SortedIds):
@@ -98,6 +123,14 @@ class Survivors(SortedIds):
         """The survivor root."""
         return self._tree.root
 
+    def blocks(self, numbers: Iterable[int]) -> bytes:
+        """The blocks of 1024 bits with these numbers, joined."""
+        return b"".join(self._blocks[number] for number in numbers)
+
+    def path(self, numbers: Iterable[int]) -> list[bytes]:
+        """What proves that these blocks are under the survivor root."""
+        return self._tree.path(numbers)
+
     def __len__(self) -> int:
         return self._count
 
@@ -138,14 +171,16 @@ class Survivors(SortedIds):
 
     def _iterate_from(self, first: int) -> Iterator[str]:
         """The survivors from this position on, block by block: a block is unpacked when the reader comes to it."""
-        ids = self.universe.ids
-        return chain.from_iterable(
-            compress(
-                ids[max(first, number * BLOCK_BITS) : (number + 1) * BLOCK_BITS],
-                _unpack(self._blocks[number])[max(0, first - number * BLOCK_BITS) :],
-            )
-            for number in range(first // BLOCK_BITS, len(self._blocks))
-        )
+
+        def blocks() -> Iterator[Iterator[str]]:
+            for number in range(first // BLOCK_BITS, len(self._blocks)):
+                # One byte for each bit, least significant first.
+                bits = format(int.from_bytes(self._blocks[number], "little"), f"0{BLOCK_BITS}b").encode()[::-1]
+                start = max(first, number * BLOCK_BITS)
+                ids = self.universe.ids[start : (number + 1) * BLOCK_BITS]
+                yield compress(ids, bits.translate(_ASCII_BITS)[start - number * BLOCK_BITS :])
+
+        return chain.from_iterable(blocks())
 
 
 def commitment(session_id: str, prev_event_hash: bytes, root: bytes) -> str:
@@ -156,8 +191,3 @@ def commitment(session_id: str, prev_event_hash: bytes, root: bytes) -> str:
     session = session_id.encode()
     framed_session = len(session).to_bytes(4, "big") + session
     return sha256(_FRAMED_DOMAIN + framed_session + _HASH_LENGTH + prev_event_hash + _HASH_LENGTH + root).hexdigest()
-
-
-def _unpack(block: bytes) -> bytes:
-    """One byte for each bit, least significant first."""
-    return format(int.from_bytes(block, "little"), f"0{BLOCK_BITS}b").encode()[::-1].translate(_ASCII_BITS)

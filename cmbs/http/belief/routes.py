@@ -11,13 +11,15 @@ from urllib.parse import quote
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from cmbs.audit.proofs import AnchorSource
 from cmbs.belief.kernel.events import Message
 from cmbs.belief.kernel.requests import Command
 from cmbs.belief.server import BeliefServer
 from cmbs.errors import InvalidRequest
-from cmbs.http.belief import answers, schemas
+from cmbs.http.belief import history_schemas, schemas
 from cmbs.http.belief.analysis import Analyst
-from cmbs.http.exchange import Request, Response, cursor_of, from_cursor, whole_number
+from cmbs.http.exchange import Request, Response, cursor_of, encode_entry, from_cursor, whole_number
+from cmbs.http.proofs import SESSION_PROOFS, ProofKind, prove_session
 from cmbs.messages import OntologyBundle
 
 T = TypeVar("T")
@@ -34,10 +36,16 @@ _MAX_SURVIVORS_ENCODED_ON_LOOP = 65_536
 class Routes:
     """The handlers, one method for each operation of the API."""
 
-    def __init__(self, server: BeliefServer) -> None:
+    def __init__(
+        self, server: BeliefServer, check_ready: Callable[[], None], anchor: AnchorSource | None = None
+    ) -> None:
         self._server = server
+        self._anchor = anchor
+        self._check_ready = check_ready
         self._requests = server.requests
         self._analyst = Analyst(server)
+        for proof in SESSION_PROOFS:
+            setattr(self, proof.of_session().operation_id, partial(self._prove, proof))
 
     # --- the verbs that write ---
 
@@ -98,6 +106,30 @@ class Routes:
         context = request.document.get("context")
         return await self._write(request, lambda: self._requests.request_termination(context))
 
+    async def fork_session(self, request: Request) -> Response:
+        """A fork. It reads and decides a whole prefix, so it never runs on the event loop."""
+        body: history_schemas.ForkSessionRequest = request.message
+        request.query()
+        at = None if isinstance(body.at, UnsetType) else body.at
+        if isinstance(at, float):
+            # In JSON, 10.0 is a whole number too; any other names no event.
+            at = int(at) if at.is_integer() else str(at)
+        forked = await asyncio.to_thread(
+            self._server.fork_session,
+            request.params["session_id"],
+            at,
+            if_match=request.if_match,
+            idempotency_key=request.idempotency_key,
+            actor=request.authenticated,
+        )
+        minimal = request.wants_minimal
+        content = {
+            **forked._asdict(),
+            "snapshot": await asyncio.to_thread(forked.snapshot.to_dict, with_survivors=not minimal),
+        }
+        headers = [("location", f"../{quote(forked.session_id, safe='')}"), *(_MINIMAL if minimal else [])]
+        return Response(_CREATED, _ENCODE(content), headers)
+
     async def _write(self, request: Request, build: Callable[[], Message]) -> Response:
         """Carry out the message that `build` validates; a large one is validated in a thread."""
         request.query()
@@ -117,8 +149,11 @@ class Routes:
     async def _perform(self, request: Request, command: Command, status: int) -> Response:
         minimal = request.wants_minimal
         outcome = await self._server.perform_async(command)
+
+        def encode() -> bytes:
+            return _ENCODE({**outcome._asdict(), "snapshot": outcome.snapshot.to_dict(with_survivors=not minimal)})
+
         is_large = not minimal and outcome.snapshot.n_survivors > _MAX_SURVIVORS_ENCODED_ON_LOOP
-        encode = partial(answers.encode_outcome, outcome, with_survivors=not minimal)
         body = await asyncio.to_thread(encode) if is_large else encode()
         return Response(status, body, list(_MINIMAL) if minimal else [])
 
@@ -131,19 +166,24 @@ class Routes:
 
         def read() -> tuple[bytes, str]:
             belief = self._server.query_belief(request.params["session_id"], at=at)
-            return answers.encode_snapshot(belief, with_survivors=not minimal), belief.audit_head_event_id or ""
+            return _ENCODE(belief.to_dict(with_survivors=not minimal)), belief.audit_head_event_id or ""
 
         body, head = await self._read(read)
         return Response(200, body, [("etag", f'"{head}"'), _VARY, *(_MINIMAL if minimal else [])])
 
     async def audit_trace(self, request: Request) -> Response:
         """AUDIT_TRACE: the stored bytes as they are, each with its hash."""
-        query = request.query("since_event_id", "limit")
-        limit = self._limit(query) if "limit" in query else None
+        query = request.query("since_event_id", "cursor", "limit")
+        limit = self._limit(query)
+        if "since_event_id" in query and "cursor" in query:
+            raise InvalidRequest("send `cursor` or `since_event_id`, not both: each says where the page begins")
+        since = from_cursor(query["cursor"], 1)[0] if "cursor" in query else query.get("since_event_id")
 
         def read() -> bytes:
-            entries = self._server.stored_entries(request.params["session_id"], query.get("since_event_id"), limit)
-            return b'{"events":[%b]}' % b",".join(map(answers.encode_entry, entries))
+            page = self._server.audit_page(request.params["session_id"], since, limit)
+            events = b",".join(map(encode_entry, page.entries))
+            cursor = _ENCODE(None if page.next_event_id is None else cursor_of(page.next_event_id))
+            return b'{"events":[%b],"next_cursor":%b}' % (events, cursor)
 
         return Response(200, await self._read(read))
 
@@ -178,6 +218,38 @@ class Routes:
 
         return Response(200, await self._read(read))
 
+    async def session_diff(self, request: Request) -> Response:
+        """What happened between two events."""
+        query = request.query("from", "to", "cursor", "limit")
+        limit = self._limit(query)
+        start = _moment(query.get("from")) or 0
+        parts = from_cursor(query["cursor"], 2) if "cursor" in query else None
+        after = None if parts is None else (whole_number("cursor", parts[0]), whole_number("cursor", parts[1]))
+
+        def read() -> bytes:
+            diff = self._server.diff(request.params["session_id"], start, _moment(query.get("to")), after, limit)
+            content = {**diff._asdict(), "changes": [each._asdict() for each in diff.changes]}
+            place = content.pop("next_place")
+            return _ENCODE({**content, "next_cursor": cursor_of(*map(str, place)) if place else None})
+
+        return Response(200, await asyncio.to_thread(read))
+
+    async def compare_sources(self, request: Request) -> Response:
+        """The sources of a session beside each other."""
+        query = request.query("cursor", "limit")
+        limit = self._limit(query)
+        after = from_cursor(query["cursor"], 1)[0] if "cursor" in query else None
+
+        def read() -> bytes:
+            found = self._server.sources(request.params["session_id"], after, limit)
+            content = found._asdict()
+            content["sources"] = [each._asdict() for each in found.sources]
+            content["agreements"] = [each._asdict() for each in found.agreements]
+            last = content.pop("next_source_id")
+            return _ENCODE({**content, "next_cursor": None if last is None else cursor_of(last)})
+
+        return Response(200, await asyncio.to_thread(read))
+
     async def list_obligations(self, request: Request) -> Response:
         """Every obligation of a session."""
         request.query()
@@ -194,6 +266,13 @@ class Routes:
         session_id = self._requests.text("session_id", request.params["session_id"])
         return Response(200, await self._analyst.analysis(session_id, query.get("kit"), query.get("truth")))
 
+    async def _prove(self, proof: ProofKind, request: Request) -> Response:
+        """A proof about a session. It may hash for a while, and so never does on the loop."""
+        query = request.query(*(parameter.name for parameter in proof.query))
+        session_id = self._requests.text("session_id", request.params["session_id"])
+        prove = partial(prove_session, self._server, session_id, proof.kind, query, self._anchor)
+        return Response(200, await asyncio.to_thread(prove))
+
     def close(self) -> None:
         """Begin nothing new that runs beside the event loop."""
         self._analyst.close()
@@ -204,9 +283,9 @@ class Routes:
         return Response(200, b'{"status":"ok"}')
 
     async def readyz(self, request: Request) -> Response:
-        """The store answers."""
+        """The store answers, and is whole as far as this process can tell."""
         request.query()
-        await self._read(lambda: self._server.list_sessions(limit=1))
+        await self._read(self._check_ready)
         return Response(200, b'{"status":"ok"}')
 
     async def _read(self, read: Callable[[], T]) -> T:

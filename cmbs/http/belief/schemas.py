@@ -6,7 +6,7 @@ enforces them, with an error that names the limit.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -156,6 +156,14 @@ class DeclareSessionResponse(msgspec.Struct):
     snapshot: Snapshot
 
 
+class SessionOrigin(msgspec.Struct, forbid_unknown_fields=True):
+    """The event of another session that a fork begins from."""
+
+    session_id: str
+    seq: Count
+    event_hash: Sha256
+
+
 class EliminateResponse(msgspec.Struct):
     """Answer to ELIMINATE; both lists are sorted."""
 
@@ -274,6 +282,7 @@ class DeclareSessionPayload(msgspec.Struct, forbid_unknown_fields=True):
     metadata: dict[str, Any] | None
     policy: RecordedPolicy
     provider: ProviderReference | None
+    origin: Annotated[SessionOrigin | UnsetType, Meta(description="Only of a fork.")] = UNSET
 
 
 class EliminatePayload(msgspec.Struct, forbid_unknown_fields=True):
@@ -364,10 +373,20 @@ class RecordedActor(msgspec.Struct):
     key_id: str | None
 
 
+EntryVersion: TypeAlias = Annotated[int, Meta(ge=1, le=2, description="The version of the entry.")]
+
+
+class StateDigest(msgspec.Struct):
+    """The digest of the state right before an entry."""
+
+    digest: Sha256
+    format: Annotated[int, Meta(ge=0, description="The form of the state that was hashed.")]
+
+
 class AuditEvent(msgspec.Struct):
     """AuditEntry: the canonical JSON that was hashed, plus `event_hash`."""
 
-    v: Literal[1]
+    v: EntryVersion
     stream_id: Annotated[str, Meta(description="The id of the session.")]
     seq: Annotated[int, Meta(ge=0, description="0 for the declaration, then increasing by one.")]
     event_id: str
@@ -396,12 +415,14 @@ class AuditEvent(msgspec.Struct):
     actor: Annotated[
         RecordedActor | UnsetType, Meta(description="The actor of the key; left out if no key was needed.")
     ] = UNSET
+    state: Annotated[StateDigest | UnsetType, Meta(description="At digest points alone, from version 2 on.")] = UNSET
 
 
 class AuditTraceResponse(msgspec.Struct):
-    """Answer to AUDIT_TRACE."""
+    """Answer to AUDIT_TRACE: a page of events, the oldest first."""
 
     events: list[AuditEvent]
+    next_cursor: NextCursor
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cmbs.errors import ErrorCode
-from cmbs.http.operation import CURSOR, LIMIT, SINCE, Operation, Parameter
+from cmbs.http.operation import CURSOR, FROM, LIMIT, SINCE, TO, Operation, Parameter
 from cmbs.http.spaces import requests, schemas
 from cmbs.http.spaces.resources import READ_ERRORS, RESOURCES, SPACE, describe_read
 from cmbs.http.spaces.writes import WRITES
@@ -54,6 +54,17 @@ _SPACES = (
         " constraint.* and the keys that `policy.private` names.",
         schemas.StateResponse,
         (_SNAPSHOT, _PREFIX, *_PAGE),
+        (ErrorCode.EVENT_NOT_FOUND,),
+    ),
+    describe_read(
+        "diff",
+        "space_diff",
+        "What changed between two moments",
+        "Facts, policy, mode, tools, capabilities, proposals, approvals, executions and memory that are another after"
+        " `to` than after `from`. Keys that the caller may not read are left out, and for all but operators changes of"
+        " policy too.",
+        schemas.SpaceDiffPage,
+        (FROM, TO, *_PAGE),
         (ErrorCode.EVENT_NOT_FOUND,),
     ),
     describe_read(

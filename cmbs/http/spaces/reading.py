@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from bisect import bisect_right
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial, wraps
 from heapq import nsmallest
 from threading import Lock
@@ -11,16 +12,19 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from cmbs.audit.proofs import AnchorSource
 from cmbs.belief.server import BeliefServer
 from cmbs.errors import EventNotFound, Forbidden, InvalidRequest, RecordNotFound
-from cmbs.http.belief.answers import encode_entry
-from cmbs.http.exchange import Request, Response, cursor_of, from_cursor, whole_number
+from cmbs.http.exchange import Request, Response, cursor_of, encode_entry, from_cursor, whole_number
+from cmbs.http.proofs import SPACE_PROOFS, ProofKind, prove_space
 from cmbs.http.spaces import schemas, views
 from cmbs.http.spaces.resources import RESOURCES, Resource
 from cmbs.http.spaces.views import Reader
+from cmbs.ledger import Head
 from cmbs.messages import Actor, ActorKind
 from cmbs.substrate.belief_source import ServedBelief
-from cmbs.substrate.kernel.events import Approve, Propose, SpaceEvent, SpaceVerb, Wake
+from cmbs.substrate.kernel.events import STREAM_PREFIX, Approve, Propose, SpaceEvent, SpaceVerb, Wake
+from cmbs.substrate.kernel.insight.differences import SpaceChange, SpaceChangeKind
 from cmbs.substrate.kernel.insight.explanation import Hypothetical, explain, recall
 from cmbs.substrate.kernel.replay import read_space_event
 from cmbs.substrate.kernel.state import Space
@@ -42,7 +46,7 @@ class Spaces:
     """The server of spaces; if none is given, one over the log of the belief server, created on first use."""
 
     def __init__(self, belief: BeliefServer, given: SubstrateServer | None = None) -> None:
-        self._belief = belief
+        self.belief = belief
         self._server = given
         self._lock = Lock()
 
@@ -51,9 +55,18 @@ class Spaces:
         """The server."""
         with self._lock:
             if self._server is None:
-                belief = ServedBelief(self._belief)
-                self._server = SubstrateServer(log=self._belief.log, belief=belief, default_space=True)
+                belief = ServedBelief(self.belief)
+                self._server = SubstrateServer(log=self.belief.log, belief=belief, default_space=True)
             return self._server
+
+    def find_behind(self) -> list[str]:
+        """The first few spaces of which the log lacks what the server has seen of them."""
+        return [] if self._server is None else self._server.find_behind()
+
+    def expect_head(self, stream_id: str, head: Head) -> None:
+        """Refuse a space until the log contains this head, which was recorded of it and which the log lacks."""
+        if stream_id.startswith(STREAM_PREFIX):
+            self.server.expect_head(stream_id, head)
 
     def close(self) -> None:
         """Close the server, if there is one."""
@@ -76,12 +89,15 @@ def off_loop(read: Callable[..., Response]) -> Callable[..., Awaitable[Response]
 class SpaceReading:
     """The handlers that change nothing. The router finds a handler by the `operation_id`."""
 
-    def __init__(self, spaces: Spaces, page_size: PageSize) -> None:
+    def __init__(self, spaces: Spaces, page_size: PageSize, anchor: AnchorSource | None = None) -> None:
         self._spaces = spaces
+        self._anchor = anchor
         self._page_size = page_size
         for resource in RESOURCES:
             setattr(self, resource.list_id, partial(self._list, resource))
             setattr(self, resource.get_id, partial(self._get, resource))
+        for proof in SPACE_PROOFS:
+            setattr(self, proof.of_space().operation_id, partial(self._prove, proof))
 
     # --- every resource ---
 
@@ -138,13 +154,32 @@ class SpaceReading:
         """The state, now or as it was. What the reader may see goes by the policy of now."""
         query, limit, after = self._read_page(request, "at", "prefix")
         space, reader = self._open(request)
+        state: Mapping[str, str] = space.state
+        snapshot_id, policy_hash = space.snapshot_id, space.policy.policy_hash
         if "at" in query:
-            space = self.server.at(space.space_id, _read_moment(query["at"]))
+            _, snapshot_id, policy_hash, state = self.server.state_at(space.space_id, _read_moment(query["at"]))
         prefix = query.get("prefix", "")
-        readable = ((key,) for key in space.state if key.startswith(prefix) and reader.may_read(key))
+        readable = ((key,) for key in state if key.startswith(prefix) and reader.may_read(key))
         keys, cursor = _take((key for key in readable if after is None or key > (after[0],)), limit)
-        values = {key: space.state[key] for (key,) in keys}
-        return _respond(schemas.StateResponse(space.snapshot_id, space.policy.policy_hash, values, cursor))
+        values = {key: state[key] for (key,) in keys}
+        return _respond(schemas.StateResponse(snapshot_id, policy_hash, values, cursor))
+
+    @off_loop
+    def space_diff(self, request: Request) -> Response:
+        """A page of what changed between two moments. What the reader may see goes by the policy of now."""
+        query, limit, after = self._read_page(request, "from", "to", parts=3)
+        space, reader = self._open(request)
+        diff = self.server.diff(
+            space.space_id, _read_moment(query.get("from", "0")), _read_moment(query["to"]) if "to" in query else None
+        )
+        changes = [each for each in diff.changes if _may_see(each, reader)]
+        first = 0
+        if after is not None:
+            place = (whole_number("cursor", after[0]), after[1], after[2])
+            first = bisect_right(changes, place, key=lambda each: (each.seq, each.kind, each.id))
+        page, rest = changes[first : first + limit], changes[first + limit :]
+        content = {**diff._asdict(), "n_changes": len(changes), "changes": [each._asdict() for each in page]}
+        return _respond({**content, "next_cursor": cursor_of(*map(str, page[-1][:3])) if rest else None})
 
     @off_loop
     def read_policy(self, request: Request) -> Response:
@@ -228,6 +263,14 @@ class SpaceReading:
 
         return await asyncio.to_thread(read)
 
+    async def _prove(self, proof: ProofKind, request: Request) -> Response:
+        """A proof about a space; for operators, since entries are in it as they are."""
+        query = request.query(*(parameter.name for parameter in proof.query))
+        require_operator(request.actor)
+        space_id, belief = request.params["space_id"], self._spaces.belief
+        prove = partial(prove_space, self.server, belief, space_id, proof.kind, query, self._anchor)
+        return Response(200, await asyncio.to_thread(prove))
+
     # --- shared ---
 
     @property
@@ -240,7 +283,7 @@ class SpaceReading:
         return space, Reader(request.actor, space.policy)
 
     def _read_event(self, space: Space, seq: int) -> SpaceEvent:
-        return read_space_event(self.server.stored_entries(space.space_id, seq - 1, 1)[0])
+        return read_space_event(self.server.entry(space, seq))
 
     def _read_page(
         self, request: Request, *filters: str, parts: int = 1
@@ -275,6 +318,16 @@ def _take(positions: Iterable[Position], limit: int) -> tuple[list[Position], st
     """Take the first page of the positions, in order, and the cursor of the next page if there is one."""
     page = nsmallest(limit + 1, positions)
     return page[:limit], cursor_of(*map(str, page[limit - 1])) if len(page) > limit else None
+
+
+def _may_see(change: SpaceChange, reader: Reader) -> bool:
+    match change.kind:
+        case SpaceChangeKind.FACT | SpaceChangeKind.POLICY:
+            return reader.may_read(change.id)
+        case SpaceChangeKind.POLICY_CHANGE:
+            return reader.is_operator
+        case _:
+            return True
 
 
 def _read_status(statuses: Any, text: str | None) -> Any:

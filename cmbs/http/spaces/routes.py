@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
+from cmbs.audit.proofs import AnchorSource
 from cmbs.http.exchange import Request, Response
 from cmbs.http.spaces import views
 from cmbs.http.spaces.reading import PageSize, SpaceReading, Spaces, require_operator, respond_explanation
@@ -27,8 +28,8 @@ _MAX_BODY_BYTES_VALIDATED_ON_LOOP = 65_536
 class SpaceRoutes(SpaceReading):
     """Every handler of spaces; those that only read come from `SpaceReading`."""
 
-    def __init__(self, spaces: Spaces, page_size: PageSize) -> None:
-        super().__init__(spaces, page_size)
+    def __init__(self, spaces: Spaces, page_size: PageSize, anchor: AnchorSource | None = None) -> None:
+        super().__init__(spaces, page_size, anchor)
         for write in WRITES:
             setattr(self, write.operation_id, partial(self._write, write))
 

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from cmbs.http.belief.schemas import Count, NextCursor, RecordedActor, Sha256, Timestamp
+from cmbs.http.belief.schemas import (
+    Count,
+    EntryVersion,
+    NextCursor,
+    RecordedActor,
+    Sha256,
+    StateDigest,
+    Timestamp,
+)
 from cmbs.substrate.kernel.events import ConflictState, Evidence, MemoryKind, Mode, OutcomeStatus, SpaceVerb
+from cmbs.substrate.kernel.insight.differences import SpaceChangeKind
 from cmbs.substrate.kernel.insight.explanation import Because, Flip
 from cmbs.substrate.kernel.model import Budget, Decision, Provenance, Scope, Spent, ToolKind
 from cmbs.substrate.kernel.state import ApprovalStatus, ExecutionStatus, PolicyChangeStatus, ProposalStatus
@@ -53,6 +62,34 @@ class StateResponse(msgspec.Struct):
     state_snapshot_id: Annotated[Sha256, Meta(description="Pass it as `at` to get the next page of the same state.")]
     policy_hash: Sha256
     values: Values
+    next_cursor: NextCursor
+
+
+class SpaceChangeItem(msgspec.Struct):
+    """One thing that is another than it was, and the last event that touched it."""
+
+    seq: Count
+    kind: SpaceChangeKind
+    id: Annotated[str, Meta(description="The key of the state, or the id of the record.")]
+    event_id: str
+    before: Annotated[str | None, Meta(description="Of keys of the state: the value before; null if there was none.")]
+    after: Annotated[
+        str | None,
+        Meta(description="Of keys of the state: the value after, null if it is gone; else how the record stands."),
+    ]
+
+
+class SpaceDiffPage(msgspec.Struct):
+    """What changed between two moments of a space, in the order of the last events that touched it."""
+
+    space_id: str
+    from_seq: Count
+    to_seq: Count
+    snapshot_id_before: str
+    snapshot_id_after: str
+    refused: Annotated[int, Meta(ge=0, description="The events in between that were refused.")]
+    n_changes: Annotated[int, Meta(ge=0, description="The number on all pages together.")]
+    changes: list[SpaceChangeItem]
     next_cursor: NextCursor
 
 
@@ -276,7 +313,7 @@ class PolicyChangeResponse(msgspec.Struct, kw_only=True):
 class SpaceEvent(msgspec.Struct):
     """An entry of a space's stream: the canonical JSON that was hashed, plus `event_hash`."""
 
-    v: Literal[1]
+    v: EntryVersion
     stream_id: Annotated[str, Meta(description="`space:` and the space's id.")]
     seq: Count
     event_id: str
@@ -292,6 +329,7 @@ class SpaceEvent(msgspec.Struct):
         Sha256, Meta(description="SHA-256 of a zero byte followed by the canonical bytes; not part of them.")
     ]
     idempotency_key: str | UnsetType = UNSET
+    state: Annotated[StateDigest | UnsetType, Meta(description="At digest points alone, from version 2 on.")] = UNSET
 
 
 def page_type(name: str, collection: str, item: type, description: str) -> type[msgspec.Struct]:

@@ -139,10 +139,8 @@ def validate_text(name: str, text: str) -> str:
     return text
 
 
-def read_claimed_actor(said: str | None) -> Actor:
+def read_claimed_actor(said: str) -> Actor:
     """Who a caller without a key says that it is: `<kind>:<id>`. It is unchecked, and recorded as such."""
-    if said is None:
-        return ANONYMOUS
     kind, _, actor_id = said.partition(":")
     if kind not in KINDS:
         raise InvalidRequest(

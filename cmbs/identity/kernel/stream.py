@@ -71,6 +71,7 @@ class Stamp(NamedTuple):
     actor: Actor
     event_id: str
     ts: str
+    v: int = VERSION
 
 
 class KeyRing(msgspec.Struct, frozen=True):
@@ -78,6 +79,8 @@ class KeyRing(msgspec.Struct, frozen=True):
 
     keys: Keys
     head: Head
+    # The version of the newest entry.
+    v: int
 
 
 class KeyEvent(NamedTuple):
@@ -141,7 +144,7 @@ def decide(ring: KeyRing | None, message: KeyMessage, stamp: Stamp) -> KeyEvent:
     seq, previous = (0, GENESIS) if ring is None else (ring.head.seq + 1, ring.head.event_hash)
     payload = msgspec.Raw(encode_frame(message))
     body = KeyEntry(
-        stamp.actor, stamp.event_id, None, payload, previous.hex(), seq, KEYS_STREAM, stamp.ts, VERSION, verb
+        stamp.actor, stamp.event_id, None, payload, previous.hex(), seq, KEYS_STREAM, stamp.ts, stamp.v, verb
     )
     return KeyEvent(message, body, seal(body))
 
@@ -153,7 +156,7 @@ def evolve(ring: KeyRing | None, event: KeyEvent) -> KeyRing:
         keys = keys.with_created(message.key, ts)
     else:
         keys = keys.with_revoked(message.key_id, ts, message.reason)
-    return KeyRing(keys, Head(event.body.seq, event.stored.event_hash))
+    return KeyRing(keys, Head(event.body.seq, event.stored.event_hash), event.body.v)
 
 
 def read_key_event(stored: StoredEntry) -> KeyEvent:
@@ -164,7 +167,7 @@ def read_key_event(stored: StoredEntry) -> KeyEvent:
 
 def _decide_again(stream_id: str, ring: KeyRing | None, recorded: KeyEvent) -> KeyEvent:  # noqa: ARG001 - there is one
     body = recorded.body
-    return decide(ring, recorded.message, Stamp(body.actor, body.event_id, body.ts))
+    return decide(ring, recorded.message, Stamp(body.actor, body.event_id, body.ts, body.v))
 
 
 _RULES = replay.ReplayRules(read_key_event, _decide_again, evolve)

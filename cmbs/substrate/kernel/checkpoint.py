@@ -1,23 +1,23 @@
-"""A space's state as bytes: derived data, that only saves time.
+"""A space's state as bytes: what state digests are computed over, and what is kept as a checkpoint.
 
-A checkpoint is never believed on its own: the entry that it claims to stand at must have the hash that it claims, and
-what follows it is decided again on top of it. Where anything does not fit, the answer is None and the log is replayed.
+A checkpoint decides nothing by itself. `thaw_space` believes it only where the entry that it stands at carries its
+digest; where anything does not fit, the answer is None and the log is replayed.
 """
 
 from __future__ import annotations
 
-from hashlib import sha256
 from typing import Any
 
 import msgspec
 from immutables import Map
 
-from cmbs.ledger import Chronicle, Head, StoredEntry, hash_entry
-from cmbs.ledger.entry import read_link
+from cmbs.ledger import Chronicle, Head, StoredEntry
+from cmbs.ledger.replay import StateFormat
+from cmbs.ledger.state_digest import find_binding
 from cmbs.messages import Actor
 from cmbs.substrate.kernel.events import STREAM_PREFIX, Mode, SpaceVerb
 from cmbs.substrate.kernel.model import Capability, Spent, Tool
-from cmbs.substrate.kernel.policy.policy import compile_policy
+from cmbs.substrate.kernel.policy.policy import POLICY_PREFIXES, compile_policy
 from cmbs.substrate.kernel.state import (
     Approval,
     CallKey,
@@ -29,17 +29,18 @@ from cmbs.substrate.kernel.state import (
     ProposalRecord,
     Space,
 )
-from cmbs.substrate.kernel.steps import encode
 
-_VERSION = 1
+_FORMAT = 1
 _OWNED = ("policy.", "constraint.")
 
 
-class _Frozen(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    version: int
+class FrozenSpace(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A space as JSON, field by field. The compiled policy is not repeated: it follows from the state."""
+
     space_id: str
     mode: Mode
     head: Head
+    v: int
     events: tuple[list[str], list[SpaceVerb]]
     snapshot_id: str
     snapshots: tuple[list[str], list[int]]
@@ -83,51 +84,53 @@ _PLAIN = (
 )
 # JSON, because opaque parts are JSON already, and go in and come out as they are.
 _ENCODER = msgspec.json.Encoder(order="deterministic")
-_DECODER = msgspec.json.Decoder(_Frozen)
+_DECODER = msgspec.json.Decoder(FrozenSpace)
 
 
 def freeze_space(space: Space) -> bytes:
-    """The space as bytes, with a checksum in front. The same space gives the same bytes."""
-    plain: dict[str, Any] = {name: dict(sorted(getattr(space, name).items())) for name in _PLAIN}
-    content = _ENCODER.encode(
-        _Frozen(
-            version=_VERSION,
+    """The space as bytes; what has no order of its own is sorted."""
+    plain: dict[str, Any] = {name: dict(getattr(space, name)) for name in _PLAIN}
+    return _ENCODER.encode(
+        FrozenSpace(
             space_id=space.space_id,
             mode=space.mode,
             head=space.head,
+            v=space.v,
             events=space.events.columns(),
             snapshot_id=space.snapshot_id,
             snapshots=space.snapshots.columns(),
             policy_version=space.policy_version,
             calls=sorted(space.calls.items()),
             grants=sorted(space.grants.items(), key=_by_text),
-            waiting={key: sorted(ids) for key, ids in sorted(space.waiting.items())},
+            waiting={key: sorted(ids) for key, ids in space.waiting.items()},
             observe_asked_by=space.observe_asked_by,
             claims=sorted((claim, sorted(ids)) for claim, ids in space.claims.items()),
             **plain,
         )
     )
-    return sha256(content).digest() + content
+
+
+STATE_FORMAT = StateFormat(_FORMAT, freeze_space)
 
 
 def thaw_space(data: bytes, at: StoredEntry) -> Space | None:
-    """The space that `data` holds, if it stands at this entry; None otherwise."""
+    """The space right before the entry `at`, if that entry says that `data` is this space; None otherwise."""
+    link = find_binding(data, _FORMAT, at)
+    if link is None:
+        return None
     try:
-        frozen = _DECODER.decode(_check(data))
-        link = read_link(at.raw)
+        frozen = _DECODER.decode(data)
     except (ValueError, msgspec.DecodeError):
         return None
-    fits = (
-        frozen.version == _VERSION
-        and hash_entry(at.raw) == at.event_hash == frozen.head.event_hash
-        and (link.stream_id, link.seq) == (STREAM_PREFIX + frozen.space_id, frozen.head.seq)
-        and len(frozen.events[0]) == frozen.head.seq + 1
-        and frozen.events[0][-1] == link.event_id
+    fits = (STREAM_PREFIX + frozen.space_id, frozen.head.seq, frozen.head.event_hash.hex()) == (
+        link.stream_id,
+        link.seq - 1,
+        link.prev_event_hash,
     )
     return _space(frozen) if fits else None
 
 
-def _space(frozen: _Frozen) -> Space | None:
+def _space(frozen: FrozenSpace) -> Space | None:
     plain: dict[str, Any] = {name: Map(getattr(frozen, name)) for name in _PLAIN}
     try:
         plain["proposals"] = Map((name, _own(record)) for name, record in frozen.proposals.items())
@@ -141,10 +144,11 @@ def _space(frozen: _Frozen) -> Space | None:
         space_id=frozen.space_id,
         mode=frozen.mode,
         head=frozen.head,
+        v=frozen.v,
         events=events,
         snapshot_id=frozen.snapshot_id,
         snapshots=snapshots,
-        policy=compile_policy({key: text for key, text in frozen.state.items() if key.startswith(_OWNED)}),
+        policy=compile_policy({key: text for key, text in frozen.state.items() if key.startswith(POLICY_PREFIXES)}),
         policy_version=frozen.policy_version,
         calls=Map(frozen.calls),
         grants=Map(frozen.grants),
@@ -156,16 +160,9 @@ def _space(frozen: _Frozen) -> Space | None:
 
 
 def _own(record: ProposalRecord) -> ProposalRecord:
-    """The record with bytes of its own, as they were recorded: what was kept may be in another order, or unreadable."""
-    return msgspec.structs.replace(record, payload=msgspec.Raw(encode(record.message)))
+    """The record with bytes of its own: those that were read are a part of the whole checkpoint, and would keep it."""
+    return msgspec.structs.replace(record, payload=msgspec.Raw(bytes(record.payload)))
 
 
 def _by_text(item: tuple[GrantKey, str]) -> tuple[str, ...]:
     return tuple(part or "" for part in item[0])
-
-
-def _check(data: bytes) -> bytes:
-    content = data[32:]
-    if sha256(content).digest() != data[:32]:
-        raise ValueError("the checksum does not fit")
-    return content

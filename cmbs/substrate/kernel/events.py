@@ -12,6 +12,7 @@ from typing import TypeAlias
 import msgspec
 
 from cmbs.ledger import StoredEntry
+from cmbs.ledger.entry import StateDigest
 from cmbs.substrate.kernel.model import NULL, Actor, BeliefReading, Capability, Decision, Proposal, Tool
 
 STREAM_PREFIX = "space:"
@@ -376,6 +377,8 @@ class SpaceEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     v: int
     verb: str
     idempotency_key: str | None = None
+    # At digest points, from version 2 on.
+    state: StateDigest | None = None
 
 
 class SpaceEvent(msgspec.Struct, frozen=True):

@@ -9,8 +9,9 @@ import msgspec
 from cmbs.belief.kernel.events import Stamp
 from cmbs.errors import HeadMismatch, SpaceNotFound
 from cmbs.ledger import StoredEntry
+from cmbs.ledger.state_digest import bind_state, digest_of, is_digest_point
 from cmbs.spi.audit_log import Append
-from cmbs.substrate.kernel.checkpoint import freeze_space, thaw_space
+from cmbs.substrate.kernel.checkpoint import STATE_FORMAT, freeze_space, thaw_space
 from cmbs.substrate.kernel.decide import decide, evolve
 from cmbs.substrate.kernel.events import STREAM_PREFIX, CreateSpace, Propose, SpaceEvent
 from cmbs.substrate.kernel.replay import catch_up_space, read_space_event
@@ -43,6 +44,8 @@ class RepeatAnswer(msgspec.Struct, frozen=True):
 class SpaceFolding:
     """How spaces follow from their entries, and how they are kept in checkpoints."""
 
+    state_format = STATE_FORMAT.number
+
     def owns(self, stream_id: str) -> bool:
         """Whether this is the stream of a space."""
         return stream_id.startswith(STREAM_PREFIX)
@@ -65,7 +68,7 @@ class SpaceFolding:
         return freeze_space(state)
 
     def thaw(self, stream_id: str, data: bytes, first: StoredEntry, at: StoredEntry) -> Space | None:  # noqa: ARG002
-        """The space, if it fits its log."""
+        """The space right before `at`, if that entry carries its digest."""
         space = thaw_space(data, at)
         return space if space is not None and STREAM_PREFIX + space.space_id == stream_id else None
 
@@ -92,8 +95,12 @@ class SpaceKind(SpaceFolding):
             return RepeatAnswer(state, event.seq), None
         if command.if_match is not None and state is not None and state.head_event_id != command.if_match:
             raise HeadMismatch(command.if_match, state.head_event_id)
+        checkpoint = None
+        if state is not None and is_digest_point(event.body.seq):
+            checkpoint = freeze_space(state)
+            event = bind_state(event, digest_of(checkpoint, STATE_FORMAT.number))
         after = evolve(state, event)
-        return SpaceAnswer(after, event.body.seq, event), (after, append_of_space(event))
+        return SpaceAnswer(after, event.body.seq, event), (after, append_of_space(event, checkpoint))
 
 
 def space_id_of(stream_id: str) -> str:
@@ -101,8 +108,11 @@ def space_id_of(stream_id: str) -> str:
     return stream_id.removeprefix(STREAM_PREFIX)
 
 
-def append_of_space(event: SpaceEvent) -> Append:
-    """The entry of an event as a log is given it: a proposal is recorded once."""
+def append_of_space(event: SpaceEvent, checkpoint: bytes | None = None) -> Append:
+    """The entry of an event as a log is given it: a proposal is recorded once.
+
+    `checkpoint` is the space before it, frozen, where the entry carries the digest of that.
+    """
     body, message = event.body, event.message
     return Append(
         body.stream_id,
@@ -112,4 +122,5 @@ def append_of_space(event: SpaceEvent) -> Append:
         event.stored,
         body.ts,
         unique_key=(_PROPOSAL, message.proposal.proposal_id) if isinstance(message, Propose) else None,
+        checkpoint=checkpoint,
     )

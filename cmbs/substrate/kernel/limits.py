@@ -22,4 +22,6 @@ class SpaceLimits:
     space_text_length: int = 4_096
     wait_ms: int = 30 * 86_400_000
     cached_spaces: int = 1_000
+    cached_space_bytes: int = 1_073_741_824
     executions_at_once: int = 16
+    diff_events: int = 100_000

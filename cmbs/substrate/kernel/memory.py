@@ -186,7 +186,8 @@ def evidence_of(evidence: Evidence) -> frozenset[SeenEvidence]:
     """The single things that a claim rests on."""
     seen = {SeenEvidence(EvidenceKind.CHUNK, chunk_id) for chunk_id in evidence.source_chunk_ids}
     if evidence.confirmed_by_event_id is not None:
-        seen.add(SeenEvidence(EvidenceKind.EVENT, evidence.confirmed_by_event_id, evidence.confirmed_in_session_id))
+        session_id = evidence.confirmed_in_session_id or ""
+        seen.add(SeenEvidence(EvidenceKind.EVENT, evidence.confirmed_by_event_id, session_id))
     return frozenset(seen)
 
 

@@ -14,8 +14,9 @@ from cmbs.belief.kernel.events import Stamp
 from cmbs.belief.kernel.replay import verify_session
 from cmbs.belief.kernel.session import Session
 from cmbs.errors import LedgerCorrupt
-from cmbs.ledger import Head, StoredEntry, canonical, replay
+from cmbs.ledger import Head, StoredEntry, canonical, replay, seal
 from cmbs.substrate.belief_source import reading_of
+from cmbs.substrate.kernel.checkpoint import STATE_FORMAT
 from cmbs.substrate.kernel.decide import decide, evolve
 from cmbs.substrate.kernel.events import (
     MESSAGE_OF,
@@ -34,6 +35,7 @@ from cmbs.substrate.kernel.events import (
 )
 from cmbs.substrate.kernel.model import BeliefReading
 from cmbs.substrate.kernel.state import Space
+from cmbs.substrate.kernel.steps import encode
 
 _ENTRY = msgspec.json.Decoder(SpaceEntry)
 _RESULT = msgspec.json.Decoder(StepResult)
@@ -53,13 +55,6 @@ def verify_space(space_id: str, entries: Iterable[StoredEntry], head: Head | Non
 def catch_up_space(space_id: str, space: Space | None, entries: Iterable[StoredEntry]) -> Space | None:
     """Verify `entries` as what follows `space`, and fold them in. None where there is neither."""
     return replay.catch_up(_RULES, STREAM_PREFIX + space_id, space, entries)
-
-
-def fold_space(space: Space | None, entries: Iterable[StoredEntry]) -> Space | None:
-    """The state after entries that were verified before."""
-    for stored in entries:
-        space = evolve(space, read_space_event(stored))
-    return space
 
 
 def read_space_event(stored: StoredEntry) -> SpaceEvent:
@@ -89,13 +84,31 @@ def _decide_again(stream_id: str, space: Space | None, recorded: SpaceEvent) -> 
             raise ValueError(f"it creates `{message.space_id}`, and the log is that of `{space_id}`")
     elif space.events.position(body.event_id) is not None:
         raise ValueError(f"its event id is that of event {space.events.position(body.event_id)}")
-    again = decide(space, message, body.actor, Stamp(body.event_id, body.ts, body.idempotency_key), space_id)
+    stamp = Stamp(body.event_id, body.ts, body.idempotency_key, v=body.v)
+    again = decide(space, message, body.actor, stamp, space_id)
     if isinstance(again, SpaceEvent):
         return again
     raise ValueError(f"it repeats event {again.seq}, and a repeat is never recorded")
 
 
-_RULES = replay.ReplayRules(read_space_event, _decide_again, evolve)
+def _keep_texts(again: SpaceEvent, recorded: SpaceEvent) -> SpaceEvent:
+    """The notes of a trace are the one text for people in an entry of a space.
+
+    The reason of a constraint is another: its words are those of the recorded policy, so that no software changes them.
+    """
+    decided, known = again.result.decision, recorded.result.decision
+    if decided is None or known is None or len(decided.trace) != len(known.trace):
+        return again
+    trace = tuple(
+        step if step.note is None or then.note is None else msgspec.structs.replace(step, note=then.note)
+        for step, then in zip(decided.trace, known.trace, strict=True)
+    )
+    result = msgspec.structs.replace(again.result, decision=msgspec.structs.replace(decided, trace=trace))
+    body = msgspec.structs.replace(again.body, outcome=msgspec.Raw(encode(result)))
+    return SpaceEvent(again.message, result, body, seal(body))
+
+
+_RULES = replay.ReplayRules(read_space_event, _decide_again, evolve, _keep_texts, STATE_FORMAT)
 
 
 # --- what the belief plane said ---------------------------------------------------------------------------------------

@@ -187,7 +187,8 @@ class SeenEvidence(NamedTuple):
 
     kind: EvidenceKind
     id: str
-    session_id: str | None = None
+    # Empty for an event of this space, and for a chunk: evidence is sorted.
+    session_id: str = ""
 
 
 class MemoryEntry(msgspec.Struct, frozen=True):
@@ -217,6 +218,8 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
     space_id: str
     mode: Mode
     head: Head
+    # The version of the newest entry.
+    v: int
     # Event ids in the order of the stream, and what each did.
     events: Chronicle[str, SpaceVerb]
     # The event hash (hex) of the commit that produced `state`.

@@ -11,7 +11,6 @@ import msgspec
 from cmbs.belief.kernel.events import Stamp
 from cmbs.errors import Conflict
 from cmbs.ledger import GENESIS, Head, canonical, seal
-from cmbs.ledger.entry import VERSION
 from cmbs.messages import Actor, ActorKind
 from cmbs.substrate.kernel.events import (
     STREAM_PREFIX,
@@ -106,7 +105,7 @@ def record(
         seq,
         STREAM_PREFIX + space_id,
         stamp.ts,
-        VERSION,
+        stamp.v,
         VERB_OF[type(message)],
         stamp.idempotency_key,
     )

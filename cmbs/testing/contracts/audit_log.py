@@ -72,6 +72,7 @@ class AuditLogContract:
         assert isinstance(log, AuditLog)
         assert log.blocking in (True, False)
         assert (log.read("unknown"), log.head("unknown"), log.sessions(None, 10)) == ([], None, [])
+        assert log.hashes("unknown") == []
         assert (log.checkpoint("unknown"), log.intent("unknown"), log.open_intents(10)) == (None, None, [])
 
     def test_what_is_appended_comes_back_byte_for_byte_and_in_order(self, log: AuditLog) -> None:
@@ -94,6 +95,16 @@ class AuditLogContract:
         assert log.read(session_id, 0, 2) == entries[1:3]
         assert log.read(session_id, 3, 9) == entries[4:]
         assert (log.read(session_id, 4), log.read(session_id, 99), log.read(session_id, limit=0)) == ([], [], [])
+
+    def test_hashes_are_those_of_the_entries_that_are_read(self, log: AuditLog) -> None:
+        """The same places, the hashes alone."""
+        items = stream(events=5)
+        log.append(items)
+        session_id = items[0].stream_id
+        for after, limit in ((-1, None), (1, None), (0, 2), (3, 9), (99, None), (-1, 0)):
+            assert log.hashes(session_id, after, limit) == [
+                entry.event_hash for entry in log.read(session_id, after, limit)
+            ]
 
     def test_an_append_of_nothing_is_nothing(self, log: AuditLog) -> None:
         """No entries, no effect, no error."""
@@ -219,7 +230,17 @@ class AuditLogContract:
 
     def test_streams_of_other_kinds_are_listed_by_name_and_are_no_sessions(self, log: AuditLog) -> None:
         """Each kind by itself, page by page; a session whose name looks like one in part stays a session."""
-        names = ["space:b", "space:a", "space:", "space:a\u00e9", "identity:keys", "spaces", "space;", "a space:"]
+        names = [
+            "space:b",
+            "space:a",
+            "space:",
+            "space:a\u00e9",
+            "identity:keys",
+            "heads:server",
+            "spaces",
+            "space;",
+            "a space:",
+        ]
         for number, name in enumerate(names):
             log.append([structs.replace(stream(number)[0], stream_id=name)])
         assert log.streams("space:", None, 10) == ["space:", "space:a", "space:a\u00e9", "space:b"]
@@ -227,6 +248,7 @@ class AuditLogContract:
         assert log.streams("space:", "space:a", 2) == ["space:a\u00e9", "space:b"]
         assert log.streams("space:a", "space:", 9) == ["space:a", "space:a\u00e9"]
         assert log.streams("identity:", None, 10) == ["identity:keys"]
+        assert log.streams("heads:", None, 10) == ["heads:server"]
         assert (log.streams("space:c", None, 9), log.streams("space:", "space:b", 9)) == ([], [])
         assert stream_heads_of(log, "space:", "space:a", 2) == [
             (name, log.head(name)) for name in ("space:a\u00e9", "space:b")

@@ -162,6 +162,7 @@ class FailingLog(_Failing[L]):
     append = _pass_on(AuditLog.append)
     head = _pass_on(AuditLog.head)
     read = _pass_on(AuditLog.read)
+    hashes = _pass_on(AuditLog.hashes)
     sessions = _pass_on(AuditLog.sessions)
     streams = _pass_on(AuditLog.streams)
     put_checkpoint = _pass_on(AuditLog.put_checkpoint)

@@ -97,7 +97,7 @@ def test_another_log_of_the_same_session_is_a_conflict(sessions: list[str], line
 def test_more_entries_than_are_read_at_once_are_all_exported(
     source: InMemoryStore, sessions: list[str], lines: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cmbs.audit.transfer._READ_AT_ONCE", 1)
+    monkeypatch.setattr("cmbs.streams.reading._ENTRIES_READ_AT_ONCE", 1)
     assert list(export_lines(source, sessions)) == lines
 
 
@@ -164,3 +164,10 @@ def test_a_file_that_is_no_export_or_not_a_whole_one_is_refused(lines: list[byte
         list(import_lines(server_over(target), INVALID[case](lines)))
     # Whole sessions before the bad place were taken in, and only these.
     assert all(len(target.read(each.session_id)) == 2 for each in target.sessions(None, 10))
+
+
+@pytest.mark.req("TRANSFER-03")
+def test_an_export_says_what_it_leaves_out_and_one_of_before_that_does_not_comes_in_too(lines: list[bytes]) -> None:
+    assert lines[0] == b'{"format":"cmbs-export/1","left_out":["identity:keys"]}'
+    older = [b'{"format":"cmbs-export/1"}', *lines[1:]]
+    assert list(import_lines(BeliefServer(), older)) == list(import_lines(BeliefServer(), lines))

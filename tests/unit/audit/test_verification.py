@@ -1,19 +1,21 @@
-"""Verification of many sessions at once."""
+"""Verification of many streams at once."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import Executor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from cmbs.audit.verify import Log, every_core, verify_log, verify_logs
+from cmbs.audit.fsck import check_stream
+from cmbs.audit.verify import check_streams, every_core
 from cmbs.belief.server import BeliefServer
-from cmbs.ledger import Head, StoredEntry
 from cmbs.messages import OntologyBundle
 from cmbs.stores import open_store
 from tests.support.http_server import run_cmbs
+from tests.support.store_fixture import tampering
 
 ONTOLOGY = OntologyBundle("space", "1", "graph", "v1")
 
@@ -24,45 +26,26 @@ def executor() -> Iterator[Executor]:
         yield executor
 
 
-@pytest.fixture(scope="module")
-def logs() -> list[Log]:
-    """Sessions of several lengths, the longest of more events than are handed over at once."""
-    server = BeliefServer()
-    found: list[Log] = []
-    for events in (1, 5, 2500, 3, 40):
-        session_id = server.declare_session(ONTOLOGY, [f"h{number}" for number in range(20)]).session_id
+def test_other_processes_find_the_same_in_the_same_order(tmp_path: Path, executor: Executor) -> None:
+    path = tmp_path / "cmbs.db"
+    url = f"sqlite:///{path}"
+    server = BeliefServer(store=open_store(url))
+    sessions = []
+    for events in (1, 5, 1200, 3, *([1] * 40)):
+        sessions.append(server.declare_session(ONTOLOGY, [f"h{number}" for number in range(20)]).session_id)
         for number in range(events - 1):
-            server.eliminate(session_id, "source", f"observation {number}", [f"h{number % 19}"])
-        found.append((session_id, server.stored_entries(session_id), server.log.head(session_id)))
-    return found
-
-
-def test_a_good_log_is_told_with_what_survives(logs: list[Log]) -> None:
-    session_id, entries, head = logs[1]
-    verified = verify_log(logs[1])
-    assert head is not None
-    assert verified == (session_id, len(entries), 16, 20, head.event_hash.hex(), None)
-
-
-def test_a_bad_log_is_told_with_what_is_wrong(logs: list[Log]) -> None:
-    session_id, entries, head = logs[1]
-    verified = verify_log((session_id, entries[:-1], head))
-    assert verified.events == len(entries) - 1
-    assert verified.problem is not None
-    assert "the recorded head is seq 4" in verified.problem
-
-
-def test_other_processes_find_the_same_in_the_same_order(logs: list[Log], executor: Executor) -> None:
-    session_id, entries, _ = logs[0]
-    forged = [StoredEntry(entries[0].raw, bytes(32)), *entries[1:]]
-    many = [*logs, (session_id, forged, None), *logs, ("none-such", [], Head(0, bytes(32)))]
-    found = list(verify_logs(iter(many), executor))
-    assert found == [verify_log(log) for log in many]
-    assert [verified.problem is None for verified in found] == [True] * 5 + [False] + [True] * 5 + [False]
-
-
-def test_nothing_to_verify_is_nothing_found(executor: Executor) -> None:
-    assert list(verify_logs(iter([]), executor)) == []
+            server.eliminate(sessions[-1], "source", f"observation {number}", [f"h{number % 19}"])
+    server.close()
+    with tampering(path, "audit_events_no_update") as database:
+        database.execute("UPDATE audit_events SET ts = 'x' WHERE stream_id = ? AND seq = 3", (sessions[1],))
+    wanted = [*sessions, "none-such"]
+    found = list(check_streams(url, wanted, executor))
+    with closing(open_store(url)) as store:
+        assert found == [check_stream(store, session_id) for session_id in wanted]
+    assert [report.stream_id for report in found] == wanted
+    assert [report.stream_id for report in found if report.findings] == [sessions[1], "none-such"]
+    assert (found[2].events, found[2].summary) == (1200, "1 of 20 survive")
+    assert list(check_streams(url, [], executor)) == []
 
 
 def test_the_command_verifies_a_store_of_many_sessions(tmp_path: Path) -> None:

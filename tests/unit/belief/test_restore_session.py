@@ -164,7 +164,8 @@ FORGERIES: dict[str, Callable[[Content], Any]] = {
     "the declaration is there twice": lambda log: log.insert(1, dict(log[0])),
     "two entries changed places": lambda log: log.insert(2, log.pop(4)),
     "something follows the end": lambda log: log.append({**log[7], "event_id": "after the end"}),
-    "another version": lambda log: log[1].update(v=2),
+    "another version": lambda log: log[1].update(v=3),
+    "an older version": lambda log: log[2].update(v=1),
     "another stream": lambda log: [entry.update(stream_id=OTHER_ID) for entry in log],
     "no log": lambda log: log.clear(),
 }

@@ -16,7 +16,7 @@ from cmbs.messages import BeliefSnapshot
 from cmbs.stores.memory import InMemoryStore
 from cmbs.streams.cache import Streams
 from cmbs.testing import FailingStore
-from tests.support.store_fixture import ONTOLOGY, StoreFixture, declared, tampering, verified
+from tests.support.store_fixture import ONTOLOGY, StoreFixture, declared, tampering
 
 # --- snapshots ---
 
@@ -211,29 +211,6 @@ def test_a_session_whose_stored_log_was_tampered_with_is_not_served(sqlite_fixtu
         assert corrupt.value.details["stream_id"] == session_id
     healthy = declared(server)
     assert server.eliminate(healthy, "s", "o", ["a"]).applied_eliminated == ["a"]
-
-
-@pytest.mark.req("BS-5.1-STORE-01")
-def test_a_file_that_is_set_back_to_an_earlier_copy_under_a_running_server_is_what_counts(
-    sqlite_fixture: StoreFixture,
-) -> None:
-    server = sqlite_fixture.open()
-    session_id = declared(server)
-    copy = sqlite3.connect(":memory:")
-    with tampering(sqlite_fixture.path) as database:
-        database.backup(copy)
-    server.eliminate(session_id, "s", "1", ["a"])
-    later = declared(server)
-    with tampering(sqlite_fixture.path) as database:
-        copy.backup(database)
-    copy.close()
-    assert server.query_belief(session_id) == verified(server, session_id)
-    assert server.query_belief(session_id).survivors == ["a", "b", "c", "d"]
-    assert server.eliminate(session_id, "s", "1", ["a", "b"]).applied_eliminated == ["a", "b"]
-    assert verified(sqlite_fixture.open(), session_id) == server.query_belief(session_id)
-    for lost in (server.query_belief, server.request_termination):
-        with pytest.raises(SessionNotFound):
-            lost(later)
 
 
 @pytest.mark.req("LED-3-VERIFY-09")

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cmbs.belief.kernel.survivors import Survivors, Universe, commitment
-from cmbs.ledger import GENESIS
+from cmbs.ledger import GENESIS, merkle
+from cmbs.ledger.proofs import root_from
 from cmbs.testing.strategies import belief as strategies
 
 # Around a byte, a block, and an odd and an even number of blocks.
@@ -218,3 +219,27 @@ def test_the_commitment_is_the_hash_of_its_framed_parts(session_id: str, previou
 )
 def test_other_parts_give_another_commitment(parts: list[tuple[str, bytes, bytes]]) -> None:
     assert len({commitment(*each) for each in parts}) == len(parts)
+
+
+@pytest.mark.req("LED-3-PROOF-01")
+@pytest.mark.parametrize("size", SIZES)
+@FEWER
+@given(st.data())
+def test_paths_prove_which_ids_and_which_blocks_are_under_the_roots(size: int, data: st.DataObject) -> None:
+    universe = universe_of(size)
+    positions = data.draw(st.sets(st.integers(0, size - 1), min_size=1, max_size=4))
+    ids = {position: merkle.leaf_hash(universe.ids[position].encode()) for position in positions}
+    assert root_from(ids, size, universe.path(positions)) == universe.compute_root()
+    survivors = Survivors.all_of(universe).eliminate([universe.ids[position] for position in positions])
+    numbers = sorted({position // 1024 for position in positions})
+    joined = survivors.blocks(numbers)
+    blocks = [merkle.leaf_hash(joined[start : start + 128]) for start in range(0, len(joined), 128)]
+    count = -(-size // 1024)
+    found = root_from(dict(zip(numbers, blocks, strict=True)), count, survivors.path(numbers))
+    assert found == survivors.root == root_of(size, frozenset(positions))
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_universe_root_is_that_of_rfc_6962_over_the_sorted_ids(size: int) -> None:
+    universe = Universe(universe_of(size).ids)
+    assert universe.compute_root() == tree_hash([hypothesis_id.encode() for hypothesis_id in universe.ids])

@@ -370,10 +370,10 @@ def test_what_another_process_does_to_a_key_counts_within_a_second(tmp_path: Pat
     gate, others = Gate(KeyRegistry(log, elapsed=passing)), KeyRegistry(elsewhere)
 
     async def admitted(header: Callable[[str], str | None]) -> Actor:
-        return await gate.admit(header, "127.0.0.1", Scope.BELIEF_READ)
+        return await gate.admit(header, ("127.0.0.1", 1), Scope.BELIEF_READ)
 
     async def story() -> None:
-        assert not (await admitted(say_nothing)).authenticated
+        assert await admitted(say_nothing) == Actor(ActorKind.AGENT, "anonymous")
         key, text = others.create(ActorKind.AGENT, "planner", roles=[Role.READER])
         passing.now += 0.95
         with pytest.raises(Unauthenticated):

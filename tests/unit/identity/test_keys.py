@@ -12,7 +12,7 @@ from cmbs.identity import KeyRegistry, KeyStatus, Role, Scope
 from cmbs.identity.kernel.model import KEYS_STREAM, MAX_KEYS, SCOPES_OF, Key, Keys, read_claimed_actor, validate_key
 from cmbs.identity.kernel.stream import KeyKind, Stamp, verify_keys
 from cmbs.identity.tokens import hash_of, holds_key, key_id_of, new_key, without_keys
-from cmbs.ledger import Head, StoredEntry
+from cmbs.ledger import StoredEntry
 from cmbs.ledger.entry import hash_entry
 from cmbs.messages import Actor, ActorKind
 from cmbs.spi import AuditLog
@@ -193,18 +193,6 @@ def test_the_stream_of_keys_can_be_adopted_byte_for_byte(log: AuditLog) -> None:
     assert copy.read(KEYS_STREAM) == entries
 
 
-@pytest.mark.req("ID-KEY-05")
-@pytest.mark.parametrize("left", [2, 0])
-def test_a_log_that_lost_entries_does_not_make_a_revoked_key_good_again(left: int) -> None:
-    log = InMemoryStore()
-    registry, entries = registry_of(log), entries_of(log)
-    known = registry.look()
-    stream = log._streams[KEYS_STREAM]
-    del stream.entries[left:]
-    stream.head = Head(left - 1, entries[left - 1].event_hash) if left else None
-    assert registry.look() == known
-
-
 def resealed(raw: bytes) -> StoredEntry:
     return StoredEntry(raw, hash_entry(raw))
 
@@ -216,9 +204,11 @@ FORGERIES = [
     ("an end that is none", 1, lambda raw: raw.replace(b'"expires_at":null', b'"expires_at":"x"')),
     ("a time that is none", 1, lambda raw: raw.replace(b'"ts":"2026', b'"ts":"year')),
     ("an unknown verb", 2, lambda raw: raw.replace(b"REVOKE_KEY", b"REVIVE_KEY")),
-    ("an unknown field", 2, lambda raw: raw.replace(b'"v":1', b'"v":1,"w":2')),
-    ("spaces", 2, lambda raw: raw.replace(b'"v":1', b'"v": 1')),
+    ("an unknown field", 2, lambda raw: raw.replace(b'"v":2', b'"v":2,"w":2')),
+    ("spaces", 2, lambda raw: raw.replace(b'"v":2', b'"v": 2')),
     ("a revocation of no key", 2, lambda raw: re.sub(rb'"key_id":"[0-9a-f]{16}', b'"key_id":"' + b"0" * 16, raw)),
+    ("an older version", 2, lambda raw: raw.replace(b'"v":2', b'"v":1')),
+    ("an unknown version", 2, lambda raw: raw.replace(b'"v":2', b'"v":3')),
     ("another place", 2, lambda raw: raw.replace(b'"seq":2', b'"seq":3')),
 ]
 
@@ -252,7 +242,6 @@ def test_a_stream_that_was_cut_short_or_has_a_gap_is_refused(log: AuditLog) -> N
 
 @pytest.mark.req("ID-OPEN-02")
 def test_a_caller_without_a_key_is_who_it_says_and_unauthenticated() -> None:
-    assert read_claimed_actor(None) == Actor(ActorKind.AGENT, "anonymous")
     assert read_claimed_actor("operator:alice") == Actor(ActorKind.OPERATOR, "alice")
     assert read_claimed_actor("tool:a:b").id == "a:b"
     assert not read_claimed_actor("operator:alice").authenticated

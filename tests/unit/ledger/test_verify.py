@@ -198,7 +198,7 @@ def test_a_log_written_anew_from_some_place_on_does_not_end_in_the_recorded_head
 @pytest.mark.req("LED-3-VERIFY-02")
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("seq", 7), ("v", 2), ("stream_id", "elsewhere"), ("prev_event_hash", "0" * 64)],
+    [("seq", 7), ("stream_id", "elsewhere"), ("prev_event_hash", "0" * 64)],
 )
 def test_what_is_wrong_is_named(name: str, value: Any) -> None:
     line = three_events()
@@ -209,6 +209,28 @@ def test_what_is_wrong_is_named(name: str, value: Any) -> None:
         event_id = to_audit_entry(line.log[1]).event_id
         assert found.value.details["event_id"] == event_id
         assert f"(`{event_id}`)" in str(found.value)
+
+
+@pytest.mark.req("ARCH-3-VERSIONS-01")
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [
+        (3, "its version is 3, and only 1 and 2 are known; this software is too old for this log"),
+        (0, "its version is 0, and only 1 and 2 are known"),
+        (1, "its version is 1, and that of the entry before it is 2"),
+    ],
+)
+def test_an_entry_of_an_unknown_or_an_older_version_is_refused(version: int, said: str) -> None:
+    line = three_events()
+    for more in ({}, {"of the future": 1}):
+        altered = sealed(changing(v=version, **more)(line.log[1].raw))
+        for verify in VERIFIERS:
+            if more and version == 1:
+                continue
+            with pytest.raises(LedgerCorrupt) as found:
+                verify(line.session_id, [line.log[0], altered])
+            assert found.value.details["reason"] == said
+            assert found.value.seq == 1
 
 
 @pytest.mark.parametrize(

@@ -355,17 +355,18 @@ def test_a_file_that_another_process_holds_locked_is_unavailable_for_writing_and
 def test_a_transaction_that_sqlite_gives_up_by_itself_is_a_failed_write_like_any_other(
     sqlite_fixture: StoreFixture,
 ) -> None:
-    server = sqlite_fixture.open()
+    store = sqlite_fixture.store()
+    server = sqlite_fixture.open(store=store)
     session_id = declared(server, ["a\x00b", "c"])
-    with tampering(sqlite_fixture.path) as database:
-        database.execute(
-            "CREATE TRIGGER fault AFTER INSERT ON audit_events BEGIN SELECT RAISE(ROLLBACK, 'out of luck'); END"
-        )
+    assert isinstance(store, SQLiteStore)
+    # Of this connection alone: one in the file would be refused before anything is written.
+    store._writer.execute(
+        "CREATE TEMP TRIGGER fault AFTER INSERT ON main.audit_events BEGIN SELECT RAISE(ROLLBACK, 'out of luck'); END"
+    )
     with pytest.raises(StoreUnavailable):
         server.eliminate(session_id, "s", "o", ["a\x00b"])
     assert server.query_belief(session_id) == verified(server, session_id)
     assert server.query_belief(session_id).n_survivors == 2
-    with tampering(sqlite_fixture.path, "fault"):
-        pass
+    store._writer.execute("DROP TRIGGER fault")
     assert server.eliminate(session_id, "s", "o", ["a\x00b"]).snapshot.survivors == ["c"]
     assert verified(sqlite_fixture.open(), session_id).survivors == ["c"]

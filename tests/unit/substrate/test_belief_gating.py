@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from cmbs.audit.spaces import audit_space, check_space
+from cmbs.audit.fsck import check_space
 from cmbs.belief.server import BeliefServer
 from cmbs.errors import LedgerCorrupt
 from cmbs.messages import OntologyBundle
@@ -133,7 +133,7 @@ def test_a_session_that_does_not_exist_permits_nothing() -> None:
     assert incident.status() is ProposalStatus.PARKED
     reading = readings_in(read_space_event(incident.world.server.stored_entries(SPACE)[-1]))[0]
     assert reading == BeliefReading("never-declared", found=False)
-    assert audit_space(incident.world.log, SPACE).findings == []
+    assert check_space(incident.world.log, SPACE).findings == []
     incident.close()
 
 
@@ -223,7 +223,7 @@ def test_each_decision_pins_the_audit_head_that_it_was_read_at_and_a_verifier_ch
     assert belief_sessions_in(entries) == [incident.session_id]
     assert verify_belief_pins(entries, {incident.session_id: log}) == 3
     report = check_space(incident.world.log, SPACE)
-    assert (report.findings, report.pins, report.events) == ([], 3, len(entries))
+    assert (report.findings, report.summary, report.events) == ([], "3 belief readings", len(entries))
 
 
 @pytest.mark.req("SS01-BELIEF-02")
@@ -266,7 +266,7 @@ def test_a_session_that_was_there_must_not_be_recorded_as_missing(incident: Inci
     blind = World(incident.world.log, belief=Blind(incident.belief), space=1, clock=clock)
     blind.propose(call("restart"), proposal_id="p")
     blind.close()
-    assert "recorded as not found" in audit_space(incident.world.log, SPACE).findings[0]
+    assert "recorded as not found" in str(check_space(incident.world.log, SPACE).findings[0])
 
 
 @pytest.mark.req("SS01-BELIEF-02")
@@ -308,8 +308,8 @@ def test_an_accepted_conclusion_confirms_a_claim_and_no_other_event_does(inciden
     assert put("m", concluded.audit_event_id).granted
     assert incident.world.space.memory["m"].confirmed
     # A verifier finds the conclusion in the log of the session.
-    report = audit_space(incident.world.log, SPACE)
-    assert (report.findings, report.pins) == ([], 1)
+    report = check_space(incident.world.log, SPACE)
+    assert (report.findings, report.summary) == ([], "1 belief reading")
 
 
 # --- the example ------------------------------------------------------------------------------------------------------

@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from cmbs.audit.spaces import all_spaces, audit_space, check_space
+from cmbs.audit.fsck import check_space
+from cmbs.audit.spaces import all_spaces
 from cmbs.errors import LedgerCorrupt
 from cmbs.ledger import GENESIS, Head, StoredEntry, canonical, hash_entry, verify_chain
 from cmbs.stores import InMemoryStore
@@ -19,8 +20,10 @@ from cmbs.substrate.kernel.events import Approve, Propose, SetMode
 from cmbs.substrate.kernel.events import Mode as SpaceMode
 from cmbs.substrate.kernel.kind import append_of_space
 from cmbs.substrate.kernel.proposals import trace_decision
-from cmbs.substrate.kernel.replay import catch_up_space, fold_space, read_space_event, verify_space
+from cmbs.substrate.kernel.replay import catch_up_space, read_space_event, verify_space
 from cmbs.substrate.kernel.state import Space
+from cmbs.substrate.past_states import space_at, state_at
+from tests.support.digest_points import digest_points_at
 from tests.support.spaces import ANY, ROOT, SPACE, STREAM, World, call, caller_tool, constraint, delta
 
 CREATE, REGISTER, ISSUE, DELTA, ASK, APPROVE, OUTCOME, MODE = range(8)
@@ -42,6 +45,8 @@ def record_log() -> tuple[Space, list[StoredEntry], InMemoryStore]:
 
 
 SPACE_AFTER, LOG, STORE = record_log()
+with digest_points_at(range(1, 10)):
+    DIGESTED_AFTER, DIGESTED, _ = record_log()
 
 
 def forge(place: int, change: Change) -> list[StoredEntry]:
@@ -73,14 +78,19 @@ def setting(path: str, value: Any) -> Change:
 def test_a_log_proves_the_space_and_its_head() -> None:
     assert freeze_space(verify_space(SPACE, LOG, SPACE_AFTER.head)) == freeze_space(SPACE_AFTER)
     assert verify_chain(STREAM, LOG, SPACE_AFTER.head) == SPACE_AFTER.head
-    folded = fold_space(None, LOG)
-    assert folded is not None
-    assert freeze_space(folded) == freeze_space(SPACE_AFTER)
+    assert freeze_space(space_at(STORE, SPACE_AFTER, SPACE_AFTER.head.seq)) == freeze_space(SPACE_AFTER)
     assert [read_space_event(stored).body.seq for stored in LOG] == list(range(8))
     with pytest.raises(LedgerCorrupt, match="the log is empty"):
         verify_space(SPACE, [])
     with pytest.raises(LedgerCorrupt, match="recorded head"):
         verify_space(SPACE, LOG[:-1], SPACE_AFTER.head)
+
+
+def test_the_state_of_the_past_is_that_of_the_whole_space_then() -> None:
+    for seq in range(len(LOG)):
+        then, state = verify_space(SPACE, LOG[: seq + 1]), state_at(STORE, SPACE_AFTER, seq)
+        assert state == (seq, then.snapshot_id, then.policy.policy_hash, dict(then.state))
+        assert freeze_space(space_at(STORE, SPACE_AFTER, seq)) == freeze_space(then)
 
 
 FORGERIES: dict[str, tuple[int, Change, str]] = {
@@ -137,7 +147,14 @@ FORGERIES: dict[str, tuple[int, Change, str]] = {
     ),
     "another place": (MODE, setting("seq", 9), "seq is `9`"),
     "another stream": (MODE, setting("stream_id", "space:t"), "stream_id is"),
-    "another version": (MODE, setting("v", 2), "v is `2`"),
+    "a version of the future": (MODE, setting("v", 3), "this software is too old for this log"),
+    "a version that never was": (MODE, setting("v", 0), "only 1 and 2 are known"),
+    "an older version": (MODE, setting("v", 1), "that of the entry before it is 2"),
+    "a state digest where none belongs": (
+        MODE,
+        setting("state", {"digest": "0" * 64, "format": 1}),
+        "state is not what its message leads to",
+    ),
 }
 
 
@@ -177,25 +194,57 @@ def test_bytes_that_are_no_entry_are_refused() -> None:
 
 
 @pytest.mark.req("SS01-REPLAY-01")
+@pytest.mark.usefixtures("digests_everywhere")
 def test_a_checkpoint_of_any_place_leads_to_the_same_space() -> None:
-    for place in range(len(LOG)):
-        then = catch_up_space(SPACE, None, LOG[: place + 1])
+    for place in range(1, len(DIGESTED)):
+        then = catch_up_space(SPACE, None, DIGESTED[:place])
         assert then is not None
-        thawed = thaw_space(freeze_space(then), LOG[place])
+        thawed = thaw_space(freeze_space(then), DIGESTED[place])
         assert thawed is not None
-        resumed = catch_up_space(SPACE, thawed, LOG[place + 1 :])
-        assert freeze_space(resumed or thawed) == freeze_space(SPACE_AFTER)
+        assert freeze_space(thawed) == freeze_space(then)
+        resumed = catch_up_space(SPACE, thawed, DIGESTED[place:])
+        assert resumed is not None
+        assert freeze_space(resumed) == freeze_space(DIGESTED_AFTER)
 
 
-def test_a_checkpoint_that_does_not_fit_its_entry_is_ignored() -> None:
-    data = freeze_space(SPACE_AFTER)
-    assert thaw_space(data, LOG[-1]) is not None
-    assert thaw_space(data, LOG[-2]) is None
-    assert thaw_space(data[:-1], LOG[-1]) is None
-    assert thaw_space(b"", LOG[-1]) is None
+@pytest.mark.usefixtures("digests_everywhere")
+def test_a_checkpoint_that_its_entry_does_not_vouch_for_is_ignored() -> None:
+    before = verify_space(SPACE, DIGESTED[:-1])
+    data = freeze_space(before)
+    assert thaw_space(data, DIGESTED[-1]) is not None
+    assert thaw_space(data, DIGESTED[-2]) is None
+    assert thaw_space(data, LOG[-1]) is None
+    assert thaw_space(data + b" ", DIGESTED[-1]) is None
+    assert thaw_space(b"", DIGESTED[-1]) is None
     assert thaw_space(data, StoredEntry(b"{}", bytes(32))) is None
-    twice = data[32:].replace(json.loads(LOG[1].raw)["event_id"].encode(), json.loads(LOG[2].raw)["event_id"].encode())
-    assert thaw_space(sha256(twice).digest() + twice, LOG[-1]) is None
+    assert thaw_space(data, StoredEntry(DIGESTED[-1].raw, bytes(32))) is None
+
+
+def event_id_of(place: int) -> bytes:
+    return str(json.loads(DIGESTED[place].raw)["event_id"]).encode()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'["s",', b'["t",'),
+        (b'["s",', b'{"s",'),
+        (b'"enforce",[6,', b'"enforce",[5,'),
+        (event_id_of(2), event_id_of(1)),
+        (b'"c":{"tool_id"', b'"c":{"tool-id"'),
+    ],
+    ids=["another space", "no JSON", "another head", "an event twice", "an unknown form"],
+)
+@pytest.mark.usefixtures("digests_everywhere")
+def test_even_a_state_that_an_entry_vouches_for_must_stand_right_before_it(old: bytes, new: bytes) -> None:
+    """Software with a mistake could have written such a digest: then the log is replayed."""
+    true = freeze_space(verify_space(SPACE, DIGESTED[:-1]))
+    data = true.replace(old, new)
+    assert data != true
+    content = json.loads(DIGESTED[-1].raw)
+    content["state"]["digest"] = sha256(data).hexdigest()
+    raw = canonical.encode(content, 80)
+    assert thaw_space(data, StoredEntry(raw, hash_entry(raw))) is None
 
 
 # --- a whole store ----------------------------------------------------------------------------------------------------
@@ -214,24 +263,26 @@ def test_checking_a_store_says_what_is_wrong_with_which_space() -> None:
     report = check_space(good, SPACE)
     head = SPACE_AFTER.head.event_hash.hex()
     assert (report.findings, report.events, report.head_hash) == ([], len(LOG), head)
-    assert "no space" in check_space(good, "other").findings[0]
+    assert "no space" in str(check_space(good, "other").findings[0])
     bad = store_entries(forge(DELTA, setting("outcome/decision/verdict", "deny")))
-    assert "seq 3" in audit_space(bad, SPACE).findings[0]
-    assert check_space(bad, SPACE).findings == audit_space(bad, SPACE).findings
+    assert [finding.seq for finding in check_space(bad, SPACE).findings] == [3]
 
 
+@pytest.mark.usefixtures("digests_everywhere")
 def test_checking_a_store_compares_the_checkpoint() -> None:
-    another = msgspec.structs.replace(SPACE_AFTER, mode=SpaceMode.OBSERVE)
+    before = verify_space(SPACE, DIGESTED[:7])
+    another = msgspec.structs.replace(before, mode=SpaceMode.OBSERVE)
     for seq, data, said in (
-        (7, freeze_space(SPACE_AFTER), None),
-        (9, freeze_space(SPACE_AFTER), "beyond the log"),
+        (7, freeze_space(before), None),
+        (9, freeze_space(before), "beyond the log"),
         (7, b"nothing", "does not fit the log"),
-        (7, freeze_space(another), "is not what the log leads to"),
+        (7, freeze_space(another), "does not fit the log"),
+        (6, freeze_space(before), "does not fit the log"),
     ):
-        store = store_entries(LOG)
+        store = store_entries(DIGESTED)
         store.put_checkpoint(STREAM, seq, data)
         findings = check_space(store, SPACE).findings
-        assert findings == [] if said is None else said in findings[0]
+        assert findings == [] if said is None else said in str(findings[0])
 
 
 def test_only_what_decides_a_proposal_has_a_trace_to_tell() -> None:

@@ -14,7 +14,6 @@ from cmbs.belief.server import BeliefServer
 from cmbs.bootstrap import Settings, build_substrate
 from cmbs.errors import Conflict, InvalidRequest, LedgerCorrupt, RecordNotFound, SessionNotFound, SpaceNotFound
 from cmbs.stores.memory import InMemoryStore
-from cmbs.streams import checkpoints
 from cmbs.substrate.kernel.checkpoint import freeze_space
 from cmbs.substrate.kernel.events import Mode, Propose, SetMode
 from cmbs.substrate.kernel.model import Tool
@@ -24,6 +23,7 @@ from cmbs.substrate.server import DEFAULT_SPACE, SubstrateServer
 from cmbs.substrate.tools.runner import CallContext, ToolReply
 from cmbs.testing import FailingLog, ManualClock
 from cmbs.testing.fakes.threads import run_together
+from tests.support.digest_points import digest_points_at
 from tests.support.spaces import (
     AGENT,
     ANY,
@@ -155,9 +155,8 @@ def test_what_waits_goes_on_waiting_in_the_next_process(place: str, tmp_path: Pa
         assert_replays(again)
 
 
-def test_a_long_space_begins_from_its_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoints, "_FEWEST_EVENTS", 5)
-    with StoreFixture.at("sqlite", tmp_path) as fixture:
+def test_a_long_space_begins_from_its_checkpoint(tmp_path: Path) -> None:
+    with digest_points_at([5]), StoreFixture.at("sqlite", tmp_path) as fixture:
         first = World(fixture.store())
         first.create()
         for number in range(12):
@@ -165,7 +164,7 @@ def test_a_long_space_begins_from_its_checkpoint(tmp_path: Path, monkeypatch: py
         first.close()
         kept = fixture.store().checkpoint(STREAM)
         assert kept is not None
-        assert kept[0] >= 5
+        assert kept[0] == 5
         again = World(fixture.store(), space=1)
         assert freeze_space(again.space) == freeze_space(first.space)
         again.propose(delta(z="1"))

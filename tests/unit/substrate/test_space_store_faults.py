@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from cmbs.audit.spaces import check_space
+from cmbs.audit.fsck import check_space
 from cmbs.errors import CmbsError, StoreUnavailable
 from cmbs.messages import Actor
 from cmbs.substrate.kernel.checkpoint import freeze_space

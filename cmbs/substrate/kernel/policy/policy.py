@@ -49,6 +49,8 @@ MAX_KEY_CHARACTERS = MAX_REFERENCE_CHARACTERS
 MAX_FAULTS = 1_000
 _NAMES: tuple[str, ...] = ()
 
+# What the keys of a policy begin with; all other keys of a state map are facts, goals and the like.
+POLICY_PREFIXES = ("policy.", "constraint.")
 EXCLUSIVE = "policy.exclusive."
 INVARIANT = "policy.invariant."
 DEGRADE = "policy.degrade."

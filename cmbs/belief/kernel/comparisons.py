@@ -1,0 +1,244 @@
+"""Moments of a session compared, and its sources with each other. Pure: all of it follows from the state."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+from itertools import combinations, islice
+from math import log2
+from typing import NamedTuple, TypeAlias
+
+from cmbs.belief.kernel.session import Applied, Session
+from cmbs.belief.kernel.views import survivors_at
+
+# Beyond so many sources the agreement of pairs is told of the ones that listed most: pairs grow with the square.
+MAX_SOURCES_COMPARED = 16
+# How many contradicted conclusions are named for each source.
+_MAX_CONCLUSIONS_NAMED = 10
+
+# Where a page of changes ended: the seq of an event, and how many of its changes were shown.
+Place: TypeAlias = tuple[int, int]
+
+
+class ChangeKind(StrEnum):
+    """What can happen between two moments of a session."""
+
+    ELIMINATED = "eliminated"
+    OBLIGATION_ENTERED = "obligation_entered"
+    OBLIGATION_EXITED = "obligation_exited"
+    CONCLUDED = "concluded"
+    TERMINATED = "terminated"
+    REFUSED = "refused"
+
+
+class Change(NamedTuple):
+    """One thing that happened: `id` is the hypothesis, obligation or conclusion; of a refusal, its reason."""
+
+    kind: ChangeKind
+    seq: int
+    event_id: str
+    id: str | None = None
+    source_id: str | None = None
+    observation_id: str | None = None
+
+
+class SessionDiff(NamedTuple):
+    """What happened between two moments. The counts are of all of it, `changes` are one page."""
+
+    session_id: str
+    from_seq: int
+    to_seq: int
+    n_survivors_before: int
+    n_survivors_after: int
+    counts: dict[str, int]
+    changes: list[Change]
+    next_place: Place | None
+
+
+class SourceReport(NamedTuple):
+    """What one source did. Ids that are not in the universe count nowhere."""
+
+    source_id: str
+    events: int
+    # Taken out by this source; listed by it after another source, or it itself, had taken them out.
+    eliminated: int
+    already_eliminated_by_others: int
+    already_eliminated_by_itself: int
+    # Listed by this source and by no other.
+    only_here: int
+    bits: float
+    # Accepted conclusions that it has eliminated, and whether an event of it left no survivor.
+    contradicted_conclusions: list[str]
+    left_none: bool
+
+
+class Agreement(NamedTuple):
+    """Two sources: how many ids both have listed, and what share that is of the ids that either has."""
+
+    source_id: str
+    other_source_id: str
+    both: int
+    share: float
+
+
+class SourceComparison(NamedTuple):
+    """The sources of a session, each for itself and in pairs. `sources` is one page, `agreements` are of all pages."""
+
+    session_id: str
+    head_seq: int
+    n_sources: int
+    n_survivors: int
+    # Ids that several sources have listed.
+    agreed: int
+    sources: list[SourceReport]
+    agreements: list[Agreement]
+    next_source_id: str | None
+
+
+def compare_moments(session: Session, start: int, end: int, after: Place | None, limit: int) -> SessionDiff:
+    """What happened after event `start` up to event `end`; both are there, and `start` is not the later one."""
+    eliminations = _eliminations_by_seq(session, start, end)
+    others = _other_changes(session, start, end)
+    counts = Counter({ChangeKind.ELIMINATED.value: sum(len(record.applied) for _, record in eliminations.values())})
+    counts.update(change.kind.value for changes in others.values() for change in changes)
+    first, shown = (start + 1, 0) if after is None else (max(after[0], start + 1), after[1])
+    page: list[Change] = []
+    place: Place | None = None
+    for seq in range(first, end + 1):
+        skipped = shown if seq == first else 0
+        found = list(islice(_changes_of(session, seq, eliminations, others, skipped), limit - len(page) + 1))
+        taken = found[: limit - len(page)]
+        page += taken
+        if len(found) > len(taken):
+            place = (seq, skipped + len(taken))
+            break
+    before, now = len(survivors_at(session, start)), len(survivors_at(session, end))
+    known = {kind.value: counts[kind.value] for kind in ChangeKind}
+    return SessionDiff(session.session_id, start, end, before, now, known, page, place)
+
+
+def compare_sources(session: Session, after: str | None, limit: int) -> SourceComparison:
+    """What each source of a session did; one page of sources in the order of their ids, from beyond `after` on."""
+    tally = _Tally(session)
+    names = sorted(tally.listed)
+    page = [name for name in names if after is None or name > after][: limit + 1]
+    return SourceComparison(
+        session.session_id,
+        session.head.seq,
+        len(names),
+        len(session.survivors),
+        sum(1 for count in tally.listers.values() if count > 1),
+        [tally.report(name) for name in page[:limit]],
+        list(tally.agreements()),
+        page[limit - 1] if len(page) > limit else None,
+    )
+
+
+def _eliminations_by_seq(session: Session, start: int, end: int) -> dict[int, tuple[tuple[str, str], Applied]]:
+    found: dict[int, tuple[tuple[str, str], Applied]] = {}
+    for observation, record in session.observations.newest_first():
+        if record.seq <= start:
+            break
+        if record.seq <= end:
+            found[record.seq] = (observation, record)
+    return found
+
+
+def _other_changes(session: Session, start: int, end: int) -> dict[int, list[Change]]:
+    """Everything but eliminations, by seq."""
+    found: dict[int, list[Change]] = defaultdict(list)
+
+    def note(kind: ChangeKind, seq: int | None, name: str | None) -> None:
+        if seq is not None and start < seq <= end:
+            found[seq].append(Change(kind, seq, session.events.at(seq)[0], name))
+
+    for name, record in session.obligations.items():
+        note(ChangeKind.OBLIGATION_ENTERED, record.entered_seq, name)
+        note(ChangeKind.OBLIGATION_EXITED, record.exited_seq, name)
+    for seq, name in session.conclusions.newest_first():
+        if seq <= start:
+            break
+        note(ChangeKind.CONCLUDED, seq, name)
+    note(ChangeKind.TERMINATED, session.terminated_seq, None)
+    for seq in range(start + 1, end + 1):
+        verdict = session.events.at(seq)[1]
+        if verdict is not None and not verdict.granted:
+            note(ChangeKind.REFUSED, seq, verdict.reason.value)
+    return found
+
+
+def _changes_of(
+    session: Session,
+    seq: int,
+    eliminations: dict[int, tuple[tuple[str, str], Applied]],
+    others: dict[int, list[Change]],
+    skipped: int,
+) -> Iterator[Change]:
+    """The changes of one event, less the first ones."""
+    if seq in eliminations:
+        (source_id, observation_id), record = eliminations[seq]
+        event_id = session.events.at(seq)[0]
+        for hypothesis_id in islice(record.applied, skipped, None):
+            yield Change(ChangeKind.ELIMINATED, seq, event_id, hypothesis_id, source_id, observation_id)
+    else:
+        yield from islice(others.get(seq, ()), skipped, None)
+
+
+class _Tally:
+    """One pass over the eliminations of a session, in their order."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._events: Counter[str] = Counter()
+        self._applied: Counter[str] = Counter()
+        self._after_others: Counter[str] = Counter()
+        self._after_itself: Counter[str] = Counter()
+        self._bits: dict[str, float] = defaultdict(float)
+        self._left_none: set[str] = set()
+        self._by: dict[str, str] = {}
+        self.listed: dict[str, set[str]] = {}
+        left = len(session.universe)
+        for (source_id, _), record in session.observations:
+            left = self._count(source_id, record, left)
+        self.listers = Counter(name for ids in self.listed.values() for name in ids)
+
+    def _count(self, source_id: str, record: Applied, left: int) -> int:
+        self._events[source_id] += 1
+        listed = self.listed.setdefault(source_id, set())
+        listed.update(record.applied)
+        for name in record.applied:
+            self._by[name] = source_id
+        for name in record.ignored:
+            if name in self._by:
+                listed.add(name)
+                own = self._by[name] == source_id
+                (self._after_itself if own else self._after_others)[source_id] += 1
+        self._applied[source_id] += len(record.applied)
+        remaining = left - len(record.applied)
+        if record.applied and remaining == 0:
+            self._left_none.add(source_id)
+        # As the entropy of a session: that of no survivor is 0, like that of one.
+        self._bits[source_id] += log2(left or 1) - log2(remaining or 1)
+        return remaining
+
+    def report(self, source_id: str) -> SourceReport:
+        contradicted = sorted({name for _, name in self._session.conclusions if self._by.get(name) == source_id})
+        return SourceReport(
+            source_id,
+            self._events[source_id],
+            self._applied[source_id],
+            self._after_others[source_id],
+            self._after_itself[source_id],
+            sum(1 for name in self.listed[source_id] if self.listers[name] == 1),
+            self._bits[source_id],
+            contradicted[:_MAX_CONCLUSIONS_NAMED],
+            source_id in self._left_none,
+        )
+
+    def agreements(self) -> Iterable[Agreement]:
+        largest = sorted(self.listed, key=lambda name: (-len(self.listed[name]), name))[:MAX_SOURCES_COMPARED]
+        for one, other in combinations(sorted(largest), 2):
+            both = len(self.listed[one] & self.listed[other])
+            either = len(self.listed[one] | self.listed[other])
+            yield Agreement(one, other, both, both / either if either else 0.0)

@@ -1,0 +1,32 @@
+"""About how many bytes of memory a session takes, so that a cache of sessions can be bounded. Pure.
+
+The figures are those of 64-bit CPython, measured; `tests/unit/streams/test_cache_bytes.py` holds them to what
+tracemalloc counts.
+"""
+
+from __future__ import annotations
+
+from cmbs.belief.kernel.session import Session
+
+_BYTES_PER_SESSION = 2_000
+# Beside its characters: the string, its place in the universe and the index, its bit.
+_BYTES_PER_HYPOTHESIS = 128
+_BYTES_PER_EVENT = 250
+_BYTES_PER_OBSERVATION = 260
+_BYTES_PER_LISTED_ID = 58
+_BYTES_PER_OBLIGATION = 400
+
+
+def weigh(session: Session) -> int:
+    """The estimate. It goes through the observations, not through the ids that they list."""
+    universe = session.universe
+    listed = sum(len(record.applied) + len(record.ignored) for _, record in session.observations)
+    return (
+        _BYTES_PER_SESSION
+        + len(universe) * _BYTES_PER_HYPOTHESIS
+        + universe.text_bytes
+        + len(session.events) * _BYTES_PER_EVENT
+        + len(session.observations) * _BYTES_PER_OBSERVATION
+        + listed * (_BYTES_PER_LISTED_ID + universe.text_bytes // max(len(universe), 1))
+        + (len(session.requests) + len(session.conclusions) + len(session.obligations)) * _BYTES_PER_OBLIGATION
+    )

@@ -1,0 +1,88 @@
+"""Request and response types of forks, differences and comparisons of sources."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from cmbs.belief.kernel.comparisons import ChangeKind
+from cmbs.http.belief.schemas import Count, NextCursor, SessionOrigin, Snapshot
+
+
+class ForkSessionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A fork of a session."""
+
+    at: Annotated[
+        int | float | str | UnsetType | None,
+        Meta(description="The seq or the id of the event to begin after; by default the last."),
+    ] = UNSET
+
+
+class ForkSessionResponse(msgspec.Struct):
+    """Answer to a fork."""
+
+    session_id: Annotated[str, Meta(description="The new session.")]
+    origin: SessionOrigin
+    snapshot: Snapshot
+
+
+class SessionChangeItem(msgspec.Struct):
+    """One thing that happened."""
+
+    kind: ChangeKind
+    seq: Count
+    event_id: str
+    id: Annotated[str | None, Meta(description="The hypothesis, obligation or conclusion; of a refusal, the reason.")]
+    source_id: Annotated[str | None, Meta(description="Of an elimination.")]
+    observation_id: Annotated[str | None, Meta(description="Of an elimination.")]
+
+
+class SessionDiffPage(msgspec.Struct):
+    """What happened between two moments of a session, in its order."""
+
+    session_id: str
+    from_seq: Count
+    to_seq: Count
+    n_survivors_before: Count
+    n_survivors_after: Count
+    counts: Annotated[dict[str, int], Meta(description="How many changes of each kind there are on all pages.")]
+    changes: list[SessionChangeItem]
+    next_cursor: NextCursor
+
+
+class SourceItem(msgspec.Struct):
+    """What one source did. Ids that are not in the universe count nowhere."""
+
+    source_id: str
+    events: Count
+    eliminated: Annotated[int, Meta(ge=0, description="Hypotheses that it was the first to list.")]
+    already_eliminated_by_others: Count
+    already_eliminated_by_itself: Count
+    only_here: Annotated[int, Meta(ge=0, description="Hypotheses that it has listed and no other source.")]
+    bits: Annotated[float, Meta(ge=0, description="By how much its events reduced log2 of the survivors.")]
+    contradicted_conclusions: Annotated[list[str], Meta(description="Accepted conclusions that it has eliminated.")]
+    left_none: Annotated[bool, Meta(description="Whether the last survivor was eliminated by it.")]
+
+
+class AgreementItem(msgspec.Struct):
+    """How far two sources agree on what to eliminate."""
+
+    source_id: str
+    other_source_id: str
+    both: Annotated[int, Meta(ge=0, description="Hypotheses that both have listed.")]
+    share: Annotated[float, Meta(ge=0, le=1, description="Their share of those that either has listed.")]
+
+
+class SourcesPage(msgspec.Struct):
+    """The sources of a session, by id, and the agreement of the ones that listed most, in pairs."""
+
+    session_id: str
+    head_seq: Count
+    n_sources: Count
+    n_survivors: Count
+    agreed: Annotated[int, Meta(ge=0, description="Hypotheses that several sources have listed.")]
+    sources: list[SourceItem]
+    agreements: list[AgreementItem]
+    next_cursor: NextCursor

@@ -1,0 +1,85 @@
+"""Digests of a stream's state in its own chain: what a checkpoint must match to be believed.
+
+An entry of version 2 whose seq is a digest point carries the SHA-256 of the frozen state right before it, and the
+number of the format in which that state was frozen. The bytes themselves may be kept anywhere: the chain tells whether
+they are the state that it led to.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from hashlib import sha256
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from cmbs.ledger.canonical import MAX_SAFE_INTEGER
+from cmbs.ledger.entry import Link, StateDigest, StoredEntry, hash_entry, seal
+
+
+class _Event(Protocol):
+    """An event of any kind of stream, which is a `msgspec.Struct`: the content of its entry, and the exact bytes."""
+
+    @property
+    def body(self) -> Any: ...
+    @property
+    def stored(self) -> StoredEntry: ...
+
+
+E = TypeVar("E", bound=_Event)
+
+
+class _Binding(Link, frozen=True):
+    state: StateDigest | None = None
+
+
+_BINDING = msgspec.json.Decoder(_Binding)
+
+_FEWEST_EVENTS = 1000
+_SHARE = 4
+
+
+def _list_points() -> list[int]:
+    """Far apart in long streams: freezing a state costs time in proportion to its length."""
+    points = [_FEWEST_EVENTS]
+    while points[-1] <= MAX_SAFE_INTEGER:
+        points.append(points[-1] + max(_FEWEST_EVENTS, points[-1] // _SHARE))
+    return points
+
+
+_POINTS = _list_points()
+_POINT_SET = frozenset(_POINTS)
+
+
+def is_digest_point(seq: int) -> bool:
+    """Whether the entry at this place carries a state digest; the same for every stream that has them."""
+    return seq in _POINT_SET
+
+
+def last_digest_point(seq: int) -> int | None:
+    """The last digest point that is not beyond `seq`; None where there is none."""
+    place = bisect_right(_POINTS, seq)
+    return _POINTS[place - 1] if place else None
+
+
+def digest_of(frozen: bytes, state_format: int) -> StateDigest:
+    """The digest of a frozen state."""
+    return StateDigest(sha256(frozen).hexdigest(), state_format)
+
+
+def bind_state(event: E, digest: StateDigest) -> E:
+    """The event with this digest in its entry."""
+    struct: Any = event
+    body = msgspec.structs.replace(event.body, state=digest)
+    bound: E = msgspec.structs.replace(struct, body=body, stored=seal(body))
+    return bound
+
+
+def find_binding(frozen: bytes, state_format: int, at: StoredEntry) -> Link | None:
+    """The link of an entry that says that `frozen` is the state right before it; None where it does not say so."""
+    try:
+        link = _BINDING.decode(at.raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    is_bound = hash_entry(at.raw) == at.event_hash and link.state == digest_of(frozen, state_format)
+    return link if is_bound else None

@@ -1,0 +1,177 @@
+"""The rows of a PostgreSQL database: as the store writes them, and as they are."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import psycopg
+from psycopg.rows import dict_row
+
+from cmbs.spi.audit_log import Append, SessionState
+from cmbs.spi.stored_rows import (
+    CHECKPOINTS,
+    EVENTS,
+    INTENTS,
+    SEALS,
+    SESSIONS,
+    TOMBSTONES,
+    UNIVERSES,
+    Finding,
+    Row,
+    RowPage,
+    RowsBeside,
+)
+from cmbs.stores._postgres_catalog import find_schema_faults
+
+# The column of each table that says which stream or session a row is of.
+_NAME_COLUMNS = {
+    EVENTS: "stream_id",
+    SESSIONS: "session_id",
+    TOMBSTONES: "session_id",
+    UNIVERSES: "session_id",
+    SEALS: "session_id",
+    CHECKPOINTS: "session_id",
+    INTENTS: "stream_id",
+}
+_BESIDE = (SESSIONS, UNIVERSES, SEALS, CHECKPOINTS, INTENTS)
+_NAMES = " UNION ".join(
+    f"SELECT {column} AS name FROM cmbs.{table} WHERE %(after)s::text IS NULL OR {column} > %(after)s"  # noqa: S608 - no input in it
+    for table, column in _NAME_COLUMNS.items()
+)
+
+
+def event_row(item: Append) -> dict[str, Any]:
+    """The row of an event: what is inserted, and what is expected to be there."""
+    # The columns are named for the observations of sessions. A rename would gain nothing but shut older processes out.
+    source_id, observation_id = item.unique_key or (None, None)
+    return {
+        "stream_id": item.stream_id,
+        "seq": item.seq,
+        "event_id": item.event_id,
+        "prev_event_hash": item.prev_event_hash,
+        "event_hash": item.entry.event_hash,
+        "ts": item.ts,
+        "source_id": None if source_id is None else source_id.encode(),
+        "observation_id": None if observation_id is None else observation_id.encode(),
+        "entry": item.entry.raw,
+    }
+
+
+def append_columns(appends: Sequence[Append]) -> tuple[Any, ...]:
+    """The arguments of `append_events`: one array for each column."""
+    rows = [event_row(item) for item in appends]
+    sessions = [item.session or SessionState(0, terminated=False) for item in appends]
+    return (
+        *([row[column] for row in rows] for column in list(rows[0])[:-1]),
+        [len(session.universe) for session in sessions],
+        [session.n_survivors for session in sessions],
+        [session.terminated for session in sessions],
+        [row["entry"] for row in rows],
+        [],
+        [],
+    )
+
+
+class PostgresRows(ABC):
+    """What a database really holds: `StoredRows`."""
+
+    # Since an entry is all that says what it eliminated.
+    logs_have_tombstones: bool | None = False
+    seals_sessions = True
+
+    @abstractmethod
+    def _connecting_to_read(self) -> AbstractContextManager[psycopg.Connection[Any]]:
+        """A connection that gives values as they are stored."""
+
+    def check_schema(self) -> list[Finding]:
+        """What differs between the catalogs and what the migrations make in the same database."""
+        with self._connecting_to_read() as connection:
+            return find_schema_faults(connection)
+
+    def find_nameless_rows(self) -> list[Finding]:
+        """Rows without a name, where the constraint that forbids them is gone."""
+        findings = []
+        with self._reading_one_moment() as cursor:
+            for table, column in _NAME_COLUMNS.items():
+                cursor.execute(f"SELECT count(*) AS rows FROM cmbs.{table} WHERE {column} IS NULL".encode())  # noqa: S608
+                row = cursor.fetchone()
+                if row is not None and row["rows"]:
+                    findings.append(Finding(f"{row['rows']} rows have no name", table, column=column))
+        return findings
+
+    def row_names(self, after: str | None, limit: int) -> list[str]:
+        """The names that any row has."""
+        with self._reading_one_moment() as cursor:
+            cursor.execute(f"{_NAMES} ORDER BY name LIMIT %(limit)s".encode(), {"after": after, "limit": limit})
+            return [row["name"] for row in cursor]
+
+    def rows(self, stream_id: str, after: object, limit: int) -> RowPage:
+        """Rows of events, and with the last of them those beside."""
+        with self._reading_one_moment() as cursor:
+            beyond = b"" if after is None else b" AND seq > %(after)s"
+            cursor.execute(
+                b"SELECT * FROM cmbs.audit_events WHERE stream_id = %(stream_id)s" + beyond + b" ORDER BY seq"
+                b" LIMIT %(limit)s",
+                {"stream_id": stream_id, "after": after, "limit": limit},
+            )
+            events = cursor.fetchall()
+            if len(events) == limit:
+                return RowPage(events, None)
+            session, universe, seal, checkpoint, intent = (_select_one(cursor, table, stream_id) for table in _BESIDE)
+            cursor.execute("SELECT * FROM cmbs.tombstones WHERE session_id = %s ORDER BY hypothesis_id", (stream_id,))
+            tombstones = cursor.fetchall()
+        return RowPage(events, RowsBeside(session, tombstones, universe, seal, checkpoint, intent))
+
+    def row_following(self, stream_id: str, event_hash: bytes) -> Row | None:
+        """The row of the event that follows the one with this hash."""
+        with self._reading_one_moment() as cursor:
+            cursor.execute(
+                "SELECT * FROM cmbs.audit_events WHERE stream_id = %s AND prev_event_hash = %s", (stream_id, event_hash)
+            )
+            return cursor.fetchone()
+
+    def expect_event(self, item: Append) -> Row:
+        """The row of an event."""
+        return event_row(item)
+
+    def expect_session(self, first: Append, newest: Append) -> Row:
+        """The row that the function in the database writes."""
+        opened, latest = (item.session or SessionState(0, terminated=False) for item in (first, newest))
+        return {
+            "session_id": newest.stream_id,
+            "created_ts": first.ts,
+            "universe_size": len(opened.universe),
+            "n_survivors": latest.n_survivors,
+            "terminated": latest.terminated,
+            "head_seq": newest.seq,
+            "head_event_id": newest.event_id,
+            "head_hash": newest.entry.event_hash,
+        }
+
+    def expect_tombstone(self, session_id: str, hypothesis_id: str) -> Row:
+        """The row of a tombstone."""
+        return {"session_id": session_id, "hypothesis_id": hypothesis_id.encode(), "seq": None}
+
+    def expect_intent(self, item: Append) -> Row:
+        """The row of an intent."""
+        return {
+            "stream_id": item.stream_id,
+            "seq": item.seq,
+            "event_hash": item.entry.event_hash,
+            "entry": item.entry.raw,
+        }
+
+    @contextmanager
+    def _reading_one_moment(self) -> Iterator[psycopg.Cursor[dict[str, Any]]]:
+        with self._connecting_to_read() as connection, connection.transaction():
+            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            with connection.cursor(row_factory=dict_row, binary=True) as cursor:
+                yield cursor
+
+
+def _select_one(cursor: psycopg.Cursor[dict[str, Any]], table: str, name: str) -> Row | None:
+    cursor.execute(f"SELECT * FROM cmbs.{table} WHERE {_NAME_COLUMNS[table]} = %s".encode(), (name,))  # noqa: S608
+    return cursor.fetchone()

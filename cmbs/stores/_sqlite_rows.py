@@ -1,0 +1,241 @@
+"""The rows of an SQLite file: as the store writes them, and as they are."""
+
+from __future__ import annotations
+
+import sqlite3
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from cmbs.spi.audit_log import Append, SessionState
+from cmbs.spi.stored_rows import (
+    CHECKPOINTS,
+    EVENTS,
+    INTENTS,
+    SEALS,
+    SESSIONS,
+    TOMBSTONES,
+    UNIVERSES,
+    Finding,
+    Row,
+    RowPage,
+    RowsBeside,
+    show,
+)
+from cmbs.stores._sqlite_schema import find_header_faults, find_schema_faults
+
+EVENT_COLUMNS = (
+    "stream_id",
+    "seq",
+    "event_id",
+    "prev_event_hash",
+    "event_hash",
+    "ts",
+    "source_id",
+    "observation_id",
+    "n_eliminated",
+    "universe_size",
+    "n_survivors",
+    "terminated",
+    "entry",
+)
+# The column of each table that says which stream or session a row is of.
+NAME_COLUMNS = {
+    EVENTS: "stream_id",
+    SESSIONS: "session_id",
+    TOMBSTONES: "session_id",
+    UNIVERSES: "session_id",
+    SEALS: "session_id",
+    CHECKPOINTS: "session_id",
+    INTENTS: "stream_id",
+}
+_BESIDE = (SESSIONS, UNIVERSES, SEALS, CHECKPOINTS, INTENTS)
+
+
+@contextmanager
+def reading_as_stored(connection: sqlite3.Connection) -> Iterator[None]:
+    """One moment of the file, and text in it that is not UTF-8 is no reason to stop."""
+    usual = connection.text_factory
+    connection.text_factory = lambda raw: raw.decode(errors="surrogateescape")
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        connection.execute("ROLLBACK")
+        connection.text_factory = usual
+
+
+def event_row(item: Append) -> tuple[Any, ...]:
+    """The row of an event: what is inserted, and what is expected to be there."""
+    session = item.session or SessionState(0, terminated=False)
+    return (
+        item.stream_id,
+        item.seq,
+        item.event_id,
+        item.prev_event_hash,
+        item.entry.event_hash,
+        item.ts,
+        # The columns are named for the observations of sessions. A rename would gain nothing but shut older processes
+        # that have the file open out.
+        *(item.unique_key or (None, None)),
+        0 if item.tombstones is None else len(item.tombstones.ids),
+        len(session.universe),
+        session.n_survivors,
+        int(session.terminated),
+        item.entry.raw,
+    )
+
+
+class SQLiteRows(ABC):
+    """What a file really holds: `StoredRows`."""
+
+    # Since an entry is all that says what it eliminated.
+    logs_have_tombstones: bool | None = False
+    seals_sessions = True
+
+    @abstractmethod
+    def _reading_as_stored(self) -> AbstractContextManager[sqlite3.Connection]:
+        """A connection that gives values as they are stored."""
+
+    def check_schema(self) -> list[Finding]:
+        """What differs in the header, the schema, and the pages of the file."""
+        with self._reading_as_stored() as connection:
+            findings = [*find_header_faults(connection), *find_schema_faults(connection)]
+            checked = connection.execute("PRAGMA integrity_check").fetchall()
+        return findings + [Finding(what, "integrity_check") for (what,) in checked if what != "ok"]
+
+    def find_nameless_rows(self) -> list[Finding]:
+        """Rows that no name of a stream finds."""
+        with self._reading_as_stored() as connection:
+            return _find_nameless_rows(connection)
+
+    def row_names(self, after: str | None, limit: int) -> list[str]:
+        """The names that any row has."""
+        with self._reading_as_stored() as connection:
+            return _read_names(connection, after, limit)
+
+    def rows(self, stream_id: str, after: object, limit: int) -> RowPage:
+        """Rows of events, and with the last of them those beside."""
+        with self._reading_as_stored() as connection:
+            return _read_page(connection, stream_id, after, limit)
+
+    def row_following(self, stream_id: str, event_hash: bytes) -> Row | None:
+        """The row of the event that follows the one with this hash."""
+        with self._reading_as_stored() as connection:
+            return _read_following(connection, stream_id, event_hash)
+
+    def expect_event(self, item: Append) -> Row:
+        """The row of an event."""
+        return dict(zip(EVENT_COLUMNS, event_row(item), strict=True))
+
+    def expect_session(self, first: Append, newest: Append) -> Row:
+        """The row that the triggers write."""
+        opened, latest = self.expect_event(first), self.expect_event(newest)
+        return {
+            "session_id": latest["stream_id"],
+            "created_ts": opened["ts"],
+            "universe_size": opened["universe_size"],
+            "n_survivors": latest["n_survivors"],
+            "terminated": latest["terminated"],
+            "head_seq": latest["seq"],
+            "head_event_id": latest["event_id"],
+            "head_hash": latest["event_hash"],
+        }
+
+    def expect_tombstone(self, session_id: str, hypothesis_id: str) -> Row:
+        """The row of a tombstone."""
+        return {"session_id": session_id, "hypothesis_id": hypothesis_id, "seq": None}
+
+    def expect_intent(self, item: Append) -> Row:
+        """The row of an intent."""
+        return {
+            "stream_id": item.stream_id,
+            "seq": item.seq,
+            "event_hash": item.entry.event_hash,
+            "entry": item.entry.raw,
+        }
+
+
+def _find_nameless_rows(connection: sqlite3.Connection) -> list[Finding]:
+    """Rows whose name is no text, or text that no caller can ask for."""
+    findings = []
+    for table, column in _present_tables(connection).items():
+        rows = connection.execute(f"SELECT {column} FROM {table} WHERE typeof({column}) <> 'text'")  # noqa: S608
+        findings += [
+            Finding(f"the name is no text but {show(name)}", table, column=column, stored=name) for (name,) in rows
+        ]
+    return findings
+
+
+def _read_names(connection: sqlite3.Connection, after: str | None, limit: int) -> list[str]:
+    """The names that any table has."""
+    parts = " UNION ".join(
+        f"SELECT {column} AS name FROM {table} WHERE typeof({column}) = 'text'"  # noqa: S608
+        f" AND (?1 IS NULL OR {column} > CAST(?1 AS TEXT))"
+        for table, column in _present_tables(connection).items()
+    )
+    if not parts:
+        return []
+    rows = connection.execute(f"{parts} ORDER BY name LIMIT ?2", (None if after is None else _encode(after), limit))
+    return [row[0] for row in rows]
+
+
+def _read_page(connection: sqlite3.Connection, stream_id: str, after: object, limit: int) -> RowPage:
+    """Events beyond a `seq`, which may be of any type; with the last of them, what stands beside."""
+    tables = _present_tables(connection)
+    name = _encode(stream_id)
+    events: list[Row] = []
+    if EVENTS in tables:
+        beyond = "" if after is None else " AND seq > ?3"
+        events = _select(
+            connection,
+            f"SELECT * FROM audit_events WHERE stream_id = CAST(?1 AS TEXT){beyond} ORDER BY seq LIMIT ?2",  # noqa: S608
+            (name, limit) if after is None else (name, limit, after),
+        )
+    if len(events) == limit:
+        return RowPage(events, None)
+    session, universe, seal, checkpoint, intent = (
+        _select_one(connection, table, name) if table in tables else None for table in _BESIDE
+    )
+    tombstones = (
+        _select(
+            connection,
+            "SELECT * FROM tombstones WHERE session_id = CAST(? AS TEXT) ORDER BY hypothesis_id",
+            (name,),
+        )
+        if TOMBSTONES in tables
+        else []
+    )
+    return RowPage(events, RowsBeside(session, tombstones, universe, seal, checkpoint, intent))
+
+
+def _read_following(connection: sqlite3.Connection, stream_id: str, event_hash: bytes) -> Row | None:
+    """The event that follows the one with this hash."""
+    statement = "SELECT * FROM audit_events WHERE stream_id = CAST(? AS TEXT) AND prev_event_hash = ?"
+    found = _select(connection, statement, (_encode(stream_id), event_hash))
+    return found[0] if found else None
+
+
+def _select_one(connection: sqlite3.Connection, table: str, name: bytes) -> Row | None:
+    statement = f"SELECT * FROM {table} WHERE {NAME_COLUMNS[table]} = CAST(? AS TEXT)"  # noqa: S608
+    found = _select(connection, statement, (name,))
+    return found[0] if found else None
+
+
+def _select(connection: sqlite3.Connection, statement: str, parameters: tuple[object, ...]) -> list[Row]:
+    cursor = connection.execute(statement, parameters)
+    columns = [each[0] for each in cursor.description]
+    return [dict(zip(columns, row, strict=True)) for row in cursor]
+
+
+def _present_tables(connection: sqlite3.Connection) -> dict[str, str]:
+    """Those of our tables that are there: the check of the schema says which ones are not."""
+    rows = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")
+    there = {name for (name,) in rows}
+    return {table: column for table, column in NAME_COLUMNS.items() if table in there}
+
+
+def _encode(name: str) -> bytes:
+    """A name as the bytes that it has in the file."""
+    return name.encode(errors="surrogateescape")

@@ -1,0 +1,117 @@
+"""State digests: where they stand, what they are over, and what replay says of wrong ones."""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+from typing import Any
+
+import pytest
+
+from cmbs.belief.kernel import replay
+from cmbs.belief.kernel.checkpoint import STATE_FORMAT, freeze
+from cmbs.belief.kernel.replay import verify_session
+from cmbs.belief.server import BeliefServer
+from cmbs.errors import LedgerCorrupt
+from cmbs.ledger import StoredEntry, canonical
+from cmbs.ledger.replay import verify_stream
+from cmbs.ledger.state_digest import digest_of, find_binding, is_digest_point, last_digest_point
+from cmbs.stores.memory import InMemoryStore
+from cmbs.testing import ManualClock, SequentialIds
+from tests.support.digest_points import digest_points_at
+from tests.support.forging import sealed
+from tests.support.store_fixture import declared
+
+POINT = 3
+
+
+@pytest.mark.req("ARCH-4-DIGEST-01")
+def test_digest_points_are_a_thousand_events_and_a_quarter_of_the_length_apart() -> None:
+    points = [seq for seq in range(20_000) if is_digest_point(seq)]
+    assert points == [1000, 2000, 3000, 4000, 5000, 6250, 7812, 9765, 12206, 15257, 19071]
+    assert [last_digest_point(seq) for seq in (-1, 0, 999, 1000, 6249, 6250)] == [None, None, None, 1000, 5000, 6250]
+    assert is_digest_point(last_digest_point(2**53) or 0)
+
+
+def recorded() -> tuple[str, list[StoredEntry]]:
+    """A session whose entry `POINT` carries a state digest."""
+    with digest_points_at([POINT]):
+        server = BeliefServer(store=InMemoryStore(), clock=ManualClock(), ids=SequentialIds())
+        session_id = declared(server, "abcdefghij")
+        for number in range(5):
+            server.eliminate(session_id, "s", str(number), ["abcdefghij"[number]])
+        return session_id, server.log.read(session_id)
+
+
+SESSION_ID, LOG = recorded()
+
+
+@pytest.mark.req("ARCH-4-DIGEST-01")
+def test_the_digest_is_that_of_the_state_before_its_entry_and_stands_at_digest_points_alone() -> None:
+    data = freeze(verify_session(SESSION_ID, LOG[:POINT]))
+    digests = [json.loads(entry.raw).get("state") for entry in LOG]
+    expected = {"digest": sha256(data).hexdigest(), "format": STATE_FORMAT.number}
+    assert digests == [expected if seq == POINT else None for seq in range(6)]
+    link = find_binding(data, STATE_FORMAT.number, LOG[POINT])
+    assert link is not None
+    assert (link.stream_id, link.seq) == (SESSION_ID, POINT)
+    assert find_binding(data, 2, LOG[POINT]) is None
+    assert find_binding(data + b"x", 1, LOG[POINT]) is None
+    assert find_binding(data, 1, LOG[2]) is None
+
+
+@pytest.mark.req("ARCH-4-DIGEST-01")
+def test_the_reader_of_an_audit_trace_gets_the_digest_and_can_hash_the_entry() -> None:
+    with digest_points_at([POINT]):
+        store = InMemoryStore()
+        server = BeliefServer(store=store, clock=ManualClock(), ids=SequentialIds())
+        session_id = declared(server, "abc")
+        for number in range(4):
+            server.eliminate(session_id, "s", str(number), [])
+        entries, again = server.audit_trace(session_id), BeliefServer()
+        assert entries[POINT].to_dict()["state"] == json.loads(store.read(session_id)[POINT].raw)["state"]
+        again.restore_session(session_id, store.recover(session_id), entries)
+        assert again.log.read(session_id) == store.read(session_id)
+
+
+def altered(at: int, **members: Any) -> list[StoredEntry]:
+    content = {**json.loads(LOG[at].raw), **members}
+    if content["state"] is None:
+        del content["state"]
+    return [*LOG[:at], sealed(canonical.encode(content))]
+
+
+TRUE = digest_of(freeze(verify_session(SESSION_ID, LOG[:POINT])), STATE_FORMAT.number).digest
+
+
+@pytest.mark.req("ARCH-4-DIGEST-01", "ARCH-3-VERSIONS-01")
+@pytest.mark.parametrize(
+    ("at", "state", "said"),
+    [
+        (POINT, {"digest": "0" * 64, "format": 1}, "state.digest is not what its message leads to"),
+        (POINT, {"digest": TRUE.upper(), "format": 1}, "state.digest is not what its message leads to"),
+        (POINT, {"digest": TRUE, "format": 2}, "format 2, and formats up to 1 are known; this software is too old"),
+        (POINT, {"digest": TRUE, "format": 0}, "format 0, and the first format was 1"),
+        (POINT, {"digest": TRUE, "format": -5}, "format -5, and the first format was 1"),
+        (POINT, {"digest": TRUE}, "missing required field"),
+        (POINT, {"digest": TRUE, "format": 1, "more": 1}, "unknown field"),
+        (POINT, None, "it carries no state digest, which every entry at its place does"),
+        (POINT + 1, {"digest": TRUE, "format": 1}, "state is not what its message leads to"),
+    ],
+)
+def test_a_wrong_digest_is_found(at: int, state: dict[str, Any] | None, said: str) -> None:
+    with digest_points_at([POINT]):
+        verify_session(SESSION_ID, LOG)
+        with pytest.raises(LedgerCorrupt, match=said) as found:
+            verify_session(SESSION_ID, altered(at, state=state))
+    assert found.value.seq == at
+
+
+@pytest.mark.req("ARCH-3-VERSIONS-01")
+def test_a_digest_of_an_older_format_is_left_as_it_is_and_no_checkpoint_rests_on_it() -> None:
+    with digest_points_at([POINT]):
+        newer = STATE_FORMAT._replace(number=STATE_FORMAT.number + 1)
+        rules = replay._RULES._replace(state_format=newer)
+        older = altered(POINT, state={"digest": "0" * 64, "format": STATE_FORMAT.number})
+        assert verify_stream(rules, SESSION_ID, older).head.seq == POINT
+    assert find_binding(freeze(verify_session(SESSION_ID, LOG[:POINT])), newer.number, older[-1]) is None
