@@ -250,7 +250,7 @@ class Prover:
         if anchored is None:
             return _Stream(log, stream_id, head, hashes)
         stream = _Stream(log, stream_id, head, hashes[: anchored.size], anchored.anchor)
-        if stream.tree.root != anchored.root:
+        if stream.tree.root_at(anchored.size) != anchored.root:
             reason = f"the root of the first {anchored.size} events is not the recorded `{anchored.root.hex()}`"
             raise LedgerCorrupt(stream_id, anchored.size - 1, reason)
         return stream

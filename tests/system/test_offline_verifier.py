@@ -24,7 +24,8 @@ from cmbs.audit.history import HistoryOfSession
 from cmbs.audit.kernel.documents import Proof, write_proof
 from cmbs.audit.proofs import Prover
 from cmbs.belief.server import BeliefServer
-from cmbs.ledger.proofs import consistency_path, inclusion_path, root_of_hashes
+from cmbs.ledger.merkle import root_of_hashes
+from cmbs.ledger.proofs import consistency_path, inclusion_path
 from cmbs.stores.memory import InMemoryStore
 from cmbs.substrate.belief_source import ServedBelief
 from cmbs.substrate.kernel.events import STREAM_PREFIX

@@ -30,8 +30,8 @@ from cmbs.audit.kernel.documents import (
 from cmbs.belief.kernel.survivors import BLOCK_BITS, BLOCK_BYTES, commitment
 from cmbs.errors import BeliefServerError, InvalidProof
 from cmbs.ledger import Head, canonical, hash_entry
-from cmbs.ledger.merkle import leaf_hash
-from cmbs.ledger.proofs import MAX_SIZE, root_from, root_of_hashes, verify_consistency, verify_inclusion
+from cmbs.ledger.merkle import leaf_hash, root_of_hashes
+from cmbs.ledger.proofs import MAX_SIZE, root_from, verify_consistency, verify_inclusion
 
 _HASH_BYTES = 32
 _SPACE = "space:"

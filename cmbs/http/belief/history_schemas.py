@@ -15,7 +15,7 @@ class ForkSessionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     """A fork of a session."""
 
     at: Annotated[
-        int | float | str | UnsetType | None,
+        int | str | UnsetType | None,
         Meta(description="The seq or the id of the event to begin after; by default the last."),
     ] = UNSET
 

@@ -111,9 +111,6 @@ class Routes:
         body: history_schemas.ForkSessionRequest = request.message
         request.query()
         at = None if isinstance(body.at, UnsetType) else body.at
-        if isinstance(at, float):
-            # In JSON, 10.0 is a whole number too; any other names no event.
-            at = int(at) if at.is_integer() else str(at)
         forked = await asyncio.to_thread(
             self._server.fork_session,
             request.params["session_id"],

@@ -16,9 +16,9 @@ from immutables import Map
 from cmbs.errors import InvalidRequest, LedgerCorrupt
 from cmbs.ledger import GENESIS, Head, StoredEntry, replay, seal
 from cmbs.ledger.entry import VERSION
+from cmbs.ledger.proofs import LogTree
 from cmbs.spi.audit_log import HEADS_PREFIX, Append
 from cmbs.spi.audit_log import HEADS_STREAM as HEADS_STREAM  # noqa: PLC0414 - it is part of this module too
-from cmbs.ledger.proofs import LogTree
 
 _HASH = re.compile(r"[0-9a-f]{64}")
 

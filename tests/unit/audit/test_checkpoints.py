@@ -10,8 +10,8 @@ import pytest
 
 from cmbs.audit.checkpoints import CheckpointClient, check_against_server
 from cmbs.errors import InvalidRequest, StoreUnavailable
-from cmbs.ledger.merkle import leaf_hash
-from cmbs.ledger.proofs import consistency_path, root_of_hashes
+from cmbs.ledger.merkle import leaf_hash, root_of_hashes
+from cmbs.ledger.proofs import consistency_path
 from cmbs.transparency.kernel.checkpoint import Checkpoint, LogKey
 from cmbs.transparency.kernel.documents import describe_consistency
 from cmbs.transparency.kernel.faults import FaultKind

@@ -96,7 +96,7 @@ def test_the_known_consistency_paths_come_out(old_size: int, size: int) -> None:
 def test_every_path_of_a_small_tree_is_that_of_the_rfc_and_proves_nothing_else(size: int) -> None:
     leaves = some_leaves(size)
     hashes = [merkle.leaf_hash(leaf) for leaf in leaves]
-    root = proofs.root_of_hashes(hashes)
+    root = merkle.root_of_hashes(hashes)
     assert root == tree_hash(leaves)
     for index in range(size):
         path = proofs.inclusion_path(hashes, index)
@@ -119,21 +119,25 @@ def test_every_path_of_a_small_tree_is_that_of_the_rfc_and_proves_nothing_else(s
 
 
 @given(st.integers(0, 70), st.data())
-def test_a_compact_range_gives_the_same_paths_as_all_leaves(size: int, data: st.DataObject) -> None:
-    hashes = some_leaves(size)
+def test_a_tree_that_grew_gives_the_roots_and_paths_of_its_past(size: int, data: st.DataObject) -> None:
+    hashes = [merkle.leaf_hash(leaf) for leaf in some_leaves(size)]
     cut = data.draw(st.integers(0, size))
-    first = proofs.CompactRange().extend(hashes[:cut])
-    tree = proofs.ProofTree(hashes[cut:], first)
-    assert tree.root == proofs.root_of_hashes(hashes) == first.extend(hashes[cut:]).root
-    for index in range(cut, size):
-        assert tree.inclusion_path(index) == proofs.inclusion_path(hashes, index)
-        assert tree.consistency_path(index) == proofs.consistency_path(hashes, index)
-    for beyond in (cut - 1, size):
+    first, tree = merkle.CompactRange().extend(hashes[:cut]), proofs.LogTree(hashes)
+    assert first.root == tree.root_at(cut) == merkle.root_of_hashes(hashes[:cut])
+    assert first.extend(hashes[cut:]).root == tree.root_at(size)
+    for index in range(cut):
+        assert tree.inclusion_path(index, cut) == rfc_path(index, some_leaves(size)[:cut])
+    for index in range(1, cut):
+        assert tree.consistency_path(index, cut) == rfc_subproof(index, some_leaves(size)[:cut])
+    for beyond in (-1, size + 1):
         with pytest.raises(IndexError):
-            tree.inclusion_path(beyond)
-    for beyond in (cut - 1, size + 1):
+            tree.root_at(beyond)
+    for index, of in ((-1, size), (size, size), (0, size + 1)):
         with pytest.raises(IndexError):
-            tree.consistency_path(beyond)
+            tree.inclusion_path(index, of)
+    for older, of in ((-1, size), (size + 1, size), (0, size + 1)):
+        with pytest.raises(IndexError):
+            tree.consistency_path(older, of)
 
 
 @given(st.integers(1, 40), st.data())

@@ -13,7 +13,8 @@ from cmbs.belief.server import BeliefServer
 from cmbs.errors import InvalidRequest, LedgerCorrupt, RecordNotFound, StoreUnavailable
 from cmbs.identity import KeyRegistry, Role
 from cmbs.ledger import Head, hash_entry
-from cmbs.ledger.proofs import root_of_hashes, verify_consistency
+from cmbs.ledger.merkle import root_of_hashes
+from cmbs.ledger.proofs import verify_consistency
 from cmbs.messages import ActorKind
 from cmbs.spi import AuditLog
 from cmbs.system import RandomIds

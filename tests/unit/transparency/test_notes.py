@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cmbs.errors import InvalidRequest
-from cmbs.ledger.merkle import leaf_hash
+from cmbs.ledger.merkle import leaf_hash, root_of_hashes
 from cmbs.ledger.proofs import (
+    LogTree,
     consistency_path,
     inclusion_path,
-    root_of_hashes,
     verify_consistency,
     verify_inclusion,
 )
@@ -24,7 +24,6 @@ from cmbs.transparency.kernel.checkpoint import Checkpoint, LogKey, LogKeys, che
 from cmbs.transparency.kernel.documents import describe_checkpoint, describe_consistency, parse_path
 from cmbs.transparency.kernel.faults import FaultKind
 from cmbs.transparency.kernel.notes import Algorithm, Note, Signature, SigningKey, VerifierKey, validate_name
-from cmbs.ledger.proofs import LogTree
 
 # The example of the Go package that signed notes come from: its key, its text and its signature.
 PETER_KEY = "PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW"

@@ -12,8 +12,8 @@ import httpx
 import pytest
 
 from cmbs.errors import InvalidRequest
-from cmbs.ledger.merkle import leaf_hash
-from cmbs.ledger.proofs import consistency_path, root_of_hashes
+from cmbs.ledger.merkle import leaf_hash, root_of_hashes
+from cmbs.ledger.proofs import consistency_path
 from cmbs.transparency.kernel.checkpoint import Checkpoint
 from cmbs.transparency.kernel.notes import Algorithm, Note, SigningKey
 from cmbs.transparency.key_files import make_key
