@@ -32,6 +32,9 @@ from cmbs.substrate.kernel.events import (
 _BEYOND_THE_PLANE = re.compile(rb"[\xf0-\xf4]")
 # Levels that an entry adds around what a caller may nest.
 _FRAMES = 8
+# The rules for gates (cases, withdrawal, waking and the like) hold from this version of entries on: an older entry is
+# decided again by the rules that it was written under.
+GATES_SINCE = 2
 
 
 class StepReason(StrEnum):
