@@ -24,7 +24,11 @@ def tell(send: Send) -> list[Any]:
     def record(method: str, path: str, **options: Any) -> httpx.Response:
         answer = send(method, path, **options)
         assert answer.headers["content-type"] == "application/json"
-        told.append((method, path, answer.status_code, json.loads(VOLATILE.sub(r'"\1": 0', answer.text))))
+        content = json.loads(VOLATILE.sub(r'"\1": 0', answer.text))
+        if path.startswith("/v1/checkpoint") and "size" in content:
+            # How often a stream was recorded meanwhile depends on how long the incidents took.
+            content["size"] = 0
+        told.append((method, path, answer.status_code, content))
         if method == "GET":
             check_head(send, path, answer, **options)
         return answer
