@@ -12,7 +12,8 @@ from cmbs.belief.kernel.events import Declare, read_event
 from cmbs.belief.kernel.session import Session
 from cmbs.belief.kernel.survivors import Survivors, Universe
 from cmbs.belief.kernel.views import survivors_at
-from cmbs.errors import LedgerCorrupt, SessionNotFound
+from cmbs.errors import LedgerCorrupt
+from cmbs.ledger.event_tree import EventTree
 from cmbs.spi import AuditLog
 from cmbs.streams.reading import read_entries
 
@@ -65,15 +66,12 @@ _CHANGE = msgspec.json.Decoder(_Change)
 class HistoryOfLog:
     """From a log: the declaration, and what each entry says that it changed. Nothing is decided again.
 
-    Every entry up to `until` is read once, its hash and its link are verified on the way: LedgerCorrupt names the first
-    that does not fit. Whether the changes are right is for the commitments in a proof to say.
+    Every entry up to `until` is read once, and held against `tree`: LedgerCorrupt names the first that does not fit.
+    Whether the changes are right is for the commitments in a proof to say.
     """
 
-    def __init__(self, log: AuditLog, session_id: str, until: int) -> None:
-        head = log.head(session_id)
-        if head is None:
-            raise SessionNotFound(session_id)
-        entries = enumerate(read_entries(log, session_id, head, -1, until + 1))
+    def __init__(self, log: AuditLog, session_id: str, tree: EventTree, until: int) -> None:
+        entries = enumerate(read_entries(log, session_id, tree, -1, until + 1))
         self._deltas: list[tuple[int, list[str]]] = []
         seq, declaration = next(entries)
         try:

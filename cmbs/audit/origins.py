@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import NamedTuple
 
 from cmbs.belief.kernel.forks import find_difference
 from cmbs.errors import LedgerCorrupt
 from cmbs.messages import Origin
 from cmbs.spi import AuditLog
-from cmbs.streams.reading import read_entries
+from cmbs.streams.reading import read_chain
 
 
 class OriginReport(NamedTuple):
@@ -24,8 +25,8 @@ def check_origin(log: AuditLog, session_id: str, origin: Origin) -> OriginReport
     if head is None or own is None:
         return OriginReport(found=False)
     try:
-        prefix = list(read_entries(log, origin.session_id, head, -1, origin.seq + 1))
-        fork = list(read_entries(log, session_id, own, -1, origin.seq + 1))
+        prefix = list(islice(read_chain(log, origin.session_id, head), origin.seq + 1))
+        fork = list(islice(read_chain(log, session_id, own), origin.seq + 1))
         problem = find_difference(origin, prefix, fork)
     except (LedgerCorrupt, ValueError) as exc:
         problem = f"its origin cannot be read: {exc}"

@@ -1,5 +1,7 @@
 """Building proof documents from a log. Nothing is replayed: hashes, the entries in question, and what was eliminated.
 
+All of it is held against the verified tree of its stream. Without one, the whole chain is followed first.
+
 Every document is verified by `cmbs.audit.kernel.verify` before it is handed out. A false statement has no document:
 Conflict says what is so instead.
 """
@@ -52,9 +54,11 @@ from cmbs.errors import (
     SpaceNotFound,
 )
 from cmbs.ledger import Head
-from cmbs.ledger.proofs import LogTree
+from cmbs.ledger.event_tree import EventTree
+from cmbs.ledger.proofs import BlockTree, TreePaths
 from cmbs.spi import AuditLog
-from cmbs.streams.reading import read_entry as read_linked_entry
+from cmbs.streams.reading import read_block, read_chain
+from cmbs.streams.reading import read_entry as read_verified_entry
 from cmbs.substrate.kernel.events import STREAM_PREFIX
 
 P = TypeVar("P", bound=Proof)
@@ -73,8 +77,8 @@ class Anchored(NamedTuple):
 
 # Given a stream, the size that a proof needs at least and the size of now: the evidence to put in, if there is any.
 AnchorSource: TypeAlias = Callable[[str, int, int], Anchored | None]
-# Given a stream: the head up to which it was verified; SessionNotFound or SpaceNotFound where there is none.
-HeadSource: TypeAlias = Callable[[str], Head]
+# Given a stream: the tree of its verified state; SessionNotFound or SpaceNotFound where there is none.
+TreeSource: TypeAlias = Callable[[str], EventTree]
 # Given a session and the last event that matters: its past.
 HistorySource: TypeAlias = Callable[[str, int], BeliefHistory]
 
@@ -83,8 +87,8 @@ class Prover:
     """Builds proofs about the streams of a log.
 
     `history` gives the past of a session, by default from its log; `anchor` what vouches for a stream, by default
-    nothing. `head` is where a stream must end, by default where its log says. `session_log` is the log of the sessions
-    that a decision rests on, where that is another.
+    nothing. `tree` is what was verified of a stream, by default the chain that leads to the head of its log.
+    `session_log` is the log of the sessions that a decision rests on, where that is another.
     """
 
     def __init__(
@@ -94,13 +98,14 @@ class Prover:
         anchor: AnchorSource | None = None,
         *,
         session_log: AuditLog | None = None,
-        head: HeadSource | None = None,
+        tree: TreeSource | None = None,
     ) -> None:
         self._log = log
         self._session_log = sessions = session_log or log
-        self._history = history or (lambda session_id, until: HistoryOfLog(sessions, session_id, until))
+        self._history = history or (lambda name, until: HistoryOfLog(sessions, name, self._tree(name), until))
         self._anchor = anchor
-        self._head = head or self._read_head
+        self._tree = tree or self._read_tree
+        self._trees_read: dict[tuple[str, Head], EventTree] = {}
 
     def inclusion(self, stream_id: str, seq: int) -> Inclusion:
         """Event `seq` is in the stream."""
@@ -112,8 +117,8 @@ class Prover:
         if old_size < 1:
             raise InvalidRequest("`old_size` must be at least 1: there is nothing before the first event")
         stream = self._open(stream_id, old_size)
-        path = _join(stream.tree.consistency_path(old_size, stream.tree.size))
-        old = TreeHead(old_size, *_head_of(stream.tree, stream.hashes, old_size))
+        path = _join(stream.tree.consistency_path(old_size, stream.head.size))
+        old = TreeHead(old_size, *_head_of(stream.tree, old_size))
         document = Consistency(FORMAT, stream.head, old, path)
         return _check(stream_id, old_size - 1, document)
 
@@ -235,33 +240,34 @@ class Prover:
 
     def _open(self, stream_id: str, least: int) -> _Stream:
         """The stream as it is now, or as it was when something vouched for it; EventNotFound where it is too short."""
-        head = self._head(stream_id)
-        size = head.seq + 1
-        if not 1 <= least <= size:
+        events, log = self._tree(stream_id), self._log_of(stream_id)
+        if not 1 <= least <= events.size:
             raise EventNotFound(str(least - 1))
-        anchored = None if self._anchor is None else self._anchor(stream_id, least, size)
-        log = self._log_of(stream_id)
-        end = size if anchored is None else max(size, anchored.size)
-        hashes = log.hashes(stream_id, limit=end)
-        if len(hashes) != end or any(len(each) != len(head.event_hash) for each in hashes):
-            raise LedgerCorrupt(stream_id, len(hashes), f"there are {len(hashes)} good hashes of {end} events")
-        if hashes[head.seq] != head.event_hash:
-            raise LedgerCorrupt(stream_id, head.seq, f"it is not the verified head `{head.event_hash.hex()}`")
+        anchored = None if self._anchor is None else self._anchor(stream_id, least, events.size)
         if anchored is None:
-            return _Stream(log, stream_id, head, hashes)
-        stream = _Stream(log, stream_id, head, hashes[: anchored.size], anchored.anchor)
+            return _Stream(log, stream_id, events, events.size)
+        if anchored.size > events.size:
+            # The stream has grown since the tree was asked for. The root that is vouched for covers what is new.
+            events = events.extend(log.hashes(stream_id, events.size - 1, anchored.size - events.size))
+        if events.size < anchored.size:
+            raise LedgerCorrupt(stream_id, events.size, f"it is not there, and {anchored.size} events were recorded")
+        stream = _Stream(log, stream_id, events, anchored.size, anchored.anchor)
         if stream.tree.root_at(anchored.size) != anchored.root:
             reason = f"the root of the first {anchored.size} events is not the recorded `{anchored.root.hex()}`"
             raise LedgerCorrupt(stream_id, anchored.size - 1, reason)
         return stream
 
-    def _read_head(self, stream_id: str) -> Head:
-        head = self._log_of(stream_id).head(stream_id)
-        if head is not None:
-            return head
-        if stream_id.startswith(STREAM_PREFIX):
-            raise SpaceNotFound(stream_id.removeprefix(STREAM_PREFIX))
-        raise SessionNotFound(stream_id)
+    def _read_tree(self, stream_id: str) -> EventTree:
+        """The tree over the chain of a log, which is followed from the first entry to the head, once for each head."""
+        log = self._log_of(stream_id)
+        head = log.head(stream_id)
+        if head is None:
+            is_space = stream_id.startswith(STREAM_PREFIX)
+            raise SpaceNotFound(stream_id.removeprefix(STREAM_PREFIX)) if is_space else SessionNotFound(stream_id)
+        if (stream_id, head) not in self._trees_read:
+            chain = read_chain(log, stream_id, head)
+            self._trees_read[stream_id, head] = EventTree().extend(entry.event_hash for entry in chain)
+        return self._trees_read[stream_id, head]
 
     def _log_of(self, stream_id: str) -> AuditLog:
         return self._log if stream_id.startswith(STREAM_PREFIX) else self._session_log
@@ -283,24 +289,21 @@ class _Stream:
     """A stream at one size: its tree, and the entries that a proof asks for."""
 
     def __init__(
-        self, log: AuditLog, stream_id: str, head: Head, hashes: list[bytes], anchor: dict[str, Any] | None = None
+        self, log: AuditLog, stream_id: str, events: EventTree, size: int, anchor: dict[str, Any] | None = None
     ) -> None:
         self._log = log
         self._id = stream_id
-        self._verified_head = head
+        self._events = events
         self._texts: dict[int, str] = {}
-        self.hashes = hashes
-        self.tree = LogTree(hashes)
-        self.head = StreamHead(stream_id, len(hashes), *_head_of(self.tree, hashes, len(hashes)), anchor)
+        self._size = size
+        self.tree = BlockTree(events, lambda number: read_block(log, stream_id, events, number))
+        self.head = StreamHead(stream_id, size, *_head_of(self.tree, size), anchor)
 
     def text(self, seq: int) -> str:
-        """The bytes of an entry, whose hash is the one in the tree, and which both of its neighbours link to."""
+        """The bytes of an entry, whose hash is the one in the tree."""
         if seq not in self._texts:
-            stored = read_linked_entry(self._log, self._id, self._verified_head, seq)
-            if stored.event_hash != self.hashes[seq]:
-                raise LedgerCorrupt(self._id, seq, "its hash is not the one that was read before")
             try:
-                self._texts[seq] = stored.raw.decode()
+                self._texts[seq] = read_verified_entry(self._log, self._id, self._events, seq).raw.decode()
             except UnicodeDecodeError as exc:
                 raise LedgerCorrupt(self._id, seq, str(exc)) from exc
         return self._texts[seq]
@@ -314,7 +317,7 @@ class _Stream:
 
     def include(self, seq: int) -> Included:
         """An entry and its path."""
-        return Included(self.text(seq), _join(self.tree.inclusion_path(seq, self.tree.size)))
+        return Included(self.text(seq), _join(self.tree.inclusion_path(seq, self._size)))
 
     def universe(self) -> UniverseRoot:
         """The universe that the declaration commits to."""
@@ -361,9 +364,9 @@ def _find_position(history: BeliefHistory, hypothesis_id: str) -> int:
     return history.universe.position(hypothesis_id)
 
 
-def _head_of(tree: LogTree, hashes: list[bytes], size: int) -> tuple[bytes, bytes, bytes]:
+def _head_of(tree: TreePaths, size: int) -> tuple[bytes, bytes, bytes]:
     """Root, last hash and its path at a size, as a document has them."""
-    return tree.root_at(size), hashes[size - 1], _join(tree.inclusion_path(size - 1, size))
+    return tree.root_at(size), tree.node(0, size - 1), _join(tree.inclusion_path(size - 1, size))
 
 
 def _join(path: Iterable[bytes]) -> bytes:

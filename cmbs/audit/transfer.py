@@ -18,7 +18,7 @@ from cmbs.errors import InvalidRequest, SessionNotFound
 from cmbs.identity.kernel.model import KEYS_STREAM
 from cmbs.ledger import Head, StoredEntry
 from cmbs.spi import AuditLog
-from cmbs.streams.reading import read_entries
+from cmbs.streams.reading import read_chain
 
 FORMAT = "cmbs-export/1"
 
@@ -59,7 +59,7 @@ def export_lines(log: AuditLog, session_ids: Iterable[str]) -> Iterator[bytes]:
         head = log.head(session_id)
         if head is None:
             raise SessionNotFound(session_id)
-        for entry in read_entries(log, session_id, head):
+        for entry in read_chain(log, session_id, head):
             yield b'{"event_hash":"%b","entry":%b}' % (entry.event_hash.hex().encode(), entry.raw)
         yield msgspec.json.encode({"end_of": session_id, "head_seq": head.seq, "head_hash": head.event_hash.hex()})
     yield msgspec.json.encode({"sessions": sessions})

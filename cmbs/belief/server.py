@@ -171,17 +171,17 @@ class BeliefServer:
     def stored_entries(
         self, session_id: str, since_event_id: str | None = None, limit: int | None = None
     ) -> list[StoredEntry]:
-        """The same as `audit_trace`, as the exact bytes that were hashed; LedgerCorrupt where they do not link."""
+        """The same as `audit_trace`, as the exact bytes that were hashed; LedgerCorrupt where they are others."""
         session = self._current(session_id)
         most = None if limit is None else self.requests.count("limit", limit)
-        return list(read_entries(self.log, session_id, session.head, self._seq_after(session, since_event_id), most))
+        return list(read_entries(self.log, session_id, session.tree, self._seq_after(session, since_event_id), most))
 
     def audit_page(self, session_id: str, since_event_id: str | None = None, limit: int | None = None) -> AuditPage:
         """A page of `stored_entries`, by default as long as the limits allow."""
         size = self.requests.page_size(limit)
         session = self._current(session_id)
         after = self._seq_after(session, since_event_id)
-        entries = list(read_entries(self.log, session_id, session.head, after, size))
+        entries = list(read_entries(self.log, session_id, session.tree, after, size))
         more = after + size < session.head.seq
         return AuditPage(entries, session.events.at(after + size)[0] if more else None)
 
@@ -260,9 +260,7 @@ class BeliefServer:
             raise LimitExceeded("fork_events", limit, seq + 1)
         if if_match is not None and if_match != session.head_event_id:
             raise HeadMismatch(if_match, session.head_event_id)
-        # Read up to the verified head: a part that was rewritten may be a good chain in itself.
-        entries = enumerate(read_entries(self.log, session_id, session.head))
-        prefix = [stored for place, stored in entries if place <= seq]
+        prefix = list(read_entries(self.log, session_id, session.tree, -1, seq + 1))
         origin = Origin(session_id, seq, prefix[-1].event_hash.hex())
         message = fork_declaration(read_event(prefix[0]), origin)
         fork_id = self._choose_id(idempotency_key)

@@ -139,7 +139,7 @@ def prove_session(
     _require_parameters(SESSION_PROOFS, kind, query)
     session = server.current_session(session_id)
     seq = seq_at(session, _read_moment(query.get("at")))
-    prover = Prover(server.log, lambda *_: HistoryOfSession(session), anchor, head=lambda _: session.head)
+    prover = Prover(server.log, lambda *_: HistoryOfSession(session), anchor, tree=lambda _: session.tree)
     prove: dict[str, Callable[[], Proof]] = {
         "inclusion": lambda: prover.inclusion(session_id, seq),
         "consistency": lambda: prover.consistency(session_id, whole_number("old_size", query["old_size"])),
@@ -172,7 +172,7 @@ def prove_space(
         lambda session_id, _until: HistoryOfSession(belief.current_session(session_id)),
         anchor,
         session_log=belief.log,
-        head=lambda name: space.head if name == stream_id else belief.current_session(name).head,
+        tree=lambda name: space.tree if name == stream_id else belief.current_session(name).tree,
     )
     prove: dict[str, Callable[[], Proof]] = {
         "inclusion": lambda: prover.inclusion(stream_id, seq),

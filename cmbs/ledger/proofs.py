@@ -5,8 +5,10 @@ All work on hashes of leaves. In the tree of a stream these are the event hashes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from cmbs.ledger.event_tree import BLOCK_LEVELS, EventTree, split_hashes
 from cmbs.ledger.merkle import EMPTY_ROOT, node_hash
 
 # No tree here has more leaves than a count that JSON holds exactly.
@@ -14,30 +16,17 @@ MAX_SIZE = 2**53 - 1
 _HASH_BYTES = 32
 
 
-class LogTree:
-    """An append-only RFC 6962 tree. It keeps the hash of every perfect subtree, 64 bytes a leaf."""
-
-    def __init__(self, leaf_hashes: Iterable[bytes] = ()) -> None:
-        # Of level k, the hashes of the perfect subtrees of 2 ** k leaves, from left to right.
-        self._levels: list[bytearray] = [bytearray()]
-        for leaf_hash in leaf_hashes:
-            self.append(leaf_hash)
+class TreePaths(ABC):
+    """Roots and paths of an RFC 6962 tree, from the hashes of its perfect subtrees."""
 
     @property
+    @abstractmethod
     def size(self) -> int:
         """How many leaves there are."""
-        return len(self._levels[0]) // _HASH_BYTES
 
-    def append(self, leaf_hash: bytes) -> None:
-        """Add a leaf."""
-        digest = leaf_hash
-        for level, nodes in enumerate(self._levels):
-            nodes.extend(digest)
-            count = len(nodes) // _HASH_BYTES
-            if count & 1:
-                return
-            digest = node_hash(self._node(level, count - 2), digest)
-        self._levels.append(bytearray(digest))
+    @abstractmethod
+    def node(self, level: int, position: int) -> bytes:
+        """The hash of the perfect subtree of 2 ** `level` leaves at this position, counted from the left."""
 
     def root_at(self, size: int) -> bytes:
         """The root over the first `size` leaves; IndexError where there are not so many."""
@@ -81,20 +70,71 @@ class LogTree:
             path.append(self._subtree(start, end))
         return path[::-1]
 
-    def _node(self, level: int, position: int) -> bytes:
-        return bytes(self._levels[level][position * _HASH_BYTES : (position + 1) * _HASH_BYTES])
-
     def _subtree(self, start: int, end: int) -> bytes:
         """The root over leaves that a split of RFC 6962 gives: `start` is a multiple of the largest power within."""
         peaks = []
         while start < end:
             level = (end - start).bit_length() - 1
-            peaks.append(self._node(level, start >> level))
+            peaks.append(self.node(level, start >> level))
             start += 1 << level
         digest = peaks.pop()
         while peaks:
             digest = node_hash(peaks.pop(), digest)
         return digest
+
+
+class LogTree(TreePaths):
+    """An append-only tree in memory. It keeps the hash of every perfect subtree, 64 bytes a leaf."""
+
+    def __init__(self, leaf_hashes: Iterable[bytes] = ()) -> None:
+        # Of level k, the hashes of the perfect subtrees of 2 ** k leaves, from left to right.
+        self._levels: list[bytearray] = [bytearray()]
+        for leaf_hash in leaf_hashes:
+            self.append(leaf_hash)
+
+    @property
+    def size(self) -> int:
+        """How many leaves there are."""
+        return len(self._levels[0]) // _HASH_BYTES
+
+    def node(self, level: int, position: int) -> bytes:
+        """The hash of a perfect subtree."""
+        return bytes(self._levels[level][position * _HASH_BYTES : (position + 1) * _HASH_BYTES])
+
+    def append(self, leaf_hash: bytes) -> None:
+        """Add a leaf."""
+        digest = leaf_hash
+        for level, nodes in enumerate(self._levels):
+            nodes.extend(digest)
+            count = len(nodes) // _HASH_BYTES
+            if count & 1:
+                return
+            digest = node_hash(self.node(level, count - 2), digest)
+        self._levels.append(bytearray(digest))
+
+
+class BlockTree(TreePaths):
+    """The tree of a stream. Blocks that a path goes through are read: `read_block` gives their event hashes."""
+
+    def __init__(self, events: EventTree, read_block: Callable[[int], Iterable[bytes]]) -> None:
+        self._size = events.size
+        self._read_block = read_block
+        self._upper = LogTree(split_hashes(events.blocks))
+        self._lower = {self._upper.size: LogTree(split_hashes(events.tail))}
+
+    @property
+    def size(self) -> int:
+        """How many events there are."""
+        return self._size
+
+    def node(self, level: int, position: int) -> bytes:
+        """The hash of a perfect subtree."""
+        if level >= BLOCK_LEVELS:
+            return self._upper.node(level - BLOCK_LEVELS, position)
+        number, within = divmod(position, 1 << (BLOCK_LEVELS - level))
+        if number not in self._lower:
+            self._lower[number] = LogTree(self._read_block(number))
+        return self._lower[number].node(level, within)
 
 
 def _split(size: int) -> int:

@@ -1,55 +1,111 @@
-"""Reading entries out of a log: hashes and links are checked on the way, for every reader."""
+"""Reading entries out of a log: nothing is handed out that the verified state of its stream does not commit to."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from cmbs.errors import LedgerCorrupt
-from cmbs.ledger import Head, StoredEntry
+from cmbs.ledger import Head, StoredEntry, hash_entry
 from cmbs.ledger.entry import check_link, read_link
+from cmbs.ledger.event_tree import BLOCK_EVENTS, EventTree, split_hashes
 from cmbs.spi.audit_log import AuditLog
 
-_ENTRIES_READ_AT_ONCE = 1_000
+_EVENTS_READ_AT_ONCE = 4 * BLOCK_EVENTS
 
 
 def read_entries(
-    log: AuditLog, stream_id: str, head: Head, after: int = -1, limit: int | None = None
+    log: AuditLog, stream_id: str, tree: EventTree, after: int = -1, limit: int | None = None
 ) -> Iterator[StoredEntry]:
-    """The entries beyond `after`, at most `limit`, of a stream that was verified up to `head`; none is beyond it.
+    """The entries beyond `after`, at most `limit`, of a stream whose verified state has this tree; none is beyond it.
 
-    Each must link to the one before it. The first is vouched for by the entry `after`, which is read with it, and the
-    last by the one that follows, or by `head`. LedgerCorrupt names the first seq that is missing or does not fit; an
-    entry is yielded once its own hash and link were checked.
+    Each has the hash that the tree commits to at its place. LedgerCorrupt names the first seq that is missing or does
+    not fit, or the first one of a block that is another as a whole.
     """
-    end = head.seq if limit is None else min(head.seq, after + limit)
-    if after >= end:
-        return
-    voucher: Head | None = None
-    seq, stop = max(after, 0) - 1, min(end + 1, head.seq)
-    while seq < stop:
-        entries = log.read(stream_id, seq, min(_ENTRIES_READ_AT_ONCE, stop - seq))
-        if not entries:
-            raise LedgerCorrupt(stream_id, seq + 1, f"it is not there, and the head is at seq {head.seq}")
-        if voucher is None and seq >= 0:
-            voucher = _read_claimed_predecessor(stream_id, seq, entries[0])
-        for stored in entries:
-            link = check_link(stream_id, voucher, stored)
-            seq = link.seq
-            voucher = Head(seq, stored.event_hash)
-            if seq == head.seq and voucher != head:
-                raise LedgerCorrupt(stream_id, seq, f"it is not the verified head `{head.event_hash.hex()}`")
-            if after < seq <= end:
-                yield stored
+    end = tree.size - 1 if limit is None else min(tree.size - 1, after + limit)
+    seq = after
+    while seq < end:
+        first = seq + 1 - (seq + 1) % BLOCK_EVENTS
+        stop = min(end, first + _EVENTS_READ_AT_ONCE - 1)
+        hashes = _read_hashes(log, stream_id, tree, first, stop)
+        for stored in log.read(stream_id, seq, stop - seq):
+            seq += 1
+            _check_hash(stream_id, seq, stored, hashes[seq - first])
+            yield stored
+        if seq < stop:
+            raise _missing(stream_id, seq + 1, tree.size - 1)
 
 
-def read_entry(log: AuditLog, stream_id: str, head: Head, seq: int) -> StoredEntry:
-    """One entry of a verified stream, with the links to both of its neighbours checked."""
-    (stored,) = read_entries(log, stream_id, head, seq - 1, 1)
+def read_entry(log: AuditLog, stream_id: str, tree: EventTree, seq: int) -> StoredEntry:
+    """One entry of a verified stream."""
+    (stored,) = read_entries(log, stream_id, tree, seq - 1, 1)
     return stored
 
 
+def read_block(log: AuditLog, stream_id: str, tree: EventTree, number: int) -> list[bytes]:
+    """The event hashes of a block of a verified stream; LedgerCorrupt where the log has others."""
+    first = number * BLOCK_EVENTS
+    return _read_hashes(log, stream_id, tree, first, first + BLOCK_EVENTS - 1)
+
+
+def read_chain(log: AuditLog, stream_id: str, head: Head) -> Iterator[StoredEntry]:
+    """All entries of a stream of which nothing but its head is known, from the first to that head.
+
+    LedgerCorrupt names the first that is missing or does not link to the one before. Only at the end is it known
+    that the head commits to all of them.
+    """
+    last: Head | None = None
+    while last is None or last.seq < head.seq:
+        after = -1 if last is None else last.seq
+        entries = log.read(stream_id, after, min(_EVENTS_READ_AT_ONCE, head.seq - after))
+        if not entries:
+            raise _missing(stream_id, after + 1, head.seq)
+        for stored in entries:
+            last = Head(check_link(stream_id, last, stored).seq, stored.event_hash)
+            if last.seq == head.seq and last != head:
+                raise LedgerCorrupt(stream_id, last.seq, f"it is not the recorded head `{head.event_hash.hex()}`")
+            yield stored
+
+
+def _read_hashes(log: AuditLog, stream_id: str, tree: EventTree, first: int, last: int) -> list[bytes]:
+    """The event hashes from `first`, where a block begins, up to `last` at least, as the tree commits to them."""
+    in_blocks = tree.size_in_blocks
+    stop = min(last + BLOCK_EVENTS - last % BLOCK_EVENTS, in_blocks)
+    hashes = log.hashes(stream_id, first - 1, stop - first) if first < stop else []
+    for start in range(first, stop, BLOCK_EVENTS):
+        if not tree.holds_block(start // BLOCK_EVENTS, hashes[start - first : start - first + BLOCK_EVENTS]):
+            raise _find_damage(log, stream_id, start)
+    return hashes + split_hashes(tree.tail) if last >= in_blocks else hashes
+
+
+def _check_hash(stream_id: str, seq: int, stored: StoredEntry, expected: bytes) -> None:
+    actual = hash_entry(stored.raw)
+    if actual != expected:
+        raise LedgerCorrupt(stream_id, seq, f"its hash is `{actual.hex()}`, and `{expected.hex()}` was verified")
+    if stored.event_hash != expected:
+        raise LedgerCorrupt(stream_id, seq, f"its stored hash is `{stored.event_hash.hex()}`, not `{expected.hex()}`")
+
+
+def _find_damage(log: AuditLog, stream_id: str, first: int) -> LedgerCorrupt:
+    """What is wrong with a block that begins at `first`. Where it is a good chain, all of it."""
+    last = first + BLOCK_EVENTS - 1
+    entries = log.read(stream_id, first - 1, BLOCK_EVENTS)
+    try:
+        voucher = None if first == 0 or not entries else _read_claimed_predecessor(stream_id, first - 1, entries[0])
+        for stored in entries:
+            voucher = Head(check_link(stream_id, voucher, stored).seq, stored.event_hash)
+    except LedgerCorrupt as exc:
+        return exc
+    if len(entries) < BLOCK_EVENTS:
+        return _missing(stream_id, first + len(entries), last)
+    return LedgerCorrupt(stream_id, first, f"the events from here to seq {last} are not those that were verified")
+
+
+def _missing(stream_id: str, seq: int, last: int) -> LedgerCorrupt:
+    return LedgerCorrupt(stream_id, seq, f"it is not there, and the log had reached seq {last}")
+
+
 def _read_claimed_predecessor(stream_id: str, seq: int, stored: StoredEntry) -> Head:
-    """What an entry says that it follows: the entry that vouches for a page has its own hash checked, not its link."""
+    """What an entry says that it follows."""
     try:
         return Head(seq, bytes.fromhex(read_link(stored.raw).prev_event_hash))
     except ValueError as exc:

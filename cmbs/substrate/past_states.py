@@ -1,6 +1,6 @@
-"""A space as it was: its entries are checked by hash and link, and folded.
+"""A space as it was: its entries are held against the space that is given, and folded.
 
-They are not decided again. That they lead to the space that is given was verified when it was loaded.
+They are not decided again. That they lead to this space was verified when it was loaded.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import msgspec
 from cmbs.errors import LedgerCorrupt
 from cmbs.ledger import StoredEntry
 from cmbs.spi import AuditLog
-from cmbs.streams.reading import read_entries
+from cmbs.streams.reading import read_entries, read_entry
 from cmbs.substrate.kernel.events import STREAM_PREFIX, Changes
 from cmbs.substrate.kernel.evolve import evolve
 from cmbs.substrate.kernel.kind import SpaceFolding
@@ -46,29 +46,30 @@ _STEP = msgspec.json.Decoder(_Step)
 def space_at(log: AuditLog, space: Space, seq: int) -> Space:
     """The whole space right after its entry `seq`, which is not beyond the head of `space`."""
     stream_id = STREAM_PREFIX + space.space_id
-    then = _find_checkpoint(log, stream_id, seq)
+    then = _find_checkpoint(log, space, seq)
     first = -1 if then is None else then.head.seq
-    for stored in read_entries(log, stream_id, space.head, first, seq - first):
+    for stored in read_entries(log, stream_id, space.tree, first, seq - first):
         then = evolve(then, read_space_event(stored))
     if then is None:  # pragma: no cover - a space that is there has entries
         raise LedgerCorrupt(stream_id, 0, "the log is empty")
     return then
 
 
-def _find_checkpoint(log: AuditLog, stream_id: str, seq: int) -> Space | None:
+def _find_checkpoint(log: AuditLog, space: Space, seq: int) -> Space | None:
     """The space of the checkpoint, if the entry that carries its digest is not beyond `seq`."""
+    stream_id = STREAM_PREFIX + space.space_id
     kept = log.checkpoint(stream_id)
-    if kept is None or kept[0] > seq:
+    if kept is None or not 0 < kept[0] <= seq:
         return None
-    first, at = log.read(stream_id, -1, 1), log.read(stream_id, kept[0] - 1, 1)
-    return SpaceFolding().thaw(stream_id, kept[1], first[0], at[0]) if first and at else None
+    first, at = (read_entry(log, stream_id, space.tree, place) for place in (0, kept[0]))
+    return SpaceFolding().thaw(stream_id, kept[1], first, at)
 
 
 def state_at(log: AuditLog, space: Space, seq: int) -> StateSnapshot:
     """The state map right after the entry `seq`: some ten times as quick as the whole space."""
     state: dict[str, str] = {}
     committed: StoredEntry | None = None
-    for stored in read_entries(log, STREAM_PREFIX + space.space_id, space.head, -1, seq + 1):
+    for stored in read_entries(log, STREAM_PREFIX + space.space_id, space.tree, -1, seq + 1):
         if committed is None:
             state.update(evolve(None, read_space_event(stored)).state)
             committed = stored

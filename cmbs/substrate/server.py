@@ -208,7 +208,7 @@ class SubstrateServer:
         if last - first > limit:
             raise LimitExceeded("diff_events", limit, last - first)
         before, after = state_at(self.log, space, first), state_at(self.log, space, last)
-        entries = read_entries(self.log, stream_id, space.head, first, last - first)
+        entries = read_entries(self.log, stream_id, space.tree, first, last - first)
         changes, refused = list_changes(map(read_space_event, entries), before.state, after.state)
         return SpaceDiff(space_id, first, last, before.snapshot_id, after.snapshot_id, refused, changes)
 
@@ -227,13 +227,13 @@ class SubstrateServer:
         return [(space_id_of(name), head.seq) for name, head in stream_heads_of(self.log, STREAM_PREFIX, last, limit)]
 
     def stored_entries(self, space_id: str, after: int = -1, limit: int | None = None) -> list[StoredEntry]:
-        """Entries beyond a seq, as the exact bytes that were hashed; LedgerCorrupt where they do not link."""
+        """Entries beyond a seq, as the exact bytes that were hashed; LedgerCorrupt where they are others."""
         space = self.current(space_id)
-        return list(read_entries(self.log, STREAM_PREFIX + space_id, space.head, after, limit))
+        return list(read_entries(self.log, STREAM_PREFIX + space_id, space.tree, after, limit))
 
     def entry(self, space: Space, seq: int) -> StoredEntry:
-        """One entry of a space, with the links to its neighbours checked."""
-        return read_entry(self.log, STREAM_PREFIX + space.space_id, space.head, seq)
+        """One entry of a space; LedgerCorrupt where the log has another."""
+        return read_entry(self.log, STREAM_PREFIX + space.space_id, space.tree, seq)
 
     def wait_for(self, space_id: str, proposal_id: str, timeout_seconds: float) -> ProposalRecord:
         """The proposal once nothing more is to be waited for, or as it is when the time is over."""

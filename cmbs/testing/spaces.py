@@ -11,6 +11,7 @@ from immutables import Map
 
 from cmbs.ledger import Chronicle, Head, canonical
 from cmbs.ledger.entry import VERSION
+from cmbs.ledger.event_tree import EventTree
 from cmbs.messages import Actor, ActorKind
 from cmbs.substrate.kernel.arbitration.stages import hash_of_args
 from cmbs.substrate.kernel.events import Intent, Mode, SpaceVerb
@@ -80,6 +81,7 @@ def space(
         "space_id": "default",
         "mode": Mode.ENFORCE,
         "head": Head(20, bytes(32)),
+        "tree": EventTree().extend([bytes(32)] * 21),
         "v": VERSION,
         "events": Chronicle.of([f"event-{seq}" for seq in range(21)], [SpaceVerb.PROPOSE] * 21),
         "snapshot_id": SNAPSHOT,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -102,8 +102,8 @@ class Database(Protocol):
     url: str
 
     def rows(self, table: str) -> list[dict[str, Any]]: ...
-    def change(self, statement: str, parameters: tuple[Any, ...]) -> bool:
-        """Whether the database took it."""
+    def change(self, statement: str, *parameters: tuple[Any, ...]) -> bool:
+        """Run a statement with each of the parameters; whether the database took one row of each."""
         ...
 
     def restore(self) -> None: ...
@@ -113,11 +113,11 @@ class Database(Protocol):
 class SQLiteDatabase:
     """A file; it is put back by copying."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, fill: Callable[[Store], None] = populate) -> None:
         self.path, self._good = directory / "cmbs.db", directory / "good.db"
         self.url = f"sqlite:///{self.path}"
         with closing(open_store(self.url)) as store:
-            populate(store)
+            fill(store)
         with closing(sqlite3.connect(self.path)) as connection:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             self.nullable = {
@@ -139,20 +139,21 @@ class SQLiteDatabase:
             connection.execute("PRAGMA synchronous = OFF")
             yield connection
 
-    def change(self, statement: str, parameters: tuple[Any, ...]) -> bool:
+    def change(self, statement: str, *parameters: tuple[Any, ...]) -> bool:
         with self.connect() as connection:
             triggers = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
             connection.execute("BEGIN")
             for name, _ in triggers:
                 connection.execute(f"DROP TRIGGER {name}")
             try:
-                changed = connection.execute(statement.replace("%s", "?").replace("cmbs.", ""), parameters).rowcount
+                text = statement.replace("%s", "?").replace("cmbs.", "")
+                changed = sum(connection.execute(text, each).rowcount for each in parameters)
             except sqlite3.IntegrityError:
                 changed = 0
             for _, text in triggers:
                 connection.execute(text)
             connection.execute("COMMIT")
-        return changed == 1
+        return changed == len(parameters)
 
     def restore(self) -> None:
         for suffix in ("-wal", "-shm"):
@@ -178,10 +179,10 @@ class SQLiteDatabase:
 class PostgresDatabase:
     """A database; its rows are put back from copies."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, fill: Callable[[Store], None] = populate) -> None:
         self.url = url
         with closing(open_store(url)) as store:
-            populate(store)
+            fill(store)
         self._good = {table: self.rows(table) for table in TABLES}
         with self.connect() as connection:
             self.nullable = {
@@ -201,11 +202,13 @@ class PostgresDatabase:
         with self.connect() as connection, connection.cursor(row_factory=dict_row) as cursor:
             return cursor.execute(f"SELECT * FROM cmbs.{table} ORDER BY 1, 2".encode()).fetchall()
 
-    def change(self, statement: str, parameters: tuple[Any, ...]) -> bool:
+    def change(self, statement: str, *parameters: tuple[Any, ...]) -> bool:
         with self.connect() as connection:
             connection.execute("SET session_replication_role = replica")
             try:
-                return connection.execute(statement.encode(), parameters).rowcount == 1
+                return sum(connection.execute(statement.encode(), each).rowcount for each in parameters) == len(
+                    parameters
+                )
             except psycopg.errors.IntegrityError:
                 return False
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from cmbs.audit.history import HistoryOfLog
 from cmbs.audit.kernel.documents import Proof
 from cmbs.audit.kernel.verify import Anchors, Tree
 from cmbs.audit.proofs import Prover
@@ -11,6 +12,7 @@ from cmbs.belief.kernel.survivors import Universe
 from cmbs.belief.server import BeliefServer
 from cmbs.errors import Conflict
 from cmbs.ledger import to_audit_entry
+from cmbs.ledger.event_tree import EventTree
 from cmbs.ledger.merkle import root_of_hashes
 from cmbs.messages import OntologyBundle
 from cmbs.spi import AuditLog
@@ -69,6 +71,12 @@ def anchors_of(log: AuditLog, session_id: str, *others: str) -> Anchors:
 def tree_of(log: AuditLog, stream_id: str) -> Tree:
     hashes = [entry.event_hash for entry in log.read(stream_id)]
     return Tree(len(hashes), root_of_hashes(hashes))
+
+
+def history_of(log: AuditLog, session_id: str) -> HistoryOfLog:
+    """The past of a session from a log that is taken for what it is."""
+    tree = EventTree().extend(log.hashes(session_id))
+    return HistoryOfLog(log, session_id, tree, tree.size - 1)
 
 
 def universe_of(log: AuditLog, session_id: str) -> list[str]:

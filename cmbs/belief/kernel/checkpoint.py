@@ -15,6 +15,7 @@ from cmbs.belief.kernel.events import Declare, read_event
 from cmbs.belief.kernel.session import Applied, ObligationRecord, Observation, Request, Session, Verdict, evolve
 from cmbs.belief.kernel.survivors import Survivors
 from cmbs.ledger import Chronicle, Head, StoredEntry, hash_entry
+from cmbs.ledger.event_tree import EventTree
 from cmbs.ledger.replay import StateFormat
 from cmbs.ledger.state_digest import find_binding
 
@@ -31,6 +32,7 @@ class FrozenSession(msgspec.Struct, frozen=True, array_like=True, forbid_unknown
 
     session_id: str
     head: Head
+    tree: EventTree
     v: int
     declaration_hash: bytes
     bitmap: bytes
@@ -53,6 +55,7 @@ def freeze(session: Session) -> bytes:
         FrozenSession(
             session.session_id,
             session.head,
+            session.tree,
             session.v,
             session.declaration_hash,
             session.survivors.bitmap(),
@@ -81,6 +84,7 @@ def thaw(data: bytes, declaration: StoredEntry, at: StoredEntry) -> Session | No
         fits = (
             (frozen.session_id, frozen.head.seq) == (link.stream_id, link.seq - 1)
             and frozen.head.event_hash.hex() == link.prev_event_hash
+            and frozen.tree.is_of(frozen.head)
             and hash_entry(declaration.raw) == declaration.event_hash == frozen.declaration_hash
         )
         if not fits or not isinstance(event.message, Declare):
@@ -90,6 +94,7 @@ def thaw(data: bytes, declaration: StoredEntry, at: StoredEntry) -> Session | No
             declared,
             survivors=Survivors.from_bitmap(declared.universe, frozen.bitmap),
             head=frozen.head,
+            tree=frozen.tree,
             v=frozen.v,
             events=Chronicle.of(*frozen.events),
             observations=Chronicle.of(*frozen.observations),

@@ -34,6 +34,7 @@ from cmbs.core import Obligation, is_stable
 from cmbs.errors import Conflict, InvalidHypothesisId, ObligationNotFound, SessionTerminated
 from cmbs.ledger import GENESIS, Chronicle, Delta, EntryBody, Head, seal
 from cmbs.ledger.canonical import encode_frame
+from cmbs.ledger.event_tree import EventTree
 from cmbs.messages import OntologyBundle, Origin, ProviderRef, Reason, SessionPolicy
 
 _FORCE_DENIED = "force was asked for and the policy of this session does not allow it"
@@ -84,6 +85,8 @@ class Session(msgspec.Struct, frozen=True):
     universe: Universe
     survivors: Survivors
     head: Head
+    # All events up to the head, by their hashes.
+    tree: EventTree
     # The version of the newest entry.
     v: int
     # The event hash of the declaration, which ontology, policy, universe and provider come from.
@@ -255,7 +258,12 @@ def evolve(session: Session | None, event: Event) -> Session:
     message, body = event.message, event.body
     if session is None:
         return _open_session(event)
-    changes: dict[str, Any] = {"head": Head(body.seq, event.stored.event_hash), "v": body.v}
+    event_hash = event.stored.event_hash
+    changes: dict[str, Any] = {
+        "head": Head(body.seq, event_hash),
+        "tree": session.tree.append(event_hash),
+        "v": body.v,
+    }
     if body.idempotency_key is not None:
         request = Request(body.seq, fingerprint(message))
         changes["requests"] = session.requests.append(body.idempotency_key, request)
@@ -320,6 +328,7 @@ def _open_session(event: Event) -> Session:
         universe=survivors.universe,
         survivors=survivors,
         head=Head(0, event.stored.event_hash),
+        tree=EventTree().append(event.stored.event_hash),
         v=body.v,
         declaration_hash=event.stored.event_hash,
         events=Chronicle[str, Verdict | None]().append(body.event_id, None),

@@ -26,6 +26,8 @@ def weigh(session: Session) -> int:
         + len(universe) * _BYTES_PER_HYPOTHESIS
         + universe.text_bytes
         + len(session.events) * _BYTES_PER_EVENT
+        + len(session.tree.blocks)
+        + len(session.tree.tail)
         + len(session.observations) * _BYTES_PER_OBSERVATION
         + listed * (_BYTES_PER_LISTED_ID + universe.text_bytes // max(len(universe), 1))
         + (len(session.requests) + len(session.conclusions) + len(session.obligations)) * _BYTES_PER_OBLIGATION

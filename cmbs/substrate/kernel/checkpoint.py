@@ -12,6 +12,7 @@ import msgspec
 from immutables import Map
 
 from cmbs.ledger import Chronicle, Head, StoredEntry
+from cmbs.ledger.event_tree import EventTree
 from cmbs.ledger.replay import StateFormat
 from cmbs.ledger.state_digest import find_binding
 from cmbs.messages import Actor
@@ -40,6 +41,7 @@ class FrozenSpace(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
     space_id: str
     mode: Mode
     head: Head
+    tree: EventTree
     v: int
     events: tuple[list[str], list[SpaceVerb]]
     snapshot_id: str
@@ -95,6 +97,7 @@ def freeze_space(space: Space) -> bytes:
             space_id=space.space_id,
             mode=space.mode,
             head=space.head,
+            tree=space.tree,
             v=space.v,
             events=space.events.columns(),
             snapshot_id=space.snapshot_id,
@@ -127,7 +130,7 @@ def thaw_space(data: bytes, at: StoredEntry) -> Space | None:
         link.seq - 1,
         link.prev_event_hash,
     )
-    return _space(frozen) if fits else None
+    return _space(frozen) if fits and frozen.tree.is_of(frozen.head) else None
 
 
 def _space(frozen: FrozenSpace) -> Space | None:
@@ -144,6 +147,7 @@ def _space(frozen: FrozenSpace) -> Space | None:
         space_id=frozen.space_id,
         mode=frozen.mode,
         head=frozen.head,
+        tree=frozen.tree,
         v=frozen.v,
         events=events,
         snapshot_id=frozen.snapshot_id,

@@ -13,6 +13,7 @@ import msgspec
 from immutables import Map
 
 from cmbs.ledger import Chronicle, Head
+from cmbs.ledger.event_tree import EventTree
 from cmbs.messages import Actor
 from cmbs.substrate.kernel import memory
 from cmbs.substrate.kernel.approvals import use_approvals, with_approval
@@ -76,6 +77,7 @@ def evolve(space: Space | None, event: SpaceEvent) -> Space:
         return _create(message, event)
     changed = _APPLY[type(message)](space, message, event) if result.granted else {}
     changed["head"] = Head(body.seq, event.stored.event_hash)
+    changed["tree"] = space.tree.append(event.stored.event_hash)
     changed["v"] = body.v
     changed["events"] = space.events.append(body.event_id, VERB_OF[type(message)])
     if body.idempotency_key is not None:
@@ -139,6 +141,7 @@ def _create(message: CreateSpace, event: SpaceEvent) -> Space:
         space_id=message.space_id,
         mode=message.mode,
         head=Head(0, event.stored.event_hash),
+        tree=EventTree().append(event.stored.event_hash),
         v=event.body.v,
         events=Chronicle[str, SpaceVerb]().append(body.event_id, SpaceVerb.CREATE_SPACE),
         snapshot_id=snapshot_id,

@@ -27,6 +27,8 @@ def weigh_space(space: Space) -> int:
         _BYTES_PER_SPACE
         + sent
         + len(space.events) * _BYTES_PER_EVENT
+        + len(space.tree.blocks)
+        + len(space.tree.tail)
         + len(space.state) * _BYTES_PER_KEY
         + len(space.proposals) * _BYTES_PER_PROPOSAL
         + records * _BYTES_PER_RECORD

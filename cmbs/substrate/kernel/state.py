@@ -9,6 +9,7 @@ import msgspec
 from immutables import Map
 
 from cmbs.ledger import Chronicle, Head
+from cmbs.ledger.event_tree import EventTree
 from cmbs.substrate.kernel.events import (
     Asked,
     ConflictState,
@@ -218,6 +219,8 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
     space_id: str
     mode: Mode
     head: Head
+    # All events up to the head, by their hashes.
+    tree: EventTree
     # The version of the newest entry.
     v: int
     # Event ids in the order of the stream, and what each did.

@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from cmbs.audit.history import HistoryOfLog
 from cmbs.audit.kernel.documents import (
     FORMAT,
     BlockAt,
@@ -31,7 +30,7 @@ from cmbs.spi import Append
 from cmbs.stores.memory import InMemoryStore
 from cmbs.substrate.belief_source import MAX_SURVIVORS, ServedBelief
 from cmbs.substrate.kernel.events import STREAM_PREFIX
-from tests.support.proving import ONTOLOGY, anchors_of
+from tests.support.proving import ONTOLOGY, anchors_of, history_of
 from tests.support.spaces import SPACE, World, call, constraint, http_tool
 
 TS = "2026-01-01T00:00:00.000000Z"
@@ -116,13 +115,13 @@ def test_a_declaration_without_a_universe_and_an_elimination_of_what_was_never_d
         Prover(log).transition("s", 1)
     asked = {"source_id": "s", "observation_id": "o", "eliminated": []}
     with pytest.raises(LedgerCorrupt, match="the first event declares the session, not ELIMINATE"):
-        HistoryOfLog(forge("s", {"delta": {"eliminated": []}, "outcome": None, "payload": asked}), "s", 0)
+        history_of(forge("s", {"delta": {"eliminated": []}, "outcome": None, "payload": asked}), "s")
     with pytest.raises(LedgerCorrupt, match="at seq 1: Expected `object`"):
-        HistoryOfLog(forge("s", DECLARED, {"delta": 1}), "s", 1)
+        history_of(forge("s", DECLARED, {"delta": 1}), "s")
 
     class Vague:
         def __init__(self) -> None:
-            honest = HistoryOfLog(forge("s", DECLARED, {"delta": {"eliminated": ["a"]}}), "s", 1)
+            honest = history_of(forge("s", DECLARED, {"delta": {"eliminated": ["a"]}}), "s")
             self.universe, self.survivors_at = honest.universe, honest.survivors_at
 
         def find_elimination(self, _: str) -> None:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from cmbs.audit.history import HistoryOfLog, HistoryOfSession
+from cmbs.audit.history import HistoryOfSession
 from cmbs.audit.kernel.documents import FORMAT, Proof, read_proof, write_proof
 from cmbs.audit.kernel.verify import Anchors, Tree, verify_proof
 from cmbs.audit.proofs import MAX_DECLARATION_BYTES, Anchored, Prover
@@ -26,6 +26,7 @@ from cmbs.errors import (
     SpaceNotFound,
 )
 from cmbs.ledger import Head, StoredEntry, canonical, hash_entry
+from cmbs.ledger.event_tree import EventTree
 from cmbs.spi import AuditLog
 from cmbs.stores.memory import InMemoryStore
 from cmbs.substrate.kernel.events import STREAM_PREFIX, SpaceVerb
@@ -33,7 +34,7 @@ from cmbs.substrate.kernel.replay import read_space_event
 from cmbs.testing import ManualClock, SequentialIds
 from cmbs.testing.history import History, play
 from cmbs.testing.strategies.belief import histories
-from tests.support.proving import ONTOLOGY, ProvenIncident, all_session_proofs, anchors_of, tree_of
+from tests.support.proving import ONTOLOGY, ProvenIncident, all_session_proofs, anchors_of, history_of, tree_of
 from tests.support.spaces import SPACE
 
 SPACE_STREAM = STREAM_PREFIX + SPACE
@@ -91,7 +92,7 @@ def test_the_past_is_the_same_from_the_log_as_from_the_session(history: History)
     server = BeliefServer()
     session_id = play(server, history).session_id
     session = server.current_session(session_id)
-    live, logged = HistoryOfSession(session), HistoryOfLog(server.log, session_id, session.head.seq)
+    live, logged = HistoryOfSession(session), history_of(server.log, session_id)
     for seq in range(session.head.seq + 1):
         assert live.survivors_at(seq).root == logged.survivors_at(seq).root
         assert list(logged.survivors_at(seq)) == list(live.survivors_at(seq))
@@ -315,14 +316,11 @@ class ChangedEntry(InMemoryStore):
 def test_no_proof_is_handed_out_from_a_log_that_was_changed() -> None:
     world = incident()
     changed = Prover(ChangedEntry(world.log, world.session_id, 3, b'"first"', b'"other"'))
-    with pytest.raises(LedgerCorrupt, match="bad at seq 3"):
-        changed.inclusion(world.session_id, 3)
+    for seq in range(6):
+        with pytest.raises(LedgerCorrupt, match="bad at seq 3"):
+            changed.inclusion(world.session_id, seq)
     with pytest.raises(LedgerCorrupt, match="bad at seq 3"):
         changed.membership(world.session_id, world.causes[3], 5)
-    with pytest.raises(LedgerCorrupt, match="bad at seq 3"):
-        changed.inclusion(world.session_id, 4)
-    # An entry that is no neighbour of the statement is another matter: its hash is in the root, and its bytes unread.
-    assert verify_proof(changed.inclusion(world.session_id, 5), world.anchors).rests_on == ()
 
 
 class RewrittenEntry(InMemoryStore):
@@ -366,8 +364,11 @@ def test_a_rewritten_head_is_not_the_head_that_the_process_has_verified() -> Non
     for seq in (1, 5):
         # To a process that has verified nothing, this log is as good as another.
         assert Prover(log).inclusion(world.session_id, seq).stream.size == 6
-        with pytest.raises(LedgerCorrupt, match=r"bad at seq 5: it is not the verified head"):
-            Prover(log, head=lambda _: session.head).inclusion(world.session_id, seq)
+    prover = Prover(log, tree=lambda _: session.tree)
+    with pytest.raises(LedgerCorrupt, match=r"bad at seq 5: its hash is .* was verified"):
+        prover.inclusion(world.session_id, 5)
+    # What is proven of the others is what this process has verified, in the tree that it has verified.
+    assert verify_proof(prover.inclusion(world.session_id, 1), world.anchors).rests_on == ()
 
 
 @pytest.mark.req("PROOF-04")
@@ -381,9 +382,9 @@ def test_an_anchor_of_another_root_is_never_put_into_a_proof() -> None:
 def test_an_anchor_may_be_newer_than_the_head_that_the_process_has_verified() -> None:
     world = incident()
     tree = tree_of(world.log, world.session_id)
-    older = Head(3, world.log.hashes(world.session_id)[3])
+    older = EventTree().extend(world.log.hashes(world.session_id, limit=4))
     prover = Prover(
-        world.log, anchor=lambda *_: Anchored(tree.size, tree.root, {"note": "signed"}), head=lambda _: older
+        world.log, anchor=lambda *_: Anchored(tree.size, tree.root, {"note": "signed"}), tree=lambda _: older
     )
     assert prover.inclusion(world.session_id, 3).stream.size == tree.size
     with pytest.raises(EventNotFound):
@@ -398,21 +399,13 @@ def test_no_proof_is_handed_out_that_does_not_verify() -> None:
     with pytest.raises(LedgerCorrupt, match="no proof can be made: the path is too short"):
         Prover(world.log, lambda *_: history).membership(world.session_id, world.causes[3], 3)
 
-    class ShortHashes(InMemoryStore):
-        head, read = world.log.head, world.log.read
 
-        def hashes(self, stream_id: str, after: int = -1, limit: int | None = None) -> list[bytes]:
-            return world.log.hashes(stream_id, after, limit)[:-1]
-
-    with pytest.raises(LedgerCorrupt, match="there are 5 good hashes of 6 events"):
-        Prover(ShortHashes()).inclusion(world.session_id, 0)
-
-    class OtherTail(ShortHashes):
-        def hashes(self, stream_id: str, after: int = -1, limit: int | None = None) -> list[bytes]:
-            return [*super().hashes(stream_id, after, limit), bytes(32)]
-
-    with pytest.raises(LedgerCorrupt, match="it is not the verified head"):
-        Prover(OtherTail()).inclusion(world.session_id, 0)
+@pytest.mark.req("PROOF-04")
+def test_an_anchor_of_more_events_than_the_log_has_is_corrupt() -> None:
+    world = incident()
+    prover = Prover(world.log, anchor=lambda *_: Anchored(7, bytes(32), {"note": "signed"}))
+    with pytest.raises(LedgerCorrupt, match="bad at seq 6: it is not there, and 7 events were recorded"):
+        prover.inclusion(world.session_id, 1)
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ def test_another_log_of_the_same_session_is_a_conflict(sessions: list[str], line
 def test_more_entries_than_are_read_at_once_are_all_exported(
     source: InMemoryStore, sessions: list[str], lines: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cmbs.streams.reading._ENTRIES_READ_AT_ONCE", 1)
+    monkeypatch.setattr("cmbs.streams.reading._EVENTS_READ_AT_ONCE", 1)
     assert list(export_lines(source, sessions)) == lines
 
 

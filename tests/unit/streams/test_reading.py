@@ -16,8 +16,9 @@ from cmbs.belief.server import BeliefServer
 from cmbs.errors import LedgerCorrupt
 from cmbs.http import BeliefApp
 from cmbs.ledger import Head, StoredEntry, hash_entry
+from cmbs.ledger.event_tree import BLOCK_EVENTS, EventTree
 from cmbs.stores import InMemoryStore, SQLiteStore
-from cmbs.streams.reading import read_entries, read_entry
+from cmbs.streams.reading import read_chain, read_entries, read_entry
 from cmbs.substrate.server import SubstrateServer
 from cmbs.testing import ManualClock, SequentialIds
 from tests.support.in_process import client_of
@@ -28,8 +29,8 @@ from tests.support.store_fixture import declared
 EVENTS = 6
 LAST = EVENTS - 1
 Log = InMemoryStore | SQLiteStore
-# What an intruder leaves of a stream, given a place; and the first seq that is then bad.
-Damage = tuple[Callable[[list[StoredEntry | None], int], None], Callable[[int], int]]
+# What an intruder leaves of a stream, given a place; and how much further on its chain shows it.
+Damage = tuple[Callable[[list[StoredEntry | None], int], None], int]
 
 
 def change(entries: list[StoredEntry | None], seq: int) -> None:
@@ -63,24 +64,30 @@ def garble(entries: list[StoredEntry | None], seq: int) -> None:
 
 
 DAMAGE: dict[str, Damage] = {
-    "changed": (change, lambda seq: seq),
-    # An entry that was hashed again is found where the next one does not follow it, or the head is another.
-    "rewritten": (rewrite, lambda seq: min(seq + 1, LAST)),
-    "deleted": (delete, lambda seq: seq),
-    "swapped": (swap, lambda seq: min(seq, LAST - 1)),
-    "duplicated": (duplicate, lambda seq: seq),
-    "garbled": (garble, lambda seq: seq),
+    "changed": (change, 0),
+    # In the chain, an entry that was hashed again is found where the next one does not follow it.
+    "rewritten": (rewrite, 1),
+    "deleted": (delete, 0),
+    "swapped": (swap, 0),
+    "duplicated": (duplicate, 0),
+    "garbled": (garble, 0),
 }
 
 
-def damage(log: Log, path: Path, stream_id: str, seq: int, how: str) -> int:
-    """Damage one entry as an intruder in the process or in the file would; the first seq that is bad then."""
-    spoil, first_bad = DAMAGE[how]
+def find_bad_seq(route: str, seq: int, how: str) -> int:
+    """The seq that a reader names. An export knows of nothing but the chain, the others of what was verified."""
+    first = min(seq, LAST - 1) if how == "swapped" else seq
+    return min(first + DAMAGE[how][1], LAST) if route == "export" else first
+
+
+def damage(log: Log, path: Path, stream_id: str, seq: int, how: str) -> None:
+    """Damage one entry as an intruder in the process or in the file would."""
+    spoil, _ = DAMAGE[how]
     entries: list[StoredEntry | None] = list(log.read(stream_id))
     spoil(entries, seq)
     if isinstance(log, InMemoryStore):
         log._streams[stream_id].entries[:] = [entry for entry in entries if entry is not None]
-        return first_bad(seq)
+        return
     with closing(sqlite3.connect(path)) as database:
         for guard in ("audit_events_no_update", "audit_events_no_delete"):
             database.execute(f"DROP TRIGGER {guard}")
@@ -93,7 +100,6 @@ def damage(log: Log, path: Path, stream_id: str, seq: int, how: str) -> int:
                     (stored.raw, stored.event_hash, stream_id, place),
                 )
         database.commit()
-    return first_bad(seq)
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -124,9 +130,9 @@ def in_pages(server: BeliefServer, session_id: str) -> None:
 
 
 def one_by_one(server: BeliefServer, session_id: str) -> None:
-    head = server.current_session(session_id).head
+    tree = server.current_session(session_id).tree
     for seq in range(EVENTS):
-        read_entry(server.log, session_id, head, seq)
+        read_entry(server.log, session_id, tree, seq)
 
 
 SESSION_ROUTES: dict[str, Callable[[BeliefServer, str], object]] = {
@@ -149,11 +155,11 @@ def test_a_damaged_session_is_never_handed_out(log: Log, tmp_path: Path, seq: in
         server.declare_conclusion(session_id, f"c{number}")
     for read in SESSION_ROUTES.values():
         read(server, session_id)
-    bad = damage(log, tmp_path / "cmbs.db", session_id, seq, how)
+    damage(log, tmp_path / "cmbs.db", session_id, seq, how)
     for name, read in SESSION_ROUTES.items():
         with pytest.raises(LedgerCorrupt) as caught:
             read(server, session_id)
-        assert (name, caught.value.details["seq"]) == (name, bad)
+        assert (name, caught.value.details["seq"]) == (name, find_bad_seq(name, seq, how))
     server.close()
 
 
@@ -187,11 +193,18 @@ def test_a_damaged_space_is_never_handed_out(log: Log, tmp_path: Path, seq: int,
     assert world.space.head.seq == LAST
     for read in SPACE_ROUTES.values():
         read(world)
-    bad = damage(log, tmp_path / "cmbs.db", STREAM, seq, how)
+    damage(log, tmp_path / "cmbs.db", STREAM, seq, how)
+    commits = {at for _, at in world.space.snapshots}
     for name, read in SPACE_ROUTES.items():
+        first_bad = find_bad_seq(name, seq, how)
+        # The past does not read what came later, and the list of commits reads nothing else.
+        if (name in ("space", "HTTP state") and first_bad == LAST) or (
+            name == "HTTP deltas" and first_bad not in commits
+        ):
+            continue
         with pytest.raises(LedgerCorrupt) as caught:
             read(world)
-        assert (name, caught.value.details["seq"]) == (name, bad)
+        assert (name, caught.value.details["seq"]) == (name, find_bad_seq(name, seq, how))
     world.close()
 
 
@@ -199,10 +212,69 @@ def test_a_damaged_space_is_never_handed_out(log: Log, tmp_path: Path, seq: int,
 def test_a_stream_that_was_replaced_whole_is_not_the_one_that_was_verified(log: Log) -> None:
     server = BeliefServer(store=log)
     session_id = declared(server)
-    head = server.current_session(session_id).head
-    with pytest.raises(LedgerCorrupt, match="not the verified head"):
-        list(read_entries(log, session_id, Head(head.seq, bytes(32))))
-    with pytest.raises(LedgerCorrupt, match="it is not there"):
-        list(read_entries(log, session_id, Head(head.seq + 1, head.event_hash)))
-    assert list(read_entries(log, session_id, head, head.seq)) == []
+    session = server.current_session(session_id)
+    head, tree = session.head, session.tree
+    other = EventTree().append(bytes(32))
+    for read, problem in (
+        (read_chain(log, session_id, Head(head.seq, bytes(32))), "not the recorded head"),
+        (read_chain(log, session_id, Head(head.seq + 1, head.event_hash)), "it is not there"),
+        (read_entries(log, session_id, other), "and `0000"),
+        (read_entries(log, session_id, tree.append(bytes(32))), "it is not there"),
+    ):
+        with pytest.raises(LedgerCorrupt, match=problem):
+            list(read)
+    assert list(read_entries(log, session_id, tree, head.seq)) == []
     server.close()
+
+
+# --- long streams: whole blocks of events, of which a state keeps one hash ---
+
+BLOCKS = 3
+LONG = BLOCKS * BLOCK_EVENTS + 5
+
+
+@pytest.fixture(scope="module")
+def long_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SQLiteStore, Path, str, EventTree]]:
+    path = tmp_path_factory.mktemp("long") / "cmbs.db"
+    with closing(SQLiteStore(str(path))) as store:
+        server = BeliefServer(store=store, clock=ManualClock(), ids=SequentialIds())
+        session_id = declared(server)
+        for number in range(1, LONG):
+            server.declare_conclusion(session_id, f"c{number}")
+        yield store, path, session_id, server.current_session(session_id).tree
+
+
+@pytest.mark.parametrize("after", [-1, 0, 100, 254, 255, 256, 511, 700, 766, 767, 768, 771, 772])
+@pytest.mark.parametrize("limit", [None, 0, 1, 2, 256, 257, 2000])
+def test_any_part_of_a_long_stream_is_read_as_it_was_written(
+    long_session: tuple[SQLiteStore, Path, str, EventTree], after: int, limit: int | None
+) -> None:
+    store, _, session_id, tree = long_session
+    assert tree.size == LONG
+    assert list(read_entries(store, session_id, tree, after, limit)) == store.read(session_id, after, limit)
+
+
+PLACES = (0, 1, 254, 255, 256, 500, 511, 512, 766, 767, 768)
+
+
+@pytest.mark.req("READ-01")
+@pytest.mark.parametrize("how", DAMAGE)
+@pytest.mark.parametrize("seq", PLACES)
+def test_damage_in_a_long_stream_is_found_in_its_block_and_nowhere_else(
+    long_session: tuple[SQLiteStore, Path, str, EventTree], tmp_path: Path, seq: int, how: str
+) -> None:
+    whole, good, session_id, tree = long_session
+    path = tmp_path / "copy.db"
+    with closing(sqlite3.connect(good)) as source, closing(sqlite3.connect(path)) as target:
+        source.backup(target)
+    with closing(SQLiteStore(str(path))) as store:
+        damage(store, path, session_id, seq, how)
+        block = seq // BLOCK_EVENTS
+        for place in {*PLACES, seq}:
+            if place // BLOCK_EVENTS not in (block, (seq + 1) // BLOCK_EVENTS, (seq - 1) // BLOCK_EVENTS):
+                assert [read_entry(store, session_id, tree, place)] == whole.read(session_id, place - 1, 1)
+        with pytest.raises(LedgerCorrupt) as caught:
+            read_entry(store, session_id, tree, seq)
+        assert block * BLOCK_EVENTS <= caught.value.details["seq"] <= seq + 1
+        with pytest.raises(LedgerCorrupt):
+            list(read_entries(store, session_id, tree))
