@@ -34,7 +34,8 @@ def run(effort: Effort) -> list[Result]:
         session = verify_session(session_id, log.read(session_id))
         alive = session.universe.ids[-1]
         last = session.head.seq
-        commands, servers = Prover(log), Prover(log, lambda *_: HistoryOfSession(session))
+        commands = Prover(log)
+        servers = Prover(log, lambda *_: HistoryOfSession(session), tree=lambda _: session.tree)
         kinds: dict[str, Callable[[Prover], Proof]] = {
             "inclusion": lambda prover: prover.inclusion(session_id, last // 2),
             "transition": lambda prover: prover.transition(session_id, last),

@@ -49,7 +49,7 @@ class ProposalStatus(StrEnum):
     REJECTED = "rejected"
 
 
-class ProposalRecord(msgspec.Struct, frozen=True):
+class ProposalRecord(msgspec.Struct, frozen=True, array_like=True):
     """A proposal and the newest decision on it; `seq` is that of the PROPOSE entry, `decided_seq` of the decision.
 
     The message is kept as the bytes that were recorded. A space holds every proposal that was ever made of it, and few
@@ -90,7 +90,7 @@ class ExecutionStatus(StrEnum):
     RESULT_REFUSED = "result_refused"
 
 
-class Execution(msgspec.Struct, frozen=True):
+class Execution(msgspec.Struct, frozen=True, array_like=True):
     """One run of a tool, in one or more attempts."""
 
     intent: Intent

@@ -27,10 +27,12 @@ from cmbs.errors import Conflict, LedgerCorrupt
 from cmbs.ledger import StoredEntry, canonical, hash_entry
 from cmbs.spi import AuditLog, opening_of
 from cmbs.stores.memory import InMemoryStore
+from cmbs.streams import checkpoints
 from cmbs.streams.checkpoints import Checkpointer, resume
 from cmbs.testing import FailingStore, History, ManualClock, SequentialIds, play
 from cmbs.testing.strategies import belief as strategies
 from tests.support.digest_points import digest_points_at
+from tests.support.spaces import eventually
 from tests.support.store_fixture import StoreFixture, declared
 
 pytestmark = pytest.mark.usefixtures("digests_in_module")
@@ -218,12 +220,65 @@ def test_a_checkpoint_that_cannot_be_written_does_no_harm(
     log = FailingStore(fixture.store())
     data = freeze(verify_session(session_id, log.read(session_id)[:6]))
     log.fail("put_checkpoint")
-    checkpointer = Checkpointer(log, BeliefFolding())
-    checkpointer.put(session_id, 6, data)
-    checkpointer.put(session_id, 6, data)
-    checkpointer.close()
+    for _ in range(2):
+        checkpointer = Checkpointer(log, BeliefFolding())
+        checkpointer.put(session_id, 6, data)
+        checkpointer.close()
     assert "no checkpoint of" in caplog.text
     assert log.checkpoint(session_id) == (6, data)
+
+
+class HeldStore(InMemoryStore):
+    """A store that writes no checkpoint before it is let go, and records what it writes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.released = Event(), Event()
+        self.written: list[tuple[str, int]] = []
+
+    def put_checkpoint(self, stream_id: str, seq: int, data: bytes) -> None:
+        self.begun.set()
+        assert self.released.wait(30)
+        self.written.append((stream_id, seq))
+
+
+def test_of_each_stream_the_newest_checkpoint_is_written() -> None:
+    store = HeldStore()
+    checkpointer = Checkpointer(store, BeliefFolding())
+    checkpointer.put("a", 1, b"1")
+    assert store.begun.wait(30)
+    for stream_id, seq in (("a", 2), ("b", 1), ("a", 3)):
+        checkpointer.put(stream_id, seq, b"1")
+    store.released.set()
+    checkpointer.close()
+    assert store.written == [("a", 1), ("b", 1), ("a", 3)]
+
+
+def test_what_waits_is_bounded_and_the_oldest_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoints, "_MAX_BYTES_WAITING", 10)
+    store = HeldStore()
+    checkpointer = Checkpointer(store, BeliefFolding())
+    checkpointer.put("a", 1, b"1")
+    assert store.begun.wait(30)
+    for stream_id, size in (("b", 4), ("c", 6), ("d", 4), ("e", 100)):
+        checkpointer.put(stream_id, 1, bytes(size))
+    store.released.set()
+    checkpointer.close()
+    assert store.written == [("a", 1), ("e", 1)]
+
+
+def test_after_a_write_the_thread_rests_until_it_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoints, "_REST", 1e9)
+    store = HeldStore()
+    store.released.set()
+    checkpointer = Checkpointer(store, BeliefFolding())
+    checkpointer.put("a", 1, b"1")
+    assert eventually(lambda: store.written == [("a", 1)])
+    checkpointer.put("a", 2, b"1")
+    checkpointer.put("a", 3, b"1")
+    assert store.written == [("a", 1)]
+    checkpointer.close()
+    assert store.written == [("a", 1), ("a", 3)]
 
 
 def test_closing_writes_what_waits_and_what_comes_later_is_left(
