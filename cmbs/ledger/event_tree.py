@@ -14,7 +14,7 @@ from cmbs.ledger.entry import Head
 from cmbs.ledger.merkle import root_of_hashes
 
 # To check one event, the hashes of so many are read. Of each such block, a state keeps one hash.
-BLOCK_LEVELS = 8
+BLOCK_LEVELS = 6
 BLOCK_EVENTS = 1 << BLOCK_LEVELS
 _HASH_BYTES = 32
 _BLOCK_BYTES = BLOCK_EVENTS * _HASH_BYTES

@@ -10,7 +10,7 @@ from cmbs.ledger.entry import check_link, read_link
 from cmbs.ledger.event_tree import BLOCK_EVENTS, EventTree, split_hashes
 from cmbs.spi.audit_log import AuditLog
 
-_EVENTS_READ_AT_ONCE = 4 * BLOCK_EVENTS
+_EVENTS_READ_AT_ONCE = 16 * BLOCK_EVENTS
 
 
 def read_entries(

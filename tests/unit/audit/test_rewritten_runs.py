@@ -44,14 +44,15 @@ from tests.support.store_fixture import declared
 
 SESSION = "00000000-0000-4000-8000-000000000001"
 IDS = [f"h{number:03}" for number in range(300)]
-EVENTS = 330
+EVENTS = 310
+# Behind the last whole block, so that there are entries before it whose hashes are in the tail of the tree.
 POINT = 300
-# Where the first whole block ends, and two digest points: the entries of the later one are in the tail of the tree.
 POINTS = (60, POINT)
 RUNS = {
     "in a block": (100, 120),
     "one entry": (131, 131),
-    "all of a block but its first entry": (1, 255),
+    "all of four blocks but the first entry": (1, 255),
+    "exactly a block": (128, 191),
     "over a digest point": (50, 70),
     "over the end of a block": (250, 262),
     "in the tail": (262, 280),
@@ -383,7 +384,7 @@ def test_a_decision_has_no_proof_where_the_session_that_it_rests_on_was_rewritte
 @pytest.mark.parametrize("stream_id", [SESSION, STREAM], ids=["session", "space"])
 def test_commands_that_know_the_log_alone_refuse_the_whole_stream(database: Database, stream_id: str) -> None:
     with rewritten(database, stream_id, RUNS["in a block"]), closing(open_store(database.url)) as store:
-        for seq in (0, 110, 200, 320):
+        for seq in (0, 110, 200, 305):
             with pytest.raises(LedgerCorrupt, match="bad at seq 121 "):
                 Prover(store).inclusion(stream_id, seq)
         with pytest.raises(LedgerCorrupt, match="bad at seq 121 "):
@@ -397,7 +398,7 @@ def test_a_past_space_is_not_built_on_a_checkpoint_and_an_entry_that_were_exchan
     """The server has begun, and then the digest point itself is rewritten, with the checkpoint that it vouches for."""
     entries = entries_of(database, STREAM)
     with serve(database) as client:
-        path = f"{SPACE_PATH}/proposals/p328/explain"
+        path = f"{SPACE_PATH}/proposals/p305/explain"
         assert ask(client, Read("GET", path))[0] == 200
         forged = rewrite_run(space_replay._RULES, STREAM, entries, POINT - 1, POINT)
         state = space_replay.catch_up_space(SPACE, None, [*entries[: POINT - 1], forged[0]])

@@ -14,7 +14,7 @@ from cmbs.ledger.merkle import EMPTY_ROOT, root_of_hashes
 from cmbs.ledger.proofs import BlockTree, LogTree
 
 HASHES = [sha256(str(number).encode()).digest() for number in range(4 * BLOCK_EVENTS + 7)]
-BOUNDARIES = [0, 1, 255, 256, 257, 511, 512, 513, 768, 1024, 1031]
+BOUNDARIES = [*sorted({0, 1, *(BLOCK_EVENTS * n + d for n in (1, 2, 3, 4) for d in (-1, 0, 1))}), len(HASHES)]
 
 
 def paths_of(size: int, asked: list[int]) -> BlockTree:
@@ -66,9 +66,9 @@ def test_roots_and_paths_are_those_of_the_tree_over_single_hashes(size: int, dat
     [
         (EventTree(), 0),
         (EventTree(b"", bytes(32)), 1),
-        (EventTree(bytes(32), b""), 254),
-        (EventTree(bytes(33), bytes(32)), 256),
-        (EventTree(bytes(32), bytes(33)), 256),
+        (EventTree(bytes(32), b""), BLOCK_EVENTS - 2),
+        (EventTree(bytes(33), bytes(32)), BLOCK_EVENTS),
+        (EventTree(bytes(32), bytes(33)), BLOCK_EVENTS),
         (EventTree(b"", bytes(32 * BLOCK_EVENTS)), BLOCK_EVENTS - 1),
     ],
 )

@@ -244,8 +244,10 @@ def long_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SQL
         yield store, path, session_id, server.current_session(session_id).tree
 
 
-@pytest.mark.parametrize("after", [-1, 0, 100, 254, 255, 256, 511, 700, 766, 767, 768, 771, 772])
-@pytest.mark.parametrize("limit", [None, 0, 1, 2, 256, 257, 2000])
+@pytest.mark.parametrize(
+    "after", [-1, 0, 50, *(n * BLOCK_EVENTS + d for n in (1, 2, 3) for d in (-2, -1, 0)), LONG - 2, LONG - 1]
+)
+@pytest.mark.parametrize("limit", [None, 0, 1, 2, BLOCK_EVENTS, BLOCK_EVENTS + 1, 2000])
 def test_any_part_of_a_long_stream_is_read_as_it_was_written(
     long_session: tuple[SQLiteStore, Path, str, EventTree], after: int, limit: int | None
 ) -> None:
@@ -254,7 +256,7 @@ def test_any_part_of_a_long_stream_is_read_as_it_was_written(
     assert list(read_entries(store, session_id, tree, after, limit)) == store.read(session_id, after, limit)
 
 
-PLACES = (0, 1, 254, 255, 256, 500, 511, 512, 766, 767, 768)
+PLACES = (0, 1, 30, *(n * BLOCK_EVENTS + d for n in (1, 2, 3) for d in (-2, -1, 0)))
 
 
 @pytest.mark.req("READ-01")
