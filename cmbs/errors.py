@@ -13,6 +13,7 @@ the status of each code lives in one table in `cmbs.http.errors`.
     │   ├── Unauthenticated              UNAUTHENTICATED          no key, or none that is good; `reason` says why
     │   ├── Forbidden                    FORBIDDEN                known, and not allowed to
     │   ├── InvalidHypothesisId          INVALID_HYPOTHESIS_ID    an id outside the universe, where ids are validated
+    │   ├── FreeHandRefused              FREE_HAND_REFUSED        the session takes eliminations through probes alone
     │   ├── UnknownProbe                 UNKNOWN_PROBE            the provider has no such probe
     │   ├── SessionNotFound              SESSION_NOT_FOUND
     │   ├── SessionTerminated            SESSION_TERMINATED       no verb may change it any more
@@ -23,6 +24,7 @@ the status of each code lives in one table in `cmbs.http.errors`.
     │   ├── Conflict                     CONFLICT                 the same key with another content
     │   │   └── HeadMismatch             CONFLICT                 the audit head is not the one the caller saw
     │   ├── StoreUnavailable             STORE_UNAVAILABLE        nothing was applied; try again
+    │   │   └── StoreDisagrees           STORE_UNAVAILABLE        log and elimination store differ; ask an operator
     │   └── LedgerCorrupt                LEDGER_CORRUPT           a stored or offered log does not verify
     ├── TeeError                         Tee; gRPC statuses live in one table in `cmbs.tee.server`
     │   ├── InvalidGraph                 malformed: an empty id, an unspecified type, a self-loop, no provenance, ...
@@ -37,7 +39,7 @@ the status of each code lives in one table in `cmbs.http.errors`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, ClassVar
 
@@ -53,6 +55,7 @@ class ErrorCode(StrEnum):
     UNAUTHENTICATED = "UNAUTHENTICATED"
     FORBIDDEN = "FORBIDDEN"
     INVALID_HYPOTHESIS_ID = "INVALID_HYPOTHESIS_ID"
+    FREE_HAND_REFUSED = "FREE_HAND_REFUSED"
     UNKNOWN_PROBE = "UNKNOWN_PROBE"
     SESSION_NOT_FOUND = "SESSION_NOT_FOUND"
     SESSION_TERMINATED = "SESSION_TERMINATED"
@@ -107,11 +110,23 @@ class LimitExceeded(BeliefServerError):
 
     default_code = ErrorCode.LIMIT_EXCEEDED
 
-    def __init__(self, limit: str, maximum: int, actual: int, field: str | None = None) -> None:
+    def __init__(
+        self, limit: str, maximum: int, actual: int, field: str | None = None, agent_id: str | None = None
+    ) -> None:
         where = f" in `{field}`" if field else ""
+        holder = "" if agent_id is None else f" agent `{agent_id}`"
         super().__init__(
-            f"`{limit}` allows at most {maximum}, got {actual}{where}",
-            {"limit": limit, "maximum": maximum, "actual": actual} | ({"field": field} if field else {}),
+            f"`{limit}` allows{holder} at most {maximum}, got {actual}{where}",
+            {
+                "limit": limit,
+                "maximum": maximum,
+                "actual": actual,
+                **({"field": field} if field else {}),
+                **({} if agent_id is None else {"agent_id": agent_id}),
+                "found": actual,
+                "accepted": {"maximum": maximum},
+                "next": f"send less at a time, or have the limit `{limit}` raised",
+            },
         )
 
 
@@ -145,10 +160,39 @@ class InvalidHypothesisId(BeliefServerError):
 
     default_code = ErrorCode.INVALID_HYPOTHESIS_ID
 
-    def __init__(self, unknown: list[str]) -> None:
+    def __init__(self, unknown: list[str], nearest: Mapping[str, str] | None = None) -> None:
+        """`nearest` has known ids that are like the unknown ones, where they were looked for."""
         shown = ", ".join(f"`{hypothesis_id}`" for hypothesis_id in unknown[:_SHOWN])
         more = f" and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
-        super().__init__(f"not in the declared universe: {shown}{more}", {"unknown": unknown[:100]})
+        meant = ", ".join(f"`{hypothesis_id}`" for hypothesis_id in sorted(set((nearest or {}).values())))
+        super().__init__(
+            f"not in the declared universe: {shown}{more}" + (f"; did you mean {meant}?" if meant else ""),
+            {
+                "unknown": unknown[:100],
+                "found": unknown[:_SHOWN],
+                "accepted": dict(nearest) if nearest else "an id that the session declares",
+                "next": "send ids of the session's hypotheses alone",
+            },
+        )
+        self.unknown = unknown
+
+
+class FreeHandRefused(BeliefServerError):
+    """The policy of the session lets only a provider's probes eliminate, and this is a list without a probe."""
+
+    default_code = ErrorCode.FREE_HAND_REFUSED
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(
+            f"session `{session_id}` takes no lists of ids: its policy says `eliminations: observations`; "
+            "send the response to a probe, and the provider works out what it rules out",
+            {
+                "session_id": session_id,
+                "field": "eliminated",
+                "accepted": "the response to a probe of the session's provider",
+                "next": "observe",
+            },
+        )
 
 
 class UnknownProbe(BeliefServerError):
@@ -156,8 +200,19 @@ class UnknownProbe(BeliefServerError):
 
     default_code = ErrorCode.UNKNOWN_PROBE
 
-    def __init__(self, probe_id: str) -> None:
-        super().__init__(f"the provider has no probe `{probe_id}`", {"probe_id": probe_id})
+    def __init__(self, probe_id: str, nearest: str | None = None) -> None:
+        """`nearest` is a probe that is like the unknown one, where it was looked for."""
+        meant = "" if nearest is None else f"; did you mean `{nearest}`?"
+        super().__init__(
+            f"the provider has no probe `{probe_id}`{meant}",
+            {
+                "probe_id": probe_id,
+                "field": "probe_id",
+                "found": probe_id,
+                "accepted": "a probe of the session's provider" if nearest is None else nearest,
+                "next": "apply a probe that the provider has",
+            },
+        )
 
 
 class SessionNotFound(BeliefServerError):
@@ -166,7 +221,16 @@ class SessionNotFound(BeliefServerError):
     default_code = ErrorCode.SESSION_NOT_FOUND
 
     def __init__(self, session_id: str) -> None:
-        super().__init__(f"no session `{session_id}`", {"session_id": session_id})
+        super().__init__(
+            f"no session `{session_id}`",
+            {
+                "session_id": session_id,
+                "field": "session_id",
+                "found": session_id,
+                "accepted": "the id of a session that was declared here",
+                "next": "look for it in the list of sessions, or declare one",
+            },
+        )
 
 
 class SessionTerminated(BeliefServerError):
@@ -175,7 +239,16 @@ class SessionTerminated(BeliefServerError):
     default_code = ErrorCode.SESSION_TERMINATED
 
     def __init__(self, session_id: str) -> None:
-        super().__init__(f"session `{session_id}` is terminated", {"session_id": session_id})
+        super().__init__(
+            f"session `{session_id}` is terminated",
+            {
+                "session_id": session_id,
+                "field": "session_id",
+                "found": "terminated",
+                "accepted": "a session that has not ended",
+                "next": "read it, fork it at an earlier event, or declare another",
+            },
+        )
 
 
 class ObligationNotFound(BeliefServerError):
@@ -183,8 +256,18 @@ class ObligationNotFound(BeliefServerError):
 
     default_code = ErrorCode.OBLIGATION_NOT_FOUND
 
-    def __init__(self, obligation_id: str) -> None:
-        super().__init__(f"no obligation `{obligation_id}` in this session", {"obligation_id": obligation_id})
+    def __init__(self, obligation_id: str, active: Sequence[str] = ()) -> None:
+        """`active` are obligations that could be meant."""
+        super().__init__(
+            f"no obligation `{obligation_id}` in this session",
+            {
+                "obligation_id": obligation_id,
+                "field": "obligation_id",
+                "found": obligation_id,
+                "accepted": list(active[-_SHOWN:]),
+                "next": "name an obligation that was entered in this session",
+            },
+        )
 
 
 class EventNotFound(BeliefServerError):
@@ -192,8 +275,18 @@ class EventNotFound(BeliefServerError):
 
     default_code = ErrorCode.EVENT_NOT_FOUND
 
-    def __init__(self, event: str) -> None:
-        super().__init__(f"no event `{event}` in this session", {"event": event})
+    def __init__(self, event: str, head_seq: int | None = None) -> None:
+        """`head_seq` is the last event that there is, where that is known."""
+        known = "" if head_seq is None else f" from 0 to {head_seq}"
+        super().__init__(
+            f"no event `{event}` in this session",
+            {
+                "event": event,
+                "found": event,
+                "accepted": f"a seq{known}, or the id of an event",
+                "next": "look the event up in the audit trace",
+            },
+        )
 
 
 class SpaceNotFound(BeliefServerError):
@@ -202,16 +295,36 @@ class SpaceNotFound(BeliefServerError):
     default_code = ErrorCode.SPACE_NOT_FOUND
 
     def __init__(self, space_id: str) -> None:
-        super().__init__(f"no space `{space_id}`", {"space_id": space_id})
+        super().__init__(
+            f"no space `{space_id}`",
+            {
+                "space_id": space_id,
+                "field": "space_id",
+                "found": space_id,
+                "next": "use a space of the list of spaces, or have an operator create this one",
+            },
+        )
 
 
 class RecordNotFound(BeliefServerError):
-    """The space has nothing of this kind under that id."""
+    """The space, or this server, has nothing of this kind under that id."""
 
     default_code = ErrorCode.RECORD_NOT_FOUND
 
-    def __init__(self, what: str, record_id: str) -> None:
-        super().__init__(f"no {what} `{record_id}` in this space", {"what": what, "id": record_id})
+    def __init__(self, what: str, record_id: str, nearest: Sequence[str] = (), where: str = "this space") -> None:
+        """`nearest` are ids that are like this one, and that the caller may know of."""
+        hint = f"; did you mean {', '.join(f'`{each}`' for each in nearest)}" if nearest else ""
+        super().__init__(
+            f"no {what} `{record_id}` in {where}{hint}",
+            {
+                "what": what,
+                "id": record_id,
+                "field": f"{what.replace(' ', '_')}_id",
+                "found": record_id,
+                **({"accepted": list(nearest)} if nearest else {}),
+                "next": f"list what {where} has, and use the id of a {what} from there",
+            },
+        )
 
 
 class Conflict(BeliefServerError):
@@ -226,7 +339,14 @@ class HeadMismatch(Conflict):
     def __init__(self, expected: str, actual: str) -> None:
         super().__init__(
             f"the audit head is `{actual}`, not `{expected}`",
-            {"expected": expected, "actual": actual},
+            {
+                "expected": expected,
+                "actual": actual,
+                "field": "if_match",
+                "found": expected,
+                "accepted": actual,
+                "next": "read it again, and send the request with the new head if it still holds",
+            },
         )
 
 
@@ -234,6 +354,10 @@ class StoreUnavailable(BeliefServerError):
     """The store could not be read or written; nothing was applied and the call may be repeated."""
 
     default_code = ErrorCode.STORE_UNAVAILABLE
+
+
+class StoreDisagrees(StoreUnavailable):
+    """An elimination store does not have what the log of a session says; the session takes no writes until it does."""
 
 
 class LedgerCorrupt(BeliefServerError):
@@ -253,25 +377,42 @@ class LedgerCorrupt(BeliefServerError):
 
 
 class TeeError(CmbsError):
-    """What Tee answers instead of a result."""
+    """What Tee answers instead of a result: a sentence, and details that say what to do about it."""
+
+    default_next: ClassVar[str | None] = None
+
+    def __init__(self, message: str, details: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        step = {} if self.default_next is None else {"next": self.default_next}
+        self.details: dict[str, Any] = {**step, **(details or {})}
 
 
 class InvalidGraph(TeeError):
     """A request that no graph can take; nothing was changed."""
 
+    default_next = "correct the request, and send it again: nothing was changed"
+
 
 class GraphTooLarge(TeeError):
     """More than one message may carry."""
+
+    default_next = "ask for less at a time"
 
 
 class IncidentNotFound(TeeError):
     """No such incident."""
 
+    default_next = "create the incident first, or use the id of one that was created"
+
     def __init__(self, incident_id: str) -> None:
         # A gRPC status that is too long does not arrive as itself, and an id may have any length.
-        super().__init__(f"no incident `{incident_id[:64]}`")
+        shown = incident_id[:64]
+        super().__init__(f"no incident `{shown}`", {"field": "incident_id", "found": shown})
         self.incident_id = incident_id
 
 
 class GraphUnavailable(TeeError):
     """The graph store could not be read or written; nothing was merged and the call may be repeated."""
+
+    default_next = "try again: nothing was merged"

@@ -40,12 +40,18 @@ class ActorKind(StrEnum):
 
 
 class Actor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Who asks: from the credential, never from a body. `key_id` names the credential and is no secret."""
+    """Who asks: from the credential, never from a body. `key_id` names the credential and is no secret.
+
+    `roles` and `scopes` are what the credential said when it was presented, sorted; unset, and then not written, where
+    it said none and in entries from before version 3.
+    """
 
     kind: ActorKind
     id: str
     authenticated: bool = False
     key_id: str | None = None
+    roles: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+    scopes: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Reason(StrEnum):
@@ -59,6 +65,28 @@ class Reason(StrEnum):
     OBLIGATION_ACTIVE = "obligation_active"
     NOT_SINGLETON = "not_singleton"
     CONCLUSION_UNSTABLE = "conclusion_unstable"
+    NOT_A_SURVIVOR = "not_a_survivor"
+
+
+class ConclusionRule(StrEnum):
+    """What a conclusion may name: any id, or only a hypothesis that survives."""
+
+    ANY = "any"
+    SURVIVORS = "survivors"
+
+
+class EliminationRule(StrEnum):
+    """How hypotheses may be eliminated: by anyone's list, or only by what a provider makes of a probe's response."""
+
+    ANY = "any"
+    OBSERVATIONS = "observations"
+
+
+class LookRule(StrEnum):
+    """How often one source may answer a probe: under any number of observation ids, or once."""
+
+    ANY = "any"
+    ONCE = "once"
 
 
 @dataclass(frozen=True)
@@ -80,29 +108,76 @@ class OntologyBundle:
         }
 
 
+class ForeignRule(StrEnum):
+    """What becomes of tombstones that others put into the elimination store of a session."""
+
+    IGNORE = "ignore"
+    ELIMINATE = "eliminate"
+
+
 @dataclass(frozen=True)
 class SessionPolicy:
-    """What a session allows, fixed when it is declared."""
+    """What a session allows, fixed when it is declared.
+
+    `conclusions`, `eliminations` and `looks` mean `any` where they are unset, `foreign_tombstones` means `ignore`, and
+    none of them is then written: declarations that do not speak of them are the bytes that they always were.
+    """
 
     allow_force: bool = False
     stability_window: int = 0
     validate_hypotheses: bool = False
+    conclusions: ConclusionRule | msgspec.UnsetType = msgspec.UNSET
+    eliminations: EliminationRule | msgspec.UnsetType = msgspec.UNSET
+    foreign_tombstones: ForeignRule | msgspec.UnsetType = msgspec.UNSET
+    looks: LookRule | msgspec.UnsetType = msgspec.UNSET
 
 
 @dataclass(frozen=True)
 class ProviderRef:
-    """Which hypothesis provider a session was declared from."""
+    """Which hypothesis provider a session was declared from.
+
+    `content_hash` is that of a kit on record, and unset of a provider that is installed.
+    """
 
     id: str
     version: str
+    content_hash: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class KitRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One content of a kit on record: the SHA-256 of its document as it was written, in hex."""
+
+    id: str
+    content_hash: str
+
+
+class KitChoice(NamedTuple):
+    """Which kit of a server: by its id, and by the hash of a content or a version; without either, the newest."""
+
+    id: str
+    version: str | None = None
 
 
 class Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The event of another session that a fork begins from: it repeats the messages up to this one."""
+    """The event of another session that a fork begins from: it repeats the messages up to this one.
+
+    `without` are the seqs of reports that it leaves out, sorted; unset where it leaves none out.
+    """
 
     session_id: str
     seq: int
     event_hash: str
+    without: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def left_out(self) -> tuple[int, ...]:
+        """The seqs of the reports that the fork leaves out."""
+        return () if isinstance(self.without, msgspec.UnsetType) else self.without
+
+    @property
+    def last_repeated(self) -> int:
+        """The seq, in the fork, of the last message that it repeats."""
+        return self.seq - len(self.left_out)
 
 
 class ObligationState(StrEnum):
@@ -119,6 +194,18 @@ class ObligationView(NamedTuple):
     state: ObligationState
     min_total_eliminations: int
     eliminations: int
+
+
+class Reach(NamedTuple):
+    """How far an obligation is from being left, or was when it was.
+
+    `reachable` is false where eliminating all that are `alive` would not be enough to leave it.
+    """
+
+    needed: int
+    eliminated: int
+    alive: int
+    reachable: bool
 
 
 class SortedIds(Collection[str]):
@@ -170,6 +257,11 @@ class BeliefSnapshot:
         return len(self._survivors)
 
     @property
+    def contradiction(self) -> bool:
+        """Whether nothing is left: the reports contradict each other, or the true cause was not in the universe."""
+        return not self._survivors
+
+    @property
     def entropy_proxy(self) -> float:
         """log2 of the number of survivors; 0 for one or none."""
         return entropy(len(self._survivors))
@@ -182,6 +274,7 @@ class BeliefSnapshot:
         return content | {
             "n_survivors": self.n_survivors,
             "entropy_proxy": self.entropy_proxy,
+            "contradiction": self.contradiction,
             "terminated": self.terminated,
             "active_obligation_id": self.active_obligation_id,
             "audit_head_event_id": self.audit_head_event_id,

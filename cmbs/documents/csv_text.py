@@ -6,6 +6,7 @@ import csv
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from cmbs.documents.findings import MAX_FINDINGS, Finding, InvalidDocument, Place, Rule, Unreadable
 from cmbs.documents.text import decode_text
@@ -17,8 +18,7 @@ MAX_ROWS = 100_000
 MAX_TABLE_BYTES = 64 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """A line of a table: as many cells as there are columns, without the space around them."""
 
     line: int
@@ -27,16 +27,20 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Columns by name, and rows."""
+    """A table by its columns. `lines` are those that its rows begin in, `cells` the texts of each column."""
 
     name: str
     columns: tuple[str, ...]
-    rows: tuple[Row, ...]
+    lines: tuple[int, ...]
+    cells: tuple[tuple[str, ...], ...]
 
-    def column(self, name: str) -> list[tuple[int, str]]:
+    def texts(self, name: str) -> tuple[str, ...]:
+        """The cells of a column, in the order of the rows."""
+        return self.cells[self.columns.index(name)]
+
+    def column(self, name: str) -> Iterator[tuple[int, str]]:
         """The cells of a column, each with its line."""
-        position = self.columns.index(name)
-        return [(row.line, row.cells[position]) for row in self.rows]
+        return zip(self.lines, self.texts(name), strict=True)
 
 
 def read_table(data: bytes, name: str, delimiter: str = ",") -> Table:
@@ -62,7 +66,8 @@ def read_table(data: bytes, name: str, delimiter: str = ",") -> Table:
         raise InvalidDocument(name, [exc.finding]) from exc
     if findings:
         raise InvalidDocument(name, findings)
-    return Table(name, header.cells, tuple(rows))
+    cells = tuple(zip(*(row.cells for row in rows), strict=True)) if rows else ((),) * len(header.cells)
+    return Table(name, header.cells, tuple(row.line for row in rows), cells)
 
 
 def _read_rows(text: str, delimiter: str) -> Iterator[Row]:

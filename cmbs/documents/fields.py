@@ -118,8 +118,12 @@ class FieldReader:
         return None
 
     def read_id(self, node: Node | None, path: Path) -> str | None:
-        """An id: a text of the length that a server takes."""
-        return self.read_text(node, path, limit=MAX_ID_LENGTH)
+        """An id: a text of the length that a server takes, without NUL, which no database keeps in a text."""
+        text = self.read_text(node, path, limit=MAX_ID_LENGTH)
+        if text is not None and node is not None and "\0" in text:
+            self.refuse_value(Rule.NUL, "has the character U+0000, which an id must not have", path, node.place)
+            return None
+        return text
 
     def read_word(self, node: Node | None, path: Path, words: type[Word]) -> Word | None:
         """One of a closed set of words."""

@@ -28,6 +28,7 @@ class Rule(StrEnum):
 
     SYNTAX = "syntax"
     NOT_UNICODE = "not-unicode"
+    NUL = "nul"
     TOO_LARGE = "too-large"
     TOO_DEEP = "too-deep"
     ALIAS = "alias"

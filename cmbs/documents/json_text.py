@@ -9,16 +9,16 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from cmbs.documents.findings import Place, Rule, Unreadable
-from cmbs.documents.nodes import Items, Node, Scalar, ScalarKind, TreeReader, classify_plain
+from cmbs.documents.nodes import Items, Node, Scalar, ScalarKind, TreeReader, classify_plain, go_on
 
 _TOKEN = re.compile(r'[\[\]{}]|"[^"\\]*(?:\\.[^"\\]*)*"|[^\s,:\[\]{}"]+')
 
 
-def read_json(text: str) -> Node:
+def read_json(text: str, pause: Callable[[], object] = go_on) -> Node:
     """The document; `Unreadable` says what is wrong and where."""
     # What is too deep for the standard library is too deep for a document too, and refused below with its place.
     with suppress(RecursionError):
@@ -27,12 +27,12 @@ def read_json(text: str) -> Node:
         except json.JSONDecodeError as exc:
             message = f"not JSON: {exc.msg[:1].lower()}{exc.msg[1:]}"
             raise Unreadable(Rule.SYNTAX, message, Place(exc.lineno, exc.colno)) from exc
-    return _Reader(text).read()
+    return _Reader(text, pause).read()
 
 
 class _Reader(TreeReader):
-    def __init__(self, text: str) -> None:
-        super().__init__()
+    def __init__(self, text: str, pause: Callable[[], object]) -> None:
+        super().__init__(pause)
         self._tokens = _TOKEN.finditer(text)
         self._line_starts = [0, *(match.end() for match in re.finditer("\n", text))]
 

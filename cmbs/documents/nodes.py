@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -16,8 +16,15 @@ MAX_BYTES = 64 << 20
 # Values in a document; what an alias stands for counts each time.
 MAX_VALUES = 2_000_000
 MAX_DEPTH = canonical.MAX_DEPTH
+# How many values are read between two pauses.
+_VALUES_IN_A_TURN = 16
 
-_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
+_JSON_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
+# The core schema of YAML 1.2, which has every number that JSON has.
+_NUMBER = re.compile(
+    r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|0o[0-7]+|0x[0-9a-fA-F]+"
+    r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"
+)
 
 
 class ScalarKind(StrEnum):
@@ -30,11 +37,8 @@ class ScalarKind(StrEnum):
 
 
 _WORDS = {
-    "": ScalarKind.NULL,
-    "~": ScalarKind.NULL,
-    "null": ScalarKind.NULL,
-    "true": ScalarKind.BOOLEAN,
-    "false": ScalarKind.BOOLEAN,
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), ScalarKind.NULL),
+    **dict.fromkeys(("true", "True", "TRUE", "false", "False", "FALSE"), ScalarKind.BOOLEAN),
 }
 
 
@@ -71,7 +75,7 @@ class Row(list[str]):
 
 
 def classify_plain(text: str) -> ScalarKind:
-    """The kind of a word without quotes: only what JSON takes for a number, a boolean or null is no text."""
+    """The kind of a word without quotes, as the core schema of YAML 1.2 has it; JSON has no other words."""
     if text in _WORDS:
         return _WORDS[text]
     return ScalarKind.NUMBER if _NUMBER.fullmatch(text) else ScalarKind.TEXT
@@ -95,11 +99,29 @@ def to_data(node: Node, name: str) -> Any:
             return node.text
         case Scalar(kind=ScalarKind.NULL):
             return None
+        case Scalar(kind=ScalarKind.BOOLEAN):
+            return node.text.lower() == "true"
         case _:
-            try:
-                return canonical.decode(node.text)
-            except InvalidRequest as exc:
-                raise InvalidDocument(name, [Finding(Rule.BAD_NUMBER, exc.message, place=node.place)]) from exc
+            return _decode_number(node, name)
+
+
+def _decode_number(node: Scalar, name: str) -> Any:
+    if _JSON_NUMBER.fullmatch(node.text) is None:
+        message = f"`{node.text[:40]}` is a number in YAML 1.2: write it as a decimal, or put it in quotes"
+        raise InvalidDocument(name, [Finding(Rule.BAD_NUMBER, message, place=node.place)])
+    try:
+        return canonical.decode(node.text)
+    except InvalidRequest as exc:
+        raise InvalidDocument(name, [Finding(Rule.BAD_NUMBER, exc.message, place=node.place)]) from exc
+
+
+def count_values(data: Any) -> int:
+    """How many values data has in a document, each name of a field among them."""
+    if isinstance(data, Row):
+        return 1 + len(data)
+    if isinstance(data, dict):
+        return 1 + sum(1 + count_values(value) for value in data.values())
+    return 1 + sum(map(count_values, data)) if isinstance(data, list | tuple) else 1
 
 
 def find_place(node: Node, path: Path) -> Place:
@@ -117,14 +139,24 @@ def find_place(node: Node, path: Path) -> Place:
     return node.place
 
 
-class TreeReader:
-    """Makes nodes within the limits; what the readers of both languages build on."""
+def go_on() -> None:
+    """The pause of who has no other threads to wait for."""
 
-    def __init__(self) -> None:
+
+class TreeReader:
+    """Makes nodes within the limits; what the readers of both languages build on.
+
+    `pause` is called after every few values, so that other threads of a server have their turns.
+    """
+
+    def __init__(self, pause: Callable[[], object]) -> None:
         self._values = 0
+        self._pause = pause
 
     def _count(self, values: int, place: Place) -> None:
         self._values += values
+        if self._values % _VALUES_IN_A_TURN == 0:
+            self._pause()
         if self._values > MAX_VALUES:
             raise Unreadable(Rule.TOO_LARGE, f"a document has at most {MAX_VALUES:,} values", place)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
+from msgspec import to_builtins
 
 from cmbs.errors import BeliefServerError, LedgerCorrupt
 from cmbs.ledger import canonical
@@ -13,10 +14,12 @@ from cmbs.messages import Actor, AuditEntry
 
 T = TypeVar("T")
 
-# New entries are of this version. The second one brought state digests; the first has no place for them.
-VERSION = 2
+# New entries are of this version. The second one brought state digests, for which the first has no place; the third the
+# rules for gates (cases, withdrawal, observations and the like). An older entry is decided again by its own rules.
+VERSION = 3
 STATE_DIGESTS_SINCE = 2
-KNOWN_VERSIONS = (1, 2)
+GATES_SINCE = 3
+KNOWN_VERSIONS = (1, 2, 3)
 GENESIS = bytes(32)
 # How deep an entry holds a caller's own data at most: entry, payload, probe.
 _FRAMES = 3
@@ -108,7 +111,7 @@ def read_link(raw: bytes) -> Link:
 
 def describe_unknown_version(version: int) -> str:
     """Why an entry of this version cannot be read."""
-    known = " and ".join(map(str, KNOWN_VERSIONS))
+    known = f"{KNOWN_VERSIONS[0]} to {KNOWN_VERSIONS[-1]}"
     too_old = "; this software is too old for this log" if version > VERSION else ""
     return f"its version is {version}, and only {known} are known{too_old}"
 
@@ -144,7 +147,7 @@ def to_audit_entry(stored: StoredEntry) -> AuditEntry:
         prev_event_hash=body.prev_event_hash,
         event_hash=stored.event_hash.hex(),
         v=body.v,
-        actor=None if body.actor is None else msgspec.to_builtins(body.actor),
+        actor=None if body.actor is None else _describe_actor(body.actor),
         state=None if body.state is None else msgspec.to_builtins(body.state),
     )
 
@@ -176,3 +179,8 @@ def check_link(stream_id: str, previous: Head | None, stored: StoredEntry) -> Li
     name, *values = next(each for each in fields if each[1] != each[2])
     actual, wanted = (each.hex() if isinstance(each, bytes) else each for each in values)
     raise LedgerCorrupt(stream_id, seq, f"{name} is `{actual}`, expected `{wanted}`", link.event_id)
+
+
+def _describe_actor(actor: Actor) -> dict[str, Any]:
+    """The actor as JSON has it: lists where the type has tuples."""
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in to_builtins(actor).items()}

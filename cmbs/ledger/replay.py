@@ -25,7 +25,7 @@ from cmbs.ledger.entry import (
     describe_older_version,
     describe_unknown_version,
 )
-from cmbs.ledger.state_digest import bind_state, digest_of, is_digest_point
+from cmbs.ledger.state_digest import Spacing, bind_state, digest_of, is_digest_point
 
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", re.ASCII)
 
@@ -74,11 +74,13 @@ E = TypeVar("E", bound=RecordedEvent)
 class StateFormat(NamedTuple, Generic[S]):
     """How the states of a kind of stream become bytes, and the number of that way: another way has a higher one.
 
-    The same state gives the same bytes, whether it was lived through, replayed or read from a checkpoint.
+    The same state gives the same bytes, whether it was lived through, replayed or read from a checkpoint. `spacing`
+    says how far apart the digests of entries of a version are.
     """
 
     number: int
     freeze: Callable[[S], bytes]
+    spacing: Callable[[int], Spacing] = lambda _: Spacing.WIDENING
 
 
 class ReplayRules(NamedTuple, Generic[S, E]):
@@ -170,7 +172,7 @@ def _expect_digest(rules: ReplayRules[S, E], state: S | None, recorded: E) -> St
     known = rules.state_format
     if state is None or known is None or recorded.body.v < STATE_DIGESTS_SINCE:
         return None
-    if not is_digest_point(state.head.seq + 1):
+    if not is_digest_point(state.head.seq + 1, known.spacing(recorded.body.v)):
         return None
     claimed: StateDigest | None = getattr(recorded.body, "state", None)
     if claimed is None:

@@ -8,6 +8,8 @@ they are the state that it led to.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Container, Sequence
+from enum import Enum
 from hashlib import sha256
 from typing import Any, Protocol, TypeVar
 
@@ -47,19 +49,31 @@ def _list_points() -> list[int]:
     return points
 
 
-_POINTS = _list_points()
-_POINT_SET = frozenset(_POINTS)
+_POINTS: Sequence[int] = _list_points()
+_POINT_SET: Container[int] = frozenset(_POINTS)
+# Of streams whose state does not grow with their length.
+_EVEN_POINTS: Sequence[int] = range(_FEWEST_EVENTS, MAX_SAFE_INTEGER, _FEWEST_EVENTS)
 
 
-def is_digest_point(seq: int) -> bool:
-    """Whether the entry at this place carries a state digest; the same for every stream that has them."""
-    return seq in _POINT_SET
+class Spacing(Enum):
+    """How far apart the digest points of a stream are."""
+
+    # Ever farther, since its state grows with its length.
+    WIDENING = "widening"
+    # Always as far, since its state holds only what is open.
+    EVEN = "even"
 
 
-def last_digest_point(seq: int) -> int | None:
+def is_digest_point(seq: int, spacing: Spacing = Spacing.WIDENING) -> bool:
+    """Whether the entry at this place carries a state digest; the same for every stream with this spacing."""
+    return seq in (_POINT_SET if spacing is Spacing.WIDENING else _EVEN_POINTS)
+
+
+def last_digest_point(seq: int, spacing: Spacing = Spacing.WIDENING) -> int | None:
     """The last digest point that is not beyond `seq`; None where there is none."""
-    place = bisect_right(_POINTS, seq)
-    return _POINTS[place - 1] if place else None
+    points = _POINTS if spacing is Spacing.WIDENING else _EVEN_POINTS
+    place = bisect_right(points, seq)
+    return points[place - 1] if place else None
 
 
 def digest_of(frozen: bytes, state_format: int) -> StateDigest:

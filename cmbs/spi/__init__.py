@@ -5,6 +5,7 @@ from cmbs.spi.audit_log import (
     RESERVED_PREFIXES,
     Append,
     AuditLog,
+    LookupLog,
     Opening,
     OpeningLog,
     SessionState,
@@ -19,7 +20,8 @@ from cmbs.spi.audit_log import (
 from cmbs.spi.discovery import discover_providers
 from cmbs.spi.elimination_store import EliminationProvenance, EliminationResult, EliminationStore, RecoveredState
 from cmbs.spi.environment import Clock, IdSource
-from cmbs.spi.hypothesis_provider import HypothesisProvider
+from cmbs.spi.hypothesis_provider import AttributedProvider, HypothesisProvider
+from cmbs.spi.store_identity import ConnectedStore, IdentifiedStore, SourcedStore, StoreIdentity
 from cmbs.spi.universe import AnchoredUniverse, UniverseSource
 
 __all__ = [
@@ -27,19 +29,25 @@ __all__ = [
     "RESERVED_PREFIXES",
     "AnchoredUniverse",
     "Append",
+    "AttributedProvider",
     "AuditLog",
     "Clock",
+    "ConnectedStore",
     "EliminationProvenance",
     "EliminationResult",
     "EliminationStore",
     "HypothesisProvider",
     "IdSource",
+    "IdentifiedStore",
+    "LookupLog",
     "Opening",
     "OpeningLog",
     "RecoveredState",
     "SessionState",
     "SessionSummary",
+    "SourcedStore",
     "StaleHead",
+    "StoreIdentity",
     "StreamHeadsLog",
     "Tombstones",
     "UniverseSource",

@@ -9,15 +9,18 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import msgspec
 
 from cmbs.ledger import Head, StoredEntry
+from cmbs.ledger.listing import Listing
+from cmbs.ledger.lookup_keys import lookup_keys
 from cmbs.spi.elimination_store import EliminationProvenance
 
 # Names of streams that are no belief sessions. Each ends in a colon, whose next character is a semicolon.
 SPACE_PREFIX = "space:"
 IDENTITY_PREFIX = "identity:"
 HEADS_PREFIX = "heads:"
+KIT_PREFIX = "kit:"
 # Where the heads of all other streams are recorded.
 HEADS_STREAM = f"{HEADS_PREFIX}server"
-RESERVED_PREFIXES = (SPACE_PREFIX, IDENTITY_PREFIX, HEADS_PREFIX)
+RESERVED_PREFIXES = (SPACE_PREFIX, IDENTITY_PREFIX, HEADS_PREFIX, KIT_PREFIX)
 
 
 def is_reserved(stream_id: str) -> bool:
@@ -50,6 +53,9 @@ class SessionState(msgspec.Struct, frozen=True):
     n_survivors: int
     terminated: bool
     universe: Sequence[str] = ()
+    # What a list says of the session, and by what it is newly found; derived from the entries alone.
+    listing: Listing | None = None
+    terms: Sequence[bytes] = ()
 
 
 class Append(msgspec.Struct, frozen=True):
@@ -251,3 +257,54 @@ def stream_heads_of(log: AuditLog, prefix: str, after: str | None, limit: int) -
         return log.stream_heads(prefix, after, limit)
     heads = [(name, log.head(name)) for name in log.streams(prefix, after, limit)]
     return [(name, head) for name, head in heads if head is not None]
+
+
+@runtime_checkable
+class LookupLog(Protocol):
+    """A log that finds entries of spaces again by what they are about, however long the stream.
+
+    What MUST hold: the answers are what `find_entries` and `find_event` put together from `read` and `hashes`. What is
+    kept for it is written with the entry, or not at all, and is derived from its bytes alone (`lookup_keys`).
+    """
+
+    def find_entries(self, stream_id: str, keys: Sequence[int]) -> list[tuple[int, int]]:
+        """Each of these keys of a space with the seq of an entry that has it, for all such entries, sorted."""
+        ...
+
+    def find_event(self, stream_id: str, event_hash: bytes) -> int | None:
+        """The seq of the entry with this hash; None where there is none."""
+        ...
+
+
+_ENTRIES_SEARCHED_AT_ONCE = 1_000
+
+
+def find_entries(log: AuditLog, stream_id: str, keys: Sequence[int]) -> list[tuple[int, int]]:
+    """Each of these keys of a space with the seq of an entry that has it, for all such entries, sorted; of any log."""
+    if isinstance(log, LookupLog):
+        return log.find_entries(stream_id, keys)
+    wanted = frozenset(keys)
+    found: list[tuple[int, int]] = []
+    after = -1
+    while page := log.read(stream_id, after, _ENTRIES_SEARCHED_AT_ONCE):
+        for seq, stored in enumerate(page, after + 1):
+            found += [(key, seq) for key in lookup_keys(stored.raw) if key in wanted]
+        after += len(page)
+    return sorted(found)
+
+
+def find_event(log: AuditLog, stream_id: str, event_hash: bytes) -> int | None:
+    """The seq of the entry with this hash, of any log; None where there is none."""
+    if isinstance(log, LookupLog):
+        return log.find_event(stream_id, event_hash)
+    after = -1
+    while page := log.hashes(stream_id, after, _ENTRIES_SEARCHED_AT_ONCE):
+        if event_hash in page:
+            return after + 1 + page.index(event_hash)
+        after += len(page)
+    return None
+
+
+def keys_of_append(item: Append) -> list[int]:
+    """Under which keys an entry is to be found: of a space alone."""
+    return lookup_keys(item.entry.raw) if item.stream_id.startswith(SPACE_PREFIX) else []

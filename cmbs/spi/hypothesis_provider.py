@@ -53,3 +53,16 @@ class HypothesisProvider(Protocol):
     def apply_probe(self, probe_id: str, response: Any) -> Mapping[str, bool]:
         """Return the mask of a response: hypothesis id → whether it is eliminated."""
         ...
+
+
+@runtime_checkable
+class AttributedProvider(Protocol):
+    """A hypothesis provider that also says something of its hypotheses. Optional: one without the method says nothing.
+
+    For one id and version the attributes are always the same. They are JSON values, by hypothesis and name, and only
+    of ids of `hypothesis_ids()`; a session that is declared from the provider records them.
+    """
+
+    def hypothesis_attributes(self) -> Mapping[str, Mapping[str, Any]]:
+        """Return what is said of hypotheses: hypothesis id → name → value."""
+        ...

@@ -20,6 +20,10 @@ UNIVERSES = "universes"
 SEALS = "seals"
 CHECKPOINTS = "checkpoints"
 INTENTS = "intents"
+LOOKUPS = "lookup_keys"
+LISTINGS = "listings"
+TERMS = "listing_terms"
+JOURNAL = "journal"
 _SHOWN_CHARACTERS = 120
 
 
@@ -78,6 +82,8 @@ class RowsBeside(NamedTuple):
     seal: Row | None = None
     checkpoint: Row | None = None
     intent: Row | None = None
+    listing: Row | None = None
+    terms: Sequence[Row] = ()
 
 
 class RowPage(NamedTuple):
@@ -104,6 +110,16 @@ class StoredRows(Protocol):
         ...
 
     @property
+    def keeps_lookups(self) -> bool:
+        """Whether entries of spaces have rows in `lookup_keys`, by which they are found again."""
+        ...
+
+    @property
+    def keeps_listings(self) -> bool:
+        """Whether sessions have rows in `listings` and `listing_terms`, by which they are found."""
+        ...
+
+    @property
     def seals_sessions(self) -> bool:
         """Whether every session without a log has a row in `seals`."""
         ...
@@ -116,6 +132,13 @@ class StoredRows(Protocol):
         """Rows that no name of a stream finds, because what they have in its place is no text."""
         ...
 
+    def check_journal(self) -> list[Finding]:
+        """Where the order of all entries does not have each entry once, after the one before it in its stream.
+
+        Positions themselves are of no entry: within these bounds they are what the database gave.
+        """
+        ...
+
     def row_names(self, after: str | None, limit: int) -> list[str]:
         """The names of streams and sessions that any row of any table has, in order, from beyond `after` on."""
         ...
@@ -124,12 +147,28 @@ class StoredRows(Protocol):
         """The rows of a stream whose `seq` is beyond `after`, a value of a row before; None for the first."""
         ...
 
+    def lookup_rows(self, stream_id: str, after: Row | None, limit: int) -> Sequence[Row]:
+        """The rows of a stream in `lookup_keys`, ordered by `key` and `seq`, from beyond a row on."""
+        ...
+
     def row_following(self, stream_id: str, event_hash: bytes) -> Row | None:
         """The row of the event that says it follows the one with this hash, wherever it stands."""
         ...
 
     def expect_event(self, item: Append) -> Row:
         """The row of an event."""
+        ...
+
+    def expect_lookups(self, item: Append) -> Sequence[Row]:
+        """The rows by which an entry is found again."""
+        ...
+
+    def expect_listing(self, item: Append) -> Row | None:
+        """The row of a session in `listings` after its newest entry; None for a stream of another kind."""
+        ...
+
+    def expect_terms(self, item: Append) -> Sequence[Row]:
+        """The rows in `listing_terms` by which a session is found since an entry."""
         ...
 
     def expect_session(self, first: Append, newest: Append) -> Row:

@@ -14,6 +14,7 @@ from cmbs.stores.sqlite import InspectedSQLiteStore, SQLiteStore
 if TYPE_CHECKING:
     from cmbs.stores.postgres import PostgresStore
     from cmbs.stores.tee import TeeStore
+    from cmbs.tee.tokens import Token
 
 Store: TypeAlias = "InMemoryStore | SQLiteStore | PostgresStore"
 _POSTGRES = ("postgresql://", "postgres://")
@@ -63,7 +64,12 @@ def _open_postgres(url: str, timeout_seconds: float, *, inspected: bool) -> Post
 
 
 def open_tee(
-    endpoint: str, *, token: str | None = None, authorities: bytes | None = None, timeout_seconds: float = 10.0
+    endpoint: str,
+    *,
+    token: Token | None = None,
+    authorities: bytes | None = None,
+    certificate: tuple[bytes, bytes] | None = None,
+    timeout_seconds: float = 10.0,
 ) -> TeeStore:
     """The elimination store in the Tee at `host:port`. It keeps no events: a log goes beside it."""
     host, _, port = endpoint.rpartition(":")
@@ -73,7 +79,9 @@ def open_tee(
         from cmbs.stores.tee import TeeStore
     except ImportError as exc:
         raise InvalidRequest("tombstones in Tee need the `tee` extra: `pip install 'cmbs[tee]'`") from exc
-    return TeeStore(endpoint, token=token, authorities=authorities, timeout_seconds=timeout_seconds)
+    return TeeStore(
+        endpoint, token=token, authorities=authorities, certificate=certificate, timeout_seconds=timeout_seconds
+    )
 
 
 __all__ = [

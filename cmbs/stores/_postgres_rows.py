@@ -10,13 +10,16 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
-from cmbs.spi.audit_log import Append, SessionState
+from cmbs.spi.audit_log import Append, SessionState, keys_of_append
 from cmbs.spi.stored_rows import (
     CHECKPOINTS,
     EVENTS,
     INTENTS,
+    LISTINGS,
+    LOOKUPS,
     SEALS,
     SESSIONS,
+    TERMS,
     TOMBSTONES,
     UNIVERSES,
     Finding,
@@ -25,6 +28,8 @@ from cmbs.spi.stored_rows import (
     RowsBeside,
 )
 from cmbs.stores._postgres_catalog import find_schema_faults
+from cmbs.stores._postgres_journal import PostgresJournal, find_journal_faults
+from cmbs.stores.session_search import ListingRow, TermRow, listing_row, new_terms, newest_listings
 
 # The column of each table that says which stream or session a row is of.
 _NAME_COLUMNS = {
@@ -35,8 +40,11 @@ _NAME_COLUMNS = {
     SEALS: "session_id",
     CHECKPOINTS: "session_id",
     INTENTS: "stream_id",
+    LOOKUPS: "stream_id",
+    LISTINGS: "session_id",
+    TERMS: "session_id",
 }
-_BESIDE = (SESSIONS, UNIVERSES, SEALS, CHECKPOINTS, INTENTS)
+_BESIDE = (SESSIONS, UNIVERSES, SEALS, CHECKPOINTS, INTENTS, LISTINGS)
 _NAMES = " UNION ".join(
     f"SELECT {column} AS name FROM cmbs.{table} WHERE %(after)s::text IS NULL OR {column} > %(after)s"  # noqa: S608 - no input in it
     for table, column in _NAME_COLUMNS.items()
@@ -61,7 +69,10 @@ def event_row(item: Append) -> dict[str, Any]:
 
 
 def append_columns(appends: Sequence[Append]) -> tuple[Any, ...]:
-    """The arguments of `append_events`: one array for each column."""
+    """The arguments of `append_indexed`: one array for each column, of entries, of keys by the entry's place, of
+    listings and of terms.
+    """
+    keys = [(place, key) for place, item in enumerate(appends, 1) for key in keys_of_append(item)]
     rows = [event_row(item) for item in appends]
     sessions = [item.session or SessionState(0, terminated=False) for item in appends]
     return (
@@ -70,17 +81,25 @@ def append_columns(appends: Sequence[Append]) -> tuple[Any, ...]:
         [session.n_survivors for session in sessions],
         [session.terminated for session in sessions],
         [row["entry"] for row in rows],
-        [],
-        [],
+        [place for place, _ in keys],
+        [key for _, key in keys],
+        *_columns(newest_listings(appends), len(ListingRow._fields)),
+        *_columns(new_terms(appends), len(TermRow._fields)),
     )
 
 
-class PostgresRows(ABC):
+def _columns(rows: Sequence[tuple[Any, ...]], width: int) -> list[list[Any]]:
+    return [[row[number] for row in rows] for number in range(width)]
+
+
+class PostgresRows(PostgresJournal, ABC):
     """What a database really holds: `StoredRows`."""
 
     # Since an entry is all that says what it eliminated.
     logs_have_tombstones: bool | None = False
     seals_sessions = True
+    keeps_lookups = True
+    keeps_listings = True
 
     @abstractmethod
     def _connecting_to_read(self) -> AbstractContextManager[psycopg.Connection[Any]]:
@@ -102,6 +121,11 @@ class PostgresRows(ABC):
                     findings.append(Finding(f"{row['rows']} rows have no name", table, column=column))
         return findings
 
+    def check_journal(self) -> list[Finding]:
+        """Entries that the journal lacks, has twice, or has before the one that they follow."""
+        with self._reading_one_moment() as cursor:
+            return find_journal_faults(cursor)
+
     def row_names(self, after: str | None, limit: int) -> list[str]:
         """The names that any row has."""
         with self._reading_one_moment() as cursor:
@@ -120,10 +144,25 @@ class PostgresRows(ABC):
             events = cursor.fetchall()
             if len(events) == limit:
                 return RowPage(events, None)
-            session, universe, seal, checkpoint, intent = (_select_one(cursor, table, stream_id) for table in _BESIDE)
+            session, universe, seal, checkpoint, intent, listing = (
+                _select_one(cursor, table, stream_id) for table in _BESIDE
+            )
             cursor.execute("SELECT * FROM cmbs.tombstones WHERE session_id = %s ORDER BY hypothesis_id", (stream_id,))
             tombstones = cursor.fetchall()
-        return RowPage(events, RowsBeside(session, tombstones, universe, seal, checkpoint, intent))
+            cursor.execute("SELECT * FROM cmbs.listing_terms WHERE session_id = %s ORDER BY term", (stream_id,))
+            terms = cursor.fetchall()
+        return RowPage(events, RowsBeside(session, tombstones, universe, seal, checkpoint, intent, listing, terms))
+
+    def lookup_rows(self, stream_id: str, after: Row | None, limit: int) -> Sequence[Row]:
+        """Rows of keys."""
+        with self._reading_one_moment() as cursor:
+            beyond = b"" if after is None else b" AND (key, seq) > (%(key)s, %(seq)s)"
+            cursor.execute(
+                b"SELECT * FROM cmbs.lookup_keys WHERE stream_id = %(stream_id)s" + beyond + b" ORDER BY key, seq"
+                b" LIMIT %(limit)s",
+                {**(after or {}), "stream_id": stream_id, "limit": limit},
+            )
+            return cursor.fetchall()
 
     def row_following(self, stream_id: str, event_hash: bytes) -> Row | None:
         """The row of the event that follows the one with this hash."""
@@ -136,6 +175,19 @@ class PostgresRows(ABC):
     def expect_event(self, item: Append) -> Row:
         """The row of an event."""
         return event_row(item)
+
+    def expect_lookups(self, item: Append) -> list[Row]:
+        """The rows of keys."""
+        return [{"stream_id": item.stream_id, "key": key, "seq": item.seq} for key in keys_of_append(item)]
+
+    def expect_listing(self, item: Append) -> Row | None:
+        """The row in the list of sessions."""
+        row = listing_row(item)
+        return None if row is None else row._asdict()
+
+    def expect_terms(self, item: Append) -> list[Row]:
+        """The rows by which a session is found."""
+        return [row._asdict() for row in new_terms([item])]
 
     def expect_session(self, first: Append, newest: Append) -> Row:
         """The row that the function in the database writes."""

@@ -6,6 +6,10 @@ from typing import Any
 
 import psycopg
 
+from cmbs.ledger.lookup_keys import lookup_keys
+from cmbs.spi.audit_log import SPACE_PREFIX, beyond
+from cmbs.stores import _postgres_journal
+from cmbs.stores.session_search import NO_OTHER_KIND, index_streams
 from cmbs.stores.tombstones import read_universe, seal_session
 
 STALE_HEAD = "CM001"
@@ -213,9 +217,167 @@ CREATE TABLE cmbs.seals (
 );
 """
 
-MIGRATIONS = (_V1, _V2, _V3)
+_V4 = r"""
+-- Under which keys entries of spaces are found again; what an entry's keys are follows from its bytes alone.
+CREATE TABLE cmbs.lookup_keys (
+    stream_id text COLLATE "C" NOT NULL,
+    key       bigint NOT NULL,
+    seq       bigint NOT NULL,
+    PRIMARY KEY (stream_id, key, seq)
+);
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON cmbs.lookup_keys
+    FOR EACH STATEMENT EXECUTE FUNCTION cmbs.refuse_change();
+
+CREATE FUNCTION cmbs.append_entries(
+    stream_ids text[], seqs bigint[], event_ids text[], prev_hashes bytea[], hashes bytea[], tss text[],
+    source_ids bytea[], observation_ids bytea[], universe_sizes bigint[], survivor_counts bigint[],
+    terminations boolean[], entries bytea[], lookup_positions int[], lookup_keys bigint[]
+) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM 1 FROM cmbs.sessions WHERE session_id = ANY (stream_ids) ORDER BY session_id FOR UPDATE;
+    IF EXISTS (
+        SELECT 1
+        FROM (
+            SELECT n.stream_id, n.seq, n.prev_hash,
+                   lag(n.seq) OVER w AS before_seq, lag(n.hash) OVER w AS before_hash
+            FROM unnest(stream_ids, seqs, prev_hashes, hashes) AS n (stream_id, seq, prev_hash, hash)
+            WINDOW w AS (PARTITION BY n.stream_id ORDER BY n.seq)
+        ) AS new
+        LEFT JOIN cmbs.sessions AS s ON s.session_id = new.stream_id
+        WHERE new.seq <> coalesce(new.before_seq, s.head_seq, -1) + 1
+           OR new.prev_hash <> coalesce(new.before_hash, s.head_hash, decode(repeat('00', 32), 'hex'))
+    ) THEN
+        RAISE EXCEPTION 'stale head' USING ERRCODE = 'CM001';
+    END IF;
+    IF EXISTS (
+        SELECT 1 FROM cmbs.intents WHERE stream_id = ANY (stream_ids) AND NOT event_hash = ANY (hashes)
+    ) THEN
+        RAISE EXCEPTION 'stale head: an intent is open' USING ERRCODE = 'CM001';
+    END IF;
+    DELETE FROM cmbs.intents WHERE stream_id = ANY (stream_ids);
+    INSERT INTO cmbs.audit_events
+    SELECT * FROM unnest(
+        stream_ids, seqs, event_ids, prev_hashes, hashes, tss, source_ids, observation_ids, entries);
+    INSERT INTO cmbs.sessions AS s
+    SELECT n.stream_id,
+        (array_agg(n.ts ORDER BY n.seq))[1], max(n.universe_size),
+        (array_agg(n.n_survivors ORDER BY n.seq DESC))[1], (array_agg(n.terminated ORDER BY n.seq DESC))[1],
+        max(n.seq), (array_agg(n.event_id ORDER BY n.seq DESC))[1], (array_agg(n.hash ORDER BY n.seq DESC))[1]
+    FROM unnest(stream_ids, tss, universe_sizes, survivor_counts, terminations, seqs, event_ids, hashes)
+        AS n (stream_id, ts, universe_size, n_survivors, terminated, seq, event_id, hash)
+    GROUP BY n.stream_id
+    ON CONFLICT (session_id) DO UPDATE SET
+        head_seq = EXCLUDED.head_seq, head_event_id = EXCLUDED.head_event_id, head_hash = EXCLUDED.head_hash,
+        n_survivors = EXCLUDED.n_survivors, terminated = EXCLUDED.terminated;
+    INSERT INTO cmbs.lookup_keys
+    SELECT stream_ids[l.position], l.key, seqs[l.position]
+    FROM unnest(lookup_positions, lookup_keys) AS l (position, key);
+END $$;
+
+-- Processes of an older version would write entries without their keys: what is not found would count as new.
+CREATE OR REPLACE FUNCTION cmbs.append_events(
+    stream_ids text[], seqs bigint[], event_ids text[], prev_hashes bytea[], hashes bytea[], tss text[],
+    source_ids bytea[], observation_ids bytea[], universe_sizes bigint[], survivor_counts bigint[],
+    terminations boolean[], entries bytea[], tombstone_rows int[], tombstone_ids bytea[]
+) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'the database was migrated to a newer schema: restart with the version of cmbs that did it'
+        USING ERRCODE = 'CM003';
+END $$;
+"""
+
+_V5 = r"""
+-- What a list says of a session, and by what it is found: derived from its entries alone, and written with them.
+CREATE TABLE cmbs.listings (
+    session_id text COLLATE "C" PRIMARY KEY,
+    created_ts text COLLATE "C" NOT NULL,
+    state      text COLLATE "C" NOT NULL,
+    search     text COLLATE "C" NOT NULL,
+    summary    bytea NOT NULL
+);
+CREATE INDEX listings_by_age ON cmbs.listings (created_ts, session_id);
+CREATE INDEX listings_by_state ON cmbs.listings (state, created_ts, session_id);
+CREATE TABLE cmbs.listing_terms (
+    session_id text COLLATE "C" NOT NULL,
+    term       bytea NOT NULL,
+    created_ts text COLLATE "C" NOT NULL,
+    PRIMARY KEY (session_id, term)
+);
+CREATE INDEX listing_terms_by_age ON cmbs.listing_terms (term, created_ts, session_id);
+
+CREATE FUNCTION cmbs.append_indexed(
+    stream_ids text[], seqs bigint[], event_ids text[], prev_hashes bytea[], hashes bytea[], tss text[],
+    source_ids bytea[], observation_ids bytea[], universe_sizes bigint[], survivor_counts bigint[],
+    terminations boolean[], entries bytea[], lookup_positions int[], lookup_keys bigint[],
+    listed_ids text[], listed_tss text[], states text[], searches text[], summaries bytea[],
+    found_ids text[], terms bytea[], found_tss text[]
+) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM 1 FROM cmbs.sessions WHERE session_id = ANY (stream_ids) ORDER BY session_id FOR UPDATE;
+    IF EXISTS (
+        SELECT 1
+        FROM (
+            SELECT n.stream_id, n.seq, n.prev_hash,
+                   lag(n.seq) OVER w AS before_seq, lag(n.hash) OVER w AS before_hash
+            FROM unnest(stream_ids, seqs, prev_hashes, hashes) AS n (stream_id, seq, prev_hash, hash)
+            WINDOW w AS (PARTITION BY n.stream_id ORDER BY n.seq)
+        ) AS new
+        LEFT JOIN cmbs.sessions AS s ON s.session_id = new.stream_id
+        WHERE new.seq <> coalesce(new.before_seq, s.head_seq, -1) + 1
+           OR new.prev_hash <> coalesce(new.before_hash, s.head_hash, decode(repeat('00', 32), 'hex'))
+    ) THEN
+        RAISE EXCEPTION 'stale head' USING ERRCODE = 'CM001';
+    END IF;
+    IF EXISTS (
+        SELECT 1 FROM cmbs.intents WHERE stream_id = ANY (stream_ids) AND NOT event_hash = ANY (hashes)
+    ) THEN
+        RAISE EXCEPTION 'stale head: an intent is open' USING ERRCODE = 'CM001';
+    END IF;
+    DELETE FROM cmbs.intents WHERE stream_id = ANY (stream_ids);
+    INSERT INTO cmbs.audit_events
+    SELECT * FROM unnest(
+        stream_ids, seqs, event_ids, prev_hashes, hashes, tss, source_ids, observation_ids, entries);
+    INSERT INTO cmbs.sessions AS s
+    SELECT n.stream_id,
+        (array_agg(n.ts ORDER BY n.seq))[1], max(n.universe_size),
+        (array_agg(n.n_survivors ORDER BY n.seq DESC))[1], (array_agg(n.terminated ORDER BY n.seq DESC))[1],
+        max(n.seq), (array_agg(n.event_id ORDER BY n.seq DESC))[1], (array_agg(n.hash ORDER BY n.seq DESC))[1]
+    FROM unnest(stream_ids, tss, universe_sizes, survivor_counts, terminations, seqs, event_ids, hashes)
+        AS n (stream_id, ts, universe_size, n_survivors, terminated, seq, event_id, hash)
+    GROUP BY n.stream_id
+    ON CONFLICT (session_id) DO UPDATE SET
+        head_seq = EXCLUDED.head_seq, head_event_id = EXCLUDED.head_event_id, head_hash = EXCLUDED.head_hash,
+        n_survivors = EXCLUDED.n_survivors, terminated = EXCLUDED.terminated;
+    INSERT INTO cmbs.lookup_keys
+    SELECT stream_ids[l.position], l.key, seqs[l.position]
+    FROM unnest(lookup_positions, lookup_keys) AS l (position, key);
+    INSERT INTO cmbs.listings AS kept SELECT * FROM unnest(listed_ids, listed_tss, states, searches, summaries)
+    ON CONFLICT (session_id) DO UPDATE SET state = EXCLUDED.state, summary = EXCLUDED.summary;
+    INSERT INTO cmbs.listing_terms SELECT * FROM unnest(found_ids, terms, found_tss) ON CONFLICT DO NOTHING;
+END $$;
+
+-- Processes of an older version would write entries that lists know nothing of.
+CREATE OR REPLACE FUNCTION cmbs.append_entries(
+    stream_ids text[], seqs bigint[], event_ids text[], prev_hashes bytea[], hashes bytea[], tss text[],
+    source_ids bytea[], observation_ids bytea[], universe_sizes bigint[], survivor_counts bigint[],
+    terminations boolean[], entries bytea[], lookup_positions int[], lookup_keys bigint[]
+) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'the database was migrated to a newer schema: restart with the version of cmbs that did it'
+        USING ERRCODE = 'CM003';
+END $$;
+"""
+
+# Entries of all streams in one order.
+_V6 = _postgres_journal.SCHEMA
+
+MIGRATIONS = (_V1, _V2, _V3, _V4, _V5, _V6)
 # From this version on, sessions without a log are sealed.
 SEALED_VERSION = 3
+# From this version on, entries of spaces are found by their keys.
+LOOKUPS_VERSION = 4
+# From this version on, sessions are found without reading them.
+LISTINGS_VERSION = 5
 _LOCK = 0x636D6273
 
 
@@ -231,7 +393,13 @@ def migrate(connection: psycopg.Connection[Any], newest: int = len(MIGRATIONS)) 
             connection.execute(migration.encode())
             if version == SEALED_VERSION:
                 _seal_sessions(connection)
+            if version == LOOKUPS_VERSION:
+                _write_lookups(connection)
+            if version == LISTINGS_VERSION:
+                _write_listings(connection)
             connection.execute("INSERT INTO cmbs.migrations (version) VALUES (%s)", (version,))
+        if newest == len(MIGRATIONS):
+            _postgres_journal.rebase_journal(connection)
 
 
 def read_version(connection: psycopg.Connection[Any]) -> int:
@@ -256,3 +424,29 @@ def _seal_sessions(connection: psycopg.Connection[Any]) -> None:
         )
         seal = seal_session(session_id, read_universe(universe), [row[0].decode() for row in rows])
         connection.execute("INSERT INTO cmbs.seals VALUES (%s, %s, %s, %s)", (session_id, *seal))
+
+
+def _write_lookups(connection: psycopg.Connection[Any]) -> None:
+    """Keys of entries that were written before entries had any."""
+    with connection.cursor("cmbs_spaces", binary=True) as entries, connection.cursor() as writing:
+        entries.execute(
+            "SELECT stream_id, seq, entry FROM cmbs.audit_events WHERE stream_id >= %s AND stream_id < %s",
+            (SPACE_PREFIX, beyond(SPACE_PREFIX)),
+        )
+        for stream_id, seq, entry in entries:
+            writing.execute(
+                "INSERT INTO cmbs.lookup_keys SELECT %s, unnest(%s::bigint[]), %s", (stream_id, lookup_keys(entry), seq)
+            )
+
+
+def _write_listings(connection: psycopg.Connection[Any]) -> None:
+    """Rows of sessions that were written before there were any."""
+    with connection.cursor("cmbs_sessions", binary=True) as entries, connection.cursor() as writing:
+        entries.execute(
+            b"SELECT stream_id, entry FROM cmbs.audit_events WHERE true"
+            + NO_OTHER_KIND.format(column="stream_id").encode()
+            + b" ORDER BY stream_id, seq"
+        )
+        for listing, terms in index_streams(entries):
+            writing.execute("INSERT INTO cmbs.listings VALUES (%s, %s, %s, %s, %s)", listing)
+            writing.executemany("INSERT INTO cmbs.listing_terms VALUES (%s, %s, %s)", terms)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from cmbs.spi.audit_log import Append, SessionState
+from cmbs.spi.audit_log import Append, SessionState, keys_of_append
 from cmbs.spi.stored_rows import (
     CHECKPOINTS,
     EVENTS,
     INTENTS,
+    LISTINGS,
+    LOOKUPS,
     SEALS,
     SESSIONS,
+    TERMS,
     TOMBSTONES,
     UNIVERSES,
     Finding,
@@ -23,7 +26,9 @@ from cmbs.spi.stored_rows import (
     RowsBeside,
     show,
 )
-from cmbs.stores._sqlite_schema import find_header_faults, find_schema_faults
+from cmbs.stores._sqlite_journal import SQLiteJournal, find_journal_faults
+from cmbs.stores._sqlite_schema import INSERT_LISTING, INSERT_TERM, find_header_faults, find_schema_faults
+from cmbs.stores.session_search import listing_row, new_terms, newest_listings
 
 EVENT_COLUMNS = (
     "stream_id",
@@ -49,8 +54,12 @@ NAME_COLUMNS = {
     SEALS: "session_id",
     CHECKPOINTS: "session_id",
     INTENTS: "stream_id",
+    LOOKUPS: "stream_id",
+    LISTINGS: "session_id",
+    TERMS: "session_id",
 }
-_BESIDE = (SESSIONS, UNIVERSES, SEALS, CHECKPOINTS, INTENTS)
+_UPDATE_LISTING = "UPDATE listings SET summary = ? WHERE session_id = ? AND state = ?"
+_BESIDE = (SESSIONS, UNIVERSES, SEALS, CHECKPOINTS, INTENTS, LISTINGS)
 
 
 @contextmanager
@@ -87,12 +96,28 @@ def event_row(item: Append) -> tuple[Any, ...]:
     )
 
 
-class SQLiteRows(ABC):
+def lookup_rows(item: Append) -> list[tuple[str, int, int]]:
+    """The rows by which an entry is found again: what is inserted, and what is expected to be there."""
+    return [(item.stream_id, key, item.seq) for key in keys_of_append(item)]
+
+
+def write_listings(connection: sqlite3.Connection, appends: Sequence[Append]) -> None:
+    """Bring the lists of sessions up to these entries, in the transaction that writes them."""
+    for row in newest_listings(appends):
+        # Mostly the state is the same, and then no index is touched.
+        if connection.execute(_UPDATE_LISTING, (row.summary, row.session_id, row.state)).rowcount == 0:
+            connection.execute(INSERT_LISTING, row)
+    connection.executemany(INSERT_TERM, new_terms(appends))
+
+
+class SQLiteRows(SQLiteJournal, ABC):
     """What a file really holds: `StoredRows`."""
 
     # Since an entry is all that says what it eliminated.
     logs_have_tombstones: bool | None = False
     seals_sessions = True
+    keeps_lookups = True
+    keeps_listings = True
 
     @abstractmethod
     def _reading_as_stored(self) -> AbstractContextManager[sqlite3.Connection]:
@@ -110,6 +135,11 @@ class SQLiteRows(ABC):
         with self._reading_as_stored() as connection:
             return _find_nameless_rows(connection)
 
+    def check_journal(self) -> list[Finding]:
+        """Entries that are told before the one that they follow."""
+        with self._reading_as_stored() as connection:
+            return find_journal_faults(connection)
+
     def row_names(self, after: str | None, limit: int) -> list[str]:
         """The names that any row has."""
         with self._reading_as_stored() as connection:
@@ -120,6 +150,19 @@ class SQLiteRows(ABC):
         with self._reading_as_stored() as connection:
             return _read_page(connection, stream_id, after, limit)
 
+    def lookup_rows(self, stream_id: str, after: Row | None, limit: int) -> list[Row]:
+        """Rows of keys."""
+        with self._reading_as_stored() as connection:
+            if LOOKUPS not in _present_tables(connection):
+                return []
+            beyond = "" if after is None else " AND (key, seq) > (?3, ?4)"
+            place = () if after is None else (after["key"], after["seq"])
+            return _select(
+                connection,
+                f"SELECT * FROM lookup_keys WHERE stream_id = CAST(?1 AS TEXT){beyond} ORDER BY key, seq LIMIT ?2",  # noqa: S608
+                (_encode(stream_id), limit, *place),
+            )
+
     def row_following(self, stream_id: str, event_hash: bytes) -> Row | None:
         """The row of the event that follows the one with this hash."""
         with self._reading_as_stored() as connection:
@@ -128,6 +171,19 @@ class SQLiteRows(ABC):
     def expect_event(self, item: Append) -> Row:
         """The row of an event."""
         return dict(zip(EVENT_COLUMNS, event_row(item), strict=True))
+
+    def expect_lookups(self, item: Append) -> list[Row]:
+        """The rows of keys."""
+        return [dict(zip(("stream_id", "key", "seq"), row, strict=True)) for row in lookup_rows(item)]
+
+    def expect_listing(self, item: Append) -> Row | None:
+        """The row in the list of sessions."""
+        row = listing_row(item)
+        return None if row is None else row._asdict()
+
+    def expect_terms(self, item: Append) -> list[Row]:
+        """The rows by which a session is found."""
+        return [row._asdict() for row in new_terms([item])]
 
     def expect_session(self, first: Append, newest: Append) -> Row:
         """The row that the triggers write."""
@@ -195,19 +251,16 @@ def _read_page(connection: sqlite3.Connection, stream_id: str, after: object, li
         )
     if len(events) == limit:
         return RowPage(events, None)
-    session, universe, seal, checkpoint, intent = (
+    session, universe, seal, checkpoint, intent, listing = (
         _select_one(connection, table, name) if table in tables else None for table in _BESIDE
     )
-    tombstones = (
-        _select(
-            connection,
-            "SELECT * FROM tombstones WHERE session_id = CAST(? AS TEXT) ORDER BY hypothesis_id",
-            (name,),
-        )
-        if TOMBSTONES in tables
+    tombstones, terms = (
+        _select(connection, f"SELECT * FROM {table} WHERE session_id = CAST(? AS TEXT) ORDER BY 2", (name,))  # noqa: S608
+        if table in tables
         else []
+        for table in (TOMBSTONES, TERMS)
     )
-    return RowPage(events, RowsBeside(session, tombstones, universe, seal, checkpoint, intent))
+    return RowPage(events, RowsBeside(session, tombstones, universe, seal, checkpoint, intent, listing, terms))
 
 
 def _read_following(connection: sqlite3.Connection, stream_id: str, event_hash: bytes) -> Row | None:

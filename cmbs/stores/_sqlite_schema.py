@@ -7,7 +7,10 @@ from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
 
+from cmbs.ledger.lookup_keys import lookup_keys
+from cmbs.spi.audit_log import SPACE_PREFIX, beyond
 from cmbs.spi.stored_rows import Finding, show
+from cmbs.stores.session_search import NO_OTHER_KIND, index_streams
 from cmbs.stores.tombstones import read_universe, seal_session
 
 _V1 = """
@@ -187,11 +190,59 @@ CREATE TABLE seals (
 ) WITHOUT ROWID;
 """
 
-MIGRATIONS = (_V1, _V2, _V3, _V4)
+_V5 = """
+-- Under which keys entries of spaces are found again; what an entry's keys are follows from its bytes alone.
+CREATE TABLE lookup_keys (
+    stream_id TEXT NOT NULL,
+    key       INTEGER NOT NULL,
+    seq       INTEGER NOT NULL,
+    PRIMARY KEY (stream_id, key, seq)
+) WITHOUT ROWID;
+CREATE TRIGGER lookup_keys_no_replace BEFORE INSERT ON lookup_keys
+WHEN EXISTS (SELECT 1 FROM lookup_keys WHERE stream_id = NEW.stream_id AND key = NEW.key AND seq = NEW.seq)
+BEGIN SELECT RAISE(ABORT, 'lookup_keys is append-only'); END;
+CREATE TRIGGER lookup_keys_no_update BEFORE UPDATE ON lookup_keys
+BEGIN SELECT RAISE(ABORT, 'lookup_keys is append-only'); END;
+CREATE TRIGGER lookup_keys_no_delete BEFORE DELETE ON lookup_keys
+BEGIN SELECT RAISE(ABORT, 'lookup_keys is append-only'); END;
+"""
+
+_V6 = """
+-- What a list says of a session, and by what it is found: derived from its entries alone, and written with them.
+CREATE TABLE listings (
+    session_id TEXT PRIMARY KEY,
+    created_ts TEXT NOT NULL,
+    state      TEXT NOT NULL,
+    search     TEXT NOT NULL,
+    summary    BLOB NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX listings_by_age ON listings (created_ts, session_id, search);
+CREATE INDEX listings_by_state ON listings (state, created_ts, session_id, search);
+CREATE TABLE listing_terms (
+    session_id TEXT NOT NULL,
+    term       BLOB NOT NULL,
+    created_ts TEXT NOT NULL,
+    PRIMARY KEY (session_id, term)
+) WITHOUT ROWID;
+CREATE INDEX listing_terms_by_age ON listing_terms (term, created_ts, session_id);
+"""
+
+MIGRATIONS = (_V1, _V2, _V3, _V4, _V5, _V6)
 # From this version on, sessions without a log are sealed.
 SEALED_VERSION = 4
+# From this version on, entries of spaces are found by their keys.
+LOOKUPS_VERSION = 5
+# From this version on, sessions are found without reading them.
+LISTINGS_VERSION = 6
 # Written into the header of the file: "cmbs" in ASCII.
 APPLICATION_ID = 0x636D6273
+
+
+INSERT_LISTING = (
+    "INSERT INTO listings VALUES (?, ?, ?, ?, ?)"
+    " ON CONFLICT (session_id) DO UPDATE SET state = excluded.state, summary = excluded.summary"
+)
+INSERT_TERM = "INSERT INTO listing_terms VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
 
 
 class SchemaObject(NamedTuple):
@@ -233,6 +284,10 @@ def apply_migrations(connection: sqlite3.Connection, applied: int, version: int)
             connection.execute(statement)
     if applied < SEALED_VERSION <= version:
         _seal_sessions(connection)
+    if applied < LOOKUPS_VERSION <= version:
+        _write_lookups(connection)
+    if applied < LISTINGS_VERSION <= version:
+        _write_listings(connection)
     connection.execute(f"PRAGMA user_version = {version}")
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
 
@@ -244,6 +299,30 @@ def _seal_sessions(connection: sqlite3.Connection) -> None:
         )
         seal = seal_session(session_id, read_universe(universe), (row[0] for row in gone))
         connection.execute("INSERT INTO seals VALUES (?, ?, ?, ?)", (session_id, *seal))
+
+
+def _write_lookups(connection: sqlite3.Connection) -> None:
+    """Keys of entries that were written before entries had any."""
+    rows = connection.execute(
+        "SELECT stream_id, seq, CAST(entry AS BLOB) FROM audit_events WHERE stream_id >= ? AND stream_id < ?",
+        (SPACE_PREFIX, beyond(SPACE_PREFIX)),
+    )
+    connection.executemany(
+        "INSERT INTO lookup_keys VALUES (?, ?, ?)",
+        ((stream_id, key, seq) for stream_id, seq, entry in rows for key in lookup_keys(entry)),
+    )
+
+
+def _write_listings(connection: sqlite3.Connection) -> None:
+    """Rows of sessions that were written before there were any."""
+    entries = connection.execute(
+        "SELECT stream_id, CAST(entry AS BLOB) FROM audit_events WHERE typeof(stream_id) = 'text'"  # noqa: S608
+        + NO_OTHER_KIND.format(column="stream_id")
+        + " ORDER BY stream_id, seq"
+    )
+    for listing, terms in index_streams(entries):
+        connection.execute(INSERT_LISTING, listing)
+        connection.executemany(INSERT_TERM, terms)
 
 
 def _refuse_foreign(connection: sqlite3.Connection, applied: int) -> None:

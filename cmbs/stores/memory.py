@@ -6,12 +6,16 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
+from itertools import islice
 from threading import RLock
 
 from cmbs.errors import SessionNotFound
 from cmbs.ledger import GENESIS, Head, StoredEntry
-from cmbs.spi.audit_log import Append, SessionState, SessionSummary, StaleHead, is_reserved
+from cmbs.ledger.listing import Indexed
+from cmbs.spi.audit_log import Append, SessionState, SessionSummary, StaleHead, is_reserved, keys_of_append
 from cmbs.spi.elimination_store import EliminationProvenance, EliminationResult, RecoveredState
+from cmbs.spi.journal import JOURNAL_BEGINNING, JournalPlace
+from cmbs.spi.session_search import ListedSession, SessionQuery
 from cmbs.stores.tombstones import recover_state, refuse_logged, refuse_other_universe
 
 _BEFORE_ALL = Head(-1, GENESIS)
@@ -20,7 +24,19 @@ _BEFORE_ALL = Head(-1, GENESIS)
 class _Stream:
     """One session: its universe, tombstones and entries."""
 
-    __slots__ = ("checkpoint", "created_ts", "entries", "head", "newest", "tombstones", "unique_keys", "universe")
+    __slots__ = (
+        "checkpoint",
+        "created_ts",
+        "entries",
+        "head",
+        "lookups",
+        "newest",
+        "seqs",
+        "terms",
+        "tombstones",
+        "unique_keys",
+        "universe",
+    )
 
     def __init__(self, universe: Sequence[str], created_ts: str) -> None:
         self.universe = universe
@@ -29,7 +45,12 @@ class _Stream:
         self.entries: list[StoredEntry] = []
         self.head: Head | None = None
         self.unique_keys: set[tuple[str, str]] = set()
+        # Where the entries of a space are: by their lookup keys, and by their hashes.
+        self.lookups: dict[int, list[int]] = {}
+        self.seqs: dict[bytes, int] = {}
         self.newest: Append | None = None
+        # What a session is found by.
+        self.terms: set[bytes] = set()
         self.checkpoint: tuple[int, bytes] | None = None
 
 
@@ -44,6 +65,7 @@ class InMemoryStore:
         self._order: list[tuple[str, str]] = []
         self._names: list[str] = []
         self._intents: dict[str, StoredEntry] = {}
+        self._journal: list[JournalPlace] = []
         self._lock = RLock()
 
     # --- elimination store ---
@@ -138,7 +160,13 @@ class InMemoryStore:
             stream.tombstones.update(item.tombstones.ids)
         if item.unique_key is not None:
             stream.unique_keys.add(item.unique_key)
+        for key in keys_of_append(item):
+            stream.lookups.setdefault(key, []).append(item.seq)
+            stream.seqs[item.entry.event_hash] = item.seq
+        if item.session is not None:
+            stream.terms.update(item.session.terms)
         stream.newest = item
+        self._journal.append(JournalPlace(len(self._journal) + 1, item.stream_id, item.seq))
 
     @contextmanager
     def exclusive(self, stream_ids: Iterable[str]) -> Iterator[None]:  # noqa: ARG002 - one lock for all streams
@@ -162,12 +190,52 @@ class InMemoryStore:
         """The hashes alone."""
         return [entry.event_hash for entry in self.read(stream_id, after, limit)]
 
+    def find_entries(self, stream_id: str, keys: Sequence[int]) -> list[tuple[int, int]]:
+        """The places of entries of a space by their keys."""
+        with self._lock:
+            stream = self._streams.get(stream_id)
+            known = {} if stream is None else stream.lookups
+            return sorted((key, seq) for key in frozenset(keys) for seq in known.get(key, ()))
+
+    def find_event(self, stream_id: str, event_hash: bytes) -> int | None:
+        """The place of an entry of a space by its hash."""
+        with self._lock:
+            stream = self._streams.get(stream_id)
+            return None if stream is None else stream.seqs.get(event_hash)
+
     def sessions(self, after: tuple[str, str] | None, limit: int) -> list[SessionSummary]:
         """Sessions in the order of their creation."""
         with self._lock:
             first = 0 if after is None else bisect_right(self._order, after)
             streams = [self._streams[session_id] for _, session_id in self._order[first : first + limit]]
             return [_summarise(stream, stream.newest) for stream in streams if stream.newest is not None]
+
+    def find_sessions(self, query: SessionQuery, after: tuple[str, str] | None, limit: int) -> list[ListedSession]:
+        """Sessions that a query takes."""
+        with self._lock:
+            if query.newest_first:
+                last = len(self._order) if after is None else bisect_left(self._order, after)
+                places: Iterable[tuple[str, str]] = reversed(self._order[:last])
+            else:
+                places = self._order[0 if after is None else bisect_right(self._order, after) :]
+            found = (self._find_listed(session_id, query) for _, session_id in places)
+            return list(islice((each for each in found if each is not None), limit))
+
+    def _find_listed(self, session_id: str, query: SessionQuery) -> ListedSession | None:
+        stream = self._streams[session_id]
+        newest = stream.newest
+        listing = None if newest is None or newest.session is None else newest.session.listing
+        if newest is None or listing is None or not query.takes(session_id, Indexed(listing, stream.terms)):
+            return None
+        return ListedSession(_summarise(stream, newest), listing)
+
+    def journal(self, after: JournalPlace, limit: int) -> list[JournalPlace]:
+        """Entries of all streams, in the order in which they were appended."""
+        return self._journal[after.position : after.position + limit]
+
+    def journal_end(self) -> JournalPlace:
+        """The last of them."""
+        return self._journal[-1] if self._journal else JOURNAL_BEGINNING
 
     def streams(self, prefix: str, after: str | None, limit: int) -> list[str]:
         """Streams by name."""

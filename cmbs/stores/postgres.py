@@ -11,21 +11,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import psycopg
 from psycopg import errors
-from psycopg.abc import PQGen
 from psycopg.conninfo import conninfo_to_dict
-from psycopg.errors import Diagnostic
-from psycopg.pq import TransactionStatus
 from psycopg_pool import ConnectionPool
 
 from cmbs.errors import InvalidRequest, SessionNotFound, StoreUnavailable
 from cmbs.ledger import Head, StoredEntry
 from cmbs.spi.audit_log import (
     AUTHENTICATED,
-    RESERVED_PREFIXES,
     Append,
     Opening,
     SessionSummary,
@@ -33,10 +29,13 @@ from cmbs.spi.audit_log import (
     beyond,
 )
 from cmbs.spi.elimination_store import EliminationProvenance, EliminationResult, RecoveredState
+from cmbs.spi.session_search import ListedSession, SessionQuery
 from cmbs.stores._postgres_catalog import inspect, refuse_faulty_schema
+from cmbs.stores._postgres_connection import STATEMENT_WAITS, WAIT_SECONDS, Connection, note_unreplicated
 from cmbs.stores._postgres_partitions import partition_tables
 from cmbs.stores._postgres_rows import PostgresRows, append_columns
-from cmbs.stores._postgres_schema import SEALED_VERSION, STALE_HEAD, migrate
+from cmbs.stores._postgres_schema import LISTINGS_VERSION, LOOKUPS_VERSION, SEALED_VERSION, STALE_HEAD, migrate
+from cmbs.stores.session_search import NO_OTHER_KIND, build_search, read_found
 from cmbs.stores.tombstones import (
     read_declared_universe,
     read_eliminated,
@@ -49,19 +48,13 @@ from cmbs.stores.tombstones import (
 )
 
 _CONNECTIONS = 16
-_WAIT_SECONDS = 10.0
-# A statement may take so many times as long as anything else is waited for: a long log takes time to read.
-_STATEMENT_WAITS = 6
 _CONNECT_SECONDS = 5.0
 # How long a lost connection is tried for again, before the next caller has to ask for it. Short, because the pauses
 # between attempts double: after a long outage the next attempt would be a long time off.
 _RECONNECT_SECONDS = 1.0
 # How long a caller waits where the last attempts to connect failed: later callers must not queue up behind them.
 _GONE_SECONDS = 0.1
-_NO_OTHER_KIND = "".join(
-    f" AND NOT (session_id >= '{prefix}' AND session_id < '{beyond(prefix)}')" for prefix in RESERVED_PREFIXES
-)
-_APPEND = "SELECT cmbs.append_events(" + ", ".join(["%b"] * 14) + ")"
+_APPEND = "SELECT cmbs.append_indexed(" + ", ".join(["%b"] * 22) + ")"
 # Locks the session's row, as an append does: of an intent and an append, one comes first and the other is stale.
 _INTEND = """
 WITH head AS (SELECT head_seq, head_hash FROM cmbs.sessions WHERE session_id = %(stream_id)s FOR UPDATE)
@@ -91,30 +84,6 @@ WHERE CASE WHEN substring(e.entry FROM 1 FOR %s) = %s
     THEN convert_from(e.entry, 'UTF8')::json -> 'actor' ->> 'key_id' IS NOT NULL END LIMIT 1
 """
 
-R = TypeVar("R")
-
-
-class _Connection(psycopg.Connection[Any]):
-    """A connection that gives up on a database that no longer answers, as one behind a broken network does not."""
-
-    patience = _STATEMENT_WAITS * _WAIT_SECONDS
-    # Whether a commit went on without the standby that it was to wait for.
-    unreplicated = False
-
-    def wait(self, gen: PQGen[R], interval: float = 0.1, timeout: float | None = None) -> R:
-        """As the base class does, but not for ever."""
-        try:
-            return super().wait(gen, interval, self.patience if timeout is None else timeout)
-        except psycopg.OperationalError:
-            if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
-                self.close()  # an answer that still came would be taken for the next one's
-            raise
-
-
-def _note_unreplicated(connection: _Connection, notice: Diagnostic) -> None:
-    if notice.source_function == "SyncRepWaitForLSN":
-        connection.unreplicated = True
-
 
 class PostgresStore(PostgresRows):
     """An `EliminationStore` and an `AuditLog` in one database.
@@ -124,34 +93,34 @@ class PostgresStore(PostgresRows):
 
     blocking = True
 
-    def __init__(self, url: str, timeout_seconds: float = _WAIT_SECONDS) -> None:
+    def __init__(self, url: str, timeout_seconds: float = WAIT_SECONDS) -> None:
         try:
             conninfo_to_dict(url)
         except psycopg.ProgrammingError:
             # Without the cause, which quotes the URL: there may be a password in it.
             raise InvalidRequest("not a URL of the kind `postgresql://user@host/database`") from None
         options = _options(timeout_seconds)
-        patience = _STATEMENT_WAITS * timeout_seconds
+        patience = STATEMENT_WAITS * timeout_seconds
         self._exclusive = threading.local()
         self._timeout_seconds = timeout_seconds
         self._gone = False
 
-        def configure(connection: _Connection) -> None:
+        def configure(connection: Connection) -> None:
             connection.patience = patience
-            connection.add_notice_handler(partial(_note_unreplicated, connection))
+            connection.add_notice_handler(partial(note_unreplicated, connection))
 
-        def check(connection: _Connection) -> None:
+        def check(connection: Connection) -> None:
             # Whether it still answers: that takes no time, where a statement may.
             connection.patience = timeout_seconds
             ConnectionPool.check_connection(connection)
             connection.patience = patience
 
-        def mark_gone(_: ConnectionPool[_Connection]) -> None:
+        def mark_gone(_: ConnectionPool[Connection]) -> None:
             self._gone = True
 
-        self._pool: ConnectionPool[_Connection] = ConnectionPool(
+        self._pool: ConnectionPool[Connection] = ConnectionPool(
             url,
-            connection_class=_Connection,
+            connection_class=Connection,
             kwargs=options,
             configure=configure,
             min_size=1,
@@ -164,7 +133,7 @@ class PostgresStore(PostgresRows):
         )
         # Once without the pool, which would try again and again before it said why.
         with _translate_errors("cannot open the database"):
-            with _Connection.connect(url, **options) as connection:
+            with Connection.connect(url, **options) as connection:
                 configure(connection)
                 self._prepare(connection)
             self._pool.open()
@@ -175,7 +144,7 @@ class PostgresStore(PostgresRows):
         refuse_faulty_schema(connection)
 
     @contextmanager
-    def _take_connection(self) -> Iterator[_Connection]:
+    def _take_connection(self) -> Iterator[Connection]:
         """A connection of the pool. Where there was none to be had lately, one that is there by now, or none."""
         patience = min(_GONE_SECONDS, self._timeout_seconds) if self._gone else self._timeout_seconds
         with self._pool.connection(patience) as connection:
@@ -253,16 +222,40 @@ class PostgresStore(PostgresRows):
         )
         return [event_hash for (event_hash,) in rows]
 
+    def find_entries(self, stream_id: str, keys: Sequence[int]) -> list[tuple[int, int]]:
+        """The places of entries of a space by their keys."""
+        rows = self._query(
+            "SELECT key, seq FROM cmbs.lookup_keys WHERE stream_id = %s AND key = ANY (%s::bigint[]) ORDER BY key, seq",
+            (stream_id, list(keys)),
+        )
+        return [(key, seq) for key, seq in rows]
+
+    def find_event(self, stream_id: str, event_hash: bytes) -> int | None:
+        """The place of an entry by its hash: that before the one that follows it."""
+        head = self.head(stream_id)
+        if head is not None and head.event_hash == event_hash:
+            return head.seq
+        rows = self._query(
+            "SELECT seq - 1 FROM cmbs.audit_events WHERE stream_id = %s AND prev_event_hash = %b AND seq > 0",
+            (stream_id, event_hash),
+        )
+        return int(rows[0][0]) if rows else None
+
     def sessions(self, after: tuple[str, str] | None, limit: int) -> list[SessionSummary]:
         """Sessions in the order of their creation."""
         rows = self._query(
             "SELECT session_id, created_ts, universe_size, n_survivors, terminated, head_seq, head_event_id"  # noqa: S608 - no input in it
             " FROM cmbs.sessions WHERE (created_ts, session_id) > (%s, %s)"
-            + _NO_OTHER_KIND
+            + NO_OTHER_KIND.format(column="session_id")
             + " ORDER BY created_ts, session_id LIMIT %s",
             (*(after or ("", "")), limit),
         )
         return [SessionSummary(*row) for row in rows]
+
+    def find_sessions(self, query: SessionQuery, after: tuple[str, str] | None, limit: int) -> list[ListedSession]:
+        """Sessions that a query takes."""
+        found = build_search(query, after, limit, mark="%s", schema="cmbs.", contains="position(%s in l.search) > 0")
+        return read_found(self._query(found[0], tuple(found[1])), self.read)
 
     def streams(self, prefix: str, after: str | None, limit: int) -> list[str]:
         """Streams by name."""
@@ -434,8 +427,8 @@ class PostgresStore(PostgresRows):
         with _translate_errors("cannot read"), self._connection() as connection:
             yield connection
 
-    def _query(self, statement: str, parameters: tuple[Any, ...]) -> list[Any]:
-        if _unknown(parameters):
+    def _query(self, statement: str, parameters: tuple[Any, ...] | dict[str, Any]) -> list[Any]:
+        if _unknown(parameters.values() if isinstance(parameters, dict) else parameters):
             return []
         with _translate_errors("cannot read"), self._connection() as connection:
             return connection.execute(statement, parameters, prepare=True, binary=True).fetchall()
@@ -453,11 +446,14 @@ class InspectedPostgresStore(PostgresStore):
     """A database as it is, to be looked at and not changed: it is not migrated, and may lack whatever it lacks."""
 
     def _prepare(self, connection: psycopg.Connection[Any]) -> None:
-        if inspect(connection) < SEALED_VERSION:
+        version = inspect(connection)
+        if version < SEALED_VERSION:
             self.logs_have_tombstones, self.seals_sessions = None, False
+        self.keeps_lookups = version >= LOOKUPS_VERSION
+        self.keeps_listings = version >= LISTINGS_VERSION
 
 
-def _unknown(parameters: tuple[Any, ...]) -> bool:
+def _unknown(parameters: Iterable[Any]) -> bool:
     """Whether nothing can be found under these: no text in the database can hold a NUL."""
     return any(isinstance(value, str) and "\0" in value for value in parameters)
 
@@ -468,7 +464,7 @@ def _options(timeout_seconds: float) -> dict[str, Any]:
         "autocommit": True,
         "connect_timeout": max(1, round(min(_CONNECT_SECONDS, timeout_seconds))),
         "application_name": "cmbs",
-        "options": f"-c statement_timeout={_STATEMENT_WAITS * milliseconds} -c lock_timeout={milliseconds}"
+        "options": f"-c statement_timeout={STATEMENT_WAITS * milliseconds} -c lock_timeout={milliseconds}"
         " -c synchronous_commit=on",
     }
 

@@ -19,10 +19,28 @@ from typing import Any
 
 from cmbs.errors import InvalidRequest, SessionNotFound, StoreUnavailable
 from cmbs.ledger import Head, StoredEntry
-from cmbs.spi.audit_log import AUTHENTICATED, RESERVED_PREFIXES, Append, SessionSummary, StaleHead, beyond
+from cmbs.spi.audit_log import AUTHENTICATED, SPACE_PREFIX, Append, SessionSummary, StaleHead, beyond
 from cmbs.spi.elimination_store import EliminationProvenance, EliminationResult, RecoveredState
-from cmbs.stores._sqlite_rows import EVENT_COLUMNS, SQLiteRows, event_row, reading_as_stored
-from cmbs.stores._sqlite_schema import SEALED_VERSION, migrate, read_pragma, refuse_faulty_schema, refuse_newer
+from cmbs.spi.session_search import ListedSession, SessionQuery
+from cmbs.stores._sqlite_connection import enter_wal, wait_until
+from cmbs.stores._sqlite_rows import (
+    EVENT_COLUMNS,
+    SQLiteRows,
+    event_row,
+    lookup_rows,
+    reading_as_stored,
+    write_listings,
+)
+from cmbs.stores._sqlite_schema import (
+    LISTINGS_VERSION,
+    LOOKUPS_VERSION,
+    SEALED_VERSION,
+    migrate,
+    read_pragma,
+    refuse_faulty_schema,
+    refuse_newer,
+)
+from cmbs.stores.session_search import NO_OTHER_KIND, build_search, read_found
 from cmbs.stores.tombstones import (
     read_declared_universe,
     read_eliminated,
@@ -38,10 +56,6 @@ _BUSY_SECONDS = 10.0
 _IDLE_READERS = 8
 # A wait for other threads that is shorter than this is not taken off the time to wait for other processes.
 _NO_WAIT_SECONDS = 0.01
-_WAL_PAUSE_SECONDS = 0.01
-_NO_OTHER_KIND = "".join(
-    f" AND NOT (session_id >= '{prefix}' AND session_id < '{beyond(prefix)}')" for prefix in RESERVED_PREFIXES
-)
 _ROW = f"({', '.join('?' * len(EVENT_COLUMNS))})"
 _INSERT = f"INSERT INTO audit_events ({', '.join(EVENT_COLUMNS)}) VALUES "  # noqa: S608 - no input in it
 _KEYED_ENTRY = """
@@ -91,10 +105,10 @@ class SQLiteStore(SQLiteRows):
         """Bring the file to the newest schema, and see that it is what writing relies on."""
         deadline = time.monotonic() + self._timeout_seconds
         with self._waiting_until(deadline):
-            migrate(self._writer, lambda: _wait_until(self._writer, deadline))
+            migrate(self._writer, lambda: wait_until(self._writer, deadline))
             # After the file is known to be ours: the mode is written into it.
-            _enter_wal(self._writer, deadline)
-            _wait_until(self._writer, deadline)
+            enter_wal(self._writer, deadline)
+            wait_until(self._writer, deadline)
             self._writer.execute("BEGIN")
             try:
                 self._check_schema()
@@ -161,6 +175,7 @@ class SQLiteStore(SQLiteRows):
         if not appends:
             return
         rows = [event_row(item) for item in appends]
+        lookups = [row for item in appends if item.stream_id.startswith(SPACE_PREFIX) for row in lookup_rows(item)]
         with self._transaction("cannot append"):
             for start in range(0, len(rows), _MAX_ROWS):
                 group = rows[start : start + _MAX_ROWS]
@@ -168,6 +183,9 @@ class SQLiteStore(SQLiteRows):
                 written = self._writer.execute(_INSERT + ", ".join([_ROW] * len(group)), values).rowcount
                 if written != len(group):
                     raise sqlite3.DatabaseError(f"{written} of {len(group)} entries were taken; nothing was written")
+            if lookups:
+                self._writer.executemany("INSERT INTO lookup_keys VALUES (?, ?, ?)", lookups)
+            write_listings(self._writer, appends)
 
     @contextmanager
     def _transaction(self, doing: str) -> Iterator[None]:
@@ -218,11 +236,11 @@ class SQLiteStore(SQLiteRows):
     @contextmanager
     def _waiting_until(self, deadline: float) -> Iterator[None]:
         """Wait for locks no longer than this; afterwards as long as ever."""
-        _wait_until(self._writer, deadline)
+        wait_until(self._writer, deadline)
         try:
             yield
         finally:
-            _wait_until(self._writer, time.monotonic() + self._timeout_seconds)
+            wait_until(self._writer, time.monotonic() + self._timeout_seconds)
 
     def head(self, stream_id: str) -> Head | None:
         """Where the stream ends."""
@@ -247,16 +265,45 @@ class SQLiteStore(SQLiteRows):
         )
         return [event_hash for (event_hash,) in rows]
 
+    def find_entries(self, stream_id: str, keys: Sequence[int]) -> list[tuple[int, int]]:
+        """The places of entries of a space by their keys."""
+        found: list[tuple[int, int]] = []
+        wanted = sorted(set(keys))
+        for start in range(0, len(wanted), _MAX_ROWS):
+            some = wanted[start : start + _MAX_ROWS]
+            found += self._query(
+                f"SELECT key, seq FROM lookup_keys WHERE stream_id = ? AND key IN ({', '.join('?' * len(some))})"  # noqa: S608
+                " ORDER BY key, seq",
+                (stream_id, *some),
+            )
+        return found
+
+    def find_event(self, stream_id: str, event_hash: bytes) -> int | None:
+        """The place of an entry by its hash: that before the one that follows it."""
+        head = self.head(stream_id)
+        if head is not None and head.event_hash == event_hash:
+            return head.seq
+        rows = self._query(
+            "SELECT seq - 1 FROM audit_events WHERE stream_id = ? AND prev_event_hash = ? AND seq > 0",
+            (stream_id, event_hash),
+        )
+        return int(rows[0][0]) if rows else None
+
     def sessions(self, after: tuple[str, str] | None, limit: int) -> list[SessionSummary]:
         """Sessions in the order of their creation."""
         rows = self._query(
             "SELECT session_id, created_ts, universe_size, n_survivors, terminated, head_seq, head_event_id"  # noqa: S608 - no input in it
             " FROM sessions WHERE (created_ts, session_id) > (?, ?)"
-            + _NO_OTHER_KIND
+            + NO_OTHER_KIND.format(column="session_id")
             + " ORDER BY created_ts, session_id LIMIT ?",
             (*(after or ("", "")), limit),
         )
         return [SessionSummary(*row)._replace(terminated=bool(row[4])) for row in rows]
+
+    def find_sessions(self, query: SessionQuery, after: tuple[str, str] | None, limit: int) -> list[ListedSession]:
+        """Sessions that a query takes."""
+        found = build_search(query, after, limit, mark="?", schema="", contains="instr(l.search, ?) > 0")
+        return read_found(self._query(found[0], tuple(found[1])), self.read)
 
     def streams(self, prefix: str, after: str | None, limit: int) -> list[str]:
         """Streams by name."""
@@ -437,29 +484,5 @@ class InspectedSQLiteStore(SQLiteStore):
         refuse_newer(version)
         if version < SEALED_VERSION:
             self.logs_have_tombstones, self.seals_sessions = None, False
-
-
-def _wait_until(connection: sqlite3.Connection, deadline: float) -> None:
-    """Let statements wait for locks until then, and no longer."""
-    milliseconds = max(0, round((deadline - time.monotonic()) * 1000))
-    connection.execute(f"PRAGMA busy_timeout = {milliseconds}")
-
-
-def _enter_wal(connection: sqlite3.Connection, deadline: float) -> None:
-    """Switch the file to WAL. That needs the file alone, and SQLite does not wait for it as it waits for a lock.
-
-    So where another connection is in the way, queue up as a writer, which does wait, and then try again.
-    """
-    while True:
-        _wait_until(connection, deadline)
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-        except sqlite3.OperationalError:
-            if time.monotonic() >= deadline:
-                raise
-            connection.execute("BEGIN IMMEDIATE")
-            connection.execute("ROLLBACK")
-            # A reader is in the way of the mode, and not of a writer.
-            time.sleep(_WAL_PAUSE_SECONDS)
-        else:
-            return
+        self.keeps_lookups = version >= LOOKUPS_VERSION
+        self.keeps_listings = version >= LISTINGS_VERSION

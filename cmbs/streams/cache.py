@@ -244,7 +244,7 @@ class Streams(Generic[S]):
     def _replay(self, stream_id: str) -> S:
         """The state from the whole log; the checkpoint that is missing, or was not believed, is made again."""
         entries, checkpointer = self._log.read(stream_id), self._checkpointer
-        at = None if checkpointer is None else last_digest_point(len(entries) - 1)
+        at = None if checkpointer is None else last_digest_point(len(entries) - 1, checkpointer.codec.spacing)
         state = None
         if checkpointer is not None and at is not None:
             state = self._kind.catch_up(stream_id, None, entries[:at])

@@ -12,6 +12,7 @@ from typing import Protocol, TypeVar
 from cmbs.errors import BeliefServerError
 from cmbs.ledger import StoredEntry
 from cmbs.ledger.replay import StreamState
+from cmbs.ledger.state_digest import Spacing
 from cmbs.spi.audit_log import Append
 
 
@@ -72,6 +73,11 @@ class CheckpointCodec(Protocol[S]):
     @property
     def state_format(self) -> int:
         """The number of the format in which states are frozen."""
+        ...
+
+    @property
+    def spacing(self) -> Spacing:
+        """How far apart new entries carry state digests."""
         ...
 
     def freeze(self, state: S) -> bytes:

@@ -1,0 +1,132 @@
+"""The journal of a PostgreSQL database: an order of entries in which none appears before one that was read.
+
+Numbers that are drawn in one order are committed in another, so a sequence would have readers skip entries. The
+position of an entry is the id of the transaction that wrote it, and readers stop below the oldest transaction that
+still runs: all below are finished, and all that begin later are above. A transaction may have got its id before it
+waited for a stream that a younger one was writing; so an entry is never before the one that it follows in its stream.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import psycopg
+
+from cmbs.spi.journal import JournalPlace
+from cmbs.spi.stored_rows import JOURNAL, Finding, find_value
+
+SCHEMA = r"""
+-- Entries of one stream that were written at once, from `seq` to `last_seq`.
+CREATE TABLE cmbs.journal (
+    stream_id text COLLATE "C" NOT NULL,
+    seq       bigint NOT NULL,
+    last_seq  bigint NOT NULL,
+    position  bigint NOT NULL,
+    PRIMARY KEY (stream_id, seq)
+);
+CREATE INDEX journal_in_order ON cmbs.journal (position, stream_id, seq);
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON cmbs.journal
+    FOR EACH STATEMENT EXECUTE FUNCTION cmbs.refuse_change();
+
+-- What is added to ids of transactions: a database that is restored elsewhere finds lower ones there.
+CREATE TABLE cmbs.journal_base (base bigint NOT NULL);
+INSERT INTO cmbs.journal_base VALUES (0);
+
+CREATE FUNCTION cmbs.write_journal() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO cmbs.journal
+    SELECT n.stream_id, n.seq, n.last_seq,
+        greatest(b.base + pg_current_xact_id()::text::bigint, coalesce(before.position, 0))
+    FROM (SELECT stream_id, min(seq) AS seq, max(seq) AS last_seq FROM new_entries GROUP BY stream_id) AS n
+    CROSS JOIN cmbs.journal_base AS b
+    LEFT JOIN LATERAL (
+        SELECT j.position FROM cmbs.journal AS j
+        WHERE j.stream_id = n.stream_id AND j.seq < n.seq ORDER BY j.seq DESC LIMIT 1
+    ) AS before ON true;
+    RETURN NULL;
+END $$;
+-- It locks out writers, so that what is there now and what comes later is everything.
+CREATE TRIGGER journal AFTER INSERT ON cmbs.audit_events REFERENCING NEW TABLE AS new_entries
+    FOR EACH STATEMENT EXECUTE FUNCTION cmbs.write_journal();
+INSERT INTO cmbs.journal SELECT stream_id, min(seq), max(seq), 0 FROM cmbs.audit_events GROUP BY stream_id;
+"""
+_HORIZON = "(SELECT base + pg_snapshot_xmin(pg_current_snapshot())::text::bigint FROM cmbs.journal_base)"
+# Of a run of entries no more than a page is spelled out, from where the reader is.
+_PAGE = f"""
+SELECT j.position, j.stream_id, each.seq FROM cmbs.journal AS j
+CROSS JOIN LATERAL (
+    SELECT CASE WHEN (j.position, j.stream_id) = (%(position)s, %(stream_id)s)
+        THEN greatest(j.seq, %(seq)s + 1) ELSE j.seq END AS seq
+) AS start
+CROSS JOIN LATERAL generate_series(start.seq, least(j.last_seq, start.seq + %(limit)s - 1)) AS each (seq)
+WHERE (j.position, j.stream_id) >= (%(position)s, %(stream_id)s) AND j.position < {_HORIZON}
+ORDER BY j.position, j.stream_id, each.seq LIMIT %(limit)s
+"""  # noqa: S608 - no input in it
+_END = f"SELECT {_HORIZON}"
+_REBASE = """
+UPDATE cmbs.journal_base SET base = newest.position + 1
+FROM (SELECT coalesce(max(position), 0) AS position FROM cmbs.journal) AS newest
+WHERE newest.position >= base + pg_snapshot_xmax(pg_current_snapshot())::text::bigint
+"""
+# Runs that do not go on where the run before them ends, and positions that no transaction can have had there.
+_BAD_RUNS = """
+SELECT stream_id, seq, last_seq, position, expected, before, next FROM (
+    SELECT j.*, coalesce(lag(last_seq) OVER run + 1, 0) AS expected, coalesce(lag(position) OVER run, 0) AS before,
+        b.base + pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS next
+    FROM cmbs.journal AS j CROSS JOIN cmbs.journal_base AS b
+    WINDOW run AS (PARTITION BY j.stream_id ORDER BY j.seq)
+) AS runs
+WHERE seq IS DISTINCT FROM expected OR last_seq < seq OR position < before OR position >= next
+ORDER BY stream_id, seq LIMIT %s
+"""
+_BAD_ENDS = """
+SELECT stream_id, events.seq AS seq, runs.last_seq AS last_seq
+FROM (SELECT stream_id, max(seq) AS seq FROM cmbs.audit_events GROUP BY stream_id) AS events
+FULL JOIN (SELECT stream_id, max(last_seq) AS last_seq FROM cmbs.journal GROUP BY stream_id) AS runs USING (stream_id)
+WHERE events.seq IS DISTINCT FROM runs.last_seq ORDER BY stream_id LIMIT %s
+"""
+_MAX_FINDINGS = 20
+
+
+def find_journal_faults(cursor: psycopg.Cursor[dict[str, Any]]) -> list[Finding]:
+    """What of the journal does not fit the entries, as of one moment."""
+    bases = cursor.execute("SELECT base FROM cmbs.journal_base").fetchall()
+    if len(bases) != 1:
+        return [Finding(f"there are {len(bases)} rows, and there must be 1", "journal_base")]
+    runs = [_describe_run(run) for run in cursor.execute(_BAD_RUNS, (_MAX_FINDINGS,)).fetchall()]
+    ends = cursor.execute(_BAD_ENDS, (_MAX_FINDINGS,)).fetchall()
+    return runs + [
+        find_value(JOURNAL, end["stream_id"], end["seq"], "last_seq", (end["last_seq"], end["seq"])) for end in ends
+    ]
+
+
+def _describe_run(run: dict[str, Any]) -> Finding:
+    stream_id, seq = run["stream_id"], run["seq"]
+    if seq != run["expected"]:
+        return find_value(JOURNAL, stream_id, seq, "seq", (seq, run["expected"]))
+    if run["last_seq"] < seq:
+        return Finding(f"a run ends at {run['last_seq']}, before it begins", JOURNAL, stream_id, seq, "last_seq")
+    bounds = f"must be from {run['before']} to below {run['next']}"
+    return Finding(f"position {run['position']} {bounds}", JOURNAL, stream_id, seq, "position")
+
+
+def rebase_journal(connection: psycopg.Connection[Any]) -> None:
+    """See that new positions are beyond all that there are, also where the database came from another server."""
+    connection.execute(_REBASE)
+
+
+class PostgresJournal(ABC):
+    """A `JournalLog`."""
+
+    @abstractmethod
+    def _query(self, statement: str, parameters: tuple[Any, ...] | dict[str, Any]) -> list[Any]:
+        """The rows of a query."""
+
+    def journal(self, after: JournalPlace, limit: int) -> list[JournalPlace]:
+        """Entries of all streams, below the oldest transaction that still runs."""
+        return [JournalPlace(*row) for row in self._query(_PAGE, {**after._asdict(), "limit": limit})]
+
+    def journal_end(self) -> JournalPlace:
+        """Where the oldest transaction that still runs may write."""
+        return JournalPlace(int(self._query(_END, ())[0][0]))
