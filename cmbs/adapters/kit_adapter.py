@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cmbs.adapters.types import Action, AdapterActionContext, EliminateMessage
 from cmbs.errors import InvalidRequest, UnknownProbe
-from cmbs.kit.model import Kit, KitOutcome, KitProbe, NormalBand
-from cmbs.kit.responses import outcome_for
+from cmbs.kit.model import Kit, KitOutcome, KitProbe
+from cmbs.kit.responses import read_response
 from cmbs.messages import BeliefSnapshot
 
 
@@ -48,7 +48,7 @@ class KitAdapter:
                 f"probe `{probe.probe_id}` was put for kit `{asked_of[0]}` version `{asked_of[1]}`, and this is "
                 f"`{self.kit.kit_id}` version `{self.kit.version}`"
             )
-        outcome = outcome_for(probe, raw_observation)
+        outcome, record = read_response(probe, raw_observation)
         if outcome is None or not outcome.eliminates:
             return []
         return [
@@ -56,7 +56,7 @@ class KitAdapter:
                 source_id=self.source_id,
                 observation_id=probe.probe_id,
                 eliminated=sorted(outcome.eliminates),
-                justification=self._justification(probe, outcome, raw_observation),
+                justification=self._justification(probe, outcome, record),
             )
         ]
 
@@ -66,20 +66,15 @@ class KitAdapter:
             raise UnknownProbe(probe_id)
         return probe
 
-    def _justification(self, probe: KitProbe, outcome: KitOutcome, response: Any) -> dict[str, Any]:
-        why: dict[str, Any] = {
+    def _justification(self, probe: KitProbe, outcome: KitOutcome, record: Mapping[str, Any]) -> dict[str, Any]:
+        return {
             "kit_id": self.kit.kit_id,
             "kit_version": self.kit.version,
             "probe_id": probe.probe_id,
             "outcome_id": outcome.outcome_id,
             "soundness": outcome.soundness.value,
+            **record,
         }
-        if not isinstance(response, str):
-            # As text: canonical JSON has neither infinities nor whole numbers beyond 2^53.
-            why["reading"] = repr(float(response))
-            if isinstance(probe.reading, NormalBand):
-                why["robust_z"] = f"{probe.reading.robust_z(float(response)):.3f}"
-        return why
 
 
 def _tells_apart(probe: KitProbe, survivors: frozenset[str]) -> bool:

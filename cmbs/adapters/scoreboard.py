@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from cmbs.analysis import DEFAULT_STEPS, Analysis, KitStudy, Method, analyse, table_of, trajectory_of
-from cmbs.analysis.agents import Agent, AgentName, Players, agents_for, answer_of
+from cmbs.analysis.agents import Agent, AgentName, Players, agents_for, answer_of, sample_truths
 from cmbs.analysis.findings import RegretFinding
 from cmbs.analysis.gain import Belief, after_answer, prior_belief
 from cmbs.belief.server import BeliefServer
@@ -29,9 +29,16 @@ class Score(msgspec.Struct, frozen=True, kw_only=True):
     probes_worst: int
     bits_mean: float
     redundancy: Annotated[float, Meta(description="The share of probes that eliminated nothing.")]
-    regret_mean: Annotated[float, Meta(description="Expected probes lost by choices; 0 for an optimal agent.")]
+    regret_mean: Annotated[
+        float | None,
+        Meta(description="Expected probes lost by choices; 0 for an optimal agent, null where only a bound is known."),
+    ]
     luck_mean: Annotated[
-        float, Meta(description="Probes saved by answers; 0 over all truths, unless the kit leaves answers open.")
+        float | None,
+        Meta(description="Probes saved by answers; 0 over all truths, unless they are a sample or answers are open."),
+    ]
+    beyond_at_most_mean: Annotated[
+        float | None, Meta(description="Where only a bound is known: probes beyond it, by choices and luck together.")
     ]
 
 
@@ -45,8 +52,13 @@ class Scoreboard(msgspec.Struct, frozen=True, kw_only=True):
     classes: int
     residual_bits: float
     deterministic: bool
+    truths: Annotated[int, Meta(description="How many of the hypotheses were played as the truth.")]
     seed: str
-    optimum: Annotated[float, Meta(description="The fewest probes to be expected, by `method`.")]
+    optimum: Annotated[
+        float | None,
+        Meta(description="The fewest probes to be expected, by `method`; null where only a bound is known."),
+    ]
+    optimum_at_least: Annotated[float, Meta(description="No strategy expects fewer.")]
     method: Method
     reason: Annotated[str, Meta(description="Why the optimum is not exact; empty where it is.")]
     absent: Annotated[dict[AgentName, str], Meta(description="Agents that could not play, and why.")]
@@ -70,9 +82,16 @@ Round: TypeAlias = tuple[Agent, str]
 Watch: TypeAlias = Callable[[Sequence[Round], str], Iterable[Round]]
 
 
-def play_all(kit: Kit, seed: str = "0", steps: int = DEFAULT_STEPS, watch: Watch | None = None) -> Scoreboard:
-    """Let every agent play every truth; what `seed` draws is the same on every machine."""
-    arena = _Arena(kit, seed, steps)
+def play_all(
+    kit: Kit,
+    seed: str = "0",
+    steps: int = DEFAULT_STEPS,
+    watch: Watch | None = None,
+    *,
+    sample: int | None = None,
+) -> Scoreboard:
+    """Let every agent play every truth, or a sample of them; what `seed` draws is the same on every machine."""
+    arena = _Arena(kit, seed, steps, sample)
     table = arena.table
     agents = agents_for(table, seed, steps)
     played = _play_games(arena, agents, watch)
@@ -85,8 +104,10 @@ def play_all(kit: Kit, seed: str = "0", steps: int = DEFAULT_STEPS, watch: Watch
         classes=len(table.classes),
         residual_bits=table.residual_bits(table.everything),
         deterministic=table.deterministic,
+        truths=len(arena.truths),
         seed=seed,
         optimum=regret.optimum,
+        optimum_at_least=regret.optimum_at_least,
         method=regret.method,
         reason=regret.reason,
         absent=agents.absent,
@@ -100,7 +121,7 @@ def _play_games(arena: _Arena, agents: Players, watch: Watch | None) -> dict[Age
     while True:
         played = {}
         for name, players in agents.players.items():
-            rounds = [(player, truth) for player in players for truth in arena.table.hypotheses]
+            rounds = [(player, truth) for player in players for truth in arena.truths]
             played[name] = [*arena.games(name, watch(rounds, name.value) if watch else rounds, strongest)]
         methods = {game.regret.method for games in played.values() for game in games}
         if len(methods) == 1:
@@ -112,8 +133,9 @@ def _play_games(arena: _Arena, agents: Players, watch: Watch | None) -> dict[Age
 class _Arena:
     """Where games on one kit are played: each in a session of its own, on a server that has the kit as its provider."""
 
-    def __init__(self, kit: Kit, seed: str, steps: int) -> None:
+    def __init__(self, kit: Kit, seed: str, steps: int, sample: int | None) -> None:
         self.table = table_of(kit)
+        self.truths = sample_truths(self.table, seed, sample)
         self._kit = kit
         self._seed = seed
         self._steps = steps
@@ -146,7 +168,8 @@ class _Arena:
         belief = prior_belief(table)
         session_id, _ = server.declare_session(ontology_of(self._kit), [])
         while not self._over(belief):
-            probe = table.probe(player.choose(belief) or "")
+            chosen = player.choose(belief)
+            probe = None if chosen is None else table.probe(chosen)
             if probe is None:
                 break
             answer = answer_of(table, probe, truth, self._seed)
@@ -169,6 +192,10 @@ def _score(name: AgentName, games: Sequence[_Game]) -> Score:
         # As fractions: weights may be whole numbers that no float is as large as.
         return float(sum(game.weight * Fraction(value_of(game)) for game in games) / total)
 
+    def mean_of(name: str) -> float | None:
+        known = getattr(games[0].regret, name) is not None
+        return mean(lambda game: getattr(game.regret, name)) if known else None
+
     probes = mean(lambda game: game.probes)
     return Score(
         agent=name,
@@ -178,6 +205,7 @@ def _score(name: AgentName, games: Sequence[_Game]) -> Score:
         probes_worst=max(game.probes for game in games),
         bits_mean=mean(lambda game: game.bits),
         redundancy=mean(lambda game: game.redundant) / probes if probes else 0.0,
-        regret_mean=mean(lambda game: game.regret.regret),
-        luck_mean=mean(lambda game: game.regret.luck),
+        regret_mean=mean_of("regret"),
+        luck_mean=mean_of("luck"),
+        beyond_at_most_mean=mean_of("beyond_at_most"),
     )

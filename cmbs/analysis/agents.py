@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 from cmbs.analysis.appraisal import TOO_MUCH_WORK
 from cmbs.analysis.gain import Belief, gains, prior_belief
 from cmbs.analysis.open_world import OpenOptimum
-from cmbs.analysis.optimum import Classes, Optimum, OutOfSteps, Steps, classes_of
+from cmbs.analysis.optimum import Classes, OutOfSteps, Steps, classes_of, optimum_of
 from cmbs.analysis.table import Probe, Table
 
 # Orders that the random agent tries, each with every truth: one alone would say little of the others.
@@ -70,7 +70,7 @@ class OptimalAgent:
         """Find the tree; OutOfSteps where that takes too long."""
         self._table = table
         self._classes: Classes = classes_of(table)
-        self._tree = Optimum(self._classes, Steps(steps))
+        self._tree = optimum_of(self._classes, Steps(steps))
         self._tree.cost(self._classes.everything)
 
     def choose(self, belief: Belief) -> str | None:
@@ -99,13 +99,13 @@ class OpenOptimalAgent:
 
 def shuffle(probe_ids: list[str], seed: str) -> list[str]:
     """The probes in an order that follows from the seed alone, on every machine."""
-    return sorted(probe_ids, key=lambda probe_id: _number(seed, probe_id))
+    return sorted(probe_ids, key=lambda probe_id: draw_number(seed, probe_id))
 
 
 def answer_of(table: Table, probe: Probe, truth: str, seed: str) -> str:
     """What the world answers where `truth` is true; where it may answer several things, one that the seed draws."""
     possible = [each.outcome_id for each in probe.outcomes if each.consistent & table.bit(truth)]
-    return possible[_number(seed, truth, probe.probe_id) % len(possible)]
+    return possible[draw_number(seed, truth, probe.probe_id) % len(possible)]
 
 
 class Players(NamedTuple):
@@ -134,6 +134,15 @@ def agents_for(table: Table, seed: str, steps: int) -> Players:
     return Players(players, {})
 
 
-def _number(*parts: str) -> int:
+def sample_truths(table: Table, seed: str, size: int | None) -> list[str]:
+    """Some of the hypotheses, in the order of the table: which ones follows from the seed; all, without a size."""
+    if size is None or size >= len(table.hypotheses):
+        return list(table.hypotheses)
+    drawn = set(sorted(table.hypotheses, key=lambda each: draw_number(seed, "sample", each))[:size])
+    return [each for each in table.hypotheses if each in drawn]
+
+
+def draw_number(*parts: str) -> int:
+    """A number below 2^64 that follows from texts alone, on every machine."""
     framed = "".join(f"{len(part)}:{part}" for part in parts)
     return int.from_bytes(sha256(framed.encode()).digest()[:8], "big")

@@ -8,9 +8,9 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from cmbs.analysis.findings import Choice, RegretFinding
-from cmbs.analysis.gain import Belief, Gain, after_answer, bits_between, compute_expected_gain, gains, odds_of
+from cmbs.analysis.gain import Belief, Gain, Odds, after_answer, bits_between, compute_expected_gain, gains, odds_of
 from cmbs.analysis.optimum import Method, OutOfSteps, Steps
-from cmbs.analysis.prospects import Prospects, after_asking, after_outside, prospects_of, start_of
+from cmbs.analysis.prospects import Place, Prospects, after_asking, after_outside, prospects_of, start_of
 from cmbs.analysis.table import Probe, Table
 from cmbs.analysis.trajectory import Step, Trajectory
 from cmbs.errors import InvalidRequest
@@ -102,9 +102,9 @@ class Study:
         for method, shortcoming in ((Method.EXACT, ""), (Method.GREEDY, TOO_MUCH_WORK)):
             if method.rank >= strongest.rank and self._within(method, steps):
                 with suppress(OutOfSteps):
-                    return _appraise(self.table, moves, self._prospects[method], best, (method, shortcoming))
-        bound = self._prospects[Method.HUFFMAN]
-        return _appraise(self.table, moves, bound, best, (Method.HUFFMAN, _FAR_TOO_MUCH_WORK))
+                    tally = _Tally(self.table, self._prospects[method])
+                    return self._appraise(moves, tally, best, (method, shortcoming))
+        return self._appraise(moves, None, best, (Method.HUFFMAN, _FAR_TOO_MUCH_WORK))
 
     def _within(self, method: Method, steps: int) -> bool:
         if steps <= self._too_few.get(method, -1):
@@ -116,45 +116,81 @@ class Study:
             return False
         return True
 
-
-def _appraise(
-    table: Table, moves: Sequence[Move], prospects: Prospects, best: _Best, against: tuple[Method, str]
-) -> Appraisal:
-    place = start_of(table)
-    choices: list[Choice | None] = []
-    certain: list[bool] = []
-    start = left = prospects.probes_left(place)
-    regret = luck = outside = Fraction(0)
-    for move in moves:
-        if move.probe is None:
-            place = after_outside(table, place, move.after)
-            now = prospects.probes_left(place)
-            outside += left - now
-            choices.append(None)
-            certain.append(False)
-        else:
-            odds = odds_of(table, place.belief, move.probe)
+    def _appraise(
+        self, moves: Sequence[Move], tally: _Tally | None, best: _Best, against: tuple[Method, str]
+    ) -> Appraisal:
+        """Every choice; without a tally, where only a bound is known, no choice is said to have cost anything."""
+        table = self.table
+        place = start_of(table)
+        choices: list[Choice | None] = []
+        certain: list[bool] = []
+        for move in moves:
+            before = place
+            if move.probe is None:
+                place = after_outside(table, place, move.after)
+                choices.append(None)
+                certain.append(False)
+                if tally is not None:
+                    tally.count_event(place)
+                continue
+            odds = odds_of(table, before.belief, move.probe)
             certain.append(move.outcome_id is not None and len(odds.outcomes) == 1)
-            expected = after_asking(table, prospects, place, move.probe, odds)
-            before = place.belief
             if move.outcome_id is not None:
-                place = place._replace(belief=after_answer(table, before, move.probe, move.after))
-            now = prospects.probes_left(place)
-            lost, saved = 1 + expected - left, expected - now
-            regret, luck = regret + lost, luck + saved
-            choices.append(_choice(table, before, move.probe, move, best.of(before), (float(lost), float(saved))))
-        left = now
-    finding = RegretFinding(
-        method=against[0],
-        reason=against[1],
-        optimum=float(start),
-        probes=sum(choice is not None for choice in choices),
-        probes_left=float(left),
-        regret=float(regret),
-        luck=float(luck),
-        outside=float(outside),
-    )
-    return Appraisal(choices, certain, finding, place.belief)
+                place = place._replace(belief=after_answer(table, before.belief, move.probe, move.after))
+            costs = (None, None) if tally is None else tally.count_answer(before, place, move.probe, odds)
+            choices.append(_choice(table, before.belief, move.probe, move, best.of(before.belief), costs))
+        asked = sum(choice is not None for choice in choices)
+        finding = self._regret(asked, tally, against, place.belief)
+        return Appraisal(choices, certain, finding, place.belief)
+
+    def _regret(self, asked: int, tally: _Tally | None, against: tuple[Method, str], belief: Belief) -> RegretFinding:
+        at_least = float(self._prospects[Method.HUFFMAN].probes_left(start_of(self.table)))
+        return RegretFinding(
+            method=against[0],
+            reason=against[1],
+            optimum=None if tally is None else float(tally.start),
+            optimum_at_least=at_least,
+            probes=asked,
+            probes_left=None if tally is None else float(tally.left),
+            regret=None if tally is None else float(tally.regret),
+            luck=None if tally is None else float(tally.luck),
+            outside=None if tally is None else float(tally.outside),
+            beyond_at_most=None if tally is not None else asked + self._most_left(belief) - at_least,
+        )
+
+    def _most_left(self, belief: Belief) -> int:
+        """No strategy asks more than this: each probe once, and where each tells classes apart, one less than those."""
+        asked = sum(
+            probe.probe_id not in belief.answered and probe.matters(belief.alive) for probe in self.table.probes
+        )
+        if not self.table.deterministic:
+            return asked
+        return min(asked, max(len(self.table.classes_in(belief.alive)) - 1, 0))
+
+
+class _Tally:
+    """Probes along a path: lost by choices, saved by answers, and saved by events that are no answers."""
+
+    def __init__(self, table: Table, prospects: Prospects) -> None:
+        """Begin at the start; OutOfSteps, here and below, where what is expected takes too long to find."""
+        self._table = table
+        self._prospects = prospects
+        self.start = self.left = prospects.probes_left(start_of(table))
+        self.regret = self.luck = self.outside = Fraction(0)
+
+    def count_event(self, place: Place) -> None:
+        """Count what an event saved that led to this place and is no answer."""
+        now = self._prospects.probes_left(place)
+        self.outside += self.left - now
+        self.left = now
+
+    def count_answer(self, before: Place, after: Place, probe: Probe, odds: Odds) -> tuple[float, float]:
+        """Count a probe and its answer: what asking it lost, and what the answer saved."""
+        expected = after_asking(self._table, self._prospects, before, probe, odds)
+        now = self._prospects.probes_left(after)
+        lost, saved = 1 + expected - self.left, expected - now
+        self.regret, self.luck, self.left = self.regret + lost, self.luck + saved, now
+        return float(lost), float(saved)
 
 
 class _Best:
@@ -186,7 +222,7 @@ class _Best:
 
 
 def _choice(
-    table: Table, belief: Belief, probe: Probe, move: Move, best: Gain | None, probes: tuple[float, float]
+    table: Table, belief: Belief, probe: Probe, move: Move, best: Gain | None, probes: tuple[float | None, float | None]
 ) -> Choice:
     gain = bits_between(table, move.before, move.after)
     expected = compute_expected_gain(table, belief, probe)

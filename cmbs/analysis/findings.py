@@ -30,8 +30,19 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     value_ratio: Annotated[
         Bits | None, Meta(description="expected_gain over best_gain; null where nothing was to be gained.")
     ]
-    regret: Annotated[float, Meta(description="Expected probes lost by asking this one; never below 0 if exact.")]
-    probe_luck: Annotated[float, Meta(description="Expected probes saved by the answer that came; 0 on average.")]
+    regret: Annotated[
+        float | None,
+        Meta(
+            description="Expected probes lost by asking this one; never below 0 if exact, null where only a bound is "
+            "known."
+        ),
+    ]
+    probe_luck: Annotated[
+        float | None,
+        Meta(
+            description="Expected probes saved by the answer that came; 0 on average, null where only a bound is known."
+        ),
+    ]
 
 
 class EventFinding(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,17 +115,40 @@ class TruthFinding(msgspec.Struct, frozen=True, kw_only=True):
 class RegretFinding(msgspec.Struct, frozen=True, kw_only=True):
     """Probes asked, against the fewest that were to be expected.
 
-    probes + probes_left = optimum + regret - luck - outside, always.
+    probes + probes_left = optimum + regret - luck - outside, wherever an optimum is known.
     """
 
-    method: Annotated[Method, Meta(description="What the optimum is: exact, that of greedy choice, or a lower bound.")]
+    method: Annotated[
+        Method,
+        Meta(description="What the optimum is: exact, that of greedy choice, or not known beyond a lower bound."),
+    ]
     reason: Annotated[str, Meta(description="Why it is not exact; empty where it is.")]
-    optimum: Annotated[float, Meta(ge=0, description="Expected probes from the start, by that method.")]
+    optimum: Annotated[
+        float | None,
+        Meta(description="Expected probes from the start, by that method; null where only a bound is known."),
+    ]
+    optimum_at_least: Annotated[float, Meta(ge=0, description="No strategy expects fewer probes from the start.")]
     probes: Annotated[int, Meta(ge=0, description="Probes of the kit that were asked.")]
-    probes_left: Annotated[float, Meta(ge=0, description="Expected probes still to ask.")]
-    regret: Annotated[float, Meta(description="What the choices of probes cost.")]
-    luck: Annotated[float, Meta(description="What the answers saved.")]
-    outside: Annotated[float, Meta(description="What events saved that are no answer to a probe of the kit.")]
+    probes_left: Annotated[
+        float | None, Meta(description="Expected probes still to ask; null where only a bound is known.")
+    ]
+    regret: Annotated[
+        float | None, Meta(description="What the choices of probes cost; null where only a bound is known.")
+    ]
+    luck: Annotated[float | None, Meta(description="What the answers saved; null where only a bound is known.")]
+    outside: Annotated[
+        float | None,
+        Meta(
+            description="What events saved that are no answer to a probe of the kit; null where only a bound is known."
+        ),
+    ]
+    beyond_at_most: Annotated[
+        float | None,
+        Meta(
+            description="Where only a bound is known: probes asked, and at most still to ask, beyond it. Choices, luck "
+            "and what no strategy can do are in it."
+        ),
+    ]
 
 
 class GainFinding(msgspec.Struct, frozen=True, kw_only=True):

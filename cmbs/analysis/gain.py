@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property
 from typing import NamedTuple
 
 from cmbs.analysis.table import Probe, Scale, Table, bits_of, log2_ratio
@@ -23,7 +23,7 @@ class Gain(NamedTuple):
     bits: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Belief:
     """What may still be true, how likely each of it is, and what was asked and answered on the way.
 
@@ -33,6 +33,11 @@ class Belief:
     alive: int
     weights: tuple[int, ...]
     answered: frozenset[str] = frozenset()
+
+    @cached_property
+    def scale(self) -> Scale:
+        """Every probe of a belief is weighed on the same scale."""
+        return Scale(self.weights)
 
 
 def prior_belief(table: Table) -> Belief:
@@ -80,9 +85,10 @@ def odds_of(table: Table, belief: Belief, probe: Probe) -> Odds:
         return Odds(1, [(1, alive)])
     parts = probe.parts(alive)
     if table.deterministic:
-        return Odds(table.mass(alive), [(table.mass(part), part) for part in parts])
+        found = [(table.mass(part), part) for part in parts]
+        return Odds(sum(weight for weight, _ in found), found)
     shares = _shares(table, probe, alive)
-    mass = _scale(belief.weights).mass
+    mass = table.mass if belief.weights is table.weights else belief.scale.mass
     weights = [(sum(share * mass(part & members) for share, members in shares), part) for part in parts]
     return Odds(sum(weight for weight, _ in weights), weights)
 
@@ -90,8 +96,13 @@ def odds_of(table: Table, belief: Belief, probe: Probe) -> Odds:
 def compute_expected_gain(table: Table, belief: Belief, probe: Probe) -> float:
     """The bits that asking a probe is expected to eliminate; 0 where it cannot rule anything out."""
     total, outcomes = odds_of(table, belief, probe)
+    if table.deterministic:
+        # The weight of an outcome is the prior mass that it leaves.
+        bits = [log2_ratio(total, weight) for weight, _ in outcomes]
+    else:
+        bits = [bits_between(table, belief.alive, left) or 0.0 for _, left in outcomes]
     # Sorted, so that probes which split alike come out alike to the last digit.
-    terms = sorted(weight / total * (bits_between(table, belief.alive, left) or 0.0) for weight, left in outcomes)
+    terms = sorted(weight / total * each for (weight, _), each in zip(outcomes, bits, strict=True))
     return math.fsum(terms)
 
 
@@ -110,9 +121,3 @@ def _shares(table: Table, probe: Probe, alive: int) -> list[tuple[int, int]]:
     ways = [(number, left) for number, members in table.ways[probe.probe_id] if (left := members & alive)]
     multiple = math.lcm(*(number for number, _ in ways))
     return [(multiple // number, left) for number, left in ways]
-
-
-@lru_cache(maxsize=64)
-def _scale(weights: tuple[int, ...]) -> Scale:
-    """Every probe of a belief is weighed on the same scale."""
-    return Scale(weights)

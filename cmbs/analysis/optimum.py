@@ -357,3 +357,42 @@ class Optimum:
             if total > limit:
                 break
         return total
+
+
+class OneByOne:
+    """The optimum in closed form, where every probe tells one class from all others.
+
+    Then a strategy is an order of the classes, and the best one asks for the heaviest first. A class without a probe of
+    its own, of which there is one at most, is what is left in the end.
+    """
+
+    def __init__(self, classes: Classes) -> None:
+        self._weights = classes.weights
+        self._probes: dict[int, int] = {}
+        for split in classes.splits:
+            for part in split.parts:
+                if part.bit_count() == 1:
+                    self._probes.setdefault(part.bit_length() - 1, split.probe)
+        self._order = sorted(
+            range(len(self._weights)), key=lambda each: (each not in self._probes, -self._weights[each])
+        )
+
+    def cost(self, alive: int) -> int:
+        """The least total cost of resolving `alive`."""
+        present = set(bits_of(alive))
+        weights = [self._weights[each] for each in self._order if each in present]
+        # The last two are told apart by one probe.
+        return sum(asked * weight for asked, weight in enumerate(weights, 1)) - (weights[-1] if weights else 0)
+
+    def choose(self, alive: int) -> Split | None:
+        """The split to begin with; None where one class is left."""
+        if alive & (alive - 1) == 0:
+            return None
+        first = next(each for each in self._order if alive >> each & 1)
+        return Split(self._probes[first], tuple(sorted((1 << first, alive & ~(1 << first)))))
+
+
+def optimum_of(classes: Classes, steps: Steps) -> Optimum | OneByOne:
+    """The optimum of a table: in closed form where there is one, else by search."""
+    alone = all(len(each.parts) == 2 and min(map(int.bit_count, each.parts)) == 1 for each in classes.splits)  # noqa: PLR2004
+    return OneByOne(classes) if alone else Optimum(classes, steps)

@@ -7,12 +7,24 @@ from typing import NamedTuple, Protocol, assert_never
 
 from cmbs.analysis.gain import Belief, Odds, after_answer, prior_belief
 from cmbs.analysis.open_world import OpenBound, OpenGreedy, OpenOptimum
-from cmbs.analysis.optimum import Classes, Greedy, HuffmanBound, Method, Optimum, Steps, classes_of
+from cmbs.analysis.optimum import (
+    Classes,
+    Greedy,
+    HuffmanBound,
+    Method,
+    OneByOne,
+    Optimum,
+    Steps,
+    classes_of,
+    optimum_of,
+)
 from cmbs.analysis.table import Probe, Table, bits_of
 
 _HYPOTHESES_PER_STEP = 64
 # Trees of what events from outside left; a session may have as many of those as it has events.
 _MAX_TREES = 16
+
+Solver = Optimum | OneByOne | Greedy | HuffmanBound
 
 
 class Place(NamedTuple):
@@ -45,7 +57,7 @@ class SetProspects:
         self._table = table
         self._method = method
         self._steps = Steps(0)
-        self._trees: dict[int, tuple[Classes, Optimum | Greedy | HuffmanBound]] = {}
+        self._trees: dict[int, tuple[Classes, Solver]] = {}
 
     def allow(self, steps: int) -> Prospects:
         """The same, with so many steps for what is not known yet."""
@@ -60,7 +72,7 @@ class SetProspects:
         atoms = classes.of(place.belief.alive)
         return Fraction(tree.cost(atoms), classes.mass(atoms))
 
-    def _tree(self, base: int) -> tuple[Classes, Optimum | Greedy | HuffmanBound]:
+    def _tree(self, base: int) -> tuple[Classes, Solver]:
         found = self._trees.get(base)
         if found is None:
             bound_only = self._method is Method.HUFFMAN
@@ -73,10 +85,10 @@ class SetProspects:
             found = self._trees[base] = (classes, self._solver(classes))
         return found
 
-    def _solver(self, classes: Classes) -> Optimum | Greedy | HuffmanBound:
+    def _solver(self, classes: Classes) -> Solver:
         match self._method:
             case Method.EXACT:
-                return Optimum(classes, self._steps)
+                return optimum_of(classes, self._steps)
             case Method.GREEDY:
                 return Greedy(classes, self._steps)
             case Method.HUFFMAN:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from cmbs.analysis.findings import Analysis
+from cmbs.analysis.findings import Analysis, RegretFinding
 from cmbs.analysis.optimum import Method
 from cmbs.analysis.plots import Bar, Dot, Line, bar_plot, dot_plot, escape_text, line_plot, shorten
 from cmbs.analysis.trajectory import Redundancy
@@ -59,7 +59,7 @@ def row_of(analysis: Analysis) -> tuple[str, ...]:
         f"{analysis.certificate.size:,}" + ("" if analysis.certificate.exact else "?"),
         "yes" if analysis.resolution.resolved else "no",
         _truth(analysis),
-        _decimal(None if kit is None else kit.regret.regret),
+        "–" if kit is None else describe_regret(kit.regret),
         _decimal(None if kit is None else kit.regret.luck),
         "–" if kit is None else kit.regret.method.value,
     )
@@ -88,10 +88,19 @@ def summary_of(analyses: Sequence[Analysis]) -> list[tuple[str, str]]:
     # By each method for itself: probes lost against the optimum and against a bound do not add up to anything.
     for method in Method:
         own = [each for each in kits if each.method is method]
-        if own:
-            lines.append((f"regret, mean ({method})", _decimal(math.fsum(each.regret for each in own) / len(own))))
-            lines.append((f"luck, mean ({method})", _decimal(math.fsum(each.luck for each in own) / len(own))))
+        for name in ("regret", "luck", "beyond_at_most"):
+            known = [value for each in own if (value := getattr(each, name)) is not None]
+            if known:
+                noun = name.replace("_", " ")
+                lines.append((f"{noun}, mean ({method})", _decimal(math.fsum(known) / len(known))))
     return lines
+
+
+def describe_regret(finding: RegretFinding) -> str:
+    """What the choices cost; where only a bound is known, by how much they and luck together are beyond it at most."""
+    if finding.beyond_at_most is not None:
+        return f"at most {_decimal(finding.beyond_at_most)}"
+    return _decimal(finding.regret)
 
 
 def html_report(analyses: Sequence[Analysis], title: str) -> str:
@@ -132,14 +141,12 @@ def _plots(analyses: Sequence[Analysis]) -> list[tuple[str, str]]:
             ),
         ),
     ]
+    # Only where an optimum is known: a bound does not say what was lost by choices.
+    known = [(each.session_id, each.kit.regret) for each in analyses if each.kit is not None]
     dots = [
-        Dot(
-            f"{shorten(each.session_id)}: regret {each.kit.regret.regret:.2f}, luck {each.kit.regret.luck:.2f}",
-            each.kit.regret.regret,
-            each.kit.regret.luck,
-        )
-        for each in analyses
-        if each.kit is not None
+        Dot(f"{shorten(name)}: regret {found.regret:.2f}, luck {found.luck:.2f}", found.regret, found.luck)
+        for name, found in known
+        if found.regret is not None and found.luck is not None
     ]
     if dots:
         plots.append(

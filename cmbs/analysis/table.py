@@ -115,13 +115,16 @@ class Table:
     @cached_property
     def ways(self) -> dict[str, tuple[tuple[int, int], ...]]:
         """For each probe: in how many ways it may be answered, and under which hypotheses."""
-        found = {}
-        for probe in self.probes:
-            counts: dict[int, list[int]] = {}
-            for bit in range(len(self.hypotheses)):
-                counts.setdefault(sum(each.consistent >> bit & 1 for each in probe.outcomes), []).append(bit)
-            found[probe.probe_id] = tuple((number, mask_from(bits)) for number, bits in sorted(counts.items()))
-        return found
+        return {probe.probe_id: tuple(sorted(self._count_ways(probe))) for probe in self.probes}
+
+    def _count_ways(self, probe: Probe) -> Iterator[tuple[int, int]]:
+        # Sets by how many of the outcomes so far each hypothesis is consistent with; one more moves a set up.
+        levels = [self.everything]
+        for outcome in probe.outcomes:
+            up = [level & outcome.consistent for level in levels]
+            stay = [level & ~outcome.consistent for level in levels]
+            levels = [one | other for one, other in zip([*stay, 0], [0, *up], strict=True)]
+        return ((number, level) for number, level in enumerate(levels) if level)
 
     @cached_property
     def _index(self) -> dict[str, int]:

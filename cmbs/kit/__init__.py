@@ -3,6 +3,7 @@
 from cmbs.errors import InvalidKit
 from cmbs.kit.model import (
     NO_DATA,
+    Constant,
     CutPoints,
     Kit,
     KitHypothesis,
@@ -10,14 +11,19 @@ from cmbs.kit.model import (
     KitProbe,
     NormalBand,
     Reading,
+    Reduction,
     Soundness,
     Tail,
+    Window,
 )
 from cmbs.kit.provider import KitProvider, ontology_of
-from cmbs.kit.responses import outcome_for
+from cmbs.kit.responses import ReadResponse, outcome_for, read_response
+from cmbs.kit.windows import MAX_WINDOW_SAMPLES, ReducedWindow, reduce_window
 
 __all__ = [
+    "MAX_WINDOW_SAMPLES",
     "NO_DATA",
+    "Constant",
     "CutPoints",
     "InvalidKit",
     "Kit",
@@ -26,9 +32,15 @@ __all__ = [
     "KitProbe",
     "KitProvider",
     "NormalBand",
+    "ReadResponse",
     "Reading",
+    "ReducedWindow",
+    "Reduction",
     "Soundness",
     "Tail",
+    "Window",
     "ontology_of",
     "outcome_for",
+    "read_response",
+    "reduce_window",
 ]

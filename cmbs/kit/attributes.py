@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 from cmbs.documents.fields import is_decimal, read_number
 from cmbs.kit.baseline import Baseline
-from cmbs.kit.model import CutPoints, KitOutcome, KitProbe, NormalBand, Soundness, Tail
+from cmbs.kit.model import Constant, CutPoints, KitOutcome, KitProbe, NormalBand, Soundness, Tail, Window
 
 # Up to so many different whole numbers are kinds of things, as legs are; more are a measurement, as weight is.
 FEW_WHOLE_NUMBERS = 12
@@ -17,42 +18,63 @@ FEW_WHOLE_NUMBERS = 12
 _NO_NUMBER = re.compile(r"[-+]?(?:nan|inf|infinity)", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """What a table says of one entity: no values where it has no data."""
-
-    entity: str
-    line: int
-    values: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Attribute:
-    """A column; `is_split` where a cell may list several values."""
+    """A column: what its cell says of each entity, and the values that each text of a cell stands for.
+
+    An entity has no data where its text stands for no value; `is_split` where a text may stand for several.
+    """
 
     name: str
-    cells: tuple[Cell, ...]
+    entities: Sequence[str]
+    texts: Sequence[str]
+    values_of: Mapping[str, tuple[str, ...]]
     is_split: bool = False
 
+    @cached_property
+    def numbers(self) -> dict[str, float | None]:
+        """Every value, with the finite number that it is, if it is one."""
+        return {value: read_number(value) for values in self.values_of.values() for value in values}
+
+    @cached_property
     def values(self) -> list[str]:
         """Every value once, sorted, so that the order of the rows does not matter; numbers as numbers."""
-        found = {value for cell in self.cells for value in cell.values}
-        numbers = {value: read_number(value) for value in found}
+        numbers = self.numbers
         if None in numbers.values():
-            return sorted(found)
-        return sorted(found, key=lambda value: (numbers[value], value))
+            return sorted(numbers)
+        return sorted(numbers, key=lambda value: (numbers[value], value))
 
+    @cached_property
     def with_data(self) -> frozenset[str]:
         """The entities that the table says something of."""
-        return frozenset(cell.entity for cell in self.cells if cell.values)
+        without = {text for text, values in self.values_of.items() if not values}
+        known = frozenset(self.entities)
+        return known.difference(*(self._groups[text] for text in without)) if without else known
 
+    @cached_property
     def owners(self) -> dict[str, frozenset[str]]:
         """The entities of each value, by value in the order of `values`."""
-        found: dict[str, set[str]] = {value: set() for value in self.values()}
-        for cell in self.cells:
-            for value in cell.values:
-                found[value].add(cell.entity)
+        found: dict[str, list[str]] = {value: [] for value in self.values}
+        for text, group in self._groups.items():
+            for value in self.values_of[text]:
+                found[value] += group
         return {value: frozenset(entities) for value, entities in found.items()}
+
+    @cached_property
+    def _groups(self) -> dict[str, list[str]]:
+        """The entities of each text."""
+        groups: dict[str, list[str]] = {text: [] for text in self.values_of}
+        for entity, text in zip(self.entities, self.texts, strict=True):
+            groups[text].append(entity)
+        return groups
+
+    def group_by(self, name_of: Callable[[str], str]) -> dict[str, frozenset[str]]:
+        """The entities with data by the name that is given to their value."""
+        found: dict[str, list[str]] = {}
+        for text, group in self._groups.items():
+            for value in self.values_of[text]:
+                found.setdefault(name_of(value), []).extend(group)
+        return {name: frozenset(entities) for name, entities in found.items()}
 
 
 def is_measured(attribute: Attribute) -> bool:
@@ -60,10 +82,11 @@ def is_measured(attribute: Attribute) -> bool:
 
     What claims to be a number and is none (`NaN`, `inf`, `1e999`) counts, so that it is reported, not a word.
     """
-    values = attribute.values()
-    if not all(is_decimal(value) or _NO_NUMBER.fullmatch(value) for value in values):
+    values = attribute.numbers
+    claimed = (value for value, number in values.items() if number is None)
+    if not all(is_decimal(value) or _NO_NUMBER.fullmatch(value) for value in claimed):
         return False
-    numbers = [number for number in map(read_number, values) if number is not None]
+    numbers = [number for number in values.values() if number is not None]
     # 4 and 4.0 are one number, and as words they would exclude each other.
     plain = len(set(numbers)) == len(values)
     whole = all(number.is_integer() for number in numbers)
@@ -74,18 +97,18 @@ def make_value_probe(attribute: Attribute, soundness: Soundness | None) -> KitPr
     """One probe with an outcome for each value."""
     # A list may have left something out; a single value contradicts every other.
     claimed = soundness or (Soundness.CLOSED_WORLD if attribute.is_split else Soundness.SOUND)
-    known = attribute.with_data()
-    outcomes = tuple(KitOutcome(value, known - owners, claimed) for value, owners in attribute.owners().items())
+    known = attribute.with_data
+    outcomes = tuple(KitOutcome(value, known - owners, claimed) for value, owners in attribute.owners.items())
     return KitProbe(attribute.name, f"{attribute.name}?", outcomes)
 
 
 def make_yes_no_probes(attribute: Attribute, soundness: Soundness | None) -> Iterator[KitProbe]:
     """A probe for each value; of two values that exclude each other, one is enough."""
-    owners_of = attribute.owners()
+    owners_of = attribute.owners
     if len(owners_of) == 2 and not attribute.is_split:  # noqa: PLR2004
         yield make_value_probe(attribute, soundness)
         return
-    known = attribute.with_data()
+    known = attribute.with_data
     from_list = soundness or (Soundness.CLOSED_WORLD if attribute.is_split else Soundness.SOUND)
     for value, owners in owners_of.items():
         outcomes = (
@@ -93,47 +116,51 @@ def make_yes_no_probes(attribute: Attribute, soundness: Soundness | None) -> Ite
             KitOutcome("no", owners, soundness or Soundness.SOUND),
         )
         # A value that every entity has tells none apart.
-        if len(owners) < len(attribute.cells):
+        if len(owners) < len(attribute.entities):
             yield KitProbe(f"{attribute.name}={value}", f"{attribute.name}: {value}?", outcomes)
 
 
 def make_interval_probe(attribute: Attribute, bands: int, soundness: Soundness | None) -> KitProbe:
     """One probe that reads numbers, with an outcome for each interval, in each about as many entities."""
-    numbers = {cell.entity: number for cell in attribute.cells for number in map(read_number, cell.values)}
-    present = sorted(number for number in numbers.values() if number is not None)
+    numbers = {value: number for value, number in attribute.numbers.items() if number is not None}
+    present = sorted(numbers[value] for text in attribute.texts for value in attribute.values_of[text])
     cuts = _cuts(present, bands)
     names = _names(cuts)
     reading = CutPoints(cuts, names)
-    where = {entity: reading.outcome_of(number) for entity, number in numbers.items() if number is not None}
-    outcomes = tuple(
-        KitOutcome(
-            name,
-            frozenset(entity for entity, band in where.items() if band != name),
-            # A measurement near a cut may fall on the other side.
-            soundness or Soundness.STATISTICAL,
-        )
-        for name in names
-    )
+    inside = attribute.group_by(lambda value: reading.outcome_of(numbers[value]))
+    # A measurement near a cut may fall on the other side.
+    claimed = soundness or Soundness.STATISTICAL
+    outcomes = tuple(KitOutcome(name, attribute.with_data - inside[name], claimed) for name in names)
     return KitProbe(attribute.name, f"{attribute.name}?", outcomes, reading)
+
+
+@dataclass(frozen=True, slots=True)
+class BaselineRule:
+    """How measurements are compared with their baselines."""
+
+    threshold: float
+    constant: Constant
+    window: Window | None
 
 
 def make_baseline_probe(
-    attribute: Attribute, baseline: Baseline, threshold: float, soundness: Soundness | None
+    attribute: Attribute, baseline: Baseline, rule: BaselineRule, soundness: Soundness | None
 ) -> KitProbe:
     """One probe that reads numbers against a baseline: what is normal eliminates every entity that would move it.
 
-    What is not normal eliminates nothing: more than one thing may move a measurement. `InvalidKit` where the baseline
-    has no spread.
+    What is not normal eliminates nothing: more than one thing may move a measurement.
     """
-    moved = {cell.entity: value for cell in attribute.cells for value in cell.values if value != "normal"}
-    sides = set(moved.values())
+    moving = {value: entities for value, entities in attribute.owners.items() if value != "normal"}
+    moved = frozenset(entity for entities in moving.values() for entity in entities)
+    sides = set(moving)
     tail = Tail(sides.pop()) if sides in ({"high"}, {"low"}) else Tail.BOTH
-    reading = NormalBand("normal", "abnormal", baseline.median, baseline.mad, threshold, tail)
+    constant = rule.constant if baseline.mad == 0 else None
+    reading = NormalBand("normal", "abnormal", baseline.median, baseline.mad, rule.threshold, tail, constant)
     outcomes = (
-        KitOutcome("normal", frozenset(moved), soundness or Soundness.STATISTICAL),
+        KitOutcome("normal", moved, soundness or Soundness.STATISTICAL),
         KitOutcome("abnormal", frozenset(), Soundness.SOUND),
     )
-    return KitProbe(attribute.name, f"{attribute.name}?", outcomes, reading)
+    return KitProbe(attribute.name, f"{attribute.name}?", outcomes, reading, rule.window)
 
 
 def _cuts(numbers: list[float], bands: int) -> tuple[float, ...]:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
+from typing import Any
 
 from cmbs.errors import InvalidKit
 
@@ -47,14 +48,42 @@ class Tail(StrEnum):
     LOW = "low"
 
 
+class Constant(StrEnum):
+    """What a number means against a baseline without spread, whose MAD is 0.
+
+    `ABNORMAL`: any deviation from the median, on a side that is not normal, is abnormal.
+    `NO_VERDICT`: no number is read; the answer is no data.
+    """
+
+    ABNORMAL = "abnormal"
+    NO_VERDICT = "no-verdict"
+
+
+class Reduction(StrEnum):
+    """How a window of samples becomes one verdict.
+
+    `ANY`: one sample that reads as the counted outcome is enough.
+    `MEAN`: the mean of the samples is read as one number.
+    `K_OF_N`: at least `k` samples read as the counted outcome.
+    """
+
+    ANY = "any"
+    MEAN = "mean"
+    K_OF_N = "k-of-n"
+
+
 @dataclass(frozen=True, slots=True)
 class KitHypothesis:
-    """One thing that may be true. `prior` is a weight, relative to those of the others."""
+    """One thing that may be true. `prior` is a weight, relative to those of the others.
+
+    `attributes` are JSON values by name: what a session over the kit declares of the hypothesis.
+    """
 
     id: str
     label: str = ""
     prior: float = 1.0
     tags: tuple[str, ...] = ()
+    attributes: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.prior) and self.prior > 0):
@@ -75,7 +104,8 @@ class KitOutcome:
 class NormalBand:
     """Reads a number against a baseline: it is normal up to `threshold` robust z-scores from the median.
 
-    The scores are (number - median) / (1.4826 MAD). The bounds belong to the band.
+    The scores are (number - median) / (1.4826 MAD). The bounds belong to the band. Where the MAD is 0, `constant` says
+    what a number means.
     """
 
     normal: str
@@ -84,14 +114,17 @@ class NormalBand:
     mad: float
     threshold: float = DEFAULT_THRESHOLD
     tail: Tail = Tail.BOTH
+    constant: Constant | None = None
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.median):
             raise InvalidKit(f"the median of a baseline is {self.median}, not a finite number")
-        if not (math.isfinite(MAD_TO_SIGMA * self.mad) and self.mad > 0):
+        if not (math.isfinite(MAD_TO_SIGMA * self.mad) and self.mad >= 0):
+            raise InvalidKit(f"the MAD of a baseline is {self.mad}, not a finite number of at least 0")
+        if self.mad == 0 and self.constant is None:
             raise InvalidKit(
-                f"the MAD of a baseline is {self.mad}, not a finite number above 0: with none, every number but the "
-                "median would be infinitely far from normal"
+                "the MAD of a baseline is 0, and nothing says what a deviation means: declare `constant: "
+                f"{Constant.ABNORMAL}` (any deviation is abnormal) or `constant: {Constant.NO_VERDICT}`"
             )
         if not (math.isfinite(self.threshold) and self.threshold > 0):
             raise InvalidKit(f"the threshold of a baseline is {self.threshold}, not a finite number above 0")
@@ -99,11 +132,15 @@ class NormalBand:
             raise InvalidKit(f"`{self.normal}` is the outcome of numbers that are normal and of numbers that are not")
 
     def robust_z(self, number: float) -> float:
-        """How many robust standard deviations a number lies above the median."""
+        """How many robust standard deviations a number lies above the median; infinitely many where there are none."""
+        if self.mad == 0:
+            return 0.0 if number == self.median else math.copysign(math.inf, number - self.median)
         return (number - self.median) / (MAD_TO_SIGMA * self.mad)
 
-    def outcome_of(self, number: float) -> str:
-        """The outcome that a number stands for."""
+    def outcome_of(self, number: float) -> str | None:
+        """The outcome that a number stands for; None where the baseline gives no verdict."""
+        if self.mad == 0 and self.constant is Constant.NO_VERDICT:
+            return None
         score = self.robust_z(number)
         too_high = self.tail is not Tail.LOW and score > self.threshold
         too_low = self.tail is not Tail.HIGH and score < -self.threshold
@@ -148,14 +185,54 @@ class CutPoints:
 Reading = NormalBand | CutPoints
 
 
+@dataclass(frozen=True, slots=True)
+class Window:
+    """How a probe reads a window of samples.
+
+    `counts` is the outcome that samples are counted for; for a baseline it is what is abnormal, if not said. `n` is how
+    many samples a window has; any number, if not said.
+    """
+
+    reduction: Reduction
+    k: int | None = None
+    n: int | None = None
+    counts: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.reduction is Reduction.K_OF_N) is not (self.k is not None):
+            raise InvalidKit(f"`k` belongs to the reduction `{Reduction.K_OF_N}`, and to no other")
+        if self.reduction is Reduction.MEAN and self.counts is not None:
+            raise InvalidKit(f"the reduction `{Reduction.MEAN}` reads one number, and counts nothing")
+        if (self.k is not None and self.k < 1) or (self.n is not None and self.n < 1):
+            raise InvalidKit("`k` and `n` are whole numbers of at least 1")
+        if self.k is not None and self.n is not None and self.k > self.n:
+            raise InvalidKit(f"`k` is {self.k}, more than the {self.n} samples of a window")
+
+    def resolve_counts(self, reading: Reading) -> tuple[str, str]:
+        """The outcome that samples are counted for, and the one that a window has where too few of them do."""
+        usual = reading.abnormal if isinstance(reading, NormalBand) else None
+        counted = usual if self.counts is None else self.counts
+        others = sorted(reading.outcome_ids() - {counted})
+        if counted is None or counted not in reading.outcome_ids() or len(others) != 1:
+            raise InvalidKit(
+                f"the reduction `{self.reduction}` counts one of two outcomes: `counts` names it, and the reading has "
+                f"{len(reading.outcome_ids())} outcomes"
+            )
+        return counted, others[0]
+
+
 @dataclass(frozen=True)
 class KitProbe:
-    """Something to find out: `prompt` is the question. `reading` is there where numbers are answers too."""
+    """Something to find out: `prompt` is the question.
+
+    `reading` is there where numbers are answers too, `window` where windows of samples are.
+    """
 
     probe_id: str
     prompt: str
     outcomes: tuple[KitOutcome, ...]
     reading: Reading | None = None
+    window: Window | None = None
 
     def __post_init__(self) -> None:
         if not self.outcomes:
@@ -166,6 +243,10 @@ class KitProbe:
         unknown = sorted(self.reading.outcome_ids() - self._by_id.keys()) if self.reading else []
         if unknown:
             raise InvalidKit(f"probe `{self.probe_id}` reads numbers as `{unknown[0]}`, which is no outcome of it")
+        if self.window is not None and self.reading is None:
+            raise InvalidKit(f"probe `{self.probe_id}` reduces windows, and has no `reading` for their samples")
+        if self.window is not None and self.reading is not None and self.window.reduction is not Reduction.MEAN:
+            self.window.resolve_counts(self.reading)
 
     @cached_property
     def _by_id(self) -> dict[str, KitOutcome]:
@@ -195,12 +276,14 @@ class Kit:
     def __post_init__(self) -> None:
         if not self.hypotheses:
             raise InvalidKit(f"kit `{self.kit_id}` has no hypothesis")
+        _refuse_repeated((self.kit_id,), "kit")
+        _refuse_repeated((self.version,), "version")
         _refuse_repeated((each.id for each in self.hypotheses), "hypothesis")
         _refuse_repeated((each.probe_id for each in self.probes), "probe")
         for probe in self.probes:
             for outcome in probe.outcomes:
-                unknown = sorted(outcome.eliminates - self.hypothesis_ids)
-                if unknown:
+                if not outcome.eliminates <= self.hypothesis_ids:
+                    unknown = sorted(outcome.eliminates - self.hypothesis_ids)
                     raise InvalidKit(
                         f"outcome `{outcome.outcome_id}` of probe `{probe.probe_id}` eliminates `{unknown[0]}`, which "
                         "is no hypothesis of the kit"
@@ -226,8 +309,11 @@ class Kit:
 
 
 def _refuse_repeated(ids: Iterable[str], noun: str) -> None:
+    """Refuse an id that is declared twice, and one with NUL, which no database keeps in a text."""
     seen: set[str] = set()
     for each in ids:
+        if "\0" in each:
+            raise InvalidKit(f"an id must not have the character U+0000, as {noun} `{each}` has")
         if each in seen:
             raise InvalidKit(f"`{each}` is declared twice as {noun}")
         seen.add(each)

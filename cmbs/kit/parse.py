@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from cmbs.documents.fields import FieldReader, TooManyFindings
 from cmbs.documents.findings import (
@@ -18,13 +18,14 @@ from cmbs.documents.findings import (
     list_ids,
     sort_by_place,
 )
-from cmbs.documents.nodes import Fields, Items, Node
+from cmbs.documents.nodes import Fields, Items, Node, describe_kind, to_data
 from cmbs.documents.text import read_document
 from cmbs.errors import InvalidKit
 from cmbs.kit.baseline import baseline_of
 from cmbs.kit.model import (
     DEFAULT_THRESHOLD,
     NO_DATA,
+    Constant,
     CutPoints,
     Kit,
     KitHypothesis,
@@ -32,16 +33,21 @@ from cmbs.kit.model import (
     KitProbe,
     NormalBand,
     Reading,
+    Reduction,
     Soundness,
     Tail,
+    Window,
 )
 from cmbs.kit.rules import KitRule, findings_of
+from cmbs.kit.windows import MAX_WINDOW_SAMPLES
 
 FORMAT = 1
 MAX_HYPOTHESES = 100_000
 MAX_PROBES = 10_000
 MAX_OUTCOMES = 1_000
 MAX_TAGS = 100
+MAX_ATTRIBUTES = 64
+MAX_ATTRIBUTE_NAME_LENGTH = 128
 MAX_SAMPLES = 100_000
 # Ids over all outcomes, each of which a kit holds in memory.
 MAX_ELIMINATIONS = 5_000_000
@@ -58,12 +64,14 @@ KIT_FIELDS = {
     "hypotheses": True,
     "probes": True,
 }
-HYPOTHESIS_FIELDS = {"id": True, "label": False, "prior": False, "tags": False}
-PROBE_FIELDS = {"id": True, "prompt": False, "soundness": False, "reading": False, "outcomes": True}
+HYPOTHESIS_FIELDS = {"id": True, "label": False, "prior": False, "tags": False, "attributes": False}
+PROBE_FIELDS = {"id": True, "prompt": False, "soundness": False, "reading": False, "window": False, "outcomes": True}
 OUTCOME_FIELDS = {"id": True, "label": False, "eliminates": False, "keeps": False, "soundness": False}
-BASELINE_FIELDS = {"normal": True, "abnormal": True, "median": True, "mad": True, "threshold": False, "tail": False}
-SAMPLED_FIELDS = {"normal": True, "abnormal": True, "samples": True, "threshold": False, "tail": False}
+_BAND_FIELDS = {"threshold": False, "tail": False, "constant": False}
+BASELINE_FIELDS = {"normal": True, "abnormal": True, "median": True, "mad": True} | _BAND_FIELDS
+SAMPLED_FIELDS = {"normal": True, "abnormal": True, "samples": True} | _BAND_FIELDS
 CUTS_FIELDS = {"cuts": True, "outcomes": True}
+WINDOW_FIELDS = {"reduction": True, "k": False, "n": False, "counts": False}
 
 
 Declared = TypeVar("Declared", KitHypothesis, KitProbe, KitOutcome)
@@ -173,9 +181,35 @@ class _KitReader(FieldReader):
             self.refuse_value(Rule.BAD_NUMBER, message, (*path, "prior"), fields["prior"].place)
             return None
         tags = self._read_ids(fields.get("tags"), (*path, "tags"), MAX_TAGS)
+        attributes = self._read_attributes(fields.get("attributes"), (*path, "attributes"))
         if hypothesis_id is None:
             return None
-        return KitHypothesis(hypothesis_id, label, 1.0 if prior is None else prior, tuple(tags))
+        return KitHypothesis(hypothesis_id, label, 1.0 if prior is None else prior, tuple(tags), attributes)
+
+    def _read_attributes(self, node: Node | None, path: Path) -> dict[str, Any]:
+        """Names and any values; what is wrong with a name or a number is a finding."""
+        if node is None:
+            return {}
+        if not isinstance(node, Fields):
+            message = f"must be a mapping of names and values, and is {describe_kind(node)}"
+            self.refuse_value(Rule.WRONG_TYPE, message, path, node.place)
+            return {}
+        if len(node.entries) > MAX_ATTRIBUTES:
+            message = f"has at most {MAX_ATTRIBUTES} names, and here are {len(node.entries)}"
+            self.refuse_value(Rule.TOO_LARGE, message, path, node.place)
+            return {}
+        found: dict[str, Any] = {}
+        for name, value in node.entries:
+            if not 0 < len(name.text) <= MAX_ATTRIBUTE_NAME_LENGTH:
+                message = f"has a name of {len(name.text)} characters; one has 1 to {MAX_ATTRIBUTE_NAME_LENGTH}"
+                self.refuse_value(Rule.TOO_LARGE, message, path, name.place)
+                continue
+            try:
+                found[name.text] = to_data(value, "")
+            except InvalidDocument as exc:
+                for each in exc.findings:
+                    self.refuse(each.rule, each.message, (*path, name.text), each.place or value.place)
+        return found
 
     def _read_probe(self, node: Node, path: Path, inherited: Soundness | None) -> KitProbe | None:
         fields = self.read_fields(node, path, PROBE_FIELDS)
@@ -198,9 +232,10 @@ class _KitReader(FieldReader):
         # Where an outcome could not be read, it is not known which outcomes there are.
         known = frozenset(outcomes) if len(self.findings) == before else None
         reading = self._read_reading(fields.get("reading"), (*path, "reading"), known)
+        window = self._read_window(fields.get("window"), (*path, "window"), fields.get("reading"), reading)
         if probe_id is None or not outcomes:
             return None
-        return KitProbe(probe_id, prompt, tuple(outcomes.values()), reading)
+        return KitProbe(probe_id, prompt, tuple(outcomes.values()), reading, window)
 
     def _read_outcome(self, node: Node, path: Path, inherited: Soundness | None) -> KitOutcome | None:
         fields = self.read_fields(node, path, OUTCOME_FIELDS)
@@ -313,6 +348,7 @@ class _KitReader(FieldReader):
         abnormal = self.read_id(fields["abnormal"], (*path, "abnormal"))
         tail = self.read_word(fields.get("tail"), (*path, "tail"), Tail) or Tail.BOTH
         threshold = self.read_number(fields.get("threshold"), (*path, "threshold"))
+        constant = self.read_word(fields.get("constant"), (*path, "constant"), Constant)
         if sampled:
             samples = self._read_numbers(fields["samples"], (*path, "samples"), MAX_SAMPLES)
             median, mad = (None, None) if samples is None else baseline_of(samples)
@@ -321,7 +357,42 @@ class _KitReader(FieldReader):
             mad = self.read_number(fields["mad"], (*path, "mad"))
         if normal is None or abnormal is None or median is None or mad is None:
             return None
-        return NormalBand(normal, abnormal, median, mad, DEFAULT_THRESHOLD if threshold is None else threshold, tail)
+        bound = DEFAULT_THRESHOLD if threshold is None else threshold
+        return NormalBand(normal, abnormal, median, mad, bound, tail, constant)
+
+    def _read_window(self, node: Node | None, path: Path, read: Node | None, reading: Reading | None) -> Window | None:
+        """How a window is reduced; `read` is where the reading is, which was refused where `reading` is None."""
+        fields = None if node is None else self.read_fields(node, path, WINDOW_FIELDS)
+        if fields is None or node is None:
+            return None
+        before = len(self.findings)
+        reduction = self.read_word(fields["reduction"], (*path, "reduction"), Reduction)
+        k = self._read_count(fields.get("k"), (*path, "k"))
+        n = self._read_count(fields.get("n"), (*path, "n"))
+        counts = self.read_id(fields.get("counts"), (*path, "counts"))
+        if read is None:
+            message = "reduces samples, and the probe has no `reading` for them"
+            self.refuse_value(Rule.MISSING_FIELD, message, path, node.place)
+        if reduction is None or reading is None or len(self.findings) > before:
+            return None
+        try:
+            window = Window(reduction, k, n, counts)
+            if reduction is not Reduction.MEAN:
+                window.resolve_counts(reading)
+        except InvalidKit as exc:
+            self.refuse(KitRule.BAD_WINDOW, f"{self.describe(path)}: {exc}", path, node.place)
+            return None
+        return window
+
+    def _read_count(self, node: Node | None, path: Path) -> int | None:
+        number = self.read_number(node, path)
+        if number is None or node is None:
+            return None
+        if not (number.is_integer() and 1 <= number <= MAX_WINDOW_SAMPLES):
+            message = f"must be a whole number from 1 to {MAX_WINDOW_SAMPLES:,}"
+            self.refuse_value(Rule.BAD_NUMBER, message, path, node.place)
+            return None
+        return int(number)
 
     def _read_numbers(self, node: Node, path: Path, limit: int) -> list[float] | None:
         found = [self.read_number(item, item_path) for item_path, item in self.read_items(node, path, limit)]

@@ -35,6 +35,10 @@ class KitProvider:
         """Every hypothesis of the kit."""
         return self.kit.hypothesis_ids
 
+    def hypothesis_attributes(self) -> dict[str, Mapping[str, Any]]:
+        """The attributes of those hypotheses that the kit gives any."""
+        return {each.id: each.attributes for each in self.kit.hypotheses if each.attributes}
+
     def probe_ids(self) -> frozenset[str]:
         """Every probe of the kit."""
         return self.kit.probe_ids

@@ -2,56 +2,80 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Mapping
 from numbers import Real
-from typing import Any
+from typing import Any, NamedTuple
 
 from cmbs.documents.findings import list_ids
 from cmbs.errors import InvalidRequest
-from cmbs.kit.model import NO_DATA, KitOutcome, KitProbe
+from cmbs.kit.model import NO_DATA, KitOutcome, KitProbe, NormalBand, Reading
+from cmbs.kit.windows import reduce_window, to_finite
 
 
-def outcome_for(probe: KitProbe, response: Any) -> KitOutcome | None:
-    """The outcome that a response stands for; None for no data, which is None or `NO_DATA`.
+class ReadResponse(NamedTuple):
+    """What a response stands for, and how that follows from it.
 
-    What the probe cannot read raises `InvalidRequest`: an elimination cannot be taken back, so nothing is guessed. A
-    reading that is not a finite number is none: without one, the answer is no data.
+    `outcome` is None for no data. `record` says how numbers were read, as data for an entry: empty for an outcome that
+    was named, `reading` (and `robust_z`) for a number, `window` for samples.
+    """
+
+    outcome: KitOutcome | None
+    record: Mapping[str, Any]
+
+
+def read_response(probe: KitProbe, response: Any) -> ReadResponse:
+    """The outcome that a response stands for, with the record of how it was read.
+
+    A response is the id of an outcome, no data (None or `NO_DATA`), a number where the probe reads numbers, or a list
+    of samples where it declares how to reduce them. What the probe cannot read raises `InvalidRequest`: an elimination
+    cannot be taken back, so nothing is guessed. A number that is not finite is no reading; the answer then is no data.
     """
     match response:
         case None:
-            return None
+            return ReadResponse(None, {})
         case str():
             found = probe.outcome(response)
             if found is None and response != NO_DATA:
                 raise _unreadable(probe, f"has no outcome `{response}`")
-            return found
+            return ReadResponse(found, {})
         case bool():
             raise _unreadable(probe, f"has no outcome `{str(response).lower()}`; an outcome is named by a text")
         case Real() if probe.reading is not None:
-            return probe.outcome(probe.reading.outcome_of(_finite(probe, response)))
+            return _read_number(probe, probe.reading, response)
         case Real():
             raise _unreadable(probe, f"reads no numbers, and got {response}")
+        case list() | tuple():
+            reduced = reduce_window(probe, response)
+            return ReadResponse(reduced.outcome, {"window": reduced.to_record()})
         case _:
             raise _unreadable(probe, f"cannot read a response of type {type(response).__name__}")
 
 
-def _finite(probe: KitProbe, response: Real) -> float:
-    try:
-        number = float(response)
-    except OverflowError:
-        number = math.inf
-    if not math.isfinite(number):
+def outcome_for(probe: KitProbe, response: Any) -> KitOutcome | None:
+    """The outcome that a response stands for; None for no data. Raises what `read_response` raises."""
+    return read_response(probe, response).outcome
+
+
+def _read_number(probe: KitProbe, reading: Reading, response: Any) -> ReadResponse:
+    number = to_finite(response)
+    if number is None:
         raise InvalidRequest(
             f"the reading of probe `{probe.probe_id}` is not a finite number; without a reading, answer `{NO_DATA}`",
             {"probe_id": probe.probe_id},
         )
-    return number
+    outcome_id = reading.outcome_of(number)
+    # As text: canonical JSON has neither infinities nor whole numbers beyond 2^53.
+    record = {"reading": repr(number)}
+    if isinstance(reading, NormalBand):
+        record["robust_z"] = f"{reading.robust_z(number):.3f}"
+    return ReadResponse(None if outcome_id is None else probe.outcome(outcome_id), record)
 
 
 def _unreadable(probe: KitProbe, what: str) -> InvalidRequest:
     ids = [each.outcome_id for each in probe.outcomes]
     numbers = ", a number" if probe.reading is not None else ""
+    samples = ", a list of samples" if probe.window is not None else ""
     return InvalidRequest(
-        f"probe `{probe.probe_id}` {what}: it takes {list_ids(ids)}{numbers} or `{NO_DATA}`",
+        f"probe `{probe.probe_id}` {what}: it takes {list_ids(ids)}{numbers}{samples} or `{NO_DATA}`",
         {"probe_id": probe.probe_id, "outcomes": ids[:100]},
     )

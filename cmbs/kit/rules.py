@@ -16,6 +16,7 @@ class KitRule(StrEnum):
     """What a kit may break beyond the rules of any document. docs/reference/kits.md has an example of each."""
 
     BAD_READING = "bad-reading"
+    BAD_WINDOW = "bad-window"
     DUPLICATE_ID = "duplicate-id"
     NAMED_TWICE = "named-twice"
     UNKNOWN_HYPOTHESIS = "unknown-hypothesis"
@@ -109,6 +110,12 @@ def findings_of(kit: Kit) -> list[Finding]:
     found += _find_repeated_probes(kit)
     found += _find_indistinguishable(kit)
     return sorted(found, key=lambda finding: finding.severity)
+
+
+def errors_of(kit: Kit) -> list[Finding]:
+    """What keeps a kit whose shape is right from being used."""
+    found = (finding for number, probe in enumerate(kit.probes) for finding in _check_probe(kit, number, probe))
+    return [finding for finding in found if finding.severity is Severity.ERROR]
 
 
 def _finding(rule: KitRule, message: str, path: Path) -> Finding:

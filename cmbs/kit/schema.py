@@ -11,12 +11,14 @@ from typing import Any
 
 from cmbs.documents.fields import MAX_ID_LENGTH, MAX_TEXT_LENGTH
 from cmbs.kit import parse
-from cmbs.kit.model import DEFAULT_THRESHOLD, NO_DATA, Soundness, Tail
+from cmbs.kit.model import DEFAULT_THRESHOLD, NO_DATA, Constant, Reduction, Soundness, Tail
+from cmbs.kit.windows import MAX_WINDOW_SAMPLES
 
 _ID = {"type": "string", "maxLength": MAX_ID_LENGTH}
 _TEXT = {"type": "string", "maxLength": MAX_TEXT_LENGTH}
 _NUMBER = {"type": "number"}
 _POSITIVE = {"type": "number", "exclusiveMinimum": 0}
+_NOT_NEGATIVE = {"type": "number", "minimum": 0}
 
 
 def kit_schema() -> dict[str, Any]:
@@ -34,11 +36,13 @@ def kit_schema() -> dict[str, Any]:
             "probe": _fields(parse.PROBE_FIELDS, _probe()),
             "outcome": _fields(parse.OUTCOME_FIELDS, _outcome())
             | {"anyOf": [{"required": ["eliminates"]}, {"required": ["keeps"]}]},
-            "baseline": _fields(parse.BASELINE_FIELDS, _band() | {"median": _NUMBER, "mad": _POSITIVE}),
+            "baseline": _fields(parse.BASELINE_FIELDS, _band() | {"median": _NUMBER, "mad": _NOT_NEGATIVE})
+            | {"anyOf": [{"properties": {"mad": _POSITIVE}}, {"required": ["constant"]}]},
             "sampledBaseline": _fields(
                 parse.SAMPLED_FIELDS, _band() | {"samples": _list_of(_NUMBER, parse.MAX_SAMPLES, "What was measured.")}
             ),
             "cutPoints": _fields(parse.CUTS_FIELDS, _cuts()),
+            "window": _fields(parse.WINDOW_FIELDS, _window()),
         },
     }
 
@@ -66,6 +70,12 @@ def _hypothesis() -> dict[str, Any]:
         "label": _TEXT | {"description": "What it is called among people."},
         "prior": _POSITIVE | {"default": 1, "description": "A weight, relative to those of the others."},
         "tags": _list_of(_ID, parse.MAX_TAGS, "For selecting among hypotheses.") | {"uniqueItems": True},
+        "attributes": {
+            "type": "object",
+            "description": "Any values by name; a session over the kit declares them, and policies can refer to them.",
+            "maxProperties": parse.MAX_ATTRIBUTES,
+            "propertyNames": {"minLength": 1, "maxLength": parse.MAX_ATTRIBUTE_NAME_LENGTH},
+        },
     }
 
 
@@ -78,6 +88,7 @@ def _probe() -> dict[str, Any]:
             "description": "How a number becomes an outcome.",
             "oneOf": [_ref("baseline"), _ref("sampledBaseline"), _ref("cutPoints")],
         },
+        "window": _ref("window", "How a window of samples becomes one verdict."),
         "outcomes": _list_of(_ref("outcome"), parse.MAX_OUTCOMES, "What the answer may be.") | {"minItems": 1},
     }
 
@@ -99,6 +110,7 @@ def _band() -> dict[str, Any]:
         "threshold": _POSITIVE
         | {"default": DEFAULT_THRESHOLD, "description": "In robust z-scores: (number - median) / (1.4826 MAD)."},
         "tail": _words(Tail, "Which side is not normal.") | {"default": Tail.BOTH.value},
+        "constant": _words(Constant, "What a number means where the MAD is 0; required there."),
     }
 
 
@@ -108,6 +120,16 @@ def _cuts() -> dict[str, Any]:
         | {"minItems": 1},
         "outcomes": _list_of(_ID, parse.MAX_OUTCOMES, "One more than there are cuts, from the lowest interval up.")
         | {"minItems": 2},
+    }
+
+
+def _window() -> dict[str, Any]:
+    count = {"type": "integer", "minimum": 1, "maximum": MAX_WINDOW_SAMPLES}
+    return {
+        "reduction": _words(Reduction, "One counted sample, the mean of all, or at least k counted samples."),
+        "k": count | {"description": "For k-of-n: how many samples must read as the counted outcome."},
+        "n": count | {"description": "How many samples a window has; any number, if not said."},
+        "counts": _ID | {"description": "The outcome that samples are counted for; by default the abnormal one."},
     }
 
 

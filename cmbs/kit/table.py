@@ -12,7 +12,7 @@ from cmbs.documents.findings import MAX_FINDINGS, Finding, Place, Rule
 from cmbs.errors import InvalidKit
 from cmbs.kit.attributes import (
     Attribute,
-    Cell,
+    BaselineRule,
     is_measured,
     make_baseline_probe,
     make_interval_probe,
@@ -20,7 +20,7 @@ from cmbs.kit.attributes import (
     make_yes_no_probes,
 )
 from cmbs.kit.baseline import Baseline, baseline_of
-from cmbs.kit.model import DEFAULT_THRESHOLD, NO_DATA, Kit, KitHypothesis, KitProbe, Soundness, Tail
+from cmbs.kit.model import DEFAULT_THRESHOLD, NO_DATA, Constant, Kit, KitHypothesis, KitProbe, Soundness, Tail, Window
 from cmbs.kit.parse import MAX_ELIMINATIONS, MAX_PROBES, InvalidKitFile
 from cmbs.kit.rules import KitRule
 from cmbs.kit.writing import content_version
@@ -54,6 +54,9 @@ class TableOptions:
     max_values: int = 64
     bands: int = 4
     threshold: float = DEFAULT_THRESHOLD
+    # What a number means against a baseline without spread, and how windows of samples are reduced.
+    constant: Constant = Constant.ABNORMAL
+    window: Window | None = None
     soundness: Soundness | None = None
 
 
@@ -106,7 +109,7 @@ class _Maker:
         for name in dict.fromkeys(named):
             if name is not None and name not in self._table.columns:
                 self._refuse(Rule.UNKNOWN_FIELD, f"no column `{name}`; {suggest(name, self._table.columns)}", 1)
-        if not self._table.rows:
+        if not self._table.lines:
             self._refuse(Rule.MISSING_FIELD, "the table has no rows", 1)
         if self.findings:
             raise InvalidKitFile(self._table.name, self.findings)
@@ -119,6 +122,8 @@ class _Maker:
                 self._refuse(Rule.MISSING_FIELD, f"no id in column `{self._options.id_column}`", line)
             elif entity in first:
                 self._refuse(KitRule.DUPLICATE_ID, f"`{entity}` is in line {first[entity]} already", line)
+            elif "\0" in entity:
+                self._refuse(Rule.NUL, "an id must not have the character U+0000", line)
             elif len(entity) > MAX_ID_LENGTH:
                 self._refuse(Rule.TOO_LARGE, f"an id has at most {MAX_ID_LENGTH:,} characters", line)
             first.setdefault(entity, line)
@@ -152,7 +157,8 @@ class _Maker:
                         "eliminations: drop columns with many values"
                     )
                     raise InvalidKitFile(self._table.name, [Finding(Rule.TOO_LARGE, message)])
-                longest = max(len(probe.probe_id), *(len(outcome.outcome_id) for outcome in probe.outcomes))
+                texts = [probe.probe_id, *(outcome.outcome_id for outcome in probe.outcomes)]
+                longest = max(map(len, texts))
                 if longest > MAX_ID_LENGTH:
                     self._refuse(
                         Rule.TOO_LARGE,
@@ -164,20 +170,17 @@ class _Maker:
     def _attribute(self, column: str, entities: Sequence[str]) -> Attribute:
         missing = self._options.no_data | {"", NO_DATA}
         separator = self._options.separator if column in self._options.split else None
+        texts = self._table.texts(column)
         # Most cells of a column are like some other.
         values_of = {
             text: tuple(value for value in _values(text, separator) if value not in missing)
-            for text in {text for _, text in self._table.column(column)}
+            for text in dict.fromkeys(texts)
         }
-        cells = tuple(
-            Cell(entity, line, values_of[text])
-            for entity, (line, text) in zip(entities, self._table.column(column), strict=True)
-        )
-        return Attribute(column, cells, is_split=separator is not None)
+        return Attribute(column, entities, texts, values_of, is_split=separator is not None)
 
     def _probes_of(self, attribute: Attribute) -> Iterator[KitProbe]:
         options = self._options
-        values = attribute.values()
+        values = attribute.numbers
         name = attribute.name
         if name in self._baselines:
             yield from self._compare_with_baseline(attribute)
@@ -202,45 +205,58 @@ class _Maker:
         return attribute.name in self._options.numeric or is_measured(attribute)
 
     def _cut_into_intervals(self, attribute: Attribute) -> Iterator[KitProbe]:
-        bad = [(cell, value) for cell in attribute.cells for value in cell.values if read_number(value) is None]
-        for cell, value in bad:
+        bad = self._find_cells(attribute, {value for value, number in attribute.numbers.items() if number is None})
+        for line, value in bad:
             self._refuse(
                 Rule.BAD_NUMBER,
                 f"`{value[:MAX_SHOWN]}` in column `{attribute.name}` is no finite number; "
                 "without data, leave the cell empty",
-                cell.line,
+                line,
             )
         if bad:
             return
-        if len({read_number(value) for value in attribute.values()}) == 1:
+        if len(set(attribute.numbers.values())) == 1:
             self.notes.append(f"column `{attribute.name}` has one value, so it asks nothing")
         else:
             yield make_interval_probe(attribute, self._options.bands, self._options.soundness)
 
     def _compare_with_baseline(self, attribute: Attribute) -> Iterator[KitProbe]:
         words = {"normal", "abnormal", *(Tail.HIGH, Tail.LOW)}
-        bad = [(cell, value) for cell in attribute.cells for value in cell.values if value not in words]
-        for cell, value in bad:
+        bad = self._find_cells(attribute, attribute.numbers.keys() - words)
+        for line, value in bad:
             self._refuse(
                 Rule.UNKNOWN_WORD,
                 f"`{value[:MAX_SHOWN]}` in column `{attribute.name}`, which has a baseline: "
                 "a cell says normal, abnormal, high, low or nothing",
-                cell.line,
+                line,
             )
         if bad:
             return
-        if attribute.cells and all(set(cell.values) - {"normal"} for cell in attribute.cells):
+        if all(set(attribute.values_of[text]) - {"normal"} for text in attribute.texts):
             # As with an alert that every fault raises: it could only be normal if nothing were wrong.
             self.notes.append(f"column `{attribute.name}` is moved by every entity, so it asks nothing")
             return
         try:
             baseline = self._baselines[attribute.name]
-            yield make_baseline_probe(attribute, baseline, self._options.threshold, self._options.soundness)
+            rule = BaselineRule(self._options.threshold, self._options.constant, self._options.window)
+            yield make_baseline_probe(attribute, baseline, rule, self._options.soundness)
+            if baseline.mad == 0:
+                meaning = (
+                    "any deviation is abnormal" if rule.constant is Constant.ABNORMAL else "a number gives no verdict"
+                )
+                self.notes.append(f"column `{attribute.name}` has a constant baseline: {meaning}")
         except InvalidKit as exc:
             self.findings.append(Finding(KitRule.BAD_READING, f"column `{attribute.name}`: {exc}"))
 
-    def _cells(self, column: str | None) -> list[str]:
-        return [cell for _, cell in self._table.column(column)] if column else [""] * len(self._table.rows)
+    def _find_cells(self, attribute: Attribute, values: Collection[str]) -> list[tuple[int, str]]:
+        """The cells that have one of these values, each with its line."""
+        if not values:
+            return []
+        cells = zip(self._table.lines, attribute.texts, strict=True)
+        return [(line, value) for line, text in cells for value in attribute.values_of[text] if value in values]
+
+    def _cells(self, column: str | None) -> Sequence[str]:
+        return self._table.texts(column) if column else [""] * len(self._table.lines)
 
     def _prior(self, text: str, line: int) -> float:
         if not text:

@@ -15,8 +15,9 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from enum import StrEnum
+from typing import Any
 
-from cmbs.adapters.sre.faults import Alert, Component, System
+from cmbs.adapters.sre.faults import Alert, Component, KnownFault, System
 from cmbs.errors import InvalidRequest, LimitExceeded
 from cmbs.kit import Kit, KitHypothesis, KitOutcome, KitProbe, Soundness
 from cmbs.kit.writing import content_version
@@ -51,7 +52,9 @@ def signature_kit(system: System, world: World = World.OPEN) -> Kit:
         kit_id=f"{system.system_id}-signature",
         version="",
         title=f"{system.title}: which known fault is it",
-        hypotheses=tuple(KitHypothesis(fault.fault_id, fault.label) for fault in system.faults),
+        hypotheses=tuple(
+            KitHypothesis(fault.fault_id, fault.label, attributes=_place_of(fault)) for fault in system.faults
+        ),
         probes=tuple(
             KitProbe(
                 alert.id,
@@ -86,7 +89,10 @@ def structural_kit(system: System, world: World = World.OPEN) -> Kit:
         kit_id=f"{system.system_id}-structure",
         version="",
         title=f"{system.title}: which component did it begin with",
-        hypotheses=tuple(KitHypothesis(component.id, component.label) for component in components),
+        hypotheses=tuple(
+            KitHypothesis(each.id, each.label, attributes={"component": each.id, "type": each.node_type})
+            for each in components
+        ),
         probes=tuple(
             KitProbe(
                 component.id,
@@ -166,3 +172,9 @@ def _description(first_rule: str, expecting: str, world: World) -> str:
         f"{first_rule}; silence eliminates those that {expecting}. Both hold in a closed world: one fault at a time, "
         "lists that are complete, and alerts that never fail to fire."
     )
+
+
+def _place_of(fault: KnownFault) -> dict[str, Any]:
+    """Where a fault begins, as attributes of its hypothesis: all components, and the one where it is one."""
+    components = sorted(component.id for component in fault.root_causes)
+    return {"components": components} | ({"component": components[0]} if len(components) == 1 else {})

@@ -12,6 +12,7 @@ from cmbs.analysis.gain import Belief, after_answer, gains, prior_belief
 from cmbs.analysis.table import table_of
 from cmbs.belief.server import BeliefServer
 from cmbs.kit import NO_DATA, Kit, KitProbe, ontology_of, outcome_for
+from cmbs.messages import ConclusionRule
 
 PLAYER = "player"
 # How many of the nearest things a contradiction is explained with.
@@ -121,7 +122,8 @@ class Game:
 
     def _declare(self, metadata: dict[str, str]) -> str:
         about = {"game": "twenty questions", **metadata}
-        return self.server.declare_session(ontology_of(self.kit), metadata=about).session_id
+        policy = self.server.default_policy(conclusions=ConclusionRule.SURVIVORS)
+        return self.server.declare_session(ontology_of(self.kit), metadata=about, policy=policy).session_id
 
     def _alive(self) -> int:
         """What the server says is left."""
