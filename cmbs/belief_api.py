@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from functools import cache
+from importlib.util import find_spec
 from typing import Any
 
 from cmbs.belief.server import BeliefServer
-from cmbs.bootstrap import Settings, build_notary, build_server, build_substrate
+from cmbs.bootstrap import Settings, build_app
 from cmbs.http import BeliefApp
 from cmbs.identity import Gate, KeyRegistry
 
@@ -22,16 +24,18 @@ def create_app(
     """
     if server is not None:
         return BeliefApp(server, Gate(KeyRegistry(server.log), anyone=anyone))
-    settings = settings or Settings.from_environment(os.environ)
-    server = build_server(settings)
-    spaces = build_substrate(server, os.environ, settings.space_limits)
-    spaces.start()
-    notary = build_notary(settings, server, spaces)
-    app = BeliefApp(server, Gate(KeyRegistry(server.log), anyone=anyone), spaces, settings.max_requests, notary)
-    # Only now that the application observes what it finds.
-    if notary is not None:
-        notary.start()
+    app = build_app(settings or Settings.from_environment(os.environ), os.environ, anyone=anyone)
+    # Where what MCP needs is not installed, there is no such path.
+    if find_spec("mcp") is not None and find_spec("httpx") is not None:
+        from cmbs.mcp.server.mounting import mount_mcp
+
+        mount_mcp(app)
     return app
+
+
+def open_app(environment: Mapping[str, str]) -> BeliefApp:
+    """An application over a server made from variables of an environment; who opens it closes it."""
+    return create_app(settings=Settings.from_environment(environment))
 
 
 _app_of_environment = cache(create_app)

@@ -2,13 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import TypeAlias
 
-from cmbs.belief.kernel.events import Declare, read_event
-from cmbs.belief.kernel.kind import BeliefKind
+import msgspec
+
+from cmbs.belief.kernel.events import Declare, Stamp, read_event
+from cmbs.belief.kernel.forks import fork_declaration
+from cmbs.belief.kernel.kind import Answer, BeliefKind
 from cmbs.belief.kernel.requests import Command
-from cmbs.belief.kernel.session import Session
+from cmbs.belief.kernel.session import Session, decide_declare
+from cmbs.errors import Conflict, InvalidRequest, SessionTerminated
 from cmbs.ledger import StoredEntry
+from cmbs.messages import Origin, Verb
+from cmbs.streams.server import StreamServer
+
+Sessions: TypeAlias = StreamServer[Session, Command, Answer]
+
+
+def find_origin(prefix: Sequence[StoredEntry], without: Iterable[int]) -> Origin:
+    """Where a fork of these entries begins, without some reports among them; InvalidRequest for what is none."""
+    left_out = sorted(set(without))
+    for seq in left_out:
+        verb = read_event(prefix[seq]).body.verb if seq < len(prefix) else "beyond what is repeated"
+        if verb != Verb.ELIMINATE:
+            raise InvalidRequest(
+                f"event {seq} is no report that the fork would repeat, so it cannot be left out",
+                {"field": "without", "found": verb, "accepted": "events of ELIMINATE up to `at`"},
+            )
+    first = read_event(prefix[0]).body.stream_id
+    return Origin(first, len(prefix) - 1, prefix[-1].event_hash.hex(), tuple(left_out) or msgspec.UNSET)
+
+
+def declare_fork(fork_id: str, prefix: Sequence[StoredEntry], origin: Origin, stamp: Stamp) -> Command:
+    """The declaration of a session that begins as another one was after these entries."""
+    message = fork_declaration(read_event(prefix[0]), origin)
+    event = decide_declare(fork_id, message, stamp)
+    return Command(fork_id, message, stamp.idempotency_key, declared=event, actor=stamp.actor)
+
+
+def write_fork(sessions: Sessions, kind: BeliefKind, declared: Command, prefix: Sequence[StoredEntry]) -> None:
+    """Write a fork, whole or not at all. Under an idempotency key it may be there already, and must be the same."""
+    fork_id = declared.session_id
+    if declared.idempotency_key is None:
+        sessions.adopt(fork_id, repeat_prefix(kind, declared, prefix))
+        return
+    if sessions.peek(fork_id) is None:
+        # Another caller with the same key may be first: what is there then is compared below.
+        with suppress(Conflict):
+            sessions.adopt(fork_id, repeat_prefix(kind, declared, prefix))
+    sessions.perform(declared)
 
 
 def repeat_prefix(kind: BeliefKind, declared: Command, prefix: Iterable[StoredEntry]) -> list[StoredEntry]:
@@ -19,7 +63,17 @@ def repeat_prefix(kind: BeliefKind, declared: Command, prefix: Iterable[StoredEn
         event, command = read_event(stored), declared
         if not isinstance(event.message, Declare):
             command = Command(declared.session_id, event.message, actor=declared.actor)
-        _, step = kind.decide(state, command)
+        try:
+            _, step = kind.decide(state, command)
+        except SessionTerminated as exc:
+            raise Conflict(
+                f"without what is left out, the session ends before event {event.body.seq}",
+                {
+                    "field": "without",
+                    "found": event.body.event_id,
+                    "next": f"fork `at` {event.body.seq - 1} or before, and go on from there",
+                },
+            ) from exc
         if step is None:  # pragma: no cover - a log holds no repeats
             raise TypeError(f"event {event.body.seq} repeats an earlier one")
         state, append = step

@@ -8,40 +8,50 @@ the log was settled, and is never sent again.
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
+from msgspec.structs import replace
+
+from cmbs.belief.agreement import UNKNOWN_SESSION, Agreement
+from cmbs.belief.kernel.agreement import name_some
 from cmbs.belief.kernel.events import read_event
 from cmbs.belief.kernel.kind import append_of
 from cmbs.belief.kernel.replay import catch_up
 from cmbs.belief.kernel.session import Session, evolve
-from cmbs.errors import BeliefServerError, LedgerCorrupt, SessionNotFound, StoreUnavailable
+from cmbs.belief.remote_calls import RemoteCalls
+from cmbs.errors import BeliefServerError, LedgerCorrupt, SessionNotFound, StoreDisagrees, StoreUnavailable
 from cmbs.spi.audit_log import Append, AuditLog, StaleHead
-from cmbs.spi.elimination_store import EliminationStore
+from cmbs.spi.elimination_store import EliminationProvenance, EliminationStore
+from cmbs.spi.universe import AnchoringStore
+from cmbs.stores.memory import InMemoryStore
 from cmbs.streams.cache import Slot, Streams
 
 _MAX_SWEPT = 1000
-# Beyond, calls wait for a free thread, and their time-out runs meanwhile.
-_MAX_CALLS = 64
 
 
 class Saga:
     """Carries entries out in a store of its own."""
 
-    def __init__(self, log: AuditLog, store: EliminationStore, timeout_seconds: float) -> None:
+    def __init__(self, log: AuditLog, store: EliminationStore, calls: RemoteCalls, agreement: Agreement) -> None:
         self._log = log
         self._store = store
-        self._timeout_seconds = timeout_seconds
-        self._calls = ThreadPoolExecutor(_MAX_CALLS, "cmbs-remote")
+        self._calls = calls
+        self._agreement = agreement
 
     def carry_out(self, after: Session, append: Append) -> None:
         """Intent, call, entry. `StaleHead` where another writer was first; the caller decides again."""
         call = self._call(after, append)
+        if after.provider is None and append.seq > 0:
+            # Nothing is in doubt yet: what is refused here leaves no intent behind.
+            self._agreement.require(_before(after, append), sends=call is not None)
         if call is None:
             self._log.append([append])
             return
         self._log.put_intent(append)
         self._send(append, call)
         self._conclude(append)
+        if append.seq == 0:
+            self._agreement.trust(after)
 
     def settle(self, sessions: Streams[Session], slot: Slot[Session]) -> None:
         """Drive the open intent of a session forward, if there is one. The caller holds the slot's lock."""
@@ -63,6 +73,11 @@ class Saga:
         append = append_of(after, event)
         call = self._call(after, append)
         if call is not None:
+            # It may have been sent before: what is refused here stays in doubt until log and store agree.
+            if session is None:
+                self._agreement.require_home(after)
+            else:
+                self._agreement.require(session, sends=True)
             self._send(append, call)
         self._conclude(append)
 
@@ -76,14 +91,12 @@ class Saga:
             with slot.lock:
                 try:
                     self.settle(sessions, slot)
+                except StoreDisagrees:
+                    continue
                 except StoreUnavailable:
                     return
                 except BeliefServerError:
                     continue
-
-    def close(self) -> None:
-        """Begin no further calls."""
-        self._calls.shutdown(wait=False, cancel_futures=True)
 
     def _call(self, after: Session, append: Append) -> Callable[[], object] | None:
         """What the store must be told; None where it need not hear of this event."""
@@ -91,26 +104,33 @@ class Saga:
         if after.provider is not None:
             return None
         if append.seq == 0:
-            universe = frozenset(after.universe.ids)
+            universe, version = frozenset(after.universe.ids), after.ontology.causal_graph_version
+            if isinstance(store, AnchoringStore):
+                return lambda: store.create_session_at(session_id, universe, version)
             return lambda: store.create_session(session_id, universe)
         tombstones = append.tombstones
         if tombstones is None:
             return None
-        return lambda: store.eliminate(session_id, frozenset(tombstones.ids), tombstones.provenance)
+        return lambda: self._eliminate(after, frozenset(tombstones.ids), tombstones.provenance)
+
+    def _eliminate(self, after: Session, ids: frozenset[str], provenance: EliminationProvenance) -> None:
+        """The answer of the store is authoritative: what it neither applied nor had before is not eliminated."""
+        result = self._store.eliminate(after.session_id, ids, provenance)
+        lost = ids - result.applied - result.already_eliminated
+        if lost:
+            reason = f"the elimination store did not take tombstones for {name_some(lost)}"
+            raise self._agreement.distrust(after.session_id, reason)
 
     def _send(self, append: Append, call: Callable[[], object]) -> None:
         try:
             # One that hangs is left to itself; its outcome is in doubt.
-            self._calls.submit(call).result(self._timeout_seconds)
-        except TimeoutError as exc:
-            seconds = self._timeout_seconds
-            raise StoreUnavailable(f"the elimination store did not answer in {seconds:g} seconds") from exc
+            self._calls.ask(call)
         except StoreUnavailable:
             raise
         except SessionNotFound as exc:
             # The log has the session. A store that lost it, or was restored older, must not make it look unknown.
             self._log.drop_intent(append.stream_id, append.entry.event_hash)
-            raise StoreUnavailable(f"the elimination store does not know session `{append.stream_id}`") from exc
+            raise self._agreement.distrust(append.stream_id, UNKNOWN_SESSION) from exc
         except BeliefServerError:
             # The store understood and refused: nothing came of it, and nothing is in doubt.
             self._log.drop_intent(append.stream_id, append.entry.event_hash)
@@ -126,3 +146,16 @@ class Saga:
             stored = self._log.read(append.stream_id, append.seq - 1, 1)
             if not stored or stored[0] != append.entry:
                 raise
+
+
+def split_store(store: Any, audit_log: AuditLog | None) -> tuple[AuditLog, EliminationStore | None]:
+    """Where events go, and the store of tombstones where that is another."""
+    if audit_log is None:
+        audit_log = store if isinstance(store, AuditLog) else InMemoryStore()
+    return audit_log, None if store is audit_log else store
+
+
+def _before(after: Session, append: Append) -> Session:
+    """The session before an entry, as far as its hypotheses go."""
+    gone = () if append.tombstones is None else append.tombstones.ids
+    return replace(after, survivors=after.survivors.restore(gone))

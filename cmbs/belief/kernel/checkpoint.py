@@ -12,14 +12,24 @@ import msgspec
 from msgspec.structs import replace
 
 from cmbs.belief.kernel.events import Declare, read_event
-from cmbs.belief.kernel.session import Applied, ObligationRecord, Observation, Request, Session, Verdict, evolve
+from cmbs.belief.kernel.listed import reports_of
+from cmbs.belief.kernel.looks import Applied, Observation, looks_of
+from cmbs.belief.kernel.request_keys import Request, RequestKey
+from cmbs.belief.kernel.session import (
+    ObligationRecord,
+    Session,
+    Verdict,
+    evolve,
+    speakers_of,
+)
 from cmbs.belief.kernel.survivors import Survivors
 from cmbs.ledger import Chronicle, Head, StoredEntry, hash_entry
 from cmbs.ledger.event_tree import EventTree
 from cmbs.ledger.replay import StateFormat
 from cmbs.ledger.state_digest import find_binding
 
-_FORMAT = 1
+# The second has the actors of eliminations and of idempotency keys, the third the probes that observations answer.
+_FORMAT = 3
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -38,7 +48,7 @@ class FrozenSession(msgspec.Struct, frozen=True, array_like=True, forbid_unknown
     bitmap: bytes
     events: _Columns[str, Verdict | None]
     observations: _Columns[Observation, Applied]
-    requests: _Columns[str, Request]
+    requests: _Columns[RequestKey, Request]
     conclusions: _Columns[int, str]
     obligations: dict[str, ObligationRecord]
     active: tuple[str, ...]
@@ -90,6 +100,7 @@ def thaw(data: bytes, declaration: StoredEntry, at: StoredEntry) -> Session | No
         if not fits or not isinstance(event.message, Declare):
             return None
         declared = evolve(None, event)
+        observations = Chronicle.of(*frozen.observations)
         return replace(
             declared,
             survivors=Survivors.from_bitmap(declared.universe, frozen.bitmap),
@@ -97,7 +108,10 @@ def thaw(data: bytes, declaration: StoredEntry, at: StoredEntry) -> Session | No
             tree=frozen.tree,
             v=frozen.v,
             events=Chronicle.of(*frozen.events),
-            observations=Chronicle.of(*frozen.observations),
+            observations=observations,
+            looks=looks_of(observations),
+            speakers=speakers_of(declared.universe, (record for _, record in observations)),
+            reports=reports_of(declared, observations),
             requests=Chronicle.of(*frozen.requests),
             conclusions=Chronicle.of(*frozen.conclusions),
             obligations=frozen.obligations,

@@ -9,7 +9,8 @@ from itertools import combinations, islice
 from math import log2
 from typing import NamedTuple, TypeAlias
 
-from cmbs.belief.kernel.session import Applied, Session
+from cmbs.belief.kernel.looks import Applied
+from cmbs.belief.kernel.session import Session
 from cmbs.belief.kernel.views import survivors_at
 
 # Beyond so many sources the agreement of pairs is told of the ones that listed most: pairs grow with the square.
@@ -63,8 +64,8 @@ class SourceReport(NamedTuple):
     events: int
     # Taken out by this source; listed by it after another source, or it itself, had taken them out.
     eliminated: int
-    already_eliminated_by_others: int
-    already_eliminated_by_itself: int
+    already_group_eliminated_others: int
+    already_group_eliminated_itself: int
     # Listed by this source and by no other.
     only_here: int
     bits: float

@@ -13,7 +13,7 @@ import msgspec
 from cmbs.belief.kernel.survivors import Survivors
 from cmbs.ledger import EntryBody, StoredEntry
 from cmbs.ledger.entry import VERSION, read_body
-from cmbs.messages import Actor, OntologyBundle, Origin, ProviderRef, SessionPolicy, Verb
+from cmbs.messages import Actor, KitRef, OntologyBundle, Origin, ProviderRef, SessionPolicy, Verb
 
 NULL = msgspec.Raw(b"null")
 
@@ -28,13 +28,27 @@ class Declare(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     provider: ProviderRef | None = None
     # Only of a fork. Unset it is not written, so that other declarations are the bytes that they always were.
     origin: Origin | msgspec.UnsetType = msgspec.UNSET
+    # An object of objects: a hypothesis, the name of an attribute, its value. Unset where there are none.
+    hypothesis_attributes: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    # Only where tombstones are in a store of their own that has an identity: which one it was.
+    store_id: str | msgspec.UnsetType = msgspec.UNSET
+    # For people, and to be found by; labels are an object of texts. Unset where there are none.
+    title: str | msgspec.UnsetType = msgspec.UNSET
+    labels: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
 class Probe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a provider was asked, and what the world answered."""
+    """What a provider was asked, and what the world answered, as it was given."""
 
     probe_id: str
     response: msgspec.Raw
+    # Of a session over a kit: which kit said what the response rules out, the outcome that it was read as (null for no
+    # data), and how numbers were read or a window of them reduced. Unset they are not written.
+    kit: KitRef | msgspec.UnsetType = msgspec.UNSET
+    outcome_id: str | msgspec.UnsetType | None = msgspec.UNSET
+    reading: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    # When it was seen, where the caller says so.
+    seen_at: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class Eliminate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

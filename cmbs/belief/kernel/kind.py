@@ -8,29 +8,32 @@ import msgspec
 
 from cmbs.belief.kernel.checkpoint import STATE_FORMAT, freeze, thaw
 from cmbs.belief.kernel.events import Declare, Eliminate, EnterObligation, Event, Message, Repeat, Stamp, read_event
+from cmbs.belief.kernel.listed import find_new_terms, list_session
 from cmbs.belief.kernel.replay import catch_up
 from cmbs.belief.kernel.requests import Command, Limits
 from cmbs.belief.kernel.session import Session, decide, evolve
 from cmbs.errors import HeadMismatch, LimitExceeded, SessionNotFound
 from cmbs.ledger import StoredEntry
-from cmbs.ledger.state_digest import bind_state, digest_of, is_digest_point
+from cmbs.ledger.state_digest import Spacing, bind_state, digest_of, is_digest_point
 from cmbs.messages import Actor
 from cmbs.spi.audit_log import Append, SessionState, Tombstones, is_reserved
 from cmbs.spi.elimination_store import EliminationProvenance
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """Where a message stands in the log, and the session right after it."""
+    """Where a message stands in the log, and the session as it is now; `replayed` where it was recorded before."""
 
     session: Session
     message: Message
     seq: int
+    replayed: bool = False
 
 
 class BeliefFolding:
     """How sessions follow from their entries, and how they are kept in checkpoints."""
 
     state_format = STATE_FORMAT.number
+    spacing = Spacing.WIDENING
 
     def owns(self, stream_id: str) -> bool:
         """Any id that is not set aside for another kind."""
@@ -82,7 +85,7 @@ class BeliefKind(BeliefFolding):
         else:
             event = decide(state, message, self._stamp(command.idempotency_key, command.actor))
             if isinstance(event, Repeat):
-                return Answer(state, message, event.seq), None
+                return Answer(state, message, event.seq, replayed=True), None
             if command.if_match is not None and state.head_event_id != command.if_match:
                 raise HeadMismatch(command.if_match, state.head_event_id)
             if is_digest_point(event.body.seq):
@@ -116,6 +119,12 @@ def append_of(after: Session, event: Event, checkpoint: bytes | None = None) -> 
         body.ts,
         unique_key,
         tombstones,
-        SessionState(len(after.survivors), after.terminated_seq is not None, universe),
+        SessionState(
+            len(after.survivors),
+            after.terminated_seq is not None,
+            universe,
+            list_session(after, event),
+            find_new_terms(after, event),
+        ),
         checkpoint,
     )

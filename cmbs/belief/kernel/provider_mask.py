@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from cmbs.belief.kernel.nearest import find_nearest
 from cmbs.core import entropy
 from cmbs.errors import InvalidHypothesisId, ProviderBroken, UnknownProbe
 from cmbs.spi.hypothesis_provider import HypothesisProvider
@@ -17,7 +18,7 @@ def find_eliminated(provider: HypothesisProvider, probe_id: str, response: Any) 
     taken back, so a likelihood or a text is not read as one.
     """
     if probe_id not in provider.probe_ids():
-        raise UnknownProbe(probe_id)
+        raise UnknownProbe(probe_id, find_nearest(probe_id, sorted(provider.probe_ids())))
     mask = provider.apply_probe(probe_id, response)
     unknown = mask.keys() - frozenset(provider.hypothesis_ids())
     if unknown:

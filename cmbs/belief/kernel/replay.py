@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from operator import ge
 from typing import assert_never
 
 import msgspec
 
+from cmbs.belief.kernel.attributes import read_attributes
 from cmbs.belief.kernel.checkpoint import STATE_FORMAT
 from cmbs.belief.kernel.events import (
     Declare,
@@ -19,13 +20,17 @@ from cmbs.belief.kernel.events import (
     EnterObligation,
     Event,
     Message,
+    Probe,
     RequestExit,
     RequestTermination,
     Stamp,
     read_event,
 )
 from cmbs.belief.kernel.session import Session, decide, decide_declare, evolve
+from cmbs.belief.kernel.titles import require_titles
 from cmbs.ledger import Head, StoredEntry, canonical, replay, seal
+from cmbs.ledger.entry import GATES_SINCE
+from cmbs.messages import Origin
 
 _HASH = re.compile("[0-9a-f]{64}")
 
@@ -46,6 +51,10 @@ def catch_up(session_id: str, session: Session | None, entries: Iterable[StoredE
 def _decide_again(session_id: str, session: Session | None, recorded: Event) -> Event:
     message, body = recorded.message, recorded.body
     _require_admissible(message)
+    if isinstance(message, Declare):
+        _require_gates(message, body.v)
+    if isinstance(message, Eliminate) and message.probe is not None:
+        _require_probe(message.probe, body.v)
     if body.actor is not None and not body.actor.authenticated:
         raise ValueError("it names an actor that was not authenticated")
     stamp = Stamp(body.event_id, body.ts, body.idempotency_key, body.actor, body.v)
@@ -57,8 +66,6 @@ def _decide_again(session_id: str, session: Session | None, recorded: Event) -> 
         raise ValueError(f"the first event declares the session, not {body.verb}")
     if session.events.position(stamp.event_id) is not None:
         raise ValueError(f"its event id is that of event {session.events.position(stamp.event_id)}")
-    if session.provider is None and isinstance(message, Eliminate) and message.probe is not None:
-        raise ValueError("it records a probe, and the session has no provider")
     again = decide(session, message, stamp)
     if isinstance(again, Event):
         return again
@@ -83,8 +90,6 @@ def _require_admissible(message: Message) -> None:
         case Eliminate():
             _require_sorted(message.eliminated)
             _require_object(message.justification)
-            if message.probe is not None:
-                _require_canonical(bytes(message.probe.response))
         case Declare():
             if not message.hypotheses:
                 raise ValueError("it declares no hypotheses")
@@ -93,6 +98,7 @@ def _require_admissible(message: Message) -> None:
             _require_object(message.metadata)
             if not isinstance(message.origin, msgspec.UnsetType):
                 _require_count(message.origin.seq)
+                _require_left_out(message.origin)
                 if _HASH.fullmatch(message.origin.event_hash) is None:
                     raise ValueError("the hash of its origin is not one")
         case RequestExit() | DeclareConclusion() | RequestTermination():
@@ -101,6 +107,70 @@ def _require_admissible(message: Message) -> None:
             _require_count(message.min_total_eliminations)
         case _:
             assert_never(message)
+
+
+def _require_left_out(origin: Origin) -> None:
+    """Raise ValueError where a fork leaves out what is no event of the prefix after the declaration, or nothing."""
+    if isinstance(origin.without, msgspec.UnsetType):
+        return
+    left_out = list(origin.without)
+    if not left_out or left_out != sorted(set(left_out)) or not 0 < left_out[0] <= left_out[-1] <= origin.seq:
+        raise ValueError("the events that it leaves out are not some of those that it repeats")
+
+
+def _require_gates(message: Declare, version: int) -> None:
+    """Raise ValueError where what came with the rules for gates is in an older entry, or not as it is validated."""
+    recorded = message.hypothesis_attributes
+    newer = {
+        "hypothesis_attributes": recorded,
+        "store_id": message.store_id,
+        "title": message.title,
+        "labels": message.labels,
+        "origin.without": message.origin if isinstance(message.origin, msgspec.UnsetType) else message.origin.without,
+        "policy.conclusions": message.policy.conclusions,
+        "policy.eliminations": message.policy.eliminations,
+        "policy.foreign_tombstones": message.policy.foreign_tombstones,
+        "policy.looks": message.policy.looks,
+    }
+    if message.provider is not None:
+        newer["provider.content_hash"] = message.provider.content_hash
+        _require_hash(message.provider.content_hash)
+    _refuse_newer(newer, version)
+    if message.store_id == "":
+        raise ValueError("the store of its tombstones has no name")
+    require_titles(message.title, message.labels)
+    if isinstance(recorded, msgspec.UnsetType):
+        return
+    _require_canonical(bytes(recorded))
+    attributes = read_attributes(recorded)
+    if not attributes or not attributes.keys() <= set(message.hypotheses):
+        raise ValueError("its attributes are not those of hypotheses that it declares")
+    if any(raw == b"{}" or raw[:1] != b"{" for raw in attributes.values()):
+        raise ValueError("the attributes of a hypothesis are not an object with any")
+
+
+def _require_probe(probe: Probe, version: int) -> None:
+    """Raise ValueError where a look has what older entries have not, or not as it is validated."""
+    _require_canonical(bytes(probe.response))
+    newer = {"probe.kit": probe.kit, "probe.outcome_id": probe.outcome_id, "probe.reading": probe.reading}
+    _refuse_newer({**newer, "probe.seen_at": probe.seen_at}, version)
+    if not isinstance(probe.kit, msgspec.UnsetType):
+        _require_hash(probe.kit.content_hash)
+    if not isinstance(probe.reading, msgspec.UnsetType):
+        _require_object(probe.reading)
+    if not isinstance(probe.seen_at, msgspec.UnsetType) and not replay.is_moment(probe.seen_at):
+        raise ValueError("when it was seen is not a moment")
+
+
+def _refuse_newer(fields: Mapping[str, object], version: int) -> None:
+    for name, value in fields.items():
+        if version < GATES_SINCE and value is not msgspec.UNSET:
+            raise ValueError(f"it has `{name}`, which entries of version {version} have not")
+
+
+def _require_hash(value: str | msgspec.UnsetType) -> None:
+    if not isinstance(value, msgspec.UnsetType) and _HASH.fullmatch(value) is None:
+        raise ValueError("the hash of its kit is not one")
 
 
 def _require_sorted(ids: list[str]) -> None:

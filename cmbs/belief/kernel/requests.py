@@ -5,9 +5,10 @@ Everything that comes from outside has a limit here, and every limit has a name.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -22,9 +23,24 @@ from cmbs.belief.kernel.events import (
     RequestExit,
     RequestTermination,
 )
-from cmbs.errors import InvalidRequest, LimitExceeded
+from cmbs.belief.kernel.titles import NO_TITLES, Titles
+from cmbs.errors import InvalidHypothesisId, InvalidRequest, LimitExceeded
 from cmbs.ledger.canonical import MAX_SAFE_INTEGER, encode
-from cmbs.messages import Actor, OntologyBundle, ProviderRef, SessionPolicy
+from cmbs.ledger.instants import parse_instant
+from cmbs.messages import (
+    Actor,
+    ConclusionRule,
+    EliminationRule,
+    ForeignRule,
+    KitRef,
+    LookRule,
+    OntologyBundle,
+    ProviderRef,
+    SessionPolicy,
+)
+
+# How much of a value that is wrong an error quotes.
+_SHOWN = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +60,17 @@ class Limits:
     analysis_steps: int = 200_000
     analyses_waiting: int = 8
     fork_events: int = 20_000
+    attribute_bytes: int = 4_194_304
+    attributes_per_hypothesis: int = 64
+    attribute_name_length: int = 128
+
+
+class KitReading(NamedTuple):
+    """What a kit makes of a response: the outcome, None for no data, and how numbers were read."""
+
+    kit: KitRef
+    outcome_id: str | None
+    record: Mapping[str, Any] = {}
 
 
 class Command(msgspec.Struct, frozen=True):
@@ -57,11 +84,35 @@ class Command(msgspec.Struct, frozen=True):
     declared: Event | None = None
     # The caller, where it was authenticated.
     actor: Actor | None = None
+    # What the caller of a declaration should know beside the answer.
+    note: str | None = None
 
     @property
     def stream_id(self) -> str:
         """The session's stream, which has its name."""
         return self.session_id
+
+
+def _wrong_type(name: str, value: Any, accepted: Any) -> dict[str, Any]:
+    """What is wrong with a value of another type than its field has."""
+    return {"field": name, "found": type(value).__name__, "accepted": accepted}
+
+
+W = TypeVar("W", bound=StrEnum)
+
+
+def _choose(name: str, words: type[W], value: Any) -> W | msgspec.UnsetType:
+    """One of a few words, or none."""
+    if isinstance(value, msgspec.UnsetType):
+        return value
+    accepted = [word.value for word in words]
+    if not isinstance(value, str) or value not in accepted:
+        shown = " or ".join(f"`{word}`" for word in accepted)
+        found = value[:_SHOWN] if isinstance(value, str) else type(value).__name__
+        raise InvalidRequest(
+            f"`{name}` must be {shown}, not `{found}`", {"field": name, "found": found, "accepted": accepted}
+        )
+    return words(value)
 
 
 class RequestValidator:
@@ -77,6 +128,9 @@ class RequestValidator:
         metadata: Any,
         policy: SessionPolicy,
         provider: ProviderRef | None,
+        hypothesis_attributes: Any = None,
+        store_id: str | None = None,
+        titles: Titles = NO_TITLES,
     ) -> Declare:
         """A declaration; an empty universe is refused, there would be nothing to believe."""
         ids = self._ids("hypotheses", hypotheses, "hypotheses_per_session", self.limits.hypotheses_per_session)
@@ -86,7 +140,24 @@ class RequestValidator:
         if provider is not None:
             self.text("provider.id", provider.id)
             self.text("provider.version", provider.version)
-        return Declare(ontology, ids, self._policy(policy), self._opaque("metadata", metadata), provider)
+        policy = self._policy(policy)
+        if provider is None and policy.eliminations is EliminationRule.OBSERVATIONS:
+            raise InvalidRequest(
+                "`policy.eliminations` may be `observations` only where a provider says what a response rules out: "
+                "nothing could be eliminated in this session",
+                {"field": "policy.eliminations", "found": "observations", "accepted": ["any"]},
+            )
+        return Declare(
+            ontology,
+            ids,
+            policy,
+            self._opaque("metadata", metadata),
+            provider,
+            hypothesis_attributes=self._attributes(ids, hypothesis_attributes),
+            store_id=msgspec.UNSET if store_id is None else self.text("store_id", store_id),
+            title=titles.title,
+            labels=titles.labels,
+        )
 
     def ontology(self, ontology: OntologyBundle) -> OntologyBundle:
         """An ontology of texts within the limit."""
@@ -126,9 +197,17 @@ class RequestValidator:
             probe,
         )
 
-    def probe(self, probe_id: str, response: Any) -> Probe:
-        """A provider's probe and the answer of the world, which may be any JSON value."""
-        return Probe(self.text("probe_id", probe_id), self._opaque("response", response, object))
+    def probe(
+        self, probe_id: str, response: Any, seen_at: str | None = None, reading: KitReading | None = None
+    ) -> Probe:
+        """A provider's probe and the answer of the world, which may be any JSON value; `reading` is what a kit said."""
+        probe = Probe(self.text("probe_id", probe_id), self._opaque("response", response, object))
+        if seen_at is not None:
+            probe = msgspec.structs.replace(probe, seen_at=parse_instant(self.text("seen_at", seen_at), "seen_at"))
+        if reading is None:
+            return probe
+        record = self._opaque("reading", dict(reading.record)) if reading.record else msgspec.UNSET
+        return msgspec.structs.replace(probe, kit=reading.kit, outcome_id=reading.outcome_id, reading=record)
 
     def enter_obligation(self, obligation_id: str, min_total_eliminations: int) -> EnterObligation:
         """An obligation."""
@@ -150,9 +229,9 @@ class RequestValidator:
     def text(self, name: str, value: Any) -> str:
         """An id: any text of Unicode scalar values within the limit."""
         if type(value) is not str:
-            raise InvalidRequest(f"`{name}` must be a string", {"field": name})
+            raise InvalidRequest(f"`{name}` must be a string", _wrong_type(name, value, "a string"))
         if len(value) > self.limits.id_length:
-            raise LimitExceeded("id_length", self.limits.id_length, len(value))
+            raise LimitExceeded("id_length", self.limits.id_length, len(value), name)
         try:
             value.encode()
         except UnicodeEncodeError as exc:
@@ -170,7 +249,7 @@ class RequestValidator:
 
     def _ids(self, name: str, values: Iterable[str], limit: str, maximum: int) -> list[str]:
         if isinstance(values, (str, bytes, dict)) or not isinstance(values, Iterable):
-            raise InvalidRequest(f"`{name}` must be a list of strings", {"field": name})
+            raise InvalidRequest(f"`{name}` must be a list of strings", _wrong_type(name, values, "a list of strings"))
         ids = list(values)
         if len(ids) > maximum:
             raise LimitExceeded(limit, maximum, len(ids))
@@ -180,11 +259,45 @@ class RequestValidator:
     def _opaque(self, name: str, value: Any, kind: type = dict) -> msgspec.Raw:
         """A caller's own data as canonical JSON: an object unless another kind will do; None is `null`."""
         if value is not None and not isinstance(value, kind):
-            raise InvalidRequest(f"`{name}` must be an object", {"field": name})
+            raise InvalidRequest(f"`{name}` must be an object", _wrong_type(name, value, "an object"))
         raw = encode(value)
         if len(raw) > self.limits.opaque_bytes:
             raise LimitExceeded("opaque_bytes", self.limits.opaque_bytes, len(raw), name)
         return msgspec.Raw(raw)
+
+    def _attributes(self, ids: list[str], value: Any) -> msgspec.Raw | msgspec.UnsetType:
+        """What is said of hypotheses as canonical JSON; unset where that is nothing."""
+        field = "hypothesis_attributes"
+        if value is None:
+            return msgspec.UNSET
+        if not isinstance(value, dict):
+            raise InvalidRequest(
+                f"`{field}` must be an object of objects", _wrong_type(field, value, "an object of objects")
+            )
+        for hypothesis_id, attributes in value.items():
+            if not isinstance(attributes, dict):
+                where = f"{field}.{hypothesis_id}"
+                raise InvalidRequest(
+                    f"`{where}` must be an object of names and values", _wrong_type(where, attributes, "an object")
+                )
+            self._attribute_names(f"{field}.{hypothesis_id}", attributes)
+        unknown = sorted(value.keys() - set(ids)) if value else []
+        if unknown:
+            raise InvalidHypothesisId(unknown)
+        raw = encode({hypothesis_id: attributes for hypothesis_id, attributes in value.items() if attributes})
+        if len(raw) > self.limits.attribute_bytes:
+            raise LimitExceeded("attribute_bytes", self.limits.attribute_bytes, len(raw), field)
+        return msgspec.UNSET if raw == b"{}" else msgspec.Raw(raw)
+
+    def _attribute_names(self, field: str, attributes: dict[str, Any]) -> None:
+        most, longest = self.limits.attributes_per_hypothesis, self.limits.attribute_name_length
+        if len(attributes) > most:
+            raise LimitExceeded("attributes_per_hypothesis", most, len(attributes), field)
+        for name in attributes:
+            if not name:
+                raise InvalidRequest(f"an attribute in `{field}` has no name", {"field": field})
+            if len(name) > longest:
+                raise LimitExceeded("attribute_name_length", longest, len(name), field)
 
     def _policy(self, policy: SessionPolicy) -> SessionPolicy:
         if not isinstance(policy, SessionPolicy):
@@ -192,12 +305,23 @@ class RequestValidator:
         self.count("policy.stability_window", policy.stability_window)
         for name in ("allow_force", "validate_hypotheses"):
             if type(getattr(policy, name)) is not bool:
-                raise InvalidRequest(f"`policy.{name}` must be true or false", {"field": f"policy.{name}"})
-        return policy
+                found = _wrong_type(f"policy.{name}", getattr(policy, name), [True, False])
+                raise InvalidRequest(f"`policy.{name}` must be true or false", found)
+        return replace(
+            policy,
+            conclusions=_choose("policy.conclusions", ConclusionRule, policy.conclusions),
+            eliminations=_choose("policy.eliminations", EliminationRule, policy.eliminations),
+            foreign_tombstones=_choose("policy.foreign_tombstones", ForeignRule, policy.foreign_tombstones),
+            looks=_choose("policy.looks", LookRule, policy.looks),
+        )
 
     @staticmethod
     def count(name: str, value: Any) -> int:
         """A whole number, not negative."""
         if type(value) is not int or not 0 <= value <= MAX_SAFE_INTEGER:
-            raise InvalidRequest(f"`{name}` must be a whole number of at least 0", {"field": name})
+            found = value if type(value) in (int, float) and abs(value) <= MAX_SAFE_INTEGER else type(value).__name__
+            raise InvalidRequest(
+                f"`{name}` must be a whole number of at least 0",
+                {"field": name, "found": found, "accepted": "a whole number of at least 0"},
+            )
         return value

@@ -7,14 +7,14 @@ the next, live and in replay. A refusal that the protocol defines is an event li
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from hashlib import sha256
+from collections.abc import Iterable, Mapping
 from itertools import islice
-from typing import Any, NamedTuple, TypeAlias, assert_never
+from typing import Any, NamedTuple, assert_never
 
 import msgspec
 from msgspec.structs import replace
 
+from cmbs.belief.kernel.attributes import NO_ATTRIBUTES, Attributes, read_attributes
 from cmbs.belief.kernel.events import (
     NULL,
     VERB_OF,
@@ -29,27 +29,38 @@ from cmbs.belief.kernel.events import (
     RequestTermination,
     Stamp,
 )
+from cmbs.belief.kernel.looks import (
+    Applied,
+    Looks,
+    Observation,
+    add_look,
+    explain_other,
+    hash_response,
+    refuse_second_look,
+    refuse_strange_probe,
+)
+from cmbs.belief.kernel.request_keys import Requests, append_request, find_request, fingerprint
+from cmbs.belief.kernel.speakers import Speakers
 from cmbs.belief.kernel.survivors import Survivors, Universe, commitment
+from cmbs.belief.kernel.titles import read_titles
 from cmbs.core import Obligation, is_stable
-from cmbs.errors import Conflict, InvalidHypothesisId, ObligationNotFound, SessionTerminated
+from cmbs.errors import Conflict, FreeHandRefused, InvalidHypothesisId, ObligationNotFound, SessionTerminated
 from cmbs.ledger import GENESIS, Chronicle, Delta, EntryBody, Head, seal
 from cmbs.ledger.canonical import encode_frame
 from cmbs.ledger.event_tree import EventTree
-from cmbs.messages import OntologyBundle, Origin, ProviderRef, Reason, SessionPolicy
+from cmbs.ledger.listing import Reports
+from cmbs.messages import (
+    ConclusionRule,
+    EliminationRule,
+    LookRule,
+    OntologyBundle,
+    Origin,
+    ProviderRef,
+    Reason,
+    SessionPolicy,
+)
 
 _FORCE_DENIED = "force was asked for and the policy of this session does not allow it"
-
-
-# Who saw what, by source_id and observation_id: the key under which an elimination is recorded once.
-Observation: TypeAlias = tuple[str, str]
-
-
-class Applied(msgspec.Struct, frozen=True, array_like=True):
-    """What one elimination did."""
-
-    seq: int
-    applied: tuple[str, ...]
-    ignored: tuple[str, ...]
 
 
 class ObligationRecord(msgspec.Struct, frozen=True, array_like=True):
@@ -69,13 +80,6 @@ class Verdict(NamedTuple):
     reason: Reason
 
 
-class Request(msgspec.Struct, frozen=True, array_like=True):
-    """A message that came with an idempotency key."""
-
-    seq: int
-    fingerprint: bytes
-
-
 class Session(msgspec.Struct, frozen=True):
     """Everything a session knows. A value: no decision and no later event changes it."""
 
@@ -93,7 +97,13 @@ class Session(msgspec.Struct, frozen=True):
     declaration_hash: bytes
     events: Chronicle[str, Verdict | None]
     observations: Chronicle[Observation, Applied]
-    requests: Chronicle[str, Request]
+    # Those of them that answer a probe.
+    looks: Looks
+    # Which actors spoke against which hypotheses: what the observations come to.
+    speakers: Speakers
+    # What a list says of the observations.
+    reports: Reports
+    requests: Requests
     conclusions: Chronicle[int, str]
     obligations: Mapping[str, ObligationRecord]
     active: tuple[str, ...]
@@ -101,6 +111,14 @@ class Session(msgspec.Struct, frozen=True):
     provider: ProviderRef | None
     # None of a session that is no fork.
     origin: Origin | None = None
+    # What the declaration says of hypotheses.
+    attributes: Attributes = NO_ATTRIBUTES
+    # None where tombstones are with the events, or their store had no identity.
+    store_id: str | None = None
+    # Of the declaration, for people and lists.
+    declared_ts: str = ""
+    title: str = ""
+    labels: Mapping[str, str] = {}
 
     @property
     def eliminated_total(self) -> int:
@@ -145,17 +163,17 @@ def decide_eliminate(session: Session, message: Eliminate, stamp: Stamp) -> Even
     """Take out the ids that still survive. The same observation again is the same event; with other ids, a conflict."""
     earlier = session.observations.get((message.source_id, message.observation_id))
     if earlier is not None:
-        if {*earlier.applied, *earlier.ignored} != set(message.eliminated):
-            raise Conflict(
-                f"observation `{message.observation_id}` of `{message.source_id}` was recorded with other ids",
-                {
-                    "source_id": message.source_id,
-                    "observation_id": message.observation_id,
-                    "event_id": session.events.at(earlier.seq)[0],
-                },
-            )
+        if not earlier.repeats(message):
+            raise explain_other(message, earlier, session.events.at(earlier.seq)[0])
         return Repeat(earlier.seq)
     _refuse_if_terminated(session)
+    if message.probe is None:
+        if session.policy.eliminations is EliminationRule.OBSERVATIONS:
+            raise FreeHandRefused(session.session_id)
+    else:
+        refuse_strange_probe(session.provider, message.probe)
+        if session.policy.looks is LookRule.ONCE:
+            refuse_second_look(session.looks, message, message.probe)
     if session.policy.validate_hypotheses:
         unknown = [hypothesis_id for hypothesis_id in message.eliminated if hypothesis_id not in session.universe]
         if unknown:
@@ -169,7 +187,14 @@ def decide_enter_obligation(session: Session, message: EnterObligation, stamp: S
     _refuse_if_terminated(session)
     if message.obligation_id in session.obligations:
         raise Conflict(
-            f"obligation `{message.obligation_id}` was entered before", {"obligation_id": message.obligation_id}
+            f"obligation `{message.obligation_id}` was entered before",
+            {
+                "obligation_id": message.obligation_id,
+                "field": "obligation_id",
+                "found": message.obligation_id,
+                "accepted": "an id that no obligation of this session has had",
+                "next": "go on if it is the same obligation, or enter another under an id of its own",
+            },
         )
     return _record(session, message, stamp)
 
@@ -179,7 +204,7 @@ def decide_request_exit(session: Session, message: RequestExit, stamp: Stamp) ->
     _refuse_if_terminated(session)
     record = session.obligations.get(message.obligation_id)
     if record is None:
-        raise ObligationNotFound(message.obligation_id)
+        raise ObligationNotFound(message.obligation_id, session.active)
     if record.exited_seq is not None:
         verdict = Verdict(False, Reason.OBLIGATION_NOT_ACTIVE)
     elif as_obligation(session, message.obligation_id, record).may_exit:
@@ -190,9 +215,15 @@ def decide_request_exit(session: Session, message: RequestExit, stamp: Stamp) ->
 
 
 def decide_conclusion(session: Session, message: DeclareConclusion, stamp: Stamp) -> Event | Repeat:
-    """A conclusion counts only while no obligation is open."""
+    """A conclusion counts only while no obligation is open; where the policy says so, only of what survives."""
     _refuse_if_terminated(session)
-    verdict = Verdict(False, Reason.OBLIGATION_ACTIVE) if session.active else Verdict(True, Reason.ACCEPTED)
+    asks_for_survivor = session.policy.conclusions is ConclusionRule.SURVIVORS
+    if session.active:
+        verdict = Verdict(False, Reason.OBLIGATION_ACTIVE)
+    elif asks_for_survivor and message.conclusion_id not in session.survivors:
+        verdict = Verdict(False, Reason.NOT_A_SURVIVOR)
+    else:
+        verdict = Verdict(True, Reason.ACCEPTED)
     return _record(session, message, stamp, outcome=_encode_acceptance(verdict))
 
 
@@ -220,12 +251,19 @@ def decide_termination(session: Session, message: RequestTermination, stamp: Sta
 def decide(session: Session, message: Message, stamp: Stamp) -> Event | Repeat:
     """The decision on any message to a session that exists."""
     if stamp.idempotency_key is not None:
-        known = session.requests.get(stamp.idempotency_key)
+        known = find_request(session.requests, stamp.idempotency_key, stamp.actor, stamp.v)
         if known is not None:
             if known.fingerprint != fingerprint(message):
                 raise Conflict(
                     f"idempotency key `{stamp.idempotency_key}` was used for another request",
-                    {"idempotency_key": stamp.idempotency_key},
+                    {
+                        "idempotency_key": stamp.idempotency_key,
+                        "field": "idempotency_key",
+                        "found": stamp.idempotency_key,
+                        "accepted": "a key that you have not used in this session",
+                        "next": "send a new request under a key of its own, and a repeat as it was",
+                        "event_id": session.events.at(known.seq)[0],
+                    },
                 )
             return Repeat(known.seq)
     match message:
@@ -245,11 +283,6 @@ def decide(session: Session, message: Message, stamp: Stamp) -> Event | Repeat:
             assert_never(message)
 
 
-def fingerprint(message: Message) -> bytes:
-    """What tells two requests with the same idempotency key apart."""
-    return sha256(VERB_OF[type(message)].encode() + b"\x00" + encode_frame(message)).digest()
-
-
 # --- evolve -----------------------------------------------------------------------------------------------------------
 
 
@@ -265,8 +298,7 @@ def evolve(session: Session | None, event: Event) -> Session:
         "v": body.v,
     }
     if body.idempotency_key is not None:
-        request = Request(body.seq, fingerprint(message))
-        changes["requests"] = session.requests.append(body.idempotency_key, request)
+        changes["requests"] = append_request(session.requests, body.idempotency_key, event)
     verdict = None
     match message:
         case Eliminate():
@@ -274,9 +306,18 @@ def evolve(session: Session | None, event: Event) -> Session:
             gone = set(applied)
             ignored = tuple([asked for asked in message.eliminated if asked not in gone])
             observation = (message.source_id, message.observation_id)
-            effect = Applied(body.seq, tuple(applied), ignored)
+            effect = Applied(body.seq, tuple(applied), ignored, _find_speaker(session, event))
+            if message.probe is not None:
+                probe_id = message.probe.probe_id
+                effect = replace(effect, probe_id=probe_id, response_hash=hash_response(message.probe))
+                changes["looks"] = add_look(session.looks, probe_id, observation)
+            if effect.actor_id is not None:
+                changes["speakers"] = session.speakers.hear(effect.actor_id, message.eliminated)
             changes["observations"] = session.observations.append(observation, effect)
-            changes["survivors"] = session.survivors.eliminate(applied) if event.survivors is None else event.survivors
+            survivors = session.survivors.eliminate(applied) if event.survivors is None else event.survivors
+            changes["survivors"] = survivors
+            drop = (len(session.survivors), len(survivors))
+            changes["reports"] = session.reports.hear(message.source_id, effect.actor_id, body.seq, drop)
         case EnterObligation():
             record = ObligationRecord(message.min_total_eliminations, body.seq, session.eliminated_total)
             changes["obligations"] = {**session.obligations, message.obligation_id: record}
@@ -318,9 +359,11 @@ def _open_session(event: Event) -> Session:
     survivors = event.survivors
     if survivors is None:
         survivors = Survivors.all_of(Universe(message.hypotheses))
-    requests: Chronicle[str, Request] = Chronicle()
+    requests: Requests = Chronicle()
     if body.idempotency_key is not None:
-        requests = requests.append(body.idempotency_key, Request(0, fingerprint(message)))
+        requests = append_request(requests, body.idempotency_key, event)
+    title, labels = read_titles(message.title, message.labels)
+    agents = (body.actor.id,) if body.actor is not None and body.actor.authenticated else ()
     return Session(
         session_id=body.stream_id,
         ontology=message.ontology,
@@ -333,6 +376,9 @@ def _open_session(event: Event) -> Session:
         declaration_hash=event.stored.event_hash,
         events=Chronicle[str, Verdict | None]().append(body.event_id, None),
         observations=Chronicle(),
+        looks=Chronicle(),
+        speakers=Speakers(survivors.universe),
+        reports=Reports(agents=agents),
         requests=requests,
         conclusions=Chronicle(),
         obligations={},
@@ -340,7 +386,32 @@ def _open_session(event: Event) -> Session:
         terminated_seq=None,
         provider=message.provider,
         origin=None if isinstance(message.origin, msgspec.UnsetType) else message.origin,
+        attributes=read_attributes(message.hypothesis_attributes),
+        store_id=None if isinstance(message.store_id, msgspec.UnsetType) else message.store_id,
+        declared_ts=body.ts,
+        title=title,
+        labels=labels,
     )
+
+
+def _find_speaker(session: Session, event: Event) -> str | None:
+    """The authenticated actor that an elimination is of.
+
+    What a fork repeats is of the actors that sent it first, which the fork does not name: it counts as none's.
+    """
+    actor = event.body.actor
+    if actor is None or not actor.authenticated:
+        return None
+    return None if session.origin is not None and event.body.seq <= session.origin.last_repeated else actor.id
+
+
+def speakers_of(universe: Universe, records: Iterable[Applied]) -> Speakers:
+    """Which actors spoke against which hypotheses in these eliminations."""
+    speakers = Speakers(universe)
+    for record in records:
+        if record.actor_id is not None:
+            speakers = speakers.hear(record.actor_id, (*record.applied, *record.ignored))
+    return speakers
 
 
 # --- the rules that several verbs share -------------------------------------------------------------------------------

@@ -13,8 +13,13 @@ _BYTES_PER_SESSION = 2_000
 _BYTES_PER_HYPOTHESIS = 128
 _BYTES_PER_EVENT = 250
 _BYTES_PER_OBSERVATION = 260
+# Beside the observation: the probe, the hash of the response, its place among the looks.
+_BYTES_PER_LOOK = 420
 _BYTES_PER_LISTED_ID = 58
 _BYTES_PER_OBLIGATION = 400
+# A number of 1024 bits and its place in a dictionary.
+_BYTES_PER_BLOCK_OF_SPEAKERS = 300
+_BYTES_PER_ATTRIBUTED_HYPOTHESIS = 160
 
 
 def weigh(session: Session) -> int:
@@ -29,6 +34,10 @@ def weigh(session: Session) -> int:
         + len(session.tree.blocks)
         + len(session.tree.tail)
         + len(session.observations) * _BYTES_PER_OBSERVATION
+        + len(session.looks) * _BYTES_PER_LOOK
         + listed * (_BYTES_PER_LISTED_ID + universe.text_bytes // max(len(universe), 1))
         + (len(session.requests) + len(session.conclusions) + len(session.obligations)) * _BYTES_PER_OBLIGATION
+        + session.speakers.n_blocks * _BYTES_PER_BLOCK_OF_SPEAKERS
+        + len(session.attributes) * _BYTES_PER_ATTRIBUTED_HYPOTHESIS
+        + session.attributes.n_bytes
     )

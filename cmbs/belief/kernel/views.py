@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from cmbs.belief.kernel.session import Session, as_obligation
 from cmbs.belief.kernel.survivors import Survivors
 from cmbs.errors import EventNotFound
-from cmbs.messages import BeliefSnapshot, ObligationState, ObligationView
+from cmbs.ledger import StoredEntry
+from cmbs.messages import BeliefSnapshot, ObligationState, ObligationView, Reach
+
+
+class AuditPage(NamedTuple):
+    """Some entries of a session; `next_event_id` is the last of them where others follow."""
+
+    entries: list[StoredEntry]
+    next_event_id: str | None
 
 
 def snapshot(session: Session, at: int | None = None) -> BeliefSnapshot:
@@ -14,12 +24,7 @@ def snapshot(session: Session, at: int | None = None) -> BeliefSnapshot:
         survivors, active, head_event_id = session.survivors, list(session.active), session.head_event_id
         is_terminated = session.terminated_seq is not None
     else:
-        survivors = survivors_at(session, at)
-        active = [
-            obligation_id
-            for obligation_id, record in session.obligations.items()
-            if record.entered_seq <= at and (record.exited_seq is None or record.exited_seq > at)
-        ]
+        survivors, active = survivors_at(session, at), list(active_at(session, at))
         head_event_id = session.events.at(at)[0]
         is_terminated = False  # nothing follows a termination, so before the head there is none
     newest = active[-1] if active else None
@@ -34,13 +39,38 @@ def survivors_at(session: Session, at: int) -> Survivors:
     if at == session.head.seq:
         return session.survivors
     if not 0 <= at < session.head.seq:
-        raise EventNotFound(str(at))
+        raise EventNotFound(str(at), session.head.seq)
     gone: list[str] = []
     for _, record in session.observations.newest_first():
         if record.seq <= at:
             break
         gone.extend(record.applied)
     return session.survivors.restore(gone)
+
+
+def active_at(session: Session, at: int) -> tuple[str, ...]:
+    """The obligations that were active right after event `at`, in the order of entry."""
+    if at == session.head.seq:
+        return session.active
+    return tuple(
+        [
+            obligation_id
+            for obligation_id, record in session.obligations.items()
+            if record.entered_seq <= at and (record.exited_seq is None or record.exited_seq > at)
+        ]
+    )
+
+
+def reach_at(session: Session, obligation_id: str, at: int | None = None) -> Reach:
+    """How far an obligation is from being left, or was right after event `at`; once it was left, how far it was then.
+
+    Every elimination takes one of those that are alive, so whether it can be reached is settled when it is entered.
+    """
+    record, seq = session.obligations[obligation_id], session.head.seq if at is None else at
+    has_exited = record.exited_seq is not None and record.exited_seq <= seq
+    gone = record.eliminated_at_exit if has_exited else len(session.universe) - len(survivors_at(session, seq))
+    eliminated, alive = gone - record.eliminated_at_entry, len(session.universe) - gone
+    return Reach(record.min_total_eliminations, eliminated, alive, eliminated + alive >= record.min_total_eliminations)
 
 
 def seq_at(session: Session, at: int | str | None) -> int:
@@ -52,7 +82,7 @@ def seq_at(session: Session, at: int | str | None) -> int:
     else:
         seq = at if type(at) is int and 0 <= at <= session.head.seq else None
     if seq is None:
-        raise EventNotFound(str(at))
+        raise EventNotFound(str(at), session.head.seq)
     return seq
 
 

@@ -1,0 +1,239 @@
+"""Declarations, and what they take from elsewhere.
+
+The id comes from a key, universe and attributes from a provider or a graph, the name of the store from the store.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from cmbs.belief.agreement import Agreement
+from cmbs.belief.kernel.events import Declare, Stamp, read_event
+from cmbs.belief.kernel.requests import Command, RequestValidator
+from cmbs.belief.kernel.session import decide_declare
+from cmbs.belief.kernel.titles import build_titles
+from cmbs.belief.providers import Providers, reference_of
+from cmbs.errors import Conflict, InvalidRequest
+from cmbs.kit.provider import KitProvider, ontology_of
+from cmbs.ledger.canonical import encode
+from cmbs.messages import Actor, ConclusionRule, KitChoice, OntologyBundle, ProviderRef, SessionPolicy
+from cmbs.spi import (
+    AnchoredUniverse,
+    AttributedProvider,
+    AuditLog,
+    EliminationStore,
+    HypothesisProvider,
+    IdSource,
+    UniverseSource,
+)
+
+# The ids of sessions that were declared under an idempotency key follow from the key, so that a repeat finds the first.
+_KEYED_SESSIONS = uuid.UUID("6b2a1f0e-5c3d-4f4e-9a51-3f1d8c7be2a4")
+_KEYED_SESSIONS_OF_ACTORS = uuid.UUID("0d5e7c19-3b48-4c6a-8f27-92a6be41d0f3")
+
+
+class ChosenProvider(NamedTuple):
+    """What a session is declared from, and how the session names it."""
+
+    provider: HypothesisProvider
+    reference: ProviderRef
+
+
+class Declarations:
+    """Makes the commands that open sessions; `remote` is the store of tombstones where that is not the log."""
+
+    def __init__(
+        self,
+        log: AuditLog,
+        remote: EliminationStore | None,
+        agreement: Agreement | None,
+        requests: RequestValidator,
+        ids: IdSource,
+        stamp: Callable[[str | None, Actor | None], Stamp],
+        policy: SessionPolicy,
+        providers: Providers,
+    ) -> None:
+        self._log = log
+        self._remote = remote
+        self._agreement = agreement
+        self._requests = requests
+        self._ids = ids
+        self._stamp = stamp
+        self._policy = policy
+        self._providers = providers
+
+    def command(  # noqa: PLR0913 - what a declaration may say, by keyword
+        self,
+        ontology: OntologyBundle | None,
+        hypotheses: Iterable[str] | None,
+        metadata: Any = None,
+        *,
+        policy: SessionPolicy | None = None,
+        hypothesis_attributes: Any = None,
+        provider: str | None = None,
+        kit: str | KitChoice | None = None,
+        title: Any = None,
+        labels: Any = None,
+        idempotency_key: str | None = None,
+        actor: Actor | None = None,
+    ) -> Command:
+        """The command that opens a session; `metadata` may still be JSON text, as a `msgspec.Raw`."""
+        session_id, titles = self.choose_id(idempotency_key, actor), build_titles(title, labels)
+        reference = note = store_id = None
+        policy, chosen = policy or self._policy, self._providers.own
+        if chosen is None and (provider is not None or kit is not None):
+            found = self._choose(hypotheses, provider, kit, idempotency_key and session_id)
+            chosen, reference, policy = found.provider, found.reference, ask_for_survivors(policy)
+            if ontology is None and isinstance(chosen, KitProvider):
+                ontology = ontology_of(chosen.kit)
+        if ontology is None:
+            raise InvalidRequest(
+                "`ontology` may be left out only where a kit is named, which says it",
+                {"field": "ontology", "next": "send `ontology`, or name a `kit`"},
+            )
+        if chosen is not None:
+            reference, hypotheses = reference or reference_of(chosen), chosen.hypothesis_ids()
+            hypothesis_attributes = attributes_of_provider(chosen, hypothesis_attributes)
+        else:
+            begun = None if idempotency_key is None else self._find_begun(session_id)
+            store_id = self._identify_store(begun)
+            if hypotheses is None:
+                declared = None if begun is None else universe_of_declaration(begun)
+                ontology, universe = anchor(self._remote, session_id, self._requests.ontology(ontology), declared)
+                hypotheses = universe.hypothesis_ids
+                if hypothesis_attributes is None:
+                    limit = None if declared is not None else self._requests.limits.attribute_bytes
+                    hypothesis_attributes, note = attributes_of_graph(universe, limit)
+        message = self._requests.declare(
+            ontology, hypotheses, metadata, policy, reference, hypothesis_attributes, store_id, titles
+        )
+        event = decide_declare(session_id, message, self._stamp(idempotency_key, actor))
+        return Command(session_id, message, idempotency_key, declared=event, actor=actor, note=note)
+
+    def _choose(
+        self,
+        hypotheses: Iterable[str] | None,
+        provider: str | None,
+        kit: str | KitChoice | None,
+        repeated_id: str | None,
+    ) -> ChosenProvider:
+        """What a declaration takes its hypotheses from; a repeat finds the content of the kit that it found first."""
+        source = "provider" if kit is None else "kit"
+        if hypotheses is not None:
+            raise InvalidRequest(
+                f"`hypotheses` come from the {source}; leave them out, or `{source}`", {"field": "hypotheses"}
+            )
+        if provider is not None and kit is not None:
+            raise InvalidRequest("name a `provider` or a `kit`, not both", {"field": "provider"})
+        if kit is None:
+            chosen = self._providers.choose(self._requests.text("provider", provider))
+            return ChosenProvider(chosen, reference_of(chosen))
+        named = kit if isinstance(kit, KitChoice) else KitChoice(kit)
+        self._requests.text("kit", named.id)
+        if named.version is not None:
+            self._requests.text("kit.version", named.version)
+        if self._providers.kits is None:  # pragma: no cover - a server has a library
+            raise InvalidRequest("there are no kits here", {"field": "kit"})
+        begun = self._find_declared(repeated_id) if repeated_id is not None and named.version is None else None
+        if begun is not None and begun.provider is not None and begun.provider.id == named.id:
+            return ChosenProvider(self._providers.find(begun.provider), begun.provider)
+        ready = self._providers.kits.choose(*named)
+        return ChosenProvider(ready.provider, ready.reference)
+
+    def choose_id(self, idempotency_key: str | None, actor: Actor | None) -> str:
+        """The id of a new session. Under an idempotency key it follows from the key and whose key it is."""
+        if idempotency_key is None:
+            return self._ids.new_id()
+        return derive_session_id(self._requests.text("idempotency_key", idempotency_key), actor)
+
+    def _find_begun(self, session_id: str) -> Declare | None:
+        """The declaration of a session whose tombstones are elsewhere, in the log or on its way there."""
+        return None if self._remote is None else self._find_declared(session_id)
+
+    def _find_declared(self, session_id: str) -> Declare | None:
+        """The declaration of a session, in the log or on its way there."""
+        entries = self._log.read(session_id, -1, 1)
+        begun = entries[0] if entries else self._log.intent(session_id)
+        message = None if begun is None else read_event(begun).message
+        return message if isinstance(message, Declare) else None
+
+    def _identify_store(self, begun: Declare | None) -> str | None:
+        """The elimination store that tombstones will be in, or are in where the declaration is repeated."""
+        if begun is not None:
+            return None if isinstance(begun.store_id, UnsetType) else begun.store_id
+        return None if self._agreement is None else self._agreement.identify()
+
+
+def derive_session_id(idempotency_key: str, actor: Actor | None) -> str:
+    """The id of a session that is declared under a key: the same for the same key of the same actor."""
+    owner = _KEYED_SESSIONS if actor is None else uuid.uuid5(_KEYED_SESSIONS_OF_ACTORS, actor.id)
+    return str(uuid.uuid5(owner, idempotency_key))
+
+
+def attributes_of_provider(provider: HypothesisProvider, asked: Any) -> Any:
+    """What is declared of a provider's hypotheses: what the provider says, or else the caller."""
+    if not isinstance(provider, AttributedProvider):
+        return asked
+    offered = {each: dict(attributes) for each, attributes in provider.hypothesis_attributes().items()}
+    if asked is not None and offered:
+        raise InvalidRequest(
+            f"provider `{provider.id()}` says what its hypotheses are; leave `hypothesis_attributes` out",
+            {"field": "hypothesis_attributes", "next": "leave it out"},
+        )
+    return offered or asked
+
+
+def ask_for_survivors(policy: SessionPolicy) -> SessionPolicy:
+    """The policy, under which conclusions are of survivors alone, unless it speaks of them."""
+    return policy if policy.conclusions is not UNSET else replace(policy, conclusions=ConclusionRule.SURVIVORS)
+
+
+def attributes_of_graph(
+    universe: AnchoredUniverse, limit: int | None
+) -> tuple[dict[str, dict[str, Any]] | None, str | None]:
+    """What a graph says of its nodes, where that is at most `limit` bytes; otherwise a note that it is not declared.
+
+    Without a limit it is what was declared before: a repeat is then the same request.
+    """
+    if universe.attributes is not None:
+        offered = {each: dict(attributes) for each, attributes in universe.attributes.items()}
+        if limit is None or len(encode(offered)) <= limit:
+            return offered, None
+    return (
+        None,
+        f"the graph says more of its nodes than the {limit} bytes that a session may declare, so it has no attributes",
+    )
+
+
+def universe_of_declaration(message: Declare) -> AnchoredUniverse:
+    """The universe that a session was declared over, and what was declared of it."""
+    declared = message.hypothesis_attributes
+    attributes = {} if isinstance(declared, UnsetType) else msgspec.json.decode(declared)
+    return AnchoredUniverse(frozenset(message.hypotheses), message.ontology.causal_graph_version, attributes)
+
+
+def anchor(
+    store: object, session_id: str, ontology: OntologyBundle, declared: AnchoredUniverse | None
+) -> tuple[OntologyBundle, AnchoredUniverse]:
+    """The universe that a store has for a session, and the ontology with the version that it is of.
+
+    A declaration that is repeated has the universe that it had before, however the graph has grown since.
+    """
+    if not isinstance(store, UniverseSource):
+        raise InvalidRequest("`hypotheses` may be left out only where the store has a causal graph")
+    asked = ontology.causal_graph_version
+    universe = store.anchor(session_id, asked) if declared is None else declared
+    version = universe.causal_graph_version
+    if version is not None and asked not in ("", version):
+        raise Conflict(
+            f"the causal graph is at version `{version}`, not `{asked}`", {"expected": asked, "actual": version}
+        )
+    if not universe.hypothesis_ids:
+        raise InvalidRequest("the causal graph is empty, there is nothing to declare")
+    return replace(ontology, causal_graph_version=version or asked), universe

@@ -1,0 +1,177 @@
+"""What is worth asking next, and what was asked already. The core neither selects nor values probes.
+
+The values are those of `cmbs.analysis`: the bits that an answer is expected to rule out, by the priors of the kit.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from hashlib import sha256
+from threading import Lock
+from typing import Any, NamedTuple
+
+from cmbs.analysis.gain import Belief, Gain, gains, odds_of
+from cmbs.analysis.table import Table, table_of
+from cmbs.belief.kernel.looks import count_looks, looks_at
+from cmbs.belief.kernel.session import Session
+from cmbs.belief.kernel.views import seq_at, survivors_at
+from cmbs.belief.observations import Look, Observations
+from cmbs.belief.providers import Providers
+from cmbs.errors import InvalidKit, InvalidRequest
+from cmbs.kit.model import NO_DATA, Kit
+from cmbs.kit.provider import KitProvider
+from cmbs.ledger.canonical import encode
+
+DEFAULT_LIMIT = 10
+MAX_LIMIT = 200
+# Tables of kits, which take a while to build and as much memory as the kits.
+_MAX_TABLES = 8
+# The hashes of the responses that say that there is no data.
+_NO_DATA = frozenset(sha256(encode(each)).digest() for each in (None, NO_DATA))
+
+
+class AnswerProspect(NamedTuple):
+    """What one answer to a probe would leave."""
+
+    outcome_id: str
+    label: str
+    soundness: str
+    # How likely it is, by the priors of what survives; hypotheses that leave the answer open give each their share.
+    likelihood: float
+    leaves: int
+    rules_out: int
+
+
+class ProbeProspect(NamedTuple):
+    """A probe that could rule something out: the bits that are to be expected, and what each answer would leave."""
+
+    probe_id: str
+    prompt: str
+    reads_numbers: bool
+    expected_bits: float
+    answers: list[AnswerProspect]
+    # How often it was looked at already, by other sources or without data.
+    n_looks: int
+
+
+class ProbePage(NamedTuple):
+    """Some of the probes that are worth asking, the best first, as of an event."""
+
+    probes: list[ProbeProspect]
+    n_probes: int
+    seq: int
+    audit_head_event_id: str
+    n_survivors: int
+    next_place: int | None
+    # The newest looks of the session, the newest first, and how many there are.
+    asked: list[Look]
+    n_asked: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """The page as JSON-able data, without where the next one begins."""
+        return {
+            "probes": [{**each._asdict(), "answers": [one._asdict() for one in each.answers]} for each in self.probes],
+            "n_probes": self.n_probes,
+            "n_survivors": self.n_survivors,
+            "audit_head_event_id": self.audit_head_event_id,
+            "asked": [each._asdict() for each in self.asked],
+            "n_asked": self.n_asked,
+        }
+
+
+class NextProbes:
+    """Ranks the probes of sessions over kits."""
+
+    def __init__(self, providers: Providers, observations: Observations, read: Callable[[str], Session]) -> None:
+        self._providers = providers
+        self._observations = observations
+        self._read = read
+        self._tables: OrderedDict[int, tuple[Kit, Table]] = OrderedDict()
+        self._lock = Lock()
+
+    def page(self, session_id: str, at: int | str | None, first: int, limit: int) -> ProbePage:
+        """The probes from the `first` place of the ranking on, as the session was right after event `at`."""
+        session = self._read(session_id)
+        seq = seq_at(session, at)
+        kit = self._kit_of(session)
+        table = self._table_of(kit)
+        survivors = survivors_at(session, seq)
+        answered = frozenset(each.probe_id for each in kit.probes if _is_answered(session, each.probe_id, seq))
+        belief = Belief(table.mask_of(survivors), table.weights, answered)
+        ranked = gains(table, belief)
+        shown = ranked[first : first + limit]
+        probes = [_describe(session, kit, table, belief, each) for each in shown]
+        beyond = first + limit
+        looks = [(record.seq, record.probe_id) for _, record in session.observations if record.probe_id is not None]
+        seqs = [looked_at for looked_at, _ in looks if looked_at <= seq]
+        newest = seqs[-limit:][::-1] if first == 0 else []
+        return ProbePage(
+            probes,
+            len(ranked),
+            seq,
+            session.events.at(seq)[0],
+            len(survivors),
+            beyond if beyond < len(ranked) else None,
+            [self._observations.read_look(session, each) for each in newest],
+            len(seqs),
+        )
+
+    def _kit_of(self, session: Session) -> Kit:
+        provider = self._providers.find(session.provider)
+        if not isinstance(provider, KitProvider):
+            raise InvalidRequest(
+                f"provider `{provider.id()}` is no kit, and says nothing of what its probes are worth",
+                {"field": "session_id", "next": "choose among the probes that the provider documents"},
+            )
+        return provider.kit
+
+    def _table_of(self, kit: Kit) -> Table:
+        with self._lock:
+            known = self._tables.get(id(kit))
+            if known is not None:
+                self._tables.move_to_end(id(kit))
+                return known[1]
+        try:
+            table = table_of(kit)
+        except InvalidKit as exc:
+            raise InvalidRequest(f"{exc}, so that no values can be given", {"field": "kit"}) from exc
+        with self._lock:
+            # With the kit, whose id is then no other's.
+            self._tables[id(kit)] = (kit, table)
+            if len(self._tables) > _MAX_TABLES:
+                self._tables.popitem(last=False)
+        return table
+
+
+def _is_answered(session: Session, probe_id: str, seq: int) -> bool:
+    """Whether a probe was answered by event `seq`, with more than that there is no data."""
+    records = (session.observations.get(each) for each in looks_at(session.looks, probe_id))
+    return any(each is not None and each.seq <= seq and each.response_hash not in _NO_DATA for each in records)
+
+
+def _describe(session: Session, kit: Kit, table: Table, belief: Belief, gain: Gain) -> ProbeProspect:
+    probe, row = kit.probe(gain.probe_id), table.probe(gain.probe_id)
+    if probe is None or row is None:  # pragma: no cover - the table is that of the kit
+        raise KeyError(gain.probe_id)
+    odds = odds_of(table, belief, row)
+    alive = belief.alive.bit_count()
+    possible = [each for each in row.outcomes if each.consistent & belief.alive]
+    answers = []
+    for outcome, (weight, left) in zip(possible, odds.outcomes, strict=True):
+        declared = probe.outcome(outcome.outcome_id)
+        if declared is None:  # pragma: no cover - the table is that of the kit
+            raise KeyError(outcome.outcome_id)
+        leaves = left.bit_count()
+        answers.append(
+            AnswerProspect(
+                outcome.outcome_id,
+                declared.label,
+                declared.soundness.value,
+                weight / odds.total,
+                leaves,
+                alive - leaves,
+            )
+        )
+    looks = count_looks(session.looks, gain.probe_id)
+    return ProbeProspect(gain.probe_id, probe.prompt, probe.reading is not None, gain.bits, answers, looks)

@@ -1,0 +1,94 @@
+"""Which hypothesis provider a session is declared from, and which one answers for it later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from typing import TypeAlias
+
+from msgspec import UnsetType
+
+from cmbs.belief.kernel.nearest import find_nearest
+from cmbs.belief.kits import KitLibrary
+from cmbs.errors import Conflict, InvalidRequest
+from cmbs.messages import ProviderRef
+from cmbs.spi import HypothesisProvider
+
+# Providers by name, found when they are first needed.
+ProviderSource: TypeAlias = Callable[[], Mapping[str, HypothesisProvider]]
+
+# How many names an error lists.
+_MAX_LISTED = 20
+
+
+def no_providers() -> Mapping[str, HypothesisProvider]:
+    """None at all."""
+    return {}
+
+
+class Providers:
+    """The providers that a server offers by name; a session records which one it was declared from."""
+
+    def __init__(
+        self, source: ProviderSource, kits: KitLibrary | None = None, own: HypothesisProvider | None = None
+    ) -> None:
+        """`kits` are those on record; `own` is the one that all sessions are declared from, where there is one."""
+        self._source = source
+        self.kits = kits
+        self.own = own
+
+    @cached_property
+    def _by_name(self) -> Mapping[str, HypothesisProvider]:
+        return self._source()
+
+    def choose(self, name: str) -> HypothesisProvider:
+        """The provider of this name; InvalidRequest says which there are."""
+        found = self._by_name.get(name)
+        if found is not None:
+            return found
+        known = sorted(self._by_name)
+        nearest = find_nearest(name, known)
+        meant = "" if nearest is None else f"; did you mean `{nearest}`?"
+        raise InvalidRequest(
+            f"this server has no hypothesis provider `{name}`{meant}",
+            {
+                "field": "provider",
+                "found": name,
+                "accepted": known[:_MAX_LISTED],
+                "next": "name a provider that the server has, or send `hypotheses`",
+            },
+        )
+
+    def find(self, reference: ProviderRef | None) -> HypothesisProvider:
+        """The provider that a session was declared from: a kit on record, the server's own, or one of the others."""
+        if reference is None:
+            raise InvalidRequest(
+                "probes need a session that was declared from a hypothesis provider or a kit",
+                {"field": "session_id", "next": "declare a session that names a `kit`, or eliminate by hand"},
+            )
+        if self.kits is not None and not isinstance(reference.content_hash, UnsetType):
+            return self.kits.provide(reference)
+        own = self.own
+        offered: Iterable[HypothesisProvider] = self._by_name.values() if own is None else (own,)
+        others = [each for each in offered if each.id() == reference.id or own is not None]
+        for each in others:
+            if reference_of(each) == reference:
+                return each
+        if not others:
+            raise InvalidRequest(f"this server has no hypothesis provider `{reference.id}`, which the session is from")
+        mine = reference_of(others[0])
+        raise Conflict(
+            f"the session was declared from `{reference.id}` {reference.version}, "
+            f"this server has `{mine.id}` {mine.version}"
+        )
+
+    def is_ready(self, reference: ProviderRef | None) -> bool:
+        """Whether `find` gives the provider without a look at the log."""
+        if reference is None or self.kits is None:
+            return False
+        return self.kits.find_cached(reference) is not None
+
+
+def reference_of(provider: HypothesisProvider) -> ProviderRef:
+    """How a session names a provider."""
+    return ProviderRef(provider.id(), provider.version())
