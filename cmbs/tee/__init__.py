@@ -19,12 +19,16 @@ from cmbs.tee.kernel.lattice import (
 from cmbs.tee.kernel.store import (
     CreatedIncident,
     EdgeTombstones,
+    GraphPage,
     GraphStore,
     GraphView,
+    Identity,
     Incident,
     MergeResult,
     NodeTombstones,
     Tombstones,
+    Universe,
+    UniverseKind,
 )
 
 __all__ = [
@@ -34,8 +38,10 @@ __all__ = [
     "EdgeKey",
     "EdgeTombstones",
     "EdgeType",
+    "GraphPage",
     "GraphStore",
     "GraphView",
+    "Identity",
     "Incident",
     "MergeConflict",
     "MergeResult",
@@ -45,5 +51,7 @@ __all__ = [
     "Provenance",
     "Timestamp",
     "Tombstones",
+    "Universe",
+    "UniverseKind",
     "edge_id",
 ]

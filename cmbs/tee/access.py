@@ -6,6 +6,9 @@ import re
 
 from cmbs.errors import InvalidRequest
 
+# Where the trailing metadata of a call that was refused has the refusal, as JSON. All metadata together has 8 KiB.
+REFUSAL_KEY = "cmbs-refusal-bin"
+MAX_REFUSAL_BYTES = 4_096
 _TOKEN = re.compile(r"[!-~]*")
 _MAX_PORT, _MAX_PORT_DIGITS = 65_535, 5
 # Of an address, in a message.

@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from cmbs.errors import InvalidGraph
+from cmbs.refusals import find_nearest
 from cmbs.tee.batches import batches
 from cmbs.tee.kernel.lattice import Edge, EdgeType, Node, NodeType, Provenance
 from cmbs.tee.kernel.wire import provenance_message
@@ -69,7 +70,7 @@ def read_graph(data: bytes) -> JsonGraph:
     try:
         return msgspec.json.decode(data, type=JsonGraph)
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:
-        raise InvalidGraph(f"not a graph: {exc}") from exc
+        raise InvalidGraph(f"not a graph: {exc}", {"field": "graph"}) from exc
 
 
 def write_graph(nodes: Iterable[Node], edges: Iterable[Edge]) -> bytes:
@@ -121,7 +122,11 @@ def _number(types: type[NodeType | EdgeType], prefix: str, name: str) -> int:
     try:
         return int(types[name.removeprefix(prefix)])
     except KeyError as exc:
-        raise InvalidGraph(f"`{name}` is not a type; there are {', '.join(each.name for each in types)}") from exc
+        known = [each.name for each in types]
+        raise InvalidGraph(
+            f"`{name}` is not a type; there are {', '.join(known)}",
+            {"field": "type", "found": name, "accepted": find_nearest(name.upper(), known) or known},
+        ) from exc
 
 
 def _provenance_message(provenance: str | JsonProvenance) -> pb.Provenance:
@@ -131,7 +136,10 @@ def _provenance_message(provenance: str | JsonProvenance) -> pb.Provenance:
     moment = provenance.timestamp
     if moment is not None:
         if moment.tzinfo is None:
-            raise InvalidGraph(f"timestamp `{moment.isoformat()}` has no time zone")
+            raise InvalidGraph(
+                f"timestamp `{moment.isoformat()}` has no time zone",
+                {"field": "timestamp", "found": moment.isoformat(), "accepted": f"{moment.isoformat()}Z"},
+            )
         message.timestamp.FromDatetime(moment)
     return message
 

@@ -12,16 +12,19 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import grpc
+import msgspec
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import DecodeError, Message
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from cmbs.errors import GraphTooLarge, GraphUnavailable, IncidentNotFound, InvalidGraph, TeeError
-from cmbs.tee.access import validate_token
+from cmbs.refusals import Refusal
+from cmbs.tee.access import MAX_REFUSAL_BYTES, REFUSAL_KEY, validate_token
 from cmbs.tee.kernel.store import GraphStore
 from cmbs.tee.proto import tee_pb2 as pb
 from cmbs.tee.service import DEFAULT_MESSAGE_BYTES, TeeService
+from cmbs.tee.tokens import Token, tokens_of
 
 SERVICE = "tee.Tee"
 _HEALTH = "/grpc.health.v1.Health/"
@@ -47,14 +50,19 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """How Tee is served. `token`: what callers must send as `authorization: Bearer …`; health checks need none."""
+    """How Tee is served. `token`: what callers must send as `authorization: Bearer …`; health checks need none.
+
+    A file of tokens lets in who has any of them.
+    """
 
     host: str = "127.0.0.1"
     port: int = 50051
     tls: Tls | None = None
-    token: str | None = None
+    token: Token | None = None
     max_message_bytes: int = DEFAULT_MESSAGE_BYTES
     max_seconds: float = 60.0
+    # Beyond, calls are refused as RESOURCE_EXHAUSTED; clients try again.
+    max_calls: int = 256
 
 
 class Call(NamedTuple):
@@ -79,6 +87,14 @@ CALLS = (
     Call("StreamMainGraph", TeeService.stream_main_graph, Empty, streams=True),
     Call("StreamLiveView", TeeService.stream_live_view, pb.LiveViewRequest, streams=True),
     Call("StreamTombstones", TeeService.stream_tombstones, pb.TombstoneRequest, streams=True),
+    Call("StreamGraphAt", TeeService.stream_graph_at, pb.GraphAtRequest, streams=True),
+    Call("StreamUniverse", TeeService.stream_universe, pb.TombstoneRequest, streams=True),
+    Call("Explain", TeeService.explain, pb.ExplainRequest),
+    Call("Impact", TeeService.impact, pb.ImpactRequest),
+    Call("ListGraph", TeeService.list_graph, pb.ListGraphRequest),
+    Call("GetIdentity", TeeService.get_identity, Empty),
+    Call("StandInFor", TeeService.stand_in_for, pb.StandInRequest, writes=True),
+    Call("StreamTombstoneGroups", TeeService.stream_tombstone_groups, pb.TombstoneRequest, streams=True),
 )
 
 
@@ -99,6 +115,7 @@ class TeeServer:
         options = self._options
         self._server = grpc.aio.server(
             interceptors=[] if options.token is None else [_TokenCheck(options.token)],
+            maximum_concurrent_rpcs=options.max_calls,
             options=[
                 ("grpc.max_receive_message_length", options.max_message_bytes),
                 ("grpc.max_send_message_length", -1),
@@ -114,7 +131,8 @@ class TeeServer:
         try:
             self.port = self._listen(address)
         except RuntimeError as exc:
-            raise GraphUnavailable(f"cannot listen on `{address}`") from exc
+            step = "stop what listens there, or choose another port"
+            raise GraphUnavailable(f"cannot listen on `{address}`", {"next": step}) from exc
         await self._server.start()
         for name in ("", SERVICE):
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
@@ -171,19 +189,34 @@ class TeeServer:
             async with asyncio.timeout(limit):
                 yield
         except TeeError as exc:
-            await context.abort(STATUS_OF[type(exc)], str(exc))
+            await _abort(context, STATUS_OF[type(exc)], exc.message, **exc.details)
         except TimeoutError:
-            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"no answer within {limit:.3g} seconds")
+            message = f"no answer within {limit:.3g} seconds"
+            step = "ask for less, or allow more time"
+            await _abort(context, grpc.StatusCode.DEADLINE_EXCEEDED, message, accepted={"maximum": limit}, next=step)
         except Exception:  # noqa: BLE001 - logged whole, and answered
             _LOG.exception("a call failed")
-            await context.abort(grpc.StatusCode.INTERNAL, "the server failed; its log says more")
+            step = "look into the log of the server"
+            await _abort(context, grpc.StatusCode.INTERNAL, "the server failed", next=step)
+
+
+async def _abort(
+    context: grpc.aio.ServicerContext[Any, Any], status: grpc.StatusCode, message: str, **details: Any
+) -> None:
+    """End a call with its status, a sentence, and the same in fields: JSON of a `Refusal` in the trailing metadata."""
+    refusal = msgspec.convert({**details, "code": status.name, "message": message}, Refusal)
+    data = msgspec.json.encode(refusal)
+    if len(data) > MAX_REFUSAL_BYTES:
+        data = msgspec.json.encode(msgspec.structs.replace(refusal, faults=(), found=None))
+    await context.abort(status, refusal.sentence, ((REFUSAL_KEY, data),))
 
 
 def _read(call: Call, request: bytes) -> Message:
     try:
         return call.request.FromString(request)
     except DecodeError as exc:
-        raise InvalidGraph(f"the request is not a `{call.request.DESCRIPTOR.full_name}` message") from exc
+        name = call.request.DESCRIPTOR.full_name
+        raise InvalidGraph(f"the request is not a `{name}` message", {"field": "request", "accepted": name}) from exc
 
 
 def _serialise(answer: Any) -> bytes:
@@ -193,11 +226,15 @@ def _serialise(answer: Any) -> bytes:
 class _TokenCheck(grpc.aio.ServerInterceptor):
     """Refuses calls without the token; health checks need none, for probes that cannot send one."""
 
-    def __init__(self, token: str) -> None:
-        self._expected = f"Bearer {validate_token(token)}".encode()
+    def __init__(self, token: Token) -> None:
+        self._token = token
+        for each in tokens_of(token):
+            validate_token(each)
 
         async def refuse(_: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "this Tee asks for a token")
+            field, step = "authorization", "send the token of this Tee as `authorization: Bearer …`"
+            status = grpc.StatusCode.UNAUTHENTICATED
+            await _abort(context, status, "this Tee asks for a token", field=field, next=step)
 
         self._refusal: grpc.RpcMethodHandler[Any, Any] = grpc.unary_unary_rpc_method_handler(refuse)
 
@@ -210,6 +247,8 @@ class _TokenCheck(grpc.aio.ServerInterceptor):
         method: Any = handler_call_details.method
         offered = dict(handler_call_details.invocation_metadata).get("authorization", "")
         raw = offered if isinstance(offered, bytes) else offered.encode()
-        if method.startswith(_HEALTH) or hmac.compare_digest(raw, self._expected):
+        # All of them are compared, so that the time tells nothing of which one was near.
+        known = [hmac.compare_digest(raw, f"Bearer {each}".encode()) for each in tokens_of(self._token)]
+        if method.startswith(_HEALTH) or any(known):
             return await continuation(handler_call_details)
         return self._refusal

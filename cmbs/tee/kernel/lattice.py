@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -28,6 +28,7 @@ _MIN_SECONDS, _MAX_SECONDS = -62_135_596_800, 253_402_300_799
 _NANOS_PER_SECOND = 1_000_000_000
 # Of an id, in a message.
 _MAX_SHOWN_CHARS = 64
+_SOME_TEXT = {"minLength": 1}
 
 
 class NodeType(IntEnum):
@@ -45,6 +46,11 @@ class EdgeType(IntEnum):
     DEPENDS_ON = 1
     PROPAGATES_TO = 2
     MANIFESTS_AS = 3
+
+
+# By the number on the wire.
+NODE_TYPES = {int(kind): kind for kind in NodeType}
+EDGE_TYPES = {int(kind): kind for kind in EdgeType}
 
 
 class Timestamp(NamedTuple):
@@ -148,14 +154,17 @@ def merge_edges(first: Edge, second: Edge) -> Edge:
 def validate_timestamp(seconds: int, nanos: int) -> Timestamp:
     """A moment that the wire can carry back."""
     if not (_MIN_SECONDS <= seconds <= _MAX_SECONDS and 0 <= nanos < _NANOS_PER_SECOND):
-        raise InvalidGraph(f"`{seconds}` seconds and `{nanos}` nanoseconds are not a timestamp of the years 1 to 9999")
+        raise InvalidGraph(
+            f"`{seconds}` seconds and `{nanos}` nanoseconds are not a timestamp of the years 1 to 9999",
+            {"field": "timestamp", "found": {"seconds": seconds, "nanos": nanos}, "accepted": "the years 1 to 9999"},
+        )
     return Timestamp(seconds, nanos)
 
 
 def validate_provenance(source: str, trigger: str, timestamp: Timestamp) -> Provenance:
     """A provenance that names its source; what triggered it may be unknown."""
     if not source:
-        raise InvalidGraph("provenance must name its source")
+        raise InvalidGraph("provenance must name its source", {"field": "provenance.source", "accepted": _SOME_TEXT})
     return Provenance(source, trigger, timestamp)
 
 
@@ -164,45 +173,55 @@ def validate_node(
 ) -> Node:
     """A node that may enter the graph."""
     if not node_id:
-        raise InvalidGraph("a node must have an id")
+        raise InvalidGraph("a node must have an id", {"field": "id", "accepted": _SOME_TEXT})
     name = f"node `{node_id[:_MAX_SHOWN_CHARS]}`"
-    try:
-        node_type = NodeType(type_number)
-    except ValueError as exc:
-        raise InvalidGraph(f"{name} has no known type: `{type_number}`") from exc
+    node_type = NODE_TYPES.get(type_number)
+    if node_type is None:
+        raise InvalidGraph(f"{name} has no known type: `{type_number}`", _wrong_type(type_number, NodeType))
     if not label:
-        raise InvalidGraph(f"{name} must have a label")
+        raise InvalidGraph(f"{name} must have a label", {"field": "label", "accepted": _SOME_TEXT})
     known = merge_provenance((), provenance)
     if not known:
-        raise InvalidGraph(f"{name} must have provenance")
+        raise InvalidGraph(f"{name} must have provenance", {"field": "provenance", "accepted": {"minItems": 1}})
     return Node(node_id, node_type, label, hypothetical, known)
 
 
 def validate_edge_key(source: str, target: str, type_number: int) -> EdgeKey:
     """An edge that may be in a graph."""
     if not source or not target:
-        raise InvalidGraph("an edge must have a source and a target")
+        field = "target" if source else "source"
+        raise InvalidGraph("an edge must have a source and a target", {"field": field, "accepted": _SOME_TEXT})
     if source == target:
-        raise InvalidGraph(f"an edge from `{source[:_MAX_SHOWN_CHARS]}` to itself is not allowed")
-    try:
-        return EdgeKey(source, target, EdgeType(type_number))
-    except ValueError as exc:
-        raise InvalidGraph(f"{_edge_name(source, target)} has no known type: `{type_number}`") from exc
+        shown = source[:_MAX_SHOWN_CHARS]
+        raise InvalidGraph(
+            f"an edge from `{shown}` to itself is not allowed",
+            {"field": "target", "found": shown, "accepted": "another node than the source"},
+        )
+    edge_type = EDGE_TYPES.get(type_number)
+    if edge_type is None:
+        name = _edge_name(source, target)
+        raise InvalidGraph(f"{name} has no known type: `{type_number}`", _wrong_type(type_number, EdgeType))
+    return EdgeKey(source, target, edge_type)
 
 
 def validate_edge(key: EdgeKey, provenance: Iterable[Provenance]) -> Edge:
     """An edge that may enter the graph."""
     known = merge_provenance((), provenance)
     if not known:
-        raise InvalidGraph(f"{_edge_name(key.source, key.target)} must have provenance")
+        name = _edge_name(key.source, key.target)
+        raise InvalidGraph(f"{name} must have provenance", {"field": "provenance", "accepted": {"minItems": 1}})
     return Edge(key, known)
 
 
 def validate_incident_id(incident_id: str) -> str:
     """An incident id that may be used."""
     if not incident_id:
-        raise InvalidGraph("an incident must have an id")
+        raise InvalidGraph("an incident must have an id", {"field": "incident_id", "accepted": _SOME_TEXT})
     return incident_id
+
+
+def _wrong_type(number: int, types: type[NodeType | EdgeType]) -> dict[str, Any]:
+    return {"field": "type", "found": number, "accepted": {each.name: int(each) for each in types}}
 
 
 def _edge_name(source: str, target: str) -> str:

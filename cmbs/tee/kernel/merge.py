@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
+from cmbs.errors import InvalidGraph
 from cmbs.tee.kernel.lattice import (
     Delta,
     Edge,
@@ -17,24 +18,22 @@ from cmbs.tee.kernel.lattice import (
     merge_edges,
     merge_nodes,
 )
-from cmbs.tee.kernel.store import MergeResult, TombstoneMerge
+from cmbs.tee.kernel.store import MergeResult, TombstoneMerge, Universe
 
 K = TypeVar("K", str, EdgeKey)
 T = TypeVar("T", Node, Edge)
 
 
 class Change(msgspec.Struct, frozen=True):
-    """What merging a delta does to the graph: new things, things with new content (whole), and what was refused.
+    """What merging a delta does to the graph: new things, what is new of known things, and what was refused.
 
     `created_*` and `merged_*` together name every distinct thing of the delta once, in the order of the delta.
-    `added_to_*` has of each changed thing, in the same order, only what is new: the provenance that it did not have,
-    and `hypothetical` false where it was true.
+    `added_to_*` has of each changed thing only what is new: the provenance that it did not have, and `hypothetical`
+    false where it was true.
     """
 
     created_nodes: tuple[Node, ...]
     created_edges: tuple[Edge, ...]
-    changed_nodes: tuple[Node, ...]
-    changed_edges: tuple[Edge, ...]
     added_to_nodes: tuple[Node, ...]
     added_to_edges: tuple[Edge, ...]
     merged_nodes: tuple[str, ...]
@@ -44,7 +43,7 @@ class Change(msgspec.Struct, frozen=True):
     @property
     def grows(self) -> bool:
         """Whether the graph is another one afterwards, so that its version grows."""
-        return bool(self.created_nodes or self.created_edges or self.changed_nodes or self.changed_edges)
+        return bool(self.created_nodes or self.created_edges or self.added_to_nodes or self.added_to_edges)
 
     def result(self, version: int) -> MergeResult:
         """The answer to a merge that left the graph at `version`."""
@@ -59,7 +58,11 @@ class Change(msgspec.Struct, frozen=True):
 
 
 def decide_merge(nodes: Mapping[str, Node], edges: Mapping[EdgeKey, Edge], delta: Delta) -> Change:
-    """Merge `delta` into what is there. The mappings need to know only what the delta names."""
+    """Merge `delta` into what is there.
+
+    The mappings need to know only what the delta names, and of its provenance only what the delta proposes: so a merge
+    costs what it proposes, however often a thing was proposed before.
+    """
     # A dictionary as an ordered set: each conflict once.
     conflicts: dict[MergeConflict, None] = {}
     node_after: dict[str, Node] = {}
@@ -79,8 +82,6 @@ def decide_merge(nodes: Mapping[str, Node], edges: Mapping[EdgeKey, Edge], delta
     return Change(
         new_nodes,
         new_edges,
-        changed_nodes,
-        changed_edges,
         tuple(_node_addition(nodes[node.id], node) for node in changed_nodes),
         # A merge adds provenance at the end.
         tuple(Edge(edge.key, edge.provenance[len(edges[edge.key].provenance) :]) for edge in changed_edges),
@@ -118,3 +119,20 @@ def decide_tombstones(
         tuple(key for key in distinct if not in_the_graph(key)),
     )
     return merge, [key for key in distinct if key not in tombstoned]
+
+
+def choose_anchor(anchor: int | None, present: int) -> int:
+    """The version that a new incident sees; InvalidGraph where it is beyond the present one."""
+    if anchor is not None and anchor > present:
+        raise InvalidGraph(f"the graph is at version {present}, and has no version {anchor} yet")
+    return present if anchor is None else anchor
+
+
+def find_unknown(
+    universe: Universe | None, has_node: Callable[[str], bool], has_edge: Callable[[EdgeKey], bool]
+) -> tuple[str | EdgeKey, ...]:
+    """What of a listed universe is not in the graph, given membership as of the anchor."""
+    if universe is None:
+        return ()
+    nodes = [node_id for node_id in universe.node_ids if not has_node(node_id)]
+    return (*nodes, *(key for key in universe.edges if not has_edge(key)))

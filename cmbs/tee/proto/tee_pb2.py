@@ -26,17 +26,19 @@ from google.protobuf import empty_pb2 as google_dot_protobuf_dot_empty__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x63mbs/tee/proto/tee.proto\x12\x03tee\x1a\x1bgoogle/protobuf/empty.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\\\n\nProvenance\x12\x0e\n\x06source\x18\x01 \x01(\t\x12-\n\ttimestamp\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07trigger\x18\x03 \x01(\t\"y\n\x04Node\x12\n\n\x02id\x18\x01 \x01(\t\x12\x1b\n\x04type\x18\x02 \x01(\x0e\x32\r.tee.NodeType\x12\r\n\x05label\x18\x03 \x01(\t\x12\x14\n\x0chypothetical\x18\x04 \x01(\x08\x12#\n\nprovenance\x18\x05 \x03(\x0b\x32\x0f.tee.Provenance\"h\n\x04\x45\x64ge\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\x0e\n\x06target\x18\x02 \x01(\t\x12\x1b\n\x04type\x18\x03 \x01(\x0e\x32\r.tee.EdgeType\x12#\n\nprovenance\x18\x04 \x03(\x0b\x32\x0f.tee.Provenance\"}\n\x0b\x43\x61usalGraph\x12\x18\n\x05nodes\x18\x01 \x03(\x0b\x32\t.tee.Node\x12\x18\n\x05\x65\x64ges\x18\x02 \x03(\x0b\x32\t.tee.Edge\x12!\n\x14\x63\x61usal_graph_version\x18\x10 \x01(\x04H\x00\x88\x01\x01\x42\x17\n\x15_causal_graph_version\"E\n\x0fHypothesisDelta\x12\x18\n\x05nodes\x18\x01 \x03(\x0b\x32\t.tee.Node\x12\x18\n\x05\x65\x64ges\x18\x02 \x03(\x0b\x32\t.tee.Edge\"\xa3\x01\n\x15HypothesisMergeResult\x12\x13\n\x0b\x63reated_ids\x18\x01 \x03(\t\x12\x12\n\nmerged_ids\x18\x02 \x03(\t\x12%\n\tconflicts\x18\x03 \x03(\x0b\x32\x12.tee.MergeConflict\x12!\n\x14\x63\x61usal_graph_version\x18\x10 \x01(\x04H\x00\x88\x01\x01\x42\x17\n\x15_causal_graph_version\"Z\n\rMergeConflict\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05\x66ield\x18\x02 \x01(\t\x12\x16\n\x0e\x65xisting_value\x18\x03 \x01(\t\x12\x16\n\x0eproposed_value\x18\x04 \x01(\t\",\n\x15\x43reateIncidentRequest\x12\x13\n\x0bincident_id\x18\x01 \x01(\t\"x\n\x14\x43reateIncidentResult\x12\x13\n\x0bincident_id\x18\x01 \x01(\t\x12\x0f\n\x07\x63reated\x18\x02 \x01(\x08\x12!\n\x14\x63\x61usal_graph_version\x18\x10 \x01(\x04H\x00\x88\x01\x01\x42\x17\n\x15_causal_graph_version\"e\n\x16IncidentContextRequest\x12\x13\n\x0bincident_id\x18\x01 \x01(\t\x12\x1f\n\x12without_tombstones\x18\x10 \x01(\x08H\x00\x88\x01\x01\x42\x15\n\x13_without_tombstones\"\xb9\x01\n\x0fIncidentContext\x12\x13\n\x0bincident_id\x18\x01 \x01(\t\x12.\n\ncreated_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12%\n\ntombstones\x18\x03 \x01(\x0b\x32\x11.tee.TombstoneSet\x12!\n\x14\x63\x61usal_graph_version\x18\x10 \x01(\x04H\x00\x88\x01\x01\x42\x17\n\x15_causal_graph_version\"b\n\x14NodeTombstoneRequest\x12\x13\n\x0bincident_id\x18\x01 \x01(\t\x12\x10\n\x08node_ids\x18\x02 \x03(\t\x12#\n\nprovenance\x18\x03 \x01(\x0b\x32\x0f.tee.Provenance\"Q\n\x12\x45\x64geTombstoneEntry\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\x0e\n\x06target\x18\x02 \x01(\t\x12\x1b\n\x04type\x18\x03 \x01(\x0e\x32\r.tee.EdgeType\"z\n\x14\x45\x64geTombstoneRequest\x12\x13\n\x0bincident_id\x18\x01 \x01(\t\x12(\n\x07\x65ntries\x18\x02 \x03(\x0b\x32\x17.tee.EdgeTombstoneEntry\x12#\n\nprovenance\x18\x03 \x01(\x0b\x32\x0f.tee.Provenance\"b\n\x14TombstoneMergeResult\x12\x13\n\x0b\x61pplied_ids\x18\x01 \x03(\t\x12\x1e\n\x16\x61lready_tombstoned_ids\x18\x02 \x03(\t\x12\x15\n\runmatched_ids\x18\x03 \x03(\t\"N\n\x0fLiveViewRequest\x12\x13\n\x0bincident_id\x18\x01 \x01(\t\x12\x17\n\nnodes_only\x18\x10 \x01(\x08H\x00\x88\x01\x01\x42\r\n\x0b_nodes_only\"\'\n\x10TombstoneRequest\x12\x13\n\x0bincident_id\x18\x01 \x01(\t\"O\n\x0cTombstoneSet\x12\x10\n\x08node_ids\x18\x01 \x03(\t\x12-\n\x0c\x65\x64ge_entries\x18\x02 \x03(\x0b\x32\x17.tee.EdgeTombstoneEntry*\x8d\x01\n\x08NodeType\x12\x19\n\x15NODE_TYPE_UNSPECIFIED\x10\x00\x12\x15\n\x11NODE_TYPE_SERVICE\x10\x01\x12\x18\n\x14NODE_TYPE_DEPENDENCY\x10\x02\x12\x1c\n\x18NODE_TYPE_INFRASTRUCTURE\x10\x03\x12\x17\n\x13NODE_TYPE_MECHANISM\x10\x04*x\n\x08\x45\x64geType\x12\x19\n\x15\x45\x44GE_TYPE_UNSPECIFIED\x10\x00\x12\x18\n\x14\x45\x44GE_TYPE_DEPENDS_ON\x10\x01\x12\x1b\n\x17\x45\x44GE_TYPE_PROPAGATES_TO\x10\x02\x12\x1a\n\x16\x45\x44GE_TYPE_MANIFESTS_AS\x10\x03\x32\xdd\x05\n\x03Tee\x12\x43\n\x0fMergeHypothesis\x12\x14.tee.HypothesisDelta\x1a\x1a.tee.HypothesisMergeResult\x12\x38\n\x0cGetMainGraph\x12\x16.google.protobuf.Empty\x1a\x10.tee.CausalGraph\x12G\n\x0e\x43reateIncident\x12\x1a.tee.CreateIncidentRequest\x1a\x19.tee.CreateIncidentResult\x12G\n\x12GetIncidentContext\x12\x1b.tee.IncidentContextRequest\x1a\x14.tee.IncidentContext\x12K\n\x13MergeNodeTombstones\x12\x19.tee.NodeTombstoneRequest\x1a\x19.tee.TombstoneMergeResult\x12K\n\x13MergeEdgeTombstones\x12\x19.tee.EdgeTombstoneRequest\x1a\x19.tee.TombstoneMergeResult\x12\x35\n\x0bGetLiveView\x12\x14.tee.LiveViewRequest\x1a\x10.tee.CausalGraph\x12\x39\n\rGetTombstones\x12\x15.tee.TombstoneRequest\x1a\x11.tee.TombstoneSet\x12=\n\x0fStreamMainGraph\x12\x16.google.protobuf.Empty\x1a\x10.tee.CausalGraph0\x01\x12:\n\x0eStreamLiveView\x12\x14.tee.LiveViewRequest\x1a\x10.tee.CausalGraph0\x01\x12>\n\x10StreamTombstones\x12\x15.tee.TombstoneRequest\x1a\x11.tee.TombstoneSet0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x63mbs/tee/proto/tee.proto\x12\x03tee\x1a\x1bgoogle/protobuf/empty.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\\\n\nProvenance\x12\x0e\n\x06source\x18\x01 \x01(\t\x12-\n\ttimestamp\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07trigger\x18\x03 \x01(\t\"y\n\x04Node\x12\n\n\x02id\x18\x01 \x01(\t\x12\x1b\n\x04type\x18\x02 \x01(\x0e\x32\r.tee.NodeType\x12\r\n\x05label\x18\x03 \x01(\t\x12\x14\n\x0chypothetical\x18\x04 \x01(\x08\x12#\n\nprovenance\x18\x05 \x03(\x0b\x32\x0f.tee.Provenance\"h\n\x04\x45\x64ge\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\x0e\n\x06target\x18\x02 \x01(\t\x12\x1b\n\x04type\x18\x03 \x01(\x0e\x32\r.tee.EdgeType\x12#\n\nprovenance\x18\x04 \x03(\x0b\x32\x0f.tee.Provenance\"}\n\x0b\x43\x61usalGraph\x12\x18\n\x05nodes\x18\x01 \x03(\x0b\x32\t.tee.Node\x12\x18\n\x05\x65\x64ges\x18\x02 \x03(\x0b\x32\t.tee.Edge\x12!\n\x14\x63\x61usal_graph_version\x18\x10 \x01(\x04H\x00\x88\x01\x01\x42\x17\n\x15_causal_graph_version\"E\n\x0fHypothesisDelta\x12\x18\n\x05nodes\x18\x01 \x03(\x0b\x32\t.tee.Node\x12\x18\n\x05\x65\x64ges\x18\x02 \x03(\x0b\x32\t.tee.Edge\"\xa3\x01\n\x15HypothesisMergeResult\x12\x13\n\x0b\x63reated_ids\x18\x01 \x03(\t\x12\x12\n\nmerged_ids\x18\x02 \x03(\t\x12%\n\tconflicts\x18\x03 \x03(\x0b\x32\x12.tee.MergeConflict\x12!\n\x14\x63\x61usal_graph_version\x18\x10 \x01(\x04H\x00\x88\x01\x01\x42\x17\n\x15_causal_graph_version\"Z\n\rMergeConflict\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05\x66ield\x18\x02 \x01(\t\x12\x16\n\x0e\x65xisting_value\x18\x03 \x01(\t\x12\x16\n\x0eproposed_value\x18\x04 \x01(\t\"l\n\x08Universe\x12\x1f\n\x04kind\x18\x01 \x01(\x0e\x32\x11.tee.UniverseKind\x12\x10\n\x08node_ids\x18\x02 \x03(\t\x12-\n\x0c\x65\x64ge_entries\x18\x03 \x03(\x0b\x32\x17.tee.EdgeTombstoneEntry\"\x9b\x01\n\x15\x43reateIncidentRequest\x12\x13\n\x0bincident_id\x18\x01 \x01(\t\x12!\n\x14\x63\x61usal_graph_version\x18\x10 \x01(\x04H\x00\x88\x01\x01\x12$\n\x08universe\x18\x11 \x01(\x0b\x32\r.tee.UniverseH\x01\x88\x01\x01\x42\x17\n\x15_causal_graph_versionB\x0b\n\t_universe\"`\n\x0eGraphAtRequest\x12!\n\x14\x63\x61usal_graph_version\x18\x01 \x01(\x04H\x00\x88\x01\x01\x12\x12\n\nnodes_only\x18\x02 \x01(\x08\x42\x17\n\x15_causal_graph_version\"\xc4\x01\n\x14\x43reateIncidentResult\x12\x13\n\x0bincident_id\x18\x01 \x01(\t\x12\x0f\n\x07\x63reated\x18\x02 \x01(\x08\x12!\n\x14\x63\x61usal_graph_version\x18\x10 \x01(\x04H\x00\x88\x01\x01\x12\x13\n\x0bunknown_ids\x18\x11 \x03(\t\x12(\n\x08universe\x18\x12 \x01(\x0e\x32\x11.tee.UniverseKindH\x01\x88\x01\x01\x42\x17\n\x15_causal_graph_versionB\x0b\n\t_universe\"e\n\x16IncidentContextRequest\x12\x13\n\x0bincident_id\x18\x01 \x01(\t\x12\x1f\n\x12without_tombstones\x18\x10 \x01(\x08H\x00\x88\x01\x01\x42\x15\n\x13_without_tombstones\"\xf0\x01\n\x0fIncidentContext\x12\x13\n\x0bincident_id\x18\x01 \x01(\t\x12.\n\ncreated_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12%\n\ntombstones\x18\x03 \x01(\x0b\x32\x11.tee.TombstoneSet\x12!\n\x14\x63\x61usal_graph_version\x18\x10 \x01(\x04H\x00\x88\x01\x01\x12(\n\x08universe\x18\x11 \x01(\x0e\x32\x11.tee.UniverseKindH\x01\x88\x01\x01\x42\x17\n\x15_causal_graph_versionB\x0b\n\t_universe\"b\n\x14NodeTombstoneRequest\x12\x13\n\x0bincident_id\x18\x01 \x01(\t\x12\x10\n\x08node_ids\x18\x02 \x03(\t\x12#\n\nprovenance\x18\x03 \x01(\x0b\x32\x0f.tee.Provenance\"Q\n\x12\x45\x64geTombstoneEntry\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\x0e\n\x06target\x18\x02 \x01(\t\x12\x1b\n\x04type\x18\x03 \x01(\x0e\x32\r.tee.EdgeType\"z\n\x14\x45\x64geTombstoneRequest\x12\x13\n\x0bincident_id\x18\x01 \x01(\t\x12(\n\x07\x65ntries\x18\x02 \x03(\x0b\x32\x17.tee.EdgeTombstoneEntry\x12#\n\nprovenance\x18\x03 \x01(\x0b\x32\x0f.tee.Provenance\"b\n\x14TombstoneMergeResult\x12\x13\n\x0b\x61pplied_ids\x18\x01 \x03(\t\x12\x1e\n\x16\x61lready_tombstoned_ids\x18\x02 \x03(\t\x12\x15\n\runmatched_ids\x18\x03 \x03(\t\"N\n\x0fLiveViewRequest\x12\x13\n\x0bincident_id\x18\x01 \x01(\t\x12\x17\n\nnodes_only\x18\x10 \x01(\x08H\x00\x88\x01\x01\x42\r\n\x0b_nodes_only\"\'\n\x10TombstoneRequest\x12\x13\n\x0bincident_id\x18\x01 \x01(\t\"O\n\x0cTombstoneSet\x12\x10\n\x08node_ids\x18\x01 \x03(\t\x12-\n\x0c\x65\x64ge_entries\x18\x02 \x03(\x0b\x32\x17.tee.EdgeTombstoneEntry\"\x97\x01\n\x0e\x45xplainRequest\x12\x13\n\x0bincident_id\x18\x01 \x01(\t\x12\x10\n\x08symptoms\x18\x02 \x03(\t\x12\x16\n\tmax_depth\x18\x03 \x01(\rH\x00\x88\x01\x01\x12\x16\n\tpage_size\x18\x04 \x01(\rH\x01\x88\x01\x01\x12\x12\n\npage_token\x18\x05 \x01(\tB\x0c\n\n_max_depthB\x0c\n\n_page_size\"A\n\nCausalPath\x12\x0b\n\x03\x65nd\x18\x01 \x01(\t\x12&\n\x05\x65\x64ges\x18\x02 \x03(\x0b\x32\x17.tee.EdgeTombstoneEntry\"F\n\x0b\x45xplanation\x12\x17\n\x04node\x18\x01 \x01(\x0b\x32\t.tee.Node\x12\x1e\n\x05paths\x18\x02 \x03(\x0b\x32\x0f.tee.CausalPath\"\x8a\x01\n\rExplainResult\x12&\n\x0c\x65xplanations\x18\x01 \x03(\x0b\x32\x10.tee.Explanation\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x0b\n\x03\x63ut\x18\x03 \x01(\x08\x12\r\n\x05total\x18\x04 \x01(\x04\x12\x1c\n\x14\x63\x61usal_graph_version\x18\x10 \x01(\x04\"\x95\x01\n\rImpactRequest\x12\x13\n\x0bincident_id\x18\x01 \x01(\t\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\x16\n\tmax_depth\x18\x03 \x01(\rH\x00\x88\x01\x01\x12\x16\n\tpage_size\x18\x04 \x01(\rH\x01\x88\x01\x01\x12\x12\n\npage_token\x18\x05 \x01(\tB\x0c\n\n_max_depthB\x0c\n\n_page_size\"A\n\x07Reached\x12\x17\n\x04node\x18\x01 \x01(\x0b\x32\t.tee.Node\x12\x1d\n\x04path\x18\x02 \x01(\x0b\x32\x0f.tee.CausalPath\"\x80\x01\n\x0cImpactResult\x12\x1d\n\x07reached\x18\x01 \x03(\x0b\x32\x0c.tee.Reached\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x0b\n\x03\x63ut\x18\x03 \x01(\x08\x12\r\n\x05total\x18\x04 \x01(\x04\x12\x1c\n\x14\x63\x61usal_graph_version\x18\x10 \x01(\x04\"a\n\x10ListGraphRequest\x12\x13\n\x0bincident_id\x18\x01 \x01(\t\x12\x16\n\tpage_size\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\x12\n\npage_token\x18\x03 \x01(\tB\x0c\n\n_page_size\"\x84\x01\n\tGraphPage\x12\x18\n\x05nodes\x18\x01 \x03(\x0b\x32\t.tee.Node\x12&\n\x05\x65\x64ges\x18\x02 \x03(\x0b\x32\x17.tee.EdgeTombstoneEntry\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t\x12\x1c\n\x14\x63\x61usal_graph_version\x18\x10 \x01(\x04\"4\n\x0bTeeIdentity\x12\x0e\n\x06tee_id\x18\x01 \x01(\t\x12\x15\n\rstands_in_for\x18\x02 \x03(\t\"!\n\x0eStandInRequest\x12\x0f\n\x07tee_ids\x18\x01 \x03(\t\"\\\n\x0eTombstoneGroup\x12#\n\nprovenance\x18\x01 \x01(\x0b\x32\x0f.tee.Provenance\x12%\n\ntombstones\x18\x02 \x01(\x0b\x32\x11.tee.TombstoneSet*\x8d\x01\n\x08NodeType\x12\x19\n\x15NODE_TYPE_UNSPECIFIED\x10\x00\x12\x15\n\x11NODE_TYPE_SERVICE\x10\x01\x12\x18\n\x14NODE_TYPE_DEPENDENCY\x10\x02\x12\x1c\n\x18NODE_TYPE_INFRASTRUCTURE\x10\x03\x12\x17\n\x13NODE_TYPE_MECHANISM\x10\x04*x\n\x08\x45\x64geType\x12\x19\n\x15\x45\x44GE_TYPE_UNSPECIFIED\x10\x00\x12\x18\n\x14\x45\x44GE_TYPE_DEPENDS_ON\x10\x01\x12\x1b\n\x17\x45\x44GE_TYPE_PROPAGATES_TO\x10\x02\x12\x1a\n\x16\x45\x44GE_TYPE_MANIFESTS_AS\x10\x03*y\n\x0cUniverseKind\x12\x1d\n\x19UNIVERSE_KIND_UNSPECIFIED\x10\x00\x12\x17\n\x13UNIVERSE_KIND_NODES\x10\x01\x12\x17\n\x13UNIVERSE_KIND_GRAPH\x10\x02\x12\x18\n\x14UNIVERSE_KIND_LISTED\x10\x03\x32\xa3\t\n\x03Tee\x12\x43\n\x0fMergeHypothesis\x12\x14.tee.HypothesisDelta\x1a\x1a.tee.HypothesisMergeResult\x12\x38\n\x0cGetMainGraph\x12\x16.google.protobuf.Empty\x1a\x10.tee.CausalGraph\x12G\n\x0e\x43reateIncident\x12\x1a.tee.CreateIncidentRequest\x1a\x19.tee.CreateIncidentResult\x12G\n\x12GetIncidentContext\x12\x1b.tee.IncidentContextRequest\x1a\x14.tee.IncidentContext\x12K\n\x13MergeNodeTombstones\x12\x19.tee.NodeTombstoneRequest\x1a\x19.tee.TombstoneMergeResult\x12K\n\x13MergeEdgeTombstones\x12\x19.tee.EdgeTombstoneRequest\x1a\x19.tee.TombstoneMergeResult\x12\x35\n\x0bGetLiveView\x12\x14.tee.LiveViewRequest\x1a\x10.tee.CausalGraph\x12\x39\n\rGetTombstones\x12\x15.tee.TombstoneRequest\x1a\x11.tee.TombstoneSet\x12=\n\x0fStreamMainGraph\x12\x16.google.protobuf.Empty\x1a\x10.tee.CausalGraph0\x01\x12:\n\x0eStreamLiveView\x12\x14.tee.LiveViewRequest\x1a\x10.tee.CausalGraph0\x01\x12>\n\x10StreamTombstones\x12\x15.tee.TombstoneRequest\x1a\x11.tee.TombstoneSet0\x01\x12\x38\n\rStreamGraphAt\x12\x13.tee.GraphAtRequest\x1a\x10.tee.CausalGraph0\x01\x12<\n\x0eStreamUniverse\x12\x15.tee.TombstoneRequest\x1a\x11.tee.TombstoneSet0\x01\x12\x32\n\x07\x45xplain\x12\x13.tee.ExplainRequest\x1a\x12.tee.ExplainResult\x12/\n\x06Impact\x12\x12.tee.ImpactRequest\x1a\x11.tee.ImpactResult\x12\x32\n\tListGraph\x12\x15.tee.ListGraphRequest\x1a\x0e.tee.GraphPage\x12\x37\n\x0bGetIdentity\x12\x16.google.protobuf.Empty\x1a\x10.tee.TeeIdentity\x12\x33\n\nStandInFor\x12\x13.tee.StandInRequest\x1a\x10.tee.TeeIdentity\x12\x45\n\x15StreamTombstoneGroups\x12\x15.tee.TombstoneRequest\x1a\x13.tee.TombstoneGroup0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'cmbs.tee.proto.tee_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_NODETYPE']._serialized_start=1943
-  _globals['_NODETYPE']._serialized_end=2084
-  _globals['_EDGETYPE']._serialized_start=2086
-  _globals['_EDGETYPE']._serialized_end=2206
+  _globals['_NODETYPE']._serialized_start=3596
+  _globals['_NODETYPE']._serialized_end=3737
+  _globals['_EDGETYPE']._serialized_start=3739
+  _globals['_EDGETYPE']._serialized_end=3859
+  _globals['_UNIVERSEKIND']._serialized_start=3861
+  _globals['_UNIVERSEKIND']._serialized_end=3982
   _globals['_PROVENANCE']._serialized_start=95
   _globals['_PROVENANCE']._serialized_end=187
   _globals['_NODE']._serialized_start=189
@@ -51,28 +53,56 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_HYPOTHESISMERGERESULT']._serialized_end=780
   _globals['_MERGECONFLICT']._serialized_start=782
   _globals['_MERGECONFLICT']._serialized_end=872
-  _globals['_CREATEINCIDENTREQUEST']._serialized_start=874
-  _globals['_CREATEINCIDENTREQUEST']._serialized_end=918
-  _globals['_CREATEINCIDENTRESULT']._serialized_start=920
-  _globals['_CREATEINCIDENTRESULT']._serialized_end=1040
-  _globals['_INCIDENTCONTEXTREQUEST']._serialized_start=1042
-  _globals['_INCIDENTCONTEXTREQUEST']._serialized_end=1143
-  _globals['_INCIDENTCONTEXT']._serialized_start=1146
-  _globals['_INCIDENTCONTEXT']._serialized_end=1331
-  _globals['_NODETOMBSTONEREQUEST']._serialized_start=1333
-  _globals['_NODETOMBSTONEREQUEST']._serialized_end=1431
-  _globals['_EDGETOMBSTONEENTRY']._serialized_start=1433
-  _globals['_EDGETOMBSTONEENTRY']._serialized_end=1514
-  _globals['_EDGETOMBSTONEREQUEST']._serialized_start=1516
-  _globals['_EDGETOMBSTONEREQUEST']._serialized_end=1638
-  _globals['_TOMBSTONEMERGERESULT']._serialized_start=1640
-  _globals['_TOMBSTONEMERGERESULT']._serialized_end=1738
-  _globals['_LIVEVIEWREQUEST']._serialized_start=1740
-  _globals['_LIVEVIEWREQUEST']._serialized_end=1818
-  _globals['_TOMBSTONEREQUEST']._serialized_start=1820
-  _globals['_TOMBSTONEREQUEST']._serialized_end=1859
-  _globals['_TOMBSTONESET']._serialized_start=1861
-  _globals['_TOMBSTONESET']._serialized_end=1940
-  _globals['_TEE']._serialized_start=2209
-  _globals['_TEE']._serialized_end=2942
+  _globals['_UNIVERSE']._serialized_start=874
+  _globals['_UNIVERSE']._serialized_end=982
+  _globals['_CREATEINCIDENTREQUEST']._serialized_start=985
+  _globals['_CREATEINCIDENTREQUEST']._serialized_end=1140
+  _globals['_GRAPHATREQUEST']._serialized_start=1142
+  _globals['_GRAPHATREQUEST']._serialized_end=1238
+  _globals['_CREATEINCIDENTRESULT']._serialized_start=1241
+  _globals['_CREATEINCIDENTRESULT']._serialized_end=1437
+  _globals['_INCIDENTCONTEXTREQUEST']._serialized_start=1439
+  _globals['_INCIDENTCONTEXTREQUEST']._serialized_end=1540
+  _globals['_INCIDENTCONTEXT']._serialized_start=1543
+  _globals['_INCIDENTCONTEXT']._serialized_end=1783
+  _globals['_NODETOMBSTONEREQUEST']._serialized_start=1785
+  _globals['_NODETOMBSTONEREQUEST']._serialized_end=1883
+  _globals['_EDGETOMBSTONEENTRY']._serialized_start=1885
+  _globals['_EDGETOMBSTONEENTRY']._serialized_end=1966
+  _globals['_EDGETOMBSTONEREQUEST']._serialized_start=1968
+  _globals['_EDGETOMBSTONEREQUEST']._serialized_end=2090
+  _globals['_TOMBSTONEMERGERESULT']._serialized_start=2092
+  _globals['_TOMBSTONEMERGERESULT']._serialized_end=2190
+  _globals['_LIVEVIEWREQUEST']._serialized_start=2192
+  _globals['_LIVEVIEWREQUEST']._serialized_end=2270
+  _globals['_TOMBSTONEREQUEST']._serialized_start=2272
+  _globals['_TOMBSTONEREQUEST']._serialized_end=2311
+  _globals['_TOMBSTONESET']._serialized_start=2313
+  _globals['_TOMBSTONESET']._serialized_end=2392
+  _globals['_EXPLAINREQUEST']._serialized_start=2395
+  _globals['_EXPLAINREQUEST']._serialized_end=2546
+  _globals['_CAUSALPATH']._serialized_start=2548
+  _globals['_CAUSALPATH']._serialized_end=2613
+  _globals['_EXPLANATION']._serialized_start=2615
+  _globals['_EXPLANATION']._serialized_end=2685
+  _globals['_EXPLAINRESULT']._serialized_start=2688
+  _globals['_EXPLAINRESULT']._serialized_end=2826
+  _globals['_IMPACTREQUEST']._serialized_start=2829
+  _globals['_IMPACTREQUEST']._serialized_end=2978
+  _globals['_REACHED']._serialized_start=2980
+  _globals['_REACHED']._serialized_end=3045
+  _globals['_IMPACTRESULT']._serialized_start=3048
+  _globals['_IMPACTRESULT']._serialized_end=3176
+  _globals['_LISTGRAPHREQUEST']._serialized_start=3178
+  _globals['_LISTGRAPHREQUEST']._serialized_end=3275
+  _globals['_GRAPHPAGE']._serialized_start=3278
+  _globals['_GRAPHPAGE']._serialized_end=3410
+  _globals['_TEEIDENTITY']._serialized_start=3412
+  _globals['_TEEIDENTITY']._serialized_end=3464
+  _globals['_STANDINREQUEST']._serialized_start=3466
+  _globals['_STANDINREQUEST']._serialized_end=3499
+  _globals['_TOMBSTONEGROUP']._serialized_start=3501
+  _globals['_TOMBSTONEGROUP']._serialized_end=3593
+  _globals['_TEE']._serialized_start=3985
+  _globals['_TEE']._serialized_end=5172
 # @@protoc_insertion_point(module_scope)

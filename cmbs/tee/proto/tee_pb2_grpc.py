@@ -90,6 +90,46 @@ class TeeStub:
                 request_serializer=cmbs_dot_tee_dot_proto_dot_tee__pb2.TombstoneRequest.SerializeToString,
                 response_deserializer=cmbs_dot_tee_dot_proto_dot_tee__pb2.TombstoneSet.FromString,
                 _registered_method=True)
+        self.StreamGraphAt = channel.unary_stream(
+                '/tee.Tee/StreamGraphAt',
+                request_serializer=cmbs_dot_tee_dot_proto_dot_tee__pb2.GraphAtRequest.SerializeToString,
+                response_deserializer=cmbs_dot_tee_dot_proto_dot_tee__pb2.CausalGraph.FromString,
+                _registered_method=True)
+        self.StreamUniverse = channel.unary_stream(
+                '/tee.Tee/StreamUniverse',
+                request_serializer=cmbs_dot_tee_dot_proto_dot_tee__pb2.TombstoneRequest.SerializeToString,
+                response_deserializer=cmbs_dot_tee_dot_proto_dot_tee__pb2.TombstoneSet.FromString,
+                _registered_method=True)
+        self.Explain = channel.unary_unary(
+                '/tee.Tee/Explain',
+                request_serializer=cmbs_dot_tee_dot_proto_dot_tee__pb2.ExplainRequest.SerializeToString,
+                response_deserializer=cmbs_dot_tee_dot_proto_dot_tee__pb2.ExplainResult.FromString,
+                _registered_method=True)
+        self.Impact = channel.unary_unary(
+                '/tee.Tee/Impact',
+                request_serializer=cmbs_dot_tee_dot_proto_dot_tee__pb2.ImpactRequest.SerializeToString,
+                response_deserializer=cmbs_dot_tee_dot_proto_dot_tee__pb2.ImpactResult.FromString,
+                _registered_method=True)
+        self.ListGraph = channel.unary_unary(
+                '/tee.Tee/ListGraph',
+                request_serializer=cmbs_dot_tee_dot_proto_dot_tee__pb2.ListGraphRequest.SerializeToString,
+                response_deserializer=cmbs_dot_tee_dot_proto_dot_tee__pb2.GraphPage.FromString,
+                _registered_method=True)
+        self.GetIdentity = channel.unary_unary(
+                '/tee.Tee/GetIdentity',
+                request_serializer=google_dot_protobuf_dot_empty__pb2.Empty.SerializeToString,
+                response_deserializer=cmbs_dot_tee_dot_proto_dot_tee__pb2.TeeIdentity.FromString,
+                _registered_method=True)
+        self.StandInFor = channel.unary_unary(
+                '/tee.Tee/StandInFor',
+                request_serializer=cmbs_dot_tee_dot_proto_dot_tee__pb2.StandInRequest.SerializeToString,
+                response_deserializer=cmbs_dot_tee_dot_proto_dot_tee__pb2.TeeIdentity.FromString,
+                _registered_method=True)
+        self.StreamTombstoneGroups = channel.unary_stream(
+                '/tee.Tee/StreamTombstoneGroups',
+                request_serializer=cmbs_dot_tee_dot_proto_dot_tee__pb2.TombstoneRequest.SerializeToString,
+                response_deserializer=cmbs_dot_tee_dot_proto_dot_tee__pb2.TombstoneGroup.FromString,
+                _registered_method=True)
 
 
 class TeeServicer:
@@ -164,6 +204,58 @@ class TeeServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def StreamGraphAt(self, request, context):
+        """Additions: the main graph as of a version, in parts, and the universe that an incident was created with.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def StreamUniverse(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Explain(self, request, context):
+        """Additions: which live nodes can explain symptoms, and what a node can reach, in the eyes of an incident.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Impact(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListGraph(self, request, context):
+        """Addition: the graph that an incident sees, in pages.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetIdentity(self, request, context):
+        """Additions: which Tee this is, and which lost one it stands in for; who put the tombstones of an incident there.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def StandInFor(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def StreamTombstoneGroups(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TeeServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -221,6 +313,46 @@ def add_TeeServicer_to_server(servicer, server):
                     servicer.StreamTombstones,
                     request_deserializer=cmbs_dot_tee_dot_proto_dot_tee__pb2.TombstoneRequest.FromString,
                     response_serializer=cmbs_dot_tee_dot_proto_dot_tee__pb2.TombstoneSet.SerializeToString,
+            ),
+            'StreamGraphAt': grpc.unary_stream_rpc_method_handler(
+                    servicer.StreamGraphAt,
+                    request_deserializer=cmbs_dot_tee_dot_proto_dot_tee__pb2.GraphAtRequest.FromString,
+                    response_serializer=cmbs_dot_tee_dot_proto_dot_tee__pb2.CausalGraph.SerializeToString,
+            ),
+            'StreamUniverse': grpc.unary_stream_rpc_method_handler(
+                    servicer.StreamUniverse,
+                    request_deserializer=cmbs_dot_tee_dot_proto_dot_tee__pb2.TombstoneRequest.FromString,
+                    response_serializer=cmbs_dot_tee_dot_proto_dot_tee__pb2.TombstoneSet.SerializeToString,
+            ),
+            'Explain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Explain,
+                    request_deserializer=cmbs_dot_tee_dot_proto_dot_tee__pb2.ExplainRequest.FromString,
+                    response_serializer=cmbs_dot_tee_dot_proto_dot_tee__pb2.ExplainResult.SerializeToString,
+            ),
+            'Impact': grpc.unary_unary_rpc_method_handler(
+                    servicer.Impact,
+                    request_deserializer=cmbs_dot_tee_dot_proto_dot_tee__pb2.ImpactRequest.FromString,
+                    response_serializer=cmbs_dot_tee_dot_proto_dot_tee__pb2.ImpactResult.SerializeToString,
+            ),
+            'ListGraph': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListGraph,
+                    request_deserializer=cmbs_dot_tee_dot_proto_dot_tee__pb2.ListGraphRequest.FromString,
+                    response_serializer=cmbs_dot_tee_dot_proto_dot_tee__pb2.GraphPage.SerializeToString,
+            ),
+            'GetIdentity': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetIdentity,
+                    request_deserializer=google_dot_protobuf_dot_empty__pb2.Empty.FromString,
+                    response_serializer=cmbs_dot_tee_dot_proto_dot_tee__pb2.TeeIdentity.SerializeToString,
+            ),
+            'StandInFor': grpc.unary_unary_rpc_method_handler(
+                    servicer.StandInFor,
+                    request_deserializer=cmbs_dot_tee_dot_proto_dot_tee__pb2.StandInRequest.FromString,
+                    response_serializer=cmbs_dot_tee_dot_proto_dot_tee__pb2.TeeIdentity.SerializeToString,
+            ),
+            'StreamTombstoneGroups': grpc.unary_stream_rpc_method_handler(
+                    servicer.StreamTombstoneGroups,
+                    request_deserializer=cmbs_dot_tee_dot_proto_dot_tee__pb2.TombstoneRequest.FromString,
+                    response_serializer=cmbs_dot_tee_dot_proto_dot_tee__pb2.TombstoneGroup.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -520,6 +652,222 @@ class Tee:
             '/tee.Tee/StreamTombstones',
             cmbs_dot_tee_dot_proto_dot_tee__pb2.TombstoneRequest.SerializeToString,
             cmbs_dot_tee_dot_proto_dot_tee__pb2.TombstoneSet.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StreamGraphAt(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/tee.Tee/StreamGraphAt',
+            cmbs_dot_tee_dot_proto_dot_tee__pb2.GraphAtRequest.SerializeToString,
+            cmbs_dot_tee_dot_proto_dot_tee__pb2.CausalGraph.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StreamUniverse(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/tee.Tee/StreamUniverse',
+            cmbs_dot_tee_dot_proto_dot_tee__pb2.TombstoneRequest.SerializeToString,
+            cmbs_dot_tee_dot_proto_dot_tee__pb2.TombstoneSet.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Explain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tee.Tee/Explain',
+            cmbs_dot_tee_dot_proto_dot_tee__pb2.ExplainRequest.SerializeToString,
+            cmbs_dot_tee_dot_proto_dot_tee__pb2.ExplainResult.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Impact(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tee.Tee/Impact',
+            cmbs_dot_tee_dot_proto_dot_tee__pb2.ImpactRequest.SerializeToString,
+            cmbs_dot_tee_dot_proto_dot_tee__pb2.ImpactResult.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListGraph(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tee.Tee/ListGraph',
+            cmbs_dot_tee_dot_proto_dot_tee__pb2.ListGraphRequest.SerializeToString,
+            cmbs_dot_tee_dot_proto_dot_tee__pb2.GraphPage.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetIdentity(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tee.Tee/GetIdentity',
+            google_dot_protobuf_dot_empty__pb2.Empty.SerializeToString,
+            cmbs_dot_tee_dot_proto_dot_tee__pb2.TeeIdentity.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StandInFor(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tee.Tee/StandInFor',
+            cmbs_dot_tee_dot_proto_dot_tee__pb2.StandInRequest.SerializeToString,
+            cmbs_dot_tee_dot_proto_dot_tee__pb2.TeeIdentity.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StreamTombstoneGroups(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/tee.Tee/StreamTombstoneGroups',
+            cmbs_dot_tee_dot_proto_dot_tee__pb2.TombstoneRequest.SerializeToString,
+            cmbs_dot_tee_dot_proto_dot_tee__pb2.TombstoneGroup.FromString,
             options,
             channel_credentials,
             insecure,

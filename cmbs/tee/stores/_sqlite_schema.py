@@ -60,7 +60,39 @@ CREATE TRIGGER tombstone_merges_no_delete BEFORE DELETE ON tombstone_merges
 BEGIN SELECT RAISE(ABORT, 'tombstone_merges is append-only'); END;
 """
 
-MIGRATIONS = (_V1,)
+_V2 = """
+-- What an incident was created with; those without a universe have no row.
+CREATE TABLE universes (
+    incident_id TEXT PRIMARY KEY REFERENCES incidents (incident_id),
+    -- a tee.Universe message
+    universe    BLOB NOT NULL
+) WITHOUT ROWID;
+CREATE TRIGGER universes_no_replace BEFORE INSERT ON universes
+WHEN EXISTS (SELECT 1 FROM universes WHERE incident_id = NEW.incident_id)
+BEGIN SELECT RAISE(ABORT, 'universes is append-only'); END;
+CREATE TRIGGER universes_no_update BEFORE UPDATE ON universes
+BEGIN SELECT RAISE(ABORT, 'universes is append-only'); END;
+CREATE TRIGGER universes_no_delete BEFORE DELETE ON universes
+BEGIN SELECT RAISE(ABORT, 'universes is append-only'); END;
+"""
+
+_V3 = """
+-- The first row is which Tee this is, the others are Tees that were lost and that it stands in for.
+CREATE TABLE identities (
+    place  INTEGER PRIMARY KEY,
+    tee_id TEXT NOT NULL UNIQUE
+);
+INSERT INTO identities VALUES (1, lower(hex(randomblob(16))));
+CREATE TRIGGER identities_no_replace BEFORE INSERT ON identities
+WHEN EXISTS (SELECT 1 FROM identities WHERE place = NEW.place OR tee_id = NEW.tee_id)
+BEGIN SELECT RAISE(ABORT, 'identities is append-only'); END;
+CREATE TRIGGER identities_no_update BEFORE UPDATE ON identities
+BEGIN SELECT RAISE(ABORT, 'identities is append-only'); END;
+CREATE TRIGGER identities_no_delete BEFORE DELETE ON identities
+BEGIN SELECT RAISE(ABORT, 'identities is append-only'); END;
+"""
+
+MIGRATIONS = (_V1, _V2, _V3)
 # Written into the header of the file: "ctee" in ASCII.
 APPLICATION_ID = 0x63746565
 

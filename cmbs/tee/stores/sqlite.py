@@ -16,18 +16,30 @@ from pathlib import Path
 
 from cmbs.errors import GraphUnavailable, IncidentNotFound, InvalidRequest
 from cmbs.tee.kernel.graph import Graph, IncidentState
-from cmbs.tee.kernel.lattice import Delta, EdgeKey, Provenance, Timestamp
-from cmbs.tee.kernel.merge import decide_tombstones
+from cmbs.tee.kernel.lattice import Delta, EdgeKey, Node, Provenance, Timestamp
+from cmbs.tee.kernel.merge import choose_anchor, decide_tombstones, find_unknown
 from cmbs.tee.kernel.store import (
     CreatedIncident,
     EdgeTombstones,
+    GraphPage,
     GraphView,
+    Identity,
     Incident,
     MergeResult,
     NodeTombstones,
     Tombstones,
+    Universe,
+    UniverseKind,
 )
-from cmbs.tee.kernel.wire import edge_entry, edge_key_of, encode_change, provenance_message, provenance_of
+from cmbs.tee.kernel.wire import (
+    edge_entry,
+    edge_key_of,
+    encode_change,
+    provenance_message,
+    provenance_of,
+    universe_message,
+    universe_of,
+)
 from cmbs.tee.proto import tee_pb2 as pb
 from cmbs.tee.stores._sqlite_schema import migrate, transaction
 
@@ -73,6 +85,20 @@ class SQLiteGraphStore:
             # Nothing went wrong: they stay open.
             connections.pop_all()
 
+    def identity(self) -> Identity:
+        """Which Tee this is."""
+        with self._reading():
+            return _read_identity(self._reader)
+
+    def stand_in_for(self, tee_ids: Sequence[str]) -> Identity:
+        """Add Tees that were lost to those that this one stands in for."""
+        with self._writing("cannot write the identity"):
+            known = _read_identity(self._writer)
+            for tee_id in dict.fromkeys(tee_ids):
+                if tee_id not in (known.tee_id, *known.stands_in_for):
+                    self._writer.execute("INSERT INTO identities (tee_id) VALUES (?)", (tee_id,))
+            return _read_identity(self._writer)
+
     # --- the main graph ---
 
     def merge(self, delta: Delta) -> MergeResult:
@@ -96,17 +122,40 @@ class SQLiteGraphStore:
         with self._reading():
             return self._graph.view(self._graph.version)
 
+    def graph_at(self, version: int, *, edges: bool = True) -> GraphView:
+        """The main graph as of a version."""
+        with self._reading():
+            view = self._graph.view(choose_anchor(version, self._graph.version))
+        return view if edges else view._replace(edges=())
+
     # --- incidents ---
 
-    def create_incident(self, incident_id: str, now: Timestamp) -> CreatedIncident:
-        """Create an incident, anchored at the present version; an existing one is returned as it is."""
+    def create_incident(
+        self, incident_id: str, now: Timestamp, anchor: int | None = None, universe: Universe | None = None
+    ) -> CreatedIncident:
+        """Create an incident; an existing one is returned as it is."""
         with self._writing("cannot create an incident"):
             known = _read_incident(self._writer, incident_id)
             if known is not None:
                 return CreatedIncident(known, created=False)
-            incident = Incident(incident_id, now, self._graph.version)
-            self._writer.execute("INSERT INTO incidents VALUES (?, ?, ?, ?)", (incident_id, *now, incident.anchor))
+            version = choose_anchor(anchor, self._graph.version)
+            incident = Incident(incident_id, now, version, None if universe is None else universe.kind)
+            unknown = find_unknown(universe, self._graph.has_node(version), self._graph.has_edge(version))
+            if unknown:
+                return CreatedIncident(incident, False, unknown)
+            self._writer.execute("INSERT INTO incidents VALUES (?, ?, ?, ?)", (incident_id, *now, version))
+            if universe is not None:
+                row = (incident_id, universe_message(universe).SerializeToString())
+                self._writer.execute("INSERT INTO universes VALUES (?, ?)", row)
         return CreatedIncident(incident, created=True)
+
+    def universe(self, incident_id: str) -> Universe | None:
+        """The universe that an incident was created with."""
+        with self._reading():
+            if self._state(self._reader, incident_id).incident.universe is None:
+                return None
+            row = self._reader.execute("SELECT universe FROM universes WHERE incident_id = ?", (incident_id,))
+            return universe_of(pb.Universe.FromString(row.fetchone()[0]))
 
     def incident(self, incident_id: str) -> Incident:
         """An incident."""
@@ -145,6 +194,26 @@ class SQLiteGraphStore:
         with self._reading():
             state = self._state(self._reader, incident_id)
             return self._graph.view(state.incident.anchor, state.nodes, state.edges)
+
+    def find_nodes(self, version: int, node_ids: Sequence[str]) -> frozenset[str]:
+        """Those of the ids that are nodes born up to a version."""
+        with self._reading():
+            return frozenset(filter(self._graph.has_node(version), node_ids))
+
+    def nodes_at(self, version: int, node_ids: Sequence[str]) -> list[Node]:
+        """Those of the nodes that were born up to a version."""
+        with self._reading():
+            return self._graph.nodes_at(version, node_ids)
+
+    def edges_at(self, version: int, node_ids: Sequence[str]) -> list[EdgeKey]:
+        """The edges, born up to a version, that have one of these nodes at either end."""
+        with self._reading():
+            return self._graph.edges_at(version, node_ids)
+
+    def page_at(self, version: int, token: str, size: int) -> GraphPage:
+        """A page of what was born up to a version."""
+        with self._reading():
+            return self._graph.page_at(version, token, size)
 
     def close(self) -> None:
         """Close the file."""
@@ -217,9 +286,19 @@ def _connect(path: str) -> sqlite3.Connection:
 
 def _read_incident(connection: sqlite3.Connection, incident_id: str) -> Incident | None:
     row = connection.execute(
-        "SELECT created_seconds, created_nanos, anchor FROM incidents WHERE incident_id = ?", (incident_id,)
+        "SELECT created_seconds, created_nanos, anchor, universe FROM incidents LEFT JOIN universes USING (incident_id)"
+        " WHERE incident_id = ?",
+        (incident_id,),
     ).fetchone()
-    return None if row is None else Incident(incident_id, Timestamp(row[0], row[1]), row[2])
+    if row is None:
+        return None
+    kind = None if row[3] is None else UniverseKind(pb.Universe.FromString(row[3]).kind)
+    return Incident(incident_id, Timestamp(row[0], row[1]), row[2], kind)
+
+
+def _read_identity(connection: sqlite3.Connection) -> Identity:
+    first, *others = connection.execute("SELECT tee_id FROM identities ORDER BY place").fetchall()
+    return Identity(first[0], tuple(each[0] for each in others))
 
 
 def _enter_wal(connection: sqlite3.Connection) -> None:

@@ -1,0 +1,178 @@
+"""The statements of the graph in Neo4j; `cmbs.tee.stores.neo4j` says what is kept and why."""
+
+from __future__ import annotations
+
+from cmbs.tee.kernel.lattice import EdgeType
+
+EDGES = "|".join(each.name for each in EdgeType)
+UNIQUE = {
+    "tee_graph": "(x:TeeGraph) REQUIRE x.id",
+    "tee_node": "(x:TeeNode) REQUIRE x.id",
+    "tee_incident": "(x:TeeIncident) REQUIRE x.id",
+    "tee_tombstone": "(x:TeeTombstone) REQUIRE (x.incident, x.id)",
+    "tee_edge_tombstone": "(x:TeeEdgeTombstone) REQUIRE (x.incident, x.source, x.target, x.type)",
+    "tee_provenance": "(x:TeeProvenance) REQUIRE (x.of, x.key)",
+    "tee_version": "(x:TeeVersion) REQUIRE x.version",
+    "tee_universe": "(x:TeeUniverse) REQUIRE (x.incident, x.part)",
+}
+CONSTRAINTS = [f"CREATE CONSTRAINT {name} IF NOT EXISTS FOR {what} IS UNIQUE" for name, what in UNIQUE.items()]
+CREATE_GRAPH = """
+MERGE (g:TeeGraph {id: 0}) ON CREATE SET g.version = 0, g.format = $format
+SET g.tee_id = coalesce(g.tee_id, $tee_id), g.stands_in_for = coalesce(g.stands_in_for, [])
+RETURN g.format
+"""
+
+# Setting a property takes the lock of its node; the value stays, so nothing is written. Only what is read after that
+# is sure to be the newest, which is why the counters are never set from a value that was read in the same breath.
+LOCK_GRAPH = "MATCH (g:TeeGraph {id: 0}) SET g.locked = true WITH g"
+LOCK_INCIDENT = "MATCH (i:TeeIncident {id: $incident}) SET i.locked = true WITH i"
+
+VERSION = f"{LOCK_GRAPH} RETURN g.version"
+IDENTITY = f"{LOCK_GRAPH} RETURN g.tee_id, g.stands_in_for"
+STAND_IN = "MATCH (g:TeeGraph {id: 0}) SET g.stands_in_for = g.stands_in_for + $tee_ids"
+KNOWN_NODES = "UNWIND $ids AS id MATCH (n:TeeNode {id: id}) RETURN collect(n.wire)"
+KNOWN_EDGES = f"""
+UNWIND $edges AS edge
+MATCH (s:TeeNode {{id: edge[0]}}) MATCH (t:TeeNode {{id: edge[1]}}) MATCH (s)-[r:{EDGES}]->(t)
+WHERE type(r) = edge[2] RETURN collect(r.wire)
+"""
+GROW = "MATCH (g:TeeGraph {id: 0}) SET g.version = $version"
+CREATE_NODES = """
+UNWIND $rows AS row MERGE (n:TeeNode {id: row[0]})
+SET n:%s, n.born = $version, n.wire = row[1], n.type = $type, n.label = row[2], n.hypothetical = row[3],
+  n.sources = row[4]
+"""
+MAKE_CERTAIN = """
+UNWIND $rows AS row MATCH (n:TeeNode {id: row[0]}) SET n.wire = row[1], n.hypothetical = false
+"""
+# Which of the proposed provenance is known, and what of each thing is known beside it.
+KNOWN_PROVENANCE = "UNWIND $keys AS key MATCH (:TeeProvenance {of: key[0], key: key[1]}) RETURN collect(key)"
+ADD_PROVENANCE = """
+UNWIND $rows AS row CREATE (:TeeProvenance {of: row[0], key: row[1], kind: $kind, source: row[2], trigger: row[3],
+  said_at: datetime({epochSeconds: row[4], nanosecond: row[5]}), wire: row[6], version: $version, place: row[7]})
+"""
+ADD_NODE_SOURCES = """
+UNWIND $rows AS row MATCH (n:TeeNode {id: row[0]})
+SET n.sources = coalesce(n.sources, []) + [each IN row[1] WHERE NOT each IN coalesce(n.sources, [])]
+"""
+ADD_EDGE_SOURCES = """
+UNWIND $rows AS row MATCH (s:TeeNode {id: row[0]}) MATCH (t:TeeNode {id: row[1]}) MATCH (s)-[r:%s]->(t)
+SET r.sources = coalesce(r.sources, []) + [each IN row[2] WHERE NOT each IN coalesce(r.sources, [])]
+"""
+# What was said after the birth of the things of a view; most things have none.
+LATER_PROVENANCE = """
+MATCH (p:TeeProvenance) WHERE p.kind = $kind WITH p ORDER BY p.version, p.place
+RETURN collect([p.of, p.wire])
+"""
+PUT_ENDS = "UNWIND $ids AS id MERGE (:TeeNode {id: id})"
+CREATE_EDGES = """
+UNWIND $rows AS row MATCH (s:TeeNode {id: row[0]}) MATCH (t:TeeNode {id: row[1]})
+CREATE (s)-[:%s {born: $version, wire: row[2], sources: row[3]}]->(t)
+"""
+
+CREATE_INCIDENT = """
+MERGE (i:TeeIncident {id: $incident})
+ON CREATE SET i.locked = true, i.created_by = $call, i.anchor = $anchor, i.stamp = 0, i.seconds = $seconds,
+  i.nanos = $nanos, i.created_at = datetime({epochSeconds: $seconds, nanosecond: $nanos}), i.universe = $universe
+MERGE (v:TeeVersion {version: i.anchor}) MERGE (i)-[:ANCHORED_AT]->(v)
+RETURN i.seconds, i.nanos, i.anchor, i.universe, i.created_by = $call
+"""
+INCIDENT = f"{LOCK_INCIDENT} RETURN i.seconds, i.nanos, i.anchor, i.universe"
+PUT_UNIVERSE = "UNWIND $rows AS row CREATE (:TeeUniverse {incident: $incident, part: row[0], wire: row[1]})"
+UNIVERSE = f"""
+{LOCK_INCIDENT} RETURN i.universe,
+COLLECT {{ MATCH (u:TeeUniverse {{incident: $incident}}) WHERE u.part IS NOT NULL RETURN u.wire }}
+"""
+MIGRATE = (
+    # From format 1: incidents point at what they ruled out, and at the version that they are anchored at.
+    """
+MATCH (i:TeeIncident) MERGE (v:TeeVersion {version: i.anchor}) MERGE (i)-[:ANCHORED_AT]->(v)
+""",
+    """
+MATCH (t:TeeTombstone) WHERE t.incident IS NOT NULL AND t.id IS NOT NULL
+MATCH (i:TeeIncident {id: t.incident}) MATCH (n:TeeNode {id: t.id}) WHERE n.born <= i.anchor
+MERGE (i)-[r:RULED_OUT]->(n) SET r.provenance_source = t.provenance_source, r.provenance_trigger = t.provenance_trigger
+""",
+    "MATCH (g:TeeGraph {id: 0}) SET g.format = $format",
+)
+NODE_TOMBSTONED = f"""
+{LOCK_INCIDENT} RETURN
+COLLECT {{ UNWIND $keys AS key MATCH (n:TeeNode {{id: key[0]}}) WHERE n.born <= i.anchor RETURN key }},
+COLLECT {{ UNWIND $keys AS key MATCH (:TeeTombstone {{incident: $incident, id: key[0]}}) RETURN key }}
+"""
+EDGE_TOMBSTONED = f"""
+{LOCK_INCIDENT} RETURN
+COLLECT {{ UNWIND $keys AS key
+  MATCH (s:TeeNode {{id: key[0]}}) MATCH (t:TeeNode {{id: key[1]}}) MATCH (s)-[r:{EDGES}]->(t)
+  WHERE type(r) = key[2] AND r.born <= i.anchor RETURN key }},
+COLLECT {{ UNWIND $keys AS key
+  MATCH (:TeeEdgeTombstone {{incident: $incident, source: key[0], target: key[1], type: key[2]}}) RETURN key }}
+"""
+SAID = "t.provenance_source = $source, t.provenance_trigger = $trigger, t.seconds = $seconds, t.nanos = $nanos"
+PUT_NODE_TOMBSTONES = f"""
+UNWIND $rows AS row CREATE (t:TeeTombstone {{incident: $incident, id: row[0]}}) SET t.full_id = row[1], {SAID}
+"""
+# For people: only what the incident sees, and so can rule out.
+POINT_AT_NODES = """
+MATCH (i:TeeIncident {id: $incident}) UNWIND $rows AS row MATCH (n:TeeNode {id: row[0]}) WHERE n.born <= i.anchor
+MERGE (i)-[r:RULED_OUT]->(n) SET r.provenance_source = $source, r.provenance_trigger = $trigger,
+  r.said_at = datetime({epochSeconds: $seconds, nanosecond: $nanos})
+"""
+PUT_EDGE_TOMBSTONES = f"""
+UNWIND $rows AS row
+CREATE (t:TeeEdgeTombstone {{incident: $incident, source: row[0], target: row[1], type: row[2]}})
+SET t.full_source = row[3], t.full_target = row[4], {SAID}
+"""
+STAMP = "MATCH (i:TeeIncident {id: $incident}) SET i.stamp = i.stamp + 1"
+SAYS = "t.provenance_source, t.provenance_trigger, t.seconds, t.nanos"
+TOMBSTONES = f"""
+{LOCK_INCIDENT} RETURN
+COLLECT {{ MATCH (t:TeeTombstone {{incident: $incident}}) WHERE t.id IS NOT NULL
+  RETURN [coalesce(t.full_id, t.id), {SAYS}] }},
+COLLECT {{ MATCH (t:TeeEdgeTombstone {{incident: $incident}})
+  WHERE t.source IS NOT NULL AND t.target IS NOT NULL AND t.type IS NOT NULL
+  RETURN [coalesce(t.full_source, t.source), coalesce(t.full_target, t.target), t.type, {SAYS}] }}
+"""
+
+MOMENT = f"""
+{LOCK_GRAPH} OPTIONAL MATCH (i:TeeIncident {{id: $incident}}) SET i.locked = true
+WITH g, i RETURN g.version, i.stamp, i.anchor
+"""
+NODES = "MATCH (n:TeeNode) WHERE n.born <= $version RETURN collect(n.id), collect(n.wire)"
+RELATIONS = f"MATCH ()-[r:{EDGES}]->() WHERE r.born <= $version RETURN collect(r.wire)"
+DEAD_NODES = """
+MATCH (t:TeeTombstone {incident: $incident}) WHERE t.id IS NOT NULL RETURN collect(t.id)
+"""
+DEAD_RELATIONS = f"""
+MATCH (t:TeeTombstone {{incident: $incident}}) WHERE t.id IS NOT NULL
+MATCH (:TeeNode {{id: t.id}})-[r:{EDGES}]-() RETURN collect(r.wire)
+"""
+TOMBSTONED_RELATIONS = f"""
+MATCH (d:TeeEdgeTombstone {{incident: $incident}})
+WHERE d.source IS NOT NULL AND d.target IS NOT NULL AND d.type IS NOT NULL
+MATCH (s:TeeNode {{id: d.source}}) MATCH (t:TeeNode {{id: d.target}}) MATCH (s)-[r:{EDGES}]->(t)
+WHERE type(r) = d.type RETURN collect(r.wire)
+"""
+BORN = "UNWIND $ids AS id MATCH (n:TeeNode {id: id}) WHERE n.born <= $version RETURN collect(id)"
+BORN_EDGES = f"""
+UNWIND $edges AS edge
+MATCH (s:TeeNode {{id: edge[0]}}) MATCH (t:TeeNode {{id: edge[1]}}) MATCH (s)-[r:{EDGES}]->(t)
+WHERE type(r) = edge[2] AND r.born <= $version RETURN collect(edge)
+"""
+NODES_AT = "UNWIND $ids AS id MATCH (n:TeeNode {id: id}) WHERE n.born <= $version RETURN collect(n.wire)"
+# Both in the order of an index, so that a page costs what is on it. An edge is found again by its source and its place
+# among the edges of that source: texts are not compared here, since Neo4j does not always order them as `>` does.
+NODE_PAGE = """
+MATCH (n:TeeNode) USING INDEX n:TeeNode(id) WHERE n.id > $after AND n.born <= $version
+WITH n ORDER BY n.id LIMIT $limit RETURN collect(n.id), collect(n.wire)
+"""
+EDGE_PAGE = f"""
+MATCH (s:TeeNode)-[r:{EDGES}]->(t:TeeNode) USING INDEX s:TeeNode(id) WHERE s.id >= $source AND r.born <= $version
+WITH s, r, t ORDER BY s.id, t.id, type(r) SKIP $skip LIMIT $limit RETURN collect(s.id), collect(r.wire)
+"""
+# Each direction by itself, from the indexed end on; an edge between two of them is found twice.
+EDGES_AT = f"""
+RETURN
+COLLECT {{ UNWIND $ids AS id MATCH (:TeeNode {{id: id}})-[r:{EDGES}]->() WHERE r.born <= $version RETURN r.wire }},
+COLLECT {{ UNWIND $ids AS id MATCH (:TeeNode {{id: id}})<-[r:{EDGES}]-() WHERE r.born <= $version RETURN r.wire }}
+"""
