@@ -15,7 +15,8 @@ from typing import TypeAlias
 
 from cmbs.addresses import is_remote
 from cmbs.errors import Forbidden, InvalidRequest, KeyRefused, LedgerCorrupt, StoreUnavailable, Unauthenticated
-from cmbs.identity.kernel.model import ANONYMOUS, KeyRecord, Keys, KeyStatus, Scope, read_claimed_actor, require
+from cmbs.identity.kernel.model import ANONYMOUS, KeyRecord, Keys, KeyStatus, read_claimed_actor
+from cmbs.identity.kernel.scopes import Need
 from cmbs.identity.registry import KeyRegistry
 from cmbs.identity.tokens import PREFIX, hash_of, holds_key, key_id_of
 from cmbs.ledger import Head
@@ -66,6 +67,10 @@ class Gate:
                 if not registry.had_none:
                     raise
 
+    def count_operators(self) -> int:
+        """How many operators hold a key that is good now."""
+        return self._registry.count_operators()
+
     def check_register(self) -> None:
         """Look at the keys; StoreUnavailable where there is no register of them to go by."""
         try:
@@ -77,11 +82,11 @@ class Gate:
         """Admit no request until the register of keys contains this head; streams of other names are left alone."""
         self._registry.expect_head(stream_id, head)
 
-    async def admit(self, header: Lookup, client: tuple[str, int] | None, needed: Scope | None) -> Actor:
+    async def admit(self, header: Lookup, client: tuple[str, int] | None, needed: Need | None) -> Actor:
         """Who is asking, if they may; Unauthenticated or Forbidden if not.
 
         `client` is the address and port of the caller: None, or an empty address, over a unix socket. `needed` is what
-        a key must be good for: None where any key will do.
+        a key must be good for: None where any key will do. The actor carries the roles and scopes of the key.
         """
         if self._registry.age >= _OLD_SECONDS:
             await self._refresh()
@@ -92,7 +97,7 @@ class Gate:
             return ANONYMOUS if claimed is None else read_claimed_actor(claimed)
         record = self._authenticate(header("authorization"))
         if needed is not None:
-            require(record.granted, needed)
+            record.grants.require(needed)
         claimed = header("x-cmbs-actor")
         if claimed is not None and claimed != f"{record.actor.kind}:{record.actor.id}":
             raise Forbidden("`X-Cmbs-Actor` names another actor than the key does", {"reason": "forged_actor"})

@@ -9,7 +9,8 @@ from threading import Lock
 from typing import NamedTuple
 
 from cmbs.errors import InvalidRequest, LedgerCorrupt
-from cmbs.identity.kernel.model import KEYS_STREAM, Key, Keys, Role, Scope
+from cmbs.identity.kernel.model import KEYS_STREAM, Key, Keys, KeyStatus
+from cmbs.identity.kernel.scopes import Role, choose_kind
 from cmbs.identity.kernel.stream import CreateKey, KeyCommand, KeyKind, KeyRing, RevokeKey, Stamp
 from cmbs.identity.tokens import new_key
 from cmbs.ledger import Head, hash_entry
@@ -21,6 +22,8 @@ from cmbs.streams.server import StreamServer
 from cmbs.system import RandomIds, SystemClock
 
 _log = logging.getLogger("cmbs.identity")
+# Keys that were looked at so long ago are good enough to count.
+_RECENT_SECONDS = 1.0
 # A process that can write to the store may make keys: there is no key yet that could say who that is.
 COMMAND_LINE = Actor(ActorKind.OPERATOR, "command-line")
 
@@ -99,23 +102,39 @@ class KeyRegistry:
                 self._looked_at = began
             return self.keys
 
+    def count_operators(self) -> int:
+        """How many operators hold a key that is good now. Several keys of one operator count once."""
+        now = self.clock.now()
+        holders = {
+            record.key.actor_id
+            for record in self.look(_RECENT_SECONDS).by_id.values()
+            if record.key.kind is ActorKind.OPERATOR and record.status(now) is KeyStatus.ACTIVE
+        }
+        return len(holders)
+
     def create(
         self,
-        kind: ActorKind,
+        kind: ActorKind | None,
         actor_id: str,
         *,
         roles: Iterable[Role] = (),
-        scopes: Iterable[Scope] = (),
+        scopes: Iterable[str] = (),
         expires_at: str | None = None,
         label: str = "",
         by: Actor = COMMAND_LINE,
     ) -> Made:
-        """A new key; durable when it returns."""
+        """A new key; durable when it returns. Without a `kind`, the holder is of the kind that the roles are for.
+
+        A scope may name one session or space: `belief:write@<id>`, or `…@<beginning of ids>*`.
+        """
+        roles = list(roles)
         now = self.clock.now()
         if expires_at is not None and expires_at <= now:
             raise InvalidRequest(f"`{expires_at}` has passed", {"field": "expires_at"})
         fresh = new_key()
-        key = Key(fresh.key_id, fresh.key_hash.hex(), kind, actor_id, list(roles), list(scopes), expires_at, label)
+        chosen = choose_kind(kind, roles)
+        named = [str(scope) for scope in scopes]
+        key = Key(fresh.key_id, fresh.key_hash.hex(), chosen, actor_id, roles, named, expires_at, label)
         ring = self._write(KeyCommand(CreateKey(key), by))
         return Made(ring.keys.by_id[key.key_id].key, fresh.text)
 

@@ -5,21 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from cmbs.belief.kernel.independence import survivors_without
 from cmbs.belief.kernel.session import Session
 from cmbs.belief.kernel.views import snapshot
 from cmbs.errors import SessionNotFound
-from cmbs.substrate.kernel.model import BeliefReading
+from cmbs.substrate.kernel.model import BeliefReading, IndependentReading
 
 # A reading that carried more would make the ledger of the space a copy of the session's.
 MAX_SURVIVORS = 100
 MAX_CONCLUSIONS = 100
+MAX_ATTRIBUTE_BYTES = 65_536
 
 
 class BeliefSource(Protocol):
     """What a space needs of the belief plane."""
 
-    def read(self, session_id: str) -> BeliefReading:
-        """What a session says now; `found` is false where there is none."""
+    def read(self, session_id: str, independent_of: str | None = None) -> BeliefReading:
+        """What a session says now; `found` is false where there is none.
+
+        With `independent_of` also what it would say if nothing that this actor eliminated had been eliminated.
+        """
         ...
 
     def is_conclusion(self, session_id: str, event_id: str) -> bool:
@@ -38,7 +46,7 @@ class BeliefPlane(Protocol):
         """The session as a value, as the log has it now."""
         ...
 
-    def observe(self, observer: Callable[[str, Session], None]) -> None:
+    def observe_states(self, observer: Callable[[str, Session], None]) -> None:
         """Tell of every session that is written."""
         ...
 
@@ -49,13 +57,13 @@ class ServedBelief:
     def __init__(self, plane: BeliefPlane) -> None:
         self._plane = plane
 
-    def read(self, session_id: str) -> BeliefReading:
+    def read(self, session_id: str, independent_of: str | None = None) -> BeliefReading:
         """What the session says now."""
         try:
             session = self._plane.current_session(session_id)
         except SessionNotFound:
             return BeliefReading(session_id, found=False)
-        return reading_of(session, session.head.seq, session.head.event_hash)
+        return reading_of(session, session.head.seq, session.head.event_hash, independent_of)
 
     def is_conclusion(self, session_id: str, event_id: str) -> bool:
         """Whether the session accepted this conclusion."""
@@ -68,12 +76,14 @@ class ServedBelief:
 
     def subscribe(self, changed: Callable[[str], None]) -> None:
         """Hear of every session that the server writes."""
-        self._plane.observe(lambda session_id, _: changed(session_id))
+        self._plane.observe_states(lambda session_id, _: changed(session_id))
 
 
-def reading_of(session: Session, seq: int, event_hash: bytes) -> BeliefReading:
-    """What a session said right after its event `seq`, which has this hash."""
+def reading_of(session: Session, seq: int, event_hash: bytes, independent_of: str | None = None) -> BeliefReading:
+    """What a session said right after its event `seq`, of this hash; where an actor is named, also without it."""
     belief = snapshot(session, seq)
+    # Named only where they are few: a million are not even listed.
+    survivors = belief.survivors if belief.n_survivors <= MAX_SURVIVORS else None
     concluded = [conclusion_id for at, conclusion_id in session.conclusions if at <= seq]
     return BeliefReading(
         session_id=session.session_id,
@@ -84,6 +94,22 @@ def reading_of(session: Session, seq: int, event_hash: bytes) -> BeliefReading:
         n_survivors=belief.n_survivors,
         terminated=belief.terminated,
         active_obligation_id=belief.active_obligation_id,
-        survivors=belief.survivors if belief.n_survivors <= MAX_SURVIVORS else None,
+        survivors=survivors,
         concluded=concluded[-MAX_CONCLUSIONS:],
+        survivor_attributes=_attributes_of(session, survivors),
+        independent=UNSET if independent_of is None else _read_without(session, seq, independent_of),
     )
+
+
+def _read_without(session: Session, seq: int, actor_id: str) -> IndependentReading:
+    left = survivors_without(session, actor_id, seq)
+    survivors = list(left.survivors) if left.n_survivors <= MAX_SURVIVORS else None
+    return IndependentReading(actor_id, left.n_survivors, survivors, _attributes_of(session, survivors))
+
+
+def _attributes_of(session: Session, survivors: list[str] | None) -> msgspec.Raw | UnsetType:
+    """What was declared of the one hypothesis that is left, if there is one and that is not too much."""
+    if survivors is None or len(survivors) != 1:
+        return UNSET
+    declared = session.attributes.get(survivors[0])
+    return UNSET if declared is None or len(declared) > MAX_ATTRIBUTE_BYTES else msgspec.Raw(declared)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
@@ -21,24 +22,28 @@ from cmbs.messages import Actor, ActorKind
 from cmbs.spi import Clock
 from cmbs.substrate.belief_source import BeliefSource
 from cmbs.substrate.kernel.events import (
+    Approve,
     Expire,
     ExpiryOf,
     MarkInDoubt,
+    ProposePolicy,
     PutMemory,
+    RegisterTool,
+    RetireTool,
+    SettlePolicy,
     SpaceEvent,
     SpaceMessage,
     Start,
-    StepResult,
-    Wake,
 )
 from cmbs.substrate.kernel.executions import is_still_permitted, may_start_again
 from cmbs.substrate.kernel.kind import SpaceAnswer
 from cmbs.substrate.kernel.model import BeliefReading
 from cmbs.substrate.kernel.requests import SpaceCommand
-from cmbs.substrate.kernel.state import ApprovalStatus, ExecutionStatus, MemoryEntry, Parked, Space
+from cmbs.substrate.kernel.state import ApprovalStatus, ExecutionStatus, MemoryEntry, ProposalRecord, Space
+from cmbs.substrate.kernel.waiting import OutcomeUnchanged
+from cmbs.substrate.looking import BELIEF, SharedReadings, WaitingWatch
 
 _log = logging.getLogger("cmbs.substrate")
-_BELIEF = "$belief."
 _ENGINE = Actor(ActorKind.POLICY_ENGINE, "policy_engine", authenticated=True)
 # Every space is looked at, for what other processes did or left undone, once in so many rounds.
 _ROUNDS_BETWEEN_SURVEYS = 4
@@ -48,6 +53,9 @@ _MAX_SPACES_READ = 100
 _MAX_STEPS_QUEUED = 100_000
 # How much is sent at a time, to be written together. A space where more is to be woken has its next turn after others.
 _MAX_MESSAGES_SENT = 500
+_YIELD_SECONDS = 0.00005
+# Steps that may concern every proposal that waits.
+_CONCERN_ALL = (SettlePolicy, ProposePolicy, RegisterTool, RetireTool, Approve)
 
 
 class SpaceServer(Protocol):
@@ -63,6 +71,10 @@ class SpaceServer(Protocol):
 
     def heads(self, after: str | None = None, limit: int = 100) -> list[tuple[str, int]]:
         """The ids of spaces and where their streams end, without loading them."""
+        ...
+
+    def read_for(self, space: Space, record: ProposalRecord, readings: SharedReadings) -> list[BeliefReading]:
+        """What the belief plane says, of all that a recorded proposal may be decided by."""
         ...
 
 
@@ -122,6 +134,8 @@ class DeadlineScheduler:
         # Spaces in which something moved that a proposal may wait for, and those that wait for the belief plane.
         self._moved: set[str] = set()
         self._watching: set[str] = set()
+        # What was looked at in spaces where something waits.
+        self._watches: dict[str, WaitingWatch] = {}
         self._rounds = 0
         # The space at which a survey stopped to let others have their turn.
         self._surveyed: str | None = None
@@ -176,7 +190,7 @@ class DeadlineScheduler:
             found += [_Due(result.parked_until, space_id, _Kind.PARKED, each) for each in result.statuses]
         if isinstance(event.message, PutMemory) and result.granted:
             found += _expiry(space_id, space.memory[event.message.entry_id])
-        moves = bool(space.parked) and _may_wake(space, result)
+        moves = _may_wake(space, event)
         if not found and not moves:
             return
         with self._wakeup:
@@ -257,44 +271,37 @@ class DeadlineScheduler:
         with self._wakeup:
             for due in found:
                 self._push(due)
-            if space.parked:
+            if _has_waiting(space):
                 self._moved.add(space_id)
 
     # --- wakes ---
 
     def _wake(self, space_id: str) -> None:
-        """Have parked proposals decided again for which something has changed."""
+        """Look again at waiting proposals for which something has changed, and wake those that would end otherwise."""
         space = self._server.current(space_id)
+        if not _has_waiting(space):
+            self._watches.pop(space_id, None)
+            with self._wakeup:
+                self._watching.discard(space_id)
+            return
+        watch = self._watches.setdefault(space_id, WaitingWatch())
         # Thousands may wait for the same session: it is asked once.
-        readings: dict[str, BeliefReading] = {}
-        watched = False
-        wakes: list[SpaceMessage] = []
-        for proposal_id, parked in sorted(space.parked.items()):
-            watched = watched or any(key.startswith(_BELIEF) for key in parked.waits_for)
-            because = self._because(space, parked, readings)
-            if because:
-                wakes.append(Wake(proposal_id, because))
+        readings = SharedReadings(self._belief)
+        if not watch.has_more:
+            watch.search(space, readings)
+        now = self._clock.now()
+        wakes = watch.look(space, self._server.read_for, readings, now, _MAX_MESSAGES_SENT, _yield_turn)
+        watched = self._belief is not None and any(key.startswith(BELIEF) for key in space.waiting)
         with self._wakeup:
             (self._watching.add if watched else self._watching.discard)(space_id)
-            if len(wakes) > _MAX_MESSAGES_SENT:
+            # What moved while these were looked at is searched for when they are through.
+            if watch.has_more or wakes:
                 self._moved.add(space_id)
-        self._send([(space_id, wake) for wake in wakes[:_MAX_MESSAGES_SENT]])
-
-    def _because(self, space: Space, parked: Parked, readings: dict[str, BeliefReading]) -> list[str]:
-        """What has changed, of all that a proposal waits for, since it was last decided."""
-        decided_seq = space.proposals[parked.proposal_id].decided_seq
-        because = []
-        for key in parked.waits_for:
-            if not key.startswith(_BELIEF):
-                if space.changed.get(key, -1) > decided_seq:
-                    because.append(key)
-            elif self._belief is not None:
-                session_id = key.removeprefix(_BELIEF)
-                if session_id not in readings:
-                    readings[session_id] = self._belief.read(session_id)
-                if readings[session_id] not in parked.belief:
-                    because.append(key)
-        return because
+        try:
+            self._send([(space_id, wake) for wake in wakes])
+        except StoreUnavailable:
+            watch.put_back(wakes)
+            raise
 
     # --- what is due ---
 
@@ -335,6 +342,9 @@ class DeadlineScheduler:
         for (space_id, message), answer in zip(messages, answers, strict=True):
             if isinstance(answer, StoreUnavailable):
                 raise answer
+            if isinstance(answer, OutcomeUnchanged):
+                # Something moved back since it was looked at.
+                continue
             if isinstance(answer, CmbsError):
                 # Another process was first, mostly, or the answer came in this very moment. Or a clock went
                 # back, and it is too early: so the space is looked through again.
@@ -342,10 +352,24 @@ class DeadlineScheduler:
                 _log.info("%s in space `%s` is not needed any more: %s", type(message).__name__, space_id, answer)
 
 
-def _may_wake(space: Space, result: StepResult) -> bool:
+def _yield_turn() -> None:
+    """Release the interpreter lock for as long as another thread takes to notice; a sleep of 0 gives it no turn."""
+    time.sleep(_YIELD_SECONDS)
+
+
+def _may_wake(space: Space, event: SpaceEvent) -> bool:
     """Whether a step changed what a proposal waits for, or waits itself for the belief plane, which may have moved."""
+    result = event.result
+    if isinstance(event.message, _CONCERN_ALL) and result.granted:
+        return _has_waiting(space)
+    if not space.parked:
+        return False
     changed = any(key in space.waiting for each in (result.changes.set, result.changes.unset) for key in each)
-    return changed or (result.parked_until is not None and any(key.startswith(_BELIEF) for key in result.waits_for))
+    return changed or (result.parked_until is not None and any(key.startswith(BELIEF) for key in result.waits_for))
+
+
+def _has_waiting(space: Space) -> bool:
+    return any(load.parked or load.asked for load in space.loads.values())
 
 
 def _dues(space: Space, *, everything: bool) -> Iterator[_Due]:

@@ -20,7 +20,6 @@ from cmbs.errors import (
     EventNotFound,
     InvalidRequest,
     LimitExceeded,
-    RecordNotFound,
     SpaceNotFound,
     StoreUnavailable,
 )
@@ -33,6 +32,7 @@ from cmbs.streams.server import Preparation, StreamServer
 from cmbs.substrate.belief_source import BeliefSource
 from cmbs.substrate.executor import ToolExecutor
 from cmbs.substrate.kernel.arbitration.arbitrate import Arbitration, arbitrate, belief_sessions
+from cmbs.substrate.kernel.arbitration.cases import NeededReadings
 from cmbs.substrate.kernel.events import (
     STREAM_PREFIX,
     Approve,
@@ -48,18 +48,23 @@ from cmbs.substrate.kernel.events import (
     Wake,
 )
 from cmbs.substrate.kernel.executions import sessions_of_outcome
-from cmbs.substrate.kernel.governance import confirms
 from cmbs.substrate.kernel.insight.differences import SpaceDiff, list_changes
 from cmbs.substrate.kernel.insight.flips import Hypothetical
 from cmbs.substrate.kernel.kind import RepeatAnswer, SpaceAnswer, SpaceKind, space_id_of
+from cmbs.substrate.kernel.lookups import find_unknown
 from cmbs.substrate.kernel.model import BeliefReading, Decision, Proposal, ToolKind
-from cmbs.substrate.kernel.proposals import BeliefUnread, trace_decision
+from cmbs.substrate.kernel.proposals import Unprepared, trace_decision
 from cmbs.substrate.kernel.replay import read_space_event, verify_space
 from cmbs.substrate.kernel.requests import SpaceCommand, SpaceLimits, SpaceRequestValidator
+from cmbs.substrate.kernel.retention import NOTHING, UNSETTLED, has_recalled
 from cmbs.substrate.kernel.sizes import weigh_space
-from cmbs.substrate.kernel.state import ProposalRecord, ProposalStatus, Space
+from cmbs.substrate.kernel.state import MAX_OPERATORS, ProposalRecord, Space
+from cmbs.substrate.looking import SharedReadings
 from cmbs.substrate.past_states import StateSnapshot, space_at, state_at
+from cmbs.substrate.policies_ahead import compile_change, compile_first, is_large_change
+from cmbs.substrate.rates import ProposalRate
 from cmbs.substrate.scheduler import DeadlineScheduler
+from cmbs.substrate.settled import SettledRecords
 from cmbs.substrate.tools.runner import ToolRunner
 from cmbs.system import RandomIds, SystemClock
 
@@ -68,13 +73,12 @@ DEFAULT_SPACE = "default"
 KEEPER_SECONDS = 0.5
 # How often a proposal is looked at again while a caller waits for it: writes of other processes are not signalled here.
 _LOOK_AGAIN_SECONDS = 0.5
-_UNSETTLED = (ProposalStatus.RUNNING, ProposalStatus.ASKED, ProposalStatus.PARKED)
 
 
 class SubstrateServer:
     """Holds spaces: what agents propose is decided here, and only what is allowed runs and is committed."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one parameter for each thing that it is given
         self,
         *,
         log: AuditLog,
@@ -85,10 +89,13 @@ class SubstrateServer:
         limits: SpaceLimits | None = None,
         keeper_seconds: float | None = KEEPER_SECONDS,
         default_space: bool = False,
+        count_operator_keys: Callable[[], int] | None = None,
     ) -> None:
         """`keeper_seconds` is how often deadlines are looked after; with None not before `start` or `keep` is called.
 
-        With `default_space` the space of that name comes into being when it is first asked for.
+        With `default_space` the space of that name comes into being when it is first asked for. A space whose creation
+        does not say how many operators a change of policy takes, takes two where `count_operator_keys` gives more than
+        one, and one where it does not; without that function, two.
         """
         self.requests = SpaceRequestValidator(limits or SpaceLimits())
         self.log = log
@@ -96,8 +103,11 @@ class SubstrateServer:
         self._ids = ids or RandomIds()
         self._belief = belief
         self._default_space = default_space
-        self._kind = kind = SpaceKind(self._stamp)
-        preparation = Preparation(self._needs_belief, self._read_belief, BeliefUnread)
+        self._count_operator_keys = count_operator_keys
+        self._rate = ProposalRate(self._clock, self.requests.limits.agent_proposals_per_second)
+        self._kind = kind = SpaceKind(self._stamp, self.requests.limits)
+        self.settled = SettledRecords(log)
+        preparation = Preparation(self._needs_lookup, self._look_up, Unprepared)
         budget = ByteBudget(self.requests.limits.cached_space_bytes, weigh_space)
         cached = self.requests.limits.cached_spaces
         self._spaces = StreamServer(log, kind, cached, codec=kind, preparation=preparation, budget=budget)
@@ -114,13 +124,14 @@ class SubstrateServer:
 
     def perform(self, command: SpaceCommand) -> SpaceAnswer:
         """Carry out a command; returns when it is durable."""
-        checked = self.requests.validate(command)
+        checked = self._admit(command)
         self._open_default(checked)
+        compile_first(checked.message)
         return self._follow(self._spaces.perform(checked))
 
     def perform_all(self, commands: Sequence[SpaceCommand]) -> list[SpaceAnswer | CmbsError]:
         """Carry out commands in their order, with as few writes as the log takes; what each of them came to."""
-        checked = [self.requests.validate(command) for command in commands]
+        checked = [self._admit(command) for command in commands]
         for command in checked:
             self._open_default(command)
         return [
@@ -130,9 +141,12 @@ class SubstrateServer:
 
     async def perform_async(self, command: SpaceCommand) -> SpaceAnswer:
         """Carry out a command without holding a thread while it waits for its group."""
-        checked = self.requests.validate(command)
+        creates = isinstance(command.message, CreateSpace)
+        checked = await asyncio.to_thread(self._admit, command) if creates else self._admit(command)
         if self._is_to_be_opened(checked):
             await asyncio.to_thread(self._open_default, checked)
+        if creates:
+            await asyncio.to_thread(compile_first, checked.message)
         answer = await self._spaces.perform_async(checked)
         if isinstance(answer, RepeatAnswer) and self.log.blocking:
             return await asyncio.to_thread(self._follow, answer)
@@ -149,15 +163,13 @@ class SubstrateServer:
         if not isinstance(message, Propose):  # pragma: no cover - validation keeps the kind
             raise TypeError(message)
         space = self.current(space_id)
-        readings = {reading.session_id: reading for reading in self._readings(space, message.proposal)}
+        readings = {reading.session_id: reading for reading in self._readings(space, message.proposal, actor)}
         return Hypothetical(space, message.proposal, actor, self._clock.now(), readings)
 
     def decision(self, space_id: str, proposal_id: str) -> Decision:
         """The newest decision on a proposal with its whole trace, also where the log has none: it is made again."""
-        space = self.current(space_id)
-        record = space.proposals.get(proposal_id)
-        if record is None:
-            raise RecordNotFound("proposal", proposal_id)
+        space = self.settled.with_proposal(self.current(space_id), proposal_id)
+        record = space.proposals[proposal_id]
         if record.decision.trace:
             return record.decision
         decided = self.entry(space, record.decided_seq)
@@ -242,11 +254,9 @@ class SubstrateServer:
             self._waiting += 1
         try:
             while True:
-                record = self.current(space_id).proposals.get(proposal_id)
-                if record is None:
-                    raise RecordNotFound("proposal", proposal_id)
+                record = self.settled.with_proposal(self.current(space_id), proposal_id).proposals[proposal_id]
                 left = until - time.monotonic()
-                if record.status not in _UNSETTLED or left <= 0:
+                if record.status not in UNSETTLED or left <= 0:
                     return record
                 with self._moved:
                     self._moved.wait(min(left, _LOOK_AGAIN_SECONDS))
@@ -270,6 +280,10 @@ class SubstrateServer:
         self._spaces.adopt(STREAM_PREFIX + space_id, entries)
 
     # --- looking after ---
+
+    def read_for(self, space: Space, record: ProposalRecord, readings: SharedReadings) -> list[BeliefReading]:
+        """What the belief plane says, of all that a recorded proposal may be decided by."""
+        return self._read(belief_sessions(space, record.message.proposal, record.actor), readings)
 
     def start(self, keeper_seconds: float = KEEPER_SECONDS) -> None:
         """Look after deadlines and wakes from now on, in a thread. Starting twice is harmless."""
@@ -305,9 +319,23 @@ class SubstrateServer:
 
     # --- on the way ---
 
-    @staticmethod
-    def _seq_of(space: Space, place: str | int) -> int:
-        seq = place if isinstance(place, int) else space.snapshots.get(place)
+    def _admit(self, command: SpaceCommand) -> SpaceCommand:
+        """The command in its one form, with what its sender left to this server."""
+        checked = self.requests.validate(command)
+        message = checked.message
+        if isinstance(message, Propose):
+            self._rate.count(checked.space_id, checked.actor)
+        elif (
+            isinstance(message, CreateSpace)
+            and message.operators_needed is msgspec.UNSET
+            and self._count_operator_keys is not None
+        ):
+            needed = min(max(self._count_operator_keys(), 1), MAX_OPERATORS)
+            return msgspec.structs.replace(checked, message=msgspec.structs.replace(message, operators_needed=needed))
+        return checked
+
+    def _seq_of(self, space: Space, place: str | int) -> int:
+        seq = place if isinstance(place, int) else self.settled.find_commit(space, place)
         if seq is None or not 0 <= seq <= space.head.seq:
             raise EventNotFound(str(place))
         return seq
@@ -328,16 +356,33 @@ class SubstrateServer:
         """Whether the belief plane has to be asked before a command is decided, or a sender has spoken in its place."""
         message = command.message
         if isinstance(message, Propose):
-            return bool(message.belief) or bool(belief_sessions(space, message.proposal))
+            return bool(message.belief) or bool(belief_sessions(space, message.proposal, command.actor))
         return isinstance(message, (Wake, Approve, RecordOutcome, PutMemory, PromoteMemory))
 
-    def _read_belief(self, space: Space, command: SpaceCommand) -> SpaceCommand:
-        return msgspec.structs.replace(command, message=self._with_belief(space, command.message))
+    def _needs_lookup(self, space: Space, command: SpaceCommand) -> bool:
+        """Whether something has to be looked up for a command, or a sender has said what only the server may."""
+        message = command.message
+        is_forged = command.recalled is not None or has_recalled(message)
+        return (
+            is_forged
+            or is_large_change(space, message)
+            or find_unknown(space, command) != NOTHING
+            or self._needs_belief(space, command)
+        )
 
-    def _with_belief(self, space: Space, message: SpaceMessage) -> SpaceMessage:
+    def _look_up(self, space: Space, command: SpaceCommand) -> SpaceCommand:
+        """The command with what the belief plane says, and with what the ledger has of what has left the state.
+
+        A policy that it leads to is compiled here, and not in the writer that all spaces share.
+        """
+        compile_change(space, command.message)
+        found = self.settled.look_up(space, command)
+        return msgspec.structs.replace(found, message=self._with_belief(space, found.message, command.actor))
+
+    def _with_belief(self, space: Space, message: SpaceMessage, actor: Actor) -> SpaceMessage:
         match message:
             case Propose():
-                return _with_readings(message, self._readings(space, message.proposal))
+                return _with_readings(message, self._readings(space, message.proposal, actor))
             case Wake():
                 record = space.proposals.get(message.proposal_id)
                 return _with_readings(message, self._readings_for(space, record))
@@ -356,31 +401,32 @@ class SubstrateServer:
                 return message
 
     def _readings_for(self, space: Space, record: ProposalRecord | None) -> list[BeliefReading]:
-        return [] if record is None else self._readings(space, record.message.proposal)
+        """Read for the actor that proposed it, whatever has it decided again."""
+        return [] if record is None else self._readings(space, record.message.proposal, record.actor)
 
-    def _readings(self, space: Space, proposal: Proposal) -> list[BeliefReading]:
-        return self._read(belief_sessions(space, proposal))
+    def _readings(self, space: Space, proposal: Proposal, actor: Actor) -> list[BeliefReading]:
+        return self._read(belief_sessions(space, proposal, actor))
 
-    def _read(self, session_ids: Iterable[str]) -> list[BeliefReading]:
+    def _read(self, needed: NeededReadings, shared: SharedReadings | None = None) -> list[BeliefReading]:
         """What the belief plane says of these sessions; where there is no belief plane, that there is none of them."""
-        belief = self._belief
-        if belief is None:
-            return [BeliefReading(session_id, found=False) for session_id in sorted(session_ids)]
-        return [belief.read(session_id) for session_id in sorted(session_ids)]
+        readings = SharedReadings(self._belief) if shared is None else shared
+        return [readings.read(session_id, needed[session_id]) for session_id in sorted(needed)]
 
     def _is_there(self, space: Space, evidence: Evidence) -> bool:
         event_id = evidence.confirmed_by_event_id
         if event_id is None:
             return False
         if evidence.confirmed_in_session_id is None:
-            return confirms(space, event_id)
+            return self.settled.confirms(space, event_id)
         return self._belief is not None and self._belief.is_conclusion(evidence.confirmed_in_session_id, event_id)
 
     def _follow(self, answer: SpaceAnswer | RepeatAnswer) -> SpaceAnswer:
         """The answer for the caller; and what it has let through begins."""
         if isinstance(answer, RepeatAnswer):
             event = read_space_event(self.entry(answer.space, answer.seq))
-            return SpaceAnswer(answer.space, answer.seq, event, repeated=True)
+            then = event.message.belief if isinstance(event.message, Propose) else ()
+            now = self._read({reading.session_id: _independent_of(reading) for reading in then})
+            return SpaceAnswer(answer.space, answer.seq, event, repeated=True, belief_now=tuple(now))
         intents = answer.event.result.intents
         if intents:
             self.run_intents(answer.space, [intent.execution_id for intent in intents])
@@ -393,16 +439,24 @@ class SubstrateServer:
     def _is_wanted(self, space_id: str, intent: Intent) -> bool:
         """Whether an execution is still unsettled and this attempt is the newest."""
         try:
-            execution = self.current(space_id).executions[intent.execution_id]
+            execution = self.current(space_id).executions.get(intent.execution_id)
         except StoreUnavailable:  # pragma: no cover - a space at hand is read from memory then
             return True
-        return execution.settled_seq is None and execution.intent.attempt == intent.attempt
+        if execution is None or execution.settled_seq is not None:
+            return False
+        return execution.intent.attempt == intent.attempt
 
     def _report(self, space_id: str, tool_id: str, message: RecordOutcome) -> None:
         self.perform(SpaceCommand(space_id, Actor(ActorKind.TOOL, tool_id, authenticated=True), message))
 
     def _stamp(self, idempotency_key: str | None) -> Stamp:
         return Stamp(self._ids.new_id(), self._clock.now(), idempotency_key)
+
+
+def _independent_of(reading: BeliefReading) -> str | None:
+    """Whose eliminations a reading leaves out in its second part; None where it has none."""
+    independent = reading.independent
+    return None if isinstance(independent, msgspec.UnsetType) else independent.actor_id
 
 
 def _with_readings(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 
 import msgspec
+from msgspec import UNSET
 
-from cmbs.errors import Forbidden, InvalidRequest, LimitExceeded
+from cmbs.errors import InvalidRequest, LimitExceeded
+from cmbs.identity.kernel.scopes import Grants, Role, choose_kind, grant, validate_scopes
+from cmbs.ledger.entry import GATES_SINCE
 from cmbs.messages import Actor, ActorKind
 
 KEYS_STREAM = "identity:keys"
@@ -15,58 +18,41 @@ MAX_KEYS = 10_000
 TEXT_LENGTH = 256
 
 
-class Scope(StrEnum):
-    """What a key is good for. Every route names the one that it needs."""
-
-    BELIEF_READ = "belief:read"
-    BELIEF_WRITE = "belief:write"
-    SPACES_READ = "spaces:read"
-    SPACES_PROPOSE = "spaces:propose"
-    SPACES_APPROVE = "spaces:approve"
-    SPACES_OPERATE = "spaces:operate"
-
-
-class Role(StrEnum):
-    """A name for scopes that go together."""
-
-    READER = "reader"
-    AGENT = "agent"
-    APPROVER = "approver"
-    OPERATOR = "operator"
-
-
-_READING = frozenset({Scope.BELIEF_READ, Scope.SPACES_READ})
-SCOPES_OF: dict[Role, frozenset[Scope]] = {
-    Role.READER: _READING,
-    Role.AGENT: _READING | {Scope.BELIEF_WRITE, Scope.SPACES_PROPOSE},
-    Role.APPROVER: _READING | {Scope.SPACES_APPROVE},
-    Role.OPERATOR: frozenset(Scope),
-}
 # The policy engine is a part of the server: there is no key to it, and no caller may claim to be it.
 KINDS = tuple(kind for kind in ActorKind if kind is not ActorKind.POLICY_ENGINE)
 
 
 class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A key as it was made: everything but the key. `key_hash` is SHA-256 in hex; roles and scopes are sorted."""
+    """A key as it was made: everything but the key. `key_hash` is SHA-256 in hex; roles and scopes are sorted.
+
+    A scope holds everywhere, or, as in `belief:write@<id>`, for one session or space.
+    """
 
     key_id: str
     key_hash: str
     kind: ActorKind
     actor_id: str
     roles: list[Role] = []
-    scopes: list[Scope] = []
+    scopes: list[str] = []
     expires_at: str | None = None
     label: str = ""
 
     @property
-    def granted(self) -> frozenset[Scope]:
-        """Every scope that the key has, through a role or by itself."""
-        return frozenset(self.scopes).union(*(SCOPES_OF[role] for role in self.roles))
+    def grants(self) -> Grants:
+        """Everything that the key is good for, through a role or by itself."""
+        return grant(tuple(self.roles), tuple(self.scopes))
 
     @property
     def actor(self) -> Actor:
-        """Who holds it."""
-        return Actor(self.kind, self.actor_id, authenticated=True, key_id=self.key_id)
+        """Who holds it, and what it says of them."""
+        return Actor(
+            self.kind,
+            self.actor_id,
+            authenticated=True,
+            key_id=self.key_id,
+            roles=tuple(role.value for role in self.roles) or UNSET,
+            scopes=tuple(self.scopes) or UNSET,
+        )
 
 
 class KeyStatus(StrEnum):
@@ -78,12 +64,12 @@ class KeyStatus(StrEnum):
 
 
 class KeyRecord(msgspec.Struct, frozen=True):
-    """A key and what became of it; `actor` and `granted` are worked out once, for every request that presents it."""
+    """A key and what became of it; `actor` and `grants` are worked out once, for every request that presents it."""
 
     key: Key
     created_ts: str
     actor: Actor
-    granted: frozenset[Scope]
+    grants: Grants
     key_hash: bytes
     revoked_ts: str | None = None
     revoked_reason: str = ""
@@ -103,7 +89,7 @@ class Keys(msgspec.Struct, frozen=True):
 
     def with_created(self, key: Key, ts: str) -> Keys:
         """One key more."""
-        record = KeyRecord(key, ts, key.actor, key.granted, bytes.fromhex(key.key_hash))
+        record = KeyRecord(key, ts, key.actor, key.grants, bytes.fromhex(key.key_hash))
         return Keys({**self.by_id, key.key_id: record})
 
     def with_revoked(self, key_id: str, ts: str, reason: str) -> Keys:
@@ -112,20 +98,25 @@ class Keys(msgspec.Struct, frozen=True):
         return Keys({**self.by_id, key_id: record})
 
 
-def validate_key(key: Key, known: Keys) -> Key:
-    """The key in its one form, roles and scopes sorted and single; InvalidRequest where it cannot be."""
+def validate_key(key: Key, known: Keys, v: int) -> Key:
+    """The key in its one form, roles and scopes sorted and single; InvalidRequest where it cannot be.
+
+    `v` is the version of the entry: in older ones, no role asks for a kind.
+    """
     if key.key_id in known.by_id:
         raise InvalidRequest(f"there is a key `{key.key_id}` already", {"field": "key_id"})
     if len(known.by_id) >= MAX_KEYS:
         raise LimitExceeded("keys", MAX_KEYS, len(known.by_id) + 1)
     if key.kind not in KINDS:
         raise InvalidRequest("the policy engine is a part of the server and holds no key", {"field": "kind"})
+    if v >= GATES_SINCE:
+        choose_kind(key.kind, key.roles)
     validate_text("id", key.actor_id)
     if key.label:
         validate_text("label", key.label)
-    if not key.granted:
+    if not key.roles and not key.scopes:
         raise InvalidRequest("a key needs a role or a scope", {"field": "scopes"})
-    return msgspec.structs.replace(key, roles=_in_order(key.roles), scopes=_in_order(key.scopes))
+    return msgspec.structs.replace(key, roles=sorted(set(key.roles)), scopes=validate_scopes(key.scopes))
 
 
 def validate_text(name: str, text: str) -> str:
@@ -150,13 +141,3 @@ def read_claimed_actor(said: str) -> Actor:
 
 
 ANONYMOUS = Actor(ActorKind.AGENT, "anonymous")
-
-
-def require(granted: frozenset[Scope], needed: Scope) -> None:
-    """Forbidden where a key lacks the scope that a route needs."""
-    if needed not in granted:
-        raise Forbidden(f"this key lacks the scope `{needed}`", {"reason": "missing_scope", "scope": needed.value})
-
-
-def _in_order(names: Iterable[StrEnum]) -> list[StrEnum]:
-    return sorted(set(names))

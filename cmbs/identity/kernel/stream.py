@@ -137,7 +137,7 @@ def decide(ring: KeyRing | None, message: KeyMessage, stamp: Stamp) -> KeyEvent:
     """What a message does to the keys; InvalidRequest where it cannot be done."""
     keys = Keys() if ring is None else ring.keys
     if isinstance(message, CreateKey):
-        verb, message = KeyVerb.CREATE_KEY, CreateKey(_validate(message.key, keys))
+        verb, message = KeyVerb.CREATE_KEY, CreateKey(_validate(message.key, keys, stamp.v))
     else:
         verb = KeyVerb.REVOKE_KEY
         _refuse_unknown(keys, message)
@@ -190,12 +190,12 @@ def _append_of(event: KeyEvent) -> Append:
     return Append(body.stream_id, body.seq, body.event_id, previous, event.stored, body.ts)
 
 
-def _validate(key: Key, known: Keys) -> Key:
+def _validate(key: Key, known: Keys, v: int) -> Key:
     if not (_KEY_ID.fullmatch(key.key_id) and _HASH.fullmatch(key.key_hash)):
         raise InvalidRequest("a key has an id of 16 and a hash of 64 hexadecimal digits")
     if key.expires_at is not None and not replay.is_moment(key.expires_at):
         raise InvalidRequest("`expires_at` must be a moment with microseconds in UTC", {"field": "expires_at"})
-    return validate_key(key, known)
+    return validate_key(key, known, v)
 
 
 def _refuse_unknown(keys: Keys, message: RevokeKey) -> None:

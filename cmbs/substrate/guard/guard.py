@@ -18,9 +18,11 @@ import asyncio
 import functools
 import inspect
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
+from hashlib import sha256
 from itertools import count
-from typing import Any, Generic, ParamSpec, TypeVar, cast
+from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, cast
 
 import msgspec
 
@@ -37,7 +39,9 @@ from cmbs.substrate.guard.refusals import (
     refusal_of,
 )
 from cmbs.substrate.guard.signatures import Signature
-from cmbs.substrate.kernel.events import IssueCapability, Propose, RegisterTool, SpaceMessage
+from cmbs.substrate.kernel.events import IssueCapability, Propose, RegisterTool, SpaceMessage, Withdraw
+from cmbs.substrate.kernel.insight.advice import advise_on_record
+from cmbs.substrate.kernel.insight.step_advice import advise_on_step
 from cmbs.substrate.kernel.kind import SpaceAnswer
 from cmbs.substrate.kernel.model import NULL, Capability, Proposal, Provenance, ReasonCode, Tool, ToolCall, ToolKind
 from cmbs.substrate.kernel.proposals import GRACE_MS
@@ -82,11 +86,31 @@ class Guard:
         self._agent = agent
         self._token_id = capability_token_id
         self._wait_seconds = wait_seconds
+        self._run: str | None = None
+        # How often a call failed, by what its key is made from: it may be tried again, and needs another key then.
+        self._failures: Counter[str] = Counter()
         self._clock = clock or SystemClock()
         self._ids = ids or RandomIds()
         self._guarded: dict[str, Tool] = {}
         # What functions raised, by execution: more than the ledger can tell their callers.
         self._raised: dict[str, BaseException] = {}
+
+    @property
+    def server(self) -> SubstrateServer:
+        """The server of the space."""
+        return self._server
+
+    @property
+    def space_id(self) -> str:
+        """The space in which calls are proposed."""
+        return self._space_id
+
+    def key_by_args(self, run: str) -> None:
+        """Make calls of a tool with effects that have the same args one call: within a case, or else within `run`.
+
+        Otherwise every call has an idempotency key of its own.
+        """
+        self._run = run
 
     # --- making tools ---
 
@@ -137,8 +161,10 @@ class Guard:
 
     def _perform_granted(self, operator: Actor, message: SpaceMessage) -> None:
         answer = self._perform(operator, message)
-        if not answer.event.result.granted:
-            raise GuardError(f"the space refuses `{type(message).__name__}`: {answer.event.result.reason_code}")
+        refusal = advise_on_step(answer)
+        if not answer.event.result.granted and refusal is not None:
+            said = f"{refusal.code}: {refusal.sentence}"
+            raise GuardError(f"the space refuses `{type(message).__name__}`: {said}")
 
     # --- calling them ---
 
@@ -147,25 +173,39 @@ class Guard:
         record = self._server.wait_for(self._space_id, proposal_id, seconds)
         return self._result(record)
 
-    def call(self, tool: Tool, args: bytes, key: str) -> Any:
+    def withdraw(self, proposal_id: str, reason: str = "") -> None:
+        """Take back a call that is deferred or needs an approval; an error where it waits for nothing."""
+        self._perform_granted(self._agent, Withdraw(proposal_id, reason))
+
+    def call(self, tool: Tool, args: bytes, key: str | None = None, case_id: str | None = None) -> Any:
         """Propose one call, wait for it, and give its result."""
-        record = self._propose(tool, args, key)
+        base = self._base_of_key(tool, args, case_id)
+        record = self._propose(tool, args, key or f"{base}-{self._failures[base]}", case_id)
         if record.status in (ProposalStatus.ASKED, ProposalStatus.PARKED) and self._wait_seconds > 0:
             proposal_id = record.message.proposal.proposal_id
             record = self._server.wait_for(self._space_id, proposal_id, self._wait_seconds)
-        return self._result(record)
+        try:
+            return self._result(record)
+        except CallFailed:
+            self._failures[base] += 1
+            raise
 
-    def new_key(self) -> str:
-        """A key that no other call has."""
-        return self._ids.new_id()
+    def _base_of_key(self, tool: Tool, args: bytes, case_id: str | None) -> str:
+        """What the key of a call is made from that names none: its args, or an id that no other call has."""
+        if self._run is None or not tool.writes:
+            return self._ids.new_id()
+        scope = ("run", self._run) if case_id is None else ("case", case_id)
+        return sha256(canonical.encode([*scope, tool.tool_id]) + args).hexdigest()
 
     def _perform(self, actor: Actor, message: SpaceMessage) -> SpaceAnswer:
         return self._server.perform(SpaceCommand(self._space_id, actor, message))
 
-    def _propose(self, tool: Tool, args: bytes, key: str) -> ProposalRecord:
+    def _propose(self, tool: Tool, args: bytes, key: str, case_id: str | None) -> ProposalRecord:
         attempts = count(1)
         while True:
             proposal = self._proposal(self._server.current(self._space_id), tool, args, key)
+            if case_id is not None:
+                proposal = msgspec.structs.replace(proposal, case_id=case_id)
             space = self._perform(self._agent, Propose(proposal)).space
             record = space.proposals[proposal.proposal_id]
             if record.decision.reason_code is not ReasonCode.STALE_SNAPSHOT or next(attempts) == _ATTEMPTS:
@@ -182,7 +222,8 @@ class Guard:
     def _result(self, record: ProposalRecord) -> Any:
         """The result of a proposal's one call; an error where there is none, or none yet."""
         if record.status not in ALLOWED_SO_FAR:
-            raise refusal_of(record)
+            space = self._server.current(self._space_id)
+            raise refusal_of(record, advise_on_record(space, record, self._agent, self._clock.now()))
         record, execution = self._wait_for_end(record)
         raised = self._raised.pop(execution.intent.execution_id, None)
         match execution.status:
@@ -208,7 +249,7 @@ class Guard:
         space = self._server.current(self._space_id)
         answered = [execution_id for _, execution_id in record.answered_by]
         for execution_id in (*record.execution_ids, *answered):
-            return space.executions[execution_id]
+            return self._server.settled.with_execution(space, execution_id).executions[execution_id]
         raise ProposalPending(record)
 
     def require_own_call(self, tool_id: str) -> None:
@@ -225,6 +266,13 @@ class Guard:
             self._raised.pop(next(iter(self._raised)), None)
 
 
+class _Manner(NamedTuple):
+    """Under which idempotency key, and in which case, a function is called."""
+
+    key: str | None = None
+    case_id: str | None = None
+
+
 class GuardedTool(Generic[P, R]):
     """A function behind its guard: call it as you would call the function."""
 
@@ -235,7 +283,7 @@ class GuardedTool(Generic[P, R]):
         self.__signature__ = inspect.signature(function)
         self.__name__ = getattr(function, "__name__", tool.tool_id)
         self.tool = tool
-        self._guard = guard
+        self.guard = guard
         self._function = function
         self._signature = signature
         self._is_async = inspect.iscoroutinefunction(function)
@@ -243,29 +291,35 @@ class GuardedTool(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """The result, or a GuardError that says why there is none. An async function gives an awaitable of it."""
-        return self._call(self._guard.new_key(), args, kwargs)
+        return self._call(_Manner(), args, kwargs)
 
     def under_key(self, idempotency_key: str) -> Callable[P, R]:
         """The same function, for a call that must not happen twice: under one key it runs once."""
+        return self._bind(_Manner(key=idempotency_key))
 
-        def call_once(*args: P.args, **kwargs: P.kwargs) -> R:
-            return self._call(idempotency_key, args, kwargs)
+    def in_case(self, case_id: str, idempotency_key: str | None = None) -> Callable[P, R]:
+        """The same function, for calls that belong to one case."""
+        return self._bind(_Manner(idempotency_key, case_id))
 
-        functools.update_wrapper(call_once, self._function)
-        del call_once.__wrapped__  # type: ignore[attr-defined]
-        call_once.__signature__ = self.__signature__  # type: ignore[attr-defined]
-        return call_once
+    def _bind(self, manner: _Manner) -> Callable[P, R]:
+        def call_so(*args: P.args, **kwargs: P.kwargs) -> R:
+            return self._call(manner, args, kwargs)
 
-    def _call(self, key: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
+        functools.update_wrapper(call_so, self._function)
+        del call_so.__wrapped__  # type: ignore[attr-defined]
+        call_so.__signature__ = self.__signature__  # type: ignore[attr-defined]
+        return call_so
+
+    def _call(self, manner: _Manner, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
         raw = self._signature.encode(args, kwargs)
         if self._is_async:
-            return cast("R", self._call_async(raw, key))
-        return cast("R", self._signature.result(self._guard.call(self.tool, raw, key)))
+            return cast("R", self._call_async(raw, manner))
+        return cast("R", self._signature.result(self.guard.call(self.tool, raw, *manner)))
 
-    async def _call_async(self, raw: bytes, key: str) -> Any:
+    async def _call_async(self, raw: bytes, manner: _Manner) -> Any:
         self._loop = asyncio.get_running_loop()
         # Not in a pool: calls that wait for other calls could use it up.
-        work = functools.partial(self._guard.call, self.tool, raw, key)
+        work = functools.partial(self.guard.call, self.tool, raw, *manner)
         return self._signature.result(await asyncio.wrap_future(start_thread(work, "guarded call")))
 
     def carry_out(self, **args: Any) -> Any:
@@ -273,14 +327,14 @@ class GuardedTool(Generic[P, R]):
 
         Only there, and for calls of the guard's own space: another one has another policy.
         """
-        self._guard.require_own_call(self.tool.tool_id)
+        self.guard.require_own_call(self.tool.tool_id)
         try:
             value = self._function(**self._signature.decode(args))  # type: ignore[call-arg]
             if inspect.iscoroutine(value):
                 value = self._on_the_loop(value)
             return msgspec.to_builtins(value)
         except BaseException as exc:
-            self._guard.keep_raised(exc)
+            self.guard.keep_raised(exc)
             raise
 
     def _on_the_loop(self, work: Any) -> Any:

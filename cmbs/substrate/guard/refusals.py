@@ -1,9 +1,12 @@
-"""Why a guarded call gave no result. Each carries the decision, so that an agent can tell its model the reason."""
+"""Why a guarded call gave no result: the decision, and a sentence that an agent can hand to its model."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from cmbs.errors import CmbsError
-from cmbs.substrate.kernel.model import CandidateDecision, Decision, Failure
+from cmbs.refusals import Refusal
+from cmbs.substrate.kernel.model import Decision, Failure
 from cmbs.substrate.kernel.state import Execution, ProposalRecord, ProposalStatus
 
 # A call of such a proposal has an execution, or an earlier one that answers it.
@@ -19,9 +22,15 @@ class ProposalPending(GuardError):
 
     said = "has no result yet"
 
-    def __init__(self, record: ProposalRecord) -> None:
+    def __init__(self, record: ProposalRecord, refusals: Sequence[Refusal] = ()) -> None:
         self.record = record
-        super().__init__(f"the call {self.said}: {_reasons(record.decision)}")
+        self.refusals = tuple(refusals)
+        super().__init__(f"the call {self.said}: {_describe(record.decision, self.refusals)}")
+
+    @property
+    def refusal(self) -> Refusal | None:
+        """Why the call was not let through, and what to do about it; None where nothing was decided against it."""
+        return self.refusals[0] if self.refusals else None
 
     @property
     def proposal_id(self) -> str:
@@ -55,6 +64,12 @@ class CallRejected(CallDenied):
     """An approval was asked for, and refused."""
 
     said = "was rejected"
+
+
+class CallWithdrawn(CallDenied):
+    """The call was withdrawn while it waited."""
+
+    said = "was withdrawn"
 
 
 class CallExpired(CallDenied):
@@ -107,27 +122,24 @@ class CallInDoubt(ProposalPending):
         self.args = ("the call is in doubt: it may or may not have taken place",)
 
 
-def refusal_of(record: ProposalRecord) -> ProposalPending:
+def refusal_of(record: ProposalRecord, refusals: Sequence[Refusal] = ()) -> ProposalPending:
     """The error for a proposal whose call has not run."""
     match record.status:
         case ProposalStatus.PARKED:
-            return CallDeferred(record)
+            return CallDeferred(record, refusals)
         case ProposalStatus.ASKED:
-            return CallAsked(record)
+            return CallAsked(record, refusals)
         case ProposalStatus.REJECTED:
-            return CallRejected(record)
+            return CallRejected(record, refusals)
         case ProposalStatus.EXPIRED:
-            return CallExpired(record)
+            return CallExpired(record, refusals)
+        case ProposalStatus.WITHDRAWN:
+            return CallWithdrawn(record, refusals)
         case _ if record.decision.failure is Failure.DEGRADE:
-            return CallDegraded(record)
+            return CallDegraded(record, refusals)
         case _:
-            return CallDenied(record)
+            return CallDenied(record, refusals)
 
 
-def _reasons(decision: Decision) -> str:
-    return "; ".join(_reason(each) for each in decision.candidates) or decision.reason_code.value
-
-
-def _reason(each: CandidateDecision) -> str:
-    by = f" by {', '.join(f'`{key}`' for key in each.matched)}" if each.matched else ""
-    return f"{each.reason_code.value}{by}{f' ({each.reason})' if each.reason else ''}"
+def _describe(decision: Decision, refusals: Sequence[Refusal]) -> str:
+    return "; ".join(f"{each.code}: {each.sentence}" for each in refusals) or decision.reason_code.value

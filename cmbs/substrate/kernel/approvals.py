@@ -1,4 +1,4 @@
-"""What an approval covers, and how it is used up."""
+"""What an approval covers, how it is used up, and how requests for one end."""
 
 from __future__ import annotations
 
@@ -9,7 +9,23 @@ from immutables import Map
 
 from cmbs.messages import Actor
 from cmbs.substrate.kernel.events import Approve
-from cmbs.substrate.kernel.state import Approval, ApprovalStatus, GrantKey, Space
+from cmbs.substrate.kernel.state import Approval, ApprovalStatus, GrantKey, ProposalRecord, Space
+
+
+def pending_approvals(space: Space, record: ProposalRecord) -> list[Approval]:
+    """The requests for approval that a proposal still waits for."""
+    known = [space.approvals[approval_id] for approval_id in record.approval_ids]
+    return [approval for approval in known if approval.status is ApprovalStatus.PENDING]
+
+
+def settle_approvals(
+    approvals: Map[str, Approval], ended: Iterable[str], status: ApprovalStatus, settled_by: Actor, seq: int
+) -> Map[str, Approval]:
+    """The approvals with these requests ended, by a step at `seq`."""
+    for approval_id in ended:
+        settled = msgspec.structs.replace(approvals[approval_id], status=status, approver=settled_by, settled_seq=seq)
+        approvals = approvals.set(approval_id, settled)
+    return approvals
 
 
 def with_approval(space: Space, message: Approve, approver: Actor, seq: int) -> Space:
@@ -32,7 +48,15 @@ def with_approval(space: Space, message: Approve, approver: Actor, seq: int) -> 
 def _grant_keys(approval: Approval) -> Iterable[GrantKey]:
     asked = approval.asked
     for constraint in asked.constraints:
-        yield GrantKey(approval.proposer.id, asked.tool_id, asked.args_hash, constraint, approval.policy_hash)
+        yield GrantKey(
+            approval.proposer.id,
+            asked.tool_id,
+            asked.args_hash,
+            constraint,
+            approval.policy_hash,
+            asked.tool_hash,
+            asked.case_id,
+        )
 
 
 def use_approvals(

@@ -11,27 +11,31 @@ from typing import Any
 import msgspec
 from immutables import Map
 
-from cmbs.ledger import Chronicle, Head, StoredEntry
+from cmbs.ledger import Head, StoredEntry
+from cmbs.ledger.entry import GATES_SINCE
 from cmbs.ledger.event_tree import EventTree
 from cmbs.ledger.replay import StateFormat
-from cmbs.ledger.state_digest import find_binding
+from cmbs.ledger.state_digest import Spacing, find_binding
 from cmbs.messages import Actor
-from cmbs.substrate.kernel.events import STREAM_PREFIX, Mode, SpaceVerb
+from cmbs.substrate.kernel.events import STREAM_PREFIX, Mode, PolicySource, SpaceVerb
+from cmbs.substrate.kernel.loads import count_loads
 from cmbs.substrate.kernel.model import Capability, Spent, Tool
 from cmbs.substrate.kernel.policy.policy import POLICY_PREFIXES, compile_policy
 from cmbs.substrate.kernel.state import (
     Approval,
     CallKey,
+    Case,
     Execution,
     GrantKey,
     MemoryEntry,
     Parked,
     PolicyChange,
     ProposalRecord,
+    RequestKey,
     Space,
 )
 
-_FORMAT = 1
+_FORMAT = 2
 _OWNED = ("policy.", "constraint.")
 
 
@@ -43,16 +47,19 @@ class FrozenSpace(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
     head: Head
     tree: EventTree
     v: int
-    events: tuple[list[str], list[SpaceVerb]]
+    head_event_id: str
+    events: list[tuple[str, tuple[int, SpaceVerb]]]
     snapshot_id: str
-    snapshots: tuple[list[str], list[int]]
+    snapshots: dict[str, int]
     policy_version: int
+    policy_source: PolicySource | None
     state: dict[str, str]
     changed: dict[str, int]
     tools: dict[str, Tool]
     capabilities: dict[str, Capability]
     revoked: dict[str, int]
     spent: dict[str, Spent]
+    n_proposals: int
     proposals: dict[str, ProposalRecord]
     executions: dict[str, Execution]
     running: dict[str, str]
@@ -63,12 +70,16 @@ class FrozenSpace(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
     waiting: dict[str, list[str]]
     policy_changes: dict[str, PolicyChange]
     memory: dict[str, MemoryEntry]
-    requests: dict[str, tuple[int, bytes]]
+    requests: list[tuple[RequestKey, tuple[int, bytes]]]
     claims: list[tuple[bytes, list[str]]]
     observe_asked_by: Actor | None
+    operators_needed: int
+    governance_asked_by: Actor | None
+    cases: dict[str, Case]
 
 
 _PLAIN = (
+    "snapshots",
     "state",
     "changed",
     "tools",
@@ -82,7 +93,7 @@ _PLAIN = (
     "parked",
     "policy_changes",
     "memory",
-    "requests",
+    "cases",
 )
 # JSON, because opaque parts are JSON already, and go in and come out as they are.
 _ENCODER = msgspec.json.Encoder(order="deterministic")
@@ -99,21 +110,31 @@ def freeze_space(space: Space) -> bytes:
             head=space.head,
             tree=space.tree,
             v=space.v,
-            events=space.events.columns(),
+            head_event_id=space.head_event_id,
+            events=sorted(space.events.items(), key=_by_seq),
             snapshot_id=space.snapshot_id,
-            snapshots=space.snapshots.columns(),
             policy_version=space.policy_version,
-            calls=sorted(space.calls.items()),
+            policy_source=space.policy_source,
+            n_proposals=space.n_proposals,
+            calls=sorted(space.calls.items(), key=_by_text),
             grants=sorted(space.grants.items(), key=_by_text),
+            requests=sorted(space.requests.items(), key=_by_actor),
             waiting={key: sorted(ids) for key, ids in space.waiting.items()},
             observe_asked_by=space.observe_asked_by,
+            operators_needed=space.operators_needed,
+            governance_asked_by=space.governance_asked_by,
             claims=sorted((claim, sorted(ids)) for claim, ids in space.claims.items()),
             **plain,
         )
     )
 
 
-STATE_FORMAT = StateFormat(_FORMAT, freeze_space)
+def spacing_of(version: int) -> Spacing:
+    """How far apart entries of a version carry state digests: from version 3 on a state holds only what is open."""
+    return Spacing.EVEN if version >= GATES_SINCE else Spacing.WIDENING
+
+
+STATE_FORMAT = StateFormat(_FORMAT, freeze_space, spacing_of)
 
 
 def thaw_space(data: bytes, at: StoredEntry) -> Space | None:
@@ -137,30 +158,38 @@ def _space(frozen: FrozenSpace) -> Space | None:
     plain: dict[str, Any] = {name: Map(getattr(frozen, name)) for name in _PLAIN}
     try:
         plain["proposals"] = Map((name, _own(record)) for name, record in frozen.proposals.items())
-        events, snapshots = Chronicle.of(*frozen.events), Chronicle.of(*frozen.snapshots)
         waiting = Map(
             (key, Map((each, frozen.parked[each].until) for each in ids)) for key, ids in frozen.waiting.items()
         )
     except (KeyError, ValueError, msgspec.DecodeError):
         return None
-    return Space(
+    events = Map(frozen.events)
+    if len(events) != len(frozen.events):
+        return None
+    space = Space(
         space_id=frozen.space_id,
         mode=frozen.mode,
         head=frozen.head,
         tree=frozen.tree,
         v=frozen.v,
+        head_event_id=frozen.head_event_id,
         events=events,
         snapshot_id=frozen.snapshot_id,
-        snapshots=snapshots,
         policy=compile_policy({key: text for key, text in frozen.state.items() if key.startswith(POLICY_PREFIXES)}),
         policy_version=frozen.policy_version,
+        policy_source=frozen.policy_source,
+        n_proposals=frozen.n_proposals,
         calls=Map(frozen.calls),
         grants=Map(frozen.grants),
         waiting=waiting,
+        requests=Map(frozen.requests),
         observe_asked_by=frozen.observe_asked_by,
+        operators_needed=frozen.operators_needed,
+        governance_asked_by=frozen.governance_asked_by,
         claims=Map((claim, frozenset(ids)) for claim, ids in frozen.claims),
         **plain,
     )
+    return msgspec.structs.replace(space, loads=count_loads(space))
 
 
 def _own(record: ProposalRecord) -> ProposalRecord:
@@ -168,5 +197,13 @@ def _own(record: ProposalRecord) -> ProposalRecord:
     return msgspec.structs.replace(record, payload=msgspec.Raw(bytes(record.payload)))
 
 
-def _by_text(item: tuple[GrantKey, str]) -> tuple[str, ...]:
+def _by_seq(item: tuple[str, tuple[int, SpaceVerb]]) -> int:
+    return item[1][0]
+
+
+def _by_text(item: tuple[GrantKey | CallKey, str]) -> tuple[str, ...]:
     return tuple(part or "" for part in item[0])
+
+
+def _by_actor(item: tuple[RequestKey, tuple[int, bytes]]) -> tuple[str, ...]:
+    return (item[0].idempotency_key, *(item[0].actor or ()))

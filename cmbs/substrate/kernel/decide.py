@@ -11,14 +11,18 @@ from collections.abc import Callable
 
 from cmbs.belief.kernel.events import Repeat, Stamp
 from cmbs.errors import Conflict, SpaceNotFound
+from cmbs.ledger.entry import GATES_SINCE
 from cmbs.messages import Actor
+from cmbs.substrate.kernel.cases import decide_close_case, decide_open_case
 from cmbs.substrate.kernel.events import (
     Approve,
+    CloseCase,
     CreateSpace,
     DisputeMemory,
     Expire,
     IssueCapability,
     MarkInDoubt,
+    OpenCase,
     PromoteMemory,
     Propose,
     ProposePolicy,
@@ -28,6 +32,7 @@ from cmbs.substrate.kernel.events import (
     Reject,
     RetireTool,
     RevokeCapability,
+    SetGovernance,
     SetMode,
     SettlePolicy,
     SpaceEvent,
@@ -35,11 +40,13 @@ from cmbs.substrate.kernel.events import (
     Start,
     StepResult,
     Wake,
+    Withdraw,
 )
-from cmbs.substrate.kernel.evolve import evolve
+from cmbs.substrate.kernel.evolve import advance, evolve
 from cmbs.substrate.kernel.executions import decide_in_doubt, decide_outcome, decide_start
 from cmbs.substrate.kernel.governance import (
     decide_create,
+    decide_governance,
     decide_issue,
     decide_memory,
     decide_mode,
@@ -49,11 +56,13 @@ from cmbs.substrate.kernel.governance import (
     decide_revoke,
     decide_settle_policy,
 )
-from cmbs.substrate.kernel.proposals import decide_approve, decide_expire, decide_propose, decide_reject, decide_wake
-from cmbs.substrate.kernel.state import Space
+from cmbs.substrate.kernel.proposals import decide_approve, decide_propose
+from cmbs.substrate.kernel.retention import has_recalled, with_recalled
+from cmbs.substrate.kernel.state import RequestKey, Space
 from cmbs.substrate.kernel.steps import fingerprint, record
+from cmbs.substrate.kernel.waiting import decide_expire, decide_reject, decide_wake, decide_withdraw
 
-__all__ = ["decide", "evolve"]
+__all__ = ["advance", "decide", "evolve"]
 
 
 def decide(
@@ -64,25 +73,49 @@ def decide(
         if not isinstance(message, CreateSpace):
             raise SpaceNotFound(space_id)
         return record(message.space_id, None, message, decide_create(message, actor), actor, stamp)
+    if stamp.v < GATES_SINCE and (isinstance(message, _MESSAGES_SINCE_GATES) or has_recalled(message)):
+        raise Conflict(f"version {stamp.v} has no such step", {"v": stamp.v})
+    space = with_recalled(space, message)
     if stamp.idempotency_key is not None:
-        known = space.requests.get(stamp.idempotency_key)
+        known = find_request(space, stamp.idempotency_key, actor)
         if known is not None:
             seq, asked = known
             if asked != fingerprint(message, actor):
                 raise Conflict(
                     f"idempotency key `{stamp.idempotency_key}` was used for another request",
-                    {"idempotency_key": stamp.idempotency_key},
+                    {
+                        "idempotency_key": stamp.idempotency_key,
+                        "field": "idempotency_key",
+                        "found": stamp.idempotency_key,
+                        "next": "use a new key for a new request; to repeat the first one, send it unchanged",
+                    },
                 )
             return Repeat(seq)
     rule = _RULES.get(type(message))
     if rule is None:
-        raise Conflict(f"space `{space.space_id}` was created before", {"space_id": space.space_id})
+        raise Conflict(
+            f"space `{space.space_id}` was created before",
+            {
+                "space_id": space.space_id,
+                "field": "space_id",
+                "found": space.space_id,
+                "next": "use the space as it is, or create another one under a new id",
+            },
+        )
     result = rule(space, message, actor, stamp)
     if isinstance(result, StepResult):
         return record(space.space_id, space.head, message, result, actor, stamp)
     return result
 
 
+def find_request(space: Space, idempotency_key: str, actor: Actor) -> tuple[int, bytes] | None:
+    """What was recorded under this key by this actor, or by any actor before keys belonged to one."""
+    return space.requests.get(RequestKey(idempotency_key, (actor.kind, actor.id))) or space.requests.get(
+        RequestKey(idempotency_key)
+    )
+
+
+_MESSAGES_SINCE_GATES = (Withdraw, SetGovernance)
 # Every message to a space that is there.
 _RULES: dict[type[SpaceMessage], Callable[..., StepResult | Repeat]] = {
     Propose: decide_propose,
@@ -96,11 +129,15 @@ _RULES: dict[type[SpaceMessage], Callable[..., StepResult | Repeat]] = {
     PutMemory: decide_memory,
     PromoteMemory: decide_memory,
     DisputeMemory: decide_memory,
+    Withdraw: decide_withdraw,
     SetMode: decide_mode,
+    SetGovernance: decide_governance,
     ProposePolicy: decide_propose_policy,
     SettlePolicy: decide_settle_policy,
     RegisterTool: decide_register_tool,
     RetireTool: decide_retire_tool,
     IssueCapability: decide_issue,
     RevokeCapability: decide_revoke,
+    OpenCase: decide_open_case,
+    CloseCase: decide_close_case,
 }

@@ -16,6 +16,7 @@ from cmbs.ledger.entry import StateDigest
 from cmbs.substrate.kernel.model import NULL, Actor, BeliefReading, Capability, Decision, Proposal, Tool
 
 STREAM_PREFIX = "space:"
+NO_ATTRIBUTES = msgspec.Raw(b"{}")
 
 
 class SpaceVerb(StrEnum):
@@ -23,8 +24,10 @@ class SpaceVerb(StrEnum):
 
     CREATE_SPACE = "CREATE_SPACE"
     SET_MODE = "SET_MODE"
+    SET_GOVERNANCE = "SET_GOVERNANCE"
     PROPOSE = "PROPOSE"
     WAKE = "WAKE"
+    WITHDRAW = "WITHDRAW"
     APPROVE = "APPROVE"
     REJECT = "REJECT"
     EXPIRE = "EXPIRE"
@@ -40,6 +43,8 @@ class SpaceVerb(StrEnum):
     PUT_MEMORY = "PUT_MEMORY"
     PROMOTE_MEMORY = "PROMOTE_MEMORY"
     DISPUTE_MEMORY = "DISPUTE_MEMORY"
+    OPEN_CASE = "OPEN_CASE"
+    CLOSE_CASE = "CLOSE_CASE"
 
 
 class Mode(StrEnum):
@@ -52,19 +57,79 @@ class Mode(StrEnum):
 # --- what is asked ----------------------------------------------------------------------------------------------------
 
 
+class MediaType(StrEnum):
+    """The languages of a policy file."""
+
+    YAML = "application/yaml"
+    JSON = "application/json"
+
+
+class PolicySource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A policy file as it was written. What it was compiled to is recorded beside it, and is what decides."""
+
+    media_type: MediaType
+    text: str
+
+
 class CreateSpace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A new space and the policy that it starts with: the one policy that needs no second operator."""
+    """A new space and the policy that it starts with: the one policy that needs no second operator.
+
+    `operators_needed` is how many operators a change of policy takes, one or two; two where it is not set.
+    """
 
     space_id: str
     mode: Mode = Mode.ENFORCE
     # policy.* and constraint.* pairs, validated whole.
     policy: dict[str, str] = {}
+    # The file that the pairs were compiled from, where there was one.
+    source: PolicySource | msgspec.UnsetType = msgspec.UNSET
+    operators_needed: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class SetMode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """From enforcing to observing, or back."""
 
     mode: Mode
+
+
+class OutcomeStatus(StrEnum):
+    """How an execution ended."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    TIMED_OUT = "timed_out"
+    # It ran, but what it returned is too large or does not fit its schema: the result is not taken over.
+    RESULT_REFUSED = "result_refused"
+
+
+class KnownCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """An execution that was settled long ago, as the ledger has it: it answers a call under the same key."""
+
+    execution_id: str
+    agent_id: str
+    args_hash: str
+    candidate: int
+    deadline: str
+    idempotency_key: str
+    outcome: OutcomeStatus
+    proposal_id: str
+    settled_seq: int
+    started_seq: int
+    tool_id: str
+    attempt: int = 1
+    capability_token_id: str | None = None
+    # Whether its key was taken for all agents, as before version 3.
+    is_shared: bool = False
+
+
+# What a decision took from the ledger of what had left the state, from version 3 on; not set where it took nothing.
+KnownCalls: TypeAlias = list[KnownCall] | msgspec.UnsetType
+
+
+class SetGovernance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How many operators a change of policy takes from now on: one or two. From two to one takes two of them."""
+
+    operators_needed: int
 
 
 class Propose(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -75,14 +140,25 @@ class Propose(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # How long a deferred one waits, and how long an approval may be given, before it expires.
     defer_ms: int = 3_600_000
     ask_ms: int = 3_600_000
+    known_calls: KnownCalls = msgspec.UNSET
+    # The commit that produced the snapshot of the proposal.
+    snapshot_seq: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class Wake(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Something that a parked proposal waits for has changed: decide again, on the state of this moment."""
+    """Something that a parked or asked proposal depends on has changed: decide again, on the state of this moment."""
 
     proposal_id: str
     because: list[str]
     belief: list[BeliefReading] = []
+    known_calls: KnownCalls = msgspec.UNSET
+
+
+class Withdraw(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a proposal still waits for is not wanted any more."""
+
+    proposal_id: str
+    reason: str = ""
 
 
 class Approve(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -94,6 +170,7 @@ class Approve(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # The hash of the args that the approver saw; where given, it must be that of the request.
     args_hash: str | None = None
     belief: list[BeliefReading] = []
+    known_calls: KnownCalls = msgspec.UNSET
 
 
 class Reject(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -124,16 +201,6 @@ class Start(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     execution_id: str
 
 
-class OutcomeStatus(StrEnum):
-    """How an execution ended."""
-
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    TIMED_OUT = "timed_out"
-    # It ran, but what it returned is too large or does not fit its schema: the result is not taken over.
-    RESULT_REFUSED = "result_refused"
-
-
 class RecordOutcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What came of an execution. `result` is canonical JSON."""
 
@@ -161,6 +228,8 @@ class ProposePolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     set: dict[str, str] = {}
     unset: list[str] = []
     reason: str = ""
+    # The file that the whole policy was compiled from, where there was one.
+    source: PolicySource | msgspec.UnsetType = msgspec.UNSET
 
 
 class SettlePolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -257,11 +326,35 @@ class DisputeMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     because: list[str] = []
 
 
+class OpenCase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A case: one belief session, for good, and the agents that may act under it.
+
+    `attributes` is a canonical JSON object; `agents` are ids of agents, sorted, at least one. Title and labels are for
+    people, and to find the case by.
+    """
+
+    case_id: str
+    session_id: str
+    agents: list[str]
+    attributes: msgspec.Raw = NO_ATTRIBUTES
+    title: str | msgspec.UnsetType = msgspec.UNSET
+    labels: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
+
+
+class CloseCase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The end of a case: nothing is done under it any more, and what waits under it is withdrawn."""
+
+    case_id: str
+    reason: str = ""
+
+
 SpaceMessage: TypeAlias = (
     CreateSpace
     | SetMode
+    | SetGovernance
     | Propose
     | Wake
+    | Withdraw
     | Approve
     | Reject
     | Expire
@@ -277,13 +370,17 @@ SpaceMessage: TypeAlias = (
     | PutMemory
     | PromoteMemory
     | DisputeMemory
+    | OpenCase
+    | CloseCase
 )
 
 MESSAGE_OF: dict[SpaceVerb, type[SpaceMessage]] = {
     SpaceVerb.CREATE_SPACE: CreateSpace,
     SpaceVerb.SET_MODE: SetMode,
+    SpaceVerb.SET_GOVERNANCE: SetGovernance,
     SpaceVerb.PROPOSE: Propose,
     SpaceVerb.WAKE: Wake,
+    SpaceVerb.WITHDRAW: Withdraw,
     SpaceVerb.APPROVE: Approve,
     SpaceVerb.REJECT: Reject,
     SpaceVerb.EXPIRE: Expire,
@@ -299,6 +396,8 @@ MESSAGE_OF: dict[SpaceVerb, type[SpaceMessage]] = {
     SpaceVerb.PUT_MEMORY: PutMemory,
     SpaceVerb.PROMOTE_MEMORY: PromoteMemory,
     SpaceVerb.DISPUTE_MEMORY: DisputeMemory,
+    SpaceVerb.OPEN_CASE: OpenCase,
+    SpaceVerb.CLOSE_CASE: CloseCase,
 }
 VERB_OF: dict[type[SpaceMessage], SpaceVerb] = {kind: verb for verb, kind in MESSAGE_OF.items()}
 
@@ -320,7 +419,7 @@ class Intent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
 
 class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A request for approval: bound to the exact args, to the constraints that asked, and to the policy."""
+    """A request for approval: bound to the exact args, to the constraints that asked, to the policy and to the tool."""
 
     approval_id: str
     candidate: int
@@ -329,6 +428,10 @@ class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     constraints: list[str]
     expires_at: str
     tool_id: str | None = None
+    # That of the tool's registration, from version 3 on.
+    tool_hash: str | None = None
+    # The case of the proposal: an approval given in one is of no use in another.
+    case_id: str | None = None
 
 
 class Changes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -353,6 +456,8 @@ class StepResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     waits_for: tuple[str, ...] = ()
     # Approvals that were used up by this step, by id.
     used_approvals: tuple[str, ...] = ()
+    # Requests for approval that nothing needs any more, by id.
+    withdrawn_approvals: tuple[str, ...] = ()
     # Executions of the past that answer a call of the same key, by candidate: it is not run again.
     answered_by: dict[str, str] = {}
     # The candidates that began, were answered or were committed in this step, or are to be committed with an outcome.

@@ -7,20 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from hashlib import sha256
-from typing import Any
 
 import msgspec
 from immutables import Map
 
-from cmbs.ledger import Chronicle, Head
+from cmbs.ledger import Head
+from cmbs.ledger.entry import GATES_SINCE
 from cmbs.ledger.event_tree import EventTree
 from cmbs.messages import Actor
 from cmbs.substrate.kernel import memory
-from cmbs.substrate.kernel.approvals import use_approvals, with_approval
+from cmbs.substrate.kernel.approvals import settle_approvals, use_approvals, with_approval
 from cmbs.substrate.kernel.arbitration.conflicts import after as state_after
 from cmbs.substrate.kernel.events import (
     VERB_OF,
     Approve,
+    CloseCase,
     CreateSpace,
     DisputeMemory,
     Expire,
@@ -28,6 +29,8 @@ from cmbs.substrate.kernel.events import (
     Intent,
     IssueCapability,
     MarkInDoubt,
+    OpenCase,
+    PolicySource,
     PromoteMemory,
     Propose,
     ProposePolicy,
@@ -37,6 +40,7 @@ from cmbs.substrate.kernel.events import (
     Reject,
     RetireTool,
     RevokeCapability,
+    SetGovernance,
     SetMode,
     SettlePolicy,
     SpaceEvent,
@@ -45,51 +49,96 @@ from cmbs.substrate.kernel.events import (
     Start,
     StepResult,
     Wake,
+    Withdraw,
 )
+from cmbs.substrate.kernel.loads import update_loads
+from cmbs.substrate.kernel.memory_steps import change_memory, keep_entry
 from cmbs.substrate.kernel.model import BeliefReading, Decision, Proposal, Spent, ToolCall
 from cmbs.substrate.kernel.policy.policy import compile_policy
+from cmbs.substrate.kernel.retention import drop_settled, with_recalled
 from cmbs.substrate.kernel.state import (
+    MAX_OPERATORS,
     Approval,
     ApprovalStatus,
     CallKey,
     Execution,
     ExecutionStatus,
-    MemoryEntry,
     Parked,
     PolicyChange,
     PolicyChangeStatus,
     ProposalRecord,
     ProposalStatus,
+    RequestKey,
     Space,
 )
 from cmbs.substrate.kernel.steps import fingerprint
-
-# What a step changes of a space, by field.
-ChangedFields = dict[str, Any]
+from cmbs.substrate.kernel.waiting_records import (
+    ChangedFields,
+    close_case,
+    end_waiting,
+    open_case,
+    park,
+    with_statuses,
+)
 
 
 def evolve(space: Space | None, event: SpaceEvent) -> Space:
-    """The state after `event`."""
+    """The state after `event`. From version 3 on, what was settled before an epoch that ends with it leaves."""
+    after = advance(space, event)
+    return drop_settled(after) if event.body.v >= GATES_SINCE else after
+
+
+def advance(space: Space | None, event: SpaceEvent) -> Space:
+    """The state after `event`, with all that there was."""
     body, message, result = event.body, event.message, event.result
     if space is None:
         if not isinstance(message, CreateSpace):
             raise TypeError(f"the first event creates the space, not {body.verb}")
         return _create(message, event)
-    changed = _APPLY[type(message)](space, message, event) if result.granted else {}
+    space = with_recalled(space, message)
+    changed = apply(space, event) if result.granted else {}
     changed["head"] = Head(body.seq, event.stored.event_hash)
+    changed["head_event_id"] = body.event_id
     changed["tree"] = space.tree.append(event.stored.event_hash)
     changed["v"] = body.v
-    changed["events"] = space.events.append(body.event_id, VERB_OF[type(message)])
+    changed["events"] = space.events.set(body.event_id, (body.seq, VERB_OF[type(message)]))
     if body.idempotency_key is not None:
         known = (body.seq, fingerprint(message, body.actor))
-        changed["requests"] = space.requests.set(body.idempotency_key, known)
+        changed["requests"] = space.requests.set(request_key(event), known)
     changes = result.changes
     if changes.set or changes.unset:
         changed["snapshot_id"] = event.stored.event_hash.hex()
-        changed["snapshots"] = space.snapshots.append(changed["snapshot_id"], body.seq)
+        changed["snapshots"] = space.snapshots.set(changed["snapshot_id"], body.seq)
         changed["state"] = state_after(space.state, changes)
         changed["changed"] = space.changed.update(dict.fromkeys((*changes.set, *changes.unset), body.seq))
-    return msgspec.structs.replace(space, **changed)
+    after = msgspec.structs.replace(space, **changed)
+    loads = update_loads(space, after, event)
+    return after if loads is space.loads else msgspec.structs.replace(after, loads=loads)
+
+
+def request_key(event: SpaceEvent) -> RequestKey:
+    """Under what an idempotency key is taken: from version 3 on for its actor alone, before that for all of them."""
+    body = event.body
+    actor = (body.actor.kind, body.actor.id) if body.v >= GATES_SINCE else None
+    return RequestKey(body.idempotency_key or "", actor)
+
+
+def _set_governance(_: Space, message: SetGovernance, event: SpaceEvent) -> ChangedFields:
+    if event.result.reason_code is not None:
+        return {"governance_asked_by": event.body.actor}
+    return {"operators_needed": message.operators_needed, "governance_asked_by": None}
+
+
+def apply(space: Space, event: SpaceEvent) -> ChangedFields:
+    """What a granted step changes of the records of a space, beside the state map and the place in the stream."""
+    changed = _APPLY[type(event.message)](space, event.message, event)
+    if event.result.statuses:
+        proposals = changed.get("proposals", space.proposals)
+        for proposal_id in event.result.statuses:
+            moved = msgspec.structs.replace(proposals[proposal_id], changed_seq=event.body.seq)
+            proposals = proposals.set(proposal_id, moved)
+        changed["proposals"] = proposals
+    return changed
 
 
 def _set_mode(_: Space, message: SetMode, event: SpaceEvent) -> ChangedFields:
@@ -108,8 +157,17 @@ def _propose_policy(space: Space, message: ProposePolicy, event: SpaceEvent) -> 
         message.reason,
         PolicyChangeStatus.PENDING,
         event.body.seq,
+        source=_source_of(message),
     )
-    return {"policy_changes": space.policy_changes.set(message.change_id, change)}
+    fields: ChangedFields = {"policy_changes": space.policy_changes.set(message.change_id, change)}
+    # Where one operator is enough, the change is in force at once, and its entry says what it did to the state.
+    if space.operators_needed < MAX_OPERATORS:
+        fields |= _apply_policy(space, change, event)
+    return fields
+
+
+def _source_of(message: CreateSpace | ProposePolicy) -> PolicySource | None:
+    return None if message.source is msgspec.UNSET else message.source
 
 
 def _register_tool(space: Space, message: RegisterTool, event: SpaceEvent) -> ChangedFields:  # noqa: ARG001
@@ -133,23 +191,27 @@ def _revoke_capability(space: Space, message: RevokeCapability, event: SpaceEven
 def _create(message: CreateSpace, event: SpaceEvent) -> Space:
     body = event.body
     snapshot_id = event.stored.event_hash.hex()
-    requests: Map[str, tuple[int, bytes]] = Map()
+    requests: Map[RequestKey, tuple[int, bytes]] = Map()
     if body.idempotency_key is not None:
-        requests = requests.set(body.idempotency_key, (0, fingerprint(message, body.actor)))
+        requests = requests.set(request_key(event), (0, fingerprint(message, body.actor)))
     policy = compile_policy(message.policy)
+    needed = message.operators_needed
     return Space(
         space_id=message.space_id,
         mode=message.mode,
         head=Head(0, event.stored.event_hash),
         tree=EventTree().append(event.stored.event_hash),
         v=event.body.v,
-        events=Chronicle[str, SpaceVerb]().append(body.event_id, SpaceVerb.CREATE_SPACE),
+        head_event_id=body.event_id,
+        events=Map({body.event_id: (0, SpaceVerb.CREATE_SPACE)}),
         snapshot_id=snapshot_id,
         state=policy.pairs,
-        snapshots=Chronicle[str, int]().append(snapshot_id, 0),
+        snapshots=Map({snapshot_id: 0}),
         policy=policy,
         policy_version=1,
+        policy_source=_source_of(message),
         requests=requests,
+        operators_needed=MAX_OPERATORS if needed is msgspec.UNSET else needed,
     )
 
 
@@ -161,23 +223,33 @@ def _propose(space: Space, message: Propose, event: SpaceEvent) -> ChangedFields
     decision, status = _decision(result), ProposalStatus(result.statuses[proposal.proposal_id])
     # A copy only where it is a part of a whole entry, which would be held with it.
     payload = body.payload.copy()
-    record = ProposalRecord(payload, body.actor, body.seq, body.event_id, body.seq, decision, status, done=result.ran)
-    return _follow_decision(space, record, proposal, result, body.seq, message.belief)
+    record = ProposalRecord(
+        payload,
+        body.actor,
+        body.seq,
+        body.event_id,
+        body.seq,
+        decision,
+        status,
+        done=result.ran,
+        snapshot_id=proposal.state_snapshot_id,
+        case_id=None if isinstance(proposal.case_id, msgspec.UnsetType) else proposal.case_id,
+    )
+    changed = _follow_decision(space, record, proposal, event, message.belief)
+    return {**changed, "n_proposals": space.n_proposals + 1}
 
 
-def _decide_again(
-    space: Space, proposal_id: str, result: StepResult, seq: int, belief: list[BeliefReading]
-) -> ChangedFields:
+def _decide_again(space: Space, proposal_id: str, event: SpaceEvent, belief: list[BeliefReading]) -> ChangedFields:
     """What a later decision on a proposal does."""
-    before = space.proposals[proposal_id]
+    before, result = space.proposals[proposal_id], event.result
     record = msgspec.structs.replace(
         before,
-        decided_seq=seq,
+        decided_seq=event.body.seq,
         decision=_decision(result),
         status=ProposalStatus(result.statuses[proposal_id]),
         done=before.done + result.ran,
     )
-    return _follow_decision(space, record, before.message.proposal, result, seq, belief)
+    return _follow_decision(space, record, before.message.proposal, event, belief)
 
 
 def _decision(result: StepResult) -> Decision:
@@ -187,16 +259,13 @@ def _decision(result: StepResult) -> Decision:
 
 
 def _follow_decision(
-    space: Space,
-    record: ProposalRecord,
-    proposal: Proposal,
-    result: StepResult,
-    seq: int,
-    belief: list[BeliefReading],
+    space: Space, record: ProposalRecord, proposal: Proposal, event: SpaceEvent, belief: list[BeliefReading]
 ) -> ChangedFields:
     """What follows from a decision on a proposal: executions, requests for approval, parking."""
-    proposal_id = proposal.proposal_id
-    approvals = space.approvals
+    proposal_id, result, body = proposal.proposal_id, event.result, event.body
+    approvals = settle_approvals(
+        space.approvals, result.withdrawn_approvals, ApprovalStatus.WITHDRAWN, body.actor, body.seq
+    )
     for asked in result.asked:
         approval = Approval(asked, proposal_id, record.actor, record.decision.policy_hash, ApprovalStatus.PENDING)
         approvals = approvals.set(asked.approval_id, approval)
@@ -216,14 +285,17 @@ def _follow_decision(
         "proposals": space.proposals.set(proposal_id, record),
         "approvals": approvals,
         "grants": grants,
-        **_begin(space, record.actor, proposal, result, seq),
-        **_parking(space, proposal_id, parked),
+        **_begin(space, record.actor, proposal, event),
+        **park(space, proposal_id, parked),
     }
 
 
-def _begin(space: Space, actor: Actor, proposal: Proposal, result: StepResult, seq: int) -> ChangedFields:
+def _begin(space: Space, actor: Actor, proposal: Proposal, event: SpaceEvent) -> ChangedFields:
     """Executions that may begin, and those of others that are waited for."""
     executions, running, calls, spent = space.executions, space.running, space.calls, space.spent
+    result, seq = event.result, event.body.seq
+    # From version 3 on a key is taken for its agent alone, before that for all of them.
+    owner = actor.id if event.body.v >= GATES_SINCE else None
     for intent in result.intents:
         call = proposal.candidates[intent.candidate]
         if not isinstance(call, ToolCall):  # pragma: no cover - only calls begin
@@ -234,13 +306,14 @@ def _begin(space: Space, actor: Actor, proposal: Proposal, result: StepResult, s
         executions = executions.set(intent.execution_id, execution)
         running = running.set(intent.execution_id, intent.deadline)
         if intent.idempotency_key is not None:
-            calls = calls.set(CallKey(intent.tool_id, intent.idempotency_key), intent.execution_id)
+            calls = calls.set(CallKey(intent.tool_id, intent.idempotency_key, owner), intent.execution_id)
         spent = _charge(space, spent, intent, Spent(calls=1, bytes=len(args)))
     for execution_id in result.answered_by.values():
-        execution = executions[execution_id]
-        if execution.settled_seq is None:
-            awaited_by = (*execution.awaited_by, proposal.proposal_id)
-            executions = executions.set(execution_id, msgspec.structs.replace(execution, awaited_by=awaited_by))
+        known = executions.get(execution_id)
+        # Where a proposal is put together again from the ledger, executions of others are not there.
+        if known is not None and known.settled_seq is None:
+            awaited_by = (*known.awaited_by, proposal.proposal_id)
+            executions = executions.set(execution_id, msgspec.structs.replace(known, awaited_by=awaited_by))
     return {"executions": executions, "running": running, "calls": calls, "spent": spent}
 
 
@@ -257,73 +330,34 @@ def _charge(space: Space, spent: Map[str, Spent], intent: Intent, more: Spent) -
     return spent
 
 
-def _parking(space: Space, proposal_id: str, parked: Parked | None) -> ChangedFields:
-    """The proposal parked as this says, or not at all; and the index of who waits for what."""
-    before = space.parked.get(proposal_id)
-    if before is None and parked is None:
-        return {}
-    waiting = space.waiting
-    for key in () if before is None else before.waits_for:
-        left = waiting[key].delete(proposal_id)
-        waiting = waiting.set(key, left) if left else waiting.delete(key)
-    if parked is None:
-        return {"parked": space.parked.delete(proposal_id), "waiting": waiting}
-    for key in parked.waits_for:
-        waiting = waiting.set(key, waiting.get(key, Map()).set(proposal_id, parked.until))
-    return {"parked": space.parked.set(proposal_id, parked), "waiting": waiting}
-
-
 # --- approvals --------------------------------------------------------------------------------------------------------
 
 
 def _wake(space: Space, message: Wake, event: SpaceEvent) -> ChangedFields:
-    return _decide_again(space, message.proposal_id, event.result, event.body.seq, message.belief)
+    return _decide_again(space, message.proposal_id, event, message.belief)
 
 
 def _approve(space: Space, message: Approve, event: SpaceEvent) -> ChangedFields:
     granted = with_approval(space, message, event.body.actor, event.body.seq)
     proposal_id = granted.approvals[message.approval_id].proposal_id
-    return _decide_again(granted, proposal_id, event.result, event.body.seq, message.belief)
+    return _decide_again(granted, proposal_id, event, message.belief)
 
 
-def _reject(space: Space, message: Reject, event: SpaceEvent) -> ChangedFields:
-    return _turn_down(space, message.approval_id, ApprovalStatus.REJECTED, event)
+def _reject(space: Space, message: Reject, event: SpaceEvent) -> ChangedFields:  # noqa: ARG001
+    return end_waiting(space, event, ApprovalStatus.REJECTED)
 
 
-def _turn_down(space: Space, approval_id: str, status: ApprovalStatus, event: SpaceEvent) -> ChangedFields:
-    """A request that was answered with no, or not at all, takes the others of its proposal with it."""
-    proposal_id = space.approvals[approval_id].proposal_id
-    record = space.proposals[proposal_id]
-    approvals = space.approvals
-    for known in record.approval_ids:
-        approval = approvals[known]
-        if approval.status is ApprovalStatus.PENDING:
-            settled = msgspec.structs.replace(
-                approval, status=status, approver=event.body.actor, settled_seq=event.body.seq
-            )
-            approvals = approvals.set(known, settled)
-    return {
-        "approvals": approvals,
-        **_with_statuses(space, event.result),
-        **_parking(space, proposal_id, None),
-    }
-
-
-def _with_statuses(space: Space, result: StepResult) -> ChangedFields:
-    proposals = space.proposals
-    for proposal_id, status in result.statuses.items():
-        record = msgspec.structs.replace(proposals[proposal_id], status=ProposalStatus(status))
-        proposals = proposals.set(proposal_id, record)
-    return {"proposals": proposals}
+def _withdraw(space: Space, message: Withdraw, event: SpaceEvent) -> ChangedFields:  # noqa: ARG001
+    return end_waiting(space, event, ApprovalStatus.WITHDRAWN)
 
 
 def _expire(space: Space, message: Expire, event: SpaceEvent) -> ChangedFields:
     if message.of is ExpiryOf.APPROVAL:
-        return _turn_down(space, message.id, ApprovalStatus.EXPIRED, event)
+        return end_waiting(space, event, ApprovalStatus.EXPIRED)
     if message.of is ExpiryOf.PARKED:
-        return _with_statuses(space, event.result) | _parking(space, message.id, None)
+        return with_statuses(space, event.result) | park(space, message.id, None)
     entry = memory.expire(space.memory, message.id, event.body.seq, event.body.ts)
-    return _keep_entry(space, entry)
+    return keep_entry(space, entry)
 
 
 # --- executions -------------------------------------------------------------------------------------------------------
@@ -352,7 +386,7 @@ def _record_outcome(space: Space, message: RecordOutcome, event: SpaceEvent) -> 
         "executions": space.executions.set(message.execution_id, settled),
         "running": running,
         "spent": _charge(space, space.spent, execution.intent, more),
-        **_with_statuses(space, result),
+        **with_statuses(space, result),
     }
 
 
@@ -380,14 +414,30 @@ def _mark_in_doubt(space: Space, message: MarkInDoubt, event: SpaceEvent) -> Cha
 
 def _settle_policy(space: Space, message: SettlePolicy, event: SpaceEvent) -> ChangedFields:
     change = space.policy_changes[message.change_id]
-    status = PolicyChangeStatus.APPLIED if message.authorise else PolicyChangeStatus.REJECTED
-    settled = msgspec.structs.replace(change, status=status, settled_by=event.body.actor, settled_seq=event.body.seq)
-    fields: ChangedFields = {"policy_changes": space.policy_changes.set(message.change_id, settled)}
-    if not message.authorise:
-        return fields
+    if message.authorise:
+        return _apply_policy(space, change, event)
+    settled = msgspec.structs.replace(
+        change, status=PolicyChangeStatus.REJECTED, settled_by=event.body.actor, settled_seq=event.body.seq, source=None
+    )
+    return {"policy_changes": space.policy_changes.set(message.change_id, settled)}
+
+
+def _apply_policy(space: Space, change: PolicyChange, event: SpaceEvent) -> ChangedFields:
+    """The change in force."""
+    body = event.body
+    settled = msgspec.structs.replace(
+        change, status=PolicyChangeStatus.APPLIED, settled_by=body.actor, settled_seq=body.seq, source=None
+    )
     policy = space.policy.change(change.set, change.unset)
-    # Who wanted to set the policy aside meant the one that there was.
-    fields |= {"policy": policy, "policy_version": space.policy_version + 1, "observe_asked_by": None}
+    fields: ChangedFields = {
+        "policy_changes": space.policy_changes.set(change.change_id, settled),
+        "policy": policy,
+        "policy_version": space.policy_version + 1,
+        # Who wanted to set the policy aside meant the one that there was.
+        "observe_asked_by": None,
+        # A change by keys leaves no file that says what the policy is.
+        "policy_source": change.source,
+    }
     threshold = policy.memory_threshold_milli
     if threshold != space.policy.memory_threshold_milli:
         entries, claims = space.memory, space.claims
@@ -395,32 +445,6 @@ def _settle_policy(space: Space, message: SettlePolicy, event: SpaceEvent) -> Ch
             entries, claims = memory.keep(entries, claims, entry)
         fields |= {"memory": entries, "claims": claims}
     return fields
-
-
-def judge_memory(
-    space: Space, message: PutMemory | PromoteMemory | DisputeMemory, actor: Actor, seq: int, ts: str
-) -> MemoryEntry | memory.MemoryReason:
-    """What memory's own rules say of a message."""
-    threshold = space.policy.memory_threshold_milli
-    if isinstance(message, PutMemory):
-        return memory.put(space.memory, space.claims, message, actor, seq, ts, threshold)
-    if isinstance(message, PromoteMemory):
-        return memory.promote(space.memory, message, seq, ts, threshold)
-    return memory.dispute(space.memory, message, seq, ts, threshold)
-
-
-def _change_memory(
-    space: Space, message: PutMemory | PromoteMemory | DisputeMemory, event: SpaceEvent
-) -> ChangedFields:
-    body = event.body
-    return _keep_entry(space, judge_memory(space, message, body.actor, body.seq, body.ts))
-
-
-def _keep_entry(space: Space, entry: MemoryEntry | memory.MemoryReason) -> ChangedFields:
-    if isinstance(entry, memory.MemoryReason):  # pragma: no cover - a refused step is not carried out
-        raise TypeError(entry)
-    entries, claims = memory.keep(space.memory, space.claims, entry)
-    return {"memory": entries, "claims": claims}
 
 
 _APPLY: dict[type[SpaceMessage], Callable[..., ChangedFields]] = {
@@ -432,14 +456,18 @@ _APPLY: dict[type[SpaceMessage], Callable[..., ChangedFields]] = {
     Expire: _expire,
     Start: _start_again,
     MarkInDoubt: _mark_in_doubt,
-    PutMemory: _change_memory,
-    PromoteMemory: _change_memory,
-    DisputeMemory: _change_memory,
+    PutMemory: change_memory,
+    PromoteMemory: change_memory,
+    DisputeMemory: change_memory,
+    Withdraw: _withdraw,
     SetMode: _set_mode,
+    SetGovernance: _set_governance,
     ProposePolicy: _propose_policy,
     SettlePolicy: _settle_policy,
     RegisterTool: _register_tool,
     RetireTool: _retire_tool,
     IssueCapability: _issue_capability,
     RevokeCapability: _revoke_capability,
+    OpenCase: open_case,
+    CloseCase: close_case,
 }

@@ -10,10 +10,13 @@ import msgspec
 from cmbs.belief.kernel.events import Repeat, Stamp
 from cmbs.errors import Conflict, RecordNotFound
 from cmbs.ledger import canonical
+from cmbs.ledger.entry import GATES_SINCE, VERSION
 from cmbs.ledger.instants import later
 from cmbs.messages import Actor, ActorKind
-from cmbs.substrate.kernel.arbitration.arbitrate import arbitrate, recheck
+from cmbs.refusals import find_nearest
+from cmbs.substrate.kernel.arbitration.arbitrate import arbitrate, arbitrate_in_case, recheck
 from cmbs.substrate.kernel.arbitration.capabilities import token_line, use_fault
+from cmbs.substrate.kernel.arbitration.cases import NeededReadings, find_case, list_readings
 from cmbs.substrate.kernel.arbitration.conflicts import Finding, after, commit_finding, effective_changes
 from cmbs.substrate.kernel.events import (
     Changes,
@@ -25,7 +28,7 @@ from cmbs.substrate.kernel.events import (
     Start,
     StepResult,
 )
-from cmbs.substrate.kernel.model import BeliefReading, StateDelta, ToolKind, Verdict
+from cmbs.substrate.kernel.model import BeliefReading, Proposal, Provenance, StateDelta, Tool, ToolKind, Verdict
 from cmbs.substrate.kernel.policy.references import MISSING, walk
 from cmbs.substrate.kernel.policy.schemas import compile_schema_text
 from cmbs.substrate.kernel.proposals import GRACE_MS, require_readings
@@ -72,8 +75,8 @@ def may_start_again(execution: Execution) -> bool:
 
 
 def is_still_permitted(space: Space, execution: Execution, now: str) -> bool:
-    """Whether an execution that was allowed once would still begin: its tool is there, its token good, the policy the
-    same. Where it is not known to be so, it stays in doubt until an operator looks.
+    """Whether an execution that was allowed once would still begin: its tool is there, its token good, its case open,
+    the policy the same. Where it is not known to be so, it stays in doubt until an operator looks.
     """
     tool_id = execution.tool.tool_id
     if space.tools[tool_id].retired:
@@ -83,8 +86,10 @@ def is_still_permitted(space: Space, execution: Execution, now: str) -> bool:
     agent = Actor(ActorKind.AGENT, execution.agent_id)
     token = token_line(space.capabilities, execution.intent.capability_token_id)
     args = msgspec.json.decode(execution.args)
+    record = space.proposals[execution.proposal_id]
     return (
-        not space.proposals[execution.proposal_id].decision.observed
+        not record.decision.observed
+        and (record.case_id is None or find_case(space, record.message.proposal, record.actor) is not None)
         and use_fault(space, token, agent, tool_id, args, now) is None
         and not any(
             change.status is PolicyChangeStatus.APPLIED and (change.settled_seq or 0) > execution.started_seq
@@ -114,7 +119,14 @@ def decide_outcome(space: Space, message: RecordOutcome, actor: Actor, stamp: St
         if (execution.outcome, execution.result) != (message.status, bytes(message.result)):
             raise Conflict(
                 f"execution `{message.execution_id}` has another outcome already",
-                {"execution_id": message.execution_id, "outcome": execution.status.value},
+                {
+                    "execution_id": message.execution_id,
+                    "outcome": execution.status.value,
+                    "field": "status",
+                    "found": message.status.value,
+                    "accepted": execution.status.value,
+                    "next": "read the execution: the first report counts",
+                },
             )
         return Repeat(execution.settled_seq)
     if not _may_report(execution, actor):
@@ -124,26 +136,63 @@ def decide_outcome(space: Space, message: RecordOutcome, actor: Actor, stamp: St
     if succeeded and not _is_acceptable(execution, bytes(message.result)):
         outcome, succeeded = OutcomeStatus.RESULT_REFUSED, False
     belief = {reading.session_id: reading for reading in message.belief}
-    require_readings(sessions_of_outcome(space, message.execution_id), belief)
+    require_readings(sessions_of_outcome(space, message.execution_id, stamp.v), belief)
     changes = _facts(execution, bytes(message.result), space.state) if succeeded else Changes()
     reason = None
-    enforced = space.mode is Mode.ENFORCE and bool(changes.set or changes.unset)
     too_long = any(len(text.encode()) > MAX_FACT_BYTES for text in changes.set.values())
-    if too_long or (enforced and commit_finding(space.policy, space.state, changes, belief, []) is not None):
+    if too_long or (changes != Changes() and not _may_write(space, execution, changes, belief, stamp)):
         changes, reason = Changes(), StepReason.FACTS_REFUSED.value
     changes, statuses = _settle(space, execution, changes, belief, stamp.ts, succeeded=succeeded)
     return StepResult(reason_code=reason, changes=changes, statuses=statuses, outcome=outcome)
 
 
-def sessions_of_outcome(space: Space, execution_id: str) -> frozenset[str]:
-    """The belief sessions that may be read to decide what follows from an outcome."""
+def _writes_facts(tool: Tool, version: int) -> bool:
+    """Whether results of a tool set its facts. From version 3 on not those that an agent reports itself, unless the
+    registration says so.
+    """
+    return version < GATES_SINCE or tool.kind is not ToolKind.CALLER or tool.caller_facts is True
+
+
+def _may_write(
+    space: Space, execution: Execution, changes: Changes, belief: Mapping[str, BeliefReading], stamp: Stamp
+) -> bool:
+    """Whether a tool may set these facts: as if it proposed them, in the case of the proposal that it was called for.
+
+    Before version 3 no constraint was asked.
+    """
+    if not _writes_facts(execution.tool, stamp.v):
+        return False
+    if space.mode is Mode.OBSERVE:
+        return True
+    record, tool_id = space.proposals[execution.proposal_id], execution.tool.tool_id
+    # What the agent eliminated itself is left out, not what the tool did: it is the agent's gate.
+    case = find_case(space, record.message.proposal, record.actor)
+    if stamp.v < GATES_SINCE:
+        return commit_finding(space.policy, space.state, changes, belief, case, []) is None
+    proposal = Proposal("", space.snapshot_id, Provenance(tool_id, stamp.ts), [StateDelta(changes.set, changes.unset)])
+    actor = Actor(ActorKind.TOOL, tool_id, authenticated=True)
+    return arbitrate_in_case(space, proposal, actor, stamp.ts, belief, case).decision.verdict is Verdict.ALLOW
+
+
+def sessions_of_outcome(space: Space, execution_id: str, version: int = VERSION) -> NeededReadings:
+    """The belief sessions that may be read to decide what follows from an outcome.
+
+    All proposals that wait for one execution are of one agent, so that each session is read without one actor at most.
+    """
     policy = space.policy
     execution = space.executions.get(execution_id)
     if not policy.reads_belief or execution is None:
-        return frozenset()
+        return {}
     records = [space.proposals[proposal_id] for proposal_id in (execution.proposal_id, *execution.awaited_by)]
     judged = any(_is_judged_again(space, record) for record in records)
-    return policy.invariant_session_ids | (policy.matching(None).session_ids if judged else frozenset())
+    if version >= GATES_SINCE:
+        judged = judged or (bool(execution.tool.facts) and _writes_facts(execution.tool, version))
+    session_ids, use = policy.invariant_session_ids, policy.invariant_case_use
+    if judged:
+        matching = policy.matching(None)
+        session_ids, use = session_ids | matching.session_ids, max(use, matching.case_use)
+    cases = [find_case(space, record.message.proposal, record.actor) for record in records]
+    return list_readings(session_ids, [(case, use) for case in cases])
 
 
 def _is_judged_again(space: Space, record: ProposalRecord) -> bool:
@@ -155,7 +204,7 @@ def _is_judged_again(space: Space, record: ProposalRecord) -> bool:
 def _execution(space: Space, execution_id: str) -> Execution:
     execution = space.executions.get(execution_id)
     if execution is None:
-        raise RecordNotFound("execution", execution_id)
+        raise RecordNotFound("execution", execution_id, find_nearest(execution_id, space.executions))
     return execution
 
 
@@ -244,7 +293,7 @@ def _commit(
     if record.decision.observed and space.mode is Mode.OBSERVE:
         wanted: Changes | Finding = effective_changes(state_now.state, deltas)
     else:
-        wanted = recheck(state_now, proposal, record.done, belief)
+        wanted = recheck(state_now, proposal, record.actor, record.done, belief)
         if deltas and space.mode is Mode.ENFORCE and _is_judged_again(space, record):
             # The reporter chooses when to report: what has been forbidden since does not come in by waiting.
             again = msgspec.structs.replace(proposal, state_snapshot_id=space.snapshot_id, candidates=list(deltas))

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
+
 from cmbs.belief.kernel.events import Repeat, Stamp
 from cmbs.errors import Conflict, InvalidRequest, RecordNotFound
 from cmbs.messages import Actor, ActorKind
+from cmbs.refusals import find_nearest
 from cmbs.substrate.kernel.arbitration.capabilities import issue_refusal
 from cmbs.substrate.kernel.events import (
     Changes,
@@ -20,18 +23,26 @@ from cmbs.substrate.kernel.events import (
     RegisterTool,
     RetireTool,
     RevokeCapability,
+    SetGovernance,
     SetMode,
     SettlePolicy,
     SpaceVerb,
     StepResult,
 )
-from cmbs.substrate.kernel.evolve import judge_memory
 from cmbs.substrate.kernel.memory import MemoryReason
+from cmbs.substrate.kernel.memory_steps import judge_memory
 from cmbs.substrate.kernel.model import ToolKind, Verdict
 from cmbs.substrate.kernel.policy.policy import validate_policy
 from cmbs.substrate.kernel.policy.references import namespace_of
 from cmbs.substrate.kernel.policy.schemas import SchemaFault, compile_schema_text
-from cmbs.substrate.kernel.state import ApprovalStatus, ExecutionStatus, PolicyChangeStatus, ProposalStatus, Space
+from cmbs.substrate.kernel.state import (
+    MAX_OPERATORS,
+    ApprovalStatus,
+    ExecutionStatus,
+    PolicyChangeStatus,
+    ProposalStatus,
+    Space,
+)
 from cmbs.substrate.kernel.steps import StepReason, is_operator, refuse, same_person
 
 MAX_TIMEOUT_MS = 3_600_000
@@ -44,8 +55,17 @@ def decide_create(message: CreateSpace, actor: Actor) -> StepResult:
     """A new space under the policy that an operator gives it."""
     if not is_operator(actor) and actor.kind is not ActorKind.POLICY_ENGINE:
         raise InvalidRequest("a space is created by an operator", {"actor": actor.kind.value})
+    if message.operators_needed is not msgspec.UNSET:
+        _check_operators_needed(message.operators_needed)
     refuse_faults(message.policy)
     return StepResult(changes=Changes(message.policy))
+
+
+def _check_operators_needed(number: int) -> None:
+    if not 1 <= number <= MAX_OPERATORS:
+        raise InvalidRequest(
+            f"`operators_needed` must be from 1 to {MAX_OPERATORS}, got `{number}`", {"field": "operators_needed"}
+        )
 
 
 def refuse_faults(pairs: Mapping[str, str]) -> None:
@@ -64,15 +84,31 @@ def refuse_faults(pairs: Mapping[str, str]) -> None:
 def decide_mode(space: Space, message: SetMode, actor: Actor, stamp: Stamp) -> StepResult:  # noqa: ARG001
     """From enforcing to observing, or back.
 
-    To observe is to set the policy aside, so it takes a second operator as a change of policy does. To enforce again
+    To observe is to set the policy aside, so it takes as many operators as a change of policy does. To enforce again
     takes one.
     """
     if not is_operator(actor):
         return refuse(StepReason.NOT_AUTHORISED)
     relaxes = message.mode is Mode.OBSERVE and space.mode is Mode.ENFORCE
-    if relaxes and (space.observe_asked_by is None or same_person(space.observe_asked_by, actor)):
+    if relaxes and _needs_second_operator(space, space.observe_asked_by, actor):
         return StepResult(reason_code=StepReason.SECOND_OPERATOR_NEEDED.value)
     return StepResult()
+
+
+def decide_governance(space: Space, message: SetGovernance, actor: Actor, stamp: Stamp) -> StepResult:  # noqa: ARG001
+    """How many operators a change of policy takes. From two it goes down only when two of them say so."""
+    _check_operators_needed(message.operators_needed)
+    if not is_operator(actor):
+        return refuse(StepReason.NOT_AUTHORISED)
+    relaxes = message.operators_needed < space.operators_needed
+    if relaxes and _needs_second_operator(space, space.governance_asked_by, actor):
+        return StepResult(reason_code=StepReason.SECOND_OPERATOR_NEEDED.value)
+    return StepResult()
+
+
+def _needs_second_operator(space: Space, asked_by: Actor | None, actor: Actor) -> bool:
+    """Whether what this operator asks for is in force only once another one asks for it too."""
+    return space.operators_needed == MAX_OPERATORS and (asked_by is None or same_person(asked_by, actor))
 
 
 def decide_propose_policy(
@@ -81,29 +117,48 @@ def decide_propose_policy(
     actor: Actor,
     stamp: Stamp,  # noqa: ARG001
 ) -> StepResult | Repeat:
-    """A change of policy: validated whole, and then for another operator to authorise."""
+    """A change of policy, validated whole: for another operator to authorise, or applied where one is enough."""
     if message.change_id in space.policy_changes:
-        raise Conflict(f"policy change `{message.change_id}` was proposed before", {"change_id": message.change_id})
+        raise Conflict(
+            f"policy change `{message.change_id}` was proposed before",
+            {
+                "change_id": message.change_id,
+                "field": "change_id",
+                "found": message.change_id,
+                "next": "read that change; propose another one under a new id",
+            },
+        )
     if not is_operator(actor):
         return refuse(StepReason.NOT_AUTHORISED)
     if message.base_policy_hash != space.policy.policy_hash:
         raise Conflict(
             f"the policy is `{space.policy.policy_hash}`, not `{message.base_policy_hash}`",
-            {"expected": message.base_policy_hash, "actual": space.policy.policy_hash},
+            {
+                "expected": message.base_policy_hash,
+                "actual": space.policy.policy_hash,
+                "field": "base_policy_hash",
+                "found": message.base_policy_hash,
+                "accepted": space.policy.policy_hash,
+                "next": "read the policy again, and propose the change on the current one",
+            },
         )
     _refuse_malformed(space, message)
-    return StepResult()
+    if space.operators_needed == MAX_OPERATORS:
+        return StepResult()
+    return StepResult(changes=Changes(dict(sorted(message.set.items())), sorted(message.unset)))
 
 
 def _refuse_malformed(space: Space, message: ProposePolicy) -> None:
-    if not message.set and not message.unset:
+    has_file = message.source is not msgspec.UNSET and message.source != space.policy_source
+    if not message.set and not message.unset and not has_file:
         raise InvalidRequest("the change of policy changes nothing")
     if set(message.unset) & set(message.set):
         raise InvalidRequest("a key is both set and unset", {"field": "unset"})
     for key in message.unset:
         if key not in space.policy.pairs:
             raise InvalidRequest(f"the policy has no `{key}`", {"field": "unset", "key": key})
-    pairs = {key: text for key, text in space.policy.pairs.items() if key not in message.unset}
+    unset = frozenset(message.unset)
+    pairs = {key: text for key, text in space.policy.pairs.items() if key not in unset}
     refuse_faults(pairs | message.set)
 
 
@@ -111,17 +166,25 @@ def decide_settle_policy(space: Space, message: SettlePolicy, actor: Actor, stam
     """Another operator authorises a change, or turns it down; its proposer may only take it back."""
     change = space.policy_changes.get(message.change_id)
     if change is None:
-        raise RecordNotFound("policy change", message.change_id)
+        known = space.policy_changes if is_operator(actor) else ()
+        raise RecordNotFound("policy change", message.change_id, find_nearest(message.change_id, known))
     if change.status is not PolicyChangeStatus.PENDING:
         raise Conflict(
             f"policy change `{message.change_id}` is {change.status.value} already",
-            {"change_id": message.change_id, "status": change.status.value},
+            {
+                "change_id": message.change_id,
+                "status": change.status.value,
+                "field": "status",
+                "found": change.status.value,
+                "accepted": PolicyChangeStatus.PENDING.value,
+                "next": "propose the change again under a new id if it is still wanted",
+            },
         )
     if not is_operator(actor):
         return refuse(StepReason.NOT_AUTHORISED)
     if not message.authorise:
         return StepResult()
-    if same_person(actor, change.proposer):
+    if space.operators_needed == MAX_OPERATORS and same_person(actor, change.proposer):
         return refuse(StepReason.SELF_APPROVAL)
     if change.base_policy_hash != space.policy.policy_hash:
         return refuse(StepReason.POLICY_MOVED)
@@ -153,7 +216,7 @@ def decide_register_tool(space: Space, message: RegisterTool, actor: Actor, stam
 def decide_retire_tool(space: Space, message: RetireTool, actor: Actor, stamp: Stamp) -> StepResult:  # noqa: ARG001
     """The tool may no longer be called."""
     if message.tool_id not in space.tools:
-        raise RecordNotFound("tool", message.tool_id)
+        raise RecordNotFound("tool", message.tool_id, find_nearest(message.tool_id, space.tools))
     return StepResult() if is_operator(actor) else refuse(StepReason.NOT_AUTHORISED)
 
 
@@ -167,9 +230,17 @@ def decide_revoke(space: Space, message: RevokeCapability, actor: Actor, stamp: 
     """The end of a token: by an operator, by its holder, or by the holder of the one above it."""
     token = space.capabilities.get(message.token_id)
     if token is None:
-        raise RecordNotFound("capability", message.token_id)
+        raise RecordNotFound("capability", message.token_id, find_nearest(message.token_id, space.capabilities))
     if message.token_id in space.revoked:
-        raise Conflict(f"capability `{message.token_id}` was revoked before", {"token_id": message.token_id})
+        raise Conflict(
+            f"capability `{message.token_id}` was revoked before",
+            {
+                "token_id": message.token_id,
+                "field": "token_id",
+                "found": message.token_id,
+                "next": "leave it: it works no longer",
+            },
+        )
     parent = None if token.parent_id is None else space.capabilities.get(token.parent_id)
     holders = {token.agent_id, token.agent_id if parent is None else parent.agent_id}
     if is_operator(actor) or (actor.kind is ActorKind.AGENT and actor.id in holders):
@@ -183,13 +254,14 @@ def decide_memory(
     """Memory's own rules decide."""
     if not isinstance(message, DisputeMemory) and message.confirming_event_found:
         evidence = message.evidence
-        is_here = evidence.confirmed_by_event_id is not None and evidence.confirmed_in_session_id is None
+        # An event that has left the state was looked up in the ledger; `verify` holds what was found against that.
+        is_here = evidence.confirmed_by_event_id in space.events and evidence.confirmed_in_session_id is None
         if is_here and not confirms(space, evidence.confirmed_by_event_id or ""):
             raise Conflict(
                 f"event `{evidence.confirmed_by_event_id}` confirms nothing",
                 {"event_id": evidence.confirmed_by_event_id},
             )
-    entry = judge_memory(space, message, actor, space.head.seq + 1, stamp.ts)
+    entry = judge_memory(space, message, actor, space.head.seq + 1, stamp)
     return refuse(entry) if isinstance(entry, MemoryReason) else StepResult()
 
 
@@ -199,8 +271,8 @@ def confirms(space: Space, event_id: str) -> bool:
     That a tool which the agent does not run itself has succeeded; that what an encoder or a tool observed was
     committed; that an operator approved. Anything else an agent could bring about by itself, to confirm what it likes.
     """
-    seq = space.events.position(event_id)
-    match None if seq is None else space.events.at(seq)[1]:
+    seq, verb = space.events.get(event_id, (None, None))
+    match verb:
         case SpaceVerb.RECORD_OUTCOME:
             return any(
                 each.settled_seq == seq

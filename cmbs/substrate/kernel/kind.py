@@ -9,13 +9,19 @@ import msgspec
 from cmbs.belief.kernel.events import Stamp
 from cmbs.errors import HeadMismatch, SpaceNotFound
 from cmbs.ledger import StoredEntry
+from cmbs.ledger.entry import VERSION
 from cmbs.ledger.state_digest import bind_state, digest_of, is_digest_point
 from cmbs.spi.audit_log import Append
 from cmbs.substrate.kernel.checkpoint import STATE_FORMAT, freeze_space, thaw_space
 from cmbs.substrate.kernel.decide import decide, evolve
 from cmbs.substrate.kernel.events import STREAM_PREFIX, CreateSpace, Propose, SpaceEvent
+from cmbs.substrate.kernel.limits import SpaceLimits
+from cmbs.substrate.kernel.loads import check_load
+from cmbs.substrate.kernel.lookups import require_lookup
+from cmbs.substrate.kernel.model import BeliefReading
 from cmbs.substrate.kernel.replay import catch_up_space, read_space_event
 from cmbs.substrate.kernel.requests import SpaceCommand
+from cmbs.substrate.kernel.retention import with_records
 from cmbs.substrate.kernel.state import Space
 
 _PROPOSAL = "proposal"
@@ -32,6 +38,8 @@ class SpaceAnswer(msgspec.Struct, frozen=True):
     seq: int
     event: SpaceEvent
     repeated: bool = False
+    # Of a proposal that was made before: what the belief plane says now of the sessions that were read for it then.
+    belief_now: tuple[BeliefReading, ...] = ()
 
 
 class RepeatAnswer(msgspec.Struct, frozen=True):
@@ -45,6 +53,7 @@ class SpaceFolding:
     """How spaces follow from their entries, and how they are kept in checkpoints."""
 
     state_format = STATE_FORMAT.number
+    spacing = STATE_FORMAT.spacing(VERSION)
 
     def owns(self, stream_id: str) -> bool:
         """Whether this is the stream of a space."""
@@ -74,10 +83,11 @@ class SpaceFolding:
 
 
 class SpaceKind(SpaceFolding):
-    """Spaces, and what messages to them come to."""
+    """Spaces, and what messages to them come to, as far as limits per agent permit."""
 
-    def __init__(self, stamp: Callable[[str | None], Stamp]) -> None:
+    def __init__(self, stamp: Callable[[str | None], Stamp], limits: SpaceLimits | None = None) -> None:
         self._stamp = stamp
+        self._limits = limits or SpaceLimits()
 
     def opens(self, command: SpaceCommand) -> bool:
         """A creation does."""
@@ -87,19 +97,28 @@ class SpaceKind(SpaceFolding):
         self, state: Space | None, command: SpaceCommand
     ) -> tuple[SpaceAnswer | RepeatAnswer, tuple[Space, Append] | None]:
         """Decide on the newest state."""
+        seen = state
+        if state is not None:
+            require_lookup(state, command)
+            seen = state if command.recalled is None else with_records(state, command.recalled)
         stamp = self._stamp(command.idempotency_key)
-        event = decide(state, command.message, command.actor, stamp, command.space_id)
+        event = decide(seen, command.message, command.actor, stamp, command.space_id)
+        if isinstance(event, SpaceEvent) and seen is not state:
+            # What is recorded rests on the state and on the message alone, so that replay finds the same.
+            event = decide(state, command.message, command.actor, stamp, command.space_id)
         if not isinstance(event, SpaceEvent):
-            if state is None:  # pragma: no cover - what repeats was there before
+            if seen is None:  # pragma: no cover - what repeats was there before
                 raise SpaceNotFound(command.space_id)
-            return RepeatAnswer(state, event.seq), None
+            return RepeatAnswer(seen, event.seq), None
         if command.if_match is not None and state is not None and state.head_event_id != command.if_match:
             raise HeadMismatch(command.if_match, state.head_event_id)
         checkpoint = None
-        if state is not None and is_digest_point(event.body.seq):
+        if state is not None and is_digest_point(event.body.seq, self.spacing):
             checkpoint = freeze_space(state)
             event = bind_state(event, digest_of(checkpoint, STATE_FORMAT.number))
         after = evolve(state, event)
+        if state is not None:
+            check_load(state, after, command.actor, self._limits)
         return SpaceAnswer(after, event.body.seq, event), (after, append_of_space(event, checkpoint))
 
 

@@ -17,12 +17,13 @@ from immutables import Map
 from cmbs.errors import InvalidRequest, LimitExceeded
 from cmbs.ledger.canonical import MAX_SAFE_INTEGER
 from cmbs.ledger.instants import later, parse_instant
-from cmbs.messages import Actor
+from cmbs.messages import Actor, ActorKind
 from cmbs.substrate.kernel.events import ConflictState, DisputeMemory, Evidence, MemoryKind, PromoteMemory, PutMemory
 from cmbs.substrate.kernel.state import EvidenceKind, MemoryEntry, SeenEvidence
 
 MAX_SOURCES = 1_000
 MAX_CONFIDENCE_MILLI = 1_000
+_SEVERITY = list(ConflictState)
 # What a claim may be while nothing confirms it.
 UNCONFIRMED_KINDS = frozenset({MemoryKind.HYPOTHESIS, MemoryKind.DERIVED})
 
@@ -33,6 +34,7 @@ class MemoryReason(StrEnum):
     MEMORY_EXISTS = "MEMORY_EXISTS"
     MEMORY_UNKNOWN = "MEMORY_UNKNOWN"
     MEMORY_EXPIRED = "MEMORY_EXPIRED"
+    DISPUTE_OF_ANOTHER = "DISPUTE_OF_ANOTHER"
     NOT_DUE = "NOT_DUE"
     NOT_A_PROMOTION = "NOT_A_PROMOTION"
     CONFIRMING_EVENT_UNKNOWN = "CONFIRMING_EVENT_UNKNOWN"
@@ -100,6 +102,7 @@ def put(
         expires_at=None if message.ttl_ms is None else later(ts, message.ttl_ms),
         review_at=message.review_at,
         seen_evidence=evidence,
+        disputes=_standing({author.id: message.conflict_state}),
     )
 
 
@@ -137,18 +140,42 @@ def promote(
 
 
 def dispute(
-    entries: Map[str, MemoryEntry], message: DisputeMemory, seq: int, ts: str, threshold_milli: int | None
+    entries: Map[str, MemoryEntry],
+    message: DisputeMemory,
+    actor: Actor,
+    seq: int,
+    ts: str,
+    threshold_milli: int | None,
+    *,
+    guarded: bool,
 ) -> MemoryEntry | MemoryReason:
     """Other claims speak against it, or no longer do. A claim that this leaves unconfirmed is a hypothesis from now on.
 
     When they no longer do, it is confirmed again as far as §4.1 says so, and still a hypothesis: the way back to a fact
-    is a promotion.
+    is a promotion. Where it is `guarded`, as from version 3 on, each actor takes back its own dispute alone, and an
+    operator those of all; before that, the newest word counted.
     """
     entry = _live(entries, message.entry_id, ts)
     if isinstance(entry, MemoryReason):
         return entry
-    disputed = msgspec.structs.replace(entry, conflict_state=message.conflict_state, changed_seq=seq)
+    said = message.conflict_state
+    disputes = {actor.id: said}
+    if guarded:
+        kept = entry.disputes
+        if actor.kind is ActorKind.OPERATOR:
+            kept = {who: min(state, said, key=_SEVERITY.index) for who, state in kept.items()}
+        elif said is ConflictState.NONE and kept and actor.id not in kept:
+            return MemoryReason.DISPUTE_OF_ANOTHER
+        disputes = kept | disputes
+    disputes = _standing(disputes)
+    worst = max(disputes.values(), key=_SEVERITY.index, default=ConflictState.NONE)
+    disputed = msgspec.structs.replace(entry, conflict_state=worst, changed_seq=seq, disputes=disputes)
     return _judge(disputed, ts, threshold_milli)
+
+
+def _standing(disputes: dict[str, ConflictState]) -> dict[str, ConflictState]:
+    """Those that say something, by who says it."""
+    return {who: state for who, state in sorted(disputes.items()) if state is not ConflictState.NONE}
 
 
 def expire(entries: Map[str, MemoryEntry], entry_id: str, seq: int, ts: str) -> MemoryEntry | MemoryReason:

@@ -56,6 +56,8 @@ class Proposal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     provenance: Provenance
     candidates: list[Candidate]
     atomic: bool = True
+    # The case that it belongs to. Unset it is not written, so that older proposals are the bytes that they always were.
+    case_id: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class Verdict(StrEnum):
@@ -119,6 +121,8 @@ class ReasonCode(StrEnum):
     BUDGET_EXHAUSTED = "BUDGET_EXHAUSTED"
     # constraints
     MALFORMED_CONSTRAINT = "MALFORMED_CONSTRAINT"
+    # What a constraint or an invariant reads of a case, and there is none that is open and for this actor.
+    NO_CASE = "NO_CASE"
     CONSTRAINT_DENIED = "CONSTRAINT_DENIED"
     ALLOW_UNMET = "ALLOW_UNMET"
     NO_ALLOW = "NO_ALLOW"
@@ -146,8 +150,9 @@ class Tool(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A tool as an operator registered it.
 
     `writes`: it has effects, so that calls need an idempotency key. `idempotent`: running it again does no harm, so
-    that a call in doubt may be retried. `facts`: fact keys to set from paths into the result, the tool as provenance.
-    `target` is what the kind needs to run it; the kernel never looks into it.
+    that a call in doubt may be retried. `facts`: fact keys to set from paths into the result, the tool as provenance;
+    those of a `caller` tool, whose results are the agent's own words, only with `caller_facts`. `target` is what the
+    kind needs to run it; the kernel never looks into it.
     """
 
     tool_id: str
@@ -162,6 +167,7 @@ class Tool(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     idempotent: bool = False
     facts: dict[str, str] = {}
     retired: bool = False
+    caller_facts: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 class ScopeMatch(StrEnum):
@@ -211,6 +217,16 @@ class Capability(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     parent_id: str | None = None
 
 
+class IndependentReading(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What would be left in a session if nothing that this actor eliminated had been eliminated."""
+
+    actor_id: str
+    n_survivors: int
+    # As in the reading that it is part of.
+    survivors: list[str] | None = None
+    survivor_attributes: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
 class BeliefReading(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the belief plane said of one session, and the audit head that it was read at.
 
@@ -230,6 +246,10 @@ class BeliefReading(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # None where there are more than a reading carries: then only a reference to them fails, as missing.
     survivors: list[str] | None = None
     concluded: list[str] = []
+    # What was declared of the one hypothesis that is left, a canonical JSON object; unset where there is none of both.
+    survivor_attributes: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    # Only where a policy asks for it, of the actor whose proposal is decided.
+    independent: IndependentReading | msgspec.UnsetType = msgspec.UNSET
 
 
 class TraceStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -260,7 +280,7 @@ class CandidateDecision(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     # Constraint, group or invariant keys that made the verdict.
     matched: tuple[str, ...] = ()
     reason: str | None = None
-    # What a deferred one waits for: state keys, and `$belief.<session_id>`.
+    # What a deferred one waits for: state keys, `$belief.<session_id>` and `$case.<case_id>`.
     waits_for: tuple[str, ...] = ()
     # Of a degraded one: the value of `policy.degrade.<tool_id>`.
     offer: str | None = None

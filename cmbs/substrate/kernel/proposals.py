@@ -1,37 +1,38 @@
-"""What becomes of proposals: decided when they are made, when what they wait for changes, and when they are approved.
+"""What becomes of proposals: decided when they are made, and again when they are approved or something has changed.
 
-The verdict is arbitration's. What follows from it is here: intents, requests for approval, parking, the commit.
+The verdict is arbitration's. What follows from it is here: intents, requests for approval, parking, the commit. How
+proposals wait, and how that ends, is in `waiting`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import msgspec
 
 from cmbs.belief.kernel.events import Repeat, Stamp
 from cmbs.errors import Conflict, InvalidRequest, RecordNotFound
+from cmbs.ledger.entry import GATES_SINCE
 from cmbs.ledger.instants import later
 from cmbs.messages import Actor
-from cmbs.substrate.kernel import memory
-from cmbs.substrate.kernel.approvals import with_approval
+from cmbs.refusals import find_nearest
+from cmbs.substrate.kernel.approvals import pending_approvals, with_approval
 from cmbs.substrate.kernel.arbitration.arbitrate import (
     Arbitration,
     CandidateOutcome,
     arbitrate,
     belief_sessions,
 )
+from cmbs.substrate.kernel.arbitration.cases import NeededReadings, is_read
+from cmbs.substrate.kernel.arbitration.stages import hash_of_tool, is_observation
 from cmbs.substrate.kernel.events import (
     Approve,
     Asked,
     Changes,
-    Expire,
-    ExpiryOf,
     Intent,
     Propose,
-    Reject,
     SpaceEvent,
-    SpaceVerb,
     StepResult,
     Wake,
 )
@@ -46,8 +47,9 @@ from cmbs.substrate.kernel.model import (
     ToolCall,
     Verdict,
 )
+from cmbs.substrate.kernel.retention import with_recalled
 from cmbs.substrate.kernel.state import Approval, ApprovalStatus, ExecutionStatus, ProposalRecord, ProposalStatus, Space
-from cmbs.substrate.kernel.steps import StepReason, fingerprint, is_operator, refuse, require_engine, same_person
+from cmbs.substrate.kernel.steps import StepReason, fingerprint, is_operator, refuse, same_person
 
 # How long beyond its tool's own limit an execution is waited for before it is in doubt.
 GRACE_MS = 5_000
@@ -62,7 +64,13 @@ def decide_propose(space: Space, message: Propose, actor: Actor, stamp: Stamp) -
         if fingerprint(known.message, known.actor) != fingerprint(message, actor):
             raise Conflict(
                 f"proposal `{proposal.proposal_id}` was made before, and said something else",
-                {"proposal_id": proposal.proposal_id, "event_id": known.event_id},
+                {
+                    "proposal_id": proposal.proposal_id,
+                    "event_id": known.event_id,
+                    "field": "proposal_id",
+                    "found": proposal.proposal_id,
+                    "next": "propose under a new id; to repeat the first proposal, send it unchanged",
+                },
             )
         return Repeat(known.seq)
     arbitration = _arbitrate(space, proposal, actor, stamp.ts, message.belief)
@@ -70,18 +78,9 @@ def decide_propose(space: Space, message: Propose, actor: Actor, stamp: Stamp) -
     return _carry_out(space, message, arbitration, stamp, None)
 
 
-def decide_wake(space: Space, message: Wake, actor: Actor, stamp: Stamp) -> StepResult:
-    """Something that a parked proposal waits for has changed: decide again."""
-    require_engine(actor, SpaceVerb.WAKE)
-    record = _proposal(space, message.proposal_id)
-    if message.proposal_id not in space.parked:
-        raise Conflict(f"proposal `{message.proposal_id}` is not parked", {"proposal_id": message.proposal_id})
-    return _decide_again(space, record, waiting_places(space, record), message.belief, stamp)
-
-
 def decide_approve(space: Space, message: Approve, actor: Actor, stamp: Stamp) -> StepResult:
     """Yes to what was asked; the proposal is decided again, on the state of this moment."""
-    approval = _pending(space, message.approval_id)
+    approval = require_pending(space, message.approval_id)
     if not 1 <= message.uses <= MAX_USES:
         raise InvalidRequest(f"`uses` must be from 1 to {MAX_USES}, got `{message.uses}`", {"field": "uses"})
     if not is_operator(actor):
@@ -93,75 +92,55 @@ def decide_approve(space: Space, message: Approve, actor: Actor, stamp: Stamp) -
     if message.args_hash is not None and message.args_hash != approval.asked.args_hash:
         return refuse(StepReason.ARGS_CHANGED)
     granted = with_approval(space, message, actor, space.head.seq + 1)
-    record = _proposal(space, approval.proposal_id)
-    return _decide_again(granted, record, waiting_places(space, record), message.belief, stamp)
+    record = find_proposal(space, approval.proposal_id)
+    return decide_again(granted, record, waiting_places(space, record), message.belief, stamp)
 
 
-def decide_reject(space: Space, message: Reject, actor: Actor, stamp: Stamp) -> StepResult:  # noqa: ARG001
-    """No. The proposer may say so too."""
-    approval = _pending(space, message.approval_id)
-    if not is_operator(actor) and not same_person(actor, approval.proposer):
-        return refuse(StepReason.NOT_AUTHORISED)
-    return StepResult(statuses={approval.proposal_id: _end(space, approval.proposal_id, ProposalStatus.REJECTED)})
-
-
-def decide_expire(space: Space, message: Expire, actor: Actor, stamp: Stamp) -> StepResult:
-    """The time of a request for approval, of a parked proposal, or of a memory entry is over."""
-    require_engine(actor, SpaceVerb.EXPIRE)
-    if message.of is ExpiryOf.MEMORY:
-        entry = memory.expire(space.memory, message.id, space.head.seq + 1, stamp.ts)
-        if isinstance(entry, memory.MemoryReason):
-            raise Conflict(f"memory entry `{message.id}` does not expire now: {entry.value}", {"entry_id": message.id})
-        return StepResult()
-    if message.of is ExpiryOf.APPROVAL:
-        approval = _pending(space, message.id)
-        _require_due(approval.asked.expires_at, stamp)
-        return StepResult(statuses={approval.proposal_id: _end(space, approval.proposal_id, ProposalStatus.EXPIRED)})
-    parked = space.parked.get(message.id)
-    if parked is None:
-        raise Conflict(f"proposal `{message.id}` is not parked", {"proposal_id": message.id})
-    _require_due(parked.until, stamp)
-    # Of one that is not atomic, another candidate may still wait for an approval.
-    asked = bool(_pending_approvals(space, _proposal(space, message.id)))
-    ended = ProposalStatus.ASKED if asked else ProposalStatus.EXPIRED
-    return StepResult(statuses={message.id: _end(space, message.id, ended)})
-
-
-def _require_due(moment: str, stamp: Stamp) -> None:
-    if stamp.ts < moment:
-        raise Conflict(f"its time is not over before {moment}", {"due": moment})
-
-
-def _proposal(space: Space, proposal_id: str) -> ProposalRecord:
+def find_proposal(space: Space, proposal_id: str) -> ProposalRecord:
+    """The proposal; RecordNotFound where there is none."""
     record = space.proposals.get(proposal_id)
     if record is None:
         raise RecordNotFound("proposal", proposal_id)
     return record
 
 
-def _pending(space: Space, approval_id: str) -> Approval:
+def require_pending(space: Space, approval_id: str) -> Approval:
+    """The request for approval; RecordNotFound where there is none, Conflict where it has ended."""
     approval = space.approvals.get(approval_id)
     if approval is None:
-        raise RecordNotFound("approval", approval_id)
+        raise RecordNotFound("approval", approval_id, find_nearest(approval_id, space.approvals))
     if approval.status is not ApprovalStatus.PENDING:
         raise Conflict(
             f"approval `{approval_id}` is {approval.status.value} already",
-            {"approval_id": approval_id, "status": approval.status.value},
+            {
+                "approval_id": approval_id,
+                "status": approval.status.value,
+                "field": "status",
+                "found": approval.status.value,
+                "accepted": ApprovalStatus.PENDING.value,
+                "next": "read the proposal: it was decided again, or has ended",
+            },
         )
     return approval
 
 
-class BeliefUnread(Conflict):
-    """A decision needs a belief session that was not read: read it, and decide again."""
+class Unprepared(Conflict):
+    """A decision needs something that was not looked up, or not lately enough: look it up, and decide again."""
 
 
-def require_readings(session_ids: frozenset[str], belief: Mapping[str, BeliefReading]) -> None:
+class BeliefUnread(Unprepared):
+    """A decision needs a belief session that was not read."""
+
+
+def require_readings(needed: NeededReadings, belief: Mapping[str, BeliefReading]) -> None:
     """Raise BeliefUnread where the policy may read a session of which nothing was read.
 
     That happens where the policy has changed since the belief plane was asked. Taken for a session that does not exist,
     it would lift every denial that rests on what the session says.
     """
-    unread = sorted(session_ids.difference(belief))
+    unread = sorted(
+        session_id for session_id, actor_id in needed.items() if not is_read(actor_id, belief.get(session_id))
+    )
     if unread:
         raise BeliefUnread(
             f"the policy reads belief session `{unread[0]}`, of which nothing was read", {"session_id": unread[0]}
@@ -170,17 +149,20 @@ def require_readings(session_ids: frozenset[str], belief: Mapping[str, BeliefRea
 
 def _arbitrate(space: Space, proposal: Proposal, actor: Actor, now: str, belief: list[BeliefReading]) -> Arbitration:
     readings = {reading.session_id: reading for reading in belief}
-    require_readings(belief_sessions(space, proposal), readings)
+    require_readings(belief_sessions(space, proposal, actor), readings)
     return arbitrate(space, proposal, actor, now, readings)
 
 
 def _drop_plain_trace(arbitration: Arbitration, proposal: Proposal, belief: list[BeliefReading]) -> Arbitration:
-    """What is recorded. A plain allow has no trace in the log: `trace_decision` makes it from the log at any time."""
+    """What is recorded. A plain allow has no trace in the log: `trace_decision` makes it from the log at any time.
+
+    An allow on which constraints were observed is not plain.
+    """
     decision = arbitration.decision
     allowed = decision.verdict is Verdict.ALLOW and (
         proposal.atomic or all(each.verdict is Verdict.ALLOW for each in decision.candidates)
     )
-    if belief or not allowed:
+    if belief or not allowed or any(map(is_observation, decision.trace)):
         return arbitration
     return msgspec.structs.replace(arbitration, decision=msgspec.structs.replace(decision, trace=()))
 
@@ -197,7 +179,7 @@ def waiting_places(space: Space, record: ProposalRecord) -> list[int]:
     proposal = record.message.proposal
     if proposal.atomic:
         return [place for place in range(len(proposal.candidates)) if place not in record.done]
-    waiting = {approval.asked.candidate for approval in _pending_approvals(space, record)}
+    waiting = {approval.asked.candidate for approval in pending_approvals(space, record)}
     if proposal.proposal_id in space.parked:
         waiting |= {
             each.candidate
@@ -207,7 +189,7 @@ def waiting_places(space: Space, record: ProposalRecord) -> list[int]:
     return sorted(waiting.difference(record.done))
 
 
-def _decide_again(
+def decide_again(
     space: Space, record: ProposalRecord, places: list[int], belief: list[BeliefReading], stamp: Stamp
 ) -> StepResult:
     """Decide what is left of a proposal on the state as it is now."""
@@ -221,6 +203,7 @@ def trace_decision(before: Space, event: SpaceEvent) -> Decision:
     """The decision that an event recorded, with its whole trace: made again on the space before it."""
     if not isinstance(event.message, (Propose, Wake, Approve)):
         raise TypeError(f"{event.body.verb} decides no proposal")
+    before = with_recalled(before, event.message)
     space, proposal, actor = situation_of(before, event)
     arbitration = _arbitrate(space, proposal, actor, event.body.ts, event.message.belief)
     record = before.proposals.get(proposal.proposal_id)
@@ -232,7 +215,7 @@ def trace_decision(before: Space, event: SpaceEvent) -> Decision:
 def situation_of(before: Space, event: SpaceEvent) -> tuple[Space, Proposal, Actor]:
     """What a recorded decision was made on: the space, what was left of the proposal, and whose it is."""
     message, body = event.message, event.body
-    space = before
+    space = before = with_recalled(before, message)
     match message:
         case Propose():
             return before, message.proposal, body.actor
@@ -295,15 +278,19 @@ def _carry_out(
     earlier = [space.executions[execution_id].status for execution_id in answered_by.values()]
     # Effects first, then the commit: the deltas of an atomic proposal wait for what it runs.
     held = proposal.atomic and (bool(intents) or any(status is not ExecutionStatus.SUCCEEDED for status in earlier))
-    pending = [] if record is None else _pending_approvals(space, record)
-    asked = _requests(proposal, arbitration, pending, stamp, message.ask_ms)
+    pending = [] if record is None else pending_approvals(space, record)
+    needed = _list_needed_approvals(space, proposal, arbitration, stamp)
+    asked = _requests(needed, pending, stamp, message.ask_ms)
+    # Before version 3, a request that nothing needed any more stayed until it was answered.
+    unneeded = [] if stamp.v < GATES_SINCE else [each for each in pending if not _is_needed(each, needed)]
+    pending = [each for each in pending if each not in unneeded]
     parked_until = None
     if arbitration.parks:
         parked = space.parked.get(proposal.proposal_id)
         parked_until = later(stamp.ts, message.defer_ms) if parked is None else parked.until
     if record is not None:
         earlier += [space.executions[known].status for known in record.execution_ids]
-    if intents or any(map(_is_open, earlier)):
+    if intents or any(map(is_open, earlier)):
         status = ProposalStatus.RUNNING
     elif asked or pending:
         status = ProposalStatus.ASKED
@@ -324,6 +311,7 @@ def _carry_out(
         waits_for=arbitration.waits_for,
         # Of two that are the same each takes a use, so that one approval may stand here twice.
         used_approvals=tuple(sorted(approval_id for each in running for approval_id in each.used_approvals)),
+        withdrawn_approvals=tuple(sorted(each.asked.approval_id for each in unneeded)),
         answered_by=answered_by,
         ran=tuple(each.candidate for each in running),
         statuses={proposal.proposal_id: status.value},
@@ -342,41 +330,72 @@ def _intent(space: Space, call: ToolCall, outcome: CandidateOutcome, stamp: Stam
     )
 
 
-def _requests(
-    proposal: Proposal, arbitration: Arbitration, pending: list[Approval], stamp: Stamp, ask_ms: int
-) -> list[Asked]:
-    """Requests for the approvals that are not asked for already."""
-    policy_hash = arbitration.decision.policy_hash
-    known = {(each.asked.candidate, tuple(each.asked.constraints), each.policy_hash) for each in pending}
-    asked = []
+class _NeededApproval(NamedTuple):
+    """An approval that a candidate waits for, and what it must be bound to."""
+
+    candidate: int
+    tool_id: str | None
+    args_hash: str
+    constraints: tuple[str, ...]
+    policy_hash: str
+    tool_hash: str | None
+    case_id: str | None
+
+    def is_asked_for_by(self, approval: Approval) -> bool:
+        """Whether this request, once granted, is the approval. Before version 3 it was bound to no registration."""
+        asked = approval.asked
+        return (asked.candidate, tuple(asked.constraints), approval.policy_hash) == (
+            self.candidate,
+            self.constraints,
+            self.policy_hash,
+        ) and asked.tool_hash in (None, self.tool_hash)
+
+
+def _is_needed(approval: Approval, needed: list[_NeededApproval]) -> bool:
+    return any(each.is_asked_for_by(approval) for each in needed)
+
+
+def _list_needed_approvals(
+    space: Space, proposal: Proposal, arbitration: Arbitration, stamp: Stamp
+) -> list[_NeededApproval]:
+    needed = []
     for outcome in arbitration.candidates:
-        if not outcome.asks or (outcome.candidate, outcome.asks, policy_hash) in known:
-            continue
-        candidate = proposal.candidates[outcome.candidate]
-        asked.append(
-            Asked(
-                approval_id=f"a-{stamp.event_id}-{outcome.candidate}",
-                candidate=outcome.candidate,
-                args_hash=outcome.args_hash,
-                constraints=list(outcome.asks),
-                expires_at=later(stamp.ts, ask_ms),
-                tool_id=candidate.tool_id if isinstance(candidate, ToolCall) else None,
+        if outcome.asks:
+            candidate = proposal.candidates[outcome.candidate]
+            tool_id = candidate.tool_id if isinstance(candidate, ToolCall) else None
+            tool_hash = hash_of_tool(space, tool_id) if stamp.v >= GATES_SINCE else None
+            needed.append(
+                _NeededApproval(
+                    outcome.candidate,
+                    tool_id,
+                    outcome.args_hash,
+                    outcome.asks,
+                    arbitration.decision.policy_hash,
+                    tool_hash,
+                    None if isinstance(proposal.case_id, msgspec.UnsetType) else proposal.case_id,
+                )
             )
+    return needed
+
+
+def _requests(needed: list[_NeededApproval], pending: list[Approval], stamp: Stamp, ask_ms: int) -> list[Asked]:
+    """Requests for the approvals that are not asked for already."""
+    return [
+        Asked(
+            approval_id=f"a-{stamp.event_id}-{each.candidate}",
+            candidate=each.candidate,
+            args_hash=each.args_hash,
+            constraints=list(each.constraints),
+            expires_at=later(stamp.ts, ask_ms),
+            tool_id=each.tool_id,
+            tool_hash=each.tool_hash,
+            case_id=each.case_id,
         )
-    return asked
+        for each in needed
+        if not any(map(each.is_asked_for_by, pending))
+    ]
 
 
-def _pending_approvals(space: Space, record: ProposalRecord) -> list[Approval]:
-    known = [space.approvals[approval_id] for approval_id in record.approval_ids]
-    return [approval for approval in known if approval.status is ApprovalStatus.PENDING]
-
-
-def _is_open(status: ExecutionStatus) -> bool:
+def is_open(status: ExecutionStatus) -> bool:
+    """Whether an execution may still have an outcome."""
     return status in (ExecutionStatus.RUNNING, ExecutionStatus.IN_DOUBT)
-
-
-def _end(space: Space, proposal_id: str, ended: ProposalStatus) -> ProposalStatus:
-    """Where a proposal stands that waits for nothing any more: what runs already goes on."""
-    record = _proposal(space, proposal_id)
-    runs = any(_is_open(space.executions[known].status) for known in record.execution_ids)
-    return ProposalStatus.RUNNING if runs else ended

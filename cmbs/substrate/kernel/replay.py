@@ -15,9 +15,10 @@ from cmbs.belief.kernel.replay import verify_session
 from cmbs.belief.kernel.session import Session
 from cmbs.errors import LedgerCorrupt
 from cmbs.ledger import Head, StoredEntry, canonical, replay, seal
+from cmbs.ledger.replay import StateFormat
 from cmbs.substrate.belief_source import reading_of
 from cmbs.substrate.kernel.checkpoint import STATE_FORMAT
-from cmbs.substrate.kernel.decide import decide, evolve
+from cmbs.substrate.kernel.decide import advance, decide, evolve
 from cmbs.substrate.kernel.events import (
     MESSAGE_OF,
     STREAM_PREFIX,
@@ -34,6 +35,7 @@ from cmbs.substrate.kernel.events import (
     Wake,
 )
 from cmbs.substrate.kernel.model import BeliefReading
+from cmbs.substrate.kernel.retention import find_false_recall
 from cmbs.substrate.kernel.state import Space
 from cmbs.substrate.kernel.steps import encode
 
@@ -49,11 +51,19 @@ def verify_space(space_id: str, entries: Iterable[StoredEntry], head: Head | Non
 
     A log cannot tell that its tail was cut off: pass the `head` recorded elsewhere to notice that too.
     """
-    return replay.verify_stream(_RULES, STREAM_PREFIX + space_id, entries, head)
+    return replay.verify_stream(_WHOLE_RULES, STREAM_PREFIX + space_id, entries, head).space
+
+
+def catch_up_whole(space_id: str, state: WholeSpace | None, entries: Iterable[StoredEntry]) -> WholeSpace | None:
+    """As `catch_up_space`, but with everything that there ever was: what messages carry of the past is verified too."""
+    return replay.catch_up(_WHOLE_RULES, STREAM_PREFIX + space_id, state, entries)
 
 
 def catch_up_space(space_id: str, space: Space | None, entries: Iterable[StoredEntry]) -> Space | None:
-    """Verify `entries` as what follows `space`, and fold them in. None where there is neither."""
+    """Verify `entries` as what follows `space`, and fold them in. None where there is neither.
+
+    What their messages carry of the past, of what had left the state, is taken from them.
+    """
     return replay.catch_up(_RULES, STREAM_PREFIX + space_id, space, entries)
 
 
@@ -82,8 +92,8 @@ def _decide_again(stream_id: str, space: Space | None, recorded: SpaceEvent) -> 
             raise ValueError(f"the first event creates the space, not {body.verb}")
         if message.space_id != space_id:
             raise ValueError(f"it creates `{message.space_id}`, and the log is that of `{space_id}`")
-    elif space.events.position(body.event_id) is not None:
-        raise ValueError(f"its event id is that of event {space.events.position(body.event_id)}")
+    elif body.event_id in space.events:
+        raise ValueError(f"its event id is that of event {space.events[body.event_id][0]}")
     stamp = Stamp(body.event_id, body.ts, body.idempotency_key, v=body.v)
     again = decide(space, message, body.actor, stamp, space_id)
     if isinstance(again, SpaceEvent):
@@ -109,6 +119,47 @@ def _keep_texts(again: SpaceEvent, recorded: SpaceEvent) -> SpaceEvent:
 
 
 _RULES = replay.ReplayRules(read_space_event, _decide_again, evolve, _keep_texts, STATE_FORMAT)
+
+
+class WholeSpace(msgspec.Struct, frozen=True):
+    """A space as it is, and with everything that ever was in it, on which its whole log is decided again."""
+
+    space: Space
+    everything: Space
+
+    @property
+    def head(self) -> Head:
+        """Where the stream ends."""
+        return self.space.head
+
+    @property
+    def v(self) -> int:
+        """The version of the newest entry."""
+        return self.space.v
+
+
+def _decide_on_everything(stream_id: str, state: WholeSpace | None, recorded: SpaceEvent) -> SpaceEvent:
+    if state is None:
+        return _decide_again(stream_id, None, recorded)
+    problem = find_false_recall(state.everything, recorded.message)
+    if problem is not None:
+        raise ValueError(problem)
+    return _decide_again(stream_id, state.everything, recorded)
+
+
+def _evolve_everything(state: WholeSpace | None, event: SpaceEvent) -> WholeSpace:
+    if state is None:
+        return WholeSpace(evolve(None, event), advance(None, event))
+    return WholeSpace(evolve(state.space, event), advance(state.everything, event))
+
+
+_WHOLE_RULES = replay.ReplayRules(
+    read_space_event,
+    _decide_on_everything,
+    _evolve_everything,
+    _keep_texts,
+    StateFormat[WholeSpace](STATE_FORMAT.number, lambda state: STATE_FORMAT.freeze(state.space), STATE_FORMAT.spacing),
+)
 
 
 # --- what the belief plane said ---------------------------------------------------------------------------------------
@@ -189,7 +240,8 @@ def _check_pins(
             raise _bad_pin(event, f"the log of session `{session_id}` is not there")
         if not 0 <= reading.head_seq <= session.head.seq:
             raise _bad_pin(event, f"session `{session_id}` has no event {reading.head_seq}")
-        if reading != reading_of(session, reading.head_seq, log[reading.head_seq].event_hash):
+        without = None if isinstance(reading.independent, msgspec.UnsetType) else reading.independent.actor_id
+        if reading != reading_of(session, reading.head_seq, log[reading.head_seq].event_hash, without):
             raise _bad_pin(event, f"session `{session_id}` said something else at event {reading.head_seq}")
 
 

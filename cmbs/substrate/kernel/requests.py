@@ -10,7 +10,9 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, cast
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
+from cmbs.belief.kernel.titles import build_titles
 from cmbs.errors import InvalidRequest, LimitExceeded
 from cmbs.ledger import canonical
 from cmbs.ledger.canonical import MAX_SAFE_INTEGER
@@ -19,11 +21,13 @@ from cmbs.messages import Actor
 from cmbs.substrate.kernel.events import (
     STREAM_PREFIX,
     Approve,
+    CloseCase,
     CreateSpace,
     DisputeMemory,
     Expire,
     IssueCapability,
     MarkInDoubt,
+    OpenCase,
     PromoteMemory,
     Propose,
     ProposePolicy,
@@ -33,14 +37,17 @@ from cmbs.substrate.kernel.events import (
     Reject,
     RetireTool,
     RevokeCapability,
+    SetGovernance,
     SettlePolicy,
     SpaceMessage,
     Start,
     Wake,
+    Withdraw,
 )
 from cmbs.substrate.kernel.limits import SpaceLimits
 from cmbs.substrate.kernel.memory import validate_promotion, validate_put
 from cmbs.substrate.kernel.model import Candidate, StateDelta
+from cmbs.substrate.kernel.retention import Recalled, Unknown
 from cmbs.substrate.kernel.targets import check_target
 
 _SPACE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~-]{0,127}")
@@ -51,13 +58,20 @@ _MAX_OWN_DEPTH = canonical.MAX_DEPTH - 8
 
 
 class SpaceCommand(msgspec.Struct, frozen=True):
-    """A message on its way to a space, and who sends it. `if_match` is the event id that the caller saw as the head."""
+    """A message on its way to a space, and who sends it. `if_match` is the event id that the caller saw as the head.
+
+    The server adds `recalled`, what it found in the ledger of what has left the state; `looked_up`, what it looked for;
+    and `looked_up_seq`, where the space ended when it did.
+    """
 
     space_id: str
     actor: Actor
     message: SpaceMessage
     idempotency_key: str | None = None
     if_match: str | None = None
+    recalled: Recalled | None = None
+    looked_up: Unknown | None = None
+    looked_up_seq: int = -1
 
     @property
     def stream_id(self) -> str:
@@ -76,6 +90,7 @@ class SpaceRequestValidator:
             RecordOutcome: self._outcome,
             Approve: self._approve,
             CreateSpace: self._create,
+            SetGovernance: self._governance,
             ProposePolicy: self._policy,
             RegisterTool: self._tool,
             IssueCapability: self._capability,
@@ -88,8 +103,11 @@ class SpaceRequestValidator:
             MarkInDoubt: self._check_name("execution_id"),
             Reject: self._check_name("approval_id"),
             SettlePolicy: self._check_name("change_id"),
+            Withdraw: self._check_name("proposal_id"),
             RetireTool: self._check_name("tool_id"),
             RevokeCapability: self._check_name("token_id"),
+            OpenCase: self._open_case,
+            CloseCase: self._check_name("case_id"),
         }
 
     def validate(self, command: SpaceCommand) -> SpaceCommand:
@@ -134,6 +152,13 @@ class SpaceRequestValidator:
 
     def _create(self, message: CreateSpace) -> CreateSpace:
         self._pairs("policy", message.policy, self.limits.policy_keys)
+        self._source(message)
+        if message.operators_needed is not msgspec.UNSET:
+            self._whole("operators_needed", message.operators_needed)
+        return message
+
+    def _governance(self, message: SetGovernance) -> SetGovernance:
+        self._whole("operators_needed", message.operators_needed)
         return message
 
     def _policy(self, message: ProposePolicy) -> ProposePolicy:
@@ -142,7 +167,35 @@ class SpaceRequestValidator:
         self._pairs("set", message.set, self.limits.policy_keys)
         self._names("unset", message.unset, self.limits.policy_keys)
         self.text("reason", message.reason)
+        self._source(message)
         return msgspec.structs.replace(message, unset=sorted(set(message.unset)))
+
+    def _source(self, message: CreateSpace | ProposePolicy) -> None:
+        """The file of a policy: text, as large as a policy may be."""
+        if message.source is msgspec.UNSET:
+            return
+        size = _utf8_length("source", message.source.text)
+        if size > self.limits.policy_source_bytes:
+            raise LimitExceeded("policy_source_bytes", self.limits.policy_source_bytes, size, "source")
+
+    def _open_case(self, message: OpenCase) -> OpenCase:
+        limits = self.limits
+        self.name("case_id", message.case_id)
+        self.name("session_id", message.session_id)
+        agents = sorted(set(message.agents))
+        if not agents:
+            raise InvalidRequest("`agents` must name an agent that may act under the case", {"field": "agents"})
+        if len(agents) > limits.agents_per_case:
+            raise LimitExceeded("agents_per_case", limits.agents_per_case, len(agents), "agents")
+        for agent_id in agents:
+            self.name("agents", agent_id)
+        bound = limits.case_attribute_bytes
+        attributes = self._json("attributes", message.attributes, "case_attribute_bytes", bound)
+        if bytes(attributes)[:1] != b"{":
+            raise InvalidRequest("`attributes` must be an object", {"field": "attributes"})
+        title, labels = (None if isinstance(each, UnsetType) else each for each in (message.title, message.labels))
+        build_titles(title, labels)
+        return msgspec.structs.replace(message, agents=agents, attributes=attributes, labels=labels or UNSET)
 
     def _put_memory(self, message: PutMemory) -> PutMemory:
         self.name("entry_id", message.entry_id)
@@ -165,6 +218,8 @@ class SpaceRequestValidator:
         provenance = proposal.provenance
         self.name("proposal_id", proposal.proposal_id)
         self.name("state_snapshot_id", proposal.state_snapshot_id)
+        if not isinstance(proposal.case_id, msgspec.UnsetType):
+            self.name("case_id", proposal.case_id)
         self.name("provenance.source", provenance.source)
         self.name("provenance.timestamp", provenance.timestamp)
         self._names("provenance.inputs", provenance.inputs, limits.ids_per_message)

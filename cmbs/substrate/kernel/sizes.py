@@ -21,8 +21,11 @@ def weigh_space(space: Space) -> int:
     sent += sum(len(bytes(record.payload)) for record in space.proposals.values())
     sent += sum(len(each.args) + len(each.result) for each in space.executions.values())
     sent += sum(len(entry.claim) for entry in space.memory.values())
+    sources = [space.policy_source, *(each.source for each in space.policy_changes.values())]
+    sent += sum(len(source.text) for source in sources if source is not None)
+    sent += sum(len(case.attributes) for case in space.cases.values())
     records = len(space.executions) + len(space.approvals) + len(space.memory) + len(space.policy_changes)
-    records += len(space.tools) + len(space.capabilities) + len(space.parked)
+    records += len(space.tools) + len(space.capabilities) + len(space.parked) + len(space.cases)
     return (
         _BYTES_PER_SPACE
         + sent

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 from immutables import Map
 
-from cmbs.ledger import Chronicle, Head
+from cmbs.ledger import Head
 from cmbs.ledger.event_tree import EventTree
 from cmbs.substrate.kernel.events import (
     Asked,
@@ -18,20 +18,32 @@ from cmbs.substrate.kernel.events import (
     MemoryKind,
     Mode,
     OutcomeStatus,
+    PolicySource,
     Propose,
     SpaceVerb,
 )
-from cmbs.substrate.kernel.model import Actor, BeliefReading, Capability, Decision, Spent, Tool
+from cmbs.substrate.kernel.model import Actor, ActorKind, BeliefReading, Capability, Decision, Spent, Tool
 
 if TYPE_CHECKING:
     from cmbs.substrate.kernel.policy.policy import Policy
 
+# The most operators that a change of policy can take.
+MAX_OPERATORS = 2
+
 
 class CallKey(NamedTuple):
-    """A call that runs at most once."""
+    """A call that runs at most once. Keys belong to the agent; those from before version 3 are taken for all."""
 
     tool_id: str
     idempotency_key: str
+    agent_id: str | None = None
+
+
+class RequestKey(NamedTuple):
+    """The idempotency key of a message, which belongs to its actor; one from before version 3 is taken for all."""
+
+    idempotency_key: str
+    actor: tuple[ActorKind, str] | None = None
 
 
 class ProposalStatus(StrEnum):
@@ -47,14 +59,16 @@ class ProposalStatus(StrEnum):
     FAILED = "failed"
     EXPIRED = "expired"
     REJECTED = "rejected"
+    # By its author, by an operator, or with its case, while it waited.
+    WITHDRAWN = "withdrawn"
 
 
 class ProposalRecord(msgspec.Struct, frozen=True, array_like=True):
     """A proposal and the newest decision on it; `seq` is that of the PROPOSE entry, `decided_seq` of the decision.
 
-    The message is kept as the bytes that were recorded. A space holds every proposal that was ever made of it, and few
-    are looked at again: as objects they would take more memory, and every look for garbage would go through them all.
-    So of the encodings of msgspec, JSON alone can be used for it.
+    The message is kept as the bytes that were recorded. Thousands may be open, and few are looked at again: as objects
+    they would take more memory, and every look for garbage would go through them all. So of the encodings of msgspec,
+    JSON alone can be used for it.
     """
 
     payload: msgspec.Raw = msgspec.field(name="message")
@@ -69,6 +83,13 @@ class ProposalRecord(msgspec.Struct, frozen=True, array_like=True):
     answered_by: tuple[tuple[int, str], ...] = ()
     # Candidates that were let through, and so are not decided again.
     done: tuple[int, ...] = ()
+    # The snapshot that it was based on, and the seq of the newest step that changed where it stands.
+    snapshot_id: str = ""
+    changed_seq: int = 0
+    # The seq of the step that withdrew what was waiting then.
+    withdrawn_seq: int | None = None
+    # As in the message.
+    case_id: str | None = None
 
     @property
     def message(self) -> Propose:
@@ -108,6 +129,8 @@ class Execution(msgspec.Struct, frozen=True, array_like=True):
     duration_ms: int = 0
     # Other proposals that wait for this one, because they made the same call.
     awaited_by: tuple[str, ...] = ()
+    # Whether it left the state before, and was recalled to answer a call: its args and its result are in the ledger.
+    is_outline: bool = False
 
 
 class ApprovalStatus(StrEnum):
@@ -117,6 +140,8 @@ class ApprovalStatus(StrEnum):
     APPROVED = "approved"
     REJECTED = "rejected"
     EXPIRED = "expired"
+    # With its proposal, or because a later decision on that asks for nothing, or for another approval.
+    WITHDRAWN = "withdrawn"
 
 
 class Approval(msgspec.Struct, frozen=True):
@@ -134,13 +159,19 @@ class Approval(msgspec.Struct, frozen=True):
 
 
 class GrantKey(NamedTuple):
-    """What an approval covers: this agent, these exact args, this constraint, under this policy."""
+    """What an approval covers: this agent, these exact args, this constraint, under this policy, of this tool, in this
+    case.
+
+    One that was asked for before version 3 has no `tool_hash`, and covers every registration of its tool.
+    """
 
     agent_id: str
     tool_id: str | None
     args_hash: str
     constraint: str
     policy_hash: str
+    tool_hash: str | None = None
+    case_id: str | None = None
 
 
 class Parked(msgspec.Struct, frozen=True):
@@ -174,6 +205,8 @@ class PolicyChange(msgspec.Struct, frozen=True):
     seq: int
     settled_by: Actor | None = None
     settled_seq: int | None = None
+    # The file of a pending change; that of a settled one is in the log alone.
+    source: PolicySource | None = None
 
 
 class EvidenceKind(StrEnum):
@@ -211,10 +244,53 @@ class MemoryEntry(msgspec.Struct, frozen=True):
     expired: bool = False
     # Everything it was ever based on: evidence that a promotion brings must not be among it.
     seen_evidence: frozenset[SeenEvidence] = frozenset()
+    # Who says that other claims speak against it, by id, and how much: `conflict_state` is the worst of these.
+    disputes: dict[str, ConflictState] = {}
+
+
+class AgentLoad(NamedTuple):
+    """What an agent holds of a space.
+
+    Proposals that are parked, requests for approval that are pending, tokens that were issued under its own and not
+    revoked, memory entries that have not expired.
+    """
+
+    parked: int = 0
+    asked: int = 0
+    tokens: int = 0
+    memory_entries: int = 0
+
+
+class CaseStatus(StrEnum):
+    """Whether actions can be taken under a case."""
+
+    OPEN = "open"
+    CLOSED = "closed"
+
+
+class Case(msgspec.Struct, frozen=True):
+    """What joins proposals of this space to one belief session. Only its status ever changes, and only once."""
+
+    case_id: str
+    session_id: str
+    # A canonical JSON object.
+    attributes: bytes
+    agents: frozenset[str]
+    opened_by: Actor
+    seq: int
+    ts: str
+    status: CaseStatus = CaseStatus.OPEN
+    closed_by: Actor | None = None
+    closed_seq: int | None = None
+    closed_ts: str | None = None
+    reason: str = ""
+    # As in the message: unset where there are none.
+    title: str | msgspec.UnsetType = msgspec.UNSET
+    labels: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Space(msgspec.Struct, frozen=True, kw_only=True):
-    """A space right after its head."""
+    """A space right after its head: what is open, and what was settled a moment ago (`retention`)."""
 
     space_id: str
     mode: Mode
@@ -223,22 +299,27 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
     tree: EventTree
     # The version of the newest entry.
     v: int
-    # Event ids in the order of the stream, and what each did.
-    events: Chronicle[str, SpaceVerb]
+    head_event_id: str
+    # The seqs of the newest events by their ids, and what each did.
+    events: Map[str, tuple[int, SpaceVerb]]
     # The event hash (hex) of the commit that produced `state`.
     snapshot_id: str
     state: Map[str, str]
     # The seq of the last change of each key, keys that are gone included; what is as the creation left it is not here.
     changed: Map[str, int] = Map()
-    # Snapshot ids and the seq of their commits.
-    snapshots: Chronicle[str, int]
+    # The seqs of commits by the ids of their snapshots: the newest, and those that open proposals are based on.
+    snapshots: Map[str, int]
     policy: Policy
     # How many times the policy was set: the first one is version 1.
     policy_version: int
+    # The file that the policy was compiled from; None where it was changed by its keys since, or always was.
+    policy_source: PolicySource | None = None
     tools: Map[str, Tool] = Map()
     capabilities: Map[str, Capability] = Map()
     revoked: Map[str, int] = Map()
     spent: Map[str, Spent] = Map()
+    # How many there ever were.
+    n_proposals: int = 0
     proposals: Map[str, ProposalRecord] = Map()
     executions: Map[str, Execution] = Map()
     running: Map[str, str] = Map()
@@ -252,13 +333,15 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
     policy_changes: Map[str, PolicyChange] = Map()
     memory: Map[str, MemoryEntry] = Map()
     # Messages with an idempotency key: the seq of each and the fingerprint of what it said.
-    requests: Map[str, tuple[int, bytes]] = Map()
+    requests: Map[RequestKey, tuple[int, bytes]] = Map()
     # Ids of memory entries by their claim: a claim under another id is still the same claim.
     claims: Map[bytes, frozenset[str]] = Map()
+    cases: Map[str, Case] = Map()
     # The operator who wants the space to observe; it does once another one says the same.
     observe_asked_by: Actor | None = None
-
-    @property
-    def head_event_id(self) -> str:
-        """The id of the newest event."""
-        return self.events.at(self.head.seq)[0]
+    # How many operators a change of policy takes.
+    operators_needed: int = MAX_OPERATORS
+    # The operator who wants one to be enough; it is once another one says the same.
+    governance_asked_by: Actor | None = None
+    # How much of the space each agent takes up, by its id. Follows from the rest.
+    loads: Map[str, AgentLoad] = Map()

@@ -16,6 +16,7 @@ from cmbs.substrate.kernel.events import (
     STREAM_PREFIX,
     VERB_OF,
     Approve,
+    CreateSpace,
     PromoteMemory,
     Propose,
     PutMemory,
@@ -32,9 +33,6 @@ from cmbs.substrate.kernel.events import (
 _BEYOND_THE_PLANE = re.compile(rb"[\xf0-\xf4]")
 # Levels that an entry adds around what a caller may nest.
 _FRAMES = 8
-# The rules for gates (cases, withdrawal, waking and the like) hold from this version of entries on: an older entry is
-# decided again by the rules that it was written under.
-GATES_SINCE = 2
 
 
 class StepReason(StrEnum):
@@ -79,17 +77,24 @@ def fingerprint(message: SpaceMessage, actor: Actor) -> bytes:
 
 def without_additions(message: SpaceMessage) -> SpaceMessage:
     """The message as it was sent."""
+    if isinstance(message, Propose) and message.snapshot_seq is not msgspec.UNSET:
+        message = msgspec.structs.replace(message, snapshot_seq=msgspec.UNSET)
+    if isinstance(message, (Propose, Wake, Approve)) and message.known_calls is not msgspec.UNSET:
+        message = msgspec.structs.replace(message, known_calls=msgspec.UNSET)
     if isinstance(message, (Propose, Wake, Approve, RecordOutcome)):
         return msgspec.structs.replace(message, belief=[]) if message.belief else message
     if isinstance(message, (PutMemory, PromoteMemory)) and message.confirming_event_found:
         return msgspec.structs.replace(message, confirming_event_found=False)
+    if isinstance(message, CreateSpace) and message.operators_needed is not msgspec.UNSET:
+        return msgspec.structs.replace(message, operators_needed=msgspec.UNSET)
     return message
 
 
 def encode(frame: msgspec.Struct) -> bytes:
     """The RFC 8785 bytes of one of our records. Unlike those of a session, these may have a caller's texts as keys."""
     raw = canonical.encode_frame(frame)
-    if _BEYOND_THE_PLANE.search(raw) is None:
+    # Asked first, because it is much quicker to tell of a long text.
+    if raw.isascii() or _BEYOND_THE_PLANE.search(raw) is None:
         return raw
     return canonical.encode(msgspec.json.decode(raw), canonical.MAX_DEPTH + _FRAMES)
 

@@ -64,7 +64,7 @@ def read_servers(path: str) -> dict[str, McpServer]:
         raise _refusal(f"`{path}`: {lower_first(str(exc))}") from exc
     for name, server in servers.items():
         try:
-            _check(server)
+            check_server(server)
         except InvalidRequest as exc:
             raise _refusal(f"`{path}`: server `{name}`: {exc.message}") from exc
     return servers
@@ -79,7 +79,8 @@ def variables_of(servers: dict[str, McpServer]) -> set[str]:
     }
 
 
-def _check(server: McpServer) -> None:
+def check_server(server: McpServer) -> None:
+    """InvalidRequest where a server cannot be reached as it is described."""
     if isinstance(server, HttpServer):
         check_url(server.url, "url")
         if "{" in server.url:

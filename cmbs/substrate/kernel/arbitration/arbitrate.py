@@ -14,6 +14,7 @@ import msgspec
 
 from cmbs.messages import Actor
 from cmbs.substrate.kernel.arbitration.capabilities import token_line
+from cmbs.substrate.kernel.arbitration.cases import NeededReadings, find_case, list_readings
 from cmbs.substrate.kernel.arbitration.conflicts import Finding, commit_finding, effective_changes, find_clashes
 from cmbs.substrate.kernel.arbitration.stages import (
     CALL_STAGES,
@@ -42,6 +43,7 @@ from cmbs.substrate.kernel.model import (
     Verdict,
 )
 from cmbs.substrate.kernel.policy.constraints import STRICTNESS
+from cmbs.substrate.kernel.policy.references import CaseContext, CaseUse
 from cmbs.substrate.kernel.state import Space
 
 MAX_TRACE_STEPS = 2_000
@@ -97,10 +99,22 @@ def arbitrate(
     space: Space, proposal: Proposal, actor: Actor, now: str, belief: Mapping[str, BeliefReading]
 ) -> Arbitration:
     """Decide a proposal of `actor` at `now`, given what the belief plane says of the sessions in `belief`."""
+    return arbitrate_in_case(space, proposal, actor, now, belief, find_case(space, proposal, actor))
+
+
+def arbitrate_in_case(
+    space: Space,
+    proposal: Proposal,
+    actor: Actor,
+    now: str,
+    belief: Mapping[str, BeliefReading],
+    case: CaseContext | None,
+) -> Arbitration:
+    """Decide a proposal in the case of another: what a tool writes belongs to the case that it was called in."""
     states: list[CandidateState] = [
-        begin_call(space, actor, belief, place, candidate)
+        begin_call(space, actor, belief, case, place, candidate)
         if isinstance(candidate, ToolCall)
-        else begin_delta(space, actor, belief, place, candidate)
+        else begin_delta(space, actor, belief, case, place, candidate)
         for place, candidate in enumerate(proposal.candidates)
     ]
     calls = [state for state in states if isinstance(state, CallState)]
@@ -114,6 +128,7 @@ def arbitrate(
         forgery=provenance_fault(space, proposal, actor),
         clashes=find_clashes(proposal.candidates),
         states=states,
+        case_id=None if isinstance(proposal.case_id, msgspec.UnsetType) else proposal.case_id,
         steps=[],
     )
     for call in calls:
@@ -121,25 +136,31 @@ def arbitrate(
         _degrade(space, call)
     for delta in deltas:
         _judge(context, delta, DELTA_STAGES)
-    changes = _judge_commit(context, deltas, belief) if deltas else Changes()
+    changes = _judge_commit(context, deltas) if deltas else Changes()
     return _conclude(context, states, changes, atomic=proposal.atomic)
 
 
-def belief_sessions(space: Space, proposal: Proposal) -> frozenset[str]:
-    """The belief sessions that may be read to decide this proposal."""
+def belief_sessions(space: Space, proposal: Proposal, actor: Actor) -> NeededReadings:
+    """The belief sessions that may be read to decide this proposal of `actor`, those of its case included."""
     policy = space.policy
     found: set[str] = set()
+    uses: list[tuple[CaseContext | None, CaseUse]] = []
+    case = find_case(space, proposal, actor) if policy.reads_belief else None
     for candidate in proposal.candidates if policy.reads_belief else ():
         if isinstance(candidate, ToolCall):
             token = token_line(space.capabilities, candidate.capability_token_id)
-            found |= policy.matching(candidate.tool_id, token.permitting, token.denying).session_ids
+            matching = policy.matching(candidate.tool_id, token.permitting, token.denying)
         else:
-            found |= policy.matching(None).session_ids | policy.invariant_session_ids
-    return frozenset(found)
+            matching = policy.matching(None)
+            found |= policy.invariant_session_ids
+            uses.append((case, policy.invariant_case_use))
+        found |= matching.session_ids
+        uses.append((case, matching.case_use))
+    return list_readings(found, uses)
 
 
 def recheck(
-    space: Space, proposal: Proposal, places: Collection[int], belief: Mapping[str, BeliefReading]
+    space: Space, proposal: Proposal, actor: Actor, places: Collection[int], belief: Mapping[str, BeliefReading]
 ) -> Changes | Finding:
     """What the deltas at `places`, allowed before the calls of their proposal were run, do to the state as it is now.
 
@@ -156,7 +177,8 @@ def recheck(
         if any(space.changed.get(key, -1) > since for key in written):
             return Finding(Stage.FRESHNESS, ReasonCode.STALE_SNAPSHOT, Failure.DEFER)
     changes = effective_changes(space.state, deltas)
-    return commit_finding(space.policy, space.state, changes, belief, []) or changes
+    case = find_case(space, proposal, actor)
+    return commit_finding(space.policy, space.state, changes, belief, case, []) or changes
 
 
 # --- judging ----------------------------------------------------------------------------------------------------------
@@ -191,9 +213,7 @@ def _degrade(space: Space, state: CallState) -> None:
         state.finding = finding._replace(failure=Failure.DEGRADE)
 
 
-def _judge_commit(
-    context: ArbitrationContext, deltas: Sequence[DeltaState], belief: Mapping[str, BeliefReading]
-) -> Changes:
+def _judge_commit(context: ArbitrationContext, deltas: Sequence[DeltaState]) -> Changes:
     """Judge what all deltas that came so far would do to the state: together, so that they fail together.
 
     What the deltas that run really do is the answer. Where decisions are observed, these may be others.
@@ -202,7 +222,8 @@ def _judge_commit(
     passed = [state for state in deltas if state.finding is None]
     changes = effective_changes(space.state, [state.candidate for state in passed])
     if passed:
-        finding = commit_finding(space.policy, space.state, changes, belief, context.steps)
+        seen = passed[0].seen
+        finding = commit_finding(space.policy, space.state, changes, seen.belief, seen.case, context.steps)
         for state in passed:
             state.finding = finding
     if space.mode is Mode.OBSERVE:

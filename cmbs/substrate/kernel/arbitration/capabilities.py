@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from cmbs.messages import Actor, ActorKind
 from cmbs.substrate.kernel.model import REASON_ORDER, Budget, Capability, ReasonCode, Scope, ScopeMatch, Spent
-from cmbs.substrate.kernel.policy.predicates import same
+from cmbs.substrate.kernel.policy.operators import same
 from cmbs.substrate.kernel.policy.references import walk
 from cmbs.substrate.kernel.state import Space
 

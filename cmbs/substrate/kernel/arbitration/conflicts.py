@@ -11,7 +11,7 @@ from cmbs.substrate.kernel.events import Changes
 from cmbs.substrate.kernel.model import BeliefReading, Candidate, Failure, ReasonCode, Stage, StateDelta, TraceStep
 from cmbs.substrate.kernel.policy.policy import Policy
 from cmbs.substrate.kernel.policy.predicates import Asking
-from cmbs.substrate.kernel.policy.references import EvaluationContext
+from cmbs.substrate.kernel.policy.references import CaseContext, EvaluationContext
 from cmbs.substrate.kernel.state import CallKey
 
 
@@ -70,12 +70,15 @@ def commit_finding(
     state: Map[str, str],
     changes: Changes,
     belief: Mapping[str, BeliefReading],
+    case: CaseContext | None,
     steps: list[TraceStep],
 ) -> Finding | None:
-    """What speaks against committing these changes: exclusive goals first, then invariants. Both go into the trace."""
+    """What speaks against committing these changes, which `case` is the case of, if there is one: exclusive goals
+    first, then invariants. Both go into the trace.
+    """
     state_after = after(state, changes)
     exclusive = _exclusive_finding(policy, state_after, changes, steps)
-    violated = _invariant_finding(policy, EvaluationContext(state_after, belief, ""), steps)
+    violated = _invariant_finding(policy, EvaluationContext(state_after, belief, None, case=case), steps)
     return exclusive or violated
 
 
@@ -100,9 +103,12 @@ def _exclusive_finding(
 
 
 def _invariant_finding(policy: Policy, seen: EvaluationContext, steps: list[TraceStep]) -> Finding | None:
-    unreadable, violated = [], []
+    unreadable, lacking, violated = [], [], []
     for key, predicate in policy.invariants:
         holds = predicate is not None and predicate.evaluate(seen, Asking(Stage.INVARIANTS, None, key), steps)
+        if predicate is not None and predicate.lacks_case(seen):
+            lacking.append(key)
+            holds = False
         steps.append(TraceStep(Stage.INVARIANTS, holds, key=key))
         if predicate is None:
             unreadable.append(key)
@@ -111,6 +117,8 @@ def _invariant_finding(policy: Policy, seen: EvaluationContext, steps: list[Trac
     steps.append(TraceStep(Stage.INVARIANTS, not violated))
     if unreadable:
         return Finding(Stage.INVARIANTS, ReasonCode.MALFORMED_POLICY, matched=tuple(unreadable))
+    if lacking:
+        return Finding(Stage.INVARIANTS, ReasonCode.NO_CASE, matched=tuple(lacking))
     if violated:
         return Finding(Stage.INVARIANTS, ReasonCode.INVARIANT_VIOLATED, matched=tuple(violated))
     return None

@@ -38,12 +38,16 @@ from cmbs.substrate.kernel.model import (
     ToolCall,
     TraceStep,
 )
-from cmbs.substrate.kernel.policy.constraints import STRICTNESS, Constraint
+from cmbs.substrate.kernel.policy.constraints import STRICTNESS, Constraint, Effect
 from cmbs.substrate.kernel.policy.policy import Matching
 from cmbs.substrate.kernel.policy.predicates import Asking
-from cmbs.substrate.kernel.policy.references import MISSING, EvaluationContext, namespace_of
+from cmbs.substrate.kernel.policy.references import MISSING, CaseContext, CaseUse, EvaluationContext, namespace_of
 from cmbs.substrate.kernel.policy.schemas import SchemaFault, compile_schema_text
 from cmbs.substrate.kernel.state import ApprovalStatus, CallKey, GrantKey, Space
+from cmbs.substrate.kernel.steps import encode
+
+# How the note of a constraint in the trace begins, where it only observes.
+_OBSERVED = "observed"
 
 
 class ArbitrationContext(msgspec.Struct, frozen=True):
@@ -59,6 +63,8 @@ class ArbitrationContext(msgspec.Struct, frozen=True):
     # Places of candidates that exclude each other.
     clashes: frozenset[int]
     states: Sequence[CandidateState]
+    # The case that the proposal names, whether it can be acted under or not.
+    case_id: str | None
     steps: list[TraceStep]
 
 
@@ -105,14 +111,19 @@ CandidateState: TypeAlias = CallState | DeltaState
 
 
 def begin_call(
-    space: Space, actor: Actor, belief: Mapping[str, BeliefReading], place: int, call: ToolCall
+    space: Space,
+    actor: Actor,
+    belief: Mapping[str, BeliefReading],
+    case: CaseContext | None,
+    place: int,
+    call: ToolCall,
 ) -> CallState:
     """A call before its first stage."""
     token = token_line(space.capabilities, call.capability_token_id)
     args_hash = hash_of_args(call)
     answered_by = None
     if call.idempotency_key is not None:
-        execution_id = space.calls.get(CallKey(call.tool_id, call.idempotency_key))
+        execution_id = find_call(space, call.tool_id, call.idempotency_key, actor.id)
         if execution_id is not None:
             execution = space.executions[execution_id]
             known = (execution.intent.args_hash, execution.intent.capability_token_id, execution.agent_id)
@@ -128,18 +139,29 @@ def begin_call(
         space.tools.get(call.tool_id),
         token,
         space.policy.matching(call.tool_id, token.permitting, token.denying),
-        EvaluationContext(space.state, belief, actor.id, args, call.tool_id),
+        EvaluationContext(space.state, belief, actor, args, call.tool_id, case),
         args_hash,
         answered_by,
     )
 
 
 def begin_delta(
-    space: Space, actor: Actor, belief: Mapping[str, BeliefReading], place: int, delta: StateDelta
+    space: Space,
+    actor: Actor,
+    belief: Mapping[str, BeliefReading],
+    case: CaseContext | None,
+    place: int,
+    delta: StateDelta,
 ) -> DeltaState:
     """A delta before its first stage."""
-    seen = EvaluationContext(space.state, belief, actor.id, args_of_delta(delta))
+    seen = EvaluationContext(space.state, belief, actor, args_of_delta(delta), case=case)
     return DeltaState(place, delta, space.policy.matching(None), seen, hash_of_args(delta))
+
+
+def find_call(space: Space, tool_id: str, idempotency_key: str, agent_id: str) -> str | None:
+    """The execution that this agent began under this key, or any agent before keys belonged to one."""
+    own = space.calls.get(CallKey(tool_id, idempotency_key, agent_id))
+    return space.calls.get(CallKey(tool_id, idempotency_key)) if own is None else own
 
 
 def provenance_fault(space: Space, proposal: Proposal, actor: Actor) -> ReasonCode | None:
@@ -165,6 +187,12 @@ def hash_of_args(candidate: Candidate) -> str:
     if isinstance(candidate, ToolCall):
         return sha256(candidate.args).hexdigest()
     return sha256(canonical.encode(args_of_delta(candidate))).hexdigest()
+
+
+def hash_of_tool(space: Space, tool_id: str | None) -> str | None:
+    """What approvals of calls are bound to: SHA-256, in hex, of the tool as it is registered; None for no tool."""
+    tool = None if tool_id is None else space.tools.get(tool_id)
+    return None if tool is None else sha256(encode(tool)).hexdigest()
 
 
 # --- shape, freshness, authority --------------------------------------------------------------------------------------
@@ -241,7 +269,8 @@ def check_idempotency(context: ArbitrationContext, state: CallState) -> Finding 
         if state.tool is not None and state.tool.writes:
             return Finding(Stage.TOOL, ReasonCode.IDEMPOTENCY_KEY_REQUIRED)
         return None
-    if state.answered_by is None and CallKey(call.tool_id, call.idempotency_key) in context.space.calls:
+    known = find_call(context.space, call.tool_id, call.idempotency_key, context.actor.id)
+    if state.answered_by is None and known is not None:
         return Finding(Stage.TOOL, ReasonCode.IDEMPOTENCY_CONFLICT)
     return None
 
@@ -270,11 +299,16 @@ def _demand(context: ArbitrationContext, token: Capability) -> Demand:
 
 
 def check_constraints(context: ArbitrationContext, state: CandidateState) -> Finding | None:
-    """A matching deny wins; without a matching allow nothing is permitted; what cannot be read denies."""
+    """A matching deny wins; without a matching allow nothing is permitted; what cannot be read denies.
+
+    What reads a case that is not there is against the candidate, whatever its predicates say: `_holds` sees to that.
+    """
     matching, steps = state.matching, context.steps
     steps += [TraceStep(Stage.CONSTRAINTS, False, state.place, key, note="malformed") for key in matching.malformed]
     denies = [each for each in matching.denies if _holds(state, each, steps)]
     allows = [each for each in matching.allows if _holds(state, each, steps)]
+    for each in matching.observing:
+        _holds(state, each, steps)
     if matching.malformed:
         return Finding(Stage.CONSTRAINTS, ReasonCode.MALFORMED_CONSTRAINT, matched=matching.malformed)
     against: list[Constraint] = []
@@ -287,14 +321,15 @@ def check_constraints(context: ArbitrationContext, state: CandidateState) -> Fin
             used.add(approval_id)
     if against:
         # The strictest come first.
-        return _finding(ReasonCode.CONSTRAINT_DENIED, [each for each in against if each.on_fail is against[0].on_fail])
+        strictest = [each for each in against if each.on_fail is against[0].on_fail]
+        return _no_case(state, against) or _finding(state, ReasonCode.CONSTRAINT_DENIED, strictest)
     if not matching.allows:
         return Finding(Stage.CONSTRAINTS, ReasonCode.NO_ALLOW)
     if not allows:
         # An approval stands in for the first permission that asks for one.
         approved = [(each, found) for each in matching.allows if (found := _live_approval(context, state, each))]
         if not approved:
-            return _finding(ReasonCode.ALLOW_UNMET, _deciding_allows(matching.allows))
+            return _unmet(state, matching.allows)
         allows = [approved[0][0]]
         used.add(approved[0][1])
     state.matched = (allows[0].key,)
@@ -306,37 +341,68 @@ def _holds(state: CandidateState, constraint: Constraint, steps: list[TraceStep]
     """Whether a constraint applies; what each predicate in it found, and the constraint itself, go into the trace."""
     asking = Asking(Stage.CONSTRAINTS, state.place, constraint.key)
     holds = constraint.when is None or constraint.when.evaluate(state.seen, asking, steps)
-    steps.append(TraceStep(Stage.CONSTRAINTS, holds, state.place, constraint.key, note=constraint.effect))
+    if _lacks_case(state, constraint):
+        holds = constraint.effect is Effect.DENY
+    # Of one that observes: what it would have done, where it holds.
+    note = f"{_OBSERVED} {constraint.effect.value}" if constraint.observes else constraint.effect.value
+    steps.append(TraceStep(Stage.CONSTRAINTS, holds, state.place, constraint.key, note=note))
     return holds
 
 
-def _deciding_allows(allows: tuple[Constraint, ...]) -> list[Constraint]:
-    """Of permissions that are not given: those on the most specific subject, and of these the strictest."""
+def is_observation(step: TraceStep) -> bool:
+    """Whether a step of a trace says what a constraint that only observes would have done."""
+    return step.op is None and step.note is not None and step.note.startswith(_OBSERVED)
+
+
+def _lacks_case(state: CandidateState, constraint: Constraint) -> bool:
+    return constraint.when is not None and constraint.when.lacks_case(state.seen)
+
+
+def _no_case(state: CandidateState, against: Sequence[Constraint]) -> Finding | None:
+    """Blocked where one of them reads a case that is not there: nothing is asked or waited for that cannot come."""
+    lacking = [each for each in against if _lacks_case(state, each)]
+    if not lacking:
+        return None
+    reason = next((each.reason for each in lacking if each.reason is not None), None)
+    keys = tuple(each.key for each in lacking)
+    return Finding(Stage.CONSTRAINTS, ReasonCode.NO_CASE, matched=keys, reason=reason)
+
+
+def _unmet(state: CandidateState, allows: tuple[Constraint, ...]) -> Finding:
+    """Of permissions that are not given, those on the most specific subject decide, and of these the strictest."""
     nearest = [allow for allow in allows if allow.subject.kind is allows[0].subject.kind]
     strictest = min((allow.on_fail for allow in nearest), key=STRICTNESS.__getitem__)
-    return [allow for allow in nearest if allow.on_fail is strictest]
+    deciding = [allow for allow in nearest if allow.on_fail is strictest]
+    return _no_case(state, nearest) or _finding(state, ReasonCode.ALLOW_UNMET, deciding)
 
 
-def _finding(reason_code: ReasonCode, against: list[Constraint]) -> Finding:
+def _finding(state: CandidateState, reason_code: ReasonCode, against: list[Constraint]) -> Finding:
     """What constraints that agree on what happens come to; all of them are named, in the order of their keys."""
     failure = against[0].on_fail
     waits_for: tuple[str, ...] = ()
     if failure is Failure.DEFER:
         predicates = [each.when for each in against if each.when is not None]
         keys = {key for predicate in predicates for key in predicate.keys}
-        sessions = {f"$belief.{session_id}" for predicate in predicates for session_id in predicate.session_ids}
-        waits_for = tuple(sorted(keys | sessions))
+        sessions = {session_id for predicate in predicates for session_id in predicate.session_ids}
+        case, use = state.seen.case, max((predicate.case_use for predicate in predicates), default=CaseUse.NONE)
+        if case is not None and use is not CaseUse.NONE:
+            keys.add(f"$case.{case.case_id}")
+            sessions |= {case.session_id} if use >= CaseUse.BELIEF else set()
+        waits_for = tuple(sorted(keys.union(f"$belief.{session_id}" for session_id in sessions)))
     reason = next((each.reason for each in against if each.reason is not None), None)
     return Finding(Stage.CONSTRAINTS, reason_code, failure, tuple(each.key for each in against), reason, waits_for)
 
 
 def _live_approval(context: ArbitrationContext, state: CandidateState, constraint: Constraint) -> str | None:
     """The approval that covers this constraint for exactly this candidate, and for all others like it."""
-    if constraint.on_fail is not Failure.ASK:
-        return None
     space, tool_id = context.space, state.seen.tool_id
-    grant = GrantKey(context.actor.id, tool_id, state.args_hash, constraint.key, space.policy.policy_hash)
-    approval_id = space.grants.get(grant)
+    if constraint.on_fail is not Failure.ASK or not space.grants or _lacks_case(state, constraint):
+        return None
+    policy_hash, case_id = space.policy.policy_hash, context.case_id
+    grant = GrantKey(context.actor.id, tool_id, state.args_hash, constraint.key, policy_hash, case_id=case_id)
+    bound = grant._replace(tool_hash=hash_of_tool(space, tool_id))
+    # One that was asked for before approvals were bound to a registration is good as it was.
+    approval_id = space.grants.get(bound) or space.grants.get(grant)
     if approval_id is None:
         return None
     approval = space.approvals[approval_id]

@@ -8,11 +8,14 @@ from typing import Any, NamedTuple
 
 from cmbs.substrate.kernel.events import (
     Approve,
+    Changes,
+    CloseCase,
     DisputeMemory,
     Expire,
     ExpiryOf,
     IssueCapability,
     MarkInDoubt,
+    OpenCase,
     PromoteMemory,
     ProposePolicy,
     PutMemory,
@@ -21,10 +24,12 @@ from cmbs.substrate.kernel.events import (
     Reject,
     RetireTool,
     RevokeCapability,
+    SetGovernance,
     SetMode,
     SettlePolicy,
     SpaceEvent,
     SpaceMessage,
+    StepResult,
 )
 from cmbs.substrate.kernel.policy.policy import POLICY_PREFIXES
 
@@ -35,6 +40,7 @@ class SpaceChangeKind(StrEnum):
     FACT = "fact"
     POLICY = "policy"
     MODE = "mode"
+    GOVERNANCE = "governance"
     TOOL = "tool"
     CAPABILITY = "capability"
     PROPOSAL = "proposal"
@@ -42,6 +48,7 @@ class SpaceChangeKind(StrEnum):
     EXECUTION = "execution"
     POLICY_CHANGE = "policy_change"
     MEMORY = "memory"
+    CASE = "case"
 
 
 class SpaceChange(NamedTuple):
@@ -101,13 +108,25 @@ def _touch_records(event: SpaceEvent) -> Iterator[tuple[SpaceChangeKind, str, st
         yield SpaceChangeKind.PROPOSAL, name, status
     for asked in result.asked:
         yield SpaceChangeKind.APPROVAL, asked.approval_id, "pending"
+    for approval_id in result.withdrawn_approvals:
+        yield SpaceChangeKind.APPROVAL, approval_id, "withdrawn"
     for intent in result.intents:
         yield SpaceChangeKind.EXECUTION, intent.execution_id, "running"
-    if not result.granted:
-        return
+    if result.granted:
+        yield from _touch_named(message, result)
+
+
+def _touch_named(message: SpaceMessage, result: StepResult) -> Iterator[tuple[SpaceChangeKind, str, str]]:
+    """The record that a message names itself, and how it stands where the message was granted."""
     match message:
         case SetMode() if result.reason_code is None:
             yield SpaceChangeKind.MODE, "mode", message.mode.value
+        case SetGovernance() if result.reason_code is None:
+            yield SpaceChangeKind.GOVERNANCE, "operators_needed", str(message.operators_needed)
+        case ProposePolicy():
+            # Where one operator is enough, it is applied with its own entry.
+            applied = result.changes != Changes()
+            yield SpaceChangeKind.POLICY_CHANGE, message.change_id, "applied" if applied else "pending"
         case RecordOutcome():
             yield SpaceChangeKind.EXECUTION, message.execution_id, (result.outcome or message.status).value
         case SettlePolicy():
@@ -131,7 +150,6 @@ _TOUCHES: dict[type[SpaceMessage], tuple[SpaceChangeKind, Callable[[Any], str], 
     Approve: (SpaceChangeKind.APPROVAL, lambda message: message.approval_id, lambda _: "approved"),
     Reject: (SpaceChangeKind.APPROVAL, lambda message: message.approval_id, lambda _: "rejected"),
     MarkInDoubt: (SpaceChangeKind.EXECUTION, lambda message: message.execution_id, lambda _: "in_doubt"),
-    ProposePolicy: (SpaceChangeKind.POLICY_CHANGE, lambda message: message.change_id, lambda _: "pending"),
     PutMemory: (SpaceChangeKind.MEMORY, lambda message: message.entry_id, lambda message: message.kind.value),
     PromoteMemory: (SpaceChangeKind.MEMORY, lambda message: message.entry_id, lambda message: message.kind.value),
     DisputeMemory: (
@@ -139,4 +157,6 @@ _TOUCHES: dict[type[SpaceMessage], tuple[SpaceChangeKind, Callable[[Any], str], 
         lambda message: message.entry_id,
         lambda message: message.conflict_state.value,
     ),
+    OpenCase: (SpaceChangeKind.CASE, lambda message: message.case_id, lambda _: "open"),
+    CloseCase: (SpaceChangeKind.CASE, lambda message: message.case_id, lambda _: "closed"),
 }

@@ -6,12 +6,14 @@ An explanation is made by deciding again on the same space: nothing is recorded 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from cmbs.messages import ActorKind
 from cmbs.substrate.kernel.arbitration.arbitrate import arbitrate
 from cmbs.substrate.kernel.arbitration.authority import may_read
+from cmbs.substrate.kernel.arbitration.stages import is_observation
 from cmbs.substrate.kernel.events import SpaceEvent
 from cmbs.substrate.kernel.insight.fact_domains import Alteration
 from cmbs.substrate.kernel.insight.flips import MAX_DECISIONS, FlipStatus, Found, Hypothetical, smallest_flip
@@ -28,7 +30,8 @@ from cmbs.substrate.kernel.model import (
 from cmbs.substrate.kernel.policy.constraints import Constraint
 from cmbs.substrate.kernel.policy.policy import Policy
 from cmbs.substrate.kernel.policy.predicates import show
-from cmbs.substrate.kernel.policy.references import BELIEF_FIELDS, MISSING, compile_reference
+from cmbs.substrate.kernel.policy.references import BELIEF_FIELDS, CASES_SINCE_PAYLOAD, MISSING, compile_reference
+from cmbs.substrate.kernel.policy.source_map import Origin, SourceMap
 from cmbs.substrate.kernel.proposals import situation_of
 from cmbs.substrate.kernel.replay import readings_in
 from cmbs.substrate.kernel.state import Space
@@ -68,13 +71,16 @@ class Flip(msgspec.Struct, frozen=True, omit_defaults=True):
 class Speaker(msgspec.Struct, frozen=True, omit_defaults=True):
     """A constraint, group or invariant that made the verdict, and everything that its predicates looked at.
 
-    `value` is its text, for those who may read the policy.
+    `value` is its text, and `origin` where it stands in the policy file, for those who may read the policy; `origins`
+    are the conditions that the steps asked, by their `at`.
     """
 
     key: str
     value: str | None = None
     reason: str | None = None
     steps: list[TraceStep] = []
+    origin: Origin | None = None
+    origins: dict[str, Origin] = {}
 
 
 class Because(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -88,6 +94,8 @@ class Because(msgspec.Struct, frozen=True, omit_defaults=True):
     speakers: list[Speaker] = []
     # Whether an approval would let it pass.
     approvable: bool = False
+    # Constraints that only observe, and hold: what they say was not done.
+    observed: list[Speaker] = []
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -107,17 +115,20 @@ def explain(
     *,
     readable: Policy | None = None,
     own: bool = True,
+    source_map: SourceMap | None = None,
 ) -> Explanation:
     """Explain a proposal to an actor of this kind.
 
     What they may read goes by the policy `readable`, which for a decision of the past is the one of now; without it, by
-    that of the decision. `own`: the proposal is theirs, so that its args may be told.
+    that of the decision. `own`: the proposal is theirs, so that its args may be told. `source_map` leads to the file
+    that the policy of the decision was written as.
     """
     decided = arbitrate(*asked).decision
     policy = asked.space.policy
     found = smallest_flip(asked, max_decisions)
     shown_decision = redact(decided, readable or policy, reader, own=own)
-    because = [_because(each, shown_decision.trace, policy, reader) for each in decided.candidates]
+    told = _Told(shown_decision.trace, policy, reader, source_map)
+    because = [_because(each, told) for each in decided.candidates]
     withheld = len(decided.trace) - len(shown_decision.trace)
     return Explanation(shown_decision, because, _flip(found, decided, asked, readable or policy, reader), withheld)
 
@@ -145,7 +156,7 @@ def _may_see(step: TraceStep, policy: Policy, reader: ActorKind, *, own: bool) -
     if step.op is None:
         # A key that moved since the snapshot: which one, but nothing of what it says.
         return may_read(policy, reader, step.reference)
-    return _may_read_all(compile_reference(step.reference).keys, policy, reader)
+    return _may_read_all(compile_reference(step.reference, CASES_SINCE_PAYLOAD).keys, policy, reader)
 
 
 def _may_read_all(keys: Collection[str], policy: Policy, reader: ActorKind) -> bool:
@@ -155,8 +166,20 @@ def _may_read_all(keys: Collection[str], policy: Policy, reader: ActorKind) -> b
 # --- why --------------------------------------------------------------------------------------------------------------
 
 
-def _because(decided: CandidateDecision, trace: Sequence[TraceStep], policy: Policy, reader: ActorKind) -> Because:
-    speakers = [_speaker(key, decided.candidate, trace, policy, reader) for key in decided.matched]
+class _Told(NamedTuple):
+    """What an explanation is told from: the steps that may be seen, the policy, to whom, and the file of the policy."""
+
+    trace: Sequence[TraceStep]
+    policy: Policy
+    reader: ActorKind
+    source_map: SourceMap | None
+
+
+def _because(decided: CandidateDecision, told: _Told) -> Because:
+    speakers = [_speaker(key, decided.candidate, told) for key in decided.matched]
+    holding = [
+        step.key for step in told.trace if is_observation(step) and step.passed and step.candidate == decided.candidate
+    ]
     return Because(
         decided.candidate,
         decided.verdict,
@@ -165,16 +188,27 @@ def _because(decided: CandidateDecision, trace: Sequence[TraceStep], policy: Pol
         decided.failure,
         speakers,
         decided.failure is Failure.ASK,
+        [_speaker(key, decided.candidate, told) for key in holding if key is not None],
     )
 
 
-def _speaker(key: str, candidate: int, trace: Sequence[TraceStep], policy: Policy, reader: ActorKind) -> Speaker:
+def _speaker(key: str, candidate: int, told: _Told) -> Speaker:
+    policy = told.policy
     _, compiled = policy.compiled.get(key, ("", None))
+    reads = may_read(policy, told.reader, key)
+    source_map = told.source_map if reads else None
+    steps = [
+        step for step in told.trace if step.key == key and step.op is not None and step.candidate in (None, candidate)
+    ]
+    places = {step.at or "" for step in steps}
+    found = {at: source_map.find(key, at) for at in sorted(places)} if source_map is not None else {}
     return Speaker(
         key,
-        policy.pairs.get(key) if may_read(policy, reader, key) else None,
+        policy.pairs.get(key) if reads else None,
         compiled.reason if isinstance(compiled, Constraint) else None,
-        [step for step in trace if step.key == key and step.op is not None and step.candidate in (None, candidate)],
+        steps,
+        None if source_map is None else source_map.find(key),
+        {at: origin for at, origin in found.items() if origin is not None},
     )
 
 

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
 import msgspec
 
 from cmbs.ledger import canonical
-from cmbs.substrate.kernel.insight.value_classes import Question, classes_of, questions_of
+from cmbs.substrate.kernel.insight.value_classes import Question, ask_of, classes_of, question_of
 from cmbs.substrate.kernel.model import BeliefReading
-from cmbs.substrate.kernel.policy.references import MISSING, compile_reference, namespace_of, value_of, walk
+from cmbs.substrate.kernel.policy.operators import ORDERS, Literal, is_number, see
+from cmbs.substrate.kernel.policy.predicates import Predicate, Probe, probes_of
+from cmbs.substrate.kernel.policy.references import (
+    BELIEF_FIELDS,
+    MISSING,
+    CaseContext,
+    CaseUse,
+    EvaluationContext,
+    Reference,
+    namespace_of,
+    value_of,
+    walk,
+)
 from cmbs.substrate.kernel.state import Space
 
 # Ways that are tried for one fact; where there are more, only some are.
@@ -20,6 +32,8 @@ MAX_ALTERATIONS = 256
 _MAX_ENTROPY = 40
 _ALTERABLE = ("fact", "goal")
 _PRESENT = "present"
+# Operators whose literal is a value that the fact can have, as it is written.
+_NAMING = frozenset({"eq", "ne", "prefix"})
 
 
 class Alteration(NamedTuple):
@@ -40,23 +54,32 @@ class Domain(NamedTuple):
 
 
 class FactDomains:
-    """The facts that some predicates read, and what each could be."""
+    """The facts that some predicates read, and what each could be.
+
+    `contexts` are what the candidates see: where a fact is compared with what no fact changes, it is known what with.
+    """
 
     def __init__(
         self,
         space: Space,
         belief: Mapping[str, BeliefReading],
-        contents: Mapping[str, Any],
+        predicates: Mapping[str, Predicate | None],
         goals: Iterable[str],
+        contexts: Sequence[EvaluationContext],
+        case: CaseContext | None,
     ) -> None:
         self._space = space
+        self._case = case
         self._belief = belief
+        self._contexts = contexts
         self._pairs = space.policy.pairs
         self._by_predicate: dict[str, set[str]] = {}
         # What is asked of each fact: of a key by the path into it, of a session by its field.
         self._asked: dict[str, dict[tuple[str, ...], list[Question]]] = {}
-        for key, content in contents.items():
-            self._by_predicate[key] = self._note(content)
+        # Facts that are compared with other facts: what they are compared with may be otherwise too.
+        self._related: set[str] = set()
+        for key, predicate in predicates.items():
+            self._by_predicate[key] = set() if predicate is None else self._note(predicate)
         for goal in goals:
             self._asked.setdefault(goal, {}).setdefault((), [])
         self.facts = sorted(self._asked)
@@ -71,17 +94,52 @@ class FactDomains:
         if fact not in self._domains:
             asked = self._asked[fact]
             make = self._of_session if fact.startswith("$belief.") else self._of_key
-            self._domains[fact] = make(fact, asked)
+            domain = make(fact, asked)
+            self._domains[fact] = domain._replace(complete=domain.complete and fact not in self._related)
         return self._domains[fact]
 
-    def _note(self, content: Any) -> set[str]:
+    def _note(self, predicate: Predicate) -> set[str]:
         facts: set[str] = set()
-        for question in [] if content is None else questions_of(content):
-            for text in question.references:
-                for fact, path in _read(text):
+        for probe in probes_of(predicate.root):
+            for reference in probe.references:
+                for fact, path in self._read(reference):
                     facts.add(fact)
-                    self._asked.setdefault(fact, {}).setdefault(path, []).append(question)
+                    asked = self._asked.setdefault(fact, {}).setdefault(path, [])
+                    asked += self._questions(probe, reference, fact)
         return facts
+
+    def _questions(self, probe: Probe, reference: Reference, fact: str) -> list[Question]:
+        """What a predicate asks of one of its references; compared with another, what that is now stands for it."""
+        question = question_of(probe)
+        if not question.is_relation:
+            return [question]
+        left, right = probe.operands
+        is_left = left is reference
+        other = right if is_left else left
+        if isinstance(other, Literal):  # pragma: no cover - a relation is between references
+            raise TypeError(question)
+        if self._read(other):
+            self._related.add(fact)
+        literals: list[Any] = []
+        for context in self._contexts:
+            sight = see(other, context)
+            literals += [each for each in (sight.value, sight.text) if each is not MISSING and each is not None]
+            literals += [None] if sight.value is None else []
+        if probe.op in ORDERS and not any(map(is_number, literals)):
+            literals.append(0)  # any number, so that there is one to try
+        return [ask_of(reference, probe.op, each, probe.at, is_left=is_left) for each in literals]
+
+    def _read(self, reference: Reference) -> list[tuple[str, tuple[str, ...]]]:
+        """The facts that a reference can read, each with the path into it. A case is no fact; its session is one."""
+        text = reference.text
+        if reference.session_id is not None:
+            return [(f"$belief.{reference.session_id}", (text.rpartition(".")[2],))]
+        segments = text.split(".")
+        if reference.case_use >= CaseUse.BELIEF and self._case is not None:
+            return [(f"$belief.{self._case.session_id}", tuple(segments[2:]))]
+        return [
+            (key, tuple(segments[len(key.split(".")) :])) for key in reference.keys if namespace_of(key) in _ALTERABLE
+        ]
 
     # --- keys of the state ---
 
@@ -105,7 +163,7 @@ class FactDomains:
         if now is not None:
             others.append(None)
         named = {text for questions in asked.values() for question in questions for text in _literal_texts(question)}
-        others.sort(key=lambda text: _rank(text, named))
+        others.sort(key=lambda text: (_rank(text, named), _distance(text, now)))
         return Domain(tuple(Alteration(key, text) for text in others), complete)
 
     def _texts(self, questions: list[Question]) -> tuple[list[str], bool]:
@@ -127,8 +185,9 @@ class FactDomains:
         session_id = fact.removeprefix("$belief.")
         now = self._belief.get(session_id)
         base = now if now is not None and now.found else BeliefReading(session_id, True, n_survivors=1)
-        fields = sorted(path[0] for path in asked)
-        complete = len({"n_survivors", "entropy_proxy", "survivors"} & set(fields)) <= 1
+        fields = sorted(path[0] for path in asked if path[1:] == () and path[0] in BELIEF_FIELDS)
+        # What is declared of the one survivor, and what would be left without an actor, stays as it is.
+        complete = len(fields) == len(asked) and len({"n_survivors", "entropy_proxy", "survivors"} & set(fields)) <= 1
         choices = []
         for field in fields:
             classes = classes_of(asked[(field,)], self._pairs)
@@ -157,15 +216,6 @@ class FactDomains:
                 case _:
                     reading = msgspec.structs.replace(reading, **{field: value})
         return reading
-
-
-def _read(text: str) -> list[tuple[str, tuple[str, ...]]]:
-    """The facts that a reference can read, each with the path into it."""
-    reference = compile_reference(text)
-    if reference.session_id is not None:
-        return [(f"$belief.{reference.session_id}", (text.rpartition(".")[2],))]
-    segments = text.split(".")
-    return [(key, tuple(segments[len(key.split(".")) :])) for key in reference.keys if namespace_of(key) in _ALTERABLE]
 
 
 def _field_values(field: str, base: BeliefReading, values: Iterable[Any]) -> list[Any]:
@@ -214,9 +264,17 @@ def _rank(text: str | None, named: Collection[str]) -> int:
     return 2 if isinstance(value, str) else 4 if value is None else 3
 
 
+def _distance(text: str | None, now: str | None) -> tuple[bool, float]:
+    """Of several numbers that would do, whole ones come first, and of these the one that is nearest to what is."""
+    value, known = (MISSING if each is None else value_of(each) for each in (text, now))
+    if not is_number(value):
+        return False, 0.0
+    return isinstance(value, float), abs(value - known) if is_number(known) else 0.0
+
+
 def _literal_texts(question: Question) -> list[str]:
-    literals = question.literal if question.op == "in" else [question.literal] if question.op == "eq" else []
-    return [literal for literal in literals if isinstance(literal, str)]
+    literals = question.literal if question.op == "in" else [question.literal] if question.op in _NAMING else []
+    return [literal for literal in literals if isinstance(literal, str)] if isinstance(literals, list) else []
 
 
 def _as_text(value: Any) -> str:

@@ -8,16 +8,17 @@ apart. Every answer was decided by `arbitrate` itself. It is exact where every v
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from cmbs.ledger import canonical
 from cmbs.messages import Actor
 from cmbs.substrate.kernel.arbitration.arbitrate import arbitrate
 from cmbs.substrate.kernel.arbitration.capabilities import token_line
+from cmbs.substrate.kernel.arbitration.cases import find_case
+from cmbs.substrate.kernel.arbitration.stages import begin_call, begin_delta
 from cmbs.substrate.kernel.insight.fact_domains import Alteration, FactDomains
 from cmbs.substrate.kernel.model import (
     BeliefReading,
@@ -29,7 +30,8 @@ from cmbs.substrate.kernel.model import (
     Verdict,
 )
 from cmbs.substrate.kernel.policy.policy import Matching
-from cmbs.substrate.kernel.policy.predicates import probes_of
+from cmbs.substrate.kernel.policy.predicates import Predicate, probes_of
+from cmbs.substrate.kernel.policy.references import EvaluationContext
 from cmbs.substrate.kernel.state import Space
 
 MAX_DECISIONS = 20_000
@@ -94,7 +96,13 @@ class _Search:
         self._commits = any(not isinstance(each, ToolCall) for each in asked.proposal.candidates)
         # What is asked about is decided once in any case.
         self._left = max(1, min(max_decisions, MAX_PROBES // self._probes()))
-        self._domains = FactDomains(asked.space, asked.belief, self._contents(), self._goals())
+        self._case = find_case(asked.space, asked.proposal, asked.actor)
+        self._domains = FactDomains(
+            asked.space, asked.belief, self._predicates(), self._goals(), [*self._contexts()], self._case
+        )
+        # Whatever blocks for want of a case where it is no permission: denials, and invariants.
+        self._denies = {each.key for matching in self._matchings for each in matching.denies}
+        self._denies |= {each.key for each in self._policy.invariants}
         self._was_allowed = self._decide(()).verdict is Verdict.ALLOW
         self._seen: set[frozenset[tuple[str, int]]] = set()
         self._deeper = False
@@ -178,13 +186,18 @@ class _Search:
                 # All of them have to give way.
                 return min([self._domains.read_by(key) for key in against.matched], key=len)
             case ReasonCode.ALLOW_UNMET:
-                allows = self._matchings[against.candidate].allows
-                return set().union(*(self._domains.read_by(allow.key) for allow in allows))
+                return self._levers_of_allows(against.candidate)
+            case ReasonCode.NO_CASE if not self._denies.intersection(against.matched):
+                # No fact is a case, but a permission that reads none may be met.
+                return self._levers_of_allows(against.candidate)
             case ReasonCode.EXCLUSIVE_GOALS:
                 return min([self._goals_of(key) for key in against.matched], key=len)
             case _:
                 # Nothing that is decided by facts.
                 return set()
+
+    def _levers_of_allows(self, candidate: int) -> set[str]:
+        return set().union(*(self._domains.read_by(allow.key) for allow in self._matchings[candidate].allows))
 
     def _matching(self, place: int) -> Matching:
         candidate = self._asked.proposal.candidates[place]
@@ -195,20 +208,31 @@ class _Search:
 
     def _probes(self) -> int:
         """How much is asked at most to decide once."""
-        predicates = [each.when for matching in self._matchings for each in (*matching.denies, *matching.allows)]
+        predicates = [
+            each.when
+            for matching in self._matchings
+            for each in (*matching.denies, *matching.allows, *matching.observing)
+        ]
         if self._commits:
             predicates += [each.predicate for each in self._policy.invariants]
         return 1 + sum(len(probes_of(each.root)) for each in predicates if each is not None)
 
-    def _contents(self) -> dict[str, Any]:
-        """Decoded predicates, by key, of everything that may speak on the proposal."""
-        pairs = self._policy.pairs
-        spoken = {each.key for matching in self._matchings for each in (*matching.denies, *matching.allows)}
-        contents = {key: canonical.decode(pairs[key]).get("when") for key in sorted(spoken)}
+    def _predicates(self) -> dict[str, Predicate | None]:
+        """The predicates, by key, of everything that may speak on the proposal; None for what always holds."""
+        spoken = {each.key: each.when for matching in self._matchings for each in (*matching.denies, *matching.allows)}
         if self._commits:
-            readable = [each.key for each in self._policy.invariants if each.predicate is not None]
-            contents |= {key: canonical.decode(pairs[key]) for key in readable}
-        return contents
+            spoken |= {each.key: each.predicate for each in self._policy.invariants if each.predicate is not None}
+        return dict(sorted(spoken.items()))
+
+    def _contexts(self) -> Iterator[EvaluationContext]:
+        """What the predicates of each candidate see, and those of the commit."""
+        space, _, actor, _, belief = self._asked
+        for place, candidate in enumerate(self._asked.proposal.candidates):
+            if isinstance(candidate, ToolCall):
+                yield begin_call(space, actor, belief, self._case, place, candidate).seen
+            else:
+                yield begin_delta(space, actor, belief, self._case, place, candidate).seen
+        yield EvaluationContext(space.state, belief, None, case=self._case)
 
     def _goals(self) -> set[str]:
         """Goals that stand in a group with one that the proposal sets."""

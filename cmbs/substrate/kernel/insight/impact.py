@@ -2,12 +2,14 @@
 
 History stays as it was: each step is taken on the state, belief, tools, tokens and time that it was really taken on,
 and only the policy is another. Approvals count where the constraint that asked for them says the same in both policies.
+What the other policy reads of sessions that were not read then is read from the past, as far as that can be known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
+from typing import TypeAlias
 
 import msgspec
 from immutables import Map
@@ -15,16 +17,24 @@ from immutables import Map
 from cmbs.belief.kernel.events import Stamp
 from cmbs.errors import LedgerCorrupt
 from cmbs.ledger import StoredEntry
+from cmbs.substrate.kernel.arbitration.arbitrate import belief_sessions
+from cmbs.substrate.kernel.arbitration.cases import is_read
 from cmbs.substrate.kernel.arbitration.conflicts import after, effective_changes
 from cmbs.substrate.kernel.decide import decide
 from cmbs.substrate.kernel.events import STREAM_PREFIX, Approve, Changes, Propose, SpaceEvent, Wake
-from cmbs.substrate.kernel.model import Actor, Decision, Proposal, StateDelta, ToolCall, Verdict
+from cmbs.substrate.kernel.model import Actor, BeliefReading, Decision, Proposal, StateDelta, ToolCall, Verdict
 from cmbs.substrate.kernel.policy.policy import Policy
 from cmbs.substrate.kernel.policy.references import namespace_of
-from cmbs.substrate.kernel.replay import catch_up_space, read_space_event
+from cmbs.substrate.kernel.proposals import situation_of, trace_decision
+from cmbs.substrate.kernel.replay import catch_up_space, read_space_event, readings_in
 from cmbs.substrate.kernel.state import Approval, Space
+from cmbs.substrate.kernel.waiting import OutcomeUnchanged
 
 _POLICY = frozenset({"policy", "constraint"})
+
+# What a session said right before a moment, and if an actor is named also without its eliminations; None where that
+# cannot be known.
+BeliefAt: TypeAlias = Callable[[str, str, str | None], BeliefReading | None]
 
 
 class FlipKind(StrEnum):
@@ -61,8 +71,19 @@ class PolicyFlip(msgspec.Struct, frozen=True, omit_defaults=True):
     touched: Touched = Touched()
 
 
+class UnknownDecision(msgspec.Struct, frozen=True):
+    """A decision of which it cannot be known what it would have been: what these sessions said then is not known."""
+
+    seq: int
+    event_id: str
+    ts: str
+    verb: str
+    proposal_id: str
+    session_ids: list[str]
+
+
 class Impact(msgspec.Struct, frozen=True):
-    """What a policy would have changed; `decisions` is how many there were."""
+    """What would have been otherwise; `decisions` is how many there were to look at."""
 
     space_id: str
     old_policy_hash: str
@@ -71,6 +92,7 @@ class Impact(msgspec.Struct, frozen=True):
     flips: list[PolicyFlip]
     # Decisions with the same verdict, but for another reason or with another failure.
     otherwise: int = 0
+    unknown: list[UnknownDecision] = []
 
     def counts(self) -> dict[str, int]:
         """How many flips there are of each kind."""
@@ -80,30 +102,110 @@ class Impact(msgspec.Struct, frozen=True):
         return found
 
 
-def impact_of(space_id: str, entries: Iterable[StoredEntry], policy: Policy) -> Impact:
+def know_nothing(session_id: str, ts: str, independent_of: str | None) -> None:
+    """The past of no session is known."""
+
+
+def impact_of(
+    space_id: str, entries: Iterable[StoredEntry], policy: Policy, belief_at: BeliefAt = know_nothing
+) -> Impact:
     """Replay a space's log, verifying it, and decide every proposal of it under another policy too."""
-    space: Space | None = None
     # The state under the other policy: kept up step by step, since a policy may be large and a log long.
     state: Map[str, str] = Map(policy.pairs)
-    flips: list[PolicyFlip] = []
-    decisions = otherwise = 0
-    for stored in entries:
-        before = space
-        space = catch_up_space(space_id, space, [stored])
-        event = read_space_event(stored)
+    tally = _Tally()
+    newest: Space | None = None
+    for before, event, newest in _replay(space_id, entries):  # noqa: B007 - what it is in the end is needed
         was = event.result.decision
         if before is not None and was is not None:
-            decisions += 1
             approval_id = event.message.approval_id if isinstance(event.message, Approve) else None
-            flip, differs = _compare(under_policy(before, policy, state, approval_id), event, was)
-            flips += [] if flip is None else [flip]
-            otherwise += differs
+            under = under_policy(before, policy, state, approval_id)
+            more, unknown = _read_more(under, event, belief_at)
+            if unknown:
+                tally.add_unknown(before, event, unknown)
+            else:
+                tally.add(under, event, was, more)
         state = after(state, _of_facts(event.result.changes))
-    if space is None:
-        raise LedgerCorrupt(STREAM_PREFIX + space_id, 0, "the log is empty")
-    order = {kind: place for place, kind in enumerate(FlipKind)}
-    flips.sort(key=lambda each: (order[each.kind], each.seq))
-    return Impact(space_id, space.policy.policy_hash, policy.policy_hash, decisions, flips, otherwise)
+    return tally.impact(space_id, newest, policy)
+
+
+def impact_of_readings(
+    space_id: str, entries: Iterable[StoredEntry], reread: Callable[[BeliefReading], BeliefReading | None]
+) -> Impact:
+    """Replay a space's log, verifying it, and decide again what rested on readings that `reread` makes others.
+
+    `reread` answers None for a reading of which it is not known what it would have been. Only decisions with a reading
+    that is another, or not known, count.
+    """
+    tally = _Tally()
+    newest: Space | None = None
+    for before, event, newest in _replay(space_id, entries):  # noqa: B007 - what it is in the end is needed
+        was, readings = event.result.decision, readings_in(event)
+        if before is None or was is None:
+            continue
+        others = [reread(each) for each in readings]
+        unknown = [each.session_id for each, other in zip(readings, others, strict=True) if other is None]
+        if unknown:
+            tally.add_unknown(before, event, unknown)
+        elif others != readings:
+            tally.add(before, event, was, [each for each in others if each is not None])
+    return tally.impact(space_id, newest, None)
+
+
+def _replay(space_id: str, entries: Iterable[StoredEntry]) -> Iterator[tuple[Space | None, SpaceEvent, Space]]:
+    """Every event of a log that verifies, with the space before and after it."""
+    space: Space | None = None
+    for stored in entries:
+        before, space = space, catch_up_space(space_id, space, [stored])
+        if space is not None:  # pragma: no branch - there is one after an entry
+            yield before, read_space_event(stored), space
+
+
+def _read_more(space: Space, event: SpaceEvent, belief_at: BeliefAt) -> tuple[list[BeliefReading], list[str]]:
+    """What would have been read to decide in this space, from what was read then and from the past; and what is not
+    known of it.
+    """
+    needed = belief_sessions(*situation_of(space, event))
+    read = {each.session_id: each for each in readings_in(event)}
+    found = {
+        session_id: reading
+        if is_read(actor_id, reading := read.get(session_id))
+        else belief_at(session_id, event.body.ts, actor_id)
+        for session_id, actor_id in sorted(needed.items())
+    }
+    unknown = [session_id for session_id, reading in found.items() if reading is None]
+    return [each for each in found.values() if each is not None], unknown
+
+
+class _Tally:
+    """What decisions came to when they were made again."""
+
+    def __init__(self) -> None:
+        self._flips: list[PolicyFlip] = []
+        self._unknown: list[UnknownDecision] = []
+        self._decisions = self._otherwise = 0
+
+    def add(self, space: Space, event: SpaceEvent, was: Decision, readings: list[BeliefReading]) -> None:
+        """Make a decision again in this space, on these readings."""
+        self._decisions += 1
+        flip, differs = _compare(space, event, was, readings)
+        self._flips += [] if flip is None else [flip]
+        self._otherwise += differs
+
+    def add_unknown(self, space: Space, event: SpaceEvent, session_ids: list[str]) -> None:
+        """Note a decision that cannot be made again."""
+        self._decisions += 1
+        body, proposal_id = event.body, _proposal(space, event).proposal_id
+        unknown = UnknownDecision(body.seq, body.event_id, body.ts, body.verb, proposal_id, session_ids)
+        self._unknown.append(unknown)
+
+    def impact(self, space_id: str, newest: Space | None, policy: Policy | None) -> Impact:
+        """Everything, of a space as it is in the end; `policy` is the other one, if there is one."""
+        if newest is None:
+            raise LedgerCorrupt(STREAM_PREFIX + space_id, 0, "the log is empty")
+        was, tried = newest.policy.policy_hash, (policy or newest.policy).policy_hash
+        order = {kind: place for place, kind in enumerate(FlipKind)}
+        flips = sorted(self._flips, key=lambda each: (order[each.kind], each.seq))
+        return Impact(space_id, was, tried, self._decisions, flips, self._otherwise, self._unknown)
 
 
 def _of_facts(changes: Changes) -> Changes:
@@ -114,19 +216,27 @@ def _of_facts(changes: Changes) -> Changes:
     )
 
 
-def _compare(space: Space, event: SpaceEvent, was: Decision) -> tuple[PolicyFlip | None, bool]:
+def _compare(
+    space: Space, event: SpaceEvent, was: Decision, readings: list[BeliefReading]
+) -> tuple[PolicyFlip | None, bool]:
     body = event.body
-    again = decide(space, event.message, body.actor, Stamp(body.event_id, body.ts, None))
-    now = again.result.decision if isinstance(again, SpaceEvent) else None
-    if not isinstance(again, SpaceEvent) or now is None:  # pragma: no cover - only the policy is another
-        raise TypeError(again)
+    message = msgspec.structs.replace(event.message, belief=readings)
+    again: SpaceEvent | None = None
+    try:
+        decided = decide(space, message, body.actor, Stamp(body.event_id, body.ts, None, v=body.v))
+    except OutcomeUnchanged:
+        # What waits goes on waiting, and that is not recorded.
+        now = trace_decision(space, msgspec.structs.replace(event, message=message))
+    else:
+        if not isinstance(decided, SpaceEvent) or decided.result.decision is None:  # pragma: no cover
+            raise TypeError(decided)
+        again, now = decided, decided.result.decision
     if now.verdict is was.verdict:
         return None, (now.reason_code, now.failure) != (was.reason_code, was.failure)
     proposal = _proposal(space, event)
-    allowed = again if now.verdict is Verdict.ALLOW else event
     touched = Touched()
     if Verdict.ALLOW in (now.verdict, was.verdict):
-        touched = _touch(space, proposal, allowed)
+        touched = _touch(space, proposal, again if again is not None and now.verdict is Verdict.ALLOW else event)
     record = space.proposals.get(proposal.proposal_id)
     actor = body.actor if record is None else record.actor
     kind = FlipKind(f"{was.verdict.value}→{now.verdict.value}")

@@ -1,85 +1,32 @@
 """What is wrong with a policy before anything is proposed: `lint` says only what is so.
 
-Every finding but the malformed ones is a proof over all states, candidates, actors and beliefs (`satisfying.never`).
+Every finding but the malformed ones and those of `gates` is a proof over all states, candidates, actors and beliefs
+(`satisfiability.never`).
 What cannot be proved is not said, so that a policy without findings is not thereby a good one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from enum import StrEnum
-from typing import Any, assert_never
-
-import msgspec
+from typing import assert_never
 
 from cmbs.ledger import canonical
+from cmbs.substrate.kernel.insight.gates import GateLook
+from cmbs.substrate.kernel.insight.lint_findings import LintFinding, LintReport, LintRule
 from cmbs.substrate.kernel.insight.satisfiability import Scope, Term, never
-from cmbs.substrate.kernel.insight.value_classes import questions_of
 from cmbs.substrate.kernel.model import Failure
-from cmbs.substrate.kernel.policy.constraints import EVERYTHING, Constraint, Effect, Subject, SubjectKind
+from cmbs.substrate.kernel.policy.constraints import Constraint, Effect
 from cmbs.substrate.kernel.policy.policy import DEGRADE, Policy, PolicyFault, compile_policy, validate_policy
+from cmbs.substrate.kernel.policy.predicates import probes_of
+from cmbs.substrate.kernel.policy.references import CaseUse
+from cmbs.substrate.kernel.policy.subjects import EVERYTHING, Subject, SubjectKind, ToolIndex, is_pattern
 
 # Pairs of constraints that are compared, and those among them that take a search; beyond, a policy is only partly
 # looked through, and the report says so.
 MAX_PAIRS_COMPARED = 2_000_000
 MAX_SEARCHES = 20_000
-
-
-class Severity(StrEnum):
-    """An error does what its author cannot mean; a warning is without effect; a note is worth knowing."""
-
-    ERROR = "error"
-    WARNING = "warning"
-    NOTE = "note"
-
-
-class LintRule(StrEnum):
-    """What is wrong."""
-
-    # Refused in a policy update; in a policy that is there, it denies whatever it may concern.
-    MALFORMED = "malformed"
-    # Its `when` holds on no state, for no candidate: a deny that denies nothing, an allow that permits nothing.
-    NEVER_TRUE = "never-true"
-    # An allow and a deny about the same that always hold together, or invariants that never do.
-    CONTRADICTING = "contradicting"
-    # Wherever it holds, another one decides.
-    SHADOWED = "shadowed"
-    # It is about a tool that is not among those that are known.
-    UNKNOWN_TOOL = "unknown-tool"
-    # No call of a known tool, or no state delta, can ever be allowed.
-    NEVER_ALLOWED = "never-allowed"
-
-
-SEVERITY: dict[LintRule, Severity] = {
-    LintRule.MALFORMED: Severity.ERROR,
-    LintRule.NEVER_TRUE: Severity.ERROR,
-    LintRule.CONTRADICTING: Severity.ERROR,
-    LintRule.UNKNOWN_TOOL: Severity.ERROR,
-    LintRule.SHADOWED: Severity.WARNING,
-    LintRule.NEVER_ALLOWED: Severity.NOTE,
-}
-
-
-class LintFinding(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One thing that is wrong: under which key, where in its value, and which other keys it has to do with."""
-
-    rule: LintRule
-    key: str
-    message: str
-    at: str = ""
-    others: list[str] = []
-
-    @property
-    def severity(self) -> Severity:
-        """How bad that is."""
-        return SEVERITY[self.rule]
-
-
-class LintReport(msgspec.Struct, frozen=True):
-    """Everything that was found, by key; `complete` is false where a policy has too many pairs to compare them all."""
-
-    findings: list[LintFinding]
-    complete: bool = True
+# Tools of one subject that are looked at one by one; of more, only what holds for any tool is said.
+MAX_TOOLS_EACH = 20
 
 
 def lint(pairs: Mapping[str, str], tool_ids: Collection[str] | None = None) -> LintReport:
@@ -95,6 +42,7 @@ def lint(pairs: Mapping[str, str], tool_ids: Collection[str] | None = None) -> L
     findings += look.never_true()
     findings += look.find_overruled()
     findings += look.invariants()
+    findings += GateLook(policy).findings(look.dead)
     if tool_ids is not None:
         findings += _unknown_tools(policy, look.constraints, frozenset(tool_ids))
         findings += look.never_allowed(frozenset(tool_ids))
@@ -120,48 +68,54 @@ class _Look:
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._pairs = policy.pairs
-        self._whens: dict[str, Any] = {}
         self.constraints: list[Constraint] = []
         self.complete = True
-        self._dead: set[str] = set()
+        # Keys of constraints that hold nowhere.
+        self.dead: set[str] = set()
         self._by_subject: dict[Subject, list[Constraint]] = {}
         self._references: dict[str, frozenset[str]] = {}
         self._certain: dict[tuple[str, Scope | None], bool] = {}
         self._searches = 0
+        self._subjects_of_tools: ToolIndex[Subject] = ToolIndex()
+        self._subjects_with_name: dict[str, list[Subject]] = {}
         for _, compiled in policy.compiled.values():
-            if isinstance(compiled, Constraint):
-                when = canonical.decode(policy.pairs[compiled.key]).get("when")
-                asked = [] if when is None else questions_of(when)
-                self.constraints.append(compiled)
+            if not isinstance(compiled, Constraint):
+                continue
+            probes = [] if compiled.when is None else probes_of(compiled.when.root)
+            self._references[compiled.key] = frozenset(each.text for probe in probes for each in probe.references)
+            self.constraints.append(compiled)
+            # What only observes decides nothing, so that nothing overrules it and it overrules nothing.
+            if not compiled.observes:
                 self._by_subject.setdefault(compiled.subject, []).append(compiled)
-                self._whens[compiled.key] = when
-                self._references[compiled.key] = frozenset(text for each in asked for text in each.references)
-        self._of_capabilities = [each for each in self.constraints if each.subject.kind is SubjectKind.CAPABILITY]
+        for subject in self._by_subject:
+            if subject.kind in {SubjectKind.TOOL, SubjectKind.PATTERN}:
+                self._subjects_of_tools.add(subject, subject)
+                for name in subject.names:
+                    self._subjects_with_name.setdefault(name, []).append(subject)
+        deciding = [each for about in self._by_subject.values() for each in about]
+        self._of_capabilities = [each for each in deciding if each.subject.kind is SubjectKind.CAPABILITY]
 
     def never_true(self) -> list[LintFinding]:
         """Constraints that hold nowhere."""
         found = []
         for each in self.constraints:
-            if never([self._holding(each)], _scope_of(each.subject), self._pairs):
-                self._dead.add(each.key)
-                message = {
-                    Effect.ALLOW: "its `when` can never hold, so that it permits nothing",
-                    Effect.DENY: "its `when` can never hold, so that it denies nothing",
-                }[each.effect]
+            if not _blocks_without_case(each) and self._never([_holding(each)], each.subject):
+                self.dead.add(each.key)
+                does = "observes" if each.observes else "permits" if each.effect is Effect.ALLOW else "denies"
+                message = f"its `when` can never hold, so that it {does} nothing"
                 found.append(LintFinding(LintRule.NEVER_TRUE, each.key, message, "when"))
         return found
 
     def find_overruled(self) -> list[LintFinding]:
         """Constraints that others decide for, wherever they hold."""
         alive = {
-            subject: [each for each in about if each.key not in self._dead]
+            subject: [each for each in about if each.key not in self.dead]
             for subject, about in self._by_subject.items()
         }
-        everything = alive.get(EVERYTHING, [])
         found: list[LintFinding] = []
         compared = 0
         for subject, concerned in alive.items():
-            above = concerned if subject.kind is SubjectKind.EVERYTHING else [*concerned, *everything]
+            above = [each for wider in self._covering(subject) for each in alive.get(wider, ())]
             for each in concerned:
                 compared += len(above)
                 if compared > MAX_PAIRS_COMPARED:
@@ -171,20 +125,33 @@ class _Look:
                 found += [] if finding is None else [finding]
         return found
 
+    def _covering(self, subject: Subject) -> list[Subject]:
+        """Itself, and subjects that are about everything that it is about."""
+        wider: set[Subject] = set()
+        if subject.kind in {SubjectKind.TOOL, SubjectKind.PATTERN}:
+            # Of a pattern, only the very same one and `*` are known to cover it.
+            each_name = [
+                {*self._subjects_with_name.get(name, ()), *self._subjects_with_name.get("*", ())}
+                if subject.kind is SubjectKind.PATTERN and is_pattern(name)
+                else set(self._subjects_of_tools.find(name))
+                for name in subject.names
+            ]
+            wider = set.intersection(*each_name)
+        return [subject, *sorted(wider - {subject}), *([] if subject == EVERYTHING else [EVERYTHING])]
+
     def invariants(self) -> list[LintFinding]:
         """Invariants that no state meets, alone or two together."""
-        readable = [each.key for each in self._policy.invariants if each.predicate is not None]
-        contents = {key: canonical.decode(self._pairs[key]) for key in readable}
+        roots = {each.key: each.predicate.root for each in self._policy.invariants if each.predicate is not None}
         found, met = [], []
-        for key, content in contents.items():
-            if never([Term(content)], Scope(), self._pairs):
+        for key, root in roots.items():
+            if never([Term(root)], Scope(), self._pairs):
                 message = "no state meets it, so that nothing can ever be committed"
                 found.append(LintFinding(LintRule.NEVER_TRUE, key, message))
             else:
                 met.append(key)
         for place, key in enumerate(met):
             for other in met[:place]:
-                if never([Term(contents[key]), Term(contents[other])], Scope(), self._pairs):
+                if never([Term(roots[key]), Term(roots[other])], Scope(), self._pairs):
                     message = f"no state meets both it and `{other}`, so that nothing can ever be committed"
                     found.append(LintFinding(LintRule.CONTRADICTING, key, message, others=[other]))
         return found
@@ -205,7 +172,8 @@ class _Look:
         # About every candidate in scope, whatever token it comes with.
         about = [*self._by_subject.get(EVERYTHING, ())]
         if scope.calls:
-            about += self._by_subject.get(Subject(SubjectKind.TOOL, tool_id), ())
+            subjects = dict.fromkeys(self._subjects_of_tools.find(tool_id))
+            about += [each for subject in subjects for each in self._by_subject[subject]]
         for each in about:
             if each.effect is Effect.DENY and self._always_denies(each, scope):
                 return f"`{each.key}` always denies it", (each.key,)
@@ -220,15 +188,13 @@ class _Look:
         return deny.on_fail is not Failure.ASK and self._always_holds(deny, scope)
 
     def _may_hold(self, each: Constraint, scope: Scope) -> bool:
-        if each.subject.kind is SubjectKind.TOOL or each.key in self._dead:
-            return each.key not in self._dead
-        return not never([self._holding(each)], scope, self._pairs)
+        return each.key not in self.dead and not never([_holding(each)], scope, self._pairs)
 
     def _always_holds(self, each: Constraint, scope: Scope) -> bool:
         # Which tool is called makes a difference only to what asks for it.
         known = (each.key, scope if "$tool.id" in self._references[each.key] else None)
         if known not in self._certain:
-            self._certain[known] = never([self._failing(each)], scope, self._pairs)
+            self._certain[known] = never([_failing(each)], scope, self._pairs)
         return self._certain[known]
 
     def _find_overruling(self, each: Constraint, above: list[Constraint]) -> LintFinding | None:
@@ -237,7 +203,7 @@ class _Look:
         return self._useless_allow(each, above)
 
     def _useless_deny(self, deny: Constraint, above: list[Constraint]) -> LintFinding | None:
-        for other in above:
+        for other in [] if _blocks_without_case(deny) else above:
             if other.effect is not Effect.DENY or other.on_fail is not Failure.BLOCK or other.key == deny.key:
                 continue
             if not self._implies(deny, other):
@@ -250,12 +216,12 @@ class _Look:
         return None
 
     def _useless_allow(self, allow: Constraint, above: list[Constraint]) -> LintFinding | None:
-        scope = _scope_of(allow.subject)
         for other in above:
             if other.effect is not Effect.DENY or other.on_fail is Failure.ASK or not self._implies(allow, other):
                 continue
             # An approval can stand in for what this allow asks for, where the deny does not hold.
-            if allow.on_fail is Failure.ASK and not self._always_denies(other, scope):
+            always = all(self._always_denies(other, scope) for scope in _scopes_of(allow.subject))
+            if allow.on_fail is Failure.ASK and not always:
                 continue
             message = f"it never permits anything: wherever it holds, `{other.key}` denies"
             rule = LintRule.CONTRADICTING if self._is_same(allow, other) else LintRule.SHADOWED
@@ -265,6 +231,9 @@ class _Look:
         for other in above:
             if other.effect is not Effect.ALLOW or other.key == allow.key or not self._implies(allow, other):
                 continue
+            # Without a case, one that reads it does not hold, whatever its `when` says.
+            if _reads_case(other):
+                continue
             if allow.key < other.key and self._is_same(allow, other):
                 continue
             message = f"it adds no permission: wherever it holds, `{other.key}` does too"
@@ -273,47 +242,60 @@ class _Look:
 
     def _is_same(self, one: Constraint, other: Constraint) -> bool:
         """Whether both are about the same, and hold together or not at all; `one` implies `other` already."""
-        return one.subject == other.subject and never(
-            [self._holding(other), self._failing(one)], _scope_of(one.subject), self._pairs
-        )
+        return one.subject == other.subject and self._never([_holding(other), _failing(one)], one.subject)
 
     def _implies(self, one: Constraint, other: Constraint) -> bool:
         """Whether the other holds wherever one does; `one` holds somewhere."""
-        scope = _scope_of(one.subject)
         if self._references[one.key].isdisjoint(self._references[other.key]):
             # Neither knows of what the other reads.
-            return self._always_holds(other, scope)
+            return all(self._always_holds(other, scope) for scope in _scopes_of(one.subject))
         self._searches += 1
         if self._searches > MAX_SEARCHES:
             self.complete = False
             return False
-        return never([self._holding(one), self._failing(other)], scope, self._pairs)
+        return self._never([_holding(one), _failing(other)], one.subject)
 
-    def _holding(self, each: Constraint) -> Term:
-        return Term(self._whens[each.key])
-
-    def _failing(self, each: Constraint) -> Term:
-        return Term(self._whens[each.key], holds=False)
+    def _never(self, terms: list[Term], subject: Subject) -> bool:
+        return all(never(terms, scope, self._pairs) for scope in _scopes_of(subject))
 
 
-def _scope_of(subject: Subject) -> Scope:
+def _reads_case(each: Constraint) -> bool:
+    return each.when is not None and each.when.case_use is not CaseUse.NONE
+
+
+def _blocks_without_case(each: Constraint) -> bool:
+    """Whether it denies what has no case, so that it does something where its `when` never holds too."""
+    return each.effect is Effect.DENY and _reads_case(each)
+
+
+def _holding(each: Constraint) -> Term:
+    return Term(None if each.when is None else each.when.root)
+
+
+def _failing(each: Constraint) -> Term:
+    return _holding(each)._replace(holds=False)
+
+
+def _scopes_of(subject: Subject) -> list[Scope]:
+    """Which candidates a subject is about, at least."""
     match subject.kind:
-        case SubjectKind.TOOL:
-            return Scope(subject.name, deltas=False)
-        case SubjectKind.CAPABILITY:
-            return Scope(deltas=False)
+        case SubjectKind.TOOL if len(subject.names) <= MAX_TOOLS_EACH:
+            return [Scope(name, deltas=False) for name in subject.names]
+        case SubjectKind.TOOL | SubjectKind.PATTERN | SubjectKind.CAPABILITY:
+            return [Scope(deltas=False)]
         case SubjectKind.EVERYTHING:
-            return Scope()
+            return [Scope()]
         case _:
             assert_never(subject.kind)
 
 
 def _unknown_tools(policy: Policy, constraints: list[Constraint], known: frozenset[str]) -> list[LintFinding]:
-    found = [
-        LintFinding(LintRule.UNKNOWN_TOOL, each.key, f"there is no tool `{each.subject.name}`", "subject")
-        for each in constraints
-        if each.subject.kind is SubjectKind.TOOL and each.subject.name not in known
-    ]
+    found = []
+    for each in constraints:
+        for name in each.subject.names if each.subject.kind in {SubjectKind.TOOL, SubjectKind.PATTERN} else ():
+            if not Subject(each.subject.kind, (name,)).covers_any_tool(known):
+                message = f"there is no tool `{name}`"
+                found.append(LintFinding(LintRule.UNKNOWN_TOOL, each.key, message, "subject"))
     for tool_id, text in policy.offers.items():
         offered = canonical.decode(text).get("tool_id")
         if tool_id not in known:

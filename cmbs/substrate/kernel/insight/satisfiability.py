@@ -1,8 +1,9 @@
 """Whether predicates can hold together at all: on no matter which state, belief, candidate and actor.
 
 `never` is a proof, not a guess: it answers True only where every possible sight of the references was covered. What
-cannot be taken apart (a schema with a pattern, say) counts as something that may be either way, the same way wherever
-the same thing is asked. Where that leaves a doubt, or the budget is spent, the answer is False: not proved.
+cannot be taken apart (a schema with a pattern, a comparison of two references) counts as something that may be either
+way, the same way wherever the same thing is asked, and false where something that it compares is not there. Where that
+leaves a doubt, or the budget is spent, the answer is False: not proved.
 """
 
 from __future__ import annotations
@@ -11,29 +12,32 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from cmbs.ledger import canonical
-from cmbs.substrate.kernel.insight.value_classes import Question, classes_of, is_classified, questions_of
+from cmbs.messages import ActorKind
+from cmbs.substrate.kernel.insight.belief_fields import belief_field
+from cmbs.substrate.kernel.insight.value_classes import (
+    Question,
+    classes_of,
+    holds_for,
+    is_classified,
+    question_of,
+    questions_of,
+)
+from cmbs.substrate.kernel.policy.operators import Sight
 from cmbs.substrate.kernel.policy.policy import SCHEMA
-from cmbs.substrate.kernel.policy.predicates import same
+from cmbs.substrate.kernel.policy.predicates import Node, Probe
 from cmbs.substrate.kernel.policy.references import MISSING, value_of
 from cmbs.substrate.kernel.policy.schemas import compile_schema, decode_schema
 
 MAX_STEPS = 20_000
 
 
-class Sight(NamedTuple):
-    """What there may be to see at a reference: a JSON value or MISSING, and the text of a whole key."""
-
-    value: Any
-    text: str | None = None
-
-
 GONE = Sight(MISSING)
 
 
 class Term(NamedTuple):
-    """A decoded predicate, None for one that always holds, and whether it is to hold."""
+    """A compiled predicate, None for one that always holds, and whether it is to hold."""
 
-    content: Any
+    root: Node | None
     holds: bool = True
 
 
@@ -51,12 +55,17 @@ _Assigned: TypeAlias = dict[_Key, Any]
 _Tree: TypeAlias = Callable[[_Assigned], bool | None]
 
 
-def never(terms: Sequence[Term], scope: Scope, pairs: Mapping[str, str]) -> bool:
+# What is known of some references: the only sights there are.
+Pins: TypeAlias = Mapping[str, Sequence[Sight]]
+_NO_PINS: Pins = {}
+
+
+def never(terms: Sequence[Term], scope: Scope, pairs: Mapping[str, str], pins: Pins = _NO_PINS) -> bool:
     """Whether it is proved that these predicates are never all as asked, for any candidate in scope."""
-    if any(term.content is None and not term.holds for term in terms):
+    if any(term.root is None and not term.holds for term in terms):
         return True
-    open_terms = [term for term in terms if term.content is not None]
-    return bool(open_terms) and not _Search(open_terms, scope, pairs).finds()
+    open_terms = [(term.root, term.holds) for term in terms if term.root is not None]
+    return bool(open_terms) and not _Search(open_terms, scope, pairs, pins).finds()
 
 
 class _Spent(Exception):
@@ -66,10 +75,10 @@ class _Spent(Exception):
 class _Search:
     """One search, reference by reference, for a way in which the terms are as asked."""
 
-    def __init__(self, terms: Sequence[Term], scope: Scope, pairs: Mapping[str, str]) -> None:
+    def __init__(self, terms: Sequence[tuple[Node, bool]], scope: Scope, pairs: Mapping[str, str], pins: Pins) -> None:
         self._pairs = pairs
         self._scope = scope
-        questions = [question for term in terms for question in questions_of(term.content)]
+        questions = [question for root, _ in terms for question in questions_of(root)]
         # Whether there is more to see somewhere than the values that stand for it.
         self._doubt = False
         self._free = {_atom(each) for each in questions if not is_classified(each, pairs)}
@@ -80,10 +89,11 @@ class _Search:
                 if _atom(question) not in self._free:
                     asked[reference].append(question)
         self._domains: list[tuple[_Key, list[Any]]] = [
-            (("see", reference), self._sights(reference, about)) for reference, about in sorted(asked.items())
+            (("see", reference), list(pins[reference]) if reference in pins else self._sights(reference, about))
+            for reference, about in sorted(asked.items())
         ]
         self._domains += [(atom, [True, False]) for atom in sorted(self._free)]
-        self._trees = [(self._tree(term.content), term.holds) for term in terms]
+        self._trees = [(self._tree(root), wanted) for root, wanted in terms]
         self._steps = 0
 
     def finds(self) -> bool:
@@ -120,7 +130,7 @@ class _Search:
             values = _special(reference, list(classes.values))
             if reference == "$tool.id":
                 return self._tool_sights(values)
-            return [Sight(value) for value in values] + ([] if reference == "$actor.id" else [GONE])
+            return [Sight(value) for value in values] + ([] if reference.startswith("$actor.") else [GONE])
         texts = {literal for question in about for literal in _texts(question)}
         sights = [Sight(value_of(text), text) for text in sorted(texts)]
         return [*sights, *(Sight(value) for value in classes.values), GONE]
@@ -134,34 +144,35 @@ class _Search:
 
     # --- three-valued evaluation ---
 
-    def _tree(self, content: Any) -> _Tree:
-        op, args = content["op"], content["args"]
-        if op == "not":
-            inner = self._tree(args[0])
-            return lambda assigned: _negate(inner(assigned))
-        if op in {"all", "any"}:
-            parts = [self._tree(part) for part in args]
-            return lambda assigned: _join((part(assigned) for part in parts), decides=op == "any")
-        question = questions_of(content)[0]
-        if op in {"exists", "missing"}:
-            keys = [("see", reference) for reference in question.references]
+    def _tree(self, node: Node) -> _Tree:
+        if not isinstance(node, Probe):
+            parts = [self._tree(part) for part in node.parts]
+            if node.op == "not":
+                return lambda assigned: _negate(parts[0](assigned))
+            return lambda assigned: _join((part(assigned) for part in parts), decides=node.op == "any")
+        question = question_of(node)
+        keys = [("see", reference) for reference in question.references]
+        if question.op in {"exists", "missing"}:
             there = _all_there(keys)
-            return there if op == "exists" else lambda assigned: _negate(there(assigned))
+            return there if question.op == "exists" else lambda assigned: _negate(there(assigned))
         atom = _atom(question)
         if atom in self._free:
-            return lambda assigned: assigned.get(atom)
-        test, key = self._test(question), ("see", question.references[0])
+            return lambda assigned: False if _is_any_gone(assigned, keys) else assigned.get(atom)
+        test, key = self._test(question), keys[0]
         return lambda assigned: None if key not in assigned else test(assigned[key])
 
     def _test(self, question: Question) -> Callable[[Sight], bool]:
+        if question.op != "schema":
+            return lambda sight: holds_for(question, sight)
         literal = question.literal
-        if question.op == "eq":
-            return lambda sight: _equal(sight, literal)
-        if question.op == "in":
-            return lambda sight: any(_equal(sight, each) for each in literal)
         schema = decode_schema(self._pairs[SCHEMA + literal]) if isinstance(literal, str) else literal
         validator = compile_schema(schema)
         return lambda sight: sight.value is not MISSING and validator.is_valid(sight.value)
+
+
+def _is_any_gone(assigned: _Assigned, keys: list[_Key]) -> bool:
+    """Whether something that is compared is known not to be there, so that no comparison holds."""
+    return any(key in assigned and assigned[key].value is MISSING for key in keys)
 
 
 def _atom(question: Question) -> _Key:
@@ -170,18 +181,19 @@ def _atom(question: Question) -> _Key:
 
 
 def _texts(question: Question) -> list[str]:
-    if question.op == "eq":
+    if question.op in {"eq", "ne"}:
         return [question.literal] if isinstance(question.literal, str) else []
     return [each for each in question.literal if isinstance(each, str)] if question.op == "in" else []
 
 
 def _special(reference: str, values: list[Any]) -> list[Any]:
     """Of these values, those that such a reference can have at all."""
-    if reference in {"$tool.id", "$actor.id"}:
-        return [value for value in values if isinstance(value, str)]
-    if not reference.startswith("$belief."):
-        return values
-    match reference.rpartition(".")[2]:
+    belief = belief_field(reference)
+    match reference if belief is None else belief.field:
+        case "$tool.id" | "$actor.id":
+            return [value for value in values if isinstance(value, str)]
+        case "$actor.kind":
+            return [kind.value for kind in ActorKind]
         case "n_survivors":
             return [0, 1, 2, *(value for value in values if type(value) is int and value >= 0)]
         case "entropy_proxy":
@@ -190,16 +202,16 @@ def _special(reference: str, values: list[Any]) -> list[Any]:
             return [True, False]
         case "active_obligation_id":
             return [None, *(value for value in values if isinstance(value, str))]
+        case "$actor.roles" | "survivors" | "concluded":
+            return _lists(values)
         case _:
-            # Beside those that are asked for: none at all, and an unknown one.
-            others = [[value] for value in values if isinstance(value, str)]
-            return [[], *others, *(value for value in values if isinstance(value, list))]
+            return values
 
 
-def _equal(sight: Sight, literal: Any) -> bool:
-    if isinstance(literal, str):
-        return literal in (sight.text, sight.value)
-    return sight.value is not MISSING and same(sight.value, literal)
+def _lists(values: list[Any]) -> list[Any]:
+    """Lists that are asked for, and beside these: none at all, and one of an unknown id."""
+    others = [[value] for value in values if isinstance(value, str)]
+    return [[], *others, *(value for value in values if isinstance(value, list))]
 
 
 def _all_there(keys: list[_Key]) -> _Tree:

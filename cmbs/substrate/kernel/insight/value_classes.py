@@ -14,8 +14,10 @@ from typing import Any, NamedTuple
 
 from cmbs.ledger import canonical
 from cmbs.ledger.canonical import MAX_SAFE_INTEGER
+from cmbs.substrate.kernel.policy.operators import COMPARISONS, ORDERS, Literal, Sight, compare, is_number, same
 from cmbs.substrate.kernel.policy.policy import SCHEMA
-from cmbs.substrate.kernel.policy.predicates import same
+from cmbs.substrate.kernel.policy.predicates import Node, Probe, probes_of
+from cmbs.substrate.kernel.policy.references import Reference
 
 MAX_VALUES = 200
 MAX_LENGTH = 4_096
@@ -30,15 +32,39 @@ _LITERALS = frozenset({"const", "enum"})
 _SCHEMAS = frozenset({"allOf", "anyOf", "oneOf", "not", "if", "then", "else"})
 _OTHER = "another"
 _LETTERS = "xyzwvutsrqponmlkjihgfedcba"
+_OTHERS = [_OTHER, *(_OTHER + tail for tail in _LETTERS)]
+
+
+# What an operator between a literal and a reference asks of the reference: `contains` is `in` from the other side, and
+# `begins` is `prefix`.
+_MIRRORED = {
+    "eq": "eq",
+    "ne": "ne",
+    "lt": "gt",
+    "le": "ge",
+    "gt": "lt",
+    "ge": "le",
+    "in": "contains",
+    "prefix": "begins",
+}
+_FROM_THE_OTHER_SIDE = {"contains": "in", "begins": "prefix"}
 
 
 class Question(NamedTuple):
-    """Something that a predicate asks: where, how, of which references, compared with what."""
+    """Something that a predicate asks: where, how, of which references, compared with what.
+
+    A comparison of two references has no literal.
+    """
 
     at: str
     op: str
     references: tuple[str, ...]
     literal: Any = None
+
+    @property
+    def is_relation(self) -> bool:
+        """Whether it compares two references."""
+        return len(self.references) > 1 and self.op in COMPARISONS
 
 
 class Classes(NamedTuple):
@@ -48,14 +74,33 @@ class Classes(NamedTuple):
     complete: bool
 
 
-def questions_of(content: Any, at: str = "when") -> list[Question]:
-    """Everything that a predicate asks, from its decoded payload, which has been compiled without a fault."""
-    op, args = content["op"], content["args"]
-    if op in {"all", "any", "not"}:
-        return [each for place, part in enumerate(args) for each in questions_of(part, f"{at}.args[{place}]")]
-    if op in {"exists", "missing"}:
-        return [Question(at, op, tuple(args))]
-    return [Question(at, op, (args[0],), args[1])]
+def questions_of(node: Node) -> list[Question]:
+    """Everything that a predicate asks."""
+    return [question_of(probe) for probe in probes_of(node)]
+
+
+def question_of(probe: Probe) -> Question:
+    """What a predicate that reads asks; a literal on the left asks the mirrored question."""
+    if probe.op not in COMPARISONS and probe.op != "schema":
+        return Question(probe.at, probe.op, tuple(each.text for each in probe.references))
+    left, right = probe.operands
+    if isinstance(left, Reference) and isinstance(right, Reference):
+        return Question(probe.at, probe.op, (left.text, right.text))
+    if isinstance(left, Literal):
+        return ask_of(probe.references[0], probe.op, left.value, probe.at, is_left=False)
+    return Question(probe.at, probe.op, (left.text,), right.value if isinstance(right, Literal) else None)
+
+
+def ask_of(reference: Reference, op: str, literal: Any, at: str, *, is_left: bool) -> Question:
+    """What a comparison asks of a reference on its left or its right side, where the other side is this."""
+    return Question(at, op if is_left else _MIRRORED[op], (reference.text,), literal)
+
+
+def holds_for(question: Question, sight: Sight) -> bool:
+    """Whether a comparison of one reference with a literal holds where this is to see at the reference."""
+    if question.op in _FROM_THE_OTHER_SIDE:
+        return compare(_FROM_THE_OTHER_SIDE[question.op], Sight(question.literal), sight)
+    return compare(question.op, sight, Sight(question.literal))
 
 
 def classes_of(questions: Iterable[Question], pairs: Mapping[str, str]) -> Classes:
@@ -68,16 +113,18 @@ def classes_of(questions: Iterable[Question], pairs: Mapping[str, str]) -> Class
 
 def is_classified(question: Question, pairs: Mapping[str, str]) -> bool:
     """Whether the values that `classes_of` gives tell everything about this question, as far as it is of one kind."""
+    if question.is_relation or question.op in _FROM_THE_OTHER_SIDE:
+        return False
     return question.op != "schema" or classes_of([question], pairs).complete
 
 
-def fresh_text(known: Iterable[str], length: int | None = None) -> str | None:
-    """A text that is none of these, and no JSON; None where there is none of this length."""
-    taken = set(known)
-    texts = (letter * length for letter in _LETTERS) if length is not None else (_OTHER + tail for tail in _LETTERS)
-    if length is None and _OTHER not in taken:
-        return _OTHER
-    return next((text for text in texts if text not in taken), None)
+def fresh_text(known: Iterable[str], length: int | None = None, prefixes: Iterable[str] = ()) -> str | None:
+    """A text that is none of these, has none of the prefixes, and is no JSON; None where none of this length is."""
+    taken, beginnings = set(known), tuple(filter(None, prefixes))
+    texts = [letter * length for letter in _LETTERS] if length is not None else _OTHERS
+    # Where prefixes are taken, a text that begins otherwise may not be.
+    texts = [*texts, *(letter + _OTHER for letter in _LETTERS)] if beginnings else texts
+    return next((text for text in texts if text not in taken and not text.startswith(beginnings)), None)
 
 
 class _Survey:
@@ -88,6 +135,7 @@ class _Survey:
         self._literals: list[Any] = [None]
         self._witnesses: list[Any] = []
         self._numbers: set[float] = set()
+        self._prefixes: set[str] = set()
         self._lengths: set[int] = set()
         self._sizes: set[int] = set()
         self._typed = False
@@ -95,11 +143,21 @@ class _Survey:
 
     def note(self, question: Question) -> None:
         match question.op:
-            case "eq":
+            case "eq" | "ne":
                 self._literal(question.literal)
             case "in":
-                for literal in question.literal:
+                for literal in question.literal if isinstance(question.literal, list) else ():
                     self._literal(literal)
+            case op if op in ORDERS:
+                # Compared with anything else, no value is smaller or larger.
+                if is_number(question.literal):
+                    self._add_bound(question.literal)
+            case "prefix":
+                if isinstance(question.literal, str):
+                    self._prefixes.add(question.literal)
+            case "contains" | "begins":
+                self._complete = False
+                self._witnesses.append([question.literal] if question.op == "contains" else question.literal)
             case "schema":
                 self._typed = True
                 self._schema(self._resolve(question.literal))
@@ -114,7 +172,8 @@ class _Survey:
         if self._typed:
             values += [True, False]
             values += self._values_of_each_size(texts)
-        other = fresh_text(texts)
+        values += self._values_of_each_prefix(texts)
+        other = fresh_text(texts, prefixes=self._prefixes)
         values += [] if other is None else [other]
         distinct = _distinct(values)
         complete = self._complete and other is not None and len(distinct) <= MAX_VALUES
@@ -125,7 +184,7 @@ class _Survey:
 
     def _literal(self, literal: Any) -> None:
         self._literals.append(literal)
-        if isinstance(literal, int | float) and not isinstance(literal, bool):
+        if is_number(literal):
             self._add_bound(literal)
 
     def _add_bound(self, number: float) -> None:
@@ -171,6 +230,21 @@ class _Survey:
         values += [[other] * size for size in _around(self._sizes | {0})]
         if max((*self._lengths, *self._sizes), default=0) > MAX_LENGTH:
             self._complete = False
+        return values
+
+    def _values_of_each_prefix(self, texts: list[str]) -> list[str]:
+        """For each prefix a text that has it, no longer one, and is no literal."""
+        if self._prefixes and self._lengths:
+            self._complete = False  # a text may have to have both this beginning and that length
+        values = []
+        for prefix in sorted(self._prefixes):
+            longer = tuple(each for each in self._prefixes if each.startswith(prefix) and each != prefix)
+            tails = (prefix + tail for tail in ("", *_LETTERS))
+            text = next((each for each in tails if each not in texts and not each.startswith(longer)), None)
+            if text is None:
+                self._complete = False
+            else:
+                values.append(text)
         return values
 
 

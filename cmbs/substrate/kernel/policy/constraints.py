@@ -1,25 +1,28 @@
-"""The constraint payload of SS-01, version 1: parsed strictly, compiled once. What cannot be read denies."""
+"""The constraint payload of SS-01, versions 1 and 2: parsed strictly, compiled once. What cannot be read denies."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from enum import IntEnum, StrEnum
+from enum import StrEnum
 from typing import Any, NamedTuple, TypeAlias
 
 from cmbs.errors import BeliefServerError
 from cmbs.ledger import canonical
 from cmbs.substrate.kernel.model import Failure
 from cmbs.substrate.kernel.policy.predicates import Predicate, PredicateFault, Schemas, compile_predicate
+from cmbs.substrate.kernel.policy.references import NEWEST
+from cmbs.substrate.kernel.policy.subjects import EVERYTHING, Subject, read_subject, read_wider_subject
 
-VERSION = 1
 MAX_CONSTRAINT_BYTES = 65_536
 MAX_CONSTRAINT_DEPTH = 32
 MAX_CONSTRAINT_NODES = 1_000
 MAX_REASON_CHARACTERS = 1_000
-MAX_SUBJECT_CHARACTERS = 512
 
 _REQUIRED = ("v", "effect", "subject")
-_FIELDS = frozenset({*_REQUIRED, "when", "on_fail", "reason"})
+_FIELDS = {
+    1: frozenset({*_REQUIRED, "when", "on_fail", "reason"}),
+    2: frozenset({*_REQUIRED, "when", "on_fail", "reason", "mode"}),
+}
 
 
 class Effect(StrEnum):
@@ -29,26 +32,11 @@ class Effect(StrEnum):
     DENY = "deny"
 
 
-class SubjectKind(IntEnum):
-    """What a constraint is about; the most specific first."""
-
-    TOOL = 0
-    CAPABILITY = 1
-    EVERYTHING = 2
-
-
-class Subject(NamedTuple):
-    """A tool by its id, a capability by its name, or everything."""
-
-    kind: SubjectKind
-    name: str = ""
-
-
-EVERYTHING = Subject(SubjectKind.EVERYTHING)
-
-
 class Constraint(NamedTuple):
-    """A constraint that can be evaluated; `when` is None where it always applies."""
+    """A constraint that can be evaluated; `when` is None where it always applies.
+
+    One that only observes decides nothing: whether it holds is in the trace.
+    """
 
     key: str
     effect: Effect
@@ -56,6 +44,7 @@ class Constraint(NamedTuple):
     on_fail: Failure
     when: Predicate | None
     reason: str | None
+    observes: bool = False
 
 
 class Malformed(NamedTuple):
@@ -129,39 +118,44 @@ def _subject(content: Any) -> Subject:
         raise PayloadFault("", "a constraint is a JSON object")
     if "subject" not in content:
         raise PayloadFault("subject", "`subject` is required; null means everything")
-    match content["subject"]:
-        case None:
-            return EVERYTHING
-        case {"tool_id": str(name), **others} if not others and _is_name(name):
-            return Subject(SubjectKind.TOOL, name)
-        case {"capability": str(name), **others} if not others and _is_name(name):
-            return Subject(SubjectKind.CAPABILITY, name)
-        case _:
-            raise PayloadFault("subject", '`subject` is {"tool_id": …}, {"capability": …} or null')
+    read = read_wider_subject if version_of(content) == NEWEST else read_subject
+    subject = read(content["subject"])
+    if subject is None:
+        raise PayloadFault("subject", '`subject` is {"tool_id": …}, {"capability": …} or null')
+    return subject
 
 
-def _is_name(name: str) -> bool:
-    return 0 < len(name) <= MAX_SUBJECT_CHARACTERS
+def version_of(content: dict[str, Any]) -> int | None:
+    """The version that a payload says it is of; None where there is no such version."""
+    version = content.get("v")
+    # True is an int to Python, and equal to 1.
+    if isinstance(version, bool) or not isinstance(version, int | float) or version not in _FIELDS:
+        return None
+    return int(version)
 
 
 def _constraint(key: str, subject: Subject, content: dict[str, Any], schemas: Schemas) -> Constraint:
+    version = version_of(content)
     for field in content:
-        if field not in _FIELDS:
+        if field not in _FIELDS[version or 1]:
             raise PayloadFault(field, f"unknown field `{field}`")
     for field in _REQUIRED:
         if field not in content:
             raise PayloadFault(field, f"`{field}` is required")
-    # True is an int to Python, and equal to 1.
-    if content["v"] is True or content["v"] != VERSION:
-        raise PayloadFault("v", f"the only version is {VERSION}")
-    effect = content["effect"]
-    if not isinstance(effect, str) or effect not in {"allow", "deny"}:
-        raise PayloadFault("effect", "`effect` is allow or deny")
-    on_fail = content.get("on_fail", "block")
-    if not isinstance(on_fail, str) or on_fail not in _ON_FAIL:
-        raise PayloadFault("on_fail", "`on_fail` is block, ask or defer")
+    if version is None:
+        raise PayloadFault("v", f"the versions are {' and '.join(map(str, _FIELDS))}")
+    effect = _one_of(content, "effect", ("allow", "deny"))
+    on_fail = _one_of(content, "on_fail", tuple(_ON_FAIL), "block")
+    mode = _one_of(content, "mode", ("enforce", "observe"), "enforce")
     reason = content.get("reason")
     if "reason" in content and (not isinstance(reason, str) or len(reason) > MAX_REASON_CHARACTERS):
         raise PayloadFault("reason", f"`reason` is text of at most {MAX_REASON_CHARACTERS} characters")
-    when = compile_predicate(content["when"], schemas) if "when" in content else None
-    return Constraint(key, Effect(effect), subject, _ON_FAIL[on_fail], when, reason)
+    when = compile_predicate(content["when"], schemas, version=version) if "when" in content else None
+    return Constraint(key, Effect(effect), subject, _ON_FAIL[on_fail], when, reason, mode == "observe")
+
+
+def _one_of(content: dict[str, Any], field: str, words: tuple[str, ...], absent: str | None = None) -> str:
+    word = content.get(field, absent)
+    if not isinstance(word, str) or word not in words:
+        raise PayloadFault(field, f"`{field}` is {', '.join(words[:-1])} or {words[-1]}")
+    return word

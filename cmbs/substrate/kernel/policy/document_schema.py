@@ -1,105 +1,104 @@
-"""The JSON Schemas of policy and case files, from the types that read them.
+"""The JSON Schema of policy files, from the types that read them.
 
-A schema says what has which shape. That references, tools and subjects are what they should be, only `lint` knows.
+A schema says what has which shape. That conditions, references, tools and subjects are what they should be, only
+`compile_file` and `lint` know.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from cmbs.substrate.kernel.policy.constraints import MAX_REASON_CHARACTERS, MAX_SUBJECT_CHARACTERS, VERSION
-from cmbs.substrate.kernel.policy.documents import FORMAT, CaseDocument, PolicyDocument
-from cmbs.substrate.kernel.policy.references import MAX_REFERENCE_CHARACTERS
+from cmbs.substrate.kernel.policy.cel_syntax import MAX_CONDITION_CHARACTERS
+from cmbs.substrate.kernel.policy.constraints import MAX_REASON_CHARACTERS
+from cmbs.substrate.kernel.policy.documents import Given, KnownTool, PolicyTest
+from cmbs.substrate.kernel.policy.file import FORMAT
+from cmbs.substrate.kernel.policy.references import MAX_REFERENCE_CHARACTERS, NEWEST
+from cmbs.substrate.kernel.policy.rules import NAME_PATTERN, Otherwise, RuleMode
 from cmbs.substrate.kernel.policy.schemas import DIALECT
+from cmbs.substrate.kernel.policy.subjects import MAX_SUBJECT_CHARACTERS
 
 _REFERENCE = {"type": "string", "maxLength": MAX_REFERENCE_CHARACTERS}
-_THRESHOLD = {"type": "number", "minimum": 0, "maximum": 1}
 _TEXT = {"type": "string", "description": "Taken as it is; a number, list or object is taken as its canonical JSON."}
+_NAME = {"type": "string", "pattern": f"^{NAME_PATTERN}$"}
+_TOOL = {"type": "string", "minLength": 1, "maxLength": MAX_SUBJECT_CHARACTERS}
+_GOALS = {"type": "array", "items": {"type": "string", "pattern": r"^goal\.."}}
+_PREFIXES = {"type": "array", "items": {"type": "string"}}
+_THRESHOLD = {"type": "number", "minimum": 0, "maximum": 1}
+_SCHEMA = {"type": ["object", "boolean"]}
+_CONDITION = {
+    "type": "string",
+    "maxLength": MAX_CONDITION_CHARACTERS,
+    "description": "A condition, in a subset of CEL.",
+}
+_COMPARISONS = ["eq", "ne", "lt", "le", "gt", "ge", "prefix"]
 
 
 def policy_schema() -> dict[str, Any]:
     """The schema of policy files."""
-    return _schema_of(PolicyDocument, "policy")
-
-
-def cases_schema() -> dict[str, Any]:
-    """The schema of case files."""
-    return _schema_of(CaseDocument, "cases")
-
-
-SCHEMAS: dict[str, Callable[[], dict[str, Any]]] = {"policy": policy_schema, "cases": cases_schema}
-
-
-def _schema_of(kind: type[msgspec.Struct], name: str) -> dict[str, Any]:
-    (schema,), components = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
+    _, components = msgspec.json.schema_components([KnownTool, Given, PolicyTest], ref_template="#/$defs/{name}")
     definitions = {**components, **_definitions()}
-    document = definitions[kind.__name__]["properties"]["policy"]
-    pairs = {"$ref": "#/$defs/Pairs"}
-    if "anyOf" in document:
-        document["anyOf"] = [pairs, {"type": "string", "description": "The file name of a policy, from this file on."}]
-    else:
-        definitions[kind.__name__]["properties"]["policy"] = pairs
     return {
         "$schema": DIALECT,
-        "$id": f"urn:cmbs:{name}:{FORMAT}",
-        "title": f"cmbs {name}",
-        **schema,
+        "$id": f"urn:cmbs:policy:{FORMAT}",
+        "title": "cmbs policy",
+        "type": "object",
+        "required": ["format"],
+        "properties": {
+            "format": {"enum": [1, FORMAT]},
+            "title": {"type": "string"},
+            "tools": _list_of(_refer("KnownTool")),
+            "given": _refer("Given"),
+            "tests": _list_of(_refer("PolicyTest")),
+        },
+        "if": {"properties": {"format": {"const": FORMAT}}},
+        "then": _refer("Rules"),
+        "else": _refer("Payloads"),
+        "unevaluatedProperties": False,
         "$defs": dict(sorted(definitions.items())),
     }
 
 
 def _definitions() -> dict[str, Any]:
-    """What a policy consists of; any of it may be given as text."""
     return {
-        "Pairs": {
-            "description": "Keys of a policy and their values.",
-            "type": "object",
-            "patternProperties": {
-                r"^constraint\..": _or_text("Constraint"),
-                r"^policy\.invariant\..": _or_text("Predicate"),
-                r"^policy\.exclusive\..": {"anyOf": [_list_of({"type": "string", "pattern": r"^goal\.."}), _TEXT]},
-                r"^policy\.degrade\..": _or_text("Offer"),
-                r"^policy\.schema\..": {"anyOf": [{"type": ["object", "boolean"]}, _TEXT]},
-                r"^policy\.value\..": {},
-            },
+        "Rules": {
+            "description": "Format 2: rules with conditions.",
             "properties": {
-                "policy.memory.confidence_threshold": {
-                    "anyOf": [{"type": "number", "minimum": 0, "maximum": 1}, _TEXT]
+                "rules": _list_of({"anyOf": [_refer("Rule"), _refer("Constraint")]}),
+                "invariants": _map_of({"anyOf": [_CONDITION, _refer("Invariant")]}),
+                "exclusive": _map_of(_GOALS),
+                "degrade": _map_of(_refer("Offer")),
+                "schemas": _map_of(_SCHEMA),
+                "values": _map_of({}),
+                "private": _PREFIXES,
+                "memory": {
+                    "type": "object",
+                    "required": ["confidence_threshold"],
+                    "additionalProperties": False,
+                    "properties": {"confidence_threshold": _THRESHOLD},
                 },
-                "policy.private": {"anyOf": [_list_of({"type": "string"}), _TEXT]},
-            },
-            "additionalProperties": False,
-        },
-        "Constraint": {
-            "type": "object",
-            "required": ["v", "effect", "subject"],
-            "additionalProperties": False,
-            "properties": {
-                "v": {"const": VERSION},
-                "effect": {"enum": ["allow", "deny"]},
-                "subject": {"anyOf": [_subject("tool_id"), _subject("capability"), {"type": "null"}]},
-                "when": {"$ref": "#/$defs/Predicate"},
-                "on_fail": {"enum": ["block", "ask", "defer"], "default": "block"},
-                "reason": {"type": "string", "maxLength": MAX_REASON_CHARACTERS},
             },
         },
-        "Predicate": {
-            "type": "object",
-            "required": ["op", "args"],
-            "additionalProperties": False,
-            "properties": {"op": {}, "args": {}},
-            "oneOf": [
-                _operator(["all", "any"], _list_of({"$ref": "#/$defs/Predicate"}) | {"minItems": 1}),
-                _operator(["not"], _list_of({"$ref": "#/$defs/Predicate"}) | {"minItems": 1, "maxItems": 1}),
-                _operator(["exists", "missing"], _list_of(_REFERENCE) | {"minItems": 1}),
-                _operator(["eq"], _compare_with({})),
-                _operator(["in"], _compare_with({"type": "array"})),
-                _operator(["schema"], _compare_with({"type": ["object", "boolean", "string"]})),
-            ],
+        "Payloads": {
+            "description": "Format 1: keys of a policy and their payloads; any of them may be given as text.",
+            "required": ["policy"],
+            "properties": {"policy": _describe_pairs()},
         },
+        "Rule": _describe_rule(),
+        "Constraint": _describe_constraint(),
+        "Invariant": {
+            "anyOf": [
+                _refer("Predicate"),
+                {
+                    "type": "object",
+                    "required": ["v", "when"],
+                    "additionalProperties": False,
+                    "properties": {"v": {"const": NEWEST}, "when": _refer("Predicate")},
+                },
+            ]
+        },
+        "Predicate": _describe_predicate(),
         "Offer": {
             "type": "object",
             "minProperties": 1,
@@ -109,22 +108,119 @@ def _definitions() -> dict[str, Any]:
     }
 
 
-def _or_text(name: str) -> dict[str, Any]:
-    return {"anyOf": [{"$ref": f"#/$defs/{name}"}, _TEXT]}
+def _describe_pairs() -> dict[str, Any]:
+    return {
+        "type": "object",
+        "patternProperties": {
+            r"^constraint\..": {"anyOf": [_refer("Constraint"), _TEXT]},
+            r"^policy\.invariant\..": {"anyOf": [_refer("Invariant"), _TEXT]},
+            r"^policy\.exclusive\..": {"anyOf": [_GOALS, _TEXT]},
+            r"^policy\.degrade\..": {"anyOf": [_refer("Offer"), _TEXT]},
+            r"^policy\.schema\..": {"anyOf": [_SCHEMA, _TEXT]},
+            r"^policy\.value\..": {},
+        },
+        "properties": {
+            "policy.memory.confidence_threshold": {"anyOf": [_THRESHOLD, _TEXT]},
+            "policy.private": {"anyOf": [_PREFIXES, _TEXT]},
+        },
+        "additionalProperties": False,
+    }
+
+
+def _describe_rule() -> dict[str, Any]:
+    about = {
+        "description": 'A tool, a list of tools, a pattern such as `db.*`, `state`, or `"*"` for everything.',
+        "anyOf": [
+            _TOOL,
+            {"type": "null"},
+            _list_of(_TOOL) | {"minItems": 1},
+            _describe_subject("tool"),
+            _describe_subject("capability"),
+        ],
+    }
+    return {
+        "type": "object",
+        "description": "The short form of a constraint.",
+        "oneOf": [{"required": ["allow"]}, {"required": ["deny"]}],
+        "additionalProperties": False,
+        "properties": {
+            "name": _NAME,
+            "allow": about,
+            "deny": about,
+            "when": _CONDITION,
+            "otherwise": {"enum": [each.value for each in Otherwise], "default": Otherwise.BLOCK.value},
+            "because": {"type": "string", "maxLength": MAX_REASON_CHARACTERS},
+            "mode": {"enum": [each.value for each in RuleMode], "default": RuleMode.ENFORCE.value},
+        },
+    }
+
+
+def _describe_constraint() -> dict[str, Any]:
+    tool = {"anyOf": [_TOOL, _list_of(_TOOL) | {"minItems": 1}]}
+    return {
+        "type": "object",
+        "description": "The payload of a constraint, as it is.",
+        "required": ["v", "effect", "subject"],
+        "additionalProperties": False,
+        "properties": {
+            "name": _NAME,
+            "v": {"enum": [1, NEWEST]},
+            "effect": {"enum": ["allow", "deny"]},
+            "subject": {
+                "anyOf": [_describe_subject("tool_id", tool), _describe_subject("capability"), {"type": "null"}]
+            },
+            "when": _refer("Predicate"),
+            "on_fail": {"enum": [each.value for each in Otherwise], "default": Otherwise.BLOCK.value},
+            "reason": {"type": "string", "maxLength": MAX_REASON_CHARACTERS},
+            "mode": {"enum": [each.value for each in RuleMode]},
+        },
+    }
+
+
+def _describe_predicate() -> dict[str, Any]:
+    predicates = _list_of(_refer("Predicate")) | {"minItems": 1}
+    return {
+        "type": "object",
+        "required": ["op", "args"],
+        "additionalProperties": False,
+        "properties": {"op": {}, "args": {}},
+        "oneOf": [
+            _operator(["all", "any"], predicates),
+            _operator(["not"], predicates | {"maxItems": 1}),
+            _operator(
+                ["exists", "missing"], _list_of({"anyOf": [_REFERENCE, _wrap("ref", _REFERENCE)]}) | {"minItems": 1}
+            ),
+            _operator(_COMPARISONS, _compare_with({})),
+            _operator(["in"], _compare_with({"anyOf": [{"type": "array"}, {"type": "object"}]})),
+            _operator(["schema"], _compare_with({"type": ["object", "boolean", "string"]})),
+        ],
+    }
+
+
+def _refer(name: str) -> dict[str, Any]:
+    return {"$ref": f"#/$defs/{name}"}
 
 
 def _list_of(item: dict[str, Any]) -> dict[str, Any]:
     return {"type": "array", "items": item}
 
 
-def _subject(name: str) -> dict[str, Any]:
-    text = {"type": "string", "minLength": 1, "maxLength": MAX_SUBJECT_CHARACTERS}
-    return {"type": "object", "required": [name], "additionalProperties": False, "properties": {name: text}}
+def _map_of(value: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "additionalProperties": value}
+
+
+def _wrap(name: str, value: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "required": [name], "additionalProperties": False, "properties": {name: value}}
+
+
+def _describe_subject(name: str, value: dict[str, Any] | None = None) -> dict[str, Any]:
+    return _wrap(name, value or _TOOL)
 
 
 def _operator(names: list[str], args: dict[str, Any]) -> dict[str, Any]:
     return {"properties": {"op": {"enum": names}, "args": args}}
 
 
-def _compare_with(literal: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "array", "prefixItems": [_REFERENCE, literal], "minItems": 2, "maxItems": 2}
+def _compare_with(second: dict[str, Any]) -> dict[str, Any]:
+    first = {"anyOf": [_REFERENCE, _wrap("ref", _REFERENCE), _wrap("literal", {})]}
+    return {"type": "array", "prefixItems": [first, second], "minItems": 2, "maxItems": 2}

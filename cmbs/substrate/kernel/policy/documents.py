@@ -1,19 +1,18 @@
-"""Policies and their cases as documents in YAML or JSON.
+"""What stands in a policy file beside its rules: the tools that it is about, and the tests that it must pass.
 
-A value in a policy or a state is text. Written as anything else, it is taken as the canonical JSON text of that, so
-that constraints can be written as what they are.
+A value in a state is text. Written as anything else, it is taken as the canonical JSON text of that.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Literal, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
 from cmbs.documents.findings import Finding, InvalidDocument, Rule
-from cmbs.documents.nodes import Fields, find_place, to_data
+from cmbs.documents.nodes import Node, find_place, to_data
 from cmbs.documents.text import read_document as read_text
 from cmbs.errors import InvalidRequest
 from cmbs.ledger import canonical
@@ -33,7 +32,6 @@ from cmbs.substrate.kernel.model import (
     Verdict,
 )
 
-FORMAT = 1
 DEFAULT_NOW = "2026-01-31T09:30:00.000000Z"
 DEFAULT_ACTOR = "agent:agent"
 
@@ -45,7 +43,7 @@ _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\[\.\.\.\]")
 
 
 class KnownTool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A tool that cases call: what a decision needs of one, and nothing that is needed to run it."""
+    """A tool that the policy is about: what a decision needs of one, and nothing that is needed to run it."""
 
     tool_id: str
     kind: ToolKind = ToolKind.CALLER
@@ -69,8 +67,16 @@ class KnownTool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
         )
 
 
+class IndependentSighting(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What would be left of a session without what the proposer eliminated, in a test."""
+
+    n_survivors: int | None = None
+    survivors: list[str] | None = None
+    survivor: dict[str, Any] | None = None
+
+
 class Sighting(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What the belief plane says of a session in a case."""
+    """What the belief plane says of a session in a test; `survivor` is what was declared of the one that is left."""
 
     found: bool = True
     n_survivors: int | None = None
@@ -78,26 +84,29 @@ class Sighting(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     active_obligation_id: str | None = None
     survivors: list[str] | None = None
     concluded: list[str] = []
+    survivor: dict[str, Any] | None = None
+    independent: IndependentSighting | None = None
 
 
-class PolicyDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A policy: its pairs, and the tools that it is about."""
+class GivenCase(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The case that the proposal of a test names, and what its session says. Its agent is the proposer, by default."""
 
-    format: Literal[1]
-    policy: dict[str, Value]
-    title: str = ""
-    tools: list[KnownTool] | None = None
+    case_id: str = "case"
+    attributes: dict[str, Any] = {}
+    agents: list[str] | None = None
+    closed: bool = False
+    belief: Sighting = Sighting()
 
 
-class CaseProposal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A proposal, of which a case has to say only the candidates."""
+class ProposalSketch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A proposal, of which a test has to say only the candidates."""
 
     candidates: list[Candidate]
     atomic: bool = True
-    proposal_id: str = "case"
+    proposal_id: str = "test"
     # The current one, if none is named.
     state_snapshot_id: str | None = None
-    # From the actor, at the moment of the case, if it does not say.
+    # From the actor, at the moment of the test, if it does not say.
     provenance: Provenance | None = None
 
 
@@ -113,7 +122,7 @@ class ExpectedCandidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
 
 
 class Expected(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a case expects; what is left out may be anything. `matched` and `waits_for` are those of all candidates."""
+    """What a test expects; what is left out may be anything. `matched` and `waits_for` are those of all candidates."""
 
     verdict: Verdict
     failure: Failure | None = None
@@ -124,19 +133,21 @@ class Expected(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     candidates: list[ExpectedCandidate] | None = None
 
 
-class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One proposal, what is otherwise than in the whole document, and what is expected."""
+class PolicyTest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One proposal, what is otherwise than given for all, and what is expected."""
 
     name: str
-    proposal: CaseProposal
-    # Without it, the case can be explained, but not tested.
+    proposal: ProposalSketch
+    # Without it, the test can be explained, but not tested.
     expect: Expected | None = None
     actor: str | None = None
     now: str | None = None
     mode: Mode | None = None
-    # Over the state of the document; null takes a key away.
+    # Over the state that is given for all; null takes a key away.
     state: dict[str, Value] = {}
     belief: dict[str, Sighting] = {}
+    # That of all tests, unless it says; null for none.
+    case: GivenCase | msgspec.UnsetType | None = msgspec.UNSET
     # What the proposer saw, where that is not the state: these keys were written since.
     seen: dict[str, Value] = {}
     # Constraints for which exactly this was approved.
@@ -145,20 +156,16 @@ class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     spent: dict[str, Spent] = {}
 
 
-class CaseDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Cases of a policy: a policy document by its file name, or the pairs themselves."""
+class Given(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What all tests of a policy have in common, unless one says otherwise."""
 
-    format: Literal[1]
-    policy: str | dict[str, Value]
-    cases: list[Case] = []
-    title: str = ""
     actor: str = DEFAULT_ACTOR
     now: str = DEFAULT_NOW
     mode: Mode = Mode.ENFORCE
     state: dict[str, Value] = {}
-    tools: list[KnownTool] = []
     capabilities: list[Capability] = []
     belief: dict[str, Sighting] = {}
+    case: GivenCase | None = None
 
 
 D = TypeVar("D")
@@ -166,24 +173,19 @@ D = TypeVar("D")
 
 def read_document(data: bytes, name: str, kind: type[D]) -> D:
     """The document in a file of this name; `InvalidDocument` names the file, the place, and what is wrong."""
-    node = read_text(data, name)
+    return decode_node(read_text(data, name), name, kind)
+
+
+def decode_node(node: Node, name: str, kind: type[D]) -> D:
+    """A part of a document as this type; `InvalidDocument` names the file, the place, and what is wrong."""
     try:
         return msgspec.json.decode(canonical.encode(to_data(node, name)), type=kind)
     except msgspec.ValidationError as exc:
         message, _, path = str(exc).partition(" - at `")
-        path = path.rstrip("`")
-        where = f" at `{path}`" if path else ""
-        place = find_place(node, _parse_path(path))
-        finding = Finding(Rule.WRONG_TYPE, f"{message[:1].lower()}{message[1:]}{where}", place=place)
+        steps = _parse_path(path.rstrip("`"))
+        shown = f" at `{_show_path(steps)}`" if steps else ""
+        finding = Finding(Rule.WRONG_TYPE, f"{message[:1].lower()}{message[1:]}{shown}", steps, find_place(node, steps))
         raise InvalidDocument(name, [finding]) from exc
-
-
-def is_case_document(data: bytes, name: str) -> bool:
-    """Whether a document has cases, so that it is more than a policy."""
-    node = read_text(data, name)
-    # A policy document has the pairs and their tools alone.
-    policy_fields = set(PolicyDocument.__struct_fields__)
-    return isinstance(node, Fields) and not {field.text for field, _ in node.entries} <= policy_fields
 
 
 def pairs_of(values: Mapping[str, Value]) -> dict[str, str]:
@@ -219,3 +221,7 @@ def _parse_path(path: str) -> tuple[str | int, ...]:
             break
         steps.append(name or int(place))
     return tuple(steps)
+
+
+def _show_path(steps: tuple[str | int, ...]) -> str:
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).removeprefix(".")

@@ -2,9 +2,9 @@
 
 Keys of a policy::
 
-    constraint.<name>                   a constraint, version 1
+    constraint.<name>                   a constraint, version 1 or 2
     policy.exclusive.<group>            a JSON list of goal keys, of which one may be set
-    policy.invariant.<name>             a predicate that must hold after every commit
+    policy.invariant.<name>             a predicate that must hold after every commit; {"v": 2, "when": …} for version 2
     policy.degrade.<tool_id>            what is offered in place of a blocked call: {"tool_id"}, {"budget"}, {"mode"}
     policy.schema.<name>                a JSON Schema that `schema` predicates mean by this name
     policy.memory.confidence_threshold  a number from 0 to 1
@@ -17,6 +17,7 @@ A key that is none of these would do nothing, so an update with one is refused.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from typing import Any, NamedTuple, assert_never
@@ -35,13 +36,14 @@ from cmbs.substrate.kernel.policy.constraints import (
     Effect,
     Malformed,
     PayloadFault,
-    SubjectKind,
     compile_constraint,
     decode_payload,
+    version_of,
 )
 from cmbs.substrate.kernel.policy.predicates import Predicate, PredicateFault, compile_predicate
-from cmbs.substrate.kernel.policy.references import MAX_REFERENCE_CHARACTERS, namespace_of
+from cmbs.substrate.kernel.policy.references import MAX_REFERENCE_CHARACTERS, NEWEST, CaseUse, namespace_of
 from cmbs.substrate.kernel.policy.schemas import SchemaFault, compile_schema, decode_schema
+from cmbs.substrate.kernel.policy.subjects import SubjectKind, ToolIndex
 
 MAX_PAIRS = 50_000
 MAX_POLICY_BYTES = 33_554_432
@@ -85,24 +87,31 @@ class Group(NamedTuple):
 class Matching(NamedTuple):
     """The constraints that may speak on a candidate, each list sorted so that its first answer is the answer.
 
-    Denials the strictest first, then by key; permissions the most specific first, then by key.
+    Denials the strictest first, then by key; permissions the most specific first, then by key. What only observes
+    stands apart, by key: it makes no answer.
     """
 
     malformed: tuple[str, ...]
     denies: tuple[Constraint, ...]
     allows: tuple[Constraint, ...]
+    observing: tuple[Constraint, ...] = ()
 
     @property
     def keys(self) -> frozenset[str]:
-        """The state keys that they read."""
+        """The state keys that the answer depends on."""
         return frozenset(
             key for each in (*self.denies, *self.allows) if each.when is not None for key in each.when.keys
         )
 
     @property
     def session_ids(self) -> frozenset[str]:
-        """The belief sessions that they read."""
-        return _session_ids(each.when for each in (*self.denies, *self.allows))
+        """The belief sessions that they read, to answer or to observe."""
+        return _session_ids(each.when for each in (*self.denies, *self.allows, *self.observing))
+
+    @property
+    def case_use(self) -> CaseUse:
+        """How much of the case of the proposal they read, to answer or to observe."""
+        return _case_use(each.when for each in (*self.denies, *self.allows, *self.observing))
 
 
 class Policy:
@@ -116,6 +125,7 @@ class Policy:
         "compiled",
         "faults",
         "groups",
+        "invariant_case_use",
         "invariant_session_ids",
         "invariants",
         "memory_threshold_milli",
@@ -141,26 +151,28 @@ class Policy:
             if key.startswith("constraint.")
         }
         self._of_everything: list[Compiled] = []
-        self._of_tool: dict[str, list[Compiled]] = {}
+        self._of_tool: ToolIndex[Compiled] = ToolIndex()
         self._of_capability: dict[str, list[Compiled]] = {}
         for _, compiled in self.compiled.values():
             match compiled.subject.kind:
-                case SubjectKind.TOOL:
-                    self._of_tool.setdefault(compiled.subject.name, []).append(compiled)
-                case SubjectKind.CAPABILITY:
-                    self._of_capability.setdefault(compiled.subject.name, []).append(compiled)
                 case SubjectKind.EVERYTHING:
                     self._of_everything.append(compiled)
+                case SubjectKind.CAPABILITY:
+                    self._of_capability.setdefault(compiled.subject.names[0], []).append(compiled)
+                case SubjectKind.TOOL | SubjectKind.PATTERN:
+                    self._of_tool.add(compiled.subject, compiled)
                 case _:
                     assert_never(compiled.subject.kind)
             if isinstance(compiled, Malformed):
                 faults.append(PolicyFault(compiled.key, compiled.at, compiled.message))
         self.invariants = _invariants(pairs, self.schemas, faults)
         self.invariant_session_ids = _session_ids(each.predicate for each in self.invariants)
+        self.invariant_case_use = _case_use(each.predicate for each in self.invariants)
+        whens = [each.when for _, each in self.compiled.values() if isinstance(each, Constraint)]
         # Whether anything in it reads the belief plane, so that most decisions need not ask what each of them reads.
-        self.reads_belief = bool(self.invariant_session_ids) or any(
-            isinstance(compiled, Constraint) and compiled.when is not None and compiled.when.session_ids
-            for _, compiled in self.compiled.values()
+        self.reads_belief = (
+            bool(self.invariant_session_ids or _session_ids(whens))
+            or max(self.invariant_case_use, _case_use(whens)) >= CaseUse.BELIEF
         )
         self.groups = _groups(pairs, faults)
         self._groups_by_goal: dict[str, list[Group]] = {}
@@ -182,13 +194,21 @@ class Policy:
 
     def change(self, to_set: Mapping[str, str], to_unset: Iterable[str]) -> Policy:
         """The policy after a change. Only what the change touches is compiled anew."""
-        pairs = {**self.pairs, **to_set}
-        for key in to_unset:
-            pairs.pop(key, None)
-        schemas_stay = all(
-            pairs.get(key) == self.pairs.get(key) for key in {*to_set, *to_unset} if key.startswith(SCHEMA)
-        )
-        return Policy(pairs, self.compiled if schemas_stay else {})
+        pairs, known = self._plan_change(to_set, to_unset)
+        return find_recent(pairs) or Policy(pairs, known)
+
+    def change_ahead(self, to_set: Mapping[str, str], to_unset: Iterable[str], pause: Callable[[], None]) -> None:
+        """Compile what `change` will give, and keep it at hand. `pause` is called after each constraint."""
+        compile_ahead(*self._plan_change(to_set, to_unset), pause)
+
+    def _plan_change(
+        self, to_set: Mapping[str, str], to_unset: Iterable[str]
+    ) -> tuple[dict[str, str], Mapping[str, tuple[str, Compiled]]]:
+        """The pairs after a change, and the constraints that are compiled already: none where a schema changes."""
+        gone = frozenset(to_unset)
+        pairs = {key: text for key, text in {**self.pairs, **to_set}.items() if key not in gone}
+        schemas_stay = all(pairs.get(key) == self.pairs.get(key) for key in {*to_set, *gone} if key.startswith(SCHEMA))
+        return pairs, self.compiled if schemas_stay else {}
 
     def groups_of(self, goal: str) -> tuple[Group, ...]:
         """The exclusive groups that a goal is in."""
@@ -204,29 +224,86 @@ class Policy:
         """
         concerned = [*self._of_everything]
         if tool_id is not None:
-            concerned += self._of_tool.get(tool_id, ())
+            # Several patterns of one constraint may fit.
+            concerned += {each.key: each for each in self._of_tool.find(tool_id)}.values()
         for name in {*permitting, *denying}:
             concerned += self._of_capability.get(name, ())
-        malformed, denies, allows = [], [], []
+        malformed: list[str] = []
+        denies: list[Constraint] = []
+        allows: list[Constraint] = []
+        observing: list[Constraint] = []
         for each in concerned:
             if isinstance(each, Malformed):
                 malformed.append(each.key)
             elif each.effect is Effect.DENY:
-                denies.append(each)
-            elif each.subject.kind is not SubjectKind.CAPABILITY or each.subject.name in permitting:
-                allows.append(each)
+                (observing if each.observes else denies).append(each)
+            elif each.subject.kind is not SubjectKind.CAPABILITY or each.subject.names[0] in permitting:
+                (observing if each.observes else allows).append(each)
         denies.sort(key=lambda each: (STRICTNESS[each.on_fail], each.key))
         allows.sort(key=lambda each: (each.subject.kind, each.key))
-        return Matching(tuple(sorted(malformed)), tuple(denies), tuple(allows))
+        observing.sort(key=lambda each: each.key)
+        return Matching(tuple(sorted(malformed)), tuple(denies), tuple(allows), tuple(observing))
 
 
 def compile_policy(pairs: Mapping[str, str]) -> Policy:
     """Compile the `policy.*` and `constraint.*` pairs of a state. Total: what is malformed denies."""
-    return Policy(pairs, {})
+    return find_recent(pairs) or Policy(pairs, {})
+
+
+# A policy of fewer pairs is compiled in the time of a few decisions.
+LARGE_PAIRS = 100
+
+
+class _Recent(NamedTuple):
+    """A policy that was compiled ahead. What it compiles to, and is refused for, depends on its pairs alone."""
+
+    pairs: dict[str, str]
+    policy: Policy
+    faults: list[PolicyFault]
+
+
+_RECENT: deque[_Recent] = deque(maxlen=4)
+
+
+def find_recent(pairs: Mapping[str, str]) -> Policy | None:
+    """The policy with exactly these pairs, if it was compiled ahead lately."""
+    recent = _find_recent(pairs)
+    return None if recent is None else recent.policy
+
+
+def _find_recent(pairs: Mapping[str, str]) -> _Recent | None:
+    if len(pairs) < LARGE_PAIRS:
+        return None
+    return next((recent for recent in tuple(_RECENT) if recent.pairs == pairs), None)
+
+
+def compile_ahead(
+    pairs: Mapping[str, str], known: Mapping[str, tuple[str, Compiled]], pause: Callable[[], None]
+) -> None:
+    """Compile a policy and keep it at hand, for a writer that needs it next and cannot wait so long.
+
+    `pause` is called after each constraint, so that other threads have their turns.
+    """
+    if len(pairs) < LARGE_PAIRS or find_recent(pairs) is not None:
+        return
+    schemas = dict(_each(pairs, SCHEMA, _schema, []))
+    compiled: dict[str, tuple[str, Compiled]] = {}
+    for key, text in pairs.items():
+        if key.startswith("constraint.") and known.get(key, ("",))[0] != text:
+            compiled[key] = (text, compile_constraint(key, text, schemas))
+            pause()
+    policy = Policy(pairs, {**known, **compiled})
+    _RECENT.append(_Recent(dict(pairs), policy, _find_faults(pairs, policy)))
 
 
 def validate_policy(pairs: Mapping[str, str]) -> list[PolicyFault]:
     """Everything that a policy with these pairs is refused for, by key; empty where nothing is wrong with it."""
+    recent = _find_recent(pairs)
+    return list(recent.faults) if recent is not None else _find_faults(pairs, None)
+
+
+def _find_faults(pairs: Mapping[str, str], compiled: Policy | None) -> list[PolicyFault]:
+    """As `validate_policy`, of pairs that may be compiled already."""
     if len(pairs) > MAX_PAIRS:
         return [PolicyFault("", "", f"a policy has at most {MAX_PAIRS} keys")]
     if sum(len(key) + len(text) for key, text in pairs.items()) > MAX_POLICY_BYTES:
@@ -234,7 +311,7 @@ def validate_policy(pairs: Mapping[str, str]) -> list[PolicyFault]:
     faults = [PolicyFault(key, "", fault) for key in pairs if (fault := _key_fault(key)) is not None]
     faults += [PolicyFault(key, "", "not valid Unicode") for key, text in pairs.items() if not _is_unicode(key + text)]
     if not faults:
-        faults = list(compile_policy(pairs).faults)
+        faults = list((compiled or compile_policy(pairs)).faults)
     return sorted(faults)[:MAX_FAULTS]
 
 
@@ -266,6 +343,10 @@ def _session_ids(predicates: Iterable[Predicate | None]) -> frozenset[str]:
     return frozenset(
         session_id for predicate in predicates if predicate is not None for session_id in predicate.session_ids
     )
+
+
+def _case_use(predicates: Iterable[Predicate | None]) -> CaseUse:
+    return max((predicate.case_use for predicate in predicates if predicate is not None), default=CaseUse.NONE)
 
 
 def _each(
@@ -318,13 +399,26 @@ def _invariants(
     faults: list[PolicyFault],
 ) -> tuple[Invariant, ...]:
     def read(text: str) -> Predicate:
-        predicate = compile_predicate(decode_payload(text), schemas, "")
+        content = decode_payload(text)
+        if isinstance(content, dict) and "v" in content:
+            predicate = _compile_invariant(content, schemas)
+        else:
+            predicate = compile_predicate(content, schemas, "", version=1)
         if predicate.reads_candidate:
             raise PayloadFault("", "an invariant is about the state: it reads no $args, $tool or $actor")
         return predicate
 
     keys = [key for key in sorted(pairs) if key.startswith(INVARIANT)]
     return tuple(Invariant(key, _read(key, pairs[key], read, faults)) for key in keys)
+
+
+def _compile_invariant(content: dict[str, Any], schemas: Mapping[str, jsonschema_rs.Draft202012Validator]) -> Predicate:
+    for field in content:
+        if field not in {"v", "when"}:
+            raise PayloadFault(field, f"unknown field `{field}`")
+    if version_of(content) != NEWEST:
+        raise PayloadFault("v", f"an invariant with a version is of version {NEWEST}")
+    return compile_predicate(content.get("when"), schemas, version=NEWEST)
 
 
 def _groups(pairs: Mapping[str, str], faults: list[PolicyFault]) -> tuple[Group, ...]:

@@ -1,20 +1,32 @@
-"""The predicates of a constraint: exactly the operators of SS-01, compiled once, evaluated without surprises.
+"""The predicates of a constraint, compiled once, evaluated without surprises.
 
-What is missing makes `eq`, `in`, `exists` and `schema` false. A JSON null is a value that `eq` can ask for, and nothing
-to `exists`. Numbers are compared as JSON does (1 is 1.0), and are never truth values.
+Payloads of version 1 have exactly the operators of SS-01, between a reference and literals. Version 2 adds comparisons,
+and an operand of one is a literal or a reference on either side:
+
+- the first is a reference as text, `{"ref": …}` or `{"literal": …}`;
+- the second is a literal as it is, `{"ref": …}` or `{"literal": …}`.
+
+So a text is a reference in the first place and a literal in the second, and an object with the one member `ref` or
+`literal` is never a literal itself. At least one operand is a reference.
+
+What is missing makes every comparison, `exists` and `schema` false. A JSON null is a value that `eq` can ask for, and
+nothing to `exists`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
 import jsonschema_rs
 
 from cmbs.ledger import canonical
 from cmbs.substrate.kernel.model import Stage, TraceStep
+from cmbs.substrate.kernel.policy.operators import COMPARISONS, Literal, Operand, Test, comparison
 from cmbs.substrate.kernel.policy.references import (
     MISSING,
+    NEWEST,
+    CaseUse,
     EvaluationContext,
     Reference,
     ReferenceFault,
@@ -26,8 +38,12 @@ MAX_FOUND_CHARACTERS = 256
 # Of what is asked deep inside a predicate, a place says as much as a reader can use.
 _ROOT = "when"
 
-# Whether a predicate holds, given what its references found, in their order.
-Test: TypeAlias = Callable[[EvaluationContext, list[Any]], bool]
+_COMPARISONS = {1: frozenset({"eq", "in"}), 2: COMPARISONS}
+_OPERATORS = {
+    1: "all, any, not, eq, in, exists, missing, schema",
+    2: "all, any, not, eq, ne, in, prefix, lt, le, gt, ge, exists, missing, schema",
+}
+
 Schemas: TypeAlias = Mapping[str, jsonschema_rs.Draft202012Validator]
 
 
@@ -40,12 +56,16 @@ class PredicateFault(ValueError):
 
 
 class Probe(NamedTuple):
-    """A predicate that reads: where it stands, what it asks, what it reads."""
+    """A predicate that reads: where it stands, what it asks, what it reads.
+
+    `operands` are what it asks about, in their order: of `schema` the reference, and the schema or its name.
+    """
 
     at: str
     op: str
     references: tuple[Reference, ...]
     holds: Test
+    operands: tuple[Operand, ...]
 
 
 class Branch(NamedTuple):
@@ -62,10 +82,10 @@ class Predicate:
     """A compiled predicate.
 
     `keys` and `session_ids` are everything that its truth can depend on beside the candidate and its actor; it can
-    depend on these where `reads_candidate`.
+    depend on these where `reads_candidate`, and on the case of the proposal as `case_use` says.
     """
 
-    __slots__ = ("keys", "reads_candidate", "root", "session_ids")
+    __slots__ = ("case_use", "keys", "reads_candidate", "root", "session_ids")
 
     def __init__(self, root: Node) -> None:
         self.root = root
@@ -75,6 +95,11 @@ class Predicate:
         self.session_ids = frozenset(
             reference.session_id for reference in references if reference.session_id is not None
         )
+        self.case_use = max((reference.case_use for reference in references), default=CaseUse.NONE)
+
+    def lacks_case(self, seen: EvaluationContext) -> bool:
+        """Whether it reads the case of a proposal that has none which is open and for its actor."""
+        return self.case_use is not CaseUse.NONE and seen.case is None
 
     def evaluate(self, seen: EvaluationContext, asking: Asking, steps: list[TraceStep]) -> bool:
         """Whether it holds; adds one step to the trace for every reference of every predicate in it."""
@@ -89,9 +114,9 @@ class Asking(NamedTuple):
     key: str
 
 
-def compile_predicate(content: object, schemas: Schemas, at: str = _ROOT) -> Predicate:
-    """Compile a decoded predicate; PredicateFault names the first place that is wrong."""
-    return Predicate(_node(content, schemas, at))
+def compile_predicate(content: object, schemas: Schemas, at: str = _ROOT, version: int = NEWEST) -> Predicate:
+    """Compile a decoded predicate of a payload of this version; PredicateFault names the first place that is wrong."""
+    return Predicate(_node(content, _Source(schemas, version), at))
 
 
 def probes_of(node: Node) -> list[Probe]:
@@ -99,21 +124,6 @@ def probes_of(node: Node) -> list[Probe]:
     if isinstance(node, Probe):
         return [node]
     return [probe for part in node.parts for probe in probes_of(part)]
-
-
-def same(found: object, literal: object) -> bool:
-    """Whether two JSON values are equal: numbers by value, truth values only with themselves."""
-    if isinstance(literal, bool) or isinstance(found, bool):
-        return found is literal
-    if isinstance(literal, list):
-        return isinstance(found, list) and len(found) == len(literal) and all(map(same, found, literal))
-    if isinstance(literal, dict):
-        return (
-            isinstance(found, dict)
-            and found.keys() == literal.keys()
-            and all(same(found[name], literal[name]) for name in literal)
-        )
-    return found == literal
 
 
 def show(value: object) -> str:
@@ -149,31 +159,46 @@ def _pieces(value: object) -> Iterator[str]:
 # --- compiling --------------------------------------------------------------------------------------------------------
 
 
-def _node(content: object, schemas: Schemas, at: str) -> Node:
+class _Source(NamedTuple):
+    """What a predicate is compiled with: schemas by name, and the version of its payload."""
+
+    schemas: Schemas
+    version: int
+
+
+def _node(content: object, source: _Source, at: str) -> Node:
+    op, args = _take_apart(content, at)
+    match op:
+        case "all" | "any":
+            parts = tuple(_node(each, source, f"{at}.args[{place}]") for place, each in enumerate(args))
+            return Branch(op, parts)
+        case "not":
+            _refuse_length(args, 1, "one predicate", at)
+            return Branch(op, (_node(args[0], source, f"{at}.args[0]"),))
+        case "exists" | "missing":
+            references = tuple(_reference(each, source, f"{at}.args[{place}]") for place, each in enumerate(args))
+            return Probe(at, op, references, _presence(op), references)
+        case "schema":
+            _refuse_length(args, 2, "a reference and what it is compared with", at)
+            reference = _reference(args[0], source, f"{at}.args[0]")
+            test = _schema_test(args[1], source.schemas, f"{at}.args[1]")
+            return Probe(at, op, (reference,), test, (reference, Literal(args[1])))
+        case str() if op in _COMPARISONS[source.version]:
+            return _compare_node(op, args, source, at)
+        case _:
+            raise PredicateFault(f"{at}.op", f"`op` is one of {_OPERATORS[source.version]}")
+
+
+def _take_apart(content: object, at: str) -> tuple[object, list[Any]]:
     if not isinstance(content, dict):
         raise PredicateFault(at, "a predicate is an object with `op` and `args`")
     for field in content:
         if field not in {"op", "args"}:
             raise PredicateFault(f"{at}.{field}", f"unknown field `{field}`")
-    op, args = content.get("op"), content.get("args")
+    args = content.get("args")
     if not isinstance(args, list) or not args:
         raise PredicateFault(f"{at}.args", "`args` is a list that is not empty")
-    match op:
-        case "all" | "any":
-            parts = tuple(_node(each, schemas, f"{at}.args[{place}]") for place, each in enumerate(args))
-            return Branch(op, parts)
-        case "not":
-            _refuse_length(args, 1, "one predicate", at)
-            return Branch(op, (_node(args[0], schemas, f"{at}.args[0]"),))
-        case "exists" | "missing":
-            references = tuple(_reference(each, f"{at}.args[{place}]") for place, each in enumerate(args))
-            return Probe(at, op, references, _presence(op))
-        case "eq" | "in" | "schema":
-            _refuse_length(args, 2, "a reference and what it is compared with", at)
-            reference = _reference(args[0], f"{at}.args[0]")
-            return Probe(at, op, (reference,), _comparison(op, reference, args[1], schemas, f"{at}.args[1]"))
-        case _:
-            raise PredicateFault(f"{at}.op", "`op` is one of all, any, not, eq, in, exists, missing, schema")
+    return content.get("op"), args
 
 
 def _refuse_length(args: list[object], length: int, what: str, at: str) -> None:
@@ -181,21 +206,47 @@ def _refuse_length(args: list[object], length: int, what: str, at: str) -> None:
         raise PredicateFault(f"{at}.args", f"`args` is {what}")
 
 
-def _reference(content: object, at: str) -> Reference:
+def _compare_node(op: str, args: list[object], source: _Source, at: str) -> Probe:
+    _refuse_length(args, 2, "a reference and what it is compared with", at)
+    left: Operand
+    if _is_wrapped(args[0], "literal", source):
+        left = _literal(op, args[0]["literal"], f"{at}.args[0]", is_right=False)
+    else:
+        left = _reference(args[0], source, f"{at}.args[0]")
+    right = _right_operand(op, args[1], source, f"{at}.args[1]")
+    references = tuple(each for each in (left, right) if isinstance(each, Reference))
+    if not references:
+        raise PredicateFault(f"{at}.args", "one of the operands is a reference")
+    return Probe(at, op, references, comparison(op, left, right), (left, right))
+
+
+def _right_operand(op: str, content: object, source: _Source, at: str) -> Operand:
+    if _is_wrapped(content, "ref", source):
+        return _reference(content, source, at)
+    if _is_wrapped(content, "literal", source):
+        return _literal(op, content["literal"], at)
+    if op == "in" and isinstance(content, list) and any(_is_wrapped(each, "ref", source) for each in content):
+        raise PredicateFault(at, "`in` is asked of a list of literals; one among references is `any` of `eq`")
+    return _literal(op, content, at)
+
+
+def _literal(op: str, value: object, at: str, *, is_right: bool = True) -> Literal:
+    if op == "in" and is_right and not isinstance(value, list):
+        raise PredicateFault(at, "`in` is asked of a list of literals")
+    return Literal(value)
+
+
+def _is_wrapped(content: object, name: str, source: _Source) -> TypeGuard[dict[str, Any]]:
+    """Whether an operand says itself what it is, by its one member. In version 1 there are no such operands."""
+    return source.version > 1 and isinstance(content, dict) and content.keys() == {name}
+
+
+def _reference(content: object, source: _Source, at: str) -> Reference:
+    text = content["ref"] if _is_wrapped(content, "ref", source) else content
     try:
-        return compile_reference(content)
+        return compile_reference(text, source.version)
     except ReferenceFault as exc:
         raise PredicateFault(at, str(exc)) from exc
-
-
-def _comparison(op: str, reference: Reference, literal: object, schemas: Schemas, at: str) -> Test:
-    if op == "eq":
-        return _equality(reference, literal)
-    if op == "schema":
-        return _schema_test(literal, schemas, at)
-    if not isinstance(literal, list):
-        raise PredicateFault(at, "`in` is asked of a list of literals")
-    return _membership(reference, literal)
 
 
 def _presence(op: str) -> Test:
@@ -203,28 +254,6 @@ def _presence(op: str) -> Test:
     if op == "exists":
         return lambda _, found: all(value is not MISSING and value is not None for value in found)
     return lambda _, found: any(value is MISSING or value is None for value in found)
-
-
-def _equality(reference: Reference, literal: object) -> Test:
-    find_text = reference.find_text
-    if isinstance(literal, str) and find_text is not None:
-        return lambda seen, found: found[0] == literal or find_text(seen) == literal
-    return lambda _, found: same(found[0], literal)
-
-
-def _membership(reference: Reference, literals: list[object]) -> Test:
-    find_text = reference.find_text
-    texts = frozenset(literal for literal in literals if isinstance(literal, str))
-    others = tuple(literal for literal in literals if not isinstance(literal, str))
-
-    def test(seen: EvaluationContext, found: list[Any]) -> bool:
-        if find_text is not None and find_text(seen) in texts:
-            return True
-        if isinstance(found[0], str):
-            return found[0] in texts
-        return any(same(found[0], literal) for literal in others)
-
-    return test
 
 
 def _schema_test(content: object, schemas: Schemas, at: str) -> Test:
@@ -249,11 +278,11 @@ def _evaluate(node: Node, seen: EvaluationContext, asking: Asking, steps: list[T
         values = [reference.find(seen) for reference in node.references]
         holds = node.holds(seen, values)
         for reference, value in zip(node.references, values, strict=True):
-            head = None if reference.session_id is None else _head_read(reference.session_id, seen)
+            note = _note(reference, seen)
             text = None if value is MISSING else show(value)
             steps.append(
                 TraceStep(
-                    asking.stage, holds, asking.candidate, asking.key, node.at, node.op, reference.text, text, head
+                    asking.stage, holds, asking.candidate, asking.key, node.at, node.op, reference.text, text, note
                 )
             )
         return holds
@@ -264,8 +293,13 @@ def _evaluate(node: Node, seen: EvaluationContext, asking: Asking, steps: list[T
     return all(found) if node.op == "all" else any(found)
 
 
-def _head_read(session_id: str, seen: EvaluationContext) -> str:
-    """Of a belief reading: the audit head that it was read at."""
+def _note(reference: Reference, seen: EvaluationContext) -> str | None:
+    """Of a belief reading: the audit head that it was read at; of a case: that there is none."""
+    if reference.case_use is not CaseUse.NONE and seen.case is None:
+        return "no case"
+    session_id = reference.session_read(seen)
+    if session_id is None:
+        return None
     reading = seen.belief.get(session_id)
     if reading is None or not reading.found:
         return "no such session"

@@ -1,4 +1,5 @@
-"""What a predicate may read: keys of the state, fields of their JSON, the args, the tool, the actor, the belief plane.
+"""What a predicate may read: keys of the state, fields of their JSON, the args, the tool, the actor, the belief plane,
+and the case of the proposal.
 
 A reference is taken apart once, when its constraint is compiled. Reading one never fails: what is not there is MISSING.
 """
@@ -6,7 +7,7 @@ A reference is taken apart once, when its constraint is compiled. Reading one ne
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from enum import Enum
+from enum import Enum, IntEnum
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -14,10 +15,15 @@ import msgspec
 from cmbs.core import entropy
 from cmbs.errors import BeliefServerError
 from cmbs.ledger import canonical
+from cmbs.messages import Actor
 from cmbs.substrate.kernel.model import NAMESPACES, BeliefReading
 
+# The newest version of constraint payloads; each has the references of all before it.
+NEWEST = 2
 MAX_REFERENCE_CHARACTERS = 512
 MAX_SEGMENTS = 32
+# The version of constraint payloads that brought references to cases.
+CASES_SINCE_PAYLOAD = 2
 # What a JSON text can begin with. Most values are plain words, which this tells without an attempt to parse them.
 _JSON_STARTS = frozenset('{["-0123456789tfn \t\r\n')
 
@@ -31,17 +37,40 @@ class Missing(Enum):
 MISSING: Final = Missing.MISSING
 
 
+class CaseUse(IntEnum):
+    """How much of its proposal's case something reads; whatever needs more needs the case itself too."""
+
+    NONE = 0
+    RECORD = 1
+    BELIEF = 2
+    # Also what would be left without the eliminations of the actor whose proposal it is.
+    INDEPENDENT = 3
+
+
+class CaseContext(msgspec.Struct, frozen=True):
+    """The case that a candidate is judged in: one that is open, and that its actor may act under."""
+
+    case_id: str
+    session_id: str
+    # JSON text, as it was recorded.
+    attributes: str
+    # The actor whose proposal it is.
+    actor_id: str
+
+
 class EvaluationContext(msgspec.Struct, frozen=True):
     """Everything that the predicates of one candidate can see.
 
-    `args` is the decoded args of a call, or `{"set": …, "unset": …}` of a delta, which has no `tool_id`.
+    `args` is the decoded args of a call, or `{"set": …, "unset": …}` of a delta, which has no `tool_id`. Invariants are
+    about no candidate, and have no actor.
     """
 
     state: Mapping[str, str]
     belief: Mapping[str, BeliefReading]
-    actor_id: str
+    actor: Actor | None
     args: Any = MISSING
     tool_id: str | None = None
+    case: CaseContext | None = None
     # A large value takes milliseconds to parse, and any number of constraints may be about it.
     parsed: dict[str, Any] = msgspec.field(default_factory=dict)
 
@@ -63,10 +92,11 @@ class Reference:
     """A compiled reference. `find` gives its JSON value or MISSING.
 
     `find_text` gives the text under a whole key, where the reference could be one: a text that happens to look like
-    JSON is still equal to itself. `keys` are the state keys that decide what is found, `session_id` the belief session.
+    JSON is still equal to itself. `keys` are the state keys that decide what is found, `session_id` the belief session,
+    `case_use` what of the proposal's case.
     """
 
-    __slots__ = ("find", "find_text", "keys", "session_id", "text")
+    __slots__ = ("case_use", "find", "find_text", "keys", "session_id", "text")
 
     def __init__(
         self,
@@ -76,17 +106,25 @@ class Reference:
         find_text: Finder | None = None,
         keys: tuple[str, ...] = (),
         session_id: str | None = None,
+        case_use: CaseUse = CaseUse.NONE,
     ) -> None:
         self.text = text
         self.find = find
         self.find_text = find_text
         self.keys = keys
         self.session_id = session_id
+        self.case_use = case_use
 
     @property
     def of_candidate(self) -> bool:
-        """Whether it reads the candidate or its actor, and not the state or the belief plane."""
-        return not self.keys and self.session_id is None
+        """Whether it reads the candidate or its actor, and not the state, the belief plane or the case."""
+        return not self.keys and self.session_id is None and self.case_use is CaseUse.NONE
+
+    def session_read(self, seen: EvaluationContext) -> str | None:
+        """The belief session that it reads here; None where it reads none, or has no case to read it from."""
+        if self.case_use < CaseUse.BELIEF:
+            return self.session_id
+        return None if seen.case is None else seen.case.session_id
 
 
 def namespace_of(key: str) -> str | None:
@@ -95,8 +133,8 @@ def namespace_of(key: str) -> str | None:
     return namespace if dot and rest and namespace in NAMESPACES else None
 
 
-def compile_reference(text: object) -> Reference:
-    """Take a reference apart; ReferenceFault where it is none."""
+def compile_reference(text: object, version: int = NEWEST) -> Reference:
+    """Take a reference apart; ReferenceFault where payloads of this version have none such."""
     if not isinstance(text, str):
         raise ReferenceFault("a reference is text")
     if len(text) > MAX_REFERENCE_CHARACTERS:
@@ -108,17 +146,25 @@ def compile_reference(text: object) -> Reference:
         return _state_reference(text)
     if not all(segments):
         raise ReferenceFault(f"`{text}` has an empty segment")
+    since, find = _WHOLE.get(text, (NEWEST + 1, None))
+    if find is not None and version >= since:
+        return Reference(text, find)
+    return _candidate_reference(text, segments, version)
+
+
+def _candidate_reference(text: str, segments: tuple[str, ...], version: int) -> Reference:
+    """A reference to something that is no key of the state."""
     match segments[0]:
         case "$args":
             return Reference(text, _args_finder(segments[1:]), find_text=_set_text_finder(segments[1:]))
-        case "$tool" if segments == ("$tool", "id"):
-            return Reference(text, _find_tool_id)
-        case "$actor" if segments == ("$actor", "id"):
-            return Reference(text, _find_actor_id)
         case "$belief":
             return _belief_reference(text)
+        case "$case" if version >= CASES_SINCE_PAYLOAD:
+            return _case_reference(text, segments[1:])
         case _:
-            raise ReferenceFault(f"`{text}` is neither a key nor one of $args, $tool.id, $actor.id, $belief")
+            cases = ", $case" if version >= CASES_SINCE_PAYLOAD else ""
+            whole = ", ".join(each for each, (since, _) in _WHOLE.items() if version >= since)
+            raise ReferenceFault(f"`{text}` is neither a key nor one of $args, {whole}, $belief{cases}")
 
 
 def value_of(text: str) -> Any:
@@ -218,8 +264,27 @@ def _find_tool_id(seen: EvaluationContext) -> Any:
 
 
 def _find_actor_id(seen: EvaluationContext) -> Any:
-    return seen.actor_id
+    return MISSING if seen.actor is None else seen.actor.id
 
+
+def _find_actor_kind(seen: EvaluationContext) -> Any:
+    return MISSING if seen.actor is None else seen.actor.kind.value
+
+
+def _find_actor_roles(seen: EvaluationContext) -> Any:
+    # A credential that says nothing of roles has none.
+    if seen.actor is None:
+        return MISSING
+    return [] if seen.actor.roles is msgspec.UNSET else list(seen.actor.roles)
+
+
+# References that are always the same, the version of payloads that has them first, and what they find.
+_WHOLE: dict[str, tuple[int, Finder]] = {
+    "$tool.id": (1, _find_tool_id),
+    "$actor.id": (1, _find_actor_id),
+    "$actor.kind": (2, _find_actor_kind),
+    "$actor.roles": (2, _find_actor_roles),
+}
 
 BELIEF_FIELDS: dict[str, Callable[[BeliefReading], Any]] = {
     "n_survivors": lambda reading: reading.n_survivors,
@@ -247,3 +312,90 @@ def _belief_reference(text: str) -> Reference:
 
 def _fields_shown() -> str:
     return ", ".join(BELIEF_FIELDS)
+
+
+# --- the case of the proposal -----------------------------------------------------------------------------------------
+
+# What finds something in a reading; the evaluation it is for keeps what was parsed.
+ReadingFinder: TypeAlias = Callable[[EvaluationContext, BeliefReading], Any]
+
+
+def _case_reference(text: str, path: tuple[str, ...]) -> Reference:
+    match path:
+        case ("id",):
+            return Reference(text, _find_case_id, case_use=CaseUse.RECORD)
+        case ("attributes", *inside):
+            return Reference(text, _case_attributes_finder(tuple(inside)), case_use=CaseUse.RECORD)
+        case ("belief", "independent", *field):
+            read, use = _reading_finder(text, tuple(field)), CaseUse.INDEPENDENT
+        case ("belief", *field):
+            read, use = _reading_finder(text, tuple(field)), CaseUse.BELIEF
+        case _:
+            raise ReferenceFault(f"`{text}` is not one of $case.id, $case.attributes, $case.belief")
+
+    def find(seen: EvaluationContext) -> Any:
+        reading = _case_reading(seen, independent=use is CaseUse.INDEPENDENT)
+        return MISSING if reading is None else read(seen, reading)
+
+    return Reference(text, find, case_use=use)
+
+
+def _find_case_id(seen: EvaluationContext) -> Any:
+    return MISSING if seen.case is None else seen.case.case_id
+
+
+def _case_attributes_finder(path: tuple[str, ...]) -> Finder:
+    def find(seen: EvaluationContext) -> Any:
+        return MISSING if seen.case is None else walk(seen.value_of(seen.case.attributes), path)
+
+    return find
+
+
+def _reading_finder(text: str, path: tuple[str, ...]) -> ReadingFinder:
+    if path[:1] == ("survivor",):
+        return _survivor_finder(path[1:])
+    read = BELIEF_FIELDS.get(path[0]) if len(path) == 1 else None
+    if read is None:
+        raise ReferenceFault(f"`{text}` does not end in a field, one of {_fields_shown()}, survivor")
+    return lambda _, reading: read(reading)
+
+
+def _survivor_finder(path: tuple[str, ...]) -> ReadingFinder:
+    """The one hypothesis that is left, or what was declared of it."""
+
+    def find(seen: EvaluationContext, reading: BeliefReading) -> Any:
+        if reading.n_survivors != 1 or not reading.survivors:
+            return MISSING
+        if not path:
+            return reading.survivors[0]
+        declared = reading.survivor_attributes
+        if isinstance(declared, msgspec.UnsetType):
+            return MISSING
+        return walk(seen.value_of(bytes(declared).decode()), path)
+
+    return find
+
+
+def _case_reading(seen: EvaluationContext, *, independent: bool) -> BeliefReading | None:
+    """What the session of the case says; None where there is no case, or no such session."""
+    case = seen.case
+    if case is None:
+        return None
+    reading = seen.belief.get(case.session_id)
+    if reading is None or not reading.found:
+        return None
+    return independent_reading(reading, case.actor_id) if independent else reading
+
+
+def independent_reading(reading: BeliefReading, actor_id: str) -> BeliefReading | None:
+    """The same, as if nothing that this actor eliminated had been eliminated; None where that was not read."""
+    left = reading.independent
+    if isinstance(left, msgspec.UnsetType) or left.actor_id != actor_id:
+        return None
+    return msgspec.structs.replace(
+        reading,
+        n_survivors=left.n_survivors,
+        survivors=left.survivors,
+        survivor_attributes=left.survivor_attributes,
+        independent=msgspec.UNSET,
+    )

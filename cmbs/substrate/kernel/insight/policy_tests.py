@@ -1,4 +1,4 @@
-"""A policy's cases: what each was decided as, what was expected, and which constraints none of them touched."""
+"""A policy's tests: what each was decided as, what was expected, and which constraints none of them touched."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from immutables import Map
 
 from cmbs.belief.kernel.events import Stamp
 from cmbs.errors import InvalidRequest
+from cmbs.ledger import canonical
 from cmbs.ledger.instants import LAST, parse_instant
 from cmbs.messages import Actor, ActorKind
 from cmbs.substrate.kernel.arbitration.arbitrate import arbitrate
@@ -18,25 +19,39 @@ from cmbs.substrate.kernel.arbitration.stages import hash_of_args
 from cmbs.substrate.kernel.decide import decide, evolve
 from cmbs.substrate.kernel.events import Asked, CreateSpace, SpaceEvent
 from cmbs.substrate.kernel.insight.flips import Hypothetical
-from cmbs.substrate.kernel.model import BeliefReading, Capability, Decision, Proposal, Provenance, Stage, Tool, ToolCall
+from cmbs.substrate.kernel.model import (
+    BeliefReading,
+    Capability,
+    Decision,
+    IndependentReading,
+    Proposal,
+    Provenance,
+    Stage,
+    Tool,
+    ToolCall,
+)
 from cmbs.substrate.kernel.policy.constraints import Malformed
 from cmbs.substrate.kernel.policy.documents import (
-    Case,
-    CaseDocument,
-    CaseProposal,
     Expected,
     ExpectedCandidate,
+    Given,
+    GivenCase,
+    IndependentSighting,
+    PolicyTest,
+    ProposalSketch,
     Sighting,
     actor_of,
     is_null,
     pairs_of,
 )
-from cmbs.substrate.kernel.policy.policy import Policy, compile_policy
+from cmbs.substrate.kernel.policy.file import CompiledPolicy
+from cmbs.substrate.kernel.policy.policy import POLICY_PREFIXES, Policy, compile_policy
 from cmbs.substrate.kernel.policy.references import namespace_of
-from cmbs.substrate.kernel.state import Approval, ApprovalStatus, GrantKey, Space
+from cmbs.substrate.kernel.state import Approval, ApprovalStatus, Case, CaseStatus, GrantKey, Space
 
 _OPERATOR = Actor(ActorKind.OPERATOR, "operator")
 _SEEN_ID = "seen"
+_CASE_SESSION_ID = "of-the-case"
 _SPOKEN = frozenset({Stage.CONSTRAINTS, Stage.CONFLICTS, Stage.INVARIANTS, None})
 
 
@@ -48,8 +63,8 @@ class Mismatch(msgspec.Struct, frozen=True):
     found: Any
 
 
-class CaseResult(msgspec.Struct, frozen=True):
-    """What came of one case."""
+class PolicyTestResult(msgspec.Struct, frozen=True):
+    """What came of one test."""
 
     name: str
     mismatches: list[Mismatch]
@@ -73,54 +88,63 @@ class Coverage(msgspec.Struct, frozen=True):
 
     @property
     def never_asked(self) -> list[str]:
-        """Those that no case came to."""
+        """Those that no test came to."""
         return sorted(key for key, number in self.asked.items() if not number)
 
 
-class CaseReport(msgspec.Struct, frozen=True):
-    """What came of all cases of a policy."""
+class PolicyTestReport(msgspec.Struct, frozen=True):
+    """What came of all tests of a policy."""
 
-    results: list[CaseResult]
+    results: list[PolicyTestResult]
     coverage: Coverage
 
 
-def run_cases(document: CaseDocument, pairs: Mapping[str, str], tools: Iterable[Tool]) -> CaseReport:
-    """Decide every case; `pairs` and `tools` are of the policy that the document names or brings."""
-    policy = compile_policy(pairs)
-    known = {tool.tool_id: tool for tool in (*tools, *(each.to_tool() for each in document.tools))}
-    _refuse_twins([case.name for case in document.cases])
+def run_tests(compiled: CompiledPolicy) -> PolicyTestReport:
+    """Decide every test of a policy file."""
+    policy = compile_policy(compiled.pairs)
+    tools = {tool.tool_id: tool for tool in compiled.tools or ()}
+    _refuse_twins([test.name for test in compiled.tests])
     results = []
-    for case in document.cases:
-        if case.expect is None:
-            raise InvalidRequest(f"case `{case.name}` says not what to `expect`")
-        results.append(_result(case.name, case.expect, situation(document, case, policy, known)))
-    return CaseReport(results, coverage_of(policy, [result.decision for result in results]))
+    for test in compiled.tests:
+        if test.expect is None:
+            raise InvalidRequest(f"test `{test.name}` says not what to `expect`")
+        results.append(_result(test.name, test.expect, situation(compiled.given, test, policy, tools)))
+    return PolicyTestReport(results, coverage_of(policy, [result.decision for result in results]))
 
 
-def situation(document: CaseDocument, case: Case, policy: Policy, tools: Mapping[str, Tool]) -> Hypothetical:
-    """Everything that a case is decided on."""
+def situation(given: Given, test: PolicyTest, policy: Policy, tools: Mapping[str, Tool]) -> Hypothetical:
+    """Everything that a test is decided on; what it does not say is as `given` for all."""
     try:
-        actor = actor_of(case.actor or document.actor)
-        now = parse_instant(case.now or document.now, "now")
-        state = {key: value for key, value in {**document.state, **case.state}.items() if not is_null(value)}
-        space = _space(policy, pairs_of(state), tools, document.capabilities)
+        actor = actor_of(test.actor or given.actor)
+        now = parse_instant(test.now or given.now, "now")
+        state = {key: value for key, value in {**given.state, **test.state}.items() if not is_null(value)}
+        space = _space(policy, pairs_of(state), tools, given.capabilities)
         space = msgspec.structs.replace(
             space,
-            mode=case.mode or document.mode,
-            revoked=Map(dict.fromkeys(case.revoked, 0)),
-            spent=Map(case.spent),
+            mode=test.mode or given.mode,
+            revoked=Map(dict.fromkeys(test.revoked, 0)),
+            spent=Map(test.spent),
         )
-        proposal = _proposal(case.proposal, actor, now, space.snapshot_id)
-        if case.seen:
+        proposal = _proposal(test.proposal, actor, now, space.snapshot_id)
+        if test.seen:
             proposal = msgspec.structs.replace(proposal, state_snapshot_id=_SEEN_ID)
-            space = _add_seen_snapshot(space, case.seen)
-        space = _with_approvals(space, proposal, actor, case.approved)
-        belief = {
-            session_id: _reading(session_id, each) for session_id, each in {**document.belief, **case.belief}.items()
-        }
+            space = _add_seen_snapshot(space, test.seen)
+        said = {**given.belief, **test.belief}
+        case = given.case if test.case is msgspec.UNSET else test.case
+        if case is not None:
+            said[_CASE_SESSION_ID] = case.belief
+            proposal = msgspec.structs.replace(proposal, case_id=case.case_id)
+            space = msgspec.structs.replace(space, cases=Map({case.case_id: _case(case, actor, now)}))
+        space = _with_approvals(space, proposal, actor, [key_of(name) for name in test.approved])
+        belief = {session_id: _reading(session_id, each, actor.id) for session_id, each in said.items()}
     except InvalidRequest as exc:
-        raise InvalidRequest(f"case `{case.name}`: {exc.message}") from exc
+        raise InvalidRequest(f"test `{test.name}`: {exc.message}") from exc
     return Hypothetical(space, proposal, actor, now, belief)
+
+
+def key_of(name: str) -> str:
+    """The key that is meant by a name in a test: that of a rule, unless it says itself that it is another."""
+    return name if name.startswith(POLICY_PREFIXES) else f"constraint.{name}"
 
 
 def coverage_of(policy: Policy, decisions: Sequence[Decision]) -> Coverage:
@@ -140,7 +164,7 @@ def coverage_of(policy: Policy, decisions: Sequence[Decision]) -> Coverage:
     return Coverage(asked, held, sorted(one_sided))
 
 
-# --- what a case is decided on ----------------------------------------------------------------------------------------
+# --- what a test is decided on ----------------------------------------------------------------------------------------
 
 
 def _space(
@@ -150,7 +174,7 @@ def _space(
         if namespace_of(key) not in {"fact", "goal"}:
             raise InvalidRequest(f"`{key}` in the state is neither a fact.* nor a goal.* key")
     # An empty policy needs no check, and the one that is tested may be malformed: that is then what is decided on.
-    event = decide(None, CreateSpace("cases"), _OPERATOR, Stamp("cases", LAST, None))
+    event = decide(None, CreateSpace("tests"), _OPERATOR, Stamp("tests", LAST, None))
     if not isinstance(event, SpaceEvent):  # pragma: no cover - a first message repeats nothing
         raise TypeError(event)
     return msgspec.structs.replace(
@@ -167,22 +191,23 @@ def _add_seen_snapshot(space: Space, seen: Mapping[str, Any]) -> Space:
     since = space.head.seq
     return msgspec.structs.replace(
         space,
-        snapshots=space.snapshots.append(_SEEN_ID, since),
+        snapshots=space.snapshots.set(_SEEN_ID, since),
         changed=space.changed.update(dict.fromkeys(seen, since + 1)),
     )
 
 
 def _with_approvals(space: Space, proposal: Proposal, actor: Actor, constraints: Sequence[str]) -> Space:
     grants, approvals = {}, {}
+    case_id = None if isinstance(proposal.case_id, msgspec.UnsetType) else proposal.case_id
     for place, candidate in enumerate(proposal.candidates if constraints else ()):
         tool_id = candidate.tool_id if isinstance(candidate, ToolCall) else None
         args_hash = hash_of_args(candidate)
         for constraint in constraints:
-            key = GrantKey(actor.id, tool_id, args_hash, constraint, space.policy.policy_hash)
+            key = GrantKey(actor.id, tool_id, args_hash, constraint, space.policy.policy_hash, case_id=case_id)
             approval_id = f"{constraint} {place}"
             grants[key] = approval_id
             approvals[approval_id] = Approval(
-                Asked(approval_id, place, args_hash, [constraint], LAST, tool_id),
+                Asked(approval_id, place, args_hash, [constraint], LAST, tool_id, case_id=case_id),
                 proposal.proposal_id,
                 actor,
                 space.policy.policy_hash,
@@ -193,7 +218,7 @@ def _with_approvals(space: Space, proposal: Proposal, actor: Actor, constraints:
     return msgspec.structs.replace(space, grants=Map(grants), approvals=Map(approvals))
 
 
-def _proposal(said: CaseProposal, actor: Actor, now: str, snapshot_id: str) -> Proposal:
+def _proposal(said: ProposalSketch, actor: Actor, now: str, snapshot_id: str) -> Proposal:
     return Proposal(
         said.proposal_id,
         said.state_snapshot_id or snapshot_id,
@@ -203,37 +228,70 @@ def _proposal(said: CaseProposal, actor: Actor, now: str, snapshot_id: str) -> P
     )
 
 
-def _reading(session_id: str, said: Sighting) -> BeliefReading:
-    number = said.n_survivors
-    if number is None:
-        number = 0 if said.survivors is None else len(said.survivors)
-    if said.survivors is not None and number != len(said.survivors):
-        raise InvalidRequest(
-            f"session `{session_id}` has {len(said.survivors)} survivors, and `n_survivors` is {number}"
-        )
+def _case(said: GivenCase, actor: Actor, now: str) -> Case:
+    return Case(
+        said.case_id,
+        _CASE_SESSION_ID,
+        canonical.encode(said.attributes),
+        frozenset([actor.id] if said.agents is None else said.agents),
+        _OPERATOR,
+        0,
+        now,
+        CaseStatus.CLOSED if said.closed else CaseStatus.OPEN,
+    )
+
+
+def _reading(session_id: str, said: Sighting, actor_id: str) -> BeliefReading:
+    alone: IndependentReading | msgspec.UnsetType = msgspec.UNSET
+    if said.independent is not None:
+        number = _count_survivors(session_id, said.independent)
+        attributes = _attributes(said.independent)
+        alone = IndependentReading(actor_id, number, _survivors(said.independent), attributes)
     return BeliefReading(
         session_id,
         said.found,
         head_seq=0,
-        head_event_hash="of the case",
-        n_survivors=number,
+        head_event_hash="of the test",
+        n_survivors=_count_survivors(session_id, said),
         terminated=said.terminated,
         active_obligation_id=said.active_obligation_id,
-        survivors=said.survivors,
+        survivors=_survivors(said),
         concluded=said.concluded,
+        survivor_attributes=_attributes(said),
+        independent=alone,
     )
+
+
+def _attributes(said: Sighting | IndependentSighting) -> msgspec.Raw | msgspec.UnsetType:
+    return msgspec.UNSET if said.survivor is None else msgspec.Raw(canonical.encode(said.survivor))
+
+
+def _survivors(said: Sighting | IndependentSighting) -> list[str] | None:
+    """The ids of those that are left; the one that a test says something of has one in any case."""
+    if said.survivors is None and said.survivor is not None:
+        return ["the survivor"]
+    return said.survivors
+
+
+def _count_survivors(session_id: str, said: Sighting | IndependentSighting) -> int:
+    number, survivors = said.n_survivors, _survivors(said)
+    if number is None:
+        number = 0 if survivors is None else len(survivors)
+    if survivors is not None and number != len(survivors):
+        raise InvalidRequest(f"session `{session_id}` has {len(survivors)} survivors, and `n_survivors` is {number}")
+    return number
 
 
 def _refuse_twins(names: Sequence[str]) -> None:
     for name, number in Counter(names).items():
         if number > 1:
-            raise InvalidRequest(f"{number} cases have the name `{name}`")
+            raise InvalidRequest(f"{number} tests have the name `{name}`")
 
 
 # --- what was expected ------------------------------------------------------------------------------------------------
 
 
-def _result(name: str, expected: Expected, asked: Hypothetical) -> CaseResult:
+def _result(name: str, expected: Expected, asked: Hypothetical) -> PolicyTestResult:
     decision = arbitrate(*asked).decision
     found = {
         "verdict": decision.verdict,
@@ -250,7 +308,7 @@ def _result(name: str, expected: Expected, asked: Hypothetical) -> CaseResult:
             mismatches.append(Mismatch("candidates", f"{len(expected.candidates)} of them", f"{number} of them"))
         for each, decided in zip(expected.candidates, decision.candidates, strict=False):
             mismatches += _mismatches(f"candidates[{decided.candidate}].", each, msgspec.structs.asdict(decided))
-    return CaseResult(name, mismatches, decision)
+    return PolicyTestResult(name, mismatches, decision)
 
 
 def _mismatches(at: str, expected: Any, found: Mapping[str, Any]) -> list[Mismatch]:
@@ -261,7 +319,8 @@ def _mismatches(at: str, expected: Any, found: Mapping[str, Any]) -> list[Mismat
             continue
         there = found[field]
         if isinstance(wanted, list):
-            wanted, there = sorted(wanted), list(there)
+            wanted = sorted(map(key_of, wanted) if field == "matched" else wanted)
+            there = list(there)
         if wanted != there:
             mismatches.append(Mismatch(at + field, wanted, there))
     return mismatches

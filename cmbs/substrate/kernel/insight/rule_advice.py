@@ -1,0 +1,280 @@
+"""What to do about a rule of the policy that stands in the way: a constraint, an exclusive group, an invariant. Pure.
+
+The text of a rule is walked beside the trace of the decision, so that what is named is what the rule really found. An
+agent does not read the policy: it learns which rule decided, the rule's own reason, and what the rule found where it
+may read that. What a rule asks of *belief* it learns too, because to bring that about is its work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from cmbs.refusals import Fault, Refusal, quote, refuse_faults, show_value
+from cmbs.substrate.kernel.insight.refused import Refused
+from cmbs.substrate.kernel.model import CandidateDecision, ReasonCode, StateDelta, TraceStep
+from cmbs.substrate.kernel.policy.constraints import Malformed
+from cmbs.substrate.kernel.state import CaseStatus
+
+_BELIEF = ("$belief.", "$case.")
+_INDEPENDENT = ".independent."
+_COUNT = ".n_survivors"
+_WITHHELD = "it reads something that you may not read"
+_ASK = "ask an operator"
+_MAX_CASES_SHOWN = 20
+
+
+class Leaf(NamedTuple):
+    """A predicate that stands in the way: what it asks, of which reference, and whether it should hold."""
+
+    op: str
+    args: tuple[Any, ...]
+    wanted: bool
+    # What the trace has of it, as far as the reader may see.
+    steps: tuple[TraceStep, ...]
+
+
+def find_leaves(
+    node: Mapping[str, Any], at: str, steps: Mapping[str, Sequence[TraceStep]], *, wanted: bool
+) -> list[Leaf]:
+    """The predicates in `node` that keep it from being as `wanted`; of alternatives, the fewest."""
+    op, args = node["op"], node["args"]
+    if op == "not":
+        return find_leaves(args[0], f"{at}.args[0]", steps, wanted=not wanted)
+    if op not in {"all", "any"}:
+        seen = steps.get(at, ())
+        # A step that the reader may not see stands in the way as far as can be told.
+        return [] if seen and seen[0].passed is wanted else [Leaf(op, tuple(args), wanted, tuple(seen))]
+    parts = [find_leaves(each, f"{at}.args[{place}]", steps, wanted=wanted) for place, each in enumerate(args)]
+    if (op == "all") is wanted:
+        return [leaf for part in parts for leaf in part]
+    return min(parts, key=len)
+
+
+def _leaves_of(refused: Refused, key: str, candidate: int, *, wanted: bool) -> list[Leaf]:
+    steps: dict[str, list[TraceStep]] = {}
+    for step in refused.decision.trace:
+        if step.key == key and step.at is not None and step.candidate in (None, candidate):
+            steps.setdefault(step.at, []).append(step)
+    if not refused.is_same_policy:
+        return []
+    content = msgspec.json.decode(refused.space.policy.pairs[key])
+    # An invariant without a version is the predicate itself, and its places begin there.
+    at, when = ("when", content.get("when")) if "v" in content else ("", content)
+    return [] if when is None else find_leaves(when, at, steps, wanted=wanted)
+
+
+# --- constraints and invariants ---------------------------------------------------------------------------------------
+
+
+def advise_on_constraints(refused: Refused, decided: CandidateDecision) -> Refusal:
+    """A constraint denies it, or the one that could allow it does not."""
+    denies = decided.reason_code is ReasonCode.CONSTRAINT_DENIED
+    found = [_leaves_of(refused, key, decided.candidate, wanted=not denies) for key in decided.matched]
+    # Every denial has to give way; of permissions one is enough.
+    leaves = [leaf for each in found for leaf in each] if denies else min(found, key=len)
+    named = quote(decided.matched)
+    message = f"{named} denies it" if denies else f"{named} does not allow it as things are"
+    return _advise_on_leaves(refused, decided, f"{message}{_reason(decided)}", leaves)
+
+
+def advise_on_invariant(refused: Refused, decided: CandidateDecision) -> Refusal:
+    """The state after the commit would break an invariant."""
+    leaves = [leaf for key in decided.matched for leaf in _leaves_of(refused, key, decided.candidate, wanted=True)]
+    return _advise_on_leaves(refused, decided, f"the state would break {quote(decided.matched)}", leaves)
+
+
+def _reason(decided: CandidateDecision) -> str:
+    return f" ({decided.reason})" if decided.reason else ""
+
+
+def _advise_on_leaves(refused: Refused, decided: CandidateDecision, message: str, leaves: list[Leaf]) -> Refusal:
+    faults = [_describe_leaf(refused, leaf) for leaf in leaves]
+    visible = [fault for fault in faults if fault is not None]
+    steps = [_next_step(fault) for fault in visible]
+    withheld = len(visible) < len(faults)
+    if not refused.is_same_policy:
+        steps = ["propose it again: the policy is another by now"]
+    elif refused.flip is not None:
+        in_belief = [_next_step(fault) for fault in visible if fault.field.startswith(_BELIEF)]
+        steps = ["; ".join([refused.flip, *in_belief])]
+    elif withheld or not steps:
+        steps.append(f"{_ASK} what would be allowed")
+    next_step = ", and ".join(dict.fromkeys(steps))
+    told = "; ".join([message, *(fault.message for fault in visible[:3]), *([_WITHHELD] if withheld else [])])
+    if not visible:
+        return Refusal(code=decided.reason_code, message=told, next=next_step, rules=decided.matched)
+    made = refuse_faults(decided.reason_code, visible, next_step, rules=decided.matched)
+    return msgspec.structs.replace(made, message=told)
+
+
+def _describe_leaf(refused: Refused, leaf: Leaf) -> Fault | None:
+    """What a predicate found, and what it asks for where the reader may learn that; None where it may see nothing."""
+    if not leaf.steps:
+        return None
+    step = next((each for each in leaf.steps if _is_open(leaf, each)), leaf.steps[0])
+    # As the arguments are named elsewhere in refusals.
+    reference = (step.reference or "").replace("$args", "args", 1)
+    told = "missing" if step.found is None else f"`{step.found}`"
+    tells = refused.reads_policy or any(each.reference and each.reference.startswith(_BELIEF) for each in leaf.steps)
+    if not tells:
+        return Fault(reference, f"`{reference}` is {told}", step.found)
+    accepted = _describe_accepted(leaf)
+    return Fault(reference, f"`{reference}` is {told}, and must be {_words(accepted)}", step.found, accepted)
+
+
+def _is_open(leaf: Leaf, step: TraceStep) -> bool:
+    """Of several references of one predicate: whether this is one that it fails for."""
+    absent = step.found is None or step.found == "null"
+    return leaf.op not in {"exists", "missing"} or absent is ((leaf.op == "exists") is leaf.wanted)
+
+
+def _describe_accepted(leaf: Leaf) -> Any:
+    """What would satisfy a predicate: a value, or a rule."""
+    if leaf.op in {"exists", "missing"}:
+        return {"exists": (leaf.op == "exists") is leaf.wanted}
+    asked = show_value(leaf.args[1])
+    rule = asked if leaf.op == "eq" else {leaf.op: asked}
+    return rule if leaf.wanted else {"not": rule}
+
+
+def _words(accepted: Any) -> str:
+    match accepted:
+        case {"exists": True}:
+            return "there"
+        case {"exists": False}:
+            return "absent"
+        case {"in": values}:
+            return f"one of `{_text(values)}`"
+        case {"not": other}:
+            return f"other than {_words(other)}"
+        case {"schema": rule}:
+            return f"as `{_text(rule)}` says"
+        case _:
+            return f"`{_text(accepted)}`"
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+# --- what to do -------------------------------------------------------------------------------------------------------
+
+
+def _next_step(fault: Fault) -> str:
+    reference = fault.field
+    if reference.startswith(_BELIEF):
+        return _step_in_belief(fault)
+    if reference.startswith("args"):
+        return f"propose it with another `{reference}`"
+    if reference.startswith("$"):
+        return f"{_ASK}: `{reference}` cannot be changed by a proposal"
+    if reference.startswith("goal."):
+        return f"propose a change of `{reference}` first"
+    return f"wait until a tool or an encoder reports another `{reference}`"
+
+
+def _step_in_belief(fault: Fault) -> str:
+    """What brings a session to where a gate asks it to be."""
+    reference = fault.field
+    where = f"session `{_session_of(reference)}`" if reference.startswith("$belief.") else "the session of the case"
+    bound = find_bound(fault.accepted)
+    if reference.endswith(_COUNT) and bound is not None and fault.found is not None:
+        left = int(fault.found) - bound
+        whose = ", by probes of other actors than the proposer," if _INDEPENDENT in reference else ""
+        if left > 0:
+            return f"eliminate {left} more of the hypotheses{whose} in {where}"
+        return f"begin a new session: {where} has too few hypotheses left, and none comes back"
+    if reference.endswith(".active_obligation_id") and fault.accepted is None and fault.found is not None:
+        return f"leave obligation `{fault.found}` of {where} first"
+    if fault.found is None:
+        return f"open {where}, and narrow it down there"
+    return f"go on in {where} until it is so"
+
+
+def find_bound(accepted: Any) -> int | None:
+    """How many hypotheses may be left, where a rule says so."""
+    match accepted:
+        case bool():
+            return None
+        case int(most) | {"le": int(most)} | {"schema": {"maximum": int(most)}}:
+            return most
+        case {"lt": int(most)}:
+            return most - 1
+        case _:
+            return None
+
+
+def _session_of(reference: str) -> str:
+    return reference.removeprefix("$belief.").rpartition(".")[0]
+
+
+# --- rules without predicates -----------------------------------------------------------------------------------------
+
+
+def advise_on_no_allow(refused: Refused, decided: CandidateDecision) -> Refusal:
+    """Nothing in the policy allows it, and what is not allowed is denied."""
+    candidate = refused.proposal.candidates[decided.candidate]
+    what = "changes of the state" if isinstance(candidate, StateDelta) else f"calls of `{candidate.tool_id}`"
+    return Refusal(
+        code=decided.reason_code,
+        message=f"no rule of the policy allows {what}",
+        next=f"do without it, or {_ASK} for a rule that allows it",
+    )
+
+
+def advise_on_no_case(refused: Refused, decided: CandidateDecision) -> Refusal:
+    """A rule reads the case of the proposal, and it names none that its actor may act under."""
+    found = refused.proposal.case_id
+    agent_id = refused.proposer.id
+    mine = sorted(
+        case_id
+        for case_id, case in refused.space.cases.items()
+        if case.status is CaseStatus.OPEN and agent_id in case.agents
+    )
+    if isinstance(found, msgspec.UnsetType):
+        message = "the policy asks for the case that this belongs to, and the proposal names none"
+    else:
+        message = f"case `{found}` is not open, or `{agent_id}` may not act under it"
+    return Refusal(
+        code=decided.reason_code,
+        message=message,
+        next="name an open case that you may act under as `case_id`" if mine else f"{_ASK} to open a case for it",
+        field="case_id",
+        found=None if isinstance(found, msgspec.UnsetType) else found,
+        accepted=mine[:_MAX_CASES_SHOWN] or None,
+        rules=decided.matched,
+    )
+
+
+def advise_on_malformed(refused: Refused, decided: CandidateDecision) -> Refusal:
+    """A rule that cannot be read denies whatever it may concern."""
+    faults = []
+    for key in decided.matched:
+        _, compiled = refused.space.policy.compiled.get(key, ("", None))
+        why = f": {compiled.at} {compiled.message}" if isinstance(compiled, Malformed) and refused.reads_policy else ""
+        faults.append(Fault(key, f"`{key}` of the policy cannot be read{why}, so what it may concern is denied"))
+    return refuse_faults(decided.reason_code, faults, f"{_ASK} to mend the policy", rules=decided.matched)
+
+
+def advise_on_exclusive_goals(refused: Refused, decided: CandidateDecision) -> Refusal:
+    """Goals of one group cannot both be set."""
+    deltas = [each for each in refused.proposal.candidates if isinstance(each, StateDelta)]
+    to_set = {key for delta in deltas for key in delta.set}
+    unset = {key for delta in deltas for key in delta.unset}
+    faults = []
+    for group in refused.space.policy.groups:
+        if group.key in decided.matched:
+            crowd = sorted(
+                goal
+                for goal in group.goals or ()
+                if (goal in to_set or goal in refused.space.state) and goal not in unset
+            )
+            shown = [goal for goal in crowd if goal in to_set or refused.may_read(goal)]
+            faults.append(Fault(group.key, f"of {quote(shown)} only one may be set at a time", shown))
+    faults = faults or [Fault("set", "goals that exclude each other would be set")]
+    return refuse_faults(
+        decided.reason_code, faults, "unset the others in the same proposal, or leave this one", rules=decided.matched
+    )
