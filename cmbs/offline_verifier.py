@@ -44,8 +44,13 @@ BLOCK_BITS = 8 * BLOCK_BYTES
 HASH_BYTES = 32
 NO_HASH = "0" * 64
 SPACE_PREFIX = "space:"
+KIT_PREFIX = "kit:"
 
 HEX_HASH = re.compile(r"[0-9a-f]{64}")
+LABEL_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?")
+NOT_OF_A_LINE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+MAX_LINE_LENGTH = 200
+MAX_LABELS = 32
 TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", re.ASCII)
 # Strings with the escapes of RFC 8785 and no others; outside of strings, no white space.
 CANONICAL_STRING = r'"(?:[^"\\\x00-\x1f]++|\\["\\bfnrt]|\\u00(?:0[0-7bef]|1[0-9a-f]))*+"'
@@ -309,6 +314,21 @@ def take_text(value: Any, place: str) -> str:
     if not isinstance(value, str):
         raise Refused("not a text", place)
     return value
+
+
+def check_titles(payload: dict[str, Any]) -> None:
+    """A title and labels, where there are any: lines of text, and names of labels."""
+    labels = payload.get("labels", {"none": "none"})
+    if not isinstance(labels, dict) or not 1 <= len(labels) <= MAX_LABELS:
+        raise Refused(f"not an object of 1 to {MAX_LABELS} texts", "payload.labels")
+    lines = {"payload.title": payload.get("title", "none")}
+    for name, value in labels.items():
+        if LABEL_NAME.fullmatch(name) is None:
+            raise Refused("not a name of a label", f"payload.labels.{name}")
+        lines[f"payload.labels.{name}"] = value
+    for place, line in lines.items():
+        if len(take_text(line, place)) > MAX_LINE_LENGTH or not line.strip(" ") or NOT_OF_A_LINE.search(line):
+            raise Refused("not a line of text", place)
 
 
 def take_number(value: Any, place: str, least: int = 0) -> int:
@@ -915,6 +935,7 @@ class ProofCheck:
             said.get("survivors"), bitmap, universe, take_path(record["universe_path"], f"{place}.universe_path")
         )
         rest = {name: said.get(name) for name in ("active_obligation_id", "concluded")}
+        rest |= {name: said[name] for name in ("survivor_attributes", "independent") if name in said}
         self._rest_on(f"of `{session_id}`, the reading says truly: {write_compact(rest)}")
         return f"on session `{session_id}` after event {event.entry['seq']}, with {said['n_survivors']} survivors"
 
@@ -979,19 +1000,30 @@ def is_refusal(entry: dict[str, Any], *, of_space: bool) -> bool:
 
 # --- streams, entry by entry: docs/reference/export.md ---
 
-NEWEST_VERSION = 2
+NEWEST_VERSION = 3
+# The version that brought the rules for gates.
+GATES_SINCE = 3
+# What a policy may say since then, and the words for it; the first holds where it does not.
+POLICY_WORDS = {
+    "conclusions": ("any", "survivors"),
+    "eliminations": ("any", "observations"),
+    "foreign_tombstones": ("ignore", "eliminate"),
+    "looks": ("any", "once"),
+}
 MAX_LISTED_SURVIVORS = MAX_LISTED_CONCLUSIONS = 100
+MAX_READ_ATTRIBUTE_BYTES = 65_536
 ACTOR_KINDS = frozenset({"policy_engine", "operator", "agent", "encoder", "tool"})
 SPACE_VERBS = (
-    "CREATE_SPACE SET_MODE PROPOSE WAKE APPROVE REJECT EXPIRE START RECORD_OUTCOME MARK_IN_DOUBT PROPOSE_POLICY "
-    "SETTLE_POLICY REGISTER_TOOL RETIRE_TOOL ISSUE_CAPABILITY REVOKE_CAPABILITY PUT_MEMORY PROMOTE_MEMORY "
-    "DISPUTE_MEMORY"
+    "CREATE_SPACE SET_MODE SET_GOVERNANCE PROPOSE WAKE WITHDRAW APPROVE REJECT EXPIRE START RECORD_OUTCOME "
+    "MARK_IN_DOUBT PROPOSE_POLICY SETTLE_POLICY REGISTER_TOOL RETIRE_TOOL ISSUE_CAPABILITY REVOKE_CAPABILITY "
+    "PUT_MEMORY PROMOTE_MEMORY DISPUTE_MEMORY OPEN_CASE CLOSE_CASE"
 )
 ENVELOPE = "event_id outcome payload prev_event_hash seq stream_id ts v verb"
 READING = (
     "session_id found head_seq head_event_id head_event_hash n_survivors terminated active_obligation_id survivors "
     "concluded"
 )
+INDEPENDENT = "actor_id n_survivors survivors"
 NO_READING: tuple[Any, ...] = (-1, "", "", 0, False, None, None, [])
 
 
@@ -1007,18 +1039,26 @@ def take_object(value: Any, place: str) -> dict[str, Any] | None:
     return value
 
 
-def check_actor(value: Any) -> None:
-    actor = take_fields(value, "actor", "authenticated id key_id kind")
+def check_actor(value: Any, version: int) -> None:
+    actor = take_fields(
+        value, "actor", "authenticated id key_id kind", "roles scopes" if version >= GATES_SINCE else ""
+    )
     take_bool(actor["authenticated"], "actor.authenticated")
     take_text(actor["id"], "actor.id")
     if actor["key_id"] is not None:
         take_text(actor["key_id"], "actor.key_id")
     if take_text(actor["kind"], "actor.kind") not in ACTOR_KINDS:
         raise Refused("not a kind of actor", "actor.kind")
+    for name in ("roles", "scopes"):
+        if name in actor:
+            take_ids(actor[name], f"actor.{name}")
 
 
 class Stream(ABC):
     """The chain of one stream: form, hash, link, version and what may occur only once."""
+
+    # From which version on every thousandth entry carries a state digest.
+    EVEN_DIGESTS_SINCE: int | None = None
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -1072,18 +1112,32 @@ class Stream(ABC):
             raise Refused("not of the form YYYY-MM-DDThh:mm:ss.ffffffZ", "ts")
         self.occur_once("event_id", take_text(entry.get("event_id"), "event_id"))
         take_text(entry.get("verb"), "verb")
-        if "idempotency_key" in entry:
-            self.occur_once("idempotency_key", take_text(entry["idempotency_key"], "idempotency_key"))
         if "actor" in entry:
-            check_actor(entry["actor"])
+            check_actor(entry["actor"], entry["v"])
             self.key_ids += entry["actor"]["key_id"] is not None
+        if "idempotency_key" in entry:
+            self._check_key(entry, take_text(entry["idempotency_key"], "idempotency_key"))
         self._version = entry["v"]
         self._check_digest(entry)
+
+    def _check_key(self, entry: dict[str, Any], key: str) -> None:
+        """A key occurs once; from version 3 on, once for each that owns keys, and not if it occurred before that."""
+        if entry["v"] < GATES_SINCE or ("idempotency_key", key) in self._occurred:
+            self.occur_once("idempotency_key", key)
+        else:
+            self.occur_once("idempotency_key", key, *self._find_key_owner(entry))
+
+    @abstractmethod
+    def _find_key_owner(self, entry: dict[str, Any]) -> tuple[str, ...]:
+        """Whose an idempotency key is, from version 3 on."""
+        ...
 
     def _check_digest(self, entry: dict[str, Any]) -> None:
         at_point = self.size == self._digest_point
         if at_point:
             self._digest_point += max(1000, self._digest_point // 4)
+        if self.EVEN_DIGESTS_SINCE is not None and entry["v"] >= self.EVEN_DIGESTS_SINCE:
+            at_point = self.size > 0 and self.size % 1000 == 0
         if (at_point and entry["v"] > 1) != ("state" in entry):
             raise Refused("a state digest is missing, or where none belongs", "state")
         if "state" in entry:
@@ -1166,15 +1220,21 @@ class Session(Stream):
         self.origin: dict[str, Any] | None = None
         self._policy: dict[str, Any] = {}
         self._has_provider = False
+        # The kit on record that the session is over, and which source looked at which probe of it.
+        self._kit: dict[str, Any] | None = None
+        self._looks: set[tuple[str, str]] = set()
         self._obligations: dict[str, Obligation] = {}
         self._active: dict[str, None] = {}
         self.conclusions: list[str] = []
         self._terminated = False
+        self._attributes: dict[str, Any] = {}
+        # By the id of an authenticated actor: every hypothesis that it spoke against.
+        self._spoken: dict[str, set[str]] = {}
 
-    def read_reading(self, entry: dict[str, Any]) -> dict[str, Any]:
-        """What a space must have read right after the entry, which is the newest one."""
+    def read_reading(self, entry: dict[str, Any], without: str | None) -> dict[str, Any]:
+        """What a space must have read right after the entry, which is the newest one; also without this actor."""
         few = self.survivors.count <= MAX_LISTED_SURVIVORS
-        return {
+        reading = {
             "session_id": self.name,
             "found": True,
             "head_seq": self.size - 1,
@@ -1186,6 +1246,29 @@ class Session(Stream):
             "survivors": self.survivors.list_ids() if few else None,
             "concluded": self.conclusions[-MAX_LISTED_CONCLUSIONS:],
         }
+        if without is not None:
+            gone = set().union(*(ids for name, ids in self._spoken.items() if name != without))
+            count = len(self.survivors.universe) - len(gone)
+            few = count <= MAX_LISTED_SURVIVORS
+            left = [name for name in self.survivors.universe if name not in gone] if few else None
+            independent = {"actor_id": without, "n_survivors": count, "survivors": left}
+            reading["independent"] = self._with_attributes(independent)
+        return self._with_attributes(reading)
+
+    def _with_attributes(self, reading: dict[str, Any]) -> dict[str, Any]:
+        """A reading with what was declared of the one hypothesis that is left in it."""
+        left = reading["survivors"]
+        attributes = self._attributes.get(left[0]) if left is not None and len(left) == 1 else None
+        if attributes is None or len(write_compact(attributes).encode()) > MAX_READ_ATTRIBUTE_BYTES:
+            return reading
+        return {**reading, "survivor_attributes": attributes}
+
+    def _hear(self, entry: dict[str, Any]) -> None:
+        """Who spoke against which hypotheses. What a fork repeats was said by others than those that it names."""
+        of_fork = self.origin is not None and self.size <= self.origin["seq"] - len(self.origin.get("without", ()))
+        if entry["verb"] == "ELIMINATE" and "actor" in entry and not of_fork:
+            asked = (name for name in entry["payload"]["eliminated"] if self.survivors.find(name) is not None)
+            self._spoken.setdefault(entry["actor"]["id"], set()).update(asked)
 
     def check_content(self, entry: dict[str, Any], event_hash: bytes) -> None:  # noqa: ARG002 - a space needs it
         hashes = "survivors_before_hash survivors_after_hash"
@@ -1200,6 +1283,7 @@ class Session(Stream):
         if decide is None:
             raise Refused("not a verb of sessions", "verb")
         effect = decide(entry["payload"])
+        self._hear(entry)
         delta = take_fields(entry["delta"], "delta", "eliminated")
         if delta["eliminated"] != effect.eliminated:
             raise Refused("not those of the asked ids that survived", "delta.eliminated")
@@ -1228,7 +1312,8 @@ class Session(Stream):
         }
 
     def _declare(self, payload: Any) -> Effect:
-        take_fields(payload, "payload", "hypotheses metadata ontology policy provider", "origin")
+        newer = "hypothesis_attributes labels store_id title" if self._version >= GATES_SINCE else ""
+        take_fields(payload, "payload", "hypotheses metadata ontology policy provider", f"origin {newer}")
         universe = take_ids(payload["hypotheses"], "payload.hypotheses")
         if not universe:
             raise Refused("empty", "payload.hypotheses")
@@ -1237,22 +1322,60 @@ class Session(Stream):
         for name, value in take_fields(payload["ontology"], "payload.ontology", names).items():
             take_text(value, f"payload.ontology.{name}")
         names = "allow_force stability_window validate_hypotheses"
-        self._policy = take_fields(payload["policy"], "payload.policy", names)
+        newer = " ".join(POLICY_WORDS) if self._version >= GATES_SINCE else ""
+        self._policy = take_fields(payload["policy"], "payload.policy", names, newer)
+        for name, words in POLICY_WORDS.items():
+            if self._policy.get(name, words[0]) not in words:
+                raise Refused(f"none of {', '.join(words)}", f"payload.policy.{name}")
+        if take_text(payload.get("store_id", "none"), "payload.store_id") == "":
+            raise Refused("empty", "payload.store_id")
+        check_titles(payload)
         take_bool(self._policy["allow_force"], "payload.policy.allow_force")
         take_bool(self._policy["validate_hypotheses"], "payload.policy.validate_hypotheses")
         take_number(self._policy["stability_window"], "payload.policy.stability_window")
         self._has_provider = payload["provider"] is not None
         if self._has_provider:
-            for name, value in take_fields(payload["provider"], "payload.provider", "id version").items():
-                take_text(value, f"payload.provider.{name}")
+            self._take_provider(payload["provider"])
         if "origin" in payload:
-            self.origin = take_fields(payload["origin"], "payload.origin", "event_hash seq session_id")
+            newer = "without" if self._version >= GATES_SINCE else ""
+            self.origin = take_fields(payload["origin"], "payload.origin", "event_hash seq session_id", newer)
             take_hex(self.origin["event_hash"], "payload.origin.event_hash")
             take_number(self.origin["seq"], "payload.origin.seq")
             take_text(self.origin["session_id"], "payload.origin.session_id")
+            self._check_left_out(self.origin)
+        if "hypothesis_attributes" in payload:
+            self._check_attributes(payload["hypothesis_attributes"], frozenset(universe))
         self.survivors = Survivors(universe)
+        self._attributes = payload.get("hypothesis_attributes", {})
         self.universe_root = build_levels([leaf(name.encode()) for name in universe])[-1][0]
         return Effect({"universe_root": self.universe_root.hex(), "universe_size": len(universe)}, [])
+
+    def _take_provider(self, provider: Any) -> None:
+        newer = "content_hash" if self._version >= GATES_SINCE else ""
+        for name, value in take_fields(provider, "payload.provider", "id version", newer).items():
+            take_text(value, f"payload.provider.{name}")
+        if "content_hash" in provider:
+            take_hex(provider["content_hash"], "payload.provider.content_hash")
+            self._kit = {"id": provider["id"], "content_hash": provider["content_hash"]}
+
+    def _check_left_out(self, origin: dict[str, Any]) -> None:
+        if "without" not in origin:
+            return
+        place = "payload.origin.without"
+        left_out = [take_number(seq, place, 1) for seq in take_list(origin["without"], place)]
+        if not left_out or left_out != sorted(set(left_out)) or left_out[-1] > origin["seq"]:
+            raise Refused("not some of the events that are repeated, in order", place)
+
+    def _check_attributes(self, attributes: Any, universe: frozenset[str]) -> None:
+        place = "payload.hypothesis_attributes"
+        if not isinstance(attributes, dict) or not attributes or not attributes.keys() <= universe:
+            raise Refused("not an object of hypotheses of the universe", place)
+        for name, values in attributes.items():
+            if not isinstance(values, dict) or not values:
+                raise Refused("not an object of names and values", f"{place}.{name}")
+
+    def _find_key_owner(self, entry: dict[str, Any]) -> tuple[str, ...]:
+        return ("of", entry["actor"]["id"]) if "actor" in entry else ("of none",)
 
     def _eliminate(self, payload: Any) -> Effect:
         take_fields(payload, "payload", "eliminated justification observation_id probe source_id")
@@ -1262,12 +1385,28 @@ class Session(Stream):
         if payload["probe"] is not None:
             if not self._has_provider:
                 raise Refused("a probe in a session without a provider", "payload.probe")
-            probe = take_fields(payload["probe"], "payload.probe", "probe_id response")
-            take_text(probe["probe_id"], "payload.probe.probe_id")
+            self._look(payload["probe"], observation[0])
+        elif self._policy.get("eliminations") == "observations":
+            raise Refused("a list of ids in a session that takes responses to probes alone", "payload.probe")
         self.occur_once("payload.observation_id", *observation)
         if self._policy["validate_hypotheses"] and any(self.survivors.find(name) is None for name in asked):
             raise Refused("an id that is not in the universe", "payload.eliminated")
         return Effect(None, [name for name in asked if self.survivors.is_alive(name)])
+
+    def _look(self, probe: Any, source_id: str) -> None:
+        newer = "kit outcome_id reading seen_at" if self._version >= GATES_SINCE else ""
+        take_fields(probe, "payload.probe", "probe_id response", newer)
+        probe_id = take_text(probe["probe_id"], "payload.probe.probe_id")
+        if probe.get("kit") != self._kit:
+            raise Refused("not the kit that the session was declared over", "payload.probe.kit")
+        if probe.get("outcome_id") is not None:
+            take_text(probe["outcome_id"], "payload.probe.outcome_id")
+        take_object(probe.get("reading"), "payload.probe.reading")
+        if "seen_at" in probe and not TIMESTAMP.fullmatch(take_text(probe["seen_at"], "payload.probe.seen_at")):
+            raise Refused("not of the form YYYY-MM-DDThh:mm:ss.ffffffZ", "payload.probe.seen_at")
+        if (source_id, probe_id) in self._looks and self._policy.get("looks") == "once":
+            raise Refused("a second look of a source that may look once", "payload.probe.probe_id")
+        self._looks.add((source_id, probe_id))
 
     def _enter(self, payload: Any) -> Effect:
         take_fields(payload, "payload", "min_total_eliminations obligation_id")
@@ -1304,6 +1443,8 @@ class Session(Stream):
         name = take_text(payload["conclusion_id"], "payload.conclusion_id")
         if self._active:
             return Effect({"accepted": False, "reason": "obligation_active"}, [])
+        if self._policy.get("conclusions") == "survivors" and not self.survivors.is_alive(name):
+            return Effect({"accepted": False, "reason": "not_a_survivor"}, [])
         self.conclusions.append(name)
         return Effect({"accepted": True, "reason": "accepted"}, [])
 
@@ -1325,6 +1466,35 @@ class Session(Stream):
         if self.survivors.count != 1:
             return "not_singleton"
         return "conclusion_unstable" if len(last) < window or len(set(last)) > 1 else None
+
+
+class KitContents(Stream):
+    """The contents that a kit had, each named by its hash."""
+
+    def check_content(self, entry: dict[str, Any], event_hash: bytes) -> None:  # noqa: ARG002 - a space needs it
+        take_fields(entry, "", f"{ENVELOPE} actor")
+        if entry["v"] < GATES_SINCE or entry["verb"] != "PUT_KIT" or entry["outcome"] is not None:
+            raise Refused("not a PUT_KIT of version 3 or later, without an outcome", "verb")
+        names = "content_hash document hypotheses kit_id media_type probes title version"
+        payload = take_fields(entry["payload"], "payload", names)
+        for name in ("kit_id", "version", "title", "document"):
+            take_text(payload[name], f"payload.{name}")
+        if self.name != KIT_PREFIX + payload["kit_id"]:
+            raise Refused("not the kit of its stream", "payload.kit_id")
+        if payload["media_type"] not in ("application/yaml", "application/json"):
+            raise Refused("not a language of kits", "payload.media_type")
+        take_number(payload["hypotheses"], "payload.hypotheses", 1)
+        take_number(payload["probes"], "payload.probes")
+        if hashlib.sha256(payload["document"].encode()).hexdigest() != payload["content_hash"]:
+            raise Refused("not the hash of the document", "payload.content_hash")
+        self.occur_once("payload.content_hash", payload["content_hash"], payload["media_type"])
+
+    def _find_key_owner(self, entry: dict[str, Any]) -> tuple[str, ...]:  # noqa: ARG002 - there is none
+        raise Refused("kits have no idempotency keys", "idempotency_key")
+
+    def _check_digest(self, entry: dict[str, Any]) -> None:
+        if "state" in entry:
+            raise Refused("kits have no state digests", "state")
 
 
 class Place(NamedTuple):
@@ -1351,6 +1521,8 @@ class Claims:
 class Space(Stream):
     """A space: its chain, its state map, and what it says of sessions. Its decisions are not made again."""
 
+    EVEN_DIGESTS_SINCE = 3
+
     def __init__(self, name: str, claims: Claims, place: Callable[[], Place]) -> None:
         super().__init__(name)
         self._claims = claims
@@ -1358,6 +1530,10 @@ class Space(Stream):
         self._state: dict[str, str] = {}
         self._snapshot_id = NO_HASH
         self._policy_hash = ""
+
+    def _find_key_owner(self, entry: dict[str, Any]) -> tuple[str, ...]:
+        actor = take_object(entry.get("actor"), "actor") or {}
+        return ("of", str(actor.get("kind")), str(actor.get("id")))
 
     def check_content(self, entry: dict[str, Any], event_hash: bytes) -> None:
         take_fields(entry, "", f"{ENVELOPE} actor", "idempotency_key state")
@@ -1419,7 +1595,11 @@ class Space(Stream):
                 self._policy_hash = hash_policy(self._state)
 
     def _claim_reading(self, value: Any, ts: str) -> None:
-        reading = take_fields(value, "payload.belief", READING)
+        reading = take_fields(value, "payload.belief", READING, "survivor_attributes independent")
+        if "independent" in reading:
+            place = "payload.belief.independent"
+            independent = take_fields(reading["independent"], place, INDEPENDENT, "survivor_attributes")
+            take_text(independent["actor_id"], f"{place}.actor_id")
         session_id = take_text(reading["session_id"], "payload.belief.session_id")
         if take_bool(reading["found"], "payload.belief.found"):
             seq = take_number(reading["head_seq"], "payload.belief.head_seq")
@@ -1427,7 +1607,7 @@ class Space(Stream):
             by_seq.setdefault(write_compact(reading), self._place())
             return
         rest = [reading[name] for name in READING.split()[2:]]
-        if write_compact(rest) != write_compact(NO_READING):
+        if write_compact(rest) != write_compact(NO_READING) or len(reading) > len(READING.split()):
             raise Refused("says something of a session that it did not find", "payload.belief")
         if ts > self._claims.absences.get(session_id, ("",))[0]:
             self._claims.absences[session_id] = (ts, self._place())
@@ -1494,7 +1674,7 @@ class ExportCheck:
         self._line = 0
         self._counted = False
         self.streams: dict[str, Located] = {}
-        self.figures = dict.fromkeys(("sessions", "spaces", "events", "readings", "digests", "key_ids"), 0)
+        self.figures = dict.fromkeys(("sessions", "spaces", "kits", "events", "readings", "digests", "key_ids"), 0)
         self.not_checked: list[str] = []
 
     def run(self) -> None:
@@ -1557,7 +1737,7 @@ class ExportCheck:
             raise Refused(f"`{name}` is never exported", "stream_id")
         if name.startswith(SPACE_PREFIX):
             return Space(name, self._claims, lambda: Place(self._line, name, self._stream.size if self._stream else 0))
-        return Session(name)
+        return KitContents(name) if name.startswith(KIT_PREFIX) else Session(name)
 
     def _end_stream(self, record: dict[str, Any]) -> None:
         stream = self._stream
@@ -1576,7 +1756,8 @@ class ExportCheck:
         if isinstance(stream, Session):
             self._check_universe(stream)
         self.streams[stream.name] = self._begin._replace(size=stream.size)
-        self.figures["sessions" if isinstance(stream, Session) else "spaces"] += 1
+        kind = "sessions" if isinstance(stream, Session) else "spaces"
+        self.figures["kits" if isinstance(stream, KitContents) else kind] += 1
         self.figures["digests"] += stream.digests
         self.figures["key_ids"] += stream.key_ids
         self._stream = None
@@ -1622,7 +1803,8 @@ class ExportCheck:
         for event_hash, raw in self._read_entries(session_id, self._file):
             entry = session.append(event_hash, raw)
             for text, place in readings.get(session.size - 1, {}).items():
-                if text != write_compact(session.read_reading(entry)):
+                without = look_up(json.loads(text), "independent", "actor_id")
+                if text != write_compact(session.read_reading(entry, without)):
                     raise Refused(f"not what `{session_id}` says", "payload.belief", **place._asdict())
                 self.figures["readings"] += 1
             if entry["verb"] == "DECLARE_CONCLUSION" and entry["outcome"]["accepted"]:
@@ -1635,11 +1817,12 @@ class ExportCheck:
             raise Refused(what, "payload.evidence.confirmed_by_event_id", **place._asdict())
 
     def _compare_fork(self, origin: dict[str, Any], place: Place) -> None:
-        size = origin["seq"] + 1
-        if min(self.streams[place.stream].size, self.streams[origin["session_id"]].size) < size:
+        size, left_out = origin["seq"] + 1, frozenset(origin.get("without", ()))
+        own_size = size - len(left_out)
+        if self.streams[place.stream].size < own_size or self.streams[origin["session_id"]].size < size:
             raise Refused("the origin or the fork is shorter", "payload.origin.seq", **place._asdict())
-        ours = self._hash_messages(place.stream, size)
-        theirs = self._hash_messages(origin["session_id"], size)
+        ours = self._hash_messages(place.stream, own_size)
+        theirs = self._hash_messages(origin["session_id"], size, left_out)
         if theirs[1] != origin["event_hash"]:
             raise Refused("not the hash of that event", "payload.origin.event_hash", **place._asdict())
         for seq, (our, their) in enumerate(zip(ours[0], theirs[0], strict=True)):
@@ -1647,15 +1830,21 @@ class ExportCheck:
                 where = {**place._asdict(), "seq": seq, "line": place.line + seq}
                 raise Refused(f"not what `{origin['session_id']}` was asked", "payload", **where)
 
-    def _hash_messages(self, name: str, size: int) -> tuple[list[bytes], str]:
-        """A hash of each of the first messages of a stream, and the event hash of the last of them."""
+    def _hash_messages(self, name: str, size: int, left_out: frozenset[int] = frozenset()) -> tuple[list[bytes], str]:
+        """A hash of each of the first messages of a stream but for those left out, and the event hash of the last."""
         messages, last = [], b""
-        for event_hash, raw in self._read_entries(name, self._file):
+        for seq, (event_hash, raw) in enumerate(self._read_entries(name, self._file)):
             entry = Stream.read_entry(event_hash, raw)
+            last = event_hash
+            if seq in left_out:
+                if entry["verb"] != "ELIMINATE":
+                    raise Refused("no report, and so not left out", "payload.origin.without", stream=name, seq=seq)
+                if seq == size - 1:
+                    break
+                continue
             payload = {key: value for key, value in entry["payload"].items() if key != "origin" or entry["seq"]}
             messages.append(sha256(write_compact([entry["verb"], payload]).encode()))
-            last = event_hash
-            if len(messages) == size:
+            if seq == size - 1:
                 break
         return messages, last.hex()
 
@@ -1703,7 +1892,7 @@ class Report:
             yield f"{'bad ' if self.status == 'bad' else 'unreadable'} {self.file}: {self.problem}"
             return
         if self.kind == "export":
-            names = ("sessions", "spaces", "events", "readings")
+            names = ("sessions", "spaces", *(["kits"] if self.figures["kits"] else []), "events", "readings")
             figures = ", ".join(f"{self.figures[name]} {name}" for name in names)
             yield f"good {self.file}: export, {figures}"
         else:

@@ -6,10 +6,13 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 import msgspec
+from msgspec import UNSET
+from msgspec.structs import replace
 
 from cmbs.errors import LedgerCorrupt, StoreUnavailable
 from cmbs.identity.kernel.model import KEYS_STREAM, Keys
 from cmbs.identity.kernel.stream import verify_keys
+from cmbs.ledger.entry import GATES_SINCE
 from cmbs.messages import Actor
 from cmbs.spi import AuditLog
 from cmbs.spi.stored_rows import EVENTS, Finding
@@ -22,6 +25,7 @@ _SLACK = timedelta(seconds=60)
 class _Acted(msgspec.Struct):
     ts: str
     seq: int
+    v: int
     actor: Actor | None = None
 
 
@@ -48,11 +52,11 @@ class ActorCheck:
         actor = acted.actor
         if actor is None or not actor.authenticated or actor.key_id is None:
             return
-        what = self._judge(actor, actor.key_id, acted.ts)
+        what = self._judge(acted, actor, actor.key_id)
         if what is not None:
             yield Finding(f"actor: {what}", EVENTS, stream_id, acted.seq, "entry", actor.key_id)
 
-    def _judge(self, actor: Actor, key_id: str, ts: str) -> str | None:
+    def _judge(self, acted: _Acted, actor: Actor, key_id: str) -> str | None:
         if self._keys is not None and key_id not in self._keys.by_id and not self._imported:
             # A live store: the key may be younger than the last look.
             self._keys = _read_keys(self._log)
@@ -63,9 +67,12 @@ class ActorCheck:
             if self._imported:
                 return None
             return f"the key `{key_id}` is not in the register (keys stay behind when a stream is imported)"
-        if actor != record.actor:
-            return f"the key `{key_id}` is that of `{record.actor.kind}:{record.actor.id}`"
-        moment = datetime.fromisoformat(ts)
+        expected = record.actor if acted.v >= GATES_SINCE else replace(record.actor, roles=UNSET, scopes=UNSET)
+        if (actor.kind, actor.id) != (expected.kind, expected.id):
+            return f"the key `{key_id}` is that of `{expected.kind}:{expected.id}`"
+        if actor != expected:
+            return f"the key `{key_id}` has other roles or scopes: {', '.join(record.grants.to_texts())}"
+        moment = datetime.fromisoformat(acted.ts)
         if moment < datetime.fromisoformat(record.created_ts) - _SLACK:
             return f"the key `{key_id}` was made later, at {record.created_ts}"
         for ended, word in ((record.revoked_ts, "revoked"), (record.key.expires_at, "expired")):

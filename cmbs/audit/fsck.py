@@ -5,20 +5,22 @@ The library behind `cmbs fsck` and `cmbs verify`. It changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple, NoReturn
 
 from cmbs.audit.actors import ActorCheck
+from cmbs.audit.observations import check_observations
 from cmbs.audit.origins import check_origin
 from cmbs.audit.plain_rows import all_sessions, all_streams, rows_of
 from cmbs.audit.spaces import check_belief_readings
 from cmbs.audit.stream_check import StreamCheck, entries_of
 from cmbs.belief.kernel.kind import BeliefFolding
+from cmbs.belief.kernel.kit_stream import KitFolding, KitShelf
 from cmbs.belief.kernel.session import Session
 from cmbs.errors import LedgerCorrupt, StoreUnavailable
 from cmbs.identity.kernel.stream import KeyKind
-from cmbs.ledger import Head
+from cmbs.ledger import Head, StoredEntry
 from cmbs.ledger.entry import check_link
 from cmbs.ledger.merkle import CompactRange
 from cmbs.messages import Actor, Origin
@@ -27,8 +29,11 @@ from cmbs.spi.stored_rows import (
     CHECKPOINTS,
     EVENTS,
     INTENTS,
+    LISTINGS,
+    LOOKUPS,
     SEALS,
     SESSIONS,
+    TERMS,
     TOMBSTONES,
     UNIVERSES,
     Finding,
@@ -37,7 +42,8 @@ from cmbs.spi.stored_rows import (
 )
 from cmbs.streams.kinds import Folding
 from cmbs.substrate.kernel.events import STREAM_PREFIX
-from cmbs.substrate.kernel.kind import SpaceFolding
+from cmbs.substrate.kernel.kind import SpaceFolding, space_id_of
+from cmbs.substrate.kernel.replay import catch_up_whole
 from cmbs.substrate.kernel.state import Space
 from cmbs.transparency.kernel.faults import Fault
 from cmbs.transparency.kernel.records import HEADS_STREAM, HeadRecord, HeadsFolding
@@ -52,8 +58,22 @@ def _refuse_to_decide(_: Actor) -> NoReturn:
     raise AssertionError("a check decides nothing new")
 
 
+class WholeSpaceFolding(SpaceFolding):
+    """Spaces, decided again with everything that ever was in them."""
+
+    def catch_up(self, stream_id: str, state: Any, entries: Sequence[StoredEntry]) -> Any:
+        """Every message is decided again, and what it carries of the past is compared with the past."""
+        return catch_up_whole(space_id_of(stream_id), state, entries)
+
+
 # Every kind of stream that this software knows.
-FOLDINGS: tuple[Folding[Any], ...] = (BeliefFolding(), SpaceFolding(), KeyKind(_refuse_to_decide), HeadsFolding())
+FOLDINGS: tuple[Folding[Any], ...] = (
+    BeliefFolding(),
+    WholeSpaceFolding(),
+    KeyKind(_refuse_to_decide),
+    HeadsFolding(),
+    KitFolding(),
+)
 
 
 class Report(NamedTuple):
@@ -67,11 +87,12 @@ class Report(NamedTuple):
 
 
 def check_database(log: AuditLog) -> list[Finding]:
-    """What is wrong with a store as a whole: its schema, and rows that belong to no stream."""
+    """What is wrong with a store as a whole: its schema, rows that belong to no stream, and the order of entries."""
     rows = rows_of(log)
     findings = rows.check_schema()
     try:
         findings += rows.find_nameless_rows()
+        findings += rows.check_journal()
     except StoreUnavailable as exc:
         findings.append(Finding(str(exc)))
     return findings
@@ -104,6 +125,7 @@ def check_stream(
     summary = ""
     if isinstance(state, Session):
         summary = f"{len(state.survivors)} of {len(state.universe)} survive"
+        check.findings += check_observations(log, state)
         if state.origin is not None:
             forked, findings = _check_origin(log, stream_id, state.origin)
             check.findings += findings
@@ -112,6 +134,8 @@ def check_stream(
         readings, findings = check_belief_readings(log, stream_id, state.head.seq + 1)
         check.findings += findings
         summary = f"{readings} belief reading{'' if readings == 1 else 's'}"
+    elif isinstance(state, KitShelf):
+        summary = f"{len(state.contents)} content{'' if len(state.contents) == 1 else 's'} of a kit"
     return Report(stream_id, check.events, check.findings, state.head.event_hash.hex(), summary)
 
 
@@ -161,6 +185,7 @@ def _check_origin(log: AuditLog, stream_id: str, origin: Origin) -> tuple[str, l
     """What a summary says of a fork, and where it does not repeat its origin, if that is in this store."""
     report = check_origin(log, stream_id, origin)
     said = f", forked from event {origin.seq} of {origin.session_id}"
+    said += f" without {len(origin.left_out)} of its reports" if origin.left_out else ""
     said += "" if report.found else ", which is not in this store"
     return said, [] if report.problem is None else [Finding(report.problem, EVENTS, stream_id)]
 
@@ -177,10 +202,13 @@ def _find_unknown(rows: StoredRows, name: str) -> Iterator[Finding]:
         SEALS: int(beside.seal is not None),
         CHECKPOINTS: int(beside.checkpoint is not None),
         INTENTS: int(beside.intent is not None),
+        LOOKUPS: len(rows.lookup_rows(name, None, _NAMES_AT_ONCE)),
+        LISTINGS: int(beside.listing is not None),
+        TERMS: len(beside.terms),
     }
     for table, count in counts.items():
         if count:
-            column = "stream_id" if table in (EVENTS, INTENTS) else "session_id"
+            column = "stream_id" if table in (EVENTS, INTENTS, LOOKUPS) else "session_id"
             what = "this software knows no kind of stream that can have this name"
             yield Finding(what, table, name, column=column, stored=name)
 

@@ -47,6 +47,8 @@ class PlainRows:
     """`StoredRows` of a log that shows none."""
 
     seals_sessions = False
+    keeps_lookups = False
+    keeps_listings = False
 
     def __init__(self, log: AuditLog) -> None:
         self._log = log
@@ -60,6 +62,10 @@ class PlainRows:
         """There are none."""
         return []
 
+    def check_journal(self) -> list[Finding]:
+        """There are no rows of one."""
+        return []
+
     def row_names(self, after: str | None, limit: int) -> list[str]:
         """Every stream, and every open intent."""
         names = {summary.session_id for summary in all_sessions(self._log)}
@@ -71,6 +77,14 @@ class PlainRows:
     def rows(self, stream_id: str, after: object, limit: int) -> RowPage:
         """Entries, and with the last of them what stands beside."""
         seq = after if isinstance(after, int) else -1
+        while True:
+            head = self._log.head(stream_id)
+            page = self._read_page(stream_id, seq, limit)
+            # Otherwise an entry was written between two of the reads, and they are not of the same moment.
+            if page.beside is None or self._log.head(stream_id) == head:
+                return page
+
+    def _read_page(self, stream_id: str, seq: int, limit: int) -> RowPage:
         entries = self._log.read(stream_id, seq, limit)
         events: list[Row] = [
             {"seq": number, "event_hash": stored.event_hash, "entry": stored.raw}
@@ -118,6 +132,10 @@ class PlainRows:
             after = (page[-1].created_ts, page[-1].session_id)
         return {"listed": False}
 
+    def lookup_rows(self, stream_id: str, after: Row | None, limit: int) -> list[Row]:  # noqa: ARG002 - shows none
+        """There are none to be seen."""
+        return []
+
     def row_following(self, stream_id: str, event_hash: bytes) -> Row | None:  # noqa: ARG002 - read in order, or not
         """Not to be found out of order."""
         return None
@@ -125,6 +143,18 @@ class PlainRows:
     def expect_event(self, item: Append) -> Row:
         """Bytes and hash, at their place."""
         return {"seq": item.seq, "event_hash": item.entry.event_hash, "entry": item.entry.raw}
+
+    def expect_lookups(self, item: Append) -> list[Row]:  # noqa: ARG002 - shows none
+        """None can be seen."""
+        return []
+
+    def expect_listing(self, item: Append) -> Row | None:  # noqa: ARG002 - shows none
+        """None can be seen."""
+        return None
+
+    def expect_terms(self, item: Append) -> list[Row]:  # noqa: ARG002 - shows none
+        """None can be seen."""
+        return []
 
     def expect_session(self, first: Append, newest: Append) -> Row:
         """The head, and the line in the list of sessions."""

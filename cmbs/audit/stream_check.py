@@ -20,13 +20,17 @@ from cmbs.spi.stored_rows import (
     CHECKPOINTS,
     EVENTS,
     INTENTS,
+    LISTINGS,
+    LOOKUPS,
     SESSIONS,
+    TERMS,
     Finding,
     Row,
     RowsBeside,
     StoredRows,
     differ,
     find_value,
+    show,
 )
 from cmbs.streams.kinds import Folding, S
 
@@ -71,6 +75,10 @@ class StreamCheck(Generic[S]):
         self._folded: _Folded[S] | None = None
         # What entries eliminated, and which of them did.
         self._eliminated: dict[str, int] = {}
+        # The keys by which entries are found again, and the seqs of these.
+        self._lookups: set[tuple[object, object]] = set()
+        # What the session is found by, and the rows of that.
+        self._terms: dict[object, Row] = {}
         # The places of rows that were found out of their order.
         self._moved: set[object] = set()
         # The fold after certain events.
@@ -196,6 +204,10 @@ class StreamCheck(Generic[S]):
         if item.tombstones is not None:
             self._eliminated.update(dict.fromkeys(item.tombstones.ids, seq))
         self._compare(EVENTS, seq, row, self._rows.expect_event(item))
+        if self._rows.keeps_lookups:
+            self._lookups.update((each["key"], each["seq"]) for each in self._rows.expect_lookups(item))
+        if self._rows.keeps_listings:
+            self._terms.update((each["term"], each) for each in self._rows.expect_terms(item))
         if self._actors is not None:
             self.findings += self._actors.check(self._stream_id, raw)
 
@@ -248,6 +260,10 @@ class StreamCheck(Generic[S]):
             session = self._folded.first.session
             universe = () if session is None else session.universe
             self.findings += check_logged(self._rows, self._stream_id, beside, universe, self._eliminated)
+        if not self._broken and self._rows.keeps_lookups:
+            self._check_lookups()
+        if not self._broken and self._rows.keeps_listings:
+            self._check_listing(beside)
         self.findings += check_sealed(self._rows, self._stream_id, beside, logged=logged)
         if not (logged or self.findings or beside.intent or beside.universe):
             self._report(str(self._folding.not_found(self._stream_id)), "")
@@ -310,6 +326,50 @@ class StreamCheck(Generic[S]):
             # None where a live process has put another checkpoint there since: that one is for the next check.
             if at is not None and find_binding(data, self._folding.state_format, at.newest.entry) is None:
                 self._report(f"the checkpoint of seq {seq} does not fit the log", CHECKPOINTS, seq=seq)
+
+    def _check_lookups(self) -> None:
+        """Compare all keys of the entries with their rows. Those of entries that were written since are left alone."""
+        missing = set(self._lookups)
+        last = self._next_seq - 1
+        row: Row | None = None
+        while page := self._rows.lookup_rows(self._stream_id, row, PAGE):
+            for row in page:
+                key, seq = row["key"], row["seq"]
+                if isinstance(seq, int) and seq > last and self._is_newer(seq):
+                    continue
+                if (key, seq) in missing:
+                    missing.remove((key, seq))
+                else:
+                    at = seq if isinstance(seq, int) else None
+                    self._report(f"no entry at {show(seq)} has the key {show(key)}", LOOKUPS, seq=at)
+        for key, seq in sorted(missing, key=str):
+            at = seq if isinstance(seq, int) else None
+            self._report(f"the row of the key {show(key)} is missing", LOOKUPS, seq=at)
+
+    def _check_listing(self, beside: RowsBeside) -> None:
+        """Compare what lists say of a session, and all that it is found by, with what its log leads to."""
+        expected = None if self._folded is None else self._rows.expect_listing(self._folded.newest)
+        if beside.listing is not None and expected is not None:
+            self._compare(LISTINGS, None, beside.listing, expected)
+        elif expected is not None:
+            self._report("the row is missing", LISTINGS)
+        elif beside.listing is not None:
+            self._report("there is no session under this name", LISTINGS)
+        missing = dict(self._terms)
+        for row in beside.terms:
+            wanted = missing.pop(row["term"], None) if isinstance(row["term"], bytes) else None
+            if wanted is None:
+                self._report(f"nothing in the session leads to the term {show(row['term'])}", TERMS)
+            else:
+                self._compare(TERMS, None, row, wanted)
+        for term in missing:
+            self._report(f"the row of the term {show(term)} is missing", TERMS)
+
+    def _is_newer(self, seq: int) -> bool:
+        """Whether an entry was written at this place since the others were read."""
+        session = self._read_beside().session
+        head_seq = None if session is None else session["head_seq"]
+        return isinstance(head_seq, int) and seq <= head_seq
 
     def _compare(self, table: str, seq: int | None, row: Row, expected: Row) -> None:
         self.findings += [

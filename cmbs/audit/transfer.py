@@ -1,4 +1,4 @@
-"""Moving sessions and spaces between stores, byte for byte: JSON lines out, verified on the way in.
+"""Moving sessions, spaces and kits between stores, byte for byte: JSON lines out, verified on the way in.
 
 The first line says what the file is, and that the key register stays behind: the actors that entries name cannot be
 checked at the target. Each further line holds one entry, its exact bytes as they were hashed, and its hash. The lines
@@ -18,6 +18,7 @@ from cmbs.errors import InvalidRequest, SessionNotFound
 from cmbs.identity.kernel.model import KEYS_STREAM
 from cmbs.ledger import Head, StoredEntry
 from cmbs.spi import AuditLog
+from cmbs.spi.audit_log import KIT_PREFIX
 from cmbs.streams.reading import read_chain
 
 FORMAT = "cmbs-export/1"
@@ -41,14 +42,14 @@ _SPACE = "space:"
 
 
 class Moved(NamedTuple):
-    """A session or a space that came in; a space by the name of its stream."""
+    """A session, a space or a kit that came in; a space or a kit by the name of its stream."""
 
     session_id: str
     events: int
 
 
 def export_lines(log: AuditLog, session_ids: Iterable[str]) -> Iterator[bytes]:
-    """The lines of an export, without line ends; a space goes by the name of its stream.
+    """The lines of an export, without line ends; spaces and kits go by the names of their streams.
 
     Hashes and links are checked on the way: LedgerCorrupt where a stream does not lead to its head.
     """
@@ -122,7 +123,9 @@ def _take_in(
     if line.end_of is None or line.head_seq is None or line.head_hash is None:
         raise InvalidRequest(f"line {number}: the end of a session names its head")
     head = Head(line.head_seq, _hash(number, line.head_hash))
-    if not line.end_of.startswith(_SPACE):
+    if line.end_of.startswith(KIT_PREFIX):
+        server.kits.import_kit(line.end_of.removeprefix(KIT_PREFIX), entries, head)
+    elif not line.end_of.startswith(_SPACE):
         server.import_session(line.end_of, entries, head)
     elif take_space is None:
         raise InvalidRequest(f"line {number}: there are spaces in this file, and they cannot be taken in here")
