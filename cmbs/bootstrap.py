@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cmbs.belief.kernel.kit_stream import MediaType
 from cmbs.belief.kernel.requests import Limits
+from cmbs.belief.kits import media_type_of
 from cmbs.belief.server import BeliefServer
 from cmbs.errors import InvalidRequest
+from cmbs.spi import discover_providers
 from cmbs.stores import open_store, open_tee
 from cmbs.substrate.kernel.limits import SpaceLimits
 from cmbs.system import SystemClock
 
 if TYPE_CHECKING:
+    from cmbs.http import BeliefApp
+    from cmbs.identity import KeyRegistry
     from cmbs.stores.tee import TeeStore
     from cmbs.substrate.server import SubstrateServer
+    from cmbs.tee.tokens import TokenFile
     from cmbs.transparency.notary import Notary
 
 DEFAULT_STORE = "sqlite:///cmbs.db"
 _TIMEOUT = "CMBS_STORE_TIMEOUT_SECONDS"
 _MAX_REQUESTS = "CMBS_MAX_REQUESTS"
+_MAX_WAIT = "CMBS_MAX_WAIT_SECONDS"
+_MAX_FOLLOWERS = "CMBS_MAX_FOLLOWERS"
+_HEARTBEAT = "CMBS_HEARTBEAT_SECONDS"
 _INTERVAL = "CMBS_CHECKPOINT_INTERVAL"
 _MAX_DIGITS = 18
 _MAX_SECONDS = 3600
@@ -43,7 +53,16 @@ class Settings:
     tee: str = ""
     tee_token: str = field(default="", repr=False)
     tee_ca: str = ""
+    # Our own certificate chain and its key, for a Tee that asks for one; a file of tokens that is read when it changes.
+    tee_cert: str = ""
+    tee_key: str = ""
+    tee_token_file: str = ""
     max_requests: int = 1024
+    # The longest that a request with `wait` is held.
+    max_wait_seconds: int = 30
+    # How many may follow streams in one process, and how often each is told that it still does.
+    max_followers: int = 256
+    heartbeat_seconds: int = 5
     # The file of the key that checkpoints are signed with; where it is empty, none are signed.
     signing_key: str = ""
     # The name of the log, where the key is made; empty makes one up.
@@ -51,6 +70,8 @@ class Settings:
     checkpoint_interval: int = 10
     # Each as `URL#KEY`.
     witnesses: tuple[str, ...] = ()
+    # Files of kits that are put on record when a server starts.
+    kits: tuple[str, ...] = ()
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Settings:
@@ -60,6 +81,12 @@ class Settings:
             numbers["store_timeout_seconds"] = _seconds(_TIMEOUT, environment)
         if _MAX_REQUESTS in environment:
             numbers["max_requests"] = _positive(_MAX_REQUESTS, environment)
+        if _MAX_WAIT in environment:
+            numbers["max_wait_seconds"] = _seconds(_MAX_WAIT, environment)
+        if _MAX_FOLLOWERS in environment:
+            numbers["max_followers"] = _positive(_MAX_FOLLOWERS, environment)
+        if _HEARTBEAT in environment:
+            numbers["heartbeat_seconds"] = _seconds(_HEARTBEAT, environment)
         if _INTERVAL in environment:
             numbers["checkpoint_interval"] = _seconds(_INTERVAL, environment)
         return cls(
@@ -70,9 +97,13 @@ class Settings:
             tee=environment.get("CMBS_TEE", ""),
             tee_token=environment.get("CMBS_TEE_TOKEN", ""),
             tee_ca=environment.get("CMBS_TEE_CA", ""),
+            tee_cert=environment.get("CMBS_TEE_CERT", ""),
+            tee_key=environment.get("CMBS_TEE_KEY", ""),
+            tee_token_file=environment.get("CMBS_TEE_TOKEN_FILE", ""),
             signing_key=environment.get("CMBS_SIGNING_KEY", ""),
             checkpoint_origin=environment.get("CMBS_CHECKPOINT_ORIGIN", ""),
             witnesses=tuple(environment.get("CMBS_WITNESS", "").split()),
+            kits=tuple(filter(None, environment.get("CMBS_KIT", "").split(os.pathsep))),
             **numbers,
         )
 
@@ -90,11 +121,18 @@ class Settings:
             "CMBS_TEE": self.tee,
             "CMBS_TEE_TOKEN": self.tee_token,
             "CMBS_TEE_CA": self.tee_ca,
+            "CMBS_TEE_CERT": self.tee_cert,
+            "CMBS_TEE_KEY": self.tee_key,
+            "CMBS_TEE_TOKEN_FILE": self.tee_token_file,
             "CMBS_SIGNING_KEY": self.signing_key,
             "CMBS_CHECKPOINT_ORIGIN": self.checkpoint_origin,
             _INTERVAL: str(self.checkpoint_interval),
             "CMBS_WITNESS": " ".join(self.witnesses),
+            "CMBS_KIT": os.pathsep.join(self.kits),
             _MAX_REQUESTS: str(self.max_requests),
+            _MAX_WAIT: str(self.max_wait_seconds),
+            _MAX_FOLLOWERS: str(self.max_followers),
+            _HEARTBEAT: str(self.heartbeat_seconds),
             **limits,
         }
 
@@ -104,22 +142,83 @@ def build_server(settings: Settings) -> BeliefServer:
     tee = build_tee_store(settings)
     store = open_store(settings.store, settings.store_timeout_seconds)
     if tee is None:
-        return BeliefServer(settings.validate_hypotheses, store=store, limits=settings.limits)
+        return BeliefServer(
+            settings.validate_hypotheses, store=store, limits=settings.limits, providers=discover_providers
+        )
     return BeliefServer(
         settings.validate_hypotheses,
         store=tee,
         audit_log=store,
         limits=settings.limits,
         store_timeout_seconds=settings.store_timeout_seconds + _GRACE_SECONDS,
+        providers=discover_providers,
     )
 
 
+def put_kits(settings: Settings, server: BeliefServer) -> None:
+    """Put the kits that the settings name on record; those that are there stay as they are."""
+    for path in settings.kits:
+        text, media_type = read_kit_file(path)
+        try:
+            server.kits.put(text, media_type)
+        except InvalidRequest as exc:
+            raise InvalidRequest(f"`{path}`: {exc.message}", {**exc.details, "variable": "CMBS_KIT"}) from exc
+
+
+def read_kit_file(path: str) -> tuple[str, MediaType]:
+    """The text of a kit file, and its language by the ending; InvalidRequest where it cannot be read."""
+    try:
+        text = Path(path).read_bytes().decode()
+    except OSError as exc:
+        raise InvalidRequest(f"cannot read `{path}`: {exc.strerror}", {"variable": "CMBS_KIT"}) from exc
+    except UnicodeDecodeError as exc:
+        raise InvalidRequest(f"`{path}` is not valid UTF-8", {"variable": "CMBS_KIT"}) from exc
+    return text, media_type_of(path, text)
+
+
+def build_app(settings: Settings, environment: Mapping[str, str], *, anyone: bool = False) -> BeliefApp:
+    """The whole application: belief, spaces, keys and, where there is a signing key, checkpoints.
+
+    While its store has no keys, it serves only this machine, or with `anyone` every caller.
+    """
+    # Here, because the kernel alone is installed without what serves.
+    from cmbs.http import BeliefApp
+    from cmbs.identity import Gate, KeyRegistry
+
+    server = build_server(settings)
+    registry = KeyRegistry(server.log)
+    spaces = build_substrate(server, environment, settings.space_limits, registry)
+    spaces.start()
+    notary = build_notary(settings, server, spaces)
+    put_kits(settings, server)
+    gate = Gate(registry, anyone=anyone)
+    app = BeliefApp(
+        server,
+        gate,
+        spaces,
+        settings.max_requests,
+        notary,
+        settings.max_wait_seconds,
+        max_followers=settings.max_followers,
+        heartbeat_seconds=settings.heartbeat_seconds,
+    )
+    # Only now that the application observes what it finds.
+    if notary is not None:
+        notary.start()
+    return app
+
+
 def build_substrate(
-    belief: BeliefServer, environment: Mapping[str, str], limits: SpaceLimits | None = None
+    belief: BeliefServer,
+    environment: Mapping[str, str],
+    limits: SpaceLimits | None = None,
+    registry: KeyRegistry | None = None,
 ) -> SubstrateServer:
     """Spaces over the log of a belief server, whose sessions their constraints may read.
 
-    Close it before the belief server. Its deadline scheduler does not run before `start` is called.
+    Close it before the belief server. Its deadline scheduler does not run before `start` is called. Whether a change of
+    policy takes two operators where a new space does not say, follows from the keys in `registry`; without it, one is
+    enough.
     """
     # Here, because the kernel alone is installed without what spaces need.
     from cmbs.substrate.belief_source import ServedBelief
@@ -133,6 +232,7 @@ def build_substrate(
         limits=limits,
         keeper_seconds=None,
         default_space=True,
+        count_operator_keys=(lambda: 0) if registry is None else registry.count_operators,
     )
 
 
@@ -166,16 +266,36 @@ def build_tee_store(settings: Settings) -> TeeStore | None:
     """Where tombstones go if not into the store of events; None where the settings name no Tee."""
     if not settings.tee:
         return None
-    try:
-        authorities = Path(settings.tee_ca).read_bytes() if settings.tee_ca else None
-    except OSError as exc:
-        raise InvalidRequest(f"cannot read `{settings.tee_ca}`: {exc.strerror}", {"variable": "CMBS_TEE_CA"}) from exc
+    authorities = _read_pem("CMBS_TEE_CA", settings.tee_ca)
+    cert, key = _read_pem("CMBS_TEE_CERT", settings.tee_cert), _read_pem("CMBS_TEE_KEY", settings.tee_key)
+    if (cert is None) != (key is None) or (cert is not None and authorities is None):
+        raise InvalidRequest(
+            "a certificate for Tee needs `CMBS_TEE_CA`, `CMBS_TEE_CERT` and `CMBS_TEE_KEY`",
+            {"variable": "CMBS_TEE_CERT"},
+        )
     return open_tee(
         settings.tee,
-        token=settings.tee_token or None,
+        token=settings.tee_token or _token_file(settings),
         authorities=authorities,
+        certificate=None if cert is None or key is None else (cert, key),
         timeout_seconds=settings.store_timeout_seconds,
     )
+
+
+def _read_pem(variable: str, path: str) -> bytes | None:
+    try:
+        return Path(path).read_bytes() if path else None
+    except OSError as exc:
+        raise InvalidRequest(f"cannot read `{path}`: {exc.strerror}", {"variable": variable}) from exc
+
+
+def _token_file(settings: Settings) -> TokenFile | None:
+    if not settings.tee_token_file:
+        return None
+    # Here, because the kernel alone is installed without what Tee needs.
+    from cmbs.tee.tokens import TokenFile
+
+    return TokenFile(settings.tee_token_file)
 
 
 def _variable(limit: str) -> str:

@@ -2,36 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+import asyncio
+import re
+import signal
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from importlib.metadata import version
+from types import FrameType
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.exception_handlers import http_exception_handler
 from starlette.exceptions import HTTPException
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request as StarletteRequest
 from starlette.responses import Response as StarletteResponse
 from starlette.routing import Match, Route
 
 from cmbs.audit.anchors import anchor_by
 from cmbs.belief.server import BeliefServer
+from cmbs.console import ConsoleFiles
 from cmbs.errors import BeliefServerError, StoreUnavailable
 from cmbs.http.asgi import BoundedBody, Receive, Scope, Send, answer, response_to, send_response
+from cmbs.http.belief.graph import GraphRoutes
+from cmbs.http.belief.kits import KitRoutes
 from cmbs.http.belief.routes import Routes
 from cmbs.http.checkpoints import CheckpointRoutes
 from cmbs.http.errors import METHOD_NOT_ALLOWED, STATUS_OF_CODE, TransportCode, TransportError
 from cmbs.http.exchange import Response
+from cmbs.http.live.followers import HEARTBEAT_SECONDS, MAX_FOLLOWERS, Followers
+from cmbs.http.live.routes import EVENT_OPERATIONS, EventRoutes
 from cmbs.http.openapi import openapi_document
+from cmbs.http.operation import Operation
 from cmbs.http.operations import OPERATIONS
 from cmbs.http.pages import add_pages
-from cmbs.http.router import Router, method_not_allowed
+from cmbs.http.router import Handler, Router, method_not_allowed
+from cmbs.http.spaces.policy_files import PolicyFileRoutes
+from cmbs.http.spaces.policy_impact import PolicyImpactRoutes
 from cmbs.http.spaces.reading import Spaces
 from cmbs.http.spaces.routes import SpaceRoutes
+from cmbs.http.tagging import tag_answers
+from cmbs.http.waiting import MAX_WAIT_SECONDS, Waiting
+from cmbs.http.work_queue import WorkQueue
 from cmbs.identity import Gate, KeyRegistry
 from cmbs.substrate.server import SubstrateServer
 from cmbs.transparency.notary import Notary
 
+# Smaller answers are not worth compressing. At this level it takes about a third of the time that the best one does.
+MIN_BYTES_COMPRESSED = 1024
+COMPRESSION_LEVEL = 5
+_REFUSED_GZIP = re.compile(rb"gzip\s*;\s*q=0(?:\.0*)?\s*(?:,|$)", re.IGNORECASE)
 # So many requests may be in progress in one process before others are told to come again.
 MAX_REQUESTS = 1024
 
@@ -50,30 +71,52 @@ class BeliefApp(FastAPI):
         spaces: SubstrateServer | None = None,
         max_requests: int = MAX_REQUESTS,
         notary: Notary | None = None,
+        max_wait_seconds: int = MAX_WAIT_SECONDS,
+        max_followers: int = MAX_FOLLOWERS,
+        heartbeat_seconds: float = HEARTBEAT_SECONDS,
     ) -> None:
         super().__init__(
             title="cmbs belief server",
             version=version("cmbs"),
-            lifespan=_closing(self.close),
+            lifespan=_closing(self),
             redirect_slashes=False,  # an id may be empty, so a slash at the end is not a slip
             docs_url=None,  # the framework's pages load their viewers from somewhere else
             redoc_url=None,
         )
         self.belief_server = server
+        # The web console as it was built; another one can be put in its place.
+        self.console = ConsoleFiles()
         self.gate = gate or Gate(KeyRegistry(server.log))
-        self.spaces = Spaces(server, spaces)
+        self.spaces = Spaces(server, spaces, self.gate.count_operators)
         self.body_bytes = server.requests.limits.body_bytes
         self._max_requests = max_requests
         self._in_progress = 0
         self.notary = notary
+        # Half of the requests at most: those that are answered at once go on.
+        self.waiting = Waiting(max_wait_seconds, max(1, max_requests // 2))
+        self.followers = Followers(self.waiting, max_followers=max_followers, heartbeat_seconds=heartbeat_seconds)
+        server.observe_appends(self.waiting.note_appends)
+        self.spaces.observe_appends(self.waiting.note_appends)
+        # Outside of everything, so that the table is reached as before.
+        self._compressed = GZipMiddleware(self._respond, MIN_BYTES_COMPRESSED, COMPRESSION_LEVEL)
         anchor = None if notary is None else anchor_by(notary)
         if notary is not None:
             # What the notary knows to be lost is neither served nor written.
             for each in (server, self.spaces, self.gate):
                 notary.observe_faults(each.expect_head)
-        self._handlers = Routes(server, self.check_ready, anchor)
-        spaces_routes = SpaceRoutes(self.spaces, server.requests.page_size, anchor)
-        self.table = Router(OPERATIONS, self._handlers, spaces_routes, CheckpointRoutes(notary))
+        self._analyses = WorkQueue(server.requests.limits.analyses_waiting)
+        self._handlers = Routes(server, self.check_ready, self.waiting, self._analyses, anchor)
+        spaces_routes = SpaceRoutes(self.spaces, server.requests.page_size, self.waiting, anchor)
+
+        def wrap(operation: Operation, handler: Handler) -> Handler:
+            return tag_answers(operation, handler, (spaces_routes if operation.on_space else self._handlers).find_head)
+
+        policies = PolicyFileRoutes(self.spaces)
+        impact = PolicyImpactRoutes(self.spaces, server.requests.page_size, self._analyses)
+        events = EventRoutes(server, self.spaces, self.followers)
+        others = (policies, impact, GraphRoutes(server), CheckpointRoutes(notary), events)
+        routes = (self._handlers, self._handlers.observations, KitRoutes(server), spaces_routes, *others)
+        self.table = Router((*OPERATIONS, *EVENT_OPERATIONS), *routes, wrap=wrap)
         add_pages(self)
         # The same table again as ordinary routes, for middleware and for code that walks `app.routes`.
         self.router.routes.extend(_TableRoute(path, self) for path in _paths())
@@ -83,11 +126,17 @@ class BeliefApp(FastAPI):
 
     def close(self) -> None:
         """Let what runs come to its end, write what waits, and let go of the server."""
-        self._handlers.close()
+        self.drain()
+        self._analyses.close()
         self.spaces.close()
         if self.notary is not None:
             self.notary.close()
         self.belief_server.close()
+
+    def drain(self) -> None:
+        """Answer the requests that wait, end the streams that are followed, and let no other begin."""
+        self.waiting.drain()
+        self.followers.drain()
 
     def check_ready(self) -> None:
         """StoreUnavailable where the store does not answer, lacks what was seen of it, or has no register to go by."""
@@ -98,6 +147,12 @@ class BeliefApp(FastAPI):
             raise StoreUnavailable(
                 f"the store is behind what this process has seen of it, or its past does not verify: {named}",
                 {"behind": behind},
+            )
+        disagreeing = self.belief_server.find_disagreeing()
+        if disagreeing:
+            named = ", ".join(f"`{session_id}`" for session_id in disagreeing)
+            raise StoreUnavailable(
+                f"the elimination store does not agree with the log: {named}", {"disagreeing": disagreeing}
             )
         self.gate.check_register()
         if self.notary is not None:
@@ -115,19 +170,23 @@ class BeliefApp(FastAPI):
             await super().__call__(scope, receive, send)
             return
         body = BoundedBody(self.gate, self.body_bytes, scope, receive, send)
-        if self._in_progress >= self._max_requests:
+        # Followers are counted by themselves: they stay for hours, and cost little.
+        if self._in_progress - self.followers.count >= self._max_requests:
             await send_response(response_to(_too_many(self._max_requests)), body.send)
             return
         self._in_progress += 1
         try:
-            # With middleware around them, the operations are reached through the framework.
-            match = None if self.user_middleware else self.table.find(scope)
-            if match is not None:
-                await answer(match, self.gate, self.body_bytes, scope, body.receive, body.send)
-            else:
-                await super().__call__(scope, body.receive, body.send)
+            await self._compressed(_with_honest_encoding(scope), body.receive, body.send)
         finally:
             self._in_progress -= 1
+
+    async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # With middleware around them, the operations are reached through the framework.
+        match = None if self.user_middleware else self.table.find(scope)
+        if match is not None:
+            await answer(match, self.gate, self.body_bytes, scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
 
 
 class _TableRoute(Route):
@@ -157,16 +216,55 @@ class _Endpoint:
 
 
 def _paths() -> list[str]:
-    return list(dict.fromkeys(operation.path for operation in OPERATIONS))
+    return list(dict.fromkeys(operation.path for operation in (*OPERATIONS, *EVENT_OPERATIONS)))
 
 
-def _closing(close: Callable[[], None]) -> Any:
+def _closing(app: BeliefApp) -> Any:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        yield
-        close()
+        with _drain_on_signals(app.drain):
+            yield
+        app.close()
 
     return lifespan
+
+
+@contextmanager
+def _drain_on_signals(drain: Callable[[], None]) -> Iterator[None]:
+    """Answer the requests that wait, and end those that are followed, as soon as the server is told to stop.
+
+    Servers end the life of an application when no request is in progress any more, which would take as long as the
+    longest wait. The server's own handlers run as they did: event loops hear of signals in another way, and a function
+    that was there is called. Without a handler of a server, or in a thread where there are none, nothing is done.
+    """
+    before: dict[int, Callable[..., Any]] = {}
+    loop = asyncio.get_running_loop()
+    if threading.current_thread() is threading.main_thread():
+        for number in (int(signal.SIGTERM), int(signal.SIGINT)):
+            handler = signal.getsignal(number)
+            if callable(handler) and handler is not signal.default_int_handler:
+                before[number] = handler
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        loop.call_soon_threadsafe(drain)
+        before[number](number, frame)
+
+    for number in before:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if signal.getsignal(number) is stop:
+                signal.signal(number, handler)
+
+
+def _with_honest_encoding(scope: Scope) -> Scope:
+    """The request without an `Accept-Encoding` that names gzip to refuse it, which the middleware overlooks."""
+    for name, value in scope["headers"]:
+        if name == b"accept-encoding" and _REFUSED_GZIP.search(value):
+            return {**scope, "headers": [pair for pair in scope["headers"] if pair[0] != b"accept-encoding"]}
+    return scope
 
 
 def _too_many(maximum: int) -> TransportError:

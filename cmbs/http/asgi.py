@@ -6,7 +6,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import aclosing, suppress
+from functools import partial
 from typing import Any, TypeAlias
 
 from cmbs.errors import BeliefServerError, InvalidRequest, LimitExceeded
@@ -20,9 +21,11 @@ from cmbs.http.errors import (
     error_body,
     status_of,
 )
-from cmbs.http.exchange import Request, Response
+from cmbs.http.exchange import MINIMAL, NOT_MODIFIED, TEXT, EventStream, Request, Response, add_vary
 from cmbs.http.headers import header_lookup
+from cmbs.http.operation import Operation
 from cmbs.http.router import RouteMatch, method_not_allowed
+from cmbs.http.shaping import FIELDS, build_tree, leave_out, select
 from cmbs.identity import Gate
 from cmbs.identity.kernel.model import ANONYMOUS
 
@@ -37,11 +40,15 @@ MAX_BODY_BYTES_DECODED_ON_LOOP = 1_048_576
 # A body that does not arrive in this time is given up; so is the rest of one that is not needed.
 MAX_BODY_SECONDS = 60.0
 MAX_DRAIN_SECONDS = 5.0
+# A follower that does not take what it is sent in this time is gone.
+MAX_SEND_SECONDS = 60.0
 
 # Large bodies are decoded one after the other. Decoded, a body takes many times its size, and in the threads that
 # reads and the keys use, a few of them would hold up every other request.
 _DECODING = ThreadPoolExecutor(1, "cmbs-decode")
 _JSON = (b"content-type", b"application/json")
+# Fields of a larger answer are chosen in a thread.
+MAX_BODY_BYTES_SHAPED_ON_LOOP = 65_536
 _log = logging.getLogger("cmbs.http")
 
 
@@ -57,20 +64,75 @@ async def answer(match: RouteMatch, gate: Gate, body_bytes: int, scope: Scope, r
             raise InvalidRequest(match.problem)
         operation, handler = match.endpoints[scope["method"]]
         header = header_lookup(scope["headers"])
-        actor = ANONYMOUS
-        needed = operation.find_scope(match.params)
-        if needed is not None:
-            actor = await gate.admit(header, scope.get("client"), needed)
+        admit = partial(gate.admit, header, scope.get("client"), operation.find_need(match.params))
+        actor = ANONYMOUS if operation.is_open else await admit()
         body = b"" if operation.body is None else await _read_body(scope, receive, body_bytes)
-        received = (match.params, scope.get("query_string", b""), header, actor, body, operation.body)
+        gone = partial(_wait_until_gone, receive)
+        received = (operation, match.params, scope.get("query_string", b""), header, actor, body, gone, admit)
         if len(body) > MAX_BODY_BYTES_DECODED_ON_LOOP:
             request = await asyncio.get_running_loop().run_in_executor(_DECODING, Request, *received)
         else:
             request = Request(*received)
         response = await handler(request)
+        if isinstance(response, EventStream):
+            await _send_events(response, gone(), scope, send)
+            return
+        if request.selection or operation.takes_preference:
+            response = await _shape(operation, request, response)
     except Exception as exc:  # noqa: BLE001 - the last place that can still answer
         response = response_to(exc)
     await send_response(response, send)
+
+
+async def _send_events(stream: EventStream, gone: Awaitable[None], scope: Scope, send: Send) -> None:
+    """Send an answer that goes on, until its end, or until the caller is gone or takes nothing any more."""
+    headers = [(name.encode(), value.encode("latin-1")) for name, value in stream.headers]
+    leaving = asyncio.ensure_future(gone)
+    try:
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        if scope["method"] != "HEAD":
+            async with aclosing(stream.body.chunks(leaving)) as chunks:
+                async for chunk in chunks:
+                    async with asyncio.timeout(MAX_SEND_SECONDS):
+                        await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        if not leaving.done():
+            await send({"type": "http.response.body", "body": b""})
+    except TimeoutError:
+        _log.info("a follower took nothing for %d seconds, and is let go", MAX_SEND_SECONDS)
+    except Exception:  # noqa: BLE001 - the status is sent: all that is left is to end the answer
+        _log.exception("a stream ended by an unexpected failure")
+    finally:
+        leaving.cancel()
+        stream.body.close()
+
+
+async def _shape(operation: Operation, request: Request, response: Response) -> Response:
+    """The response with the fields that the caller wants, or without its bulk where the caller can do without."""
+    if response.status == NOT_MODIFIED:
+        return response
+    if any(value == TEXT for name, value in response.headers if name == "content-type"):
+        raise InvalidRequest(
+            "fields can be chosen of JSON alone; send `Accept: application/json`", {"parameter": FIELDS}
+        )
+    headers = list(response.headers)
+    if request.selection:
+        cut = partial(select, response.body, request.selection)
+    else:
+        if operation.method == "GET":
+            add_vary(headers, "prefer")
+        # Where the handler has not built the bulk, it says so.
+        if not request.wants_minimal or MINIMAL in headers:
+            return response._replace(headers=headers)
+        headers.append(MINIMAL)
+        cut = partial(leave_out, response.body, build_tree(operation.bulk))
+    is_large = len(response.body) > MAX_BODY_BYTES_SHAPED_ON_LOOP
+    return Response(response.status, await asyncio.to_thread(cut) if is_large else cut(), headers)
+
+
+async def _wait_until_gone(receive: Receive) -> None:
+    """Return when the caller has closed the connection."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 async def _read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
@@ -154,9 +216,10 @@ class BoundedBody:
 async def send_response(response: Response, send: Send) -> None:
     """Send a response; in JSON, where it does not say what else it is."""
     headers = [(name.encode(), value.encode("latin-1")) for name, value in response.headers]
-    if not any(name == b"content-type" for name, _ in headers):
-        headers.append(_JSON)
-    headers.append((b"content-length", b"%d" % len(response.body)))
+    if response.status != NOT_MODIFIED:
+        if not any(name == b"content-type" for name, _ in headers):
+            headers.append(_JSON)
+        headers.append((b"content-length", b"%d" % len(response.body)))
     await send({"type": "http.response.start", "status": response.status, "headers": headers})
     await send({"type": "http.response.body", "body": response.body})
 

@@ -10,9 +10,9 @@ import msgspec
 
 from cmbs.errors import ErrorCode
 from cmbs.http.errors import TransportCode, TransportError
-from cmbs.http.exchange import Request, Response, whole_number
+from cmbs.http.exchange import TEXT, Request, Response, whole_number
 from cmbs.http.operation import Operation, Parameter
-from cmbs.identity import Scope
+from cmbs.identity import Need, Reach, Scope
 from cmbs.spi.audit_log import IDENTITY_PREFIX, SPACE_PREFIX
 from cmbs.transparency.kernel.checkpoint import LogKeys
 from cmbs.transparency.kernel.documents import (
@@ -27,7 +27,6 @@ from cmbs.transparency.notary import Notary
 T = TypeVar("T")
 
 _ENCODE = msgspec.json.Encoder().encode
-_TEXT = "text/plain; charset=utf-8"
 _VARY = ("vary", "accept")
 _FROM = Parameter(
     "from", "The size of a checkpoint that you kept.", {"type": "integer", "minimum": 0, "maximum": 2**53 - 1}, 1
@@ -50,6 +49,7 @@ CHECKPOINT_OPERATIONS = (
         SignedCheckpoint,
         errors=_ERRORS,
         text=True,
+        reach=Reach.ANY,
     ),
     Operation(
         "POST",
@@ -63,6 +63,7 @@ CHECKPOINT_OPERATIONS = (
         errors=(*_ERRORS, ErrorCode.LIMIT_EXCEEDED),
         body_required=False,
         scope=Scope.SPACES_OPERATE,
+        reach=Reach.ALL,
         recorded=False,
     ),
     Operation(
@@ -74,6 +75,7 @@ CHECKPOINT_OPERATIONS = (
         " successor in a note that it signed itself.",
         LogKeys,
         errors=_ERRORS,
+        reach=Reach.ANY,
     ),
     Operation(
         "GET",
@@ -84,6 +86,7 @@ CHECKPOINT_OPERATIONS = (
         ConsistencyProof,
         query=(_FROM,),
         errors=_ERRORS,
+        reach=Reach.ANY,
     ),
     Operation(
         "GET",
@@ -95,7 +98,10 @@ CHECKPOINT_OPERATIONS = (
         " `spaces:read`, and `identity:keys` needs `spaces:operate`.",
         RecordProof,
         errors=(*_ERRORS, ErrorCode.RECORD_NOT_FOUND),
-        scope_of_prefix=((SPACE_PREFIX, Scope.SPACES_READ), (IDENTITY_PREFIX, Scope.SPACES_OPERATE)),
+        need_of_prefix=(
+            (SPACE_PREFIX, Need(Scope.SPACES_READ, Reach.ONE)),
+            (IDENTITY_PREFIX, Need(Scope.SPACES_OPERATE, Reach.ALL)),
+        ),
     ),
 )
 
@@ -112,7 +118,7 @@ class CheckpointRoutes:
         note = await self._read(lambda notary: notary.checkpoint())
         if _prefers_json(request.header("accept")):
             return Response(200, _ENCODE(describe_checkpoint(note)), [_VARY])
-        return Response(200, note.encoded.encode(), [_VARY, ("content-type", _TEXT)])
+        return Response(200, note.encoded.encode(), [_VARY, ("content-type", TEXT)])
 
     async def sign_checkpoint(self, request: Request) -> Response:
         """Record and sign."""

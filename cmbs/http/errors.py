@@ -30,6 +30,7 @@ STATUS_OF_CODE: dict[ErrorCode | TransportCode, int] = {
     ErrorCode.UNAUTHENTICATED: 401,
     ErrorCode.FORBIDDEN: 403,
     ErrorCode.INVALID_HYPOTHESIS_ID: 422,
+    ErrorCode.FREE_HAND_REFUSED: 403,
     ErrorCode.UNKNOWN_PROBE: 422,
     ErrorCode.SESSION_NOT_FOUND: 404,
     ErrorCode.SESSION_TERMINATED: 409,

@@ -15,6 +15,7 @@ from cmbs.errors import (
     Conflict,
     EventNotFound,
     Forbidden,
+    FreeHandRefused,
     HeadMismatch,
     InvalidHypothesisId,
     InvalidRequest,
@@ -28,6 +29,7 @@ from cmbs.errors import (
     SpaceNotFound,
     StoreUnavailable,
     Unauthenticated,
+    UnknownProbe,
 )
 from cmbs.http.errors import TransportCode, TransportError
 
@@ -64,7 +66,9 @@ _ERRORS: tuple[BeliefServerError | TransportError, ...] = (
     LimitExceeded("id_length", 1024, 1300),
     Unauthenticated(KeyRefused.REVOKED, "the key `7d1f0c52a9be3846` is revoked"),
     Forbidden("this key lacks the scope `belief:write`", {"reason": "missing_scope", "scope": "belief:write"}),
-    InvalidHypothesisId(["slow-dsn"]),
+    InvalidHypothesisId(["slow-dsn"], {"slow-dsn": "slow-dns"}),
+    FreeHandRefused(SESSION_ID),
+    UnknownProbe("disk-useage", "disk-usage"),
     SessionNotFound("7d3c"),
     SessionTerminated(SESSION_ID),
     ObligationNotFound("rule-out-two"),

@@ -9,12 +9,17 @@ from typing import Any
 import msgspec
 
 from cmbs.belief.kernel.requests import Limits
+from cmbs.documents.text import format_document
 from cmbs.errors import ErrorCode
-from cmbs.http.belief import schemas
+from cmbs.http.belief import entry_schemas, schemas
 from cmbs.http.errors import PRECONDITION_FAILED, STATUS_OF_CODE, UNAUTHENTICATED, TransportCode
 from cmbs.http.examples import ERRORS, EVENT_IDS, SESSION_ID, Examples, load_examples
-from cmbs.http.operation import Operation
+from cmbs.http.exchange import NOT_MODIFIED, TextFile
+from cmbs.http.live.frames import MEDIA_TYPE
+from cmbs.http.live.routes import EVENT_OPERATIONS
+from cmbs.http.operation import Operation, Parameter
 from cmbs.http.operations import OPERATIONS
+from cmbs.http.shaping import FIELDS, list_fields
 from cmbs.http.spaces.requests import SPACE_ID_PATTERN
 
 _DESCRIPTION = (
@@ -27,6 +32,7 @@ _TAGS = [
     {"name": "belief", "description": "The belief protocol: sessions, eliminations, obligations, conclusions."},
     {"name": "spaces", "description": "The substrate: proposals, decisions, approvals, tools, policy, memory."},
     {"name": "checkpoints", "description": "Signed checkpoints over the heads of all streams, and proofs of them."},
+    {"name": "identity", "description": "Who the server takes a caller for."},
     {"name": "health", "description": "Liveness and readiness of the process."},
 ]
 _COMMON_ERRORS = (ErrorCode.INVALID_REQUEST, TransportCode.METHOD_NOT_ALLOWED, TransportCode.INTERNAL_ERROR)
@@ -38,6 +44,7 @@ _AUTHENTICATION_ERRORS = (
     ErrorCode.LEDGER_CORRUPT,
 )
 _PATH_PARAMETERS = {
+    "kit_id": "The kit.",
     "session_id": "The session.",
     "obligation_id": "The obligation, percent-encoded.",
     "space_id": "The space.",
@@ -46,6 +53,7 @@ _PATH_PARAMETERS = {
     "execution_id": "The execution.",
     "tool_id": "The tool, percent-encoded.",
     "token_id": "The capability token.",
+    "case_id": "The case.",
     "entry_id": "The memory entry.",
     "change_id": "The change of policy.",
     "stream_id": "The stream, percent-encoded.",
@@ -59,6 +67,35 @@ _QUERY_EXAMPLES: dict[str, dict[str, Any]] = {
     "truth": {"example": "slow-dns"},
 }
 _TEXT = {"type": "string"}
+# What is in it has a schema of its own, `api/policy.schema.json`, for editors.
+_POLICY_FILE = {
+    "title": "PolicyFile",
+    "description": "A policy file; `cmbs policy schema` prints the schema of everything in it.",
+    "type": "object",
+    "required": ["format"],
+    "properties": {"format": {"enum": [1, 2]}},
+}
+_EVENTS = (
+    "retry: 1000\n"
+    f'id: 1\nevent: head\ndata: {{"seq":2,"event_id":"{EVENT_IDS[2]}","event_hash":"9f86…0a08"}}\n\n'
+    f'id: 2\nevent: entry\ndata: {{"event_id":"{EVENT_IDS[2]}","seq":2,"verb":"ELIMINATE"}}\n\n'
+    'id: 2\nevent: heartbeat\ndata: {"at":"2026-01-01T00:00:05.000000Z","seq":2}\n\n'
+    'event: end\ndata: {"reason":"shutdown"}\n\n'
+)
+# `api/kit.schema.json`
+_KIT_FILE = {
+    "title": "KitFile",
+    "description": "A kit; `cmbs kit schema` prints the schema of everything in it.",
+    "type": "object",
+    "required": ["id", "version", "hypotheses", "probes"],
+    "properties": {
+        "format": {"const": 1},
+        "id": _TEXT,
+        "version": _TEXT,
+        "hypotheses": {"type": "array"},
+        "probes": {"type": "array"},
+    },
+}
 _SPACE_ID = {"type": "string", "pattern": SPACE_ID_PATTERN}
 _REQUEST_HEADERS: dict[str, dict[str, Any]] = {
     "Idempotency-Key": {
@@ -72,18 +109,40 @@ _REQUEST_HEADERS: dict[str, dict[str, Any]] = {
         "schema": {"type": "string", "pattern": r'^(\*|(W/)?("[^"]*"|[^",\s]+))$'},
         "example": f'"{EVENT_IDS[1]}"',
     },
+    "If-None-Match": {
+        "description": "The `ETag` of an answer that you have: 304 without a body if it is still the answer.",
+        "schema": _TEXT,
+        "example": f'"{EVENT_IDS[1]}"',
+    },
+    "Last-Event-ID": {
+        "description": "The `id` of the last event that you have: the stream goes on after it.",
+        "schema": _TEXT,
+        "example": "1",
+    },
     "Prefer": {
-        "description": "`return=minimal` leaves the survivors out of the snapshot.",
+        "description": "`return=minimal` leaves the bulk of the answer out",
         "schema": _TEXT,
         "example": "return=minimal",
     },
 }
 _RESPONSE_HEADERS: dict[str, dict[str, Any]] = {
     "Allow": {"description": "The methods of this path.", "schema": _TEXT, "example": "GET, HEAD"},
+    "Cmbs-Head": {
+        "description": "The head of the stream that the answer was read from: its seq, a colon, and the id of its last"
+        " event. Never lower than one that was sent before. Not sent for a repeat or an earlier moment.",
+        "schema": {"type": "string", "pattern": "^[0-9]+:.+$"},
+        "example": f"1:{EVENT_IDS[1]}",
+    },
     "ETag": {
-        "description": "The audit head, quoted, for `If-Match`.",
-        "schema": {"type": "string", "pattern": '^".*"$'},
+        "description": "The tag of the answer, for `If-None-Match`. That of a snapshot and of a space is the audit"
+        " head, quoted, which `If-Match` takes.",
+        "schema": {"type": "string", "pattern": '^(W/)?".*"$'},
         "example": f'"{EVENT_IDS[1]}"',
+    },
+    "Idempotent-Replayed": {
+        "description": "Sent if the request was a repeat: the first answer is given again, and nothing was done again.",
+        "schema": {"type": "string", "const": "true"},
+        "example": "true",
     },
     "Location": {
         "description": "The path of what was created, relative to that of the request.",
@@ -91,7 +150,7 @@ _RESPONSE_HEADERS: dict[str, dict[str, Any]] = {
         "example": f"sessions/{SESSION_ID}",
     },
     "Preference-Applied": {
-        "description": "Sent if the survivors were left out.",
+        "description": "Sent if the bulk of the answer was left out.",
         "schema": {"type": "string", "const": "return=minimal"},
         "example": "return=minimal",
     },
@@ -107,12 +166,17 @@ _RESPONSE_HEADERS: dict[str, dict[str, Any]] = {
     },
     "Vary": {"description": "The request headers that the response depends on.", "schema": _TEXT, "example": "prefer"},
 }
+_SEEN = {
+    "description": "What `If-None-Match` names is still the answer.",
+    "headers": {"ETag": {"$ref": "#/components/headers/ETag"}},
+}
 _SECURITY = {
     "key": {
         "type": "http",
         "scheme": "bearer",
         "bearerFormat": "cmbs_…",
-        "description": "A key from `cmbs keys create`. Each operation names the scope that the key must have. A server"
+        "description": "A key from `cmbs keys create`. Each operation names the scope that the key must have,"
+        " everywhere or for the session or space that the path names (`belief:write@<session_id>`). A server"
         " whose store has no keys needs none and serves only its own machine; callers may then name their actor in"
         " `X-Cmbs-Actor: <kind>:<id>`.",
     }
@@ -127,15 +191,16 @@ _HEADERS_OF_STATUS = {
 def openapi_document() -> dict[str, Any]:
     """Return the whole document as plain data."""
     types = [operation.response for operation in OPERATIONS]
-    types += [operation.body for operation in OPERATIONS if operation.body is not None]
-    types += [schemas.ErrorResponse, *schemas.PAYLOADS, *schemas.OUTCOMES]
+    types += [each.body for each in OPERATIONS if each.body is not None and each.body is not TextFile]
+    types += [schemas.ErrorResponse, *entry_schemas.PAYLOADS, *entry_schemas.OUTCOMES]
     _, described = msgspec.json.schema_components(list(dict.fromkeys(types)), ref_template=schemas.REFERENCE)
     # Through JSON, which turns the tuples among the defaults into lists.
     components: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(described))
+    components |= {"KitFile": _KIT_FILE, "PolicyFile": _POLICY_FILE}
     paths: dict[str, dict[str, Any]] = {}
     errors: dict[str, Any] = {}
     examples = load_examples()
-    for operation in OPERATIONS:
+    for operation in (*OPERATIONS, *EVENT_OPERATIONS):
         codes = _list_errors(operation)
         errors |= {_name_error(status, codes[status]): _describe_error(status, codes[status]) for status in codes}
         described = _describe_operation(operation, examples, codes)
@@ -170,13 +235,13 @@ def _describe_operation(operation: Operation, examples: Examples, errors: dict[i
         "tags": [_tag_of(operation.path)],
         "parameters": [
             *_describe_parameters(operation, examples),
-            *({"name": header, "in": "header", **_REQUEST_HEADERS[header]} for header in request_headers),
+            *({"name": header, "in": "header", **_describe_header(operation, header)} for header in request_headers),
         ],
         # The empty alternative is that of a server without keys.
-        "security": [] if operation.scope is None else [{"key": [operation.scope.value]}, {}],
+        "security": [] if operation.is_open else [{"key": [operation.scope.value] if operation.scope else []}, {}],
     }
     if operation.body is not None:
-        body = _describe_json(operation.body, example=examples.requests[name])
+        body = _describe_body(operation, examples.requests[name])
         content["requestBody"] = {"required": operation.body_required, "content": body}
     done = {
         "description": operation.summary,
@@ -188,7 +253,8 @@ def _describe_operation(operation: Operation, examples: Examples, errors: dict[i
         str(status): {"$ref": f"#/components/responses/{_name_error(status, codes)}"}
         for status, codes in errors.items()
     }
-    content["responses"] = {str(operation.status): done, **failed}
+    seen = {str(NOT_MODIFIED): _SEEN} if operation.is_tagged else {}
+    content["responses"] = {str(operation.status): done, **seen, **failed}
     return content
 
 
@@ -197,6 +263,8 @@ def _tag_of(path: str) -> str:
         return "spaces"
     if path.startswith("/v1/checkpoint"):
         return "checkpoints"
+    if path == "/v1/whoami":
+        return "identity"
     return "belief" if path.startswith("/v1/") else "health"
 
 
@@ -206,7 +274,7 @@ def _describe_parameters(operation: Operation, examples: Examples) -> Iterator[d
             schema = _SPACE_ID if name == "space_id" else {"type": "string", "maxLength": Limits().id_length}
             described = {"name": name, "in": "path", "required": True, "description": description, "schema": schema}
             yield {**described, "example": examples.ids[name]}
-    for item in operation.query:
+    for item in (*operation.query, *([_describe_fields(operation)] if operation.takes_fields else [])):
         shown = _QUERY_EXAMPLES[item.name] if item.example is None else {"example": item.example}
         needed = {"required": True} if item.required else {}
         yield {
@@ -223,15 +291,38 @@ def _list_headers(operation: Operation) -> tuple[list[str], list[str]]:
     """List the headers of a request, and those of the answer to it."""
     sent = ["Idempotency-Key"] if operation.records else []
     sent += ["If-Match"] if operation.is_conditional else []
-    answered: list[str] = []
-    reads_snapshot = operation.response is schemas.Snapshot
-    if _tag_of(operation.path) == "belief" and (operation.writes or reads_snapshot):
-        sent.append("Prefer")
-        answered.append("Preference-Applied")
-    answered += ["ETag"] if reads_snapshot or operation.operation_id == "get_space" else []
-    answered += ["Vary"] if reads_snapshot or operation.text else []
+    sent += ["If-None-Match"] if operation.is_tagged else []
+    sent += ["Last-Event-ID"] if operation.is_followed else []
+    sent += ["Prefer"] if operation.takes_preference else []
+    answered = ["Preference-Applied"] if operation.takes_preference else []
+    answered += ["ETag"] if operation.is_tagged else []
+    is_read_by_preference = operation.takes_preference and not operation.writes
+    varies = is_read_by_preference or operation.text or operation.file or (operation.is_tagged and operation.on_space)
+    answered += ["Vary"] if varies else []
+    answered += ["Idempotent-Replayed"] if operation.records else []
+    answered += ["Cmbs-Head"] if operation.names_head else []
     answered += ["Location"] if operation.status != 200 else []  # noqa: PLR2004
     return sent, answered
+
+
+def _describe_header(operation: Operation, name: str) -> dict[str, Any]:
+    described = _REQUEST_HEADERS[name]
+    if name != "Prefer":
+        return described
+    left_out = ", ".join(f"`{part}`" for part in operation.bulk) or "there is none here"
+    return {**described, "description": f"{described['description']}: {left_out}."}
+
+
+def _describe_fields(operation: Operation) -> Parameter:
+    names = list_fields(operation.response)
+    return Parameter(
+        FIELDS,
+        "The fields that the answer is to have, separated by commas: names, or dotted names of parts of them, in lists"
+        f" of each item. At the top there are {', '.join(f'`{name}`' for name in names)}. The schema of the answer is"
+        " that of the whole.",
+        _TEXT,
+        names[0],
+    )
 
 
 def _describe_links(operation: Operation) -> dict[str, Any]:
@@ -249,7 +340,7 @@ def _describe_links(operation: Operation) -> dict[str, Any]:
 def _list_errors(operation: Operation) -> dict[int, list[str]]:
     """List the codes of the errors of an operation, by status."""
     codes: list[ErrorCode | TransportCode] = [*_COMMON_ERRORS, *operation.errors]
-    if operation.scope is not None:
+    if not operation.is_open:
         codes += _AUTHENTICATION_ERRORS
     if operation.writes:
         codes.append(TransportCode.UNSUPPORTED_MEDIA_TYPE)
@@ -276,9 +367,23 @@ def _describe_error(status: int, codes: list[str]) -> dict[str, Any]:
 
 
 def _describe_content(operation: Operation, examples: Examples) -> dict[str, Any]:
+    if operation.is_followed:
+        return {MEDIA_TYPE: {"schema": _TEXT, "example": _EVENTS}}
     example = examples.responses[operation.operation_id]
     content = _describe_json(operation.response, example=example)
+    if operation.file:
+        return {**content, "application/yaml": {"schema": _TEXT, "example": example["source"]["text"]}}
     return {"text/plain": {"schema": _TEXT, "example": example["note"]}, **content} if operation.text else content
+
+
+def _describe_body(operation: Operation, example: dict[str, Any]) -> dict[str, Any]:
+    if operation.body is not None and operation.body is not TextFile:
+        return _describe_json(operation.body, example=example)
+    schema = {"$ref": schemas.REFERENCE.format(name=operation.file_schema)}
+    return {
+        "application/yaml": {"schema": _TEXT, "example": format_document(example, "file.yaml")},
+        "application/json": {"schema": schema, "example": example},
+    }
 
 
 def _describe_json(kind: type, **examples: Any) -> dict[str, Any]:

@@ -9,7 +9,12 @@ from typing import Any
 from cmbs.belief.kernel.requests import Limits
 from cmbs.errors import ErrorCode
 from cmbs.http.errors import TransportCode
-from cmbs.identity import Scope
+from cmbs.identity import Need, Reach, Scope
+
+_TEXT = {"type": "string"}
+_NAMES_HEAD = ("declare_session", "query_belief", "create_space", "get_space")
+# The parameters of a path that name what a scope must reach.
+_TARGETS = ("session_id", "space_id", "stream_id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +40,15 @@ FROM = Parameter(
     "from", "What came after it: a seq or an event id, of a space a snapshot id; by default 0.", {"type": "string"}, "0"
 )
 TO = Parameter("to", "What came up to it, given as `from` is; by default the last event.", {"type": "string"}, "2")
+WAIT = Parameter(
+    "wait",
+    "Seconds to wait for news before the answer, which then is as it is. The longest is a setting of the server.",
+    {"type": "integer", "minimum": 0, "maximum": 3600},
+    0,
+)
+AFTER = Parameter(
+    "after", "With `wait`: until there are events after this seq or event id; by default, after the last.", _TEXT, "1"
+)
 SINCE = Parameter(
     "since_event_id", "Only the events after this one.", {"type": "string", "maxLength": Limits().id_length}
 )
@@ -55,25 +69,75 @@ class Operation:
     query: tuple[Parameter, ...] = ()
     errors: tuple[ErrorCode | TransportCode, ...] = ()
     body_required: bool = True
-    # What a key must be good for; None where none is needed.
+    # What a key must be good for; None where none is needed, or, with `any_key`, where any will do.
     scope: Scope | None = Scope.BELIEF_READ
-    # The same by the value of the path's parameter, where some values need another scope: the first prefix that fits.
-    scope_of_prefix: tuple[tuple[str, Scope], ...] = ()
+    any_key: bool = False
+    # How far that scope must reach.
+    reach: Reach = Reach.ONE
+    # The same by the value of the path's parameter, where some values need another: the first prefix that fits.
+    need_of_prefix: tuple[tuple[str, Need], ...] = ()
     recorded: bool = True
+    # The parts of the answer that `Prefer: return=minimal` leaves out, as dotted names.
+    bulk: tuple[str, ...] = ()
+    # Whether the answer is of use as a whole alone, so that no fields of it can be chosen.
+    indivisible: bool = False
+    # Whether the answer depends on more than the stream that the path names, so that the head is no tag of it.
+    beyond_stream: bool = False
     # Whether the answer is plain text, and JSON where `Accept` asks for that.
     text: bool = False
+    # Whether the answer is JSON, and a file as it was written where `Accept` asks for its language.
+    file: bool = False
+    # Whether the answer goes on, as server-sent events; `response` is then what the data of an entry is.
+    is_followed: bool = False
+    # The schema of a body that is a file.
+    file_schema: str = "PolicyFile"
 
-    def find_scope(self, params: Mapping[str, str]) -> Scope | None:
-        """What a key must be good for to ask with these parameters of the path."""
-        for prefix, scope in self.scope_of_prefix:
-            if any(value.startswith(prefix) for value in params.values()):
-                return scope
-        return self.scope
+    @property
+    def is_open(self) -> bool:
+        """Whether it is answered without a key, also where the server has some."""
+        return self.scope is None and not self.any_key
+
+    def find_need(self, params: Mapping[str, str]) -> Need | None:
+        """What a key must be good for to ask with these parameters of the path; None where any key will do."""
+        if self.scope is None:
+            return None
+        target = next((params[name] for name in _TARGETS if name in params), "")
+        for prefix, need in self.need_of_prefix:
+            if target.startswith(prefix):
+                return need._replace(target=target.removeprefix(prefix))
+        return Need(self.scope, self.reach, target)
 
     @property
     def writes(self) -> bool:
         """Whether it has a body."""
         return self.body is not None
+
+    @property
+    def takes_fields(self) -> bool:
+        """Whether a caller may choose fields of the answer."""
+        return self.path.startswith("/v1/") and not self.indivisible
+
+    @property
+    def takes_preference(self) -> bool:
+        """Whether a caller may ask for a minimal answer."""
+        return self.path.startswith("/v1/") and (self.writes or bool(self.bulk))
+
+    @property
+    def repeatable(self) -> frozenset[str]:
+        """The query parameters that may be sent more than once."""
+        return frozenset(each.name for each in self.query if each.schema.get("type") == "array")
+
+    @property
+    def is_tagged(self) -> bool:
+        """Whether the answer has an entity tag: the head of the session or space that it is read from."""
+        return self.method == "GET" and (self.on_session or self.on_space) and not self.beyond_stream
+
+    @property
+    def names_head(self) -> bool:
+        """Whether the answer names the head of its stream: it wrote to it, or is the session or space as a whole."""
+        if self.operation_id in ("fork_session", "put_policy"):
+            return False
+        return self.is_conditional or self.operation_id in _NAMES_HEAD
 
     @property
     def on_session(self) -> bool:

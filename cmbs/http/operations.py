@@ -4,19 +4,27 @@ from __future__ import annotations
 
 from cmbs.analysis import Analysis
 from cmbs.errors import ErrorCode
-from cmbs.http.belief import history_schemas, schemas
+from cmbs.http.belief import answer_schemas, entry_schemas, history_schemas, observation_schemas, schemas
+from cmbs.http.belief.graph import GRAPH_OPERATIONS
+from cmbs.http.belief.kits import KIT_OPERATIONS
+from cmbs.http.belief.listing import SESSION_FILTERS
 from cmbs.http.checkpoints import CHECKPOINT_OPERATIONS
 from cmbs.http.errors import TransportCode
-from cmbs.http.operation import AT, CURSOR, FROM, LIMIT, SINCE, TO, Operation, Parameter
+from cmbs.http.operation import AFTER, AT, CURSOR, FROM, LIMIT, SINCE, TO, WAIT, Operation, Parameter
 from cmbs.http.proofs import SESSION_PROOFS, SPACE_PROOFS
 from cmbs.http.spaces.operations import SPACE_OPERATIONS
-from cmbs.identity import Scope
+from cmbs.identity import Reach, Scope
 
 _STORE = (ErrorCode.STORE_UNAVAILABLE,)
 _SESSION = (*_STORE, ErrorCode.SESSION_NOT_FOUND, ErrorCode.LEDGER_CORRUPT, ErrorCode.LIMIT_EXCEEDED)
 _WRITE = (*_SESSION, ErrorCode.SESSION_TERMINATED, ErrorCode.CONFLICT)
 
+_SURVIVORS = ("snapshot.survivors",)
+
 _KIT = Parameter("kit", "The id of an installed kit to compare the session with.", {"type": "string"})
+_PROBES_LIMIT = Parameter(
+    "limit", "How many probes at most, and how many earlier looks.", observation_schemas.PROBES_LIMIT, 3
+)
 _TRUTH = Parameter("truth", "The hypothesis that is known to be true.", {"type": "string"})
 
 _BELIEF: tuple[Operation, ...] = (
@@ -38,26 +46,31 @@ _BELIEF: tuple[Operation, ...] = (
             ErrorCode.INVALID_HYPOTHESIS_ID,
         ),
         scope=Scope.BELIEF_WRITE,
+        bulk=_SURVIVORS,
+        reach=Reach.ALL,
     ),
     Operation(
         "GET",
         "/v1/sessions",
         "list_sessions",
-        "List sessions, the oldest first",
-        "Sessions that are declared while you read the pages come at the end.",
+        "List sessions, by what they are found by",
+        "Those that the key may read and that all filters take, the oldest first or the newest. Sessions that are"
+        " declared while you read the pages are at the end, or, the newest first, before the first page.",
         schemas.SessionsPage,
-        query=(CURSOR, LIMIT),
+        query=(CURSOR, LIMIT, *SESSION_FILTERS),
         errors=(*_STORE, ErrorCode.LIMIT_EXCEEDED),
+        reach=Reach.ANY,
     ),
     Operation(
         "GET",
         "/v1/sessions/{session_id}",
         "query_belief",
         "The hypotheses that may still be true",
-        "QUERY_BELIEF. Now, or right after an earlier event.",
+        "QUERY_BELIEF. Now, right after an earlier event, or, with `wait`, as soon as there is news.",
         schemas.Snapshot,
-        query=(AT,),
-        errors=(*_SESSION, ErrorCode.EVENT_NOT_FOUND),
+        query=(AT, WAIT, AFTER),
+        errors=(*_SESSION, ErrorCode.EVENT_NOT_FOUND, TransportCode.BUSY),
+        bulk=("survivors",),
     ),
     Operation(
         "POST",
@@ -68,8 +81,45 @@ _BELIEF: tuple[Operation, ...] = (
         " conflict.",
         schemas.EliminateResponse,
         schemas.EliminateRequest,
-        errors=(*_WRITE, ErrorCode.INVALID_HYPOTHESIS_ID),
+        errors=(*_WRITE, ErrorCode.INVALID_HYPOTHESIS_ID, ErrorCode.FREE_HAND_REFUSED),
         scope=Scope.BELIEF_WRITE,
+    ),
+    Operation(
+        "POST",
+        "/v1/sessions/{session_id}/observations",
+        "observe",
+        "Tell what was seen",
+        "ELIMINATE. A probe and the response to it; the session's kit works out what that rules out, and an observation"
+        " that rules out nothing is recorded too. The same answer again is answered with what was seen then. Another"
+        " answer of the same source is a conflict, unless it is a look of its own, under another `observation_id`.",
+        observation_schemas.ObserveResponse,
+        observation_schemas.ObserveRequest,
+        errors=(*_WRITE, ErrorCode.INVALID_HYPOTHESIS_ID, ErrorCode.UNKNOWN_PROBE),
+        scope=Scope.BELIEF_WRITE,
+        bulk=_SURVIVORS,
+    ),
+    Operation(
+        "GET",
+        "/v1/sessions/{session_id}/probes",
+        "list_probes",
+        "What is worth asking next",
+        "The probes that can still rule something out, by expected bits, with what each answer would leave; and what"
+        " was asked already. It only informs: any probe may be asked. Only in sessions over a kit.",
+        observation_schemas.ProbesPage,
+        query=(CURSOR, _PROBES_LIMIT, AT),
+        errors=(*_SESSION, ErrorCode.EVENT_NOT_FOUND),
+    ),
+    Operation(
+        "POST",
+        "/v1/sessions/{session_id}/probes",
+        "apply_probe",
+        "Eliminate by the response to a probe",
+        "The older name of an observation, with the answer of an elimination: `POST …/observations` says more.",
+        schemas.EliminateResponse,
+        schemas.ApplyProbeRequest,
+        errors=(*_WRITE, ErrorCode.INVALID_HYPOTHESIS_ID, ErrorCode.UNKNOWN_PROBE),
+        scope=Scope.BELIEF_WRITE,
+        bulk=_SURVIVORS,
     ),
     Operation(
         "GET",
@@ -88,7 +138,7 @@ _BELIEF: tuple[Operation, ...] = (
         "The events of a session, as they were hashed",
         "AUDIT_TRACE. Each event is the stored bytes with `event_hash` put before the closing brace. A page at a time,"
         " from the beginning, after `since_event_id`, or where `cursor` says. Hashes and links are checked on the way.",
-        schemas.AuditTraceResponse,
+        entry_schemas.AuditTraceResponse,
         query=(SINCE, CURSOR, LIMIT),
         errors=(*_SESSION, ErrorCode.EVENT_NOT_FOUND),
     ),
@@ -105,6 +155,8 @@ _BELIEF: tuple[Operation, ...] = (
         errors=(*_SESSION, ErrorCode.CONFLICT, ErrorCode.EVENT_NOT_FOUND),
         body_required=False,
         scope=Scope.BELIEF_WRITE,
+        bulk=_SURVIVORS,
+        reach=Reach.ALL,
     ),
     Operation(
         "GET",
@@ -126,6 +178,17 @@ _BELIEF: tuple[Operation, ...] = (
         history_schemas.SourcesPage,
         query=(CURSOR, LIMIT),
         errors=_SESSION,
+        bulk=("agreements",),
+    ),
+    Operation(
+        "GET",
+        "/v1/sessions/{session_id}/contradiction",
+        "session_contradiction",
+        "Which reports to doubt, where nothing is left",
+        "The causes that one report alone speaks against, the smallest sets of reports whose being wrong would explain"
+        " the contradiction, and the shortest list of looks to take again. A fork goes on without a doubted report.",
+        history_schemas.ContradictionResponse,
+        errors=_SESSION,
     ),
     Operation(
         "GET",
@@ -133,7 +196,7 @@ _BELIEF: tuple[Operation, ...] = (
         "list_obligations",
         "The obligations of a session",
         "Active and exited ones, in the order of entry.",
-        schemas.ObligationsResponse,
+        answer_schemas.ObligationsResponse,
         errors=_SESSION,
     ),
     Operation(
@@ -147,6 +210,7 @@ _BELIEF: tuple[Operation, ...] = (
         schemas.EnterObligationRequest,
         errors=_WRITE,
         scope=Scope.BELIEF_WRITE,
+        bulk=_SURVIVORS,
     ),
     Operation(
         "POST",
@@ -159,6 +223,7 @@ _BELIEF: tuple[Operation, ...] = (
         errors=(*_WRITE, ErrorCode.OBLIGATION_NOT_FOUND),
         body_required=False,
         scope=Scope.BELIEF_WRITE,
+        bulk=_SURVIVORS,
     ),
     Operation(
         "POST",
@@ -170,6 +235,7 @@ _BELIEF: tuple[Operation, ...] = (
         schemas.DeclareConclusionRequest,
         errors=_WRITE,
         scope=Scope.BELIEF_WRITE,
+        bulk=_SURVIVORS,
     ),
     Operation(
         "POST",
@@ -183,6 +249,7 @@ _BELIEF: tuple[Operation, ...] = (
         errors=_WRITE,
         body_required=False,
         scope=Scope.BELIEF_WRITE,
+        bulk=_SURVIVORS,
     ),
     Operation(
         "GET",
@@ -194,8 +261,22 @@ _BELIEF: tuple[Operation, ...] = (
         Analysis,
         query=(_KIT, _TRUTH),
         errors=(*_SESSION, ErrorCode.INVALID_HYPOTHESIS_ID, TransportCode.BUSY),
+        bulk=("timeline",),
+        beyond_stream=True,
     ),
+    *GRAPH_OPERATIONS,
     *(proof.of_session() for proof in SESSION_PROOFS),
+    Operation(
+        "GET",
+        "/v1/whoami",
+        "whoami",
+        "Who the server takes you for",
+        "The actor, the roles and the scopes of the key, and where a scope holds for single sessions or spaces alone. "
+        "Any key will do.",
+        schemas.WhoAmI,
+        scope=None,
+        any_key=True,
+    ),
     Operation(
         "GET",
         "/healthz",
@@ -220,6 +301,7 @@ _BELIEF: tuple[Operation, ...] = (
 )
 OPERATIONS: tuple[Operation, ...] = (
     *_BELIEF,
+    *KIT_OPERATIONS,
     *SPACE_OPERATIONS,
     *(proof.of_space() for proof in SPACE_PROOFS),
     *CHECKPOINT_OPERATIONS,

@@ -1,4 +1,7 @@
-"""Pages for a browser: what this is, and the API docs. They load nothing from other hosts."""
+"""Pages for a browser: the console, or what this is where there is none, and the API docs.
+
+They load nothing from other hosts.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,29 @@ from fastapi.openapi.docs import get_swagger_ui_html
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from cmbs.console import PAGES, ConsoleFiles
+from cmbs.http.errors import TransportCode, TransportError
+
 _PAGE = "/docs"
 # The name of a file of the viewer, and what it is.
 _SCRIPT, _STYLE, _ICON = "swagger-ui-bundle.js", "swagger-ui.css", "favicon-32x32.png"
 _FILES = {_SCRIPT: "text/javascript", _STYLE: "text/css", _ICON: "image/png"}
 # The files change with the version that is installed, which a browser cannot see.
 _CACHED = {"cache-control": "public, max-age=3600"}
-
+# A file of the console has a hash of its content in its name.
+_IMMUTABLE = {"cache-control": "public, max-age=31536000, immutable"}
+# Nothing inline, nothing from elsewhere, in no frame.
+_GUARDED = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self';"
+        " worker-src 'self'; base-uri 'self'; form-action 'self'; frame-ancestors 'none'"
+    ),
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+}
 
 _HOME = """<!doctype html>
 <html lang="en">
@@ -53,15 +72,39 @@ and records every change in a log that anyone can verify.</p>
 
 def add_pages(app: FastAPI) -> None:
     """Give the application its pages, and what they load; none of it is part of the API."""
-    app.add_route("/", _home, include_in_schema=False)
+    app.add_route("/", _console, include_in_schema=False)
+    for page in PAGES:
+        app.add_route(f"/{page}", _console, include_in_schema=False)
+        app.add_route(f"/{page}/{{rest:path}}", _console, include_in_schema=False)
+    app.add_route("/assets/{name}", _asset, include_in_schema=False)
     app.add_route(_PAGE, _page, include_in_schema=False)
     for name in _FILES:
         app.add_route(f"{_PAGE}/{name}", _file, include_in_schema=False)
 
 
-async def _home(request: Request) -> Response:
-    origin = f"{request.scope['scheme']}://{request.headers.get('host') or 'localhost'}"
+async def _console(request: Request) -> Response:
+    """The one page of the console, whose script shows what the path names; without a console, what this server is."""
     root = request.scope.get("root_path", "").rstrip("/")
+    page = _files_of(request).find_page(escape(root))
+    if page is None:
+        return _describe(request, root)
+    return HTMLResponse(page, headers={**_GUARDED, "cache-control": "no-cache"})
+
+
+async def _asset(request: Request) -> Response:
+    asset = _files_of(request).find_asset(request.path_params["name"])
+    if asset is None:
+        raise TransportError(TransportCode.NOT_FOUND, f"no such path: `{request.scope['path']}`")
+    return Response(asset.content, media_type=asset.media_type, headers={**_GUARDED, **_IMMUTABLE})
+
+
+def _files_of(request: Request) -> ConsoleFiles:
+    files_of_console: ConsoleFiles = request.app.console
+    return files_of_console
+
+
+def _describe(request: Request, root: str) -> Response:
+    origin = f"{request.scope['scheme']}://{request.headers.get('host') or 'localhost'}"
     return HTMLResponse(_HOME.format(version=escape(request.app.version), root=escape(root), origin=escape(origin)))
 
 

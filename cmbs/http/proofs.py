@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -67,11 +68,13 @@ class ProofKind(NamedTuple):
             ProofDocument,
             query=self.query,
             errors=(*_LOG, ErrorCode.SESSION_NOT_FOUND, *self.errors),
+            indivisible=True,
+            beyond_stream=True,
         )
 
     def of_space(self) -> Operation:
         """The operation on a space."""
-        return describe_read(
+        described = describe_read(
             f"proofs/{self.kind}",
             f"prove_space_{self.kind}",
             self.summary,
@@ -80,6 +83,7 @@ class ProofKind(NamedTuple):
             self.query,
             (ErrorCode.EVENT_NOT_FOUND, *self.errors),
         )
+        return replace(described, indivisible=True, beyond_stream=True)
 
 
 _INCLUSION = ProofKind("inclusion", "Prove that an event is in the log", "As it was hashed, byte for byte.", (_AT,))
@@ -164,7 +168,7 @@ def prove_space(
     space = server.current(space_id)
     stream_id = STREAM_PREFIX + space_id
     at = _read_moment(query.get("at"))
-    seq = at if isinstance(at, int) else space.head.seq if at is None else space.events.position(at)
+    seq = at if isinstance(at, int) else space.head.seq if at is None else server.settled.find_seq(space, at)
     if seq is None:
         raise EventNotFound(str(at))
     prover = Prover(

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import quote, unquote_to_bytes
 
 from cmbs.http.errors import TransportCode, TransportError
-from cmbs.http.exchange import Request, Response
+from cmbs.http.exchange import EventStream, Request, Response
 from cmbs.http.operation import Operation
 
-Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
+Handler: TypeAlias = Callable[[Request], Awaitable[Response | EventStream]]
 
 
 class Endpoint(NamedTuple):
@@ -43,9 +43,14 @@ class RouteMatch(NamedTuple):
 
 
 class Router:
-    """The paths of a table of operations. `routes` hold a handler for each, under the name of the operation."""
+    """The paths of a table of operations. `routes` hold a handler for each, under the name of the operation.
 
-    def __init__(self, operations: Iterable[Operation], *routes: object) -> None:
+    `wrap` gives the handler that is called in the place of another.
+    """
+
+    def __init__(
+        self, operations: Iterable[Operation], *routes: object, wrap: Callable[[Operation, Handler], Handler]
+    ) -> None:
         self._root = RouteNode()
         for operation in operations:
             node = self._root
@@ -58,7 +63,8 @@ class Router:
                     node = node.literals.setdefault(part, RouteNode())
             node.path = operation.path
             name = operation.operation_id
-            endpoint = Endpoint(operation, next(getattr(each, name) for each in routes if hasattr(each, name)))
+            handler = next(getattr(each, name) for each in routes if hasattr(each, name))
+            endpoint = Endpoint(operation, wrap(operation, handler))
             node.endpoints[operation.method] = endpoint
             if operation.method == "GET":
                 node.endpoints["HEAD"] = endpoint

@@ -8,7 +8,9 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from cmbs.belief.kernel.comparisons import ChangeKind
-from cmbs.http.belief.schemas import Count, NextCursor, SessionOrigin, Snapshot
+from cmbs.belief.kernel.contradictions import MAX_NAMED
+from cmbs.http.belief.answer_schemas import Count
+from cmbs.http.belief.schemas import NextCursor, SessionOrigin, Snapshot
 
 
 class ForkSessionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -17,6 +19,10 @@ class ForkSessionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     at: Annotated[
         int | str | UnsetType | None,
         Meta(description="The seq or the id of the event to begin after; by default the last."),
+    ] = UNSET
+    without: Annotated[
+        list[int | str] | UnsetType,
+        Meta(description="Reports to leave out, by seq or event id: events of ELIMINATE up to `at`."),
     ] = UNSET
 
 
@@ -58,8 +64,8 @@ class SourceItem(msgspec.Struct):
     source_id: str
     events: Count
     eliminated: Annotated[int, Meta(ge=0, description="Hypotheses that it was the first to list.")]
-    already_eliminated_by_others: Count
-    already_eliminated_by_itself: Count
+    already_group_eliminated_others: Count
+    already_group_eliminated_itself: Count
     only_here: Annotated[int, Meta(ge=0, description="Hypotheses that it has listed and no other source.")]
     bits: Annotated[float, Meta(ge=0, description="By how much its events reduced log2 of the survivors.")]
     contradicted_conclusions: Annotated[list[str], Meta(description="Accepted conclusions that it has eliminated.")]
@@ -86,3 +92,48 @@ class SourcesPage(msgspec.Struct):
     sources: list[SourceItem]
     agreements: list[AgreementItem]
     next_cursor: NextCursor
+
+
+class ReportItem(msgspec.Struct):
+    """A report, by where it stands in the log."""
+
+    seq: Count
+    event_id: str
+    source_id: str
+    observation_id: str
+    probe_id: Annotated[str | None, Meta(description="What was asked, where a provider worked out what it rules out.")]
+
+
+class LoneWordItem(msgspec.Struct):
+    """A cause that one report alone speaks against."""
+
+    hypothesis_id: str
+    report: ReportItem
+
+
+class ExplanationItem(msgspec.Struct):
+    """Reports that, all wrong, would let these causes be true, and fewer would not."""
+
+    reports: list[ReportItem]
+    causes: Annotated[list[str], Meta(description=f"The first {MAX_NAMED}, by id.")]
+    n_causes: Count
+
+
+class ContradictionResponse(msgspec.Struct):
+    """What explains that nothing is left of a session; empty lists where something is."""
+
+    contradiction: bool
+    left_none: Annotated[ReportItem | None, Meta(description="The report after which nothing was left.")]
+    smallest: Annotated[Count, Meta(description="How many reports must be wrong at least.")]
+    alone: Annotated[
+        list[LoneWordItem], Meta(description=f"Causes that one report alone speaks against: the first {MAX_NAMED}.")
+    ]
+    n_alone: Count
+    explanations: Annotated[list[ExplanationItem], Meta(description=f"The smallest first, {MAX_NAMED} at most.")]
+    n_explanations: Annotated[Count, Meta(description="How many were found; more where it is not exhaustive.")]
+    exhaustive: Annotated[bool, Meta(description="Whether these are all; the smallest always are looked for.")]
+    look_again: Annotated[
+        list[ReportItem],
+        Meta(description="Reports to take again: at least one is wrong, if no more are wrong than must be."),
+    ]
+    shortest: Annotated[bool, Meta(description="Whether no shorter list would do; false where the search was cut.")]

@@ -3,47 +3,80 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeAlias, TypeVar
 from urllib.parse import quote
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from cmbs.audit.proofs import AnchorSource
+from cmbs.belief.kernel.agreement import StoreReport
+from cmbs.belief.kernel.contradictions import describe_contradiction
 from cmbs.belief.kernel.events import Message
+from cmbs.belief.kernel.kind import Answer
+from cmbs.belief.kernel.outcomes import outcome_of
+from cmbs.belief.kernel.queries import describe_session
 from cmbs.belief.kernel.requests import Command
 from cmbs.belief.server import BeliefServer
 from cmbs.errors import InvalidRequest
 from cmbs.http.belief import history_schemas, schemas
 from cmbs.http.belief.analysis import Analyst
-from cmbs.http.exchange import Request, Response, cursor_of, encode_entry, from_cursor, whole_number
+from cmbs.http.belief.answers import describe_answer
+from cmbs.http.belief.listing import read_session_request
+from cmbs.http.belief.observations import ObservationRoutes
+from cmbs.http.exchange import (
+    MINIMAL,
+    Request,
+    Response,
+    cursor_of,
+    encode_entry,
+    from_cursor,
+    not_modified,
+    read_moment,
+    whole_number,
+)
+from cmbs.http.headers import REPLAYED, say_head
+from cmbs.http.listing import take_reached
 from cmbs.http.proofs import SESSION_PROOFS, ProofKind, prove_session
-from cmbs.messages import OntologyBundle
+from cmbs.http.waiting import Waiting, read_seconds
+from cmbs.http.work_queue import WorkQueue
+from cmbs.identity import Scope
+from cmbs.messages import KitChoice, OntologyBundle
 
 T = TypeVar("T")
+# What an answer says beside its outcome.
+DescribeAnswer: TypeAlias = Callable[[Answer], Awaitable[dict[str, Any]]]
 
 _ENCODE = msgspec.json.Encoder().encode
 _CREATED = 201
-_MINIMAL = [("preference-applied", "return=minimal")]
-_VARY = ("vary", "prefer")
+_SURVIVORS = "snapshot.survivors"
 # Larger bodies are validated, and longer lists encoded, in a thread, so that they do not hold up the event loop.
 _MAX_BODY_BYTES_VALIDATED_ON_LOOP = 65_536
 _MAX_SURVIVORS_ENCODED_ON_LOOP = 65_536
+# Of tombstones that others put into a session, in a view of it.
+_MAX_FOREIGN = 100
 
 
 class Routes:
     """The handlers, one method for each operation of the API."""
 
     def __init__(
-        self, server: BeliefServer, check_ready: Callable[[], None], anchor: AnchorSource | None = None
+        self,
+        server: BeliefServer,
+        check_ready: Callable[[], None],
+        waiting: Waiting,
+        queue: WorkQueue,
+        anchor: AnchorSource | None = None,
     ) -> None:
         self._server = server
+        self._waiting = waiting
         self._anchor = anchor
         self._check_ready = check_ready
         self._requests = server.requests
-        self._analyst = Analyst(server)
+        self._analyst = Analyst(server, queue)
+        self.observations = ObservationRoutes(server, self._write)
         for proof in SESSION_PROOFS:
             setattr(self, proof.of_session().operation_id, partial(self._prove, proof))
 
@@ -57,17 +90,27 @@ class Routes:
             policy = {} if isinstance(body.policy, UnsetType) else msgspec.structs.asdict(body.policy)
             chosen = {name: value for name, value in policy.items() if value is not UNSET}
             return self._server.declaration(
-                OntologyBundle(**msgspec.structs.asdict(body.ontology)),
+                None
+                if isinstance(body.ontology, UnsetType)
+                else OntologyBundle(**msgspec.structs.asdict(body.ontology)),
                 None if isinstance(body.hypotheses, UnsetType) else body.hypotheses,
                 request.document.get("metadata"),
                 policy=self._server.default_policy(**chosen),
+                hypothesis_attributes=request.document.get("hypothesis_attributes"),
+                provider=None if isinstance(body.provider, UnsetType) else body.provider,
+                kit=_read_kit(body.kit),
+                title=None if isinstance(body.title, UnsetType) else body.title,
+                labels=None if isinstance(body.labels, UnsetType) else body.labels,
                 idempotency_key=request.idempotency_key,
                 actor=request.authenticated,
             )
 
         request.query()
         # A declaration without hypotheses asks the store what there is to declare.
-        is_slow = len(request.body) > _MAX_BODY_BYTES_VALIDATED_ON_LOOP or self._server.waits_in_caller
+        # One that names a provider or a kit may have to load it.
+        loads = not (isinstance(body.provider, UnsetType) and isinstance(body.kit, UnsetType))
+        asks_elsewhere = self._server.waits_in_caller or loads
+        is_slow = len(request.body) > _MAX_BODY_BYTES_VALIDATED_ON_LOOP or asks_elsewhere
         command = await asyncio.to_thread(declare) if is_slow else declare()
         response = await self._perform(request, command, _CREATED)
         # Relative to the path of the request, so that it is right wherever the application is mounted.
@@ -115,19 +158,22 @@ class Routes:
             self._server.fork_session,
             request.params["session_id"],
             at,
+            without=() if isinstance(body.without, UnsetType) else body.without,
             if_match=request.if_match,
             idempotency_key=request.idempotency_key,
             actor=request.authenticated,
         )
-        minimal = request.wants_minimal
+        whole = request.wants(_SURVIVORS)
         content = {
             **forked._asdict(),
-            "snapshot": await asyncio.to_thread(forked.snapshot.to_dict, with_survivors=not minimal),
+            "snapshot": await asyncio.to_thread(forked.snapshot.to_dict, with_survivors=whole),
         }
-        headers = [("location", f"../{quote(forked.session_id, safe='')}"), *(_MINIMAL if minimal else [])]
+        headers = [("location", f"../{quote(forked.session_id, safe='')}"), *_say_minimal(request)]
         return Response(_CREATED, _ENCODE(content), headers)
 
-    async def _write(self, request: Request, build: Callable[[], Message]) -> Response:
+    async def _write(
+        self, request: Request, build: Callable[[], Message], describe: DescribeAnswer | None = None
+    ) -> Response:
         """Carry out the message that `build` validates; a large one is validated in a thread."""
         request.query()
         for name, in_path in request.params.items():
@@ -141,32 +187,71 @@ class Routes:
         command = self._requests.command(
             request.params["session_id"], message, request.idempotency_key, request.if_match, request.authenticated
         )
-        return await self._perform(request, command, 200)
+        return await self._perform(request, command, 200, describe)
 
-    async def _perform(self, request: Request, command: Command, status: int) -> Response:
-        minimal = request.wants_minimal
-        outcome = await self._server.perform_async(command)
+    async def _perform(
+        self, request: Request, command: Command, status: int, describe: DescribeAnswer | None = None
+    ) -> Response:
+        whole = request.wants(_SURVIVORS)
+        answer = await self._server.answer_async(command)
+        outcome = outcome_of(answer)
+        more = {} if describe is None else await describe(answer)
 
         def encode() -> bytes:
-            return _ENCODE({**outcome._asdict(), "snapshot": outcome.snapshot.to_dict(with_survivors=not minimal)})
+            belief = {"snapshot": outcome.snapshot.to_dict(with_survivors=whole)}
+            return _ENCODE({**outcome._asdict(), **belief, **more, **describe_answer(answer, command.note)})
 
-        is_large = not minimal and outcome.snapshot.n_survivors > _MAX_SURVIVORS_ENCODED_ON_LOOP
+        is_large = whole and outcome.snapshot.n_survivors > _MAX_SURVIVORS_ENCODED_ON_LOOP
         body = await asyncio.to_thread(encode) if is_large else encode()
-        return Response(status, body, list(_MINIMAL) if minimal else [])
+        # A repeat is answered as of its event, which is the head no longer.
+        said = REPLAYED if answer.replayed else say_head(answer.seq, outcome.snapshot.audit_head_event_id or "")
+        return Response(status, body, [*_say_minimal(request), said])
 
     # --- the verbs that read ---
 
     async def query_belief(self, request: Request) -> Response:
         """QUERY_BELIEF."""
-        at = _moment(request.query("at").get("at"))
-        minimal = request.wants_minimal
+        query = request.query("at", "wait", "after")
+        at, session_id = read_moment(query.get("at")), request.params["session_id"]
+        if "wait" in query:
+            await self._wait(request, query)
+        elif "after" in query:
+            raise InvalidRequest("`after` says what to `wait` for; send both", {"parameter": "after"})
 
-        def read() -> tuple[bytes, str]:
-            belief = self._server.query_belief(request.params["session_id"], at=at)
-            return _ENCODE(belief.to_dict(with_survivors=not minimal)), belief.audit_head_event_id or ""
+        def read() -> Response:
+            belief = self._server.query_belief(session_id, at=at)
+            head = belief.audit_head_event_id or ""
+            if request.has_seen(head):
+                return not_modified(f'"{head}"', "prefer")
+            content = belief.to_dict(with_survivors=request.wants("survivors"))
+            report = self._server.store_report(session_id)
+            if report is not None:
+                content["store"] = _describe_store(report)
+            headers = [("etag", f'"{head}"'), ("vary", "prefer"), *_say_minimal(request)]
+            if at is None:
+                headers.append(say_head(self._server.seq_of(session_id, head), head))
+            return Response(200, _ENCODE(content), headers)
 
-        body, head = await self._read(read)
-        return Response(200, body, [("etag", f'"{head}"'), _VARY, *(_MINIMAL if minimal else [])])
+        return await self._read(read)
+
+    async def _wait(self, request: Request, query: dict[str, str]) -> None:
+        """Wait until the session has events after a given one, or after the last."""
+        if "at" in query:
+            raise InvalidRequest(
+                "what was so `at` an event does not change; send `wait` without it", {"parameter": "at"}
+            )
+        seconds, session_id = read_seconds(query["wait"]), request.params["session_id"]
+        after = await self._read(lambda: self._server.seq_of(session_id, read_moment(query.get("after"))))
+
+        async def has_moved() -> bool:
+            return await self._read(lambda: self._server.seq_of(session_id, None)) > after
+
+        await self._waiting.wait(session_id, seconds, has_moved, request.gone())
+
+    async def find_head(self, request: Request) -> str:
+        """The audit head of the session that a request is about."""
+        belief = await self._read(lambda: self._server.query_belief(request.params["session_id"]))
+        return belief.audit_head_event_id or ""
 
     async def audit_trace(self, request: Request) -> Response:
         """AUDIT_TRACE: the stored bytes as they are, each with its hash."""
@@ -186,22 +271,30 @@ class Routes:
 
     async def list_sessions(self, request: Request) -> Response:
         """A page of sessions."""
-        query = request.query("cursor", "limit")
-        limit = self._limit(query)
-        after = tuple(from_cursor(query["cursor"], 2)) if "cursor" in query else None
+        asked = read_session_request(request)
+        limit = self._limit(asked.page)
+        after = tuple(from_cursor(asked.page["cursor"], 2)) if "cursor" in asked.page else None
 
         def read() -> bytes:
-            page = self._server.list_sessions((after[0], after[1]) if after else None, limit)
-            last = (page[-1].created_ts, page[-1].session_id) if len(page) == limit else None
-            more = cursor_of(*last) if last and self._server.list_sessions(last, 1) else None
-            return _ENCODE({"sessions": [summary._asdict() for summary in page], "next_cursor": more})
+            page, last = take_reached(
+                partial(self._server.find_sessions, asked.query),
+                lambda row: ((row.summary.created_ts, row.summary.session_id), row.summary.session_id),
+                request.grants,
+                Scope.BELIEF_READ,
+                (after[0], after[1]) if after else None,
+                limit,
+                self._requests.page_size(None),
+            )
+            more = None if last is None else cursor_of(*last)
+            rows = [describe_session(row, with_trail=asked.with_trail) for row in page]
+            return _ENCODE({"sessions": rows, "next_cursor": more})
 
         return Response(200, await self._read(read))
 
     async def list_survivors(self, request: Request) -> Response:
         """A page of survivors."""
         query = request.query("cursor", "limit", "at")
-        limit, at = self._limit(query), _moment(query.get("at"))
+        limit, at = self._limit(query), read_moment(query.get("at"))
         after = from_cursor(query["cursor"], 1)[0] if "cursor" in query else None
 
         def read() -> bytes:
@@ -211,7 +304,10 @@ class Routes:
             if len(ids) == limit and self._server.survivors(session_id, ids[-1], 1, at=belief.audit_head_event_id)[0]:
                 more = cursor_of(ids[-1])
             page = {"survivors": ids, "n_survivors": belief.n_survivors, "next_cursor": more}
-            return _ENCODE({**page, "audit_head_event_id": belief.audit_head_event_id})
+            page["attributes"] = self._server.attributes(session_id, ids)
+            for name in ("entropy_proxy", "terminated", "active_obligation_id", "audit_head_event_id"):
+                page[name] = getattr(belief, name)
+            return _ENCODE(page)
 
         return Response(200, await self._read(read))
 
@@ -219,12 +315,12 @@ class Routes:
         """What happened between two events."""
         query = request.query("from", "to", "cursor", "limit")
         limit = self._limit(query)
-        start = _moment(query.get("from")) or 0
+        start = read_moment(query.get("from")) or 0
         parts = from_cursor(query["cursor"], 2) if "cursor" in query else None
         after = None if parts is None else (whole_number("cursor", parts[0]), whole_number("cursor", parts[1]))
 
         def read() -> bytes:
-            diff = self._server.diff(request.params["session_id"], start, _moment(query.get("to")), after, limit)
+            diff = self._server.diff(request.params["session_id"], start, read_moment(query.get("to")), after, limit)
             content = {**diff._asdict(), "changes": [each._asdict() for each in diff.changes]}
             place = content.pop("next_place")
             return _ENCODE({**content, "next_cursor": cursor_of(*map(str, place)) if place else None})
@@ -247,13 +343,22 @@ class Routes:
 
         return Response(200, await asyncio.to_thread(read))
 
+    async def session_contradiction(self, request: Request) -> Response:
+        """Which reports to doubt. It goes through all of them, and so never runs on the event loop."""
+        request.query()
+        found = await asyncio.to_thread(self._server.contradiction, request.params["session_id"])
+        return Response(200, _ENCODE(describe_contradiction(found)))
+
     async def list_obligations(self, request: Request) -> Response:
         """Every obligation of a session."""
         request.query()
 
         def read() -> bytes:
-            views = self._server.obligations(request.params["session_id"])
-            return _ENCODE({"obligations": [view._asdict() for view in views]})
+            session_id = request.params["session_id"]
+            views, reach = self._server.obligations(session_id), self._server.reach(session_id)
+            # An obligation that is entered between the two is in the later one alone.
+            items = [{**view._asdict(), "reach": reach[view.obligation_id]._asdict()} for view in views]
+            return _ENCODE({"obligations": items})
 
         return Response(200, await self._read(read))
 
@@ -270,9 +375,20 @@ class Routes:
         prove = partial(prove_session, self._server, session_id, proof.kind, query, self._anchor)
         return Response(200, await asyncio.to_thread(prove))
 
-    def close(self) -> None:
-        """Begin nothing new that runs beside the event loop."""
-        self._analyst.close()
+    async def whoami(self, request: Request) -> Response:
+        """Who asks, and what they may do."""
+        request.query()
+        actor, grants = request.actor, request.grants
+        restricted = {
+            scope.value: sorted(patterns)
+            for scope, patterns in grants.patterns.items()
+            if scope not in grants.everywhere
+        }
+        roles = () if isinstance(actor.roles, UnsetType) else actor.roles
+        content = schemas.WhoAmI(
+            actor.kind, actor.id, actor.authenticated, actor.key_id, list(roles), grants.to_texts(), restricted
+        )
+        return Response(200, _ENCODE(content))
 
     async def healthz(self, request: Request) -> Response:
         """The process is alive."""
@@ -294,5 +410,26 @@ class Routes:
         return self._requests.page_size(asked)
 
 
-def _moment(at: str | None) -> int | str | None:
-    return int(at) if at is not None and at.isascii() and at.isdigit() and len(at) < len("1" * 17) else at
+def _read_kit(kit: str | schemas.KitName | UnsetType) -> KitChoice | None:
+    if isinstance(kit, UnsetType):
+        return None
+    if isinstance(kit, str):
+        return KitChoice(kit)
+    return KitChoice(kit.id, None if isinstance(kit.version, UnsetType) else kit.version)
+
+
+def _say_minimal(request: Request) -> list[tuple[str, str]]:
+    """What an answer says of the survivors that were not built; where fields were chosen, that says it all."""
+    return [] if request.selection or not request.wants_minimal else [MINIMAL]
+
+
+def _describe_store(report: StoreReport) -> dict[str, Any]:
+    """What is known of a session's tombstones in their store; of foreign ones the first few."""
+    room, foreign = _MAX_FOREIGN, []
+    for each in report.foreign:
+        ids = each.hypothesis_ids[:room]
+        room -= len(ids)
+        if ids:
+            foreign.append({"source_id": each.source_id, "trigger": each.trigger, "hypothesis_ids": ids})
+    content: dict[str, Any] = {"state": report.state, "n_foreign": report.n_foreign, "foreign": foreign}
+    return content | ({"reason": report.reason} if report.reason else {})

@@ -11,11 +11,21 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from cmbs.belief.kernel.agreement import StoreState
 from cmbs.belief.kernel.requests import Limits
+from cmbs.belief.kernel.titles import (
+    LABEL_NAME_PATTERN,
+    LINE_PATTERN,
+    MAX_LABEL_VALUE_LENGTH,
+    MAX_LABELS,
+    MAX_TITLE_LENGTH,
+)
 from cmbs.errors import ErrorCode
+from cmbs.http.belief.answer_schemas import Count, Current, ReachDetail, Refusal, Replayed
 from cmbs.http.errors import TransportCode
 from cmbs.ledger.canonical import MAX_SAFE_INTEGER
-from cmbs.messages import ActorKind, ObligationState, Reason, Verb
+from cmbs.ledger.listing import MAX_LISTED_NAMES, SessionStanding
+from cmbs.messages import ActorKind, ConclusionRule, EliminationRule, ForeignRule, LookRule, Reason, Verb
 
 REFERENCE = "#/components/schemas/{name}"
 
@@ -34,7 +44,6 @@ Threshold = Annotated[int, Meta(ge=0, extra_json_schema={"maximum": MAX_SAFE_INT
 SessionIdInBody = Annotated[
     Id | UnsetType, Meta(description="Optional, since it is in the path; a different value is refused.")
 ]
-Count = Annotated[int, Meta(ge=0)]
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 Timestamp = Annotated[
     str,
@@ -42,6 +51,24 @@ Timestamp = Annotated[
         pattern=r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{6}Z$",
         description="RFC 3339 in UTC, with microseconds.",
         extra_json_schema={"format": "date-time"},
+    ),
+]
+Title = Annotated[
+    str | UnsetType,
+    Meta(
+        description="One line for people, and to find it by; part of the first event.",
+        extra_json_schema={"minLength": 1, "maxLength": MAX_TITLE_LENGTH, "pattern": LINE_PATTERN},
+    ),
+]
+_LabelValue = Annotated[str, Meta(extra_json_schema={"maxLength": MAX_LABEL_VALUE_LENGTH, "pattern": LINE_PATTERN})]
+Labels = Annotated[
+    dict[str, _LabelValue] | UnsetType,
+    Meta(
+        description="Names and texts to find it by; part of the first event.",
+        extra_json_schema={
+            "maxProperties": MAX_LABELS,
+            "propertyNames": {"type": "string", "pattern": LABEL_NAME_PATTERN},
+        },
     ),
 ]
 NextCursor = Annotated[str | None, Meta(description="The cursor of the next page; null on the last page.")]
@@ -72,18 +99,71 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         bool | UnsetType,
         Meta(description="Refuse unknown ids instead of ignoring them; the default is a setting of the server."),
     ] = UNSET
+    conclusions: Annotated[
+        ConclusionRule | UnsetType,
+        Meta(description="Whether a conclusion may name any id or only a hypothesis that survives; default any."),
+    ] = UNSET
+    eliminations: Annotated[
+        EliminationRule | UnsetType,
+        Meta(
+            description="Whether hypotheses are eliminated by any list or only by the response to a probe of the"
+            " server's provider; default any."
+        ),
+    ] = UNSET
+    foreign_tombstones: Annotated[
+        ForeignRule | UnsetType,
+        Meta(description="Whether what others rule out in the elimination store is eliminated here; default ignore."),
+    ] = UNSET
+    looks: Annotated[
+        LookRule | UnsetType,
+        Meta(description="Whether a source may look at a probe again under another observation id; default any."),
+    ] = UNSET
+
+
+class KitName(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A kit on record."""
+
+    id: Id
+    version: Annotated[
+        Id | UnsetType, Meta(description="The hash of a content, or a version; by default what was put last.")
+    ] = UNSET
 
 
 class DeclareSessionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """DECLARE_SESSION."""
 
-    ontology: Ontology
+    ontology: Annotated[
+        Ontology | UnsetType, Meta(description="May be left out where a kit is named, which says it.")
+    ] = UNSET
     hypotheses: Annotated[
         Annotated[Ids, Meta(min_length=1)] | UnsetType,
         Meta(description="Opaque ids; repeats count once. If left out, they are those of the server's causal graph."),
     ] = UNSET
     metadata: Opaque = UNSET
     policy: Policy | UnsetType = UNSET
+    hypothesis_attributes: Annotated[
+        dict[str, dict[str, Any]] | UnsetType,
+        Meta(
+            description="What is said of hypotheses, by id and name; any JSON values. Policies of spaces can refer to"
+            " the attributes of the one that is left."
+        ),
+    ] = UNSET
+    provider: Annotated[
+        Id | UnsetType,
+        Meta(
+            description="An installed hypothesis provider to take hypotheses and attributes from, in place of the list."
+            " Unless the policy says otherwise, conclusions are then of survivors alone."
+        ),
+    ] = UNSET
+    kit: Annotated[
+        Id | KitName | UnsetType,
+        Meta(
+            description="A kit on record to take ontology, hypotheses and attributes from, by its id, or by id and"
+            " version. Unless the policy says otherwise, conclusions are then of survivors alone."
+        ),
+    ] = UNSET
+    title: Title = UNSET
+    labels: Labels = UNSET
 
 
 class EliminateRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -93,6 +173,21 @@ class EliminateRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     observation_id: Annotated[Id, Meta(description="With `source_id`, the key under which this is applied once.")]
     eliminated: Annotated[Ids, Meta(description="The hypotheses that the observation contradicts.")]
     justification: Opaque = UNSET
+    session_id: SessionIdInBody = UNSET
+
+
+class ApplyProbeRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """ELIMINATE by the response to a probe."""
+
+    probe_id: Annotated[Id, Meta(description="A probe of the server's hypothesis provider.")]
+    response: Annotated[
+        msgspec.Raw,
+        Meta(
+            description="The answer of the world: for a kit the id of an outcome, a number, or null for no data.",
+            extra_json_schema={"type": ["string", "number", "boolean", "object", "array", "null"]},
+        ),
+    ]
+    source_id: Annotated[Id | UnsetType, Meta(description="The source of the observation; default `provider`.")] = UNSET
     session_id: SessionIdInBody = UNSET
 
 
@@ -134,6 +229,25 @@ class RequestTerminationRequest(msgspec.Struct, frozen=True, forbid_unknown_fiel
 # --- responses --------------------------------------------------------------------------------------------------------
 
 
+class ForeignTombstones(msgspec.Struct):
+    """Hypotheses that others ruled out in the elimination store, under one provenance."""
+
+    source_id: str
+    trigger: str
+    hypothesis_ids: list[str]
+
+
+class StoreView(msgspec.Struct):
+    """What is known of a session's tombstones in a store of their own."""
+
+    state: Annotated[
+        StoreState, Meta(description="A session that the store disagrees with takes no writes until it is repaired.")
+    ]
+    n_foreign: Annotated[int, Meta(ge=0, description="How many hypotheses others ruled out, and this session did not.")]
+    foreign: Annotated[list[ForeignTombstones], Meta(description="Of these, the first 100.")]
+    reason: Annotated[str | UnsetType, Meta(description="Why the store disagrees.")] = UNSET
+
+
 class Snapshot(msgspec.Struct, kw_only=True):
     """BeliefSnapshot: the hypotheses that may still be true."""
 
@@ -144,9 +258,13 @@ class Snapshot(msgspec.Struct, kw_only=True):
     ] = UNSET
     n_survivors: Count
     entropy_proxy: Annotated[float, Meta(ge=0, description="log2 of n_survivors; 0 for one or none.")]
+    contradiction: Annotated[bool, Meta(description="Whether nothing is left: `…/contradiction` says what to doubt.")]
     terminated: bool
     active_obligation_id: Annotated[str | None, Meta(description="The newest obligation that is still active.")]
     audit_head_event_id: Annotated[str, Meta(description="The last event that it includes.")]
+    store: Annotated[
+        StoreView | UnsetType, Meta(description="When belief is queried, where tombstones are in a store of their own.")
+    ] = UNSET
 
 
 class DeclareSessionResponse(msgspec.Struct):
@@ -154,6 +272,9 @@ class DeclareSessionResponse(msgspec.Struct):
 
     session_id: str
     snapshot: Snapshot
+    note: Annotated[str | UnsetType, Meta(description="What the caller should know; left out if nothing.")] = UNSET
+    replayed: Replayed = UNSET
+    current: Current = UNSET
 
 
 class SessionOrigin(msgspec.Struct, forbid_unknown_fields=True):
@@ -162,6 +283,9 @@ class SessionOrigin(msgspec.Struct, forbid_unknown_fields=True):
     session_id: str
     seq: Count
     event_hash: Sha256
+    without: Annotated[
+        list[int] | UnsetType, Meta(description="The seqs of the reports that the fork leaves out, if any.")
+    ] = UNSET
 
 
 class EliminateResponse(msgspec.Struct):
@@ -173,13 +297,18 @@ class EliminateResponse(msgspec.Struct):
     ]
     snapshot: Snapshot
     audit_event_id: str
+    replayed: Replayed = UNSET
+    current: Current = UNSET
 
 
 class EnterObligationResponse(msgspec.Struct):
-    """Answer to ENTER_OBLIGATION."""
+    """Answer to ENTER_OBLIGATION. An obligation that cannot be met is accepted, and says so."""
 
+    reach: ReachDetail
     snapshot: Snapshot
     audit_event_id: str
+    replayed: Replayed = UNSET
+    current: Current = UNSET
 
 
 class ApprovalResponse(msgspec.Struct):
@@ -189,6 +318,9 @@ class ApprovalResponse(msgspec.Struct):
     reason: Reason
     snapshot: Snapshot
     audit_event_id: str
+    refusal: Refusal = UNSET
+    replayed: Replayed = UNSET
+    current: Current = UNSET
 
 
 class DeclareConclusionResponse(msgspec.Struct):
@@ -198,10 +330,13 @@ class DeclareConclusionResponse(msgspec.Struct):
     reason: Reason
     snapshot: Snapshot
     audit_event_id: str
+    refusal: Refusal = UNSET
+    replayed: Replayed = UNSET
+    current: Current = UNSET
 
 
 class SessionItem(msgspec.Struct):
-    """A session in a list."""
+    """A session in a list, right after its newest event."""
 
     session_id: str
     created_ts: Timestamp
@@ -210,10 +345,29 @@ class SessionItem(msgspec.Struct):
     terminated: bool
     head_seq: Count
     head_event_id: str
+    title: str | None
+    labels: dict[str, str]
+    kit: Annotated[str | None, Meta(description="The provider that the session was declared from.")]
+    kit_version: str | None
+    state: SessionStanding
+    contradiction: Annotated[bool, Meta(description="Whether no survivor is left.")]
+    conclusion: Annotated[str | None, Meta(description="The last one that was accepted.")]
+    updated_ts: Timestamp
+    last_verb: Verb
+    active_obligations: Annotated[list[str], Meta(description=f"The first {MAX_LISTED_NAMES}, in the order of entry.")]
+    n_active_obligations: Count
+    sources: Annotated[list[str], Meta(description=f"The first {MAX_LISTED_NAMES} that reported.")]
+    agents: Annotated[
+        list[str], Meta(description=f"The first {MAX_LISTED_NAMES} authenticated actors that declared or reported.")
+    ]
+    trail: Annotated[
+        list[tuple[int, int]] | UnsetType,
+        Meta(description="Only where it was asked for: a seq, and how many hypotheses were left after it."),
+    ] = UNSET
 
 
 class SessionsPage(msgspec.Struct):
-    """A page of sessions, the oldest first."""
+    """A page of sessions, in the order that was asked for."""
 
     sessions: list[SessionItem]
     next_cursor: NextCursor
@@ -223,206 +377,43 @@ class SurvivorsPage(msgspec.Struct):
     """A page of survivors, sorted."""
 
     survivors: list[str]
+    attributes: Annotated[
+        dict[str, dict[str, Any]],
+        Meta(description="What was declared of the survivors of this page, of those that anything was declared of."),
+    ]
     n_survivors: Annotated[int, Meta(ge=0, description="The number on all pages together.")]
+    entropy_proxy: Annotated[float, Meta(ge=0, description="log2 of n_survivors; 0 for one or none.")]
+    terminated: bool
+    active_obligation_id: Annotated[str | None, Meta(description="The newest obligation that is still active.")]
     audit_head_event_id: Annotated[str, Meta(description="Pass it as `at` to read the next page at the same event.")]
     next_cursor: NextCursor
 
 
-class ObligationItem(msgspec.Struct):
-    """An obligation of a session."""
-
-    obligation_id: str
-    state: ObligationState
-    min_total_eliminations: Count
-    eliminations: Annotated[int, Meta(ge=0, description="How many hypotheses were eliminated while it was active.")]
+Roles: TypeAlias = Annotated[list[str], Meta(description="The roles of the key, sorted.")]
+Scopes: TypeAlias = Annotated[
+    list[str], Meta(description="Sorted; `<scope>@<id>` holds for one session or space, `@<beginning>*` for several.")
+]
 
 
-class ObligationsResponse(msgspec.Struct):
-    """Every obligation of a session, in the order of entry."""
+class WhoAmI(msgspec.Struct):
+    """The caller as the server knows it."""
 
-    obligations: list[ObligationItem]
+    kind: ActorKind
+    id: str
+    authenticated: bool
+    key_id: str | None
+    roles: Roles
+    scopes: Annotated[Scopes, Meta(description="Every scope of the key, through a role or by itself.")]
+    restricted: Annotated[
+        dict[str, list[str]],
+        Meta(description="The ids, or beginnings with `*`, for which a scope holds that does not hold everywhere."),
+    ]
 
 
 class Health(msgspec.Struct):
     """The health of the server."""
 
     status: Literal["ok"]
-
-
-# --- the log ----------------------------------------------------------------------------------------------------------
-
-
-class RecordedPolicy(msgspec.Struct):
-    """The policy of a session, with defaults filled in."""
-
-    allow_force: bool
-    stability_window: Count
-    validate_hypotheses: bool
-
-
-class ProviderReference(msgspec.Struct):
-    """The hypothesis provider that a session was declared from."""
-
-    id: str
-    version: str
-
-
-class ProbeRecord(msgspec.Struct):
-    """A probe of a hypothesis provider, and the response to it."""
-
-    probe_id: str
-    response: Any
-
-
-class DeclareSessionPayload(msgspec.Struct, forbid_unknown_fields=True):
-    """The request of a DECLARE_SESSION; the hypotheses sorted, each once."""
-
-    ontology: Ontology
-    hypotheses: list[str]
-    metadata: dict[str, Any] | None
-    policy: RecordedPolicy
-    provider: ProviderReference | None
-    origin: Annotated[SessionOrigin | UnsetType, Meta(description="Only of a fork.")] = UNSET
-
-
-class EliminatePayload(msgspec.Struct, forbid_unknown_fields=True):
-    """The request of an ELIMINATE; its ids sorted, each once."""
-
-    source_id: str
-    observation_id: str
-    eliminated: list[str]
-    justification: dict[str, Any] | None
-    probe: ProbeRecord | None
-
-
-class EnterObligationPayload(msgspec.Struct, forbid_unknown_fields=True):
-    """The request of an ENTER_OBLIGATION."""
-
-    obligation_id: str
-    min_total_eliminations: Count
-
-
-class RequestExitPayload(msgspec.Struct, forbid_unknown_fields=True):
-    """The request of a REQUEST_EXIT."""
-
-    obligation_id: str
-    context: dict[str, Any] | None
-
-
-class DeclareConclusionPayload(msgspec.Struct, forbid_unknown_fields=True):
-    """The request of a DECLARE_CONCLUSION."""
-
-    conclusion_id: str
-    context: dict[str, Any] | None
-
-
-class RequestTerminationPayload(msgspec.Struct, forbid_unknown_fields=True):
-    """The request of a REQUEST_TERMINATION."""
-
-    context: dict[str, Any] | None
-
-
-class UniverseOutcome(msgspec.Struct, forbid_unknown_fields=True):
-    """The commitment of a DECLARE_SESSION to its hypotheses."""
-
-    universe_root: Sha256
-    universe_size: Count
-
-
-class ApprovalOutcome(msgspec.Struct, forbid_unknown_fields=True):
-    """The decision on a REQUEST_EXIT or REQUEST_TERMINATION."""
-
-    approved: bool
-    reason: Reason
-
-
-class ConclusionOutcome(msgspec.Struct, forbid_unknown_fields=True):
-    """The decision on a DECLARE_CONCLUSION."""
-
-    accepted: bool
-    reason: Reason
-
-
-class Delta(msgspec.Struct):
-    """What an event changed."""
-
-    eliminated: list[str]
-
-
-PAYLOADS = (
-    DeclareSessionPayload,
-    EliminatePayload,
-    EnterObligationPayload,
-    RequestExitPayload,
-    DeclareConclusionPayload,
-    RequestTerminationPayload,
-)
-OUTCOMES = (UniverseOutcome, ApprovalOutcome, ConclusionOutcome)
-
-
-def _one_of(kinds: tuple[type, ...]) -> list[dict[str, str]]:
-    return [{"$ref": REFERENCE.format(name=kind.__name__)} for kind in kinds]
-
-
-class RecordedActor(msgspec.Struct):
-    """The actor of a request. `key_id` names the key and is not secret."""
-
-    kind: ActorKind
-    id: str
-    authenticated: bool
-    key_id: str | None
-
-
-EntryVersion: TypeAlias = Annotated[int, Meta(ge=1, le=2, description="The version of the entry.")]
-
-
-class StateDigest(msgspec.Struct):
-    """The digest of the state right before an entry."""
-
-    digest: Sha256
-    format: Annotated[int, Meta(ge=0, description="The form of the state that was hashed.")]
-
-
-class AuditEvent(msgspec.Struct):
-    """AuditEntry: the canonical JSON that was hashed, plus `event_hash`."""
-
-    v: EntryVersion
-    stream_id: Annotated[str, Meta(description="The id of the session.")]
-    seq: Annotated[int, Meta(ge=0, description="0 for the declaration, then increasing by one.")]
-    event_id: str
-    ts: Timestamp
-    verb: Verb
-    payload: Annotated[
-        dict[str, Any],
-        Meta(description="The request; its fields depend on the verb.", extra_json_schema={"oneOf": _one_of(PAYLOADS)}),
-    ]
-    outcome: Annotated[
-        Any,
-        Meta(
-            description="The decision; null for a verb that needs none.",
-            extra_json_schema={"oneOf": [*_one_of(OUTCOMES), {"type": "null"}]},
-        ),
-    ]
-    delta: Delta
-    survivors_before_hash: Sha256
-    survivors_after_hash: Sha256
-    prev_event_hash: Annotated[Sha256, Meta(description="64 zeros in the first event.")]
-    event_hash: Annotated[
-        Sha256, Meta(description="SHA-256 of a zero byte followed by the canonical bytes; not part of them.")
-    ]
-    notes: Annotated[str | UnsetType, Meta(description="A remark; left out if there is none.")] = UNSET
-    idempotency_key: Annotated[str | UnsetType, Meta(description="Left out if none was sent.")] = UNSET
-    actor: Annotated[
-        RecordedActor | UnsetType, Meta(description="The actor of the key; left out if no key was needed.")
-    ] = UNSET
-    state: Annotated[StateDigest | UnsetType, Meta(description="At digest points alone, from version 2 on.")] = UNSET
-
-
-class AuditTraceResponse(msgspec.Struct):
-    """Answer to AUDIT_TRACE: a page of events, the oldest first."""
-
-    events: list[AuditEvent]
-    next_cursor: NextCursor
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from cmbs.errors import ErrorCode
+from cmbs.http.errors import TransportCode
+from cmbs.http.exchange import TextFile
 from cmbs.http.operation import CURSOR, FROM, LIMIT, SINCE, TO, Operation, Parameter
 from cmbs.http.spaces import requests, schemas
+from cmbs.http.spaces.inbox import INBOX_OPERATION
+from cmbs.http.spaces.policy_impact import PolicyImpact
 from cmbs.http.spaces.resources import READ_ERRORS, RESOURCES, SPACE, describe_read
 from cmbs.http.spaces.writes import WRITES
-from cmbs.identity import Scope
+from cmbs.identity import Reach, Scope
 
 _PAGE = (CURSOR, LIMIT)
 _SNAPSHOT = Parameter("at", "A `state_snapshot_id`, or a seq: the state right after it.", {"type": "string"}, "0")
 _PREFIX = Parameter("prefix", "Only keys that begin with this.", {"type": "string"}, "fact.")
+
+_BASE = Parameter(
+    "base_policy_hash",
+    "The policy that the file is to replace: a conflict, if the policy is another by now.",
+    {"type": "string"},
+    "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+)
+_REASON = Parameter("reason", "Free text for people.", {"type": "string", "maxLength": 4096}, "after INC-204")
 
 _SPACES = (
     Operation(
@@ -19,8 +33,8 @@ _SPACES = (
         "/v1/spaces",
         "create_space",
         "Create a space",
-        "CREATE_SPACE. The first policy is the only one that needs no second operator. Without a policy nothing is"
-        " allowed in the space. For operators.",
+        "CREATE_SPACE. The first policy never needs a second operator. Without a policy nothing is allowed in the"
+        " space. For operators.",
         schemas.SpaceResponse,
         requests.CreateSpaceRequest,
         201,
@@ -31,17 +45,19 @@ _SPACES = (
             ErrorCode.LEDGER_CORRUPT,
         ),
         scope=Scope.SPACES_OPERATE,
+        reach=Reach.ANY,  # the id is in the body, and is held against the key before the space is made
     ),
     Operation(
         "GET",
         "/v1/spaces",
         "list_spaces",
         "List spaces",
-        "Sorted by id.",
+        "Those that the key may read, sorted by id.",
         schemas.SpacesPage,
         query=_PAGE,
         errors=(ErrorCode.STORE_UNAVAILABLE, ErrorCode.LIMIT_EXCEEDED),
         scope=Scope.SPACES_READ,
+        reach=Reach.ANY,
     ),
     describe_read(
         "", "get_space", "A space as it is now", "Its mode, policy, newest snapshot and counts.", schemas.SpaceResponse
@@ -77,6 +93,7 @@ _SPACES = (
         "A page at a time.",
         schemas.DecisionsPage,
         _PAGE,
+        bulk=("decisions.decision.trace",),
     ),
     describe_read(
         "audit",
@@ -88,7 +105,59 @@ _SPACES = (
         (SINCE, *_PAGE),
         (ErrorCode.EVENT_NOT_FOUND,),
     ),
-    describe_read("policy", "read_policy", "List the policy, by key", "For operators.", schemas.PolicyPage, _PAGE),
+    replace(
+        describe_read(
+            "policy",
+            "read_policy",
+            "The policy, by key, and the file that it was written as",
+            "Pairs and file as JSON; the file alone, as it was written, where `Accept` asks for `application/yaml`. For"
+            " operators.",
+            schemas.PolicyPage,
+            _PAGE,
+            (ErrorCode.RECORD_NOT_FOUND,),
+        ),
+        file=True,
+    ),
+    Operation(
+        "PUT",
+        f"{SPACE}/policy",
+        "put_policy",
+        "Make a file the policy",
+        "PROPOSE_POLICY of everything that the file changes. The answer says whether it is in force, or waits for"
+        " another operator. What is wrong with the file is told with lines and columns. For operators.",
+        schemas.PolicyPut,
+        TextFile,
+        query=(_BASE, _REASON),
+        errors=(*READ_ERRORS, ErrorCode.CONFLICT),
+        scope=Scope.SPACES_OPERATE,
+    ),
+    Operation(
+        "POST",
+        f"{SPACE}/policy/check",
+        "check_policy",
+        "Look a policy file through",
+        "What is wrong with it, what its tests come to, and which keys it would change. Nothing is recorded. For"
+        " operators.",
+        schemas.PolicyCheck,
+        TextFile,
+        errors=READ_ERRORS,
+        scope=Scope.SPACES_OPERATE,
+        recorded=False,
+    ),
+    Operation(
+        "POST",
+        f"{SPACE}/policy/impact",
+        "policy_impact",
+        "Try a policy file on the past",
+        "Decides every proposal of the space again under the file: which decisions flip, by which line, and what they"
+        " touch. Sessions are read from their logs as of each decision. Nothing is recorded. For operators.",
+        PolicyImpact,
+        TextFile,
+        query=(LIMIT,),
+        errors=(*READ_ERRORS, TransportCode.BUSY),
+        scope=Scope.SPACES_OPERATE,
+        recorded=False,
+    ),
     Operation(
         "POST",
         f"{SPACE}/explain",
@@ -101,6 +170,7 @@ _SPACES = (
         errors=READ_ERRORS,
         scope=Scope.SPACES_PROPOSE,
         recorded=False,
+        bulk=("decision.trace",),
     ),
     describe_read(
         "proposals/{proposal_id}/explain",
@@ -111,7 +181,8 @@ _SPACES = (
         schemas.ExplainResponse,
         (),
         (ErrorCode.RECORD_NOT_FOUND, ErrorCode.EVENT_NOT_FOUND),
+        ("decision.trace",),
     ),
 )
 _LISTED = tuple(operation for resource in RESOURCES for operation in resource.operations)
-SPACE_OPERATIONS: tuple[Operation, ...] = (*_SPACES, *_LISTED, *(write.operation for write in WRITES))
+SPACE_OPERATIONS: tuple[Operation, ...] = (*_SPACES, INBOX_OPERATION, *_LISTED, *(write.operation for write in WRITES))

@@ -4,38 +4,64 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from functools import partial, wraps
-from heapq import nsmallest
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import lru_cache, partial, wraps
+from heapq import nlargest, nsmallest
+from operator import gt, lt
 from threading import Lock
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec import UNSET
 
 from cmbs.audit.proofs import AnchorSource
+from cmbs.belief.kernel.queries import choose_order
 from cmbs.belief.server import BeliefServer
 from cmbs.errors import EventNotFound, Forbidden, InvalidRequest, RecordNotFound
-from cmbs.http.exchange import Request, Response, cursor_of, encode_entry, from_cursor, whole_number
+from cmbs.http.exchange import (
+    Request,
+    Response,
+    cursor_of,
+    encode_entry,
+    from_cursor,
+    not_modified,
+    prefers,
+    whole_number,
+)
+from cmbs.http.headers import say_head
+from cmbs.http.listing import take_reached
 from cmbs.http.proofs import SPACE_PROOFS, ProofKind, prove_space
 from cmbs.http.spaces import schemas, views
+from cmbs.http.spaces.filters import read_case_filter, read_record_filter
 from cmbs.http.spaces.resources import RESOURCES, Resource
 from cmbs.http.spaces.views import Reader
+from cmbs.http.waiting import Waiting, read_seconds
+from cmbs.identity import Scope
 from cmbs.ledger import Head
 from cmbs.messages import Actor, ActorKind
+from cmbs.refusals import find_nearest
+from cmbs.spi.audit_log import Append
 from cmbs.substrate.belief_source import ServedBelief
-from cmbs.substrate.kernel.events import STREAM_PREFIX, Approve, Propose, SpaceEvent, SpaceVerb, Wake
+from cmbs.substrate.kernel.events import STREAM_PREFIX, Changes, MediaType, Propose, SpaceEvent, SpaceVerb
+from cmbs.substrate.kernel.insight.advice import advise_on_explanation
 from cmbs.substrate.kernel.insight.differences import SpaceChange, SpaceChangeKind
 from cmbs.substrate.kernel.insight.explanation import Hypothetical, explain, recall
+from cmbs.substrate.kernel.policy.file import map_source
 from cmbs.substrate.kernel.replay import read_space_event
+from cmbs.substrate.kernel.retention import UNSETTLED, waits_for_caller
 from cmbs.substrate.kernel.state import Space
+from cmbs.substrate.listing import Listed, Position, list_records, take_cases
 from cmbs.substrate.server import SubstrateServer
 
-# A position in a list: the parts of a cursor, compared in their order.
-Position = TypeVar("Position", tuple[str], tuple[int, str])
+# A place in a list: the parts of a cursor, compared in their order.
+Place = TypeVar("Place", tuple[str], Position)
 PageSize = Callable[[int | None], int]
+AppendObserver = Callable[[Sequence[Append]], None]
 
 _ENCODE = msgspec.json.Encoder().encode
-_DECIDING_VERBS = frozenset({SpaceVerb.PROPOSE, SpaceVerb.WAKE, SpaceVerb.APPROVE})
+_VARY = ("vary", "accept")
+# A file takes up to seconds to compile, and explanations of one policy come one after the other.
+_map_source = lru_cache(maxsize=16)(map_source)
 _MAX_ENTRIES_READ_FOR_A_PAGE = 1_000
 _MAX_SEQ_DIGITS = 16
 # How many decisions an explanation may try in search of the smallest change; beyond, it says that it is a bound.
@@ -45,10 +71,17 @@ _MAX_DECISIONS_TRIED = 2_000
 class Spaces:
     """The server of spaces; if none is given, one over the log of the belief server, created on first use."""
 
-    def __init__(self, belief: BeliefServer, given: SubstrateServer | None = None) -> None:
+    def __init__(
+        self,
+        belief: BeliefServer,
+        given: SubstrateServer | None = None,
+        count_operator_keys: Callable[[], int] | None = None,
+    ) -> None:
         self.belief = belief
         self._server = given
+        self._count_operator_keys = count_operator_keys
         self._lock = Lock()
+        self._observers: list[AppendObserver] = []
 
     @property
     def server(self) -> SubstrateServer:
@@ -56,8 +89,22 @@ class Spaces:
         with self._lock:
             if self._server is None:
                 belief = ServedBelief(self.belief)
-                self._server = SubstrateServer(log=self.belief.log, belief=belief, default_space=True)
+                self._server = SubstrateServer(
+                    log=self.belief.log,
+                    belief=belief,
+                    default_space=True,
+                    count_operator_keys=self._count_operator_keys,
+                )
+                for observer in self._observers:
+                    self._server.observe_appends(observer)
             return self._server
+
+    def observe_appends(self, observer: AppendObserver) -> None:
+        """Tell `observer` of every entry that the server writes, once there is one; see `StreamServer`."""
+        with self._lock:
+            self._observers.append(observer)
+            if self._server is not None:
+                self._server.observe_appends(observer)
 
     def find_behind(self) -> list[str]:
         """The first few spaces of which the log lacks what the server has seen of them."""
@@ -89,8 +136,11 @@ def off_loop(read: Callable[..., Response]) -> Callable[..., Awaitable[Response]
 class SpaceReading:
     """The handlers that change nothing. The router finds a handler by the `operation_id`."""
 
-    def __init__(self, spaces: Spaces, page_size: PageSize, anchor: AnchorSource | None = None) -> None:
+    def __init__(
+        self, spaces: Spaces, page_size: PageSize, waiting: Waiting, anchor: AnchorSource | None = None
+    ) -> None:
         self._spaces = spaces
+        self._waiting = waiting
         self._anchor = anchor
         self._page_size = page_size
         for resource in RESOURCES:
@@ -105,32 +155,71 @@ class SpaceReading:
     def _list(self, resource: Resource, request: Request) -> Response:
         if resource.operators_only:
             require_operator(request.actor)
-        filters = () if resource.statuses is None else ("status",)
-        query, limit, after = self._read_page(request, *filters, parts=2)
+        query, limit, after = self._read_page(request, *(each.name for each in resource.filters), parts=2)
         status = _read_status(resource.statuses, query.get("status"))
-        start = (-1, "") if after is None else (whole_number("cursor", after[0]), after[1])
+        start = None if after is None else Position(whole_number("cursor", after[0]), after[1])
         space, reader = self._open(request)
+        if resource.listed is not None:
+            wanted = read_record_filter(request, query, status, space, self.server.settled)
+            page = list_records(self.server.settled, space, resource.listed, start, limit, wanted)
+            space, positions = page.space, page.positions
+            cursor = None if page.next_after is None else cursor_of(*map(str, page.next_after))
+        elif resource.narrowing:
+            found = take_cases(space, read_case_filter(request, query, status))
+            positions, cursor = _take_towards(found, start, limit, query.get("order", "oldest"))
+        else:
+            found = (
+                Position(0 if resource.position is None else resource.position(record), record_id)
+                for record_id, record in getattr(space, resource.plural).items()
+            )
+            positions, cursor = _take_towards(found, start, limit)
         records = getattr(space, resource.plural)
-        positions = (
-            (0 if resource.position is None else resource.position(space, record), record_id)
-            for record_id, record in records.items()
-            if status is None or record.status == status
-        )
-        page, cursor = _take((each for each in positions if each > start), limit)
-        shown = [resource.show(space, records[record_id], reader) for _, record_id in page]
+        shown = [resource.show(space, records[record_id], reader) for _, record_id in positions]
         return _respond({resource.collection: shown, "next_cursor": cursor})
 
+    async def _get(self, resource: Resource, request: Request) -> Response:
+        query = request.query(*(parameter.name for parameter in resource.query))
+        if "wait" in query:
+            await self._await_settled(request, query["wait"])
+        return await self._read_one(resource, request)
+
     @off_loop
-    def _get(self, resource: Resource, request: Request) -> Response:
+    def _read_one(self, resource: Resource, request: Request) -> Response:
         if resource.operators_only:
             require_operator(request.actor)
-        request.query()
         record_id = request.params[resource.id_name]
         space, reader = self._open(request)
-        record = getattr(space, resource.plural).get(record_id)
+        if resource.listed is not None:
+            space = self._with_record(space, resource.listed, record_id)
+        records = getattr(space, resource.plural)
+        record = records.get(record_id)
         if record is None:
-            raise RecordNotFound(resource.noun, record_id)
+            raise RecordNotFound(resource.noun, record_id, find_nearest(record_id, records))
         return _respond(resource.show(space, record, reader))
+
+    async def _await_settled(self, request: Request, wait: str) -> None:
+        """Wait until nothing more is to be waited for of a proposal; one that is not there is not waited for."""
+        seconds = read_seconds(wait)
+        space_id, proposal_id = request.params["space_id"], request.params["proposal_id"]
+
+        def look() -> bool:
+            space = self.server.current(space_id)
+            record = space.proposals.get(proposal_id)
+            return record is None or record.status not in UNSETTLED or waits_for_caller(space, record)
+
+        async def is_settled() -> bool:
+            return await asyncio.to_thread(look) if self.server.log.blocking else look()
+
+        await self._waiting.wait(STREAM_PREFIX + space_id, seconds, is_settled, request.gone())
+
+    def _with_record(self, space: Space, listed: Listed, record_id: str) -> Space:
+        match listed:
+            case Listed.PROPOSALS:
+                return self.server.settled.with_proposal(space, record_id)
+            case Listed.APPROVALS:
+                return self.server.settled.with_approval(space, record_id)
+            case Listed.EXECUTIONS:
+                return self.server.settled.with_execution(space, record_id)
 
     # --- spaces and their state ---
 
@@ -138,16 +227,28 @@ class SpaceReading:
     def list_spaces(self, request: Request) -> Response:
         """A page of spaces."""
         _, limit, after = self._read_page(request)
-        heads = self.server.heads(after[0] if after else None, limit + 1)
-        spaces = [schemas.SpaceItem(space_id, seq) for space_id, seq in heads[:limit]]
-        return _respond({"spaces": spaces, "next_cursor": cursor_of(heads[limit - 1][0]) if heads[limit:] else None})
+        heads, last = take_reached(
+            self.server.heads,
+            lambda head: (head[0], head[0]),
+            request.grants,
+            Scope.SPACES_READ,
+            after[0] if after else None,
+            limit,
+            self._page_size(None),
+        )
+        spaces = [schemas.SpaceItem(space_id, seq) for space_id, seq in heads]
+        return _respond({"spaces": spaces, "next_cursor": None if last is None else cursor_of(last)})
 
     @off_loop
     def get_space(self, request: Request) -> Response:
         """A space as it is now."""
         request.query()
         space, reader = self._open(request)
-        return Response(200, _ENCODE(views.show_space(space, reader)), [("etag", f'"{space.head_event_id}"')])
+        tag = f'"{space.head_event_id}"'
+        if request.has_seen(space.head_event_id):
+            return not_modified(tag, "authorization")
+        headers = [("etag", tag), ("vary", "authorization"), say_head(space.head.seq, space.head_event_id)]
+        return Response(200, _ENCODE(views.show_space(space, reader)), headers)
 
     @off_loop
     def read_state(self, request: Request) -> Response:
@@ -187,10 +288,17 @@ class SpaceReading:
         _, limit, after = self._read_page(request)
         require_operator(request.actor)
         space, _ = self._open(request)
+        source = space.policy_source
+        if prefers(request.header("accept"), MediaType.YAML, MediaType.JSON):
+            if source is None:
+                raise RecordNotFound("policy file", space.space_id)
+            return Response(200, source.text.encode(), [_VARY, ("content-type", source.media_type.value)])
         pairs = space.policy.pairs
         keys, cursor = _take(((key,) for key in pairs if after is None or key > after[0]), limit)
         page = {key: pairs[key] for (key,) in keys}
-        return _respond(schemas.PolicyPage(space.policy.policy_hash, space.policy_version, page, cursor))
+        shown = source if after is None else None
+        body = schemas.PolicyPage(space.policy.policy_hash, space.policy_version, page, cursor, shown)
+        return Response(200, _ENCODE(body), [_VARY])
 
     # --- the stream of a space ---
 
@@ -198,21 +306,17 @@ class SpaceReading:
     def list_deltas(self, request: Request) -> Response:
         """A page of commits."""
         _, limit, after = self._read_page(request)
-        first = 0 if after is None else 1 + whole_number("cursor", after[0])
+        seq = -1 if after is None else whole_number("cursor", after[0])
         space, reader = self._open(request)
-        end = min(len(space.snapshots), first + min(limit, _MAX_ENTRIES_READ_FOR_A_PAGE))
-        commits = [self._show_commit(space, number, reader) for number in range(first, end)]
-        return _respond(
-            {"deltas": commits, "next_cursor": cursor_of(str(end - 1)) if end < len(space.snapshots) else None}
-        )
-
-    def _show_commit(self, space: Space, number: int, reader: Reader) -> schemas.CommitItem:
-        snapshot_id, seq = space.snapshots.at(number)
-        event = self._read_event(space, seq)
-        body, changes = event.body, event.result.changes
-        unset = sorted(filter(reader.may_read, changes.unset))
-        values = reader.filter_values(changes.set)
-        return schemas.CommitItem(seq, body.event_id, body.ts, SpaceVerb(body.verb), snapshot_id, values, unset)
+        newest = max(space.snapshots.values())
+        commits: list[schemas.CommitItem] = []
+        for event in self.server.settled.read_from(space, seq, _MAX_ENTRIES_READ_FOR_A_PAGE):
+            if len(commits) == limit:
+                break
+            seq = event.body.seq
+            if seq == 0 or event.result.changes != Changes():
+                commits.append(_show_commit(event, reader))
+        return _respond({"deltas": commits, "next_cursor": cursor_of(str(seq)) if seq < newest else None})
 
     @off_loop
     def list_decisions(self, request: Request) -> Response:
@@ -225,9 +329,21 @@ class SpaceReading:
             if len(decisions) == limit:
                 break
             seq += 1
-            if seq <= space.head.seq and space.events.at(seq)[1] in _DECIDING_VERBS:
-                decisions += _show_decisions(space, read_space_event(stored), reader)
+            if seq <= space.head.seq:
+                decisions += self._show_decisions(space, read_space_event(stored), reader)
         return _respond({"decisions": decisions, "next_cursor": cursor_of(str(seq)) if seq < space.head.seq else None})
+
+    def _show_decisions(self, space: Space, event: SpaceEvent, reader: Reader) -> list[schemas.DecisionItem]:
+        """Show the decision that an event records; a request that was refused has none."""
+        body, decision = event.body, event.result.decision
+        if decision is None:
+            return []
+        (proposal_id,) = event.result.statuses
+        proposer = body.actor
+        if not isinstance(event.message, Propose):
+            proposer = self.server.settled.with_proposal(space, proposal_id).proposals[proposal_id].actor
+        shown = views.show_decision(decision, proposer, reader)
+        return [schemas.DecisionItem(body.seq, body.event_id, body.ts, SpaceVerb(body.verb), proposal_id, shown)]
 
     @off_loop
     def space_audit(self, request: Request) -> Response:
@@ -239,7 +355,7 @@ class SpaceReading:
         space, _ = self._open(request)
         seq = -1 if after is None else whole_number("cursor", after[0])
         if "since_event_id" in query:
-            found = space.events.position(query["since_event_id"])
+            found = self.server.settled.find_seq(space, query["since_event_id"])
             if found is None:
                 raise EventNotFound(query["since_event_id"])
             seq = found
@@ -254,9 +370,8 @@ class SpaceReading:
 
         def read() -> Response:
             space, reader = self._open(request)
-            record = space.proposals.get(request.params["proposal_id"])
-            if record is None:
-                raise RecordNotFound("proposal", request.params["proposal_id"])
+            proposal_id = request.params["proposal_id"]
+            record = self.server.settled.with_proposal(space, proposal_id).proposals[proposal_id]
             before = self.server.at(space.space_id, record.decided_seq - 1)
             asked = recall(before, self._read_event(space, record.decided_seq))
             return respond_explanation(asked, reader, recorded=True)
@@ -272,6 +387,13 @@ class SpaceReading:
         return Response(200, await asyncio.to_thread(prove))
 
     # --- shared ---
+
+    async def find_head(self, request: Request) -> str:
+        """The head of the space that a request is about."""
+        space_id = request.params["space_id"]
+        blocking = self.server.log.blocking
+        space = await asyncio.to_thread(self.server.current, space_id) if blocking else self.server.current(space_id)
+        return space.head_event_id
 
     @property
     def server(self) -> SubstrateServer:
@@ -306,17 +428,34 @@ def require_operator(actor: Actor) -> None:
 def respond_explanation(asked: Hypothetical, reader: Reader, *, recorded: bool) -> Response:
     """Explain a decision; what is left out goes by the policy of now, not by that of the decision."""
     own = reader.owns(asked.actor.id)
-    found = explain(asked, reader.actor.kind, _MAX_DECISIONS_TRIED, readable=reader.policy, own=own)
-    return _respond(schemas.ExplainResponse(found.decision, found.because, found.flip, found.withheld, recorded))
+    source = asked.space.policy_source if reader.is_operator else None
+    source_map = None if source is None else _map_source(source)
+    found = explain(
+        asked, reader.actor.kind, _MAX_DECISIONS_TRIED, readable=reader.policy, own=own, source_map=source_map
+    )
+    refusals = advise_on_explanation(asked, found, reader.actor) or UNSET
+    return _respond(
+        schemas.ExplainResponse(found.decision, found.because, found.flip, found.withheld, recorded, refusals)
+    )
 
 
 def _respond(body: Any) -> Response:
     return Response(200, _ENCODE(body))
 
 
-def _take(positions: Iterable[Position], limit: int) -> tuple[list[Position], str | None]:
+def _take(positions: Iterable[Place], limit: int) -> tuple[list[Place], str | None]:
     """Take the first page of the positions, in order, and the cursor of the next page if there is one."""
     page = nsmallest(limit + 1, positions)
+    return page[:limit], cursor_of(*map(str, page[limit - 1])) if len(page) > limit else None
+
+
+def _take_towards(
+    positions: Iterable[Position], after: Position | None, limit: int, order: str = "oldest"
+) -> tuple[list[Position], str | None]:
+    """Take the first page of the positions beyond one, in an order, and the cursor of the next page if there is one."""
+    newest_first = choose_order(order)
+    choose, beyond = (nlargest, lt) if newest_first else (nsmallest, gt)
+    page = choose(limit + 1, (each for each in positions if after is None or beyond(each, after)))
     return page[:limit], cursor_of(*map(str, page[limit - 1])) if len(page) > limit else None
 
 
@@ -343,19 +482,9 @@ def _read_moment(at: str) -> int | str:
     return int(at) if at.isascii() and at.isdigit() and len(at) <= _MAX_SEQ_DIGITS else at
 
 
-def _show_decisions(space: Space, event: SpaceEvent, reader: Reader) -> list[schemas.DecisionItem]:
-    """Show the decision that an event records; a request that was refused has none."""
-    body, message, decision = event.body, event.message, event.result.decision
-    if decision is None:
-        return []
-    match message:
-        case Propose():
-            proposal_id = message.proposal.proposal_id
-        case Approve():
-            proposal_id = space.approvals[message.approval_id].proposal_id
-        case Wake():
-            proposal_id = message.proposal_id
-        case _:  # pragma: no cover - the other messages decide no proposal
-            return []
-    shown = views.show_decision(decision, space.proposals[proposal_id].actor, reader)
-    return [schemas.DecisionItem(body.seq, body.event_id, body.ts, SpaceVerb(body.verb), proposal_id, shown)]
+def _show_commit(event: SpaceEvent, reader: Reader) -> schemas.CommitItem:
+    body, changes = event.body, event.result.changes
+    unset = sorted(filter(reader.may_read, changes.unset))
+    values = reader.filter_values(changes.set)
+    snapshot_id = event.stored.event_hash.hex()
+    return schemas.CommitItem(body.seq, body.event_id, body.ts, SpaceVerb(body.verb), snapshot_id, values, unset)

@@ -10,6 +10,7 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from cmbs.http.belief.schemas import Labels, Title
 from cmbs.substrate.kernel.events import ConflictState, Evidence, MemoryKind, Mode, OutcomeStatus
 from cmbs.substrate.kernel.model import Budget, Provenance, Scope, ToolKind
 
@@ -34,6 +35,7 @@ Target = Annotated[
 Pairs = Annotated[
     dict[str, str], Meta(description="Strings by key, `namespace.rest`; structured values are JSON text.")
 ]
+OperatorsNeeded = Annotated[int, Meta(ge=1, le=2)]
 Reason = Annotated[str, Meta(description="Free text for people.", extra_json_schema={"maxLength": 4096})]
 Moment = Annotated[str, Meta(description="RFC 3339.", extra_json_schema={"format": "date-time"})]
 
@@ -44,6 +46,20 @@ class CreateSpaceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     space_id: Annotated[str, Meta(pattern=SPACE_ID_PATTERN)]
     mode: Mode = Mode.ENFORCE
     policy: Annotated[Pairs, Meta(description="Pairs of policy.* and constraint.*, validated together.")] = {}
+    policy_file: Annotated[
+        msgspec.Raw | UnsetType,
+        Meta(description="A policy file, in place of the pairs.", extra_json_schema={"type": "object"}),
+    ] = UNSET
+    operators_needed: Annotated[
+        OperatorsNeeded | UnsetType,
+        Meta(description="How many operators a change of policy takes. By default 2 if several operators hold keys."),
+    ] = UNSET
+
+
+class SetGovernanceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How many operators a change of policy takes."""
+
+    operators_needed: OperatorsNeeded
 
 
 class SetModeRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -82,6 +98,7 @@ class ProposeRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         list[StateDeltaRequest | ToolCallRequest], Meta(description="State deltas and tool calls, in any order.")
     ]
     atomic: Annotated[bool, Meta(description="All or nothing.")] = True
+    case_id: Annotated[Name | UnsetType, Meta(description="The case that it belongs to.")] = UNSET
     defer_ms: Annotated[Milliseconds, Meta(description="How long it may stay parked.")] = 3_600_000
     ask_ms: Annotated[Milliseconds, Meta(description="How long it may wait for approval.")] = 3_600_000
 
@@ -129,6 +146,9 @@ class RegisterToolRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     writes: Annotated[bool, Meta(description="The tool has effects, so calls need an idempotency key.")] = True
     idempotent: Annotated[bool, Meta(description="A call in doubt may be repeated.")] = False
     facts: Annotated[dict[str, str], Meta(description="Fact keys, and the path of each value in the result.")] = {}
+    caller_facts: Annotated[
+        bool | UnsetType, Meta(description="Results of a `caller` tool, which its agent reports, set its facts.")
+    ] = UNSET
 
 
 class IssueCapabilityRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -142,6 +162,20 @@ class IssueCapabilityRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=
     budget: Budget = Budget()
     expires_at: Moment | None = None
     parent_id: Annotated[str | None, Meta(description="The wider token that this one is issued under.")] = None
+
+
+class OpenCaseRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A case: the belief session that gates read for it, and the agents that may act under it."""
+
+    case_id: Annotated[Name, Meta(description="Chosen by the caller; repeating it gives the first answer again.")]
+    session_id: Annotated[Name, Meta(description="The belief session. It never changes.")]
+    agents: Annotated[list[str], Meta(min_length=1, description="Ids of the agents that may act under the case.")]
+    attributes: Annotated[
+        msgspec.Raw | UnsetType,
+        Meta(description="A JSON object for policies to read.", extra_json_schema={"type": "object"}),
+    ] = UNSET
+    title: Title = UNSET
+    labels: Labels = UNSET
 
 
 class PutMemoryRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -14,13 +14,20 @@ from typing import Any
 import msgspec
 
 from cmbs.errors import ErrorCode
-from cmbs.http.operation import CURSOR, LIMIT, Operation, Parameter
+from cmbs.http.belief.listing import ORDER
+from cmbs.http.errors import TransportCode
+from cmbs.http.operation import CURSOR, LIMIT, WAIT, Operation, Parameter
 from cmbs.http.spaces import schemas, views
+from cmbs.http.spaces.filters import CASE_FILTERS, RECORD_FILTERS
 from cmbs.http.spaces.views import Reader
 from cmbs.identity import Scope
-from cmbs.substrate.kernel.state import ApprovalStatus, ExecutionStatus, ProposalStatus, Space
+from cmbs.substrate.kernel.state import ApprovalStatus, CaseStatus, ExecutionStatus, ProposalStatus, Space
+from cmbs.substrate.listing import Listed
 
 SPACE = "/v1/spaces/{space_id}"
+# What a caller knows already, or can do without, of a proposal and of an execution.
+PROPOSAL_BULK = ("candidates", "provenance", "decision.trace")
+EXECUTION_BULK = ("args", "result")
 READ_ERRORS = (
     ErrorCode.STORE_UNAVAILABLE,
     ErrorCode.SPACE_NOT_FOUND,
@@ -33,7 +40,8 @@ READ_ERRORS = (
 class Resource:
     """A kind of record: GET of `path` lists the records a page at a time, GET of an id below it reads one.
 
-    Lists are in the order of `position` and then of the id. With `statuses` they can be filtered by status.
+    Lists are in the order of `position` and then of the id; those of `listed` records the oldest first. With `statuses`
+    they can be filtered by status.
     """
 
     path: str
@@ -42,9 +50,27 @@ class Resource:
     get_id: str
     item: type
     show: Callable[[Space, Any, Reader], msgspec.Struct]
-    position: Callable[[Space, Any], int] | None = None
+    position: Callable[[Any], int] | None = None
     statuses: type[StrEnum] | None = None
     operators_only: bool = False
+    # Of records that leave the state once they are settled.
+    listed: Listed | None = None
+    # What a list can be asked for, beside the status.
+    narrowing: tuple[Parameter, ...] = ()
+    # What one record can be asked with.
+    query: tuple[Parameter, ...] = ()
+    # The parts of a record that a minimal answer leaves out.
+    bulk: tuple[str, ...] = ()
+
+    @property
+    def filters(self) -> tuple[Parameter, ...]:
+        """What a list can be filtered by."""
+        filters: tuple[Parameter, ...] = ()
+        if self.statuses is not None:
+            known = [each.value for each in self.statuses]
+            schema = {"type": "string", "enum": known}
+            filters = (Parameter("status", "Only those with this status.", schema, known[0]),)
+        return (*filters, *self.narrowing)
 
     @property
     def plural(self) -> str:
@@ -64,20 +90,35 @@ class Resource:
     @property
     def operations(self) -> tuple[Operation, Operation]:
         """The two operations as the document describes them."""
-        order = "sorted by id" if self.position is None else "the oldest first"
+        order = "sorted by id" if self.position is None and self.listed is None else "the oldest first"
+        if ORDER in self.narrowing:
+            order += " or the newest"
         listed = f"{self.plural.replace('_', ' ')}, {order}"
         restriction = " For operators." if self.operators_only else ""
         page_name = f"{self.plural.title().replace('_', '')}Page"
         page = schemas.page_type(page_name, self.collection, self.item, f"A page of {listed}.")
-        query: tuple[Parameter, ...] = (CURSOR, LIMIT)
-        if self.statuses is not None:
-            known = [each.value for each in self.statuses]
-            schema = {"type": "string", "enum": known}
-            query = (*query, Parameter("status", "Only those with this status.", schema, known[0]))
+        query: tuple[Parameter, ...] = (CURSOR, LIMIT, *self.filters)
         one, about = f"{self.path}/{{{self.id_name}}}", f"The {self.noun} as it is now.{restriction}"
         return (
-            describe_read(self.path, self.list_id, f"List {listed}", f"A page at a time.{restriction}", page, query),
-            describe_read(one, self.get_id, f"One {self.noun}", about, self.item, (), (ErrorCode.RECORD_NOT_FOUND,)),
+            describe_read(
+                self.path,
+                self.list_id,
+                f"List {listed}",
+                f"A page at a time.{restriction}",
+                page,
+                query,
+                bulk=tuple(f"{self.collection}.{part}" for part in self.bulk),
+            ),
+            describe_read(
+                one,
+                self.get_id,
+                f"One {self.noun}",
+                about,
+                self.item,
+                self.query,
+                (ErrorCode.RECORD_NOT_FOUND, TransportCode.BUSY) if self.query else (ErrorCode.RECORD_NOT_FOUND,),
+                self.bulk,
+            ),
         )
 
 
@@ -88,7 +129,8 @@ def describe_read(
     description: str,
     response: type,
     query: tuple[Parameter, ...] = (),
-    errors: tuple[ErrorCode, ...] = (),
+    errors: tuple[ErrorCode | TransportCode, ...] = (),
+    bulk: tuple[str, ...] = (),
 ) -> Operation:
     """Describe a GET below a space; `errors` are those beside the ones that every read can have."""
     return Operation(
@@ -101,10 +143,11 @@ def describe_read(
         query=query,
         errors=(*READ_ERRORS, *errors),
         scope=Scope.SPACES_READ,
+        bulk=bulk,
     )
 
 
-def _seq_of(_: Space, record: Any) -> int:
+def _seq_of(record: Any) -> int:
     seq: int = record.seq
     return seq
 
@@ -117,8 +160,11 @@ RESOURCES = (
         "get_proposal",
         schemas.ProposalResponse,
         views.show_proposal,
-        _seq_of,
-        ProposalStatus,
+        statuses=ProposalStatus,
+        listed=Listed.PROPOSALS,
+        narrowing=RECORD_FILTERS,
+        query=(WAIT,),
+        bulk=PROPOSAL_BULK,
     ),
     Resource(
         "approvals",
@@ -127,8 +173,10 @@ RESOURCES = (
         "get_approval",
         schemas.ApprovalItem,
         views.show_approval,
-        lambda space, approval: space.proposals[approval.proposal_id].seq,
-        ApprovalStatus,
+        statuses=ApprovalStatus,
+        listed=Listed.APPROVALS,
+        narrowing=RECORD_FILTERS,
+        bulk=("args",),
     ),
     Resource(
         "executions",
@@ -137,12 +185,33 @@ RESOURCES = (
         "get_execution",
         schemas.ExecutionResponse,
         views.show_execution,
-        lambda _, execution: execution.started_seq,
-        ExecutionStatus,
+        statuses=ExecutionStatus,
+        listed=Listed.EXECUTIONS,
+        narrowing=RECORD_FILTERS,
+        bulk=EXECUTION_BULK,
     ),
-    Resource("tools", "tool_id", "tool", "get_tool", schemas.ToolResponse, views.show_tool),
+    Resource(
+        "tools",
+        "tool_id",
+        "tool",
+        "get_tool",
+        schemas.ToolResponse,
+        views.show_tool,
+        bulk=("args_schema", "result_schema", "target"),
+    ),
     Resource(
         "capabilities", "token_id", "capability", "get_capability", schemas.CapabilityResponse, views.show_capability
+    ),
+    Resource(
+        "cases",
+        "case_id",
+        "case",
+        "get_case",
+        schemas.CaseResponse,
+        views.show_case,
+        _seq_of,
+        CaseStatus,
+        narrowing=CASE_FILTERS,
     ),
     Resource("memory", "entry_id", "memory entry", "get_memory", schemas.MemoryResponse, views.show_memory, _seq_of),
     Resource(
@@ -154,5 +223,6 @@ RESOURCES = (
         views.show_policy_change,
         _seq_of,
         operators_only=True,
+        bulk=("set",),
     ),
 )

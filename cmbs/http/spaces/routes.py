@@ -11,10 +11,15 @@ from msgspec import UNSET
 
 from cmbs.audit.proofs import AnchorSource
 from cmbs.http.exchange import Request, Response
+from cmbs.http.headers import REPLAYED, say_head
 from cmbs.http.spaces import views
-from cmbs.http.spaces.reading import PageSize, SpaceReading, Spaces, require_operator, respond_explanation
+from cmbs.http.spaces.inbox import read_inbox
+from cmbs.http.spaces.policy_files import build_creation
+from cmbs.http.spaces.reading import PageSize, SpaceReading, Spaces, off_loop, require_operator, respond_explanation
 from cmbs.http.spaces.views import Reader
 from cmbs.http.spaces.writes import PROPOSE, WRITES, Build, Write
+from cmbs.http.waiting import Waiting
+from cmbs.identity import Need, Reach, Scope
 from cmbs.substrate.kernel.events import CreateSpace, SpaceMessage
 from cmbs.substrate.kernel.kind import SpaceAnswer
 from cmbs.substrate.kernel.requests import SpaceCommand
@@ -28,18 +33,27 @@ _MAX_BODY_BYTES_VALIDATED_ON_LOOP = 65_536
 class SpaceRoutes(SpaceReading):
     """Every handler of spaces; those that only read come from `SpaceReading`."""
 
-    def __init__(self, spaces: Spaces, page_size: PageSize, anchor: AnchorSource | None = None) -> None:
-        super().__init__(spaces, page_size, anchor)
+    def __init__(
+        self, spaces: Spaces, page_size: PageSize, waiting: Waiting, anchor: AnchorSource | None = None
+    ) -> None:
+        super().__init__(spaces, page_size, waiting, anchor)
         for write in WRITES:
             setattr(self, write.operation_id, partial(self._write, write))
+
+    @off_loop
+    def list_inbox(self, request: Request) -> Response:
+        """What waits for a person."""
+        return Response(200, _ENCODE(read_inbox(self.server, request, self._page_size)))
 
     async def create_space(self, request: Request) -> Response:
         """Create a space."""
         require_operator(request.actor)
-        answer = await self._perform(request, CreateSpace)
+        request.grants.require(Need(Scope.SPACES_OPERATE, Reach.ONE, request.message.space_id))
+        answer = await self._perform(request, build_creation)
         space = answer.space
         body = views.show_space(space, Reader(request.actor, space.policy))
-        return Response(_CREATED, _ENCODE(body), [("location", f"spaces/{space.space_id}")])
+        location = ("location", f"spaces/{space.space_id}")
+        return Response(_CREATED, _ENCODE(body), [location, _say_place(answer)])
 
     async def explain_proposal(self, request: Request) -> Response:
         """What would be decided, without recording it."""
@@ -55,16 +69,27 @@ class SpaceRoutes(SpaceReading):
 
     async def _write(self, write: Write, request: Request) -> Response:
         request.query()
+        if write.governs is not None and write.governs(request.actor, request.message):
+            request.grants.require(Need(Scope.SPACES_OPERATE, Reach.ONE, request.params["space_id"]))
         answer = await self._perform(request, write.build)
-        return Response(200, _ENCODE(write.show(answer, Reader(request.actor, answer.space.policy))))
+        body = _ENCODE(write.show(answer, Reader(request.actor, answer.space.policy)))
+        return Response(200, body, [_say_place(answer)])
 
     async def _perform(self, request: Request, build: Build) -> SpaceAnswer:
-        message = _build(request, build)
+        if len(request.body) > _MAX_BODY_BYTES_VALIDATED_ON_LOOP:
+            message = await asyncio.to_thread(_build, request, build)
+        else:
+            message = _build(request, build)
         space_id = message.space_id if isinstance(message, CreateSpace) else request.params["space_id"]
         command = SpaceCommand(space_id, request.actor, message, request.idempotency_key, request.if_match)
         if len(request.body) > _MAX_BODY_BYTES_VALIDATED_ON_LOOP:
             return await asyncio.to_thread(self.server.perform, command)
         return await self.server.perform_async(command)
+
+
+def _say_place(answer: SpaceAnswer) -> tuple[str, str]:
+    """That it is a repeat, or else the head of the space after the step."""
+    return REPLAYED if answer.repeated else say_head(answer.space.head.seq, answer.space.head_event_id)
 
 
 def _build(request: Request, build: Build) -> SpaceMessage:

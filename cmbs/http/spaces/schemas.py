@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from cmbs.http.belief.schemas import (
-    Count,
-    EntryVersion,
-    NextCursor,
-    RecordedActor,
-    Sha256,
-    StateDigest,
-    Timestamp,
+from cmbs.http.belief.answer_schemas import Count
+from cmbs.http.belief.entry_schemas import EntryVersion, RecordedActor, StateDigest
+from cmbs.http.belief.schemas import NextCursor, Sha256, Timestamp
+from cmbs.refusals import Refusal
+from cmbs.substrate.kernel.events import (
+    ConflictState,
+    Evidence,
+    MemoryKind,
+    Mode,
+    OutcomeStatus,
+    PolicySource,
+    SpaceVerb,
 )
-from cmbs.substrate.kernel.events import ConflictState, Evidence, MemoryKind, Mode, OutcomeStatus, SpaceVerb
 from cmbs.substrate.kernel.insight.differences import SpaceChangeKind
 from cmbs.substrate.kernel.insight.explanation import Because, Flip
+from cmbs.substrate.kernel.insight.lint_findings import Severity
+from cmbs.substrate.kernel.insight.policy_tests import Mismatch
 from cmbs.substrate.kernel.model import Budget, Decision, Provenance, Scope, Spent, ToolKind
-from cmbs.substrate.kernel.state import ApprovalStatus, ExecutionStatus, PolicyChangeStatus, ProposalStatus
+from cmbs.substrate.kernel.state import ApprovalStatus, CaseStatus, ExecutionStatus, PolicyChangeStatus, ProposalStatus
 
+Replayed = Annotated[
+    bool | UnsetType, Meta(description="True for a repeat, which gets the first answer again; else left out.")
+]
 EventId = Annotated[str, Meta(description="The event that recorded it.")]
 Json = Annotated[
     msgspec.Raw | UnsetType, Meta(description="Any JSON value; left out for a caller who may not read it.")
@@ -53,6 +62,11 @@ class SpaceResponse(msgspec.Struct):
     observe_asked_by: Annotated[
         str | None,
         Meta(description="The operator who asked for observe mode; a second operator has to ask for it too."),
+    ]
+    operators_needed: Annotated[int, Meta(ge=1, le=2, description="How many operators a change of policy takes.")]
+    governance_asked_by: Annotated[
+        str | None,
+        Meta(description="The operator who asked that one be enough; a second operator has to ask for it too."),
     ]
 
 
@@ -115,6 +129,10 @@ class StepResponse(msgspec.Struct):
     seq: Count
     event_id: EventId
     state_snapshot_id: Annotated[Sha256, Meta(description="The state after this step.")]
+    refusal: Annotated[
+        Refusal | UnsetType, Meta(description="What to do about it; left out if there is no `reason_code`.")
+    ] = UNSET
+    replayed: Replayed = UNSET
 
 
 class StateDeltaItem(msgspec.Struct, tag_field="type", tag="state_delta"):
@@ -133,6 +151,26 @@ class ToolCallItem(msgspec.Struct, tag_field="type", tag="tool_call"):
     idempotency_key: str | None
 
 
+class BeliefSighting(msgspec.Struct):
+    """What the belief plane says of a session at one moment."""
+
+    found: Annotated[bool, Meta(description="Whether there is such a session.")]
+    head_seq: int
+    head_event_id: str
+    n_survivors: Count
+    terminated: bool
+    active_obligation_id: str | None
+    concluded: list[str]
+
+
+class BeliefThenAndNow(msgspec.Struct):
+    """A session that was read for a decision: as it was then, and as it is now."""
+
+    session_id: str
+    then: BeliefSighting
+    now: BeliefSighting
+
+
 class ProposalResponse(msgspec.Struct, kw_only=True):
     """A proposal, its newest decision, and its status."""
 
@@ -147,11 +185,24 @@ class ProposalResponse(msgspec.Struct, kw_only=True):
     execution_ids: list[str]
     approval_ids: list[str]
     answered_by: Annotated[dict[str, str], Meta(description="Earlier executions of the same call, by candidate.")]
-    waits_for: Annotated[list[str], Meta(description="If parked: state keys and `$belief.<session_id>`.")]
+    waits_for: Annotated[list[str], Meta(description="If parked: state keys, sessions and cases.")]
     parked_until: Timestamp | None
+    case_id: Annotated[str | None, Meta(description="The case that it named.")]
     seq: Count
     event_id: EventId
     decided_seq: Annotated[int, Meta(ge=0, description="The seq of the newest decision.")]
+    refusals: Annotated[
+        list[Refusal] | UnsetType,
+        Meta(
+            description="One for each candidate that was not let through: why, and what to do next. For the proposer"
+            " and for operators; left out if there are none."
+        ),
+    ] = UNSET
+    replayed: Replayed = UNSET
+    belief: Annotated[
+        list[BeliefThenAndNow] | UnsetType,
+        Meta(description="Of a repeat: the sessions that were read for the first answer, then and now."),
+    ] = UNSET
 
 
 class ExplainResponse(msgspec.Struct):
@@ -164,6 +215,10 @@ class ExplainResponse(msgspec.Struct):
         int, Meta(ge=0, description="How many steps of the trace are left out because the caller may not read them.")
     ]
     recorded: Annotated[bool, Meta(description="True for a decision that was made, false for a dry run.")]
+    refusals: Annotated[
+        list[Refusal] | UnsetType,
+        Meta(description="One for each candidate that is not let through, with what would turn the decision."),
+    ] = UNSET
 
 
 class DecisionItem(msgspec.Struct):
@@ -189,6 +244,7 @@ class ApprovalItem(msgspec.Struct, kw_only=True):
     args_hash: str
     constraints: list[str]
     policy_hash: Sha256
+    tool_hash: Annotated[str | None, Meta(description="The hash of the tool's registration.")]
     proposer: RecordedActor
     expires_at: Timestamp
     approver: RecordedActor | None
@@ -201,6 +257,13 @@ class SettledApproval(msgspec.Struct):
 
     step: StepResponse
     approval: ApprovalItem
+    proposal: ProposalResponse
+
+
+class WithdrawnProposal(msgspec.Struct):
+    """The result of a withdrawal: the step, and the proposal."""
+
+    step: StepResponse
     proposal: ProposalResponse
 
 
@@ -248,6 +311,7 @@ class ToolResponse(msgspec.Struct, kw_only=True):
     writes: bool
     idempotent: bool
     facts: dict[str, str]
+    caller_facts: Annotated[bool, Meta(description="Results that an agent reports set the facts.")]
     retired: bool
 
 
@@ -269,6 +333,25 @@ class CapabilityResponse(msgspec.Struct, kw_only=True):
     ]
 
 
+class CaseResponse(msgspec.Struct, kw_only=True):
+    """A case: what joins proposals to one belief session."""
+
+    case_id: str
+    status: CaseStatus
+    session_id: str
+    title: str | UnsetType | None = UNSET
+    labels: dict[str, str] | UnsetType = UNSET
+    attributes: Json = UNSET
+    agents: Annotated[list[str] | UnsetType, Meta(description="Left out for an agent that is not one of them.")] = UNSET
+    opened_by: RecordedActor
+    ts: Timestamp
+    seq: Count
+    closed_by: RecordedActor | None
+    closed_ts: Timestamp | None
+    closed_seq: int | None
+    reason: Annotated[str, Meta(description="Why it was closed.")]
+
+
 class MemoryResponse(msgspec.Struct, kw_only=True):
     """A claim in memory."""
 
@@ -278,6 +361,7 @@ class MemoryResponse(msgspec.Struct, kw_only=True):
     author: RecordedActor
     evidence: Evidence
     conflict_state: ConflictState
+    disputes: Annotated[dict[str, ConflictState], Meta(description="What each actor says of conflicts, by its id.")]
     confirmed: bool
     ts: Timestamp
     expires_at: Timestamp | None
@@ -287,12 +371,67 @@ class MemoryResponse(msgspec.Struct, kw_only=True):
 
 
 class PolicyPage(msgspec.Struct):
-    """A page of the policy, sorted by key."""
+    """A page of the policy, sorted by key; the first page has the file that it was compiled from, if there is one."""
 
     policy_hash: Sha256
     policy_version: Count
     pairs: dict[str, str]
     next_cursor: NextCursor
+    source: PolicySource | None = None
+
+
+class PutStatus(StrEnum):
+    """What became of a policy file."""
+
+    PENDING = "pending"
+    APPLIED = "applied"
+    REJECTED = "rejected"
+    UNCHANGED = "unchanged"
+
+
+class PolicyPut(msgspec.Struct):
+    """A policy file that was put: what it changes, and whether it is in force. `next` says what it waits for."""
+
+    status: PutStatus
+    base_policy_hash: Sha256
+    policy_hash: Annotated[Sha256, Meta(description="Of the policy in the file.")]
+    set: Annotated[list[str], Meta(description="Keys that are set.")]
+    unset: Annotated[list[str], Meta(description="Keys that are removed.")]
+    change_id: str | None = None
+    next: str | None = None
+
+
+class PolicyFinding(msgspec.Struct):
+    """Something in a policy file: what, where, and the condition that stands there. `name` is that of the rule."""
+
+    severity: Severity
+    rule: str
+    message: str
+    line: int | None = None
+    column: int | None = None
+    key: str | None = None
+    name: str | None = None
+    condition: str | None = None
+
+
+class PolicyTestItem(msgspec.Struct):
+    """What came of a test of a policy file."""
+
+    name: str
+    passed: bool
+    mismatches: list[Mismatch]
+
+
+class PolicyCheck(msgspec.Struct, kw_only=True):
+    """What a policy file would do. Where it is not `sound`, it would be refused or does what its author cannot mean."""
+
+    sound: bool
+    findings: list[PolicyFinding]
+    tests: list[PolicyTestItem] = []
+    never_asked: Annotated[list[str], Meta(description="Keys that no test asks.")] = []
+    policy_hash: Sha256 | None = None
+    set: Annotated[list[str], Meta(description="Keys that would be set.")] = []
+    unset: Annotated[list[str], Meta(description="Keys that would be removed.")] = []
 
 
 class PolicyChangeResponse(msgspec.Struct, kw_only=True):
@@ -308,6 +447,7 @@ class PolicyChangeResponse(msgspec.Struct, kw_only=True):
     seq: Count
     settled_by: RecordedActor | None
     settled_seq: int | None
+    source: Annotated[PolicySource | None, Meta(description="The file of a pending change.")]
 
 
 class SpaceEvent(msgspec.Struct):

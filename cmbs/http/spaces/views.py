@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -10,12 +10,16 @@ from msgspec import UNSET
 
 from cmbs.http.spaces import schemas
 from cmbs.messages import Actor, ActorKind
+from cmbs.refusals import Refusal
 from cmbs.substrate.kernel.arbitration.authority import may_read
+from cmbs.substrate.kernel.insight.advice import advise_on_answer, advise_on_record
 from cmbs.substrate.kernel.insight.explanation import redact
+from cmbs.substrate.kernel.insight.step_advice import advise_on_step
 from cmbs.substrate.kernel.kind import SpaceAnswer
-from cmbs.substrate.kernel.model import Capability, Decision, Spent, StateDelta, Tool, ToolCall
+from cmbs.substrate.kernel.model import BeliefReading, Capability, Decision, Spent, StateDelta, Tool, ToolCall
 from cmbs.substrate.kernel.policy.policy import Policy
-from cmbs.substrate.kernel.state import Approval, Execution, MemoryEntry, PolicyChange, ProposalRecord, Space
+from cmbs.substrate.kernel.state import Approval, Case, Execution, MemoryEntry, PolicyChange, ProposalRecord, Space
+from cmbs.substrate.listing import labels_of, may_see_case, title_of
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -64,10 +68,11 @@ def show_space(space: Space, reader: Reader) -> schemas.SpaceResponse:
         policy_hash=space.policy.policy_hash,
         head_seq=space.head.seq,
         n_keys=len(space.state) if reader.is_operator else sum(map(reader.may_read, space.state)),
-        n_proposals=len(space.proposals),
+        n_proposals=space.n_proposals,
         n_parked=len(space.parked),
         n_running=len(space.running),
         observe_asked_by=None if space.observe_asked_by is None else space.observe_asked_by.id,
+        governance_asked_by=None if space.governance_asked_by is None else space.governance_asked_by.id,
     )
 
 
@@ -78,6 +83,12 @@ def show_decision(decision: Decision, proposer: Actor, reader: Reader) -> Decisi
 
 def show_proposal(space: Space, record: ProposalRecord, reader: Reader) -> schemas.ProposalResponse:
     """Show a proposal; the args of its calls only to its proposer and to operators."""
+    return _show_proposal(space, record, reader, advise_on_record(space, record, reader.actor))
+
+
+def _show_proposal(
+    space: Space, record: ProposalRecord, reader: Reader, refusals: list[Refusal]
+) -> schemas.ProposalResponse:
     proposal = record.message.proposal
     parked = space.parked.get(proposal.proposal_id)
     own = reader.owns(record.actor.id)
@@ -90,6 +101,9 @@ def show_proposal(space: Space, record: ProposalRecord, reader: Reader) -> schem
         answered_by={str(candidate): execution_id for candidate, execution_id in record.answered_by},
         waits_for=() if parked is None else parked.waits_for,
         parked_until=None if parked is None else parked.until,
+        refusals=refusals or UNSET,
+        replayed=UNSET,
+        belief=UNSET,
     )
 
 
@@ -124,13 +138,27 @@ def show_execution(_: Space, execution: Execution, reader: Reader) -> schemas.Ex
 
 def show_tool(_: Space, tool: Tool, reader: Reader) -> schemas.ToolResponse:
     """Show a tool; where it is reached only to operators."""
-    return _build(schemas.ToolResponse, tool, target=tool.target if reader.is_operator else UNSET)
+    target = tool.target if reader.is_operator else UNSET
+    return _build(schemas.ToolResponse, tool, target=target, caller_facts=tool.caller_facts is True)
 
 
 def show_capability(space: Space, token: Capability, _: Reader) -> schemas.CapabilityResponse:
     """Show a token. Its id is no secret: it works for its agent alone."""
     spent = space.spent.get(token.token_id, Spent())
     return _build(schemas.CapabilityResponse, token, spent=spent, revoked=token.token_id in space.revoked)
+
+
+def show_case(_: Space, case: Case, reader: Reader) -> schemas.CaseResponse:
+    """Show a case; who may act under it, and what is said of it, not to agents that may not."""
+    shown = may_see_case(case, reader.actor)
+    return _build(
+        schemas.CaseResponse,
+        case,
+        title=title_of(case) if shown else UNSET,
+        labels=dict(labels_of(case)) if shown else UNSET,
+        attributes=msgspec.Raw(case.attributes) if shown else UNSET,
+        agents=sorted(case.agents) if shown else UNSET,
+    )
 
 
 def show_memory(_: Space, entry: MemoryEntry, __: Reader) -> schemas.MemoryResponse:
@@ -149,7 +177,14 @@ def show_policy_change(_: Space, change: PolicyChange, __: Reader) -> schemas.Po
 def show_step(answer: SpaceAnswer, _: Reader) -> schemas.StepResponse:
     """Show what a request came to."""
     body, result = answer.event.body, answer.event.result
-    return _build(schemas.StepResponse, result, body, state_snapshot_id=answer.space.snapshot_id)
+    return _build(
+        schemas.StepResponse,
+        result,
+        body,
+        state_snapshot_id=answer.space.snapshot_id,
+        refusal=advise_on_step(answer) or UNSET,
+        replayed=answer.repeated or UNSET,
+    )
 
 
 def show_recorded_decision(answer: SpaceAnswer, reader: Reader) -> schemas.ProposalResponse:
@@ -159,7 +194,9 @@ def show_recorded_decision(answer: SpaceAnswer, reader: Reader) -> schemas.Propo
     result = answer.event.result
     proposal_id = message.proposal.proposal_id
     return msgspec.structs.replace(
-        show_proposal(answer.space, answer.space.proposals[proposal_id], reader),
+        _show_proposal(
+            answer.space, answer.space.proposals[proposal_id], reader, advise_on_answer(answer, reader.actor)
+        ),
         status=result.statuses[proposal_id],
         decision=show_decision(decision, answer.event.body.actor, reader),
         execution_ids=[intent.execution_id for intent in result.intents],
@@ -168,7 +205,22 @@ def show_recorded_decision(answer: SpaceAnswer, reader: Reader) -> schemas.Propo
         waits_for=result.waits_for,
         parked_until=result.parked_until,
         decided_seq=answer.seq,
+        replayed=answer.repeated or UNSET,
+        belief=_compare_belief(message.belief, answer.belief_now) or UNSET,
     )
+
+
+def _compare_belief(then: Iterable[BeliefReading], now: Iterable[BeliefReading]) -> list[schemas.BeliefThenAndNow]:
+    current = {reading.session_id: reading for reading in now}
+    return [
+        schemas.BeliefThenAndNow(
+            reading.session_id,
+            _build(schemas.BeliefSighting, reading),
+            _build(schemas.BeliefSighting, current[reading.session_id]),
+        )
+        for reading in then
+        if reading.session_id in current
+    ]
 
 
 def show_settled_approval(answer: SpaceAnswer, reader: Reader) -> schemas.SettledApproval:
@@ -181,6 +233,13 @@ def show_settled_approval(answer: SpaceAnswer, reader: Reader) -> schemas.Settle
         show_approval(space, approval, reader),
         show_proposal(space, space.proposals[approval.proposal_id], reader),
     )
+
+
+def show_withdrawal(answer: SpaceAnswer, reader: Reader) -> schemas.WithdrawnProposal:
+    """Show a withdrawal, and the proposal as it stands."""
+    message: Any = answer.event.message
+    record = answer.space.proposals[message.proposal_id]
+    return schemas.WithdrawnProposal(show_step(answer, reader), show_proposal(answer.space, record, reader))
 
 
 def show_outcome(answer: SpaceAnswer, reader: Reader) -> schemas.RecordedOutcome:

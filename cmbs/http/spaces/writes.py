@@ -15,14 +15,16 @@ import msgspec
 from cmbs.errors import ErrorCode
 from cmbs.http.operation import Operation
 from cmbs.http.spaces import requests, schemas, views
-from cmbs.http.spaces.resources import READ_ERRORS, SPACE
+from cmbs.http.spaces.resources import EXECUTION_BULK, PROPOSAL_BULK, READ_ERRORS, SPACE
 from cmbs.http.spaces.views import Reader
 from cmbs.identity import Scope
+from cmbs.messages import Actor, ActorKind
 from cmbs.substrate.kernel import events
 from cmbs.substrate.kernel.kind import SpaceAnswer
 from cmbs.substrate.kernel.model import NULL, Capability, Proposal, StateDelta, Tool, ToolCall
 
 _CANDIDATES = {requests.StateDeltaRequest: StateDelta, requests.ToolCallRequest: ToolCall}
+_SETTLED_BULK = ("approval.args", *(f"proposal.{part}" for part in PROPOSAL_BULK))
 Build: TypeAlias = Callable[..., events.SpaceMessage]
 
 
@@ -42,6 +44,10 @@ class Write:
     build: Build
     response: type = schemas.StepResponse
     show: Callable[[SpaceAnswer, Reader], msgspec.Struct] = views.show_step
+    # Whether a caller with this body acts as an operator, so that its key needs `spaces:operate` too.
+    governs: Callable[[Actor, Any], bool] | None = None
+    # The parts of the answer that a minimal one leaves out.
+    bulk: tuple[str, ...] = ()
 
     @property
     def operation(self) -> Operation:
@@ -58,6 +64,7 @@ class Write:
             errors=(*READ_ERRORS, *record, ErrorCode.CONFLICT),
             body_required=any(field.required for field in msgspec.structs.fields(self.body)),
             scope=self.scope,
+            bulk=self.bulk,
         )
 
 
@@ -68,6 +75,15 @@ def _build_proposal(candidates: list[msgspec.Struct], defer_ms: int, ask_ms: int
 
 def _build_outcome(result: msgspec.Raw = NULL, **fields: Any) -> events.RecordOutcome:
     return events.RecordOutcome(result=result, result_bytes=len(bytes(result)), **fields)
+
+
+def _is_operator(actor: Actor, _: Any) -> bool:
+    return actor.kind is ActorKind.OPERATOR
+
+
+def _issues_as_operator(actor: Actor, body: requests.IssueCapabilityRequest) -> bool:
+    """A root token is an operator's to issue; a narrower one under it, its holder's."""
+    return body.parent_id is None or actor.kind is ActorKind.OPERATOR
 
 
 PROPOSE = Write(
@@ -82,6 +98,7 @@ PROPOSE = Write(
     _build_proposal,
     schemas.ProposalResponse,
     views.show_recorded_decision,
+    bulk=PROPOSAL_BULK,
 )
 WRITES = (
     Write(
@@ -89,12 +106,35 @@ WRITES = (
         "set_space_mode",
         "Enforce or observe",
         "SET_MODE. While a space observes, every decision is made and recorded, and nothing is blocked. For operators."
-        " The change from enforcing to observing takes two operators; the request of the first one is recorded.",
+        " The change from enforcing to observing takes as many operators as a change of policy; the request of the"
+        " first one is recorded.",
         Scope.SPACES_OPERATE,
         requests.SetModeRequest,
         events.SetMode,
     ),
+    Write(
+        "governance",
+        "set_space_governance",
+        "Set how many operators a change of policy takes",
+        "SET_GOVERNANCE. One operator can ask for two. From two to one takes two operators; the request of the first"
+        " one is recorded. For operators.",
+        Scope.SPACES_OPERATE,
+        requests.SetGovernanceRequest,
+        events.SetGovernance,
+    ),
     PROPOSE,
+    Write(
+        "proposals/{proposal_id}/withdraw",
+        "withdraw_proposal",
+        "Withdraw a proposal that waits",
+        "WITHDRAW. By its proposer or an operator, while it is parked or waits for approval. What runs already goes on."
+        " Repeating it gives the first answer again.",
+        Scope.SPACES_PROPOSE,
+        requests.ReasonRequest,
+        events.Withdraw,
+        schemas.WithdrawnProposal,
+        views.show_withdrawal,
+    ),
     Write(
         "approvals/{approval_id}/approve",
         "approve",
@@ -106,6 +146,7 @@ WRITES = (
         events.Approve,
         schemas.SettledApproval,
         views.show_settled_approval,
+        bulk=_SETTLED_BULK,
     ),
     Write(
         "approvals/{approval_id}/reject",
@@ -117,18 +158,21 @@ WRITES = (
         events.Reject,
         schemas.SettledApproval,
         views.show_settled_approval,
+        bulk=_SETTLED_BULK,
     ),
     Write(
         "executions/{execution_id}/outcome",
         "report_outcome",
         "Report the outcome of an execution",
         "RECORD_OUTCOME. By the agent for a `caller` tool, by the tool itself, or by an operator for an"
-        " execution in doubt. The first report counts.",
+        " execution in doubt, which needs the scope `spaces:operate`. The first report counts.",
         Scope.SPACES_PROPOSE,
         requests.OutcomeRequest,
         _build_outcome,
         schemas.RecordedOutcome,
         views.show_outcome,
+        _is_operator,
+        tuple(f"execution.{part}" for part in EXECUTION_BULK),
     ),
     Write(
         "tools",
@@ -152,19 +196,43 @@ WRITES = (
         "capabilities",
         "issue_capability",
         "Issue a capability token",
-        "ISSUE_CAPABILITY. By an operator, or by the holder of a wider token.",
+        "ISSUE_CAPABILITY. By an operator, which needs the scope `spaces:operate`, or by the holder of a wider token.",
         Scope.SPACES_PROPOSE,
         requests.IssueCapabilityRequest,
         lambda **fields: events.IssueCapability(Capability(**fields)),
+        governs=_issues_as_operator,
     ),
     Write(
         "capabilities/{token_id}/revoke",
         "revoke_capability",
         "Revoke a capability token",
-        "REVOKE_CAPABILITY. The token, and every token issued under it, stops working.",
+        "REVOKE_CAPABILITY. The token, and every token issued under it, stops working. By its holder, by the holder of"
+        " the one above it, or by an operator, which needs the scope `spaces:operate`.",
         Scope.SPACES_PROPOSE,
         requests.ReasonRequest,
         events.RevokeCapability,
+        governs=_is_operator,
+    ),
+    Write(
+        "cases",
+        "open_case",
+        "Open a case",
+        "OPEN_CASE. Joins proposals of the named agents to one belief session, which their gates then read. For"
+        " operators, and for keys with the scope `spaces:cases`; never for agents. Repeating it gives the first answer"
+        " again.",
+        Scope.SPACES_CASES,
+        requests.OpenCaseRequest,
+        events.OpenCase,
+    ),
+    Write(
+        "cases/{case_id}/close",
+        "close_case",
+        "Close a case",
+        "CLOSE_CASE. Nothing is done under it any more, and what waits under it is withdrawn. For those who may open"
+        " one.",
+        Scope.SPACES_CASES,
+        requests.ReasonRequest,
+        events.CloseCase,
     ),
     Write(
         "memory",
@@ -188,7 +256,8 @@ WRITES = (
         "memory/{entry_id}/dispute",
         "dispute_memory",
         "Dispute a claim",
-        "DISPUTE_MEMORY. Records whether other claims contradict it.",
+        "DISPUTE_MEMORY. Records whether other claims contradict it. A dispute is taken back by who raised it, or by an"
+        " operator.",
         Scope.SPACES_PROPOSE,
         requests.DisputeMemoryRequest,
         events.DisputeMemory,
@@ -197,7 +266,8 @@ WRITES = (
         "policy/changes",
         "propose_policy_change",
         "Propose a change of policy",
-        "PROPOSE_POLICY. Validated at once; applied when another operator authorises it.",
+        "PROPOSE_POLICY. Validated at once; applied when another operator authorises it, or at once where one operator"
+        " is enough.",
         Scope.SPACES_OPERATE,
         requests.ProposePolicyRequest,
         events.ProposePolicy,

@@ -1,0 +1,208 @@
+"""Types of what the log of a session holds, as the OpenAPI file describes it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from cmbs.http.belief.answer_schemas import Count
+from cmbs.http.belief.observation_schemas import KitReference
+from cmbs.http.belief.schemas import REFERENCE, NextCursor, Ontology, Roles, Scopes, SessionOrigin, Sha256, Timestamp
+from cmbs.ledger.entry import VERSION
+from cmbs.messages import ActorKind, ConclusionRule, EliminationRule, ForeignRule, LookRule, Reason, Verb
+
+
+class RecordedPolicy(msgspec.Struct):
+    """The policy of a session, with defaults filled in."""
+
+    allow_force: bool
+    stability_window: Count
+    validate_hypotheses: bool
+    conclusions: Annotated[ConclusionRule | UnsetType, Meta(description="Left out if not asked for.")] = UNSET
+    eliminations: Annotated[EliminationRule | UnsetType, Meta(description="Left out if not asked for.")] = UNSET
+    foreign_tombstones: Annotated[ForeignRule | UnsetType, Meta(description="Left out if not asked for.")] = UNSET
+    looks: Annotated[LookRule | UnsetType, Meta(description="Left out if not asked for.")] = UNSET
+
+
+class ProviderReference(msgspec.Struct):
+    """The hypothesis provider that a session was declared from."""
+
+    id: str
+    version: str
+    content_hash: Annotated[Sha256 | UnsetType, Meta(description="Of a kit on record alone.")] = UNSET
+
+
+class ProbeRecord(msgspec.Struct):
+    """A probe of a kit or hypothesis provider, and the response to it, as it was given."""
+
+    probe_id: str
+    response: Any
+    kit: Annotated[KitReference | UnsetType, Meta(description="The kit on record that read the response.")] = UNSET
+    outcome_id: Annotated[
+        str | UnsetType | None, Meta(description="The outcome that it was read as; null for no data.")
+    ] = UNSET
+    reading: Annotated[
+        dict[str, Any] | UnsetType, Meta(description="How numbers were read; left out if there were none.")
+    ] = UNSET
+    seen_at: Annotated[Timestamp | UnsetType, Meta(description="Left out if not said.")] = UNSET
+
+
+class DeclareSessionPayload(msgspec.Struct, forbid_unknown_fields=True):
+    """The request of a DECLARE_SESSION; the hypotheses sorted, each once."""
+
+    ontology: Ontology
+    hypotheses: list[str]
+    metadata: dict[str, Any] | None
+    policy: RecordedPolicy
+    provider: ProviderReference | None
+    origin: Annotated[SessionOrigin | UnsetType, Meta(description="Only of a fork.")] = UNSET
+    hypothesis_attributes: Annotated[
+        dict[str, dict[str, Any]] | UnsetType, Meta(description="By hypothesis and name; left out if there are none.")
+    ] = UNSET
+    store_id: Annotated[
+        str | UnsetType, Meta(description="Which elimination store the tombstones are in, where it has an identity.")
+    ] = UNSET
+
+
+class EliminatePayload(msgspec.Struct, forbid_unknown_fields=True):
+    """The request of an ELIMINATE; its ids sorted, each once."""
+
+    source_id: str
+    observation_id: str
+    eliminated: list[str]
+    justification: dict[str, Any] | None
+    probe: ProbeRecord | None
+
+
+class EnterObligationPayload(msgspec.Struct, forbid_unknown_fields=True):
+    """The request of an ENTER_OBLIGATION."""
+
+    obligation_id: str
+    min_total_eliminations: Count
+
+
+class RequestExitPayload(msgspec.Struct, forbid_unknown_fields=True):
+    """The request of a REQUEST_EXIT."""
+
+    obligation_id: str
+    context: dict[str, Any] | None
+
+
+class DeclareConclusionPayload(msgspec.Struct, forbid_unknown_fields=True):
+    """The request of a DECLARE_CONCLUSION."""
+
+    conclusion_id: str
+    context: dict[str, Any] | None
+
+
+class RequestTerminationPayload(msgspec.Struct, forbid_unknown_fields=True):
+    """The request of a REQUEST_TERMINATION."""
+
+    context: dict[str, Any] | None
+
+
+class UniverseOutcome(msgspec.Struct, forbid_unknown_fields=True):
+    """The commitment of a DECLARE_SESSION to its hypotheses."""
+
+    universe_root: Sha256
+    universe_size: Count
+
+
+class ApprovalOutcome(msgspec.Struct, forbid_unknown_fields=True):
+    """The decision on a REQUEST_EXIT or REQUEST_TERMINATION."""
+
+    approved: bool
+    reason: Reason
+
+
+class ConclusionOutcome(msgspec.Struct, forbid_unknown_fields=True):
+    """The decision on a DECLARE_CONCLUSION."""
+
+    accepted: bool
+    reason: Reason
+
+
+class Delta(msgspec.Struct):
+    """What an event changed."""
+
+    eliminated: list[str]
+
+
+PAYLOADS = (
+    DeclareSessionPayload,
+    EliminatePayload,
+    EnterObligationPayload,
+    RequestExitPayload,
+    DeclareConclusionPayload,
+    RequestTerminationPayload,
+)
+OUTCOMES = (UniverseOutcome, ApprovalOutcome, ConclusionOutcome)
+
+
+def _one_of(kinds: tuple[type, ...]) -> list[dict[str, str]]:
+    return [{"$ref": REFERENCE.format(name=kind.__name__)} for kind in kinds]
+
+
+class RecordedActor(msgspec.Struct):
+    """The actor of a request. `key_id` names the key and is not secret."""
+
+    kind: ActorKind
+    id: str
+    authenticated: bool
+    key_id: str | None
+    roles: Roles | UnsetType = UNSET
+    scopes: Annotated[Scopes | UnsetType, Meta(description="The scopes that the key has beside its roles.")] = UNSET
+
+
+EntryVersion: TypeAlias = Annotated[int, Meta(ge=1, le=VERSION, description="The version of the entry.")]
+
+
+class StateDigest(msgspec.Struct):
+    """The digest of the state right before an entry."""
+
+    digest: Sha256
+    format: Annotated[int, Meta(ge=0, description="The form of the state that was hashed.")]
+
+
+class AuditEvent(msgspec.Struct):
+    """AuditEntry: the canonical JSON that was hashed, plus `event_hash`."""
+
+    v: EntryVersion
+    stream_id: Annotated[str, Meta(description="The id of the session.")]
+    seq: Annotated[int, Meta(ge=0, description="0 for the declaration, then increasing by one.")]
+    event_id: str
+    ts: Timestamp
+    verb: Verb
+    payload: Annotated[
+        dict[str, Any],
+        Meta(description="The request; its fields depend on the verb.", extra_json_schema={"oneOf": _one_of(PAYLOADS)}),
+    ]
+    outcome: Annotated[
+        Any,
+        Meta(
+            description="The decision; null for a verb that needs none.",
+            extra_json_schema={"oneOf": [*_one_of(OUTCOMES), {"type": "null"}]},
+        ),
+    ]
+    delta: Delta
+    survivors_before_hash: Sha256
+    survivors_after_hash: Sha256
+    prev_event_hash: Annotated[Sha256, Meta(description="64 zeros in the first event.")]
+    event_hash: Annotated[
+        Sha256, Meta(description="SHA-256 of a zero byte followed by the canonical bytes; not part of them.")
+    ]
+    notes: Annotated[str | UnsetType, Meta(description="A remark; left out if there is none.")] = UNSET
+    idempotency_key: Annotated[str | UnsetType, Meta(description="Left out if none was sent.")] = UNSET
+    actor: Annotated[
+        RecordedActor | UnsetType, Meta(description="The actor of the key; left out if no key was needed.")
+    ] = UNSET
+    state: Annotated[StateDigest | UnsetType, Meta(description="At digest points alone, from version 2 on.")] = UNSET
+
+
+class AuditTraceResponse(msgspec.Struct):
+    """Answer to AUDIT_TRACE: a page of events, the oldest first."""
+
+    events: list[AuditEvent]
+    next_cursor: NextCursor

@@ -1,0 +1,196 @@
+"""Types of observations, of probes that are worth asking, and of kits on record."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from cmbs.belief.kernel.kit_stream import MediaType
+from cmbs.belief.next_probes import DEFAULT_LIMIT, MAX_LIMIT
+from cmbs.http.belief.answer_schemas import Count, Current, Replayed
+from cmbs.http.belief.schemas import Id, NextCursor, Opaque, SessionIdInBody, Sha256, Snapshot, Timestamp
+from cmbs.kit.model import Soundness
+
+_ANY_JSON = {"type": ["string", "number", "boolean", "object", "array", "null"]}
+_READING = "How numbers were read: the score against a baseline, or how a window of samples was reduced."
+
+
+class ObserveRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A probe, and what was seen."""
+
+    probe_id: Annotated[Id, Meta(description="A probe of the session's kit.")]
+    response: Annotated[
+        msgspec.Raw,
+        Meta(
+            description="What was seen: the id of an outcome, a number where the probe reads numbers, a list of samples"
+            " where the kit says how to reduce them, or null for no data.",
+            extra_json_schema=_ANY_JSON,
+        ),
+    ]
+    source_id: Annotated[
+        Id | UnsetType, Meta(description="The source; by default the actor of the key, or `observer`.")
+    ] = UNSET
+    observation_id: Annotated[
+        Id | UnsetType,
+        Meta(
+            description="With the source, the key under which this is recorded once; by default the probe. A new look"
+            " at the same probe needs an id of its own."
+        ),
+    ] = UNSET
+    justification: Opaque = UNSET
+    seen_at: Annotated[
+        str | UnsetType,
+        Meta(description="When it was seen, RFC 3339.", extra_json_schema={"format": "date-time"}),
+    ] = UNSET
+    session_id: SessionIdInBody = UNSET
+
+
+class KitReference(msgspec.Struct):
+    """One content of a kit."""
+
+    id: str
+    content_hash: Annotated[Sha256, Meta(description="SHA-256 of the document as it was written.")]
+
+
+class ObservationItem(msgspec.Struct):
+    """What was made of an observation."""
+
+    probe_id: str
+    source_id: str
+    observation_id: str
+    ruled_out: Annotated[int, Meta(ge=0, description="How many hypotheses it speaks against, alive or not.")]
+    kit: Annotated[KitReference | UnsetType, Meta(description="The kit that said so.")] = UNSET
+    outcome_id: Annotated[
+        str | UnsetType | None, Meta(description="The outcome that the response was read as; null for no data.")
+    ] = UNSET
+    reading: Annotated[dict[str, Any] | UnsetType, Meta(description=_READING)] = UNSET
+    seen_at: Timestamp | UnsetType = UNSET
+
+
+class LookItem(msgspec.Struct):
+    """What was seen of a probe at one time."""
+
+    audit_event_id: str
+    seq: Count
+    ts: Timestamp
+    source_id: str
+    observation_id: str
+    probe_id: str
+    response: Annotated[Any, Meta(description="As it was given.")]
+    outcome_id: str | None
+    seen_at: Timestamp | None
+    actor_id: Annotated[str | None, Meta(description="The actor of the key; null if none was needed.")]
+
+
+class ObserveResponse(msgspec.Struct):
+    """Answer to an observation."""
+
+    applied_eliminated: Annotated[list[str], Meta(description="The hypotheses that had survived until now.")]
+    ignored_eliminated: Annotated[list[str], Meta(description="The others that it speaks against: gone before.")]
+    snapshot: Snapshot
+    audit_event_id: str
+    observation: ObservationItem
+    seen_before: Annotated[
+        list[LookItem],
+        Meta(description="The newest looks at the probe that were recorded before this request, the newest first."),
+    ]
+    replayed: Replayed = UNSET
+    current: Current = UNSET
+
+
+class AnswerItem(msgspec.Struct):
+    """An answer that a probe may still have, and what it would leave."""
+
+    outcome_id: str
+    label: str
+    soundness: Soundness
+    likelihood: Annotated[float, Meta(ge=0, le=1, description="By the priors of the kit over what survives.")]
+    leaves: Count
+    rules_out: Count
+
+
+class ProbeItem(msgspec.Struct):
+    """A probe that can still rule something out."""
+
+    probe_id: str
+    prompt: str
+    reads_numbers: bool
+    expected_bits: Annotated[float, Meta(ge=0, description="What its answer is expected to rule out.")]
+    answers: list[AnswerItem]
+    n_looks: Annotated[int, Meta(ge=0, description="How often it was looked at already, without data.")]
+
+
+class ProbesPage(msgspec.Struct):
+    """A page of the probes that are worth asking, the best first. Nothing here decides: any probe may be asked."""
+
+    probes: list[ProbeItem]
+    n_probes: Annotated[int, Meta(ge=0, description="The number on all pages together.")]
+    n_survivors: Count
+    audit_head_event_id: Annotated[str, Meta(description="The event that the page is as of.")]
+    asked: Annotated[
+        list[LookItem], Meta(description="What was asked already, the newest first; on the first page alone.")
+    ]
+    n_asked: Annotated[int, Meta(ge=0, description="How many looks there were in all.")]
+    next_cursor: NextCursor
+
+
+class KitContent(msgspec.Struct):
+    """A content of a kit that is on record."""
+
+    kit_id: str
+    version: Annotated[str, Meta(description="As the document has it.")]
+    content_hash: Annotated[Sha256, Meta(description="SHA-256 of the document as it was written.")]
+    title: str
+    media_type: MediaType
+    n_hypotheses: Count
+    n_probes: Count
+    n_bytes: Count
+    ts: Timestamp
+    put_by: Annotated[str, Meta(description="The id of the actor.")]
+    audit_event_id: str
+
+
+class KitsPage(msgspec.Struct):
+    """A page of kits by id, each in its newest content."""
+
+    kits: list[KitContent]
+    next_cursor: NextCursor
+
+
+class KitWarning(msgspec.Struct):
+    """What is doubtful about a kit, and where."""
+
+    severity: str
+    rule: str
+    message: str
+    path: list[str | int]
+    line: int | None
+    column: int | None
+
+
+class PutKitResponse(msgspec.Struct):
+    """Answer to a kit that was put on record."""
+
+    kit: KitContent
+    warnings: list[KitWarning]
+    replayed: Annotated[bool | UnsetType, Meta(description="True where this content was on record before.")] = UNSET
+
+
+class KitSource(msgspec.Struct):
+    """A kit as it was written."""
+
+    media_type: MediaType
+    text: str
+
+
+class KitResponse(msgspec.Struct):
+    """A kit: one content of it, the document, and every content by age."""
+
+    kit: KitContent
+    source: KitSource
+    contents: Annotated[list[KitContent], Meta(description="Every content of the kit, the oldest first.")]
+
+
+PROBES_LIMIT = {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": DEFAULT_LIMIT}

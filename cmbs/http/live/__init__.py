@@ -1,0 +1,1 @@
+"""Live follow: what is written to streams as server-sent events."""

@@ -1,0 +1,168 @@
+"""Every stream of a log at once: the source of `/v1/events`, in the order of the journal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from cmbs.belief.server import BeliefServer
+from cmbs.errors import InvalidRequest, LedgerCorrupt
+from cmbs.http.exchange import cursor_of, encode_entry, from_cursor, whole_number
+from cmbs.http.live.feed import Item, Page, Place
+from cmbs.http.live.frames import EventName, encode_event, encode_json
+from cmbs.http.spaces.reading import Spaces
+from cmbs.http.waiting import ANY_STREAM
+from cmbs.identity.kernel.scopes import Scope, grants_of
+from cmbs.ledger import StoredEntry
+from cmbs.messages import Actor, ActorKind
+from cmbs.spi.audit_log import SPACE_PREFIX, is_reserved
+from cmbs.spi.journal import JournalLog
+from cmbs.streams.reading import read_entries
+
+_ENCODE = msgspec.json.Encoder().encode
+
+
+class EventStreamKind(StrEnum):
+    """The kinds of streams whose entries are told."""
+
+    SESSION = "session"
+    SPACE = "space"
+
+
+class _Decision(msgspec.Struct):
+    verdict: str = ""
+
+
+class _Outcome(msgspec.Struct):
+    accepted: bool = True
+    approved: bool = True
+    granted: bool = True
+    decision: _Decision | None = None
+
+
+class _Entry(msgspec.Struct):
+    verb: str
+    outcome: _Outcome | UnsetType | None = UNSET
+
+
+_DECODE = msgspec.json.Decoder(_Entry).decode
+
+
+class JournalSource:
+    """The entries of all sessions and spaces, each verified as its stream is. Other streams are passed over."""
+
+    stream_id = ANY_STREAM
+
+    def __init__(self, server: BeliefServer, spaces: Spaces) -> None:
+        log = server.log
+        if not isinstance(log, JournalLog):
+            raise InvalidRequest("this store cannot tell what is written to all streams; follow a session or a space")
+        self._server = server
+        self._spaces = spaces
+        self._journal: JournalLog = log
+        self.blocking = log.blocking
+
+    def read(self, after: Place, limit: int) -> Page:
+        """A page of them."""
+        places = self._journal.journal(after, limit)
+        items: dict[Place, Item] = {}
+        # Of each stream, what is in the page is read at once.
+        by_stream = sorted(places, key=lambda place: (place.stream_id, place.seq))
+        for stream_id, group in groupby(by_stream, key=lambda place: place.stream_id):
+            if stream_id.startswith(SPACE_PREFIX) or not is_reserved(stream_id):
+                items |= {item.place: item for item in self._read_stream(stream_id, list(group))}
+        return Page(
+            [items[place] for place in places if place in items], places[-1] if places else after, len(places) == limit
+        )
+
+    def _read_stream(self, stream_id: str, places: Sequence[Place]) -> list[Item]:
+        kind, name = split_name(stream_id)
+        first, last = places[0].seq, places[-1].seq
+        try:
+            if kind is EventStreamKind.SPACE:
+                tree = self._spaces.server.current(name).tree
+            else:
+                tree = self._server.current_session(name).tree
+            entries = list(read_entries(self._server.log, stream_id, tree, first - 1, last - first + 1))
+        except LedgerCorrupt as exc:
+            # The streams of others go on; of this one it is said where it broke.
+            told = {"stream_kind": kind, "stream_id": name, "seq": first, "code": exc.code, "message": exc.message}
+            frame = encode_json(EventName.CORRUPT, told, _name(places[-1]))
+            return [Item(places[-1], frame, kind, name)]
+        return [_build_item(place, entries[place.seq - first], kind, name) for place in places]
+
+    def describe_head(self) -> tuple[Place, dict[str, Any]]:
+        """Where the log ends now."""
+        end = self._journal.journal_end()
+        return end, {"cursor": _name(end)}
+
+    def describe_progress(self, place: Place) -> dict[str, Any]:
+        """How far the log was read."""
+        return {"cursor": _name(place)}
+
+    def name_place(self, place: Place) -> str | None:
+        """An opaque cursor."""
+        return _name(place)
+
+
+class Filter(NamedTuple):
+    """What a follower of all streams wants; empty is any."""
+
+    kinds: frozenset[str] = frozenset()
+    stream_ids: frozenset[str] = frozenset()
+    verbs: frozenset[str] = frozenset()
+    refused: bool = False
+
+    def accepts(self, item: Item, actor: Actor) -> bool:
+        """Whether an item is wanted, and the actor may read its stream as it is."""
+        return (
+            (not self.kinds or item.stream_kind in self.kinds)
+            and (not self.stream_ids or item.stream_id in self.stream_ids)
+            and (not self.verbs or item.verb in self.verbs or not item.verb)
+            and (not self.refused or item.refused or not item.verb)
+            and may_read(actor, item.stream_kind, item.stream_id)
+        )
+
+
+def may_read(actor: Actor, kind: str, stream_id: str) -> bool:
+    """Whether an actor may read the entries of a stream as they are."""
+    if kind == EventStreamKind.SPACE:
+        return actor.kind is ActorKind.OPERATOR and grants_of(actor).reach(Scope.SPACES_READ, stream_id)
+    return grants_of(actor).reach(Scope.BELIEF_READ, stream_id)
+
+
+def split_name(stream_id: str) -> tuple[EventStreamKind, str]:
+    """The kind of a stream, and its id as routes call it."""
+    if stream_id.startswith(SPACE_PREFIX):
+        return EventStreamKind.SPACE, stream_id.removeprefix(SPACE_PREFIX)
+    return EventStreamKind.SESSION, stream_id
+
+
+def read_cursor(text: str) -> Place:
+    """The place that a cursor stands for; InvalidRequest where it is none of ours."""
+    position, stream_id, seq = from_cursor(text, 3)
+    # Where the log ended when nothing of it was told yet, there is no entry.
+    return Place(whole_number("cursor", position), stream_id, -1 if seq == "-1" else whole_number("cursor", seq))
+
+
+def _name(place: Place) -> str:
+    return cursor_of(str(place.position), place.stream_id, str(place.seq))
+
+
+def _build_item(place: Place, stored: StoredEntry, kind: EventStreamKind, name: str) -> Item:
+    head = _DECODE(stored.raw)
+    told = b'{"stream_kind":%b,"stream_id":%b,"entry":%b}' % (_ENCODE(kind), _ENCODE(name), encode_entry(stored))
+    frame = encode_event(EventName.ENTRY, told, _name(place))
+    return Item(place, frame, kind, name, head.verb, _is_refused(head.outcome))
+
+
+def _is_refused(outcome: _Outcome | UnsetType | None) -> bool:
+    if outcome is None or isinstance(outcome, UnsetType):
+        return False
+    denied = outcome.decision is not None and outcome.decision.verdict == "deny"
+    return denied or not (outcome.accepted and outcome.approved and outcome.granted)

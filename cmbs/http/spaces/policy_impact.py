@@ -1,0 +1,165 @@
+"""What a policy file would have made of a space's past, over HTTP."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from cmbs.belief.server import BeliefServer
+from cmbs.errors import LimitExceeded, SessionNotFound
+from cmbs.http.belief.answer_schemas import Count
+from cmbs.http.belief.entry_schemas import RecordedActor
+from cmbs.http.belief.schemas import Sha256, Timestamp
+from cmbs.http.exchange import Request, Response, whole_number
+from cmbs.http.spaces.policy_files import compile_sound_source, source_of
+from cmbs.http.spaces.reading import PageSize, Spaces, require_operator
+from cmbs.http.work_queue import WorkQueue
+from cmbs.ledger import StoredEntry
+from cmbs.substrate.kernel.events import PolicySource
+from cmbs.substrate.kernel.insight.impact import FlipKind, Impact, PolicyFlip, UnknownDecision, impact_of
+from cmbs.substrate.kernel.insight.past_belief import PastBelief
+from cmbs.substrate.kernel.model import Decision, Failure, ReasonCode, Verdict
+from cmbs.substrate.kernel.policy.policy import compile_policy
+from cmbs.substrate.kernel.policy.source_map import SourceMap
+
+_ENCODE = msgspec.json.Encoder().encode
+
+
+class DecidingRule(msgspec.Struct, omit_defaults=True):
+    """A rule that spoke in a decision; the place is that in the file that was sent."""
+
+    key: str
+    line: int | None = None
+    column: int | None = None
+    name: str | None = None
+    condition: str | None = None
+
+
+class DecisionItem(msgspec.Struct, omit_defaults=True):
+    """A decision, without its trace."""
+
+    verdict: Verdict
+    reason_code: ReasonCode
+    failure: Failure | None = None
+    rules: list[DecidingRule] = []
+
+
+class FlipItem(msgspec.Struct):
+    """A decision that would have been another, and what the allowed one of the two does."""
+
+    kind: FlipKind
+    seq: Count
+    event_id: str
+    ts: Timestamp
+    verb: str
+    proposal_id: str
+    actor: RecordedActor
+    before: DecisionItem
+    after: DecisionItem
+    set: dict[str, str]
+    unset: list[str]
+    tool_ids: list[str]
+
+
+class PolicyImpact(msgspec.Struct, kw_only=True):
+    """What another policy would have made of the past. Flips to `allow` come first."""
+
+    old_policy_hash: Sha256
+    new_policy_hash: Sha256
+    decisions: Annotated[int, Meta(ge=0, description="Decisions of the past.")]
+    counts: Annotated[dict[str, int], Meta(description="Flips by kind.")]
+    otherwise: Annotated[int, Meta(ge=0, description="The same verdict for another reason.")]
+    n_flips: Count
+    flips: Annotated[list[FlipItem], Meta(description="At most `limit` of them.")]
+    n_unknown: Count
+    unknown: Annotated[
+        list[UnknownDecision], Meta(description="Decisions whose sessions cannot be read as of then; at most `limit`.")
+    ]
+
+
+class PolicyImpactRoutes:
+    """The handler. A past may be long, so it waits its turn in the queue of analyses."""
+
+    def __init__(self, spaces: Spaces, page_size: PageSize, queue: WorkQueue) -> None:
+        self._spaces = spaces
+        self._page_size = page_size
+        self._queue = queue
+
+    async def policy_impact(self, request: Request) -> Response:
+        """Decide the past of a space again under the file that was sent."""
+        query = request.query("limit")
+        require_operator(request.actor)
+        limit = self._page_size(whole_number("limit", query["limit"]) if "limit" in query else None)
+        work = partial(self._try, request.params["space_id"], source_of(request.message), limit)
+        return Response(200, await self._queue.run(work))
+
+    def _try(self, space_id: str, source: PolicySource, limit: int) -> bytes:
+        compiled = compile_sound_source(source)
+        maximum = self._spaces.belief.requests.limits.analysis_events
+        entries = self._spaces.server.stored_entries(space_id, -1, maximum + 1)
+        _require_short(entries, maximum)
+        belief = PastBelief(partial(_read_session, self._spaces.belief, maximum), complete=True)
+        found = impact_of(space_id, entries, compile_policy(compiled.pairs), belief.at)
+        return _ENCODE(_show(found, compiled.source_map, limit))
+
+
+def _read_session(belief: BeliefServer, maximum: int, session_id: str) -> list[StoredEntry]:
+    try:
+        entries = belief.stored_entries(session_id, None, maximum + 1)
+    except SessionNotFound:
+        return []
+    _require_short(entries, maximum)
+    return entries
+
+
+def _require_short(entries: list[StoredEntry], maximum: int) -> None:
+    if len(entries) > maximum:
+        raise LimitExceeded("analysis_events", maximum, len(entries))
+
+
+def _show(found: Impact, source_map: SourceMap, limit: int) -> PolicyImpact:
+    return PolicyImpact(
+        old_policy_hash=found.old_policy_hash,
+        new_policy_hash=found.new_policy_hash,
+        decisions=found.decisions,
+        counts=found.counts(),
+        otherwise=found.otherwise,
+        n_flips=len(found.flips),
+        flips=[_show_flip(each, source_map) for each in found.flips[:limit]],
+        n_unknown=len(found.unknown),
+        unknown=found.unknown[:limit],
+    )
+
+
+def _show_flip(flip: PolicyFlip, source_map: SourceMap) -> FlipItem:
+    changes = flip.touched.changes
+    return FlipItem(
+        flip.kind,
+        flip.seq,
+        flip.event_id,
+        flip.ts,
+        flip.verb,
+        flip.proposal_id,
+        RecordedActor(flip.actor.kind, flip.actor.id, flip.actor.authenticated, flip.actor.key_id),
+        _show_decision(flip.before, None),
+        _show_decision(flip.after, source_map),
+        changes.set,
+        list(changes.unset),
+        flip.touched.tool_ids,
+    )
+
+
+def _show_decision(decision: Decision, source_map: SourceMap | None) -> DecisionItem:
+    keys = sorted({key for each in decision.candidates for key in each.matched})
+    rules = [_show_rule(key, source_map) for key in keys]
+    return DecisionItem(decision.verdict, decision.reason_code, decision.failure, rules)
+
+
+def _show_rule(key: str, source_map: SourceMap | None) -> DecidingRule:
+    origin = None if source_map is None else source_map.find(key)
+    if origin is None:
+        return DecidingRule(key)
+    return DecidingRule(key, origin.line, origin.column, origin.rule, origin.condition)
