@@ -1,0 +1,461 @@
+"""Calls through a gateway: each is a proposal first, runs at the upstream where it is allowed, and is recorded.
+
+A call belongs to its proposal and not to the request that brought it: it goes on where the client goes away, and the
+same call by the same actor, in the same case, joins it while it is open. Its value is then that of the ledger.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from hashlib import sha256
+from typing import Protocol
+
+import msgspec
+from mcp import MCPError
+
+from cmbs.ledger import canonical
+from cmbs.mcp.api import Api, ApiError
+from cmbs.mcp.gateway import answers
+from cmbs.mcp.gateway.connections import Connections, UpstreamBroke, UpstreamFailed, Wire
+from cmbs.mcp.gateway.ledger import MAX_RESULT_BYTES, GatewayLedger, Pin
+
+_log = logging.getLogger("cmbs.gateway")
+_WAITING = ("asked", "parked")
+_ENDED = ("succeeded", "failed", "timed_out", "result_refused")
+_STALE = ("STALE_SNAPSHOT", "UNKNOWN_SNAPSHOT")
+_MAX_PROPOSALS = 10
+_MAX_ROUNDS = 10
+_LOOK_SECONDS = 0.5
+_MAX_INPUT_SECONDS = 600
+_MAX_ERROR_CHARACTERS = 4_000
+# Of calls that ended without a client to take the answer, and of calls of which the next number is known.
+_MAX_UNCLAIMED = 1_000
+_MAX_NUMBERS = 10_000
+_REPORT_PAUSES = (0.05, 0.2, 1.0, 2.0, 5.0)
+INPUT_REQUIRED = "input_required"
+
+
+class Listener(Protocol):
+    """The client that waits for a call."""
+
+    modern: bool
+
+    async def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        """Tell how far the call is."""
+        ...
+
+    async def ask(self, params: Wire) -> Wire:
+        """Ask the user something, in the middle of the request; MCPError where that cannot be."""
+        ...
+
+
+class CallRequest(msgspec.Struct, frozen=True):
+    """One call: by whom, in which case, of which pinned tool, and what the upstream is sent for it."""
+
+    agent: Api
+    agent_id: str
+    case_id: str | None
+    pin: Pin
+    method: str
+    params: Wire
+    args: Wire
+
+    @property
+    def key(self) -> str:
+        """What makes two calls the same."""
+        return sha256(canonical.encode([self.agent_id, self.case_id, self.pin.tool_id, self.args])).hexdigest()
+
+
+class OpenCall:
+    """A call from its proposal to its end."""
+
+    def __init__(self, request: CallRequest) -> None:
+        self.request = request
+        self.record: Wire = {}
+        self.answer: Wire | None = None
+        self.error: MCPError | None = None
+        # What the upstream asks of the user of a client that has to be asked by a result.
+        self.question: Wire | None = None
+        self.round = 0
+        self.responses: asyncio.Future[Wire] | None = None
+        self.listeners: list[Listener] = []
+        self.task: asyncio.Task[None] | None = None
+        self._moved = asyncio.Event()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is an answer, or an error to be handed on."""
+        return self.answer is not None or self.error is not None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it waits for an approval, or for what it depends on."""
+        return not self.is_over and self.record.get("status") in _WAITING
+
+    def move(self) -> None:
+        """Have those who wait look again."""
+        self._moved.set()
+        self._moved = asyncio.Event()
+
+    async def wait_moved(self, seconds: float | None) -> None:
+        """Return when it has moved on, or when the time is over."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._moved.wait(), seconds)
+
+    async def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        """Tell every client that waits."""
+        for listener in list(self.listeners):
+            with suppress(Exception):
+                await listener.progress(progress, total, message)
+
+
+class Calls:
+    """The calls that are open, and how a new one is made."""
+
+    def __init__(
+        self,
+        ledger: GatewayLedger,
+        connections: Connections,
+        pins: Callable[[], Sequence[Pin]],
+        wait_seconds: float,
+    ) -> None:
+        self._ledger = ledger
+        self._connections = connections
+        self._pins = pins
+        self._wait_seconds = wait_seconds
+        self._open: dict[str, OpenCall] = {}
+        self._asking: dict[str, OpenCall] = {}
+        # The number of the newest proposal for a call. Lost, it is found again in the ledger.
+        self._numbers: dict[str, int] = {}
+        # Calls whose outcome the caller was told is unknown: once it is recorded, the value is owed.
+        self._owed: set[str] = set()
+
+    async def call(self, request: CallRequest, listener: Listener) -> Wire:
+        """Make a call, or join the same one; returns when it is over, asks something, or has waited for too long."""
+        key = request.key
+        call = self._open.get(key)
+        if call is None:
+            call = self._open[key] = OpenCall(request)
+            call.task = asyncio.create_task(self._run(key, call))
+        return await self._attend(key, call, listener)
+
+    async def resume(self, request: CallRequest, listener: Listener, state: str, responses: Wire) -> Wire:
+        """Go on with a call that asked something; each state is good once, and its use is recorded."""
+        try:
+            told = msgspec.json.decode(state)
+            call, number = self._asking.get(told["p"]), int(told["r"])
+        except (msgspec.DecodeError, KeyError, TypeError, ValueError):
+            call, number = None, 0
+        if call is None or call.request.key != request.key or call.round != number or call.responses is None:
+            await self._ledger.note("forged", {"noticed": "request state that is not open", "agent": request.agent_id})
+            return answers.build_error(
+                "Not done: this answer belongs to no question that is open. Nothing was changed.\nCall the tool again."
+            )
+        await self._confirm(call, responses)
+        waiting, call.responses, call.question = call.responses, None, None
+        waiting.set_result(responses)
+        return await self._attend(request.key, call, listener)
+
+    def cancel(self, request: CallRequest) -> None:
+        """Call off a call, where no other client waits for it."""
+        call = self._open.get(request.key)
+        if call is not None and not call.listeners and call.task is not None and not call.is_waiting:
+            call.task.cancel()
+
+    async def aclose(self) -> None:
+        """Stop what runs; what was sent and not answered stays in doubt."""
+        tasks = [call.task for call in self._open.values() if call.task is not None and not call.task.done()]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def _attend(self, key: str, call: OpenCall, listener: Listener) -> Wire:
+        began = time.monotonic()
+        call.listeners.append(listener)
+        try:
+            while not call.is_over and call.question is None:
+                left = None
+                if call.is_waiting:
+                    left = self._wait_seconds - (time.monotonic() - began)
+                    if left <= 0:
+                        return answers.tell_waiting(call.record)
+                    elapsed = time.monotonic() - began
+                    await listener.progress(elapsed / 1_000, None, f"waits: {call.record['status']}")
+                    left = min(left, 5.0)
+                await call.wait_moved(left)
+        finally:
+            call.listeners.remove(listener)
+        if call.question is not None:
+            return call.question
+        self._open.pop(key, None)
+        if call.error is not None:
+            raise call.error
+        return call.answer or {}
+
+    async def _run(self, key: str, call: OpenCall) -> None:
+        try:
+            call.answer = await self._carry_out(key, call)
+        except MCPError as exc:
+            call.error = exc
+        except ApiError as exc:
+            call.answer = answers.tell_api_error(exc)
+        except Exception:  # noqa: BLE001 - whatever it is, those who wait for the call are told
+            _log.exception("a call of `%s` failed", call.request.pin.tool_id)
+            call.answer = answers.build_error("Unknown: the gateway failed. Read the state before you go on.")
+        finally:
+            if not call.is_over:
+                call.answer = answers.build_error("The call was called off.")
+            self._asking.pop(call.record.get("proposal_id", ""), None)
+            call.move()
+            if not call.listeners:
+                self._keep_unclaimed()
+
+    def _keep_unclaimed(self) -> None:
+        """Keep answers that no client took, for the clients that ask again; not without bound."""
+        unclaimed = [key for key, call in self._open.items() if call.is_over and not call.listeners]
+        for key in unclaimed[: max(0, len(unclaimed) - _MAX_UNCLAIMED)]:
+            del self._open[key]
+
+    # --- proposing ---
+
+    async def _carry_out(self, key: str, call: OpenCall) -> Wire:
+        request = call.request
+        call.record, is_new = await self._propose(key, request)
+        if not is_new and call.record["execution_ids"]:
+            answer = await self._follow(key, call)
+            if answer is not None:
+                return answer
+            call.record, is_new = await self._propose(key, request)
+        while call.record["status"] in _WAITING:
+            call.move()
+            call.record = await self._ledger.wait(request.agent, call.record["proposal_id"])
+        if call.record["status"] != "running":
+            self._settle(key)
+            return answers.tell_denied(call.record)
+        return await self._execute(key, call)
+
+    async def _propose(self, key: str, request: CallRequest) -> tuple[Wire, bool]:
+        """The proposal for a call, and whether it is new: one that is open, or whose outcome is unknown, stands."""
+        ledger, agent = self._ledger, request.agent
+        token_id = await ledger.token(request.agent_id, self._pins())
+        record: Wire = {}
+        for _ in range(_MAX_PROPOSALS):
+            proposal_id = _proposal_id(key, self._numbers.get(key, 0))
+            try:
+                record = await ledger.propose(
+                    agent, request.agent_id, request.pin, proposal_id, request.args, token_id, request.case_id
+                )
+            except ApiError as exc:
+                if exc.code != "CONFLICT":
+                    raise
+                record = await ledger.proposal(agent, proposal_id)
+                if record["status"] in (*_WAITING, "running") or key in self._owed:
+                    return record, False
+                await self._skip_settled(key, agent)
+                continue
+            if record["decision"]["reason_code"] not in _STALE:
+                return record, True
+            await ledger.refresh()
+            self._settle(key)
+        return record, True
+
+    async def _skip_settled(self, key: str, agent: Api) -> None:
+        """Find the first number without a proposal, in steps that double: this process did not make them."""
+        low, step = self._numbers.get(key, 0), 1
+        while await self._exists(key, low + step, agent):
+            low, step = low + step, step * 2
+        high = low + step
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if await self._exists(key, middle, agent) else (low, middle)
+        newest = await self._ledger.proposal(agent, _proposal_id(key, low))
+        self._number(key, low if newest["status"] in (*_WAITING, "running") else high)
+
+    async def _exists(self, key: str, number: int, agent: Api) -> bool:
+        try:
+            await self._ledger.proposal(agent, _proposal_id(key, number))
+        except ApiError as exc:
+            if exc.code == "RECORD_NOT_FOUND":
+                return False
+            raise
+        return True
+
+    def _settle(self, key: str) -> None:
+        """The next call of the same is another one."""
+        self._owed.discard(key)
+        self._number(key, self._numbers.get(key, 0) + 1)
+
+    def _number(self, key: str, number: int) -> None:
+        self._numbers.pop(key, None)
+        self._numbers[key] = number
+        while len(self._numbers) > _MAX_NUMBERS:
+            oldest = next(iter(self._numbers))
+            self._owed.discard(oldest)
+            del self._numbers[oldest]
+
+    async def _follow(self, key: str, call: OpenCall) -> Wire | None:
+        """What came of a call that another process, or this one before, sent; None where it can be made again."""
+        agent, pin = call.request.agent, call.request.pin
+        while True:
+            execution = await self._ledger.execution(agent, call.record["execution_ids"][0])
+            if execution["status"] in _ENDED:
+                self._settle(key)
+                return _value_of(execution, call.record)
+            # What this process sent, and got no answer to, has nothing more to come.
+            if execution["status"] == "in_doubt" or key in self._owed:
+                if not pin.writes or pin.idempotent:
+                    self._settle(key)
+                    return None
+                return self._tell_unknown(key, call, "it is in doubt")
+            # Where the process that sent it is gone, its deadline comes in the end.
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    # --- running ---
+
+    async def _execute(self, key: str, call: OpenCall) -> Wire:
+        """Send the call, and record what came of it before anything is said of it."""
+        began = time.monotonic()
+        pin = call.request.pin
+        error: MCPError | None = None
+        try:
+            result = await self._exchange(call)
+            answer, outcome = result, _outcome_of(result)
+        except MCPError as exc:
+            error, answer = exc, {}
+            outcome = {"status": "failed", "error": f"{exc.code}: {exc.message}"[:_MAX_ERROR_CHARACTERS]}
+        except UpstreamFailed as exc:
+            answer, outcome = answers.tell_failed(str(exc), call.record), {"status": "failed", "error": str(exc)}
+        except (UpstreamBroke, TimeoutError, asyncio.CancelledError) as exc:
+            why = _interruption(exc, pin)
+            if pin.writes:
+                # Nothing is reported: at its deadline the space puts it in doubt, for an operator to look at.
+                return self._tell_unknown(key, call, why)
+            status = "timed_out" if isinstance(exc, TimeoutError) else "failed"
+            answer, outcome = answers.tell_failed(why, call.record), {"status": status, "error": why}
+        duration_ms = round((time.monotonic() - began) * 1_000)
+        if not await self._report(call, {**outcome, "duration_ms": duration_ms}):
+            return self._tell_unknown(key, call, "the outcome could not be recorded")
+        self._settle(key)
+        if error is not None:
+            raise error
+        return answer
+
+    def _tell_unknown(self, key: str, call: OpenCall, why: str) -> Wire:
+        self._number(key, self._numbers.get(key, 0))
+        self._owed.add(key)
+        return answers.tell_unknown(call.record, why)
+
+    async def _exchange(self, call: OpenCall) -> Wire:
+        """The exchange with the upstream, with the questions that it asks on the way."""
+        request, seconds = call.request, call.request.pin.timeout_ms / 1_000
+        params = request.params
+        for number in range(1, _MAX_ROUNDS + 1):
+            connection = self._connections.connection(request.pin.upstream, request.agent_id)
+            async with asyncio.timeout(seconds):
+                result = await connection.request(
+                    request.method, params, call.progress, lambda asked: _ask(call, asked)
+                )
+            if result.get("resultType") != INPUT_REQUIRED:
+                return result
+            call.round = number
+            responses = await self._answer_inputs(call, result)
+            params = {**request.params, "inputResponses": responses}
+            if result.get("requestState") is not None:
+                params["requestState"] = result["requestState"]
+        raise UpstreamFailed(f"the server asked something {_MAX_ROUNDS} times")
+
+    async def _answer_inputs(self, call: OpenCall, result: Wire) -> Wire:
+        listener = call.listeners[0] if call.listeners else None
+        if listener is not None and not listener.modern:
+            asked = result.get("inputRequests") or {}
+            responses = {name: await listener.ask(each.get("params") or {}) for name, each in asked.items()}
+            await self._confirm(call, responses)
+            return responses
+        call.responses = asyncio.get_running_loop().create_future()
+        state = msgspec.json.encode({"p": call.record["proposal_id"], "r": call.round}).decode()
+        call.question = {**result, "requestState": state}
+        self._asking[call.record["proposal_id"]] = call
+        call.move()
+        async with asyncio.timeout(_MAX_INPUT_SECONDS):
+            return await call.responses
+
+    async def _confirm(self, call: OpenCall, responses: Wire) -> None:
+        """Record what the host's user answered: a confirmation, which is no approval."""
+        proposal_id = call.record["proposal_id"]
+        actions = {name: each.get("action") for name, each in responses.items() if isinstance(each, Mapping)}
+        claim = {
+            "noticed": "confirmation by the user of the host",
+            "proposal_id": proposal_id,
+            "round": call.round,
+            "actions": actions,
+            "responses_sha256": sha256(canonical.encode(responses)).hexdigest(),
+        }
+        if not await self._ledger.use_once(f"mcp-input-{proposal_id}-{call.round}", claim):
+            raise ApiError(409, "CONFLICT", "this question was answered before", {"next": "call the tool again"})
+
+    async def _report(self, call: OpenCall, outcome: Wire) -> bool:
+        """Record an outcome, also where the server is away for a moment; whether it is recorded."""
+        agent, execution_id = call.request.agent, call.record["execution_ids"][0]
+        for pause in (*_REPORT_PAUSES, None):
+            try:
+                await self._ledger.report(agent, execution_id, outcome)
+            except ApiError as exc:
+                if exc.code == "INVALID_REQUEST" and "text" not in (outcome.get("result") or {}):
+                    # Numbers beyond those of the ledger: the text is kept as text.
+                    text = msgspec.json.encode(outcome.get("result")).decode()
+                    return await self._report(call, {**outcome, "result": {"text": text}})
+                if exc.status < 500:  # noqa: PLR2004 - the server's fault, and so perhaps a matter of time
+                    _log.warning("the outcome of `%s` is not taken: %s", execution_id, exc)
+                    return False
+                if pause is not None:
+                    await asyncio.sleep(pause)
+            else:
+                return True
+        return False
+
+
+async def _ask(call: OpenCall, params: Wire) -> Wire:
+    """Ask the client of a call what its upstream asks in the middle of it."""
+    if not call.listeners:
+        raise MCPError(code=-32600, message="the client of this call is gone")
+    return await call.listeners[0].ask(params)
+
+
+def _proposal_id(key: str, number: int) -> str:
+    return f"mcp-{key[:40]}-{number}"
+
+
+def _outcome_of(result: Wire) -> Wire:
+    """What is recorded of a result: all of it, or its hash where it is too large."""
+    data = msgspec.json.encode(result)
+    kept: Wire = result
+    if len(data) > MAX_RESULT_BYTES:
+        kept = {"sha256": sha256(data).hexdigest(), "bytes": len(data)}
+    if result.get("isError") is not True:
+        return {"status": "succeeded", "result": kept}
+    texts = [str(each.get("text")) for each in result.get("content", ()) if isinstance(each, dict) and "text" in each]
+    return {"status": "failed", "result": kept, "error": " ".join(texts)[:_MAX_ERROR_CHARACTERS] or "it failed"}
+
+
+def _value_of(execution: Wire, record: Wire) -> Wire:
+    """The recorded value of a run, as an answer."""
+    result = execution.get("result")
+    if isinstance(result, dict) and result.keys() == {"text"}:
+        result = msgspec.json.decode(result["text"])
+    if not isinstance(result, dict):
+        return answers.tell_failed(execution.get("error") or "it failed", record)
+    if result.keys() == {"sha256", "bytes"}:
+        text = f"Done before, with a result of {result['bytes']} bytes that is too large to be given again."
+        return answers.build_error(text, answers.list_handles(record))
+    return answers.repeat_value(result, execution["execution_id"])
+
+
+def _interruption(exc: BaseException, pin: Pin) -> str:
+    if isinstance(exc, TimeoutError):
+        return f"no answer within {pin.timeout_ms} ms"
+    return "the client called it off" if isinstance(exc, asyncio.CancelledError) else str(exc)

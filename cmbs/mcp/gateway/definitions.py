@@ -1,0 +1,149 @@
+"""What an MCP server says of its tools: hashes of whole definitions, classes of changes, names and hints. Pure.
+
+A definition is the JSON object that the server sent, with every field of it. Pinned is all of it: a description can
+carry instructions to a model, and a hint that is flipped turns a call that asks into one that does not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from cmbs.ledger import canonical
+
+Definition = Mapping[str, Any]
+
+MAX_NAME_CHARACTERS = 64
+_DIGEST_CHARACTERS = 8
+_SCHEMAS = ("inputSchema", "outputSchema")
+_HINTS = ("annotations", "execution")
+# Verbs that change something. A tool with one of them in its name is not taken for read-only, whatever it says.
+_MUTATING_VERBS = """
+    add append apply approve archive assign book buy cancel checkout clean clear clone close commit copy create
+    delete deploy destroy disable drop edit enable exec execute format grant import init insert install invoke kill
+    merge modify move mutate overwrite patch pay post provision publish purge push put rebase reboot refund register
+    remove rename replace reset resize restart restore resume revert revoke rm rollback rotate run save scale send set
+    shutdown spawn stage start stop submit suspend sync tag terminate transfer trigger truncate uninstall unset update
+    upgrade upload upsert write
+"""
+_MUTATING = frozenset(_MUTATING_VERBS.split())
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+
+
+class ChangeKind(StrEnum):
+    """How a definition differs from the one that is pinned; of several, the first in this order is given."""
+
+    HINT = "hint"
+    SCHEMA = "schema"
+    COSMETIC = "cosmetic"
+    RENAMED = "renamed"
+    NEW = "new"
+    GONE = "gone"
+
+
+class Change(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A difference that waits for an operator. `was` is the name before, of one that was renamed."""
+
+    kind: ChangeKind
+    name: str
+    before: str | None = None
+    after: str | None = None
+    fields: tuple[str, ...] = ()
+    was: str | None = None
+
+    @property
+    def suspends(self) -> bool:
+        """Whether calls wait too: what a call would do is another than what the pinned definition says."""
+        return self.kind in (ChangeKind.HINT, ChangeKind.SCHEMA, ChangeKind.GONE)
+
+
+def hash_definition(definition: Definition) -> str:
+    """SHA-256, in hex, of the canonical bytes of all of it; InvalidRequest where it has none."""
+    return sha256(canonical.encode(dict(definition))).hexdigest()
+
+
+def find_changes(pinned: Mapping[str, Definition], listed: Mapping[str, Definition]) -> list[Change]:
+    """What differs between the definitions that are pinned and those that the server lists now, by name."""
+    changes: list[Change] = []
+    gone = {_hash_nameless(pinned[name]): name for name in sorted(pinned.keys() - listed.keys())}
+    for name in sorted(listed):
+        definition = listed[name]
+        after = hash_definition(definition)
+        if name in pinned:
+            before = hash_definition(pinned[name])
+            if before != after:
+                fields = _differing(pinned[name], definition)
+                changes.append(Change(_classify(fields), name, before, after, fields))
+            continue
+        was = gone.pop(_hash_nameless(definition), None)
+        if was is not None:
+            changes.append(Change(ChangeKind.RENAMED, name, hash_definition(pinned[was]), after, ("name",), was))
+        else:
+            changes.append(Change(ChangeKind.NEW, name, after=after))
+    missing = sorted(pinned.keys() - listed.keys())
+    changes += [Change(ChangeKind.GONE, name, hash_definition(pinned[name])) for name in missing]
+    return changes
+
+
+def is_read_only(definition: Definition) -> bool:
+    """Whether it says that it reads only, and nothing in its name says otherwise."""
+    return _hint(definition, "readOnlyHint") and not _MUTATING.intersection(_words(str(definition.get("name", ""))))
+
+
+def is_idempotent(definition: Definition) -> bool:
+    """Whether it says that calling it again does no more than calling it once."""
+    return _hint(definition, "idempotentHint")
+
+
+def expose_name(upstream: str, name: str, *, several: bool) -> str:
+    """The name that agents see: the server's own, or with the server before it where there are several.
+
+    Hosts take 64 characters. A longer name is cut, and ends in a digest of all of it.
+    """
+    exposed = f"{upstream}_{name}" if several else name
+    if len(exposed) <= MAX_NAME_CHARACTERS:
+        return exposed
+    digest = sha256(exposed.encode()).hexdigest()[:_DIGEST_CHARACTERS]
+    return f"{exposed[: MAX_NAME_CHARACTERS - _DIGEST_CHARACTERS - 1]}_{digest}"
+
+
+def describe_change(change: Change) -> str:
+    """A change in one line."""
+    told = {
+        ChangeKind.NEW: "is new",
+        ChangeKind.GONE: "is no longer listed",
+        ChangeKind.RENAMED: f"was called `{change.was}`",
+    }
+    return told.get(change.kind, f"has another {_join(change.fields)} ({change.kind.value})")
+
+
+def _join(fields: Iterable[str]) -> str:
+    return ", ".join(f"`{field}`" for field in fields)
+
+
+def _differing(before: Definition, after: Definition) -> tuple[str, ...]:
+    return tuple(sorted(field for field in before.keys() | after.keys() if before.get(field) != after.get(field)))
+
+
+def _classify(fields: tuple[str, ...]) -> ChangeKind:
+    if any(field in _HINTS for field in fields):
+        return ChangeKind.HINT
+    return ChangeKind.SCHEMA if any(field in _SCHEMAS for field in fields) else ChangeKind.COSMETIC
+
+
+def _hash_nameless(definition: Definition) -> str:
+    return hash_definition({field: value for field, value in definition.items() if field not in ("name", "title")})
+
+
+def _hint(definition: Definition, name: str) -> bool:
+    annotations = definition.get("annotations")
+    return isinstance(annotations, Mapping) and annotations.get(name) is True
+
+
+def _words(name: str) -> frozenset[str]:
+    return frozenset(word.lower() for word in _WORDS.findall(name))

@@ -1,0 +1,136 @@
+"""A gateway from its options: over a store of its own, or over a cmbs server elsewhere; on standard streams or HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import msgspec
+from mcp.server.stdio import stdio_server
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from cmbs.addresses import is_remote
+from cmbs.bootstrap import DEFAULT_STORE
+from cmbs.errors import InvalidRequest
+from cmbs.mcp.api import AUTHORIZATION, Api, ApiError, open_remote
+from cmbs.mcp.embedded import open_embedded
+from cmbs.mcp.gateway.config import build_config
+from cmbs.mcp.gateway.connections import Connections
+from cmbs.mcp.gateway.ledger import GatewayLedger, claim_actor
+from cmbs.mcp.gateway.server import Gateway, GatewaySettings
+from cmbs.system import SystemClock
+
+OPTIONS = "CMBS_GATEWAY_OPTIONS"
+OPERATOR_KEY = "CMBS_OPERATOR_KEY"
+AGENT_KEY = "CMBS_KEY"
+DEFAULT_SPACE = "mcp"
+MCP_PATH = "/mcp"
+
+
+class GatewayOptions(msgspec.Struct, frozen=True):
+    """What the command line chooses. Keys come from the environment: the operator's, and that of a client on stdio."""
+
+    upstreams: tuple[str, ...] = ()
+    config: str | None = None
+    space: str = DEFAULT_SPACE
+    server: str | None = None
+    store: str = DEFAULT_STORE
+    operator: str = "gateway"
+    agent: str = "agent"
+    case_id: str | None = None
+    wait_seconds: float = 20.0
+    timeout_seconds: float = 60.0
+    check_seconds: float = 60.0
+    host: str = "127.0.0.1"
+
+
+@asynccontextmanager
+async def open_gateway(options: GatewayOptions, environment: Mapping[str, str]) -> AsyncIterator[Gateway]:
+    """A gateway that has not started: its servers are not asked anything yet."""
+    config = build_config(options.upstreams, options.config)
+    async with AsyncExitStack() as stack:
+        if options.server is not None:
+            api: Api = open_remote(options.server)
+        else:
+            api = await stack.enter_async_context(open_embedded(options.store))
+        key = environment.get(OPERATOR_KEY)
+        identity = claim_actor("operator", options.operator) if key is None else {AUTHORIZATION: f"Bearer {key}"}
+        gateway = Gateway(
+            api,
+            GatewayLedger(api.acting_as(identity), options.space, SystemClock()),
+            Connections(config, environment),
+            GatewaySettings(
+                agent=options.agent,
+                key=environment.get(AGENT_KEY),
+                case_id=options.case_id,
+                wait_seconds=options.wait_seconds,
+                timeout_ms=round(options.timeout_seconds * 1_000),
+                check_seconds=options.check_seconds,
+            ),
+        )
+        stack.push_async_callback(gateway.aclose)
+        await _refuse_remote_callers(api, options.host)
+        yield gateway
+
+
+async def serve_stdio(options: GatewayOptions, environment: Mapping[str, str]) -> None:
+    """Serve the client on standard streams until it goes."""
+    async with open_gateway(options, environment) as gateway:
+        await gateway.start()
+        server = gateway.build_server()
+        async with stdio_server() as (read, write):
+            await server.run(read, write, server.create_initialization_options())
+
+
+def build_app(options: GatewayOptions, environment: Mapping[str, str]) -> Starlette:
+    """The ASGI application: MCP under `/mcp`, for clients of both eras."""
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        async with open_gateway(options, environment) as gateway:
+            await gateway.start()
+            inner = gateway.build_server().streamable_http_app(streamable_http_path=MCP_PATH, host=options.host)
+            async with inner.router.lifespan_context(inner):
+                app.state.inner = inner
+                yield
+
+    async def dispatch(scope: Any, receive: Any, send: Any) -> None:
+        await scope["app"].state.inner(scope, receive, send)
+
+    return Starlette(routes=[Mount("/", app=dispatch)], lifespan=lifespan)
+
+
+def load_app() -> Starlette:
+    """The application of the options in the environment, in a worker process."""
+    logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(message)s", level=logging.WARNING)
+    return build_app(msgspec.json.decode(os.environ[OPTIONS], type=GatewayOptions), os.environ)
+
+
+def run_async(work: Any) -> Any:
+    """Run to the end, with errors of the API as errors of the command."""
+    try:
+        return asyncio.run(work)
+    except ApiError as exc:
+        raise InvalidRequest(f"{exc.code}: {exc.message}", exc.details) from exc
+
+
+async def _refuse_remote_callers(api: Api, host: str) -> None:
+    """InvalidRequest where other machines could call, and the server knows no keys to tell them apart by."""
+    if not is_remote(host):
+        return
+    try:
+        await api.acting_as({}).get("/v1/whoami")
+    except ApiError as exc:
+        if exc.code == "UNAUTHENTICATED":
+            return
+        raise
+    raise InvalidRequest(
+        f"without keys only this machine may be served, and `{host}` is open to others",
+        {"field": "host", "found": host, "next": "make a key first: `cmbs keys create`"},
+    )

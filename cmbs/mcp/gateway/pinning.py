@@ -1,0 +1,242 @@
+"""Pins: what agents see of upstream servers is what an operator pinned, and every difference waits for an operator.
+
+A server that is new to the space is pinned as it is found, by the operator who put it into the configuration. From then
+on the server is looked at when the gateway starts, when it says that its lists changed, and every now and then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+import mcp_types
+from mcp import MCPError
+
+from cmbs.errors import BeliefServerError, InvalidRequest
+from cmbs.ledger import canonical
+from cmbs.mcp.api import ApiError
+from cmbs.mcp.gateway.connections import Connection, Connections, UpstreamBroke, UpstreamFailed, Wire
+from cmbs.mcp.gateway.definitions import Change, ChangeKind, describe_change, expose_name, find_changes
+from cmbs.mcp.gateway.ledger import GatewayLedger, Pin, build_pin
+
+_log = logging.getLogger("cmbs.gateway")
+_MAX_PAGES = 100
+_MAX_NOTED_BYTES = 32_768
+# The name under which changes of a server itself are told.
+OF_SERVER = "(server)"
+READ_RESOURCE = "resources/read"
+GET_PROMPT = "prompts/get"
+# Reading a resource and filling in a prompt are calls too: these are what they are pinned as.
+_READ = {"readOnlyHint": True}
+_ASIDE: dict[str, Wire] = {
+    "resources": {
+        "name": READ_RESOURCE,
+        "description": "Reads a resource of the server.",
+        "inputSchema": {"type": "object", "required": ["uri"], "properties": {"uri": {"type": "string"}}},
+        "annotations": _READ,
+    },
+    "prompts": {
+        "name": GET_PROMPT,
+        "description": "Fills in a prompt of the server.",
+        "inputSchema": {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}},
+        "annotations": _READ,
+    },
+}
+
+
+class Pinning:
+    """The pins of a gateway, and what has changed since."""
+
+    def __init__(self, ledger: GatewayLedger, connections: Connections, timeout_ms: int) -> None:
+        self._ledger = ledger
+        self._connections = connections
+        self._timeout_ms = timeout_ms
+        self._pins: dict[str, Pin] = {}
+        # Every pin, tools and what is beside them; and the tools alone, by the names that agents see.
+        self.pins: tuple[Pin, ...] = ()
+        self.tools: dict[str, Pin] = {}
+        self._servers: dict[str, Wire] = {}
+        # What waits for an operator, by server and then by name.
+        self._changes: dict[str, dict[str, Change]] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    @property
+    def several(self) -> bool:
+        """Whether names carry the server that they belong to."""
+        return len(self._connections.config.servers) > 1
+
+    @property
+    def prompts(self) -> dict[str, tuple[str, Wire]]:
+        """The pinned prompts and their servers, by the names that agents see."""
+        return {
+            expose_name(upstream, prompt["name"], several=self.several): (upstream, prompt)
+            for upstream, said in sorted(self._servers.items())
+            for prompt in said.get("prompts", ())
+        }
+
+    @property
+    def instructions(self) -> str | None:
+        """The pinned instructions, under the names of their servers where there are several."""
+        told = {name: said["instructions"] for name, said in self._servers.items() if said.get("instructions")}
+        if not self.several:
+            return next(iter(told.values()), None)
+        return "\n\n".join(f"{name}:\n{text}" for name, text in sorted(told.items())) or None
+
+    def beside(self, upstream: str, name: str) -> Pin | None:
+        """The pin of something beside tools: reading resources, filling in prompts."""
+        return self._pins.get(f"{upstream}.{name}")
+
+    def serving(self, name: str) -> list[str]:
+        """The servers that have something beside tools."""
+        return [upstream for upstream in sorted(self._connections.config.servers) if self.beside(upstream, name)]
+
+    def find_suspension(self, pin: Pin) -> Change | None:
+        """The change because of which a tool is not called."""
+        change = self._changes.get(pin.upstream, {}).get(pin.name)
+        return change if change is not None and change.suspends else None
+
+    def list_changes(self) -> dict[str, list[Change]]:
+        """What waits for an operator, by server."""
+        return {name: list(changes.values()) for name, changes in sorted(self._changes.items()) if changes}
+
+    async def start(self) -> None:
+        """Pin servers that are new, and look at those that are known. One that does not answer keeps its pins."""
+        found: dict[str, tuple[dict[str, Wire], Wire]] = {}
+        for upstream in sorted(self._connections.config.servers):
+            try:
+                found[upstream] = await read_server(self._connections.connection(upstream))
+            except (UpstreamFailed, UpstreamBroke, MCPError) as exc:
+                _log.warning("%s cannot be looked at: %s", upstream, exc)
+        listed = [
+            build_pin(name, each, self._timeout_ms) for name, (tools, _) in found.items() for each in tools.values()
+        ]
+        await self._ledger.ensure_space(listed)
+        await self._load()
+        known = {pin.upstream for pin in self.pins} | set(self._servers)
+        for upstream in sorted(found.keys() - known):
+            await self._pin_server(upstream, *found[upstream])
+        await self._load()
+        for upstream in sorted(found.keys() & known):
+            await self._compare(upstream, *found[upstream])
+
+    async def check(self, upstream: str) -> None:
+        """Look at a server again, and at the pins: another process may have accepted something."""
+        async with self._locks.setdefault(upstream, asyncio.Lock()):
+            try:
+                tools, said = await read_server(self._connections.connection(upstream))
+                await self._load()
+                await self._compare(upstream, tools, said)
+            except (UpstreamFailed, UpstreamBroke, MCPError, ApiError) as exc:
+                _log.warning("%s cannot be looked at: %s", upstream, exc)
+
+    async def accept(self, upstream: str, name: str, expected: str | None = None) -> Change | None:
+        """Pin what a server says now of one name, as an operator; None where nothing has changed about it.
+
+        With `expected`, only where that is the hash of it: what was looked at is what is pinned.
+        """
+        tools, said = await read_server(self._connections.connection(upstream))
+        await self._load()
+        await self._compare(upstream, tools, said)
+        change = self._changes[upstream].get(name)
+        if change is None:
+            return None
+        if expected not in (None, change.after):
+            raise InvalidRequest(
+                f"`{name}` is another by now",
+                {"field": "now", "found": expected, "accepted": change.after, "next": "look at the changes again"},
+            )
+        if name == OF_SERVER:
+            await self._ledger.pin_server(upstream, said)
+        elif change.kind is ChangeKind.GONE:
+            await self._ledger.retire(f"{upstream}.{name}")
+        else:
+            await self._ledger.pin_tool(upstream, tools[name], self._timeout_ms)
+            if change.was is not None:
+                await self._ledger.retire(f"{upstream}.{change.was}")
+        return change
+
+    async def _load(self) -> None:
+        pins, servers = await self._ledger.pins()
+        ours = self._connections.config.servers
+        self._pins = {pin.tool_id: pin for pin in pins if pin.upstream in ours}
+        self._servers = {name: said for name, said in servers.items() if name in ours}
+        aside = {definition["name"] for definition in _ASIDE.values()}
+        tools = (pin for pin in pins if pin.tool_id in self._pins and pin.name not in aside)
+        self.tools = {expose_name(pin.upstream, pin.name, several=self.several): pin for pin in tools}
+        if self.pins != tuple(self._pins.values()):
+            self.pins = tuple(self._pins.values())
+
+    async def _pin_server(self, upstream: str, tools: Mapping[str, Wire], said: Wire) -> None:
+        for name in sorted(tools):
+            try:
+                await self._ledger.pin_tool(upstream, tools[name], self._timeout_ms)
+            except (ApiError, BeliefServerError) as exc:
+                _log.warning("`%s` of %s cannot be pinned, and is not offered: %s", name, upstream, exc)
+        await self._ledger.pin_server(upstream, said)
+
+    async def _compare(self, upstream: str, tools: Mapping[str, Wire], said: Wire) -> None:
+        pinned = {pin.name: pin.definition for pin in self.pins if pin.upstream == upstream}
+        changes = {change.name: change for change in find_changes(pinned, tools)}
+        of_server = {OF_SERVER: said}
+        for change in find_changes({OF_SERVER: self._servers.get(upstream, {})}, of_server):
+            changes[OF_SERVER] = change
+        before = self._changes.get(upstream, {})
+        self._changes[upstream] = changes
+        for name, change in changes.items():
+            if before.get(name) != change:
+                _log.warning("`%s` of %s %s; it waits for an operator", name, upstream, describe_change(change))
+                await self._note(upstream, change, tools.get(name, said if name == OF_SERVER else None))
+
+    async def _note(self, upstream: str, change: Change, definition: Wire | None) -> None:
+        claim: Wire = {
+            "noticed": "definition changed",
+            "upstream": upstream,
+            "name": change.name,
+            "kind": change.kind.value,
+            "before": change.before,
+            "after": change.after,
+            "fields": list(change.fields),
+        }
+        if definition is not None and len(canonical.encode(definition)) <= _MAX_NOTED_BYTES:
+            claim["definition"] = definition
+        await self._ledger.note("change", claim)
+
+
+async def read_server(connection: Connection) -> tuple[dict[str, Wire], Wire]:
+    """The definitions that a server lists, by name, and what it says of itself: instructions and prompts."""
+    session = await connection.wait_ready()
+    capabilities = session.server_capabilities
+    tools = {}
+    if capabilities is None or capabilities.tools is not None:
+        tools = {each["name"]: each for each in await _list_all(connection, "tools/list", "tools")}
+    said: Wire = {}
+    if session.instructions:
+        said["instructions"] = session.instructions
+    for kind, definition in _ASIDE.items():
+        if capabilities is not None and getattr(capabilities, kind) is not None:
+            tools[definition["name"]] = definition
+    if GET_PROMPT in tools:
+        prompts = await _list_all(connection, "prompts/list", "prompts")
+        said["prompts"] = sorted(prompts, key=lambda each: str(each.get("name")))
+    return tools, said
+
+
+async def _list_all(connection: Connection, method: str, collection: str) -> list[Wire]:
+    items: list[Wire] = []
+    cursor: str | None = None
+    for _ in range(_MAX_PAGES):
+        try:
+            page = await connection.request(method, {} if cursor is None else {"cursor": cursor})
+        except MCPError as exc:
+            # Servers declare what they do not serve.
+            if exc.code == mcp_types.METHOD_NOT_FOUND:
+                break
+            raise
+        items += [
+            each for each in page.get(collection, ()) if isinstance(each, dict) and isinstance(each.get("name"), str)
+        ]
+        cursor = page.get("nextCursor")
+        if cursor is None:
+            break
+    return items

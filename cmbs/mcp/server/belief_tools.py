@@ -1,0 +1,475 @@
+"""Tools of the belief plane: open, read, ask, observe, explain, conclude. Every answer carries its handles."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from cmbs.mcp.api import Api, ApiError, path
+from cmbs.mcp.server.answers import Json
+from cmbs.mcp.server.table import ToolRow
+
+_MAX_LISTED = 50
+_MAX_PAGES = 40
+
+SessionId = Annotated[str, Meta(description="The session, as `open_case` or `find_sessions` gave it.", min_length=1)]
+Limit = Annotated[int, Meta(description="How many to list.", ge=1, le=_MAX_LISTED)]
+Space = Annotated[str, Meta(description="The space in which actions are proposed.", min_length=1)]
+Handles = Annotated[dict[str, Any], Meta(description="Ids to call other tools with.")]
+LeftOut = Annotated[dict[str, int], Meta(description="How many items of which list were left out, to be short.")]
+
+
+class Answer(msgspec.Struct, kw_only=True):
+    """What every answer has."""
+
+    handles: Handles = {}
+    left_out: LeftOut = {}
+
+
+class Belief(Answer, kw_only=True):
+    """What may still be true."""
+
+    n_survivors: Annotated[int, Meta(description="How many hypotheses may still be true.")]
+    bits: Annotated[float, Meta(description="How much is still open: the logarithm of that number, to base 2.")]
+    survivors: Annotated[list[str], Meta(description="Some of them, sorted by id.")]
+    attributes: Annotated[dict[str, Any], Meta(description="What is known of those, by id.")] = {}
+    active_obligation_id: Annotated[str | None, Meta(description="What has to be met before a conclusion.")] = None
+    terminated: bool = False
+
+
+class OpenCaseArgs(msgspec.Struct, forbid_unknown_fields=True):
+    """A kit, or a list of hypotheses; and a space, for actions that depend on what is believed."""
+
+    kit: Annotated[str | None, Meta(description="A kit on record, which knows hypotheses and probes.")] = None
+    hypotheses: Annotated[list[str] | None, Meta(description="Or else everything that may be the case.")] = None
+    about: Annotated[str, Meta(description="What is to be found out, for people.")] = ""
+    space_id: Annotated[str | None, Meta(description="Also open a case in this space.")] = None
+    case_id: Annotated[str | None, Meta(description="The id of that case; by default the session's.")] = None
+
+
+class SessionArgs(msgspec.Struct, forbid_unknown_fields=True):
+    """A session."""
+
+    session_id: SessionId
+
+
+class ReadBeliefArgs(msgspec.Struct, forbid_unknown_fields=True):
+    """A session, and how many survivors to list."""
+
+    session_id: SessionId
+    top: Limit = 10
+
+
+class FindSessionsArgs(msgspec.Struct, forbid_unknown_fields=True):
+    """How many of the newest sessions to list."""
+
+    limit: Limit = 10
+
+
+class FoundSessions(Answer, kw_only=True):
+    """The newest sessions, the newest first."""
+
+    sessions: list[dict[str, Any]]
+
+
+class NextProbesArgs(msgspec.Struct, forbid_unknown_fields=True):
+    """A session with a kit, and how many probes to list."""
+
+    session_id: SessionId
+    limit: Limit = 5
+
+
+class Probes(Answer, kw_only=True):
+    """What is worth asking, the best first, and what was asked already: do not ask that again."""
+
+    probes: list[dict[str, Any]]
+    n_probes: int
+    asked: Annotated[list[dict[str, Any]], Meta(description="What was seen already, the newest first.")]
+    n_survivors: int
+
+
+class ObserveArgs(msgspec.Struct, forbid_unknown_fields=True):
+    """A probe of the session's kit, and what was seen."""
+
+    session_id: SessionId
+    probe_id: Annotated[str, Meta(description="As `next_probes` lists it.", min_length=1)]
+    response: Annotated[Any, Meta(description="What was seen: the id of an outcome, a number, or null for no data.")]
+    source_id: Annotated[str | None, Meta(description="Where it was seen; by default you.")] = None
+    observation_id: Annotated[str | None, Meta(description="For a new look at a probe that was asked before.")] = None
+    note: Annotated[str, Meta(description="How it was seen, for people.")] = ""
+
+
+class RuleOutArgs(msgspec.Struct, forbid_unknown_fields=True):
+    """An observation that contradicts hypotheses, for sessions without a kit."""
+
+    session_id: SessionId
+    hypotheses: Annotated[list[str], Meta(description="What the observation contradicts.", min_length=1)]
+    observation_id: Annotated[str, Meta(description="A name for what was seen; the same again changes nothing.")]
+    because: Annotated[str, Meta(description="What was seen, and why that contradicts them.", min_length=1)]
+    source_id: Annotated[str, Meta(description="Where it was seen.")] = "agent"
+
+
+class Observed(Answer, kw_only=True):
+    """What an observation ruled out, and what is left."""
+
+    ruled_out: Annotated[list[str], Meta(description="What it ruled out that was still possible.")]
+    n_survivors: int
+    survivors: list[str]
+    repeated: Annotated[bool, Meta(description="It was known already; this is what was recorded then.")] = False
+    seen_before: Annotated[list[dict[str, Any]], Meta(description="Earlier looks at the same probe.")] = []
+    note: str = ""
+
+
+class WhyArgs(msgspec.Struct, forbid_unknown_fields=True):
+    """A session and one of its hypotheses."""
+
+    session_id: SessionId
+    hypothesis_id: Annotated[str, Meta(min_length=1)]
+
+
+class Why(Answer, kw_only=True):
+    """What ruled a hypothesis out, or that nothing did."""
+
+    ruled_out: bool
+    by: Annotated[
+        dict[str, Any], Meta(description="Source, observation, probe and reason, as they were recorded.")
+    ] = {}
+    at: str | None = None
+
+
+class Obligations(Answer, kw_only=True):
+    """The obligations of a session: what has to be ruled out before a conclusion counts."""
+
+    obligations: list[dict[str, Any]]
+
+
+class LeaveObligationArgs(msgspec.Struct, forbid_unknown_fields=True):
+    """An obligation that is met."""
+
+    session_id: SessionId
+    obligation_id: Annotated[str, Meta(min_length=1)]
+
+
+class ConcludeArgs(msgspec.Struct, forbid_unknown_fields=True):
+    """What you take for the case."""
+
+    session_id: SessionId
+    conclusion_id: Annotated[str, Meta(description="The hypothesis that is left.", min_length=1)]
+    end: Annotated[bool, Meta(description="Also ask for the end of the session.")] = False
+
+
+class Verdict(Answer, kw_only=True):
+    """Whether it was taken, why not, and what to do next."""
+
+    accepted: bool
+    ended: bool = False
+    reason: str = ""
+    next: str = ""
+    n_survivors: int = 0
+
+
+def _handles(session_id: str, event_id: str | None = None, **more: Any) -> Json:
+    event = {} if event_id is None else {"event_id": event_id}
+    return {"session_id": session_id, **event, **more}
+
+
+async def read_belief(api: Api, args: ReadBeliefArgs) -> Json:
+    """Counts, and the first few survivors."""
+    page = await api.get(path("sessions", args.session_id, "survivors"), limit=args.top)
+    return {
+        "n_survivors": page["n_survivors"],
+        "bits": page["entropy_proxy"],
+        "survivors": page["survivors"],
+        "attributes": page["attributes"],
+        "active_obligation_id": page["active_obligation_id"],
+        "terminated": page["terminated"],
+        "handles": _handles(args.session_id, page["audit_head_event_id"]),
+    }
+
+
+async def open_case(api: Api, args: OpenCaseArgs) -> Json:
+    """Declare a session, and open a case for it where a space is named."""
+    if (args.kit is None) == (args.hypotheses is None):
+        raise ApiError(
+            400,
+            "INVALID_REQUEST",
+            "a case is opened with a kit or with hypotheses, one of the two",
+            {
+                "field": "kit",
+                "next": "name a kit (the resource `cmbs://kits` lists them), or list what may be the case",
+            },
+        )
+    body: Json = {"metadata": {"about": args.about}}
+    if args.kit is not None:
+        body["kit"] = args.kit
+    else:
+        ontology = {"hypothesis_space_id": "listed-by-agent", "hypothesis_version": "1"}
+        graph = {"causal_graph_ref": "none:", "causal_graph_version": "1"}
+        body |= {"hypotheses": args.hypotheses, "ontology": {**ontology, **graph}}
+    session_id = (await api.post(path("sessions"), body))["session_id"]
+    belief = await read_belief(api, ReadBeliefArgs(session_id))
+    if args.space_id is not None:
+        case_id = args.case_id or session_id
+        me = await api.get("/v1/whoami")
+        case = {"case_id": case_id, "session_id": session_id, "agents": [me["id"]]}
+        step = await api.post(path("spaces", args.space_id, "cases"), case)
+        if step["granted"]:
+            belief["handles"] |= {"space_id": args.space_id, "case_id": case_id}
+        else:
+            told = step.get("refusal") or {}
+            belief["handles"]["case_refused"] = told.get("next") or step["reason_code"]
+    return belief
+
+
+async def find_sessions(api: Api, args: FindSessionsArgs) -> Json:
+    """The newest sessions that the caller may read."""
+    newest: list[Json] = []
+    cursor: str | None = None
+    for _ in range(_MAX_PAGES):
+        page = await api.get(path("sessions"), cursor=cursor, limit=500)
+        newest = [*newest, *page["sessions"]][-args.limit :]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            break
+    return {"sessions": newest[::-1], "handles": {}}
+
+
+async def next_probes(api: Api, args: NextProbesArgs) -> Json:
+    """What is worth asking, and what is known already."""
+    page = await api.get(path("sessions", args.session_id, "probes"), limit=args.limit)
+    return {
+        "probes": page["probes"],
+        "n_probes": page["n_probes"],
+        "asked": page["asked"],
+        "n_survivors": page["n_survivors"],
+        "handles": _handles(args.session_id, page["audit_head_event_id"]),
+    }
+
+
+async def observe(api: Api, args: ObserveArgs) -> Json:
+    """Record what was seen of a probe. Another response under the same key is told what is known."""
+    place = path("sessions", args.session_id)
+    body: Json = {"probe_id": args.probe_id, "response": args.response}
+    for name in ("source_id", "observation_id"):
+        value = getattr(args, name)
+        if value is not None:
+            body[name] = value
+    if args.note:
+        body["justification"] = {"note": args.note}
+    try:
+        answer = await api.post(f"{place}/observations", body)
+    except ApiError as exc:
+        if exc.code != "CONFLICT":
+            raise
+        return await _tell_known(api, args, exc)
+    repeated = answer.get("replayed", False)
+    snapshot = answer.get("current") or answer["snapshot"]
+    return {
+        "ruled_out": answer["applied_eliminated"],
+        "n_survivors": snapshot["n_survivors"],
+        "survivors": snapshot.get("survivors", [])[:_MAX_LISTED],
+        "repeated": repeated,
+        "seen_before": answer["seen_before"],
+        "note": "this was recorded before; nothing new is ruled out by seeing it again" if repeated else "",
+        "handles": _handles(args.session_id, answer["audit_event_id"], probe_id=args.probe_id),
+    }
+
+
+async def _tell_known(api: Api, args: ObserveArgs, conflict: ApiError) -> Json:
+    """What was seen of a probe before, where the same look is said to have seen something else."""
+    page = await api.get(path("sessions", args.session_id, "probes"), limit=1)
+    known = [each for each in page["asked"] if each["probe_id"] == args.probe_id]
+    belief = await read_belief(api, ReadBeliefArgs(args.session_id))
+    return {
+        "ruled_out": [],
+        "n_survivors": belief["n_survivors"],
+        "survivors": belief["survivors"],
+        "repeated": True,
+        "seen_before": known,
+        "note": f"not recorded: {conflict.sentence}; for a new look, give an `observation_id` of its own",
+        "handles": _handles(args.session_id, probe_id=args.probe_id),
+    }
+
+
+async def rule_out(api: Api, args: RuleOutArgs) -> Json:
+    """Eliminate by an observation of the caller's own."""
+    body = {
+        "source_id": args.source_id,
+        "observation_id": args.observation_id,
+        "eliminated": args.hypotheses,
+        "justification": {"because": args.because},
+    }
+    answer = await api.post(path("sessions", args.session_id, "eliminate"), body)
+    snapshot = answer.get("current") or answer.get("snapshot") or {}
+    belief = await read_belief(api, ReadBeliefArgs(args.session_id)) if "n_survivors" not in snapshot else snapshot
+    ignored = answer.get("ignored_eliminated") or []
+    return {
+        "ruled_out": answer["applied_eliminated"],
+        "n_survivors": belief["n_survivors"],
+        "survivors": belief.get("survivors", [])[:_MAX_LISTED],
+        "repeated": answer.get("replayed", False),
+        "note": f"gone before, or unknown: {', '.join(ignored[:10])}" if ignored else "",
+        "handles": _handles(args.session_id, answer["audit_event_id"]),
+    }
+
+
+async def why_ruled_out(api: Api, args: WhyArgs) -> Json:
+    """The event that ruled a hypothesis out, out of the proof that it did."""
+    proof = f"cmbs://sessions/{args.session_id}/proofs/elimination/{args.hypothesis_id}"
+    try:
+        found = await api.get(
+            path("sessions", args.session_id, "proofs", "elimination"), hypothesis_id=args.hypothesis_id
+        )
+    except ApiError as exc:
+        # It survives, so that there is nothing to prove.
+        if exc.code != "CONFLICT":
+            raise
+        return {"ruled_out": False, "handles": _handles(args.session_id)}
+    cause = msgspec.json.decode(found["cause"]["entry"])
+    payload = cause["payload"]
+    by = {
+        name: payload[name] for name in ("source_id", "observation_id", "probe", "justification") if payload.get(name)
+    }
+    if "actor" in cause:
+        by["actor"] = cause["actor"]
+    return {
+        "ruled_out": True,
+        "by": by,
+        "at": cause["ts"],
+        "handles": _handles(args.session_id, cause["event_id"], proof=proof),
+    }
+
+
+async def list_obligations(api: Api, args: SessionArgs) -> Json:
+    """Active and exited obligations."""
+    found = await api.get(path("sessions", args.session_id, "obligations"))
+    active = [each["obligation_id"] for each in found["obligations"] if each["state"] == "active"]
+    return {"obligations": found["obligations"], "handles": _handles(args.session_id, active_obligation_ids=active)}
+
+
+async def leave_obligation(api: Api, args: LeaveObligationArgs) -> Json:
+    """Ask to exit an obligation."""
+    place = path("sessions", args.session_id, "obligations", args.obligation_id, "exit")
+    return _verdict(args.session_id, await api.post(place), "approved")
+
+
+async def conclude(api: Api, args: ConcludeArgs) -> Json:
+    """State a conclusion, and ask for the end where it was accepted."""
+    place = path("sessions", args.session_id)
+    answer = await api.post(f"{place}/conclusions", {"conclusion_id": args.conclusion_id})
+    verdict = _verdict(args.session_id, answer, "accepted")
+    if args.end and verdict["accepted"]:
+        ending = _verdict(args.session_id, await api.post(f"{place}/terminate"), "approved")
+        verdict |= {"ended": ending["accepted"]}
+        if not ending["accepted"]:
+            verdict |= {"reason": ending["reason"], "next": ending["next"]}
+    return verdict
+
+
+def _verdict(session_id: str, answer: Json, field: str) -> Json:
+    refusal = answer.get("refusal") or {}
+    snapshot = answer.get("snapshot") or {}
+    return {
+        "accepted": answer[field],
+        "reason": refusal.get("message") or answer["reason"],
+        "next": refusal.get("next", ""),
+        "n_survivors": snapshot.get("n_survivors", 0),
+        "handles": _handles(session_id, answer["audit_event_id"]),
+    }
+
+
+BELIEF_TOOLS = (
+    ToolRow(
+        "open_case",
+        "Open a case",
+        "Begin an investigation: everything that may be the case survives at first, and what you observe rules it out "
+        "for good. Name a kit, or list the hypotheses. Keep the session's id.",
+        OpenCaseArgs,
+        Belief,
+        open_case,
+        idempotent=False,
+    ),
+    ToolRow(
+        "find_sessions",
+        "Find sessions",
+        "The newest investigations. Call this first if you do not know the session that you were working on.",
+        FindSessionsArgs,
+        FoundSessions,
+        find_sessions,
+        reads=True,
+    ),
+    ToolRow(
+        "read_belief",
+        "Read belief",
+        "What may still be true: how many hypotheses are left, and the first few of them. What is not among the "
+        "survivors was ruled out, and need not be looked at again.",
+        ReadBeliefArgs,
+        Belief,
+        read_belief,
+        reads=True,
+    ),
+    ToolRow(
+        "next_probes",
+        "Next probes",
+        "The probes that are worth asking now, the most informative first, and what was asked already. Ask one, then "
+        "submit what you saw with `observe`.",
+        NextProbesArgs,
+        Probes,
+        next_probes,
+        reads=True,
+    ),
+    ToolRow(
+        "observe",
+        "Submit an observation",
+        "Record what you saw of a probe; the kit works out what that rules out. A probe that was asked before is "
+        "answered with what is known.",
+        ObserveArgs,
+        Observed,
+        observe,
+    ),
+    ToolRow(
+        "rule_out",
+        "Rule out",
+        "Rule out hypotheses by an observation of your own, in a session without a kit. For good: say what you saw.",
+        RuleOutArgs,
+        Observed,
+        rule_out,
+    ),
+    ToolRow(
+        "why_ruled_out",
+        "Why was this ruled out",
+        "Which observation ruled a hypothesis out, when, by which source, and where the proof of it is.",
+        WhyArgs,
+        Why,
+        why_ruled_out,
+        reads=True,
+    ),
+    ToolRow(
+        "obligations",
+        "Obligations",
+        "What has to be ruled out before a conclusion counts, and how far that is.",
+        SessionArgs,
+        Obligations,
+        list_obligations,
+        reads=True,
+    ),
+    ToolRow(
+        "leave_obligation",
+        "Leave an obligation",
+        "Say that an obligation is met. It is refused, with what is missing, where it is not.",
+        LeaveObligationArgs,
+        Verdict,
+        leave_obligation,
+    ),
+    ToolRow(
+        "conclude",
+        "Conclude",
+        "State what is the case. Refused while an obligation is active. With `end`, also ask for the end of the "
+        "session, which takes one survivor.",
+        ConcludeArgs,
+        Verdict,
+        conclude,
+    ),
+)
