@@ -21,22 +21,35 @@ JOBS ?= 2
 XDIST = -n $(JOBS) --dist worksteal
 PYTEST_ARGS ?=
 NONE_SELECTED = echo "no test was selected: PYTEST_ARGS matches none, or only tests that make test-all runs"
-KERNELS := cmbs/core.py,cmbs/messages.py,cmbs/errors.py,cmbs/ledger/*,cmbs/documents/*,cmbs/kit/*,cmbs/analysis/*,cmbs/*/kernel/*
+KERNELS := cmbs/core.py,cmbs/messages.py,cmbs/errors.py,cmbs/refusals.py,cmbs/ledger/*,cmbs/documents/*,cmbs/kit/*,cmbs/analysis/*,cmbs/*/kernel/*
 SOURCES = $(wildcard cmbs tests bench examples scripts)
 TYPED = $(foreach directory,$(SOURCES),$(if $(shell find $(directory) -name '*.py' -print -quit),$(directory)))
 
+# Node 20 or newer, from the PATH or else out of a wheel.
+BUILD_CONSOLE = { node --version 2>/dev/null | grep -Eq '^v(2[0-9]|[3-9][0-9])\.' || $(PIP_INSTALL) --quiet --require-hashes --only-binary :all: -r requirements/console.txt; } \
+	&& $(BIN)/python scripts/build_console.py
+
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check
-COMPILE := $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --fork-strategy fewest \
+PIN := --quiet --universal --python-version 3.11 --fork-strategy fewest \
 	--generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate --no-header
+COMPILE := $(BIN)/uv pip compile pyproject.toml $(PIN)
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-all check bench tee-neo4j lock fmt fmt-check lint imports types docs clean
+.PHONY: help serve console console-check test test-all check bench tee-neo4j lock fmt fmt-check lint imports types docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-serve: $(VENV)/.serve ## run the belief server (HOST, PORT, STORE, WORKERS, DEMO=1, ARGS)
+# Without a console the server serves a plain page, so a build that fails stops nothing.
+serve: $(VENV)/.serve ## run the server and its console (HOST, PORT, STORE, WORKERS, DEMO=1, ARGS)
+	-@$(BUILD_CONSOLE) build
 	$(BIN)/cmbs serve $(SERVE_FLAGS) $(ARGS)
+
+console: $(VENV)/.serve ## build the web console, with the Node on the PATH or one of its own
+	$(BUILD_CONSOLE) build
+
+console-check: $(VENV)/.dev ## types and unit tests of the web console
+	$(BUILD_CONSOLE) check
 
 tee-neo4j: $(VENV)/.dev ## run a Neo4j to play with, on loopback (PORT, DATA); needs Java 17 and Maven
 	$(BIN)/python scripts/neo4j_server.py $(if $(PORT),--port $(PORT)) $(if $(DATA),--data $(DATA))
@@ -46,7 +59,9 @@ test: $(VENV)/.dev ## run what needs no other server, in minutes (PYTEST_ARGS, J
 
 # What CI runs. Coverage is measured always, and judged where nothing narrowed the run.
 test-all: export CMBS_EFFORT ?= ci
-test-all: $(VENV)/.dev ## run all tests: PostgreSQL, Neo4j, kill loops, all seeds, coverage (PYTEST_ARGS, JOBS)
+test-all: $(VENV)/.dev $(VENV)/.mcp-servers ## run all tests: PostgreSQL, Neo4j, browser, kill loops, all seeds, coverage (PYTEST_ARGS, JOBS)
+	$(BUILD_CONSOLE) build
+	$(BIN)/python scripts/install_chromium.py
 	rm -f .coverage .coverage.*
 	$(BIN)/python -m coverage run -m pytest $(XDIST) $(PYTEST_ARGS) \
 		|| { code=$$?; [ $$code -eq 5 ] || exit $$code; $(NONE_SELECTED); }
@@ -57,13 +72,14 @@ ifeq ($(strip $(PYTEST_ARGS)),)
 	$(BIN)/python -m coverage report --format=total --fail-under=95
 endif
 
-check: fmt-check lint imports types test-all docs ## everything CI runs
+check: fmt-check lint imports types console-check test-all docs ## everything CI runs
 
 bench: $(VENV)/.dev ## run the benchmarks (ARGS)
 	$(BIN)/python -m bench $(ARGS)
 
 lock: $(VENV)/.dev ## resolve the newest allowed versions into requirements/
 	$(COMPILE) --upgrade --all-extras --group dev --output-file requirements/dev.txt
+	$(BIN)/uv pip compile --group console $(PIN) --upgrade --output-file requirements/console.txt
 	$(COMPILE) --extra server --extra tools --extra postgres --extra tee --extra neo4j --group build --constraints requirements/dev.txt --output-file requirements/serve.txt
 
 fmt: $(VENV)/.dev ## format the code and apply safe fixes
@@ -86,7 +102,7 @@ docs: $(VENV)/.dev ## links, anchors, code blocks and the changelog
 	$(BIN)/python scripts/check_docs.py
 
 clean: ## remove everything that make created
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .coverage.* build dist
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .coverage.* build dist console/node_modules cmbs/console/static console/src/api/schema.d.ts
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/bin/python:
@@ -106,6 +122,13 @@ endef
 
 $(VENV)/.serve: requirements/serve.txt pyproject.toml | $(VENV)/bin/python
 	$(call install,requirements/serve.txt)
+	touch $@
+
+# MCP servers of other projects, for tests of the gateway. Without npm their tests are skipped, and say so.
+$(VENV)/.mcp-servers: tests/support/mcp_servers/package-lock.json | $(VENV)/bin/python
+	mkdir -p $(VENV)/mcp-servers
+	cp tests/support/mcp_servers/package.json tests/support/mcp_servers/package-lock.json $(VENV)/mcp-servers
+	if command -v npm >/dev/null; then cd $(VENV)/mcp-servers && npm ci --no-audit --no-fund --ignore-scripts; fi
 	touch $@
 
 # The whole set contains the server's, in the same versions, so both stamps become current.

@@ -16,14 +16,17 @@ import httpx
 
 from cmbs.belief.server import BeliefServer
 from cmbs.http.app import BeliefApp
+from cmbs.http.belief.graph import GRAPH_OPERATIONS
 from cmbs.http.examples import EVENT_IDS, SESSION_ID
 from cmbs.http.operations import OPERATIONS
+from cmbs.spi import discover_providers
 from cmbs.stores.memory import InMemoryStore
 from cmbs.substrate.server import SubstrateServer
 from cmbs.testing import ManualClock, SequentialIds
 from cmbs.transparency.kernel.notes import Algorithm, SigningKey
 from cmbs.transparency.key_files import KeyFiles
 from cmbs.transparency.notary import Notary
+from scripts.api_graph import record_graph
 
 Send = Callable[..., httpx.Response]
 EXAMPLES = Path(__file__).resolve().parent.parent / "cmbs" / "http" / "examples.json"
@@ -35,8 +38,17 @@ _FORK_IDS = (
     "f39d5e17-b04c-4a82-9613-58c7e2d0ab9f",
     "8e27c4b1-95fa-4d30-a7e6-13b0f9d682c5",
 )
+# A kit, the session over it, and its events.
+_KIT_IDS = (
+    "1e5c72d9-4f08-4b6a-a3d1-80b9f7e2c645",
+    "d2f60b84-7a3c-4e19-b5d8-c04e9a17f263",
+    "4b8e1c95-60da-4f72-8a3e-97d5b2c60f18",
+    "a7d93f02-e85b-4c46-91b7-3c0f6e24d8a5",
+    "59c0d4e8-3a17-4d92-b6f5-e1827c0a94d3",
+)
 _OPS, _LEAD, _PLANNER = "operator:ops", "operator:lead", "agent:planner"
 _QUERIES = {
+    "list_sessions": {"label": "team:payments", "order": "newest", "include": "trail"},
     "list_survivors": {"limit": "1"},
     "session_diff": {"from": "0", "limit": "2"},
     "space_diff": {"from": "0", "limit": "1"},
@@ -55,10 +67,10 @@ PROVEN = {
     "prove_session_elimination": {"hypothesis_id": "cpu-saturation"},
     "prove_session_transition": {"at": "2"},
     "prove_session_refusal": {"at": "5"},
-    "prove_space_inclusion": {"at": "3"},
+    "prove_space_inclusion": {"at": "4"},
     "prove_space_consistency": {"old_size": "3"},
-    "prove_space_refusal": {"at": "3"},
-    "prove_space_decision": {"at": "5"},
+    "prove_space_refusal": {"at": "4"},
+    "prove_space_decision": {"at": "6"},
 }
 # In the order in which they are sent.
 _BELIEF: dict[str, dict[str, Any]] = {
@@ -72,6 +84,8 @@ _BELIEF: dict[str, dict[str, Any]] = {
         "hypotheses": ["cpu-saturation", "db-lock-contention", "slow-dns"],
         "metadata": {"incident": "INC-1042"},
         "policy": {"stability_window": 1},
+        "title": "checkout is slow",
+        "labels": {"severity": "2", "team": "payments"},
     },
     "enter_obligation": {"obligation_id": "rule-out-one", "min_total_eliminations": 1},
     "eliminate": {
@@ -85,6 +99,44 @@ _BELIEF: dict[str, dict[str, Any]] = {
     "request_termination": {"context": {"asked_by": "planner"}},
     "fork_session": {"at": 2},
 }
+# A kit, a session over it, and two observations in it.
+_KIT = {
+    "format": 1,
+    "id": "checkout-latency",
+    "version": "4",
+    "title": "Why checkout is slow",
+    "soundness": "sound",
+    "hypotheses": [
+        {"id": "cpu-saturation", "attributes": {"component": "checkout"}},
+        {"id": "db-lock-contention", "attributes": {"component": "orders-db"}},
+        {"id": "slow-dns", "attributes": {"component": "dns"}},
+    ],
+    "probes": [
+        {
+            "id": "cpu",
+            "prompt": "What is the CPU load of checkout?",
+            "reading": {"cuts": [0.8], "outcomes": ["normal", "high"]},
+            "outcomes": [
+                {"id": "normal", "eliminates": ["cpu-saturation"]},
+                {"id": "high", "keeps": ["cpu-saturation"]},
+            ],
+        },
+        {
+            "id": "resolve",
+            "prompt": "Is resolving the name of the database slow?",
+            "outcomes": [{"id": "yes", "keeps": ["slow-dns"]}, {"id": "no", "eliminates": ["slow-dns"]}],
+        },
+    ],
+}
+_KIT_SESSION = {"kit": "checkout-latency", "policy": {"eliminations": "observations"}}
+_OBSERVATION = {
+    "probe_id": "cpu",
+    "response": 0.31,
+    "source_id": "adapter://sre",
+    "justification": {"query": "node_cpu_seconds_total"},
+    "seen_at": "2026-03-01T10:55:00Z",
+}
+_PROBE = {"probe_id": "resolve", "response": "yes", "source_id": "adapter://sre"}
 _ASK_OUTSIDE_MAINTENANCE = {
     "v": 1,
     "effect": "allow",
@@ -98,6 +150,28 @@ _POLICY = {
     "constraint.deltas": json.dumps(_DELTAS),
     "constraint.restart": json.dumps(_ASK_OUTSIDE_MAINTENANCE),
     "policy.memory.confidence_threshold": "0.8",
+}
+_FILE = {
+    "format": 2,
+    "title": "who may restart what",
+    "rules": [
+        {"name": "deltas", "allow": "state"},
+        {
+            "name": "restart",
+            "allow": "service.restart",
+            "when": 'fact.maintenance == "yes"',
+            "otherwise": "ask",
+            "because": "a restart outside maintenance needs a person",
+        },
+    ],
+    "memory": {"confidence_threshold": 0.8},
+    "tests": [
+        {
+            "name": "a goal",
+            "proposal": {"candidates": [{"type": "state_delta", "set": {"goal.calm": "yes"}}]},
+            "expect": {"verdict": "allow", "matched": ["deltas"]},
+        }
+    ],
 }
 _TOOL = {
     "tool_id": "service.restart",
@@ -125,14 +199,17 @@ class _ListedIds:
     """An `IdSource` of the ids that the examples of errors and headers name too."""
 
     def __init__(self) -> None:
-        self._ids = iter([SESSION_ID, *EVENT_IDS, *_FORK_IDS])
+        self._ids = iter([SESSION_ID, *EVENT_IDS, *_FORK_IDS, *_KIT_IDS])
 
     def new_id(self) -> str:
         return next(self._ids)
 
 
 class Recorder:
-    """Plays the incidents against an application, and records what was sent and answered."""
+    """Plays the incidents against an application, and records what was sent and answered.
+
+    Operations on a causal graph are played by `scripts.api_graph`, for they need a Tee.
+    """
 
     def __init__(self, send: Send, token_expires_at: str = "2026-03-02T00:00:00Z") -> None:
         self._request = send
@@ -146,7 +223,11 @@ class Recorder:
             "token_id": "restart-checkout",
             "entry_id": "checkout-leaks",
             "change_id": "no-deltas",
+            "case_id": "INC-1042",
+            "kit_id": "checkout-latency",
         }
+        # A session over a kit, for what other sessions do not have.
+        self.kit_session_id = ""
         self.requests: dict[str, Any] = {}
         self.responses: dict[str, Any] = {}
 
@@ -159,14 +240,28 @@ class Recorder:
         self._govern()
         self.ids["stream_id"] = self.ids["session_id"]
         self._record(_OPS, "sign_checkpoint", {})
+        # Now, so that the checkpoint does not depend on which of two random ids comes first.
+        self._observe()
         for name, operation in _OPERATIONS.items():
-            if operation.method == "GET":
+            if operation.method == "GET" and operation not in GRAPH_OPERATIONS and name not in self.responses:
                 self.responses[name] = self._send(_OPS, name, params={**PROVEN, **queries}.get(name))
 
+    def _observe(self) -> None:
+        session_id = self.ids["session_id"]
+        self._record(_OPS, "put_kit", _KIT)
+        self.kit_session_id = self._send(_PLANNER, "declare_session", json=_KIT_SESSION)["session_id"]
+        self.ids["session_id"] = self.kit_session_id
+        self._record(_PLANNER, "observe", _OBSERVATION)
+        self.responses["list_probes"] = self._send(_PLANNER, "list_probes")
+        self._record(_PLANNER, "apply_probe", _PROBE)
+        self.ids["session_id"] = session_id
+
     def _restart(self) -> None:
-        self._record(_OPS, "create_space", {"space_id": "shop", "policy": _POLICY})
+        self._record(_OPS, "create_space", {"space_id": "shop", "policy": _POLICY, "operators_needed": 2})
         self._record(_OPS, "register_tool", _TOOL)
         self._record(_OPS, "issue_capability", self._token)
+        case = {"case_id": "INC-1042", "session_id": self.ids["session_id"], "agents": ["planner"]}
+        self._record(_OPS, "open_case", {**case, "title": "checkout is slow", "attributes": {"services": ["checkout"]}})
         # Denied: the call needs a key, so that it is made once.
         unkeyed = self._proposal("restart-0")
         unkeyed["candidates"][0].pop("idempotency_key")
@@ -182,7 +277,10 @@ class Recorder:
         second = self._send(_PLANNER, "propose", json=self._proposal("restart-2"))
         self.ids["approval_id"] = second["approval_ids"][0]
         self._record(_LEAD, "reject", {"reason": "one restart is enough"})
-        self.ids["approval_id"] = first
+        self._send(_PLANNER, "propose", json=self._proposal("restart-3"))
+        shown, self.ids["proposal_id"] = self.ids["proposal_id"], "restart-3"
+        self._record(_PLANNER, "withdraw_proposal", {"reason": "the service has recovered"})
+        self.ids["approval_id"], self.ids["proposal_id"] = first, shown
 
     def _govern(self) -> None:
         claim = {"service": "checkout", "leaks": "memory"}
@@ -199,7 +297,13 @@ class Recorder:
         change = {"change_id": "threshold", **base, "set": {"policy.memory.confidence_threshold": "0.9"}}
         self._send(_OPS, "propose_policy_change", json=change)
         self._record(_LEAD, "authorise_policy_change", {"reason": "agreed"})
+        self._record(_OPS, "check_policy", _FILE)
+        self._record(_OPS, "policy_impact", _FILE)
+        self.ids["change_id"] = self._record(_OPS, "put_policy", _FILE)["change_id"]
+        self._send(_LEAD, "authorise_policy_change", json={})
+        self._record(_OPS, "set_space_governance", {"operators_needed": 1})
         self._record(_OPS, "set_space_mode", {"mode": "observe"})
+        self._record(_OPS, "close_case", {"reason": "the cause is found"})
         self._record(_OPS, "revoke_capability", {"reason": "the incident is over"})
         self._record(_OPS, "retire_tool", {})
 
@@ -221,6 +325,7 @@ class Recorder:
                 "permissions": ["restart-checkout"],
             },
             "candidates": [call],
+            "case_id": "INC-1042",
         }
 
     def _record(self, actor: str, name: str, body: dict[str, Any]) -> Any:
@@ -232,6 +337,9 @@ class Recorder:
         operation = _OPERATIONS[name]
         path = operation.path.format(**self.ids)
         headers = {"x-cmbs-actor": actor, "accept": "application/json"}
+        if name == "put_policy":
+            # So that the id of the change is the same every time.
+            headers["idempotency-key"] = "restart-file"
         answer = self._request(operation.method, path, headers=headers, **options)
         if answer.status_code != operation.status:
             raise RuntimeError(f"{name}: {answer.text}")
@@ -244,7 +352,7 @@ def record_examples() -> str:
     clock = ManualClock("2026-03-01T10:40:00.000000Z", tick=timedelta(seconds=31, microseconds=250_417))
     space_clock = ManualClock("2026-03-01T10:50:00.000000Z", tick=timedelta(seconds=7, microseconds=31_416))
     spaces = SubstrateServer(log=log, clock=space_clock, ids=SequentialIds(), keeper_seconds=None)
-    belief = BeliefServer(store=log, clock=clock, ids=_ListedIds())
+    belief = BeliefServer(store=log, clock=clock, ids=_ListedIds(), providers=discover_providers)
     with TemporaryDirectory() as directory, asyncio.Runner() as runner:
         files = KeyFiles(Path(directory) / "signing.key")
         files.adopt(SigningKey("example.com/log", Algorithm.ED25519, bytes(range(32))), "2026-03-01T10:00:00.000000Z")
@@ -257,5 +365,6 @@ def record_examples() -> str:
         recorder.play()
         runner.run(client.aclose())
         app.close()
-    recorded = {"ids": recorder.ids, "requests": recorder.requests, "responses": recorder.responses}
+    responses = {**recorder.responses, **record_graph()}
+    recorded = {"ids": recorder.ids, "requests": recorder.requests, "responses": responses}
     return json.dumps(recorded, indent=1, ensure_ascii=False) + "\n"

@@ -1,0 +1,140 @@
+// Server-sent events over fetch, so that the key goes in a header. Reconnects by itself from the last event it saw.
+
+import { ApiError, send } from "./client";
+
+export interface Pulse {
+  /** `off`: the server does not offer a stream here. */
+  state: "connecting" | "live" | "stale" | "off";
+  /** When something was last heard, by this machine's clock. */
+  heardAt: number;
+  retryAt: number;
+}
+
+export interface Message {
+  event: string;
+  id: string | null;
+  data: unknown;
+}
+
+const STALE_MS = 10_000;
+const LONGEST_RETRY_MS = 30_000;
+
+/** Splits a stream of text into messages. */
+export class MessageReader {
+  private rest = "";
+
+  read(chunk: string): Message[] {
+    const blocks = (this.rest + chunk).replaceAll("\r\n", "\n").split("\n\n");
+    this.rest = blocks.pop() ?? "";
+    return blocks.map(parseBlock).filter((each) => each !== null);
+  }
+}
+
+function parseBlock(block: string): Message | null {
+  let event = "message";
+  let id: string | null = null;
+  const data: string[] = [];
+  for (const line of block.split("\n")) {
+    const at = line.indexOf(":");
+    const name = at < 0 ? line : line.slice(0, at);
+    const value = at < 0 ? "" : line.slice(at + 1).replace(/^ /, "");
+    if (name === "event") event = value;
+    else if (name === "id") id = value;
+    else if (name === "data") data.push(value);
+  }
+  if (data.length === 0) return null;
+  return { event, id, data: JSON.parse(data.join("\n")) as unknown };
+}
+
+interface Follower {
+  /** Where to go on: the last event that was taken in. */
+  after: () => number | null;
+  take: (messages: Message[]) => void;
+  pulse: (pulse: Pulse) => void;
+}
+
+/** Follow a stream until the returned function is called. Messages are handed over once a frame. */
+export function follow(path: string, follower: Follower): { stop: () => void; now: () => void } {
+  const controller = new AbortController();
+  const pulse: Pulse = { state: "connecting", heardAt: Date.now(), retryAt: 0 };
+  let attempt = 0;
+  let wake: () => void = () => undefined;
+  let connection = new AbortController();
+  const say = (changes: Partial<Pulse>): void => follower.pulse({ ...Object.assign(pulse, changes) });
+  const watch = setInterval(() => {
+    if (pulse.state === "live" && Date.now() - pulse.heardAt > STALE_MS) {
+      say({ state: "stale", retryAt: Date.now() });
+      connection.abort();
+    }
+  }, 1000);
+
+  const hear = (messages: Message[]): void => {
+    attempt = 0;
+    say({ state: "live", heardAt: Date.now() });
+    if (messages.length > 0) follower.take(messages);
+  };
+
+  const run = async (): Promise<void> => {
+    while (!controller.signal.aborted) {
+      connection = new AbortController();
+      const signal = AbortSignal.any([controller.signal, connection.signal]);
+      try {
+        if (await listen(path, follower.after(), signal, hear)) break;
+      } catch (error) {
+        if (error instanceof ApiError && error.status >= 400 && error.status < 500) {
+          say({ state: "off" });
+          break;
+        }
+      }
+      if (controller.signal.aborted) break;
+      const delay = Math.min(LONGEST_RETRY_MS, 1000 * 2 ** attempt++);
+      say({ state: "stale", retryAt: Date.now() + delay });
+      await new Promise<void>((resolve) => {
+        const timer = setTimeout(resolve, delay);
+        wake = () => {
+          clearTimeout(timer);
+          resolve();
+        };
+      });
+    }
+    clearInterval(watch);
+  };
+  void run();
+  return {
+    stop: () => {
+      controller.abort();
+      clearInterval(watch);
+      wake();
+    },
+    now: () => wake(),
+  };
+}
+
+/** Listen until the connection ends; true where the server said that this key may no longer listen. */
+async function listen(path: string, after: number | null, signal: AbortSignal, hear: (messages: Message[]) => void): Promise<boolean> {
+  const response = await send(path, { query: { after }, headers: { accept: "text/event-stream" }, signal });
+  hear([]);
+  const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader();
+  const messages = new MessageReader();
+  let waiting: Message[] = [];
+  let frame = 0;
+  let ended = false;
+  const flush = (): void => {
+    frame = 0;
+    const some = waiting;
+    waiting = [];
+    hear(some);
+  };
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) break;
+    for (const message of messages.read(value)) {
+      if (message.event === "end") ended = (message.data as { reason?: string } | null)?.reason === "permission_lost";
+      waiting.push(message);
+    }
+    frame ||= requestAnimationFrame(flush);
+  }
+  if (frame) cancelAnimationFrame(frame);
+  if (waiting.length > 0) flush();
+  return ended;
+}

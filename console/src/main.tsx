@@ -1,0 +1,53 @@
+import { render, type ComponentChildren, type JSX } from "preact";
+import { Suspense, lazy } from "preact/compat";
+import { useEffect, useState } from "preact/hooks";
+import { ApiError, identity, needsKey, signIn } from "./api/client";
+import { ActionsPage } from "./pages/actions/index";
+import { InboxPage } from "./pages/actions/inbox";
+import { CasesPage } from "./pages/cases";
+import { LedgerPage } from "./pages/ledger";
+import { SessionPage } from "./pages/session/index";
+import "./styles/tokens.css";
+import "./styles/console.css";
+import { Page, SignIn } from "./ui/frame";
+import { Failure, Panel, Skeleton } from "./ui/parts";
+import { Link, place } from "./ui/router";
+
+// The editor and the graph are loaded when they are first shown.
+const LazyPolicy = lazy(() => import("./pages/policy/index").then((module) => ({ default: module.PolicyPage })));
+
+function Later({ page, children }: { page: string; children: ComponentChildren }): JSX.Element {
+  return <Suspense fallback={<Page title=""><Panel label={page}><Skeleton height={400} /></Panel></Page>}>{children}</Suspense>;
+}
+
+function Route(): JSX.Element {
+  const [first, second, third] = place.value.parts;
+  if (first === undefined) return <CasesPage />;
+  if (first === "inbox") return <InboxPage />;
+  if (first === "policy" || (first === "spaces" && third === "policy")) return <Later page="policy"><LazyPolicy space={first === "spaces" ? second : undefined} /></Later>;
+  if (first === "ledger") return <LedgerPage stream={second} />;
+  if (first === "cases" && second !== undefined && third === "actions") return <ActionsPage key={second} id={second} />;
+  if (first === "cases" && second !== undefined) return <SessionPage key={second} id={second} />;
+  return (
+    <Page title="No such page">
+      <Panel title="No such page"><p class="pad">Look for it in the <Link to="" class="under">list of cases</Link>.</p></Panel>
+    </Page>
+  );
+}
+
+function App(): JSX.Element | null {
+  const [error, setError] = useState<unknown>(null);
+  const start = (): void => {
+    setError(null);
+    signIn(null).catch((problem: unknown) => {
+      if (!(problem instanceof ApiError) || problem.status !== 401) setError(problem);
+    });
+  };
+  useEffect(start, []);
+  if (needsKey.value) return <SignIn />;
+  if (error !== null) return <main class="signin"><Panel title="The server did not answer"><Failure error={error} retry={start} /></Panel></main>;
+  if (identity.value === null) return null;
+  return <Route />;
+}
+
+render(<App />, document.getElementById("app")!);

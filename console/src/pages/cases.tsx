@@ -1,0 +1,216 @@
+// Cases and sessions, newest first: what waits for a person, what is open, what is closed. Found and filtered by the server.
+
+import type { JSX } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { get } from "../api/client";
+import { bitsOf } from "../model/log";
+import { ago, bits, count, plural } from "../ui/format";
+import { Page, waiting } from "../ui/frame";
+import { Icon, type Shape } from "../ui/icons";
+import { useKeys } from "../ui/keys";
+import { Empty, Failure, Panel, Skeleton, useLoad } from "../ui/parts";
+import { Link, place, setQuery } from "../ui/router";
+import { findWaiting, listSpaces, pathOf } from "./actions/model";
+
+interface Listed {
+  session_id: string;
+  created_ts: string;
+  updated_ts: string;
+  universe_size: number;
+  n_survivors: number;
+  head_seq: number;
+  title: string | null;
+  labels: Record<string, string>;
+  kit: string | null;
+  state: "open" | "concluded" | "contradiction" | "terminated";
+  conclusion: string | null;
+  active_obligations: string[];
+  sources: string[];
+  trail?: [number, number][];
+}
+
+interface Found {
+  sessions: Listed[];
+  next_cursor: string | null;
+}
+
+const PAGE = 50;
+const LOOK_MS = 5000;
+const STATES: [string | null, string][] = [[null, "All"], ["open", "Open"], ["concluded", "Concluded"], ["contradiction", "Contradiction"], ["terminated", "Closed"]];
+const SPANS: [string, string, number][] = [["", "Any time", 0], ["1", "Last day", 1], ["7", "Last 7 days", 7], ["30", "Last 30 days", 30]];
+
+/** Sessions in which something waits for a person, and what. */
+async function findAsked(): Promise<Map<string, string>> {
+  const asked = new Map<string, string>();
+  const items = await findWaiting(await listSpaces());
+  waiting.value = items.length;
+  for (const each of items) {
+    const proposal = each.approval?.proposal_id ?? each.execution?.proposal_id;
+    if (!proposal) continue;
+    const { case_id } = await get<{ case_id: string | null }>(`${pathOf(each.space)}/proposals/${encodeURIComponent(proposal)}`, { fields: "case_id" });
+    if (!case_id) continue;
+    const one = await get<{ session_id: string }>(`${pathOf(each.space)}/cases/${encodeURIComponent(case_id)}`, { fields: "session_id" });
+    asked.set(one.session_id, each.approval ? "Approve?" : "Did it run?");
+  }
+  return asked;
+}
+
+export function CasesPage(): JSX.Element {
+  const query = place.value.query;
+  const state = query.get("state");
+  const text = query.get("text") ?? "";
+  const kit = query.get("kit") ?? "";
+  const agent = query.get("agent") ?? "";
+  const days = Number(query.get("days") ?? 0);
+  const [cursors, setCursors] = useState<string[]>([]);
+  const filters = { order: "newest", include: "trail", limit: PAGE, state, text, kit, agent, since: days > 0 ? new Date(Date.now() - days * 86_400_000).toISOString() : undefined };
+  const inputs = [state, text, kit, agent, days];
+  const found = useLoad(async (signal) => {
+    const pages: Listed[] = [];
+    let next: string | null = null;
+    for (const cursor of [null, ...cursors]) {
+      const page: Found = await get("v1/sessions", { ...filters, cursor }, signal);
+      pages.push(...page.sessions);
+      next = page.next_cursor;
+    }
+    return { sessions: pages, next };
+  }, [...inputs, cursors.length]);
+  const asked = useLoad(findAsked, []);
+  const moved = useMoved(found.value?.sessions ?? null, filters, inputs);
+  useKeys({ j: () => moveRow(1), k: () => moveRow(-1) });
+  const all = found.value?.sessions ?? [];
+  const waits = all.filter((each) => asked.value?.has(each.session_id));
+  const rest = all.filter((each) => !asked.value?.has(each.session_id));
+  const refresh = (): void => {
+    found.again();
+    asked.again();
+  };
+  return (
+    <Page title="Cases">
+      <div class="filters">
+        <span class="seg" role="group" aria-label="State">
+          {STATES.map(([name, label]) => (
+            <button key={label} type="button" aria-pressed={state === name} onClick={() => { setCursors([]); setQuery({ state: name }); }}>
+              {name === "contradiction" && <Icon of="contra" tone="contra" />}{label}
+            </button>
+          ))}
+        </span>
+        <label class="field"><Icon of="search" /><input type="search" aria-label="Title or id" placeholder="title, id" value={text} onInput={(event) => { setCursors([]); setQuery({ text: event.currentTarget.value || null }); }} /></label>
+        <label class="field"><span class="f3">kit</span><input aria-label="Kit" value={kit} onChange={(event) => { setCursors([]); setQuery({ kit: event.currentTarget.value.trim() || null }); }} /></label>
+        <label class="field"><span class="f3">agent</span><input aria-label="Agent" value={agent} onChange={(event) => { setCursors([]); setQuery({ agent: event.currentTarget.value.trim() || null }); }} /></label>
+        <select class="field when" aria-label="When" value={query.get("days") ?? ""} onChange={(event) => { setCursors([]); setQuery({ days: event.currentTarget.value || null }); }}>
+          {SPANS.map(([value, label]) => <option key={value} value={value}>{label}</option>)}
+        </select>
+        <span class="grow" />
+        {moved > 0 && <button type="button" class="btn" onClick={refresh}>{plural(moved, "case")} moved</button>}
+      </div>
+      {found.error !== null && <Panel title="Cases"><Failure error={found.error} retry={found.again} /></Panel>}
+      {found.loading && found.value === null && found.error === null && <Panel><Skeleton height={240} /></Panel>}
+      {found.value && all.length === 0 && (state || text || kit || agent || days ? <Panel><Empty title="No case matches"><button type="button" class="btn" onClick={() => setQuery({ state: null, text: null, kit: null, agent: null, days: null })}>Show all</button></Empty></Panel> : <NoCase />)}
+      <Section title="Waits for a person" sessions={waits} asked={asked.value} />
+      <Section title="Open" sessions={rest.filter((each) => each.state !== "terminated")} asked={null} />
+      <Section title="Closed" sessions={rest.filter((each) => each.state === "terminated")} asked={null} />
+      {found.value?.next && <p class="row"><button type="button" class="btn" onClick={() => setCursors([...cursors, found.value!.next!])}>Older cases</button></p>}
+    </Page>
+  );
+}
+
+function moveRow(by: number): void {
+  const rows = [...document.querySelectorAll<HTMLElement>("a.case")];
+  const at = rows.indexOf(document.activeElement as HTMLElement);
+  rows[Math.max(0, Math.min(rows.length - 1, at + by))]?.focus();
+}
+
+/** How many rows have changed since they were drawn. Rows never move under the pointer: the new order waits for a click. */
+function useMoved(shown: Listed[] | null, filters: Record<string, string | number | null | undefined>, inputs: unknown[]): number {
+  const [moved, setMoved] = useState(0);
+  useEffect(() => {
+    setMoved(0);
+    if (shown === null) return undefined;
+    const known = new Map(shown.map((each) => [each.session_id, each.head_seq]));
+    const timer = setInterval(() => {
+      if (document.hidden) return;
+      get<Found>("v1/sessions", { ...filters, include: undefined }).then(
+        (page) => setMoved(page.sessions.filter((each) => known.get(each.session_id) !== each.head_seq).length),
+        () => undefined,
+      );
+    }, LOOK_MS);
+    return () => clearInterval(timer);
+  }, [shown, ...inputs]);
+  return moved;
+}
+
+function Section({ title, sessions, asked }: { title: string; sessions: Listed[]; asked: Map<string, string> | null }): JSX.Element | null {
+  if (sessions.length === 0) return null;
+  return (
+    <>
+      <h2 class="section-title">{title} <span class="note">newest first</span></h2>
+      <Panel label={title}>
+        {sessions.map((each) => <Row key={each.session_id} session={each} asks={asked?.get(each.session_id) ?? null} />)}
+      </Panel>
+    </>
+  );
+}
+
+function Row({ session, asks }: { session: Listed; asks: string | null }): JSX.Element {
+  const { state } = session;
+  const glyph: [Shape, string, string] = asks ? ["person", "", "waits for a person"] : state === "terminated" ? ["flag", "gone-mark", "closed"] : state === "contradiction" ? ["contra", "contra", "contradiction"] : ["alive", "holds", state];
+  const tone = state === "terminated" ? "f2" : state === "contradiction" ? "contra" : "holds";
+  const labels = Object.entries(session.labels).map(([name, value]) => `${name}:${value}`);
+  return (
+    <Link class={asks ? "case yours-row" : "case"} to={`cases/${encodeURIComponent(session.session_id)}${asks ? "/actions" : ""}`}>
+      <span class="glyph"><Icon of={glyph[0]} tone={glyph[1]} size={16} label={glyph[2]} /></span>
+      <span class="clip"><span class="title clip">{session.title ?? session.session_id}</span><br /><span class="f3"><span class="mono">{session.session_id.slice(0, 8)}</span>{session.kit ? ` · ${session.kit}` : ""}{labels.length > 0 ? ` · ${labels.join(" ")}` : ""}</span></span>
+      <span><span class={`fig num ${tone}`}>{count(session.n_survivors)}</span><br /><span class="f2 num">of {count(session.universe_size)}{session.n_survivors > 1 ? ` · ${bits(bitsOf(session.n_survivors))} bits` : ""}</span></span>
+      <span class="c-spark"><Spark session={session} /></span>
+      <span class="c-who f2 clip">{session.sources.slice(0, 4).join(", ")}</span>
+      <span class="c-block clip"><Blocking session={session} /></span>
+      <span class="c-when right f3">{asks ? <span class="chip yours">{asks}</span> : state === "terminated" ? "closed" : state}<br />{ago(Date.parse(session.updated_ts), Date.now())}</span>
+    </Link>
+  );
+}
+
+function Blocking({ session }: { session: Listed }): JSX.Element {
+  const [first, ...more] = session.active_obligations;
+  if (session.state === "contradiction") return <><Icon of="contra" tone="contra" /> <b class="contra">nothing is left</b></>;
+  if (first !== undefined) return <><Icon of="lock" tone="owed" /> {first}{more.length > 0 ? `, and ${more.length} more` : ""}</>;
+  if (session.conclusion !== null) return <><Icon of={session.state === "terminated" ? "flag" : "check"} tone="holds" /> <span class="mono">{session.conclusion}</span></>;
+  return <span class="f2"><Icon of="check" tone="holds" /> nothing blocks</span>;
+}
+
+const WIDTH = 160;
+const HEIGHT = 34;
+
+/** Bits left by event, each on its own scale. */
+function Spark({ session }: { session: Listed }): JSX.Element | null {
+  const trail = session.trail ?? [];
+  if (trail.length === 0) return null;
+  const last = Math.max(1, session.head_seq);
+  const top = Math.max(1, Math.log2(session.universe_size + 1));
+  const x = (seq: number): number => 3 + ((WIDTH - 8) * seq) / last;
+  const y = (left: number): number => 3 + (HEIGHT - 8) * (1 - Math.log2(left + 1) / top);
+  let line = `M${x(0)} ${y(session.universe_size).toFixed(1)}`;
+  for (const [seq, left] of trail) line += `H${x(seq).toFixed(1)}V${y(left).toFixed(1)}`;
+  line += `H${x(last)}`;
+  const tone = session.state === "terminated" ? "closed" : session.n_survivors === 0 ? "zero" : "";
+  return (
+    <svg class={`spark ${tone}`} viewBox={`0 0 ${WIDTH} ${HEIGHT}`} role="img" aria-label={`from ${count(session.universe_size)} to ${count(session.n_survivors)} in ${plural(session.head_seq + 1, "event")}`}>
+      <path class="a" d={`${line}V${HEIGHT - 3}H${x(0)}Z`} />
+      <path class="l" d={line} />
+      <circle class="e" cx={x(last)} cy={y(session.n_survivors)} r={3} />
+    </svg>
+  );
+}
+
+function NoCase(): JSX.Element {
+  const call = `curl -s ${new URL("v1/sessions", document.baseURI).href} \\\n  -H 'content-type: application/json' \\\n  -d '{"ontology": {"hypothesis_space_id": "demo", "hypothesis_version": "1",\n       "causal_graph_ref": "demo", "causal_graph_version": "1"},\n       "hypotheses": ["bad-deploy", "dns", "disk"]}'`;
+  return (
+    <Panel>
+      <Empty title="No case yet">
+        <p class="f2">A case begins with the causes that are possible. Play the demo with <code>make serve DEMO=1</code>, or send this:</p>
+        <pre class="args" tabIndex={0} aria-label="A call to copy">{call}</pre>
+        <button type="button" class="btn" onClick={() => void navigator.clipboard.writeText(call)}>Copy</button>
+      </Empty>
+    </Panel>
+  );
+}

@@ -1,0 +1,134 @@
+// The ledger: streams, their heads, verification in this browser of a stream or of an export file, and export.
+
+import type { JSX } from "preact";
+import { useState } from "preact/hooks";
+import { get, saveFile } from "../api/client";
+import { clock, count, day, plural, short } from "../ui/format";
+import { Page } from "../ui/frame";
+import { Icon } from "../ui/icons";
+import { Failure, Panel, Skeleton, useLoad } from "../ui/parts";
+import { Link } from "../ui/router";
+import { exportStream, verifyFile, verifyStream } from "../verify/client";
+import type { Verdict } from "../verify/verify";
+import { Finding } from "./session/side";
+import { listSpaces } from "./actions/model";
+
+interface Entry {
+  seq: number;
+  event_id: string;
+  event_hash: string;
+  ts: string;
+  verb: string;
+}
+
+function pathOf(stream: string): string {
+  return stream.startsWith("space:") ? `v1/spaces/${encodeURIComponent(stream.slice(6))}/audit` : `v1/sessions/${encodeURIComponent(stream)}/audit`;
+}
+
+const PAGE = 100;
+
+export function LedgerPage({ stream }: { stream: string | undefined }): JSX.Element {
+  return (
+    <Page title="Ledger" chips={stream && <span class="chip wide mono">{stream}</span>}>
+      <div class="cols">
+        <div>{stream ? <Entries key={stream} stream={stream} /> : <Streams />}</div>
+        <div>
+          {stream && <StreamCheck key={stream} stream={stream} />}
+          <FileCheck />
+        </div>
+      </div>
+    </Page>
+  );
+}
+
+function Streams(): JSX.Element {
+  const streams = useLoad(async () => {
+    const [page, spaces] = await Promise.all([get<{ sessions: { session_id: string; head_seq: number }[] }>("v1/sessions", { limit: 100 }), listSpaces().catch(() => [])]);
+    return [...spaces.map((each) => ({ name: `space:${each}`, entries: null as number | null })), ...page.sessions.map((each) => ({ name: each.session_id, entries: each.head_seq + 1 }))];
+  }, []);
+  return (
+    <Panel title="Streams" note="one append-only log each">
+      {streams.error !== null && <Failure error={streams.error} retry={streams.again} />}
+      {!streams.value && streams.loading && <Skeleton height={200} />}
+      <ul class="facts">
+        {streams.value?.map((each) => <li key={each.name}><Link class="mono under" to={`ledger/${encodeURIComponent(each.name)}`}>{each.name}</Link><span class="f2">{each.name.startsWith("space:") ? "space" : "session"}</span><span class="f3 num">{each.entries === null ? "" : plural(each.entries, "entry", "entries")}</span></li>)}
+      </ul>
+    </Panel>
+  );
+}
+
+function Entries({ stream }: { stream: string }): JSX.Element {
+  const [cursors, setCursors] = useState<(string | null)[]>([null]);
+  const cursor = cursors[cursors.length - 1] ?? null;
+  const page = useLoad(() => get<{ events: Entry[]; next_cursor?: string | null }>(pathOf(stream), { limit: PAGE, cursor, fields: "events.seq,events.event_id,events.event_hash,events.ts,events.verb,next_cursor" }), [stream, cursor]);
+  return (
+    <Panel title="Entries" note={<Link to="ledger" class="under">all streams</Link>} actions={
+      <span class="row">
+        <button type="button" class="btn" disabled={cursors.length === 1} onClick={() => setCursors(cursors.slice(0, -1))}>Earlier</button>
+        <button type="button" class="btn" disabled={!page.value?.next_cursor} onClick={() => setCursors([...cursors, page.value!.next_cursor!])}>Later</button>
+      </span>
+    }>
+      {page.error !== null && <Failure error={page.error} retry={page.again} />}
+      {!page.value && page.loading && <Skeleton height={300} />}
+      {page.value && (
+        <div class="scroll" tabIndex={0} role="region" aria-label="Table of entries">
+          <table>
+            <thead><tr><th>Entry</th><th>Time</th><th>Verb</th><th>Event id</th><th>Hash</th></tr></thead>
+            <tbody>{page.value.events.map((each) => <tr key={each.seq}><td class="num">#{each.seq}</td><td class="num nowrap f2">{day(Date.parse(each.ts))} {clock(Date.parse(each.ts))}</td><td>{each.verb}</td><td class="mono f2">{each.event_id.slice(0, 8)}</td><td class="mono">{short(each.event_hash)}</td></tr>)}</tbody>
+          </table>
+        </div>
+      )}
+    </Panel>
+  );
+}
+
+function StreamCheck({ stream }: { stream: string }): JSX.Element {
+  const [verdict, setVerdict] = useState<Verdict | null>(null);
+  const [progress, setProgress] = useState<string | null>(null);
+  const [error, setError] = useState<unknown>(null);
+  const run = (): void => {
+    setProgress("reading");
+    setError(null);
+    verifyStream(stream, pathOf(stream), (done, of) => setProgress(`${count(done)} of ${count(of)}`)).then(setVerdict, setError).finally(() => setProgress(null));
+  };
+  const save = async (): Promise<void> => {
+    try {
+      saveFile(`${stream.replace(":", "-")}.jsonl`, await exportStream(stream, pathOf(stream)), "application/jsonl");
+    } catch (problem) {
+      setError(problem);
+    }
+  };
+  return (
+    <Panel title="This stream" icon={verdict?.state === "holds" ? "verified" : verdict?.state === "broken" ? "broken" : "unverified"} tone={verdict?.state === "holds" ? "holds" : verdict?.state === "broken" ? "refused" : "f3"}>
+      <div class="body verdict">
+        {progress && <p role="status">Recomputing {progress}</p>}
+        {error !== null && <Failure error={error} />}
+        {verdict && <Finding verdict={verdict} />}
+        <p class="row"><button type="button" class="btn" disabled={progress !== null} onClick={run}>Verify</button><button type="button" class="btn ghost" onClick={() => void save()}><Icon of="down" />Export</button></p>
+      </div>
+    </Panel>
+  );
+}
+
+function FileCheck(): JSX.Element {
+  const [verdicts, setVerdicts] = useState<Verdict[] | null>(null);
+  const [error, setError] = useState<unknown>(null);
+  const check = async (file: File): Promise<void> => {
+    setError(null);
+    setVerdicts(null);
+    try {
+      setVerdicts(await verifyFile(await file.text(), () => undefined));
+    } catch (problem) {
+      setError(problem);
+    }
+  };
+  return (
+    <Panel title="An export file" note="checked here, sent nowhere">
+      <div class="body verdict" data-testid="file-verdict">
+        <label>File of <code>cmbs export</code><input type="file" accept=".jsonl,.json,.txt" onChange={(event) => { const file = event.currentTarget.files?.[0]; if (file) void check(file); }} /></label>
+        {error !== null && <Failure error={error} />}
+        {verdicts?.map((each) => <div key={each.stream}><p class="mono clip">{each.stream}</p><Finding verdict={each} /></div>)}
+      </div>
+    </Panel>
+  );
+}

@@ -1,0 +1,98 @@
+// CodeMirror for a policy file. It lives in a shadow root: there it adopts its style sheets, and the page needs none inline.
+
+import { defaultKeymap, history, historyKeymap, indentWithTab } from "@codemirror/commands";
+import { yaml } from "@codemirror/lang-yaml";
+import { HighlightStyle, syntaxHighlighting } from "@codemirror/language";
+import { lintGutter, setDiagnostics, type Diagnostic } from "@codemirror/lint";
+import { search, searchKeymap } from "@codemirror/search";
+import { EditorState } from "@codemirror/state";
+import { EditorView, drawSelection, highlightActiveLine, keymap, lineNumbers } from "@codemirror/view";
+import { tags } from "@lezer/highlight";
+
+export interface Finding {
+  severity: string;
+  rule: string;
+  message: string;
+  line: number | null;
+  column: number | null;
+  name?: string | null;
+}
+
+export interface Editor {
+  show: (findings: Finding[]) => void;
+  goTo: (line: number, column: number) => void;
+  replace: (text: string) => void;
+  destroy: () => void;
+}
+
+const LOOK = EditorView.theme({
+  "&": { fontSize: "12px", backgroundColor: "var(--surface)", color: "var(--fg)", maxHeight: "640px" },
+  ".cm-scroller": { fontFamily: "var(--mono)", lineHeight: "21px", overflow: "auto" },
+  ".cm-gutters": { backgroundColor: "var(--surface)", color: "var(--fg-3)", border: "0" },
+  ".cm-activeLine": { backgroundColor: "var(--hover)" },
+  ".cm-content": { caretColor: "var(--fg)" },
+  ".cm-cursor": { borderLeftColor: "var(--fg)" },
+  "&.cm-focused": { outline: "2px solid var(--fg)", outlineOffset: "-2px" },
+  ".cm-selectionBackground, &.cm-focused .cm-selectionBackground": { backgroundColor: "var(--line-2)" },
+  ".cm-tooltip": { backgroundColor: "var(--raised)", color: "var(--fg)", border: "1px solid var(--line-2)" },
+  ".cm-panels": { backgroundColor: "var(--raised)", color: "var(--fg)" },
+});
+
+const COLOURS = HighlightStyle.define([
+  { tag: [tags.propertyName, tags.definition(tags.propertyName), tags.keyword], color: "var(--s1)" },
+  { tag: [tags.string, tags.content], color: "var(--fg)" },
+  { tag: tags.comment, color: "var(--fg-2)" },
+  { tag: [tags.number, tags.bool, tags.null], color: "var(--s2)" },
+  { tag: tags.separator, color: "var(--fg-2)" },
+]);
+
+function place(state: EditorState, finding: Finding): Diagnostic {
+  const line = state.doc.line(Math.min(Math.max(1, finding.line ?? 1), state.doc.lines));
+  const from = Math.min(line.from + Math.max(0, (finding.column ?? 1) - 1), line.to);
+  return {
+    from,
+    to: line.to,
+    severity: finding.severity === "error" ? "error" : finding.severity === "warning" ? "warning" : "info",
+    message: `${finding.line}:${finding.column ?? 1} ${finding.rule}: ${finding.message}`,
+  };
+}
+
+export function mountEditor(host: HTMLElement, text: string, changed: (text: string) => void, label: string): Editor {
+  const root = host.shadowRoot ?? host.attachShadow({ mode: "open" });
+  root.replaceChildren();
+  const view = new EditorView({
+    root,
+    parent: root,
+    state: EditorState.create({
+      doc: text,
+      extensions: [
+        lineNumbers(),
+        history(),
+        drawSelection(),
+        highlightActiveLine(),
+        yaml(),
+        lintGutter(),
+        search({ top: true }),
+        syntaxHighlighting(COLOURS),
+        LOOK,
+        keymap.of([...defaultKeymap, ...historyKeymap, ...searchKeymap, indentWithTab]),
+        EditorView.contentAttributes.of({ "aria-label": label }),
+        EditorView.updateListener.of((update) => {
+          if (update.docChanged) changed(update.state.doc.toString());
+        }),
+      ],
+    }),
+  });
+  // Reached by keyboard, so that it can be scrolled.
+  view.scrollDOM.tabIndex = 0;
+  return {
+    show: (findings) => view.dispatch(setDiagnostics(view.state, findings.filter((each) => each.line !== null).map((each) => place(view.state, each)))),
+    goTo: (line, column) => {
+      const found = view.state.doc.line(Math.min(line, view.state.doc.lines));
+      view.dispatch({ selection: { anchor: Math.min(found.from + column - 1, found.to) }, scrollIntoView: true });
+      view.focus();
+    },
+    replace: (next) => view.dispatch({ changes: { from: 0, to: view.state.doc.length, insert: next } }),
+    destroy: () => view.destroy(),
+  };
+}

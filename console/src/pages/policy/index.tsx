@@ -1,0 +1,213 @@
+// The policy workbench: the file with errors in place, lint, its tests, an explained call, and which past decisions would flip.
+
+import type { JSX } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { mayOperate, send } from "../../api/client";
+import { count, plural, short } from "../../ui/format";
+import { Page } from "../../ui/frame";
+import { Icon } from "../../ui/icons";
+import { Empty, Failure, Panel, Skeleton, useLoad } from "../../ui/parts";
+import { Link, go } from "../../ui/router";
+import { listSpaces, pathOf, readPolicySource } from "../actions/model";
+import { mountEditor, type Editor, type Finding } from "./editor";
+
+interface Check {
+  sound: boolean;
+  findings: Finding[];
+  tests: { name: string; passed: boolean; mismatches: { at: string; expected: unknown; found: unknown }[] }[];
+  never_asked: string[];
+  policy_hash: string | null;
+  set: string[];
+  unset: string[];
+}
+
+interface Rule {
+  key: string;
+  line?: number;
+  name?: string;
+  condition?: string;
+}
+
+interface Impact {
+  decisions: number;
+  n_flips: number;
+  n_unknown: number;
+  flips: { kind: string; seq: number; ts: string; proposal_id: string; actor: { id: string }; before: { verdict: string; reason_code: string }; after: { verdict: string; reason_code: string; rules?: Rule[] }; tool_ids: string[] }[];
+}
+
+const QUIET_MS = 400;
+
+export function PolicyPage({ space }: { space: string | undefined }): JSX.Element {
+  const spaces = useLoad(listSpaces, []);
+  const chosen = space ?? spaces.value?.find((each) => each !== "default") ?? spaces.value?.[0];
+  const policy = useLoad(async () => (chosen ? readPolicySource(chosen) : null), [chosen]);
+  return (
+    <Page
+      title="Policy"
+      crumbs={
+        <label class="row"><span class="f3 wide">space</span>
+          <select class="field" aria-label="Space" value={chosen ?? ""} onChange={(event) => go(`spaces/${encodeURIComponent(event.currentTarget.value)}/policy`)}>
+            {spaces.value?.map((each) => <option key={each} value={each}>{each}</option>)}
+          </select>
+        </label>
+      }
+      chips={policy.value && <span class="chip wide">in force: <span class="mono">{short(policy.value.policy_hash)}</span></span>}
+    >
+      {(spaces.error ?? policy.error) !== null && <Panel title="Policy"><Failure error={spaces.error ?? policy.error} retry={policy.again} /></Panel>}
+      {!policy.value && policy.loading && <Panel><Skeleton height={400} /></Panel>}
+      {spaces.value?.length === 0 && <Panel><Empty title="No space yet"><p class="f2">A policy belongs to a space. An operator makes one with <code>cmbs space create</code>.</p></Empty></Panel>}
+      {chosen && policy.value && <Workbench key={`${chosen}${policy.value.policy_hash}`} space={chosen} inForce={policy.value.source?.text ?? "format: 2\nrules: []\n"} written={policy.value.source !== null} hash={policy.value.policy_hash} again={policy.again} />}
+    </Page>
+  );
+}
+
+async function submit<T>(path: string, text: string, method = "POST", query: Record<string, string> = {}): Promise<T> {
+  return (await (await send(path, { method, text, type: "application/yaml", query })).json()) as T;
+}
+
+function Workbench({ space, inForce, written, hash, again }: { space: string; inForce: string; written: boolean; hash: string; again: () => void }): JSX.Element {
+  const host = useRef<HTMLDivElement>(null);
+  const editor = useRef<Editor | null>(null);
+  const [text, setText] = useState(inForce);
+  const [quiet, setQuiet] = useState(inForce);
+  const [error, setError] = useState<unknown>(null);
+  const [proposed, setProposed] = useState<string | null>(null);
+  useEffect(() => {
+    editor.current = mountEditor(host.current!, inForce, setText, "The policy file");
+    return () => editor.current?.destroy();
+  }, []);
+  useEffect(() => {
+    const timer = setTimeout(() => setQuiet(text), QUIET_MS);
+    return () => clearTimeout(timer);
+  }, [text]);
+  const check = useLoad(() => submit<Check>(`${pathOf(space)}/policy/check`, quiet), [space, quiet]);
+  useEffect(() => {
+    if (check.value) editor.current?.show(check.value.findings);
+  }, [check.value]);
+  const errors = check.value?.findings.filter((each) => each.severity === "error") ?? [];
+  const warnings = check.value?.findings.filter((each) => each.severity === "warning") ?? [];
+  const changed = text !== inForce;
+  const keys = (check.value?.set.length ?? 0) + (check.value?.unset.length ?? 0);
+  const propose = async (): Promise<void> => {
+    try {
+      const answer = await submit<{ applied?: boolean; pending?: boolean; status?: string; change_id?: string }>(`${pathOf(space)}/policy`, text, "PUT", { base_policy_hash: hash });
+      setProposed(answer.applied || answer.status === "applied" ? "It is in force." : "It waits for a second operator.");
+      again();
+    } catch (problem) {
+      setError(problem);
+    }
+  };
+  return (
+    <div class="workbench">
+      <div>
+        <Panel
+          title="Policy file"
+          note={!written ? "no file is on record; the policy was written by its keys" : changed ? `draft, ${plural(keys, "key")} changed` : "as in force"}
+          actions={<span class="row" role="status">{check.loading ? <span class="f3">checking</span> : <>{errors.length > 0 && <span class="refused"><Icon of="refused" /> {plural(errors.length, "error")}</span>}{warnings.length > 0 && <span class="owed"><Icon of="warn" /> {plural(warnings.length, "warning")}</span>}{errors.length + warnings.length === 0 && <span class="holds"><Icon of="check" /> sound</span>}</>}</span>}
+        >
+          <div ref={host} class="editor" data-testid="editor" />
+          <div class="pad row foot">
+            <span class="f2 grow">{proposed ?? "It takes effect when the space's rule on operators is met."}</span>
+            {error !== null && <Failure error={error} />}
+            <button type="button" class="btn ghost" disabled={!changed} onClick={() => editor.current?.replace(inForce)}>Discard</button>
+            {mayOperate() && <button type="button" class="btn primary" disabled={!changed || errors.length > 0 || check.loading} onClick={() => void propose()}>{errors.length > 0 ? `Propose change: fix ${plural(errors.length, "error")} first` : "Propose change"}</button>}
+          </div>
+        </Panel>
+        <Panel title="Findings" note={check.value ? plural(check.value.findings.length, "finding") : ""}>
+          {check.error !== null && <Failure error={check.error} retry={check.again} />}
+          {check.value?.findings.length === 0 && <p class="note pad">Nothing was found.</p>}
+          <ul class="facts">
+            {check.value?.findings.map((each, n) => (
+              <li key={n} class="finding">
+                <Icon of={each.severity === "error" ? "refused" : each.severity === "warning" ? "warn" : "next"} tone={each.severity === "error" ? "refused" : each.severity === "warning" ? "owed" : "f3"} label={each.severity} />
+                <button type="button" class="link mono num" disabled={each.line === null} onClick={() => each.line !== null && editor.current?.goTo(each.line, each.column ?? 1)}>{each.line === null ? "" : `${each.line}:${each.column ?? 1}`}</button>
+                <span class="wrap"><b>{each.rule}</b> {each.message}</span>
+              </li>
+            ))}
+          </ul>
+        </Panel>
+      </div>
+      <div>
+        <Flips space={space} text={quiet} ready={changed && check.value !== null && errors.length === 0} />
+        <Panel title="Tests" note={check.value ? `${check.value.tests.filter((each) => each.passed).length} of ${check.value.tests.length} pass${check.value.never_asked.length > 0 ? `; ${plural(check.value.never_asked.length, "rule")} never asked` : ""}` : ""}>
+          {check.value?.tests.length === 0 && <p class="note pad">The file has no tests.</p>}
+          <ul class="facts">
+            {check.value?.tests.map((each) => (
+              <li key={each.name} class="finding two-cols">
+                <Icon of={each.passed ? "check" : "cross"} tone={each.passed ? "holds" : "refused"} label={each.passed ? "passes" : "fails"} />
+                <span>{each.name}</span>
+                <span class={each.passed ? "f3" : "refused"}>{each.mismatches.map((one) => `${one.at}: expected ${String(one.expected)}, got ${String(one.found)}`).join("; ")}</span>
+              </li>
+            ))}
+          </ul>
+        </Panel>
+        <ExplainPanel space={space} />
+      </div>
+    </div>
+  );
+}
+
+function Flips({ space, text, ready }: { space: string; text: string; ready: boolean }): JSX.Element {
+  const impact = useLoad(async () => (ready ? submit<Impact>(`${pathOf(space)}/policy/impact`, text) : null), [space, text, ready]);
+  const value = ready ? impact.value : null;
+  return (
+    <Panel title="Would flip" note={value ? `${count(value.n_flips)} of ${plural(value.decisions, "past decision")}` : ""}>
+      {impact.error !== null && ready && <Failure error={impact.error} retry={impact.again} />}
+      {!ready && <p class="note pad">Change the file, without an error, to see which past decisions it would turn.</p>}
+      {ready && impact.loading && !value && <Skeleton height={90} />}
+      {value && value.n_flips === 0 && <p class="note pad">No past decision flips.</p>}
+      <ul class="flips">
+        {value?.flips.slice(0, 50).map((each) => (
+          <li key={`${each.seq}${each.proposal_id}`}>
+            <div class="row"><span class="mono strong grow clip">{each.tool_ids[0] ?? "state"}</span><Verdict of={each.before.verdict} /><span aria-label="to">→</span><Verdict of={each.after.verdict} /></div>
+            <p class="f2 small">{each.after.rules?.[0]?.line ? `Line ${each.after.rules[0].line}: ${each.after.rules[0].condition ?? each.after.rules[0].name ?? ""}` : each.after.reason_code} <span class="f3">{each.proposal_id} by {each.actor.id}, entry {each.seq}</span></p>
+          </li>
+        ))}
+      </ul>
+      {value && value.n_unknown > 0 && <p class="note pad">{plural(value.n_unknown, "decision")} cannot be decided again.</p>}
+      {value && value.n_flips > 0 && <p class="note pad">{count(value.decisions - value.n_flips)} stay as they were. Belief as it was then.</p>}
+    </Panel>
+  );
+}
+
+export function Verdict({ of }: { of: string }): JSX.Element {
+  return <span class={`chip ${of === "allow" ? "holds" : of === "deny" ? "refused" : "owed"}`}><Icon of={of === "allow" ? "check" : of === "deny" ? "refused" : "wait"} />{of}</span>;
+}
+
+interface Explained {
+  decision: { verdict: string; reason_code: string; stage?: string };
+  refusals?: { message: string; next: string }[];
+}
+
+/** What would be decided now about a proposal that was made before. */
+function ExplainPanel({ space }: { space: string }): JSX.Element {
+  const [asked, setAsked] = useState("");
+  const [answer, setAnswer] = useState<Explained | null>(null);
+  const [error, setError] = useState<unknown>(null);
+  const ask = async (): Promise<void> => {
+    setError(null);
+    try {
+      const response = await send(`${pathOf(space)}/proposals/${encodeURIComponent(asked.trim())}/explain`);
+      setAnswer((await response.json()) as Explained);
+    } catch (problem) {
+      setAnswer(null);
+      setError(problem);
+    }
+  };
+  return (
+    <Panel title="Explain a call">
+      <form class="pad row" onSubmit={(event) => { event.preventDefault(); void ask(); }}>
+        <input class="field grow mono" aria-label="Id of a proposal" placeholder="id of a proposal" required value={asked} onInput={(event) => setAsked(event.currentTarget.value)} />
+        <button type="submit" class="btn">Explain</button>
+      </form>
+      {error !== null && <Failure error={error} />}
+      {answer && (
+        <div class="body" role="status">
+          <p class="row"><Verdict of={answer.decision.verdict} /><span class="f2">{answer.decision.reason_code}{answer.decision.stage ? ` at the stage ${answer.decision.stage}` : ""}</span></p>
+          {answer.refusals?.map((each, n) => <p key={n} class="small wrap">{each.message}. <span class="f2">{each.next}</span></p>)}
+        </div>
+      )}
+      <p class="note pad">The conditions of a waiting call are on the page of its <Link to="inbox" class="under">case</Link>.</p>
+    </Panel>
+  );
+}

@@ -1,0 +1,96 @@
+import { describe, expect, it } from "vitest";
+import { layOut, seqAt, spread } from "../src/model/funnel";
+import { SessionLog, type AuditEvent } from "../src/model/log";
+
+const ts = "2026-01-01T00:00:00.000000Z";
+
+function declare(ids: string[]): AuditEvent {
+  return { seq: 0, event_id: "e0", verb: "DECLARE_SESSION", ts, payload: { hypotheses: ids }, outcome: { universe_size: ids.length }, delta: { eliminated: [] } };
+}
+
+function eliminate(seq: number, source: string, named: string[], gone: string[]): AuditEvent {
+  return { seq, event_id: `e${seq}`, verb: "ELIMINATE", ts, payload: { source_id: source, observation_id: `o${seq}`, eliminated: named }, outcome: null, delta: { eliminated: gone } };
+}
+
+function refusal(seq: number): AuditEvent {
+  return { seq, event_id: `e${seq}`, verb: "REQUEST_TERMINATION", ts, payload: {}, outcome: { approved: false, reason: "not_singleton" } };
+}
+
+const ids = Array.from({ length: 8 }, (_, at) => `h${at}`);
+
+function build(): SessionLog {
+  const log = new SessionLog(true);
+  log.append(declare(ids));
+  log.append(eliminate(1, "agent://metrics", ["h0", "h1"], ["h0", "h1"]));
+  log.append(eliminate(2, "agent://traces", ["h1", "h2"], ["h2"]));
+  log.append(refusal(3));
+  log.append(eliminate(4, "agent://traces", ["h1"], []));
+  return log;
+}
+
+describe("a session log", () => {
+  it("holds what is left after each event, and who ruled out what first", () => {
+    const log = build();
+    expect([0, 1, 2, 3, 4].map((seq) => log.left.at(seq))).toEqual([8, 6, 5, 5, 5]);
+    expect(log.countBySource(1)).toEqual([0, 2, 0]);
+    expect(log.countBySource(4)).toEqual([0, 2, 1]);
+    expect(log.whenGone("h2")).toBe(2);
+    expect(log.whenGone("h7")).toBe(-1);
+  });
+
+  it("says where a source alone would have left the universe", () => {
+    expect(build().sources[2]!.alone).toEqual([[2, 6]]);
+  });
+
+  it("refuses an event that does not follow", () => {
+    expect(() => build().append(refusal(9))).toThrow("does not follow");
+  });
+
+  it("gives each source a letter of its own", () => {
+    const log = build();
+    expect(log.sources.map((each) => each.monogram)).toEqual(["·", "M", "T"]);
+    expect(log.sources.map((each) => each.colour)).toEqual([0, 1, 2]);
+  });
+});
+
+describe("the funnel", () => {
+  it("puts each drop above the event that made it", () => {
+    const funnel = layOut(build(), 1000);
+    const { x0, x1, top, height } = funnel.frame;
+    expect(funnel.drops.map((each) => each.seq)).toEqual([1, 2]);
+    expect(funnel.drops[0]!.x).toBeCloseTo(x0 + (x1 - x0) / 4);
+    expect(funnel.drops[0]!.from).toBeCloseTo(top);
+    expect(funnel.drops[0]!.to).toBeCloseTo(top + height * (1 - Math.log2(6) / 3));
+    expect(seqAt(funnel.frame, funnel.drops[0]!.x + 2, 4)).toBe(1);
+  });
+
+  it("shows refusals and reports that brought nothing", () => {
+    expect(layOut(build(), 1000).marks.map((each) => [each.seq, each.shape])).toEqual([[3, "refused"], [4, "nothing"]]);
+  });
+
+  it("has a row for zero only where something came to nothing", () => {
+    const log = build();
+    expect(layOut(log, 1000).frame.zeroY).toBeNull();
+    log.append(eliminate(5, "agent://metrics", ids, ["h3", "h4", "h5", "h6", "h7"]));
+    const funnel = layOut(log, 1000);
+    expect(funnel.frame.zeroY).not.toBeNull();
+    expect(funnel.marks.at(-1)).toMatchObject({ seq: 5, shape: "contradiction" });
+  });
+
+  it("bins ten thousand events by column and loses no refusal's column", () => {
+    const log = new SessionLog(true);
+    const many = Array.from({ length: 10_000 }, (_, at) => `h${String(at).padStart(5, "0")}`);
+    log.append(declare(many));
+    for (let seq = 1; seq < 10_000; seq++) log.append(seq % 100 === 0 ? refusal(seq) : eliminate(seq, `s${seq % 3}`, [many[seq]!], [many[seq]!]));
+    const funnel = layOut(log, 1200);
+    expect(funnel.binned).toBe(true);
+    expect(funnel.drops.length).toBeLessThan(1200);
+    expect(funnel.marks.filter((each) => each.shape === "refused")).toHaveLength(99);
+  });
+
+  it("pushes labels apart and keeps their order", () => {
+    const places = spread([10, 12, 11, 50], 10, 0, 100);
+    expect(places).toEqual([10, 30, 20, 50]);
+    expect(Math.max(...spread([95, 96, 97], 10, 0, 100))).toBeLessThanOrEqual(100);
+  });
+});

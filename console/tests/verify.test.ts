@@ -1,0 +1,69 @@
+import { readFileSync } from "node:fs";
+import { describe, expect, it } from "vitest";
+import { splitAnswer, splitExport, joinExport } from "../src/verify/reading";
+import { checkStream } from "../src/verify/verify";
+import { canonicalize, comparePoints } from "../src/verify/canonical";
+
+// The worked example of the document that the verifier was written from.
+const page = readFileSync(new URL("../../docs/reference/export.md", import.meta.url), "utf-8");
+const file = page.split('EXPORT = """\n')[1]!.split('"""')[0]!;
+
+function check(text: string) {
+  const [stream] = splitExport(text);
+  return checkStream(stream!.name, stream!.entries);
+}
+
+describe("an export", () => {
+  it("holds as it was written", () => {
+    const verdict = check(file);
+    expect(verdict).toMatchObject({ state: "holds", events: 4, commitments: 8, decided: true, left: 2 });
+  });
+
+  it("is written again byte for byte", () => {
+    const [stream] = splitExport(file);
+    expect(joinExport(stream!.name, stream!.entries)).toBe(file);
+  });
+
+  it("is split the same way out of an answer of /audit", () => {
+    const [stream] = splitExport(file);
+    const events = stream!.entries.map((each) => `${each.text.slice(0, -1)},"event_hash":"${each.hash}"}`);
+    const answer = splitAnswer(`{"events":[${events.join(",")}],"next_cursor":"7"}`);
+    expect(answer).toEqual({ entries: stream!.entries, cursor: "7" });
+    expect(splitAnswer('{"events":[]}')).toEqual({ entries: [], cursor: null });
+  });
+
+  it.each([
+    ["an id that was ruled out", '"eliminated":["a","z"]', '"eliminated":["b","z"]', 1, "hash does not follow from the bytes"],
+    ["a hash", '"event_hash":"6cbb', '"event_hash":"6cbc', 1, "hash does not follow from the bytes"],
+    ["white space", '"seq":2', '"seq": 2', 2, "bytes are not canonical"],
+    ["a time", "00:00:00.000003Z", "00:00:00.000004Z", 3, "hash does not follow from the bytes"],
+  ])("names the first bad event where %s was changed", (_, from, to, seq, reason) => {
+    expect(file).toContain(from);
+    expect(check(file.replace(from, to))).toMatchObject({ state: "broken", seq, reason, events: seq });
+  });
+
+  it("is not believed where one that forges hashes changed a decision", async () => {
+    const { hashLeaf, encode, toHex } = await import("../src/verify/merkle");
+    const [stream] = splitExport(file);
+    const entries = structuredClone(stream!.entries);
+    entries[3]!.text = entries[3]!.text.replace('"approved":false,"reason":"obligation_active"', '"approved":true,"reason":"approved"');
+    entries[3]!.hash = toHex(hashLeaf(encode(entries[3]!.text)));
+    expect(checkStream(stream!.name, entries)).toMatchObject({ state: "broken", seq: 3, reason: "decision does not follow" });
+  });
+
+  it("of a newer version is neither good nor bad", () => {
+    expect(check(file.replaceAll('"v":1', '"v":9'))).toMatchObject({ state: "unknown" });
+  });
+});
+
+describe("canonical JSON", () => {
+  it("sorts keys by UTF-16 and prints numbers as ECMAScript does", () => {
+    expect(canonicalize({ "\u{1F600}": 1e21, "\uFFFD": -0.5, a: [null, true, "\u0007"] })).toBe('{"a":[null,true,"\\u0007"],"\u{1F600}":1e+21,"\uFFFD":-0.5}');
+  });
+
+  it("compares ids by code point, not by UTF-16", () => {
+    expect(comparePoints("\uFFFD", "\u{1F600}")).toBeLessThan(0);
+    expect(comparePoints("a", "ab")).toBeLessThan(0);
+    expect(comparePoints("b", "a")).toBeGreaterThan(0);
+  });
+});
