@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from cmbs.spi import RecoveredState as RecoveredState
     from cmbs.stores import open_store as open_store
     from cmbs.stores.memory import InMemoryStore as InMemoryStore
+    from cmbs.substrate.guard.functions import guard as guard
 
     __version__: str
 
@@ -44,6 +45,7 @@ _HOME = {
     "OntologyBundle": "cmbs.messages",
     "RecoveredState": "cmbs.spi",
     "SessionPolicy": "cmbs.messages",
+    "guard": "cmbs.substrate.guard.functions",
     "open_store": "cmbs.stores",
 }
 

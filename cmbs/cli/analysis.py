@@ -24,6 +24,7 @@ from cmbs.bootstrap import DEFAULT_STORE
 from cmbs.cli.kit import read_or_fail
 from cmbs.cli.output import err, existing_store, failing_cleanly, format_count, out, progress
 from cmbs.cli.reading import Logs, LogsOfServer, LogsOfStore
+from cmbs.cli.worth import show_worth
 from cmbs.errors import InvalidHypothesisId, InvalidRequest, LedgerCorrupt
 from cmbs.kit import Kit
 from cmbs.tee.access import visible
@@ -40,7 +41,7 @@ StepsOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print everything as one JSON document.")]
 
 
-def analyse_(  # noqa: PLR0913, PLR0917 - each is an option of the command
+def analyse_(
     session_ids: Annotated[list[str] | None, typer.Argument(help="Sessions to analyse; all, if none is named.")] = None,
     store: Annotated[
         str, typer.Option("--store", envvar="CMBS_STORE", help="The store to read.", metavar="URL")
@@ -95,23 +96,43 @@ def analyse_(  # noqa: PLR0913, PLR0917 - each is an option of the command
 
 @bench.command()
 def agents(
-    kit: Annotated[str, typer.Argument(help="A kit: a file, or the id of an installed one.", metavar="KIT")],
-    seed: Annotated[str, typer.Option(help="What the dice of random agents follow from.")] = "0",
+    kit: Annotated[
+        str, typer.Argument(help="A kit: a file, or the id of an installed one; all, with --forget.", metavar="KIT")
+    ] = "",
+    seed: Annotated[str, typer.Option(help="What the dice of agents follow from.")] = "0",
     steps: StepsOption = DEFAULT_STEPS,
+    sample: Annotated[
+        int | None, typer.Option(min=1, help="Play so many truths of a kit, drawn by the seed.", metavar="N")
+    ] = None,
+    forget: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="Compare agents that lose what they saw after a look with this chance."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Let scripted agents play every truth of a kit through a belief server, and compare them."""
+    """Let scripted agents play the truths of a kit through a belief server, and compare them."""
+    if forget is not None:
+        show_worth([_kit(kit)] if kit else _list_installed(), forget, seed, sample, as_json=as_json)
+        return
+    if not kit:
+        raise typer.BadParameter("name a kit, or give `--forget`", param_hint="KIT")
     chosen = _kit(kit)
     with failing_cleanly(), progress() as bar:
 
         def watch(rounds: Sequence[Round], agent: str) -> Iterable[Round]:
             return bar.track(rounds, description=agent)
 
-        board = play_all(chosen, seed, steps, watch)
+        board = play_all(chosen, seed, steps, watch, sample=sample)
     if as_json:
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(board), indent=2).decode() + "\n")
     else:
         _show_board(board)
+
+
+def _list_installed() -> list[Kit]:
+    with failing_cleanly():
+        kits = find_installed_kits()
+    return [kits[kit_id] for kit_id in sorted(kits)]
 
 
 def _analyse_log(trajectory: Trajectory, studies: _Studies, truth: str | None, steps: int) -> Analysis:
@@ -240,7 +261,7 @@ def _print_kit(analysis: Analysis) -> None:
         ("value ratio, mean", _number(kit.value_ratio)),
         ("probes asked", str(regret.probes)),
         ("probes left, expected", _number(regret.probes_left)),
-        (f"optimum ({regret.method})", _number(regret.optimum)),
+        (f"optimum ({regret.method})", _optimum(regret.optimum, regret.optimum_at_least)),
         ("not answers to its probes", str(kit.unmatched)),
     ]
     _print_pairs(visible(f"kit {kit.kit_id}, version {kit.version}"), pairs)
@@ -260,7 +281,8 @@ def _show_board(board: Scoreboard) -> None:
             f"{board.residual_bits:.3f} residual bits"
         )
     )
-    out.print(f"optimum {board.optimum:.3f} probes ({board.method}{': ' if board.reason else ''}{board.reason})")
+    optimum = _optimum(board.optimum, board.optimum_at_least)
+    out.print(f"optimum {optimum} probes ({board.method}{': ' if board.reason else ''}{board.reason})")
     _print_table(
         ("agent", "games", "found", "probes", "worst", "bits", "redundant", "regret", "luck"),
         [_score_row(score) for score in board.scores],
@@ -278,7 +300,7 @@ def _score_row(score: Score) -> tuple[str, ...]:
         str(score.probes_worst),
         _number(score.bits_mean),
         f"{score.redundancy:.1%}",
-        _number(score.regret_mean),
+        _number(score.regret_mean) if score.beyond_at_most_mean is None else f"at most {score.beyond_at_most_mean:.3f}",
         _number(score.luck_mean),
     )
 
@@ -306,3 +328,7 @@ def _print_pairs(title: str, pairs: Iterable[tuple[str, str]]) -> None:
 
 def _number(value: float | None) -> str:
     return "" if value is None else f"{value:z.3f}"
+
+
+def _optimum(optimum: float | None, at_least: float) -> str:
+    return f"at least {at_least:.3f}" if optimum is None else f"{optimum:.3f}"

@@ -24,6 +24,10 @@ class LazyCommand(NamedTuple):
 
 COMMANDS = {
     "serve": LazyCommand("cmbs.cli.serve:serve", "Serve the belief protocol over HTTP."),
+    "call": LazyCommand(
+        "cmbs.cli.call:call",
+        "Call an operation of the API, and print the answer as JSON. The key comes from `CMBS_KEY`.",
+    ),
     "keys": LazyCommand(
         "cmbs.cli.keys:app", "Make, list and revoke API keys. The first one ends the time without keys."
     ),
@@ -47,18 +51,28 @@ COMMANDS = {
     ),
     "export": LazyCommand(
         "cmbs.cli.maintenance:export",
-        "Write sessions and spaces as JSON lines, byte for byte as they were hashed.",
+        "Write sessions, spaces and kits as JSON lines, byte for byte as they were hashed.",
     ),
     "import": LazyCommand(
         "cmbs.cli.maintenance:import_",
-        "Take sessions and spaces in from an export; each is verified whole before any of it is written.",
+        "Take sessions, spaces and kits in from an export; each is verified whole before any of it is written.",
     ),
     "migrate": LazyCommand(
         "cmbs.cli.migrating:migrate", "Bring a store to the newest schema, or prepare a database with partitions."
     ),
     "proof": LazyCommand("cmbs.cli.proof:app", "Make proofs that can be checked without this store, and check them."),
+    "sessions": LazyCommand("cmbs.cli.finding:sessions", "List sessions, the oldest first, by what they are found by."),
+    "inbox": LazyCommand(
+        "cmbs.cli.finding:inbox",
+        "List what waits for a person in every space: approvals, executions in doubt, changes for a second operator.",
+    ),
+    "follow": LazyCommand("cmbs.cli.follow:follow", "Print what happens on a server while it happens."),
     "diff": LazyCommand("cmbs.cli.history:diff", "Print what happened between two events of a session or a space."),
     "fork": LazyCommand("cmbs.cli.history:fork", "Open a session that begins as another one was right after an event."),
+    "contradiction": LazyCommand(
+        "cmbs.cli.history:contradiction",
+        "Say which reports to doubt where nothing is left of a session. Exit code 1 where there is a contradiction.",
+    ),
     "sources": LazyCommand(
         "cmbs.cli.history:sources",
         "Print what each source of a session eliminated, alone and after others, and where sources agree.",
@@ -71,8 +85,23 @@ COMMANDS = {
         "cmbs.cli.analysis:analyse_", "Say what a session's path was worth: bits, redundancy, luck and regret."
     ),
     "bench": LazyCommand("cmbs.cli.analysis:bench", "Compare agents."),
+    "declare": LazyCommand("cmbs.cli.observing:declare", "Open a session over a kit on record, and print its id."),
+    "observe": LazyCommand(
+        "cmbs.cli.observing:observe", "Tell a session what was seen. Its kit works out what that rules out."
+    ),
+    "probes": LazyCommand(
+        "cmbs.cli.observing:probes", "Print what is worth asking next, the best first, and what was asked already."
+    ),
     "kit": LazyCommand("cmbs.cli.kit_group:app", "Domains as files: hypotheses and the probes that tell them apart."),
     "policy": LazyCommand("cmbs.cli.policy:app", "Test, look through, explain and try out policies of spaces."),
+    "case": LazyCommand("cmbs.cli.case:app", "Open, close and list cases: what joins a space to belief sessions."),
+    "space": LazyCommand("cmbs.cli.space:app", "List and withdraw what waits in a space, and set how it is governed."),
+    "mcp": LazyCommand("cmbs.cli.mcp:mcp", "Serve belief and action to an agent, over MCP on standard streams."),
+    "hook": LazyCommand(
+        "cmbs.cli.hook:hook",
+        "Decide about one call of a coding agent: reads the host's event, prints the host's answer.",
+    ),
+    "gateway": LazyCommand("cmbs.cli.gateway:app", "Stand in front of MCP servers: every call is a proposal first."),
     "tee": LazyCommand("cmbs.cli.tee:app", "The causal graph that hypotheses come from."),
     "play": LazyCommand("cmbs.cli.play:app", "Games, played on a real belief server."),
     "version": LazyCommand("cmbs.cli.app:version", "Print the version."),

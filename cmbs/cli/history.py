@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
+from cmbs.belief.kernel.contradictions import Contradiction, Report, describe_contradiction
 from cmbs.belief.server import BeliefServer
 from cmbs.bootstrap import DEFAULT_STORE
 from cmbs.cli.output import err, existing_store, failing_cleanly, format_count, out
@@ -26,6 +28,10 @@ SessionArgument = Annotated[str, typer.Argument(help="The session.", metavar="SE
 SinceArgument = Annotated[str, typer.Argument(help="A seq or an event id; of a space, a snapshot id.", metavar="SINCE")]
 UntilArgument = Annotated[str | None, typer.Argument(help="The same; by default the last event.", metavar="[UNTIL]")]
 AtOption = Annotated[str | None, typer.Option(help="Begin after this seq or event id; by default the last event.")]
+WithoutOption = Annotated[
+    list[str] | None,
+    typer.Option("--without", help="Leave out this report, a seq or an event id; may be given several times."),
+]
 LimitOption = Annotated[int, typer.Option("--limit", help="Print at most so many changes.", min=1)]
 
 
@@ -44,13 +50,53 @@ def diff(
             _diff_session(server, stream, since, until, limit)
 
 
-def fork(session: SessionArgument, at: AtOption = None, store: StoreOption = DEFAULT_STORE) -> None:
+def fork(
+    session: SessionArgument, at: AtOption = None, without: WithoutOption = None, store: StoreOption = DEFAULT_STORE
+) -> None:
     """Open a session that begins as another one was right after an event."""
     with failing_cleanly(), _open_server(store) as server:
-        forked = server.fork_session(session, _read_place(at))
+        left = [_read_place(each) or 0 for each in without or ()]
+        forked = server.fork_session(session, _read_place(at), without=left)
         survivors = format_count(forked.snapshot.n_survivors, "survivor")
-        err.print(f"forked from event {forked.origin.seq} of {session}, {survivors}")
+        left_out = len(forked.origin.left_out)
+        of_them = f" without {format_count(left_out, 'report')}" if left_out else ""
+        err.print(f"forked from event {forked.origin.seq} of {session}{of_them}, {survivors}")
         out.print(forked.session_id)
+
+
+def contradiction(
+    session: SessionArgument,
+    store: StoreOption = DEFAULT_STORE,
+    as_json: Annotated[bool, typer.Option("--json", help="As one JSON document, as over HTTP.")] = False,
+) -> None:
+    """Say which reports to doubt where nothing is left of a session. Exit code 1 where there is a contradiction."""
+    with failing_cleanly(), _open_server(store) as server:
+        found = server.contradiction(session)
+    if as_json:
+        print(msgspec.json.format(msgspec.json.encode(describe_contradiction(found))).decode())
+    elif found.contradiction:
+        _print_contradiction(found)
+    else:
+        err.print("no contradiction: something is left")
+    if found.contradiction:
+        raise typer.Exit(1)
+
+
+def _print_contradiction(found: Contradiction) -> None:
+    out.print(f"nothing is left since {_describe_report(found.left_none)}")
+    out.print(f"{format_count(found.smallest, 'report')} must be wrong at least")
+    for each in found.explanations:
+        causes = ", ".join(each.causes) + ("" if len(each.causes) == each.n_causes else ", …")
+        wrong = " and ".join(map(_describe_report, each.reports))
+        out.print(f"  if {wrong} {'is' if len(each.reports) == 1 else 'are'} wrong: {causes}")
+    if not found.is_exhaustive or found.n_explanations > len(found.explanations):
+        err.print("not all explanations are shown")
+    about = "look again at" if found.is_shortest else "look again at (a shorter list may do)"
+    out.print(f"{about}: {', '.join(map(_describe_report, found.look_again))}")
+
+
+def _describe_report(report: Report | None) -> str:
+    return "" if report is None else f"event {report.seq} ({report.source_id}, {report.observation_id})"
 
 
 def sources(session: SessionArgument, store: StoreOption = DEFAULT_STORE) -> None:
@@ -67,8 +113,8 @@ def sources(session: SessionArgument, store: StoreOption = DEFAULT_STORE) -> Non
             str(each.events),
             str(each.eliminated),
             str(each.only_here),
-            str(each.already_eliminated_by_others),
-            str(each.already_eliminated_by_itself),
+            str(each.already_group_eliminated_others),
+            str(each.already_group_eliminated_itself),
             f"{each.bits:.3f}",
             contradicted.strip(),
         )

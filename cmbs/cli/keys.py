@@ -36,9 +36,19 @@ StoreOption = Annotated[str, typer.Option("--store", envvar="CMBS_STORE", help="
 @app.command()
 def create(
     actor_id: Annotated[str, typer.Option("--id", help="Who holds it: the id that is recorded.", metavar="ID")],
-    kind: Annotated[str, typer.Option(help=f"What holds it: {', '.join(KINDS)}.")] = ActorKind.AGENT.value,
+    kind: Annotated[
+        str | None,
+        typer.Option(help=f"What holds it: {', '.join(KINDS)}; by default what the roles are for, or else agent."),
+    ] = None,
     role: Annotated[list[Role] | None, typer.Option(help="May be given several times.")] = None,
-    scope: Annotated[list[Scope] | None, typer.Option(help="Beyond those of the roles.")] = None,
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(
+            help=f"Beyond those of the roles: {', '.join(Scope)}; for one session or space as `belief:write@ID`, for "
+            "those whose id begins so as `spaces:propose@BEGINNING*`.",
+            metavar="SCOPE",
+        ),
+    ] = None,
     expires: Annotated[
         str, typer.Option(help="After 30m, 12h or 90d, at a moment (RFC 3339), or never.", metavar="WHEN")
     ] = "90d",
@@ -47,10 +57,10 @@ def create(
 ) -> None:
     """Make a key and print it: this once, and nowhere else."""
     with failing_cleanly(), _registry(store, open_store) as registry:
-        if kind not in KINDS:
+        if kind is not None and kind not in KINDS:
             raise InvalidRequest(f"`--kind` must be one of {', '.join(KINDS)}, got `{kind[:64]}`")
         key, text = registry.create(
-            ActorKind(kind),
+            None if kind is None else ActorKind(kind),
             actor_id,
             roles=role or (),
             scopes=scope or (),
@@ -138,7 +148,7 @@ def _content(record: KeyRecord, now: str) -> dict[str, object]:
         "kind": key.kind,
         "id": key.actor_id,
         "roles": key.roles,
-        "scopes": sorted(record.granted),
+        "scopes": record.grants.to_texts(),
         "created_ts": record.created_ts,
         "expires_at": key.expires_at,
         "revoked_ts": record.revoked_ts,

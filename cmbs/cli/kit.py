@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+from shutil import copyfileobj
+from tempfile import TemporaryFile
 from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
 from cmbs.cli.output import STANDARD_INPUT, err, failing_cleanly, format_count, out, read_input
-from cmbs.documents.findings import MAX_FINDINGS, Finding, Severity
+from cmbs.documents.findings import MAX_FINDINGS, Finding, Rule, Severity
 from cmbs.documents.nodes import MAX_BYTES
 from cmbs.kit.model import Kit
 from cmbs.kit.parse import InvalidKitFile, parse_kit
 from cmbs.kit.rules import KitSummary, summary_of
-from cmbs.kit.writing import format_kit
+from cmbs.kit.writing import check_writable, format_kit, kit_pieces
 from cmbs.tee.access import visible
 
 app = typer.Typer(
@@ -73,11 +76,30 @@ def read_or_fail(file: str) -> Kit:
     return checked.kit
 
 
+def write_kit(kit: Kit, output: str) -> None:
+    """Write a kit file, or to standard output; `InvalidKitFile` where it has more than a kit file can hold.
+
+    The text is made in a temporary file first, so that what is refused half way leaves nothing.
+    """
+    check_writable(kit)
+    with TemporaryFile("w+", encoding="utf-8", newline="") as whole:
+        for piece in kit_pieces(kit, output):
+            whole.write(piece)
+        whole.flush()
+        if os.fstat(whole.fileno()).st_size > MAX_BYTES:
+            raise InvalidKitFile(output, [Finding(Rule.TOO_LARGE, f"a file has at most {MAX_BYTES:,} bytes")])
+        whole.seek(0)
+        if output == STANDARD_INPUT:
+            copyfileobj(whole, sys.stdout)
+        else:
+            with Path(output).open("w", encoding="utf-8", newline="") as file:
+                copyfileobj(whole, file)
+
+
 def format_loadable(kit: Kit, name: str) -> str:
     """The kit as a file of this name; `InvalidKitFile` where it has more than a kit file can hold."""
-    text = format_kit(kit, name)
-    parse_kit(text.encode(), name)
-    return text
+    check_writable(kit)
+    return format_kit(kit, name)
 
 
 def _check_file(file: str) -> CheckedFile:

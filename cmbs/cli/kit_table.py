@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import sys
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from cmbs.cli.kit import format_loadable, show_kit
+from cmbs.cli.kit import show_kit, write_kit
 from cmbs.cli.output import STANDARD_INPUT, err, failing_cleanly, read_input
 from cmbs.documents.csv_text import MAX_TABLE_BYTES, Table, read_table
 from cmbs.documents.findings import InvalidDocument
 from cmbs.errors import InvalidKit, InvalidRequest
-from cmbs.kit.model import DEFAULT_THRESHOLD, Soundness
-from cmbs.kit.table import TableKit, TableOptions, ValueProbes, baselines_from, kit_from_table
+from cmbs.kit.model import DEFAULT_THRESHOLD, Constant, Reduction, Soundness, Window
+from cmbs.kit.table import TableOptions, ValueProbes, baselines_from, kit_from_table
 from cmbs.tee.access import visible
 
 _TABLE_HELP = "A CSV file with a header, in UTF-8; - is standard input."
@@ -45,6 +45,13 @@ BaselineOption = Annotated[
     Path | None, typer.Option(help="A CSV of samples: columns it shares are read as normal or not.", metavar="FILE")
 ]
 ThresholdOption = Annotated[float, typer.Option(help="Robust z-score up to which a number is normal.")]
+ConstantOption = Annotated[
+    Constant, typer.Option(help="What a number means against a baseline whose samples do not spread (MAD 0).")
+]
+WindowOption = Annotated[
+    str | None,
+    typer.Option(help="How a window of samples is read against a baseline: any, mean or K-of-N.", metavar="REDUCTION"),
+]
 NoDataOption = Annotated[
     list[str] | None, typer.Option("--no-data", help=f"A word that means no data; {_REPEATED}.", metavar="WORD")
 ]
@@ -61,7 +68,7 @@ ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite the kit if
 TitleOption = Annotated[str | None, typer.Option(help="The kit's title.")]
 
 
-def from_table(  # noqa: PLR0913 - an option each
+def from_table(
     file: TableArgument,
     *,
     id_column: IdOption,
@@ -78,6 +85,8 @@ def from_table(  # noqa: PLR0913 - an option each
     bands: BandsOption = 4,
     baseline: BaselineOption = None,
     threshold: ThresholdOption = DEFAULT_THRESHOLD,
+    constant: ConstantOption = Constant.ABNORMAL,
+    window: WindowOption = None,
     no_data: NoDataOption = None,
     max_values: MaxValuesOption = 64,
     soundness: SoundnessOption = None,
@@ -88,6 +97,8 @@ def from_table(  # noqa: PLR0913 - an option each
     force: ForceOption = False,
 ) -> None:
     """Make a kit of a table: each row a hypothesis, each column a probe. An empty cell eliminates nothing."""
+    with failing_cleanly():
+        reduction = None if window is None else _parse_window(window)
     options = TableOptions(
         id_column=id_column,
         drop=frozenset(drop or ()),
@@ -103,6 +114,8 @@ def from_table(  # noqa: PLR0913 - an option each
         max_values=max_values,
         bands=bands,
         threshold=threshold,
+        constant=constant,
+        window=reduction,
         soundness=soundness,
     )
     name = kit_id if kit_id is not None else ("table" if str(file) == STANDARD_INPUT else file.stem)
@@ -110,16 +123,32 @@ def from_table(  # noqa: PLR0913 - an option each
     with failing_cleanly():
         _check(options)
         _check_output(output, [each for each in (file, baseline) if each is not None], force=force)
-        try:
-            table = _table(file, delimiter)
-            asked = set(table.columns) - {id_column, label, prior} - options.drop
-            samples = baselines_from(_table(baseline, delimiter), asked) if baseline else None
-            made = kit_from_table(table, options, samples, kit_id=name, version=kit_version, title=shown_title)
-            formatted = format_loadable(made.kit, output)
-        except (InvalidDocument, InvalidKit) as exc:
-            err.print("\n".join(map(visible, str(exc).split("\n"))))
-            raise typer.Exit(1) from exc
-        _write(made, formatted, output)
+        table = _table(file, delimiter)
+        samples = None if baseline is None else _table(baseline, delimiter)
+        _convert(table, samples, options, (name, kit_version, shown_title), output)
+
+
+def _convert(
+    table: Table, samples: Table | None, options: TableOptions, names: tuple[str, str | None, str], output: str
+) -> None:
+    """Make the kit, with its id, version and title, and write it; what is wrong goes to standard error, and exit 1."""
+    kit_id, version, title = names
+    try:
+        asked = set(table.columns) - {options.id_column, options.label_column, options.prior_column} - options.drop
+        baselines = None if samples is None else baselines_from(samples, asked)
+        made = kit_from_table(table, options, baselines, kit_id=kit_id, version=version, title=title)
+        write_kit(made.kit, output)
+    except (InvalidDocument, InvalidKit) as exc:
+        raise _fail(exc) from exc
+    for note in made.notes:
+        err.print(visible(f"note    {note}"))
+    if output != STANDARD_INPUT:
+        show_kit(output, made.kit)
+
+
+def _fail(exc: Exception) -> typer.Exit:
+    err.print("\n".join(map(visible, str(exc).split("\n"))))
+    return typer.Exit(1)
 
 
 def _check_output(output: str, read: list[Path], *, force: bool) -> None:
@@ -141,20 +170,24 @@ def _check(options: TableOptions) -> None:
         raise InvalidRequest(f"column `{both[0]}` cannot be both `--numeric` and `--text`")
 
 
+def _parse_window(text: str) -> Window:
+    matched = re.fullmatch(r"([0-9]{1,5})-of-([0-9]{1,5})", text)
+    if matched:
+        try:
+            return Window(Reduction.K_OF_N, int(matched[1]), int(matched[2]))
+        except InvalidKit as exc:
+            raise InvalidRequest(f"`--window {text}`: {exc}") from exc
+    if text not in {Reduction.ANY, Reduction.MEAN}:
+        raise InvalidRequest(f"`--window` is `any`, `mean` or such as `3-of-5`, not `{text}`")
+    return Window(Reduction(text))
+
+
 def _table(file: Path, delimiter: str) -> Table:
     character = "\t" if delimiter == "tab" else delimiter
     if len(character) != 1 or character in '"\r\n':
         raise InvalidRequest(f"`--delimiter` must be one character or `tab`, not `{delimiter}`")
     name = "<stdin>" if str(file) == STANDARD_INPUT else str(file)
-    return read_table(read_input(file, MAX_TABLE_BYTES), name, character)
-
-
-def _write(made: TableKit, text: str, output: str) -> None:
-    if output == STANDARD_INPUT:
-        sys.stdout.write(text)
-    else:
-        Path(output).write_text(text, "utf-8")
-    for note in made.notes:
-        err.print(visible(f"note    {note}"))
-    if output != STANDARD_INPUT:
-        show_kit(output, made.kit)
+    try:
+        return read_table(read_input(file, MAX_TABLE_BYTES), name, character)
+    except InvalidDocument as exc:
+        raise _fail(exc) from exc

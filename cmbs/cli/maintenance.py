@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated, BinaryIO
@@ -12,15 +13,24 @@ import typer
 
 from cmbs.audit import fsck as checking
 from cmbs.audit.actors import ActorCheck
-from cmbs.audit.plain_rows import all_sessions
+from cmbs.audit.plain_rows import all_sessions, all_streams
 from cmbs.audit.spaces import all_spaces
 from cmbs.audit.transfer import export_lines, import_lines
 from cmbs.belief.server import BeliefServer
 from cmbs.bootstrap import DEFAULT_STORE
 from cmbs.cli.checking import ImportedOption, Pace, print_findings, store_to_inspect, streams_in
 from cmbs.cli.output import err, existing_store, failing_cleanly, format_count, out, progress
+from cmbs.cli.tee_client import (
+    AuthoritiesOption,
+    ClientCertOption,
+    ClientKeyOption,
+    TokenOption,
+    open_tee_store,
+)
+from cmbs.cli.tee_repair import compare_incidents
 from cmbs.identity.kernel.model import KEYS_STREAM
-from cmbs.spi import AuditLog, is_reserved
+from cmbs.spi import AuditLog
+from cmbs.spi.audit_log import KIT_PREFIX
 from cmbs.stores import open_store
 from cmbs.substrate.kernel.events import STREAM_PREFIX
 from cmbs.substrate.server import SubstrateServer
@@ -36,6 +46,9 @@ SessionOption = Annotated[
 SpaceOption = Annotated[
     list[str] | None, typer.Option("--space", help="Only this space; may be given several times.", metavar="ID")
 ]
+KitOption = Annotated[
+    list[str] | None, typer.Option("--kit", help="Only this kit; may be given several times.", metavar="ID")
+]
 RateOption = Annotated[
     int | None,
     typer.Option("--rate", min=1, help="Look at no more than so many events a second.", metavar="EVENTS"),
@@ -50,11 +63,18 @@ def fsck(
     space: SpaceOption = None,
     rate: RateOption = None,
     imported: ImportedOption = False,
+    tee: Annotated[
+        str, typer.Option("--tee", help="Compare sessions with their incidents in this Tee too.", metavar="HOST:PORT")
+    ] = "",
+    token: TokenOption = None,
+    authorities: AuthoritiesOption = None,
+    client_cert: ClientCertOption = None,
+    client_key: ClientKeyOption = None,
 ) -> None:
     """Compare every row of every table, and the schema, with the log, and say what is wrong and where."""
     named = [*(session or []), *(STREAM_PREFIX + space_id for space_id in space or [])]
     everything = session is None and space is None
-    sessions = spaces = events = bad = 0
+    events = bad = 0
     with failing_cleanly(), closing(store_to_inspect(url)) as store, progress() as bar:
         task = bar.add_task("checking", total=None)
         pace = Pace(rate, lambda total: bar.update(task, description=f"checking, {format_count(total, 'event')}"))
@@ -64,13 +84,15 @@ def fsck(
         wanted = list(streams_in(store)) if everything else named
         for stream_id in bar.track(wanted, task_id=task):
             report = checking.check_stream(store, stream_id, actors, pace)
-            sessions += not is_reserved(stream_id)
-            spaces += stream_id.startswith(STREAM_PREFIX)
             events += 0 if stream_id in (KEYS_STREAM, HEADS_STREAM) else report.events
             bad += print_findings(stream_id, report.findings)
         for report in checking.check_recorded_heads(store, named):
             bad += print_findings(report.stream_id, report.findings)
-    out.print(f"{_describe_counts(sessions, spaces)}, {format_count(events, 'event')}, {bad} bad")
+        if tee:
+            with open_tee_store(tee, token, authorities, client_cert, client_key) as incidents:
+                bad += compare_incidents(store, incidents, None if everything else session or [])
+    counted = [each for each in wanted if each not in (KEYS_STREAM, HEADS_STREAM)]
+    out.print(f"{_describe_counts(counted)}, {format_count(events, 'event')}, {bad} bad")
     if bad:
         raise typer.Exit(1)
 
@@ -80,23 +102,26 @@ def export(
     store: StoreOption = DEFAULT_STORE,
     session: SessionOption = None,
     space: SpaceOption = None,
+    kit: KitOption = None,
 ) -> None:
-    """Write sessions and spaces as JSON lines, byte for byte as they were hashed."""
+    """Write sessions, spaces and kits as JSON lines, byte for byte as they were hashed."""
     with failing_cleanly(), closing(existing_store(store)) as log, progress() as bar:
-        wanted = [*(session or []), *(STREAM_PREFIX + space_id for space_id in space or [])]
-        if session is None and space is None:
-            wanted = [*_sessions(log), *(STREAM_PREFIX + space_id for space_id in all_spaces(log))]
+        wanted = [*(session or []), *(STREAM_PREFIX + each for each in space or [])]
+        wanted += [KIT_PREFIX + each for each in kit or []]
+        if session is None and space is None and kit is None:
+            wanted = [*_sessions(log), *(STREAM_PREFIX + each for each in all_spaces(log))]
+            wanted += all_streams(log, KIT_PREFIX)
         with _open_target(file) as target:
             for line in export_lines(log, bar.track(wanted, description="exporting")):
                 target.write(line + b"\n")
-    spaces = sum(name.startswith(STREAM_PREFIX) for name in wanted)
-    err.print(f"{_describe_counts(len(wanted) - spaces, spaces)} exported")
+    err.print(f"{_describe_counts(wanted)} exported")
     err.print("keys stay behind: the key register is not exported, and actors in these entries are checked here alone")
 
 
 def import_(file: SourceArgument, store: StoreOption = DEFAULT_STORE) -> None:
-    """Take sessions and spaces in from an export; each is verified whole before any of it is written."""
-    sessions = spaces = events = 0
+    """Take sessions, spaces and kits in from an export; each is verified whole before any of it is written."""
+    taken: list[str] = []
+    events = 0
     with (
         failing_cleanly(),
         _open_source(file) as source,
@@ -105,11 +130,10 @@ def import_(file: SourceArgument, store: StoreOption = DEFAULT_STORE) -> None:
     ):
         try:
             for moved in import_lines(server, source, substrate.import_space):
-                is_space = moved.session_id.startswith(STREAM_PREFIX)
-                sessions, spaces = sessions + (not is_space), spaces + is_space
+                taken.append(moved.session_id)
                 events += moved.events
         finally:
-            err.print(f"{_describe_counts(sessions, spaces)}, {format_count(events, 'event')} imported")
+            err.print(f"{_describe_counts(taken)}, {format_count(events, 'event')} imported")
             err.print(
                 "warning: keys were not imported; the actors in these entries cannot be checked against this store's"
                 " keys. Keep a copy of the source store to check them, and make keys here with `cmbs keys create`"
@@ -120,9 +144,14 @@ def _sessions(log: AuditLog) -> list[str]:
     return [summary.session_id for summary in all_sessions(log)]
 
 
-def _describe_counts(sessions: int, spaces: int) -> str:
-    """How many sessions, and how many spaces where there are any."""
-    return format_count(sessions, "session") + (f", {format_count(spaces, 'space')}" if spaces else "")
+def _describe_counts(names: Iterable[str]) -> str:
+    """How many sessions, and how many spaces and kits where there are any."""
+    counts = Counter(
+        next((each for each in (STREAM_PREFIX, KIT_PREFIX) if name.startswith(each)), "") for name in names
+    )
+    parts = [format_count(counts[""], "session")]
+    parts += [format_count(counts[each], each[:-1]) for each in (STREAM_PREFIX, KIT_PREFIX) if counts[each]]
+    return ", ".join(parts)
 
 
 @contextmanager

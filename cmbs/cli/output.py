@@ -65,9 +65,21 @@ def progress() -> Progress:
 
 
 def fail(exc: Exception, code: int = 2) -> NoReturn:
-    """Print the error, and exit."""
+    """Print the error and, where it says so, what to do next; and exit."""
     err.print(f"cmbs: {exc}")
+    step = getattr(exc, "details", {}).get("next")
+    if step is not None:
+        err.print(f"  next: {step}")
     sys.exit(code)
+
+
+@contextmanager
+def exiting_with_two() -> Iterator[None]:
+    """Exit code 2 for whatever keeps a command from its work, where 1 has a meaning of its own or none."""
+    try:
+        yield
+    except (CmbsError, OSError) as exc:
+        fail(exc)
 
 
 @contextmanager

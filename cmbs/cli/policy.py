@@ -4,40 +4,35 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import msgspec
 import typer
 
-from cmbs.audit.transfer import read_exported
 from cmbs.bootstrap import DEFAULT_STORE
 from cmbs.cli import policy_output as output
-from cmbs.cli.output import STANDARD_INPUT, existing_store, fail, failing_cleanly, read_input
+from cmbs.cli.output import exiting_with_two, fail, failing_cleanly, read_input
+from cmbs.cli.past import check_there, open_past
+from cmbs.documents.findings import InvalidDocument
 from cmbs.documents.nodes import MAX_BYTES
 from cmbs.errors import InvalidRequest, RecordNotFound, SpaceNotFound
 from cmbs.ledger import StoredEntry
-from cmbs.messages import ActorKind
+from cmbs.messages import Actor, ActorKind
 from cmbs.substrate.kernel.events import STREAM_PREFIX
-from cmbs.substrate.kernel.insight.cases import run_cases, situation
+from cmbs.substrate.kernel.insight.advice import advise_on_explanation
 from cmbs.substrate.kernel.insight.explanation import Explanation, Hypothetical, recall
 from cmbs.substrate.kernel.insight.explanation import explain as explanation_of
 from cmbs.substrate.kernel.insight.impact import impact_of
-from cmbs.substrate.kernel.insight.lint import Severity
 from cmbs.substrate.kernel.insight.lint import lint as lint_policy
-from cmbs.substrate.kernel.model import Tool
-from cmbs.substrate.kernel.policy.document_schema import SCHEMAS
-from cmbs.substrate.kernel.policy.documents import (
-    Case,
-    CaseDocument,
-    CaseProposal,
-    PolicyDocument,
-    is_case_document,
-    pairs_of,
-    read_document,
-)
+from cmbs.substrate.kernel.insight.past_belief import PastBelief
+from cmbs.substrate.kernel.insight.policy_tests import run_tests, situation
+from cmbs.substrate.kernel.policy.document_schema import policy_schema
+from cmbs.substrate.kernel.policy.documents import PolicyTest, ProposalSketch, read_document
+from cmbs.substrate.kernel.policy.file import CompiledPolicy, as_payloads, compile_file, locate_faults, map_source
 from cmbs.substrate.kernel.policy.policy import compile_policy, validate_policy
+from cmbs.substrate.kernel.policy.source_map import SourceMap
 from cmbs.substrate.kernel.replay import catch_up_space, read_space_event
 from cmbs.substrate.kernel.state import Space
 
@@ -45,8 +40,6 @@ app = typer.Typer(
     name="policy", help="Test, look through, explain and try out policies of spaces.", no_args_is_help=True
 )
 
-_ENTRIES_PER_READ = 1_000
-D = TypeVar("D")
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print everything as one JSON document.")]
 StoreOption = Annotated[str, typer.Option("--store", envvar="CMBS_STORE", help="Which store.", metavar="URL")]
@@ -59,60 +52,85 @@ LogOption = Annotated[
 ]
 
 
+FilesArgument = Annotated[list[Path], typer.Argument(help="Policy files in YAML or JSON.", metavar="FILE…")]
+
+
+@app.command()
+def check(files: FilesArgument, as_json: JsonOption = False) -> None:
+    """Look policies through and run their tests; exit code 1 where something is wrong or a test fails."""
+    with _reading_policies():
+        read = [(str(file), _read_policy(file)) for file in files]
+        looked = [(name, lint_policy(each.pairs, _tool_ids(each)), each.source_map) for name, each in read]
+        reports = [(name, run_tests(each), each.source_map) for name, each in read]
+    if as_json:
+        _print_json(
+            [
+                {**output.lint_to_dict(*one), "tests": output.tests_to_dict(*other)}
+                for one, other in zip(looked, reports, strict=True)
+            ]
+        )
+    else:
+        output.show_lint(looked)
+        output.show_tests(reports)
+    if output.has_problem(report for _, report, _ in looked) or output.has_failure(each for _, each, _ in reports):
+        raise typer.Exit(1)
+
+
 @app.command("test")
-def run_tests(
-    files: Annotated[list[Path], typer.Argument(help="Case files in YAML or JSON.", metavar="FILE…")],
+def run_policy_tests(
+    files: FilesArgument,
     require_coverage: Annotated[
-        bool, typer.Option("--require-coverage", help="Fail where a constraint was never asked.")
+        bool, typer.Option("--require-coverage", help="Fail where a rule was never asked.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Decide the cases of a policy and compare with what they expect; exit code 1 where one is otherwise."""
+    """Decide the tests of policies and compare with what they expect; exit code 1 where one is otherwise."""
     reports = []
     with _reading_policies():
         for file in files:
-            document = _read(file, CaseDocument)
-            if not document.cases:
-                raise InvalidRequest(f"{file} has no cases")
-            pairs, tools = _policy_of(document, file)
-            reports.append((str(file), run_cases(document, pairs, tools)))
+            compiled = _read_policy(file)
+            if not compiled.tests:
+                raise InvalidRequest(f"{file} has no tests")
+            reports.append((str(file), run_tests(compiled), compiled.source_map))
     if as_json:
         _print_json([output.tests_to_dict(*each) for each in reports])
     else:
         output.show_tests(reports)
-    failed = any(not result.passed for _, tested in reports for result in tested.results)
-    uncovered = require_coverage and any(tested.coverage.never_asked for _, tested in reports)
-    if failed or uncovered:
+    uncovered = require_coverage and any(tested.coverage.never_asked for _, tested, _ in reports)
+    if uncovered or output.has_failure(tested for _, tested, _ in reports):
         raise typer.Exit(1)
 
 
 @app.command()
-def lint(
-    files: Annotated[
-        list[Path], typer.Argument(help="Policies, or case files that bring or name one.", metavar="FILE…")
-    ],
-    as_json: JsonOption = False,
-) -> None:
+def lint(files: FilesArgument, as_json: JsonOption = False) -> None:
     """Say what is wrong with policies; exit code 1 where there is an error or a warning. Says only what is proved."""
     reports = []
     with _reading_policies():
         for file in files:
-            pairs, tools = _any_policy(file)
-            reports.append((str(file), lint_policy(pairs, None if tools is None else [each.tool_id for each in tools])))
+            compiled = _read_policy(file)
+            reports.append((str(file), lint_policy(compiled.pairs, _tool_ids(compiled)), compiled.source_map))
     if as_json:
         _print_json([output.lint_to_dict(*each) for each in reports])
     else:
         output.show_lint(reports)
-    if any(finding.severity is not Severity.NOTE for _, report in reports for finding in report.findings):
+    if output.has_problem(report for _, report, _ in reports):
         raise typer.Exit(1)
+
+
+@app.command("compile")
+def compile_policies(
+    file: Annotated[Path, typer.Argument(help="A policy file in YAML or JSON.", metavar="FILE")],
+) -> None:
+    """Print what a policy file is compiled to: the payloads that decide, as a policy file of format 1."""
+    with _reading_policies():
+        compiled = _read_sound_policy(file)
+    _print_json(as_payloads(compiled))
 
 
 @app.command()
 def explain(
-    file: Annotated[
-        Path | None, typer.Argument(help="A case file: policy, state, tools and cases.", metavar="FILE")
-    ] = None,
-    case: Annotated[str | None, typer.Option("--case", help="Explain the case of this name.", metavar="NAME")] = None,
+    file: Annotated[Path | None, typer.Argument(help="A policy file with tests.", metavar="FILE")] = None,
+    test: Annotated[str | None, typer.Option("--test", help="Explain the test of this name.", metavar="NAME")] = None,
     proposal: Annotated[
         str | None,
         typer.Option(
@@ -132,16 +150,23 @@ def explain(
     """Say why a proposal is decided as it is, and the smallest change of facts that would turn it."""
     with _reading_policies():
         if file is not None:
-            asked = _read_case(file, case, proposal)
-        elif proposal is None or case is not None:
-            raise InvalidRequest("name a case file, or with --proposal the id of a recorded proposal")
+            name, compiled = str(file), _read_policy(file)
+            source_map: SourceMap | None = compiled.source_map
+            asked = _read_test(name, compiled, test, proposal)
+        elif proposal is None or test is not None:
+            raise InvalidRequest("name a policy file, or with --proposal the id of a recorded proposal")
         else:
-            asked = _find_recorded(_entries(store, space, log), space, proposal)
-        explanation: Explanation = explanation_of(asked, reader)
+            with open_past(store, log) as past:
+                entries = check_there(past.read(STREAM_PREFIX + space), space)
+                asked = _find_recorded(entries, space, proposal)
+            name, source_map = "the policy", _map_source(asked.space)
+        explanation: Explanation = explanation_of(asked, reader, source_map=source_map)
+        refusals = advise_on_explanation(asked, explanation, Actor(reader, asked.actor.id))
     if as_json:
-        _print_json(msgspec.to_builtins(explanation))
+        _print_json({**msgspec.to_builtins(explanation), "refusals": msgspec.to_builtins(refusals)})
     else:
-        output.show_explanation(explanation)
+        output.show_explanation(explanation, name)
+        output.show_refusals(refusals)
 
 
 @app.command()
@@ -152,29 +177,29 @@ def impact(
     log: LogOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Decide a space's past again under another policy; exit code 1 where a verdict would be another."""
-    with _reading_policies():
-        pairs, _ = _any_policy(against)
-        faults = validate_policy(pairs)
-        if faults:
-            raise InvalidRequest(f"{against}: {faults[0].key}: {faults[0].message}")
-        found = impact_of(space, _entries(store, space, log), compile_policy(pairs))
+    """Decide a space's past again under another policy.
+
+    Exit code 0 where no verdict would be another, 1 where one would, 2 where that could not be found out of all of
+    them.
+    """
+    with exiting_with_two():
+        compiled = _read_sound_policy(against)
+        with open_past(store, log) as past:
+            entries = check_there(past.read(STREAM_PREFIX + space), space)
+            belief = PastBelief(past.read_whole, complete=past.complete)
+            found = impact_of(space, entries, compile_policy(compiled.pairs), belief.at)
     if as_json:
         _print_json({**msgspec.to_builtins(found), "counts": found.counts()})
     else:
-        output.show_impact(found)
-    if found.flips:
-        raise typer.Exit(1)
+        output.show_impact(found, str(against), compiled.source_map)
+    if found.flips or found.unknown:
+        raise typer.Exit(1 if found.flips else 2)
 
 
 @app.command()
-def schema(
-    of: Annotated[str, typer.Argument(help="policy or cases.", metavar="policy|cases")] = "policy",
-) -> None:
-    """Print the JSON Schema of policy or case files, for editors and other programs."""
-    if of not in SCHEMAS:
-        fail(InvalidRequest(f"there are schemas of {' and '.join(SCHEMAS)}, not of `{of}`"))
-    _print_json(SCHEMAS[of]())
+def schema() -> None:
+    """Print the JSON Schema of policy files, for editors and other programs."""
+    _print_json(policy_schema())
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -190,47 +215,43 @@ def _reading_policies() -> Iterator[None]:
             fail(exc, 1)
 
 
-def _read(file: Path, kind: type[D]) -> D:
-    return read_document(read_input(file, MAX_BYTES), str(file), kind)
+def _read_policy(file: Path) -> CompiledPolicy:
+    return compile_file(read_input(file, MAX_BYTES), str(file))
 
 
-def _policy_of(document: CaseDocument, file: Path) -> tuple[dict[str, str], list[Tool]]:
-    """The pairs that cases are about, and the tools that their policy names."""
-    if not isinstance(document.policy, str):
-        return pairs_of(document.policy), []
-    path = file.parent / document.policy
-    policy = _read(path, PolicyDocument)
-    return pairs_of(policy.policy), [each.to_tool() for each in policy.tools or ()]
+def _read_sound_policy(file: Path) -> CompiledPolicy:
+    """The policy in a file; InvalidDocument where a space would refuse it."""
+    compiled = _read_policy(file)
+    faults = validate_policy(compiled.pairs)
+    if faults:
+        raise InvalidDocument(str(file), locate_faults(faults, compiled.source_map))
+    return compiled
 
 
-def _any_policy(file: Path) -> tuple[dict[str, str], list[Tool] | None]:
-    """The policy in a file, or that of a case file; and the tools that are known, None where it names none."""
-    data = read_input(file, MAX_BYTES)
-    if not is_case_document(data, str(file)):
-        policy = read_document(data, str(file), PolicyDocument)
-        tools = None if policy.tools is None else [each.to_tool() for each in policy.tools]
-        return pairs_of(policy.policy), tools
-    document = read_document(data, str(file), CaseDocument)
-    pairs, named = _policy_of(document, file)
-    return pairs, [*named, *(each.to_tool() for each in document.tools)] or None
+def _tool_ids(compiled: CompiledPolicy) -> list[str] | None:
+    return None if compiled.tools is None else [each.tool_id for each in compiled.tools]
 
 
-def _read_case(file: Path, name: str | None, proposal: str | None) -> Hypothetical:
-    document = _read(file, CaseDocument)
-    pairs, tools = _policy_of(document, file)
-    known = {tool.tool_id: tool for tool in (*tools, *(each.to_tool() for each in document.tools))}
+def _read_test(file: str, compiled: CompiledPolicy, name: str | None, proposal: str | None) -> Hypothetical:
     if proposal is not None:
         if name is not None:
-            raise InvalidRequest("--case and --proposal are two ways to name one proposal")
-        case = Case("proposal", _read(Path(proposal), CaseProposal))
+            raise InvalidRequest("--test and --proposal are two ways to name one proposal")
+        said = read_document(read_input(proposal, MAX_BYTES), proposal, ProposalSketch)
+        test = PolicyTest("proposal", said)
     else:
-        named = {case.name: case for case in document.cases}
+        named = {each.name: each for each in compiled.tests}
         if name is None and len(named) != 1:
-            raise InvalidRequest(f"{file} has {len(named)} cases: name one with --case, or a file with --proposal")
+            raise InvalidRequest(f"{file} has {len(named)} tests: name one with --test, or a file with --proposal")
         if name is not None and name not in named:
-            raise InvalidRequest(f"{file} has no case `{name}`")
-        case = named[name] if name is not None else next(iter(named.values()))
-    return situation(document, case, compile_policy(pairs), known)
+            raise InvalidRequest(f"{file} has no test `{name}`")
+        test = named[name] if name is not None else next(iter(named.values()))
+    tools = {tool.tool_id: tool for tool in compiled.tools or ()}
+    return situation(compiled.given, test, compile_policy(compiled.pairs), tools)
+
+
+def _map_source(space: Space) -> SourceMap | None:
+    """Where the policy of a space stands in the file that it was written as; None where it was not written as one."""
+    return None if space.policy_source is None else map_source(space.policy_source)
 
 
 # --- what was recorded ------------------------------------------------------------------------------------------------
@@ -251,28 +272,6 @@ def _find_recorded(entries: Iterator[StoredEntry], space_id: str, proposal_id: s
     if found is None:
         raise RecordNotFound("proposal", proposal_id)
     return found
-
-
-def _entries(url: str, space_id: str, log: Path | None) -> Iterator[StoredEntry]:
-    return _read_store(url, space_id) if log is None else iter(_read_export(log, space_id))
-
-
-def _read_store(url: str, space_id: str) -> Iterator[StoredEntry]:
-    with closing(existing_store(url)) as store:
-        seq = -1
-        while entries := store.read(STREAM_PREFIX + space_id, seq, _ENTRIES_PER_READ):
-            yield from entries
-            seq += len(entries)
-    if seq < 0:
-        raise SpaceNotFound(space_id)
-
-
-def _read_export(file: Path, space_id: str) -> list[StoredEntry]:
-    with sys.stdin.buffer if str(file) == STANDARD_INPUT else file.open("rb") as source:
-        entries = read_exported(source, STREAM_PREFIX + space_id)
-    if entries is None:
-        raise SpaceNotFound(space_id)
-    return entries
 
 
 def _print_json(content: Any) -> None:

@@ -2,25 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 
 from cmbs.cli.output import err, format_count, out
-from cmbs.substrate.kernel.insight.cases import CaseReport, Mismatch
+from cmbs.refusals import Refusal
 from cmbs.substrate.kernel.insight.explanation import Because, Change, Explanation, Flip
 from cmbs.substrate.kernel.insight.flips import FlipStatus
 from cmbs.substrate.kernel.insight.impact import Impact, PolicyFlip
-from cmbs.substrate.kernel.insight.lint import LintFinding, LintReport
+from cmbs.substrate.kernel.insight.lint_findings import LintFinding, LintReport, Severity
+from cmbs.substrate.kernel.insight.policy_tests import Mismatch, PolicyTestReport
 from cmbs.substrate.kernel.model import TraceStep, Verdict
+from cmbs.substrate.kernel.policy.source_map import Origin, SourceMap
 from cmbs.tee.access import visible
 
-Reports = Sequence[tuple[str, CaseReport]]
+# Each is of one file, with its name before it and the way back into it behind.
+TestReports = Sequence[tuple[str, PolicyTestReport, SourceMap]]
+LintReports = Sequence[tuple[str, LintReport, SourceMap]]
 
 
-def tests_to_dict(name: str, tested: CaseReport) -> dict[str, Any]:
-    """What came of the cases of one file, as JSON-able data."""
+def has_failure(reports: Iterable[PolicyTestReport]) -> bool:
+    """Whether a test failed."""
+    return any(not result.passed for tested in reports for result in tested.results)
+
+
+def has_problem(reports: Iterable[LintReport]) -> bool:
+    """Whether there is an error or a warning."""
+    return any(finding.severity is not Severity.NOTE for report in reports for finding in report.findings)
+
+
+def _locate(name: str, origin: Origin | None) -> str:
+    """A place in a file that editors can follow."""
+    return name if origin is None else f"{name}:{origin.line}:{origin.column}"
+
+
+def _name_rule(key: str, origin: Origin | None) -> str:
+    return key if origin is None else origin.rule
+
+
+def tests_to_dict(name: str, tested: PolicyTestReport, source_map: SourceMap) -> dict[str, Any]:
+    """What came of the tests of one file, as JSON-able data."""
     coverage = tested.coverage
     return {
         "file": name,
@@ -28,12 +51,13 @@ def tests_to_dict(name: str, tested: CaseReport) -> dict[str, Any]:
         "failed": sum(not result.passed for result in tested.results),
         "results": [{"passed": each.passed, **msgspec.to_builtins(each)} for each in tested.results],
         "coverage": {**msgspec.to_builtins(coverage), "never_asked": coverage.never_asked},
+        "origins": {key: msgspec.to_builtins(source_map.find(key)) for key in coverage.asked},
     }
 
 
-def show_tests(reports: Reports) -> None:
-    """What came of cases, and what they did not come to."""
-    for name, tested in reports:
+def show_tests(reports: TestReports) -> None:
+    """What came of tests, and what they did not come to."""
+    for name, tested, source_map in reports:
         for result in tested.results:
             if result.passed:
                 out.print(visible(f"ok    {result.name}"))
@@ -43,14 +67,19 @@ def show_tests(reports: Reports) -> None:
                 out.print(visible(f"      {_mismatch(each)}"))
         coverage = tested.coverage
         for key in coverage.never_asked:
-            out.print(visible(f"never asked      {key}"))
+            out.print(visible(f"never asked      {_rule(name, key, source_map)}"))
         for key in coverage.one_sided:
             side = "never held" if not coverage.held[key] else "always held"
-            out.print(visible(f"{side:<16} {key}"))
+            out.print(visible(f"{side:<16} {_rule(name, key, source_map)}"))
         asked = len(coverage.asked) - len(coverage.never_asked)
         failed = sum(not result.passed for result in tested.results)
-        total = f"{format_count(len(tested.results), 'case')}, {failed} failed"
+        total = f"{format_count(len(tested.results), 'test')}, {failed} failed"
         out.print(visible(f"{name}: {total}; {asked} of {format_count(len(coverage.asked), 'rule')} asked"))
+
+
+def _rule(name: str, key: str, source_map: SourceMap | None) -> str:
+    origin = None if source_map is None else source_map.find(key)
+    return f"{_name_rule(key, origin)} ({_locate(name, origin)})"
 
 
 def _mismatch(mismatch: Mismatch) -> str:
@@ -63,25 +92,44 @@ def _format(value: Any) -> str:
     return "none" if value is None else str(value)
 
 
-def lint_to_dict(name: str, report: LintReport) -> dict[str, Any]:
+def lint_to_dict(name: str, report: LintReport, source_map: SourceMap) -> dict[str, Any]:
     """What is wrong with one policy, as JSON-able data."""
-    findings = [{"severity": each.severity.value, **msgspec.to_builtins(each)} for each in report.findings]
+    findings = [
+        {
+            "severity": each.severity.value,
+            **msgspec.to_builtins(each),
+            "origin": msgspec.to_builtins(source_map.find(each.key, each.at)),
+        }
+        for each in report.findings
+    ]
     return {"file": name, "complete": report.complete, "findings": findings}
 
 
-def show_lint(reports: Sequence[tuple[str, LintReport]]) -> None:
+def show_lint(reports: LintReports) -> None:
     """What is wrong with policies."""
-    for name, report in reports:
+    for name, report, source_map in reports:
         for finding in report.findings:
-            err.print(visible(f"{finding.severity:<8} {_finding(name, finding)}"))
+            err.print(visible(f"{finding.severity:<8} {_finding(name, finding, source_map)}"))
         if not report.complete:
             err.print(visible(f"note     {name}: too many constraints to compare each with each; some were not"))
         out.print(visible(f"{name}: {format_count(len(report.findings), 'finding')}"))
 
 
-def _finding(name: str, finding: LintFinding) -> str:
-    place = f"{finding.key} {finding.at}".strip()
-    return f"{name}: {place}: {finding.message} [{finding.rule}]" if place else f"{name}: {finding.message}"
+def _finding(name: str, finding: LintFinding, source_map: SourceMap) -> str:
+    origin = source_map.find(finding.key, finding.at)
+    rule = f"{_name_rule(finding.key, origin)}: " if finding.key else ""
+    condition = f", in `{origin.condition}`" if origin is not None and origin.condition is not None else ""
+    message = _in_own_terms(finding.message, finding.others, source_map)
+    return f"{_locate(name, origin)}: {rule}{message}{condition} [{finding.rule}]"
+
+
+def _in_own_terms(message: str, keys: Sequence[str], source_map: SourceMap) -> str:
+    """A message about other keys, with the names that they have in the file."""
+    for key in keys:
+        origin = source_map.find(key)
+        if origin is not None:
+            message = message.replace(f"`{key}`", f"`{origin.rule}` (line {origin.line})")
+    return message
 
 
 # --- explanations -----------------------------------------------------------------------------------------------------
@@ -92,38 +140,52 @@ _TURNS = {
 }
 
 
-def show_explanation(explanation: Explanation) -> None:
-    """Why, and what would have turned it."""
+def show_explanation(explanation: Explanation, name: str) -> None:
+    """Why, and what would have turned it; `name` is that of the policy file."""
     decision = explanation.decision
     failure = "" if decision.failure is None else f" ({decision.failure})"
     out.print(visible(f"{decision.verdict}{failure}: {decision.reason_code}{_at_stage(decision.stage)}"))
     for because in explanation.because:
-        _show_because(because)
+        _show_because(because, name)
     if explanation.withheld:
         out.print(f"{format_count(explanation.withheld, 'step')} not shown: they read what is not yours to read")
     _show_flip(explanation.flip)
+
+
+def show_refusals(refusals: Sequence[Refusal]) -> None:
+    """What each candidate that is not allowed is told."""
+    for refusal in refusals:
+        where = "the proposal" if refusal.candidate is None else f"candidate {refusal.candidate}"
+        out.print(visible(f"{where} is told {refusal.code}: {refusal.message}"))
+        for fault in refusal.faults[3:]:
+            out.print(visible(f"  {fault.message}"))
+        out.print(visible(f"  next: {refusal.next}"))
 
 
 def _at_stage(stage: Any) -> str:
     return "" if stage is None else f" at the stage {stage}"
 
 
-def _show_because(because: Because) -> None:
+def _show_because(because: Because, name: str) -> None:
     out.print(visible(f"candidate {because.candidate}: {because.verdict}, {because.reason_code}"))
     for speaker in because.speakers:
         reason = "" if speaker.reason is None else f": {speaker.reason}"
-        out.print(visible(f"  {speaker.key}{reason}"))
+        place = "" if speaker.origin is None else f" ({_locate(name, speaker.origin)})"
+        out.print(visible(f"  {_name_rule(speaker.key, speaker.origin)}{place}{reason}"))
         for step in speaker.steps:
-            out.print(visible(f"    {_step(step)}"))
+            out.print(visible(f"    {_step(step, speaker.origins.get(step.at or ''))}"))
     if because.approvable:
         out.print("  an approval would let it pass")
 
 
-def _step(step: TraceStep) -> str:
+def _step(step: TraceStep, origin: Origin | None) -> str:
     truth = "holds" if step.passed else "fails"
     found = "is not there" if step.found is None else f"is {step.found or 'empty'}"
     note = "" if step.note is None else f" ({step.note})"
-    return f"{truth}  {step.at or 'predicate'} {step.op}: {step.reference} {found}{note}"
+    asked = f"{step.at or 'predicate'} {step.op}"
+    if origin is not None and origin.condition is not None:
+        asked = f"line {origin.line}, {origin.condition}"
+    return f"{truth}  {asked}: {step.reference} {found}{note}"
 
 
 def _show_flip(flip: Flip) -> None:
@@ -148,16 +210,29 @@ def _change(change: Change) -> str:
 # --- impact -----------------------------------------------------------------------------------------------------------
 
 
-def show_impact(impact: Impact) -> None:
-    """What another policy would have changed."""
+def show_impact(impact: Impact, name: str = "", source_map: SourceMap | None = None) -> None:
+    """What another policy would have changed; `name` is that of its file, if there is another."""
     for flip in impact.flips:
         out.print(visible(_flip(flip)))
+        speaking = {key for each in flip.after.candidates for key in each.matched}
+        for key in sorted(speaking) if source_map is not None else ():
+            out.print(visible(f"    by {_rule(name, key, source_map)}"))
         for line in _effects(flip):
             out.print(visible(f"    {line}"))
     kinds = ", ".join(f"{number} {kind}" for kind, number in impact.counts().items() if number)
     total = f"{format_count(impact.decisions, 'decision')}, {format_count(len(impact.flips), 'flip')}"
     same = f"; {impact.otherwise} with the same verdict for another reason" if impact.otherwise else ""
     out.print(total + (f": {kinds}" if kinds else "") + same)
+    _show_unknown(impact)
+
+
+def _show_unknown(impact: Impact) -> None:
+    for each in impact.unknown:
+        sessions = ", ".join(f"`{session_id}`" for session_id in each.session_ids)
+        err.print(visible(f"unknown  seq {each.seq}  {each.proposal_id}: what session {sessions} said then"))
+    if impact.unknown:
+        number = format_count(len(impact.unknown), "decision")
+        out.print(visible(f"{number} of {impact.space_id} could not be made again"))
 
 
 def _flip(flip: PolicyFlip) -> str:

@@ -10,8 +10,7 @@ import typer
 
 from cmbs.bootstrap import DEFAULT_STORE, Settings
 from cmbs.cli.demo import PAUSE_SECONDS
-from cmbs.cli.output import fail
-from cmbs.errors import CmbsError
+from cmbs.cli.output import exiting_with_two
 
 
 def _option(variable: str, text: str, name: str | None = None, **more: Any) -> Any:
@@ -30,6 +29,14 @@ Port = Annotated[int, _option("CMBS_PORT", "Port to listen on.", min=1, max=6553
 Uds = Annotated[Path | None, _option("CMBS_UDS", "Listen on this unix socket instead of a port.", metavar="FILE")]
 Tee = Annotated[
     str, _option("CMBS_TEE", "Keep tombstones in the Tee that listens there.", "--tee", metavar="HOST:PORT")
+]
+TeeCa = Annotated[str, _option("CMBS_TEE_CA", "Use TLS to Tee, and trust these certificates.", metavar="FILE")]
+TeeCert = Annotated[
+    str, _option("CMBS_TEE_CERT", "Our certificate chain, for a Tee that asks for one.", metavar="FILE")
+]
+TeeKey = Annotated[str, _option("CMBS_TEE_KEY", "Its private key.", metavar="FILE")]
+TeeTokenFile = Annotated[
+    str, _option("CMBS_TEE_TOKEN_FILE", "The token for Tee; read again when the file changes.", metavar="FILE")
 ]
 Workers = Annotated[int, _option("CMBS_WORKERS", "Processes that share the store.", min=1, max=64)]
 TlsCert = Annotated[Path | None, _file("CMBS_TLS_CERT", "Certificate chain; HTTP/2 is then offered too.")]
@@ -62,17 +69,25 @@ Witness = Annotated[
         "CMBS_WITNESS", "Have checkpoints cosigned there; may be given several times.", "--witness", metavar="URL#KEY"
     ),
 ]
+Kits = Annotated[
+    list[Path] | None,
+    _option("CMBS_KIT", "Put this kit on record; may be given several times.", "--kit", metavar="FILE"),
+]
 Demo = Annotated[bool, _option("CMBS_DEMO", "Play an incident into the server once it is up.", "--demo")]
 DemoPause = Annotated[float, _option("CMBS_DEMO_PAUSE", "Seconds before everything that happens in it.", min=0, max=60)]
 
 
-def serve(  # noqa: PLR0913 - one parameter for each option
+def serve(
     *,
     host: Host = "127.0.0.1",
     port: Port = 8080,
     uds: Uds = None,
     store: StoreOption = DEFAULT_STORE,
     tee: Tee = "",
+    tee_ca: TeeCa = "",
+    tee_cert: TeeCert = "",
+    tee_key: TeeKey = "",
+    tee_token_file: TeeTokenFile = "",
     workers: Workers = 1,
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
@@ -85,6 +100,7 @@ def serve(  # noqa: PLR0913 - one parameter for each option
     checkpoint_interval: CheckpointInterval = 10,
     checkpoint_origin: CheckpointOrigin = "",
     witness: Witness = None,
+    kit: Kits = None,
     demo: Demo = False,
     demo_pause: DemoPause = PAUSE_SECONDS,
 ) -> None:
@@ -94,11 +110,16 @@ def serve(  # noqa: PLR0913 - one parameter for each option
     chosen = {
         "CMBS_STORE": store,
         "CMBS_TEE": tee,
+        "CMBS_TEE_CA": tee_ca,
+        "CMBS_TEE_CERT": tee_cert,
+        "CMBS_TEE_KEY": tee_key,
+        "CMBS_TEE_TOKEN_FILE": tee_token_file,
         "CMBS_MAX_REQUESTS": str(max_requests),
         "CMBS_SIGNING_KEY": signing_key,
         "CMBS_CHECKPOINT_INTERVAL": str(checkpoint_interval),
         "CMBS_CHECKPOINT_ORIGIN": checkpoint_origin,
         "CMBS_WITNESS": " ".join(witness or []),
+        "CMBS_KIT": os.pathsep.join(str(each.absolute()) for each in kit or []),
     }
     options = ServeOptions(
         host=host,
@@ -113,7 +134,5 @@ def serve(  # noqa: PLR0913 - one parameter for each option
         access_log=access_log,
         demo_pause=demo_pause if demo else None,
     )
-    try:
+    with exiting_with_two():
         serve_http(Settings.from_environment({**os.environ, **chosen}), options)
-    except CmbsError as exc:
-        fail(exc)

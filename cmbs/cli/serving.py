@@ -24,7 +24,8 @@ from granian.http import HTTP1Settings, HTTP2Settings
 from granian.log import LogLevels
 
 from cmbs.addresses import is_remote
-from cmbs.bootstrap import Settings, build_tee_store
+from cmbs.belief.server import BeliefServer
+from cmbs.bootstrap import Settings, build_tee_store, put_kits
 from cmbs.cli.demo import play_in_background
 from cmbs.cli.output import format_count, out
 from cmbs.errors import BeliefServerError, InvalidRequest
@@ -97,6 +98,7 @@ def serve_http(settings: Settings, options: ServeOptions) -> None:
     if tee is not None:
         tee.close()
     _check_signing(settings)
+    _check_kits(settings)
     _print_summary(settings, options, keys)
     if options.demo_pause is not None:
         play_in_background(options.url, out.print, options.demo_pause)
@@ -174,6 +176,8 @@ def _print_summary(settings: Settings, options: ServeOptions, keys: int) -> None
     if settings.signing_key:
         cosigned = f", {format_count(len(settings.witnesses), 'witness', 'witnesses')}" if settings.witnesses else ""
         out.print(f"  signing   {settings.signing_key}, every {settings.checkpoint_interval} s{cosigned}")
+    if settings.kits:
+        out.print(f"  kits      {format_count(len(settings.kits), 'file')}")
     if settings.tee:
         out.print(f"  Tee       {settings.tee}{' with TLS' if settings.tee_ca else ''}")
 
@@ -184,6 +188,12 @@ def _check_signing(settings: Settings) -> None:
         KeyFiles.open(Path(settings.signing_key), settings.checkpoint_origin, SystemClock().now())
     for text in settings.witnesses:
         WitnessAddress.parse(text)
+
+
+def _check_kits(settings: Settings) -> None:
+    """Read the kits once, so that what is wrong with them is an error before a worker starts."""
+    with closing(BeliefServer()) as trial:
+        put_kits(settings, trial)
 
 
 def hide_password(url: str) -> str:

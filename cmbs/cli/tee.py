@@ -9,63 +9,65 @@ import socket
 import ssl
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cmbs.addresses import is_remote
-from cmbs.cli.output import err, fail, failing_cleanly, format_count, out, progress
-from cmbs.errors import GraphUnavailable, InvalidRequest, TeeError
+from cmbs.cli import tee_graph, tee_repair
+from cmbs.cli.output import format_count, out
+from cmbs.cli.tee_client import (
+    CALL_SECONDS,
+    ENDPOINT,
+    HOST,
+    PORT,
+    TOKEN_FILE_VARIABLE,
+    AuthoritiesOption,
+    ClientCertOption,
+    ClientKeyOption,
+    EndpointOption,
+    TokenOption,
+    choose_token,
+    open_stub,
+    set_exit_code,
+)
+from cmbs.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from cmbs.tee.proto.tee_pb2_grpc import TeeStub
     from cmbs.tee.server import ServerOptions, Tls
 
 app = typer.Typer(name="tee", help="The causal graph that hypotheses come from.", no_args_is_help=True)
+app.command("import")(tee_graph.import_)
+app.command()(tee_graph.diff)
+app.command()(tee_graph.explain)
+app.command()(tee_graph.impact)
+app.command()(tee_repair.repair)
 
 _STOP_SECONDS = 10.0
-_CALL_SECONDS = 60.0
 
-_HOST = "127.0.0.1"
-_PORT = 50051
 _STORE = "sqlite:///tee.db"
-_ENDPOINT = f"{_HOST}:{_PORT}"
-
-TokenOption = Annotated[
-    str | None, typer.Option(envvar="CMBS_TEE_TOKEN", help="What callers must know; better in the variable.")
-]
-EndpointOption = Annotated[
-    str, typer.Option("--tee", envvar="CMBS_TEE", help="Where Tee listens.", metavar="HOST:PORT")
-]
-AuthoritiesOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--ca", envvar="CMBS_TEE_CA", help="Use TLS, and trust the certificates in this PEM file.", metavar="FILE"
-    ),
-]
-ClientCertOption = Annotated[
-    Path | None,
-    typer.Option(
-        envvar="CMBS_TEE_CLIENT_CERT", help="Certificate chain in PEM, for a Tee that asks for one.", metavar="FILE"
-    ),
-]
-ClientKeyOption = Annotated[
-    Path | None, typer.Option(envvar="CMBS_TEE_CLIENT_KEY", help="Its private key in PEM.", metavar="FILE")
-]
 
 
 @app.command()
 def serve(
-    host: Annotated[str, typer.Option(envvar="CMBS_TEE_HOST", help="Address to listen on.")] = _HOST,
-    port: Annotated[int, typer.Option(envvar="CMBS_TEE_PORT", min=1, max=65535, help="Port to listen on.")] = _PORT,
+    host: Annotated[str, typer.Option(envvar="CMBS_TEE_HOST", help="Address to listen on.")] = HOST,
+    port: Annotated[int, typer.Option(envvar="CMBS_TEE_PORT", min=1, max=65535, help="Port to listen on.")] = PORT,
     store: Annotated[
         str,
         typer.Option(envvar="CMBS_TEE_STORE", help="memory:, sqlite:///file.db or neo4j://…", metavar="URL"),
     ] = _STORE,
     token: TokenOption = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            envvar=TOKEN_FILE_VARIABLE,
+            help="One or two tokens, each on a line; read again when the file changes.",
+            metavar="FILE",
+        ),
+    ] = None,
     tls_cert: Annotated[
         Path | None,
         typer.Option(envvar="CMBS_TEE_TLS_CERT", help="Certificate chain in PEM: serve with TLS.", metavar="FILE"),
@@ -83,10 +85,12 @@ def serve(
     ] = None,
 ) -> None:
     """Serve the causal graph over gRPC."""
-    with _set_exit_code():
+    with set_exit_code():
         from cmbs.tee.server import ServerOptions
 
-        options = ServerOptions(host=host, port=port, token=token or None, tls=_tls(tls_cert, tls_key, tls_client_ca))
+        options = ServerOptions(
+            host=host, port=port, token=choose_token(token, token_file), tls=_tls(tls_cert, tls_key, tls_client_ca)
+        )
         if options.token is None and tls_client_ca is None:
             _refuse_public_address(host)
         asyncio.run(_serve(store, options))
@@ -110,38 +114,24 @@ def load(
     file: Annotated[
         Path, typer.Argument(help="A graph in JSON; - is standard input.", metavar="FILE", allow_dash=True)
     ],
-    endpoint: EndpointOption = _ENDPOINT,
+    endpoint: EndpointOption = ENDPOINT,
     token: TokenOption = None,
     authorities: AuthoritiesOption = None,
     client_cert: ClientCertOption = None,
     client_key: ClientKeyOption = None,
 ) -> None:
     """Merge a graph into the main graph."""
-    created = merged = version = 0
-    with (
-        _set_exit_code(),
-        _open_stub(endpoint, token, authorities, client_cert, client_key) as stub,
-        progress() as bar,
-    ):
-        from cmbs.tee.access import visible
-        from cmbs.tee.graph_json import deltas, read_graph
+    with set_exit_code(), open_stub(endpoint, token, authorities, client_cert, client_key) as stub:
+        from cmbs.tee.graph_json import read_graph
 
         data = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
-        for delta in bar.track(list(deltas(read_graph(data))), description="merging"):
-            result = stub.MergeHypothesis(delta, timeout=_CALL_SECONDS)
-            created += len(result.created_ids)
-            merged += len(result.merged_ids)
-            version = result.causal_graph_version
-            for conflict in result.conflicts:
-                stays, proposed = conflict.existing_value, conflict.proposed_value
-                err.print(visible(f"conflict  {conflict.id}: {conflict.field} stays `{stays}`, not `{proposed}`"))
-    out.print(f"{created} created, {merged} merged, graph version {version}")
+        tee_graph.merge_graphs([read_graph(data)], stub)
 
 
 @app.command()
 def show(
     incident: Annotated[str | None, typer.Argument(help="An incident; the main graph, if none is named.")] = None,
-    endpoint: EndpointOption = _ENDPOINT,
+    endpoint: EndpointOption = ENDPOINT,
     token: TokenOption = None,
     authorities: AuthoritiesOption = None,
     client_cert: ClientCertOption = None,
@@ -149,17 +139,17 @@ def show(
     as_json: Annotated[bool, typer.Option("--json", help="Print the graph itself, as `load` reads it.")] = False,
 ) -> None:
     """Show what is in the main graph, or what an incident has not ruled out."""
-    with _set_exit_code(), _open_stub(endpoint, token, authorities, client_cert, client_key) as stub:
+    with set_exit_code(), open_stub(endpoint, token, authorities, client_cert, client_key) as stub:
         from google.protobuf.empty_pb2 import Empty
 
         from cmbs.tee.client import collect
         from cmbs.tee.proto import tee_pb2 as pb
 
         if incident is None:
-            graph = collect(stub.StreamMainGraph, stub.GetMainGraph, Empty(), timeout=_CALL_SECONDS)
+            graph = collect(stub.StreamMainGraph, stub.GetMainGraph, Empty(), timeout=CALL_SECONDS)
         else:
             request = pb.LiveViewRequest(incident_id=incident)
-            graph = collect(stub.StreamLiveView, stub.GetLiveView, request, timeout=_CALL_SECONDS)
+            graph = collect(stub.StreamLiveView, stub.GetLiveView, request, timeout=CALL_SECONDS)
         if as_json:
             _print_json(graph)
             return
@@ -168,7 +158,7 @@ def show(
         _print_types("edge", (pb.EdgeType.Name(each.type).removeprefix("EDGE_TYPE_") for each in graph.edges))
         if incident is not None:
             asked = pb.TombstoneRequest(incident_id=incident)
-            gone = collect(stub.StreamTombstones, stub.GetTombstones, asked, timeout=_CALL_SECONDS)
+            gone = collect(stub.StreamTombstones, stub.GetTombstones, asked, timeout=CALL_SECONDS)
             out.print(f"{format_count(len(gone.node_ids) + len(gone.edge_entries), 'tombstone')}")
 
 
@@ -229,45 +219,3 @@ def _tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> Tls | N
         except ssl.SSLError as exc:
             raise InvalidRequest("`--tls-client-ca` has no certificate in PEM") from exc
     return tls
-
-
-@contextmanager
-def _open_stub(
-    endpoint: str, token: str | None, authorities: Path | None, cert: Path | None, key: Path | None
-) -> Iterator[TeeStub]:
-    from cmbs.tee.client import open_channel, stub_on
-
-    if (cert is None) != (key is None) or (cert is not None and authorities is None):
-        raise InvalidRequest("a client certificate needs `--ca`, `--client-cert` and `--client-key`")
-    with open_channel(
-        endpoint,
-        authorities=authorities.read_bytes() if authorities else None,
-        identity=(cert.read_bytes(), key.read_bytes()) if cert and key else None,
-        token=token or None,
-    ) as channel:
-        yield stub_on(channel)
-
-
-@contextmanager
-def _set_exit_code() -> Iterator[None]:
-    """Exit code 1 where Tee understood and refused, 2 where the command could not do its work."""
-    try:
-        import grpc
-
-        from cmbs.tee.access import visible
-
-        with failing_cleanly():
-            try:
-                yield
-            except GraphUnavailable:
-                raise
-            except TeeError as exc:
-                fail(exc, 1)
-            except grpc.RpcError as exc:
-                answer: Any = exc
-                refused = answer.code() in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND)
-                fail(TeeError(f"{answer.code().name}: {visible(answer.details() or '')}"), 1 if refused else 2)
-    except ModuleNotFoundError as exc:
-        if exc.name is None or exc.name.startswith("cmbs"):
-            raise
-        fail(InvalidRequest(f"Tee needs `{exc.name}`: install it with `pip install 'cmbs[tee]'`"))

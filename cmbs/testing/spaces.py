@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from immutables import Map
 
-from cmbs.ledger import Chronicle, Head, canonical
+from cmbs.ledger import Head, canonical
 from cmbs.ledger.entry import VERSION
 from cmbs.ledger.event_tree import EventTree
 from cmbs.messages import Actor, ActorKind
@@ -17,7 +17,7 @@ from cmbs.substrate.kernel.arbitration.stages import hash_of_args
 from cmbs.substrate.kernel.events import Intent, Mode, SpaceVerb
 from cmbs.substrate.kernel.model import Candidate, Capability, Proposal, Provenance, Tool, ToolCall, ToolKind
 from cmbs.substrate.kernel.policy.policy import compile_policy
-from cmbs.substrate.kernel.state import CallKey, Execution, ExecutionStatus, Space
+from cmbs.substrate.kernel.state import CallKey, Case, CaseStatus, Execution, ExecutionStatus, Space
 
 NOW = "2026-01-02T03:04:05.000000Z"
 LATER = "2026-01-02T04:00:00.000000Z"
@@ -25,6 +25,13 @@ EARLIER = "2026-01-02T03:00:00.000000Z"
 AGENT = Actor(ActorKind.AGENT, "agent-1")
 SNAPSHOT = "snapshot-now"
 ANY_OBJECT = msgspec.Raw(b'{"type":"object"}')
+_OPERATOR = Actor(ActorKind.OPERATOR, "operator-1")
+# One for the agent, one for another, one that is closed.
+CASES = {
+    "mine": Case("mine", "s1", b'{"name":"prod"}', frozenset({AGENT.id}), _OPERATOR, 1, EARLIER),
+    "theirs": Case("theirs", "s.2", b"{}", frozenset({"other"}), _OPERATOR, 2, EARLIER),
+    "closed": Case("closed", "s1", b"{}", frozenset({AGENT.id}), _OPERATOR, 3, EARLIER, CaseStatus.CLOSED),
+}
 
 
 def payload(**fields: Any) -> str:
@@ -83,10 +90,11 @@ def space(
         "head": Head(20, bytes(32)),
         "tree": EventTree().extend([bytes(32)] * 21),
         "v": VERSION,
-        "events": Chronicle.of([f"event-{seq}" for seq in range(21)], [SpaceVerb.PROPOSE] * 21),
+        "head_event_id": "event-20",
+        "events": Map({f"event-{seq}": (seq, SpaceVerb.PROPOSE) for seq in range(21)}),
         "snapshot_id": SNAPSHOT,
         "state": Map({**(pairs or {}), **(state or {})}),
-        "snapshots": Chronicle.of(["snapshot-old", SNAPSHOT], [10, 20]),
+        "snapshots": Map({"snapshot-old": 10, SNAPSHOT: 20}),
         "policy": policy,
         "policy_version": 1,
         "tools": Map({each.tool_id: each for each in tools}),

@@ -18,10 +18,12 @@ import pytest
 from msgspec import structs
 
 from cmbs.ledger import GENESIS, Head, StoredEntry
+from cmbs.ledger.lookup_keys import lookup_keys
 from cmbs.spi import Append, AuditLog, Opening, SessionState, StaleHead, opening_of, stream_heads_of
+from cmbs.spi.audit_log import find_entries, find_event
 from cmbs.testing.fakes.threads import Beside, run_together
 from cmbs.testing.strategies.hostile_ids import HOSTILE_IDS
-from cmbs.testing.streams import continuing, stream
+from cmbs.testing.streams import continuing, space_stream, stream
 
 OpenLog = Callable[[], AuditLog]
 Change = Callable[[Append], Append]
@@ -256,6 +258,27 @@ class AuditLogContract:
         assert sorted(summary.session_id for summary in log.sessions(None, 99)) == ["a space:", "space;", "spaces"]
 
     # --- several writers ---
+
+    def test_entries_of_a_space_are_found_by_their_keys_and_by_their_hashes(self, log: AuditLog) -> None:
+        """As a search through all entries would find them; those of other streams are not."""
+        items = space_stream(events=7)
+        stream_id = items[0].stream_id
+        keys = sorted({key for item in items for key in lookup_keys(item.entry.raw)})
+        other = stream()
+        log.append(other)
+        assert find_entries(log, stream_id, keys) == []
+        log.append(items[:4])
+        log.append(items[4:])
+        expected = sorted((key, item.seq) for item in items for key in lookup_keys(item.entry.raw))
+        assert [tuple(each) for each in find_entries(log, stream_id, keys)] == expected
+        assert [tuple(each) for each in find_entries(log, stream_id, [*keys[:1], 0])] == [
+            each for each in expected if each[0] == keys[0]
+        ]
+        assert find_entries(log, other[0].stream_id, keys) == find_entries(log, stream_id, []) == []
+        for item in items:
+            assert find_event(log, stream_id, item.entry.event_hash) == item.seq
+        assert find_event(log, stream_id, bytes(32)) is None
+        assert find_event(log, "space:none", items[0].entry.event_hash) is None
 
     def test_inside_exclusive_reads_see_what_the_append_will_continue(self, log: AuditLog) -> None:
         """A block for one stream, and one for a stream that is to be."""

@@ -18,7 +18,7 @@ def random_delta(chance: random.Random) -> Delta:
             chance.choice(_NODES),
             chance.choice(list(NodeType)),
             chance.choice(["one", "two"]),
-            chance.random() < 0.8,  # noqa: PLR2004 - mostly
+            chance.random() < 0.8,
             (_provenance(chance),),
         )
         for _ in range(chance.randrange(4))
@@ -59,7 +59,7 @@ class GraphModel:
         elif choice == 1:
             delta = random_delta(chance)
             self._merge(delta, store.merge(delta).version)
-        elif choice == 2:  # noqa: PLR2004 - of four
+        elif choice == 2:
             ids = chance.sample(_NODES, chance.randrange(1, 4))
             result = store.merge_node_tombstones(incident_id, ids, said)
             present = {each for each, (born, _) in self._nodes.items() if born <= self.anchors[incident_id]}
@@ -102,6 +102,11 @@ class GraphModel:
             if born <= anchor and not {each, each.source, each.target} & dead
         }
         return nodes, edges
+
+    def list_born(self, version: int) -> tuple[set[str], set[EdgeKey]]:
+        """What the main graph had at a version."""
+        nodes = {each for each, (born, _) in self._nodes.items() if born <= version}
+        return nodes, {each for each, (born, _) in self._edges.items() if born <= version}
 
     def nodes_now(self) -> dict[str, Node]:
         """The nodes of the main graph."""

@@ -12,16 +12,13 @@ opens the same graph again each time it is called (or returns the same object, w
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
-from threading import Barrier
-from typing import TypeAlias, TypeVar
 
 import pytest
 
-from cmbs.errors import IncidentNotFound
+from cmbs.errors import IncidentNotFound, InvalidGraph
 from cmbs.tee import (
     Delta,
     Edge,
@@ -29,88 +26,36 @@ from cmbs.tee import (
     EdgeTombstones,
     EdgeType,
     GraphStore,
-    GraphView,
     MergeConflict,
     Node,
     NodeTombstones,
     NodeType,
     Provenance,
     Timestamp,
+    Universe,
+    UniverseKind,
 )
-from cmbs.tee.kernel.wire import decode
+from cmbs.testing.contracts.graph_growth import GraphGrowthContract
 from cmbs.testing.contracts.graph_model import GraphModel, random_delta
-from cmbs.testing.strategies.hostile_ids import HOSTILE_IDS
-
-Opened: TypeAlias = Callable[[], GraphStore]
-T = TypeVar("T")
-
-NOW = Timestamp(1_700_000_000, 5)
-LATER = Timestamp(1_800_000_000, 0)
-SAID = Provenance("agent", "deploy", NOW)
-ALSO = Provenance("agent", "alert", LATER)
-# Whatever protobuf can carry is an id.
-HOSTILE = [*filter(None, HOSTILE_IDS), "a\0b", "edge:a|b|DEPENDS_ON", "%", "`", "$x", "A"]
-
-
-def node(
-    node_id: str, said: Iterable[Provenance] = (SAID,), *, label: str = "label", hypothetical: bool = True
-) -> Node:
-    """A service."""
-    return Node(node_id, NodeType.SERVICE, label, hypothetical, tuple(said))
+from cmbs.testing.contracts.graph_samples import (
+    ALSO,
+    HOSTILE,
+    LATER,
+    NOW,
+    SAID,
+    Opened,
+    contents,
+    edge,
+    edges_in,
+    key,
+    node,
+    nodes_in,
+    together,
+)
 
 
-def edge(source: str, target: str, said: Iterable[Provenance] = (SAID,)) -> Edge:
-    """A dependency."""
-    return Edge(key(source, target), tuple(said))
-
-
-def key(source: str, target: str) -> EdgeKey:
-    """The identity of a dependency."""
-    return EdgeKey(source, target, EdgeType.DEPENDS_ON)
-
-
-def nodes_in(view: GraphView) -> dict[str, Node]:
-    """The nodes of a view, each there once."""
-    nodes, edges = decode(view.nodes)
-    assert not edges
-    found = {each.id: each for each in nodes}
-    assert len(found) == len(nodes)
-    return found
-
-
-def edges_in(view: GraphView) -> dict[EdgeKey, Edge]:
-    """The edges of a view, each there once."""
-    nodes, edges = decode(view.edges)
-    assert not nodes
-    found = {each.key: each for each in edges}
-    assert len(found) == len(edges)
-    return found
-
-
-def contents(view: GraphView) -> tuple[set[str], set[EdgeKey]]:
-    """What is in a view, without its content."""
-    return set(nodes_in(view)), set(edges_in(view))
-
-
-def together(calls: list[Callable[[], T]]) -> list[T]:
-    """Make all calls at the same moment, as far as threads can."""
-    line = Barrier(len(calls))
-
-    def run(call: Callable[[], T]) -> T:
-        line.wait(timeout=30)
-        return call()
-
-    with ThreadPoolExecutor(len(calls)) as pool:
-        return list(pool.map(run, calls))
-
-
-class GraphStoreContract:
+class GraphStoreContract(GraphGrowthContract):
     """Everything that `GraphStore` guarantees."""
-
-    @pytest.fixture
-    def store(self, opened: Opened) -> GraphStore:
-        """The graph, opened once."""
-        return opened()
 
     # --- merging ---
 
@@ -204,7 +149,7 @@ class GraphStoreContract:
     def test_an_incident_is_created_once_and_keeps_its_anchor(self, store: GraphStore) -> None:
         version = store.merge(Delta((node("a"),))).version
         first = store.create_incident("i", NOW)
-        assert (first.created, first.incident) == (True, ("i", NOW, version))
+        assert (first.created, first.incident) == (True, ("i", NOW, version, None))
         store.merge(Delta((node("b"),)))
         again = store.create_incident("i", LATER)
         assert (again.created, again.incident) == (False, first.incident)
@@ -303,6 +248,147 @@ class GraphStoreContract:
         gone = ids[::2]
         assert store.merge_node_tombstones("i", gone, SAID).applied == tuple(gone)
         assert contents(store.live_view("i")) == (set(ids[1::2]), set())
+
+    # --- identity ---
+
+    def test_a_graph_has_an_identity_from_its_creation_on(self, opened: Opened) -> None:
+        store = opened()
+        made = store.identity()
+        assert made.tee_id
+        assert made.stands_in_for == ()
+        store.merge(Delta((node("a"),)))
+        assert opened().identity() == made
+
+    def test_what_a_graph_stands_in_for_is_only_added_to(self, opened: Opened) -> None:
+        store = opened()
+        tee_id = store.identity().tee_id
+        assert store.stand_in_for(["lost", tee_id, "lost"]) == (tee_id, ("lost",))
+        assert store.stand_in_for(["older", "lost"]) == (tee_id, ("lost", "older"))
+        assert store.stand_in_for([]) == opened().identity() == (tee_id, ("lost", "older"))
+
+    # --- anchors and universes ---
+
+    def test_an_incident_may_be_anchored_at_an_earlier_version(self, store: GraphStore) -> None:
+        first = store.merge(Delta((node("a"), node("b")), (edge("a", "b"),))).version
+        second = store.merge(Delta((node("c"),), (edge("b", "c"),))).version
+        created = store.create_incident("i", NOW, first)
+        assert (created.created, created.incident.anchor) == (True, first)
+        assert contents(store.live_view("i")) == ({"a", "b"}, {key("a", "b")})
+        assert store.merge_node_tombstones("i", ["a", "c"], SAID) == (("a",), (), ("c",))
+        # An existing one stays where it is, whatever is asked for.
+        assert store.create_incident("i", LATER, second).incident == created.incident
+        with pytest.raises(InvalidGraph, match=f"has no version {second + 1}"):
+            store.create_incident("j", NOW, second + 1)
+        with pytest.raises(IncidentNotFound):
+            store.incident("j")
+
+    def test_the_graph_as_of_a_version_stays_as_it_is(self, store: GraphStore) -> None:
+        first = store.merge(Delta((node("a"),), (edge("a", "b"),))).version
+        seen = contents(store.graph_at(first))
+        store.merge(Delta((node("b"), node("c")), (edge("b", "c"),)))
+        assert contents(store.graph_at(first)) == seen == ({"a"}, {key("a", "b")})
+        assert contents(store.graph_at(store.version())) == contents(store.main_graph())
+        assert contents(store.graph_at(0)) == (set(), set())
+        bare = store.graph_at(store.version(), edges=False)
+        assert (contents(bare), bare.version) == (({"a", "b", "c"}, set()), store.version())
+        with pytest.raises(InvalidGraph, match="has no version"):
+            store.graph_at(store.version() + 1)
+
+    def test_a_universe_is_written_with_its_incident_or_never(self, opened: Opened) -> None:
+        store = opened()
+        version = store.merge(Delta(tuple(map(node, ["a", "b", *HOSTILE])), (edge("a", "b"),))).version
+        listed = Universe(UniverseKind.LISTED, ("a", *HOSTILE), (key("a", "b"),))
+        for name, universe in {
+            "l": listed,
+            "n": Universe(UniverseKind.NODES),
+            "g": Universe(UniverseKind.GRAPH),
+        }.items():
+            assert store.create_incident(name, NOW, None, universe).incident.universe is universe.kind
+        store.create_incident("none", NOW)
+        assert store.create_incident("none", NOW, None, listed).incident.universe is None
+        store.merge(Delta((node("late"),)))
+        for each in (store, opened()):
+            known = each.universe("l")
+            assert known is not None
+            assert (known.kind, set(known.node_ids), set(known.edges)) == (
+                listed.kind,
+                set(listed.node_ids),
+                {key("a", "b")},
+            )
+            assert each.universe("n") == Universe(UniverseKind.NODES)
+            assert each.incident("g") == ("g", NOW, version, UniverseKind.GRAPH)
+            assert each.universe("none") is None
+        with pytest.raises(IncidentNotFound):
+            store.universe("nothing")
+
+    def test_a_universe_of_what_the_graph_does_not_have_creates_nothing(self, store: GraphStore) -> None:
+        version = store.merge(Delta((node("a"),))).version
+        store.merge(Delta((node("late"),)))
+        universe = Universe(UniverseKind.LISTED, ("a", "late", "ghost"), (key("a", "b"),))
+        refused = store.create_incident("i", NOW, version, universe)
+        assert (refused.created, refused.unknown) == (False, ("late", "ghost", key("a", "b")))
+        with pytest.raises(IncidentNotFound):
+            store.incident("i")
+
+    # --- provenance ---
+
+    def test_provenance_is_a_set_however_it_arrives(self, store: GraphStore) -> None:
+        said = [Provenance(f"source {number}", "scan", NOW) for number in range(30)]
+        for number, each in enumerate(said):
+            store.merge(Delta((node("a", (each,)),), (edge("a", "b", (each, said[0])),)))
+            # Said again, at another time: nothing changes.
+            before = store.version()
+            store.merge(
+                Delta((node("a", (Provenance(each.source, each.trigger, LATER), said[0])),), (edge("a", "b", (each,)),))
+            )
+            assert store.version() == before, number
+        view = store.main_graph()
+        assert set(nodes_in(view)["a"].provenance) == set(said)
+        assert set(edges_in(view)[key("a", "b")].provenance) == set(said)
+
+    def test_what_becomes_certain_stays_so_whatever_else_is_said(self, store: GraphStore) -> None:
+        store.merge(Delta((node("a"),)))
+        store.create_incident("i", NOW)
+        store.merge(Delta((node("a", (ALSO,), hypothetical=False),)))
+        store.merge(Delta((node("a"),)))
+        for view in (store.main_graph(), store.live_view("i")):
+            assert nodes_in(view)["a"].hypothetical is False
+            assert set(nodes_in(view)["a"].provenance) == {SAID, ALSO}
+
+    # --- one step of a search ---
+
+    def test_a_step_sees_the_edges_of_nodes_as_of_a_version(self, store: GraphStore) -> None:
+        first = store.merge(Delta((node("a"), node("b")), (edge("a", "b"), edge("c", "a")))).version
+        second = store.merge(Delta((node("c"),), (edge("b", "c"),))).version
+        assert store.edges_at(0, ["a"]) == []
+        assert sorted(store.edges_at(first, ["a"])) == [key("a", "b"), key("c", "a")]
+        assert store.edges_at(first, ["b"]) == [key("a", "b")]
+        assert sorted(store.edges_at(second, ["a", "b", "nothing"])) == [key("a", "b"), key("b", "c"), key("c", "a")]
+        assert store.edges_at(second, []) == []
+        # An end of an edge is a node once it was proposed.
+        assert store.find_nodes(first, ["a", "c", "nothing"]) == {"a"}
+        assert store.find_nodes(second, ["a", "c", "nothing"]) == {"a", "c"}
+        assert [each.id for each in store.nodes_at(first, ["a", "a", "c"])] == ["a"]
+        assert store.nodes_at(second, ["c"])[0].label == "label"
+
+    def test_steps_take_any_id_that_the_wire_carries(self, store: GraphStore) -> None:
+        ids = [*HOSTILE, "x" * 2_000, "x" * 2_000 + "y"]
+        version = store.merge(Delta(tuple(map(node, ids)), tuple(edge("hub", each) for each in ids))).version
+        assert store.find_nodes(version, ids) == set(ids)
+        assert {each.target for each in store.edges_at(version, ["hub"])} == set(ids)
+        for each in ids:
+            assert key("hub", each) in store.edges_at(version, [each])
+
+    @pytest.mark.parametrize("seed", range(3))
+    def test_steps_at_random_are_those_of_the_model(self, store: GraphStore, seed: int) -> None:
+        chance, model = random.Random(seed), GraphModel()  # noqa: S311 - reproducible
+        for _ in range(30):
+            model.step(store, chance)
+        for version in (0, store.version() // 2, store.version()):
+            nodes, edges = model.list_born(version)
+            assert store.find_nodes(version, list("abcdefgh")) == nodes
+            for each in "abcdefgh":
+                assert set(store.edges_at(version, [each])) == {one for one in edges if each in one[:2]}
 
     # --- several at a time ---
 

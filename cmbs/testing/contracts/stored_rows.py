@@ -17,8 +17,8 @@ from typing import Protocol
 import pytest
 
 from cmbs.spi import AuditLog, EliminationProvenance, EliminationStore
-from cmbs.spi.stored_rows import StoredRows
-from cmbs.testing.streams import stream
+from cmbs.spi.stored_rows import Row, StoredRows
+from cmbs.testing.streams import space_stream, stream
 
 SEEN = EliminationProvenance("source", "observation")
 PAGE = 100
@@ -60,7 +60,7 @@ class StoredRowsContract:
             assert [[type(row[column]) for column in row] for row in page.events] == types
             assert page.beside is not None
             assert page.beside.session == store.expect_session(items[0], item)
-        assert (store.check_schema(), store.find_nameless_rows()) == ([], [])
+        assert (store.check_schema(), store.find_nameless_rows(), store.check_journal()) == ([], [], [])
 
     def test_what_stands_beside_comes_with_the_last_page(self, store: StoreWithRows) -> None:
         """A full page may not be the last."""
@@ -76,6 +76,22 @@ class StoredRowsContract:
             assert len(page.events) == SHORT_PAGE
             after = page.events[-1]["seq"]
         assert seen == [0, 1, 2, 3, 4]
+
+    def test_the_keys_of_a_space_are_those_that_are_expected(self, store: StoreWithRows) -> None:
+        """Page by page, value by value."""
+        items = space_stream()
+        store.append(items)
+        store.append(stream())
+        expected = [dict(row) for item in items for row in store.expect_lookups(item)]
+        assert len(expected) > len(items)
+        seen: list[dict[str, object]] = []
+        row: Row | None = None
+        while page := store.lookup_rows(items[0].stream_id, row, SHORT_PAGE):
+            assert len(page) <= SHORT_PAGE
+            seen += map(dict, page)
+            row = page[-1]
+        assert seen == sorted(expected, key=lambda each: (each["key"], each["seq"]))
+        assert list(store.lookup_rows(stream()[0].stream_id, None, PAGE)) == []
 
     def test_an_event_is_found_by_the_one_before(self, store: StoreWithRows) -> None:
         """Wherever it stands."""

@@ -74,6 +74,7 @@ class Clients:
             "allow_force": random.random() < 0.5,
             "stability_window": random.choice((0, 0, 1, 2)),
             "validate_hypotheses": random.random() < 0.3,
+            "conclusions": random.choice(("any", "survivors")),
         }
         hypotheses = _IDS[: random.randint(1, len(_IDS))]
         return Request(Verb.DECLARE_SESSION, "", {"hypotheses": hypotheses, "policy": policy}, key)
@@ -93,6 +94,6 @@ class Clients:
             case Verb.REQUEST_EXIT:
                 return {"obligation_id": f"g{random.randrange(4)}"}
             case Verb.DECLARE_CONCLUSION:
-                return {"conclusion_id": random.choice("xy")}
+                return {"conclusion_id": random.choice(("x", "y", *_IDS))}
             case _:
                 return {"context": {"force": True} if random.random() < 0.5 else None}

@@ -116,7 +116,7 @@ class SessionModel:
             case Verb.REQUEST_EXIT:
                 return self._judge_exit(arguments["obligation_id"])
             case Verb.DECLARE_CONCLUSION:
-                return Judgement(result=(False, "obligation_active") if self.active else (True, "accepted"))
+                return Judgement(result=self._judge_conclusion(arguments["conclusion_id"]))
             case Verb.REQUEST_TERMINATION:
                 return Judgement(result=self._judge_termination(forced=bool(arguments["context"])))
             case _:
@@ -136,6 +136,13 @@ class SessionModel:
             return Judgement(result=(False, "obligation_not_active"))
         enough = self.gone - gone_at_entry >= threshold
         return Judgement(result=(True, "approved") if enough else (False, "below_threshold"))
+
+    def _judge_conclusion(self, conclusion_id: str) -> tuple[bool, str]:
+        if self.active:
+            return False, "obligation_active"
+        if self.policy.get("conclusions") == "survivors" and conclusion_id not in self.survivors:
+            return False, "not_a_survivor"
+        return True, "accepted"
 
     def _judge_termination(self, *, forced: bool) -> tuple[bool, str]:
         window = self.policy["stability_window"]

@@ -165,6 +165,7 @@ class _Simulation:
             "ids": SequentialIds(self._lives),
             "limits": Limits(cached_sessions=self._cached),
             "store_timeout_seconds": _NEVER_SECONDS,
+            "checks_in_background": False,
         }
         try:
             if self._shape is Shape.TOGETHER:

@@ -10,8 +10,9 @@ from functools import cache, partial
 from typing import Any
 
 from hypothesis import strategies as st
+from msgspec import UNSET
 
-from cmbs.messages import OntologyBundle, SessionPolicy, Verb
+from cmbs.messages import ConclusionRule, EliminationRule, OntologyBundle, SessionPolicy, Verb
 from cmbs.testing.history import Call, History
 from cmbs.testing.strategies.hostile_ids import HOSTILE_IDS
 
@@ -78,7 +79,15 @@ def json_objects(max_leaves: int = 6) -> st.SearchStrategy[dict[str, Any]]:
 
 def policies() -> st.SearchStrategy[SessionPolicy]:
     """Any policy, with stability windows that short histories can satisfy."""
-    return st.builds(SessionPolicy, st.booleans(), st.integers(0, 3), st.booleans())
+    conclusions = st.sampled_from([UNSET, UNSET, ConclusionRule.ANY, ConclusionRule.SURVIVORS])
+    eliminations = st.sampled_from([UNSET, UNSET, EliminationRule.ANY])
+    return st.builds(SessionPolicy, st.booleans(), st.integers(0, 3), st.booleans(), conclusions, eliminations)
+
+
+@cache
+def attributes() -> st.SearchStrategy[dict[str, Any]]:
+    """What may be said of a hypothesis: any JSON values, by any names but the empty one."""
+    return st.dictionaries(ids().filter(bool), json_values(3), max_size=2)
 
 
 def contexts() -> st.SearchStrategy[dict[str, Any] | None]:
@@ -93,7 +102,7 @@ def idempotency_keys() -> st.SearchStrategy[str | None]:
 
 @cache
 def _calls() -> st.SearchStrategy[Call]:
-    """Messages of which whole numbers among the ids to eliminate stand for ids of a universe that is not known yet.
+    """Messages in which whole numbers in place of hypotheses stand for ids of a universe that is not known yet.
 
     Strategies that depend on a drawn universe would be built anew for every example, which takes longer than the tests.
     """
@@ -116,7 +125,7 @@ def _calls() -> st.SearchStrategy[Call]:
         ),
         Verb.REQUEST_EXIT: st.fixed_dictionaries({"obligation_id": names, "context": context}),
         Verb.DECLARE_CONCLUSION: st.fixed_dictionaries(
-            {"conclusion_id": st.sampled_from(["x", "y"]), "context": context}
+            {"conclusion_id": st.sampled_from(["x", "y"]) | places, "context": context}
         ),
         Verb.REQUEST_TERMINATION: st.fixed_dictionaries({"context": context}),
     }
@@ -126,12 +135,17 @@ def _calls() -> st.SearchStrategy[Call]:
 
 
 def _place_ids(universe: list[str], call: Call) -> Call:
-    if call.verb is not Verb.ELIMINATE:
-        return call
-    eliminated = [
-        universe[item % len(universe)] if isinstance(item, int) else item for item in call.arguments["eliminated"]
-    ]
-    return call._replace(arguments={**call.arguments, "eliminated": eliminated})
+    def place(item: str | int) -> str:
+        return universe[item % len(universe)] if isinstance(item, int) else item
+
+    match call.verb:
+        case Verb.ELIMINATE:
+            placed: dict[str, Any] = {"eliminated": [place(item) for item in call.arguments["eliminated"]]}
+        case Verb.DECLARE_CONCLUSION:
+            placed = {"conclusion_id": place(call.arguments["conclusion_id"])}
+        case _:
+            return call
+    return call._replace(arguments={**call.arguments, **placed})
 
 
 def calls(universe: list[str]) -> st.SearchStrategy[Call]:

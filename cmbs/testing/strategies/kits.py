@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from cmbs.kit.model import (
     NO_DATA,
+    Constant,
     CutPoints,
     Kit,
     KitHypothesis,
@@ -15,14 +16,18 @@ from cmbs.kit.model import (
     KitProbe,
     NormalBand,
     Reading,
+    Reduction,
     Soundness,
     Tail,
+    Window,
 )
-from cmbs.testing.strategies.belief import ids
+from cmbs.testing.strategies.belief import attributes, ids
 
 _NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 _POSITIVE = st.floats(min_value=1e-100, max_value=1e100)
-_OUTCOME_IDS = ids().filter(lambda outcome_id: outcome_id != NO_DATA)
+# No id of a kit has a NUL.
+_IDS = ids().filter(lambda text: "\0" not in text)
+_OUTCOME_IDS = _IDS.filter(lambda outcome_id: outcome_id != NO_DATA)
 
 
 @st.composite
@@ -30,14 +35,20 @@ def kits(
     draw: st.DrawFn, max_hypotheses: int = 8, max_probes: int = 5, *, deterministic: bool = False, min_probes: int = 0
 ) -> Kit:
     """Kits that break no rule, with hostile ids; in deterministic ones, every hypothesis has one outcome of a probe."""
-    names = draw(st.lists(ids(), min_size=1, max_size=max_hypotheses, unique=True))
+    names = draw(st.lists(_IDS, min_size=1, max_size=max_hypotheses, unique=True))
     hypotheses = tuple(
-        KitHypothesis(name, draw(ids()), draw(_POSITIVE), tuple(draw(st.lists(ids(), max_size=2, unique=True))))
+        KitHypothesis(
+            name,
+            draw(ids()),
+            draw(_POSITIVE),
+            tuple(draw(st.lists(_IDS, max_size=2, unique=True))),
+            draw(attributes()),
+        )
         for name in names
     )
-    asked = draw(st.lists(ids(), min_size=min_probes, max_size=max_probes, unique=True))
+    asked = draw(st.lists(_IDS, min_size=min_probes, max_size=max_probes, unique=True))
     probes = tuple(draw(_probes(probe_id, names, deterministic=deterministic)) for probe_id in asked)
-    return Kit(draw(ids()), draw(ids()), draw(ids()), hypotheses, probes, draw(ids()), draw(ids()))
+    return Kit(draw(_IDS), draw(_IDS), draw(ids()), hypotheses, probes, draw(ids()), draw(ids()))
 
 
 @st.composite
@@ -47,7 +58,17 @@ def responses(draw: st.DrawFn, probe: KitProbe) -> Any:
     choices.append(st.sampled_from([NO_DATA, None]))
     if probe.reading is not None:
         choices.append(_NUMBERS)
+    if probe.window is not None:
+        choices.append(windows(probe))
     return draw(st.one_of(choices))
+
+
+@st.composite
+def windows(draw: st.DrawFn, probe: KitProbe) -> list[float]:
+    """Samples that the window of a probe reduces; the probe declares one."""
+    window = probe.window or Window(Reduction.MEAN)
+    fewest = window.n or window.k or 1
+    return draw(st.lists(_NUMBERS, min_size=fewest, max_size=window.n or fewest + 4))
 
 
 @st.composite
@@ -66,7 +87,24 @@ def _probes(draw: st.DrawFn, probe_id: str, names: list[str], *, deterministic: 
         )
         for outcome_id in used
     )
-    return KitProbe(probe_id, draw(ids()), outcomes, draw(_readings(used)))
+    reading = draw(_readings(used))
+    window = None if reading is None else draw(_windows_over(reading))
+    return KitProbe(probe_id, draw(ids()), outcomes, reading, window)
+
+
+@st.composite
+def _windows_over(draw: st.DrawFn, reading: Reading) -> Window | None:
+    offered = sorted(reading.outcome_ids())
+    counting = [Reduction.ANY, Reduction.K_OF_N] if len(offered) == 2 else []  # noqa: PLR2004
+    match draw(st.sampled_from([None, Reduction.MEAN, *counting])):
+        case None:
+            return None
+        case Reduction.MEAN:
+            return Window(Reduction.MEAN, n=draw(st.none() | st.integers(1, 5)))
+        case reduction:
+            k = draw(st.integers(1, 4)) if reduction is Reduction.K_OF_N else None
+            n = draw(st.none() | st.integers(k or 1, 5))
+            return Window(reduction, k, n, draw(st.sampled_from(offered)))
 
 
 @st.composite
@@ -79,6 +117,8 @@ def _readings(draw: st.DrawFn, outcome_ids: list[str]) -> Reading | None:
         case "band":
             normal, abnormal = draw(st.permutations(outcome_ids))[:2]
             tail = draw(st.sampled_from(Tail))
-            return NormalBand(normal, abnormal, draw(_NUMBERS), draw(_POSITIVE), draw(_POSITIVE), tail)
+            constant = draw(st.none() | st.sampled_from(Constant))
+            mad = draw(_POSITIVE if constant is None else _POSITIVE | st.just(0.0))
+            return NormalBand(normal, abnormal, draw(_NUMBERS), mad, draw(_POSITIVE), tail, constant)
         case _:
             return None

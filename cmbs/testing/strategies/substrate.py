@@ -21,6 +21,7 @@ from cmbs.substrate.kernel.model import (
     Budget,
     Candidate,
     Capability,
+    IndependentReading,
     Proposal,
     Scope,
     ScopeMatch,
@@ -49,6 +50,15 @@ REFERENCES = (
     "$belief.s1.n_survivors",
     "$belief.s.2.active_obligation_id",
 )
+# For payloads of version 2 alone.
+CASE_REFERENCES = (
+    "$case.id",
+    "$case.attributes.name",
+    "$case.belief.n_survivors",
+    "$case.belief.survivor",
+    "$case.belief.survivor.name",
+    "$case.belief.independent.n_survivors",
+)
 T = TypeVar("T")
 
 # None of these is a constraint.
@@ -58,7 +68,7 @@ MALFORMED = (
     "null",
     "[]",
     "{}",
-    '{"v":2,"effect":"allow","subject":null}',
+    '{"v":3,"effect":"allow","subject":null}',
     '{"v":true,"effect":"allow","subject":null}',
     '{"v":1,"effect":"permit","subject":null}',
     '{"v":1,"effect":"allow","subject":{"tool_id":"fs.write"},"extra":1}',
@@ -88,13 +98,18 @@ def readings() -> st.SearchStrategy[dict[str, BeliefReading]]:
         st.booleans(),
         n_survivors=st.integers(0, 3),
         active_obligation_id=st.sampled_from([None, "o"]),
+        survivors=st.sampled_from([None, ["h1"]]),
+        independent=st.builds(
+            IndependentReading, st.sampled_from([spaces.AGENT.id, "other"]), st.integers(0, 3), st.just(["h1"])
+        )
+        | st.just(msgspec.UNSET),
     )
     return st.lists(reading, max_size=2).map(lambda drawn: {each.session_id: each for each in drawn})
 
 
 @cache
-def predicates() -> st.SearchStrategy[dict[str, Any]]:
-    """Any predicate that can be compiled without named schemas."""
+def predicates(version: int = 1) -> st.SearchStrategy[dict[str, Any]]:
+    """Any predicate of payloads of this version that can be compiled without named schemas."""
     reference = st.sampled_from(REFERENCES)
     several = st.lists(reference, min_size=1, max_size=2)
     literal = st.sampled_from(LITERALS)
@@ -105,6 +120,7 @@ def predicates() -> st.SearchStrategy[dict[str, Any]]:
         st.builds(lambda read: spaces.predicate("exists", *read), several),
         st.builds(lambda read: spaces.predicate("missing", *read), several),
         st.builds(lambda read, value: spaces.predicate("schema", read, value), reference, schema),
+        *([] if version == 1 else [comparisons()]),
     )
 
     def combine(parts: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[dict[str, Any]]:
@@ -119,20 +135,61 @@ def predicates() -> st.SearchStrategy[dict[str, Any]]:
 
 
 @cache
+def comparisons() -> st.SearchStrategy[dict[str, Any]]:
+    """A comparison of version 2, with a reference on one side or on both."""
+    read = st.sampled_from([*REFERENCES, "$actor.kind", "$actor.roles"])
+    wrapped = read.map(lambda text: {"ref": text})
+    literal = st.sampled_from(LITERALS).map(lambda value: {"literal": value})
+    op = st.sampled_from(["eq", "ne", "prefix", "lt", "le", "gt", "ge"])
+    return st.one_of(
+        st.builds(spaces.predicate, op, read, literal),
+        st.builds(spaces.predicate, op | st.just("in"), literal, wrapped),
+        st.builds(spaces.predicate, op | st.just("in"), read, wrapped),
+    )
+
+
+@cache
 def constraints() -> st.SearchStrategy[str]:
-    """The text of a constraint that can be compiled."""
+    """The text of a constraint of either version that can be compiled."""
+    tool = st.sampled_from(TOOL_IDS)
     subject = st.one_of(
         st.none(),
-        st.sampled_from(TOOL_IDS).map(lambda name: {"tool_id": name}),
+        tool.map(lambda name: {"tool_id": name}),
         st.sampled_from(NAMES).map(lambda name: {"capability": name}),
     )
+    several = st.lists(tool | st.sampled_from(["*", "fs.*", "*.send"]), min_size=1, max_size=2)
     required = {"v": st.just(1), "effect": st.sampled_from(["allow", "allow", "allow", "deny"]), "subject": subject}
     optional = {
         "when": predicates(),
         "on_fail": st.sampled_from(["block", "ask", "defer"]),
         "reason": st.sampled_from(["because", ""]),
     }
-    return st.fixed_dictionaries(required, optional=optional).map(json.dumps)
+    wider = {"v": st.just(2), "subject": subject | several.map(lambda names: {"tool_id": names})}
+    more = {"when": predicates(2), "mode": st.sampled_from(["enforce", "enforce", "observe"])}
+    first = st.fixed_dictionaries(required, optional=optional)
+    second = st.fixed_dictionaries({**required, **wider}, optional={**optional, **more})
+    return st.one_of(first, second).map(json.dumps)
+
+
+@cache
+def case_constraints() -> st.SearchStrategy[str]:
+    """The text of a constraint that reads the case of a proposal."""
+    literal, reference = st.sampled_from([*LITERALS, "h1", 2]), st.sampled_from(CASE_REFERENCES)
+    leaf = st.builds(lambda read, value: spaces.predicate("eq", read, value), reference, literal) | st.builds(
+        spaces.predicate, st.sampled_from(["exists", "missing"]), reference
+    )
+    when = st.builds(
+        lambda op, parts: spaces.predicate(op, *parts), st.sampled_from(["all", "any"]), st.lists(leaf, min_size=1)
+    ) | leaf.map(lambda part: spaces.predicate("not", part))
+    required = {
+        "v": st.just(2),
+        "effect": st.sampled_from(["allow", "deny"]),
+        "subject": st.sampled_from([None, {"tool_id": TOOL_IDS[0]}, {"tool_id": TOOL_IDS[1]}]),
+        "when": when,
+    }
+    return st.fixed_dictionaries(required, optional={"on_fail": st.sampled_from(["block", "ask", "defer"])}).map(
+        json.dumps
+    )
 
 
 @cache
@@ -145,7 +202,7 @@ def invariants() -> st.SearchStrategy[str]:
 @cache
 def policies() -> st.SearchStrategy[dict[str, str]]:
     """The pairs of a policy; now and then something in it is malformed."""
-    text = _rarely(constraints(), st.sampled_from(MALFORMED), 20)
+    text = _rarely(_rarely(constraints(), case_constraints(), 4), st.sampled_from(MALFORMED), 20)
     guards = st.dictionaries(st.sampled_from([f"constraint.{name}" for name in "abcd"]), text, max_size=4)
     rest = st.fixed_dictionaries(
         {},
@@ -235,10 +292,11 @@ def proposals() -> st.SearchStrategy[Proposal]:
     seen = st.sampled_from([spaces.SNAPSHOT, spaces.SNAPSHOT, "snapshot-old"])
     snapshot = _rarely(seen, st.just("never"))
     return st.builds(
-        lambda drawn, seen, atomic: spaces.proposal(*drawn, snapshot=seen, atomic=atomic),
+        lambda drawn, seen, atomic, case_id: spaces.proposal(*drawn, snapshot=seen, atomic=atomic, case_id=case_id),
         candidates(),
         snapshot,
         st.booleans(),
+        st.sampled_from([msgspec.UNSET, *spaces.CASES, "gone"]),
     )
 
 
@@ -257,6 +315,7 @@ def any_spaces() -> st.SearchStrategy[Space]:
             ),
             mode=mode,
             changed=Map(changed),
+            cases=Map(spaces.CASES),
         ),
         policies(),
         states(),
@@ -276,7 +335,7 @@ def facings() -> st.SearchStrategy[EvaluationContext]:
     of_call = st.sampled_from(PATHS).map(lambda path: ({"path": path}, "fs.write"))
     of_delta = deltas().map(lambda delta: ({"set": delta.set, "unset": delta.unset}, None))
     return st.builds(
-        lambda state, belief, seen: EvaluationContext(state, belief, spaces.AGENT.id, *seen),
+        lambda state, belief, seen: EvaluationContext(state, belief, spaces.AGENT, *seen),
         states(),
         readings(),
         of_call | of_delta,

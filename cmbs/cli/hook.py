@@ -1,0 +1,95 @@
+"""`cmbs hook`: what coding agents ask before they act. Fails closed: where nothing can be decided, the answer is no."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+import typer
+
+from cmbs.bootstrap import DEFAULT_STORE
+from cmbs.cli.serve import StoreOption
+
+_MAX_EVENT_BYTES = 16_777_216
+# So long a host may wait; then the answer is no.
+_SECONDS = 30.0
+
+
+class Host(StrEnum):
+    """The coding agents whose hooks are known."""
+
+    CLAUDE = "claude"
+    CURSOR = "cursor"
+
+
+def hook(
+    host: Annotated[Host, typer.Argument(help="Whose hook this is.")],
+    server: Annotated[
+        str | None,
+        typer.Option(envvar="CMBS_SERVER", help="A cmbs server to use instead of a store.", metavar="URL"),
+    ] = None,
+    store: StoreOption = DEFAULT_STORE,
+    space: Annotated[str, typer.Option(help="The space in which calls are proposed.", metavar="ID")] = "hooks",
+    actor: Annotated[str, typer.Option(help="Who acts, where there are no keys.", metavar="ID")] = "agent",
+    case: Annotated[str | None, typer.Option(help="The case of the calls.", metavar="ID")] = None,
+    wait: Annotated[int, typer.Option(help="Seconds to wait for an approval.", min=0, max=20)] = 20,
+    session: Annotated[
+        str | None, typer.Option(help="Hand this session's belief back after a compaction.", metavar="ID")
+    ] = None,
+) -> None:
+    """Decide about one call of a coding agent: reads the host's event, prints the host's answer."""
+    from cmbs.mcp.hooks import deny_claude, deny_cursor
+
+    deny: Callable[[str], Any] = deny_claude if host is Host.CLAUDE else deny_cursor
+    try:
+        event = msgspec.json.decode(sys.stdin.buffer.read(_MAX_EVENT_BYTES + 1))
+        work = _answer(host, event, server or store, _Chosen(space, actor, case, wait, session))
+        answer = asyncio.run(asyncio.wait_for(work, _SECONDS))
+    except Exception as exc:  # noqa: BLE001 - whatever it is, the call is not let through
+        answer = deny(f"cmbs could not decide, so the answer is no: {str(exc) or type(exc).__name__}")
+    print(msgspec.json.encode(answer).decode())
+
+
+class _Chosen(NamedTuple):
+    space: str
+    actor: str
+    case: str | None
+    wait: int
+    session: str | None
+
+
+async def _answer(host: Host, event: Any, place: str, chosen: _Chosen) -> Any:
+    from contextlib import AsyncExitStack
+
+    from cmbs.mcp.api import AUTHORIZATION, open_remote
+    from cmbs.mcp.decisions import DecisionPoint
+    from cmbs.mcp.embedded import open_embedded
+    from cmbs.mcp.gateway.ledger import GatewayLedger, claim_actor
+    from cmbs.mcp.gateway.opening import AGENT_KEY, OPERATOR_KEY
+    from cmbs.mcp.hooks import ClaudeHook, CursorHook, HookFailed
+    from cmbs.system import RandomIds, SystemClock
+
+    if not isinstance(event, dict):
+        raise HookFailed("the event must be a JSON object")
+    async with AsyncExitStack() as stack:
+        if place.startswith(("http://", "https://")):
+            api = open_remote(place)
+            stack.push_async_callback(api.aclose)
+        else:
+            api = await stack.enter_async_context(open_embedded(place))
+        key, operator_key = os.environ.get(AGENT_KEY), os.environ.get(OPERATOR_KEY)
+        agent = api.acting_as(claim_actor("agent", chosen.actor) if key is None else {AUTHORIZATION: f"Bearer {key}"})
+        operator = api.acting_as(
+            claim_actor("operator", "hook") if operator_key is None else {AUTHORIZATION: f"Bearer {operator_key}"}
+        )
+        # With the starter policy where the space is new: everything asks.
+        await GatewayLedger(operator, chosen.space, SystemClock()).ensure_space([])
+        point = DecisionPoint(operator, chosen.space, SystemClock(), RandomIds(), chosen.wait)
+        if host is Host.CLAUDE:
+            return await ClaudeHook(point, agent, chosen.case, chosen.session).answer(event)
+        return await CursorHook(point, agent, chosen.case).answer(event)

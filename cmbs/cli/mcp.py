@@ -1,0 +1,42 @@
+"""`cmbs mcp`: the MCP server on standard streams, as a host starts it."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from cmbs.bootstrap import DEFAULT_STORE
+from cmbs.cli.output import failing_cleanly
+from cmbs.cli.serve import StoreOption
+
+
+def mcp(
+    server: Annotated[
+        str | None,
+        typer.Option(envvar="CMBS_SERVER", help="A cmbs server to use instead of a store.", metavar="URL"),
+    ] = None,
+    store: StoreOption = DEFAULT_STORE,
+    actor: Annotated[
+        str, typer.Option(help="Who is asking, where the server has no keys.", metavar="KIND:ID")
+    ] = "agent:agent",
+) -> None:
+    """Serve belief and action to an agent, over MCP on standard streams."""
+    from cmbs.mcp.api import ACTOR, AUTHORIZATION, open_remote
+    from cmbs.mcp.embedded import open_embedded
+    from cmbs.mcp.gateway.opening import AGENT_KEY, run_async
+    from cmbs.mcp.server.serving import serve_stdio
+
+    key = os.environ.get(AGENT_KEY)
+    identity = {ACTOR: actor} if key is None else {AUTHORIZATION: f"Bearer {key}"}
+
+    async def serve() -> None:
+        if server is not None:
+            await serve_stdio(open_remote(server), identity)
+            return
+        async with open_embedded(store) as api:
+            await serve_stdio(api, identity)
+
+    with failing_cleanly():
+        run_async(serve())
