@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import http.client
+import os
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,12 +21,12 @@ STOP_SECONDS = 10.0
 
 
 @contextmanager
-def cmbs_serve(store_url: str) -> Iterator[int]:
+def cmbs_serve(store_url: str, *options: str, **variables: str) -> Iterator[int]:
     """`cmbs serve` over a store; the port it listens on."""
     port = _free_port()
     cmbs = str(Path(sys.executable).with_name("cmbs"))
-    command = [cmbs, "serve", "--store", store_url, "--port", str(port)]
-    with _running(command, port):
+    command = [cmbs, "serve", "--store", store_url, "--port", str(port), *options]
+    with _running(command, port, variables):
         yield port
 
 
@@ -55,9 +56,10 @@ def disk_directory() -> Iterator[str]:
 
 
 @contextmanager
-def _running(command: list[str], port: int) -> Iterator[None]:
+def _running(command: list[str], port: int, variables: Mapping[str, str] | None = None) -> Iterator[None]:
     with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen(command, cwd=REPOSITORY, stdout=log, stderr=subprocess.STDOUT)
+        environment = {**os.environ, **(variables or {})}
+        process = subprocess.Popen(command, cwd=REPOSITORY, env=environment, stdout=log, stderr=subprocess.STDOUT)
         try:
             if not _accepts(process, port):
                 log.seek(0)

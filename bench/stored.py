@@ -10,7 +10,8 @@ from cmbs.belief.kernel.events import Declare, Eliminate, Stamp
 from cmbs.belief.kernel.kind import BeliefKind, append_of
 from cmbs.belief.kernel.requests import Command, Limits
 from cmbs.belief.kernel.session import Session, decide_declare, evolve
-from cmbs.messages import Actor, SessionPolicy
+from cmbs.belief.kernel.titles import build_titles
+from cmbs.messages import Actor, ActorKind, SessionPolicy
 from cmbs.spi import Append, AuditLog
 
 _AT_ONCE = 500
@@ -26,6 +27,35 @@ def store_sessions(log: AuditLog, sessions: int) -> str:
         appends.append(append_of(evolve(None, declared), declared))
     _write(log, appends)
     return appends[-1].stream_id
+
+
+def store_listed_sessions(log: AuditLog, sessions: int) -> None:
+    """Write so many sessions with a title, labels, an actor and a report each."""
+    numbers = count()
+
+    def stamp(_key: str | None, actor: Actor | None) -> Stamp:
+        number = next(numbers)
+        return Stamp(_uuid(f"event {number}"), _moment(number), actor=actor)
+
+    kind, appends = BeliefKind(stamp, Limits()), list[Append]()
+    for number in range(sessions):
+        session_id = _uuid(f"session {number}")
+        actor = Actor(ActorKind.AGENT, f"agent-{number % 20}", authenticated=True, key_id="bench")
+        titles = build_titles(f"Incident {number}", {"team": str(number % 50), "severity": str(number % 4)})
+        message = Declare(ONTOLOGY, ["a", "b"], SessionPolicy(), title=titles.title, labels=titles.labels)
+        declared = decide_declare(session_id, message, stamp(None, actor))
+        report = Eliminate(f"source-{number % 5}", "observation", ["a", "b"][: number % 3])
+        session: Session | None = None
+        for command in (Command(session_id, message, declared=declared), Command(session_id, report, actor=actor)):
+            _, step = kind.decide(session, command)
+            if step is None:
+                raise TypeError("a generated message repeats an earlier one")
+            session = step[0]
+            appends.append(step[1])
+        if len(appends) >= _AT_ONCE:
+            log.append(appends)
+            appends = []
+    log.append(appends)
 
 
 def store_long_session(log: AuditLog, events: int, size: int) -> str:

@@ -10,7 +10,7 @@ from cmbs.tee import Delta, Edge, EdgeKey, EdgeType, Node, NodeType, Provenance,
 NODES, EDGES, TOMBSTONES = 100_000, 400_000, 1_000
 NOW = Timestamp(1_790_000_000, 0)
 SAID = Provenance("agent://bench", "scan", NOW)
-_BATCH = 50_000
+MAX_BATCH = 50_000
 
 
 def node_ids(count: int = NODES) -> list[str]:
@@ -23,11 +23,11 @@ def tombstone_ids() -> list[str]:
     return node_ids()[:: NODES // TOMBSTONES]
 
 
-def deltas() -> Iterator[Delta]:
+def deltas(batch_size: int = MAX_BATCH) -> Iterator[Delta]:
     """The graph in batches; the same every time."""
     ids = node_ids()
-    for start in range(0, NODES, _BATCH):
-        batch = ids[start : start + _BATCH]
+    for start in range(0, NODES, batch_size):
+        batch = ids[start : start + batch_size]
         yield Delta(tuple(Node(each, NodeType.SERVICE, f"service {each}", True, (SAID,)) for each in batch))
     chance = random.Random(7)
     keys: dict[EdgeKey, None] = {}
@@ -36,5 +36,5 @@ def deltas() -> Iterator[Delta]:
         if source != target:
             keys[EdgeKey(ids[source], ids[target], EdgeType.DEPENDS_ON)] = None
     listed = list(keys)
-    for start in range(0, EDGES, _BATCH):
-        yield Delta((), tuple(Edge(key, (SAID,)) for key in listed[start : start + _BATCH]))
+    for start in range(0, EDGES, batch_size):
+        yield Delta((), tuple(Edge(key, (SAID,)) for key in listed[start : start + batch_size]))

@@ -1,0 +1,139 @@
+"""MCP over loopback: a read beside an empty tool, what the gateway adds beside an empty gateway, and many agents."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import psutil
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+
+from bench.harness import Effort, Result, at_most
+
+NAME = "mcp"
+AGENTS = 200
+_START_SECONDS = 120
+
+
+def run(effort: Effort) -> list[Result]:
+    """All of it, in one run."""
+    with tempfile.TemporaryDirectory() as directory, _servers(Path(directory)) as (urls, gateway):
+        return asyncio.run(_measure(effort, urls, gateway))
+
+
+async def _measure(effort: Effort, urls: dict[str, str], gateway: psutil.Process) -> list[Result]:
+    async with AsyncExitStack() as stack:
+        clients = {kind: await stack.enter_async_context(_connect(url, "bench")) for kind, url in urls.items()}
+        opened = await clients["belief"].call_tool("open_case", {"hypotheses": [f"h-{n:03}" for n in range(200)]})
+        session_id = (opened.structured_content or {})["handles"]["session_id"]
+        calls = {
+            "belief": ("read_belief", {"session_id": session_id}),
+            "empty": ("get_nothing", {}),
+            "hop": ("get_nothing", {}),
+            "gateway": ("get_nothing", {}),
+        }
+        times: dict[str, list[float]] = {kind: [] for kind in calls}
+        for number in range(effort.rounds * 10):
+            for kind, (tool, args) in calls.items():
+                given = {**args, "n": number} if kind == "gateway" else args
+                start = time.perf_counter()
+                answer = await clients[kind].call_tool(tool, given)
+                times[kind].append(time.perf_counter() - start)
+                if answer.is_error:
+                    raise RuntimeError(answer.content)
+    median = {kind: statistics.median(found) * 1_000 for kind, found in times.items()}
+    read, empty = median["belief"], median["empty"]
+    added, hop = median["gateway"] - empty, median["hop"] - empty
+    errors, growth = await _crowd(urls["gateway"], gateway, effort)
+    return [
+        Result(NAME, f"a read of belief, {read:.1f} ms", f"an empty tool, {empty:.1f} ms", read / empty, at_most(2)),
+        Result(NAME, f"the gateway adds {added:.1f} ms", f"an empty one, {hop:.1f} ms", added / hop, at_most(3)),
+        Result(NAME, f"{AGENTS} agents at once: errors", "none", errors, at_most(0, "errors")),
+        Result(NAME, f"{AGENTS} agents at once: growth of RSS", "the first half", growth, at_most(1.25)),
+    ]
+
+
+async def _crowd(url: str, gateway: psutil.Process, effort: Effort) -> tuple[int, float]:
+    """Errors of many agents that call at once, and how much larger the gateway is after the second half than before."""
+    errors = 0
+    calls = max(2, effort.rounds // 2)
+
+    async def work(number: int, half: int) -> None:
+        nonlocal errors
+        async with _connect(url, f"agent-{number}") as client:
+            for call in range(calls):
+                try:
+                    answer = await client.call_tool("get_nothing", {"half": half, "call": call})
+                    errors += answer.is_error is True
+                except Exception:  # noqa: BLE001 - counted, whatever it is
+                    errors += 1
+
+    sizes = []
+    for half in range(3):
+        await asyncio.gather(*(work(number, half) for number in range(AGENTS)))
+        sizes.append(gateway.memory_info().rss)
+    return errors, sizes[2] / sizes[1]
+
+
+@asynccontextmanager
+async def _connect(url: str, actor: str) -> AsyncIterator[Client]:
+    async with (
+        httpx2.AsyncClient(headers={"x-cmbs-actor": f"agent:{actor}"}, timeout=120, trust_env=False) as http,
+        Client(streamable_http_client(url, http_client=http), cache=None) as client,
+    ):
+        yield client
+
+
+@contextmanager
+def _servers(directory: Path) -> Iterator[tuple[dict[str, str], psutil.Process]]:
+    """Every server in a process of its own, once it answers; all are stopped in the end."""
+    ports = {kind: _free_port() for kind in ("empty", "hop", "belief", "gateway")}
+    urls = {kind: f"http://127.0.0.1:{port}/mcp" for kind, port in ports.items()}
+    given = {
+        "empty": "-",
+        "hop": urls["empty"],
+        "belief": f"sqlite:///{directory / 'belief.db'}",
+        "gateway": f"{urls['empty']}|sqlite:///{directory / 'gateway.db'}",
+    }
+    processes: dict[str, subprocess.Popen[bytes]] = {}
+    try:
+        for kind, port in ports.items():
+            command = [sys.executable, "-m", "bench.mcp_servers", kind, str(port), given[kind]]
+            processes[kind] = subprocess.Popen(command)
+            _wait_for(port, processes[kind])
+        yield urls, psutil.Process(processes["gateway"].pid)
+    finally:
+        for process in processes.values():
+            process.terminate()
+        for process in processes.values():
+            process.wait(60)
+
+
+def _wait_for(port: int, process: subprocess.Popen[Any]) -> None:
+    until = time.monotonic() + _START_SECONDS
+    while time.monotonic() < until:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        if process.poll() is not None:
+            raise RuntimeError(f"a server ended with {process.returncode}")
+        time.sleep(0.1)
+    raise RuntimeError("a server did not answer in time")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
