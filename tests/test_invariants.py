@@ -5,11 +5,11 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -334,7 +334,9 @@ def test_the_laws_hold_over_http_and_it_says_what_a_server_beside_it_says(histor
             "hypotheses": history.hypotheses,
             "metadata": history.metadata,
         }
-        opened, twin = (each("DECLARE_SESSION", **message, policy=asdict(history.policy)) for each in (say, in_python))
+        opened, twin = (
+            each("DECLARE_SESSION", **message, policy=msgspec.to_builtins(history.policy)) for each in (say, in_python)
+        )
         assert opened == twin
         session_id, survivors = opened["session_id"], {*history.hypotheses}
         done: list[tuple[Call, Reply]] = []

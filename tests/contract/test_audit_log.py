@@ -10,6 +10,7 @@ import pytest
 from cmbs.stores import InMemoryStore, SQLiteStore
 from cmbs.stores.postgres import PostgresStore
 from cmbs.testing.contracts.audit_log import AuditLogContract
+from cmbs.testing.contracts.session_search import SessionSearchContract
 from cmbs.testing.contracts.store import StoreContract
 from cmbs.testing.contracts.stored_rows import StoredRowsContract
 from cmbs.testing.streams import stream
@@ -106,3 +107,35 @@ def test_a_memory_store_outlives_its_closing() -> None:
     store.append(stream())
     store.close()
     assert len(store.sessions(None, 1)) == 1
+
+
+@pytest.mark.req("FIND-SESSIONS-01", "FIND-INDEX-01")
+class TestMemorySearch(SessionSearchContract):
+    @pytest.fixture
+    def open_log(self) -> Callable[[], InMemoryStore]:
+        return InMemoryStore
+
+
+@pytest.mark.req("FIND-SESSIONS-01", "FIND-INDEX-01")
+class TestSQLiteSearch(SessionSearchContract):
+    @pytest.fixture
+    def open_log(self, tmp_path: Path) -> Callable[[], SQLiteStore]:
+        return lambda: SQLiteStore(tmp_path / "cmbs.db")
+
+
+@pytest.mark.postgres
+@pytest.mark.req("FIND-SESSIONS-01", "FIND-INDEX-01")
+class TestPostgresSearch(SessionSearchContract):
+    @pytest.fixture
+    def open_log(self) -> Iterator[Callable[[], PostgresStore]]:
+        with fresh_database() as url:
+            yield lambda: PostgresStore(url)
+
+
+@pytest.mark.postgres
+@pytest.mark.req("STORE-PG-06")
+class TestPartitionedPostgresSearch(SessionSearchContract):
+    @pytest.fixture
+    def open_log(self) -> Iterator[Callable[[], PostgresStore]]:
+        with partitioned_database() as url:
+            yield lambda: PostgresStore(url)

@@ -8,7 +8,8 @@ import pytest
 
 from cmbs.tee.stores.memory import MemoryGraphStore
 from cmbs.tee.stores.sqlite import SQLiteGraphStore
-from cmbs.testing.contracts.graph_store import GraphStoreContract, Opened
+from cmbs.testing.contracts.graph_samples import Opened
+from cmbs.testing.contracts.graph_store import GraphStoreContract
 
 
 class TestMemory(GraphStoreContract):

@@ -17,8 +17,8 @@ import pytest
 from cmbs.errors import GraphUnavailable
 from cmbs.tee import Delta, GraphStore
 from cmbs.tee.stores.neo4j import Neo4jGraphStore
-from cmbs.testing.contracts.graph_store import NOW, SAID, edges_in, node, nodes_in
-from cmbs.testing.contracts.graph_store import edge as dependency
+from cmbs.testing.contracts.graph_samples import NOW, SAID, edges_in, node, nodes_in
+from cmbs.testing.contracts.graph_samples import edge as dependency
 from scripts import neo4j_server
 from tests.support.neo4j import obtainable, own_server
 

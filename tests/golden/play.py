@@ -21,7 +21,8 @@ from cmbs.audit.spaces import all_spaces
 from cmbs.audit.transfer import export_lines
 from cmbs.belief.server import BeliefServer
 from cmbs.errors import BeliefServerError
-from cmbs.identity.kernel.model import KEYS_STREAM, Role, Scope
+from cmbs.identity import Role, Scope
+from cmbs.identity.kernel.model import KEYS_STREAM
 from cmbs.identity.registry import KeyRegistry
 from cmbs.messages import Actor, ActorKind, OntologyBundle, SessionPolicy
 from cmbs.spi import AuditLog
@@ -45,13 +46,16 @@ from cmbs.substrate.kernel.events import (
     Reject,
     RetireTool,
     RevokeCapability,
+    SetGovernance,
     SetMode,
     SettlePolicy,
     SpaceMessage,
+    Withdraw,
 )
 from cmbs.substrate.kernel.model import Budget, Capability, ScopeMatch, StateDelta, Tool, ToolKind
 from cmbs.substrate.kernel.model import Scope as ArgumentScope
 from cmbs.testing.fakes.environment import ManualClock, SequentialIds
+from tests.golden.play_cases import act_in_cases
 from tests.support.spaces import (
     AGENT,
     ANY,
@@ -181,9 +185,12 @@ def play_space(log: AuditLog, clock: ManualClock, session_id: str) -> None:
         _propose_all_ways(world)
         _call_all_ways(world)
         _ask_and_wait(world)
+        _withdraw(world)
         _wait_for_belief(world, belief, session_id)
         _remember(world, session_id, belief)
+        act_in_cases(world, belief)
         _observe(world)
+        _govern_alone(world)
 
 
 def _say(world: World, message: SpaceMessage, actor: Actor = ROOT, **parts: Any) -> None:
@@ -237,7 +244,8 @@ def _govern(world: World, session_id: str) -> None:
 def _equip(world: World) -> None:
     schema = raw({"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}})
     world.equip(
-        caller_tool("write", facts={"fact.seen": "seen", "fact.gone": "gone.deep"}),
+        caller_tool("write", facts={"fact.seen": "seen", "fact.gone": "gone.deep"}, caller_facts=True),
+        caller_tool("claim", facts={"fact.claimed": "claimed"}),
         caller_tool("read", writes=False),
         caller_tool("pay"),
         caller_tool("rm"),
@@ -371,6 +379,27 @@ def _ask_and_wait(world: World) -> None:
     _report_all(world)
 
 
+def _withdraw(world: World) -> None:
+    world.report(world.start(call("claim", key="claimed")), result={"claimed": "by the agent itself"})
+    world.propose(StateDelta({}, ["fact.ok"]), actor=ENCODER)
+    world.propose(call("ship", key="back1"), proposal_id="back1")
+    world.propose(call("pay", {"amount": 7}, key="back2"), call("ship", key="back3"), atomic=False, proposal_id="back2")
+    _say(world, Withdraw("back1"), OTHER_AGENT)
+    _say(world, Withdraw("back1", "not needed"), AGENT)
+    _say(world, Withdraw("back1"), AGENT)
+    _say(world, RegisterTool(caller_tool("pay", description="another")))
+    world.server.keep()
+    _say(world, Withdraw("back2"), SECOND)
+
+
+def _govern_alone(world: World) -> None:
+    _say(world, SetGovernance(1), AGENT)
+    _say(world, SetGovernance(1), ROOT)
+    _say(world, SetGovernance(1), SECOND)
+    _say(world, ProposePolicy("c4", world.space.policy.policy_hash, {"policy.value.x": "3"}), ROOT)
+    _say(world, SetGovernance(2), SECOND)
+
+
 def _report_all(world: World) -> None:
     for each in list(world.space.executions.values()):
         if each.status == "running" and each.tool.kind == "caller":
@@ -409,10 +438,12 @@ def _remember(world: World, session_id: str, belief: BeliefServer) -> None:
         PromoteMemory("nothing", MemoryKind.FACT, sure),
         DisputeMemory("m2", ConflictState.CONTRADICTORY, ["m1"]),
         DisputeMemory("m2", ConflictState.NONE),
+        DisputeMemory("m2", ConflictState.POSSIBLE),
         PutMemory("m7", MemoryKind.PREFERENCE, raw({"\U0001f600": 1, "\uffee": 2}), sure),
     ]
     for step in steps:
         _say(world, step, AGENT)
+    _say(world, DisputeMemory("m2", ConflictState.NONE), OTHER_AGENT)
     world.advance(minutes=1)
     _say(world, DisputeMemory("m5", ConflictState.POSSIBLE), AGENT)
 

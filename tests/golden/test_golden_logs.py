@@ -15,7 +15,8 @@ from cmbs.audit.spaces import all_spaces
 from cmbs.audit.transfer import export_lines, import_lines, read_exported
 from cmbs.belief.kernel.replay import verify_session
 from cmbs.belief.server import BeliefServer
-from cmbs.identity.kernel.model import KEYS_STREAM, Role
+from cmbs.identity import Role
+from cmbs.identity.kernel.model import KEYS_STREAM
 from cmbs.identity.kernel.stream import verify_keys
 from cmbs.identity.registry import KeyRegistry
 from cmbs.ledger import StoredEntry, verify_chain
@@ -34,6 +35,9 @@ GOLDEN = Path(__file__).parent
 DIRECTORIES = sorted(path.name for path in GOLDEN.iterdir() if (path / "export.jsonl").exists())
 # A policy that is validated whole never has them.
 UNREACHABLE = {ReasonCode.MALFORMED_CONSTRAINT, ReasonCode.MALFORMED_POLICY}
+# Those that entries of the third version brought.
+LATER_VERBS = {SpaceVerb.WITHDRAW, SpaceVerb.SET_GOVERNANCE, SpaceVerb.OPEN_CASE, SpaceVerb.CLOSE_CASE}
+LATER_REASONS = {ReasonCode.NO_CASE}
 
 
 def read_lines(directory: str, name: str = "export.jsonl") -> list[bytes]:
@@ -102,9 +106,10 @@ def test_a_golden_export_is_the_whole_of_what_the_database_holds(directory: str,
 @pytest.mark.parametrize("directory", DIRECTORIES)
 def test_golden_logs_hold_every_verb_and_every_reason(directory: str) -> None:
     everything = list(contents(directory))
-    assert {content["verb"] for content in everything} >= set(SpaceVerb)
+    assert {content["verb"] for content in everything} >= set(SpaceVerb) - LATER_VERBS
     text = json.dumps(everything)
-    assert [reason for reason in ReasonCode if f'"{reason}"' not in text and reason not in UNREACHABLE] == []
+    expected = set(ReasonCode) - UNREACHABLE - LATER_REASONS
+    assert [reason for reason in expected if f'"{reason}"' not in text] == []
 
 
 def assert_goes_on(store: Store, session_id: str) -> None:

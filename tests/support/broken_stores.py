@@ -18,6 +18,7 @@ from cmbs.spi import (
     Opening,
     RecoveredState,
     SessionSummary,
+    StaleHead,
     Tombstones,
 )
 from cmbs.spi import (
@@ -26,14 +27,16 @@ from cmbs.spi import (
 from cmbs.spi import (
     EliminationResult as Result,
 )
+from cmbs.spi.session_search import ListedSession, SessionQuery
 from cmbs.stores.memory import InMemoryStore
 from cmbs.testing.contracts.audit_log import AuditLogContract
 from cmbs.testing.contracts.elimination_store import EliminationStoreContract
+from cmbs.testing.contracts.session_search import SessionSearchContract
 from cmbs.testing.contracts.store import StoreContract
 
 S = TypeVar("S")
 NOTHING: frozenset[str] = frozenset()
-CONTRACTS = (EliminationStoreContract, AuditLogContract, StoreContract)
+CONTRACTS = (EliminationStoreContract, AuditLogContract, StoreContract, SessionSearchContract)
 # The test class of each broken store, and the test of its contract that must notice.
 NOTICED_BY: dict[tuple[str, type], str] = {}
 
@@ -47,7 +50,7 @@ def breaks(contract: type, test: str, *, apart: bool = False) -> Callable[[type[
             return store if apart else lambda: kept
 
         name = f"Test{store.__name__}"
-        fixture = "open_log" if contract is AuditLogContract else "open_store"
+        fixture = "open_log" if contract in (AuditLogContract, SessionSearchContract) else "open_store"
         assert callable(getattr(contract, test))
         globals()[name] = type(name, (contract,), {fixture: pytest.fixture(open_store), "__module__": __name__})
         NOTICED_BY[name, contract] = test
@@ -218,6 +221,13 @@ class WritesItsOwnJson(InMemoryStore):
 class ReadsFromTheSeqOn(InMemoryStore):
     def read(self, stream_id: str, after: int = -1, limit: int | None = None) -> list[StoredEntry]:
         return super().read(stream_id, max(after - 1, -1), limit)
+
+
+@breaks(AuditLogContract, "test_entries_of_a_space_are_found_by_their_keys_and_by_their_hashes")
+class FirstEntryOfAKey(InMemoryStore):
+    def find_entries(self, stream_id: str, keys: Sequence[int]) -> list[tuple[int, int]]:
+        found = super().find_entries(stream_id, keys)
+        return [(key, seq) for number, (key, seq) in enumerate(found) if number == 0 or found[number - 1][0] != key]
 
 
 @breaks(AuditLogContract, "test_hashes_are_those_of_the_entries_that_are_read")
@@ -454,3 +464,30 @@ class EliminatesPastTheLog(InMemoryStore):
 class HeadsWithoutALog(InMemoryStore):
     def head(self, stream_id: str) -> Head | None:
         return super().head(stream_id) or (Head(-1, GENESIS) if stream_id in self._streams else None)
+
+
+# --- search for sessions ---
+
+
+@breaks(SessionSearchContract, "test_what_is_found_is_what_the_entries_say")
+class FindsWithoutTerms(InMemoryStore):
+    def find_sessions(self, query: SessionQuery, after: tuple[str, str] | None, limit: int) -> list[ListedSession]:
+        return super().find_sessions(structs.replace(query, terms=query.terms[:1], newest_first=False), after, limit)
+
+
+@breaks(SessionSearchContract, "test_pages_stay_right_while_sessions_are_declared")
+class PagesByNumber(InMemoryStore):
+    def find_sessions(self, query: SessionQuery, after: tuple[str, str] | None, limit: int) -> list[ListedSession]:
+        self.given = 0 if after is None else getattr(self, "given", 0)
+        page = super().find_sessions(query, None, self.given + limit)[self.given :]
+        self.given += len(page)
+        return page
+
+
+@breaks(SessionSearchContract, "test_what_was_not_written_is_not_found")
+class ListsFirst(InMemoryStore):
+    def append(self, appends: Sequence[Append]) -> None:
+        for item in appends:
+            with suppress(StaleHead):
+                super().append([item])
+        raise StaleHead("always")

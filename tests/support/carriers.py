@@ -13,6 +13,7 @@ import httpx
 
 from cmbs.belief_api import create_app
 from cmbs.bootstrap import Settings
+from tests.support.client_carrier import carry_by_client
 from tests.support.http_server import TIMEOUT_SECONDS, environment_with, free_port, serving
 from tests.support.in_process import client_of
 
@@ -20,6 +21,8 @@ Send = Callable[..., httpx.Response]
 # Signs on demand: what a timer would sign first depends on how fast the machine is.
 SIGNING = ("--signing-key", "signing.key", "--checkpoint-interval", "3600")
 CARRIERS = ("asgi", "uvicorn", "http/1.1 on memory", "http/1.1 on sqlite", "unix socket", "tls and http/2")
+# The same through the operations of the client, of a server elsewhere and in this process.
+CLIENT_CARRIERS = ("client", "async client", "embedded client", "embedded async client")
 TLS = Path(__file__).parent / "tls"
 TLS_OPTIONS = ("--tls-cert", str(TLS / "certificate.pem"), "--tls-key", str(TLS / "key.pem"))
 
@@ -33,27 +36,42 @@ def client_context(*, with_certificate: bool) -> ssl.SSLContext:
 
 
 @contextmanager
-def carry(carrier: str, directory: Path) -> Iterator[Send]:
-    """A new server, and a way to send requests to it."""
+def carry(carrier: str, directory: Path, tee: str = "") -> Iterator[Send]:
+    """A new server, with the Tee at an endpoint if there is one, and a way to send requests to it."""
+    behind = ("--tee", tee) if tee else ()
     match carrier:
         case "asgi":
-            settings = Settings(store="memory:", signing_key=str(directory / "signing.key"), checkpoint_interval=3600)
+            key = str(directory / "signing.key")
+            settings = Settings(store="memory:", tee=tee, signing_key=key, checkpoint_interval=3600)
             with client_of(create_app(settings=settings)) as client:
                 yield client.request
         case "uvicorn":
-            with _uvicorn(directory) as url, httpx.Client(base_url=url, timeout=TIMEOUT_SECONDS) as client:
+            with _uvicorn(directory, tee) as url, httpx.Client(base_url=url, timeout=TIMEOUT_SECONDS) as client:
                 yield client.request
         case "http/1.1 on memory" | "http/1.1 on sqlite":
             store = "memory:" if "memory" in carrier else "sqlite:///cmbs.db"
-            with serving(directory, "--store", store, *SIGNING) as server, server.client() as client:
+            with serving(directory, "--store", store, *SIGNING, *behind) as server, server.client() as client:
                 yield client.request
+        case "client" | "async client":
+            with (
+                serving(directory, "--store", "memory:", *SIGNING, *behind) as server,
+                carry_by_client(carrier, server.url) as send,
+            ):
+                yield send
+        case "embedded client" | "embedded async client":
+            key = str(directory / "signing.key")
+            settings = Settings(store="memory:", tee=tee, signing_key=key, checkpoint_interval=3600)
+            app = create_app(settings=settings)
+            with carry_by_client(carrier, app) as send:
+                yield send
+            app.close()
         case "unix socket":
-            options = ("--store", "memory:", "--uds", "cmbs.sock", *SIGNING)
+            options = ("--store", "memory:", "--uds", "cmbs.sock", *SIGNING, *behind)
             with serving(directory, *options) as server, server.client() as client:
                 yield client.request
         case _:
             connection = {"http2": True, "verify": client_context(with_certificate=True)}
-            secure = (*TLS_OPTIONS, "--tls-client-ca", str(TLS / "client_ca.pem"))
+            secure = (*TLS_OPTIONS, "--tls-client-ca", str(TLS / "client_ca.pem"), *behind)
             with (
                 serving(directory, "--store", "memory:", *secure, *SIGNING, connection=connection) as server,
                 server.client() as client,
@@ -62,12 +80,12 @@ def carry(carrier: str, directory: Path) -> Iterator[Send]:
 
 
 @contextmanager
-def _uvicorn(directory: Path) -> Iterator[str]:
+def _uvicorn(directory: Path, tee: str) -> Iterator[str]:
     """The application of the module under another ASGI server."""
     port = free_port()
     command = [sys.executable, "-m", "uvicorn", "--port", str(port), "--log-level", "error", "cmbs.belief_api:app"]
     variables = {"CMBS_STORE": "memory:", "CMBS_SIGNING_KEY": "signing.key", "CMBS_CHECKPOINT_INTERVAL": "3600"}
-    process = subprocess.Popen(command, cwd=directory, env=environment_with(variables))
+    process = subprocess.Popen(command, cwd=directory, env=environment_with({**variables, "CMBS_TEE": tee}))
     url = f"http://127.0.0.1:{port}"
     try:
         for _ in range(int(TIMEOUT_SECONDS * 50)):

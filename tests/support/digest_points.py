@@ -17,4 +17,5 @@ def digest_points_at(places: Iterable[int]) -> Iterator[None]:
         points = sorted(places)
         patch.setattr(state_digest, "_POINTS", points)
         patch.setattr(state_digest, "_POINT_SET", frozenset(points))
+        patch.setattr(state_digest, "_EVEN_POINTS", points)
         yield

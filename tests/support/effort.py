@@ -16,6 +16,7 @@ VARIABLE = "CMBS_EFFORT"
 MARKERS = {
     "postgres": "needs PostgreSQL",
     "neo4j": "needs Neo4j",
+    "browser": "needs Chromium",
     "slow": "kills servers again and again, or waits for time-outs",
 }
 

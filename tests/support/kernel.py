@@ -8,12 +8,14 @@ from dataclasses import asdict
 from typing import Any
 
 from cmbs.belief.kernel.events import Declare, Event, Message, Repeat, Stamp
+from cmbs.belief.kernel.independence import survivors_without
 from cmbs.belief.kernel.requests import Limits, RequestValidator
 from cmbs.belief.kernel.session import Session, decide, decide_declare, evolve
 from cmbs.belief.kernel.views import obligations, snapshot
 from cmbs.errors import BeliefServerError
 from cmbs.ledger import StoredEntry
-from cmbs.messages import OntologyBundle, SessionPolicy
+from cmbs.ledger.entry import VERSION
+from cmbs.messages import Actor, ActorKind, OntologyBundle, SessionPolicy
 from cmbs.testing import Call, History, ManualClock, SequentialIds
 from cmbs.testing.history import METHOD_OF
 
@@ -24,11 +26,13 @@ VALIDATOR = RequestValidator(Limits())
 class Line:
     """One session, its log, and every state that it has been in."""
 
-    def __init__(self, declaration: Declare, session_id: str = "session", key: str | None = None) -> None:
+    def __init__(
+        self, declaration: Declare, session_id: str = "session", key: str | None = None, v: int = VERSION
+    ) -> None:
         self.session_id = session_id
         self._clock = ManualClock()
         self._ids = SequentialIds()
-        event = decide_declare(session_id, declaration, self.stamp(key))
+        event = decide_declare(session_id, declaration, self.stamp(key, v=v))
         self.states: list[Session] = [evolve(None, event)]
         self.log: list[StoredEntry] = [event.stored]
 
@@ -49,25 +53,26 @@ class Line:
         """The newest state."""
         return self.states[-1]
 
-    def stamp(self, key: str | None = None) -> Stamp:
-        """A fresh id and time."""
-        return Stamp(self._ids.new_id(), self._clock.now(), key)
+    def stamp(self, key: str | None = None, actor: str | None = None, v: int = VERSION) -> Stamp:
+        """A fresh id and time; `actor` is the id of an authenticated agent."""
+        who = None if actor is None else Actor(ActorKind.AGENT, actor, authenticated=True, key_id="key")
+        return Stamp(self._ids.new_id(), self._clock.now(), key, who, v)
 
-    def decide(self, message: Message, key: str | None = None) -> Event | Repeat:
+    def decide(self, message: Message, key: str | None = None, **more: Any) -> Event | Repeat:
         """Decide, and leave it at that."""
-        return decide(self.session, message, self.stamp(key))
+        return decide(self.session, message, self.stamp(key, **more))
 
-    def tell(self, message: Message, key: str | None = None) -> Event | Repeat:
+    def tell(self, message: Message, key: str | None = None, **more: Any) -> Event | Repeat:
         """Decide; what is an event is logged and applied."""
-        decided = self.decide(message, key)
+        decided = self.decide(message, key, **more)
         if isinstance(decided, Event):
             self.states.append(evolve(self.session, decided))
             self.log.append(decided.stored)
         return decided
 
-    def eliminate(self, observation_id: str, *eliminated: str, key: str | None = None) -> Event | Repeat:
+    def eliminate(self, observation_id: str, *eliminated: str, key: str | None = None, **more: Any) -> Event | Repeat:
         """Eliminate, as seen by one and the same source."""
-        return self.tell(VALIDATOR.eliminate("source", observation_id, eliminated, None), key)
+        return self.tell(VALIDATOR.eliminate("source", observation_id, eliminated, None), key, **more)
 
 
 def message_of(call: Call) -> Message:
@@ -96,6 +101,8 @@ def describe(session: Session) -> dict[str, Any]:
         "session_id": session.session_id,
         "ontology": asdict(session.ontology),
         "policy": asdict(session.policy),
+        "attributes": dict(session.attributes),
+        "independent": {actor_id: list(survivors_without(session, actor_id)[1]) for actor_id in ("", "ann", "bob")},
         "provider": session.provider,
         "universe": session.universe.ids,
         "survivors": list(session.survivors),

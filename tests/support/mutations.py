@@ -19,11 +19,23 @@ from cmbs.belief.kernel.checkpoint import freeze
 from cmbs.belief.kernel.replay import verify_session
 from cmbs.belief.server import BeliefServer
 from cmbs.errors import StoreUnavailable
-from cmbs.identity.kernel.model import Role
+from cmbs.identity.kernel.scopes import Role
 from cmbs.identity.registry import KeyRegistry
 from cmbs.messages import ActorKind
 from cmbs.spi import EliminationProvenance
-from cmbs.spi.stored_rows import CHECKPOINTS, EVENTS, INTENTS, SEALS, SESSIONS, TOMBSTONES, UNIVERSES, Finding
+from cmbs.spi.stored_rows import (
+    CHECKPOINTS,
+    EVENTS,
+    INTENTS,
+    LISTINGS,
+    LOOKUPS,
+    SEALS,
+    SESSIONS,
+    TERMS,
+    TOMBSTONES,
+    UNIVERSES,
+    Finding,
+)
 from cmbs.stores import Store, inspect_store, open_store
 from cmbs.substrate.kernel.checkpoint import freeze_space
 from cmbs.substrate.kernel.events import RegisterTool
@@ -33,9 +45,14 @@ from cmbs.testing.streams import stream
 from tests.support.spaces import SPACE, STREAM, World, caller_tool, delta
 from tests.support.store_fixture import declared
 
-TABLES = (EVENTS, SESSIONS, TOMBSTONES, UNIVERSES, SEALS, CHECKPOINTS, INTENTS)
-NAME_COLUMN = {table: "stream_id" if table in (EVENTS, INTENTS) else "session_id" for table in TABLES}
-KEYS = {EVENTS: ("stream_id", "seq"), TOMBSTONES: ("session_id", "hypothesis_id")}
+TABLES = (EVENTS, SESSIONS, TOMBSTONES, UNIVERSES, SEALS, CHECKPOINTS, INTENTS, LOOKUPS, LISTINGS, TERMS)
+NAME_COLUMN = {table: "stream_id" if table in (EVENTS, INTENTS, LOOKUPS) else "session_id" for table in TABLES}
+KEYS = {
+    EVENTS: ("stream_id", "seq"),
+    TOMBSTONES: ("session_id", "hypothesis_id"),
+    LOOKUPS: ("stream_id", "key", "seq"),
+    TERMS: ("session_id", "term"),
+}
 # One may be lost at any time, and the other is dropped where nothing came of it: that a row is gone is no fault.
 MAY_BE_GONE = (CHECKPOINTS, INTENTS)
 # Each of the two speaks of the other, and neither can say which of them is wrong where one is not there.
@@ -47,7 +64,7 @@ def populate(store: Store) -> None:
     """Sessions with every verb, a space, keys, checkpoints, open intents, and a session that is tombstones alone."""
     clock, ids = ManualClock(), SequentialIds()
     server = BeliefServer(store=store, clock=clock, ids=ids)
-    session_id = declared(server)
+    session_id = declared(server, title="one", labels={"team": "payments"})
     server.enter_obligation(session_id, "gate", 1)
     server.eliminate(session_id, "s", "1", ["a"])
     server.eliminate(session_id, "s", "2", ["b", "c"])

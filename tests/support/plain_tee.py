@@ -20,6 +20,14 @@ from cmbs.tee.stores.memory import MemoryGraphStore
 Calls: TypeAlias = Mapping[str, Callable[[Any, Any], Any]]
 
 _UNARY = {call.name: call for call in CALLS if not call.streams}
+_PLAIN = (
+    *("MergeHypothesis", "GetMainGraph", "CreateIncident", "GetIncidentContext"),
+    *("MergeNodeTombstones", "MergeEdgeTombstones", "GetLiveView", "GetTombstones"),
+)
+_FIRST_ADDITION = 16
+_ALL = {call.name: call for call in CALLS}
+# Streams without a twin in one message.
+_SINGLE_STREAMS = ("StreamGraphAt", "StreamUniverse")
 
 
 @contextmanager
@@ -28,8 +36,10 @@ def serving(calls: Calls) -> Iterator[int]:
     with ThreadPoolExecutor(4) as threads:
         server = grpc.server(threads)
         handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
-            name: grpc.unary_unary_rpc_method_handler(
-                call, _UNARY[name].request.FromString, lambda message: message.SerializeToString()
+            name: (
+                grpc.unary_stream_rpc_method_handler(call, _ALL[name].request.FromString, _serialise)
+                if _ALL[name].streams
+                else grpc.unary_unary_rpc_method_handler(call, _ALL[name].request.FromString, _serialise)
             )
             for name, call in calls.items()
         }
@@ -40,6 +50,10 @@ def serving(calls: Calls) -> Iterator[int]:
             yield port
         finally:
             server.stop(None).wait()
+
+
+def _serialise(answer: Any) -> bytes:
+    return answer if isinstance(answer, bytes) else answer.SerializeToString()
 
 
 def _answer(call: Callable[[Any], Any], request: Any, context: Any) -> Any:
@@ -60,7 +74,7 @@ class PlainTee:
     def calls(self) -> Calls:
         """The eight calls."""
         calls: dict[str, Callable[[Any], Any]] = {
-            **{name: partial(call.method, self._service) for name, call in _UNARY.items()},
+            **{name: partial(_ALL[name].method, self._service) for name in _PLAIN},
             "GetLiveView": self._live_view,
             "MergeEdgeTombstones": self._edge_tombstones,
         }
@@ -81,17 +95,21 @@ class PlainTee:
 
 def _answer_plainly(call: Callable[[Any], Any], request: Any, context: Any) -> Any:
     """Without the fields that only our Tee has."""
-    for field in ("without_tombstones", "nodes_only"):
-        if field in request.DESCRIPTOR.fields_by_name:
-            request.ClearField(field)
+    _clear_additions(request)
     answer = _answer(call, request, context)
-    if "causal_graph_version" in answer.DESCRIPTOR.fields_by_name:
-        answer.ClearField("causal_graph_version")
+    _clear_additions(answer)
     return answer
 
 
+def _clear_additions(message: Any) -> None:
+    """Drop the fields whose numbers are those of additions: another Tee does not know them."""
+    for name, field in message.DESCRIPTOR.fields_by_name.items():
+        if field.number >= _FIRST_ADDITION:
+            message.ClearField(name)
+
+
 class Faults:
-    """Calls of our own Tee, without its streams, of which one fails: before it took effect, or after."""
+    """Calls of our own Tee, without streams that have a twin, of which one fails: before it took effect, or after."""
 
     def __init__(self, service: TeeService) -> None:
         self._service = service
@@ -104,7 +122,16 @@ class Faults:
 
     def calls(self) -> Calls:
         """What to serve."""
-        return {name: partial(self._fail_or_answer, call.method) for name, call in _UNARY.items()}
+        calls = {name: partial(self._fail_or_answer, call.method) for name, call in _UNARY.items()}
+        return calls | {name: partial(self._stream, _ALL[name].method) for name in _SINGLE_STREAMS}
+
+    def _stream(self, method: Callable[..., Any], request: Any, context: Any) -> Iterator[Any]:
+        self.asked += 1
+        if self._fail_at == (self.asked, "before"):
+            context.abort(grpc.StatusCode.INTERNAL, "before")
+        yield from method(self._service, request)
+        if self._fail_at == (self.asked, "after"):
+            context.abort(grpc.StatusCode.INTERNAL, "after")
 
     def _fail_or_answer(self, method: Callable[..., Any], request: Any, context: Any) -> Any:
         self.asked += 1

@@ -10,10 +10,10 @@ import msgspec
 from hypothesis import strategies as st
 
 from cmbs.ledger import canonical
-from cmbs.substrate.kernel.insight.cases import situation
 from cmbs.substrate.kernel.insight.explanation import Hypothetical
+from cmbs.substrate.kernel.insight.policy_tests import situation
 from cmbs.substrate.kernel.model import Tool, ToolKind
-from cmbs.substrate.kernel.policy.documents import CaseDocument
+from cmbs.substrate.kernel.policy.documents import Given, PolicyTest
 from cmbs.substrate.kernel.policy.policy import Policy, compile_policy
 
 TOOL_IDS = ("one", "two")
@@ -98,16 +98,16 @@ def ask(
     belief: Mapping[str, Any] | None = None,
     atomic: bool = True,
     approved: list[str] | None = None,
-    **case: Any,
+    **more: Any,
 ) -> Hypothetical:
     """A proposal of `medic`'s in a situation."""
     proposal = {"candidates": candidates, "atomic": atomic}
-    said = {"name": "case", "proposal": proposal, "state": state or {}, "belief": belief or {}, **case}
-    document = {"format": 1, "policy": {}, "actor": "agent:medic", "capabilities": [TOKEN]}
+    said = {"name": "test", "proposal": proposal, "state": state or {}, "belief": belief or {}, **more}
     if approved:
         said["approved"] = approved
-    parsed = msgspec.json.decode(canonical.encode({**document, "cases": [said]}), type=CaseDocument)
-    return situation(parsed, parsed.cases[0], policy, TOOLS)
+    given = {"actor": "agent:medic", "capabilities": [TOKEN]}
+    test = msgspec.json.decode(canonical.encode(said), type=PolicyTest)
+    return situation(msgspec.json.decode(canonical.encode(given), type=Given), test, policy, TOOLS)
 
 
 def call(tool_id: str = "one", args: Any = None, token: str = "t") -> dict[str, Any]:
@@ -152,6 +152,74 @@ constraints = st.builds(
     st.one_of(st.none(), predicates),
     st.sampled_from(["block", "ask", "defer"]),
 )
+# --- version 2 ---
+
+WIDE_REFERENCES = (*REFERENCES, "$actor.kind", "$actor.roles", "policy.value.v")
+WIDE_LITERALS: tuple[Any, ...] = (*LITERALS, 6, "", "pp", "agent", ["oncall"], "oncall")
+_NEW = ("ne", "lt", "le", "gt", "ge", "prefix")
+
+
+def ref(text: str) -> dict[str, str]:
+    return {"ref": text}
+
+
+def literal(value: Any) -> dict[str, Any]:
+    return {"literal": value}
+
+
+_wide_references = st.sampled_from(WIDE_REFERENCES)
+_wide_literals = st.sampled_from(WIDE_LITERALS)
+_wide_probes = st.one_of(
+    _probes,
+    # A reference and a literal, one in either place.
+    st.builds(op, st.sampled_from(("eq", *_NEW)), _wide_references, st.builds(literal, _wide_literals)),
+    st.builds(
+        op, st.sampled_from(("eq", "in", *_NEW)), st.builds(literal, _wide_literals), st.builds(ref, _wide_references)
+    ),
+    # Two references.
+    st.builds(op, st.sampled_from(("eq", "in", *_NEW)), _wide_references, st.builds(ref, _wide_references)),
+)
+wide_predicates = st.recursive(
+    _wide_probes,
+    lambda inner: st.one_of(
+        st.builds(lambda parts: op("all", *parts), st.lists(inner, min_size=1, max_size=3)),
+        st.builds(lambda parts: op("any", *parts), st.lists(inner, min_size=1, max_size=3)),
+        st.builds(lambda part: op("not", part), inner),
+    ),
+    max_leaves=4,
+)
+_wide_subjects = st.sampled_from(
+    [None, "one", "o*", "*", "*o", ["one", "two"], ["two", "*ne"], {"capability": "files"}]
+).map(lambda subject: {"tool_id": subject} if isinstance(subject, str | list) else subject)
+wide_constraints = st.one_of(
+    constraints,
+    st.builds(
+        lambda effect, subject, when, on_fail, mode: {
+            **_constraint(effect, subject, when, {"on_fail": on_fail, "mode": mode}),
+            "v": 2,
+        },
+        st.sampled_from(["allow", "allow", "deny"]),
+        _wide_subjects,
+        st.one_of(st.none(), wide_predicates),
+        st.sampled_from(["block", "ask", "defer"]),
+        st.sampled_from(["enforce", "enforce", "observe"]),
+    ),
+)
+
+
+@st.composite
+def wide_policies(draw: st.DrawFn) -> dict[str, str]:
+    """Pairs of a policy with constraints of both versions and invariants."""
+    drawn = draw(st.lists(wide_constraints, max_size=4))
+    drawn.append({**allow(None, draw(wide_predicates)), "v": 2})
+    values: dict[str, Any] = {f"c{place}": each for place, each in enumerate(drawn)}
+    values["policy__schema__named"] = {"enum": ["p", "q"]}
+    values["policy__value__v"] = draw(st.sampled_from(["p", "5", "6", '["h"]', ""]))
+    if draw(st.booleans()):
+        values["policy__invariant__i"] = {"v": 2, "when": draw(wide_predicates.filter(_reads_no_candidate))}
+    return pairs_for(values)
+
+
 _texts = st.sampled_from(
     ["p", "q", "5", "5.5", '"5"', "true", "null", '["h"]', '{"x":"p"}', '{"x":{"y":1}}', "", "[]", "7", "ppp"]
 )

@@ -13,6 +13,12 @@ import psycopg
 from tests.support.postgres import postgres_program
 
 PutBack = Callable[[], None]
+_LAST = "coalesce((SELECT max(e.seq) FROM audit_events AS e WHERE e.stream_id = journal.stream_id), -1)"
+# What the journal of a PostgreSQL database says of entries at the end of a stream that are gone.
+_CUT_JOURNAL = (
+    f"DELETE FROM journal WHERE seq > {_LAST}",
+    f"UPDATE journal SET last_seq = {_LAST} WHERE last_seq > {_LAST}",
+)
 
 
 def take_snapshot(url: str) -> PutBack:
@@ -48,7 +54,10 @@ def _snapshot_file(path: Path) -> PutBack:
 
 
 def execute_unguarded(url: str, *statements: str) -> None:
-    """Run SQL with every trigger out of the way. Tables are named without a schema, and parameters are in the text."""
+    """Run SQL with every trigger out of the way; the journal loses what the ends of streams lost.
+
+    Tables are named without a schema, and parameters are in the text.
+    """
     if url.startswith("sqlite:///"):
         with closing(sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)) as connection:
             triggers = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
@@ -64,5 +73,5 @@ def execute_unguarded(url: str, *statements: str) -> None:
     with psycopg.connect(url) as database:
         database.execute("SET LOCAL session_replication_role = replica")
         database.execute("SET LOCAL search_path = cmbs")
-        for statement in statements:
+        for statement in (*statements, *_CUT_JOURNAL):
             database.execute(statement.encode())

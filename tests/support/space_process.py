@@ -71,7 +71,7 @@ def propose(url: str, name: str, proposals: str) -> None:
                 if proposal is None:
                     space = server.current(SPACE)
                     # A shared one must be the same proposal in every process, so it is made on the first snapshot.
-                    snapshot_id = space.snapshots.at(0)[0] if shared else space.snapshot_id
+                    snapshot_id = min(space.snapshots, key=space.snapshots.__getitem__) if shared else space.snapshot_id
                     proposal = Proposal(proposal_id, snapshot_id, Provenance(AGENT.id, "now"), [wanted])
                 answer = server.perform(SpaceCommand(SPACE, AGENT, Propose(proposal)))
             except StoreUnavailable:

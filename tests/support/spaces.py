@@ -163,12 +163,14 @@ class World:
 
     def proposal(self, *candidates: Candidate, actor: Actor = AGENT, atomic: bool = True, **parts: Any) -> Proposal:
         """A proposal on the newest snapshot."""
+        case_id = parts.pop("case_id", msgspec.UNSET)
         return Proposal(
             parts.pop("proposal_id", None) or f"p{next(self._numbers)}",
             parts.pop("snapshot_id", None) or self.space.snapshot_id,
             Provenance(actor.id, "2026-01-01T00:00:00Z", **parts),
             list(candidates),
             atomic,
+            case_id,
         )
 
     def propose(self, *candidates: Candidate, actor: Actor = AGENT, **parts: Any) -> SpaceAnswer:
@@ -253,5 +255,7 @@ def status(space: Space, proposal_id: str) -> ProposalStatus:
 def change_policy(world: World, pairs: dict[str, str], unset: list[str] | None = None) -> Space:
     """Change the policy, as two operators may."""
     change_id = f"change {world.space.head.seq}"
-    world.say(ProposePolicy(change_id, world.space.policy.policy_hash, pairs, unset or []), ROOT)
+    changed = world.say(ProposePolicy(change_id, world.space.policy.policy_hash, pairs, unset or []), ROOT).space
+    if changed.operators_needed == 1:
+        return changed
     return world.say(SettlePolicy(change_id, True), SECOND).space

@@ -82,3 +82,50 @@ def edge(source: str, target: str, **fields: Any) -> pb.Edge:
     """An edge as a message."""
     usual: dict[str, Any] = {"type": pb.EDGE_TYPE_DEPENDS_ON, "provenance": [SAID]}
     return pb.Edge(source=source, target=target, **{**usual, **fields})
+
+
+_NO_SOURCE = pb.Provenance(trigger="t")
+# A call, a request that it refuses, and words of the refusal.
+BAD_REQUESTS: list[tuple[str, Any, str]] = [
+    ("MergeHypothesis", pb.HypothesisDelta(nodes=[node("")]), "a node must have an id"),
+    ("MergeHypothesis", pb.HypothesisDelta(nodes=[node("a", label="")]), "node `a` must have a label"),
+    ("MergeHypothesis", pb.HypothesisDelta(nodes=[node("a", type=0)]), "node `a` has no known type: `0`"),
+    ("MergeHypothesis", pb.HypothesisDelta(nodes=[node("a", type=99)]), "node `a` has no known type: `99`"),
+    ("MergeHypothesis", pb.HypothesisDelta(nodes=[node("a", provenance=[])]), "node `a` must have provenance"),
+    (
+        "MergeHypothesis",
+        pb.HypothesisDelta(nodes=[node("a", provenance=[_NO_SOURCE])]),
+        "provenance must name its source",
+    ),
+    ("MergeHypothesis", pb.HypothesisDelta(edges=[edge("a", "a")]), "an edge from `a` to itself is not allowed"),
+    ("MergeHypothesis", pb.HypothesisDelta(edges=[edge("", "a")]), "an edge must have a source and a target"),
+    ("MergeHypothesis", pb.HypothesisDelta(edges=[edge("a", "")]), "an edge must have a source and a target"),
+    (
+        "MergeHypothesis",
+        pb.HypothesisDelta(edges=[edge("a", "b", type=0)]),
+        "edge from `a` to `b` has no known type: `0`",
+    ),
+    (
+        "MergeHypothesis",
+        pb.HypothesisDelta(edges=[edge("a", "b", provenance=[])]),
+        "the edge from `a` to `b` must have provenance",
+    ),
+    ("CreateIncident", pb.CreateIncidentRequest(), "an incident must have an id"),
+    ("GetIncidentContext", pb.IncidentContextRequest(), "an incident must have an id"),
+    ("GetLiveView", pb.LiveViewRequest(), "an incident must have an id"),
+    ("GetTombstones", pb.TombstoneRequest(), "an incident must have an id"),
+    ("MergeNodeTombstones", pb.NodeTombstoneRequest(node_ids=["a"], provenance=SAID), "an incident must have an id"),
+    ("MergeNodeTombstones", pb.NodeTombstoneRequest(incident_id="i", provenance=SAID), "must not be empty"),
+    ("MergeNodeTombstones", pb.NodeTombstoneRequest(incident_id="i", node_ids=[""], provenance=SAID), "an empty id"),
+    (
+        "MergeNodeTombstones",
+        pb.NodeTombstoneRequest(incident_id="i", node_ids=["a"]),
+        "provenance must name its source",
+    ),
+    ("MergeEdgeTombstones", pb.EdgeTombstoneRequest(incident_id="i", provenance=SAID), "must not be empty"),
+    (
+        "MergeEdgeTombstones",
+        pb.EdgeTombstoneRequest(incident_id="i", entries=[pb.EdgeTombstoneEntry()]),
+        "an edge must have a source and a target",
+    ),
+]

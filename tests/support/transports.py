@@ -9,10 +9,12 @@ from typing import Any, Protocol
 from urllib.parse import quote
 
 import httpx
+import msgspec
 
+from cmbs.belief.kernel.views import reach_at, seq_at
 from cmbs.belief.server import BeliefServer
 from cmbs.errors import BeliefServerError
-from cmbs.messages import OntologyBundle, SessionPolicy
+from cmbs.messages import EnterOutcome, OntologyBundle, SessionPolicy
 
 Reply = dict[str, Any]
 ONTOLOGY = {
@@ -25,6 +27,7 @@ DECLARATION: dict[str, Any] = {"ontology": ONTOLOGY, "hypotheses": list("abcd")}
 POSTS = {
     "DECLARE_SESSION": "/v1/sessions",
     "ELIMINATE": "/v1/sessions/{session_id}/eliminate",
+    "apply_probe": "/v1/sessions/{session_id}/probes",
     "ENTER_OBLIGATION": "/v1/sessions/{session_id}/obligations",
     "REQUEST_EXIT": "/v1/sessions/{session_id}/obligations/{obligation_id}/exit",
     "DECLARE_CONCLUSION": "/v1/sessions/{session_id}/conclusions",
@@ -35,6 +38,19 @@ GETS = {
     "AUDIT_TRACE": "/v1/sessions/{session_id}/audit",
     "list survivors": "/v1/sessions/{session_id}/survivors",
     "list obligations": "/v1/sessions/{session_id}/obligations",
+}
+OPERATIONS_BY_VERB = {
+    "DECLARE_SESSION": "declare_session",
+    "ELIMINATE": "eliminate",
+    "apply_probe": "apply_probe",
+    "ENTER_OBLIGATION": "enter_obligation",
+    "REQUEST_EXIT": "request_exit",
+    "DECLARE_CONCLUSION": "declare_conclusion",
+    "REQUEST_TERMINATION": "request_termination",
+    "QUERY_BELIEF": "query_belief",
+    "AUDIT_TRACE": "audit_trace",
+    "list survivors": "list_survivors",
+    "list obligations": "list_obligations",
 }
 # What differs from run to run: ids, hashes, times.
 _CHANCE = re.compile(
@@ -76,13 +92,26 @@ class InPython:
             case "AUDIT_TRACE":
                 return {"events": [entry.to_dict() for entry in server.audit_trace(session_id, **message)]}
             case "list obligations":
-                return {"obligations": [view._asdict() for view in server.obligations(session_id)]}
+                reach = server.reach(session_id)
+                views = server.obligations(session_id)
+                return {"obligations": [{**view._asdict(), "reach": reach[view[0]]._asdict()} for view in views]}
             case "list survivors":
                 survivors, belief = server.survivors(session_id, **message)
-                return {"survivors": survivors, "n_survivors": belief.n_survivors}
+                attributes = server.attributes(session_id, survivors)
+                return {"survivors": survivors, "attributes": attributes, "n_survivors": belief.n_survivors}
             case _:
                 method: Callable[..., Any] = getattr(server, verb.lower())
-                return _content(method(session_id, **message))
+                outcome = method(session_id, **message)
+                return {**_content(outcome), **self._explain(session_id, outcome, message)}
+
+    def _explain(self, session_id: str, outcome: Any, message: dict[str, Any]) -> Reply:
+        """What HTTP adds to an outcome, and Python has methods for."""
+        if isinstance(outcome, EnterOutcome):
+            session = self._server.current_session(session_id)
+            seq = seq_at(session, outcome.audit_event_id)
+            return {"reach": reach_at(session, message["obligation_id"], seq)._asdict()}
+        refusal = self._server.explain(session_id, outcome.audit_event_id)
+        return {} if refusal is None else {"refusal": refusal}
 
 
 def _content(outcome: Any) -> Reply:
@@ -116,12 +145,51 @@ class OverHTTP:
         assert response.headers["content-type"] == "application/json"
         reply: Reply = response.json()
         assert ("error" in reply) == response.is_error
+        # That it is a repeat is said over HTTP alone; `test_repeats.py` looks at it.
+        assert ("replayed" in reply) == ("current" in reply) == ("idempotent-replayed" in response.headers)
+        reply = {name: value for name, value in reply.items() if name not in ("replayed", "current")}
         # What HTTP needs in order to go on where a page ended; in Python that is the last id.
         if "survivors" in reply and "next_cursor" in reply:
-            return {"survivors": reply["survivors"], "n_survivors": reply["n_survivors"]}
+            return {name: reply[name] for name in ("survivors", "attributes", "n_survivors")}
         if "events" in reply:
             return {"events": reply["events"]}
         return reply
+
+
+class ByClient:
+    """A server behind a client: the operations of the client, and what JSON makes of their results.
+
+    `call` calls an operation of the client by its name, and waits for the result.
+    """
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        self._call = call
+
+    def __call__(self, verb: str, session_id: str = "", **message: Any) -> Reply:
+        options = {name: message.pop(name) for name in ("if_match", "idempotency_key") if name in message}
+        named = {"session_id": session_id} if verb != "DECLARE_SESSION" else {}
+        try:
+            result = self._call(OPERATIONS_BY_VERB[verb], options, **named, **message)
+        except BeliefServerError as exc:
+            return {"error": {"code": exc.code, "message": exc.message, "details": exc.details or None}}
+        reply: Reply = {name: value for name, value in to_json(result).items() if name not in ("replayed", "current")}
+        if "survivors" in reply and "next_cursor" in reply:
+            return {name: reply[name] for name in ("survivors", "attributes", "n_survivors")}
+        if "events" in reply:
+            return {"events": reply["events"]}
+        return reply
+
+
+def to_json(result: Any) -> Any:
+    """What a server sent for a result: fields that an answer does not have are None, and come last."""
+    if isinstance(result, msgspec.Struct):
+        fields = msgspec.structs.fields(result)
+        pairs = {field.encode_name: getattr(result, field.name) for field in fields}
+        absent = {field.encode_name for field in fields if not field.required and pairs[field.encode_name] is None}
+        return {name: to_json(value) for name, value in pairs.items() if name not in absent}
+    if isinstance(result, dict):
+        return {name: to_json(value) for name, value in result.items()}
+    return [to_json(each) for each in result] if isinstance(result, list | tuple) else result
 
 
 class Recorder:
@@ -137,8 +205,18 @@ class Recorder:
         return reply
 
     def transcript(self) -> list[Any]:
-        """Every reply, as `transcribe` tells it."""
-        return transcribe(self.replies)
+        """Every reply, as `transcribe` tells it, without the keys that a client made for writes that had none."""
+        return transcribe([(verb, _drop_keys_made(reply)) for verb, reply in self.replies])
+
+
+def _drop_keys_made(reply: Reply) -> Reply:
+    if "events" not in reply:
+        return reply
+    events = [dict(event) for event in reply["events"]]
+    for event in events:
+        if _CHANCE.fullmatch(event.get("idempotency_key", "")):
+            del event["idempotency_key"]
+    return {**reply, "events": events}
 
 
 def transcribe(replies: list[Any]) -> list[Any]:

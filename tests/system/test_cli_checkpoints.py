@@ -96,11 +96,18 @@ class Kept:
             f"DELETE FROM audit_events WHERE stream_id = '{stream_id}' AND seq >= {size}",
             f"UPDATE sessions SET head_seq = {size - 1}, head_hash = {literal} WHERE session_id = '{stream_id}'",
         )
+        if self.fixture.place == "postgres":
+            self.tamper(
+                f"DELETE FROM journal WHERE stream_id = '{stream_id}' AND seq >= {size}",
+                f"UPDATE journal SET last_seq = {size - 1} WHERE stream_id = '{stream_id}' AND last_seq >= {size}",
+            )
 
     def delete(self, stream_id: str) -> None:
         """Remove every row of a stream."""
         owned = [("audit_events", "stream_id"), ("universes", "session_id"), ("tombstones", "session_id")]
-        owned += [("checkpoints", "session_id"), ("sessions", "session_id")]
+        owned += [(table, "session_id") for table in ("checkpoints", "sessions", "listing_terms", "listings")]
+        if self.fixture.place == "postgres":
+            owned.append(("journal", "stream_id"))
         self.tamper(*(f"DELETE FROM {table} WHERE {column} = '{stream_id}'" for table, column in owned))
 
 

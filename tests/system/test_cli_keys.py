@@ -32,22 +32,19 @@ def created(directory: Path, *arguments: str) -> tuple[str, str]:
 
 @pytest.mark.req("ID-CLI-01", "ID-KEY-01")
 def test_a_key_is_shown_once_listed_by_its_id_and_revoked_by_it(tmp_path: Path) -> None:
-    key_id, text = created(
-        tmp_path, "--id", "[red]ops", "--kind", "operator", "--role", "operator", "--expires", "never"
-    )
-    other, _ = created(
-        tmp_path, "--id", "p", "--role", "reader", "--scope", "spaces:propose", "--expires", "12h", "--label", "CI"
-    )
+    key_id, text = created(tmp_path, "--id", "[red]ops", "--role", "operator", "--expires", "never")
+    options = ("--role", "reader", "--scope", "spaces:propose@shop", "--expires", "12h", "--label", "CI")
+    other, _ = created(tmp_path, "--id", "p", *options)
     revoked = run_cmbs("keys", "revoke", key_id, "--reason", "it was lost", directory=tmp_path)
     assert (revoked.returncode, revoked.stderr) == (0, f"key {key_id} is revoked\n")
     listed = run_cmbs("keys", "list", directory=tmp_path)
     first, second = listed.stdout.splitlines()
     assert re.fullmatch(rf"{key_id}  revoked  operator:\[red\]ops  operator  revoked \S+ \(it was lost\)", first)
-    assert re.fullmatch(rf"{other}  active   agent:p  reader, spaces:propose  until \S+  CI", second)
+    assert re.fullmatch(rf"{other}  active   agent:p  reader, spaces:propose@shop  until \S+  CI", second)
     assert listed.stderr == "2 keys\n"
     lines = [json.loads(line) for line in run_cmbs("keys", "list", "--json", directory=tmp_path).stdout.splitlines()]
     assert [(line["key_id"], line["status"]) for line in lines] == [(key_id, "revoked"), (other, "active")]
-    assert lines[1]["scopes"] == ["belief:read", "spaces:propose", "spaces:read"]
+    assert lines[1]["scopes"] == ["belief:read", "spaces:propose@shop", "spaces:read"]
     kept = b"".join(path.read_bytes() for path in tmp_path.iterdir())
     assert text.encode() not in kept
 
@@ -72,6 +69,9 @@ def test_a_key_that_is_passed_as_an_argument_is_not_obeyed_and_not_repeated(tmp_
         (["create", "--id", "x", "--role", "agent", "--expires", "0001-01-01T00:00:00+14:00"], "must be like"),
         (["create", "--id", "x", "--role", "agent", "--expires", "2020-01-01T00:00:00Z"], "has passed"),
         (["create", "--id", "x", "--role", "agent", "--store", "memory:"], "lives in one process"),
+        (["create", "--id", "x", "--role", "operator", "--kind", "agent"], "leave the kind out"),
+        (["create", "--id", "x", "--scope", "belief:writ"], "`belief:writ` is no scope"),
+        (["create", "--id", "x", "--scope", "belief:write@*"], "write `belief:write` for all ids"),
         (["list"], "there is no store"),
         (["revoke", "0123456789abcdef"], "there is no store"),
     ],

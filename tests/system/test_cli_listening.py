@@ -66,10 +66,16 @@ def test_connections_beyond_the_limit_wait_and_requests_beyond_theirs_are_told_t
     with serving(tmp_path, *options) as server:
         with connected(server.port) as half, connected(server.port) as other:
             half.sendall(declaring()[:-1])
+            told: list[bytes] = []
+
+            def ask() -> bool:
+                other.sendall(HEALTH + HOST + b"\r\n")
+                told.append(other.recv(65_536))
+                return told[-1].startswith(b"HTTP/1.1 503 ")
+
             # An answer that says so means that the request before is in progress.
-            other.sendall(HEALTH + HOST + b"\r\n")
-            busy = other.recv(65_536)
-            assert busy.startswith(b"HTTP/1.1 503 ")
+            server.wait_until(ask)
+            busy = told[-1]
             assert b"retry-after: 1\r\n" in busy
             assert b'"code":"BUSY"' in busy
             with connected(server.port) as third:

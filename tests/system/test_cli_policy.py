@@ -9,13 +9,16 @@ import pytest
 
 from cmbs.audit.transfer import export_lines
 from cmbs.stores import SQLiteStore
-from cmbs.substrate.kernel.policy.document_schema import SCHEMAS
+from cmbs.substrate.kernel.events import CreateSpace, MediaType, PolicySource
+from cmbs.substrate.kernel.policy.document_schema import policy_schema
+from cmbs.substrate.kernel.policy.file import compile_file
 from tests.support.cli import invoke
 from tests.support.policies import allow, deny, eq, op
 from tests.support.spaces import ENCODER, SPACE, World, call, caller_tool, facts
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "policy"
-POLICY, CASES = str(EXAMPLES / "restart.yaml"), str(EXAMPLES / "restart.cases.yaml")
+POLICY = str(EXAMPLES / "restart.yaml")
+AT = "(at audit head 0 of the test)"
 DELTAS = allow(None, op("missing", "$tool.id"))
 
 
@@ -50,46 +53,56 @@ def write(place: Path, name: str, content: Any) -> str:
 
 
 @pytest.mark.req("SS01-POLICY-TEST")
-def test_the_cases_of_the_example_pass_and_ask_every_rule() -> None:
-    ran = run("test", CASES, "--require-coverage")
-    assert (ran.exit_code, ran.stderr) == (0, "")
-    assert ran.stdout.splitlines()[0] == "ok    a restart with one cause left"
-    assert ran.stdout.splitlines()[-1] == f"{CASES}: 15 cases, 0 failed; 9 of 9 rules asked"
+@pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.yaml")))
+def test_every_policy_that_is_shipped_passes_its_check(name: str) -> None:
+    ran = run("check", str(EXAMPLES / name))
+    assert (ran.exit_code, ran.stdout.count("never asked")) == (0, 0), ran.stdout + ran.stderr
+    assert " 0 failed; " in ran.stdout
 
 
 @pytest.mark.req("SS01-POLICY-TEST")
-def test_a_case_that_is_otherwise_fails_and_says_how(place: Path) -> None:
+def test_the_tests_of_the_example_pass_and_ask_every_rule() -> None:
+    ran = run("test", POLICY, "--require-coverage")
+    assert (ran.exit_code, ran.stderr) == (0, "")
+    assert ran.stdout.splitlines()[0] == "ok    a restart with one cause left"
+    assert ran.stdout.splitlines()[-1] == f"{POLICY}: 20 tests, 0 failed; 9 of 9 rules asked"
+
+
+@pytest.mark.req("SS01-POLICY-TEST")
+def test_a_test_that_is_otherwise_fails_and_says_how(place: Path) -> None:
     policy = {"constraint.no": deny("one"), "constraint.two": allow("two", eq("fact.a", 1))}
-    case = {"name": "one", "proposal": {"candidates": []}, "expect": {"verdict": "allow", "matched": ["constraint.x"]}}
-    file = write(place, "c.json", {"format": 1, "policy": policy, "cases": [case]})
+    test = {"name": "one", "proposal": {"candidates": []}, "expect": {"verdict": "allow", "matched": ["x"]}}
+    file = write(place, "c.json", {"format": 1, "policy": policy, "tests": [test]})
     ran = run("test", file)
     assert ran.exit_code == 1
     assert ran.stdout.splitlines() == [
         "FAIL  one",
         "      verdict: expected allow, found deny",
         "      matched: expected constraint.x, found none",
-        "never asked      constraint.no",
-        "never asked      constraint.two",
-        f"{file}: 1 case, 1 failed; 0 of 2 rules asked",
+        f"never asked      constraint.no ({file}:1:43)",
+        f"never asked      constraint.two ({file}:1:120)",
+        f"{file}: 1 test, 1 failed; 0 of 2 rules asked",
     ]
 
 
 @pytest.mark.req("SS01-POLICY-TEST")
-def test_rules_that_no_case_asks_fail_where_coverage_is_required(place: Path) -> None:
+def test_rules_that_no_test_asks_fail_where_coverage_is_required(place: Path) -> None:
     tool = {"tool_id": "one", "writes": False}
     token = {"token_id": "t", "agent_id": "agent", "tool_ids": ["one"]}
     candidate = {"type": "tool_call", "tool_id": "one", "args": {}, "capability_token_id": "t"}
-    case = {"name": "c", "proposal": {"candidates": [candidate]}, "expect": {"verdict": "deny", "failure": "block"}}
+    test = {"name": "c", "proposal": {"candidates": [candidate]}, "expect": {"verdict": "deny", "failure": "block"}}
     policy = {"constraint.one": allow("one", eq("fact.a", 1)), "constraint.two": allow("two")}
-    content = {"format": 1, "policy": policy, "cases": [case], "tools": [tool], "capabilities": [token]}
+    content = {"format": 1, "policy": policy, "tests": [test], "tools": [tool], "given": {"capabilities": [token]}}
     file = write(place, "c.json", content)
     assert run("test", file).exit_code == 0
     ran = run("test", file, "--require-coverage")
     assert ran.exit_code == 1
-    assert "never asked      constraint.two\nnever held       constraint.one\n" in ran.stdout
+    assert "never asked      constraint.two (" in ran.stdout
+    assert "never held       constraint.one (" in ran.stdout
     told = json.loads(run("test", file, "--json").stdout)
     assert (told[0]["passed"], told[0]["failed"]) == (1, 0)
     assert told[0]["coverage"]["never_asked"] == ["constraint.two"]
+    assert told[0]["origins"]["constraint.two"]["rule"] == "constraint.two"
     assert told[0]["results"][0]["decision"]["reason_code"] == "ALLOW_UNMET"
 
 
@@ -97,19 +110,22 @@ def test_rules_that_no_case_asks_fail_where_coverage_is_required(place: Path) ->
     ("arguments", "message"),
     [
         (["test", "nothing.yaml"], "nothing.yaml"),
-        (["test", POLICY], "restart.yaml has no cases"),
+        (["test", "bare.yaml"], "bare.yaml has no tests"),
+        (["check", "nothing.yaml"], "nothing.yaml"),
+        (["compile", "broken.yaml"], "broken.yaml:2:16: `exclusive.x`: a group is a list of goal keys [malformed]"),
         (["lint", "nothing.yaml"], "nothing.yaml"),
         (["impact", "--against", "nothing.yaml"], "nothing.yaml"),
-        (["explain"], "name a case file, or with --proposal the id of a recorded proposal"),
-        (["explain", "--case", "x", "--proposal", "y"], "name a case file"),
-        (["explain", CASES], "has 15 cases: name one with --case"),
-        (["explain", CASES, "--case", "absent"], "has no case `absent`"),
-        (["explain", CASES, "--case", "a goal", "--proposal", "p.json"], "two ways to name one proposal"),
+        (["explain"], "name a policy file, or with --proposal the id of a recorded proposal"),
+        (["explain", "--test", "x", "--proposal", "y"], "name a policy file"),
+        (["explain", POLICY], "has 20 tests: name one with --test"),
+        (["explain", POLICY, "--test", "absent"], "has no test `absent`"),
+        (["explain", POLICY, "--test", "a goal", "--proposal", "p.json"], "two ways to name one proposal"),
         (["explain", "--proposal", "x"], "there is no store"),
-        (["schema", "kits"], "there are schemas of policy and cases, not of `kits`"),
     ],
 )
 def test_what_cannot_be_read_ends_with_2(place: Path, arguments: list[str], message: str) -> None:
+    (place / "bare.yaml").write_text("format: 2\n")
+    (place / "broken.yaml").write_text("format: 2\nexclusive: {x: 1}\n")
     ran = run(*arguments)
     assert ran.exit_code == 2
     assert ran.stderr.startswith("cmbs: ")
@@ -121,10 +137,10 @@ def test_what_cannot_be_read_ends_with_2(place: Path, arguments: list[str], mess
 
 @pytest.mark.req("SS01-POLICY-LINT")
 def test_the_example_has_nothing_but_a_note() -> None:
-    ran = run("lint", POLICY, CASES)
+    ran = run("lint", POLICY)
     assert ran.exit_code == 0
-    assert ran.stdout == f"{POLICY}: 1 finding\n{CASES}: 1 finding\n"
-    assert "no call of `email.send` can ever be allowed" in ran.stderr
+    assert ran.stdout == f"{POLICY}: 1 finding\n"
+    assert "no call of `email.send` can ever be allowed: `no_send_email` (line 51) always denies it" in ran.stderr
 
 
 @pytest.mark.req("SS01-POLICY-LINT")
@@ -133,8 +149,9 @@ def test_a_finding_ends_with_1_and_is_named(place: Path) -> None:
     file = write(place, "p.json", {"format": 1, "policy": policy, "tools": [{"tool_id": "one"}]})
     ran = run("lint", file)
     assert ran.exit_code == 1
-    assert f"error    {file}: policy.typo: no such part of a policy [malformed]\n" in ran.stderr
-    assert f"error    {file}: constraint.x subject: there is no tool `three` [unknown-tool]\n" in ran.stderr
+    assert ": policy.typo: no such part of a policy [malformed]\n" in ran.stderr
+    assert f"error    {file}:1:" in ran.stderr
+    assert ": constraint.x: there is no tool `three` [unknown-tool]\n" in ran.stderr
     (told,) = json.loads(run("lint", file, "--json").stdout)
     assert [each["rule"] for each in told["findings"]][-1] == "malformed"
     assert told["complete"]
@@ -155,43 +172,57 @@ def test_a_policy_that_is_too_large_to_look_through_says_so(place: Path, monkeyp
 
 
 @pytest.mark.req("SS01-POLICY-EXPLAIN")
-def test_a_case_is_explained_with_what_would_turn_it() -> None:
-    ran = run("explain", CASES, "--case", "a restart with three causes left waits for the session")
+def test_a_test_is_explained_with_what_would_turn_it() -> None:
+    ran = run("explain", POLICY, "--test", "an open obligation holds a restart back")
     assert ran.exit_code == 0
-    assert ran.stdout.splitlines() == [
+    *explained, told, step = ran.stdout.splitlines()
+    assert told.startswith("candidate 0 is told ALLOW_UNMET: `constraint.restart_when_known` does not allow it")
+    assert told.endswith("`$case.belief.active_obligation_id` is `look-at-the-disks`, and must be `null`")
+    assert step == (
+        "  next: it would be allowed if `$belief.of-the-case.active_obligation_id` were `null`;"
+        " leave obligation `look-at-the-disks` of the session of the case first;"
+        " once proposed, it waits for `$belief.of-the-case`, `$case.case`"
+    )
+    component = "args.service == case.belief.survivor.component"
+    obligation = "$case.belief.active_obligation_id is look-at-the-disks"
+    assert explained == [
         "defer (defer): ALLOW_UNMET at the stage constraints",
         "candidate 0: defer, ALLOW_UNMET",
-        "  constraint.restart_when_known: restart only when one cause is left and no obligation is open",
-        "    fails  when.args[0] schema: $belief.INC-204.n_survivors is 3 (at audit head 0 of the case)",
-        "    holds  when.args[1] eq: $belief.INC-204.active_obligation_id is null (at audit head 0 of the case)",
+        f"  restart_when_known ({POLICY}:26:5): restart only what is known to be the cause",
+        f"    holds  line 29, case.belief.n_survivors == 1: $case.belief.n_survivors is 1 {AT}",
+        f"    fails  line 30, case.belief.active_obligation_id == null: {obligation} {AT}",
+        f"    holds  line 31, {component}: $args.service is checkout",
+        f"    holds  line 31, {component}: $case.belief.survivor.component is checkout {AT}",
+        f"    holds  line 32, case.belief.independent.n_survivors <= 2: $case.belief.independent.n_survivors is 1 {AT}",
         "the smallest change that turns it to allow:",
-        "  $belief.INC-204.n_survivors is 3, and would have to be 1",
+        "  $belief.of-the-case.active_obligation_id is look-at-the-disks, and would have to be null",
     ]
 
 
 @pytest.mark.req("SS01-POLICY-EXPLAIN")
-def test_every_case_of_the_example_can_be_explained_to_every_actor() -> None:
-    for name in (result["name"] for result in json.loads(run("test", CASES, "--json").stdout)[0]["results"]):
+def test_every_test_of_the_example_can_be_explained_to_every_actor() -> None:
+    for name in (result["name"] for result in json.loads(run("test", POLICY, "--json").stdout)[0]["results"]):
         for reader in ("operator", "agent"):
-            ran = run("explain", CASES, "--case", name, "--as", reader)
+            ran = run("explain", POLICY, "--test", name, "--as", reader)
             assert (ran.exit_code, ran.stderr) == (0, "")
             assert "turns it" in ran.stdout
-    asks = run("explain", CASES, "--case", "a file without a source asks").stdout
+    asks = run("explain", POLICY, "--test", "a file without a source asks").stdout
     assert "an approval would let it pass" in asks
     assert "  fact.source_ref is not there, and would have to be another\n" in asks
-    agent = run("explain", CASES, "--case", "a file without a source asks", "--as", "agent").stdout
+    agent = run("explain", POLICY, "--test", "a file without a source asks", "--as", "agent").stdout
     assert "fact.source_ref would have to be otherwise; how is not yours to read" in agent
 
 
 @pytest.mark.req("SS01-POLICY-EXPLAIN")
-def test_a_proposal_in_a_file_is_explained_on_what_the_case_file_says(place: Path) -> None:
+def test_a_proposal_in_a_file_is_explained_on_what_the_policy_file_says(place: Path) -> None:
     candidate = {"type": "tool_call", "tool_id": "one", "args": {}, "capability_token_id": "t"}
     policy = {
         "constraint.one": allow("one", op("all", eq("fact.hidden", 1), op("schema", "fact.a", {"pattern": "x"}))),
         "policy.private": ["fact.hidden"],
     }
     token = {"token_id": "t", "agent_id": "agent", "tool_ids": ["one"]}
-    situation = {"format": 1, "policy": policy, "tools": [{"tool_id": "one", "writes": False}], "capabilities": [token]}
+    situation: dict[str, Any] = {"format": 1, "policy": policy, "tools": [{"tool_id": "one", "writes": False}]}
+    situation["given"] = {"capabilities": [token]}
     file, proposal = write(place, "s.json", situation), write(place, "p.json", {"candidates": [candidate]})
     told = json.loads(run("explain", file, "--proposal", proposal, "--json").stdout)
     assert told["decision"]["reason_code"] == "ALLOW_UNMET"
@@ -232,7 +263,11 @@ def looser(recorded: Path) -> str:
 def test_flips_are_listed_the_dangerous_ones_first(looser: str) -> None:
     ran = run("impact", "--against", looser, "--space", SPACE)
     assert ran.exit_code == 1
-    assert ran.stdout.splitlines() == [
+    shown = ran.stdout.splitlines()
+    assert [line.partition(" (")[0] for line in shown if line.startswith("    by ")] == [
+        f"    by constraint.{name}" for name in ("two", "one", "no")
+    ]
+    assert [line for line in shown if not line.startswith("    by ")] == [
         "deny→allow  seq 6  denied  by agent:agent  ALLOW_UNMET → ALLOWED",
         "    would call two",
         "defer→allow  seq 5  waits  by agent:agent  ALLOW_UNMET → ALLOWED",
@@ -264,10 +299,23 @@ def test_a_policy_that_changes_no_verdict_ends_with_0(recorded: Path) -> None:
     assert ran.stdout == "4 decisions, 0 flips; 1 with the same verdict for another reason\n"
 
 
+@pytest.mark.req("SS01-POLICY-IMPACT-BELIEF")
+def test_a_session_that_history_never_read_is_read_or_named(recorded: Path) -> None:
+    gate = allow("three", op("missing", "$belief.INC.n_survivors"))
+    policy = {"constraint.d": DELTAS, "constraint.one": allow("one", eq("fact.a", "p"), on_fail="defer")}
+    file = write(recorded, "gate.json", {"format": 1, "policy": {**policy, "constraint.three": gate}})
+    # A store has every session, so that one that is not in it was never declared; an export may lack it.
+    assert run("impact", "--against", file, "--space", SPACE).exit_code == 0
+    ran = run("impact", "--against", file, "--space", SPACE, "--log", "space.jsonl")
+    assert ran.exit_code == 2
+    assert ran.stderr == "unknown  seq 7  allowed: what session `INC` said then\n"
+    assert ran.stdout.splitlines()[-1] == f"1 decision of {SPACE} could not be made again"
+
+
 @pytest.mark.req("SS01-POLICY-IMPACT")
 def test_what_is_not_there_or_not_right_is_said(recorded: Path, looser: str) -> None:
-    assert run("impact", "--against", looser, "--space", "nowhere").exit_code == 1
-    assert run("impact", "--against", looser, "--space", "nowhere", "--log", "space.jsonl").exit_code == 1
+    assert run("impact", "--against", looser, "--space", "nowhere").exit_code == 2
+    assert run("impact", "--against", looser, "--space", "nowhere", "--log", "space.jsonl").exit_code == 2
     bad = write(recorded, "bad.json", {"format": 1, "policy": {"constraint.x": {}}})
     ran = run("impact", "--against", bad, "--space", SPACE)
     assert (ran.exit_code, "constraint.x" in ran.stderr) == (2, True)
@@ -281,7 +329,7 @@ def test_what_is_not_there_or_not_right_is_said(recorded: Path, looser: str) -> 
         ran = run("impact", "--against", looser, "--space", SPACE, "--log", "-", given=lines)
         assert (ran.exit_code, message in ran.stderr) == (2, True), ran.stderr
     tampered = (recorded / "space.jsonl").read_bytes().replace(b'"three"', b'"threE"')
-    assert run("impact", "--against", looser, "--space", SPACE, "--log", "-", given=tampered).exit_code == 1
+    assert run("impact", "--against", looser, "--space", SPACE, "--log", "-", given=tampered).exit_code == 2
 
 
 def test_one_stream_is_found_among_several_of_an_export(recorded: Path, looser: str) -> None:
@@ -295,6 +343,60 @@ def test_one_stream_is_found_among_several_of_an_export(recorded: Path, looser: 
     assert ran.stdout.splitlines()[-1].startswith("4 decisions, 4 flips")
 
 
-def test_the_schemas_are_printed() -> None:
-    assert json.loads(run("schema").stdout) == SCHEMAS["policy"]()
-    assert json.loads(run("schema", "cases").stdout) == SCHEMAS["cases"]()
+def test_the_schema_is_printed() -> None:
+    assert json.loads(run("schema").stdout) == policy_schema()
+
+
+# --- check and compile ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("GATES-FILE-OWN-TERMS")
+def test_a_check_looks_a_file_through_and_runs_its_tests(place: Path) -> None:
+    ran = run("check", POLICY)
+    assert ran.exit_code == 0
+    assert ran.stdout.splitlines()[0] == f"{POLICY}: 1 finding"
+    assert ran.stdout.splitlines()[-1] == f"{POLICY}: 20 tests, 0 failed; 9 of 9 rules asked"
+    file = place / "p.yaml"
+    file.write_text(
+        """format: 2
+rules:
+  - name: both
+    allow: x
+    when: >
+      fact.a == 1 &&
+      fact.a == 2
+"""
+    )
+    ran = run("check", str(file))
+    assert ran.exit_code == 1
+    assert f"error    {file}:6:7: both: " in ran.stderr
+    assert "in `fact.a == 1 && fact.a == 2` [never-true]" in ran.stderr
+    (told,) = json.loads(run("check", str(file), "--json").stdout)
+    assert told["findings"][0]["origin"]["condition"] == "fact.a == 1 && fact.a == 2"
+    assert told["tests"]["passed"] == 0
+
+
+@pytest.mark.req("GATES-FILE-COMPILES")
+def test_a_file_is_compiled_to_one_of_payloads_that_says_the_same(place: Path) -> None:
+    payloads = json.loads(run("compile", POLICY).stdout)
+    assert payloads["policy"]["constraint.drain"] == {
+        "v": 2,
+        "effect": "allow",
+        "subject": {"tool_id": "service.drain"},
+    }
+    assert json.loads(run("compile", write(place, "p.json", payloads)).stdout) == payloads
+
+
+@pytest.mark.req("GATES-FILE-OWN-TERMS")
+def test_a_recorded_decision_is_explained_in_the_terms_of_the_recorded_file(place: Path) -> None:
+    text = "format: 2\nrules:\n  - {name: gate, allow: one, when: fact.a == 1, otherwise: defer}\n"
+    store = SQLiteStore(place / "cmbs.db")
+    world = World(store)
+    source = PolicySource(MediaType.YAML, text)
+    world.say(CreateSpace(SPACE, policy=compile_file(text.encode(), "p.yaml").pairs, source=source))
+    world.equip(caller_tool("one", writes=False))
+    world.propose(call("one", key=None), proposal_id="waits")
+    world.close()
+    store.close()
+    shown = run("explain", "--space", SPACE, "--proposal", "waits").stdout
+    assert "  gate (the policy:3:5)\n    fails  line 3, fact.a == 1: fact.a is not there\n" in shown

@@ -177,6 +177,7 @@ def test_a_port_that_is_taken_is_reported(tmp_path: Path) -> None:
         (["--max-connections", "0"], {}, "--max-connections"),
         ([], {"CMBS_WORKERS": "none"}, "CMBS_WORKERS"),
         ([], {"CMBS_MAX_REQUESTS": "0"}, "CMBS_MAX_REQUESTS"),
+        ([], {"CMBS_MAX_WAIT_SECONDS": "3601"}, "CMBS_MAX_WAIT_SECONDS"),
         (["--tls-cert", CERTIFICATE], {}, "`--tls-cert` and `--tls-key` belong together"),
         (["--tls-client-ca", CERTIFICATE], {}, "`--tls-client-ca` needs `--tls-cert` and `--tls-key`"),
         (["--tls-cert", CERTIFICATE, "--tls-key", CERTIFICATE], {}, "cannot use the TLS files: "),

@@ -217,6 +217,49 @@ def test_the_readme_can_be_followed_twice_on_one_database(checkout: Path) -> Non
             assert_prints_what_it_shows(ROOT / "README.md", fresh.url, checkout)
 
 
+# --- three incidents --------------------------------------------------------------------------------------------------
+
+
+def run_incidents(directory: Path, policy: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """The example with three incidents; under another policy than its own, if one is named."""
+    script = "import pathlib, sys\nfrom examples import three_incidents as example\n"
+    script += "" if policy is None else "example.POLICY = pathlib.Path(sys.argv[2])\n"
+    script += "sys.exit(example.main(pathlib.Path(sys.argv[1])))"
+    command: list[str | Path] = [sys.executable, "-c", script, directory, *([] if policy is None else [policy])]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.req("CASE-GATE-01", "CASE-GATE-03", "CASE-OPEN-01", "CASE-READ-02")
+def test_of_three_incidents_on_a_real_server_only_the_action_of_the_solved_one_runs(tmp_path: Path) -> None:
+    ran = run_incidents(tmp_path)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    lines = [line.strip() for line in ran.stdout.splitlines()]
+    assert 'restarted in the end: ["checkout"]' in lines
+    attempts = [tuple(line.split()[1:4]) for line in lines if line.split()[1] in {"PROPOSE", "OPEN_CASE"}]
+    assert attempts == [
+        ("PROPOSE", "search-agent", "ALLOW_UNMET"),
+        ("PROPOSE", "search-agent", "ALLOW_UNMET"),
+        ("PROPOSE", "login-agent", "NO_CASE"),
+        ("PROPOSE", "search-agent", "NO_CASE"),
+        ("OPEN_CASE", "search-agent", "NOT_AUTHORISED"),
+        ("PROPOSE", "search-agent", "NO_CASE"),
+    ]
+    assert any(line.startswith("good proof.json: decision: ") for line in lines)
+    assert lines[-1] == "everything is as it should be"
+
+
+@pytest.mark.slow
+@pytest.mark.req("CASE-GATE-03")
+def test_the_example_notices_a_gate_that_an_agent_can_open_by_itself(tmp_path: Path) -> None:
+    weak = tmp_path / "weak.yaml"
+    text = (ROOT / "examples" / "policy" / "on_call.yaml").read_text("utf-8")
+    weak.write_text(text.replace("independent.n_survivors == 1", "independent.n_survivors <= 3"), "utf-8")
+    ran = run_incidents(tmp_path, weak)
+    assert (ran.returncode, ran.stderr) == (1, "")
+    assert '  its restart: ["running", "ALLOWED"], but expected ["parked", "ALLOW_UNMET"]' in ran.stdout
+    assert ran.stdout.endswith("something is not as it should be\n")
+
+
 # --- the protocol document --------------------------------------------------------------------------------------------
 
 

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MAX_FUNCTION_LINES = 60
 MAX_MODULE_LINES = 500
 # The offline verifier is one file because it is copied to machines that have nothing else of ours.
-LONG_MODULES = {"cmbs/offline_verifier.py": 2_000}
+LONG_MODULES = {"cmbs/offline_verifier.py": 2_100}
 # A file beyond this is data, and is not read.
 MAX_TEXT_BYTES = 2_000_000
 

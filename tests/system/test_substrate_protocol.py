@@ -14,6 +14,7 @@ from cmbs.substrate.kernel.events import SpaceEntry, SpaceVerb, StepResult
 from cmbs.substrate.kernel.insight.flips import FlipStatus
 from cmbs.substrate.kernel.memory import MemoryReason
 from cmbs.substrate.kernel.model import CandidateDecision, Decision, Failure, ReasonCode, Stage, TraceStep
+from cmbs.substrate.kernel.policy.operators import COMPARISONS
 from cmbs.substrate.kernel.policy.policy import DEGRADE, EXCLUSIVE, INVARIANT, PRIVATE, SCHEMA, THRESHOLD, VALUE
 from cmbs.substrate.kernel.policy.references import BELIEF_FIELDS
 from cmbs.substrate.kernel.steps import StepReason
@@ -52,8 +53,9 @@ def test_the_verbs_are_those_of_the_stream_and_their_routes_are_served() -> None
     documented = {route for row in rows for route in names(row[2] if len(row) > 2 else "")}
     assert documented <= served
     asking = {each for each in served if each.startswith("POST /v1/spaces")}
-    # Explaining records nothing.
-    assert asking - documented == {"POST /v1/spaces/{space_id}/explain"}
+    # Explaining, checking and trying on the past record nothing.
+    unrecorded = {f"POST /v1/spaces/{{space_id}}/{each}" for each in ("explain", "policy/check", "policy/impact")}
+    assert asking - documented == unrecorded
 
 
 @pytest.mark.req("SS01-PROTOCOL-02")
@@ -103,7 +105,8 @@ def test_the_rest_of_the_vocabulary_is_that_of_the_code() -> None:
     (belief,) = [row[1] for row in table("Predicates", "| reference | reads |") if "$belief" in row[0]]
     assert names(belief) == list(BELIEF_FIELDS)
     operators = [op for row in table("Predicates", "| op | args |") for op in names(row[0])]
-    assert operators == ["all", "any", "not", "eq", "in", "exists", "missing", "schema"]
+    assert operators[:8] == ["all", "any", "not", "eq", "in", "exists", "missing", "schema"]
+    assert {"eq", "in", *operators[8:]} == COMPARISONS
     writers = {name for row in table("Actors and authority", "| namespace | who") for name in names(row[1])}
     assert writers == {kind.value for kind in ActorKind} - {"operator"}
 

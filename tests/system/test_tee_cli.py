@@ -87,7 +87,9 @@ def test_an_incident_is_shown_as_of_its_anchor(tee: TeeProcess) -> None:
     shown = tee.run("show", "i")
     assert shown.stdout == "graph version 2, the anchor\n1 node: 1 SERVICE\n0 edges\n1 tombstone\n"
     missing = tee.run("show", "missing")
-    assert (missing.returncode, missing.stderr) == (1, "cmbs: NOT_FOUND: no incident `missing`\n")
+    said, step = missing.stderr.splitlines()
+    assert (missing.returncode, said) == (1, "cmbs: NOT_FOUND: no incident `missing`")
+    assert step == "  next: create the incident first, or use the id of one that was created"
 
 
 @pytest.mark.req("TEE-CLI-01")
@@ -144,7 +146,7 @@ def test_with_client_certificates_only_their_holders_are_served_on_a_public_addr
         without = tee.run(*show)
         assert (without.returncode, grpc.StatusCode.UNAVAILABLE.name in without.stderr) == (2, True)
         half = tee.run(*show, "--client-cert", CERTIFICATE)
-        assert (half.returncode, "needs `--ca`, `--client-cert` and `--client-key`" in half.stderr) == (2, True)
+        assert (half.returncode, "needs `--ca`, `--cert` and `--key`" in half.stderr) == (2, True)
 
 
 @pytest.mark.req("TEE-SERVE-01")
@@ -152,7 +154,8 @@ def test_what_is_in_the_way_of_serving_is_said(tee: TeeProcess) -> None:
     taken = run_cmbs("tee", "serve", "--port", str(tee.port), "--store", "memory:", directory=tee.directory)
     # gRPC has its own line to say before ours.
     assert taken.returncode == 2
-    assert taken.stderr.endswith(f"cmbs: cannot listen on `127.0.0.1:{tee.port}`\n")
+    step = "stop what listens there, or choose another port"
+    assert taken.stderr.endswith(f"cmbs: cannot listen on `127.0.0.1:{tee.port}`\n  next: {step}\n")
     for arguments, why in (
         (("--store", "nonsense"), "is not a graph store"),
         (("--host", "no such host"), "cannot listen on `no such host`"),
@@ -261,3 +264,66 @@ def test_a_graph_of_long_labels_is_merged_in_batches_that_any_tee_takes() -> Non
     made = list(deltas(read_graph(json.dumps({"nodes": nodes, "edges": edges}).encode())))
     assert [[int(each.id) for each in delta.nodes] for delta in made] == [[0, 1], [2, 3], [4], [5], [6], [], []]
     assert [len(delta.edges) for delta in made] == [0, 0, 0, 0, 0, 1, 1]
+
+
+CALLS = {"data": [{"parent": "web", "child": "orders"}, {"parent": "orders", "child": "db"}]}
+
+
+@pytest.mark.req("TEE-IMPORT-01", "TEE-IMPORT-02")
+def test_an_export_is_shown_in_a_dry_run_then_merged_and_searched(tee: TeeProcess, tmp_path: Path) -> None:
+    (tmp_path / "calls.json").write_text(json.dumps(CALLS), "utf-8")
+    tee.run("load", "graph.json")
+    shown = tee.run("import", "otel", "calls.json", "--dry-run")
+    assert shown.stdout.splitlines() == [
+        "+ node  web (SERVICE, web)",
+        "+ node  orders (SERVICE, orders)",
+        "+ edge  web DEPENDS_ON orders",
+        "+ edge  orders DEPENDS_ON db",
+        "! db: type stays `DEPENDENCY`, not `SERVICE`",
+        "! db: label stays `orders`, not `db`",
+        "2 nodes and 2 edges new, 1 and 0 known, 2 conflicts; nothing was merged",
+    ]
+    assert tee.run("show").stdout.startswith("graph version 2\n2 nodes")
+    merged = tee.run("import", "otel", "calls.json")
+    assert (merged.returncode, merged.stdout) == (0, "4 created, 1 merged, graph version 4\n")
+    assert "type stays `DEPENDENCY`" in merged.stderr
+    assert tee.run("import", "otel", "calls.json").stdout == "0 created, 5 merged, graph version 4\n"
+    grown = tee.run("diff", "2", "4")
+    assert grown.stdout.splitlines() == [
+        "+ node  orders (SERVICE, orders)",
+        "+ node  web (SERVICE, web)",
+        "+ edge  orders DEPENDS_ON db",
+        "+ edge  web DEPENDS_ON orders",
+        "2 nodes and 2 edges between version 2 and version 4",
+    ]
+    assert tee.run("diff", "4", "2").returncode == 2
+    assert "has no version 5" in tee.run("diff", "4", "5").stderr
+    with open_channel(tee.endpoint) as channel:
+        stub_on(channel).CreateIncident(pb.CreateIncidentRequest(incident_id="i"))
+    explained = tee.run("explain", "i", "web", "--limit", "2")
+    assert explained.stdout.splitlines() == [
+        "web (SERVICE) explains 1 of 1",
+        "  web",
+        "orders (SERVICE) explains 1 of 1",
+        "  orders → web",
+        "3 nodes can explain them, 2 shown, as of graph version 4",
+    ]
+    reached = tee.run("impact", "i", "db", "--depth", "1")
+    assert reached.stdout.splitlines() == [
+        "db → api",
+        "db → orders",
+        "2 nodes can be affected, as of graph version 4; there is more beyond the depth of the search",
+    ]
+
+
+@pytest.mark.req("TEE-IMPORT-02")
+def test_of_several_files_nothing_is_merged_where_one_cannot_be_read(tee: TeeProcess, tmp_path: Path) -> None:
+    (tmp_path / "calls.json").write_text(json.dumps(CALLS), "utf-8")
+    (tmp_path / "bad.json").write_text("{}", "utf-8")
+    refused = tee.run("import", "otel", "calls.json", "bad.json")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "`bad.json` is no export of OpenTelemetry" in refused.stderr
+    assert tee.run("show").stdout.startswith("graph version 0\n")
+    missing = tee.run("explain", "nowhere", "web")
+    assert missing.returncode == 1
+    assert "NOT_FOUND" in missing.stderr

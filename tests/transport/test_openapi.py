@@ -18,6 +18,8 @@ from cmbs.belief_api import create_app
 from cmbs.errors import ErrorCode
 from cmbs.http.errors import PRECONDITION_FAILED, STATUS_OF_CODE, TransportCode
 from cmbs.http.examples import load_examples
+from cmbs.http.exchange import TextFile
+from cmbs.http.live.routes import EVENT_OPERATIONS
 from cmbs.http.openapi import openapi_document
 from cmbs.http.operation import Operation
 from cmbs.http.operations import OPERATIONS
@@ -70,7 +72,8 @@ def media_types(operation: Operation) -> Iterator[tuple[str, dict[str, Any]]]:
     if "requestBody" in content:
         yield "request", content["requestBody"]["content"]["application/json"]
     for status, response in content["responses"].items():
-        yield status, resolve(response)["content"]["application/json"]
+        if status != "304":
+            yield status, resolve(response)["content"]["application/json"]
 
 
 def values(described: dict[str, Any]) -> list[Any]:
@@ -80,12 +83,28 @@ def values(described: dict[str, Any]) -> list[Any]:
     return [example["value"] for example in described["examples"].values()]
 
 
+UNRECORDED = {"explain_proposal", "sign_checkpoint", "check_policy", "policy_impact", "put_kit"}
+
+
 def is_recorded(operation: Operation) -> bool:
-    return operation.method == "POST" and operation.operation_id not in {"explain_proposal", "sign_checkpoint"}
+    return operation.method != "GET" and operation.operation_id not in UNRECORDED
 
 
 def is_conditional(operation: Operation) -> bool:
     return is_recorded(operation) and ("{session_id}" in operation.path or "{space_id}" in operation.path)
+
+
+def is_tagged(operation: Operation) -> bool:
+    is_of_stream = "{session_id}" in operation.path or "{space_id}" in operation.path
+    depends_on_more = "/proofs/" in operation.path or operation.path.endswith(
+        ("/analysis", "/graph", "/explain", "/impact")
+    )
+    depends_on_more &= is_of_belief(operation) or "/proofs/" in operation.path
+    return operation.method == "GET" and is_of_stream and not depends_on_more
+
+
+def takes_preference(operation: Operation) -> bool:
+    return operation.method in {"POST", "PUT"} or bool(operation.bulk)
 
 
 def is_of_belief(operation: Operation) -> bool:
@@ -118,7 +137,7 @@ def test_it_is_openapi_3_1_that_a_tool_can_load() -> None:
     found = [result.ok() for result in results if isinstance(result, Ok)]
     assert len(found) == len(results)
     assert {(operation.method.upper(), operation.path) for operation in found} == {
-        (operation.method, operation.path) for operation in OPERATIONS
+        (operation.method, operation.path) for operation in (*OPERATIONS, *EVENT_OPERATIONS)
     }
 
 
@@ -140,7 +159,9 @@ def test_an_operation_names_the_scope_that_it_needs(operation: Operation) -> Non
     if not operation.path.startswith("/v1/"):
         assert needed == []
         return
-    assert operation.scope is not None
+    if operation.scope is None:
+        assert needed == [{"key": []}, {}]
+        return
     assert operation.scope.value.endswith(":read") == (operation.method == "GET")
     assert needed == [{"key": [operation.scope.value]}, {}]
     assert DOCUMENT["components"]["securitySchemes"]["key"]["scheme"] == "bearer"
@@ -177,7 +198,7 @@ def test_links_lead_to_operations_and_name_their_parameters() -> None:
 
 def test_requests_take_no_unknown_fields() -> None:
     for operation in OPERATIONS:
-        if operation.body is not None:
+        if operation.body is not None and operation.body is not TextFile:
             schema = DOCUMENT["components"]["schemas"][operation.body.__name__]
             assert schema["additionalProperties"] is False
 
@@ -191,7 +212,7 @@ def test_an_operation_says_what_it_does_and_what_comes_back(operation: Operation
     content = describe(operation)
     assert content["operationId"] == operation.operation_id
     assert all(content[name] for name in ("summary", "description", "tags"))
-    assert ("requestBody" in content) == (operation.method == "POST")
+    assert ("requestBody" in content) == (operation.method in {"POST", "PUT"})
     for name, media in media_types(operation):
         assert media["schema"]["$ref"].startswith("#/components/schemas/"), name
         assert values(media), name
@@ -205,11 +226,13 @@ def test_an_operation_documents_its_parameters(operation: Operation) -> None:
     in_path = {name for place, name in parameters if place == "path"}
     assert in_path == set(re.findall(r"{(\w+)}", operation.path))
     headers = {name for place, name in parameters if place == "header"}
-    expected = {"Prefer"} if operation.operation_id == "query_belief" else set()
+    expected = {"Prefer"} if takes_preference(operation) else set()
+    expected |= {"If-None-Match"} if is_tagged(operation) else set()
     if is_recorded(operation):
-        expected = {"Idempotency-Key"} | ({"If-Match"} if is_conditional(operation) else set())
-        expected |= {"Prefer"} if is_of_belief(operation) else set()
+        expected |= {"Idempotency-Key"} | ({"If-Match"} if is_conditional(operation) else set())
     assert headers == expected
+    chosen = operation.path.startswith("/v1/") and "/proofs/" not in operation.path
+    assert (("query", "fields") in parameters) == chosen
     for parameter in parameters.values():
         assert parameter["description"]
         for value in values(parameter):
@@ -226,7 +249,7 @@ def test_an_operation_documents_every_error_that_it_can_answer_with(operation: O
         TransportCode.METHOD_NOT_ALLOWED,
         TransportCode.INTERNAL_ERROR,
     }
-    if operation.method == "POST":
+    if operation.method != "GET":
         expected |= {TransportCode.UNSUPPORTED_MEDIA_TYPE, ErrorCode.LIMIT_EXCEEDED}
     if is_recorded(operation):
         expected |= {ErrorCode.CONFLICT}
@@ -249,7 +272,8 @@ def test_an_operation_documents_every_error_that_it_can_answer_with(operation: O
     assert shown == {(code.value, STATUS_OF_CODE[code]) for code in expected} | (
         {("CONFLICT", PRECONDITION_FAILED)} if is_conditional(operation) else set()
     )
-    assert set(responses) == {operation.status} | {status for _, status in shown}
+    seen = {304} if is_tagged(operation) else set()
+    assert set(responses) == {operation.status} | seen | {status for _, status in shown}
 
 
 @pytest.mark.req("BS-8-OPENAPI-03")
@@ -257,12 +281,20 @@ def test_an_operation_documents_every_error_that_it_can_answer_with(operation: O
 def test_an_operation_documents_the_headers_of_its_answers(operation: Operation) -> None:
     responses = {int(status): resolve(response) for status, response in describe(operation)["responses"].items()}
     headers = {status: set(response.get("headers", {})) for status, response in responses.items()}
-    snapshot = operation.operation_id == "query_belief" or (operation.method == "POST" and is_of_belief(operation))
-    minimal = {"Preference-Applied"} if snapshot else set()
-    special = {"query_belief": {"ETag", "Vary"}, "get_space": {"ETag"}, "get_checkpoint": {"Vary"}}
-    tagged = special.get(operation.operation_id, set())
-    created = {"Location"} if operation.operation_id in {"declare_session", "fork_session", "create_space"} else set()
-    assert headers.pop(operation.status) == minimal | tagged | created
+    minimal = {"Preference-Applied"} if takes_preference(operation) else set()
+    tagged = {"ETag"} if is_tagged(operation) else set()
+    by_caller = tagged and not is_of_belief(operation)
+    by_preference = operation.method == "GET" and operation.bulk
+    by_accept = operation.operation_id in {"get_checkpoint", "get_kit", "read_policy"}
+    tagged |= {"Vary"} if by_caller or by_preference or by_accept else set()
+    assert headers.pop(304, {"ETag"} if not is_tagged(operation) else None) == {"ETag"}
+    creating = {"declare_session", "fork_session", "create_space", "put_kit"}
+    created = {"Location"} if operation.operation_id in creating else set()
+    replayed = {"Idempotent-Replayed"} if is_recorded(operation) else set()
+    writes = is_conditional(operation) and operation.operation_id not in {"fork_session", "put_policy"}
+    whole = {"declare_session", "query_belief", "create_space", "get_space"}
+    placed = {"Cmbs-Head"} if writes or operation.operation_id in whole else set()
+    assert headers.pop(operation.status) == minimal | tagged | created | replayed | placed
     assert headers.pop(405) == {"Allow"}
     assert headers.pop(503, {"Retry-After"}) == {"Retry-After"}
     assert headers.pop(401, set()) == ({"WWW-Authenticate"} if operation.path.startswith("/v1/") else set())
@@ -300,4 +332,4 @@ def test_the_examples_are_what_a_server_answers_down_to_the_hashes() -> None:
     assert EXAMPLES.read_text("utf-8") == record_examples(), "run scripts/generate_openapi.py"
     examples = load_examples()
     assert examples.responses.keys() == {operation.operation_id for operation in OPERATIONS}
-    assert examples.requests.keys() == {each.operation_id for each in OPERATIONS if each.method == "POST"}
+    assert examples.requests.keys() == {each.operation_id for each in OPERATIONS if each.method != "GET"}

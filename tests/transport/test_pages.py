@@ -61,15 +61,28 @@ def test_an_item_of_the_list_says_how_the_session_stands(client: Client) -> None
     client.post(f"{path}/eliminate", body)
     ended = client.post(f"{path}/terminate").json()
     (item,) = client.get("/v1/sessions").json()["sessions"]
-    declaration = client.get(f"{path}/audit").json()["events"][0]
+    events = client.get(f"{path}/audit").json()["events"]
     assert item == {
         "session_id": session_id,
-        "created_ts": declaration["ts"],
+        "created_ts": events[0]["ts"],
         "universe_size": 3,
         "n_survivors": 1,
         "terminated": True,
         "head_seq": 2,
         "head_event_id": ended["audit_event_id"],
+        "title": None,
+        "labels": {},
+        "kit": None,
+        "kit_version": None,
+        "state": "terminated",
+        "contradiction": False,
+        "conclusion": None,
+        "updated_ts": events[-1]["ts"],
+        "last_verb": "REQUEST_TERMINATION",
+        "active_obligations": [],
+        "n_active_obligations": 0,
+        "sources": ["s"],
+        "agents": [],
     }
 
 

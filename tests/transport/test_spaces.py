@@ -49,7 +49,7 @@ def pages(get: Any, path: str, name: str, limit: int = 1, **params: str) -> list
 def test_a_risky_call_is_asked_about_approved_run_by_its_agent_reported_committed_and_proved(
     space: SpaceClient, log: InMemoryStore
 ) -> None:
-    space.equip("risky", facts={"fact.done": "at"})
+    space.equip("risky", facts={"fact.done": "at"}, caller_facts=True)
     proposed = space.propose(call("risky", {"x": 1}), delta(goal_mood="calm"))
     decision = proposed["decision"]
     assert (proposed["status"], decision["verdict"], decision["failure"]) == ("asked", "defer", "ask")
@@ -79,7 +79,7 @@ def test_a_risky_call_is_asked_about_approved_run_by_its_agent_reported_committe
 
 @pytest.mark.req("SS01-HTTP-02", "ID-HTTP-01")
 def test_with_keys_the_actor_of_a_step_is_that_of_the_key(tmp_path: Path) -> None:
-    made = run_cmbs("keys", "create", "--id", "ops", "--kind", "operator", "--role", "operator", directory=tmp_path)
+    made = run_cmbs("keys", "create", "--id", "ops", "--role", "operator", directory=tmp_path)
     key = made.stdout.strip()
     with serving(tmp_path) as server, server.client() as client:
         headers = {"authorization": f"Bearer {key}"}
@@ -87,7 +87,8 @@ def test_with_keys_the_actor_of_a_step_is_that_of_the_key(tmp_path: Path) -> Non
         assert client.post("/v1/spaces", json={"space_id": "s"}).status_code == 401
         assert client.post("/v1/spaces", json={"space_id": "s"}, headers=headers).status_code == 201
         [event] = client.get("/v1/spaces/s/audit", headers=headers).json()["events"]
-        assert event["actor"] == {"kind": "operator", "id": "ops", "authenticated": True, "key_id": key[5:21]}
+        actor = {"kind": "operator", "id": "ops", "authenticated": True, "key_id": key[5:21], "roles": ["operator"]}
+        assert event["actor"] == actor
         forged = {**headers, "x-cmbs-actor": "operator:lead"}
         assert client.post("/v1/spaces/s/mode", json={"mode": "observe"}, headers=forged).status_code == 403
 
@@ -235,7 +236,10 @@ def test_the_same_proposal_again_gives_the_first_outcome_again(space: SpaceClien
     first = space.post("/proposals", body, PLANNER)
     [execution_id] = first.json()["execution_ids"]
     space.post(f"/executions/{execution_id}/outcome", {"status": "succeeded"}, PLANNER)
-    assert space.post("/proposals", body, PLANNER).json() == first.json()
+    again = space.post("/proposals", body, PLANNER)
+    assert again.json() == {**first.json(), "replayed": True}
+    assert "idempotent-replayed" not in first.headers
+    assert again.headers["idempotent-replayed"] == "true"
     assert space.get("/proposals/p1").json()["status"] == "committed"
     other = space.post("/proposals", {**body, "candidates": []}, PLANNER)
     assert check_error(other, 409, "CONFLICT")["proposal_id"] == "p1"
@@ -245,7 +249,9 @@ def test_the_same_proposal_again_gives_the_first_outcome_again(space: SpaceClien
 @pytest.mark.req("SS01-HTTP-08")
 def test_keys_of_requests_and_conditions_hold(space: SpaceClient) -> None:
     first = space.post("/mode", {"mode": "observe"}, idempotency_key="k")
-    assert space.post("/mode", {"mode": "observe"}, idempotency_key="k").json() == first.json()
+    again = space.post("/mode", {"mode": "observe"}, idempotency_key="k")
+    assert again.json() == {**first.json(), "replayed": True}
+    assert again.headers["idempotent-replayed"] == "true"
     check_error(space.post("/mode", {"mode": "enforce"}, idempotency_key="k"), 409, "CONFLICT")
     seen = space.get().headers["etag"]
     assert space.post("/mode", {"mode": "enforce"}, if_match=seen).status_code == 200
@@ -325,3 +331,37 @@ def test_a_change_of_policy_is_authorised_by_another_operator(space: SpaceClient
     check_error(space.post("/policy/changes", {**change, "change_id": "d"}), 409, "CONFLICT")
     malformed = space.post("/policy/changes", space.policy_change("e", set={"constraint.x": "{}"}))
     assert check_error(malformed, 400, "INVALID_REQUEST")["faults"][0]["key"] == "constraint.x"
+
+
+# --- withdrawal and governance ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("GATES-WITHDRAW-01")
+def test_what_waits_is_withdrawn_by_its_agent_once_and_not_by_another(space: SpaceClient) -> None:
+    space.equip("risky")
+    [approval_id] = space.propose(call("risky"))["approval_ids"]
+    path = "/proposals/p1/withdraw"
+    refused = space.post(path, {}, "agent:other").json()
+    assert (refused["step"]["granted"], refused["step"]["reason_code"]) == (False, "NOT_AUTHORISED")
+    assert refused["proposal"]["status"] == "asked"
+    first = space.post(path, {"reason": "not needed"}, PLANNER).json()
+    assert (first["step"]["granted"], first["proposal"]["status"]) == (True, "withdrawn")
+    assert space.get(f"/approvals/{approval_id}").json()["status"] == "withdrawn"
+    assert space.post(path, {}, LEAD).json()["step"]["seq"] == first["step"]["seq"]
+    withdrawn = space.get("/proposals", params={"status": "withdrawn"}).json()["proposals"]
+    assert [each["proposal_id"] for each in withdrawn] == ["p1"]
+    assert space.post("/proposals/unknown/withdraw", {}, PLANNER).status_code == 404
+    space.propose(delta(goal_mood="calm"), proposal_id="p2")
+    assert space.post("/proposals/p2/withdraw", {}, PLANNER).status_code == 409
+
+
+@pytest.mark.req("GATES-GOVERN-02")
+def test_governance_goes_down_by_two_operators_and_takes_no_other_number(space: SpaceClient) -> None:
+    assert space.get().json()["operators_needed"] == 2
+    asked = space.post("/governance", {"operators_needed": 1}).json()
+    assert (asked["granted"], asked["reason_code"]) == (True, "SECOND_OPERATOR_NEEDED")
+    assert space.get().json()["governance_asked_by"] == "ops"
+    assert space.post("/governance", {"operators_needed": 1}, LEAD).json()["reason_code"] is None
+    assert space.get().json()["operators_needed"] == 1
+    for number in (0, 3):
+        assert space.post("/governance", {"operators_needed": number}).status_code == 400

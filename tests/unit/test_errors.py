@@ -15,6 +15,7 @@ from cmbs.errors import (
     ErrorCode,
     EventNotFound,
     Forbidden,
+    FreeHandRefused,
     HeadMismatch,
     InvalidHypothesisId,
     InvalidRequest,
@@ -27,11 +28,16 @@ from cmbs.errors import (
     SessionNotFound,
     SessionTerminated,
     SpaceNotFound,
+    StoreDisagrees,
     StoreUnavailable,
     Unauthenticated,
     UnknownProbe,
 )
 
+FREE_HAND = (
+    "session `s` takes no lists of ids: its policy says `eliminations: observations`; send the response to a probe, "
+    "and the provider works out what it rules out"
+)
 EXAMPLES: list[tuple[BeliefServerError, str, dict[str, object]]] = [
     (InvalidRequest("`x` must be a string"), "`x` must be a string", {}),
     (
@@ -42,6 +48,18 @@ EXAMPLES: list[tuple[BeliefServerError, str, dict[str, object]]] = [
     (Unauthenticated(KeyRefused.EXPIRED, "the key is expired"), "the key is expired", {"reason": "expired"}),
     (Forbidden("not you", {"reason": "missing_scope"}), "not you", {"reason": "missing_scope"}),
     (InvalidHypothesisId(["b", "a"]), "not in the declared universe: `b`, `a`", {"unknown": ["b", "a"]}),
+    (
+        InvalidHypothesisId(["bb"], {"bb": "b"}),
+        "not in the declared universe: `bb`; did you mean `b`?",
+        {"found": ["bb"], "accepted": {"bb": "b"}},
+    ),
+    (
+        FreeHandRefused("s"),
+        FREE_HAND,
+        {"session_id": "s", "field": "eliminated", "next": "observe"},
+    ),
+    (UnknownProbe("p", "q"), "the provider has no probe `p`; did you mean `q`?", {"accepted": "q"}),
+    (EventNotFound("7", 3), "no event `7` in this session", {"accepted": "a seq from 0 to 3, or the id of an event"}),
     (UnknownProbe("p"), "the provider has no probe `p`", {"probe_id": "p"}),
     (SessionNotFound("s"), "no session `s`", {"session_id": "s"}),
     (SessionTerminated("s"), "session `s` is terminated", {"session_id": "s"}),
@@ -52,12 +70,41 @@ EXAMPLES: list[tuple[BeliefServerError, str, dict[str, object]]] = [
     (Conflict("taken", {"key": "k"}), "taken", {"key": "k"}),
     (HeadMismatch("e1", "e2"), "the audit head is `e2`, not `e1`", {"expected": "e1", "actual": "e2"}),
     (StoreUnavailable("gone"), "gone", {}),
+    (StoreDisagrees("they differ"), "they differ", {}),
     (
         LedgerCorrupt("s", 3, "seq is `4`, expected `3`", "e"),
         "ledger of `s` is bad at seq 3 (`e`): seq is `4`, expected `3`",
         {"stream_id": "s", "seq": 3, "event_id": "e", "reason": "seq is `4`, expected `3`"},
     ),
 ]
+
+
+# What says what to do about an error; the rest of its details say what it is.
+ADVICE = frozenset({"field", "found", "accepted", "next"})
+
+
+@pytest.mark.req("GATES-REFUSAL-06")
+@pytest.mark.parametrize(
+    ("error", "field", "found", "accepted"),
+    [
+        (LimitExceeded("keys", 10, 11, "set"), "set", 11, {"maximum": 10}),
+        (LimitExceeded("keys", 10, 11), None, 11, {"maximum": 10}),
+        (SpaceNotFound("s"), "space_id", "s", None),
+        (RecordNotFound("policy change", "c"), "policy_change_id", "c", None),
+        (RecordNotFound("tool", "t", ["to", "tu"]), "tool_id", "t", ["to", "tu"]),
+        (HeadMismatch("e1", "e2"), "if_match", "e1", "e2"),
+    ],
+)
+def test_an_error_says_what_was_found_what_is_accepted_and_what_to_do(
+    error: BeliefServerError, field: str | None, found: object, accepted: object
+) -> None:
+    details = error.details
+    assert (details.get("field"), details.get("found"), details.get("accepted")) == (field, found, accepted)
+    assert details["next"]
+
+
+def test_an_unknown_id_is_answered_with_the_nearest_ones() -> None:
+    assert RecordNotFound("tool", "t", ["to", "tu"]).message == "no tool `t` in this space; did you mean `to`, `tu`"
 
 
 def leaves(kind: type[BeliefServerError]) -> Iterator[type[BeliefServerError]]:
@@ -81,10 +128,12 @@ def test_every_code_belongs_to_one_class_and_every_class_has_an_example_here() -
 def test_an_error_says_its_code_its_sentence_and_its_details(
     error: BeliefServerError, message: str, details: dict[str, object]
 ) -> None:
-    assert (error.code, error.message, error.details) == (error.default_code.value, message, details)
+    own = {name: value for name, value in error.details.items() if name not in ADVICE or name in details}
+    assert (error.code, error.message) == (error.default_code.value, message)
+    assert own | details == own
     assert str(error) == f"{error.code}: {message}"
     assert type(error.code) is str
-    assert json.loads(json.dumps(error.details)) == details
+    assert json.loads(json.dumps(error.details)) == error.details
     assert message[0] == message[0].lower()
     assert not message.endswith(".")
 
@@ -99,7 +148,7 @@ def test_many_unknown_ids_are_counted_in_the_message_and_capped_in_the_details()
     assert few.message.endswith("`h3`, `h4`")
     many = InvalidHypothesisId([f"h{number}" for number in range(1000)])
     assert many.message.endswith("`h4` and 995 more")
-    assert many.details == {"unknown": [f"h{number}" for number in range(100)]}
+    assert many.details | {"unknown": [f"h{number}" for number in range(100)]} == many.details
 
 
 def test_a_ledger_is_corrupt_at_a_place_even_where_the_event_has_no_id() -> None:
@@ -112,7 +161,7 @@ def test_details_are_the_errors_own() -> None:
     details = {"a": 1}
     error = Conflict("taken", details)
     details["a"] = 2
-    assert error.details == {"a": 1}
+    assert error.details["a"] == 1
 
 
 def test_everything_raised_on_purpose_has_one_root() -> None:

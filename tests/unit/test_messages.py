@@ -38,9 +38,11 @@ def snapshot_of(survivors: Collection[str], **others: Any) -> BeliefSnapshot:
 
 
 @pytest.mark.req("BS-2.2-SNAP-01")
-def test_a_snapshot_has_the_fields_of_the_protocol_and_no_others() -> None:
+def test_a_snapshot_has_the_fields_of_the_protocol_and_says_beside_them_whether_nothing_is_left() -> None:
     snapshot = BeliefSnapshot("session", ONTOLOGY, ["b", "a"], True, "obligation", "event")
     content = snapshot.to_dict()
+    assert content.pop("contradiction") is snapshot.contradiction is False
+    assert snapshot_of([]).to_dict()["contradiction"] is snapshot_of([]).contradiction is True
     assert list(content) == SNAPSHOT_FIELDS
     assert content == {
         "session_id": "session",

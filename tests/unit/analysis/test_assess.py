@@ -96,9 +96,31 @@ def test_regret_telescopes_whatever_happened_and_whatever_it_is_measured_against
     table, moves = path
     found = Study(table).appraise(moves, steps).regret
     assert found.probes == sum(move.probe is not None for move in moves)
-    assert found.probes + found.probes_left == pytest.approx(
-        found.optimum + found.regret - found.luck - found.outside, abs=1e-9
+    if found.method is Method.HUFFMAN:
+        return
+    assert None not in (found.probes_left, found.optimum, found.regret, found.luck, found.outside)
+    assert found.probes + (found.probes_left or 0) == pytest.approx(
+        (found.optimum or 0) + (found.regret or 0) - (found.luck or 0) - (found.outside or 0), abs=1e-9
     )
+
+
+@pytest.mark.req("WORTH-01")
+@given(st.booleans().flatmap(lambda each: paths(deterministic=each)))
+def test_where_only_a_bound_is_known_nothing_is_said_to_be_lost_and_what_is_said_holds(
+    path: tuple[Table, list[Move]],
+) -> None:
+    table, moves = path
+    choices, _, bound, _ = Study(table).appraise(moves, 0, Method.HUFFMAN)
+    _, _, exact, _ = Study(table).appraise(moves, STEPS)
+    assert (bound.method, exact.method) == (Method.HUFFMAN, Method.EXACT)
+    assert (bound.optimum, bound.probes_left, bound.regret, bound.luck, bound.outside) == (None,) * 5
+    assert all((choice.regret, choice.probe_luck) == (None, None) for choice in choices if choice is not None)
+    assert exact.beyond_at_most is None
+    assert bound.beyond_at_most is not None
+    assert exact.optimum is not None
+    assert exact.probes_left is not None
+    assert bound.optimum_at_least == exact.optimum_at_least <= exact.optimum + 1e-9
+    assert exact.probes + exact.probes_left - exact.optimum <= bound.beyond_at_most + 1e-9
 
 
 @pytest.mark.req("AN-05")
@@ -107,7 +129,7 @@ def test_against_the_exact_optimum_no_choice_has_a_regret_below_zero(path: tuple
     table, moves = path
     choices, _, regret, _ = Study(table).appraise(moves, STEPS)
     assert (regret.method, regret.reason) == (Method.EXACT, "")
-    assert all(choice.regret >= 0 for choice in choices if choice is not None)
+    assert all(choice.regret is not None and choice.regret >= 0 for choice in choices if choice is not None)
 
 
 @given(tables(hypotheses=6, probes=5), st.data())
@@ -123,9 +145,12 @@ def test_the_mean_number_of_probes_is_the_optimum_and_the_mean_regret(table: Tab
         )
         found = study.appraise(moves[:until], STEPS).regret
         asked += float(world.chance) * until
+        assert found.regret is not None
         regret += float(world.chance) * found.regret
         assert found.probes_left == 0.0
-    assert asked == pytest.approx(study.appraise([], STEPS).regret.optimum + regret, abs=1e-9)
+    optimum = study.appraise([], STEPS).regret.optimum
+    assert optimum is not None
+    assert asked == pytest.approx(optimum + regret, abs=1e-9)
 
 
 @pytest.mark.req("AN-05")
@@ -141,8 +166,11 @@ def test_a_study_says_what_it_compares_with() -> None:
         (Method.GREEDY, "the exact optimum takes more steps than were allowed"),
         (Method.EXACT, ""),
     ]
-    bound, greedy, best = (found.optimum for found in told)
-    assert bound <= best <= greedy
+    assert told[0].optimum is None
+    greedy, best = told[1].optimum, told[2].optimum
+    assert greedy is not None
+    assert best is not None
+    assert told[0].optimum_at_least <= best <= greedy
 
 
 def test_what_was_too_much_work_is_not_tried_again_with_no_more_steps() -> None:

@@ -72,7 +72,9 @@ def test_mean_luck_in_probes_over_truths_is_zero(table: Table, data: st.DataObje
     order = data.draw(orders(table))
 
     def luck(world: World) -> float:
-        return Study(table).appraise(walk(table, world, order), STEPS).regret.luck
+        found = Study(table).appraise(walk(table, world, order), STEPS).regret.luck
+        assert found is not None
+        return found
 
     assert mean(table, luck) == pytest.approx(0.0, abs=1e-9)
 

@@ -74,8 +74,8 @@ def test_choices_have_no_regret_below_zero_and_luck_is_zero_on_average(table: Ta
     for world in worlds(table):
         found = study.appraise(walk(table, world, order), PLENTY)
         assert found.regret.method is Method.EXACT
-        assert all(choice.regret >= 0 for choice in found.choices if choice is not None)
-        luck += float(world.chance) * found.regret.luck
+        assert all((choice.regret or 0) >= 0 for choice in found.choices if choice is not None)
+        luck += float(world.chance) * (found.regret.luck or 0)
     assert luck == pytest.approx(0.0, abs=1e-9)
 
 

@@ -14,12 +14,14 @@ from cmbs.analysis.optimum import (
     Classes,
     Greedy,
     HuffmanBound,
+    OneByOne,
     Optimum,
     OutOfSteps,
     Split,
     Steps,
     classes_of,
     huffman_cost,
+    optimum_of,
 )
 from cmbs.analysis.table import Outcome, Probe, Table, bits_of, mask_from
 from tests.support.domains import tables
@@ -41,12 +43,12 @@ def least_cost(table: Table, alive: int) -> int:
     return cost(alive)
 
 
-def cost_of_tree(classes: Classes, tree: Optimum | Greedy, alive: int) -> int:
+def cost_of_tree(classes: Classes, tree: Optimum | OneByOne | Greedy, alive: int) -> int:
     split = tree.choose(alive)
     return 0 if split is None else classes.mass(alive) + sum(cost_of_tree(classes, tree, part) for part in split.parts)
 
 
-def depth_of_tree(tree: Optimum | Greedy, alive: int) -> int:
+def depth_of_tree(tree: Optimum | OneByOne | Greedy, alive: int) -> int:
     split = tree.choose(alive)
     return 0 if split is None else 1 + max(depth_of_tree(tree, part) for part in split.parts)
 
@@ -85,6 +87,42 @@ def test_greedy_is_no_better_than_the_optimum_and_huffman_no_worse(table: Table)
     greedy = Greedy(classes, Steps(PLENTY))
     assert HuffmanBound(classes).cost(classes.everything) <= best <= greedy.cost(classes.everything)
     assert greedy.cost(classes.everything) == cost_of_tree(classes, greedy, classes.everything)
+
+
+@pytest.mark.req("WORTH-02")
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=7), st.booleans(), st.data())
+def test_the_closed_form_of_one_probe_for_each_hypothesis_is_the_exact_optimum(
+    weights: list[int], last_has_none: bool, data: st.DataObject
+) -> None:
+    everything = (1 << len(weights)) - 1
+    asked = range(len(weights) - (1 if last_has_none else 0))
+    probes = [Probe(str(each), (Outcome("1", 1 << each), Outcome("0", everything ^ 1 << each))) for each in asked]
+    table = Table(tuple(map(str, range(len(weights)))), tuple(weights), tuple(probes))
+    classes = classes_of(table)
+    found = optimum_of(classes, Steps(0))
+    assert isinstance(found, OneByOne)
+    alive = data.draw(st.integers(0, everything))
+    assert found.cost(alive) == Optimum(classes, Steps(PLENTY)).cost(alive)
+    if alive:
+        assert found.cost(alive) == cost_of_tree(classes, found, alive)
+
+
+@pytest.mark.req("WORTH-02")
+def test_thousands_of_hypotheses_with_a_probe_each_have_an_exact_optimum_without_any_search() -> None:
+    size = 2_000
+    everything = (1 << size) - 1
+    probes = tuple(
+        Probe(str(each), (Outcome("1", 1 << each), Outcome("0", everything ^ 1 << each))) for each in range(size)
+    )
+    table = Table(tuple(map(str, range(size))), (1,) * size, probes)
+    assert optimum_of(classes_of(table), Steps(0)).cost(everything) == size * (size + 1) // 2 - 1
+
+
+@given(tables(hypotheses=9, probes=7))
+def test_other_tables_are_searched(table: Table) -> None:
+    classes = classes_of(table)
+    found = optimum_of(classes, Steps(PLENTY))
+    assert found.cost(classes.everything) == Optimum(classes, Steps(PLENTY)).cost(classes.everything)
 
 
 def test_a_plan_that_was_made_before_its_parts_were_better_known_is_cut_off_by_what_is_known_now() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from cmbs.analysis import DEFAULT_STEPS, Analysis, KitStudy, analyse, trajectory_of
+from cmbs.analysis import Analysis, KitStudy, Method, analyse, trajectory_of
 from cmbs.analysis.plots import Bar, Dot, Line, bar_plot, dot_plot, line_plot
 from cmbs.analysis.report import COLUMNS, MAX_DRAWN, html_report, row_of, summary_of
 from cmbs.belief.server import BeliefServer
@@ -33,12 +33,12 @@ def plain(session_id: str = "", gone: str = "a", truth: str | None = None) -> An
     return structs.replace(found, session_id=session_id) if session_id else found
 
 
-def on_kit(steps: int = DEFAULT_STEPS) -> Analysis:
+def on_kit(strongest: Method = Method.EXACT) -> Analysis:
     server = BeliefServer(belief_provider=KitProvider(KIT))
     opened, _ = server.declare_session(ontology_of(KIT))
     for probe_id in ("p0", "p1"):
         server.apply_probe(opened, probe_id, "o1")
-    return analyse(trajectory_of(server.audit_trace(opened)), KitStudy(KIT), "h2", steps)
+    return analyse(trajectory_of(server.audit_trace(opened)), KitStudy(KIT), "h2", strongest=strongest)
 
 
 class Reader(HTMLParser):
@@ -97,11 +97,18 @@ def test_the_plots_of_many_sessions_show_the_first_and_the_table_all() -> None:
 
 
 def test_regret_by_different_methods_is_not_averaged() -> None:
-    together = dict(summary_of([on_kit(), on_kit(0), on_kit(0)]))
-    assert [name for name in together if name.startswith("regret")] == [
-        "regret, mean (exact)",
-        "regret, mean (huffman)",
-    ]
+    together = dict(summary_of([on_kit(), on_kit(Method.HUFFMAN), on_kit(Method.HUFFMAN)]))
+    assert [name for name in together if name.startswith("regret")] == ["regret, mean (exact)"]
+    assert "beyond at most, mean (huffman)" in together
+
+
+@pytest.mark.req("WORTH-01")
+def test_where_only_a_bound_is_known_a_row_says_at_most_and_no_dot_says_that_choices_lost_it() -> None:
+    row = dict(zip(COLUMNS, row_of(on_kit(Method.HUFFMAN)), strict=True))
+    assert row["regret"].startswith("at most ")
+    assert (row["luck"], row["against"]) == ("–", "huffman")
+    assert "lost by choices" in html_report([on_kit()], "known")
+    assert "lost by choices" not in html_report([on_kit(Method.HUFFMAN)], "bound")
 
 
 def test_a_line_has_no_points_within_what_is_level() -> None:

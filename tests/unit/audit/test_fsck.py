@@ -10,7 +10,7 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from msgspec import structs
+from msgspec import UNSET, structs
 
 from cmbs.audit import plain_rows, stream_check
 from cmbs.audit.actors import ActorCheck
@@ -20,7 +20,7 @@ from cmbs.belief.kernel.checkpoint import freeze
 from cmbs.belief.kernel.replay import verify_session
 from cmbs.belief.server import BeliefServer
 from cmbs.cli.checking import Pace
-from cmbs.identity.kernel.model import Role
+from cmbs.identity.kernel.scopes import Role
 from cmbs.identity.registry import KeyRegistry
 from cmbs.ledger import StoredEntry
 from cmbs.messages import Actor, ActorKind
@@ -255,6 +255,8 @@ def test_an_actor_is_held_against_the_register_of_keys() -> None:
     world.create()
     unknown = structs.replace(good, key_id="0" * 16)
     forged = structs.replace(good, id="other")
+    inflated = structs.replace(good, scopes=("spaces:cases",))
+    deflated = structs.replace(good, roles=UNSET)
 
     def use(number: int, actor: Actor) -> list[str]:
         world.say(RegisterTool(caller_tool(f"t{number}")), actor)
@@ -268,6 +270,8 @@ def test_an_actor_is_held_against_the_register_of_keys() -> None:
             (lost.actor, None),  # within the time that other processes take to hear of it
             (unknown, "is not in the register"),
             (forged, "is that of `operator:root`"),
+            (inflated, "has other roles or scopes"),
+            (deflated, "has other roles or scopes"),
         ]
     ):
         new = use(number, actor)

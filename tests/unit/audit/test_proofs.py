@@ -206,7 +206,7 @@ def test_an_eliminated_hypothesis_has_no_proof_of_membership_and_the_answer_name
     world = incident()
     with pytest.raises(Conflict, match=r"event 3 \(`[0-9a-f-]+`\) eliminated it") as caught:
         Prover(world.log).membership(world.session_id, world.causes[0], 5)
-    assert caught.value.details["eliminated_by"]["seq"] == 3
+    assert caught.value.details["group_eliminated"]["seq"] == 3
     with pytest.raises(Conflict, match="survived after event 2"):
         Prover(world.log).elimination(world.session_id, world.causes[0], 2)
     with pytest.raises(Conflict, match="survived after event 5"):

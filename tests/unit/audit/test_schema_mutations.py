@@ -105,11 +105,14 @@ def postgres_changes(connection: psycopg.Connection[Any]) -> Iterator[tuple[str,
         f" AND contype IN ('u', 'c', 'f')".encode()
     ).fetchall():
         yield f"{table}.{constraint}", f"ALTER TABLE {table} DROP CONSTRAINT {constraint}"
-    for table, column, kind in connection.execute(
-        b"SELECT table_name, column_name, data_type FROM information_schema.columns WHERE table_schema = 'cmbs'"
-        b" AND table_name <> 'migrations'"
+    for table, column, kind, must_be in connection.execute(
+        b"SELECT c.table_name, c.column_name, c.data_type, c.is_nullable = 'NO' AND NOT EXISTS ("
+        b" SELECT FROM information_schema.key_column_usage AS k JOIN information_schema.table_constraints AS t"
+        b" USING (constraint_schema, constraint_name, table_name) WHERE constraint_schema = 'cmbs'"
+        b" AND t.constraint_type = 'PRIMARY KEY' AND table_name = c.table_name AND k.column_name = c.column_name)"
+        b" FROM information_schema.columns AS c WHERE c.table_schema = 'cmbs' AND c.table_name <> 'migrations'"
     ).fetchall():
-        if column not in ("session_id", "stream_id", "hypothesis_id", "source_id", "observation_id", "seq"):
+        if must_be:
             yield f"{table}.{column}", f"ALTER TABLE cmbs.{table} ALTER {column} DROP NOT NULL"
         default = {"boolean": "true", "bigint": "7"}.get(kind, "'x'")
         yield f"{table}.{column}", f"ALTER TABLE cmbs.{table} ALTER {column} SET DEFAULT {default}"

@@ -93,9 +93,9 @@ def test_sources_are_told_apart_by_what_they_took_out_first_again_and_alone() ->
     found = server.sources(lived(server))
     logs, metrics = found.sources
     assert (logs.source_id, logs.events, logs.eliminated, logs.only_here) == ("logs", 2, 3, 2)
-    assert (logs.already_eliminated_by_others, logs.already_eliminated_by_itself) == (0, 1)
+    assert (logs.already_group_eliminated_others, logs.already_group_eliminated_itself) == (0, 1)
     assert logs.bits == pytest.approx(log2(8) - log2(6) + log2(5) - log2(4))
-    assert (metrics.eliminated, metrics.already_eliminated_by_others, metrics.only_here) == (1, 1, 1)
+    assert (metrics.eliminated, metrics.already_group_eliminated_others, metrics.only_here) == (1, 1, 1)
     assert (metrics.contradicted_conclusions, logs.contradicted_conclusions) == (["c"], [])
     assert found.agreements == [Agreement("logs", "metrics", 1, 0.25)]
     assert (found.n_sources, found.agreed, found.n_survivors) == (2, 1, 4)

@@ -14,6 +14,7 @@ import pytest
 from cmbs.belief.server import BeliefServer
 from cmbs.errors import BeliefServerError, Conflict, LedgerCorrupt, SessionNotFound, StoreUnavailable
 from cmbs.ledger import to_audit_entry
+from cmbs.ledger.entry import VERSION
 from cmbs.messages import SessionPolicy
 from cmbs.spi import RecoveredState
 from cmbs.stores.memory import InMemoryStore
@@ -164,7 +165,7 @@ FORGERIES: dict[str, Callable[[Content], Any]] = {
     "the declaration is there twice": lambda log: log.insert(1, dict(log[0])),
     "two entries changed places": lambda log: log.insert(2, log.pop(4)),
     "something follows the end": lambda log: log.append({**log[7], "event_id": "after the end"}),
-    "another version": lambda log: log[1].update(v=3),
+    "another version": lambda log: log[1].update(v=VERSION + 1),
     "an older version": lambda log: log[2].update(v=1),
     "another stream": lambda log: [entry.update(stream_id=OTHER_ID) for entry in log],
     "no log": lambda log: log.clear(),

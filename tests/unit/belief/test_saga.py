@@ -170,7 +170,7 @@ def test_what_the_store_refuses_did_not_happen_and_is_not_in_doubt(
         raise error
 
     pair.store.before = refuse
-    with pytest.raises(expected, match=r"not here|does not know session"):
+    with pytest.raises(expected, match=r"not here|does not know the session"):
         server.eliminate(session_id, "s", "1", ["a"])
     agree(pair, server, session_id)
     pair.store.heal()

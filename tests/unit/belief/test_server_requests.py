@@ -96,7 +96,7 @@ def test_an_id_that_is_not_text_is_refused_by_name(
 ) -> None:
     error = expect_refusal(server, InvalidRequest, lambda: TEXTS[field](server, session_id, value))
     assert f"`{field}`" in error.message
-    assert error.details == {"field": field}
+    assert error.details.items() >= {"field": field}.items()
 
 
 @pytest.mark.req("BS-3.2-ERR-11")
@@ -131,7 +131,7 @@ def test_an_object_that_holds_itself_is_refused(server: BeliefServer, session_id
 @pytest.mark.parametrize("value", NO_COUNT, ids=ascii)
 def test_a_threshold_or_window_that_is_no_count_is_refused(server: BeliefServer, session_id: str, value: Any) -> None:
     error = expect_refusal(server, InvalidRequest, lambda: server.enter_obligation(session_id, "new", value))
-    assert error.details == {"field": "min_total_eliminations"}
+    assert error.details.items() >= {"field": "min_total_eliminations"}.items()
     policy = SessionPolicy(stability_window=value)
     expect_refusal(server, InvalidRequest, lambda: server.declare_session(ONTOLOGY, ["a"], policy=policy))
 
@@ -273,7 +273,7 @@ def test_one_obligation_beyond_the_limit_is_refused_and_everything_else_goes_on(
     error = expect_refusal(
         fixture.open(), LimitExceeded, lambda: server.enter_obligation(session_id, "third", 0, idempotency_key="k")
     )
-    assert error.details == {"limit": "obligations_per_session", "maximum": 2, "actual": 3}
+    assert error.details.items() >= {"limit": "obligations_per_session", "maximum": 2, "actual": 3}.items()
     lowered = fixture.open(limits=Limits(obligations_per_session=1))
     assert lowered.request_exit(session_id, "p" * 40).approved
     assert server.request_exit(session_id, "o" * 40).approved
@@ -318,7 +318,7 @@ def test_the_key_of_a_declaration_that_is_used_for_another_request_is_a_conflict
         lambda: server.declare_session(ONTOLOGY, ["a"], {}, idempotency_key="k"),
     ]
     for other in others:
-        assert expect_refusal(server, Conflict, other).details == {"idempotency_key": "k"}
+        assert expect_refusal(server, Conflict, other).details.items() >= {"idempotency_key": "k"}.items()
 
 
 @pytest.mark.req("ARCH-5-RULE-02")
@@ -336,7 +336,7 @@ def test_a_key_belongs_to_its_session(server: BeliefServer, session_id: str) -> 
 @pytest.mark.parametrize("verb", KEYED)
 def test_a_key_that_is_not_text_is_refused_by_name(server: BeliefServer, session_id: str, verb: str, key: Any) -> None:
     error = expect_refusal(server, InvalidRequest, lambda: KEYED[verb](server, session_id, idempotency_key=key))
-    assert error.details == {"field": "idempotency_key"}
+    assert error.details.items() >= {"field": "idempotency_key"}.items()
 
 
 def test_the_empty_key_is_a_key_of_a_declaration_too(server: BeliefServer) -> None:
@@ -356,7 +356,7 @@ def test_a_write_goes_through_only_on_the_head_that_its_caller_saw(fixture: Stor
     current = fixture.open().eliminate(session_id, "other", "o", ["b"]).audit_event_id
     for wrong in (stale, "", NO_SUCH_SESSION, current.upper() + " "):
         error = expect_refusal(server, HeadMismatch, partial(MATCHED[verb], server, session_id, if_match=wrong))
-        assert error.details == {"expected": wrong, "actual": current}
+        assert error.details.items() >= {"expected": wrong, "actual": current, "accepted": current}.items()
         assert error.code == "CONFLICT"
     outcome = MATCHED[verb](server, session_id, if_match=current)
     assert outcome.snapshot.audit_head_event_id == outcome.audit_event_id

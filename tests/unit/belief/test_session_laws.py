@@ -110,6 +110,8 @@ class Model:
     def conclude(self, name: str) -> Expected:
         if self.active():
             return Expected(outcome={"accepted": False, "reason": "obligation_active"})
+        if self.policy.conclusions == "survivors" and name not in self.survivors:
+            return Expected(outcome={"accepted": False, "reason": "not_a_survivor"})
         self.conclusions.append(name)
         return Expected(outcome={"accepted": True, "reason": "accepted"})
 

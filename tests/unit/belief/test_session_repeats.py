@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cmbs.belief.kernel.events import Event, Message, Repeat
-from cmbs.belief.kernel.session import fingerprint
+from cmbs.belief.kernel.request_keys import fingerprint
 from cmbs.errors import Conflict, SessionTerminated
 from cmbs.messages import SessionPolicy
 from cmbs.testing.strategies import belief as strategies
@@ -55,7 +55,10 @@ def test_other_ids_under_the_same_observation_are_a_conflict(ids: list[str]) -> 
     before = describe(line.session)
     with pytest.raises(Conflict) as refused:
         eliminate(line, "s", "1", ids)
-    assert refused.value.details == {"source_id": "s", "observation_id": "1", "event_id": first.body.event_id}
+    assert (
+        refused.value.details.items()
+        >= {"source_id": "s", "observation_id": "1", "event_id": first.body.event_id}.items()
+    )
     assert describe(line.session) == before
 
 
@@ -141,7 +144,7 @@ def test_another_request_under_the_same_key_is_a_conflict_also_across_verbs(mess
     line.tell(VALIDATOR.declare_conclusion("first", None), "key")
     with pytest.raises(Conflict, match="idempotency key `key` was used for another request") as refused:
         line.tell(message, "key")
-    assert refused.value.details == {"idempotency_key": "key"}
+    assert refused.value.details.items() >= {"idempotency_key": "key"}.items()
 
 
 def test_a_declaration_under_a_key_is_repeated_by_the_same_declaration_only() -> None:

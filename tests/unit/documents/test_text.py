@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cmbs.documents import nodes, yaml_text
+from cmbs.documents import text as text_module
 from cmbs.documents.findings import Finding, InvalidDocument, Path, Place
-from cmbs.documents.nodes import MAX_BYTES, MAX_DEPTH, find_place, to_data
-from cmbs.documents.text import format_document, read_document
+from cmbs.documents.nodes import MAX_BYTES, MAX_DEPTH, Row, ScalarKind, classify_plain, find_place, to_data
+from cmbs.documents.text import format_document, format_pieces, read_document
 from cmbs.errors import InvalidRequest
 from cmbs.testing.strategies.belief import ids
 
@@ -49,9 +50,60 @@ def test_data_that_is_written_and_read_is_the_same_data(data: Any, name: str) ->
         assert read(text, name) == data
 
 
-def test_only_what_json_takes_for_no_text_is_none() -> None:
-    words = ["yes", "off", "True", "0x1F", "010", "+1", ".5", "12:30", "2026-01-01", ".inf", "1_000", "<<"]
-    assert read(f"[{', '.join(words)}]") == words
+@given(st.dictionaries(ids(), DATA, min_size=1, max_size=3), st.lists(DATA, max_size=4), st.sampled_from(NAMES))
+def test_a_document_that_is_written_piece_by_piece_is_read_as_one(head: Any, items: Any, name: str) -> None:
+    rows = [Row(text for text in map(str, items))]
+    lists = {"items": iter(items), "rows": [{"row": each} for each in rows], "none": []}
+    with pytest.MonkeyPatch.context() as patch:
+        # Few enough that a list takes several pieces.
+        patch.setattr(text_module, "_VALUES_IN_A_PIECE", 2)
+        text = "".join(format_pieces({f"head {field}": value for field, value in head.items()}, lists, name))
+    expected = {f"head {field}": value for field, value in head.items()}
+    assert read(text, name) == {**expected, "items": items, "rows": [{"row": rows[0]}], "none": []}
+
+
+# What readers of YAML 1.1 take for something else than those of YAML 1.2 do, and what both take for no text.
+OTHERWISE = ["yes", "off", "No", "12:30", "2026-01-01", "1_000", "<<", "0b11", "y", "=", "190:20:30"]
+NO_TEXTS = ["True", "NULL", "0x1F", "0o17", "010", "+1", ".5", "5.", "1e5", "+1e5", ".inf", "-.INF", ".NaN", "~", ""]
+
+
+@pytest.mark.req("KIT-17")
+@given(
+    ids() | st.sampled_from([*OTHERWISE, *NO_TEXTS, "\u2028", "a\x85b", "\ue0000\ue000", "a, b", "[x]", "# x", "- x"])
+)
+def test_a_text_is_written_so_that_readers_of_yaml_1_1_and_of_1_2_read_it_alike(text: str) -> None:
+    for data in (text, {text: text}, [text], {"row": Row([text, text])}):
+        written = format_document(data, "d.yaml")
+        assert read(written) == data == yaml.safe_load(written)
+        plain = [each for each in yaml.parse(written) if isinstance(each, yaml.ScalarEvent) and each.implicit[0]]
+        assert all(classify_plain(each.value) is ScalarKind.TEXT for each in plain)
+
+
+@pytest.mark.req("KIT-17")
+def test_a_plain_word_is_what_the_core_schema_of_yaml_1_2_takes_it_for() -> None:
+    assert read(f"[{', '.join(OTHERWISE)}]") == OTHERWISE
+    assert read("[True, FALSE, Null, NULL]") == [True, False, None, None]
+    for word in ("0x1F", "0o17", "010", "+1", ".5", "5.", ".inf", "-.INF", ".NaN"):
+        assert refuse(f"- {word}") == "1:3 bad-number"
+        assert read(f"- '{word}'") == [word]
+
+
+@pytest.mark.req("KIT-17")
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("%YAML 1.1\n---\na: no\n", "1:1 syntax"),
+        ("a: b\x85c\n", "1:5 syntax"),
+        ("a: b\u2028c\n", "1:5 syntax"),
+        ("a: b\u2029c\n", "1:5 syntax"),
+    ],
+)
+def test_what_yaml_1_2_would_read_otherwise_is_refused(text: str, expected: str) -> None:
+    assert refuse(text) == expected
+    assert read("%YAML 1.2\n---\na: no\n") == {"a": "no"}
+
+
+def test_scalars_are_read() -> None:
     assert read("[true, false, null, ~, -0.5, 1e2, ]") == [True, False, None, None, -0.5, 100]
     assert read('a: &x "1"\nb: *x\nc: !!str 1\nd: ! 2\ne:\n') == {"a": "1", "b": "1", "c": "1", "d": "2", "e": None}
     assert read(r'["\ud83d\ude00\/", "\t"]', "d.json") == ["\U0001f600/", "\t"]

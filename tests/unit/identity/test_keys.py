@@ -9,11 +9,12 @@ import pytest
 
 from cmbs.errors import InvalidRequest, LedgerCorrupt, LimitExceeded
 from cmbs.identity import KeyRegistry, KeyStatus, Role, Scope
-from cmbs.identity.kernel.model import KEYS_STREAM, MAX_KEYS, SCOPES_OF, Key, Keys, read_claimed_actor, validate_key
+from cmbs.identity.kernel.model import KEYS_STREAM, MAX_KEYS, Key, Keys, read_claimed_actor, validate_key
+from cmbs.identity.kernel.scopes import SCOPES_OF
 from cmbs.identity.kernel.stream import KeyKind, Stamp, verify_keys
 from cmbs.identity.tokens import hash_of, holds_key, key_id_of, new_key, without_keys
 from cmbs.ledger import StoredEntry
-from cmbs.ledger.entry import hash_entry
+from cmbs.ledger.entry import VERSION, hash_entry
 from cmbs.messages import Actor, ActorKind
 from cmbs.spi import AuditLog
 from cmbs.stores import SQLiteStore
@@ -87,14 +88,18 @@ def test_a_key_carries_kind_id_roles_scopes_and_an_end(log: AuditLog) -> None:
     key, _ = registry_of(log).create(
         ActorKind.TOOL,
         "prober",
-        roles=[Role.READER, Role.APPROVER, Role.READER],
-        scopes=[Scope.SPACES_PROPOSE],
+        roles=[Role.READER, Role.AGENT, Role.READER],
+        scopes=[Scope.SPACES_CASES, "spaces:approve@shop"],
         expires_at=LATER,
         label="for the prober",
     )
-    assert key.roles == [Role.APPROVER, Role.READER]
-    assert key.granted == SCOPES_OF[Role.READER] | SCOPES_OF[Role.APPROVER] | {Scope.SPACES_PROPOSE}
-    assert key.actor == Actor(ActorKind.TOOL, "prober", authenticated=True, key_id=key.key_id)
+    assert key.roles == [Role.AGENT, Role.READER]
+    assert key.grants.everywhere == SCOPES_OF[Role.READER] | SCOPES_OF[Role.AGENT] | {Scope.SPACES_CASES}
+    assert key.grants.patterns == {Scope.SPACES_APPROVE: ("shop",)}
+    scopes = ("spaces:approve@shop", "spaces:cases")
+    assert key.actor == Actor(
+        ActorKind.TOOL, "prober", authenticated=True, key_id=key.key_id, roles=("agent", "reader"), scopes=scopes
+    )
     record = registry_of(log).look().by_id[key.key_id]
     assert record.key == key
     assert [record.status(now) for now in (NOW, LATER)] == [KeyStatus.ACTIVE, KeyStatus.EXPIRED]
@@ -162,9 +167,9 @@ def test_names_and_numbers_of_keys_are_bounded() -> None:
     key = Key("f" * 16, "0" * 64, ActorKind.AGENT, "x", [Role.AGENT])
     full = Keys({f"{number:016x}": None for number in range(MAX_KEYS)})  # type: ignore[misc]
     with pytest.raises(LimitExceeded, match="keys"):
-        validate_key(key, full)
+        validate_key(key, full, VERSION)
     with pytest.raises(InvalidRequest, match="already"):
-        validate_key(msgspec.structs.replace(key, key_id="0" * 16), full)
+        validate_key(msgspec.structs.replace(key, key_id="0" * 16), full, VERSION)
 
 
 # --- the stream -------------------------------------------------------------------------------------------------------
@@ -204,11 +209,11 @@ FORGERIES = [
     ("an end that is none", 1, lambda raw: raw.replace(b'"expires_at":null', b'"expires_at":"x"')),
     ("a time that is none", 1, lambda raw: raw.replace(b'"ts":"2026', b'"ts":"year')),
     ("an unknown verb", 2, lambda raw: raw.replace(b"REVOKE_KEY", b"REVIVE_KEY")),
-    ("an unknown field", 2, lambda raw: raw.replace(b'"v":2', b'"v":2,"w":2')),
-    ("spaces", 2, lambda raw: raw.replace(b'"v":2', b'"v": 2')),
+    ("an unknown field", 2, lambda raw: raw.replace(b'"v":3', b'"v":3,"w":2')),
+    ("spaces", 2, lambda raw: raw.replace(b'"v":3', b'"v": 3')),
     ("a revocation of no key", 2, lambda raw: re.sub(rb'"key_id":"[0-9a-f]{16}', b'"key_id":"' + b"0" * 16, raw)),
-    ("an older version", 2, lambda raw: raw.replace(b'"v":2', b'"v":1')),
-    ("an unknown version", 2, lambda raw: raw.replace(b'"v":2', b'"v":3')),
+    ("an older version", 2, lambda raw: raw.replace(b'"v":3', b'"v":1')),
+    ("an unknown version", 2, lambda raw: raw.replace(b'"v":3', b'"v":4')),
     ("another place", 2, lambda raw: raw.replace(b'"seq":2', b'"seq":3')),
 ]
 

@@ -58,12 +58,16 @@ IMPOSSIBLE: list[tuple[Callable[[], Any], str]] = [
     (lambda: kit_of("aba"), "`a` is declared twice as hypothesis"),
     (lambda: kit_of("ab", probe("p", YES, NO), probe("p", NO)), "`p` is declared twice as probe"),
     (lambda: probe("p"), "probe `p` has no outcome"),
+    (lambda: kit_of("a\0"), "an id must not have the character U+0000"),
+    (lambda: kit_of("ab", probe("\0", YES, NO)), "an id must not have the character U+0000"),
+    (lambda: probe("p", outcome("\0")), "an id must not have the character U+0000"),
     (lambda: probe("p", YES, YES), "`yes` is declared twice as outcome of probe `p`"),
     (lambda: probe("p", outcome(NO_DATA)), "`no-data` is an answer to every probe"),
     (lambda: kit_of("a", probe("p", YES)), "outcome `yes` of probe `p` eliminates `b`, which is no hypothesis"),
     (lambda: probe("p", YES, NO, reading=BAND), "probe `p` reads numbers as `abnormal`, which is no outcome of it"),
     (lambda: NormalBand("n", "a", math.inf, 1), "the median of a baseline is inf"),
-    (lambda: NormalBand("n", "a", 0, 0), "the MAD of a baseline is 0, not a finite number above 0"),
+    (lambda: NormalBand("n", "a", 0, 0), "the MAD of a baseline is 0, and nothing says what a deviation means"),
+    (lambda: NormalBand("n", "a", 0, -1), "the MAD of a baseline is -1, not a finite number of at least 0"),
     (lambda: NormalBand("n", "a", 0, 1.7e308), "the MAD of a baseline is 1.7e"),
     (lambda: NormalBand("n", "a", 0, 1, threshold=-1), "the threshold of a baseline is -1"),
     (lambda: NormalBand("n", "n", 0, 1), "`n` is the outcome of numbers that are normal and of numbers that are not"),
@@ -108,7 +112,7 @@ def test_no_data_stands_for_no_outcome(response: str | None) -> None:
         ("maybe", "probe `p` has no outcome `maybe`: it takes `yes`, `no` or `no-data`"),
         (True, "probe `p` has no outcome `true`; an outcome is named by a text: it takes `yes`, `no` or `no-data`"),
         (3, "probe `p` reads no numbers, and got 3: it takes `yes`, `no` or `no-data`"),
-        (["yes"], "probe `p` cannot read a response of type list: it takes `yes`, `no` or `no-data`"),
+        ({"yes": 1}, "probe `p` cannot read a response of type dict: it takes `yes`, `no` or `no-data`"),
     ],
 )
 def test_a_response_that_a_probe_cannot_read_is_refused_and_nothing_is_guessed(response: Any, message: str) -> None:
@@ -143,7 +147,7 @@ def test_a_number_is_normal_up_to_the_threshold_on_the_sides_that_count(tail: Ta
     band = NormalBand("n", "a", median=100, mad=10, threshold=3, tail=tail)
     reach = 3 * 1.4826 * 10
     numbers = [100 - reach - 0.01, 100 - reach + 0.01, 100, 100 + reach - 0.01, 100 + reach + 0.01]
-    assert "".join(map(band.outcome_of, numbers)) == expected
+    assert "".join(str(band.outcome_of(number)) for number in numbers) == expected
 
 
 def test_any_kind_of_real_number_is_read() -> None:

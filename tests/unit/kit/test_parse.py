@@ -12,13 +12,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cmbs.adapters.kits import load_kit, read_kit
+from cmbs.documents import nodes
 from cmbs.documents.fields import MAX_ID_LENGTH, MAX_TEXT_LENGTH
 from cmbs.documents.findings import MAX_FINDINGS, Finding, Rule
+from cmbs.documents.nodes import count_values
 from cmbs.errors import InvalidKit
-from cmbs.kit import CutPoints, Kit, KitHypothesis, KitOutcome, NormalBand, Soundness, Tail
+from cmbs.kit import (
+    Constant,
+    CutPoints,
+    Kit,
+    KitHypothesis,
+    KitOutcome,
+    KitProbe,
+    KitProvider,
+    NormalBand,
+    Reduction,
+    Soundness,
+    Tail,
+    Window,
+    writing,
+)
 from cmbs.kit.parse import InvalidKitFile, parse_kit
 from cmbs.kit.rules import KitRule
-from cmbs.kit.writing import format_kit
+from cmbs.kit.writing import check_writable, format_kit
 from cmbs.testing.strategies.kits import kits
 
 NAMES = ("kit.yaml", "kit.json")
@@ -107,6 +123,33 @@ def test_every_field_reaches_the_kit() -> None:
     )
     assert latency.reading == NormalBand("normal", "abnormal", 100, 10, 3.5, Tail.HIGH)
     assert {each.soundness for each in latency.outcomes} == {Soundness.STATISTICAL}
+
+
+@pytest.mark.req("KIT-02", "GATES-ATTR-03")
+def test_hypotheses_have_attributes_of_any_json() -> None:
+    kit = parse(with_hypotheses("[a, {id: b, attributes: {component: db, tier: 2, tags: [x, null, true, 0.5]}}]"))
+    first, second = kit.hypotheses
+    assert first.attributes == {}
+    assert second.attributes == {"component": "db", "tier": 2, "tags": ["x", None, True, 0.5]}
+    assert KitProvider(kit).hypothesis_attributes() == {"b": second.attributes}
+    assert len({first, second}) == 2
+
+
+@pytest.mark.req("GATES-ATTR-03")
+@pytest.mark.parametrize(
+    ("attributes", "finding"),
+    [
+        ("[x]", "4:34 wrong-type"),
+        ("text", "4:34 wrong-type"),
+        ("{'': 1}", "4:35 too-large"),
+        ("{" + "x" * 129 + ": 1}", "4:35 too-large"),
+        ("{" + ", ".join(f"x{number}: 1" for number in range(65)) + "}", "4:34 too-large"),
+        ("{x: [1, 9007199254740993]}", "4:42 bad-number"),
+    ],
+    ids=["a list", "a text", "no name", "a long name", "many", "an inexact number"],
+)
+def test_attributes_that_cannot_be_are_found_at_their_place(attributes: str, finding: str) -> None:
+    assert refuse(with_hypotheses(f"[{{id: a, attributes: {attributes}}}]")) == [finding]
 
 
 @pytest.mark.req("KIT-02")
@@ -284,6 +327,45 @@ def test_a_reading_that_makes_no_sense_is_refused(reading: str, expected: list[s
     assert refuse(with_reading(reading)) == expected
 
 
+COUNTED = "{cuts: [1], outcomes: [n, x]}"
+
+
+@pytest.mark.req("KIT-15")
+@pytest.mark.parametrize(
+    ("window", "expected"),
+    [
+        ("5", ["9:13 wrong-type"]),
+        ("{k: 2}", ["9:13 missing-field"]),
+        ("{reduction: most}", ["9:25 unknown-word"]),
+        ("{reduction: k-of-n, k: 1.5}", ["9:36 bad-number"]),
+        ("{reduction: k-of-n, k: 0, n: 10001}", ["9:36 bad-number", "9:42 bad-number"]),
+        ("{reduction: k-of-n, counts: x}", ["9:13 bad-window"]),
+        ("{reduction: any}", ["9:13 bad-window"]),
+        ("{reduction: any, counts: y}", ["9:13 bad-window"]),
+        ("{reduction: mean, counts: x}", ["9:13 bad-window"]),
+    ],
+    ids=str,
+)
+def test_a_window_that_makes_no_sense_is_refused(window: str, expected: list[str]) -> None:
+    assert refuse(f"{with_reading(COUNTED)}    window: {window}\n") == expected
+
+
+@pytest.mark.req("KIT-15")
+def test_a_window_needs_a_reading_and_is_not_blamed_for_one_that_could_not_be_read() -> None:
+    text = with_reading(COUNTED).replace(f"\n    reading: {COUNTED}", "")
+    assert refuse(f"{text}    window: {{reduction: mean}}\n") == ["8:13 missing-field"]
+    assert refuse(f"{with_reading('5')}    window: {{reduction: any}}\n") == ["8:14 wrong-type"]
+
+
+@pytest.mark.req("KIT-15", "KIT-16")
+def test_windows_and_constant_baselines_are_read() -> None:
+    band = "{normal: n, abnormal: x, samples: [3, 3, 3], constant: no-verdict}"
+    text = f"{with_reading(band)}    window: {{reduction: k-of-n, k: 2, n: 3}}\n"
+    (probe,) = parse_kit(text.encode(), "kit.yaml").kit.probes
+    assert probe.reading == NormalBand("n", "x", 3, 0, constant=Constant.NO_VERDICT)
+    assert probe.window == Window(Reduction.K_OF_N, 2, 3)
+
+
 def test_a_reading_is_not_blamed_for_outcomes_that_could_not_be_read() -> None:
     text = with_reading("{cuts: [1], outcomes: [n, x]}").replace("{id: x,", "{id: 12,")
     assert refuse(text) == ["7:47 number-for-text"]
@@ -294,6 +376,11 @@ def test_json_is_refused_with_places_too() -> None:
     places = ["2:13 boolean-for-text", "2:34 wrong-type", "2:52 wrong-type", "2:60 wrong-type"]
     assert refuse(text, "kit.json") == places
     assert refuse('{"id": "k",}', "kit.json") == ["1:12 syntax"]
+
+
+@pytest.mark.req("KIT-18")
+def test_an_id_with_nul_is_refused_with_its_place() -> None:
+    assert refuse(with_hypotheses('[a, "b\\0"]')) == ["4:17 nul"]
 
 
 # --- limits -----------------------------------------------------------------------------------------------------------
@@ -357,3 +444,43 @@ def test_of_a_text_that_is_wrong_only_the_beginning_is_told() -> None:
         parse_kit(text.encode(), "kit.json")
     assert [finding.rule for finding in caught.value.findings] == [Rule.UNKNOWN_WORD, Rule.UNKNOWN_FIELD]
     assert len(str(caught.value)) < 500
+
+
+@pytest.mark.req("KIT-18")
+@given(kits(), st.sampled_from(NAMES))
+def test_a_kit_is_taken_for_too_large_exactly_where_its_file_would_be(kit: Kit, name: str) -> None:
+    text = format_kit(kit, name).encode()
+    values = count_values(json.loads(text) if name.endswith(".json") else yaml.safe_load(text))
+    for most in (values, values - 1):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(nodes, "MAX_VALUES", most)
+            patch.setattr(writing, "MAX_VALUES", most)
+            if most == values:
+                check_writable(kit)
+                assert parse_kit(text, name).kit == kit
+                continue
+            with pytest.raises(InvalidKitFile, match="values"):
+                check_writable(kit)
+            with pytest.raises(InvalidKitFile, match="values"):
+                parse_kit(text, name)
+
+
+@pytest.mark.req("KIT-18")
+@pytest.mark.parametrize(
+    ("limit", "most", "noun"),
+    [
+        ("MAX_HYPOTHESES", 1, "hypotheses"),
+        ("MAX_PROBES", 0, "probes"),
+        ("MAX_OUTCOMES", 1, "outcomes of a probe"),
+        ("MAX_ELIMINATIONS", 1, "eliminations"),
+        ("MAX_ID_LENGTH", 0, "characters of an id"),
+        ("MAX_TEXT_LENGTH", 0, "characters of a text"),
+    ],
+)
+def test_what_a_kit_has_too_much_of_is_named(limit: str, most: int, noun: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    outcomes = (KitOutcome("x", frozenset("a"), Soundness.SOUND), KitOutcome("y", frozenset("b"), Soundness.SOUND))
+    kit = Kit("k", "1", "t", (KitHypothesis("a"), KitHypothesis("b")), (KitProbe("p", "", outcomes),))
+    check_writable(kit)
+    monkeypatch.setattr(writing, limit, most)
+    with pytest.raises(InvalidKitFile, match=f"at most {most} {noun}, and here are"):
+        check_writable(kit)

@@ -32,6 +32,7 @@ GOOD: dict[str, Any] = {
         {
             "id": "q",
             "reading": {"normal": "x", "abnormal": "y", "median": 1, "mad": 1, "tail": "low"},
+            "window": {"reduction": "k-of-n", "k": 1, "n": 2, "counts": "y"},
             "outcomes": OUTCOMES,
         },
         {
@@ -112,13 +113,18 @@ def test_a_kit_with_every_field_is_valid_and_is_read() -> None:
         change(["probes", 0, "outcomes", 0, "eliminates"], ["a", "a"]),
         change(["probes", 0, "outcomes", 0, "eliminates"], "a"),
         change(["probes", 1, "reading", "mad"], 0),
+        change(["probes", 1, "reading", "constant"], "normal"),
+        change(["probes", 1, "window", "reduction"]),
+        change(["probes", 1, "window", "reduction"], "most"),
+        change(["probes", 1, "window", "k"], 0),
+        change(["probes", 1, "window", "n"], 1.5),
         change(["probes", 1, "reading", "tail"], "up"),
         change(["probes", 1, "reading", "cuts"], [1]),
         change(["probes", 2, "reading", "threshold"], -1),
         change(["probes", 2, "reading", "samples"], ["1"]),
         change(["probes", 3, "reading", "cuts"], []),
     ],
-    ids=range(31),
+    ids=range(36),
 )
 def test_what_the_schema_refuses_the_loader_refuses(data: Any) -> None:
     assert not SCHEMA.is_valid(data)

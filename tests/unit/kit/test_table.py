@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cmbs.belief.kernel.provider_mask import BeliefState
-from cmbs.documents.csv_text import MAX_COLUMNS, MAX_ROWS, MAX_TABLE_BYTES, Row, Table, read_table
+from cmbs.documents.csv_text import MAX_COLUMNS, MAX_ROWS, MAX_TABLE_BYTES, Table, read_table
 from cmbs.documents.fields import MAX_ID_LENGTH
 from cmbs.documents.findings import MAX_FINDINGS, InvalidDocument, Severity
-from cmbs.kit import CutPoints, Kit, KitProvider, NormalBand, Soundness, Tail
-from cmbs.kit.attributes import Attribute, Cell, make_interval_probe
+from cmbs.kit import Constant, CutPoints, Kit, KitProvider, NormalBand, Reduction, Soundness, Tail, Window
+from cmbs.kit.attributes import Attribute, make_interval_probe
 from cmbs.kit.parse import parse_kit
 from cmbs.kit.rules import findings_of
 from cmbs.kit.table import TableKit, TableOptions, ValueProbes, baselines_from, kit_from_table
@@ -172,12 +172,15 @@ def test_a_measurement_is_cut_into_bands_that_read_numbers() -> None:
 def test_every_entity_survives_its_own_number_and_no_band_is_empty(numbers: list[float], bands: int) -> None:
     if len(set(numbers)) == 1:
         numbers = [numbers[0], 0.0 if numbers[0] else 1.0]
-    cells = tuple(Cell(str(place), 2, (repr(number),)) for place, number in enumerate(numbers))
-    probe = make_interval_probe(Attribute("x", (*cells, Cell("unknown", 2, ()))), bands, None)
+    texts = [*map(repr, numbers), ""]
+    entities = [*map(str, range(len(numbers))), "unknown"]
+    attribute = Attribute("x", entities, texts, {text: (text,) if text else () for text in texts})
+    probe = make_interval_probe(attribute, bands, None)
+    assert all("unknown" not in outcome.eliminates for outcome in probe.outcomes)
     assert len(probe.outcomes) <= bands
     assert probe.reading is not None
     for entity, number in enumerate(numbers):
-        outcome = probe.outcome(probe.reading.outcome_of(number))
+        outcome = probe.outcome(probe.reading.outcome_of(number) or "")
         assert outcome is not None
         assert str(entity) not in outcome.eliminates
     for outcome in probe.outcomes:
@@ -244,12 +247,43 @@ def test_with_a_baseline_normal_eliminates_what_would_have_moved_the_measurement
     assert state.survivors == {"none"}
 
 
+@pytest.mark.req("KIT-16")
+@pytest.mark.parametrize(
+    ("constant", "note", "readings"),
+    [
+        (Constant.ABNORMAL, "any deviation is abnormal", {3: {"a"}, 3.5: set(), 2: {"a"}}),
+        (Constant.NO_VERDICT, "a number gives no verdict", {3: set(), 3.5: set(), 2: set()}),
+    ],
+)
+def test_a_baseline_without_spread_means_what_the_options_say_and_the_other_columns_stay(
+    constant: Constant, note: str, readings: dict[float, set[str]]
+) -> None:
+    table = table_of("id,m,n\na,high,high\nb,,\n")
+    baselines = baselines_from(table_of("m,n\n3,1\n3,2\n3,3\n9,4\n"), table.columns)
+    made = kit_from_table(table, TableOptions("id", constant=constant), baselines, kit_id="t")
+    assert made.notes == (f"column `m` has a constant baseline: {note}",)
+    assert [probe.probe_id for probe in made.kit.probes] == ["m", "n"]
+    for number, gone in readings.items():
+        assert BeliefState(KitProvider(made.kit)).apply_probe("m", number) == gone
+    assert parse_kit(format_kit(made.kit, "k.yaml").encode(), "k.yaml").kit == made.kit
+
+
 @pytest.mark.req("KIT-08")
-def test_a_baseline_without_spread_is_refused() -> None:
+def test_a_threshold_that_makes_no_sense_is_told_with_its_column() -> None:
     table = table_of("id,m\na,high\nb,\n")
-    flat = baselines_from(table_of("m\n3\n3\n3\n9\n"), table.columns)
-    with pytest.raises(InvalidDocument, match=r"t.csv: column `m`: the MAD of a baseline is 0.0, not a finite number"):
-        kit_from_table(table, TableOptions("id"), flat, kit_id="t")
+    baselines = baselines_from(table_of("m\n1\n2\n3\n"), table.columns)
+    with pytest.raises(InvalidDocument, match=r"t.csv: column `m`: the threshold of a baseline is -1"):
+        kit_from_table(table, TableOptions("id", threshold=-1), baselines, kit_id="t")
+
+
+@pytest.mark.req("KIT-15")
+def test_the_probes_of_baselines_reduce_windows_as_the_options_say() -> None:
+    table = table_of("id,m\na,high\nb,\n")
+    baselines = baselines_from(table_of("m\n1\n2\n3\n"), table.columns)
+    options = TableOptions("id", window=Window(Reduction.K_OF_N, 2, 3))
+    provider = KitProvider(kit_from_table(table, options, baselines, kit_id="t").kit)
+    assert provider.apply_probe("m", [2, 2, 900]) == {"a": True}
+    assert provider.apply_probe("m", [2, 900, 900]) == {}
 
 
 @pytest.mark.req("KIT-08")
@@ -296,7 +330,7 @@ def test_a_cell_that_does_not_say_how_a_measurement_moves_is_refused() -> None:
     st.sampled_from(ValueProbes),
     st.sampled_from([frozenset[str](), frozenset({"x", "y"})]),
 )
-def test_a_kit_of_a_table_breaks_no_rule_and_no_entity_is_eliminated_by_what_the_table_says_of_it(
+def test_a_kit_of_a_table_breaks_no_rule_and_no_entity_is_group_eliminated_what_the_table_says_of_it(
     rows: list[tuple[str, str, str]], probes: ValueProbes, split: frozenset[str]
 ) -> None:
     lines = [f"e{place},{x};{z},{y}" for place, (x, y, z) in enumerate(rows)]
@@ -323,7 +357,7 @@ def test_a_kit_of_a_table_breaks_no_rule_and_no_entity_is_eliminated_by_what_the
 def test_a_table_is_read_as_spreadsheets_write_it_and_rows_know_the_line_that_they_begin_in() -> None:
     data = '\ufeffid,"a, b",c\r\n1,"say ""hi""\r\nthere", x \r\n\r\n,,\r\n2,e\u2028e\x0ce,\r\n'.encode()
     assert read_table(data, "t.csv") == Table(
-        "t.csv", ("id", "a, b", "c"), (Row(2, ("1", 'say "hi"\r\nthere', "x")), Row(6, ("2", "e\u2028e\x0ce", "")))
+        "t.csv", ("id", "a, b", "c"), (2, 6), (("1", "2"), ('say "hi"\r\nthere', "e\u2028e\x0ce"), ("x", ""))
     )
 
 
@@ -354,8 +388,9 @@ def test_a_table_is_read_as_spreadsheets_write_it_and_rows_know_the_line_that_th
         ("id,x\n" + "a\n" * 1000, [f"{n} ragged-row" for n in range(2, MAX_FINDINGS + 2)]),
         ("id,x\n" + "a,1\n" * 1000, [f"{n} duplicate-id" for n in range(3, MAX_FINDINGS + 3)]),
         ("id,x\n" + "".join(f"{n},v{n}\n" for n in range(65)), ["1 too-large"]),
+        ("id,x\na\0,1\nb,2\n", ["2 nul"]),
     ],
-    ids=range(23),
+    ids=range(24),
 )
 def test_a_bad_table_is_refused_with_the_lines(text: str | bytes, expected: list[str]) -> None:
     assert refuse(text) == expected

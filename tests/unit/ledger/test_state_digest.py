@@ -15,7 +15,7 @@ from cmbs.belief.server import BeliefServer
 from cmbs.errors import LedgerCorrupt
 from cmbs.ledger import StoredEntry, canonical
 from cmbs.ledger.replay import verify_stream
-from cmbs.ledger.state_digest import digest_of, find_binding, is_digest_point, last_digest_point
+from cmbs.ledger.state_digest import Spacing, digest_of, find_binding, is_digest_point, last_digest_point
 from cmbs.stores.memory import InMemoryStore
 from cmbs.testing import ManualClock, SequentialIds
 from tests.support.digest_points import digest_points_at
@@ -55,9 +55,9 @@ def test_the_digest_is_that_of_the_state_before_its_entry_and_stands_at_digest_p
     link = find_binding(data, STATE_FORMAT.number, LOG[POINT])
     assert link is not None
     assert (link.stream_id, link.seq) == (SESSION_ID, POINT)
-    assert find_binding(data, 2, LOG[POINT]) is None
-    assert find_binding(data + b"x", 1, LOG[POINT]) is None
-    assert find_binding(data, 1, LOG[2]) is None
+    assert find_binding(data, FORMAT + 1, LOG[POINT]) is None
+    assert find_binding(data + b"x", FORMAT, LOG[POINT]) is None
+    assert find_binding(data, FORMAT, LOG[2]) is None
 
 
 @pytest.mark.req("ARCH-4-DIGEST-01")
@@ -81,6 +81,7 @@ def altered(at: int, **members: Any) -> list[StoredEntry]:
     return [*LOG[:at], sealed(canonical.encode(content))]
 
 
+FORMAT = STATE_FORMAT.number
 TRUE = digest_of(freeze(verify_session(SESSION_ID, LOG[:POINT])), STATE_FORMAT.number).digest
 
 
@@ -88,15 +89,19 @@ TRUE = digest_of(freeze(verify_session(SESSION_ID, LOG[:POINT])), STATE_FORMAT.n
 @pytest.mark.parametrize(
     ("at", "state", "said"),
     [
-        (POINT, {"digest": "0" * 64, "format": 1}, "state.digest is not what its message leads to"),
-        (POINT, {"digest": TRUE.upper(), "format": 1}, "state.digest is not what its message leads to"),
-        (POINT, {"digest": TRUE, "format": 2}, "format 2, and formats up to 1 are known; this software is too old"),
+        (POINT, {"digest": "0" * 64, "format": FORMAT}, "state.digest is not what its message leads to"),
+        (POINT, {"digest": TRUE.upper(), "format": FORMAT}, "state.digest is not what its message leads to"),
+        (
+            POINT,
+            {"digest": TRUE, "format": FORMAT + 1},
+            f"format {FORMAT + 1}, and formats up to {FORMAT} are known; this software is too old",
+        ),
         (POINT, {"digest": TRUE, "format": 0}, "format 0, and the first format was 1"),
         (POINT, {"digest": TRUE, "format": -5}, "format -5, and the first format was 1"),
         (POINT, {"digest": TRUE}, "missing required field"),
-        (POINT, {"digest": TRUE, "format": 1, "more": 1}, "unknown field"),
+        (POINT, {"digest": TRUE, "format": FORMAT, "more": 1}, "unknown field"),
         (POINT, None, "it carries no state digest, which every entry at its place does"),
-        (POINT + 1, {"digest": TRUE, "format": 1}, "state is not what its message leads to"),
+        (POINT + 1, {"digest": TRUE, "format": FORMAT}, "state is not what its message leads to"),
     ],
 )
 def test_a_wrong_digest_is_found(at: int, state: dict[str, Any] | None, said: str) -> None:
@@ -115,3 +120,11 @@ def test_a_digest_of_an_older_format_is_left_as_it_is_and_no_checkpoint_rests_on
         older = altered(POINT, state={"digest": "0" * 64, "format": STATE_FORMAT.number})
         assert verify_stream(rules, SESSION_ID, older).head.seq == POINT
     assert find_binding(freeze(verify_session(SESSION_ID, LOG[:POINT])), newer.number, older[-1]) is None
+
+
+@pytest.mark.req("SS01-SCALE-01")
+def test_streams_whose_state_does_not_grow_have_digest_points_evenly_apart() -> None:
+    even = [seq for seq in range(5_001) if is_digest_point(seq, Spacing.EVEN)]
+    assert even == [1000, 2000, 3000, 4000, 5000]
+    found = [last_digest_point(seq, Spacing.EVEN) for seq in (-1, 0, 999, 1000, 6999, 7000)]
+    assert found == [None, None, None, 1000, 6000, 7000]

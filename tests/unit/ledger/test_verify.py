@@ -215,9 +215,9 @@ def test_what_is_wrong_is_named(name: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("version", "said"),
     [
-        (3, "its version is 3, and only 1 and 2 are known; this software is too old for this log"),
-        (0, "its version is 0, and only 1 and 2 are known"),
-        (1, "its version is 1, and that of the entry before it is 2"),
+        (4, "its version is 4, and only 1 to 3 are known; this software is too old for this log"),
+        (0, "its version is 0, and only 1 to 3 are known"),
+        (1, "its version is 1, and that of the entry before it is 3"),
     ],
 )
 def test_an_entry_of_an_unknown_or_an_older_version_is_refused(version: int, said: str) -> None:

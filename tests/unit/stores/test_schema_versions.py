@@ -12,17 +12,24 @@ import psycopg
 import pytest
 
 from cmbs.errors import StoreUnavailable
-from cmbs.spi import Append, EliminationProvenance, RecoveredState
+from cmbs.ledger.listing import Attribute, find_term
+from cmbs.ledger.lookup_keys import lookup_keys
+from cmbs.spi import Append, EliminationProvenance, RecoveredState, SessionState
+from cmbs.spi.audit_log import find_entries
+from cmbs.spi.session_search import SessionQuery, find_sessions
 from cmbs.stores import SQLiteStore, Store, inspect_store, open_store
 from cmbs.stores import _postgres_schema as postgres_schema
 from cmbs.stores import _sqlite_schema as sqlite_schema
-from cmbs.stores.tombstones import write_universe
-from cmbs.testing.streams import stream
+from cmbs.stores._postgres_rows import append_columns
+from cmbs.stores.tombstones import seal_session, write_universe
+from cmbs.testing.streams import space_stream, stream
 from tests.support.mutations import check_everything
 from tests.support.postgres import empty_database
 
 ITEMS = stream(events=5)
 SESSION = ITEMS[0].stream_id
+SPACE_ITEMS = space_stream()
+SPACE_STREAM = SPACE_ITEMS[0].stream_id
 SEEN = EliminationProvenance("source", "observation")
 # The versions before what an entry eliminates was kept in the entry alone.
 SQLITE_WITH_TOMBSTONES = (1, 2)
@@ -34,14 +41,21 @@ def write_sqlite(path: Path, version: int, appends: Sequence[Append]) -> None:
         connection.execute("BEGIN")
         sqlite_schema.apply_migrations(connection, 0, version)
         for item in appends:
-            session, ids = item.session, item.tombstones.ids if item.tombstones else ()
-            assert session is not None
+            session = item.session or SessionState(0, terminated=False)
+            ids = item.tombstones.ids if item.tombstones else ()
             row: list[Any] = [item.stream_id, item.seq, item.event_id, item.prev_event_hash, item.entry.event_hash]
             row += [item.ts, *(item.unique_key or (None, None)), len(ids), len(session.universe)]
             row += [session.n_survivors, session.terminated, item.entry.raw]
             connection.execute(f"INSERT INTO audit_events VALUES ({', '.join('?' * len(row))})", row)
+            if version >= sqlite_schema.LOOKUPS_VERSION and item.stream_id == SPACE_STREAM:
+                keys = [(item.stream_id, key, item.seq) for key in lookup_keys(item.entry.raw)]
+                connection.executemany("INSERT INTO lookup_keys VALUES (?, ?, ?)", keys)
         connection.execute("INSERT INTO universes VALUES ('apart', ?)", (write_universe(frozenset("abc")),))
         connection.execute("INSERT INTO tombstones VALUES ('apart', 'a', NULL)")
+        if version >= sqlite_schema.SEALED_VERSION:
+            connection.execute(
+                "INSERT INTO seals VALUES ('apart', ?, ?, ?)", seal_session("apart", frozenset("abc"), "a")
+            )
         connection.execute("COMMIT")
 
 
@@ -50,8 +64,11 @@ def write_postgres(url: str, version: int, appends: Sequence[Append]) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
         postgres_schema.migrate(connection, version)
         for item in appends:
-            session, ids = item.session, item.tombstones.ids if item.tombstones else ()
-            assert session is not None
+            if version >= postgres_schema.LISTINGS_VERSION:
+                connection.execute(f"SELECT cmbs.append_indexed({', '.join(['%b'] * 22)})", append_columns([item]))
+                continue
+            session = item.session or SessionState(0, terminated=False)
+            ids = item.tombstones.ids if item.tombstones else ()
             source, observation = item.unique_key or (None, None)
             arguments: list[Any] = [item.stream_id, item.seq, item.event_id, item.prev_event_hash]
             arguments += [
@@ -61,21 +78,34 @@ def write_postgres(url: str, version: int, appends: Sequence[Append]) -> None:
                 observation and observation.encode(),
             ]
             arguments += [len(session.universe), session.n_survivors, session.terminated, item.entry.raw]
-            call = f"SELECT cmbs.append_events({', '.join(['%b'] * 14)})".encode()
-            rows = [1] * len(ids), [each.encode() for each in ids]
+            has_lookups = version >= postgres_schema.LOOKUPS_VERSION
+            function = "append_entries" if has_lookups else "append_events"
+            call = f"SELECT cmbs.{function}({', '.join(['%b'] * 14)})".encode()
+            keys = lookup_keys(item.entry.raw) if item.stream_id == SPACE_STREAM else []
+            rows: tuple[list[Any], list[Any]] = [1] * len(ids), [each.encode() for each in ids]
+            if has_lookups:
+                rows = [1] * len(keys), keys
             connection.execute(call, [*([each] for each in arguments), *rows])
         universe = write_universe(frozenset("abc"))
         connection.execute("INSERT INTO cmbs.universes VALUES ('apart', %s)", (universe,))
         connection.execute("INSERT INTO cmbs.tombstones VALUES ('apart', 'a', NULL)")
+        if version >= postgres_schema.SEALED_VERSION:
+            seal = seal_session("apart", frozenset("abc"), "a")
+            connection.execute("INSERT INTO cmbs.seals VALUES ('apart', %s, %s, %s)", seal)
 
 
 def check_migrated(store: Store, url: str) -> None:
     """All is there, nothing is wrong, and writing goes on."""
     assert store.read(SESSION) == [item.entry for item in ITEMS[:4]]
+    keys = sorted({key for item in SPACE_ITEMS for key in lookup_keys(item.entry.raw)})
+    places = [(key, item.seq) for item in SPACE_ITEMS[:4] for key in lookup_keys(item.entry.raw)]
+    assert [tuple(each) for each in find_entries(store, SPACE_STREAM, keys)] == sorted(places)
     assert store.recover(SESSION) == RecoveredState(frozenset("abcd"), frozenset("abc"), frozenset("d"))
     assert store.recover("apart") == RecoveredState(frozenset("abc"), frozenset("a"), frozenset("bc"))
     assert check_everything(url) == []
-    store.append(ITEMS[4:])
+    query = SessionQuery(terms=(find_term(Attribute.SOURCE, "source"),))
+    assert [each.summary.session_id for each in find_sessions(store, query, None, 9)] == [SESSION]
+    store.append([*ITEMS[4:], *SPACE_ITEMS[4:]])
     store.eliminate("apart", {"b"}, SEEN)
     assert store.get_survivors(SESSION) == frozenset()
     assert check_everything(url) == []
@@ -85,7 +115,7 @@ def check_migrated(store: Store, url: str) -> None:
 @pytest.mark.parametrize("version", range(1, len(sqlite_schema.MIGRATIONS)))
 def test_a_file_of_every_older_version_is_migrated_with_all_that_is_in_it(tmp_path: Path, version: int) -> None:
     path = tmp_path / "cmbs.db"
-    write_sqlite(path, version, ITEMS[:4])
+    write_sqlite(path, version, [*ITEMS[:4], *SPACE_ITEMS[:4]])
     with closing(sqlite3.connect(path)) as connection:
         (tombstones,) = connection.execute("SELECT count(*) FROM tombstones WHERE seq IS NOT NULL").fetchone()
     assert tombstones == (3 if version in SQLITE_WITH_TOMBSTONES else 0)
@@ -100,7 +130,7 @@ def test_a_file_of_every_older_version_is_migrated_with_all_that_is_in_it(tmp_pa
 @pytest.mark.parametrize("version", range(1, len(postgres_schema.MIGRATIONS)))
 def test_a_database_of_every_older_version_is_migrated_with_all_that_is_in_it(version: int) -> None:
     with empty_database() as url:
-        write_postgres(url, version, ITEMS[:4])
+        write_postgres(url, version, [*ITEMS[:4], *SPACE_ITEMS[:4]])
         with closing(open_store(url)) as store:
             check_migrated(store, url)
         with psycopg.connect(url) as connection:
@@ -108,11 +138,23 @@ def test_a_database_of_every_older_version_is_migrated_with_all_that_is_in_it(ve
         assert versions == [(number,) for number in range(1, len(postgres_schema.MIGRATIONS) + 1)]
 
 
+@pytest.mark.postgres
+@pytest.mark.req("STORE-MIGRATE-01")
+@pytest.mark.parametrize("function", ["append_events", "append_entries"])
+def test_a_process_of_an_older_version_cannot_write_entries_without_what_they_are_found_by(function: str) -> None:
+    with empty_database() as url:
+        open_store(url).close()
+        with psycopg.connect(url, autocommit=True) as connection:
+            call = f"SELECT cmbs.{function}({', '.join(['%b'] * 14)})".encode()
+            with pytest.raises(psycopg.DatabaseError, match="migrated to a newer schema"):
+                connection.execute(call, [[]] * 14)
+
+
 @pytest.mark.req("STORE-MIGRATE-01", "FSCK-03")
 @pytest.mark.parametrize("version", range(1, len(sqlite_schema.MIGRATIONS)))
 def test_a_check_says_that_a_file_is_older_and_leaves_it_so(tmp_path: Path, version: int) -> None:
     path = tmp_path / "cmbs.db"
-    write_sqlite(path, version, ITEMS[:4])
+    write_sqlite(path, version, [*ITEMS[:4], *SPACE_ITEMS[:4]])
     before = path.read_bytes()
     findings = check_everything(f"sqlite:///{path}")
     assert {finding.table for finding in findings} == {"header", "sqlite_schema"}

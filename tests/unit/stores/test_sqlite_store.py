@@ -21,7 +21,10 @@ from cmbs.stores._sqlite_schema import MIGRATIONS
 from cmbs.testing.streams import stream
 from tests.support.store_fixture import declared, tampering
 
-TABLES = ("audit_events", "checkpoints", "intents", "seals", "sessions", "tombstones", "universes")
+TABLES = (
+    *("audit_events", "checkpoints", "intents", "listing_terms", "listings"),
+    *("lookup_keys", "seals", "sessions", "tombstones", "universes"),
+)
 GUARDS = ("audit_events_declare", "audit_events_continue", "audit_events_no_replace")
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 from uuid import uuid4
 
+import grpc
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 from cmbs.errors import (
     BeliefServerError,
     Conflict,
+    IncidentNotFound,
     InvalidHypothesisId,
     InvalidRequest,
 )
@@ -27,10 +30,12 @@ from cmbs.spi import (
 )
 from cmbs.stores._tee_ids import hypothesis_of, parse_hypothesis
 from cmbs.stores.tee import TeeStore
-from cmbs.tee import EdgeKey, EdgeType, GraphStore, edge_id
+from cmbs.tee import Delta, EdgeKey, EdgeType, GraphStore, Node, NodeType, Universe, UniverseKind, edge_id
 from cmbs.tee.client import open_channel, stub_on
 from cmbs.tee.kernel.lattice import Provenance, Timestamp
 from cmbs.tee.proto import tee_pb2 as pb
+from cmbs.tee.server import CALLS
+from cmbs.tee.service import TeeService
 from cmbs.tee.stores.memory import MemoryGraphStore
 from cmbs.tee.stores.neo4j import Neo4jGraphStore
 from cmbs.tee.stores.sqlite import SQLiteGraphStore
@@ -182,10 +187,14 @@ def test_a_universe_without_a_list_is_the_graph_at_the_anchor_for_good(
     assert isinstance(store, UniverseSource)
     anchored = store.anchor("session")
     assert anchored == AnchoredUniverse(frozenset("abc"), str(graph.version()))
-    store.create_session("session", anchored.hypothesis_ids)
-    # Kept without a list: a mark is all that is written.
-    assert len(graph.tombstones("cmbs:universe:session").nodes) == 1
+    # Anchoring alone writes nothing, so that a declaration that fails leaves nothing behind.
+    with pytest.raises(IncidentNotFound):
+        graph.incident("session")
     grow(port, ["newborn"])
+    store.create_session_at("session", anchored.hypothesis_ids, str(anchored.causal_graph_version))
+    # Kept without a list: the kind is all that is written, and the anchor is the version that was named.
+    assert graph.universe("session") == Universe(UniverseKind.NODES)
+    assert str(graph.incident("session").anchor) == anchored.causal_graph_version
     assert store.eliminate("session", {"a", "newborn", "missing"}, SEEN) == EliminationResult(frozenset("a"), NOTHING)
     for each in (store, opened()):
         assert each.recover("session") == RecoveredState(frozenset("abc"), frozenset("a"), frozenset("bc"))
@@ -196,27 +205,28 @@ def test_a_universe_without_a_list_is_the_graph_at_the_anchor_for_good(
 
 
 @pytest.mark.req("TEE-STORE-04")
-def test_what_was_born_between_anchor_and_creation_is_not_and_cannot_be_in_the_universe(
-    port: int, opened: Callable[..., TeeStore]
+def test_what_was_born_between_anchor_and_creation_changes_nothing(
+    port: int, graph: GraphStore, opened: Callable[..., TeeStore]
 ) -> None:
     store = opened()
-    whole = store.anchor("whole").hypothesis_ids
-    store.anchor("part")
+    whole = store.anchor("whole")
     grow(port, ["newborn"])
-    store.create_session("whole", whole)
-    assert opened().recover("whole") == RecoveredState(frozenset("abc"), NOTHING, frozenset("abc"))
-    with pytest.raises(InvalidHypothesisId, match="newborn"):
-        store.create_session("part", frozenset({"a", "newborn"}))
-    store.create_session("part", frozenset({"a", "b"}))
-    assert store.eliminate("part", {"a", "newborn"}, SEEN) == EliminationResult(frozenset("a"), NOTHING)
-    assert opened().recover("part") == RecoveredState(frozenset("ab"), frozenset("a"), frozenset("b"))
+    # The process that anchored it, and one that recovers what another began.
+    for session_id, each in (("whole", store), ("recovered", opened())):
+        each.create_session_at(session_id, whole.hypothesis_ids, str(whole.causal_graph_version))
+        assert opened().recover(session_id) == RecoveredState(frozenset("abc"), NOTHING, frozenset("abc"))
+        assert graph.universe(session_id) == Universe(UniverseKind.NODES)
+    # A version that the graph never had names nothing: such a universe is listed, at the present version.
+    for version in ("99", "v17", ""):
+        store.create_session_at(f"part {version}", frozenset({"a", "newborn"}), version)
+        assert opened().recover(f"part {version}").hypothesis_ids == {"a", "newborn"}
     assert store.anchor("other").hypothesis_ids == {"a", "b", "c", "newborn"}
 
 
 @pytest.mark.req("TEE-STORE-04")
 def test_what_another_session_was_told_is_not_its_universe(opened: Callable[..., TeeStore], graph: GraphStore) -> None:
     store = opened()
-    store._create_incident("worn")
+    graph.create_incident("worn", Timestamp(0, 0))
     graph.merge_node_tombstones("worn", ["a"], Provenance("other", "something", Timestamp(0, 0)))
     assert store.anchor("worn").hypothesis_ids == {"b", "c"}
     for session_id in ("worn", "other"):
@@ -229,7 +239,8 @@ def test_a_list_that_was_begun_is_finished_for_a_universe_that_is_the_whole_grap
     opened: Callable[..., TeeStore], graph: GraphStore
 ) -> None:
     store = opened()
-    store._create_incident("cmbs:universe:session")
+    graph.create_incident("session", Timestamp(0, 0))
+    graph.create_incident("cmbs:universe:session", Timestamp(0, 0))
     graph.merge_node_tombstones("cmbs:universe:session", ["a"], Provenance("cmbs", "universe", Timestamp(0, 0)))
     store.create_session("session", store.anchor("session").hypothesis_ids)
     assert opened().recover("session").hypothesis_ids == frozenset("abc")
@@ -254,8 +265,8 @@ def test_with_edges_they_are_hypotheses_like_the_nodes(opened: Callable[..., Tee
     ab, bc = "edge:a|b|DEPENDS_ON", "edge:b|c|DEPENDS_ON"
     universe = frozenset({"a", "b", "c", ab, bc})
     assert store.anchor("session").hypothesis_ids == universe
-    store.create_session("session", universe)
-    assert len(graph.tombstones("cmbs:universe:session").nodes) == 1
+    store.create_session_at("session", universe, str(graph.version()))
+    assert graph.universe("session") == Universe(UniverseKind.GRAPH)
     unknown = "edge:a|c|DEPENDS_ON"
     assert store.eliminate("session", {"a", bc, unknown}, SEEN) == EliminationResult(frozenset({"a", bc}), NOTHING)
     assert store.eliminate("session", {bc, ab}, SEEN) == EliminationResult(frozenset({ab}), frozenset({bc}))
@@ -327,6 +338,21 @@ def test_what_a_store_has_forgotten_it_reads_again(
         assert store.get_survivors(session_id) == universe - {"a", "c"}
 
 
+@pytest.mark.req("TEE-SERVE-04")
+def test_an_id_that_is_too_long_for_a_session_blocks_no_declaration(
+    graph: GraphStore, opened: Callable[..., TeeStore], caplog: pytest.LogCaptureFixture
+) -> None:
+    store = opened()
+    said = Provenance("other", "before there were limits", Timestamp(0, 0))
+    graph.merge(Delta((Node("x" * 1025, NodeType.SERVICE, "long", True, (said,)),)))
+    anchored = store.anchor("session")
+    assert anchored.hypothesis_ids == frozenset("abc")
+    assert "1 hypotheses of the graph are left out" in caplog.text
+    store.create_session_at("session", anchored.hypothesis_ids, str(anchored.causal_graph_version))
+    assert graph.universe("session") == Universe(UniverseKind.NODES)
+    assert opened().recover("session").hypothesis_ids == frozenset("abc")
+
+
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 
@@ -353,12 +379,40 @@ def test_ids_that_are_the_stores_own_are_refused(opened: Callable[..., TeeStore]
 
 
 @pytest.mark.req("TEE-STORE-06")
-def test_a_creation_that_was_begun_is_finished_with_the_same_universe_only(opened: Callable[..., TeeStore]) -> None:
+def test_a_creation_that_is_refused_leaves_nothing_behind(opened: Callable[..., TeeStore], graph: GraphStore) -> None:
     store = opened()
     with pytest.raises(InvalidHypothesisId):
         store.create_session("session", frozenset({"a", "b", "missing"}))
+    with pytest.raises(IncidentNotFound):
+        graph.incident("session")
+    store.create_session("session", frozenset("a"))
     with pytest.raises(Conflict):
-        store.create_session("session", frozenset("a"))
+        store.create_session("session", frozenset("ab"))
+
+
+@pytest.mark.req("TEE-STORE-06")
+@pytest.mark.parametrize("mark", ["nodes", "graph", "listed"])
+def test_a_session_from_before_universes_were_kept_with_their_incident_goes_on(
+    opened: Callable[..., TeeStore], graph: GraphStore, port: int, mark: str
+) -> None:
+    said = Provenance("cmbs", "universe", Timestamp(0, 0))
+    for incident_id in ("session", "cmbs:universe:session"):
+        graph.create_incident(incident_id, Timestamp(0, 0))
+    listed = ["a", "b"] if mark == "listed" else []
+    graph.merge_node_tombstones("cmbs:universe:session", [*listed, f"cmbs:universe:{mark}"], said)
+    grow(port, ["newborn"])
+    universe = {
+        "nodes": frozenset("abc"),
+        "graph": frozenset({"a", "b", "c", "edge:a|b|DEPENDS_ON", "edge:b|c|DEPENDS_ON"}),
+        "listed": frozenset("ab"),
+    }[mark]
+    store = opened()
+    assert store.recover("session") == RecoveredState(universe, NOTHING, universe)
+    assert store.anchor("session") == AnchoredUniverse(universe, "1")
+    store.create_session("session", universe)
+    assert store.eliminate("session", {"a", "newborn"}, SEEN) == EliminationResult(frozenset("a"), NOTHING)
+    with pytest.raises(Conflict):
+        opened().create_session("session", frozenset("a"))
 
 
 @pytest.mark.req("TEE-STORE-05")
@@ -374,10 +428,49 @@ def test_an_elimination_without_a_source_is_kept_all_the_same(
 
 @pytest.mark.req("TEE-STORE-05")
 def test_more_than_a_message_carries_goes_in_several(opened: Callable[..., TeeStore], port: int) -> None:
-    many = frozenset(f"{number}-{'x' * 3000}" for number in range(1500))
+    many = frozenset(f"{number}-{'x' * 1000}" for number in range(4500))
     grow(port, many)
     store = opened()
     session_id = str(uuid4())
     store.create_session(session_id, many)
     assert store.eliminate(session_id, many, SEEN) == EliminationResult(many, NOTHING)
     assert opened().recover(session_id) == RecoveredState(many, many, NOTHING)
+
+
+@pytest.mark.req("TEE-STORE-03")
+def test_a_source_that_is_longer_than_tee_takes_is_cut_and_blocks_nothing() -> None:
+    with listening(MemoryGraphStore()) as port, closing(store_on(port)) as store:
+        grow(port, "ab")
+        store.create_session("s", frozenset("ab"))
+        long = EliminationProvenance("x" * 3_000, "y" * 3_000)
+        assert store.eliminate("s", {"a"}, long).applied == {"a"}
+        assert store.group_eliminated("s") == {EliminationProvenance("x" * 1_024, "y" * 1_024): {"a"}}
+
+
+@pytest.mark.req("TEE-STORE-03")
+def test_a_universe_is_not_compared_with_the_graph_of_a_tee_that_was_lost_since() -> None:
+    """The Tee behind the address was restored, and grew to the same version again, with other nodes."""
+    graphs = [MemoryGraphStore(), MemoryGraphStore()]
+    for graph, name in zip(graphs, "ab", strict=True):
+        said = (Provenance("s", "t", Timestamp(0, 0)),)
+        graph.merge(Delta((Node(name, NodeType.SERVICE, name, hypothetical=True, provenance=said),)))
+    away = [True]
+
+    def answer(method: Callable[..., Any], request: Any, context: Any) -> Any:
+        if len(graphs) == 1 and away:
+            away.clear()
+            context.abort(grpc.StatusCode.UNAVAILABLE, "restarting")
+        try:
+            return method(TeeService(graphs[0]), request)
+        except IncidentNotFound as exc:
+            return context.abort(grpc.StatusCode.NOT_FOUND, str(exc))
+
+    calls = {call.name: partial(answer, call.method) for call in CALLS}
+    with serving(calls) as port, closing(store_on(port)) as store:
+        offered = store.anchor("s")
+        del graphs[0]
+        # The next call finds the connection lost.
+        store.identity()
+        assert offered.causal_graph_version is not None
+        with pytest.raises(InvalidHypothesisId):
+            store.create_session_at("s", offered.hypothesis_ids, offered.causal_graph_version)

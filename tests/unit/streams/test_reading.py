@@ -194,7 +194,7 @@ def test_a_damaged_space_is_never_handed_out(log: Log, tmp_path: Path, seq: int,
     for read in SPACE_ROUTES.values():
         read(world)
     damage(log, tmp_path / "cmbs.db", STREAM, seq, how)
-    commits = {at for _, at in world.space.snapshots}
+    commits = set(world.space.snapshots.values())
     for name, read in SPACE_ROUTES.items():
         first_bad = find_bad_seq(name, seq, how)
         # The past does not read what came later, and the list of commits reads nothing else.

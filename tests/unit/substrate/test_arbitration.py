@@ -291,13 +291,13 @@ FALSE = predicate("exists", "fact.never")
             ["constraint.b"],
         ),
         (
-            {"constraint.a": "?", "constraint.b": payload(effect="deny"), "constraint.c": payload(v=2)},
+            {"constraint.a": "?", "constraint.b": payload(effect="deny"), "constraint.c": payload(v=3)},
             ReasonCode.MALFORMED_CONSTRAINT,
             Failure.BLOCK,
             ["constraint.a", "constraint.c"],
         ),
         (
-            {"constraint.a": payload(v=2, subject={"tool_id": "email.send"}), "constraint.all": payload()},
+            {"constraint.a": payload(v=3, subject={"tool_id": "email.send"}), "constraint.all": payload()},
             ReasonCode.ALLOWED,
             None,
             ["constraint.all"],
@@ -359,8 +359,8 @@ def test_the_sessions_that_a_decision_may_read_are_known_before_it() -> None:
         },
         tokens=(token(capabilities=["net"]),),
     )
-    assert belief_sessions(kept, proposal(call())) == {"of-tool", "of-name", "of-all"}
-    assert belief_sessions(kept, proposal(StateDelta({"goal.a": "1"}))) == {"of-all", "of-invariant"}
+    assert belief_sessions(kept, proposal(call()), AGENT).keys() == {"of-tool", "of-name", "of-all"}
+    assert belief_sessions(kept, proposal(StateDelta({"goal.a": "1"})), AGENT).keys() == {"of-all", "of-invariant"}
 
 
 # --- degrade ----------------------------------------------------------------------------------------------------------

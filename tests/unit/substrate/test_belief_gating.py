@@ -219,11 +219,11 @@ def test_each_decision_pins_the_audit_head_that_it_was_read_at_and_a_verifier_ch
     log = list(incident.belief.stored_entries(incident.session_id))
     hashes = {stored.event_hash.hex(): seq for seq, stored in enumerate(log)}
     readings = [reading for stored in entries for reading in readings_in(read_space_event(stored))]
-    assert [(hashes[reading.head_event_hash], reading.n_survivors) for reading in readings] == [(1, 3), (2, 2), (4, 1)]
+    assert [(hashes[reading.head_event_hash], reading.n_survivors) for reading in readings] == [(1, 3), (4, 1)]
     assert belief_sessions_in(entries) == [incident.session_id]
-    assert verify_belief_pins(entries, {incident.session_id: log}) == 3
+    assert verify_belief_pins(entries, {incident.session_id: log}) == 2
     report = check_space(incident.world.log, SPACE)
-    assert (report.findings, report.summary, report.events) == ([], "3 belief readings", len(entries))
+    assert (report.findings, report.summary, report.events) == ([], "2 belief readings", len(entries))
 
 
 @pytest.mark.req("SS01-BELIEF-02")
@@ -244,8 +244,8 @@ class Lying:
     def __init__(self, source: BeliefSource) -> None:
         self._source = source
 
-    def read(self, session_id: str) -> BeliefReading:
-        true = self._source.read(session_id)
+    def read(self, session_id: str, independent_of: str | None = None) -> BeliefReading:
+        true = self._source.read(session_id, independent_of)
         return msgspec.structs.replace(true, n_survivors=1, active_obligation_id=None, survivors=["bad-deploy"])
 
     def is_conclusion(self, session_id: str, event_id: str) -> bool:
@@ -258,7 +258,7 @@ class Lying:
 @pytest.mark.req("SS01-BELIEF-02")
 def test_a_session_that_was_there_must_not_be_recorded_as_missing(incident: Incident) -> None:
     class Blind(ServedBelief):
-        def read(self, session_id: str) -> BeliefReading:
+        def read(self, session_id: str, independent_of: str | None = None) -> BeliefReading:
             return BeliefReading(session_id, found=False)
 
     # The clock of the space is that of the test, and must not be behind the one that the session was declared by.
@@ -321,5 +321,5 @@ def test_the_example_with_a_real_endpoint_and_a_real_mcp_server_runs_as_it_says(
     ran = subprocess.run([sys.executable, example, tmp_path], capture_output=True, text=True, check=False, cwd=ROOT)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "service.restart: defer, ALLOW_UNMET" in ran.stdout
-    assert "database.drop: deny, NO_ALLOW" in ran.stdout
+    assert "database.drop: deny, ALLOW_UNMET" in ran.stdout
     assert ran.stdout.endswith("everything is as it should be\n")

@@ -191,7 +191,13 @@ def test_a_denied_call_does_not_run_and_says_why(make: Callable[..., Embedded]) 
         restart("api")
     decision = refused.value.decision
     assert (decision.verdict, decision.failure) == (Verdict.DENY, Failure.BLOCK)
-    assert str(refused.value) == "the call is denied: CONSTRAINT_DENIED by `constraint.no` (not on a friday)"
+    refusal = refused.value.refusal
+    assert refusal is not None
+    assert (refusal.code, refusal.rules, refusal.candidate) == ("CONSTRAINT_DENIED", ("constraint.no",), 0)
+    assert str(refused.value) == (
+        "the call is denied: CONSTRAINT_DENIED: `constraint.no` denies it (not on a friday);"
+        " ask an operator what would be allowed"
+    )
     assert embedded.ran == []
 
 

@@ -170,7 +170,7 @@ def test_observing_says_what_enforcing_would_do(kept: Space, asked: Proposal, be
 
 @given(any_spaces(), proposals(), readings())
 def test_only_sessions_that_were_announced_are_read(kept: Space, asked: Proposal, belief: Belief) -> None:
-    announced = belief_sessions(kept, asked)
+    announced = belief_sessions(kept, asked, AGENT)
     only = {session_id: reading for session_id, reading in belief.items() if session_id in announced}
     assert decide_on(kept, asked, only) == decide_on(kept, asked, belief)
 

@@ -56,9 +56,13 @@ class Notebook:
         message = PromoteMemory(entry_id, kind, evidence, found)
         return self.settle(memory.promote(self.entries, message, self.seq, self.now, self.threshold))
 
-    def dispute(self, entry_id: str, conflict_state: ConflictState) -> MemoryEntry | MemoryReason:
+    def dispute(
+        self, entry_id: str, conflict_state: ConflictState, actor: Actor = AGENT, *, guarded: bool = True
+    ) -> MemoryEntry | MemoryReason:
         message = DisputeMemory(entry_id, conflict_state)
-        return self.settle(memory.dispute(self.entries, message, self.seq, self.now, self.threshold))
+        return self.settle(
+            memory.dispute(self.entries, message, actor, self.seq, self.now, self.threshold, guarded=guarded)
+        )
 
     def expire(self, entry_id: str) -> MemoryEntry | MemoryReason:
         return self.settle(memory.expire(self.entries, entry_id, self.seq, self.now))

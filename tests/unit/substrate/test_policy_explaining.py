@@ -29,6 +29,7 @@ from tests.support.policies import (
     policies,
     policy_of,
     states,
+    wide_policies,
 )
 
 OPERATOR, AGENT = ActorKind.OPERATOR, ActorKind.AGENT
@@ -271,7 +272,7 @@ def turns(it: Hypothetical, number: int) -> bool:
     return False
 
 
-@given(policies(), st.lists(candidates, min_size=1, max_size=2), states, beliefs, st.booleans())
+@given(policies() | wide_policies(), st.lists(candidates, min_size=1, max_size=2), states, beliefs, st.booleans())
 def test_a_flip_turns_the_decision_and_none_is_smaller(
     pairs: dict[str, str], proposed: list[Any], state: Any, belief: Any, atomic: bool
 ) -> None:

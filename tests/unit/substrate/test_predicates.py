@@ -7,8 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cmbs.ledger import canonical
+from cmbs.messages import Actor, ActorKind
 from cmbs.substrate.kernel.model import BeliefReading, Stage, TraceStep
-from cmbs.substrate.kernel.policy.predicates import Asking, PredicateFault, compile_predicate, probes_of, same
+from cmbs.substrate.kernel.policy.operators import same
+from cmbs.substrate.kernel.policy.predicates import Asking, PredicateFault, compile_predicate, probes_of
 from cmbs.substrate.kernel.policy.references import EvaluationContext
 from cmbs.substrate.kernel.policy.schemas import compile_schema
 from cmbs.testing.spaces import predicate
@@ -25,7 +27,7 @@ STATE = {
     "goal.empty": "",
 }
 BELIEF = {"s": BeliefReading("s", found=True, head_seq=3, head_event_hash="abcd", n_survivors=1)}
-FACING = EvaluationContext(STATE, BELIEF, "me", {"path": "/data/x", "n": 2}, "fs.write")
+FACING = EvaluationContext(STATE, BELIEF, Actor(ActorKind.AGENT, "me"), {"path": "/data/x", "n": 2}, "fs.write")
 ASKING = Asking(Stage.CONSTRAINTS, 0, "constraint.x")
 NAMED = {"small": compile_schema({"maximum": 1})}
 
@@ -204,5 +206,5 @@ def test_keys_that_a_predicate_does_not_name_do_not_matter(
     content: Any, facing: EvaluationContext, more: dict[str, str]
 ) -> None:
     compiled = compile_predicate(content, {})
-    wider = EvaluationContext({**facing.state, **more}, facing.belief, facing.actor_id, facing.args, facing.tool_id)
+    wider = EvaluationContext({**facing.state, **more}, facing.belief, facing.actor, facing.args, facing.tool_id)
     assert compiled.evaluate(wider, ASKING, []) is compiled.evaluate(facing, ASKING, [])

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cmbs.messages import Actor, ActorKind
 from cmbs.substrate.kernel.model import BeliefReading
 from cmbs.substrate.kernel.policy.references import (
     BELIEF_FIELDS,
@@ -21,6 +22,7 @@ from cmbs.substrate.kernel.policy.references import (
 )
 from cmbs.testing.strategies.belief import ids, json_values
 
+ME = Actor(ActorKind.AGENT, "me")
 READING = BeliefReading(
     "incident.7", found=True, head_seq=4, head_event_hash="ab", n_survivors=8, survivors=["h1"], concluded=["c1"]
 )
@@ -28,7 +30,7 @@ READING = BeliefReading(
 
 def facing(state: dict[str, str] | None = None, args: Any = MISSING, tool_id: str | None = "t") -> EvaluationContext:
     return EvaluationContext(
-        state or {}, {"incident.7": READING, "gone": BeliefReading("gone", found=False)}, "me", args, tool_id
+        state or {}, {"incident.7": READING, "gone": BeliefReading("gone", found=False)}, ME, args, tool_id
     )
 
 
@@ -136,7 +138,7 @@ def test_a_belief_field_is_read_from_its_session_and_missing_where_there_is_none
 
 def test_more_survivors_than_a_reading_carries_are_missing() -> None:
     reading = BeliefReading("s", found=True, n_survivors=10**6)
-    assert compile_reference("$belief.s.survivors").find(EvaluationContext({}, {"s": reading}, "me")) is MISSING
+    assert compile_reference("$belief.s.survivors").find(EvaluationContext({}, {"s": reading}, ME)) is MISSING
 
 
 @pytest.mark.parametrize(
@@ -152,7 +154,7 @@ def test_more_survivors_than_a_reading_carries_are_missing() -> None:
         "$arguments.a",
         "$tool",
         "$tool.name",
-        "$actor.kind",
+        "$actor.name",
         "$belief",
         "$belief.s",
         "$belief.n_survivors",

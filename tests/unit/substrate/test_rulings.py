@@ -201,15 +201,15 @@ def test_deltas_that_waited_for_calls_are_checked_again_on_the_state_of_then() -
     asked = proposal(
         call(), StateDelta({"goal.a": "1"}, ["goal.b"]), StateDelta({"goal.c": "1"}), snapshot="snapshot-old"
     )
-    assert recheck(ready(state={"goal.b": "x"}), asked, [1], {}) == Changes({"goal.a": "1"}, ["goal.b"])
-    moved = recheck(ready(changed=Map({"goal.b": 12})), asked, [1], {})
+    assert recheck(ready(state={"goal.b": "x"}), asked, AGENT, [1], {}) == Changes({"goal.a": "1"}, ["goal.b"])
+    moved = recheck(ready(changed=Map({"goal.b": 12})), asked, AGENT, [1], {})
     assert isinstance(moved, Finding)
     assert moved.reason_code == ReasonCode.STALE_SNAPSHOT
-    assert recheck(ready(changed=Map({"goal.b": 12})), asked, [2], {}) == Changes({"goal.c": "1"})
-    crowded = recheck(ready(EXCLUSIVE, {"goal.b": "1"}), proposal(StateDelta({"goal.a": "1"})), [0], {})
+    assert recheck(ready(changed=Map({"goal.b": 12})), asked, AGENT, [2], {}) == Changes({"goal.c": "1"})
+    crowded = recheck(ready(EXCLUSIVE, {"goal.b": "1"}), proposal(StateDelta({"goal.a": "1"})), AGENT, [0], {})
     assert isinstance(crowded, Finding)
     assert crowded.reason_code == ReasonCode.EXCLUSIVE_GOALS
-    forged = recheck(ready(), proposal(StateDelta({"goal.a": "1"}), snapshot="never"), [0], {})
+    forged = recheck(ready(), proposal(StateDelta({"goal.a": "1"}), snapshot="never"), AGENT, [0], {})
     assert isinstance(forged, Finding)
     assert forged.reason_code == ReasonCode.UNKNOWN_SNAPSHOT
 

@@ -317,7 +317,7 @@ def test_lint_knows_that_a_delta_sets_texts() -> None:
 
 def test_a_large_value_is_parsed_once_however_many_constraints_are_about_it() -> None:
     text = json.dumps(list(range(1_000)))
-    seen = EvaluationContext({}, {}, "me")
+    seen = EvaluationContext({}, {}, None)
     assert seen.value_of(text) is seen.value_of(text)
 
 

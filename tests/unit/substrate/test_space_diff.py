@@ -12,13 +12,16 @@ from cmbs.stores.memory import InMemoryStore
 from cmbs.substrate.kernel.events import (
     Approve,
     ConflictState,
+    CreateSpace,
     DisputeMemory,
     MemoryKind,
     Mode,
+    ProposePolicy,
     PutMemory,
     Reject,
     RetireTool,
     RevokeCapability,
+    SetGovernance,
     SetMode,
 )
 from cmbs.substrate.kernel.insight.differences import SpaceDiff
@@ -37,6 +40,7 @@ from tests.support.spaces import (
     call,
     caller_tool,
     change_policy,
+    constraint,
     delta,
     raw,
 )
@@ -144,3 +148,20 @@ def test_over_http_a_difference_comes_in_pages_without_what_the_reader_may_not_s
         assert pieces == whole["changes"]
         seen = space.get("/diff", PLANNER).json()["changes"]
         assert {item["kind"] for item in seen} == {"fact", "proposal"}
+
+
+def test_a_diff_names_governance_withdrawn_requests_and_policy_that_is_applied_at_once(world: World) -> None:
+    world.say(CreateSpace(SPACE, policy={"constraint.any": ANY, "constraint.ask": ASKING}, operators_needed=1))
+    world.equip(caller_tool("t"))
+    (asked,) = world.propose(call("t"), proposal_id="p").event.result.asked
+    start = world.space.head.seq
+    never = constraint(effect="deny", subject={"tool_id": "t"})
+    world.say(ProposePolicy("c", world.space.policy.policy_hash, {"constraint.never": never}))
+    world.server.keep()
+    world.say(SetGovernance(2))
+    world.say(SetGovernance(1))
+    found = {(each.kind.value, each.id): each.after for each in world.server.diff(SPACE, start).changes}
+    assert found["governance", "operators_needed"] == "2"
+    assert found["approval", asked.approval_id] == "withdrawn"
+    assert found["policy_change", "c"] == "applied"
+    assert found["proposal", "p"] == "denied"

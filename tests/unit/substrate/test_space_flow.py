@@ -215,7 +215,11 @@ def test_a_result_that_does_not_fit_its_schema_is_refused_and_its_facts_are_not_
 def test_the_facts_of_a_result_are_written_with_it(world: World) -> None:
     world.create()
     world.equip(
-        caller_tool("c", facts={"fact.state": "state", "fact.deep": "a.1", "fact.whole": "", "fact.gone": "no"})
+        caller_tool(
+            "c",
+            caller_facts=True,
+            facts={"fact.state": "state", "fact.deep": "a.1", "fact.whole": "", "fact.gone": "no"},
+        )
     )
     world.propose(facts(gone="soon"), actor=ENCODER)
     execution_id = world.start(call("c"))
@@ -230,7 +234,8 @@ def test_the_facts_of_a_result_are_written_with_it(world: World) -> None:
 def test_facts_that_break_an_invariant_are_not_written_and_the_outcome_still_counts(world: World) -> None:
     unbroken = '{"op":"not","args":[{"op":"eq","args":["fact.state","down"]}]}'
     world.open(
-        caller_tool("c", facts={"fact.state": "state"}), policy={"constraint.any": ANY, "policy.invariant.up": unbroken}
+        caller_tool("c", caller_facts=True, facts={"fact.state": "state"}),
+        policy={"constraint.any": ANY, "policy.invariant.up": unbroken},
     )
     execution_id = world.start(call("c"))
     message = RecordOutcome(execution_id, OutcomeStatus.SUCCEEDED, raw({"state": "down"}))
@@ -242,7 +247,9 @@ def test_facts_that_break_an_invariant_are_not_written_and_the_outcome_still_cou
 @pytest.mark.parametrize("mode", Mode)
 def test_a_fact_from_a_result_is_no_longer_than_other_values_in_either_mode(world: World, mode: Mode) -> None:
     world.open(
-        caller_tool("c", facts={"fact.text": "text", "fact.at": "at"}), policy={"constraint.any": ANY}, mode=mode
+        caller_tool("c", caller_facts=True, facts={"fact.text": "text", "fact.at": "at"}),
+        policy={"constraint.any": ANY},
+        mode=mode,
     )
     for number, length in enumerate((65_534, 65_536, 65_537)):
         execution_id = world.start(call("c", {"n": number}, key=f"k{number}"))
@@ -304,7 +311,7 @@ def test_of_two_that_wait_for_one_execution_and_write_one_key_the_first_is_commi
 def test_observing_commits_what_ran_whatever_it_breaks(world: World) -> None:
     never = '{"op":"missing","args":["goal.a"]}'
     world.open(
-        caller_tool("c", facts={"fact.x": "x"}),
+        caller_tool("c", caller_facts=True, facts={"fact.x": "x"}),
         policy={"constraint.any": ANY, "policy.invariant.never": never},
         mode=Mode.OBSERVE,
     )

@@ -8,34 +8,44 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from msgspec import UNSET, UnsetType
 
-from cmbs.errors import CmbsError
+from cmbs.errors import CmbsError, Conflict
 from cmbs.messages import Actor, ActorKind
 from cmbs.substrate.kernel.checkpoint import freeze_space, thaw_space
 from cmbs.substrate.kernel.events import (
     Approve,
+    CloseCase,
     ConflictState,
     DisputeMemory,
     Evidence,
     IssueCapability,
     MemoryKind,
     Mode,
+    OpenCase,
     OutcomeStatus,
     PromoteMemory,
     PutMemory,
     RecordOutcome,
+    RegisterTool,
     Reject,
     RetireTool,
     RevokeCapability,
+    SetGovernance,
     SetMode,
+    Wake,
+    Withdraw,
 )
+from cmbs.substrate.kernel.loads import count_loads
 from cmbs.substrate.kernel.model import Candidate, Capability, StateDelta, Verdict
 from cmbs.substrate.kernel.replay import catch_up_space, read_space_event, verify_space
-from cmbs.substrate.kernel.state import ApprovalStatus, ExecutionStatus, ProposalStatus
+from cmbs.substrate.kernel.state import ApprovalStatus, CaseStatus, ExecutionStatus, ProposalStatus
+from cmbs.substrate.kernel.waiting import is_waiting
 from tests.support.spaces import (
     AGENT,
     ANY,
     ENCODER,
+    ENGINE,
     ROOT,
     SECOND,
     SPACE,
@@ -55,11 +65,24 @@ POLICIES = {
     "constraint.wait": constraint(
         effect="deny", subject={"tool_id": "parked"}, when={"op": "missing", "args": ["fact.a"]}, on_fail="defer"
     ),
+    "constraint.case": constraint(
+        v=2,
+        effect="deny",
+        subject={"tool_id": "parked"},
+        when={"op": "eq", "args": ["$case.attributes.stop", True]},
+        on_fail="defer",
+    ),
     "constraint.never": constraint(effect="deny", subject={"tool_id": "denied"}),
     "policy.exclusive.goals": '["goal.a","goal.b"]',
     "policy.invariant.c": '{"op":"missing","args":["fact.c"]}',
 }
 TOOLS = ("plain", "asked", "parked", "denied")
+ENDED_WITHOUT_EFFECT = (
+    ProposalStatus.DENIED,
+    ProposalStatus.REJECTED,
+    ProposalStatus.EXPIRED,
+    ProposalStatus.WITHDRAWN,
+)
 
 
 @st.composite
@@ -80,7 +103,7 @@ class SpaceMachine(RuleBasedStateMachine):
         super().__init__()
         self.world = World()
         self.world.open(
-            *(caller_tool(name, facts={"fact.b": "b"} if name == "plain" else {}) for name in TOOLS),
+            *(caller_tool(name, caller_facts=True, facts={"fact.b": "b"} if name == "plain" else {}) for name in TOOLS),
             policy={"constraint.any": ANY, **POLICIES},
         )
         self.snapshots = [self.world.space.snapshot_id]
@@ -91,11 +114,15 @@ class SpaceMachine(RuleBasedStateMachine):
         atomic=st.booleans(),
         back=st.integers(0, 2),
         name=st.sampled_from("pqrstuvw"),
+        case_id=st.sampled_from([UNSET, "stopped", "free"]),
     )
-    def propose(self, wanted: list[Candidate], actor: Actor, atomic: bool, back: int, name: str) -> None:
+    def propose(
+        self, wanted: list[Candidate], actor: Actor, atomic: bool, back: int, name: str, case_id: str | UnsetType
+    ) -> None:
         snapshot_id = self.snapshots[-1 - min(back, len(self.snapshots) - 1)]
+        parts = {"snapshot_id": snapshot_id, "proposal_id": name, "case_id": case_id}
         try:
-            self.world.propose(*wanted, actor=actor, atomic=atomic, snapshot_id=snapshot_id, proposal_id=name)
+            self.world.propose(*wanted, actor=actor, atomic=atomic, **parts)
         except CmbsError:
             return
         if self.world.space.snapshot_id != self.snapshots[-1]:
@@ -124,6 +151,14 @@ class SpaceMachine(RuleBasedStateMachine):
         if is_there != there:
             change_policy(self.world, {key: POLICIES[key]} if there else {}, [] if there else [key])
 
+    @rule(case_id=st.sampled_from(["stopped", "free"]), actor=ACTORS, agent=st.sampled_from(["agent", "other"]))
+    def open_case(self, case_id: str, actor: Actor, agent: str) -> None:
+        self._try(OpenCase(case_id, "session", [agent], raw({"stop": case_id == "stopped"})), actor)
+
+    @rule(case_id=st.sampled_from(["stopped", "free"]), actor=ACTORS)
+    def close_case(self, case_id: str, actor: Actor) -> None:
+        self._try(CloseCase(case_id), actor)
+
     @rule(mode=st.sampled_from(Mode), actor=ACTORS)
     def mode(self, mode: Mode, actor: Actor) -> None:
         self._try(SetMode(mode), actor)
@@ -132,12 +167,37 @@ class SpaceMachine(RuleBasedStateMachine):
     def retire(self, tool_id: str, actor: Actor) -> None:
         self._try(RetireTool(tool_id), actor)
 
+    @rule(tool_id=st.sampled_from(TOOLS), actor=ACTORS, description=st.sampled_from(["", "new"]))
+    def register(self, tool_id: str, actor: Actor, description: str) -> None:
+        self._try(RegisterTool(caller_tool(tool_id, description=description)), actor)
+
+    @precondition(lambda self: self.world.space.proposals)
+    @rule(data=st.data(), actor=ACTORS)
+    def withdraw(self, data: st.DataObject, actor: Actor) -> None:
+        proposal_id = data.draw(st.sampled_from(sorted(self.world.space.proposals)))
+        self._try(Withdraw(proposal_id), actor)
+
+    @precondition(lambda self: self.world.space.proposals)
+    @rule(data=st.data())
+    def wake(self, data: st.DataObject) -> None:
+        """What was just decided again stands where it stands: a second look records nothing."""
+        proposal_id = data.draw(st.sampled_from(sorted(self.world.space.proposals)))
+        self._try(Wake(proposal_id, ["$policy"]), ENGINE)
+        head = self.world.space.head
+        with pytest.raises(Conflict):
+            self.world.say(Wake(proposal_id, ["$policy"]), ENGINE)
+        assert self.world.space.head == head
+
+    @rule(needed=st.integers(0, 3), actor=ACTORS)
+    def governance(self, needed: int, actor: Actor) -> None:
+        self._try(SetGovernance(needed), actor)
+
     @rule(token_id=st.sampled_from(["token", "child"]), actor=ACTORS, issue=st.booleans())
     def tokens(self, token_id: str, actor: Actor, issue: bool) -> None:
         child = Capability("child", "agent", ["plain"], parent_id="token")
         self._try(IssueCapability(child) if issue else RevokeCapability(token_id), actor)
 
-    @rule(entry_id=NAMES, kind=st.sampled_from(MemoryKind), actor=ACTORS, what=st.integers(0, 2), sure=st.booleans())
+    @rule(entry_id=NAMES, kind=st.sampled_from(MemoryKind), actor=ACTORS, what=st.integers(0, 3), sure=st.booleans())
     def remember(self, entry_id: str, kind: MemoryKind, actor: Actor, what: int, sure: bool) -> None:
         event_id = self.world.space.head_event_id if sure else None
         evidence = Evidence(["chunk"], 900, event_id)
@@ -145,6 +205,7 @@ class SpaceMachine(RuleBasedStateMachine):
             PutMemory(entry_id, kind, raw("claim"), evidence, ttl_ms=5_000),
             PromoteMemory(entry_id, kind, evidence),
             DisputeMemory(entry_id, ConflictState.CONTRADICTORY),
+            DisputeMemory(entry_id, ConflictState.NONE),
         )
         self._try(messages[what], actor)
 
@@ -169,7 +230,7 @@ class SpaceMachine(RuleBasedStateMachine):
             assert started <= set(record.done) or record.answered_by
             if record.message.proposal.atomic:
                 assert not record.done or len(record.done) == len(record.message.proposal.candidates)
-            if record.status in (ProposalStatus.DENIED, ProposalStatus.REJECTED, ProposalStatus.EXPIRED):
+            if record.status in ENDED_WITHOUT_EFFECT:
                 assert not record.done or not record.message.proposal.atomic
 
     @invariant()
@@ -195,9 +256,28 @@ class SpaceMachine(RuleBasedStateMachine):
         assert {key for key in space.state if key.startswith(("policy.", "constraint."))} == set(space.policy.pairs)
 
     @invariant()
+    def nothing_waits_under_a_case_that_it_needs_and_that_is_closed(self) -> None:
+        space = self.world.space
+        closed = {case_id for case_id, case in space.cases.items() if case.status is CaseStatus.CLOSED}
+        assert not [key for key in space.waiting if key.removeprefix("$case.") in closed]
+        for case in space.cases.values():
+            assert (case.closed_seq is None) is (case.status is CaseStatus.OPEN)
+
+    @invariant()
+    def loads_are_what_the_records_add_up_to(self) -> None:
+        assert self.world.space.loads == count_loads(self.world.space)
+
+    @invariant()
+    def a_proposal_that_ended_waits_for_nothing(self) -> None:
+        space = self.world.space
+        for proposal_id, record in space.proposals.items():
+            if record.status in ENDED_WITHOUT_EFFECT:
+                assert not is_waiting(space, proposal_id, record)
+
+    @invariant()
     def a_snapshot_id_names_exactly_one_state(self) -> None:
         space = self.world.space
-        assert len(space.snapshots) == len({snapshot_id for snapshot_id, _ in space.snapshots})
+        assert len(space.snapshots) == len(set(space.snapshots.values()))
         assert space.snapshots.get(space.snapshot_id) == max(space.changed.values(), default=0)
 
     def teardown(self) -> None:

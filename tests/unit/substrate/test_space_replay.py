@@ -147,9 +147,9 @@ FORGERIES: dict[str, tuple[int, Change, str]] = {
     ),
     "another place": (MODE, setting("seq", 9), "seq is `9`"),
     "another stream": (MODE, setting("stream_id", "space:t"), "stream_id is"),
-    "a version of the future": (MODE, setting("v", 3), "this software is too old for this log"),
-    "a version that never was": (MODE, setting("v", 0), "only 1 and 2 are known"),
-    "an older version": (MODE, setting("v", 1), "that of the entry before it is 2"),
+    "a version of the future": (MODE, setting("v", 4), "this software is too old for this log"),
+    "a version that never was": (MODE, setting("v", 0), "only 1 to 3 are known"),
+    "an older version": (MODE, setting("v", 1), "that of the entry before it is 3"),
     "a state digest where none belongs": (
         MODE,
         setting("state", {"digest": "0" * 64, "format": 1}),

@@ -83,7 +83,7 @@ class CountingBelief:
 
     asked = 0
 
-    def read(self, session_id: str) -> BeliefReading:
+    def read(self, session_id: str, independent_of: str | None = None) -> BeliefReading:
         self.asked += 1
         return BeliefReading(session_id, found=True, n_survivors=3)
 

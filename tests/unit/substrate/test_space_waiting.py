@@ -327,7 +327,7 @@ def test_a_wake_was_decided_on_what_was_left_of_its_proposal(world: World) -> No
 def test_nothing_is_woken_that_does_not_wait_and_nothing_expires_before_its_time(world: World) -> None:
     world.create()
     world.propose(delta(a="1"), proposal_id="p")
-    with pytest.raises(Conflict, match="not parked"):
+    with pytest.raises(Conflict, match="waits for nothing"):
         world.say(Wake("p", ["fact.go"]), ENGINE)
     world.say(PutMemory("m", MemoryKind.HYPOTHESIS, raw("it rains"), ttl_ms=1000), AGENT)
     with pytest.raises(Conflict, match="does not expire now"):

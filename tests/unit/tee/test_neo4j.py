@@ -16,24 +16,15 @@ from typing import Any
 import neo4j
 import pytest
 
-import cmbs.tee.stores.neo4j as driver
 from cmbs.errors import GraphUnavailable, InvalidGraph
 from cmbs.tee import Delta, Edge, EdgeKey, EdgeType, Node, NodeType, Provenance, edge_id
 from cmbs.tee.client import open_channel, stub_on
 from cmbs.tee.proto import tee_pb2 as pb
+from cmbs.tee.stores import _neo4j_cypher as cypher
+from cmbs.tee.stores import _neo4j_rows as rows
 from cmbs.tee.stores.neo4j import Neo4jGraphStore
-from cmbs.testing.contracts.graph_store import (
-    NOW,
-    SAID,
-    GraphStoreContract,
-    Opened,
-    contents,
-    edge,
-    key,
-    node,
-    nodes_in,
-    together,
-)
+from cmbs.testing.contracts.graph_samples import ALSO, NOW, SAID, Opened, contents, edge, key, node, nodes_in, together
+from cmbs.testing.contracts.graph_store import GraphStoreContract
 from tests.support import tee as messages
 from tests.support.http_server import TIMEOUT_SECONDS
 from tests.support.neo4j import fresh_graph, run
@@ -41,7 +32,16 @@ from tests.support.tee_process import tee_serving
 
 pytestmark = pytest.mark.neo4j
 
-CONSTRAINTS = ["tee_edge_tombstone", "tee_graph", "tee_incident", "tee_node", "tee_tombstone"]
+CONSTRAINTS = [
+    "tee_edge_tombstone",
+    "tee_graph",
+    "tee_incident",
+    "tee_node",
+    "tee_provenance",
+    "tee_tombstone",
+    "tee_universe",
+    "tee_version",
+]
 
 
 class TestNeo4j(GraphStoreContract):
@@ -134,7 +134,7 @@ def test_an_end_becomes_a_node_when_it_is_proposed(url: str, store: Neo4jGraphSt
 def test_ids_that_no_index_can_hold_are_kept_whole(store: Neo4jGraphStore) -> None:
     ids = ["x" * size + end for size in (255, 256, 257, 20_000) for end in ("", "é", "😀")]
     # What such an id is looked up by is itself an id like any other.
-    ids += [driver._key(ids[-1])]
+    ids += [rows.shorten_key(ids[-1])]
     edges = [edge(*ends) for ends in pairwise(ids)]
     assert store.merge(Delta(tuple(map(node, ids)), tuple(edges))).created_nodes == tuple(ids)
     assert contents(store.main_graph()) == (set(ids), {each.key for each in edges})
@@ -225,6 +225,78 @@ def test_a_view_is_of_one_moment_while_others_write(store: Neo4jGraphStore) -> N
     assert len(nodes_in(store.live_view("i"))) == 30
 
 
+# --- for people ---
+
+
+@pytest.mark.req("TEE-NEO-02")
+def test_an_incident_points_at_what_it_ruled_out_and_at_its_anchor(url: str, store: Neo4jGraphStore) -> None:
+    version = store.merge(Delta((node("a"), node("b")))).version
+    store.create_incident("i", NOW)
+    store.merge(Delta((node("late"),)))
+    store.merge_node_tombstones("i", ["a", "late", "ghost"], SAID)
+    found = run(
+        url,
+        "MATCH (v:TeeVersion)<-[:ANCHORED_AT]-(i:TeeIncident)-[r:RULED_OUT]->(n)"
+        " RETURN i.id, v.version, n.id, r.provenance_source, r.provenance_trigger",
+    )
+    assert found == [["i", version, "a", SAID.source, SAID.trigger]]
+
+
+@pytest.mark.req("TEE-NEO-02")
+def test_sources_are_properties_and_later_provenance_can_be_asked_for(url: str, store: Neo4jGraphStore) -> None:
+    store.merge(Delta((node("a"), node("b")), (edge("a", "b"),)))
+    other = Provenance("traces", "scan", NOW)
+    store.merge(Delta((node("a", (other, ALSO)),), (edge("a", "b", (other,)),)))
+    assert run(url, "MATCH (n:TeeNode {id: 'a'}) RETURN n.sources") == [[["agent", "traces"]]]
+    assert run(url, "MATCH (:TeeNode {id: 'a'})-[r]->() RETURN r.sources") == [[["agent", "traces"]]]
+    asked = "MATCH (p:TeeProvenance) RETURN p.kind, p.source, p.trigger ORDER BY p.kind, p.source"
+    assert run(url, asked) == [["edge ", "traces", "scan"], ["node ", "agent", "alert"], ["node ", "traces", "scan"]]
+
+
+@pytest.mark.req("TEE-NEO-01")
+def test_a_graph_of_the_first_format_is_migrated(url: str, store: Neo4jGraphStore) -> None:
+    store.merge(Delta((node("a"), node("b")), (edge("a", "b"),)))
+    store.create_incident("i", NOW)
+    store.merge_node_tombstones("i", ["a"], SAID)
+    # As the software before left it.
+    run(url, "MATCH ()-[r:RULED_OUT|ANCHORED_AT]->() DELETE r")
+    run(url, "MATCH (v:TeeVersion) DELETE v")
+    run(url, "MATCH (n:TeeNode) REMOVE n.sources")
+    run(url, "MATCH (g:TeeGraph) SET g.format = 1")
+    with closing(Neo4jGraphStore(url)) as again:
+        assert contents(again.live_view("i")) == ({"b"}, set())
+        assert run(url, "MATCH (:TeeIncident)-[:RULED_OUT]->(n) RETURN n.id") == [["a"]]
+        assert run(url, "MATCH (:TeeIncident)-[:ANCHORED_AT]->(v) RETURN v.version") == [[1]]
+        assert run(url, "MATCH (g:TeeGraph) RETURN g.format") == [[2]]
+        # What was said before is known, what is new is added.
+        before = again.version()
+        again.merge(Delta((node("a"),), (edge("a", "b"),)))
+        assert again.version() == before
+        again.merge(Delta((node("a", (ALSO,)),)))
+        assert set(nodes_in(again.main_graph())["a"].provenance) == {SAID, ALSO}
+
+
+@pytest.mark.req("TEE-NEO-02")
+def test_the_queries_of_the_documents_answer(url: str, store: Neo4jGraphStore) -> None:
+    store.merge(Delta((node("web"), node("orders"), node("db"), node("disk"), node("alert")), (edge("web", "orders"),)))
+    more = Edge(EdgeKey("disk", "db", EdgeType.PROPAGATES_TO), (SAID,))
+    shows = Edge(EdgeKey("web", "alert", EdgeType.MANIFESTS_AS), (SAID,))
+    store.merge(Delta((node("web", (Provenance("traces", "scan", NOW),)),), (edge("orders", "db"), more, shows)))
+    store.create_incident("i", NOW)
+    store.merge(Delta((node("late"),), (edge("web", "late"),)))
+    store.merge_node_tombstones("i", ["disk"], SAID)
+    text = (Path(__file__).parents[3] / "docs" / "operating" / "neo4j.md").read_text("utf-8")
+    queries = re.findall(r"```cypher\n(.*?)```", text, re.DOTALL)
+    answers = [run(url, query, incident="i", alert="alert") for query in queries]
+    assert len(answers) == 5
+    explained, ruled_out, left, vouched, often = answers
+    assert [row[::2] for row in explained] == [["alert", 0], ["web", 1], ["orders", 2], ["db", 3]]
+    assert ruled_out == [["disk", "label", SAID.source, SAID.trigger]]
+    assert [row[0]["id"] for row in left] == ["alert", "db", "orders", "web"]
+    assert vouched == [[False, 5], [True, 1]]
+    assert often == [["disk", "label", 1]]
+
+
 # --- cost ---
 
 
@@ -232,19 +304,19 @@ def test_a_view_is_of_one_moment_while_others_write(store: Neo4jGraphStore) -> N
 def test_nothing_but_a_view_reads_what_it_was_not_asked_for(url: str, store: Neo4jGraphStore) -> None:
     statements = {
         name: text.replace("%s", "DEPENDS_ON")
-        for name, text in vars(driver).items()
-        if isinstance(text, str) and name.isupper() and re.search("MATCH|MERGE", text) and not name.startswith("_LOCK")
+        for name, text in vars(cypher).items()
+        if isinstance(text, str) and name.isupper() and re.search("MATCH|MERGE", text) and not name.startswith("LOCK")
     }
-    assert {"_KNOWN_EDGES", "_PUT_NODES", "_EDGE_TOMBSTONED"} < statements.keys()
-    names = ["ids", "edges", "keys", "rows", "incident", "version", "type", "call", "format"]
-    parameters: dict[str, Any] = dict.fromkeys([*names, "source", "trigger", "seconds", "nanos"])
+    assert {"KNOWN_EDGES", "CREATE_NODES", "EDGE_TOMBSTONED"} < statements.keys()
+    names = ["ids", "edges", "keys", "rows", "incident", "version", "type", "call", "format", "anchor", "universe"]
+    parameters: dict[str, Any] = dict.fromkeys([*names, "kind", "source", "trigger", "seconds", "nanos"])
     scanning = set()
     with store._driver.session(database=store._database) as outsider:
         for name, text in statements.items():
             plan = outsider.run(f"EXPLAIN {text}", parameters).consume().plan
             if any("Scan" in operator for operator in operators(plan)):
                 scanning.add(name)
-    assert scanning == {"_NODES", "_RELATIONS"}
+    assert scanning == {"NODES", "RELATIONS", "LATER_PROVENANCE"}
 
 
 def operators(plan: Any) -> Iterator[str]:

@@ -12,7 +12,9 @@ from typing import Any, NamedTuple, NoReturn
 import httpx
 import pytest
 
+from cmbs.belief.kernel.requests import Limits
 from cmbs.belief.server import BeliefServer
+from cmbs.belief_api import create_app
 from cmbs.bootstrap import Settings, build_server
 from cmbs.errors import Conflict, InvalidHypothesisId, InvalidRequest, StoreUnavailable
 from cmbs.messages import OntologyBundle
@@ -26,6 +28,7 @@ from cmbs.tee.stores.sqlite import SQLiteGraphStore
 from cmbs.testing import FailingLog, Moment
 from tests.support.error_model import check_error
 from tests.support.http_server import TIMEOUT_SECONDS, run_cmbs, serving
+from tests.support.in_process import client_of
 from tests.support.plain_tee import PlainTee
 from tests.support.plain_tee import serving as serving_plainly
 from tests.support.store_fixture import verified
@@ -61,7 +64,7 @@ class AwayStore(InMemoryStore):
         super().__init__()
         self.asked = 0
 
-    def eliminate(self, *_: Any) -> NoReturn:
+    def identity(self) -> NoReturn:
         self.asked += 1
         raise StoreUnavailable("away")
 
@@ -159,8 +162,8 @@ def test_without_a_graph_hypotheses_must_be_listed(tmp_path: Path) -> None:
     ):
         with pytest.raises(InvalidRequest, match="the causal graph is empty"):
             server.declare_session(BLANK)
-        with pytest.raises(InvalidRequest, match="OntologyBundle"):
-            server.declare_session(None)  # type: ignore[arg-type]
+        with pytest.raises(InvalidRequest, match="`ontology` may be left out only where a kit is named"):
+            server.declare_session(None)
 
 
 @pytest.mark.req("TEE-SESSION-01")
@@ -209,16 +212,17 @@ def test_a_crash_between_log_and_tee_is_driven_forward(
     log.fail(method, moment=moment)
     with pytest.raises(StoreUnavailable):
         server.declare_session(BLANK, idempotency_key="incident 7")
-    # The universe was fixed with the first attempt.
     grow(place.port, ["newborn"])
     session_id, snapshot = open_server().declare_session(BLANK, idempotency_key="incident 7")
-    assert snapshot.survivors == list("abcd")
+    # The universe was fixed with the intent of the first attempt, if there is one; without it, nothing was left behind.
+    is_new = (method, moment) == ("put_intent", Moment.BEFORE)
+    assert snapshot.survivors == [*"abcd", "newborn"] if is_new else list("abcd")
     log.fail(method, moment=moment)
     with pytest.raises(StoreUnavailable):
         server.eliminate(session_id, "s", "1", ["a"])
     after = open_server()
     assert after.eliminate(session_id, "s", "1", ["a"]).applied_eliminated == ["a"]
-    assert after.query_belief(session_id).survivors == list("bcd")
+    assert after.query_belief(session_id).survivors == [*"bcd", *(["newborn"] if is_new else [])]
     assert [entry.verb for entry in after.audit_trace(session_id)] == ["DECLARE_SESSION", "ELIMINATE"]
     agree(place, after, session_id)
 
@@ -334,3 +338,43 @@ def test_a_server_starts_without_its_tee_and_says_so_to_those_who_declare(tmp_pa
         for hypotheses in (None, ["a"]):
             with pytest.raises(StoreUnavailable, match=r"the Tee at `127\.0\.0\.1:1` failed with UNAVAILABLE"):
                 server.declare_session(BLANK, hypotheses)
+
+
+# --- what a graph says of its nodes -----------------------------------------------------------------------------------
+
+
+@pytest.mark.req("GATES-ATTR-03")
+def test_a_session_over_a_graph_declares_type_and_label_of_its_nodes(open_server: Callable[..., BeliefServer]) -> None:
+    server = open_server()
+    session_id = server.declare_session(BLANK, idempotency_key="k").session_id
+    said = server.attributes(session_id, "abcd")
+    assert said.keys() == set("abcd")
+    assert {*said["a"]} == {"type", "label"}
+    assert said["a"]["type"] in {"SERVICE", "DEPENDENCY", "INFRASTRUCTURE", "MECHANISM"}
+    # A repeat is the same request, also where the store no longer shows what was eliminated.
+    server.eliminate(session_id, "s", "1", ["a"])
+    assert server.declare_session(BLANK, idempotency_key="k").session_id == session_id
+    own = server.declare_session(BLANK, hypothesis_attributes={"a": {"component": "db"}}).session_id
+    assert server.attributes(own, "abcd") == {"a": {"component": "db"}}
+    listed = server.declare_session(BLANK, ["a"]).session_id
+    assert server.attributes(listed, "abcd") == {}
+
+
+@pytest.mark.req("GATES-ATTR-03")
+def test_a_graph_that_says_too_much_of_its_nodes_declares_nothing_and_a_note_says_so(
+    open_server: Callable[..., BeliefServer],
+) -> None:
+    server = open_server(limits=Limits(attribute_bytes=20))
+    with client_of(create_app(server)) as client:
+        answer = client.post("/v1/sessions", json={"ontology": BLANK.to_dict()}).json()
+    assert "20 bytes" in answer["note"]
+    assert server.attributes(answer["session_id"], "abcd") == {}
+
+
+@pytest.mark.req("GATES-ATTR-03")
+def test_a_graph_with_labels_beyond_measure_offers_none(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cmbs.stores._tee_incidents._MAX_ATTRIBUTE_CHARS", 3)
+    with closing(place.tee()) as store:
+        assert store.anchor("session").attributes is None
+    with closing(place.server()) as server:
+        assert server.declaration(BLANK, None).note is not None

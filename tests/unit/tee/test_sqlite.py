@@ -16,7 +16,7 @@ from cmbs.tee.stores import open_graph_store
 from cmbs.tee.stores import sqlite as driver
 from cmbs.tee.stores.memory import MemoryGraphStore
 from cmbs.tee.stores.sqlite import SQLiteGraphStore
-from cmbs.testing.contracts.graph_store import NOW, SAID, contents, edge, key, node, nodes_in
+from cmbs.testing.contracts.graph_samples import NOW, SAID, contents, edge, key, node, nodes_in
 from tests.support import tee as messages
 from tests.support.tee import TIMEOUT_SECONDS, calling
 
@@ -38,7 +38,7 @@ def test_everything_is_there_when_the_file_is_opened_again_and_was_on_disk_when_
         assert store._writer.execute("PRAGMA synchronous").fetchone() == (2,)
         assert store._writer.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         assert contents(store.main_graph()) == (set("abc"), {key("a", "b"), key("b", "c")})
-        assert store.incident("i") == ("i", NOW, store.version())
+        assert store.incident("i") == ("i", NOW, store.version(), None)
         assert contents(store.live_view("i")) == (set("bc"), set())
         assert store.tombstones("i") == ({"a": SAID, "ghost": SAID}, {key("b", "c"): SAID})
 
@@ -49,7 +49,7 @@ def test_a_process_that_is_killed_after_the_answer_has_lost_nothing(path: Path) 
         "import os, signal, sys\n"
         "from cmbs.tee import Delta\n"
         "from cmbs.tee.stores.sqlite import SQLiteGraphStore\n"
-        "from cmbs.testing.contracts.graph_store import SAID, node\n"
+        "from cmbs.testing.contracts.graph_samples import SAID, node\n"
         "store = SQLiteGraphStore(sys.argv[1])\n"
         "store.merge(Delta((node('late'),)))\n"
         "store.merge_node_tombstones('i', ['b'], SAID)\n"

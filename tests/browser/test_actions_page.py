@@ -1,0 +1,130 @@
+"""Gates, traces and the inbox in a real browser."""
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.support.browser import open_page
+from tests.support.console_space import CASE, Space, tell_space
+from tests.support.console_story import TRACES, Incident, tell
+from tests.support.http_server import ServerProcess
+
+pytestmark = [pytest.mark.browser, pytest.mark.req("CONSOLE-03")]
+
+
+@pytest.fixture(scope="module")
+def told(client: httpx.Client) -> tuple[Incident, Space]:
+    incident = tell(client)
+    return incident, tell_space(client, incident)
+
+
+def test_a_call_that_waits_shows_the_lines_of_the_policy_and_what_was_found(
+    page: Page, told: tuple[Incident, Space]
+) -> None:
+    incident, _ = told
+    page.goto(f"/cases/{incident.id}/actions?proposal=p-restart")
+    trace = page.get_by_role("region", name="Proposal", exact=True)
+    lines = trace.get_by_role("group", name="Lines 6 to 13 of the policy file")
+    expect(lines).to_contain_text("case.belief.n_survivors == 1")
+    expect(lines).to_contain_text("found 4")
+    expect(lines).to_contain_text("found look-before-concluding")
+    expect(trace).to_contain_text("Belief read at event 11")
+    gates = page.get_by_role("region", name="Gates of this case")
+    for tool, word in (("service.restart", "closed"), ("ticket.file", "open"), ("database.drop", "nothing allows it")):
+        expect(gates.locator(".gate").filter(has_text=tool)).to_contain_text(word)
+
+
+def test_the_session_page_says_what_waits(page: Page, told: tuple[Incident, Space]) -> None:
+    incident, _ = told
+    page.goto(f"/cases/{incident.id}")
+    strip = page.get_by_role("region", name="Where this stands")
+    expect(strip).to_contain_text("service.restart waits")
+    expect(strip).to_contain_text("1 approval waits for you")
+    strip.get_by_role("link", name="Review").click()
+    expect(page).to_have_url(f"{page.url.split('/cases')[0]}/cases/{incident.id}/actions")
+
+
+def test_an_approval_is_given_for_exactly_what_was_shown(page: Page, told: tuple[Incident, Space]) -> None:
+    incident, space = told
+    page.goto(f"/cases/{incident.id}/actions")
+    card = page.get_by_role("group", name="Approval of deployment.rollback")
+    expect(card).to_contain_text('"to_revision": 41')
+    approve = card.get_by_role("button", name="Approve once")
+    expect(approve).to_be_disabled()
+    expect(approve).to_be_enabled()
+    page.keyboard.press("a")
+    expect(approve).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("Nothing waits for a person.")).to_be_visible()
+    (approval,) = space.get("/approvals")["approvals"]
+    assert (approval["status"], approval["args"]) == ("approved", {"service": "catalogue", "to_revision": 41})
+    proposals = page.get_by_role("region", name="Proposals")
+    expect(proposals.get_by_role("listitem").filter(has_text="deployment.rollback")).to_contain_text("running")
+
+
+def test_what_is_proposed_meanwhile_appears_and_can_be_rejected(page: Page, told: tuple[Incident, Space]) -> None:
+    incident, space = told
+    page.goto(f"/cases/{incident.id}/actions")
+    expect(page.get_by_text("live", exact=True)).to_be_visible()
+    space.propose("deployment.rollback", {"service": "payments", "to_revision": 7}, "second", CASE)
+    card = page.get_by_role("group", name="Approval of deployment.rollback").filter(has_text="payments")
+    expect(card).to_be_visible()
+    card.get_by_label("Reason of a rejection").fill("not this one")
+    card.get_by_role("button", name="Reject").click()
+    expect(card).to_have_count(0)
+    assert space.get("/proposals/p-second")["status"] == "rejected"
+
+
+def test_a_waiting_call_can_be_withdrawn(page: Page, told: tuple[Incident, Space]) -> None:
+    incident, space = told
+    page.goto(f"/cases/{incident.id}/actions?proposal=p-restart")
+    page.get_by_role("button", name="Withdraw").click()
+    expect(page.get_by_role("region", name="Proposal", exact=True)).to_contain_text("withdrawn")
+    assert space.get("/proposals/p-restart")["status"] == "withdrawn"
+
+
+@pytest.mark.req("CONSOLE-04")
+def test_a_session_page_follows_what_is_written_elsewhere(page: Page, client: httpx.Client) -> None:
+    incident = tell(client)
+    page.goto(f"/cases/{incident.id}")
+    expect(page.get_by_text("11 / 11, live")).to_be_visible()
+    incident.probe(TRACES, "LockWaitsHigh@orders-db", "firing")
+    expect(page.get_by_test_id("left")).to_have_text("1")
+    expect(page.get_by_text("12 / 12, live")).to_be_visible()
+
+
+@pytest.mark.req("CONSOLE-04")
+def test_a_page_behind_live_stays_where_it_is(page: Page, client: httpx.Client) -> None:
+    incident = tell(client)
+    page.goto(f"/cases/{incident.id}?at=3")
+    expect(page.get_by_test_id("left")).to_have_text("14")
+    incident.probe(TRACES, "LockWaitsHigh@orders-db", "firing")
+    expect(page.get_by_text("3 / 12")).to_be_visible()
+    expect(page.get_by_test_id("left")).to_have_text("14")
+
+
+@pytest.mark.req("CONSOLE-04")
+def test_a_page_without_its_server_says_that_it_is_stale_and_comes_back(
+    browser: Browser, server: ServerProcess, client: httpx.Client
+) -> None:
+    incident = tell(client)
+    with open_page(browser, server.url) as page:
+        cut = {"is_cut": True}
+        # The first stream ends at once, and the next ones too, until the connection is there again.
+        page.route(
+            "**/v1/sessions/*/events*",
+            lambda route: (
+                route.fulfill(status=200, content_type="text/event-stream", body="")
+                if cut["is_cut"]
+                else route.continue_()
+            ),
+        )
+        page.goto(f"/cases/{incident.id}")
+        stale = page.get_by_role("button", name="stale")
+        expect(stale).to_be_visible()
+        expect(page.get_by_role("button", name="Record what you saw")).to_be_disabled()
+        incident.probe(TRACES, "LockWaitsHigh@orders-db", "firing")
+        cut["is_cut"] = False
+        stale.click()
+        expect(page.get_by_text("12 / 12, live")).to_be_visible()
+        expect(page.get_by_test_id("left")).to_have_text("1")

@@ -1,0 +1,154 @@
+"""Incidents to test cases with: sessions, cases and agents over one log, and one gate for all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from cmbs.belief.server import BeliefServer
+from cmbs.messages import Actor, ActorKind, OntologyBundle
+from cmbs.stores import Store
+from cmbs.stores.memory import InMemoryStore
+from cmbs.substrate.belief_source import ServedBelief
+from cmbs.substrate.kernel.events import CloseCase, IssueCapability, OpenCase
+from cmbs.substrate.kernel.kind import SpaceAnswer
+from cmbs.substrate.kernel.model import Capability, Decision, Failure, ReasonCode, Verdict
+from cmbs.substrate.kernel.state import ExecutionStatus, ProposalStatus
+from tests.support.spaces import (
+    OTHER_AGENT,
+    ROOT,
+    SPACE,
+    ScriptedRunner,
+    World,
+    assert_replays,
+    call,
+    constraint,
+    http_tool,
+    raw,
+)
+
+ONTOLOGY = OntologyBundle("services", "1", "graph://services", "1")
+CAUSES = ["cache", "checkout", "dns"]
+ATTRIBUTES = {cause: {"component": cause} for cause in CAUSES}
+HARNESS = Actor(ActorKind.ENCODER, "harness", scopes=("spaces:cases",))
+AGENT = Actor(ActorKind.AGENT, "agent", authenticated=True)
+OTHER = Actor(ActorKind.AGENT, "other", authenticated=True)
+PROBE = Actor(ActorKind.TOOL, "probe", authenticated=True)
+OTHER_TOKEN = "token of other"
+
+
+def every(*predicates: Mapping[str, Any]) -> dict[str, Any]:
+    """All of them."""
+    return {"op": "all", "args": list(predicates)}
+
+
+def equal(reference: str, value: Any) -> dict[str, Any]:
+    """What a reference finds is this."""
+    return {"op": "eq", "args": [reference, value]}
+
+
+def at_most(reference: str, number: int) -> dict[str, Any]:
+    """What a reference finds is a number no larger than this."""
+    return {"op": "schema", "args": [reference, {"type": "integer", "maximum": number}]}
+
+
+KNOWN = every(equal("$case.belief.n_survivors", 1), equal("$case.belief.active_obligation_id", None))
+# And known without what the proposing agent eliminated itself: the others left two causes at most.
+WITNESSED = every(KNOWN, at_most("$case.belief.independent.n_survivors", 2))
+
+
+def gated(**parts: Any) -> str:
+    """A constraint on restarts: with nothing else said, they wait until the cause is known."""
+    whole = {"v": 2, "subject": {"tool_id": "restart"}, "when": KNOWN, "on_fail": "defer"}
+    return constraint(**(whole | parts))
+
+
+# One policy for every incident.
+GATE = {"constraint.restart": gated(when=WITNESSED)}
+
+
+NO_CASE = (Verdict.DENY, ReasonCode.NO_CASE, Failure.BLOCK)
+DEFERRED = (Verdict.DEFER, ReasonCode.ALLOW_UNMET, Failure.DEFER)
+ALLOWED = (Verdict.ALLOW, ReasonCode.ALLOWED, None)
+
+
+def outcome(decision: Decision) -> tuple[Verdict, ReasonCode, Failure | None]:
+    """What a decision came to."""
+    return decision.verdict, decision.reason_code, decision.failure
+
+
+class Incidents:
+    """A belief plane and a space over one log, one tool that restarts a service, and agents with a token for it."""
+
+    def __init__(self, policy: Mapping[str, str] | None = None, log: Store | None = None, **more: Any) -> None:
+        self.log = InMemoryStore() if log is None else log
+        self.belief = BeliefServer(store=self.log)
+        self.runner = ScriptedRunner()
+        self.world = World(self.log, belief=ServedBelief(self.belief), runner=self.runner, **more)
+        self.sessions: dict[str, str] = {}
+        self.world.open(http_tool("restart"), policy=dict(GATE if policy is None else policy))
+        self.world.say(IssueCapability(Capability(OTHER_TOKEN, OTHER_AGENT.id, ["restart"])))
+
+    def begin(self, case_id: str, agents: list[str] | None = None, **attributes: Any) -> str:
+        """A new incident: its session and its case."""
+        self.sessions[case_id], _ = self.belief.declare_session(ONTOLOGY, CAUSES, hypothesis_attributes=ATTRIBUTES)
+        self.open_case(case_id, self.sessions[case_id], agents, **attributes)
+        return self.sessions[case_id]
+
+    def open_case(
+        self, case_id: str, session_id: str, agents: list[str] | None = None, actor: Actor = HARNESS, **attributes: Any
+    ) -> SpaceAnswer:
+        return self.world.say(OpenCase(case_id, session_id, agents or [AGENT.id], raw(attributes)), actor)
+
+    def close_case(self, case_id: str, actor: Actor = ROOT, reason: str = "") -> SpaceAnswer:
+        return self.world.say(CloseCase(case_id, reason), actor)
+
+    def rule_out(self, case_id: str, *causes: str, actor: Actor | None = PROBE, source_id: str = "probe") -> None:
+        """An elimination, recorded as that of an actor."""
+        session_id = self.sessions[case_id]
+        observation_id = str(self.belief.current_session(session_id).head.seq)
+        message = self.belief.requests.eliminate(source_id, observation_id, list(causes), None)
+        asyncio.run(self.belief.perform_async(self.belief.requests.command(session_id, message, actor=actor)))
+
+    def restart(
+        self, proposal_id: str, case_id: str | None = None, actor: Actor = AGENT, token: str = "token", **parts: Any
+    ) -> Decision:
+        """A proposal to restart a service."""
+        if case_id is not None:
+            parts["case_id"] = case_id
+        made = call("restart", {"service": "checkout"}, key=proposal_id, token=token)
+        return self.world.decide(made, actor=actor, proposal_id=proposal_id, **parts)
+
+    def status(self, proposal_id: str) -> ProposalStatus:
+        """Where a proposal stands once everything that can be looked after has been."""
+        self.world.server.keep()
+        record = self.world.space.proposals[proposal_id]
+        if record.status is ProposalStatus.RUNNING:
+            record = self.world.server.wait_for(SPACE, proposal_id, 20)
+        return record.status
+
+    @property
+    def ran(self) -> list[str]:
+        """The keys of the calls that really ran: the ids of their proposals."""
+        return [context.idempotency_key or "" for _, _, context in self.runner.calls]
+
+    def assert_replays(self) -> None:
+        """Deciding everything again gives the same bytes, once the calls that the server runs have ended."""
+        running = [each for each in self.world.space.executions.values() if each.tool.tool_id == "restart"]
+        for execution in running:
+            if execution.status is ExecutionStatus.RUNNING and not self.runner.unknown:
+                self.world.server.wait_for(SPACE, execution.proposal_id, 20)
+        assert_replays(self.world)
+
+    def close(self) -> None:
+        self.world.close()
+        self.belief.close()
+
+
+def attributes_of(reading: msgspec.Raw | msgspec.UnsetType) -> Any:
+    """Attributes in a reading as plain data; None where there are none."""
+    return None if isinstance(reading, msgspec.UnsetType) else json.loads(bytes(reading))

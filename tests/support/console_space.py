@@ -1,0 +1,138 @@
+"""A space for tests of the console: a policy file with gates, a case on an incident, and proposals in every state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+
+from tests.support.console_story import Incident
+
+SPACE, CASE = "ops", "INC-2291"
+OPERATOR = {"x-cmbs-actor": "operator:console"}
+AGENT = {"x-cmbs-actor": "agent:metrics"}
+POLICY = """\
+# What agents may do in the space `ops`. Everything else is denied.
+format: 2
+title: Operations
+tools: [{tool_id: service.restart}, {tool_id: deployment.rollback}, {tool_id: ticket.file}]
+rules:
+  - name: restart_when_known
+    allow: service.restart
+    when: >
+      case.belief.n_survivors == 1 &&
+      case.belief.active_obligation_id == null &&
+      args.service == "orders"
+    otherwise: defer
+    because: restart only what is known to be the cause
+  - name: rollback_by_a_person
+    allow: deployment.rollback
+    when: fact.rollback_window == "open"
+    otherwise: ask
+    because: a rollback is a person's call
+  - name: tickets
+    allow: ticket.file
+    when: args.severity <= 4
+  - name: goals
+    allow: state
+given:
+  actor: agent:metrics
+  capabilities:
+    - {token_id: t-metrics, agent_id: metrics, tool_ids: [ticket.file]}
+tests:
+  - name: a small ticket is filed
+    proposal:
+      candidates:
+        - type: tool_call
+          tool_id: ticket.file
+          args: {severity: 2}
+          capability_token_id: t-metrics
+          idempotency_key: a
+    expect: {verdict: allow}
+  - name: a ticket without a severity is not
+    proposal:
+      candidates:
+        - type: tool_call
+          tool_id: ticket.file
+          args: {}
+          capability_token_id: t-metrics
+          idempotency_key: b
+    expect: {verdict: deny}
+"""
+TOOLS = ("service.restart", "deployment.rollback", "ticket.file", "database.drop")
+
+
+class Space:
+    """A space over HTTP; agents propose in it."""
+
+    def __init__(self, client: httpx.Client, space_id: str = SPACE) -> None:
+        self._client = client
+        self.path = f"/v1/spaces/{space_id}"
+        self.id = space_id
+
+    def post(self, path: str, body: dict[str, Any], headers: dict[str, str] = OPERATOR) -> dict[str, Any]:
+        """One request that must succeed."""
+        answer = self._client.post(path, json=body, headers=headers, timeout=60)
+        assert answer.is_success, answer.text
+        content: dict[str, Any] = answer.json()
+        return content
+
+    def get(self, path: str) -> dict[str, Any]:
+        """One read as the operator."""
+        answer = self._client.get(f"{self.path}{path}", headers=OPERATOR)
+        assert answer.is_success, answer.text
+        content: dict[str, Any] = answer.json()
+        return content
+
+    def create(self) -> None:
+        """The space with its policy and its tools, and a token for the agent."""
+        self.post("/v1/spaces", {"space_id": self.id, "operators_needed": 1})
+        headers = {**OPERATOR, "content-type": "application/yaml"}
+        answer = self._client.put(f"{self.path}/policy", content=POLICY, headers=headers, timeout=60)
+        assert answer.is_success, answer.text
+        for tool in TOOLS:
+            tool_body = {"tool_id": tool, "kind": "caller", "args_schema": {"type": "object"}, "idempotent": False}
+            self.post(f"{self.path}/tools", tool_body)
+        token = {"token_id": "t-metrics", "agent_id": "metrics", "tool_ids": list(TOOLS)}
+        self.post(f"{self.path}/capabilities", token)
+
+    def open_case(self, incident: Incident, case_id: str = CASE) -> None:
+        """Join an incident to the space."""
+        body = {"case_id": case_id, "session_id": incident.id, "agents": ["metrics"], "attributes": {"severity": "2"}}
+        self.post(f"{self.path}/cases", body)
+
+    def propose(self, tool: str, args: dict[str, Any], key: str, case_id: str | None = CASE) -> dict[str, Any]:
+        """A call that the agent proposes; the answer."""
+        candidate = {
+            "type": "tool_call",
+            "tool_id": tool,
+            "args": args,
+            "capability_token_id": "t-metrics",
+            "idempotency_key": key,
+        }
+        snapshot = self.get("")["state_snapshot_id"]
+        body = {
+            "proposal_id": f"p-{key}",
+            "state_snapshot_id": snapshot,
+            "provenance": {
+                "source": "metrics",
+                "timestamp": "2026-11-17T03:04:51Z",
+                "inputs": ["alert-17"],
+                "permissions": [],
+            },
+            "candidates": [candidate],
+            **({} if case_id is None else {"case_id": case_id}),
+        }
+        return self.post(f"{self.path}/proposals", body, AGENT)
+
+
+def tell_space(client: httpx.Client, incident: Incident) -> Space:
+    """A restart that waits, a rollback that asks, a ticket that runs, and a drop that is denied."""
+    space = Space(client)
+    space.create()
+    space.open_case(incident)
+    space.propose("ticket.file", {"severity": 2, "text": "checkout is slow"}, "ticket")
+    space.propose("database.drop", {"name": "orders"}, "drop")
+    space.propose("service.restart", {"service": "orders"}, "restart")
+    space.propose("deployment.rollback", {"service": "catalogue", "to_revision": 41}, "rollback")
+    return space

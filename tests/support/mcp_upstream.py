@@ -1,0 +1,162 @@
+"""An MCP server in this process whose tools a test scripts, a gateway in front of it, and its clients."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import mcp_types
+from mcp import Client, MCPError
+from mcp.client._memory import InMemoryTransport
+from mcp.server import Server
+from mcp.server.runner import serve_loop
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from cmbs.bootstrap import Settings, build_app
+from cmbs.http import BeliefApp
+from cmbs.mcp.api import Api, open_local
+from cmbs.mcp.gateway.config import GatewayConfig
+from cmbs.mcp.gateway.connections import Connections
+from cmbs.mcp.gateway.ledger import GatewayLedger, claim_actor
+from cmbs.mcp.gateway.server import Gateway, GatewaySettings
+from cmbs.substrate.tools.mcp_servers import StdioServer
+from cmbs.system import SystemClock
+
+Wire = dict[str, Any]
+Behaviour = Callable[[Any, Wire], Awaitable[Wire]]
+SPACE = "/v1/spaces/mcp"
+
+
+def text_of(result: Any) -> str:
+    return str(result.content[0].text)
+
+
+def define(name: str, *, reads: bool = False, **more: Any) -> Wire:
+    definition: Wire = {"name": name, "description": f"Does {name}.", "inputSchema": {"type": "object"}}
+    return {**definition, "annotations": {"readOnlyHint": reads}, **more}
+
+
+class LegacyServer(Server[Any]):
+    """A server that knows the handshake alone."""
+
+    async def run(
+        self,
+        read_stream: Any,
+        write_stream: Any,
+        initialization_options: Any,
+        raise_exceptions: bool = False,  # noqa: FBT002
+    ) -> None:
+        async with self.lifespan(self) as state:
+            await serve_loop(self, read_stream, write_stream, lifespan_state=state, init_options=initialization_options)
+
+
+class ScriptedUpstream:
+    """A server whose list and whose behaviour can be changed at any time; it answers with the JSON that it is given."""
+
+    def __init__(self, *, legacy: bool = False) -> None:
+        self.tools: dict[str, Wire] = {}
+        self.behaviours: dict[str, Behaviour] = {}
+        self.received: list[Wire] = []
+        self.reached = asyncio.Event()
+        self.instructions = "be careful"
+        self.legacy = legacy
+
+    def tool(self, definition: Wire, behaviour: Behaviour | None = None) -> None:
+        self.tools[definition["name"]] = definition
+        if behaviour is not None:
+            self.behaviours[definition["name"]] = behaviour
+
+    @property
+    def calls(self) -> list[tuple[str, Any]]:
+        return [(each["name"], each.get("arguments")) for each in self.received]
+
+    def build(self) -> Server[Any]:
+        async def unreached(ctx: Any, params: Any) -> Any:
+            raise AssertionError
+
+        server = (LegacyServer if self.legacy else Server)(
+            "scripted", version="1", instructions=self.instructions, on_list_tools=unreached, on_call_tool=unreached
+        )
+        server.middleware.append(self._answer)
+        return server
+
+    async def _answer(self, ctx: Any, call_next: Any) -> Any:
+        envelope = {"resultType": "complete"} if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS else {}
+        if ctx.method == "tools/list":
+            return {**envelope, "tools": list(self.tools.values()), "ttlMs": 0, "cacheScope": "private"}
+        if ctx.method != "tools/call":
+            return await call_next(ctx)
+        params = dict(ctx.params)
+        self.received.append(params)
+        self.reached.set()
+        behaviour = self.behaviours.get(params["name"])
+        if behaviour is None:
+            raise MCPError(code=mcp_types.INVALID_PARAMS, message="no such tool here")
+        return {**envelope, **await behaviour(ctx, params)}
+
+
+def answer_text(text: str, **more: Any) -> Behaviour:
+    async def behave(ctx: Any, params: Wire) -> Wire:
+        return {"content": [{"type": "text", "text": text}], **more}
+
+    return behave
+
+
+class Bench:
+    """A gateway, what stands behind it, and an operator."""
+
+    def __init__(self, app: BeliefApp, gateway: Gateway, api: Api) -> None:
+        self.app = app
+        self.gateway = gateway
+        self.api = api
+        self.operator = api.acting_as(claim_actor("operator", "boss"))
+
+    def client(self, *, modern: bool = True, **options: Any) -> Client:
+        server = self.gateway.build_server()
+        mode = "auto" if modern else "legacy"
+        # Over a stream, so that messages are framed as they are between processes.
+        return Client(InMemoryTransport(server), mode=mode, cache=None, **options)
+
+    async def approve_all(self) -> list[str]:
+        pending = [each async for each in self.operator.pages(f"{SPACE}/approvals", "approvals", status="pending")]
+        for each in pending:
+            await self.operator.post(f"{SPACE}/approvals/{each['approval_id']}/approve")
+        return [each["approval_id"] for each in pending]
+
+    async def proposals(self) -> list[Wire]:
+        return [each async for each in self.operator.pages(f"{SPACE}/proposals", "proposals")]
+
+    async def executions(self) -> list[Wire]:
+        return [each async for each in self.operator.pages(f"{SPACE}/executions", "executions")]
+
+    async def notes(self, noticed: str) -> list[Wire]:
+        found = [each async for each in self.operator.pages(f"{SPACE}/memory", "memory")]
+        return [each["claim"] for each in found if each["claim"].get("noticed") == noticed]
+
+
+@asynccontextmanager
+async def open_bench(
+    upstreams: dict[str, ScriptedUpstream], store: str = "memory:", app: BeliefApp | None = None, **settings: Any
+) -> AsyncIterator[Bench]:
+    """A gateway in front of scripted servers, over a store of its own or over an application that goes on after it."""
+    own = app is None
+    app = build_app(Settings(store=store), {}) if app is None else app
+    api = open_local(app)
+    config = GatewayConfig({name: StdioServer([name]) for name in upstreams})
+
+    async def open_target(server: Any, values: dict[str, str], stack: AsyncExitStack) -> Any:
+        return InMemoryTransport(upstreams[server.command[0]].build())
+
+    connections = Connections(config, {}, open_target)
+    ledger = GatewayLedger(api.acting_as(claim_actor("operator", "gateway")), "mcp", SystemClock())
+    chosen = GatewaySettings(**{"wait_seconds": 0.05, "check_seconds": 3600.0, **settings})
+    gateway = Gateway(api, ledger, connections, chosen)
+    try:
+        await gateway.start()
+        yield Bench(app, gateway, api)
+    finally:
+        await gateway.aclose()
+        if own:
+            app.close()

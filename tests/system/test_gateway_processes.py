@@ -1,0 +1,178 @@
+"""`cmbs gateway` as a process, in front of MCP servers of other projects, on standard streams and over HTTP."""
+
+import asyncio
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+
+ROOT = Path(__file__).resolve().parents[2]
+FILESYSTEM = ROOT / ".venv/mcp-servers/node_modules/@modelcontextprotocol/server-filesystem/dist/index.js"
+GIT = f"git={sys.executable} -m mcp_server_git"
+needs_filesystem = pytest.mark.skipif(
+    not (FILESYSTEM.exists() and shutil.which("node")),
+    reason="the MCP server for files is not installed: `make .venv/.mcp-servers`, with npm on the PATH",
+)
+
+
+def gateway(store: Path, *arguments: str) -> list[str]:
+    return ["-m", "cmbs", "gateway", "--store", f"sqlite:///{store}", "--wait", "0.2", *arguments]
+
+
+def text_of(result: Any) -> str:
+    return str(result.content[0].text)
+
+
+def make_repository(directory: Path) -> Path:
+    subprocess.run(["git", "init", "-q", str(directory)], check=True)
+    (directory / "a.txt").write_text("hello\n")
+    return directory
+
+
+def run(work: Any) -> Any:
+    async def bounded() -> Any:
+        async with asyncio.timeout(300):
+            return await work
+
+    return asyncio.run(bounded())
+
+
+def check_store(store: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "cmbs", "verify", "--store", f"sqlite:///{store}"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout
+
+
+@pytest.mark.slow
+@needs_filesystem
+@pytest.mark.req("MCP-GW-04", "MCP-GW-05")
+def test_servers_of_both_eras_serve_clients_of_both_eras_through_one_gateway(tmp_path: Path) -> None:
+    repository = make_repository(tmp_path / "repo")
+    files = f"files=node {FILESYSTEM} {repository}"
+    arguments = gateway(tmp_path / "g.db", "--upstream", GIT, "--upstream", files)
+    program = StdioServerParameters(command=sys.executable, args=arguments, cwd=ROOT)
+
+    async def use(mode: Any) -> set[str]:
+        async with Client(program, mode=mode) as client:
+            assert client.session.protocol_version == ("2026-07-28" if mode == "auto" else "2025-11-25")
+            names = {each.name for each in (await client.list_tools()).tools}
+            status = await client.call_tool("git_git_status", {"repo_path": str(repository)})
+            assert "a.txt" in text_of(status)
+            read = await client.call_tool("files_read_text_file", {"path": str(repository / "a.txt")})
+            assert (text_of(read), read.is_error) == ("hello\n", False)
+            assert read.structured_content == {"content": "hello\n"}
+            for name, args in (
+                ("git_git_add", {"repo_path": str(repository), "files": ["a.txt"]}),
+                ("files_write_file", {"path": str(repository / "b.txt"), "content": "x"}),
+            ):
+                waiting = await client.call_tool(name, args)
+                assert waiting.is_error
+                assert "needs the approval of an operator" in text_of(waiting)
+            missing = await client.call_tool("files_read_text_file", {"path": str(repository / "none")})
+            assert missing.is_error
+        return names
+
+    modern = run(use("auto"))
+    assert run(use("legacy")) == modern
+    assert {"git_git_status", "files_write_file"} <= modern
+    assert not (repository / "b.txt").exists()
+    assert "good space:mcp" in check_store(tmp_path / "g.db")
+
+
+@contextmanager
+def serve_gateway(store: Path, *arguments: str, **environment: str) -> Iterator[str]:
+    """A gateway over HTTP, once it answers; stopped in the end."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, *gateway(store, "--port", str(port), *arguments)]
+    with subprocess.Popen(command, cwd=ROOT, env={**os.environ, **environment}) as process:
+        try:
+            for _ in range(600):
+                with socket.socket() as client:
+                    client.settimeout(1)
+                    if client.connect_ex(("127.0.0.1", port)) == 0:
+                        break
+                with suppress(subprocess.TimeoutExpired):
+                    pytest.fail(f"the gateway ended with {process.wait(0.1)}")
+            yield f"http://127.0.0.1:{port}/mcp"
+        finally:
+            process.terminate()
+            process.wait(60)
+
+
+@pytest.mark.slow
+@pytest.mark.req("MCP-GW-09", "MCP-GW-10")
+def test_over_http_actors_have_credentials_of_their_own_and_a_killed_server_leaves_an_unknown_outcome(
+    tmp_path: Path,
+) -> None:
+    wiped = tmp_path / "wiped"
+    config = tmp_path / "gateway.json"
+    command = [sys.executable, "-m", "tests.support.mcp_dying", str(wiped)]
+    config.write_text(
+        json.dumps(
+            {
+                "servers": {"dying": {"transport": "stdio", "command": command, "env": {"WHO": "SHARED_NAME"}}},
+                "credentials": {"medic": {"dying": {"WHO": "MEDIC_NAME"}}},
+            }
+        )
+    )
+    store = tmp_path / "g.db"
+
+    async def use(url: str, actor: str, mode: Any, work: Any) -> Any:
+        async with (
+            httpx2.AsyncClient(headers={"x-cmbs-actor": f"agent:{actor}"}, timeout=60) as http,
+            Client(streamable_http_client(url, http_client=http), mode=mode) as client,
+        ):
+            return await work(client)
+
+    async def ask_name(client: Client) -> str:
+        return text_of(await client.call_tool("get_secret_name", {}))
+
+    async def wipe(client: Client) -> str:
+        return text_of(await client.call_tool("wipe", {}))
+
+    with serve_gateway(store, "--config", str(config), SHARED_NAME="everyone", MEDIC_NAME="the medic") as url:
+        assert run(use(url, "scout", "auto", ask_name)) == "everyone"
+        assert run(use(url, "medic", "auto", ask_name)) == "the medic"
+        assert run(use(url, "medic", "legacy", ask_name)) == "the medic"
+        assert "needs the approval" in run(use(url, "scout", "auto", wipe))
+        approve_all(store)
+        assert run(use(url, "scout", "legacy", wipe)).startswith("Unknown: the call was sent")
+        assert run(use(url, "scout", "auto", wipe)).startswith("Unknown")
+        assert run(use(url, "scout", "auto", ask_name)) == "everyone"
+    assert wiped.read_text() == "wiped\n"
+    assert "good space:mcp" in check_store(store)
+
+
+def approve_all(store: Path) -> None:
+    """An operator, by a server of their own over the same store."""
+    from cmbs.bootstrap import Settings, build_app
+    from cmbs.mcp.api import open_local
+
+    async def approve() -> int:
+        app = build_app(Settings(store=f"sqlite:///{store}"), {})
+        operator = open_local(app).acting_as({"x-cmbs-actor": "operator:boss"})
+        pages = operator.pages("/v1/spaces/mcp/approvals", "approvals", status="pending")
+        pending = [each["approval_id"] async for each in pages]
+        for approval_id in pending:
+            await operator.post(f"/v1/spaces/mcp/approvals/{approval_id}/approve")
+        app.close()
+        return len(pending)
+
+    assert run(approve()) == 1

@@ -1,0 +1,139 @@
+"""Cases over HTTP: one gate, two incidents, keys of several kinds."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from cmbs.identity import Role
+from cmbs.messages import ActorKind
+from tests.support.error_model import check_error
+from tests.support.keyed_spaces import Served, serving_with_keys
+from tests.support.space_client import PLANNER, SpaceClient
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    with serving_with_keys() as server:
+        yield server
+
+
+@pytest.mark.req("CASE-HTTP-01", "CASE-GATE-03")
+def test_the_key_that_eliminated_does_not_open_its_own_gate(served: Served) -> None:
+    session_id = served.begin("INC-1", ["planner"])
+    for cause in ("cache", "dns"):
+        served.rule_out(session_id, cause, served.planner)
+    assert served.restart("own", "INC-1")["status"] == "parked"
+    body = {"source_id": "probe", "observation_id": "seen", "eliminated": ["cache"]}
+    served.post(f"/v1/sessions/{session_id}/eliminate", body, served.probe)
+    allowed = served.restart("witnessed", "INC-1")
+    assert (allowed["status"], allowed["case_id"]) == ("running", "INC-1")
+    denied = served.restart("nowhere", None)
+    assert (denied["decision"]["reason_code"], denied["case_id"]) == ("NO_CASE", None)
+
+
+@pytest.mark.req("CASE-HTTP-01")
+def test_cases_are_listed_read_and_filter_proposals(served: Served) -> None:
+    first, second = served.begin("INC-1", ["planner"]), served.begin("INC-2", ["other"])
+    for case_id in ("INC-1", "INC-2"):
+        served.restart(f"p of {case_id}", case_id)
+    listed = served.get("/v1/spaces/s/cases", served.planner).json()["cases"]
+    assert [(each["case_id"], each["status"], each["session_id"]) for each in listed] == [
+        ("INC-1", "open", first),
+        ("INC-2", "open", second),
+    ]
+    # An agent sees what is said of its own cases alone.
+    assert [("attributes" in each, "agents" in each) for each in listed] == [(True, True), (False, False)]
+    seen = served.get("/v1/spaces/s/cases/INC-2", served.operator).json()
+    assert (seen["attributes"], seen["agents"], seen["opened_by"]["id"]) == ({"tier": 1}, ["other"], "harness")
+    check_error(served.get("/v1/spaces/s/cases/INC-3", served.operator), 404, "RECORD_NOT_FOUND")
+    of_case = served.get("/v1/spaces/s/proposals?case_id=INC-2", served.operator).json()["proposals"]
+    assert [(each["proposal_id"], each["status"]) for each in of_case] == [("p of INC-2", "denied")]
+    closed = served.post("/v1/spaces/s/cases/INC-1/close", {"reason": "solved"}, served.harness).json()
+    assert closed["granted"]
+    assert served.get("/v1/spaces/s/proposals/p%20of%20INC-1", served.planner).json()["status"] == "withdrawn"
+    ended = served.get("/v1/spaces/s/cases?status=closed", served.operator).json()["cases"]
+    assert [(each["case_id"], each["reason"], each["closed_by"]["id"]) for each in ended] == [
+        ("INC-1", "solved", "harness")
+    ]
+
+
+@pytest.mark.req("CASE-HTTP-01", "CASE-OPEN-01")
+def test_an_agent_opens_no_case_whatever_its_key_says(served: Served) -> None:
+    case = {"case_id": "mine", "session_id": "s", "agents": ["planner"]}
+    check_error(served.post("/v1/spaces/s/cases", case, served.planner), 403, "FORBIDDEN")
+    entitled = served.key(ActorKind.AGENT, "planner", Role.AGENT, "spaces:cases")
+    refused = served.post("/v1/spaces/s/cases", case, entitled).json()
+    assert (refused["granted"], refused["reason_code"]) == (False, "NOT_AUTHORISED")
+    single = served.key(ActorKind.ENCODER, "h2", "spaces:cases@s")
+    assert served.post("/v1/spaces/s/cases", case, single).json()["granted"]
+    elsewhere = served.key(ActorKind.ENCODER, "h3", "spaces:cases@other")
+    check_error(served.post("/v1/spaces/s/cases/mine/close", {}, elsewhere), 403, "FORBIDDEN")
+
+
+def attempts_of(served: Served, since: int) -> list[tuple[str, str, str]]:
+    """What is in the log of the space after an entry: verb, actor, and the reason that it was refused for."""
+    entries = served.get("/v1/spaces/s/audit?limit=100", served.operator).json()["events"]
+    return [
+        (each["verb"], each["actor"]["id"], each["outcome"].get("decision", each["outcome"])["reason_code"])
+        for each in entries
+        if each["seq"] > since
+    ]
+
+
+@pytest.mark.req("CASE-GATE-03", "CASE-OPEN-01", "CASE-HTTP-01")
+def test_what_an_agent_tries_in_order_to_open_its_own_gate_is_on_record(served: Served) -> None:
+    session_id, solved = served.begin("mine", ["planner"]), served.begin("solved", ["other"])
+    for cause in ("cache", "dns"):
+        served.rule_out(solved, cause, served.probe)
+        # The source id is that of the monitor; the key is not.
+        served.rule_out(session_id, cause, served.planner)
+    since = served.get("/v1/spaces/s", served.operator).json()["head_seq"]
+    assert served.restart("by itself", "mine")["status"] == "parked"
+    assert served.restart("through another incident", "solved")["status"] == "denied"
+    assert served.restart("with another key", "mine", served.other)["status"] == "denied"
+    assert served.restart("with another key and its own token", "mine", served.other, "token")["status"] == "denied"
+    entitled = served.key(ActorKind.AGENT, "planner", Role.AGENT, "spaces:cases")
+    case = {"case_id": "own", "session_id": solved, "agents": ["planner"]}
+    assert not served.post("/v1/spaces/s/cases", case, entitled).json()["granted"]
+    assert served.restart("in its own case", "own")["status"] == "denied"
+    assert attempts_of(served, since) == [
+        ("PROPOSE", "planner", "ALLOW_UNMET"),
+        ("PROPOSE", "planner", "NO_CASE"),
+        ("PROPOSE", "other", "NO_CASE"),
+        ("PROPOSE", "other", "CAPABILITY_OTHER_AGENT"),
+        ("OPEN_CASE", "planner", "NOT_AUTHORISED"),
+        ("PROPOSE", "planner", "NO_CASE"),
+    ]
+    audit = served.get(f"/v1/sessions/{session_id}/audit", served.operator).json()["events"]
+    eliminations = [each for each in audit if each["verb"] == "ELIMINATE"]
+    assert [(each["payload"]["source_id"], each["actor"]["id"]) for each in eliminations] == [
+        ("monitor", "planner")
+    ] * 2
+
+
+@pytest.mark.req("CASE-REF-02", "CASE-GATE-03")
+def test_a_second_key_is_a_second_voice_unless_it_is_for_another_session(served: Served) -> None:
+    session_id, elsewhere = served.begin("mine", ["planner"]), served.begin("theirs", ["other"])
+    for cause in ("cache", "dns"):
+        served.rule_out(session_id, cause, served.planner)
+    narrow = served.key(ActorKind.AGENT, "other", f"belief:write@{elsewhere}")
+    body = {"source_id": "monitor", "observation_id": "seen", "eliminated": ["cache"]}
+    refused = served.post(f"/v1/sessions/{session_id}/eliminate", body, narrow)
+    check_error(refused, 403, "FORBIDDEN")
+    assert refused.json()["error"]["details"]["reason"] == "missing_scope"
+    assert served.restart("with one voice", "mine")["status"] == "parked"
+    # A key that may write every session is another actor: what it says is not the proposer's own word.
+    assert served.post(f"/v1/sessions/{session_id}/eliminate", body, served.other).status_code == 200
+    assert served.restart("with two voices", "mine")["status"] == "running"
+
+
+@pytest.mark.req("CASE-HTTP-01")
+def test_a_case_needs_agents_and_an_object(space: SpaceClient) -> None:
+    case = {"case_id": "c", "session_id": "s", "agents": ["planner"]}
+    check_error(space.post("/cases", {**case, "agents": []}), 400, "INVALID_REQUEST")
+    check_error(space.post("/cases", {**case, "attributes": [1]}), 400, "INVALID_REQUEST")
+    check_error(space.post("/cases", {"case_id": "c"}), 400, "INVALID_REQUEST")
+    first = space.post("/cases", case).json()
+    assert space.post("/cases", case).json() == {**first, "replayed": True}
+    check_error(space.post("/cases", {**case, "session_id": "t"}), 409, "CONFLICT")
+    assert space.post("/cases/c/close", who=PLANNER).json()["reason_code"] == "NOT_AUTHORISED"

@@ -1,0 +1,205 @@
+"""What the client adds to the operations: pages, parts of answers, options, heads, and servers in the same process."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cmbs.client import AsyncClient, Client, Patience, Unreachable, connect, connect_async
+from cmbs.client.errors import Head
+from cmbs.errors import Forbidden, HeadMismatch, InvalidRequest, LimitExceeded, SessionNotFound, Unauthenticated
+from tests.support.carriers import TLS, TLS_OPTIONS, client_context
+from tests.support.http_server import TIMEOUT_SECONDS, run_cmbs, serving
+from tests.support.transports import ONTOLOGY
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    with connect("memory:") as opened:
+        yield opened
+
+
+def declare(client: Client, n_hypotheses: int = 7) -> str:
+    return client.declare_session(ONTOLOGY, [f"h{number}" for number in range(n_hypotheses)]).session_id
+
+
+@pytest.mark.req("CLIENT-07")
+@pytest.mark.parametrize("limit", [1, 2, 3, 7, 100])
+def test_lists_are_read_to_their_end_whatever_the_size_of_a_page(client: Client, limit: int) -> None:
+    session_id = declare(client)
+    client.eliminate(session_id, "probe", ["h3"])
+    assert list(client.list_survivors.each(session_id, limit=limit)) == ["h0", "h1", "h2", "h4", "h5", "h6"]
+    assert [event.seq for event in client.audit_trace.each(session_id, limit=limit)] == [0, 1]
+    listed = [session.session_id for session in client.list_sessions.each(limit=limit)]
+    assert len(listed) == len(set(listed))
+    assert session_id in listed
+
+
+@pytest.mark.req("CLIENT-07")
+def test_lists_are_read_to_their_end_when_awaited() -> None:
+    async def read() -> list[str]:
+        async with connect_async("memory:") as client:
+            session_id = (await client.declare_session(ONTOLOGY, list("abcde"))).session_id
+            return [each async for each in client.list_survivors.each(session_id, limit=2)]
+
+    assert asyncio.run(read()) == list("abcde")
+
+
+def test_a_part_of_an_answer_is_plain_json(client: Client) -> None:
+    session_id = declare(client)
+    assert client.query_belief.pick("n_survivors", "terminated")(session_id) == {"n_survivors": 7, "terminated": False}
+    with pytest.raises(InvalidRequest, match="not a field of this answer"):
+        client.query_belief.pick("n_surviors")(session_id)
+
+
+def test_a_minimal_answer_has_no_survivors_and_says_how_many_there_are(client: Client) -> None:
+    opened = client.declare_session.options(minimal=True)(ONTOLOGY, [str(number) for number in range(5_000)])
+    assert (opened.snapshot.survivors, opened.snapshot.n_survivors) == (None, 5_000)
+    # Large enough to be compressed on the way.
+    whole = client.query_belief(opened.session_id).survivors
+    assert whole is not None
+    assert len(whole) == 5_000
+
+
+@pytest.mark.req("CLIENT-05")
+def test_the_client_keeps_the_highest_head_of_every_stream(client: Client) -> None:
+    session_id = declare(client)
+    first = client.heads.find(session_id)
+    assert first is None or first.seq == 0
+    outcome = client.eliminate(session_id, "probe", ["h0"], observation_id="1")
+    assert client.heads.find(session_id) == Head(1, outcome.audit_event_id)
+    # Neither a repeat nor a look back is taken for the head.
+    assert client.eliminate(session_id, "probe", ["h0"], observation_id="1").replayed
+    client.declare_conclusion(session_id, "h1")
+    client.query_belief(session_id, at=0)
+    assert client.eliminate(session_id, "probe", ["h0"], observation_id="1").replayed
+    head = client.heads.find(session_id)
+    assert head is not None
+    assert head.seq == 2
+    assert client.query_belief(session_id).audit_head_event_id == head.event_id
+
+
+@pytest.mark.req("CLIENT-05")
+def test_a_pinned_client_writes_on_what_it_has_seen_alone(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path / 'cmbs.db'}"
+    with connect(store, pin=True) as pinned, connect(store) as other:
+        session_id = declare(pinned)
+        pinned.query_belief(session_id)
+        other.eliminate(session_id, "other", ["h0"])
+        with pytest.raises(HeadMismatch):
+            pinned.declare_conclusion(session_id, "h0")
+        pinned.query_belief(session_id)
+        assert pinned.declare_conclusion(session_id, "h1").accepted
+        with pytest.raises(HeadMismatch):
+            other.eliminate.options(if_match="e0")(session_id, "other", ["h2"])
+
+
+def test_threads_may_share_a_client(client: Client) -> None:
+    session_id = declare(client, 64)
+
+    def eliminate(number: int) -> list[str]:
+        return client.eliminate(session_id, f"source-{number % 4}", [f"h{number}"]).applied_eliminated
+
+    with ThreadPoolExecutor(8) as threads:
+        applied = list(threads.map(eliminate, range(63)))
+    assert sorted(each for ids in applied for each in ids) == sorted(f"h{number}" for number in range(63))
+    assert client.query_belief(session_id).survivors == ["h63"]
+
+
+def test_a_wait_ends_with_the_news(client: Client) -> None:
+    session_id = declare(client)
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(client.query_belief, session_id, wait=30, after=0)
+        client.eliminate(session_id, "probe", ["h0"])
+        assert waiting.result(30).n_survivors == 6
+
+
+def test_a_server_in_this_process_keeps_what_it_acknowledged(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path / 'cmbs.db'}"
+    with connect(store) as client:
+        session_id = declare(client)
+        client.eliminate(session_id, "probe", ["h0"])
+    with connect(store) as again:
+        assert again.query_belief(session_id).n_survivors == 6
+
+
+def test_settings_of_a_server_in_this_process_are_those_of_the_environment() -> None:
+    settings = {"CMBS_LIMIT_HYPOTHESES_PER_SESSION": "3"}
+    with connect("memory:", settings=settings) as client, pytest.raises(LimitExceeded, match="hypotheses_per_session"):
+        declare(client)
+    with pytest.raises(InvalidRequest, match="settings"):
+        connect("http://127.0.0.1:1", settings={})
+
+
+def test_an_application_that_fails_is_told_as_a_server_that_does() -> None:
+    async def silent(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+
+    async def cut(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/json")]})
+        await send({"type": "http.response.body", "body": b"{", "more_body": True})
+
+    for application in (silent, cut):
+        with connect(application, patience=Patience(attempts=1)) as client, pytest.raises(Unreachable):
+            client.healthz()
+
+
+def test_a_key_and_its_actor(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path / 'cmbs.db'}"
+    made = run_cmbs("keys", "create", "--store", store, "--id", "planner", "--role", "agent", directory=tmp_path)
+    found = re.search(r"cmbs_\w+", made.stdout)
+    assert found, made
+    key = found[0]
+    with connect(store, key=key) as client:
+        assert (client.whoami().kind, client.whoami().id) == ("agent", "planner")
+        with pytest.raises(Forbidden):
+            client.create_space("s")
+    with connect(store, key="") as client, pytest.raises(Unauthenticated):
+        client.whoami()
+    with connect("memory:", actor="operator:ops") as client:
+        assert (client.whoami().id, client.create_space("s").space_id) == ("ops", "s")
+
+
+def test_a_socket_file_and_tls_with_client_certificates(tmp_path: Path) -> None:
+    socket = ("--uds", "cmbs.sock")
+    with serving(tmp_path, "--store", "memory:", *socket) as server, connect(f"unix://{server.socket_file}") as client:
+        assert client.healthz().status == "ok"
+    secure = (*TLS_OPTIONS, "--tls-client-ca", str(TLS / "client_ca.pem"))
+    certificate = (str(TLS / "client.pem"), str(TLS / "client_key.pem"))
+    trusted = {"verify": client_context(with_certificate=True)}
+    hurried = Patience(deadline=1.0, attempts=1)
+    with serving(tmp_path, "--store", "memory:", *secure, connection=trusted) as server:
+        with connect(server.url, ca=str(TLS / "certificate.pem"), certificate=certificate) as client:
+            assert client.healthz().status == "ok"
+        with connect(server.url, patience=hurried) as client, pytest.raises(Unreachable):
+            client.healthz()
+    with pytest.raises(InvalidRequest, match="certificate"):
+        connect("https://localhost:1", ca=str(tmp_path / "none.pem"))
+
+
+def test_both_clients_have_the_same_operations() -> None:
+    names = {name for name in dir(Client) if not name.startswith("_")}
+    assert names - {"follow"} <= set(dir(AsyncClient))
+    with connect("memory:") as client, pytest.raises(SessionNotFound):
+        client.query_belief("none")
+
+
+def test_a_program_that_does_not_close_its_client_ends_all_the_same(tmp_path: Path) -> None:
+    script = "from cmbs.client import connect; client = connect('sqlite:///cmbs.db'); print(client.healthz().status)"
+    ran = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=TIMEOUT_SECONDS,
+    )
+    assert ran.stdout == "ok\n"

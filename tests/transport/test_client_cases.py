@@ -1,0 +1,195 @@
+"""A case through the client: observe, what next, why, conclude, act, wait, withdraw."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from cmbs.audit.kernel.verify import verify_proof
+from cmbs.client import Case, Client, connect, connect_async
+from cmbs.errors import InvalidHypothesisId, InvalidRequest, UnknownProbe
+from tests.support.transports import ONTOLOGY
+
+KIT = """
+id: checkout
+version: "1"
+title: Checkout is slow
+soundness: sound
+hypotheses: [{id: disk-full}, {id: dns}, {id: bad-deploy}]
+probes:
+  - id: disk-free
+    prompt: Has the disk more than 5 % free?
+    outcomes: [{id: "yes", eliminates: [disk-full]}, {id: "no", keeps: [disk-full]}]
+  - id: resolves
+    prompt: Does the name of the payment provider resolve?
+    outcomes: [{id: "yes", eliminates: [dns]}, {id: "no", keeps: [dns]}]
+"""
+POLICY: dict[str, Any] = {
+    "format": 2,
+    "title": "restart only when one cause is left",
+    "rules": [
+        {
+            "name": "restart",
+            "allow": "service.restart",
+            "when": "case.belief.n_survivors == 1",
+            "otherwise": "defer",
+            "because": "restart only what is known to be the cause",
+        }
+    ],
+}
+TOOL = {"tool_id": "service.restart", "kind": "caller", "args_schema": {"type": "object"}}
+
+
+class Incident:
+    """A store with a kit and a space in it, and clients of an operator and of an agent."""
+
+    def __init__(self, operator: Client, agent: Client) -> None:
+        self.operator = operator
+        self.agent = agent
+
+    def case(self, case_id: str) -> Case:
+        """A case that the operator's harness opened for the agent, joined by the agent."""
+        with (
+            pytest.raises(KeyboardInterrupt),
+            self.operator.case(kit="checkout", space="shop", case_id=case_id, agents=["planner"]),
+        ):
+            # So that it stays open.
+            raise KeyboardInterrupt
+        return self.agent.case(space="shop", case_id=case_id)
+
+
+@pytest.fixture(scope="module")
+def incident(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Incident]:
+    store = f"sqlite:///{tmp_path_factory.mktemp('incident') / 'cmbs.db'}"
+    with ExitStack() as opened:
+        operator = opened.enter_context(connect(store, actor="operator:ops"))
+        agent = opened.enter_context(connect(store, actor="agent:planner"))
+        operator.put_kit(KIT)
+        operator.create_space("shop", policy_file=POLICY)
+        operator.register_tool("shop", **TOOL)  # type: ignore[arg-type]
+        operator.issue_capability("shop", token_id="t", agent_id="planner", tool_ids=["service.restart"])
+        yield Incident(operator, agent)
+
+
+@pytest.mark.req("CLIENT-09")
+def test_a_case_goes_from_a_look_to_a_conclusion(incident: Incident) -> None:
+    with incident.agent.case(kit="checkout") as case:
+        first = case.next_probes(limit=1)
+        assert (first.n_survivors, first.n_probes, len(first.probes)) == (3, 2, 1)
+        seen = case.observe("disk-free", "yes", source_id="probe://df", justification={"free": 0.4})
+        assert seen.applied_eliminated == ["disk-full"]
+        assert [probe.probe_id for probe in case.next_probes().probes] == ["resolves"]
+        again = case.observe("disk-free", "yes", source_id="probe://df", justification={"free": 0.4})
+        assert (again.replayed, again.audit_event_id) == (True, seen.audit_event_id)
+        refused = case.conclude("disk-full")
+        assert (refused.accepted, refused.refusal and refused.refusal.accepted) == (False, ["bad-deploy", "dns"])
+        case.observe("resolves", "yes")
+        assert case.conclude("bad-deploy").accepted
+        assert case.belief().survivors == ["bad-deploy"]
+        assert case.belief(at=1).n_survivors == 2
+        assert case.case_id is None
+
+
+@pytest.mark.req("CLIENT-09")
+def test_why_goes_down_to_what_was_seen_and_to_a_proof(incident: Incident) -> None:
+    with incident.agent.case(kit="checkout") as case:
+        seen = case.observe("disk-free", "yes", source_id="probe://df", justification={"free": 0.4})
+        why = case.why("disk-full")
+        assert (why.survives, why.event_id, why.seq) == (False, seen.audit_event_id, 1)
+        assert (why.source_id, why.observation_id, why.justification) == ("probe://df", "disk-free", {"free": 0.4})
+        assert why.probe is not None
+        assert (why.probe["probe_id"], why.probe["response"]) == ("disk-free", "yes")
+        assert why.sentence == '`disk-full` was ruled out at seq 1 by `probe://df`, which saw `"yes"` at `disk-free`'
+        assert "disk-full" in verify_proof(msgspec.json.encode(why.proof)).statement
+        alive = case.why("dns")
+        assert (alive.survives, alive.seq, alive.proof["kind"]) == (True, None, "membership")
+        assert alive.sentence == "`dns` survives: nothing that was seen speaks against it"
+        with pytest.raises(InvalidHypothesisId):
+            case.why("no such thing")
+
+
+@pytest.mark.req("CLIENT-09")
+def test_an_act_waits_for_belief_and_runs_once_it_is_allowed(incident: Incident) -> None:
+    with incident.case("INC-1") as case:
+        assert case.case_id == "INC-1"
+        early = case.act("service.restart", {"service": "orders"}, token="t", wait=0)
+        assert early.status == "parked"
+        assert early.refusals
+        assert early.refusals[0].next
+        assert case.explain(early.proposal_id).decision.verdict == "defer"
+        assert case.withdraw(early.proposal_id, reason="too early").proposal.status == "withdrawn"
+        for probe_id in ("disk-free", "resolves"):
+            case.observe(probe_id, "yes")
+        allowed = case.act("service.restart", {"service": "orders"}, token="t", wait=0, inputs=["ticket-7"])
+        assert allowed.status == "running"
+        assert allowed.case_id == "INC-1"
+        case.report(allowed.execution_ids[0], "succeeded", result={"restarted": True})
+        assert case.wait(allowed.proposal_id).status == "committed"
+    # The agent did not open it, so it stays open.
+    assert incident.operator.get_case("shop", "INC-1").status == "open"
+
+
+@pytest.mark.req("CLIENT-09")
+def test_a_case_that_was_opened_is_closed_at_the_end_and_stays_open_after_an_exception(incident: Incident) -> None:
+    with incident.operator.case(kit="checkout", space="shop", attributes={"service": "orders"}) as case:
+        opened = case.case_id
+        assert opened is not None
+        record = incident.operator.get_case("shop", opened)
+        assert (record.status, record.session_id, record.agents) == ("open", case.session_id, ["ops"])
+    assert incident.operator.get_case("shop", opened).status == "closed"
+
+    def fail() -> None:
+        with incident.operator.case(kit="checkout", space="shop", case_id="INC-2"):
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert incident.operator.get_case("shop", "INC-2").status == "open"
+
+
+@pytest.mark.req("CLIENT-09")
+def test_an_agent_that_may_open_no_case_works_without_one_and_is_told_by_the_gate(incident: Incident) -> None:
+    with incident.agent.case(kit="checkout", space="shop") as case:
+        assert case.case_id is None
+        refused = case.act("service.restart", {"service": "orders"}, token="t", wait=0)
+        assert refused.decision.reason_code == "NO_CASE"
+
+
+@pytest.mark.req("CLIENT-09")
+def test_a_case_without_a_kit_rules_out_by_hand_and_one_that_is_not_open_says_so(incident: Incident) -> None:
+    with incident.agent.case(ontology=ONTOLOGY, hypotheses=["a", "b"]) as case:
+        assert case.rule_out("me", ["a"], justification={"because": "seen"}).snapshot.survivors == ["b"]
+        with pytest.raises(InvalidRequest, match="no space to act in"):
+            case.act("service.restart", {})
+        with pytest.raises(InvalidRequest):
+            case.observe("none", "yes")
+        with incident.agent.case(session_id=case.session_id) as again:
+            assert again.belief().survivors == ["b"]
+    with pytest.raises(InvalidRequest, match="not open"):
+        incident.agent.case(kit="checkout").belief()
+    with incident.agent.case(kit="checkout") as other, pytest.raises(UnknownProbe):
+        other.observe("disk-fre", "yes")
+    with pytest.raises(InvalidRequest, match="is over session"):
+        incident.agent.case(space="shop", case_id="INC-1", session_id="another").open()
+
+
+@pytest.mark.req("CLIENT-09")
+def test_a_case_is_worked_on_by_awaiting_too(tmp_path: Path) -> None:
+    async def work() -> tuple[bool, str, str | None]:
+        async with connect_async(f"sqlite:///{tmp_path / 'cmbs.db'}", actor="operator:ops") as client:
+            await client.put_kit(KIT)
+            await client.create_space("shop", policy_file=POLICY)
+            async with client.case(kit="checkout", space="shop") as case:
+                await case.observe("disk-free", "no")
+                why = await case.why("dns")
+                concluded = await case.conclude("disk-full")
+                record = await client.get_case("shop", case.case_id or "")
+                return concluded.accepted, record.status, why.source_id
+
+    assert asyncio.run(work()) == (True, "open", "observer")

@@ -1,0 +1,152 @@
+"""Following through the client: every event once and in order, whatever becomes of the connections."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing, closing
+from itertools import islice
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cmbs.client import Client, Patience, Unreachable, UnreadableAnswer, connect, connect_async
+from cmbs.errors import EventNotFound, Forbidden, LedgerCorrupt, SessionNotFound
+from tests.support.effort import EFFORT
+from tests.support.transports import ONTOLOGY
+
+AT_ONCE = Patience(first_pause=0.0, attempts=8)
+N_ENTRIES = 12
+REVOKED = {"reason": "permission_lost", "code": "FORBIDDEN", "message": "the key is revoked"}
+
+
+def entry_of(seq: int) -> dict[str, Any]:
+    hashes = dict.fromkeys(("prev_event_hash", "event_hash"), "0" * 64)
+    text = {"text": "line\u2028separators \x85 are no line ends"}
+    named = {"v": 3, "stream_id": "s", "seq": seq, "event_id": f"e{seq}", "ts": "", "verb": "ELIMINATE"}
+    return {**named, "payload": text, "outcome": None, **hashes}
+
+
+def frame(name: str, content: Any, place: int | None = None) -> bytes:
+    cursor = "" if place is None else f"id: {place}\n"
+    return f"{cursor}event: {name}\ndata: {json.dumps(content, ensure_ascii=False)}\n\n".encode()
+
+
+class Unsteady:
+    """An application that breaks off each answer after so many bytes, until it runs out of them."""
+
+    def __init__(self, *cuts: int, end: Any = REVOKED, order: Callable[[int], int] = lambda seq: seq) -> None:
+        self._cuts = list(cuts)
+        self._end = end
+        self._order = order
+        self.begun: list[str | None] = []
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        headers = {name.decode(): value.decode() for name, value in scope["headers"]}
+        last = headers.get("last-event-id")
+        self.begun.append(last)
+        first = 0 if last is None else int(last) + 1
+        body = frame("head", {"seq": N_ENTRIES - 1}, None if first == 0 else first - 1)
+        for seq in range(first, N_ENTRIES):
+            body += frame("entry", entry_of(self._order(seq)), seq) + frame("heartbeat", {"at": "", "seq": seq}, seq)
+        body += frame("end", self._end)
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]})
+        cut = self._cuts.pop(0) if self._cuts else len(body)
+        for byte in range(0, min(cut, len(body)), 7):
+            part = body[byte : min(byte + 7, cut)]
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+        if cut >= len(body):
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+@pytest.mark.req("CLIENT-08")
+@settings(max_examples=EFFORT.examples_for(20), deadline=None)
+@given(cuts=st.lists(st.integers(300, 4000), max_size=6))
+def test_every_entry_comes_once_wherever_connections_break(cuts: list[int]) -> None:
+    seen: list[int] = []
+
+    def read() -> None:
+        with connect(Unsteady(*cuts), patience=AT_ONCE) as client:
+            seen.extend(event.seq for event in client.follow_session("s", from_=0))
+
+    # The server ends it in the end, for a reason that another connection would not change.
+    with pytest.raises(Forbidden, match="the key is revoked"):
+        read()
+    assert seen == list(range(N_ENTRIES))
+
+
+@pytest.mark.req("CLIENT-08")
+def test_every_entry_comes_once_when_awaited_too() -> None:
+    async def read() -> list[int]:
+        async with (
+            connect_async(Unsteady(900, 10, 2500), patience=AT_ONCE) as client,
+            aclosing(client.follow_session("s", from_=0)) as events,
+        ):
+            return [(await anext(events)).seq for _ in range(N_ENTRIES)]
+
+    assert asyncio.run(read()) == list(range(N_ENTRIES))
+
+
+@pytest.mark.req("CLIENT-08")
+def test_an_entry_that_is_missing_is_found_out() -> None:
+    app = Unsteady(order=lambda seq: seq if seq < 5 else seq + 1)
+    with connect(app, patience=AT_ONCE) as client, pytest.raises(UnreadableAnswer, match="entry 6 of `s` came after"):
+        list(client.follow_session("s", from_=0))
+
+
+@pytest.mark.req("CLIENT-08")
+def test_a_follower_gives_up_where_nothing_comes_any_more() -> None:
+    app = Unsteady(*[20] * 100)
+    with connect(app, patience=AT_ONCE) as client, pytest.raises(Unreachable):
+        list(client.follow_session("s", from_=0))
+    assert len(app.begun) == AT_ONCE.attempts
+
+
+@pytest.mark.req("CLIENT-08")
+def test_a_log_that_does_not_verify_is_told() -> None:
+    end = {"reason": "ledger_corrupt", "code": "LEDGER_CORRUPT", "message": "bad at seq 3"}
+    with connect(Unsteady(end=end), patience=AT_ONCE) as client, pytest.raises(LedgerCorrupt, match="bad at seq 3"):
+        list(client.follow_session("s", from_=0))
+
+
+def declare(client: Client) -> str:
+    return client.declare_session(ONTOLOGY, list("abcdef")).session_id
+
+
+@pytest.mark.req("CLIENT-08")
+def test_what_is_written_is_followed_in_the_same_process() -> None:
+    with connect("memory:", actor="operator:ops") as client, ThreadPoolExecutor(1) as threads:
+        session_id = declare(client)
+        client.eliminate(session_id, "probe", ["a"])
+        follower = client.follow_session(session_id, from_=0)
+        assert [event.seq for event in islice(follower, 2)] == [0, 1]
+        coming = threads.submit(next, follower)
+        outcome = client.eliminate(session_id, "probe", ["b"])
+        assert coming.result(30).event_id == outcome.audit_event_id
+        follower.close()
+        client.create_space("s")
+        with closing(client.follow_space("s", from_=0)) as events:
+            assert next(events).verb == "CREATE_SPACE"
+        with pytest.raises(SessionNotFound):
+            next(client.follow_session("none"))
+        with pytest.raises(EventNotFound):
+            next(client.follow_session(session_id, from_=99))
+
+
+@pytest.mark.req("CLIENT-08")
+def test_what_is_written_is_followed_when_awaited() -> None:
+    async def follow() -> list[str]:
+        async with connect_async("memory:") as client:
+            session_id = (await client.declare_session(ONTOLOGY, list("abc"))).session_id
+            follower = client.follow_session(session_id, from_=0)
+            verbs = [(await anext(follower)).verb]
+            await client.eliminate(session_id, "probe", ["a"])
+            verbs.append((await anext(follower)).verb)
+            await follower.aclose()
+            return verbs
+
+    assert asyncio.run(follow()) == ["DECLARE_SESSION", "ELIMINATE"]

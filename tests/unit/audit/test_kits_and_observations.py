@@ -1,0 +1,122 @@
+"""Kits on record and observations, checked by `fsck`, exported, imported, and verified without cmbs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cmbs import offline_verifier
+from cmbs.audit.fsck import check_stream
+from cmbs.audit.transfer import export_lines, import_lines
+from cmbs.belief.kernel.kit_stream import KitFolding, MediaType
+from cmbs.belief.kernel.requests import KitReading
+from cmbs.belief.server import BeliefServer
+from cmbs.errors import LedgerCorrupt
+from cmbs.ledger import StoredEntry, hash_entry
+from cmbs.messages import EliminateOutcome, EliminationRule, KitRef, SessionPolicy
+from cmbs.stores.memory import InMemoryStore
+
+KIT = """id: coin
+version: "1"
+soundness: sound
+hypotheses: [heads, tails]
+probes:
+  - id: toss
+    outcomes:
+      - {id: heads, eliminates: [tails]}
+      - {id: tails, eliminates: [heads]}
+"""
+NAME = "kit:coin"
+
+
+def opened() -> tuple[InMemoryStore, BeliefServer, str]:
+    log = InMemoryStore()
+    server = BeliefServer(store=log)
+    server.kits.put(KIT, MediaType.YAML)
+    server.kits.put(KIT + "# second\n", MediaType.YAML)
+    policy = SessionPolicy(eliminations=EliminationRule.OBSERVATIONS)
+    return log, server, server.declare_session(kit="coin", policy=policy).session_id
+
+
+@pytest.mark.req("OBS-KIT-04")
+def test_a_store_with_kits_and_observations_is_good() -> None:
+    log, server, session_id = opened()
+    server.observe(session_id, "toss", "heads")
+    server.observe(session_id, "toss", None, "bob")
+    reports = [check_stream(log, each) for each in (NAME, session_id)]
+    assert [each.findings for each in reports] == [[], []]
+    assert reports[0].summary == "2 contents of a kit"
+
+
+@pytest.mark.req("OBS-KIT-04", "OBS-08")
+def test_an_observation_that_no_kit_was_asked_for_is_found() -> None:
+    log, server, session_id = opened()
+    reference = server.current_session(session_id).provider
+    assert reference is not None
+    forged = KitReading(KitRef(reference.id, str(reference.content_hash)), "heads")
+    validator = server.requests
+    message = validator.eliminate("eve", "1", ["heads"], None, validator.probe("toss", "heads", None, forged))
+    server._perform(validator.command(session_id, message), EliminateOutcome)
+    (finding,) = check_stream(log, session_id).findings
+    assert "rules out" in str(finding)
+    assert finding.seq == 1
+
+
+@pytest.mark.req("OBS-KIT-04")
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b"hypotheses: [heads, tails]", b"hypotheses: [heads, tales]"),
+        (b'"kit_id":"coin"', b'"kit_id":"note"'),
+        (b'"hypotheses":2', b'"hypotheses":0'),
+        (b'"v":3', b'"v":2'),
+        (b'"verb":"PUT_KIT"', b'"verb":"PUT_KAT"'),
+    ],
+)
+def test_a_forged_entry_of_a_kit_is_refused_with_every_hash_right(old: bytes, new: bytes) -> None:
+    log, _, _ = opened()
+    raw = log.read(NAME)[0].raw
+    assert old in raw
+    forged = raw.replace(old, new)
+    with pytest.raises(LedgerCorrupt):
+        KitFolding().catch_up(NAME, None, [StoredEntry(forged, hash_entry(forged))])
+
+
+@pytest.mark.req("OBS-KIT-04")
+def test_a_content_is_on_record_once() -> None:
+    log, _, _ = opened()
+    first, second = log.read(NAME)
+    content = first.raw.replace(b'"seq":0', b'"seq":1').replace(b"00" * 32, first.event_hash.hex().encode())
+    again = StoredEntry(content, hash_entry(content))
+    with pytest.raises(LedgerCorrupt, match="a content that was there before"):
+        KitFolding().catch_up(NAME, None, [first, again])
+    assert KitFolding().catch_up(NAME, None, [first, second]) is not None
+
+
+@pytest.mark.req("OBS-KIT-04")
+def test_kits_move_with_sessions_and_verify_elsewhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log, server, session_id = opened()
+    server.observe(session_id, "toss", "heads", seen_at="2026-03-01T10:00:00Z")
+    lines = list(export_lines(log, [session_id, NAME]))
+    file = tmp_path / "export.jsonl"
+    file.write_bytes(b"\n".join(lines) + b"\n")
+    assert offline_verifier.main([str(file)]) == 0
+    assert "1 sessions, 0 spaces, 1 kits, 4 events" in capsys.readouterr().out
+    elsewhere = BeliefServer(store=InMemoryStore())
+    assert [each.session_id for each in import_lines(elsewhere, lines)] == [session_id, NAME]
+    assert elsewhere.kits.shelf("coin") == server.kits.shelf("coin")
+    assert elsewhere.observe(session_id, "toss", "heads").replayed
+
+
+@pytest.mark.req("OBS-KIT-04")
+def test_a_kit_that_is_there_with_another_history_gets_the_contents_that_it_lacks() -> None:
+    log, server, _ = opened()
+    target = BeliefServer(store=InMemoryStore())
+    target.kits.put(KIT + "# second\n", MediaType.YAML)
+    list(import_lines(target, list(export_lines(log, [NAME]))))
+    hashes = {each.content_hash for each in server.kits.shelf("coin").contents}
+    assert {each.content_hash for each in target.kits.shelf("coin").contents} == hashes
+    cut = list(log.read(NAME))[:1]
+    with pytest.raises(LedgerCorrupt):
+        target.kits.import_kit("coin", cut, server.kits.shelf("coin").head)

@@ -1,0 +1,97 @@
+"""What a session's policy may ask for: conclusions of survivors, and eliminations through probes alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from cmbs.belief.kernel.replay import verify_session
+from cmbs.errors import FreeHandRefused, InvalidRequest, LedgerCorrupt
+from cmbs.ledger import canonical
+from cmbs.messages import ConclusionRule, EliminationRule, ProviderRef, Reason, SessionPolicy
+from tests.support.forging import sealed
+from tests.support.kernel import ONTOLOGY, VALIDATOR, Line
+
+
+def outcome_of(line: Line, seq: int) -> Any:
+    return msgspec.json.decode(line.log[seq].raw)["outcome"]
+
+
+def observing() -> Line:
+    policy = SessionPolicy(eliminations=EliminationRule.OBSERVATIONS)
+    return Line(VALIDATOR.declare(ONTOLOGY, ["a", "b", "c"], None, policy, ProviderRef("kit", "1")))
+
+
+@pytest.mark.req("GATES-CONCL-01")
+def test_a_conclusion_must_name_a_survivor_where_the_policy_says_so() -> None:
+    line = Line.over("a", "b", conclusions="survivors")
+    line.eliminate("1", "a")
+    for conclusion_id in ("a", "unknown", "b"):
+        line.tell(VALIDATOR.declare_conclusion(conclusion_id, None))
+    assert [outcome_of(line, seq)["reason"] for seq in (2, 3, 4)] == ["not_a_survivor", "not_a_survivor", "accepted"]
+    assert [conclusion_id for _, conclusion_id in line.session.conclusions] == ["b"]
+    assert verify_session(line.session_id, line.log).head == line.session.head
+
+
+@pytest.mark.req("GATES-CONCL-01")
+def test_an_active_obligation_comes_before_what_is_concluded() -> None:
+    line = Line.over("a", "b", conclusions="survivors")
+    line.tell(VALIDATOR.enter_obligation("o", 1))
+    line.tell(VALIDATOR.declare_conclusion("unknown", None))
+    assert outcome_of(line, 2) == {"accepted": False, "reason": Reason.OBLIGATION_ACTIVE}
+
+
+@pytest.mark.req("GATES-CONCL-01")
+@pytest.mark.parametrize("policy", [{}, {"conclusions": "any", "eliminations": "any"}])
+def test_by_default_anything_may_be_concluded_and_listed(policy: dict[str, Any]) -> None:
+    line = Line.over("a", "b", **policy)
+    line.eliminate("1", "a")
+    line.tell(VALIDATOR.declare_conclusion("a", None))
+    assert outcome_of(line, 2) == {"accepted": True, "reason": "accepted"}
+    recorded = msgspec.json.decode(line.log[0].raw)["payload"]["policy"]
+    assert recorded == {"allow_force": False, "stability_window": 0, "validate_hypotheses": False, **policy}
+
+
+@pytest.mark.req("GATES-ELIM-01")
+def test_a_list_of_ids_is_refused_where_only_probes_eliminate_and_changes_nothing() -> None:
+    line = observing()
+    with pytest.raises(FreeHandRefused) as caught:
+        line.eliminate("1", "a")
+    assert (caught.value.details["field"], caught.value.details["next"]) == ("eliminated", "observe")
+    assert len(line.log) == 1
+    probe = VALIDATOR.probe("disk", "full")
+    line.tell(VALIDATOR.eliminate("s", "disk", ["a"], None, probe))
+    assert list(line.session.survivors) == ["b", "c"]
+    assert verify_session(line.session_id, line.log).head == line.session.head
+    # In a log, such an entry is none.
+    entry = msgspec.json.decode(line.log[1].raw)
+    entry["payload"]["probe"] = None
+    with pytest.raises(LedgerCorrupt, match="FREE_HAND_REFUSED"):
+        verify_session(line.session_id, [line.log[0], sealed(canonical.encode(entry))])
+
+
+@pytest.mark.req("GATES-ELIM-01")
+def test_a_session_without_a_provider_cannot_ask_for_probes_alone() -> None:
+    with pytest.raises(InvalidRequest, match="nothing could be eliminated") as caught:
+        Line.over("a", eliminations="observations")
+    assert caught.value.details["field"] == "policy.eliminations"
+
+
+@pytest.mark.parametrize("value", ["all", "", 1, None, True])
+@pytest.mark.parametrize("name", ["conclusions", "eliminations"])
+def test_another_word_is_refused_with_those_that_there_are(name: str, value: Any) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        Line.over("a", **{name: value})
+    rule = {"conclusions": ConclusionRule, "eliminations": EliminationRule}[name]
+    assert caught.value.details["field"] == f"policy.{name}"
+    assert caught.value.details["accepted"] == [word.value for word in rule]
+
+
+@pytest.mark.parametrize("name", ["conclusions", "eliminations"])
+def test_older_entries_have_no_such_policies(name: str) -> None:
+    entry = msgspec.json.decode(Line.over("a", **{name: "any"}).log[0].raw)
+    assert verify_session("session", [sealed(canonical.encode(entry))]).v == 3
+    with pytest.raises(LedgerCorrupt, match=f"`policy.{name}`, which entries of version 2 have not"):
+        verify_session("session", [sealed(canonical.encode({**entry, "v": 2}))])

@@ -1,0 +1,157 @@
+"""What a lookup leads to is believed only as far as the verified state goes, and only if it is about what was asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+
+from cmbs.errors import Conflict, LedgerCorrupt
+from cmbs.ledger import StoredEntry, hash_entry
+from cmbs.ledger.lookup_keys import Lookup, lookup_key
+from cmbs.messages import Actor, ActorKind
+from cmbs.stores.memory import InMemoryStore
+from cmbs.substrate.kernel.events import CloseCase, OpenCase, Propose
+from cmbs.substrate.kernel.model import ReasonCode
+from cmbs.substrate.kernel.state import ApprovalStatus, ProposalStatus
+from tests.support.epochs import epochs_of
+from tests.support.spaces import (
+    AGENT,
+    ANY,
+    ROOT,
+    SPACE,
+    STREAM,
+    World,
+    assert_replays,
+    call,
+    caller_tool,
+    constraint,
+    delta,
+)
+
+
+class MisledStore(InMemoryStore):
+    """A store whose keys lead to every entry of the stream, in the order of the stream, and to some beyond it."""
+
+    misled = False
+
+    def find_entries(self, stream_id: str, keys: list[int]) -> list[tuple[int, int]]:  # type: ignore[override]
+        """As the store, or everything."""
+        if not self.misled:
+            return super().find_entries(stream_id, keys)
+        return [(key, seq) for key in keys for seq in range(len(self.read(stream_id)) + 3)]
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    with epochs_of(4):
+        world = World(MisledStore())
+        world.open(caller_tool("t"), caller_tool("u"))
+        yield world
+        world.close()
+
+
+def pass_epochs(world: World) -> None:
+    for _ in range(8):
+        world.propose(delta(passing=str(world.space.head.seq)))
+
+
+@pytest.mark.req("SS01-SCALE-03")
+def test_keys_that_lead_to_everything_find_what_was_asked_for_and_nothing_else(world: World) -> None:
+    execution_id = world.start(call("t", {"n": 1}), proposal_id="p")
+    world.report(execution_id, result=1)
+    world.say(Propose(world.proposal(delta(a="1"), proposal_id="q")), AGENT, idempotency_key="r")
+    pass_epochs(world)
+    settled, space = world.server.settled, world.space
+    expected = settled.find_proposal(space, "p")
+    assert isinstance(world.log, MisledStore)
+    world.log.misled = True
+    assert settled.find_proposal(space, "p") == expected
+    assert settled.find_proposal(space, "never") is None
+    assert settled.find_seq(space, "never") is None
+    answered = world.propose(call("t", {"n": 1}), proposal_id="again").event.result
+    assert (answered.intents, answered.answered_by) == ((), {"0": execution_id})
+    assert len(world.propose(call("u", {"n": 1}), proposal_id="other").event.result.intents) == 1
+    fresh = world.say(Propose(world.proposal(delta(b="1"), proposal_id="s")), ROOT, idempotency_key="other")
+    assert not fresh.repeated
+
+
+@pytest.mark.req("SS01-SCALE-03", "READ-02")
+def test_an_entry_that_was_rewritten_is_no_record(world: World) -> None:
+    world.propose(delta(a="1"), proposal_id="p")
+    pass_epochs(world)
+    space = world.space
+    ((_, seq),) = world.log.find_entries(STREAM, [lookup_key(Lookup.PROPOSAL, "p")])  # type: ignore[attr-defined]
+    stream = world.log._streams[STREAM]  # type: ignore[attr-defined]
+    raw = stream.entries[seq].raw.replace(b'"goal.a":"1"', b'"goal.a":"2"')
+    stream.entries[seq] = StoredEntry(raw, hash_entry(raw))
+    with pytest.raises(LedgerCorrupt):
+        world.server.settled.with_proposal(space, "p")
+    with pytest.raises(LedgerCorrupt):
+        world.propose(delta(a="1"), proposal_id="p")
+
+
+def test_a_log_that_keeps_no_keys_is_searched() -> None:
+    """So a log that only fulfils the SPI serves long spaces too, slowly."""
+
+    class PlainLog(InMemoryStore):
+        find_entries = None  # type: ignore[assignment]
+        find_event = None  # type: ignore[assignment]
+
+    with epochs_of(4):
+        world = World(PlainLog())
+        world.open(caller_tool("t"))
+        snapshot_id = world.space.snapshot_id
+        world.propose(delta(a="1"), proposal_id="p")
+        pass_epochs(world)
+        found = world.server.settled.with_proposal(world.space, "p")
+        assert found.proposals["p"].status is ProposalStatus.COMMITTED
+        assert world.server.settled.find_commit(world.space, snapshot_id) == 0
+        assert world.server.state_at(SPACE, snapshot_id).seq == 0
+        world.close()
+
+
+@pytest.mark.req("SS01-SCALE-01")
+def test_what_older_versions_recorded_leaves_with_the_first_epoch_of_this_one_and_means_what_it_meant() -> None:
+    with epochs_of(4):
+        world = World()
+        new_stamp = world.server._stamp
+        world.server._kind._stamp = lambda key: msgspec.structs.replace(new_stamp(key), v=2)
+        world.open(caller_tool("t"))
+        other = Actor(ActorKind.AGENT, "other")
+        world.equip(caller_tool("t"), token="theirs", agent=other)
+        execution_id = world.start(call("t"), proposal_id="p")
+        world.report(execution_id)
+        world.say(Propose(world.proposal(delta(a="1"))), AGENT, idempotency_key="r")
+        pass_epochs(world)
+        assert "p" in world.space.proposals
+        world.server._kind._stamp = new_stamp
+        pass_epochs(world)
+        assert "p" not in world.space.proposals
+        assert world.propose(call("t")).event.result.answered_by == {"0": execution_id}
+        pass_epochs(world)
+        theirs = world.propose(call("t", token="theirs"), actor=other).event.result.decision
+        assert theirs is not None
+        assert theirs.reason_code is ReasonCode.IDEMPOTENCY_CONFLICT
+        with pytest.raises(Conflict, match="used for another request"):
+            world.say(Propose(world.proposal(delta(b="1"), actor=other)), other, idempotency_key="r")
+        assert_replays(world)
+        world.close()
+
+
+def test_what_a_case_withdrew_is_put_together_again() -> None:
+    with epochs_of(4):
+        world = World()
+        asks = constraint(effect="deny", subject={"tool_id": "t"}, on_fail="ask")
+        world.open(caller_tool("t"), policy={"constraint.any": ANY, "constraint.ask": asks})
+        world.say(OpenCase("c", "session", agents=[AGENT.id]))
+        proposal = msgspec.structs.replace(world.proposal(call("t"), proposal_id="p"), case_id="c")
+        (asked,) = world.say(Propose(proposal), AGENT).event.result.asked
+        world.say(CloseCase("c"))
+        pass_epochs(world)
+        found = world.server.settled.with_approval(world.space, asked.approval_id)
+        assert found.proposals["p"].status is ProposalStatus.WITHDRAWN
+        assert found.approvals[asked.approval_id].status is ApprovalStatus.WITHDRAWN
+        assert_replays(world)
+        world.close()
