@@ -35,6 +35,7 @@ from cmbs.substrate.kernel.events import (
     StepResult,
 )
 from cmbs.substrate.kernel.model import Capability, Proposal, Provenance, Tool, ToolCall, ToolKind
+from cmbs.substrate.kernel.policy.file import compile_file
 from cmbs.substrate.kernel.replay import verify_belief_pins, verify_space
 from cmbs.substrate.kernel.requests import SpaceCommand
 from cmbs.substrate.server import SubstrateServer
@@ -48,30 +49,31 @@ PATIENCE_SECONDS = 30.0
 SECRET = "Bearer example-of-a-token"
 
 
+POLICY = """
+format: 2
+rules:
+  # What a tool's result says of facts is a change of the state, and needs a permission as others do.
+  - name: facts_of_tools
+    allow: state
+  - name: restart_when_known
+    allow: service.restart
+    when: >
+      belief["SESSION"].n_survivors == 1 &&
+      belief["SESSION"].active_obligation_id == null
+    otherwise: defer
+  - name: ticket
+    allow: ticket.file
+  - name: ticket_is_asked_for
+    deny: ticket.file
+    when: args.severity <= 2
+    otherwise: ask
+    because: severity 1 and 2 wake people up
+"""
+
+
 def policy_for(session_id: str) -> dict[str, str]:
-    """The rules of the house, as constraints."""
-    known = {
-        "op": "all",
-        "args": [
-            {"op": "schema", "args": [f"$belief.{session_id}.n_survivors", {"const": 1}]},
-            {"op": "eq", "args": [f"$belief.{session_id}.active_obligation_id", None]},
-        ],
-    }
-    constraints: dict[str, dict[str, Any]] = {
-        "restart_when_known": {"subject": {"tool_id": "service.restart"}, "when": known, "on_fail": "defer"},
-        "ticket": {"subject": {"tool_id": "ticket.file"}},
-        "ticket_is_asked_for": {
-            "effect": "deny",
-            "subject": {"tool_id": "ticket.file"},
-            "when": {"op": "schema", "args": ["$args.severity", {"maximum": 2}]},
-            "on_fail": "ask",
-            "reason": "severity 1 and 2 wake people up",
-        },
-    }
-    return {
-        f"constraint.{name}": json.dumps({"v": 1, "effect": "allow", **constraint})
-        for name, constraint in constraints.items()
-    }
+    """The rules of the house, compiled to constraints."""
+    return compile_file(POLICY.replace("SESSION", session_id).encode(), "policy.yaml").pairs
 
 
 def tools(control_url: str) -> list[Tool]:
