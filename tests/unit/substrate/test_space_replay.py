@@ -15,7 +15,7 @@ from cmbs.audit.spaces import all_spaces
 from cmbs.errors import LedgerCorrupt
 from cmbs.ledger import GENESIS, Head, StoredEntry, canonical, hash_entry, verify_chain
 from cmbs.stores import InMemoryStore
-from cmbs.substrate.kernel.checkpoint import freeze_space, thaw_space
+from cmbs.substrate.kernel.checkpoint import FrozenSpace, freeze_space, thaw_space
 from cmbs.substrate.kernel.events import Approve, Propose, SetMode
 from cmbs.substrate.kernel.events import Mode as SpaceMode
 from cmbs.substrate.kernel.kind import append_of_space
@@ -241,10 +241,22 @@ def test_even_a_state_that_an_entry_vouches_for_must_stand_right_before_it(old: 
     true = freeze_space(verify_space(SPACE, DIGESTED[:-1]))
     data = true.replace(old, new)
     assert data != true
+    assert thaw_vouched(data) is None
+
+
+@pytest.mark.usefixtures("digests_everywhere")
+def test_a_state_in_which_a_proposal_waits_that_is_not_parked_is_ignored() -> None:
+    parts = json.loads(freeze_space(verify_space(SPACE, DIGESTED[:-1])))
+    parts[FrozenSpace.__struct_fields__.index("waiting")] = {"fact.a": ["p"]}
+    assert thaw_vouched(json.dumps(parts).encode()) is None
+
+
+def thaw_vouched(data: bytes) -> Space | None:
+    """What is made of a state whose digest is in the last entry, as software with a mistake could have written it."""
     content = json.loads(DIGESTED[-1].raw)
     content["state"]["digest"] = sha256(data).hexdigest()
     raw = canonical.encode(content, 80)
-    assert thaw_space(data, StoredEntry(raw, hash_entry(raw))) is None
+    return thaw_space(data, StoredEntry(raw, hash_entry(raw)))
 
 
 # --- a whole store ----------------------------------------------------------------------------------------------------
