@@ -1,6 +1,9 @@
 # Works on a fresh machine with CPython 3.11 or newer and make; everything else is installed into .venv.
 # `make serve` installs only what a server needs; the other targets install the whole locked set.
 
+# Where the environment forbids it, every server and command that a test starts would compile all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
