@@ -16,6 +16,7 @@ from cmbs.refusals import Fault, Refusal, quote, refuse_faults, show_value
 from cmbs.substrate.kernel.insight.refused import Refused
 from cmbs.substrate.kernel.model import CandidateDecision, ReasonCode, StateDelta, TraceStep
 from cmbs.substrate.kernel.policy.constraints import Malformed
+from cmbs.substrate.kernel.policy.predicates import UNTOLD
 from cmbs.substrate.kernel.state import CaseStatus
 
 _BELIEF = ("$belief.", "$case.")
@@ -45,8 +46,9 @@ def find_leaves(
         return find_leaves(args[0], f"{at}.args[0]", steps, wanted=not wanted)
     if op not in {"all", "any"}:
         seen = steps.get(at, ())
-        # A step that the reader may not see stands in the way as far as can be told.
-        return [] if seen and seen[0].passed is wanted else [Leaf(op, tuple(args), wanted, tuple(seen))]
+        # A step that the reader may not see stands in the way as far as can be told, and so does belief that is not.
+        stands_aside = seen and seen[0].passed is wanted and not any(map(_is_untold, seen))
+        return [] if stands_aside else [Leaf(op, tuple(args), wanted, tuple(seen))]
     parts = [find_leaves(each, f"{at}.args[{place}]", steps, wanted=wanted) for place, each in enumerate(args)]
     if (op == "all") is wanted:
         return [leaf for part in parts for leaf in part]
@@ -118,11 +120,17 @@ def _describe_leaf(refused: Refused, leaf: Leaf) -> Fault | None:
     # As the arguments are named elsewhere in refusals.
     reference = (step.reference or "").replace("$args", "args", 1)
     told = "missing" if step.found is None else f"`{step.found}`"
+    if _is_untold(step):
+        told += f" ({(step.note or '').partition(',')[0]})"
     tells = refused.reads_policy or any(each.reference and each.reference.startswith(_BELIEF) for each in leaf.steps)
     if not tells:
         return Fault(reference, f"`{reference}` is {told}", step.found)
     accepted = _describe_accepted(leaf)
     return Fault(reference, f"`{reference}` is {told}, and must be {_words(accepted)}", step.found, accepted)
+
+
+def _is_untold(step: TraceStep) -> bool:
+    return step.note is not None and step.note.startswith(UNTOLD)
 
 
 def _is_open(leaf: Leaf, step: TraceStep) -> bool:

@@ -16,7 +16,7 @@ from cmbs.core import entropy
 from cmbs.errors import BeliefServerError
 from cmbs.ledger import canonical
 from cmbs.messages import Actor
-from cmbs.substrate.kernel.model import NAMESPACES, BeliefReading
+from cmbs.substrate.kernel.model import MAX_READ_CONCLUSIONS, NAMESPACES, BeliefReading
 
 # The newest version of constraint payloads; each has the references of all before it.
 NEWEST = 2
@@ -82,6 +82,7 @@ class EvaluationContext(msgspec.Struct, frozen=True):
 
 
 Finder: TypeAlias = Callable[[EvaluationContext], Any]
+UntoldFinder: TypeAlias = Callable[[EvaluationContext], str | None]
 
 
 class ReferenceFault(ValueError):
@@ -93,10 +94,11 @@ class Reference:
 
     `find_text` gives the text under a whole key, where the reference could be one: a text that happens to look like
     JSON is still equal to itself. `keys` are the state keys that decide what is found, `session_id` the belief session,
-    `case_use` what of the proposal's case.
+    `case_use` what of the proposal's case. `find_untold` says why belief that is read cannot be told, or None where it
+    can; references of version 1 have none, and take it for missing.
     """
 
-    __slots__ = ("case_use", "find", "find_text", "keys", "session_id", "text")
+    __slots__ = ("case_use", "find", "find_text", "find_untold", "keys", "session_id", "text")
 
     def __init__(
         self,
@@ -107,6 +109,7 @@ class Reference:
         keys: tuple[str, ...] = (),
         session_id: str | None = None,
         case_use: CaseUse = CaseUse.NONE,
+        find_untold: UntoldFinder | None = None,
     ) -> None:
         self.text = text
         self.find = find
@@ -114,6 +117,7 @@ class Reference:
         self.keys = keys
         self.session_id = session_id
         self.case_use = case_use
+        self.find_untold = find_untold
 
     @property
     def of_candidate(self) -> bool:
@@ -158,7 +162,7 @@ def _candidate_reference(text: str, segments: tuple[str, ...], version: int) -> 
         case "$args":
             return Reference(text, _args_finder(segments[1:]), find_text=_set_text_finder(segments[1:]))
         case "$belief":
-            return _belief_reference(text)
+            return _belief_reference(text, version)
         case "$case" if version >= CASES_SINCE_PAYLOAD:
             return _case_reference(text, segments[1:])
         case _:
@@ -296,7 +300,22 @@ BELIEF_FIELDS: dict[str, Callable[[BeliefReading], Any]] = {
 }
 
 
-def _belief_reference(text: str) -> Reference:
+# The fields of which a reading may lack a part: whether it does.
+_MAY_BE_CUT: dict[str, Callable[[BeliefReading], bool]] = {
+    "survivors": lambda reading: reading.survivors is None,
+    "concluded": lambda reading: len(reading.concluded) >= MAX_READ_CONCLUSIONS,
+}
+
+
+def _describe_untold(reading: BeliefReading | None, field: str) -> str | None:
+    """Why a field of a session cannot be told; None where it can."""
+    if reading is None or not reading.found:
+        return "no such session"
+    is_cut = _MAY_BE_CUT.get(field)
+    return "more than a reading carries" if is_cut is not None and is_cut(reading) else None
+
+
+def _belief_reference(text: str, version: int) -> Reference:
     # A session id may have dots of its own; a field has none.
     session_id, _, field = text.removeprefix("$belief").removeprefix(".").rpartition(".")
     read = BELIEF_FIELDS.get(field)
@@ -307,7 +326,10 @@ def _belief_reference(text: str) -> Reference:
         reading = seen.belief.get(session_id)
         return MISSING if reading is None or not reading.found else read(reading)
 
-    return Reference(text, find, session_id=session_id)
+    def find_untold(seen: EvaluationContext) -> str | None:
+        return _describe_untold(seen.belief.get(session_id), field)
+
+    return Reference(text, find, session_id=session_id, find_untold=find_untold if version > 1 else None)
 
 
 def _fields_shown() -> str:
@@ -337,7 +359,10 @@ def _case_reference(text: str, path: tuple[str, ...]) -> Reference:
         reading = _case_reading(seen, independent=use is CaseUse.INDEPENDENT)
         return MISSING if reading is None else read(seen, reading)
 
-    return Reference(text, find, case_use=use)
+    def find_untold(seen: EvaluationContext) -> str | None:
+        return _describe_untold(_case_reading(seen, independent=use is CaseUse.INDEPENDENT), field[0])
+
+    return Reference(text, find, case_use=use, find_untold=find_untold)
 
 
 def _find_case_id(seen: EvaluationContext) -> Any:
