@@ -1,4 +1,4 @@
-"""Belief that cannot be told opens nothing: a session that is not there, and lists that a reading does not hold whole."""
+"""Belief that cannot be told opens nothing: of a session that is not there, or a list that no reading has whole."""
 
 from __future__ import annotations
 
@@ -50,9 +50,10 @@ SITUATIONS = [
     pytest.param(open_nowhere, equal("$case.belief.terminated", False), id="no session to end"),
     pytest.param(open_nowhere, {"op": "exists", "args": ["$case.belief.independent.survivors"]}, id="without others"),
     pytest.param(open_over_many, among("corruption", "$case.belief.survivors"), id="many survive"),
-    pytest.param(open_over_many, among("corruption", "$case.belief.independent.survivors"), id="many without the actor"),
+    pytest.param(
+        open_over_many, among("corruption", "$case.belief.independent.survivors"), id="many without the actor"
+    ),
     pytest.param(conclude_often, among("corruption", "$case.belief.concluded"), id="many conclusions"),
-    pytest.param(open_nowhere, equal("$belief.never-declared.terminated", False), id="no fixed session"),
 ]
 
 
@@ -106,14 +107,17 @@ ANY_SAFE = '{"op": "not", "args": [{"op": "eq", "args": ["$case.belief.terminate
 
 
 @pytest.mark.req("CASE-GATE-07")
-def test_payloads_of_version_1_take_it_for_missing_as_ever() -> None:
-    first = constraint(when=negate(equal("$belief.never-declared.terminated", False)), subject={"tool_id": "restart"})
-    decision, _ = decide({"constraint.first": first}, open_nowhere)
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_fixed_session_that_is_not_there_is_missing_as_ever(version: int) -> None:
+    gone = negate(equal("$belief.never-declared.terminated", False))
+    decision, _ = decide(
+        {"constraint.fixed": constraint(v=version, when=gone, subject={"tool_id": "restart"})}, open_nowhere
+    )
     assert outcome(decision) == ALLOWED
 
 
 @pytest.mark.req("CASE-GATE-07")
 def test_lint_does_not_call_a_deny_useless_that_denies_what_cannot_be_told() -> None:
-    never = {"op": "all", "args": [equal("$belief.s.terminated", True), equal("$belief.s.terminated", False)]}
+    never = {"op": "all", "args": [equal("$case.belief.terminated", True), equal("$case.belief.terminated", False)]}
     found = lint(FREE | {"constraint.x": gated(effect="deny", when=never)})
     assert [each.rule for each in found.findings if each.key == "constraint.x"] == []

@@ -82,6 +82,8 @@ class GateLook:
         for probe, negated in _probes_of(when.root):
             question = question_of(probe)
             reference, text = question.references[0], fresh_text(())
+            if question.op in ORDERS and _says_more_of(when, reference):
+                continue
             # What text satisfies lets it through where it is asked for; what text fails, where it is asked against.
             mended = self._mend_bound(question, text, satisfied=negated is not permits)
             if mended is None or not _can_be_text(reference):
@@ -92,7 +94,7 @@ class GateLook:
                 yield LintFinding(LintRule.TEXT_PASSES, key, message, probe.at)
 
     def _mend_bound(self, question: Question, text: str, *, satisfied: bool) -> str | None:
-        """What to write in the place of a bound that text passes, by satisfying it or by failing it; None for others."""
+        """What to write in the place of a bound that text passes, satisfying it or failing it; None for others."""
         if question.op in ORDERS and not satisfied and not question.is_relation:
             return f"say which numbers are let through: `{_OPPOSITES[question.op]}`, or `not` of it in a deny"
         is_bound = question.op == "schema" and bool(_BOUNDS & self._keywords(question.literal))
@@ -130,6 +132,12 @@ def _probes_of(node: Node, *, negated: bool = False) -> Iterator[_Asked]:
             yield from _probes_of(part, negated=negated is not (node.op == "not"))
     else:
         yield _Asked(node, negated)
+
+
+def _says_more_of(when: Predicate, reference: str) -> bool:
+    """Whether something else in it is about the value too: a text may then pass for another reason than a bound."""
+    ops = {probe.op for probe, _ in _probes_of(when.root) if reference in {each.text for each in probe.references}}
+    return not ops <= {*ORDERS, "exists", "missing"}
 
 
 def _pins_of_none(when: Predicate, belief: BeliefField) -> Pins:

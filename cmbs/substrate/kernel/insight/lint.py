@@ -18,6 +18,7 @@ from cmbs.substrate.kernel.model import Failure
 from cmbs.substrate.kernel.policy.constraints import Constraint, Effect
 from cmbs.substrate.kernel.policy.policy import DEGRADE, Policy, PolicyFault, compile_policy, validate_policy
 from cmbs.substrate.kernel.policy.predicates import probes_of
+from cmbs.substrate.kernel.policy.references import CaseUse
 from cmbs.substrate.kernel.policy.subjects import EVERYTHING, Subject, SubjectKind, ToolIndex, is_pattern
 
 # Pairs of constraints that are compared, and those among them that take a search; beyond, a policy is only partly
@@ -98,7 +99,7 @@ class _Look:
         """Constraints that hold nowhere."""
         found = []
         for each in self.constraints:
-            if not _blocks_what_lacks(each) and self._never([_holding(each)], each.subject):
+            if not _blocks_without_case(each) and self._never([_holding(each)], each.subject):
                 self.dead.add(each.key)
                 does = "observes" if each.observes else "permits" if each.effect is Effect.ALLOW else "denies"
                 message = f"its `when` can never hold, so that it {does} nothing"
@@ -202,7 +203,7 @@ class _Look:
         return self._useless_allow(each, above)
 
     def _useless_deny(self, deny: Constraint, above: list[Constraint]) -> LintFinding | None:
-        for other in [] if _blocks_what_lacks(deny) else above:
+        for other in [] if _blocks_without_case(deny) else above:
             if other.effect is not Effect.DENY or other.on_fail is not Failure.BLOCK or other.key == deny.key:
                 continue
             if not self._implies(deny, other):
@@ -230,8 +231,8 @@ class _Look:
         for other in above:
             if other.effect is not Effect.ALLOW or other.key == allow.key or not self._implies(allow, other):
                 continue
-            # Without what it reads, it does not hold, whatever its `when` says.
-            if _may_lack(other):
+            # Without a case, one that reads it does not hold, whatever its `when` says.
+            if _reads_case(other):
                 continue
             if allow.key < other.key and self._is_same(allow, other):
                 continue
@@ -258,13 +259,13 @@ class _Look:
         return all(never(terms, scope, self._pairs) for scope in _scopes_of(subject))
 
 
-def _may_lack(each: Constraint) -> bool:
-    return each.when is not None and each.when.may_lack
+def _reads_case(each: Constraint) -> bool:
+    return each.when is not None and each.when.case_use is not CaseUse.NONE
 
 
-def _blocks_what_lacks(each: Constraint) -> bool:
-    """Whether it denies what lacks a case or belief, so that it does something where its `when` never holds too."""
-    return each.effect is Effect.DENY and _may_lack(each)
+def _blocks_without_case(each: Constraint) -> bool:
+    """Whether it denies what has no case, so that it does something where its `when` never holds too."""
+    return each.effect is Effect.DENY and _reads_case(each)
 
 
 def _holding(each: Constraint) -> Term:

@@ -121,7 +121,7 @@ def _describe_leaf(refused: Refused, leaf: Leaf) -> Fault | None:
     reference = (step.reference or "").replace("$args", "args", 1)
     told = "missing" if step.found is None else f"`{step.found}`"
     if _is_untold(step):
-        told += f" ({(step.note or '').partition(',')[0]})"
+        told += f" ({step.note})"
     tells = refused.reads_policy or any(each.reference and each.reference.startswith(_BELIEF) for each in leaf.steps)
     if not tells:
         return Fault(reference, f"`{reference}` is {told}", step.found)

@@ -104,11 +104,6 @@ class Predicate:
         """Whether it reads the case of a proposal that has none which is open and for its actor."""
         return self.case_use is not CaseUse.NONE and seen.case is None
 
-    @property
-    def may_lack(self) -> bool:
-        """Whether there are situations in which it lacks what it reads, a case or belief."""
-        return self.case_use is not CaseUse.NONE or bool(self._untold)
-
     def lacks(self, seen: EvaluationContext) -> bool:
         """Whether it cannot be told here: it lacks the case, or reads belief that no reading has whole.
 
@@ -316,8 +311,9 @@ def _note(reference: Reference, seen: EvaluationContext) -> str | None:
     if session_id is None:
         return None
     untold = None if reference.find_untold is None else reference.find_untold(seen)
+    if untold is not None:
+        return UNTOLD + untold
     reading = seen.belief.get(session_id)
     if reading is None or not reading.found:
-        return "no such session" if untold is None else UNTOLD + untold
-    head = f"at audit head {reading.head_seq} {reading.head_event_hash}"
-    return head if untold is None else f"{UNTOLD}{untold}, {head}"
+        return "no such session"
+    return f"at audit head {reading.head_seq} {reading.head_event_hash}"

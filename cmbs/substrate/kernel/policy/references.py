@@ -94,8 +94,8 @@ class Reference:
 
     `find_text` gives the text under a whole key, where the reference could be one: a text that happens to look like
     JSON is still equal to itself. `keys` are the state keys that decide what is found, `session_id` the belief session,
-    `case_use` what of the proposal's case. `find_untold` says why belief that is read cannot be told, or None where it
-    can; references of version 1 have none, and take it for missing.
+    `case_use` what of the proposal's case. `find_untold` says why belief of the case cannot be told, or None where it
+    can. References to a fixed session have none: as in version 1, what cannot be told is missing.
     """
 
     __slots__ = ("case_use", "find", "find_text", "find_untold", "keys", "session_id", "text")
@@ -162,7 +162,7 @@ def _candidate_reference(text: str, segments: tuple[str, ...], version: int) -> 
         case "$args":
             return Reference(text, _args_finder(segments[1:]), find_text=_set_text_finder(segments[1:]))
         case "$belief":
-            return _belief_reference(text, version)
+            return _belief_reference(text)
         case "$case" if version >= CASES_SINCE_PAYLOAD:
             return _case_reference(text, segments[1:])
         case _:
@@ -300,6 +300,30 @@ BELIEF_FIELDS: dict[str, Callable[[BeliefReading], Any]] = {
 }
 
 
+def _belief_reference(text: str) -> Reference:
+    # A session id may have dots of its own; a field has none.
+    session_id, _, field = text.removeprefix("$belief").removeprefix(".").rpartition(".")
+    read = BELIEF_FIELDS.get(field)
+    if read is None or not session_id:
+        raise ReferenceFault(f"`{text}` is not $belief.<session_id>.<field>, a field being one of {_fields_shown()}")
+
+    def find(seen: EvaluationContext) -> Any:
+        reading = seen.belief.get(session_id)
+        return MISSING if reading is None or not reading.found else read(reading)
+
+    return Reference(text, find, session_id=session_id)
+
+
+def _fields_shown() -> str:
+    return ", ".join(BELIEF_FIELDS)
+
+
+# --- the case of the proposal -----------------------------------------------------------------------------------------
+
+# What finds something in a reading; the evaluation it is for keeps what was parsed.
+ReadingFinder: TypeAlias = Callable[[EvaluationContext, BeliefReading], Any]
+
+
 # The fields of which a reading may lack a part: whether it does.
 _MAY_BE_CUT: dict[str, Callable[[BeliefReading], bool]] = {
     "survivors": lambda reading: reading.survivors is None,
@@ -313,33 +337,6 @@ def _describe_untold(reading: BeliefReading | None, field: str) -> str | None:
         return "no such session"
     is_cut = _MAY_BE_CUT.get(field)
     return "more than a reading carries" if is_cut is not None and is_cut(reading) else None
-
-
-def _belief_reference(text: str, version: int) -> Reference:
-    # A session id may have dots of its own; a field has none.
-    session_id, _, field = text.removeprefix("$belief").removeprefix(".").rpartition(".")
-    read = BELIEF_FIELDS.get(field)
-    if read is None or not session_id:
-        raise ReferenceFault(f"`{text}` is not $belief.<session_id>.<field>, a field being one of {_fields_shown()}")
-
-    def find(seen: EvaluationContext) -> Any:
-        reading = seen.belief.get(session_id)
-        return MISSING if reading is None or not reading.found else read(reading)
-
-    def find_untold(seen: EvaluationContext) -> str | None:
-        return _describe_untold(seen.belief.get(session_id), field)
-
-    return Reference(text, find, session_id=session_id, find_untold=find_untold if version > 1 else None)
-
-
-def _fields_shown() -> str:
-    return ", ".join(BELIEF_FIELDS)
-
-
-# --- the case of the proposal -----------------------------------------------------------------------------------------
-
-# What finds something in a reading; the evaluation it is for keeps what was parsed.
-ReadingFinder: TypeAlias = Callable[[EvaluationContext, BeliefReading], Any]
 
 
 def _case_reference(text: str, path: tuple[str, ...]) -> Reference:
