@@ -421,7 +421,16 @@ def require_operator(actor: Actor) -> None:
     if actor.kind is not ActorKind.OPERATOR:
         raise Forbidden(
             "this is for operators; send the request with an operator's key",
-            {"reason": "operators_only", "kind": actor.kind.value},
+            {
+                "reason": "operators_only",
+                "kind": actor.kind.value,
+                "field": "actor.kind",
+                "found": actor.kind.value,
+                "accepted": [ActorKind.OPERATOR.value],
+                "next": "send it with an operator's key"
+                if actor.authenticated
+                else "this server has no keys: say who you are, as in `X-Cmbs-Actor: operator:me`",
+            },
         )
 
 
@@ -473,8 +482,11 @@ def _read_status(statuses: Any, text: str | None) -> Any:
     try:
         return None if text is None else statuses(text)
     except ValueError as exc:
-        known = ", ".join(f"`{each.value}`" for each in statuses)
-        raise InvalidRequest(f"`status` must be one of {known}", {"parameter": "status"}) from exc
+        known = [each.value for each in statuses]
+        listed = ", ".join(f"`{each}`" for each in known)
+        raise InvalidRequest(
+            f"`status` must be one of {listed}", {"parameter": "status", "found": (text or "")[:64], "accepted": known}
+        ) from exc
 
 
 def _read_moment(at: str) -> int | str:
