@@ -93,7 +93,7 @@ class GateLook:
                 message = f"a text at `{reference}` passes this bound on numbers; {mended}"
                 yield LintFinding(LintRule.TEXT_PASSES, key, message, probe.at)
 
-    def _mend_bound(self, question: Question, text: str, *, satisfied: bool) -> str | None:
+    def _mend_bound(self, question: Question, text: str | None, *, satisfied: bool) -> str | None:
         """What to write in the place of a bound that text passes, satisfying it or failing it; None for others."""
         if question.op in ORDERS and not satisfied and not question.is_relation:
             return f"say which numbers are let through: `{_OPPOSITES[question.op]}`, or `not` of it in a deny"

@@ -225,14 +225,15 @@ def _session_of(reference: str) -> str:
 def advise_on_no_allow(refused: Refused, decided: CandidateDecision) -> Refusal:
     """Nothing in the policy allows it, and what is not allowed is denied."""
     candidate = refused.proposal.candidates[decided.candidate]
-    is_delta = isinstance(candidate, StateDelta)
-    what = "changes of the state" if is_delta else f"calls of `{candidate.tool_id}`"
+    field, found, what = "type", "state_delta", "changes of the state"
+    if not isinstance(candidate, StateDelta):
+        field, found, what = "tool_id", candidate.tool_id, f"calls of `{candidate.tool_id}`"
     return Refusal(
         code=decided.reason_code,
         message=f"no rule of the policy allows {what}",
         next=f"do without it, or {_ASK} for a rule that allows it",
-        field="type" if is_delta else "tool_id",
-        found="state_delta" if is_delta else candidate.tool_id,
+        field=field,
+        found=found,
         accepted="what a rule of the policy allows",
     )
 

@@ -107,7 +107,7 @@ class Predicate:
     def lacks(self, seen: EvaluationContext) -> bool:
         """Whether it cannot be told here: it lacks the case, or reads belief that no reading has whole.
 
-        Operators such as `not` would turn what is missing into a yes, so whoever asks is to take the worse for it.
+        Operators such as `not` would turn what is missing into a yes, so a caller takes the worse for it.
         """
         return self.lacks_case(seen) or any(find(seen) is not None for find in self._untold)
 
