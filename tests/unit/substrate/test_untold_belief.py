@@ -79,6 +79,8 @@ def test_a_danger_that_cannot_be_told_denies_and_its_absence_does_not_allow(
     unmet, told = decide({"constraint.safe": gated(when=negate(danger))}, begin)
     assert outcome(unmet) == DEFERRED
     assert "(not told: " in told
+    if danger["op"] == "in":
+        assert "must be other than a list with `corruption`" in told
 
 
 @pytest.mark.req("CASE-GATE-07")

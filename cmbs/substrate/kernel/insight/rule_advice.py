@@ -143,8 +143,12 @@ def _describe_accepted(leaf: Leaf) -> Any:
     """What would satisfy a predicate: a value, or a rule."""
     if leaf.op in {"exists", "missing"}:
         return {"exists": (leaf.op == "exists") is leaf.wanted}
-    asked = show_value(leaf.args[1])
+    first, second = leaf.args
+    asked = show_value(second)
     rule = asked if leaf.op == "eq" else {leaf.op: asked}
+    if leaf.op == "in" and isinstance(first, dict) and "literal" in first:
+        # Of `"x" in list` the list is what was found.
+        rule = {"contains": show_value(first["literal"])}
     return rule if leaf.wanted else {"not": rule}
 
 
@@ -156,6 +160,8 @@ def _words(accepted: Any) -> str:
             return "absent"
         case {"in": values}:
             return f"one of `{_text(values)}`"
+        case {"contains": member}:
+            return f"a list with `{_text(member)}`"
         case {"not": other}:
             return f"other than {_words(other)}"
         case {"schema": rule}:
@@ -234,7 +240,6 @@ def advise_on_no_allow(refused: Refused, decided: CandidateDecision) -> Refusal:
         next=f"do without it, or {_ASK} for a rule that allows it",
         field=field,
         found=found,
-        accepted="what a rule of the policy allows",
     )
 
 
