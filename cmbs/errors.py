@@ -146,7 +146,7 @@ class Unauthenticated(BeliefServerError):
     default_code = ErrorCode.UNAUTHENTICATED
 
     def __init__(self, reason: KeyRefused, message: str) -> None:
-        super().__init__(message, {"reason": reason.value})
+        super().__init__(message, {"reason": reason.value, "field": "authorization", "found": reason.value})
 
 
 class Forbidden(BeliefServerError):
@@ -160,7 +160,7 @@ class InvalidHypothesisId(BeliefServerError):
 
     default_code = ErrorCode.INVALID_HYPOTHESIS_ID
 
-    def __init__(self, unknown: list[str], nearest: Mapping[str, str] | None = None) -> None:
+    def __init__(self, unknown: list[str], nearest: Mapping[str, str] | None = None, field: str = "eliminated") -> None:
         """`nearest` has known ids that are like the unknown ones, where they were looked for."""
         shown = ", ".join(f"`{hypothesis_id}`" for hypothesis_id in unknown[:_SHOWN])
         more = f" and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
@@ -169,6 +169,7 @@ class InvalidHypothesisId(BeliefServerError):
             f"not in the declared universe: {shown}{more}" + (f"; did you mean {meant}?" if meant else ""),
             {
                 "unknown": unknown[:100],
+                "field": field,
                 "found": unknown[:_SHOWN],
                 "accepted": dict(nearest) if nearest else "an id that the session declares",
                 "next": "send ids of the session's hypotheses alone",
@@ -189,6 +190,7 @@ class FreeHandRefused(BeliefServerError):
             {
                 "session_id": session_id,
                 "field": "eliminated",
+                "found": "a list of ids",
                 "accepted": "the response to a probe of the session's provider",
                 "next": "observe",
             },
@@ -282,6 +284,7 @@ class EventNotFound(BeliefServerError):
             f"no event `{event}` in this session",
             {
                 "event": event,
+                "field": "event",
                 "found": event,
                 "accepted": f"a seq{known}, or the id of an event",
                 "next": "look the event up in the audit trace",
@@ -301,6 +304,7 @@ class SpaceNotFound(BeliefServerError):
                 "space_id": space_id,
                 "field": "space_id",
                 "found": space_id,
+                "accepted": "the id of a space of this server",
                 "next": "use a space of the list of spaces, or have an operator create this one",
             },
         )
@@ -314,6 +318,7 @@ class RecordNotFound(BeliefServerError):
     def __init__(self, what: str, record_id: str, nearest: Sequence[str] = (), where: str = "this space") -> None:
         """`nearest` are ids that are like this one, and that the caller may know of."""
         hint = f"; did you mean {', '.join(f'`{each}`' for each in nearest)}" if nearest else ""
+        one = f"{'an' if what[0] in 'aeiou' else 'a'} {what}"
         super().__init__(
             f"no {what} `{record_id}` in {where}{hint}",
             {
@@ -321,8 +326,8 @@ class RecordNotFound(BeliefServerError):
                 "id": record_id,
                 "field": f"{what.replace(' ', '_')}_id",
                 "found": record_id,
-                **({"accepted": list(nearest)} if nearest else {}),
-                "next": f"list what {where} has, and use the id of a {what} from there",
+                "accepted": list(nearest) if nearest else f"the id of {one} that {where} has",
+                "next": f"list what {where} has, and use the id of {one} from there",
             },
         )
 

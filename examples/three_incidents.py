@@ -145,7 +145,7 @@ def main(directory: Path) -> int:
 def set_up(desk: Desk, control_url: str) -> dict[str, str]:
     """The keys, the space, its one policy, and an incident for each service; their sessions."""
     desk.make_key("root", "--role", "operator")
-    desk.make_key("harness", "--kind", "encoder", "--role", "harness")
+    desk.make_key("harness", "--role", "harness")
     for observer in ("disk-watch", "dns-watch"):
         desk.make_key(observer, "--kind", "tool", "--scope", "belief:read", "--scope", "belief:write")
     desk.tell("root", "/v1/spaces", {"space_id": "ops"})

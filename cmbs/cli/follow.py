@@ -36,7 +36,7 @@ def follow(
     everything: Annotated[bool, typer.Option("--all", help="Follow every stream that the key may read.")] = False,
     server: Annotated[
         str, typer.Option("--server", help="The server; its API key, if it has keys, is in CMBS_KEY.", metavar="URL")
-    ] = "http://127.0.0.1:8000",
+    ] = "http://127.0.0.1:8080",
     actor: Annotated[
         str, typer.Option("--actor", help="Who asks, on a server without keys: KIND:ID.", metavar="ACTOR")
     ] = "",

@@ -37,7 +37,7 @@ from cmbs.http.openapi import openapi_document
 from cmbs.http.operation import Operation
 from cmbs.http.operations import OPERATIONS
 from cmbs.http.pages import add_pages
-from cmbs.http.router import Handler, Router, method_not_allowed
+from cmbs.http.router import Handler, Router, method_not_allowed, no_such_path
 from cmbs.http.spaces.policy_files import PolicyFileRoutes
 from cmbs.http.spaces.policy_impact import PolicyImpactRoutes
 from cmbs.http.spaces.reading import Spaces
@@ -283,7 +283,7 @@ async def _answer_http_exception(request: StarletteRequest, exc: Exception) -> S
         allowed = sorted(method.strip() for method in (exc.headers or {}).get("Allow", "").split(","))
         error = method_not_allowed(request.method, allowed)
     elif exc.status_code == STATUS_OF_CODE[TransportCode.NOT_FOUND]:
-        error = TransportError(TransportCode.NOT_FOUND, f"no such path: `{request.scope['path']}`")
+        error = no_such_path(request.scope["path"])
     else:
         return await http_exception_handler(request, exc)
     return _as_starlette(response_to(error))

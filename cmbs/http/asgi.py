@@ -112,7 +112,8 @@ async def _shape(operation: Operation, request: Request, response: Response) -> 
         return response
     if any(value == TEXT for name, value in response.headers if name == "content-type"):
         raise InvalidRequest(
-            "fields can be chosen of JSON alone; send `Accept: application/json`", {"parameter": FIELDS}
+            "fields can be chosen of JSON alone; send `Accept: application/json`",
+            {"parameter": FIELDS, "accepted": "`fields` of JSON alone"},
         )
     headers = list(response.headers)
     if request.selection:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -73,6 +73,55 @@ def status_of(error: BeliefServerError | TransportError) -> int:
     return STATUS_OF_CODE[ErrorCode(error.code)]
 
 
+class _Advice(NamedTuple):
+    """What an error of one code says where it was raised without saying it."""
+
+    next: str
+    field: str = "body"
+    accepted: str = "a request as `/openapi.json` describes it"
+
+
+_ADVICE: dict[str, _Advice] = {
+    ErrorCode.INVALID_REQUEST: _Advice("correct the request, and send it again: nothing was changed"),
+    ErrorCode.LIMIT_EXCEEDED: _Advice("send less at a time"),
+    ErrorCode.UNAUTHENTICATED: _Advice(
+        "send a key that is good", "authorization", "`Bearer` and a key that is not expired or revoked"
+    ),
+    ErrorCode.FORBIDDEN: _Advice("send the request with a key that may do this", "actor", "an actor that may do this"),
+    ErrorCode.CONFLICT: _Advice(
+        "read what is there, and send something else: the same request is refused again", "body", "what is not taken"
+    ),
+    ErrorCode.STORE_UNAVAILABLE: _Advice("send it again: nothing was applied"),
+    ErrorCode.LEDGER_CORRUPT: _Advice("have an operator restore a backup: this log is not to be trusted"),
+    TransportCode.NOT_FOUND: _Advice("look the path up in `/openapi.json`", "path", "a path of `/openapi.json`"),
+    TransportCode.REQUEST_TIMEOUT: _Advice("send head and body within a minute each", "body", "a body that ends"),
+    TransportCode.BUSY: _Advice("try again later, as `Retry-After` says"),
+    TransportCode.INTERNAL_ERROR: _Advice("report it: the log of the server has the cause"),
+}
+_FIRST_SERVER_ERROR = 500
+
+
+def complete_details(code: str, details: dict[str, Any]) -> dict[str, Any]:
+    """The details with all that a caller can act on: where it is, what was found (null for nothing), what would be
+    accepted, and what to do. Of a failure of our own only what to do.
+    """
+    advice = _ADVICE.get(code, _Advice("correct the request, and send it again: nothing was changed"))
+    told = {**details, "next": details.get("next", advice.next)}
+    if STATUS_OF_CODE[_CODES[code]] >= _FIRST_SERVER_ERROR:
+        return told
+    where = next((details[name] for name in ("field", "parameter", "header", "limit") if name in details), advice.field)
+    return {
+        **told,
+        "field": where,
+        "found": details.get("found"),
+        "accepted": details.get("accepted", advice.accepted),
+    }
+
+
+_CODES: dict[str, ErrorCode | TransportCode] = {code.value: code for code in STATUS_OF_CODE}
+
+
 def error_body(code: str, message: str, details: dict[str, Any] | None) -> bytes:
     """The error model of the protocol. What it says back of a request never holds a key."""
-    return without_keys(msgspec.json.encode({"error": {"code": code, "message": message, "details": details or None}}))
+    completed = complete_details(code, details or {})
+    return without_keys(msgspec.json.encode({"error": {"code": code, "message": message, "details": completed}}))

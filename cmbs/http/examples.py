@@ -31,7 +31,7 @@ from cmbs.errors import (
     Unauthenticated,
     UnknownProbe,
 )
-from cmbs.http.errors import TransportCode, TransportError
+from cmbs.http.errors import TransportCode, TransportError, complete_details
 
 SESSION_ID = "3f2b8c1e-0d4a-4c39-9d0b-6a1f5e7c2b90"
 EVENT_IDS = (
@@ -58,7 +58,8 @@ def load_examples() -> Examples:
 
 
 def _describe(error: BeliefServerError | TransportError) -> dict[str, Any]:
-    return {"code": str(error.code), "message": error.message, "details": error.details or None}
+    code = str(error.code)
+    return {"code": code, "message": error.message, "details": complete_details(code, error.details)}
 
 
 _ERRORS: tuple[BeliefServerError | TransportError, ...] = (

@@ -25,6 +25,8 @@ from cmbs.messages import Actor
 T = TypeVar("T")
 
 # One entity tag, weak or not; the quotes are often forgotten, and an audit head has none.
+# Characters of what was sent that an error shows.
+_SHOWN = 64
 _ENTITY_TAG = re.compile(r'(?:W/)?(?:"([^"]*)"|([^",\s]+))')
 
 
@@ -146,7 +148,13 @@ class Request:
             raise TransportError(
                 TransportCode.UNSUPPORTED_MEDIA_TYPE,
                 f"send the body as {' or '.join(f'`{each}`' for each in known)}, not `{media_type or 'nothing'}`",
-                {"content_type": media_type or None},
+                {
+                    "content_type": media_type or None,
+                    "field": "content-type",
+                    "found": media_type or "nothing",
+                    "accepted": list(known),
+                    "next": f"send it with `Content-Type: {known[0]}`",
+                },
             )
         return media_type
 
@@ -155,7 +163,7 @@ class Request:
         try:
             return TextFile(media_type, self.body.decode())
         except UnicodeDecodeError as exc:
-            raise InvalidRequest("the file is not valid UTF-8") from exc
+            raise InvalidRequest("the file is not valid UTF-8", {"accepted": "text in UTF-8"}) from exc
 
     def _decode(self, kind: type[T]) -> T:
         """The body as a message; an absent body is an empty object."""
@@ -199,7 +207,10 @@ class Request:
         found: dict[str, str] = {}
         for name, value in pairs:
             if name in found and name not in self._repeatable:
-                raise InvalidRequest(f"query parameter `{name}` was sent twice", {"parameter": name})
+                raise InvalidRequest(
+                    f"query parameter `{name}` was sent twice",
+                    {"parameter": name, "found": [found[name][:_SHOWN], value[:_SHOWN]], "accepted": "one value"},
+                )
             found[name] = value
         return found
 
@@ -207,7 +218,7 @@ class Request:
         try:
             return parse_qsl(self.query_string.decode(), keep_blank_values=True, errors="strict")
         except UnicodeDecodeError as exc:
-            raise InvalidRequest("the query is not valid UTF-8") from exc
+            raise InvalidRequest("the query is not valid UTF-8", {"field": "query", "accepted": "UTF-8"}) from exc
 
     @property
     def wants_minimal(self) -> bool:
@@ -238,7 +249,10 @@ class Request:
             return None
         tag = _ENTITY_TAG.fullmatch(value.strip())
         if tag is None:
-            raise InvalidRequest("`If-Match` must name one audit head", {"header": "if-match"})
+            raise InvalidRequest(
+                "`If-Match` must name one audit head",
+                {"header": "if-match", "found": value[:_SHOWN], "accepted": "the `ETag` of a read, or `*`"},
+            )
         return tag[1] if tag[2] is None else tag[2]
 
     @property
@@ -246,7 +260,10 @@ class Request:
         """The key of the request. An empty one is refused: all callers who send one would share it."""
         value = self.header("idempotency-key")
         if value is not None and not value.strip():
-            raise InvalidRequest("`Idempotency-Key` must not be empty", {"header": "idempotency-key"})
+            raise InvalidRequest(
+                "`Idempotency-Key` must not be empty",
+                {"header": "idempotency-key", "found": value[:_SHOWN], "accepted": "a text that names this request"},
+            )
         if value is not None and self.actor.authenticated:
             refuse_keys_in("`Idempotency-Key`", value.encode())
         return value
@@ -282,7 +299,10 @@ def add_vary(headers: list[tuple[str, str]], name: str) -> None:
 def whole_number(name: str, text: str) -> int:
     """A query parameter that is a whole number."""
     if not (text.isascii() and text.isdigit() and len(text) <= len(str(canonical.MAX_SAFE_INTEGER))):
-        raise InvalidRequest(f"`{name}` must be a whole number, got `{text[:64]}`", {"parameter": name})
+        raise InvalidRequest(
+            f"`{name}` must be a whole number, got `{text[:_SHOWN]}`",
+            {"parameter": name, "found": text[:_SHOWN], "accepted": {"type": "integer", "minimum": 0}},
+        )
     return int(text)
 
 
@@ -307,7 +327,19 @@ def from_cursor(cursor: str, parts: int) -> list[str]:
         padded = cursor + "=" * (-len(cursor) % 4)
         found = msgspec.json.decode(base64.b64decode(padded, altchars=b"-_", validate=True), type=list[str])
     except (binascii.Error, msgspec.DecodeError, UnicodeError, ValueError) as exc:
-        raise InvalidRequest("`cursor` is not one that this server gave out", {"parameter": "cursor"}) from exc
+        raise _strange_cursor(cursor) from exc
     if len(found) != parts:
-        raise InvalidRequest("`cursor` is not one that this server gave out", {"parameter": "cursor"})
+        raise _strange_cursor(cursor)
     return found
+
+
+def _strange_cursor(cursor: str) -> InvalidRequest:
+    return InvalidRequest(
+        "`cursor` is not one that this server gave out",
+        {
+            "parameter": "cursor",
+            "found": cursor[:_SHOWN],
+            "accepted": "the `next_cursor` of the page before",
+            "next": "begin again without a cursor",
+        },
+    )

@@ -51,9 +51,20 @@ def explain_body(kind: type, document: Any, size: int, cause: msgspec.DecodeErro
     faults = list(islice(_find_faults(kind, document), MAX_FAULTS)) if size <= MAX_BYTES_EXPLAINED else []
     if not faults:
         # What the type refuses and its schema does not, such as a whole number with a point.
-        text = str(cause)
-        return InvalidRequest(text[:1].lower() + text[1:])
+        message, _, place = str(cause).partition(" - at `$.")
+        field = place.removesuffix("`") or "body"
+        return InvalidRequest(
+            f"`{field}`: {message[:1].lower()}{message[1:]}",
+            {"field": field, "found": _show(_look_up(document, field)), "accepted": message.removeprefix("Expected ")},
+        )
     return refuse(faults)
+
+
+def _look_up(document: Any, field: str) -> Any:
+    """What stands at a dotted path of names; None where it leads nowhere."""
+    for name in field.split("."):
+        document = document.get(name) if isinstance(document, dict) else None
+    return document
 
 
 def explain_query(unknown: list[str], allowed: tuple[str, ...]) -> InvalidRequest:

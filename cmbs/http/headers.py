@@ -34,10 +34,13 @@ def header_lookup(pairs: Iterable[tuple[bytes, bytes]]) -> Lookup:
         if sent is None:
             return None
         if name not in _LISTS and any(value != sent[0] for value in sent):
-            raise InvalidRequest(f"header `{name}` was sent twice", {"header": name})
+            raise InvalidRequest(
+                f"header `{name}` was sent twice",
+                {"header": name, "found": f"{len(sent)} values", "accepted": "one value"},
+            )
         try:
             return b",".join(sent).decode() if name in _LISTS else sent[0].decode()
         except UnicodeDecodeError as exc:
-            raise InvalidRequest(f"header `{name}` is not valid UTF-8", {"header": name}) from exc
+            raise InvalidRequest(f"header `{name}` is not valid UTF-8", {"header": name, "accepted": "UTF-8"}) from exc
 
     return look_up

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from cmbs.console import PAGES, ConsoleFiles
-from cmbs.http.errors import TransportCode, TransportError
+from cmbs.http.router import no_such_path
 
 _PAGE = "/docs"
 # The name of a file of the viewer, and what it is.
@@ -94,7 +94,7 @@ async def _console(request: Request) -> Response:
 async def _asset(request: Request) -> Response:
     asset = _files_of(request).find_asset(request.path_params["name"])
     if asset is None:
-        raise TransportError(TransportCode.NOT_FOUND, f"no such path: `{request.scope['path']}`")
+        raise no_such_path(request.scope["path"])
     return Response(asset.content, media_type=asset.media_type, headers={**_GUARDED, **_IMMUTABLE})
 
 

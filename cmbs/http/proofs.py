@@ -190,7 +190,9 @@ def prove_space(
 def _require_parameters(kinds: Iterable[ProofKind], kind: str, query: Mapping[str, str]) -> None:
     for parameter in next(each.query for each in kinds if each.kind == kind):
         if parameter.required and parameter.name not in query:
-            raise InvalidRequest(f"`{parameter.name}` is missing", {"parameter": parameter.name})
+            raise InvalidRequest(
+                f"`{parameter.name}` is missing", {"parameter": parameter.name, "accepted": parameter.schema}
+            )
 
 
 def _read_moment(at: str | None) -> int | str | None:
@@ -201,5 +203,8 @@ def _read_moment(at: str | None) -> int | str | None:
 def _read_flag(name: str, query: Mapping[str, str]) -> bool:
     text = query.get(name, "false")
     if text not in ("true", "false"):
-        raise InvalidRequest(f"`{name}` must be `true` or `false`, got `{text[:64]}`", {"parameter": name})
+        raise InvalidRequest(
+            f"`{name}` must be `true` or `false`, got `{text[:64]}`",
+            {"parameter": name, "found": text[:64], "accepted": ["true", "false"]},
+        )
     return text == "true"

@@ -97,4 +97,13 @@ class Router:
 
 def method_not_allowed(method: str, allowed: list[str]) -> TransportError:
     """The error of a path that is there, but not for this method."""
-    return TransportError(TransportCode.METHOD_NOT_ALLOWED, f"`{method}` is not allowed here", {"allowed": allowed})
+    return TransportError(
+        TransportCode.METHOD_NOT_ALLOWED,
+        f"`{method}` is not allowed here",
+        {"allowed": allowed, "field": "method", "found": method, "accepted": allowed, "next": "use one of those"},
+    )
+
+
+def no_such_path(path: str) -> TransportError:
+    """The error of a path that the table does not have."""
+    return TransportError(TransportCode.NOT_FOUND, f"no such path: `{path}`", {"found": path})

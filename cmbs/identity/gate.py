@@ -32,6 +32,10 @@ _TOO_OLD_SECONDS = 0.9
 # What the presented key is compared with where no key has its id, so that both take as long.
 _NO_KEY_HASH = bytes(32)
 _BEARER = "bearer "
+# Characters of a header that an error shows.
+_SHOWN = 128
+_OWN = "`localhost` or a loopback address"
+_SAY_OWN = "use a loopback address, or have a key made with `cmbs keys create`"
 # A name or an address and perhaps a port: no path, fragment or user, behind which another name could stand.
 _HOST = re.compile(r"(?:\[(?P<ipv6>[0-9a-f:.]+)\]|(?P<name>[a-z0-9._-]+))(?::[0-9]*)?")
 _REFUSAL_OF = {KeyStatus.EXPIRED: KeyRefused.EXPIRED, KeyStatus.REVOKED: KeyRefused.REVOKED}
@@ -100,7 +104,16 @@ class Gate:
             record.grants.require(needed)
         claimed = header("x-cmbs-actor")
         if claimed is not None and claimed != f"{record.actor.kind}:{record.actor.id}":
-            raise Forbidden("`X-Cmbs-Actor` names another actor than the key does", {"reason": "forged_actor"})
+            raise Forbidden(
+                "`X-Cmbs-Actor` names another actor than the key does",
+                {
+                    "reason": "forged_actor",
+                    "field": "x-cmbs-actor",
+                    "found": claimed[:_SHOWN],
+                    "accepted": f"{record.actor.kind}:{record.actor.id}",
+                    "next": "leave the header out: the key says who you are",
+                },
+            )
         return record.actor
 
     def _authenticate(self, authorization: str | None) -> KeyRecord:
@@ -140,16 +153,30 @@ def _refuse_foreign(peer: str, host: str | None, origin: str | None) -> None:
     """
     if peer and is_remote(peer):
         raise Forbidden(
-            "this server has no keys yet, and then serves only its own machine", {"reason": "remote_without_key"}
+            "this server has no keys yet, and then serves only its own machine",
+            {
+                "reason": "remote_without_key",
+                "field": "authorization",
+                "found": "nothing",
+                "accepted": "a request from this machine, or a key once there is one",
+                "next": "have a key made with `cmbs keys create`, and send it",
+            },
         )
     if host is not None and not _is_own_name(host):
         raise Forbidden(
             "this server has no keys yet, and then answers to `localhost` and loopback addresses alone",
-            {"reason": "foreign_host"},
+            {"reason": "foreign_host", "field": "host", "found": host[:_SHOWN], "accepted": _OWN, "next": _SAY_OWN},
         )
     if origin is not None and not _is_own_name(origin.partition("://")[2]):
         raise Forbidden(
-            "this server has no keys yet, and then answers to no pages of other sites", {"reason": "foreign_origin"}
+            "this server has no keys yet, and then answers to no pages of other sites",
+            {
+                "reason": "foreign_origin",
+                "field": "origin",
+                "found": origin[:_SHOWN],
+                "accepted": _OWN,
+                "next": _SAY_OWN,
+            },
         )
 
 

@@ -51,7 +51,7 @@ def decode(data: bytes | str, max_depth: int = MAX_DEPTH) -> Any:
     except RecursionError as exc:
         raise LimitExceeded("json_depth", MAX_DEPTH, MAX_DEPTH + 1) from exc
     except ValueError as exc:  # syntax, UTF-8, a lone surrogate, an integer of too many digits
-        raise InvalidRequest(f"malformed JSON: {exc}") from exc
+        raise InvalidRequest(f"malformed JSON: {exc}", {"accepted": "one JSON value in UTF-8"}) from exc
     return value
 
 
@@ -71,7 +71,10 @@ def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         counts = Counter(key for key, _ in pairs)
         repeated = next(key for key, count in counts.items() if count > 1)
         repeated.encode()  # a lone surrogate is malformed, and could not be quoted in an answer
-        raise InvalidRequest(f"duplicate key `{repeated}` in a JSON object", {"key": repeated})
+        raise InvalidRequest(
+            f"duplicate key `{repeated}` in a JSON object",
+            {"key": repeated, "field": repeated, "found": "twice", "accepted": "once"},
+        )
     return content
 
 
@@ -114,9 +117,16 @@ def _check(value: Any, depth: int) -> bool:
 
 def _check_number(number: int | float) -> bool:  # noqa: PYI041 - an int is told from a float here
     if isinstance(number, float) and not math.isfinite(number):
-        raise InvalidRequest("numbers must be finite")
+        raise InvalidRequest("numbers must be finite", {"found": str(number), "accepted": "a finite number"})
     # RFC 8785 writes a whole float as digits alone, so it comes back as an integer, and must be one that is exact.
     if abs(number) > MAX_SAFE_INTEGER and (isinstance(number, int) or abs(number) < _EXPONENT_FROM):
         quoted = number if abs(number) < _MAX_QUOTED_NUMBER else "given"
-        raise InvalidRequest(f"the number {quoted!r} is not exact in I-JSON (beyond 2^53 - 1)")
+        raise InvalidRequest(
+            f"the number {quoted!r} is not exact in I-JSON (beyond 2^53 - 1)",
+            {
+                "found": str(quoted),
+                "accepted": {"minimum": -MAX_SAFE_INTEGER, "maximum": MAX_SAFE_INTEGER},
+                "next": "send a larger number as text",
+            },
+        )
     return isinstance(number, int)

@@ -12,11 +12,8 @@ from cmbs.belief.kernel.independence import survivors_without
 from cmbs.belief.kernel.session import Session
 from cmbs.belief.kernel.views import snapshot
 from cmbs.errors import SessionNotFound
-from cmbs.substrate.kernel.model import BeliefReading, IndependentReading
+from cmbs.substrate.kernel.model import MAX_READ_CONCLUSIONS, MAX_READ_SURVIVORS, BeliefReading, IndependentReading
 
-# A reading that carried more would make the ledger of the space a copy of the session's.
-MAX_SURVIVORS = 100
-MAX_CONCLUSIONS = 100
 MAX_ATTRIBUTE_BYTES = 65_536
 
 
@@ -83,7 +80,7 @@ def reading_of(session: Session, seq: int, event_hash: bytes, independent_of: st
     """What a session said right after its event `seq`, of this hash; where an actor is named, also without it."""
     belief = snapshot(session, seq)
     # Named only where they are few: a million are not even listed.
-    survivors = belief.survivors if belief.n_survivors <= MAX_SURVIVORS else None
+    survivors = belief.survivors if belief.n_survivors <= MAX_READ_SURVIVORS else None
     concluded = [conclusion_id for at, conclusion_id in session.conclusions if at <= seq]
     return BeliefReading(
         session_id=session.session_id,
@@ -95,7 +92,7 @@ def reading_of(session: Session, seq: int, event_hash: bytes, independent_of: st
         terminated=belief.terminated,
         active_obligation_id=belief.active_obligation_id,
         survivors=survivors,
-        concluded=concluded[-MAX_CONCLUSIONS:],
+        concluded=concluded[-MAX_READ_CONCLUSIONS:],
         survivor_attributes=_attributes_of(session, survivors),
         independent=UNSET if independent_of is None else _read_without(session, seq, independent_of),
     )
@@ -103,7 +100,7 @@ def reading_of(session: Session, seq: int, event_hash: bytes, independent_of: st
 
 def _read_without(session: Session, seq: int, actor_id: str) -> IndependentReading:
     left = survivors_without(session, actor_id, seq)
-    survivors = list(left.survivors) if left.n_survivors <= MAX_SURVIVORS else None
+    survivors = list(left.survivors) if left.n_survivors <= MAX_READ_SURVIVORS else None
     return IndependentReading(actor_id, left.n_survivors, survivors, _attributes_of(session, survivors))
 
 

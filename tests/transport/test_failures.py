@@ -56,7 +56,7 @@ def test_an_unexpected_failure_of_a_write_gives_away_nothing(
     store.fail("append", error=RuntimeError(SECRET))
     answer = client.post(path, body)
     details = check_error(answer, 500, "INTERNAL_ERROR")
-    assert details.keys() == {"message"}
+    assert details.keys() == {"message", "next"}
     assert "hunter2" not in answer.text
     assert "RuntimeError" not in answer.text
     assert SECRET in caplog.text

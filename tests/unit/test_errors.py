@@ -89,8 +89,13 @@ ADVICE = frozenset({"field", "found", "accepted", "next"})
     [
         (LimitExceeded("keys", 10, 11, "set"), "set", 11, {"maximum": 10}),
         (LimitExceeded("keys", 10, 11), None, 11, {"maximum": 10}),
-        (SpaceNotFound("s"), "space_id", "s", None),
-        (RecordNotFound("policy change", "c"), "policy_change_id", "c", None),
+        (SpaceNotFound("s"), "space_id", "s", "the id of a space of this server"),
+        (
+            RecordNotFound("policy change", "c"),
+            "policy_change_id",
+            "c",
+            "the id of a policy change that this space has",
+        ),
         (RecordNotFound("tool", "t", ["to", "tu"]), "tool_id", "t", ["to", "tu"]),
         (HeadMismatch("e1", "e2"), "if_match", "e1", "e2"),
     ],

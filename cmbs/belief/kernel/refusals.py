@@ -180,7 +180,7 @@ def explain_unknown(session: Session, error: InvalidHypothesisId) -> InvalidHypo
         found = find_nearest(unknown, session.universe.ids)
         if found is not None:
             nearest[unknown] = found
-    return InvalidHypothesisId(error.unknown, nearest)
+    return InvalidHypothesisId(error.unknown, nearest, error.details["field"])
 
 
 # --- words ------------------------------------------------------------------------------------------------------------

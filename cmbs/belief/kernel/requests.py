@@ -283,7 +283,7 @@ class RequestValidator:
             self._attribute_names(f"{field}.{hypothesis_id}", attributes)
         unknown = sorted(value.keys() - set(ids)) if value else []
         if unknown:
-            raise InvalidHypothesisId(unknown)
+            raise InvalidHypothesisId(unknown, field=field)
         raw = encode({hypothesis_id: attributes for hypothesis_id, attributes in value.items() if attributes})
         if len(raw) > self.limits.attribute_bytes:
             raise LimitExceeded("attribute_bytes", self.limits.attribute_bytes, len(raw), field)
@@ -295,7 +295,10 @@ class RequestValidator:
             raise LimitExceeded("attributes_per_hypothesis", most, len(attributes), field)
         for name in attributes:
             if not name:
-                raise InvalidRequest(f"an attribute in `{field}` has no name", {"field": field})
+                raise InvalidRequest(
+                    f"an attribute in `{field}` has no name",
+                    {"field": field, "found": name, "accepted": {"minLength": 1}, "next": "name the attribute"},
+                )
             if len(name) > longest:
                 raise LimitExceeded("attribute_name_length", longest, len(name), field)
 

@@ -215,7 +215,10 @@ async def _respond(read: Callable[[], dict[str, Any]]) -> Response:
 
 
 def _refuse_missing(name: str, what: str) -> InvalidRequest:
-    return InvalidRequest(f"send `{name}`: {what}", {"parameter": name, "accepted": {"minLength": 1}})
+    return InvalidRequest(
+        f"send `{name}`: {what}",
+        {"parameter": name, "accepted": {"minLength": 1}, "next": f"add `{name}` to the query"},
+    )
 
 
 def _read_bounds(query: dict[str, str]) -> SearchBounds:

@@ -216,7 +216,10 @@ class Routes:
         if "wait" in query:
             await self._wait(request, query)
         elif "after" in query:
-            raise InvalidRequest("`after` says what to `wait` for; send both", {"parameter": "after"})
+            raise InvalidRequest(
+                "`after` says what to `wait` for; send both",
+                {"parameter": "after", "found": query["after"][:64], "accepted": "`after` with `wait`"},
+            )
 
         def read() -> Response:
             belief = self._server.query_belief(session_id, at=at)
@@ -238,7 +241,8 @@ class Routes:
         """Wait until the session has events after a given one, or after the last."""
         if "at" in query:
             raise InvalidRequest(
-                "what was so `at` an event does not change; send `wait` without it", {"parameter": "at"}
+                "what was so `at` an event does not change; send `wait` without it",
+                {"parameter": "at", "found": query["at"][:64], "accepted": "`wait` without `at`"},
             )
         seconds, session_id = read_seconds(query["wait"]), request.params["session_id"]
         after = await self._read(lambda: self._server.seq_of(session_id, read_moment(query.get("after"))))

@@ -134,7 +134,15 @@ def _refuse(findings: Sequence[Finding]) -> InvalidRequest:
     shown = [each.to_dict() for each in findings[:_MAX_FINDINGS_SHOWN]]
     place = findings[0].place
     where = "" if place is None else f"line {place.line}, column {place.column}: "
-    return InvalidRequest(f"the policy file is refused: {where}{findings[0].message}{more}", {"findings": shown})
+    return InvalidRequest(
+        f"the policy file is refused: {where}{findings[0].message}{more}",
+        {
+            "field": ".".join(map(str, findings[0].path)) or "body",
+            "accepted": "a policy file, as `docs/reference/policy-file.md` describes it",
+            "next": f"mend {where.removesuffix(': ') or 'the file'}, and send the whole file again",
+            "findings": shown,
+        },
+    )
 
 
 def _propose(server: SubstrateServer, command: SpaceCommand, source_map: SourceMap) -> PolicyChange:

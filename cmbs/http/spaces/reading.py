@@ -419,9 +419,13 @@ class SpaceReading:
 def require_operator(actor: Actor) -> None:
     """Refuse all but operators: an actor that a policy binds must not read how to get around it."""
     if actor.kind is not ActorKind.OPERATOR:
+        kind = actor.kind.value
+        unkeyed = "this server has no keys: say who you are, as in `X-Cmbs-Actor: operator:me`"
+        told = {"field": "actor.kind", "found": kind, "accepted": [ActorKind.OPERATOR.value]}
+        next_step = "send it with an operator's key" if actor.authenticated else unkeyed
         raise Forbidden(
             "this is for operators; send the request with an operator's key",
-            {"reason": "operators_only", "kind": actor.kind.value},
+            {"reason": "operators_only", "kind": kind, **told, "next": next_step},
         )
 
 
@@ -473,8 +477,11 @@ def _read_status(statuses: Any, text: str | None) -> Any:
     try:
         return None if text is None else statuses(text)
     except ValueError as exc:
-        known = ", ".join(f"`{each.value}`" for each in statuses)
-        raise InvalidRequest(f"`status` must be one of {known}", {"parameter": "status"}) from exc
+        known = [each.value for each in statuses]
+        listed = ", ".join(f"`{each}`" for each in known)
+        raise InvalidRequest(
+            f"`status` must be one of {listed}", {"parameter": "status", "found": (text or "")[:64], "accepted": known}
+        ) from exc
 
 
 def _read_moment(at: str) -> int | str:

@@ -122,11 +122,14 @@ def validate_key(key: Key, known: Keys, v: int) -> Key:
 def validate_text(name: str, text: str) -> str:
     """Text that is fit to be shown in a line: not empty, not too long, nothing that a terminal would act on."""
     if not text:
-        raise InvalidRequest(f"`{name}` must not be empty", {"field": name})
+        raise InvalidRequest(f"`{name}` must not be empty", {"field": name, "accepted": {"minLength": 1}})
     if len(text) > TEXT_LENGTH:
         raise LimitExceeded(f"{name}_length", TEXT_LENGTH, len(text))
     if not text.isprintable():
-        raise InvalidRequest(f"`{name}` holds characters that cannot be printed", {"field": name})
+        raise InvalidRequest(
+            f"`{name}` holds characters that cannot be printed",
+            {"field": name, "found": ascii(text), "accepted": "text that can be printed in a line"},
+        )
     return text
 
 
@@ -135,7 +138,8 @@ def read_claimed_actor(said: str) -> Actor:
     kind, _, actor_id = said.partition(":")
     if kind not in KINDS:
         raise InvalidRequest(
-            f"`X-Cmbs-Actor` must be `<kind>:<id>`, the kind one of {', '.join(KINDS)}", {"header": "x-cmbs-actor"}
+            f"`X-Cmbs-Actor` must be `<kind>:<id>`, the kind one of {', '.join(KINDS)}",
+            {"header": "x-cmbs-actor", "found": said[:TEXT_LENGTH], "accepted": [f"{each}:<id>" for each in KINDS]},
         )
     return Actor(ActorKind(kind), validate_text("X-Cmbs-Actor", actor_id))
 

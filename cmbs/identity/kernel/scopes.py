@@ -6,7 +6,7 @@ whose id begins so. A scope of the belief plane names sessions, one of spaces na
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple
@@ -163,7 +163,7 @@ def validate_scopes(scopes: Iterable[str]) -> list[str]:
     return chosen
 
 
-def choose_kind(kind: ActorKind | None, roles: Iterable[Role]) -> ActorKind:
+def choose_kind(kind: ActorKind | None, roles: Collection[Role]) -> ActorKind:
     """The kind that was asked for, or else the one that the roles are for; InvalidRequest where the two disagree."""
     for role in sorted(roles):
         fitting = KIND_OF.get(role)
@@ -178,6 +178,9 @@ def choose_kind(kind: ActorKind | None, roles: Iterable[Role]) -> ActorKind:
                 },
             )
         kind = kind or fitting
+    if kind is None and set(roles) == {Role.HARNESS}:
+        # Spaces let no agent open a case, and that is what a harness is for.
+        return ActorKind.ENCODER
     return kind or ActorKind.AGENT
 
 

@@ -77,7 +77,12 @@ def refuse_faults(pairs: Mapping[str, str]) -> None:
         more = f" and {len(faults) - 1} more" if len(faults) > 1 else ""
         raise InvalidRequest(
             f"the policy is refused: `{first.key}`{at}: {first.message}{more}",
-            {"faults": [fault._asdict() for fault in faults[:_SHOWN_FAULTS]]},
+            {
+                "field": f"{first.key}{at}",
+                "accepted": "a constraint, group, invariant or setting as the protocol has it",
+                "next": "mend what `faults` name, and send the whole policy again",
+                "faults": [fault._asdict() for fault in faults[:_SHOWN_FAULTS]],
+            },
         )
 
 

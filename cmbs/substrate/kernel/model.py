@@ -227,6 +227,11 @@ class IndependentReading(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     survivor_attributes: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
+# Of one session. A reading that carried more would make the ledger of the space a copy of the session's.
+MAX_READ_SURVIVORS = 100
+MAX_READ_CONCLUSIONS = 100
+
+
 class BeliefReading(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the belief plane said of one session, and the audit head that it was read at.
 
@@ -243,8 +248,9 @@ class BeliefReading(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     n_survivors: int = 0
     terminated: bool = False
     active_obligation_id: str | None = None
-    # None where there are more than a reading carries: then only a reference to them fails, as missing.
+    # None where there are more than a reading carries.
     survivors: list[str] | None = None
+    # The newest that a reading carries.
     concluded: list[str] = []
     # What was declared of the one hypothesis that is left, a canonical JSON object; unset where there is none of both.
     survivor_attributes: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET

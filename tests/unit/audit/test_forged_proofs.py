@@ -28,8 +28,9 @@ from cmbs.errors import InvalidProof, LedgerCorrupt
 from cmbs.ledger import GENESIS, StoredEntry, canonical, hash_entry
 from cmbs.spi import Append
 from cmbs.stores.memory import InMemoryStore
-from cmbs.substrate.belief_source import MAX_SURVIVORS, ServedBelief
+from cmbs.substrate.belief_source import ServedBelief
 from cmbs.substrate.kernel.events import STREAM_PREFIX
+from cmbs.substrate.kernel.model import MAX_READ_SURVIVORS
 from tests.support.proving import ONTOLOGY, anchors_of, history_of
 from tests.support.spaces import SPACE, World, call, constraint, http_tool
 
@@ -201,7 +202,7 @@ def test_a_reading_of_a_session_that_was_not_there_is_said_to_be_unproven() -> N
 
 
 @pytest.mark.req("PROOF-02")
-@pytest.mark.parametrize("size", [MAX_SURVIVORS, MAX_SURVIVORS + 1])
+@pytest.mark.parametrize("size", [MAX_READ_SURVIVORS, MAX_READ_SURVIVORS + 1])
 def test_a_reading_with_too_many_survivors_to_list_proves_their_number(size: int) -> None:
     belief = BeliefServer()
     session_id, _ = belief.declare_session(ONTOLOGY, [f"h{number:03}" for number in range(size)])

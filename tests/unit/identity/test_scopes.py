@@ -113,7 +113,10 @@ def test_the_scopes_of_a_key_are_bounded() -> None:
 def test_the_kind_of_a_key_follows_from_its_roles() -> None:
     assert choose_kind(None, [Role.OPERATOR]) is ActorKind.OPERATOR
     assert choose_kind(None, [Role.AGENT, Role.APPROVER]) is ActorKind.OPERATOR
-    assert choose_kind(None, [Role.HARNESS]) is choose_kind(None, []) is ActorKind.AGENT
+    assert choose_kind(None, [Role.HARNESS, Role.AGENT]) is choose_kind(None, []) is ActorKind.AGENT
+    # An agent opens no case, which is what a harness is for.
+    assert choose_kind(None, [Role.HARNESS]) is ActorKind.ENCODER
+    assert choose_kind(ActorKind.TOOL, [Role.HARNESS]) is ActorKind.TOOL
     assert choose_kind(ActorKind.OPERATOR, [Role.READER]) is ActorKind.OPERATOR
     assert choose_kind(ActorKind.ENCODER, [Role.AGENT]) is ActorKind.ENCODER
     made = KeyRegistry(InMemoryStore()).create(None, "ops", roles=[Role.OPERATOR])

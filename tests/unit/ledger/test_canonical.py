@@ -243,7 +243,7 @@ def test_a_key_is_refused_exactly_where_an_object_has_it_twice(text: str) -> Non
 def test_decoding_stops_at_the_first_object_with_a_repeated_key_and_names_the_key(text: bytes, key: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
         canonical.decode(text)
-    assert refused.value.details == {"key": key}
+    assert (refused.value.details["key"], refused.value.details["field"]) == (key, key)
 
 
 @pytest.mark.parametrize("depth", [65, 900, 970, 1000, 200_000])

@@ -19,10 +19,10 @@ from cmbs.errors import LedgerCorrupt
 from cmbs.messages import OntologyBundle
 from cmbs.stores import Store, open_store
 from cmbs.stores.memory import InMemoryStore
-from cmbs.substrate.belief_source import MAX_SURVIVORS, BeliefSource, ServedBelief
+from cmbs.substrate.belief_source import BeliefSource, ServedBelief
 from cmbs.substrate.kernel.events import Evidence as MemoryEvidence
 from cmbs.substrate.kernel.events import MemoryKind, Propose, PutMemory
-from cmbs.substrate.kernel.model import BeliefReading, ReasonCode, Verdict
+from cmbs.substrate.kernel.model import MAX_READ_SURVIVORS, BeliefReading, ReasonCode, Verdict
 from cmbs.substrate.kernel.replay import (
     belief_sessions_in,
     read_space_event,
@@ -195,10 +195,10 @@ def test_what_a_caller_claims_that_the_belief_plane_said_is_not_believed(inciden
 
 
 def test_a_reading_of_many_survivors_counts_them_and_names_none(incident: Incident) -> None:
-    causes = [f"h{number}" for number in range(MAX_SURVIVORS + 1)]
+    causes = [f"h{number}" for number in range(MAX_READ_SURVIVORS + 1)]
     session_id, _ = incident.belief.declare_session(ONTOLOGY, causes)
     reading = ServedBelief(incident.belief).read(session_id)
-    assert (reading.n_survivors, reading.survivors) == (MAX_SURVIVORS + 1, None)
+    assert (reading.n_survivors, reading.survivors) == (MAX_READ_SURVIVORS + 1, None)
 
 
 # --- what was believed is recorded, and can be checked ----------------------------------------------------------------

@@ -89,6 +89,10 @@ def test_a_denial_opens_no_gate() -> None:
         (op("schema", "fact.n", "small"), allow),
         (op("schema", "$args.n", {"allOf": [{"multipleOf": 5}]}), allow),
         (op("not", op("schema", "$args.n", {"maximum": 100})), deny),
+        # A comparison with a text is false, so that it is not denied.
+        (op("gt", "$args.n", 100), deny),
+        (op("any", op("lt", "fact.n", 1), eq("$args.n", 7)), deny),
+        (op("not", op("ge", "$args.n", 100)), allow),
     ],
 )
 def test_a_bound_that_text_passes_is_found(when: Any, effect: Any) -> None:
@@ -113,6 +117,10 @@ def test_a_bound_that_text_passes_is_found(when: Any, effect: Any) -> None:
         (op("schema", "$args.n", False), allow),
         (op("schema", "$actor.id", {"maximum": 100}), allow),
         (op("le", "$args.n", 100), allow),
+        (op("not", op("le", "$args.n", 100)), deny),
+        (op("any", op("gt", "$args.n", 100), op("not", op("ge", "$args.n", 1))), deny),
+        (op("gt", N, 1), deny),
+        (op("gt", "$args.n", {"ref": "fact.n"}), deny),
         (op("schema", "$args.n", {"allOf": [True, {"type": "integer"}], "maximum": 3}), allow),
     ],
 )

@@ -106,8 +106,8 @@ def _invariant_finding(policy: Policy, seen: EvaluationContext, steps: list[Trac
     unreadable, lacking, violated = [], [], []
     for key, predicate in policy.invariants:
         holds = predicate is not None and predicate.evaluate(seen, Asking(Stage.INVARIANTS, None, key), steps)
-        if predicate is not None and predicate.lacks_case(seen):
-            lacking.append(key)
+        if predicate is not None and predicate.lacks(seen):
+            lacking += [key] if predicate.lacks_case(seen) else []
             holds = False
         steps.append(TraceStep(Stage.INVARIANTS, holds, key=key))
         if predicate is None:

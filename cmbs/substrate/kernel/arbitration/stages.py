@@ -301,7 +301,8 @@ def _demand(context: ArbitrationContext, token: Capability) -> Demand:
 def check_constraints(context: ArbitrationContext, state: CandidateState) -> Finding | None:
     """A matching deny wins; without a matching allow nothing is permitted; what cannot be read denies.
 
-    What reads a case that is not there is against the candidate, whatever its predicates say: `_holds` sees to that.
+    What reads a case that is not there, or belief that cannot be told, is against the candidate, whatever its
+    predicates say: `_holds` sees to that.
     """
     matching, steps = state.matching, context.steps
     steps += [TraceStep(Stage.CONSTRAINTS, False, state.place, key, note="malformed") for key in matching.malformed]
@@ -341,7 +342,7 @@ def _holds(state: CandidateState, constraint: Constraint, steps: list[TraceStep]
     """Whether a constraint applies; what each predicate in it found, and the constraint itself, go into the trace."""
     asking = Asking(Stage.CONSTRAINTS, state.place, constraint.key)
     holds = constraint.when is None or constraint.when.evaluate(state.seen, asking, steps)
-    if _lacks_case(state, constraint):
+    if constraint.when is not None and constraint.when.lacks(state.seen):
         holds = constraint.effect is Effect.DENY
     # Of one that observes: what it would have done, where it holds.
     note = f"{_OBSERVED} {constraint.effect.value}" if constraint.observes else constraint.effect.value

@@ -15,13 +15,14 @@ from cmbs.substrate.kernel.insight.satisfiability import GONE, Pins, Scope, Term
 from cmbs.substrate.kernel.insight.value_classes import Question, fresh_text, holds_for, question_of
 from cmbs.substrate.kernel.model import Failure
 from cmbs.substrate.kernel.policy.constraints import Constraint, Effect
-from cmbs.substrate.kernel.policy.operators import Sight
+from cmbs.substrate.kernel.policy.operators import ORDERS, Sight
 from cmbs.substrate.kernel.policy.policy import SCHEMA, Policy
 from cmbs.substrate.kernel.policy.predicates import Branch, Node, Predicate, Probe, probes_of
 from cmbs.substrate.kernel.policy.references import namespace_of
 from cmbs.substrate.kernel.policy.schemas import compile_schema, decode_schema
 
 _BOUNDS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
+_OPPOSITES = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
 # More survivors than any gate lets through.
 _MANY = 1_000_000_000
 
@@ -80,16 +81,24 @@ class GateLook:
     def _text_passes(self, key: str, when: Predicate, *, permits: bool) -> Iterator[LintFinding]:
         for probe, negated in _probes_of(when.root):
             question = question_of(probe)
-            # A schema that text passes lets it through where it is asked for, not where it is asked against.
-            if question.op != "schema" or negated is permits or not _can_be_text(question.references[0]):
-                continue
             reference, text = question.references[0], fresh_text(())
-            if not _BOUNDS & self._keywords(question.literal) or not self._holds(question, text):
+            if question.op in ORDERS and _says_more_of(when, reference):
+                continue
+            # What text satisfies lets it through where it is asked for; what text fails, where it is asked against.
+            mended = self._mend_bound(question, text, satisfied=negated is not permits)
+            if mended is None or not _can_be_text(reference):
                 continue
             term = Term(when.root, holds=permits)
             if not never([term], Scope(), self._pairs, {reference: [Sight(text)]}):
-                message = f"a text at `{reference}` passes this bound on numbers; give the schema a `type`"
+                message = f"a text at `{reference}` passes this bound on numbers; {mended}"
                 yield LintFinding(LintRule.TEXT_PASSES, key, message, probe.at)
+
+    def _mend_bound(self, question: Question, text: str | None, *, satisfied: bool) -> str | None:
+        """What to write in the place of a bound that text passes, satisfying it or failing it; None for others."""
+        if question.op in ORDERS and not satisfied and not question.is_relation:
+            return f"say which numbers are let through: `{_OPPOSITES[question.op]}`, or `not` of it in a deny"
+        is_bound = question.op == "schema" and bool(_BOUNDS & self._keywords(question.literal))
+        return "give the schema a `type`" if is_bound and satisfied and self._holds(question, text) else None
 
     def _holds(self, question: Question, value: Any) -> bool:
         if question.op in {"exists", "missing"}:
@@ -123,6 +132,12 @@ def _probes_of(node: Node, *, negated: bool = False) -> Iterator[_Asked]:
             yield from _probes_of(part, negated=negated is not (node.op == "not"))
     else:
         yield _Asked(node, negated)
+
+
+def _says_more_of(when: Predicate, reference: str) -> bool:
+    """Whether something else in it is about the value too: a text may then pass for another reason than a bound."""
+    ops = {probe.op for probe, _ in _probes_of(when.root) if reference in {each.text for each in probe.references}}
+    return not ops <= {*ORDERS, "exists", "missing"}
 
 
 def _pins_of_none(when: Predicate, belief: BeliefField) -> Pins:

@@ -16,6 +16,7 @@ from cmbs.refusals import Fault, Refusal, quote, refuse_faults, show_value
 from cmbs.substrate.kernel.insight.refused import Refused
 from cmbs.substrate.kernel.model import CandidateDecision, ReasonCode, StateDelta, TraceStep
 from cmbs.substrate.kernel.policy.constraints import Malformed
+from cmbs.substrate.kernel.policy.predicates import UNTOLD
 from cmbs.substrate.kernel.state import CaseStatus
 
 _BELIEF = ("$belief.", "$case.")
@@ -45,8 +46,9 @@ def find_leaves(
         return find_leaves(args[0], f"{at}.args[0]", steps, wanted=not wanted)
     if op not in {"all", "any"}:
         seen = steps.get(at, ())
-        # A step that the reader may not see stands in the way as far as can be told.
-        return [] if seen and seen[0].passed is wanted else [Leaf(op, tuple(args), wanted, tuple(seen))]
+        # A step that the reader may not see stands in the way as far as can be told, and so does belief that is not.
+        stands_aside = seen and seen[0].passed is wanted and not any(map(_is_untold, seen))
+        return [] if stands_aside else [Leaf(op, tuple(args), wanted, tuple(seen))]
     parts = [find_leaves(each, f"{at}.args[{place}]", steps, wanted=wanted) for place, each in enumerate(args)]
     if (op == "all") is wanted:
         return [leaf for part in parts for leaf in part]
@@ -118,11 +120,17 @@ def _describe_leaf(refused: Refused, leaf: Leaf) -> Fault | None:
     # As the arguments are named elsewhere in refusals.
     reference = (step.reference or "").replace("$args", "args", 1)
     told = "missing" if step.found is None else f"`{step.found}`"
+    if _is_untold(step):
+        told += f" ({step.note})"
     tells = refused.reads_policy or any(each.reference and each.reference.startswith(_BELIEF) for each in leaf.steps)
     if not tells:
         return Fault(reference, f"`{reference}` is {told}", step.found)
     accepted = _describe_accepted(leaf)
     return Fault(reference, f"`{reference}` is {told}, and must be {_words(accepted)}", step.found, accepted)
+
+
+def _is_untold(step: TraceStep) -> bool:
+    return step.note is not None and step.note.startswith(UNTOLD)
 
 
 def _is_open(leaf: Leaf, step: TraceStep) -> bool:
@@ -135,8 +143,12 @@ def _describe_accepted(leaf: Leaf) -> Any:
     """What would satisfy a predicate: a value, or a rule."""
     if leaf.op in {"exists", "missing"}:
         return {"exists": (leaf.op == "exists") is leaf.wanted}
-    asked = show_value(leaf.args[1])
+    first, second = leaf.args
+    asked = show_value(second)
     rule = asked if leaf.op == "eq" else {leaf.op: asked}
+    if leaf.op == "in" and isinstance(first, dict) and "literal" in first:
+        # Of `"x" in list` the list is what was found.
+        rule = {"contains": show_value(first["literal"])}
     return rule if leaf.wanted else {"not": rule}
 
 
@@ -148,6 +160,8 @@ def _words(accepted: Any) -> str:
             return "absent"
         case {"in": values}:
             return f"one of `{_text(values)}`"
+        case {"contains": member}:
+            return f"a list with `{_text(member)}`"
         case {"not": other}:
             return f"other than {_words(other)}"
         case {"schema": rule}:
@@ -217,11 +231,15 @@ def _session_of(reference: str) -> str:
 def advise_on_no_allow(refused: Refused, decided: CandidateDecision) -> Refusal:
     """Nothing in the policy allows it, and what is not allowed is denied."""
     candidate = refused.proposal.candidates[decided.candidate]
-    what = "changes of the state" if isinstance(candidate, StateDelta) else f"calls of `{candidate.tool_id}`"
+    field, found, what = "type", "state_delta", "changes of the state"
+    if not isinstance(candidate, StateDelta):
+        field, found, what = "tool_id", candidate.tool_id, f"calls of `{candidate.tool_id}`"
     return Refusal(
         code=decided.reason_code,
         message=f"no rule of the policy allows {what}",
         next=f"do without it, or {_ASK} for a rule that allows it",
+        field=field,
+        found=found,
     )
 
 

@@ -30,6 +30,8 @@ class StepAdvice(NamedTuple):
     next: str
     field: str | None = None
     find: Find | None = None
+    # Where what was found does not tell it.
+    accepted: str | None = None
 
 
 def advise_on_step(answer: SpaceAnswer) -> Refusal | None:
@@ -42,7 +44,12 @@ def advise_on_step(answer: SpaceAnswer) -> Refusal | None:
     if advice.find is not None:
         found, accepted = advice.find(answer.space, answer.event.message, answer)
     return Refusal(
-        code=code, message=advice.message, next=advice.next, field=advice.field, found=found, accepted=accepted
+        code=code,
+        message=advice.message,
+        next=advice.next,
+        field=advice.field,
+        found=found,
+        accepted=advice.accepted if accepted is None else accepted,
     )
 
 
@@ -102,19 +109,25 @@ def _find_promotion(space: Space, message: Any, answer: SpaceAnswer) -> Found:  
 
 _STEPS: dict[StrEnum, StepAdvice] = {
     StepReason.NOT_AUTHORISED: StepAdvice(
-        "this actor may not do that here", "have an operator do it, or use an operator's key", "actor.kind", _find_kind
+        "this actor may not do that here",
+        "have an operator do it, or use an operator's key",
+        "actor.kind",
+        _find_kind,
+        accepted="an operator; for cases also a key of another kind than `agent` with the scope `spaces:cases`",
     ),
     StepReason.SECOND_OPERATOR_NEEDED: StepAdvice(
         "it is recorded, and takes effect once another operator asks for the same",
         "have another operator send the same request",
         "actor.id",
         _find_approver,
+        accepted="another operator",
     ),
     StepReason.SELF_APPROVAL: StepAdvice(
         "the one who proposed it cannot approve it",
         "have another operator approve it, or reject it yourself",
         "actor.id",
         _find_approver,
+        accepted="another operator",
     ),
     StepReason.APPROVAL_EXPIRED: StepAdvice(
         "the time for this approval is over", "have the call proposed again, and approve that", "now", _find_expiry
@@ -135,6 +148,7 @@ _STEPS: dict[StrEnum, StepAdvice] = {
         "the outcome is recorded, and the facts that the result would set are not",
         "read the state and the policy: what the result would set breaks a rule or a limit",
         "result",
+        accepted="facts that a delta of this tool may set",
     ),
 }
 _TOKENS: dict[StrEnum, StepAdvice] = {
@@ -142,39 +156,49 @@ _TOKENS: dict[StrEnum, StepAdvice] = {
         "the token names no tools, has a bound that cannot be one, or has expired already",
         "name at least one tool, bounds that are not negative, and an end in the future",
         "capability",
+        accepted="a token with tools, and bounds and an end that can be met",
     ),
     IssueRefusal.ALREADY_ISSUED: StepAdvice(
         "there is a token of this id, and tokens are never changed",
         "issue it under another id",
         "token_id",
         _find_field("capability", "token_id"),
+        accepted="an id that no token has had",
     ),
     IssueRefusal.NOT_PERMITTED: StepAdvice(
         "tokens are issued by operators, and narrower ones by the agent that holds the wider one",
         "ask an operator to issue it, or name a token of your own as its parent",
         "actor.kind",
         _find_kind,
+        accepted="an operator, or the agent that holds the parent",
     ),
     IssueRefusal.PARENT_UNKNOWN: StepAdvice(
-        "there is no such parent", "name a token that exists", "parent_id", _find_field("capability", "parent_id")
+        "there is no such parent",
+        "name a token that exists",
+        "parent_id",
+        _find_field("capability", "parent_id"),
+        accepted="the id of a token that was issued",
     ),
     IssueRefusal.PARENT_EXPIRED: StepAdvice(
         "the parent, or one above it, has expired",
         "name a parent that is still good",
         "parent_id",
         _find_field("capability", "parent_id"),
+        accepted="a token that is good, as are all above it",
     ),
     IssueRefusal.PARENT_REVOKED: StepAdvice(
         "the parent, or one above it, was revoked",
         "name a parent that is still good",
         "parent_id",
         _find_field("capability", "parent_id"),
+        accepted="a token that is good, as are all above it",
     ),
     IssueRefusal.LINE_TOO_LONG: StepAdvice(
         "there are as many tokens above it as there may be",
         "issue it under a token that is nearer to the root",
         "parent_id",
         _find_field("capability", "parent_id"),
+        accepted="a token with fewer tokens above it",
     ),
     IssueRefusal.WIDER_TOOLS: StepAdvice(
         "it covers tools that its parent does not cover",
@@ -213,39 +237,56 @@ _MEMORY: dict[StrEnum, StepAdvice] = {
         "put it under another id, or promote that one",
         "entry_id",
         _find_field("entry_id"),
+        accepted="an id that no entry has had",
     ),
     MemoryReason.MEMORY_UNKNOWN: StepAdvice(
-        "there is no entry of this id", "list the memory, and use an id from there", "entry_id", _find_field("entry_id")
+        "there is no entry of this id",
+        "list the memory, and use an id from there",
+        "entry_id",
+        _find_field("entry_id"),
+        accepted="the id of an entry of this space",
     ),
     MemoryReason.MEMORY_EXPIRED: StepAdvice(
-        "the time of this entry is over", "put the claim again if it still holds", "entry_id", _find_field("entry_id")
+        "the time of this entry is over",
+        "put the claim again if it still holds",
+        "entry_id",
+        _find_field("entry_id"),
+        accepted="an entry whose time is not over",
     ),
     MemoryReason.DISPUTE_OF_ANOTHER: StepAdvice(
         "a dispute is lifted by the actor that raised it, or by an operator",
         "have that actor or an operator lift it",
         "actor.id",
         _find_approver,
+        accepted="the actor that raised it, or an operator",
     ),
     MemoryReason.NOT_DUE: StepAdvice(
-        "the time of this entry is not over", "leave it: it expires by itself", "id", _find_field("id")
+        "the time of this entry is not over",
+        "leave it: it expires by itself",
+        "id",
+        _find_field("id"),
+        accepted="an entry whose time is over",
     ),
     MemoryReason.NOT_A_PROMOTION: StepAdvice(
         "only a hypothesis or a derived claim is promoted, to a fact, a preference or a decision",
         "promote an entry of those kinds to one of the others",
         "kind",
         _find_promotion,
+        accepted="from hypothesis or derived, to fact, preference or decision",
     ),
     MemoryReason.CONFIRMING_EVENT_UNKNOWN: StepAdvice(
         "no event of this id confirms anything",
         "name an accepted conclusion, a successful outcome, an approval or a committed observation",
         "evidence.confirmed_by_event_id",
         _find_field("evidence", "confirmed_by_event_id"),
+        accepted="the id of an event that confirms something",
     ),
     MemoryReason.NO_NEW_EVIDENCE: StepAdvice(
         "it brings no evidence that was not there before",
         "bring a source or an event that the claim did not rest on yet",
         "evidence",
         _find_field("evidence"),
+        accepted="a source or an event that is new to the claim",
     ),
     MemoryReason.CLAIM_UNCONFIRMED: StepAdvice(
         "what is not confirmed is kept as a hypothesis or as derived, and no more",
@@ -254,7 +295,10 @@ _MEMORY: dict[StrEnum, StepAdvice] = {
         _find_memory_kind,
     ),
     MemoryReason.REVIEW_REQUIRED: StepAdvice(
-        "what is not confirmed needs an end or a review date", "add `ttl_ms` or `review_at`", "ttl_ms"
+        "what is not confirmed needs an end or a review date",
+        "add `ttl_ms` or `review_at`",
+        "ttl_ms",
+        accepted="a number of milliseconds, or `review_at`",
     ),
 }
 STEP_ADVICE: dict[str, StepAdvice] = {

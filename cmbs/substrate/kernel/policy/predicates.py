@@ -35,6 +35,8 @@ from cmbs.substrate.kernel.policy.references import (
 from cmbs.substrate.kernel.policy.schemas import SchemaFault, compile_schema
 
 MAX_FOUND_CHARACTERS = 256
+# How the note of a step begins that read belief which cannot be told.
+UNTOLD = "not told: "
 # Of what is asked deep inside a predicate, a place says as much as a reader can use.
 _ROOT = "when"
 
@@ -85,7 +87,7 @@ class Predicate:
     depend on these where `reads_candidate`, and on the case of the proposal as `case_use` says.
     """
 
-    __slots__ = ("case_use", "keys", "reads_candidate", "root", "session_ids")
+    __slots__ = ("_untold", "case_use", "keys", "reads_candidate", "root", "session_ids")
 
     def __init__(self, root: Node) -> None:
         self.root = root
@@ -96,10 +98,18 @@ class Predicate:
             reference.session_id for reference in references if reference.session_id is not None
         )
         self.case_use = max((reference.case_use for reference in references), default=CaseUse.NONE)
+        self._untold = tuple(each.find_untold for each in references if each.find_untold is not None)
 
     def lacks_case(self, seen: EvaluationContext) -> bool:
         """Whether it reads the case of a proposal that has none which is open and for its actor."""
         return self.case_use is not CaseUse.NONE and seen.case is None
+
+    def lacks(self, seen: EvaluationContext) -> bool:
+        """Whether it cannot be told here: it lacks the case, or reads belief that no reading has whole.
+
+        Operators such as `not` would turn what is missing into a yes, so a caller takes the worse for it.
+        """
+        return self.lacks_case(seen) or any(find(seen) is not None for find in self._untold)
 
     def evaluate(self, seen: EvaluationContext, asking: Asking, steps: list[TraceStep]) -> bool:
         """Whether it holds; adds one step to the trace for every reference of every predicate in it."""
@@ -300,6 +310,9 @@ def _note(reference: Reference, seen: EvaluationContext) -> str | None:
     session_id = reference.session_read(seen)
     if session_id is None:
         return None
+    untold = None if reference.find_untold is None else reference.find_untold(seen)
+    if untold is not None:
+        return UNTOLD + untold
     reading = seen.belief.get(session_id)
     if reading is None or not reading.found:
         return "no such session"

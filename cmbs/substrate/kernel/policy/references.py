@@ -16,7 +16,7 @@ from cmbs.core import entropy
 from cmbs.errors import BeliefServerError
 from cmbs.ledger import canonical
 from cmbs.messages import Actor
-from cmbs.substrate.kernel.model import NAMESPACES, BeliefReading
+from cmbs.substrate.kernel.model import MAX_READ_CONCLUSIONS, NAMESPACES, BeliefReading
 
 # The newest version of constraint payloads; each has the references of all before it.
 NEWEST = 2
@@ -82,6 +82,7 @@ class EvaluationContext(msgspec.Struct, frozen=True):
 
 
 Finder: TypeAlias = Callable[[EvaluationContext], Any]
+UntoldFinder: TypeAlias = Callable[[EvaluationContext], str | None]
 
 
 class ReferenceFault(ValueError):
@@ -93,10 +94,11 @@ class Reference:
 
     `find_text` gives the text under a whole key, where the reference could be one: a text that happens to look like
     JSON is still equal to itself. `keys` are the state keys that decide what is found, `session_id` the belief session,
-    `case_use` what of the proposal's case.
+    `case_use` what of the proposal's case. `find_untold` says why belief of the case cannot be told, or None where it
+    can. References to a fixed session have none: as in version 1, what cannot be told is missing.
     """
 
-    __slots__ = ("case_use", "find", "find_text", "keys", "session_id", "text")
+    __slots__ = ("case_use", "find", "find_text", "find_untold", "keys", "session_id", "text")
 
     def __init__(
         self,
@@ -107,6 +109,7 @@ class Reference:
         keys: tuple[str, ...] = (),
         session_id: str | None = None,
         case_use: CaseUse = CaseUse.NONE,
+        find_untold: UntoldFinder | None = None,
     ) -> None:
         self.text = text
         self.find = find
@@ -114,6 +117,7 @@ class Reference:
         self.keys = keys
         self.session_id = session_id
         self.case_use = case_use
+        self.find_untold = find_untold
 
     @property
     def of_candidate(self) -> bool:
@@ -320,6 +324,21 @@ def _fields_shown() -> str:
 ReadingFinder: TypeAlias = Callable[[EvaluationContext, BeliefReading], Any]
 
 
+# The fields of which a reading may lack a part: whether it does.
+_MAY_BE_CUT: dict[str, Callable[[BeliefReading], bool]] = {
+    "survivors": lambda reading: reading.survivors is None,
+    "concluded": lambda reading: len(reading.concluded) >= MAX_READ_CONCLUSIONS,
+}
+
+
+def _describe_untold(reading: BeliefReading | None, field: str) -> str | None:
+    """Why a field of a session cannot be told; None where it can."""
+    if reading is None or not reading.found:
+        return "no such session"
+    is_cut = _MAY_BE_CUT.get(field)
+    return "more than a reading carries" if is_cut is not None and is_cut(reading) else None
+
+
 def _case_reference(text: str, path: tuple[str, ...]) -> Reference:
     match path:
         case ("id",):
@@ -337,7 +356,10 @@ def _case_reference(text: str, path: tuple[str, ...]) -> Reference:
         reading = _case_reading(seen, independent=use is CaseUse.INDEPENDENT)
         return MISSING if reading is None else read(seen, reading)
 
-    return Reference(text, find, case_use=use)
+    def find_untold(seen: EvaluationContext) -> str | None:
+        return _describe_untold(_case_reading(seen, independent=use is CaseUse.INDEPENDENT), field[0])
+
+    return Reference(text, find, case_use=use, find_untold=find_untold)
 
 
 def _find_case_id(seen: EvaluationContext) -> Any:
