@@ -106,14 +106,15 @@ class PastKeys:
     def find(self, space: Space, keys: Sequence[int]) -> Rows:
         """Each of these keys with the seq of an entry that has it; of entries that are in the state, as the store says.
 
-        LedgerCorrupt where the store lacks the row of an entry that may have left the state, or did when it was believed.
+        LedgerCorrupt where the store lacks the row of an entry that may have left the state, or did before.
         """
         stream_id = STREAM_PREFIX + space.space_id
         misled = self._misled.get(stream_id)
         if misled is not None:
             raise misled
         # A row that was edited by hand may hold anything.
-        rows = [row for row in self._find_rows(stream_id, keys) if isinstance(row[1], int) and row[1] >= 0]
+        found: Sequence[tuple[int, object]] = self._find_rows(stream_id, keys)
+        rows = [(key, seq) for key, seq in found if isinstance(seq, int) and seq >= 0]
         last = retention.last_dropped(space.head.seq)
         if last < 0 or not keys:
             return rows

@@ -265,7 +265,7 @@ class SubstrateServer:
                 self._waiting -= 1
 
     def find_behind(self) -> list[str]:
-        """The first few spaces, by the names of their streams, of which the log lacks what this server knows of them."""
+        """The first few spaces, by the names of their streams, of which the log lacks what this server knows."""
         behind = self._spaces.find_behind()
         return [*behind, *(each for each in self.settled.keys.find_damaged() if each not in behind)]
 
