@@ -1,6 +1,6 @@
 """Every column of every table of a file, changed behind the server's back: what is served is what was, or an error.
 
-Lists go by rows that nothing else vouches for, so a row that is gone, or moved in their order, is only for `fsck` to find.
+Lists go by rows that nothing else vouches for: one that is gone, or moved in their order, is for `fsck` to find.
 """
 
 from __future__ import annotations
