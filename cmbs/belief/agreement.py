@@ -270,10 +270,14 @@ class Agreement:
             self._submitted.add(session_id)
             self._due.pop(session_id, None)
             self._waiting.put(session_id)
-            if self._thread is None and not self._stop.is_set():
-                work = partial(_work, weakref.ref(self), self._stop)
-                self._thread = Thread(target=work, name="cmbs-agreement", daemon=True)
-                self._thread.start()
+            self._start()
+
+    def _start(self) -> None:
+        """Have the thread run: there is something to look at, now or later. The caller holds the lock."""
+        if self.in_background and self._thread is None and not self._stop.is_set():
+            work = partial(_work, weakref.ref(self), self._stop)
+            self._thread = Thread(target=work, name="cmbs-agreement", daemon=True)
+            self._thread.start()
 
     def close(self) -> None:
         """Stop; what waits is left unchecked."""
@@ -340,6 +344,7 @@ class Agreement:
             agrees = report.state is StoreState.AGREES
             self._submitted.add(session_id)
             self._due[session_id] = time.monotonic() + (_AGAIN_SECONDS if agrees else _SOON_SECONDS)
+            self._start()
             if store_id is not None:
                 self._homes.add(store_id)
             if len(self._reports) > _MAX_REPORTS:

@@ -104,7 +104,7 @@ def build_search(
     ordering = "DESC" if query.newest_first else "ASC"
     order = f"ORDER BY {{0}}.created_ts {ordering}, {{0}}.session_id {ordering}"
     statement = (
-        "SELECT s.session_id, s.created_ts, s.universe_size, s.n_survivors, s.terminated, s.head_seq, s.head_event_id,"  # noqa: S608
+        "SELECT s.session_id, p.created_ts, s.universe_size, s.n_survivors, s.terminated, s.head_seq, s.head_event_id,"  # noqa: S608
         f" l.summary FROM (SELECT {place}.session_id, {place}.created_ts FROM {source}{where}"
         f" {order.format(place)} LIMIT {mark}) AS p"
         f" JOIN {schema}listings AS l ON l.session_id = p.session_id"
@@ -114,16 +114,30 @@ def build_search(
 
 
 def read_found(rows: Iterable[Any], read: Callable[[str], Sequence[StoredEntry]]) -> list[ListedSession]:
-    """The sessions of the rows that the statement gives. One whose row is damaged is read from its log instead."""
+    """The sessions of the rows that the statement gives.
+
+    One whose row cannot be read, or whose two rows say different things of it, is read from its log instead.
+    """
     found: list[ListedSession] = []
     for *columns, raw in rows:
         summary = SessionSummary(*columns)
         try:
-            listing = decode_listing(raw)
+            listing: Listing | None = decode_listing(raw)
         except (msgspec.DecodeError, TypeError, UnicodeDecodeError):
+            listing = None
+        if listing is None or _outline(listing) != (summary.universe_size, summary.n_survivors, summary.terminated):
             indexed = index_session(stored.raw for stored in read(summary.session_id))
             if indexed is None:
                 continue
             listing = indexed.listing
+            universe_size, n_survivors, _ = _outline(listing)
+            summary = summary._replace(
+                universe_size=universe_size, n_survivors=n_survivors, terminated=listing.terminated
+            )
         found.append(ListedSession(summary._replace(terminated=bool(summary.terminated)), listing))
     return found
+
+
+def _outline(listing: Listing) -> tuple[int, int, bool]:
+    """What the table of sessions says of a session too."""
+    return listing.n_universe, listing.n_survivors, listing.terminated

@@ -58,6 +58,8 @@ _IDLE_READERS = 8
 _NO_WAIT_SECONDS = 0.01
 _ROW = f"({', '.join('?' * len(EVENT_COLUMNS))})"
 _INSERT = f"INSERT INTO audit_events ({', '.join(EVENT_COLUMNS)}) VALUES "  # noqa: S608 - no input in it
+# As they should be, whatever the columns hold: a row that was edited by hand must be judged, not trip us up.
+_HEAD = "CAST(head_seq AS INTEGER), CAST(head_hash AS BLOB)"
 _KEYED_ENTRY = """
 SELECT e.stream_id, e.seq
 FROM (SELECT session_id, head_seq FROM sessions ORDER BY created_ts DESC, session_id DESC LIMIT 1000) AS s
@@ -244,7 +246,7 @@ class SQLiteStore(SQLiteRows):
 
     def head(self, stream_id: str) -> Head | None:
         """Where the stream ends."""
-        rows = self._query("SELECT head_seq, head_hash FROM sessions WHERE session_id = ?", (stream_id,))
+        rows = self._query(f"SELECT {_HEAD} FROM sessions WHERE session_id = ?", (stream_id,))  # noqa: S608
         return Head(*rows[0]) if rows else None
 
     def read(self, stream_id: str, after: int = -1, limit: int | None = None) -> list[StoredEntry]:
@@ -312,7 +314,7 @@ class SQLiteStore(SQLiteRows):
     def stream_heads(self, prefix: str, after: str | None, limit: int) -> list[tuple[str, Head]]:
         """Streams by name, and where each ends."""
         rows = self._query(
-            "SELECT session_id, head_seq, head_hash FROM sessions"
+            f"SELECT session_id, {_HEAD} FROM sessions"  # noqa: S608
             " WHERE session_id >= ? AND session_id > ? AND session_id < ? ORDER BY session_id LIMIT ?",
             (prefix, after or "", beyond(prefix), limit),
         )

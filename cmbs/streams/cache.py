@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from threading import Lock, RLock
 from typing import Generic, NamedTuple
 
-from cmbs.errors import LedgerCorrupt, StoreUnavailable
+from cmbs.errors import BeliefServerError, LedgerCorrupt, StoreUnavailable
 from cmbs.ledger import Head, check_head
 from cmbs.ledger.state_digest import find_binding, last_digest_point
 from cmbs.spi.audit_log import Append, AuditLog, Opening, opening_of
@@ -116,8 +116,19 @@ class Streams(Generic[S]):
         """Bring a stream up to the log; the kind's own error where the log has no such stream."""
         state = self.peek(self.slot(stream_id))
         if state is None:
-            raise self._kind.not_found(stream_id)
+            raise self.find_reason(stream_id)
         return state
+
+    def find_reason(self, stream_id: str) -> BeliefServerError:
+        """Why a stream without a head is not there: the kind's own error, unless it has entries."""
+        if (
+            self._kind.owns(stream_id)
+            and self._log.read(stream_id, limit=1)
+            # Otherwise it was begun since.
+            and self._log.head(stream_id) is None
+        ):
+            return LedgerCorrupt(stream_id, 0, "it is there, and no head of its stream is recorded")
+        return self._kind.not_found(stream_id)
 
     def peek(self, slot: Slot[S]) -> S | None:
         """As `refresh`, but None where the log has no such stream."""

@@ -153,7 +153,7 @@ class Writer(Generic[S, C, A]):
         slot = self._streams.slot(stream_id)
         if slot.state is None and self._streams.peek(slot) is None:
             if not any(self._kind.opens(command) for command in commands):
-                raise self._kind.not_found(stream_id)
+                raise self._streams.find_reason(stream_id)
             slot = self._streams.slot(stream_id)
         return slot
 

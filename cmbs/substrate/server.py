@@ -265,8 +265,9 @@ class SubstrateServer:
                 self._waiting -= 1
 
     def find_behind(self) -> list[str]:
-        """The first few spaces, by the names of their streams, of which the log lacks what this server has seen."""
-        return self._spaces.find_behind()
+        """The first few spaces, by the names of their streams, of which the log lacks what this server knows."""
+        behind = self._spaces.find_behind()
+        return [*behind, *(each for each in self.settled.keys.find_damaged() if each not in behind)]
 
     def expect_head(self, stream_id: str, head: Head) -> None:
         """Refuse a space until the log contains this head, which was recorded of it and which the log lacks."""
@@ -312,6 +313,7 @@ class SubstrateServer:
         self._scheduler.stop()
         self._executor.close()
         self._spaces.close()
+        self.settled.keys.close()
         if self._runner is not None:
             self._runner.close()
         if close_log:

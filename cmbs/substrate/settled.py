@@ -1,14 +1,13 @@
 """What has left the state of a space, found in the ledger: for decisions that depend on it, and for readers.
 
 What the log's keys lead to is believed only as far as the state goes: every entry that is read is held against the
-tree of the stream, and must be about what was looked for. That nothing is found means that there is nothing: keys are
-written with their entries, in one transaction, and are never changed.
+tree of the stream, and must be about what was looked for. That nothing is found means that there is nothing: the keys
+of all that may have left the state are derived from verified entries again (`past_keys`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 
 import msgspec
 
@@ -16,7 +15,7 @@ from cmbs.errors import RecordNotFound
 from cmbs.ledger.lookup_keys import Lookup, lookup_key
 from cmbs.messages import Actor
 from cmbs.spi import AuditLog
-from cmbs.spi.audit_log import LookupLog, find_entries, find_event
+from cmbs.spi.audit_log import find_event
 from cmbs.streams.reading import read_entries, read_entry
 from cmbs.substrate.kernel.events import (
     STREAM_PREFIX,
@@ -43,6 +42,7 @@ from cmbs.substrate.kernel.requests import SpaceCommand
 from cmbs.substrate.kernel.retention import Recalled, Unknown, last_dropped, outline_of, with_records
 from cmbs.substrate.kernel.state import CallKey, RequestKey, Space
 from cmbs.substrate.kernel.steps import fingerprint
+from cmbs.substrate.past_keys import PastKeys
 
 _HASH_DIGITS = 64
 _NOTHING = Recalled()
@@ -53,8 +53,7 @@ class SettledRecords:
 
     def __init__(self, log: AuditLog) -> None:
         self._log = log
-        # Asked once: to look at what a log can do takes longer than a lookup.
-        self._find_entries = log.find_entries if isinstance(log, LookupLog) else partial(find_entries, log)
+        self.keys = PastKeys(log)
 
     # --- for decisions ---
 
@@ -81,7 +80,7 @@ class SettledRecords:
             keys += [] if record_id is None else [lookup_key(Lookup.EVENT, _event_id_in(record_id))]
         keys += [] if unknown.proposal_id is None else [lookup_key(Lookup.PROPOSAL, unknown.proposal_id)]
         keys += [] if unknown.idempotency_key is None else [lookup_key(Lookup.REQUEST, unknown.idempotency_key)]
-        if keys and not self._find_entries(STREAM_PREFIX + space.space_id, keys):
+        if keys and not self.keys.find(space, keys):
             return Unknown(snapshot_id=unknown.snapshot_id)
         return unknown
 
@@ -255,7 +254,7 @@ class SettledRecords:
 
     def _read_found(self, space: Space, *keys: int) -> list[SpaceEvent]:
         """The events that have one of these keys, as far as the state goes, in order."""
-        places = {seq for _, seq in self._find_entries(STREAM_PREFIX + space.space_id, keys)}
+        places = {seq for _, seq in self.keys.find(space, keys)}
         return [self.read_at(space, seq) for seq in sorted(places) if seq <= space.head.seq]
 
     def read_at(self, space: Space, seq: int) -> SpaceEvent:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from cmbs.belief import agreement
 from cmbs.belief.kernel.agreement import ForeignTombstones, StoreState
 from cmbs.belief.server import BeliefServer
 from cmbs.belief_api import create_app
@@ -27,6 +28,7 @@ from tests.support.http_server import run_cmbs
 from tests.support.in_process import client_of
 from tests.support.plain_tee import PlainTee
 from tests.support.plain_tee import serving as serving_plainly
+from tests.support.spaces import eventually
 from tests.support.tee import calling, listening
 from tests.support.tee_process import TeeProcess, grow, tee_serving
 
@@ -287,6 +289,27 @@ def test_reading_a_session_for_the_first_time_has_it_checked_in_the_background(
     assert server.find_disagreeing() == [session_id]
     assert agreement._check_quietly("missing") == 0
     assert "session `missing` was not held against its elimination store" in caplog.text
+
+
+@pytest.mark.req("TEE-AGREE-01")
+def test_a_session_that_is_only_written_is_taken_back_in_the_background_once_tee_agrees_again(
+    place: Place, graph: MemoryGraphStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A balancer sends a server that is not ready no writes, so none of them can be what makes it ready."""
+    monkeypatch.setattr(agreement, "_SOON_SECONDS", 0.0)
+    monkeypatch.setattr(agreement, "_PAUSE_SECONDS", 0.01)
+    server = place.open()
+    session_id = server.declare_session(BLANK).session_id
+    incident = graph._incidents.pop(session_id)
+    known = server._agreement
+    assert known is not None
+    # As after a lost connection: what is next sent is checked first.
+    known._reports.clear()
+    with pytest.raises(StoreDisagrees):
+        server.eliminate(session_id, "s", "1", ["a"])
+    assert server.find_disagreeing() == [session_id]
+    graph._incidents[session_id] = incident
+    assert eventually(lambda: server.find_disagreeing() == [])
 
 
 # --- foreign tombstones -----------------------------------------------------------------------------------------------
