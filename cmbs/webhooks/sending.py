@@ -21,6 +21,7 @@ import httpx
 from cmbs.addresses import Reach, classify_address
 from cmbs.errors import InvalidRequest
 from cmbs.substrate.tools.event_loop import LoopClosed, LoopThread
+from cmbs.substrate.tools.http import describe_cause
 from cmbs.webhooks.kernel.model import MAX_ERROR_LENGTH, is_success, split_url
 
 DEFAULT_TIMEOUT_SECONDS = 15
@@ -51,8 +52,6 @@ class EgressRules(NamedTuple):
         host = parts.hostname or ""
         try:
             self._check(parts, classify_address(host))
-        except AddressRefused:
-            raise
         except ValueError:
             # A name: what it stands for is known when it is resolved.
             named_locally = host == "localhost" or host.endswith(".localhost")
@@ -110,7 +109,7 @@ class Sender:
         except TimeoutError:
             error = f"no answer within {self.timeout_seconds:g} seconds"
         except (httpx.HTTPError, OSError) as exc:
-            error = f"no answer: {_describe(exc)}"
+            error = f"no answer: {describe_cause(exc)}"
         if status is not None and not is_success(status):
             error = "a redirect, which is not followed" if status in range(300, 400) else f"answered {status}"
         return Sent(status, round((time.monotonic() - began) * 1_000), error[:MAX_ERROR_LENGTH])
@@ -169,13 +168,3 @@ class Sender:
                 verify=self._tls or ssl.create_default_context(),
             )
         return self._client
-
-
-def _describe(exc: BaseException) -> str:
-    """What the system says is wrong: the innermost cause that has words."""
-    words = str(exc)
-    inner: BaseException | None = exc
-    while inner is not None:
-        words = str(inner) or words
-        inner = inner.__cause__ or inner.__context__
-    return words or type(exc).__name__

@@ -30,7 +30,7 @@ MAX_ATTEMPTS_LISTED = 20
 MAX_CORRUPTIONS = 1_000
 MAX_EVENTS_AT_ONCE = 100
 # What is said of one event.
-MAX_DATA_BYTES = 16_384
+MAX_DATA_BYTES = 65_536
 # An endpoint that failed for so long without one success is disabled.
 DISABLED_AFTER_MS = 5 * 24 * 3_600_000
 MIN_ATTEMPTS_BEFORE_DISABLING = 10

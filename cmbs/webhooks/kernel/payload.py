@@ -10,7 +10,7 @@ import msgspec
 
 from cmbs.ledger import StoredEntry, canonical
 from cmbs.spi.audit_log import SPACE_PREFIX, is_reserved
-from cmbs.webhooks.kernel.model import EventNote, EventType
+from cmbs.webhooks.kernel.model import MAX_DATA_BYTES, EventNote, EventType
 
 # Of a text that is no id, so much is told.
 _MAX_TEXT = 300
@@ -29,16 +29,18 @@ def note_entry(
     is_space = stream_id.startswith(SPACE_PREFIX)
     name, owner = ("space_id", stream_id.removeprefix(SPACE_PREFIX)) if is_space else ("session_id", stream_id)
     base = f"/v1/{'spaces' if is_space else 'sessions'}/{quote(owner, safe='')}"
-    data = {
+    handles = {
         name: owner,
         "seq": entry["seq"],
         "event_id": entry["event_id"],
         "event_hash": stored.event_hash.hex(),
-        "path": base + path,
-        "proof_path": f"{base}/proofs/inclusion?at={entry['seq']}",
-        **details,
     }
-    return EventNote(kind, stream_id, entry["seq"], entry["ts"], msgspec.Raw(canonical.encode(data)))
+    paths = {"path": base + path, "proof_path": f"{base}/proofs/inclusion?at={entry['seq']}"}
+    data = canonical.encode({**handles, **paths, **details})
+    if len(data) > MAX_DATA_BYTES:
+        # Ids can be long. With the handles, the rest is found.
+        data = canonical.encode({**handles, "truncated": True})
+    return EventNote(kind, stream_id, entry["seq"], entry["ts"], msgspec.Raw(data))
 
 
 def note_corruption(stream_id: str, seq: int, reason: str, ts: str) -> EventNote:
