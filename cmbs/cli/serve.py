@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cmbs.bootstrap import DEFAULT_STORE, Settings
+from cmbs.bootstrap import DEFAULT_STORE, MAX_WEBHOOK_TIMEOUT, Settings
 from cmbs.cli.demo import PAUSE_SECONDS
 from cmbs.cli.output import exiting_with_two
 
@@ -73,6 +73,18 @@ Kits = Annotated[
     list[Path] | None,
     _option("CMBS_KIT", "Put this kit on record; may be given several times.", "--kit", metavar="FILE"),
 ]
+WebhookKey = Annotated[
+    str, _option("CMBS_WEBHOOK_KEY", "Send webhooks, with secrets of this key; made where it is not there.", metavar="FILE")
+]
+WebhookPrivate = Annotated[
+    bool, _option("CMBS_WEBHOOK_PRIVATE", "Send webhooks into private networks too.", "--webhook-private")
+]
+WebhookTimeout = Annotated[
+    int, _option("CMBS_WEBHOOK_TIMEOUT", "Seconds that an endpoint may take.", min=1, max=MAX_WEBHOOK_TIMEOUT)
+]
+WebhookRetry = Annotated[
+    int, _option("CMBS_WEBHOOK_RETRY", "Seconds before the second try; then four times as long each.", min=1, max=3600)
+]
 Demo = Annotated[bool, _option("CMBS_DEMO", "Play an incident into the server once it is up.", "--demo")]
 DemoPause = Annotated[float, _option("CMBS_DEMO_PAUSE", "Seconds before everything that happens in it.", min=0, max=60)]
 
@@ -101,6 +113,10 @@ def serve(
     checkpoint_origin: CheckpointOrigin = "",
     witness: Witness = None,
     kit: Kits = None,
+    webhook_key: WebhookKey = "",
+    webhook_private: WebhookPrivate = False,
+    webhook_timeout: WebhookTimeout = 15,
+    webhook_retry: WebhookRetry = 5,
     demo: Demo = False,
     demo_pause: DemoPause = PAUSE_SECONDS,
 ) -> None:
@@ -120,6 +136,10 @@ def serve(
         "CMBS_CHECKPOINT_ORIGIN": checkpoint_origin,
         "CMBS_WITNESS": " ".join(witness or []),
         "CMBS_KIT": os.pathsep.join(str(each.absolute()) for each in kit or []),
+        "CMBS_WEBHOOK_KEY": webhook_key,
+        "CMBS_WEBHOOK_PRIVATE": str(int(webhook_private)),
+        "CMBS_WEBHOOK_TIMEOUT": str(webhook_timeout),
+        "CMBS_WEBHOOK_RETRY": str(webhook_retry),
     }
     options = ServeOptions(
         host=host,

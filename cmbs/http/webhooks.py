@@ -48,7 +48,7 @@ def _describe_operation(
         f"{description} For operators.",
         response,
         body,
-        scope=Scope.SPACES_OPERATE,
+        scope=Scope.SPACES_READ if body is None else Scope.SPACES_OPERATE,
         reach=Reach.ALL,
         recorded=False,
         **more,

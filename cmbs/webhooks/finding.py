@@ -183,6 +183,10 @@ def _may_tell(stored: StoredEntry, wanted: frozenset[EventType]) -> bool:
 
 
 def _tell_of_session(session: Session, place: JournalPlace, stored: StoredEntry) -> Iterator[Found]:
+    origin = session.origin
+    if origin is not None and place.seq <= origin.seq - len(origin.left_out):
+        # What a fork repeats was told when it happened.
+        return
     entry = _DECODE(stored.raw)
     payload, outcome = _DECODE_PAYLOAD(entry.payload), entry.outcome or _Outcome()
     if entry.verb == Verb.DECLARE_CONCLUSION and outcome.accepted:
