@@ -74,7 +74,8 @@ Kits = Annotated[
     _option("CMBS_KIT", "Put this kit on record; may be given several times.", "--kit", metavar="FILE"),
 ]
 WebhookKey = Annotated[
-    str, _option("CMBS_WEBHOOK_KEY", "Send webhooks, with secrets of this key; made where it is not there.", metavar="FILE")
+    str,
+    _option("CMBS_WEBHOOK_KEY", "Send webhooks, with secrets of this key; made where it is not there.", metavar="FILE"),
 ]
 WebhookPrivate = Annotated[
     bool, _option("CMBS_WEBHOOK_PRIVATE", "Send webhooks into private networks too.", "--webhook-private")

@@ -55,9 +55,7 @@ def _connect(server: str, actor: str | None) -> Iterator[Client]:
 def create(
     webhook_id: IdArgument,
     url: Annotated[str, typer.Option(help="Where it is told: https, or http on the server's machine.", metavar="URL")],
-    event: Annotated[
-        list[str], typer.Option(help="What it is told; may be given several times.", metavar="EVENT")
-    ],
+    event: Annotated[list[str], typer.Option(help="What it is told; may be given several times.", metavar="EVENT")],
     session: Annotated[
         list[str] | None, typer.Option(help="Only of this session; may be given several times.", metavar="ID")
     ] = None,

@@ -21,9 +21,7 @@ from cmbs.webhooks.kernel.model import (
 EventName = Literal[
     "gate.opened", "approval.wanted", "session.concluded", "session.contradiction", "ledger.corrupt", "webhook.test"
 ]
-Subscribed = Literal[
-    "gate.opened", "approval.wanted", "session.concluded", "session.contradiction", "ledger.corrupt"
-]
+Subscribed = Literal["gate.opened", "approval.wanted", "session.concluded", "session.contradiction", "ledger.corrupt"]
 _FilterText = Annotated[str, Meta(max_length=MAX_FILTER_LENGTH)]
 _Reason = Annotated[str, Meta(max_length=MAX_DESCRIPTION_LENGTH, description="Why; it is recorded.")]
 
@@ -127,18 +125,18 @@ class WebhookItem(msgspec.Struct):
     created_by: str
     n_pending: Annotated[Count, Meta(description="Deliveries that wait, or are under way.")]
     audit_event_id: Annotated[str, Meta(description="The newest entry of its stream, `webhook:` and its id.")]
-    overlap_until: Annotated[
-        Timestamp | UnsetType, Meta(description="Until when the secret before signs as well.")
-    ] = UNSET
+    overlap_until: Annotated[Timestamp | UnsetType, Meta(description="Until when the secret before signs as well.")] = (
+        UNSET
+    )
     disabled_because: Annotated[
         Literal["operator", "gone", "failing"] | UnsetType,
         Meta(description="`gone`: it answered 410. `failing`: no try succeeded for days."),
     ] = UNSET
     disabled_reason: str | UnsetType = UNSET
     disabled_ts: Timestamp | UnsetType = UNSET
-    failing_since: Annotated[
-        Timestamp | UnsetType, Meta(description="The first failure since the last success.")
-    ] = UNSET
+    failing_since: Annotated[Timestamp | UnsetType, Meta(description="The first failure since the last success.")] = (
+        UNSET
+    )
 
 
 class WebhookResponse(msgspec.Struct):

@@ -177,9 +177,7 @@ class WebhookRoutes:
         """Register an endpoint."""
         request.query()
         asked: schemas.CreateWebhookRequest = request.message
-        filters = Filters(
-            tuple(asked.filters.session_ids), tuple(asked.filters.space_ids), dict(asked.filters.labels)
-        )
+        filters = Filters(tuple(asked.filters.session_ids), tuple(asked.filters.space_ids), dict(asked.filters.labels))
         settings = Settings(asked.webhook_id, asked.url, tuple(asked.events), filters, asked.description)
         registered = await self._run(request, lambda actor: self._registry.create(settings, actor))
         location = ("location", f"webhooks/{quote(settings.webhook_id, safe='')}")

@@ -76,9 +76,7 @@ _DECODE_PAYLOAD = msgspec.json.Decoder(_Payload).decode
 class Finder:
     """Reads entries that the journal names. `notice` is told of streams that do not verify."""
 
-    def __init__(
-        self, belief: BeliefServer, spaces: SubstrateServer, notice: Callable[[LedgerCorrupt], None]
-    ) -> None:
+    def __init__(self, belief: BeliefServer, spaces: SubstrateServer, notice: Callable[[LedgerCorrupt], None]) -> None:
         self._belief = belief
         self._spaces = spaces
         self._notice = notice

@@ -257,4 +257,3 @@ class WebhookRegistry:
         if not isinstance(self.log, JournalLog):
             raise InvalidRequest("this store cannot tell what is written to all streams, so it has no webhooks")
         return self.log
-

@@ -136,9 +136,7 @@ class Sender:
                 failure = exc
         raise failure or OSError("the name of the host stands for no address")
 
-    async def _post_to(
-        self, address: str, port: int, parts: SplitResult, body: bytes, headers: dict[str, str]
-    ) -> int:
+    async def _post_to(self, address: str, port: int, parts: SplitResult, body: bytes, headers: dict[str, str]) -> int:
         """Connect to this address, and speak to the host that was named."""
         client = self._open()
         literal = f"[{address}]" if ":" in address else address

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from queue import Queue
@@ -13,6 +13,8 @@ from standardwebhooks import Webhook as Verifier
 
 # Long enough for a machine that is busy; what takes so long has failed.
 WAIT_SECONDS = 30.0
+# Between two looks at something that the sender has to do first.
+_GLANCE = 0.02
 
 
 class Received(NamedTuple):
@@ -49,6 +51,14 @@ class Receiver:
     def take(self) -> Received:
         """The next request."""
         return self.requests.get(timeout=WAIT_SECONDS)
+
+    def wait_until(self, is_so: Callable[[], bool]) -> None:
+        """Return once something is so that follows from an answer; fail where it never is."""
+        for _ in range(int(WAIT_SECONDS / _GLANCE)):
+            if is_so():
+                return
+            Event().wait(_GLANCE)
+        raise AssertionError("it did not come to that")
 
 
 @contextmanager

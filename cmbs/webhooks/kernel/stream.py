@@ -309,9 +309,7 @@ def evolve(webhook: Webhook | None, event: WebhookEvent) -> Webhook:
     message, body = event.message, event.body
     head = Head(body.seq, event.stored.event_hash)
     if isinstance(message, CreateWebhook):
-        return Webhook(
-            message.settings, message.mark, body.ts, body.actor, message.place, head, body.event_id, body.v
-        )
+        return Webhook(message.settings, message.mark, body.ts, body.actor, message.place, head, body.event_id, body.v)
     if webhook is None:
         raise TypeError("a webhook begins with its registration")
     return replace(_apply(webhook, message, body), head=head, head_event_id=body.event_id, v=body.v)
@@ -435,9 +433,7 @@ def _decide_again(stream_id: str, webhook: Webhook | None, recorded: WebhookEven
     body = recorded.body
     if body.v < GATES_SINCE:
         raise ValueError(f"entries of version {body.v} have no webhooks")
-    return decide(
-        stream_id, webhook, recorded.message, WebhookStamp(body.actor, body.event_id, body.ts, body.v)
-    )
+    return decide(stream_id, webhook, recorded.message, WebhookStamp(body.actor, body.event_id, body.ts, body.v))
 
 
 _RULES = replay.ReplayRules(read_webhook_event, _decide_again, evolve)

@@ -217,7 +217,9 @@ def test_settings_that_are_too_large_name_the_limit(change: dict[str, Any]) -> N
 
 
 def test_settings_are_recorded_in_one_form() -> None:
-    asked = Settings("a", "https://a.example", ("ledger.corrupt", "gate.opened", "gate.opened"), Filters(("b", "a", "b")))
+    asked = Settings(
+        "a", "https://a.example", ("ledger.corrupt", "gate.opened", "gate.opened"), Filters(("b", "a", "b"))
+    )
     assert model.validate_settings(asked).events == ("gate.opened", "ledger.corrupt")
     assert model.validate_settings(asked).filters.session_ids == ("a", "b")
 
@@ -515,5 +517,7 @@ def test_a_body_names_the_entry_and_stays_small(stream: Stream) -> None:
 
 
 def test_damage_names_the_stream_as_routes_do() -> None:
-    told = [msgspec.json.decode(note_corruption(each, 3, "bad", NOW).data) for each in ("s", "space:a", "identity:keys")]
+    told = [
+        msgspec.json.decode(note_corruption(each, 3, "bad", NOW).data) for each in ("s", "space:a", "identity:keys")
+    ]
     assert [sorted(each.keys() - {"stream_id", "seq", "reason"}) for each in told] == [["session_id"], ["space_id"], []]
