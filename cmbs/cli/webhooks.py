@@ -159,8 +159,8 @@ def delete(
     err.print(f"webhook {webhook_id} is deleted")
 
 
-@app.command()
-def test(
+@app.command("test")
+def send_test(
     webhook_id: IdArgument,
     wait: Annotated[float, typer.Option(help="Seconds to wait for what comes of it.", min=0, max=600)] = 20.0,
     server: ServerOption = DEFAULT_STORE,

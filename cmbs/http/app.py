@@ -64,11 +64,11 @@ class BeliefApp(FastAPI):
     """A FastAPI application that answers the operations of its table itself.
 
     `gate` decides who may ask; by default it goes by the keys in the server's log. `spaces` are by default those of the
-    same log, served from the first request for one. `notary` signs checkpoints and `dispatcher` sends webhooks; both are closed with
-    the application.
+    same log, served from the first request for one. `notary` signs checkpoints and `dispatcher` sends webhooks; both
+    are closed with the application.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - what an application is built from
         self,
         server: BeliefServer,
         gate: Gate | None = None,

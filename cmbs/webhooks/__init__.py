@@ -1,1 +1,1 @@
-"""Webhooks: endpoints of others that are told what happens, signed after Standard Webhooks, with every try on record."""
+"""Webhooks: endpoints of others that are told what happens, signed after Standard Webhooks, each try on record."""

@@ -154,7 +154,7 @@ class Dispatcher:
             except StoreUnavailable as exc:
                 _log.warning("webhooks wait for the store: %s", exc)
                 pause = _IDLE_SECONDS
-            except Exception:
+            except Exception:  # noqa: BLE001 - the thread must live on
                 _log.exception("webhooks: this round failed, and is tried again")
                 pause = _IDLE_SECONDS
             # At a bounded rate, however much is written.
@@ -280,7 +280,7 @@ class Dispatcher:
         except CmbsError as exc:
             # Its lease ends, and then it is tried again, under the same id.
             _log.warning("a try to deliver `%s` to `%s` is not on record: %s", delivery_id, webhook_id, exc)
-        except Exception:
+        except Exception:  # noqa: BLE001 - no caller would hear of it
             _log.exception("a try to deliver `%s` to `%s` failed", delivery_id, webhook_id)
         finally:
             with self._lock:

@@ -187,6 +187,7 @@ def _tell_of_session(session: Session, place: JournalPlace, stored: StoredEntry)
         return
     entry = _DECODE(stored.raw)
     payload, outcome = _DECODE_PAYLOAD(entry.payload), entry.outcome or _Outcome()
+    told: tuple[EventType, dict[str, Any], str]
     if entry.verb == Verb.DECLARE_CONCLUSION and outcome.accepted:
         told = (EventType.SESSION_CONCLUDED, {"conclusion_id": payload.conclusion_id}, "")
     elif entry.verb == Verb.REQUEST_EXIT and outcome.approved:

@@ -16,6 +16,7 @@ from cmbs.spi.audit_log import WEBHOOK_PREFIX, Append, stream_heads_of
 from cmbs.spi.journal import JournalLog, JournalPlace
 from cmbs.streams.server import StreamServer
 from cmbs.system import RandomIds, SystemClock
+from cmbs.webhooks.kernel.checking import Repeated
 from cmbs.webhooks.kernel.events import (
     AddEvent,
     BeginAttempt,
@@ -42,9 +43,9 @@ from cmbs.webhooks.kernel.model import (
     validate_settings,
 )
 from cmbs.webhooks.kernel.payload import note_test
-from cmbs.webhooks.kernel.stream import Repeated, WebhookKind
+from cmbs.webhooks.kernel.stream import WebhookKind
 from cmbs.webhooks.keys import WebhookKey
-from cmbs.webhooks.sending import EgressRules, Sent
+from cmbs.webhooks.sending import DEFAULT_RULES, EgressRules, Sent
 
 MAX_WEBHOOKS = 100
 DEFAULT_OVERLAP_SECONDS = 24 * 3600
@@ -71,7 +72,7 @@ class WebhookRegistry:
         self,
         log: AuditLog,
         key: WebhookKey | None = None,
-        rules: EgressRules = EgressRules(),
+        rules: EgressRules = DEFAULT_RULES,
         *,
         clock: Clock | None = None,
         ids: IdSource | None = None,
@@ -177,8 +178,8 @@ class WebhookRegistry:
         """InvalidRequest where a webhook was not registered with the key of this server."""
         if self.key is not None and not self.key.accepts(webhook):
             raise InvalidRequest(
-                f"the webhook `{webhook.webhook_id}` was not registered with the webhook key of this server, and is told"
-                " nothing",
+                f"the webhook `{webhook.webhook_id}` was not registered with the webhook key of this server, so it is"
+                " told nothing",
                 {"webhook_id": webhook.webhook_id, "next": "start the server with that key, or register it again"},
             )
 

@@ -78,6 +78,9 @@ class EgressRules(NamedTuple):
             )
 
 
+DEFAULT_RULES = EgressRules()
+
+
 class Sender:
     """Sends requests, each within `timeout_seconds` in all. `tls` says whom to trust; without it, whom the system does.
 
@@ -86,7 +89,7 @@ class Sender:
 
     def __init__(
         self,
-        rules: EgressRules = EgressRules(),
+        rules: EgressRules = DEFAULT_RULES,
         timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
         tls: ssl.SSLContext | None = None,
     ) -> None:

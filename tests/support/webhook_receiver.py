@@ -1,4 +1,4 @@
-"""An endpoint on the loopback interface that checks signatures with another implementation, and answers as it is told."""
+"""An endpoint on the loopback interface: it checks signatures by another implementation, and answers as it is told."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def receiving(port: int = 0) -> Iterator[Receiver]:
             except OSError:
                 pass  # the sender has given up
 
-        def log_message(self, format: str, *args: Any) -> None:
+        def log_message(self, *args: Any) -> None:
             """Nothing is logged."""
 
     server = ThreadingHTTPServer(("127.0.0.1", port), Handler)

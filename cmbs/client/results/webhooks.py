@@ -10,9 +10,9 @@ from cmbs.client.results.belief import Result
 class WebhookFilters(Result, frozen=True):
     """What of its events an endpoint wants; where nothing is named, all."""
 
-    session_ids: list[str] = []
-    space_ids: list[str] = []
-    labels: dict[str, str] = {}
+    session_ids: list[str]
+    space_ids: list[str]
+    labels: dict[str, str]
 
 
 class WebhookItem(Result, frozen=True):

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 
 import msgspec
 from msgspec.structs import replace
 
-from cmbs.errors import Conflict, InvalidRequest, LimitExceeded, RecordNotFound
-from cmbs.ledger import GENESIS, Head, StoredEntry, canonical, replay, seal
+from cmbs.errors import Conflict, InvalidRequest, RecordNotFound
+from cmbs.ledger import GENESIS, Head, StoredEntry, replay, seal
 from cmbs.ledger.canonical import encode_frame
 from cmbs.ledger.entry import GATES_SINCE
 from cmbs.ledger.instants import later
 from cmbs.spi.audit_log import WEBHOOK_PREFIX, Append
+from cmbs.webhooks.kernel.checking import Repeated, check_mark, check_message
 from cmbs.webhooks.kernel.events import (
     MESSAGE_OF,
     VERB_OF,
@@ -39,16 +39,6 @@ from cmbs.webhooks.kernel.model import (
     GONE,
     MAX_ATTEMPTS,
     MAX_ATTEMPTS_LISTED,
-    MAX_CORRUPTIONS,
-    MAX_DATA_BYTES,
-    MAX_DELAY_MS,
-    MAX_DESCRIPTION_LENGTH,
-    MAX_ERROR_LENGTH,
-    MAX_EVENTS_AT_ONCE,
-    MAX_ID_LENGTH,
-    MAX_LEASE_MS,
-    MAX_OVERLAP_MS,
-    MAX_PENDING,
     MAX_SETTLED,
     MIN_ATTEMPTS_BEFORE_DISABLING,
     Attempt,
@@ -57,20 +47,14 @@ from cmbs.webhooks.kernel.model import (
     EventNote,
     EventType,
     Lease,
-    Place,
     Settled,
     is_success,
     name_delivery,
     validate_settings,
 )
 
-_MARK = re.compile(r"[0-9a-f]{64}")
 _LOST = "no outcome is on record: the process that tried has ended, or was too slow"
 _HERE = "this server"
-
-
-class Repeated(Conflict):
-    """What is asked for is so already; nothing is recorded."""
 
 
 class WebhookFolding:
@@ -121,7 +105,7 @@ def decide(stream_id: str, webhook: Webhook | None, message: WebhookMessage, sta
     elif webhook is None or webhook.deleted_ts is not None:
         raise RecordNotFound("webhook", stream_id.removeprefix(WEBHOOK_PREFIX), where=_HERE)
     else:
-        _check(webhook, message, stamp)
+        check_message(webhook, message, stamp)
     seq, previous = (0, GENESIS) if webhook is None else (webhook.head.seq + 1, webhook.head.event_hash)
     body = WebhookEntry(
         stamp.actor,
@@ -151,154 +135,8 @@ def _decide_create(stream_id: str, webhook: Webhook | None, message: CreateWebho
             f"the webhook `{webhook_id}` {said}",
             {"field": "webhook_id", "found": webhook_id, "next": "register it under another id"},
         )
-    _check_mark(message.mark)
+    check_mark(message.mark)
     return replace(message, settings=settings)
-
-
-def _check(webhook: Webhook, message: WebhookMessage, stamp: WebhookStamp) -> None:
-    """Whether a message may be recorded of a webhook that is there."""
-    match message:
-        case RotateSecret():
-            _check_rotation(webhook, message, stamp)
-        case DisableWebhook(reason=reason) | DeleteWebhook(reason=reason):
-            if len(reason) > MAX_DESCRIPTION_LENGTH:
-                raise LimitExceeded("reason_length", MAX_DESCRIPTION_LENGTH, len(reason), field="reason")
-            if isinstance(message, DisableWebhook) and webhook.disabled is not None:
-                raise Repeated(f"the webhook `{webhook.webhook_id}` is disabled", {"status": "disabled"})
-        case EnableWebhook(place=place):
-            if webhook.disabled is None:
-                raise Repeated(f"the webhook `{webhook.webhook_id}` is active", {"status": "active"})
-            if place is not None and not _is_beyond(place, webhook.place):
-                raise InvalidRequest("the journal is not read backwards", {"field": "place"})
-        case FindEvents():
-            _check_found(webhook, message)
-        case AddEvent(event=event):
-            _check_added(webhook, event)
-        case BeginAttempt():
-            _check_begin(webhook, message, stamp)
-        case EndAttempt():
-            _check_end(webhook, message, stamp)
-        case _:
-            _check_redelivery(webhook, message.delivery_id, stamp)
-
-
-def _check_rotation(webhook: Webhook, message: RotateSecret, stamp: WebhookStamp) -> None:
-    if message.generation == webhook.generation:
-        raise Repeated(
-            f"the secret of `{webhook.webhook_id}` is of generation {webhook.generation}",
-            {"generation": webhook.generation},
-        )
-    if message.generation != webhook.generation + 1:
-        raise Conflict(
-            f"the next secret of `{webhook.webhook_id}` is of generation {webhook.generation + 1}",
-            {"field": "generation", "found": message.generation, "accepted": webhook.generation + 1},
-        )
-    _check_mark(message.mark)
-    _check_moment("overlap_until", message.overlap_until, stamp, MAX_OVERLAP_MS)
-
-
-def _check_found(webhook: Webhook, message: FindEvents) -> None:
-    _require_active(webhook)
-    if message.after != webhook.place:
-        raise Conflict("the journal was read further for this webhook", {"field": "after"})
-    if not _is_beyond(message.place, message.after):
-        raise InvalidRequest("the journal is not read backwards", {"field": "place"})
-    if len(message.events) > MAX_EVENTS_AT_ONCE:
-        raise LimitExceeded("events_at_once", MAX_EVENTS_AT_ONCE, len(message.events))
-    _check_room(webhook, len(message.events))
-    ids = [name_delivery(webhook.webhook_id, each) for each in message.events]
-    known = [each for each in ids if each in webhook.pending or each in webhook.settled]
-    if known or len(set(ids)) != len(ids):
-        raise InvalidRequest("it finds an event twice", {"field": "events"})
-    for event in message.events:
-        if event.type in (EventType.TEST, EventType.LEDGER_CORRUPT) or event.type not in webhook.settings.events:
-            raise InvalidRequest(f"`{event.type}` is not looked for in the journal", {"field": "events"})
-        _check_note(event)
-
-
-def _check_added(webhook: Webhook, event: EventNote) -> None:
-    _check_note(event)
-    if event.type is EventType.TEST:
-        _check_room(webhook, 1)
-        return
-    if event.type is not EventType.LEDGER_CORRUPT or event.type not in webhook.settings.events:
-        raise InvalidRequest(f"`{event.type}` is found in the journal, or not wanted", {"field": "event"})
-    _require_active(webhook)
-    if name_delivery(webhook.webhook_id, event) in webhook.corruptions:
-        raise Repeated(f"damage at seq {event.seq} of `{event.stream_id}` was told of", {"seq": event.seq})
-    if len(webhook.corruptions) >= MAX_CORRUPTIONS:
-        raise LimitExceeded("corruptions", MAX_CORRUPTIONS, MAX_CORRUPTIONS + 1)
-    _check_room(webhook, 1)
-
-
-def _check_begin(webhook: Webhook, message: BeginAttempt, stamp: WebhookStamp) -> None:
-    _require_active(webhook)
-    delivery = webhook.pending.get(message.delivery_id)
-    if delivery is None or not delivery.is_due(stamp.ts):
-        raise Conflict(f"delivery `{message.delivery_id}` is not due, or over, or another process has it")
-    if not 0 < len(message.holder) <= MAX_ID_LENGTH:
-        raise LimitExceeded("holder_length", MAX_ID_LENGTH, len(message.holder), field="holder")
-    _check_moment("until", message.until, stamp, MAX_LEASE_MS)
-
-
-def _check_end(webhook: Webhook, message: EndAttempt, stamp: WebhookStamp) -> None:
-    delivery = webhook.pending.get(message.delivery_id)
-    lease = None if delivery is None else delivery.lease
-    if lease is None or lease.number != message.number:
-        raise Conflict(f"try {message.number} of delivery `{message.delivery_id}` is not the one under way")
-    if len(message.error) > MAX_ERROR_LENGTH:
-        raise LimitExceeded("error_length", MAX_ERROR_LENGTH, len(message.error))
-    if message.duration_ms < 0 or (message.status is None and not message.error):
-        raise InvalidRequest("a try takes no negative time, and without an answer it has an error")
-    if message.retry_at is not None:
-        _check_moment("retry_at", message.retry_at, stamp, MAX_DELAY_MS)
-
-
-def _check_redelivery(webhook: Webhook, delivery_id: str, stamp: WebhookStamp) -> None:
-    pending = webhook.pending.get(delivery_id)
-    if pending is None and delivery_id not in webhook.settled:
-        raise RecordNotFound("delivery", delivery_id, where=f"the newest of webhook `{webhook.webhook_id}`")
-    if pending is None:
-        _check_room(webhook, 1)
-    elif pending.is_due(stamp.ts) or pending.lease is not None:
-        raise Repeated(f"delivery `{delivery_id}` is due, or under way", {"delivery_id": delivery_id})
-
-
-def _require_active(webhook: Webhook) -> None:
-    if webhook.disabled is not None:
-        raise Conflict(
-            f"the webhook `{webhook.webhook_id}` is disabled",
-            {"status": "disabled", "next": "enable it, when the endpoint works again"},
-        )
-
-
-def _check_room(webhook: Webhook, count: int) -> None:
-    if len(webhook.pending) + count > MAX_PENDING:
-        raise LimitExceeded("pending_deliveries", MAX_PENDING, len(webhook.pending) + count)
-
-
-def _check_mark(mark: str) -> None:
-    if _MARK.fullmatch(mark) is None:
-        raise InvalidRequest("a mark has 64 hexadecimal digits", {"field": "mark"})
-
-
-def _check_moment(field: str, moment: str, stamp: WebhookStamp, max_ms: int) -> None:
-    if not replay.is_moment(moment) or moment > later(stamp.ts, max_ms):
-        raise InvalidRequest(f"`{field}` must be a moment at most {max_ms} ms from now", {"field": field})
-
-
-def _check_note(event: EventNote) -> None:
-    if not replay.is_moment(event.ts) or not event.stream_id:
-        raise InvalidRequest("an event has a stream and a moment", {"field": "event"})
-    data = canonical.decode(bytes(event.data))
-    if len(bytes(event.data)) > MAX_DATA_BYTES:
-        raise LimitExceeded("event_bytes", MAX_DATA_BYTES, len(bytes(event.data)), field="data")
-    if not isinstance(data, dict) or canonical.encode(data) != bytes(event.data):
-        raise InvalidRequest("the data of an event is a canonical object", {"field": "data"})
-
-
-def _is_beyond(place: Place, other: Place) -> bool:
-    return place.journal_place > other.journal_place
 
 
 # --- evolving ---------------------------------------------------------------------------------------------------------
@@ -340,14 +178,22 @@ def _apply(webhook: Webhook, message: WebhookMessage, body: WebhookEntry) -> Web
             found = (_queue(name_delivery(webhook.webhook_id, each), each, body.ts) for each in events)
             pending = {**webhook.pending, **{each.delivery_id: each for each in found}}
             return replace(webhook, place=place, pending=pending)
+        case _:
+            return _apply_to_delivery(webhook, message, body)
+
+
+def _apply_to_delivery(webhook: Webhook, message: WebhookMessage, body: WebhookEntry) -> Webhook:
+    match message:
         case AddEvent(event=note):
             return _add(webhook, note, body)
         case BeginAttempt():
             return _begin(webhook, message, body)
         case EndAttempt():
             return _end(webhook, message, body.ts)
-        case _:
+        case Redeliver():
             return _redeliver(webhook, message, body.ts)
+        case _:
+            raise TypeError("a webhook begins with its registration, once")
 
 
 def _queue(delivery_id: str, event: EventNote, ts: str) -> Delivery:

@@ -14,6 +14,8 @@ from cmbs.ledger.instants import later
 from cmbs.messages import Actor, ActorKind
 from cmbs.spi.journal import JournalPlace
 from cmbs.webhooks.kernel import model
+from cmbs.webhooks.kernel import stream as stream_module
+from cmbs.webhooks.kernel.checking import Repeated, check_message
 from cmbs.webhooks.kernel.events import (
     AddEvent,
     BeginAttempt,
@@ -43,7 +45,7 @@ from cmbs.webhooks.kernel.model import (
     name_delivery,
 )
 from cmbs.webhooks.kernel.payload import note_corruption, note_entry, note_test, write_body
-from cmbs.webhooks.kernel.stream import Repeated, WebhookFolding, WebhookKind, decide, evolve
+from cmbs.webhooks.kernel.stream import WebhookFolding, WebhookKind, decide, evolve
 
 NOW = "2026-01-01T00:00:00.000000Z"
 OPS = Actor(ActorKind.OPERATOR, "ops")
@@ -147,6 +149,7 @@ def test_a_kind_decides_on_the_newest_state(stream: Stream) -> None:
     create = WebhookCommand("pager", CreateWebhook(SETTINGS, MARK, Place(0)), OPS)
     assert kind.opens(create)
     assert not kind.opens(WebhookCommand("pager", DeleteWebhook(), OPS))
+    event = decide(STREAM, None, create.message, WebhookStamp(OPS, "e", NOW))
     after, (state, append) = kind.decide(None, create)
     assert after is state
     assert append.stream_id == STREAM
@@ -157,6 +160,10 @@ def test_a_kind_decides_on_the_newest_state(stream: Stream) -> None:
         kind.decide(None, WebhookCommand("pager", DeleteWebhook(), OPS))
     with pytest.raises(TypeError):
         evolve(None, decide(STREAM, stream.webhook, DeleteWebhook(), WebhookStamp(OPS, "e", NOW)))
+    with pytest.raises(TypeError, match="once"):
+        stream_module._apply(stream.state, create.message, event.body)
+    with pytest.raises(TypeError, match="once"):
+        check_message(stream.state, create.message, WebhookStamp(OPS, "e", NOW))
 
 
 @pytest.mark.req("WEBHOOK-01")
@@ -333,7 +340,7 @@ def test_damage_is_told_once_for_each_place_of_a_stream(stream: Stream, monkeypa
     stream.perform(AddEvent(note_corruption("a", 1, "bad", NOW)))
     with pytest.raises(Repeated):
         stream.perform(AddEvent(note_corruption("a", 1, "worse", NOW)))
-    monkeypatch.setattr("cmbs.webhooks.kernel.stream.MAX_CORRUPTIONS", 1)
+    monkeypatch.setattr("cmbs.webhooks.kernel.checking.MAX_CORRUPTIONS", 1)
     with pytest.raises(LimitExceeded, match="corruptions"):
         stream.perform(AddEvent(note_corruption("a", 2, "bad", NOW)))
 
@@ -365,7 +372,7 @@ def test_one_process_at_a_time_has_the_right_to_send(stream: Stream) -> None:
 @pytest.mark.parametrize(
     ("build", "error"),
     [
-        (lambda name: BeginAttempt("msg_other", "p", later(NOW, 1)), Conflict),
+        (lambda _: BeginAttempt("msg_other", "p", later(NOW, 1)), Conflict),
         (lambda name: BeginAttempt(name, "", later(NOW, 1)), LimitExceeded),
         (lambda name: BeginAttempt(name, "p" * 129, later(NOW, 1)), LimitExceeded),
         (lambda name: BeginAttempt(name, "p", later(NOW, model.MAX_LEASE_MS + 1)), InvalidRequest),
@@ -430,6 +437,7 @@ def test_an_endpoint_that_is_gone_is_disabled(stream: Stream) -> None:
 
 @pytest.mark.req("WEBHOOK-05")
 def test_an_endpoint_that_fails_for_days_is_disabled_and_says_so(stream: Stream) -> None:
+    delivery_id = ""
     for _ in range(model.MIN_ATTEMPTS_BEFORE_DISABLING):
         (delivery_id,) = stream.find(stream.state.head.seq + 1)
         after = stream.attempt(delivery_id)
