@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
@@ -72,7 +72,7 @@ def create(
 ) -> None:
     """Register an endpoint and print its secret: this once, and nowhere else."""
     with _connect(server, actor) as client:
-        filters = {
+        filters: dict[str, Any] = {
             "session_ids": session or [],
             "space_ids": space or [],
             "labels": dict(map(split_label, label or [])),

@@ -103,7 +103,7 @@ class BeliefApp(FastAPI):
         server.observe_appends(self.waiting.note_appends)
         self.spaces.observe_appends(self.waiting.note_appends)
         self.dispatcher = dispatcher
-        self.webhooks = WebhookRegistry(server.log) if dispatcher is None else dispatcher.registry
+        self.webhook_registry = WebhookRegistry(server.log) if dispatcher is None else dispatcher.registry
         if dispatcher is not None:
             server.observe_appends(dispatcher.note_appends)
             self.spaces.observe_appends(dispatcher.note_appends)
@@ -112,9 +112,9 @@ class BeliefApp(FastAPI):
         anchor = None if notary is None else anchor_by(notary)
         if notary is not None:
             # What the notary knows to be lost is neither served nor written.
-            for each in (server, self.spaces, self.gate, self.webhooks):
+            for each in (server, self.spaces, self.gate, self.webhook_registry):
                 notary.observe_faults(each.expect_head)
-            self.webhooks.observe_appends(notary.note_appends)
+            self.webhook_registry.observe_appends(notary.note_appends)
             if dispatcher is not None:
                 notary.observe_faults(dispatcher.notice_lost)
         self._analyses = WorkQueue(server.requests.limits.analyses_waiting)
@@ -128,7 +128,7 @@ class BeliefApp(FastAPI):
         policies = PolicyFileRoutes(self.spaces)
         impact = PolicyImpactRoutes(self.spaces, server.requests.page_size, self._analyses)
         events = EventRoutes(server, self.spaces, self.followers)
-        webhooks = WebhookRoutes(self.webhooks, server.requests.page_size)
+        webhooks = WebhookRoutes(self.webhook_registry, server.requests.page_size)
         others = (policies, impact, GraphRoutes(server), CheckpointRoutes(notary), webhooks, events)
         routes = (self._handlers, self._handlers.observations, KitRoutes(server), spaces_routes, *others)
         self.table = Router((*OPERATIONS, *EVENT_OPERATIONS), *routes, wrap=wrap)
@@ -146,7 +146,7 @@ class BeliefApp(FastAPI):
         if self.dispatcher is not None:
             self.dispatcher.close()
         else:
-            self.webhooks.close()
+            self.webhook_registry.close()
         self.spaces.close()
         if self.notary is not None:
             self.notary.close()
@@ -175,7 +175,7 @@ class BeliefApp(FastAPI):
     def check_ready(self) -> None:
         """StoreUnavailable where the store does not answer, lacks what was seen of it, or has no register to go by."""
         self.belief_server.list_sessions(limit=1)
-        behind = [*self.belief_server.find_behind(), *self.spaces.find_behind(), *self.webhooks.find_behind()]
+        behind = [*self.belief_server.find_behind(), *self.spaces.find_behind(), *self.webhook_registry.find_behind()]
         if behind:
             named = ", ".join(f"`{stream_id}`" for stream_id in behind)
             raise StoreUnavailable(

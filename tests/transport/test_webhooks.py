@@ -124,7 +124,7 @@ def test_a_refused_conclusion_is_not_told_and_an_obligation_that_is_left_is(told
 def propose(told: Told, tool_id: str, case_id: str, number: int) -> Any:
     snapshot = told.operator.get_space("shop").state_snapshot_id
     provenance = {"source": "planner", "timestamp": "2026-01-01T00:00:00Z", "inputs": [], "permissions": ["t"]}
-    call = {
+    call: dict[str, Any] = {
         "type": "tool_call",
         "tool_id": tool_id,
         "args": {"password": "hunter2"},
