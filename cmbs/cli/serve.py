@@ -125,22 +125,14 @@ def serve(
     from cmbs.cli.serving import ServeOptions, serve_http
 
     chosen = {
-        "CMBS_STORE": store,
-        "CMBS_TEE": tee,
-        "CMBS_TEE_CA": tee_ca,
-        "CMBS_TEE_CERT": tee_cert,
-        "CMBS_TEE_KEY": tee_key,
-        "CMBS_TEE_TOKEN_FILE": tee_token_file,
-        "CMBS_MAX_REQUESTS": str(max_requests),
-        "CMBS_SIGNING_KEY": signing_key,
-        "CMBS_CHECKPOINT_INTERVAL": str(checkpoint_interval),
-        "CMBS_CHECKPOINT_ORIGIN": checkpoint_origin,
+        **_name_variables(store=store, max_requests=max_requests),
+        **_name_variables(tee=tee, tee_ca=tee_ca, tee_cert=tee_cert, tee_key=tee_key, tee_token_file=tee_token_file),
+        **_name_variables(signing_key=signing_key, checkpoint_origin=checkpoint_origin),
+        **_name_variables(checkpoint_interval=checkpoint_interval, webhook_key=webhook_key),
+        **_name_variables(webhook_timeout=webhook_timeout, webhook_retry=webhook_retry),
+        "CMBS_WEBHOOK_PRIVATE": str(int(webhook_private)),
         "CMBS_WITNESS": " ".join(witness or []),
         "CMBS_KIT": os.pathsep.join(str(each.absolute()) for each in kit or []),
-        "CMBS_WEBHOOK_KEY": webhook_key,
-        "CMBS_WEBHOOK_PRIVATE": str(int(webhook_private)),
-        "CMBS_WEBHOOK_TIMEOUT": str(webhook_timeout),
-        "CMBS_WEBHOOK_RETRY": str(webhook_retry),
     }
     options = ServeOptions(
         host=host,
@@ -157,3 +149,8 @@ def serve(
     )
     with exiting_with_two():
         serve_http(Settings.from_environment({**os.environ, **chosen}), options)
+
+
+def _name_variables(**options: str | int) -> dict[str, str]:
+    """Options as the variables that stand for them."""
+    return {f"CMBS_{name.upper()}": str(value) for name, value in options.items()}

@@ -100,23 +100,12 @@ class BeliefApp(FastAPI):
         # Half of the requests at most: those that are answered at once go on.
         self.waiting = Waiting(max_wait_seconds, max(1, max_requests // 2))
         self.followers = Followers(self.waiting, max_followers=max_followers, heartbeat_seconds=heartbeat_seconds)
-        server.observe_appends(self.waiting.note_appends)
-        self.spaces.observe_appends(self.waiting.note_appends)
         self.dispatcher = dispatcher
         self.webhook_registry = WebhookRegistry(server.log) if dispatcher is None else dispatcher.registry
-        if dispatcher is not None:
-            server.observe_appends(dispatcher.note_appends)
-            self.spaces.observe_appends(dispatcher.note_appends)
+        self._observe()
         # Outside of everything, so that the table is reached as before.
         self._compressed = GZipMiddleware(self._respond, MIN_BYTES_COMPRESSED, COMPRESSION_LEVEL)
         anchor = None if notary is None else anchor_by(notary)
-        if notary is not None:
-            # What the notary knows to be lost is neither served nor written.
-            for each in (server, self.spaces, self.gate, self.webhook_registry):
-                notary.observe_faults(each.expect_head)
-            self.webhook_registry.observe_appends(notary.note_appends)
-            if dispatcher is not None:
-                notary.observe_faults(dispatcher.notice_lost)
         self._analyses = WorkQueue(server.requests.limits.analyses_waiting)
         self._handlers = Routes(server, self.check_ready, self.waiting, self._analyses, anchor)
         spaces_routes = SpaceRoutes(self.spaces, server.requests.page_size, self.waiting, anchor)
@@ -138,6 +127,22 @@ class BeliefApp(FastAPI):
         self.add_exception_handler(HTTPException, _answer_http_exception)
         self.add_exception_handler(BeliefServerError, _answer_exception)
         self.add_exception_handler(Exception, _answer_exception)
+
+    def _observe(self) -> None:
+        """Have what waits, and what sends webhooks, hear what is written; and all that serves, what is lost."""
+        dispatcher, notary = self.dispatcher, self.notary
+        for observe in (self.belief_server.observe_appends, self.spaces.observe_appends):
+            observe(self.waiting.note_appends)
+            if dispatcher is not None:
+                observe(dispatcher.note_appends)
+        if notary is None:
+            return
+        # What the notary knows to be lost is neither served nor written.
+        for each in (self.belief_server, self.spaces, self.gate, self.webhook_registry):
+            notary.observe_faults(each.expect_head)
+        self.webhook_registry.observe_appends(notary.note_appends)
+        if dispatcher is not None:
+            notary.observe_faults(dispatcher.notice_lost)
 
     def close(self) -> None:
         """Let what runs come to its end, write what waits, and let go of the server."""

@@ -1,8 +1,8 @@
 """What delivers: finds in the journal what endpoints are told, and sends it until it is taken or given up.
 
-Every process over a store may run one. Whoever reads the journal first records what was found, and a try begins with an
-entry that gives one process the right to it until a moment: a process that dies loses nothing, and no event is sent by
-two at a time. Writers are never waited for, and never wait: they set a flag.
+Every process over a store may run one. The first that reads a part of the journal records what it found. A try begins
+with an entry that gives one process the right to it until a moment: a process that dies loses nothing, and no event is
+sent by two at a time. Writers are never waited for, and never wait: they set a flag.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Kill -9 between an event and its delivery, and several processes over one database: nothing is lost, or sent by two."""
+"""Kill -9 between an event and its delivery, and several processes over one store: nothing is lost, or sent by two."""
 
 from __future__ import annotations
 
