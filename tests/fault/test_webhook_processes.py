@@ -77,7 +77,7 @@ def test_an_event_survives_kill_9_between_the_event_and_its_delivery(tmp_path: P
 @pytest.mark.slow
 @pytest.mark.req("WEBHOOK-06")
 def test_of_several_processes_over_one_store_one_sends_an_event_at_a_time(tmp_path: Path, store_url: str) -> None:
-    options = ("--store", store_url, "--webhook-key", "webhook.key", "--workers", "2")
+    options = ("--store", store_url, "--webhook-key", "webhook.key")
     with (
         receiving() as receiver,
         serving(tmp_path, *options, port=free_port()) as server,
