@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from cmbs.substrate.server import SubstrateServer
     from cmbs.tee.tokens import TokenFile
     from cmbs.transparency.notary import Notary
+    from cmbs.webhooks.dispatcher import Dispatcher
 
 DEFAULT_STORE = "sqlite:///cmbs.db"
 _TIMEOUT = "CMBS_STORE_TIMEOUT_SECONDS"
@@ -33,8 +34,11 @@ _MAX_WAIT = "CMBS_MAX_WAIT_SECONDS"
 _MAX_FOLLOWERS = "CMBS_MAX_FOLLOWERS"
 _HEARTBEAT = "CMBS_HEARTBEAT_SECONDS"
 _INTERVAL = "CMBS_CHECKPOINT_INTERVAL"
+_WEBHOOK_TIMEOUT = "CMBS_WEBHOOK_TIMEOUT"
+_WEBHOOK_RETRY = "CMBS_WEBHOOK_RETRY"
 _MAX_DIGITS = 18
 _MAX_SECONDS = 3600
+MAX_WEBHOOK_TIMEOUT = 60
 # Beyond the store's own limit, so that what it says of its failure is heard.
 _GRACE_SECONDS = 5
 _SHOWN = 64  # characters of a value that makes no sense
@@ -72,6 +76,13 @@ class Settings:
     witnesses: tuple[str, ...] = ()
     # Files of kits that are put on record when a server starts.
     kits: tuple[str, ...] = ()
+    # The file of the key that secrets of webhooks are derived from; where it is empty, no webhook is told anything.
+    webhook_key: str = ""
+    # Whether webhooks may be in private networks.
+    webhook_private: bool = False
+    # How long an endpoint may take to answer, and how long after a failure it is tried again for the first time.
+    webhook_timeout_seconds: int = 15
+    webhook_retry_seconds: int = 5
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Settings:
@@ -89,6 +100,10 @@ class Settings:
             numbers["heartbeat_seconds"] = _seconds(_HEARTBEAT, environment)
         if _INTERVAL in environment:
             numbers["checkpoint_interval"] = _seconds(_INTERVAL, environment)
+        if _WEBHOOK_TIMEOUT in environment:
+            numbers["webhook_timeout_seconds"] = _seconds(_WEBHOOK_TIMEOUT, environment, MAX_WEBHOOK_TIMEOUT)
+        if _WEBHOOK_RETRY in environment:
+            numbers["webhook_retry_seconds"] = _seconds(_WEBHOOK_RETRY, environment)
         return cls(
             store=environment.get("CMBS_STORE", DEFAULT_STORE),
             validate_hypotheses=_flag("CMBS_VALIDATE_HYPOTHESES", environment),
@@ -104,6 +119,8 @@ class Settings:
             checkpoint_origin=environment.get("CMBS_CHECKPOINT_ORIGIN", ""),
             witnesses=tuple(environment.get("CMBS_WITNESS", "").split()),
             kits=tuple(filter(None, environment.get("CMBS_KIT", "").split(os.pathsep))),
+            webhook_key=environment.get("CMBS_WEBHOOK_KEY", ""),
+            webhook_private=_flag("CMBS_WEBHOOK_PRIVATE", environment),
             **numbers,
         )
 
@@ -129,6 +146,10 @@ class Settings:
             _INTERVAL: str(self.checkpoint_interval),
             "CMBS_WITNESS": " ".join(self.witnesses),
             "CMBS_KIT": os.pathsep.join(self.kits),
+            "CMBS_WEBHOOK_KEY": self.webhook_key,
+            "CMBS_WEBHOOK_PRIVATE": str(int(self.webhook_private)),
+            _WEBHOOK_TIMEOUT: str(self.webhook_timeout_seconds),
+            _WEBHOOK_RETRY: str(self.webhook_retry_seconds),
             _MAX_REQUESTS: str(self.max_requests),
             _MAX_WAIT: str(self.max_wait_seconds),
             _MAX_FOLLOWERS: str(self.max_followers),
@@ -201,11 +222,33 @@ def build_app(settings: Settings, environment: Mapping[str, str], *, anyone: boo
         settings.max_wait_seconds,
         max_followers=settings.max_followers,
         heartbeat_seconds=settings.heartbeat_seconds,
+        dispatcher=build_dispatcher(settings, server, spaces),
     )
     # Only now that the application observes what it finds.
     if notary is not None:
         notary.start()
+    if app.dispatcher is not None:
+        app.dispatcher.start()
     return app
+
+
+def build_dispatcher(settings: Settings, belief: BeliefServer, spaces: SubstrateServer) -> Dispatcher | None:
+    """What sends webhooks of what is written to the log; None where the settings name no webhook key.
+
+    Close it before the servers. It sends nothing before `start` is called.
+    """
+    if not settings.webhook_key:
+        return None
+    # Here, because the kernel alone is installed without what sends.
+    from cmbs.webhooks.dispatcher import Dispatcher
+    from cmbs.webhooks.keys import WebhookKey
+    from cmbs.webhooks.registry import WebhookRegistry
+    from cmbs.webhooks.sending import EgressRules, Sender
+
+    rules = EgressRules(settings.webhook_private)
+    registry = WebhookRegistry(belief.log, WebhookKey.open(Path(settings.webhook_key)), rules)
+    sender = Sender(rules, settings.webhook_timeout_seconds)
+    return Dispatcher(registry, belief, spaces, sender, retry_seconds=settings.webhook_retry_seconds)
 
 
 def build_substrate(
@@ -314,10 +357,10 @@ def _positive(name: str, environment: Mapping[str, str]) -> int:
     return int(text)
 
 
-def _seconds(name: str, environment: Mapping[str, str]) -> int:
+def _seconds(name: str, environment: Mapping[str, str], maximum: int = _MAX_SECONDS) -> int:
     seconds = _positive(name, environment)
-    if seconds > _MAX_SECONDS:
-        raise InvalidRequest(f"`{name}` must be at most {_MAX_SECONDS}, got `{seconds}`", {"variable": name})
+    if seconds > maximum:
+        raise InvalidRequest(f"`{name}` must be at most {maximum}, got `{seconds}`", {"variable": name})
     return seconds
 
 

@@ -26,6 +26,10 @@ from cmbs.testing import ManualClock, SequentialIds
 from cmbs.transparency.kernel.notes import Algorithm, SigningKey
 from cmbs.transparency.key_files import KeyFiles
 from cmbs.transparency.notary import Notary
+from cmbs.webhooks.dispatcher import Dispatcher
+from cmbs.webhooks.keys import WebhookKey
+from cmbs.webhooks.registry import WebhookRegistry
+from cmbs.webhooks.sending import Sender
 from scripts.api_graph import record_graph
 
 Send = Callable[..., httpx.Response]
@@ -195,6 +199,16 @@ _TOKEN = {
 }
 
 
+# Disabled before anything happens that it would be told: no request leaves the machine, and its name leads nowhere.
+_WEBHOOK = {
+    "webhook_id": "on-call",
+    "url": "https://alerts.example/cmbs",
+    "events": ["approval.wanted", "session.contradiction"],
+    "filters": {"labels": {"team": "payments"}},
+    "description": "pages the team that is on call",
+}
+
+
 class _ListedIds:
     """An `IdSource` of the ids that the examples of errors and headers name too."""
 
@@ -225,6 +239,7 @@ class Recorder:
             "change_id": "no-deltas",
             "case_id": "INC-1042",
             "kit_id": "checkout-latency",
+            "webhook_id": "on-call",
         }
         # A session over a kit, for what other sessions do not have.
         self.kit_session_id = ""
@@ -242,6 +257,7 @@ class Recorder:
         self._record(_OPS, "sign_checkpoint", {})
         # Now, so that the checkpoint does not depend on which of two random ids comes first.
         self._observe()
+        self._tell_others()
         for name, operation in _OPERATIONS.items():
             if operation.method == "GET" and operation not in GRAPH_OPERATIONS and name not in self.responses:
                 self.responses[name] = self._send(_OPS, name, params={**PROVEN, **queries}.get(name))
@@ -255,6 +271,23 @@ class Recorder:
         self.responses["list_probes"] = self._send(_PLANNER, "list_probes")
         self._record(_PLANNER, "apply_probe", _PROBE)
         self.ids["session_id"] = session_id
+
+    def _tell_others(self) -> None:
+        self._record(_OPS, "create_webhook", _WEBHOOK)
+        self._record(_OPS, "disable_webhook", {"reason": "the endpoint is being moved"})
+        self._record(_OPS, "rotate_webhook_secret", {"generation": 2, "overlap_seconds": 3600})
+        queued = self._record(_OPS, "test_webhook", {})
+        self.ids["delivery_id"] = queued["delivery"]["delivery_id"]
+        self._record(_OPS, "redeliver", {})
+        self.responses["list_deliveries"] = self._send(_OPS, "list_deliveries", params={"status": "pending"})
+        # Another, of which nothing waits.
+        shown, self.ids["webhook_id"] = self.ids["webhook_id"], "audit"
+        other = {**_WEBHOOK, "webhook_id": "audit", "filters": {"session_ids": ["none"]}}
+        self._send(_OPS, "create_webhook", json=other)
+        self._send(_OPS, "disable_webhook", json={})
+        self._record(_OPS, "enable_webhook", {"skip": True})
+        self._record(_OPS, "delete_webhook", {"reason": "it was a trial"})
+        self.ids["webhook_id"] = shown
 
     def _restart(self) -> None:
         self._record(_OPS, "create_space", {"space_id": "shop", "policy": _POLICY, "operators_needed": 2})
@@ -359,7 +392,9 @@ def record_examples() -> str:
         notary = Notary(log, files, clock=space_clock, ids=SequentialIds())
         belief.observe_appends(notary.note_appends)
         spaces.observe_appends(notary.note_appends)
-        app = BeliefApp(belief, spaces=spaces, notary=notary)
+        registry = WebhookRegistry(log, WebhookKey(bytes(range(32))), clock=space_clock, ids=SequentialIds())
+        dispatcher = Dispatcher(registry, belief, spaces, Sender())
+        app = BeliefApp(belief, spaces=spaces, notary=notary, dispatcher=dispatcher)
         client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost")
         recorder = Recorder(lambda *request, **options: runner.run(client.request(*request, **options)))
         recorder.play()

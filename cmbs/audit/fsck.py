@@ -48,6 +48,8 @@ from cmbs.substrate.kernel.state import Space
 from cmbs.transparency.kernel.faults import Fault
 from cmbs.transparency.kernel.records import HEADS_STREAM, HeadRecord, HeadsFolding
 from cmbs.transparency.stream_trees import compare_head, describe_fork
+from cmbs.webhooks.kernel.events import Webhook
+from cmbs.webhooks.kernel.stream import WebhookFolding
 
 _NAMES_AT_ONCE = 500
 
@@ -73,6 +75,7 @@ FOLDINGS: tuple[Folding[Any], ...] = (
     KeyKind(_refuse_to_decide),
     HeadsFolding(),
     KitFolding(),
+    WebhookFolding(),
 )
 
 
@@ -136,6 +139,8 @@ def check_stream(
         summary = f"{readings} belief reading{'' if readings == 1 else 's'}"
     elif isinstance(state, KitShelf):
         summary = f"{len(state.contents)} content{'' if len(state.contents) == 1 else 's'} of a kit"
+    elif isinstance(state, Webhook):
+        summary = f"{len(state.pending)} deliver{'y' if len(state.pending) == 1 else 'ies'} of a webhook wait"
     return Report(stream_id, check.events, check.findings, state.head.event_hash.hex(), summary)
 
 

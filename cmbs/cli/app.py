@@ -66,6 +66,9 @@ COMMANDS = {
         "cmbs.cli.finding:inbox",
         "List what waits for a person in every space: approvals, executions in doubt, changes for a second operator.",
     ),
+    "webhooks": LazyCommand(
+        "cmbs.cli.webhooks:app", "Endpoints that are told what happens: register, list, test, end."
+    ),
     "follow": LazyCommand("cmbs.cli.follow:follow", "Print what happens on a server while it happens."),
     "diff": LazyCommand("cmbs.cli.history:diff", "Print what happened between two events of a session or a space."),
     "fork": LazyCommand("cmbs.cli.history:fork", "Open a session that begins as another one was right after an event."),

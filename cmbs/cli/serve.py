@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cmbs.bootstrap import DEFAULT_STORE, Settings
+from cmbs.bootstrap import DEFAULT_STORE, MAX_WEBHOOK_TIMEOUT, Settings
 from cmbs.cli.demo import PAUSE_SECONDS
 from cmbs.cli.output import exiting_with_two
 
@@ -73,6 +73,19 @@ Kits = Annotated[
     list[Path] | None,
     _option("CMBS_KIT", "Put this kit on record; may be given several times.", "--kit", metavar="FILE"),
 ]
+WebhookKey = Annotated[
+    str,
+    _option("CMBS_WEBHOOK_KEY", "Send webhooks, with secrets of this key; made where it is not there.", metavar="FILE"),
+]
+WebhookPrivate = Annotated[
+    bool, _option("CMBS_WEBHOOK_PRIVATE", "Send webhooks into private networks too.", "--webhook-private")
+]
+WebhookTimeout = Annotated[
+    int, _option("CMBS_WEBHOOK_TIMEOUT", "Seconds that an endpoint may take.", min=1, max=MAX_WEBHOOK_TIMEOUT)
+]
+WebhookRetry = Annotated[
+    int, _option("CMBS_WEBHOOK_RETRY", "Seconds before the second try; then four times as long each.", min=1, max=3600)
+]
 Demo = Annotated[bool, _option("CMBS_DEMO", "Play an incident into the server once it is up.", "--demo")]
 DemoPause = Annotated[float, _option("CMBS_DEMO_PAUSE", "Seconds before everything that happens in it.", min=0, max=60)]
 
@@ -101,6 +114,10 @@ def serve(
     checkpoint_origin: CheckpointOrigin = "",
     witness: Witness = None,
     kit: Kits = None,
+    webhook_key: WebhookKey = "",
+    webhook_private: WebhookPrivate = False,
+    webhook_timeout: WebhookTimeout = 15,
+    webhook_retry: WebhookRetry = 5,
     demo: Demo = False,
     demo_pause: DemoPause = PAUSE_SECONDS,
 ) -> None:
@@ -108,16 +125,12 @@ def serve(
     from cmbs.cli.serving import ServeOptions, serve_http
 
     chosen = {
-        "CMBS_STORE": store,
-        "CMBS_TEE": tee,
-        "CMBS_TEE_CA": tee_ca,
-        "CMBS_TEE_CERT": tee_cert,
-        "CMBS_TEE_KEY": tee_key,
-        "CMBS_TEE_TOKEN_FILE": tee_token_file,
-        "CMBS_MAX_REQUESTS": str(max_requests),
-        "CMBS_SIGNING_KEY": signing_key,
-        "CMBS_CHECKPOINT_INTERVAL": str(checkpoint_interval),
-        "CMBS_CHECKPOINT_ORIGIN": checkpoint_origin,
+        **_name_variables(store=store, max_requests=max_requests),
+        **_name_variables(tee=tee, tee_ca=tee_ca, tee_cert=tee_cert, tee_key=tee_key, tee_token_file=tee_token_file),
+        **_name_variables(signing_key=signing_key, checkpoint_origin=checkpoint_origin),
+        **_name_variables(checkpoint_interval=checkpoint_interval, webhook_key=webhook_key),
+        **_name_variables(webhook_timeout=webhook_timeout, webhook_retry=webhook_retry),
+        "CMBS_WEBHOOK_PRIVATE": str(int(webhook_private)),
         "CMBS_WITNESS": " ".join(witness or []),
         "CMBS_KIT": os.pathsep.join(str(each.absolute()) for each in kit or []),
     }
@@ -136,3 +149,8 @@ def serve(
     )
     with exiting_with_two():
         serve_http(Settings.from_environment({**os.environ, **chosen}), options)
+
+
+def _name_variables(**options: str | int) -> dict[str, str]:
+    """Options as the variables that stand for them."""
+    return {f"CMBS_{name.upper()}": str(value) for name, value in options.items()}

@@ -36,6 +36,7 @@ from cmbs.system import SystemClock
 from cmbs.tee.access import visible
 from cmbs.transparency.key_files import KeyFiles
 from cmbs.transparency.witness_client import WitnessAddress
+from cmbs.webhooks.keys import WebhookKey
 
 _log = logging.getLogger("cmbs.serve")
 
@@ -99,6 +100,9 @@ def serve_http(settings: Settings, options: ServeOptions) -> None:
         tee.close()
     _check_signing(settings)
     _check_kits(settings)
+    if settings.webhook_key:
+        # Made where it is not there; what is wrong with it is an error before a worker starts.
+        WebhookKey.open(Path(settings.webhook_key))
     _print_summary(settings, options, keys)
     if options.demo_pause is not None:
         play_in_background(options.url, out.print, options.demo_pause)
@@ -178,6 +182,8 @@ def _print_summary(settings: Settings, options: ServeOptions, keys: int) -> None
         out.print(f"  signing   {settings.signing_key}, every {settings.checkpoint_interval} s{cosigned}")
     if settings.kits:
         out.print(f"  kits      {format_count(len(settings.kits), 'file')}")
+    if settings.webhook_key:
+        out.print(f"  webhooks  {settings.webhook_key}")
     if settings.tee:
         out.print(f"  Tee       {settings.tee}{' with TLS' if settings.tee_ca else ''}")
 

@@ -36,6 +36,7 @@ from cmbs.client.operations import AsyncSender, SyncSender
 from cmbs.client.results.belief import Event
 from cmbs.client.service import ServiceOperations
 from cmbs.client.spaces import SpaceOperations
+from cmbs.client.webhooks import WebhookOperations
 from cmbs.errors import CmbsError
 
 T = TypeVar("T")
@@ -52,6 +53,7 @@ class Operations(
     SpaceOperations,
     GovernanceOperations,
     ServiceOperations,
+    WebhookOperations,
 ):
     """Every operation of the API, by the name that the OpenAPI document gives it."""
 

@@ -23,14 +23,14 @@ from starlette.routing import Match, Route
 from cmbs.audit.anchors import anchor_by
 from cmbs.belief.server import BeliefServer
 from cmbs.console import ConsoleFiles
-from cmbs.errors import BeliefServerError, StoreUnavailable
+from cmbs.errors import BeliefServerError, LedgerCorrupt, StoreUnavailable
 from cmbs.http.asgi import BoundedBody, Receive, Scope, Send, answer, response_to, send_response
 from cmbs.http.belief.graph import GraphRoutes
 from cmbs.http.belief.kits import KitRoutes
 from cmbs.http.belief.routes import Routes
 from cmbs.http.checkpoints import CheckpointRoutes
 from cmbs.http.errors import METHOD_NOT_ALLOWED, STATUS_OF_CODE, TransportCode, TransportError
-from cmbs.http.exchange import Response
+from cmbs.http.exchange import EventStream, Request, Response
 from cmbs.http.live.followers import HEARTBEAT_SECONDS, MAX_FOLLOWERS, Followers
 from cmbs.http.live.routes import EVENT_OPERATIONS, EventRoutes
 from cmbs.http.openapi import openapi_document
@@ -44,10 +44,13 @@ from cmbs.http.spaces.reading import Spaces
 from cmbs.http.spaces.routes import SpaceRoutes
 from cmbs.http.tagging import tag_answers
 from cmbs.http.waiting import MAX_WAIT_SECONDS, Waiting
+from cmbs.http.webhooks import WebhookRoutes
 from cmbs.http.work_queue import WorkQueue
 from cmbs.identity import Gate, KeyRegistry
 from cmbs.substrate.server import SubstrateServer
 from cmbs.transparency.notary import Notary
+from cmbs.webhooks.dispatcher import Dispatcher
+from cmbs.webhooks.registry import WebhookRegistry
 
 # Smaller answers are not worth compressing. At this level it takes about a third of the time that the best one does.
 MIN_BYTES_COMPRESSED = 1024
@@ -61,10 +64,11 @@ class BeliefApp(FastAPI):
     """A FastAPI application that answers the operations of its table itself.
 
     `gate` decides who may ask; by default it goes by the keys in the server's log. `spaces` are by default those of the
-    same log, served from the first request for one. `notary` signs checkpoints, and is closed with the application.
+    same log, served from the first request for one. `notary` signs checkpoints and `dispatcher` sends webhooks; both
+    are closed with the application.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - what an application is built from
         self,
         server: BeliefServer,
         gate: Gate | None = None,
@@ -74,6 +78,7 @@ class BeliefApp(FastAPI):
         max_wait_seconds: int = MAX_WAIT_SECONDS,
         max_followers: int = MAX_FOLLOWERS,
         heartbeat_seconds: float = HEARTBEAT_SECONDS,
+        dispatcher: Dispatcher | None = None,
     ) -> None:
         super().__init__(
             title="cmbs belief server",
@@ -95,26 +100,25 @@ class BeliefApp(FastAPI):
         # Half of the requests at most: those that are answered at once go on.
         self.waiting = Waiting(max_wait_seconds, max(1, max_requests // 2))
         self.followers = Followers(self.waiting, max_followers=max_followers, heartbeat_seconds=heartbeat_seconds)
-        server.observe_appends(self.waiting.note_appends)
-        self.spaces.observe_appends(self.waiting.note_appends)
+        self.dispatcher = dispatcher
+        self.webhook_registry = WebhookRegistry(server.log) if dispatcher is None else dispatcher.registry
+        self._observe()
         # Outside of everything, so that the table is reached as before.
         self._compressed = GZipMiddleware(self._respond, MIN_BYTES_COMPRESSED, COMPRESSION_LEVEL)
         anchor = None if notary is None else anchor_by(notary)
-        if notary is not None:
-            # What the notary knows to be lost is neither served nor written.
-            for each in (server, self.spaces, self.gate):
-                notary.observe_faults(each.expect_head)
         self._analyses = WorkQueue(server.requests.limits.analyses_waiting)
         self._handlers = Routes(server, self.check_ready, self.waiting, self._analyses, anchor)
         spaces_routes = SpaceRoutes(self.spaces, server.requests.page_size, self.waiting, anchor)
 
         def wrap(operation: Operation, handler: Handler) -> Handler:
-            return tag_answers(operation, handler, (spaces_routes if operation.on_space else self._handlers).find_head)
+            find_head = (spaces_routes if operation.on_space else self._handlers).find_head
+            return self._noticing(tag_answers(operation, handler, find_head))
 
         policies = PolicyFileRoutes(self.spaces)
         impact = PolicyImpactRoutes(self.spaces, server.requests.page_size, self._analyses)
         events = EventRoutes(server, self.spaces, self.followers)
-        others = (policies, impact, GraphRoutes(server), CheckpointRoutes(notary), events)
+        webhooks = WebhookRoutes(self.webhook_registry, server.requests.page_size)
+        others = (policies, impact, GraphRoutes(server), CheckpointRoutes(notary), webhooks, events)
         routes = (self._handlers, self._handlers.observations, KitRoutes(server), spaces_routes, *others)
         self.table = Router((*OPERATIONS, *EVENT_OPERATIONS), *routes, wrap=wrap)
         add_pages(self)
@@ -124,14 +128,49 @@ class BeliefApp(FastAPI):
         self.add_exception_handler(BeliefServerError, _answer_exception)
         self.add_exception_handler(Exception, _answer_exception)
 
+    def _observe(self) -> None:
+        """Have what waits, and what sends webhooks, hear what is written; and all that serves, what is lost."""
+        dispatcher, notary = self.dispatcher, self.notary
+        for observe in (self.belief_server.observe_appends, self.spaces.observe_appends):
+            observe(self.waiting.note_appends)
+            if dispatcher is not None:
+                observe(dispatcher.note_appends)
+        if notary is None:
+            return
+        # What the notary knows to be lost is neither served nor written.
+        for each in (self.belief_server, self.spaces, self.gate, self.webhook_registry):
+            notary.observe_faults(each.expect_head)
+        self.webhook_registry.observe_appends(notary.note_appends)
+        if dispatcher is not None:
+            notary.observe_faults(dispatcher.notice_lost)
+
     def close(self) -> None:
         """Let what runs come to its end, write what waits, and let go of the server."""
         self.drain()
         self._analyses.close()
+        if self.dispatcher is not None:
+            self.dispatcher.close()
+        else:
+            self.webhook_registry.close()
         self.spaces.close()
         if self.notary is not None:
             self.notary.close()
         self.belief_server.close()
+
+    def _noticing(self, handler: Handler) -> Handler:
+        """The same handler; damage that it meets is told to the endpoints that want to know."""
+        dispatcher = self.dispatcher
+        if dispatcher is None:
+            return handler
+
+        async def handle(request: Request) -> Response | EventStream:
+            try:
+                return await handler(request)
+            except LedgerCorrupt as exc:
+                dispatcher.notice(exc)
+                raise
+
+        return handle
 
     def drain(self) -> None:
         """Answer the requests that wait, end the streams that are followed, and let no other begin."""
@@ -141,7 +180,7 @@ class BeliefApp(FastAPI):
     def check_ready(self) -> None:
         """StoreUnavailable where the store does not answer, lacks what was seen of it, or has no register to go by."""
         self.belief_server.list_sessions(limit=1)
-        behind = [*self.belief_server.find_behind(), *self.spaces.find_behind()]
+        behind = [*self.belief_server.find_behind(), *self.spaces.find_behind(), *self.webhook_registry.find_behind()]
         if behind:
             named = ", ".join(f"`{stream_id}`" for stream_id in behind)
             raise StoreUnavailable(

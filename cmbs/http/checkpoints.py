@@ -13,7 +13,7 @@ from cmbs.http.errors import TransportCode, TransportError
 from cmbs.http.exchange import TEXT, Request, Response, whole_number
 from cmbs.http.operation import Operation, Parameter
 from cmbs.identity import Need, Reach, Scope
-from cmbs.spi.audit_log import IDENTITY_PREFIX, SPACE_PREFIX
+from cmbs.spi.audit_log import IDENTITY_PREFIX, SPACE_PREFIX, WEBHOOK_PREFIX
 from cmbs.transparency.kernel.checkpoint import LogKeys
 from cmbs.transparency.kernel.documents import (
     ConsistencyProof,
@@ -101,6 +101,7 @@ CHECKPOINT_OPERATIONS = (
         need_of_prefix=(
             (SPACE_PREFIX, Need(Scope.SPACES_READ, Reach.ONE)),
             (IDENTITY_PREFIX, Need(Scope.SPACES_OPERATE, Reach.ALL)),
+            (WEBHOOK_PREFIX, Need(Scope.SPACES_OPERATE, Reach.ALL)),
         ),
     ),
 )

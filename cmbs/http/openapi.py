@@ -45,6 +45,8 @@ _AUTHENTICATION_ERRORS = (
 )
 _PATH_PARAMETERS = {
     "kit_id": "The kit.",
+    "webhook_id": "The webhook.",
+    "delivery_id": "The delivery.",
     "session_id": "The session.",
     "obligation_id": "The obligation, percent-encoded.",
     "space_id": "The space.",

@@ -13,6 +13,7 @@ from cmbs.http.errors import TransportCode
 from cmbs.http.operation import AFTER, AT, CURSOR, FROM, LIMIT, SINCE, TO, WAIT, Operation, Parameter
 from cmbs.http.proofs import SESSION_PROOFS, SPACE_PROOFS
 from cmbs.http.spaces.operations import SPACE_OPERATIONS
+from cmbs.http.webhooks import WEBHOOK_OPERATIONS
 from cmbs.identity import Reach, Scope
 
 _STORE = (ErrorCode.STORE_UNAVAILABLE,)
@@ -305,4 +306,5 @@ OPERATIONS: tuple[Operation, ...] = (
     *SPACE_OPERATIONS,
     *(proof.of_space() for proof in SPACE_PROOFS),
     *CHECKPOINT_OPERATIONS,
+    *WEBHOOK_OPERATIONS,
 )

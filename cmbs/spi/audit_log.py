@@ -18,9 +18,10 @@ SPACE_PREFIX = "space:"
 IDENTITY_PREFIX = "identity:"
 HEADS_PREFIX = "heads:"
 KIT_PREFIX = "kit:"
+WEBHOOK_PREFIX = "webhook:"
 # Where the heads of all other streams are recorded.
 HEADS_STREAM = f"{HEADS_PREFIX}server"
-RESERVED_PREFIXES = (SPACE_PREFIX, IDENTITY_PREFIX, HEADS_PREFIX, KIT_PREFIX)
+RESERVED_PREFIXES = (SPACE_PREFIX, IDENTITY_PREFIX, HEADS_PREFIX, KIT_PREFIX, WEBHOOK_PREFIX)
 
 
 def is_reserved(stream_id: str) -> bool:

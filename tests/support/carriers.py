@@ -19,7 +19,7 @@ from tests.support.in_process import client_of
 
 Send = Callable[..., httpx.Response]
 # Signs on demand: what a timer would sign first depends on how fast the machine is.
-SIGNING = ("--signing-key", "signing.key", "--checkpoint-interval", "3600")
+SIGNING = ("--signing-key", "signing.key", "--checkpoint-interval", "3600", "--webhook-key", "webhook.key")
 CARRIERS = ("asgi", "uvicorn", "http/1.1 on memory", "http/1.1 on sqlite", "unix socket", "tls and http/2")
 # The same through the operations of the client, of a server elsewhere and in this process.
 CLIENT_CARRIERS = ("client", "async client", "embedded client", "embedded async client")
@@ -41,8 +41,7 @@ def carry(carrier: str, directory: Path, tee: str = "") -> Iterator[Send]:
     behind = ("--tee", tee) if tee else ()
     match carrier:
         case "asgi":
-            key = str(directory / "signing.key")
-            settings = Settings(store="memory:", tee=tee, signing_key=key, checkpoint_interval=3600)
+            settings = _build_settings(directory, tee)
             with client_of(create_app(settings=settings)) as client:
                 yield client.request
         case "uvicorn":
@@ -59,8 +58,7 @@ def carry(carrier: str, directory: Path, tee: str = "") -> Iterator[Send]:
             ):
                 yield send
         case "embedded client" | "embedded async client":
-            key = str(directory / "signing.key")
-            settings = Settings(store="memory:", tee=tee, signing_key=key, checkpoint_interval=3600)
+            settings = _build_settings(directory, tee)
             app = create_app(settings=settings)
             with carry_by_client(carrier, app) as send:
                 yield send
@@ -79,12 +77,23 @@ def carry(carrier: str, directory: Path, tee: str = "") -> Iterator[Send]:
                 yield client.request
 
 
+def _build_settings(directory: Path, tee: str) -> Settings:
+    return Settings(
+        store="memory:",
+        tee=tee,
+        signing_key=str(directory / "signing.key"),
+        checkpoint_interval=3600,
+        webhook_key=str(directory / "webhook.key"),
+    )
+
+
 @contextmanager
 def _uvicorn(directory: Path, tee: str) -> Iterator[str]:
     """The application of the module under another ASGI server."""
     port = free_port()
     command = [sys.executable, "-m", "uvicorn", "--port", str(port), "--log-level", "error", "cmbs.belief_api:app"]
     variables = {"CMBS_STORE": "memory:", "CMBS_SIGNING_KEY": "signing.key", "CMBS_CHECKPOINT_INTERVAL": "3600"}
+    variables |= {"CMBS_WEBHOOK_KEY": "webhook.key"}
     process = subprocess.Popen(command, cwd=directory, env=environment_with({**variables, "CMBS_TEE": tee}))
     url = f"http://127.0.0.1:{port}"
     try:

@@ -54,7 +54,7 @@ OPERATIONS_BY_VERB = {
 }
 # What differs from run to run: ids, hashes, times.
 _CHANCE = re.compile(
-    r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|\b[0-9a-f]{64}\b"
+    r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|\b[0-9a-f]{64}\b|\bmsg_[0-9a-f]{32}\b"
     # Hashes and paths of proofs, in base64.
     r'|(?<=")[A-Za-z0-9+/]{43,}={0,2}(?=")'
 )

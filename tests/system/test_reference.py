@@ -111,6 +111,8 @@ OPTIONS_DOCUMENTED = [
     *("mcp", "hook", "gateway", "gateway changes", "gateway accept"),
     *("declare", "observe", "probes", "kit put", "kit list", "kit show"),
     *("case open", "case close", "case list", "case show"),
+    *("webhooks create", "webhooks list", "webhooks show", "webhooks rotate", "webhooks disable", "webhooks enable"),
+    *("webhooks delete", "webhooks test", "webhooks deliveries", "webhooks redeliver"),
     *("policy test", "policy lint", "policy explain", "policy impact", "policy schema"),
 ]
 

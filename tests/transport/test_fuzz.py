@@ -66,6 +66,9 @@ BEYOND_SCHEMAS = (
     b"only where a provider says",
     b"not over a causal graph",
     b"labels can be asked for",
+    # No webhook is made here: one that is could be told something, and nothing may leave this machine.
+    b"this server has no webhook key",
+    b"no webhook `",
 )
 
 Case = schemathesis.Case[Any]
@@ -74,11 +77,11 @@ Case = schemathesis.Case[Any]
 def consistent(case: Case) -> Case:
     """Say the same in the body as in the path, which no schema can ask for; ask for the whole, which it describes.
 
-    Kits are put by an operator, so that it is the kit that is answered to.
+    Kits are put by an operator, so that it is the kit that is answered to, and webhooks are for operators.
     """
     case.query.pop("fields", None)
     case.headers.pop("Prefer", None)
-    if case.method == "POST" and case.path == "/v1/kits":
+    if (case.method == "POST" and case.path == "/v1/kits") or case.path.startswith("/v1/webhooks"):
         case.headers["x-cmbs-actor"] = OPS
     positive = case.meta is not None and case.meta.generation.mode is GenerationMode.POSITIVE
     if positive and isinstance(case.body, dict):

@@ -23,6 +23,7 @@ from cmbs.http.live.routes import EVENT_OPERATIONS
 from cmbs.http.openapi import openapi_document
 from cmbs.http.operation import Operation
 from cmbs.http.operations import OPERATIONS
+from cmbs.http.webhooks import WEBHOOK_OPERATIONS
 from scripts.api_examples import EXAMPLES, record_examples
 from scripts.generate_openapi import TARGET, openapi_text
 from tests.support.in_process import client_of
@@ -83,7 +84,8 @@ def values(described: dict[str, Any]) -> list[Any]:
     return [example["value"] for example in described["examples"].values()]
 
 
-UNRECORDED = {"explain_proposal", "sign_checkpoint", "check_policy", "policy_impact", "put_kit"}
+WEBHOOKS = {operation.operation_id for operation in WEBHOOK_OPERATIONS}
+UNRECORDED = {"explain_proposal", "sign_checkpoint", "check_policy", "policy_impact", "put_kit"} | WEBHOOKS
 
 
 def is_recorded(operation: Operation) -> bool:
@@ -288,7 +290,7 @@ def test_an_operation_documents_the_headers_of_its_answers(operation: Operation)
     by_accept = operation.operation_id in {"get_checkpoint", "get_kit", "read_policy"}
     tagged |= {"Vary"} if by_caller or by_preference or by_accept else set()
     assert headers.pop(304, {"ETag"} if not is_tagged(operation) else None) == {"ETag"}
-    creating = {"declare_session", "fork_session", "create_space", "put_kit"}
+    creating = {"declare_session", "fork_session", "create_space", "put_kit", "create_webhook"}
     created = {"Location"} if operation.operation_id in creating else set()
     replayed = {"Idempotent-Replayed"} if is_recorded(operation) else set()
     writes = is_conditional(operation) and operation.operation_id not in {"fork_session", "put_policy"}

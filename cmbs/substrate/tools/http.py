@@ -116,9 +116,9 @@ class _Exchange:
             finally:
                 await response.aclose()
         except httpx.ConnectError as exc:
-            raise ToolFailed(f"no connection to {self.where}: {_cause(exc)}") from exc
+            raise ToolFailed(f"no connection to {self.where}: {describe_cause(exc)}") from exc
         except httpx.HTTPError as exc:
-            raise self.failure_of(_cause(exc)) from exc
+            raise self.failure_of(describe_cause(exc)) from exc
 
     def failure_of(self, why: str) -> OutcomeUnknown | ToolFailed:
         """That it came to no end: before anything was sent it has failed, after that its outcome is unknown."""
@@ -160,7 +160,7 @@ async def _read_refusal(response: httpx.Response) -> str:
     return f": {said}" if said and said.isprintable() else ""
 
 
-def _cause(exc: BaseException) -> str:
+def describe_cause(exc: BaseException) -> str:
     """What the system says is wrong: the innermost cause that has words."""
     words = str(exc)
     inner: BaseException | None = exc
