@@ -115,10 +115,17 @@ class Session(msgspec.Struct, frozen=True):
     attributes: Attributes = NO_ATTRIBUTES
     # None where tombstones are with the events, or their store had no identity.
     store_id: str | None = None
+    # Of a session over a kit of a causal graph.
+    symptoms: tuple[str, ...] = ()
     # Of the declaration, for people and lists.
     declared_ts: str = ""
     title: str = ""
     labels: Mapping[str, str] = {}
+
+    @property
+    def is_in_store(self) -> bool:
+        """Whether its hypotheses and tombstones belong in a store beside the log, where there is one."""
+        return self.provider is None or bool(self.symptoms)
 
     @property
     def eliminated_total(self) -> int:
@@ -388,6 +395,7 @@ def _open_session(event: Event) -> Session:
         origin=None if isinstance(message.origin, msgspec.UnsetType) else message.origin,
         attributes=read_attributes(message.hypothesis_attributes),
         store_id=None if isinstance(message.store_id, msgspec.UnsetType) else message.store_id,
+        symptoms=() if isinstance(message.symptoms, msgspec.UnsetType) else tuple(message.symptoms),
         declared_ts=body.ts,
         title=title,
         labels=labels,
