@@ -11,7 +11,7 @@ from threading import Lock
 from typing import Any, NamedTuple
 
 from cmbs.belief.agreement import Agreement
-from cmbs.belief.kernel.causation import CausalGraph, Causation
+from cmbs.belief.kernel.causation import CausalGraph, Causation, describe_reading
 from cmbs.belief.kernel.nearest import find_nearest
 from cmbs.belief.kernel.session import Session
 from cmbs.belief.remote_calls import RemoteCalls
@@ -82,9 +82,7 @@ class GraphKits:
         causation = self.find_causation(session, kit)
         _check_component(causation, probe, component)
         blocked = causation.find_blocked(component).intersection(session.universe.ids)
-        version = session.ontology.causal_graph_version
-        said = {"component": component, "causal_graph_version": version, "assumption": kit.assumption}
-        return probe.expand(component, blocked), said
+        return probe.expand(component, blocked), describe_reading(session, kit, component)
 
     def find_causation(self, session: Session, kit: GraphKit) -> Causation:
         """What can have caused the symptoms of a session; StoreDisagrees where the graph is not the one it is over."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 
+from cmbs.belief.kernel.session import Session
+from cmbs.kit.graph_kit import GraphKit
 from cmbs.spi.graph_search import GraphNode, WholeGraph
 
 _NONE = -1
@@ -149,7 +151,13 @@ class Causation:
         """
         order, dominators = self._dominators
         alive, names = frozenset(alive), self.graph.names
-        counts = [0, *(names[each] in alive for each in order[1:])]
+        counts = [0, *(int(names[each] in alive) for each in order[1:])]
         for place in range(len(order) - 1, 0, -1):
             counts[dominators[place]] += counts[place]
         return {names[node]: count for node, count in zip(order[1:], counts[1:], strict=True) if count}
+
+
+def describe_reading(session: Session, kit: GraphKit, component: str) -> dict[str, str]:
+    """What an event says of the graph and the assumption that its elimination rests on."""
+    version = session.ontology.causal_graph_version
+    return {"component": component, "causal_graph_version": version, "assumption": kit.assumption}
