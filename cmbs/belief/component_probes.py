@@ -7,8 +7,8 @@ to give each of them equally often. They are computed for all components at once
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Container
-from typing import NamedTuple
+from collections.abc import Collection, Container, Mapping
+from typing import NamedTuple, TypeAlias
 
 from cmbs.belief.kernel.causation import Causation
 from cmbs.belief.kernel.looks import count_looks
@@ -26,24 +26,56 @@ class ComponentGain(NamedTuple):
     bits: float
 
 
+# The component, the place of the probe in the kit, and how many survivors the component blocks.
+_Member: TypeAlias = tuple[str, int, int]
+
+
+class RankedComponents:
+    """Every probe of a component that can still rule something out, the best first, equals by name.
+
+    Many components block as many survivors and are worth the same; only those that are shown are sorted.
+    """
+
+    def __init__(self, kit: GraphKit, ties: Mapping[float, list[_Member]]) -> None:
+        """`ties` has by their bits the probes that are worth the same."""
+        self._kit = kit
+        self._ties = sorted(ties.items(), reverse=True)
+        self.total = sum(map(len, ties.values()))
+
+    def cut(self, first: int, limit: int) -> list[ComponentGain]:
+        """Some of them, from a place of the ranking on."""
+        found: list[ComponentGain] = []
+        for bits, members in self._ties:
+            if first >= len(members):
+                first -= len(members)
+                continue
+            shown = sorted(members)[first : first + limit - len(found)]
+            found += [ComponentGain(self._kit.probes[place], name, count, bits) for name, place, count in shown]
+            first = 0
+            if len(found) == limit:
+                break
+        return found
+
+
 def rank_components(
     kit: GraphKit, causation: Causation, survivors: Collection[str], answered: Container[str]
-) -> list[ComponentGain]:
-    """Every probe of a component that can still rule something out, the best first, equals by name."""
+) -> RankedComponents:
+    """The probes of components, by what they are expected to eliminate of the survivors."""
     alive, nodes = len(survivors), causation.graph.nodes
-    # Where nothing would be left, the answer cannot occur.
-    counts = {
-        name: count
-        for name, count in causation.count_blocked(survivors).items()
-        if count < alive and name in nodes and name not in causation.symptoms
-    }
-    found = [
-        ComponentGain(probe, name, count, compute_bits(probe, alive, count))
-        for probe in kit.probes
-        for name, count in counts.items()
-        if nodes[name].type in probe.components and probe.name(name) not in answered
-    ]
-    return sorted(found, key=lambda gain: (-gain.bits, gain.component, gain.probe.probe_id))
+    ties: dict[float, list[_Member]] = {}
+    bits_of: dict[tuple[int, int], float] = {}
+    for name, count in causation.count_blocked(survivors).items():
+        node = nodes.get(name)
+        # Where nothing would be left, the answer cannot occur.
+        if node is None or count == alive or name in causation.symptoms:
+            continue
+        for place, probe in enumerate(kit.probes):
+            if node.type not in probe.components or probe.name(name) in answered:
+                continue
+            if (place, count) not in bits_of:
+                bits_of[place, count] = compute_bits(probe, alive, count)
+            ties.setdefault(bits_of[place, count], []).append((name, place, count))
+    return RankedComponents(kit, ties)
 
 
 def compute_bits(probe: GraphProbe, alive: int, n_blocked: int) -> float:

@@ -88,9 +88,8 @@ class NextProbes:
         else:
             causation = self._graph_kits.find_causation(session, graph_kit)
             ranked = rank_components(graph_kit, causation, survivors, _list_answered(session, seq))
-            shown = ranked[first : first + limit]
-            probes = [describe_component(each, len(survivors), session) for each in shown]
-            n_probes = len(ranked)
+            probes = [describe_component(each, len(survivors), session) for each in ranked.cut(first, limit)]
+            n_probes = ranked.total
         beyond = first + limit
         looks = [(record.seq, record.probe_id) for _, record in session.observations if record.probe_id is not None]
         seqs = [looked_at for looked_at, _ in looks if looked_at <= seq]

@@ -128,5 +128,9 @@ def test_components_are_worth_what_the_same_kit_as_a_table_says(world: World, da
         each.probe_id: each.bits for each in gains(table, Belief(table.mask_of(alive), table.weights, answered))
     }
     ranked = rank_components(KIT, causation, alive, answered)
-    assert {each.probe.name(each.component): each.bits for each in ranked} == pytest.approx(expected)
-    assert [each.bits for each in ranked] == sorted((each.bits for each in ranked), reverse=True)
+    whole = ranked.cut(0, 100)
+    assert len(whole) == ranked.total
+    assert {each.probe.name(each.component): each.bits for each in whole} == pytest.approx(expected)
+    assert whole == sorted(whole, key=lambda each: (-each.bits, each.component))
+    for first in range(len(whole) + 1):
+        assert ranked.cut(first, 2) == whole[first : first + 2]
