@@ -7,7 +7,7 @@ the next, live and in replay. A refusal that the protocol defines is an event li
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from itertools import islice
 from typing import Any, NamedTuple, assert_never
 
@@ -411,15 +411,6 @@ def _find_speaker(session: Session, event: Event) -> str | None:
     if actor is None or not actor.authenticated:
         return None
     return None if session.origin is not None and event.body.seq <= session.origin.last_repeated else actor.id
-
-
-def speakers_of(universe: Universe, records: Iterable[Applied]) -> Speakers:
-    """Which actors spoke against which hypotheses in these eliminations."""
-    speakers = Speakers(universe)
-    for record in records:
-        if record.actor_id is not None:
-            speakers = speakers.hear(record.actor_id, (*record.applied, *record.ignored))
-    return speakers
 
 
 # --- the rules that several verbs share -------------------------------------------------------------------------------
