@@ -1312,7 +1312,7 @@ class Session(Stream):
         }
 
     def _declare(self, payload: Any) -> Effect:
-        newer = "hypothesis_attributes labels store_id title" if self._version >= GATES_SINCE else ""
+        newer = "hypothesis_attributes labels store_id symptoms title" if self._version >= GATES_SINCE else ""
         take_fields(payload, "payload", "hypotheses metadata ontology policy provider", f"origin {newer}")
         universe = take_ids(payload["hypotheses"], "payload.hypotheses")
         if not universe:
@@ -1336,6 +1336,10 @@ class Session(Stream):
         self._has_provider = payload["provider"] is not None
         if self._has_provider:
             self._take_provider(payload["provider"])
+        if "symptoms" in payload and (
+            not take_ids(payload["symptoms"], "payload.symptoms") or not (payload["provider"] or {}).get("content_hash")
+        ):
+            raise Refused("empty, or of a session that is not over a kit", "payload.symptoms")
         if "origin" in payload:
             newer = "without" if self._version >= GATES_SINCE else ""
             self.origin = take_fields(payload["origin"], "payload.origin", "event_hash seq session_id", newer)
@@ -1483,7 +1487,7 @@ class KitContents(Stream):
             raise Refused("not the kit of its stream", "payload.kit_id")
         if payload["media_type"] not in ("application/yaml", "application/json"):
             raise Refused("not a language of kits", "payload.media_type")
-        take_number(payload["hypotheses"], "payload.hypotheses", 1)
+        take_number(payload["hypotheses"], "payload.hypotheses")
         take_number(payload["probes"], "payload.probes")
         if hashlib.sha256(payload["document"].encode()).hexdigest() != payload["content_hash"]:
             raise Refused("not the hash of the document", "payload.content_hash")

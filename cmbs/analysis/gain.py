@@ -87,29 +87,67 @@ def odds_of(table: Table, belief: Belief, probe: Probe) -> Odds:
     if table.deterministic:
         found = [(table.mass(part), part) for part in parts]
         return Odds(sum(weight for weight, _ in found), found)
-    shares = _shares(table, probe, alive)
-    mass = table.mass if belief.weights is table.weights else belief.scale.mass
-    weights = [(sum(share * mass(part & members) for share, members in shares), part) for part in parts]
+    weights = [(weight, part) for weight, _, part in _weigh(table, belief, probe)]
     return Odds(sum(weight for weight, _ in weights), weights)
 
 
-def compute_expected_gain(table: Table, belief: Belief, probe: Probe) -> float:
-    """The bits that asking a probe is expected to eliminate; 0 where it cannot rule anything out."""
-    total, outcomes = odds_of(table, belief, probe)
-    if table.deterministic:
+def _weigh(table: Table, belief: Belief, probe: Probe, alive_mass: int | None = None) -> list[tuple[int, int, int]]:
+    """Of each outcome that a probe can have: its weight, what the survivors weigh that it leaves, and which these are.
+
+    Weighing is what takes long. Survivors that every outcome of a probe leaves are not weighed again for each, and of
+    the sets that divide all survivors, the last follows from the others.
+    """
+    shares = _shares(table, probe, belief.alive)
+    mass = table.mass if belief.weights is table.weights else belief.scale.mass
+    found, known = [], dict[int, int]()
+
+    def weigh_share(number: int) -> int:
+        if number not in known:
+            if number == len(shares) - 1:
+                others = sum(map(weigh_share, range(number)))
+                known[number] = (mass(belief.alive) if alive_mass is None else alive_mass) - others
+            else:
+                known[number] = mass(shares[number][1])
+        return known[number]
+
+    for part in probe.parts(belief.alive):
+        weight = left = 0
+        for number, (share, members) in enumerate(shares):
+            both = part & members
+            if both:
+                each = weigh_share(number) if both == members else mass(both)
+                weight += share * each
+                left += each
+        found.append((weight, left, part))
+    return found
+
+
+def compute_expected_gain(table: Table, belief: Belief, probe: Probe, alive_mass: int | None = None) -> float:
+    """The bits that asking a probe is expected to eliminate; 0 where it cannot rule anything out.
+
+    `alive_mass` is the prior mass of what is alive, where it is known: weighing it again would take as long as a probe.
+    """
+    if table.deterministic or probe.probe_id in belief.answered:
+        total, outcomes = odds_of(table, belief, probe)
         # The weight of an outcome is the prior mass that it leaves.
-        bits = [log2_ratio(total, weight) for weight, _ in outcomes]
+        terms = [weight / total * log2_ratio(total, weight) for weight, _ in outcomes]
     else:
-        bits = [bits_between(table, belief.alive, left) or 0.0 for _, left in outcomes]
+        before = table.mass(belief.alive) if alive_mass is None else alive_mass
+        own = belief.weights is table.weights
+        weighed = _weigh(table, belief, probe, before if own else None)
+        total = sum(weight for weight, _, _ in weighed)
+        terms = [
+            weight / total * log2_ratio(before, mass if own else table.mass(left)) for weight, mass, left in weighed
+        ]
     # Sorted, so that probes which split alike come out alike to the last digit.
-    terms = sorted(weight / total * each for (weight, _), each in zip(outcomes, bits, strict=True))
-    return math.fsum(terms)
+    return math.fsum(sorted(terms))
 
 
 def gains(table: Table, belief: Belief) -> list[Gain]:
     """Every probe that can still rule something out, the best first, equals in the order of the table."""
+    alive_mass = table.mass(belief.alive)
     found = [
-        Gain(probe.probe_id, compute_expected_gain(table, belief, probe))
+        Gain(probe.probe_id, compute_expected_gain(table, belief, probe, alive_mass))
         for probe in table.probes
         if probe.probe_id not in belief.answered and probe.matters(belief.alive)
     ]

@@ -17,6 +17,7 @@ from cmbs.kit.model import Kit
 
 # Beyond so many bits, each step through a number costs more than its text does.
 _WIDE = 512
+_ONE = ord("1")
 
 
 class Scale:
@@ -167,8 +168,8 @@ class Table:
 
     def mask_of(self, ids: Iterable[str]) -> int:
         """The ids as a set; those that the table does not have are left out."""
-        index = self._index
-        return mask_from(index[hypothesis_id] for hypothesis_id in ids if hypothesis_id in index)
+        find = self._index.get
+        return mask_from([place for each in ids if (place := find(each)) is not None])
 
     def ids_of(self, mask: int) -> list[str]:
         """The ids of a set, in the order of the table."""
@@ -266,10 +267,11 @@ def bits_of(mask: int) -> Iterator[int]:
 def mask_from(positions: Iterable[int]) -> int:
     """The set that has the bits at these positions."""
     chosen = list(positions)
-    content = bytearray(max(chosen, default=0) // 8 + 1)
+    # As text: setting one place of it is quicker than setting a bit of a byte, and reading it back costs little.
+    digits = bytearray(b"0") * (max(chosen, default=0) + 1)
     for position in chosen:
-        content[position >> 3] |= 1 << (position & 7)
-    return int.from_bytes(content, "little")
+        digits[-1 - position] = _ONE
+    return int(digits, 2)
 
 
 def entropy_of(weights: Sequence[int]) -> float:

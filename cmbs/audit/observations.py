@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+import msgspec
 from msgspec import UnsetType
 
+from cmbs.belief.kernel.causation import CausalGraph, Causation, describe_reading
 from cmbs.belief.kernel.events import Eliminate, read_event
 from cmbs.belief.kernel.kit_stream import KitFolding, MediaType, read_kit_event
 from cmbs.belief.kernel.session import Session
 from cmbs.documents.findings import InvalidDocument
-from cmbs.errors import LedgerCorrupt
+from cmbs.errors import InvalidRequest, LedgerCorrupt
+from cmbs.kit.graph_kit import Effect, GraphKit
 from cmbs.kit.model import Kit
-from cmbs.kit.parse import parse_kit
+from cmbs.kit.parse_graph import parse_kit_document
 from cmbs.messages import ProviderRef
 from cmbs.spi import AuditLog
 from cmbs.spi.audit_log import KIT_PREFIX
+from cmbs.spi.graph_search import GraphReader
 from cmbs.spi.stored_rows import EVENTS, Finding
 
 _PAGE = 500
@@ -29,17 +33,45 @@ def check_observations(log: AuditLog, session: Session) -> list[Finding]:
     this finds one that was written by a process that did not ask the kit.
     """
     kit = _find_kit(log, session.provider)
-    return [] if kit is None else list(_compare(log, session, kit))
+    if isinstance(kit, GraphKit):
+        return list(_compare(log, session, lambda message: _judge_graph(kit, session, message)))
+    return [] if kit is None else list(_compare(log, session, lambda message: _judge(kit, message)))
 
 
-def _compare(log: AuditLog, session: Session, kit: Kit) -> Iterator[Finding]:
+def check_against_graph(log: AuditLog, session: Session, store: object) -> list[Finding]:
+    """Where an observation of a session over a kit of a causal graph ruled out other ids than the graph in `store`
+    does; nothing of any other session.
+    """
+    kit = _find_kit(log, session.provider)
+    if not isinstance(kit, GraphKit) or not isinstance(store, GraphReader):
+        return []
+    try:
+        graph = CausalGraph(store.read_graph(session.ontology.causal_graph_version))
+        causation = Causation(graph, session.symptoms)
+    except (InvalidRequest, KeyError):
+        what = f"the graph has no version `{session.ontology.causal_graph_version}`, or not the symptoms in it"
+        return [Finding(what, EVENTS, session.session_id, 0, "entry")]
+
+    def judge(message: Eliminate) -> str | None:
+        named = None if message.probe is None else kit.find_probe(message.probe.probe_id)
+        if named is None or not message.eliminated:
+            return None
+        expected = causation.find_blocked(named[1]) if named[1] in graph.nodes else frozenset()
+        if expected.intersection(session.universe.ids) == frozenset(message.eliminated):
+            return None
+        return f"observation: in the graph, other ids could only have come through `{named[1]}`"
+
+    return list(_compare(log, session, judge))
+
+
+def _compare(log: AuditLog, session: Session, judge: Callable[[Eliminate], str | None]) -> Iterator[Finding]:
     for after in range(-1, session.head.seq, _PAGE):
         for stored in log.read(session.session_id, after, min(_PAGE, session.head.seq - after)):
             event = read_event(stored)
             message = event.message
             if not isinstance(message, Eliminate) or message.probe is None:
                 continue
-            what = _judge(kit, message)
+            what = judge(message)
             if what is not None:
                 yield Finding(what, EVENTS, session.session_id, event.body.seq, "entry")
 
@@ -63,7 +95,34 @@ def _judge(kit: Kit, message: Eliminate) -> str | None:
     return None
 
 
-def _find_kit(log: AuditLog, reference: ProviderRef | None) -> Kit | None:
+def _judge_graph(kit: GraphKit, session: Session, message: Eliminate) -> str | None:
+    """As far as the log alone can tell, which has not the graph: that nothing is ruled out but by an outcome that may,
+    and then the component itself; and that the entry names the graph and the assumption that it rests on.
+    """
+    asked = message.probe
+    if asked is None or isinstance(asked.outcome_id, UnsetType):
+        return "observation: it names no outcome, and the session is over a kit on record"
+    named = kit.find_probe(asked.probe_id)
+    if named is None:
+        return f"observation: kit `{kit.kit_id}` has no probe `{asked.probe_id}`"
+    probe, component = named
+    said = {} if isinstance(asked.reading, UnsetType) else msgspec.json.decode(asked.reading)
+    if said.get("graph") != describe_reading(session, kit, component):
+        return "observation: it does not name the graph, the component and the assumption that it rests on"
+    outcome = None if asked.outcome_id is None else probe.outcome(asked.outcome_id)
+    if outcome is None and asked.outcome_id is not None:
+        return f"observation: probe `{asked.probe_id}` has no outcome `{asked.outcome_id}`"
+    gone = frozenset(message.eliminated)
+    if outcome is None or outcome.eliminates is Effect.NOTHING:
+        return (
+            f"observation: `{asked.outcome_id}` rules out nothing, and {len(gone)} ids are ruled out" if gone else None
+        )
+    if component in session.universe and component not in gone:
+        return f"observation: `{asked.outcome_id}` rules out `{component}` itself, which is not ruled out"
+    return None if gone <= frozenset(session.universe.ids) else "observation: it rules out ids beyond the universe"
+
+
+def _find_kit(log: AuditLog, reference: ProviderRef | None) -> Kit | GraphKit | None:
     """The kit that a session is over; None where it is not on record, or its own stream is bad, which is a finding."""
     if reference is None or isinstance(reference.content_hash, UnsetType):
         return None
@@ -75,6 +134,6 @@ def _find_kit(log: AuditLog, reference: ProviderRef | None) -> Kit | None:
         if record is None or record.content_hash != reference.content_hash:
             return None
         document = read_kit_event(entries[record.seq]).message.document
-        return parse_kit(document.encode(), _FILE_NAMES[record.media_type]).kit
+        return parse_kit_document(document.encode(), _FILE_NAMES[record.media_type]).kit
     except (LedgerCorrupt, InvalidDocument):
         return None

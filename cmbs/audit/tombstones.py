@@ -53,7 +53,7 @@ def sessions_in(log: AuditLog, names: Iterable[str] | None = None) -> Iterator[S
         except LedgerCorrupt as exc:
             yield exc
             continue
-        if session.provider is None:
+        if session.is_in_store:
             yield session
 
 

@@ -302,7 +302,7 @@ class Agreement:
         try:
             session = self._read(session_id)
             size = len(session.universe)
-            if session.provider is None:
+            if session.is_in_store:
                 self.check(session_id)
         except (StoreUnavailable, LedgerCorrupt, SessionNotFound) as exc:
             _log.warning("session `%s` was not held against its elimination store: %s", session_id, exc.message)

@@ -6,7 +6,7 @@ The id comes from a key, universe and attributes from a provider or a graph, the
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -14,12 +14,16 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from cmbs.belief.agreement import Agreement
+from cmbs.belief.graph_kits import GraphKits, ontology_of_graph
 from cmbs.belief.kernel.events import Declare, Stamp, read_event
 from cmbs.belief.kernel.requests import Command, RequestValidator
 from cmbs.belief.kernel.session import decide_declare
 from cmbs.belief.kernel.titles import build_titles
+from cmbs.belief.kits import ReadyKit
 from cmbs.belief.providers import Providers, reference_of
 from cmbs.errors import Conflict, InvalidRequest
+from cmbs.kit.graph_kit import GraphKit
+from cmbs.kit.model import Kit
 from cmbs.kit.provider import KitProvider, ontology_of
 from cmbs.ledger.canonical import encode
 from cmbs.messages import Actor, ConclusionRule, KitChoice, OntologyBundle, ProviderRef, SessionPolicy
@@ -41,14 +45,14 @@ _KEYED_SESSIONS_OF_ACTORS = uuid.UUID("0d5e7c19-3b48-4c6a-8f27-92a6be41d0f3")
 class ChosenProvider(NamedTuple):
     """What a session is declared from, and how the session names it."""
 
-    provider: HypothesisProvider
+    provider: HypothesisProvider | GraphKit
     reference: ProviderRef
 
 
 class Declarations:
     """Makes the commands that open sessions; `remote` is the store of tombstones where that is not the log."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what declarations are made from
         self,
         log: AuditLog,
         remote: EliminationStore | None,
@@ -58,6 +62,8 @@ class Declarations:
         stamp: Callable[[str | None, Actor | None], Stamp],
         policy: SessionPolicy,
         providers: Providers,
+        *,
+        graph_kits: GraphKits,
     ) -> None:
         self._log = log
         self._remote = remote
@@ -67,6 +73,7 @@ class Declarations:
         self._stamp = stamp
         self._policy = policy
         self._providers = providers
+        self._graph_kits = graph_kits
 
     def command(  # noqa: PLR0913 - what a declaration may say, by keyword
         self,
@@ -78,6 +85,7 @@ class Declarations:
         hypothesis_attributes: Any = None,
         provider: str | None = None,
         kit: str | KitChoice | None = None,
+        symptoms: Iterable[str] | None = None,
         title: Any = None,
         labels: Any = None,
         idempotency_key: str | None = None,
@@ -85,13 +93,17 @@ class Declarations:
     ) -> Command:
         """The command that opens a session; `metadata` may still be JSON text, as a `msgspec.Raw`."""
         session_id, titles = self.choose_id(idempotency_key, actor), build_titles(title, labels)
-        reference = note = store_id = None
+        reference = note = store_id = graph_kit = None
         policy, chosen = policy or self._policy, self._providers.own
         if chosen is None and (provider is not None or kit is not None):
             found = self._choose(hypotheses, provider, kit, idempotency_key and session_id)
-            chosen, reference, policy = found.provider, found.reference, ask_for_survivors(policy)
-            if ontology is None and isinstance(chosen, KitProvider):
-                ontology = ontology_of(chosen.kit)
+            reference, policy = found.reference, ask_for_survivors(policy)
+            if isinstance(found.provider, GraphKit):
+                graph_kit = found.provider
+            else:
+                chosen = found.provider
+            ontology = ontology or _find_ontology(found.provider)
+        wrong = self._check_symptoms(graph_kit, symptoms)
         if ontology is None:
             raise InvalidRequest(
                 "`ontology` may be left out only where a kit is named, which says it",
@@ -106,6 +118,8 @@ class Declarations:
             if hypotheses is None:
                 declared = None if begun is None else universe_of_declaration(begun)
                 ontology, universe = anchor(self._remote, session_id, self._requests.ontology(ontology), declared)
+                if graph_kit is not None and declared is None:
+                    universe = self._narrow(universe, graph_kit, wrong or ())
                 hypotheses = universe.hypothesis_ids
                 if hypothesis_attributes is None:
                     limit = None if declared is not None else self._requests.limits.attribute_bytes
@@ -113,8 +127,34 @@ class Declarations:
         message = self._requests.declare(
             ontology, hypotheses, metadata, policy, reference, hypothesis_attributes, store_id, titles
         )
+        if wrong is not None:
+            message = msgspec.structs.replace(message, symptoms=wrong)
         event = decide_declare(session_id, message, self._stamp(idempotency_key, actor))
         return Command(session_id, message, idempotency_key, declared=event, actor=actor, note=note)
+
+    def _check_symptoms(self, graph_kit: GraphKit | None, symptoms: Iterable[str] | None) -> list[str] | None:
+        """The symptoms of a session over a kit of a causal graph, which needs some, as no other does."""
+        if graph_kit is None and symptoms is not None:
+            raise InvalidRequest(
+                "`symptoms` belong to a session over a kit of a causal graph",
+                {"field": "symptoms", "next": "leave them out, or name such a `kit`"},
+            )
+        if graph_kit is None:
+            return None
+        self._graph_kits.require_graph()
+        if symptoms is None:
+            raise InvalidRequest(
+                f"kit `{graph_kit.kit_id}` is over a causal graph: name the `symptoms`, the nodes that show something"
+                " wrong",
+                {"field": "symptoms", "accepted": {"minItems": 1}},
+            )
+        return self._requests.symptoms(symptoms)
+
+    def _narrow(self, universe: AnchoredUniverse, kit: GraphKit, symptoms: Sequence[str]) -> AnchoredUniverse:
+        """What of a graph can have caused symptoms, by a kit."""
+        version = universe.causal_graph_version or ""
+        found = self._graph_kits.choose_hypotheses(kit, version, universe.hypothesis_ids, symptoms)
+        return AnchoredUniverse(found.hypothesis_ids, version, found.attributes)
 
     def _choose(
         self,
@@ -142,9 +182,10 @@ class Declarations:
             raise InvalidRequest("there are no kits here", {"field": "kit"})
         begun = self._find_declared(repeated_id) if repeated_id is not None and named.version is None else None
         if begun is not None and begun.provider is not None and begun.provider.id == named.id:
-            return ChosenProvider(self._providers.find(begun.provider), begun.provider)
-        ready = self._providers.kits.choose(*named)
-        return ChosenProvider(ready.provider, ready.reference)
+            ready = ReadyKit(self._providers.kits.find_content(begun.provider), begun.provider)
+        else:
+            ready = self._providers.kits.choose(*named)
+        return ChosenProvider(KitProvider(ready.kit) if isinstance(ready.kit, Kit) else ready.kit, ready.reference)
 
     def choose_id(self, idempotency_key: str | None, actor: Actor | None) -> str:
         """The id of a new session. Under an idempotency key it follows from the key and whose key it is."""
@@ -168,6 +209,13 @@ class Declarations:
         if begun is not None:
             return None if isinstance(begun.store_id, UnsetType) else begun.store_id
         return None if self._agreement is None else self._agreement.identify()
+
+
+def _find_ontology(provider: HypothesisProvider | GraphKit) -> OntologyBundle | None:
+    """What a declaration that names a kit need not say."""
+    if isinstance(provider, GraphKit):
+        return ontology_of_graph(provider)
+    return ontology_of(provider.kit) if isinstance(provider, KitProvider) else None
 
 
 def derive_session_id(idempotency_key: str, actor: Actor | None) -> str:

@@ -88,7 +88,7 @@ class SessionGraphs:
         session, store, agreement = self._read(session_id), self._store, self._agreement
         if self._calls is None or agreement is None or not isinstance(store, GraphSearch):
             raise InvalidRequest(_NO_GRAPH, {"next": "ask a server that was started with `cmbs serve --tee`"})
-        if session.provider is not None:
+        if session.provider is not None and not session.is_in_store:
             raise InvalidRequest(
                 f"session `{session_id}` is not over a causal graph: it is over provider `{session.provider.id}`",
                 {"session_id": session_id, "next": "ask about a session that was declared without a provider"},

@@ -25,8 +25,9 @@ from cmbs.belief.kernel.kit_stream import (
 from cmbs.belief.kernel.nearest import find_nearest
 from cmbs.documents.findings import Finding, InvalidDocument
 from cmbs.errors import InvalidRequest, LedgerCorrupt, RecordNotFound
+from cmbs.kit.graph_kit import GraphKit
 from cmbs.kit.model import Kit
-from cmbs.kit.parse import ParsedKit, parse_kit
+from cmbs.kit.parse_graph import ParsedDocument, parse_kit_document
 from cmbs.kit.provider import KitProvider
 from cmbs.ledger import Head, StoredEntry
 from cmbs.ledger.entry import hash_entry
@@ -59,7 +60,7 @@ class PutAnswer(NamedTuple):
 class ReadyKit(NamedTuple):
     """A kit of the record that was read: what a session over it is declared from, and how the session names it."""
 
-    provider: KitProvider
+    kit: Kit | GraphKit
     reference: ProviderRef
 
 
@@ -88,7 +89,7 @@ class KitLibrary:
             media_type,
             document,
             hash_document(document),
-            len(kit.hypotheses),
+            len(kit.hypotheses) if isinstance(kit, Kit) else 0,
             len(kit.probes),
         )
         answer = self._streams.perform(KitCommand(message, by))
@@ -156,15 +157,24 @@ class KitLibrary:
         if isinstance(reference.content_hash, msgspec.UnsetType):
             return None
         kit = self._cache.find(KitRef(reference.id, reference.content_hash))
-        return None if kit is None else KitProvider(kit)
+        return KitProvider(kit) if isinstance(kit, Kit) else None
 
     def provide(self, reference: ProviderRef) -> KitProvider:
-        """The kit that a session was declared over; InvalidRequest where it is not on record here."""
-        known = self.find_cached(reference)
+        """The kit that a session was declared over; InvalidRequest where it is not on record here, or over a graph."""
+        kit = self.find_content(reference)
+        if isinstance(kit, Kit):
+            return KitProvider(kit)
+        raise InvalidRequest(
+            f"kit `{kit.kit_id}` is over a causal graph, and has no table of hypotheses and probes", {"field": "kit"}
+        )
+
+    def find_content(self, reference: ProviderRef) -> Kit | GraphKit:
+        """As `provide`, a kit of either sort."""
+        known = self._cache.find(KitRef(reference.id, str(reference.content_hash)))
         if known is not None:
             return known
         try:
-            return self._ready(self.find(reference.id, str(reference.content_hash))).provider
+            return self._ready(self.find(reference.id, str(reference.content_hash))).kit
         except RecordNotFound as exc:
             raise InvalidRequest(
                 f"the kit `{reference.id}` that the session is from is not on record here, in the content"
@@ -191,13 +201,13 @@ class KitLibrary:
     def _ready(self, record: KitRecord) -> ReadyKit:
         kit = self._cache.find(record.reference)
         if kit is None:
-            kit = parse_kit(self.document(record).encode(), _FILE_NAMES[record.media_type]).kit
+            kit = parse_kit_document(self.document(record).encode(), _FILE_NAMES[record.media_type]).kit
             self._cache.add(record.reference, kit)
-        return ReadyKit(KitProvider(kit), ProviderRef(record.kit_id, record.version, record.content_hash))
+        return ReadyKit(kit, ProviderRef(record.kit_id, record.version, record.content_hash))
 
-    def _parse(self, document: str, media_type: MediaType) -> ParsedKit:
+    def _parse(self, document: str, media_type: MediaType) -> ParsedDocument:
         try:
-            return parse_kit(document.encode(), _FILE_NAMES[media_type])
+            return parse_kit_document(document.encode(), _FILE_NAMES[media_type])
         except InvalidDocument as exc:
             raise _refuse(exc.findings) from exc
 
@@ -220,19 +230,19 @@ class _KitCache:
 
     def __init__(self, max_ids: int) -> None:
         self._max_ids = max_ids
-        self._kits: OrderedDict[KitRef, tuple[Kit, int]] = OrderedDict()
+        self._kits: OrderedDict[KitRef, tuple[Kit | GraphKit, int]] = OrderedDict()
         self._ids = 0
         self._lock = Lock()
 
-    def find(self, reference: KitRef) -> Kit | None:
+    def find(self, reference: KitRef) -> Kit | GraphKit | None:
         with self._lock:
             if reference not in self._kits:
                 return None
             self._kits.move_to_end(reference)
             return self._kits[reference][0]
 
-    def add(self, reference: KitRef, kit: Kit) -> None:
-        weight = len(kit.hypotheses) + sum(len(each.eliminates) for probe in kit.probes for each in probe.outcomes)
+    def add(self, reference: KitRef, kit: Kit | GraphKit) -> None:
+        weight = _count_ids(kit)
         with self._lock:
             if reference in self._kits:
                 return
@@ -241,6 +251,13 @@ class _KitCache:
             while self._ids > self._max_ids and len(self._kits) > 1:
                 _, (_, freed) = self._kits.popitem(last=False)
                 self._ids -= freed
+
+
+def _count_ids(kit: Kit | GraphKit) -> int:
+    """The ids that a kit holds; one over a graph holds hardly any."""
+    if isinstance(kit, GraphKit):
+        return 1
+    return len(kit.hypotheses) + sum(len(each.eliminates) for probe in kit.probes for each in probe.outcomes)
 
 
 def _refuse(findings: tuple[Finding, ...]) -> InvalidRequest:

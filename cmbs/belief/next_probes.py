@@ -13,10 +13,14 @@ from typing import Any, NamedTuple
 
 from cmbs.analysis.gain import Belief, Gain, gains, odds_of
 from cmbs.analysis.table import Table, table_of
+from cmbs.belief.component_probes import describe_component, rank_components
+from cmbs.belief.graph_kits import GraphKits
 from cmbs.belief.kernel.looks import count_looks, looks_at
 from cmbs.belief.kernel.session import Session
+from cmbs.belief.kernel.survivors import Survivors
 from cmbs.belief.kernel.views import seq_at, survivors_at
 from cmbs.belief.observations import Look, Observations
+from cmbs.belief.prospects import AnswerProspect, ProbeProspect
 from cmbs.belief.providers import Providers
 from cmbs.errors import InvalidKit, InvalidRequest
 from cmbs.kit.model import NO_DATA, Kit
@@ -29,30 +33,6 @@ MAX_LIMIT = 200
 _MAX_TABLES = 8
 # The hashes of the responses that say that there is no data.
 _NO_DATA = frozenset(sha256(encode(each)).digest() for each in (None, NO_DATA))
-
-
-class AnswerProspect(NamedTuple):
-    """What one answer to a probe would leave."""
-
-    outcome_id: str
-    label: str
-    soundness: str
-    # How likely it is, by the priors of what survives; hypotheses that leave the answer open give each their share.
-    likelihood: float
-    leaves: int
-    rules_out: int
-
-
-class ProbeProspect(NamedTuple):
-    """A probe that could rule something out: the bits that are to be expected, and what each answer would leave."""
-
-    probe_id: str
-    prompt: str
-    reads_numbers: bool
-    expected_bits: float
-    answers: list[AnswerProspect]
-    # How often it was looked at already, by other sources or without data.
-    n_looks: int
 
 
 class ProbePage(NamedTuple):
@@ -83,8 +63,15 @@ class ProbePage(NamedTuple):
 class NextProbes:
     """Ranks the probes of sessions over kits."""
 
-    def __init__(self, providers: Providers, observations: Observations, read: Callable[[str], Session]) -> None:
+    def __init__(
+        self,
+        providers: Providers,
+        graph_kits: GraphKits,
+        observations: Observations,
+        read: Callable[[str], Session],
+    ) -> None:
         self._providers = providers
+        self._graph_kits = graph_kits
         self._observations = observations
         self._read = read
         self._tables: OrderedDict[int, tuple[Kit, Table]] = OrderedDict()
@@ -94,28 +81,38 @@ class NextProbes:
         """The probes from the `first` place of the ranking on, as the session was right after event `at`."""
         session = self._read(session_id)
         seq = seq_at(session, at)
-        kit = self._kit_of(session)
-        table = self._table_of(kit)
         survivors = survivors_at(session, seq)
-        answered = frozenset(each.probe_id for each in kit.probes if _is_answered(session, each.probe_id, seq))
-        belief = Belief(table.mask_of(survivors), table.weights, answered)
-        ranked = gains(table, belief)
-        shown = ranked[first : first + limit]
-        probes = [_describe(session, kit, table, belief, each) for each in shown]
+        graph_kit = self._providers.find_graph_kit(session.provider)
+        if graph_kit is None:
+            probes, n_probes = self._rank(session, seq, survivors, slice(first, first + limit))
+        else:
+            causation = self._graph_kits.find_causation(session, graph_kit)
+            ranked = rank_components(graph_kit, causation, survivors, _list_answered(session, seq))
+            probes = [describe_component(each, len(survivors), session) for each in ranked.cut(first, limit)]
+            n_probes = ranked.total
         beyond = first + limit
         looks = [(record.seq, record.probe_id) for _, record in session.observations if record.probe_id is not None]
         seqs = [looked_at for looked_at, _ in looks if looked_at <= seq]
         newest = seqs[-limit:][::-1] if first == 0 else []
         return ProbePage(
             probes,
-            len(ranked),
+            n_probes,
             seq,
             session.events.at(seq)[0],
             len(survivors),
-            beyond if beyond < len(ranked) else None,
+            beyond if beyond < n_probes else None,
             [self._observations.read_look(session, each) for each in newest],
             len(seqs),
         )
+
+    def _rank(self, session: Session, seq: int, survivors: Survivors, shown: slice) -> tuple[list[ProbeProspect], int]:
+        """Some of the probes of a kit that lists its hypotheses, the best first, and how many there are."""
+        kit = self._kit_of(session)
+        table = self._table_of(kit)
+        answered = frozenset(each.probe_id for each in kit.probes if _is_answered(session, each.probe_id, seq))
+        belief = Belief(table.mask_of(survivors), table.weights, answered)
+        ranked = gains(table, belief)
+        return [_describe(session, kit, table, belief, each) for each in ranked[shown]], len(ranked)
 
     def _kit_of(self, session: Session) -> Kit:
         provider = self._providers.find(session.provider)
@@ -148,6 +145,12 @@ def _is_answered(session: Session, probe_id: str, seq: int) -> bool:
     """Whether a probe was answered by event `seq`, with more than that there is no data."""
     records = (session.observations.get(each) for each in looks_at(session.looks, probe_id))
     return any(each is not None and each.seq <= seq and each.response_hash not in _NO_DATA for each in records)
+
+
+def _list_answered(session: Session, seq: int) -> frozenset[str]:
+    """The probes that were answered by event `seq`, with more than that there is no data."""
+    records = (record for _, record in session.observations if record.seq <= seq and record.probe_id is not None)
+    return frozenset(each.probe_id or "" for each in records if each.response_hash not in _NO_DATA)
 
 
 def _describe(session: Session, kit: Kit, table: Table, belief: Belief, gain: Gain) -> ProbeProspect:

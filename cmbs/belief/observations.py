@@ -5,13 +5,14 @@ One route for Python, HTTP, commands and adapters. What the log has of earlier l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from itertools import islice
 from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from cmbs.belief.graph_kits import GraphKits
 from cmbs.belief.kernel.events import Eliminate, Probe, read_event
 from cmbs.belief.kernel.kind import Answer
 from cmbs.belief.kernel.looks import count_looks, looks_at
@@ -21,6 +22,7 @@ from cmbs.belief.kernel.requests import KitReading, RequestValidator
 from cmbs.belief.kernel.session import Session
 from cmbs.belief.providers import Providers
 from cmbs.errors import BeliefServerError, Conflict
+from cmbs.kit.model import KitProbe
 from cmbs.kit.provider import KitProvider
 from cmbs.kit.responses import read_response
 from cmbs.messages import BeliefSnapshot, EliminateOutcome, KitRef
@@ -72,12 +74,14 @@ class Observations:
         log: AuditLog,
         requests: RequestValidator,
         providers: Providers,
+        graph_kits: GraphKits,
         read: Callable[[str], Session],
         find_cached: Callable[[str], Session | None],
     ) -> None:
         self._log = log
         self._requests = requests
         self._providers = providers
+        self._graph_kits = graph_kits
         self._read = read
         self._find_cached = find_cached
 
@@ -99,11 +103,18 @@ class Observations:
         """
         # What a session was declared from never changes, so a state that is older than the log will do.
         session = self._find_cached(self._requests.text("session_id", session_id)) or self._read(session_id)
-        provider = self._providers.find(session.provider)
-        gone, reading = _read(session, provider, self._requests.text("probe_id", probe_id), response)
+        gone, reading = self._rule_out(session, self._requests.text("probe_id", probe_id), response)
         probe = self._requests.probe(probe_id, response, seen_at, reading)
         named = probe_id if observation_id is None else observation_id
         return self._requests.eliminate(source_id, named, gone, justification, probe)
+
+    def _rule_out(self, session: Session, probe_id: str, response: Any) -> tuple[Collection[str], KitReading | None]:
+        """What a response rules out; and, of a session over a kit on record, what the kit read it as."""
+        graph_kit = self._providers.find_graph_kit(session.provider)
+        if graph_kit is None:
+            return _read(session, self._providers.find(session.provider), probe_id, response)
+        probe, said = self._graph_kits.expand(session, graph_kit, probe_id)
+        return _read_kit(session, probe, response, {"graph": said})
 
     def is_ready(self, session_id: str) -> bool:
         """Whether `message` needs no look at the log."""
@@ -191,8 +202,20 @@ def _read(
     probe = provider.kit.probe(probe_id) if is_on_record and isinstance(provider, KitProvider) else None
     if reference is None or isinstance(reference.content_hash, UnsetType) or probe is None:
         return find_eliminated(provider, probe_id, response), None
+    return _read_kit(session, probe, response, {})
+
+
+def _read_kit(
+    session: Session, probe: KitProbe, response: Any, said: Mapping[str, Any]
+) -> tuple[Collection[str], KitReading | None]:
+    """What a response rules out by a probe of a kit on record; `said` is recorded beside how it was read."""
+    reference = session.provider
+    if reference is None or isinstance(reference.content_hash, UnsetType):  # pragma: no cover - it is over a kit
+        raise TypeError(reference)
     outcome, record = read_response(probe, response)
     kit = KitRef(reference.id, reference.content_hash)
     if outcome is None:
-        return (), KitReading(kit, None, record)
+        return (), KitReading(kit, None, {**record, **said})
+    if said:
+        record = {**record, **said, "soundness": outcome.soundness.value}
     return outcome.eliminates, KitReading(kit, outcome.outcome_id, record)

@@ -11,6 +11,7 @@ from msgspec import UnsetType
 from cmbs.belief.kernel.nearest import find_nearest
 from cmbs.belief.kits import KitLibrary
 from cmbs.errors import Conflict, InvalidRequest
+from cmbs.kit.graph_kit import GraphKit
 from cmbs.messages import ProviderRef
 from cmbs.spi import HypothesisProvider
 
@@ -81,6 +82,13 @@ class Providers:
             f"the session was declared from `{reference.id}` {reference.version}, "
             f"this server has `{mine.id}` {mine.version}"
         )
+
+    def find_graph_kit(self, reference: ProviderRef | None) -> GraphKit | None:
+        """The kit of a causal graph that a session was declared over; None where it is over anything else."""
+        if reference is None or self.kits is None or isinstance(reference.content_hash, UnsetType):
+            return None
+        kit = self.kits.find_content(reference)
+        return kit if isinstance(kit, GraphKit) else None
 
     def is_ready(self, reference: ProviderRef | None) -> bool:
         """Whether `find` gives the provider without a look at the log."""

@@ -22,6 +22,7 @@ from cmbs.belief.remote_calls import RemoteCalls
 from cmbs.errors import BeliefServerError, LedgerCorrupt, SessionNotFound, StoreDisagrees, StoreUnavailable
 from cmbs.spi.audit_log import Append, AuditLog, StaleHead
 from cmbs.spi.elimination_store import EliminationProvenance, EliminationStore
+from cmbs.spi.graph_search import GraphReader
 from cmbs.spi.universe import AnchoringStore
 from cmbs.stores.memory import InMemoryStore
 from cmbs.streams.cache import Slot, Streams
@@ -41,7 +42,7 @@ class Saga:
     def carry_out(self, after: Session, append: Append) -> None:
         """Intent, call, entry. `StaleHead` where another writer was first; the caller decides again."""
         call = self._call(after, append)
-        if after.provider is None and append.seq > 0:
+        if after.is_in_store and append.seq > 0:
             # Nothing is in doubt yet: what is refused here leaves no intent behind.
             self._agreement.require(_before(after, append), sends=call is not None)
         if call is None:
@@ -101,10 +102,12 @@ class Saga:
     def _call(self, after: Session, append: Append) -> Callable[[], object] | None:
         """What the store must be told; None where it need not hear of this event."""
         session_id, store = after.session_id, self._store
-        if after.provider is not None:
+        if not after.is_in_store:
             return None
         if append.seq == 0:
             universe, version = frozenset(after.universe.ids), after.ontology.causal_graph_version
+            if after.symptoms and isinstance(store, GraphReader):
+                return lambda: store.create_anchored(session_id, universe, version)
             if isinstance(store, AnchoringStore):
                 return lambda: store.create_session_at(session_id, universe, version)
             return lambda: store.create_session(session_id, universe)

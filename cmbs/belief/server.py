@@ -15,6 +15,7 @@ from cmbs.belief.agreement import Agreement
 from cmbs.belief.declarations import Declarations
 from cmbs.belief.forks import declare_fork, find_origin, write_fork
 from cmbs.belief.graph import SessionGraphs
+from cmbs.belief.graph_kits import GraphKits
 from cmbs.belief.kernel.agreement import ForeignTombstones, StoreReport, observation_of
 from cmbs.belief.kernel.events import Stamp
 from cmbs.belief.kernel.forks import choose_repeated
@@ -109,17 +110,26 @@ class BeliefServer(SessionReader):
             self._agreement = Agreement(log, remote, self._calls, self._read, self._is_cached, self._absorb)
             self._agreement.in_background = checks_in_background
             self._saga = Saga(log, remote, self._calls, self._agreement)
+        graph_kits = GraphKits(remote, self._calls, self._agreement)
         self._declarations = Declarations(
-            log, remote, self._agreement, self.requests, self._ids, self._stamp, self._policy, self._providers
+            log,
+            remote,
+            self._agreement,
+            self.requests,
+            self._ids,
+            self._stamp,
+            self._policy,
+            self._providers,
+            graph_kits=graph_kits,
         )
         self.declaration = self._declarations.command
         budget = ByteBudget(self.requests.limits.cached_session_bytes, weigh)
         cached = self.requests.limits.cached_sessions
         self._sessions = StreamServer(log, kind, cached, codec=kind, remote=self._saga, budget=budget)
         self.observations = Observations(
-            log, self.requests, self._providers, self.current_session, self._sessions.find_cached
+            log, self.requests, self._providers, graph_kits, self.current_session, self._sessions.find_cached
         )
-        self._next_probes = NextProbes(self._providers, self.observations, self.current_session)
+        self._next_probes = NextProbes(self._providers, graph_kits, self.observations, self.current_session)
         if self._saga is not None:
             self._saga.sweep(self._sessions.streams)
         self.waits_in_caller = remote is not None
@@ -137,6 +147,7 @@ class BeliefServer(SessionReader):
         hypothesis_attributes: dict[str, dict[str, Any]] | None = None,
         provider: str | None = None,
         kit: str | KitChoice | None = None,
+        symptoms: Iterable[str] | None = None,
         title: str | None = None,
         labels: dict[str, str] | None = None,
         idempotency_key: str | None = None,
@@ -152,6 +163,9 @@ class BeliefServer(SessionReader):
         `kit` names a kit on record, from which ontology, hypotheses and attributes are taken. `provider` names one of
         the installed providers. Unless `policy` says otherwise, conclusions in such a session are of survivors alone.
 
+        A kit over a causal graph needs `symptoms`: the nodes that show something wrong. Hypotheses are then the nodes
+        of the graph that can have caused them.
+
         `title` and `labels` are for people, and to find the session by.
         """
         command = self.declaration(
@@ -162,6 +176,7 @@ class BeliefServer(SessionReader):
             hypothesis_attributes=hypothesis_attributes,
             provider=provider,
             kit=kit,
+            symptoms=symptoms,
             title=title,
             labels=labels,
             idempotency_key=idempotency_key,
@@ -378,7 +393,7 @@ class BeliefServer(SessionReader):
         What is foreign there becomes eliminations where the policy of the session says so.
         """
         session = self.current_session(session_id)
-        if self._agreement is None or session.provider is not None:
+        if self._agreement is None or not session.is_in_store:
             return None
         return self._agreement.check(session_id)
 

@@ -16,11 +16,14 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from cmbs.cli.output import STANDARD_INPUT, err, failing_cleanly, format_count, out, read_input
+from cmbs.cli.output import STANDARD_INPUT, err, fail, failing_cleanly, format_count, out, read_input
 from cmbs.documents.findings import MAX_FINDINGS, Finding, Rule, Severity
 from cmbs.documents.nodes import MAX_BYTES
+from cmbs.errors import InvalidRequest
+from cmbs.kit.graph_kit import GraphKit
 from cmbs.kit.model import Kit
-from cmbs.kit.parse import InvalidKitFile, parse_kit
+from cmbs.kit.parse import InvalidKitFile
+from cmbs.kit.parse_graph import parse_kit_document
 from cmbs.kit.rules import KitSummary, summary_of
 from cmbs.kit.writing import check_writable, format_kit, kit_pieces
 from cmbs.tee.access import visible
@@ -35,7 +38,7 @@ class CheckedFile:
     """The findings about one file; `kit` is None where it is no kit."""
 
     name: str
-    kit: Kit | None
+    kit: Kit | GraphKit | None
     findings: tuple[Finding, ...]
 
 
@@ -73,6 +76,8 @@ def read_or_fail(file: str) -> Kit:
     if checked.kit is None:
         _print_findings(checked)
         raise typer.Exit(1)
+    if isinstance(checked.kit, GraphKit):
+        fail(InvalidRequest(f"`{file}` is a kit over a causal graph, and this needs one that lists its hypotheses"))
     return checked.kit
 
 
@@ -104,7 +109,7 @@ def format_loadable(kit: Kit, name: str) -> str:
 
 def _check_file(file: str) -> CheckedFile:
     try:
-        parsed = parse_kit(read_input(file, MAX_BYTES), "<stdin>" if file == STANDARD_INPUT else file)
+        parsed = parse_kit_document(read_input(file, MAX_BYTES), "<stdin>" if file == STANDARD_INPUT else file)
     except InvalidKitFile as exc:
         return CheckedFile(exc.name, None, exc.findings)
     return CheckedFile(file, parsed.kit, parsed.warnings)
@@ -134,7 +139,12 @@ def _show(checked: CheckedFile) -> None:
     if checked.kit is None:
         out.print(visible(f"{checked.name}: no kit, {format_count(len(checked.findings), 'error')}"))
         return
-    show_kit(checked.name, checked.kit)
+    if isinstance(checked.kit, Kit):
+        show_kit(checked.name, checked.kit)
+    else:
+        kinds = ", ".join(sorted(checked.kit.hypotheses))
+        out.print(visible(f"{checked.name}: kit {checked.kit.kit_id}, version {checked.kit.version}, over a graph"))
+        out.print(visible(f"  causes are of the types {kinds}; assumed: {checked.kit.assumption}"))
     out.print(visible(f"{checked.name}: good, {format_count(len(checked.findings), 'warning')}"))
 
 
@@ -156,7 +166,15 @@ def _rows(summary: KitSummary) -> Iterator[tuple[str, str]]:
 def _to_dict(checked: CheckedFile) -> dict[str, Any]:
     data: dict[str, Any] = {"file": checked.name, "good": checked.kit is not None}
     data["findings"] = [finding.to_dict() for finding in checked.findings]
-    if checked.kit is not None:
+    if isinstance(checked.kit, GraphKit):
+        data["kit"] = {
+            "id": checked.kit.kit_id,
+            "version": checked.kit.version,
+            "causes": sorted(checked.kit.hypotheses),
+            "assumption": checked.kit.assumption,
+            "probes": len(checked.kit.probes),
+        }
+    elif checked.kit is not None:
         summary = summary_of(checked.kit)
         data["kit"] = {
             "id": checked.kit.kit_id,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -13,7 +14,7 @@ import typer
 
 from cmbs.belief.kernel.kit_stream import KitRecord
 from cmbs.belief.server import BeliefServer
-from cmbs.bootstrap import DEFAULT_STORE, read_kit_file
+from cmbs.bootstrap import DEFAULT_STORE, Settings, build_tee_store, read_kit_file
 from cmbs.cli.output import err, existing_store, failing_cleanly, format_count, out
 from cmbs.cli.serve import StoreOption
 from cmbs.errors import InvalidRequest
@@ -53,7 +54,8 @@ def list_(store: StoreOption = DEFAULT_STORE, as_json: JsonOption = False) -> No
             if as_json:
                 print(msgspec.json.encode(record).decode())
             else:
-                size = f"{format_count(record.n_hypotheses, 'hypothesis', 'hypotheses')}, "
+                causes = format_count(record.n_hypotheses, "hypothesis", "hypotheses")
+                size = f"{causes if record.n_hypotheses else 'over a causal graph'}, "
                 size += format_count(record.n_probes, "probe")
                 out.print(visible(f"{record.kit_id}  version {record.version}  {size}  {record.content_hash}"))
     if not as_json:
@@ -73,9 +75,14 @@ def show(
 
 
 @contextmanager
-def open_server(url: str) -> Iterator[BeliefServer]:
-    """A belief server over a store that is there."""
-    with closing(BeliefServer(store=existing_store(url))) as server:
+def open_server(url: str, tee: str = "") -> Iterator[BeliefServer]:
+    """A belief server over a store that is there, and over a Tee where one is named."""
+    if not tee:
+        with closing(BeliefServer(store=existing_store(url))) as server:
+            yield server
+        return
+    incidents = build_tee_store(Settings.from_environment({**os.environ, "CMBS_TEE": tee}))
+    with closing(BeliefServer(store=incidents, audit_log=existing_store(url))) as server:
         yield server
 
 

@@ -22,6 +22,15 @@ if TYPE_CHECKING:
 _SOURCE = "command-line"
 
 SessionArgument = Annotated[str, typer.Argument(help="The session.", metavar="SESSION")]
+TeeOption = Annotated[
+    str,
+    typer.Option(
+        "--tee",
+        envvar="CMBS_TEE",
+        help="The Tee with the causal graph, for a kit over one; `CMBS_TEE_…` say how to connect.",
+        metavar="HOST:PORT",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the whole answer as JSON.")]
 
 
@@ -30,15 +39,20 @@ def declare(
     version: Annotated[
         str | None, typer.Option(help="The hash of a content, or a version; by default what was put last.")
     ] = None,
+    symptom: Annotated[
+        list[str] | None,
+        typer.Option(help="For a kit over a causal graph: a node that shows something wrong; once for each."),
+    ] = None,
     observations_only: Annotated[
         bool, typer.Option("--observations-only", help="Refuse lists of ids: only what the kit rules out goes.")
     ] = False,
     store: StoreOption = DEFAULT_STORE,
+    tee: TeeOption = "",
 ) -> None:
     """Open a session over a kit on record, and print its id."""
     policy = SessionPolicy(eliminations=EliminationRule.OBSERVATIONS) if observations_only else None
-    with failing_cleanly(), open_server(store) as server:
-        declared = server.declare_session(kit=KitChoice(kit, version), policy=policy)
+    with failing_cleanly(), open_server(store, tee) as server:
+        declared = server.declare_session(kit=KitChoice(kit, version), policy=policy, symptoms=symptom)
     err.print(f"{format_count(declared.snapshot.n_survivors, 'hypothesis', 'hypotheses')} survive")
     out.print(declared.session_id)
 
@@ -58,12 +72,13 @@ def observe(
     ] = None,
     seen_at: Annotated[str | None, typer.Option(help="When it was seen, RFC 3339.", metavar="TIME")] = None,
     store: StoreOption = DEFAULT_STORE,
+    tee: TeeOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Tell a session what was seen. Its kit works out what that rules out."""
     with failing_cleanly():
         response = _choose_response(outcome, number, samples, no_data=no_data)
-        with open_server(store) as server:
+        with open_server(store, tee) as server:
             answer = server.observe(session, probe, response, source, observation_id=observation, seen_at=seen_at)
     if as_json:
         content = answer._asdict() | {"snapshot": answer.snapshot.to_dict()}
@@ -81,12 +96,13 @@ def probes(
     session: SessionArgument,
     limit: Annotated[int, typer.Option(help="How many probes at most.", min=1, max=200)] = 10,
     store: StoreOption = DEFAULT_STORE,
+    tee: TeeOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Print what is worth asking next, the best first, and what was asked already."""
     from rich.table import Table
 
-    with failing_cleanly(), open_server(store) as server:
+    with failing_cleanly(), open_server(store, tee) as server:
         page = server.probes(session, limit=limit)
     if as_json:
         print(msgspec.json.encode(page.to_dict()).decode())

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cmbs.audit.observations import check_against_graph
 from cmbs.audit.tombstones import compare_session, repair_session, sessions_in
 from cmbs.belief.kernel.agreement import StoreReport, StoreState
 from cmbs.bootstrap import DEFAULT_STORE
@@ -27,11 +28,14 @@ from cmbs.cli.tee_client import (
 )
 from cmbs.errors import LedgerCorrupt, StoreDisagrees
 from cmbs.spi import AuditLog, EliminationStore, StoreIdentity
+from cmbs.tee.access import visible
 
 if TYPE_CHECKING:
     from cmbs.belief.kernel.session import Session
     from cmbs.tee.graph_json import JsonGraph
 
+# Of one session, of those that are printed.
+_MAX_FINDINGS = 20
 _OURS, _TRIGGER = "cmbs", "repair"
 
 
@@ -46,6 +50,11 @@ def compare_incidents(log: AuditLog, incidents: EliminationStore, names: Iterabl
             if report.state is StoreState.DISAGREES:
                 bad += 1
                 err.print(f"bad  {session.session_id}: {report.reason}")
+                continue
+            found = check_against_graph(log, session, incidents)
+            for each in found[:_MAX_FINDINGS]:
+                err.print(visible(f"bad  {session.session_id}: seq {each.seq}: {each.what}"))
+            bad += bool(found)
     return bad
 
 

@@ -24,6 +24,7 @@ class BeliefOperations:
         hypotheses: Iterable[str] | None = None,
         *,
         kit: str | Mapping[str, str] | None = None,
+        symptoms: Iterable[str] | None = None,
         metadata: Mapping[str, Json] | None = None,
         policy: Mapping[str, Json] | None = None,
         hypothesis_attributes: Mapping[str, Mapping[str, Json]] | None = None,
@@ -31,11 +32,15 @@ class BeliefOperations:
         title: str | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> Call[results.SessionOpened]:
-        """Open a session over hypotheses, or over a kit on record: its id, or `{"id": …, "version": …}`."""
+        """Open a session over hypotheses, or over a kit on record: its id, or `{"id": …, "version": …}`.
+
+        A kit over a causal graph needs `symptoms`, the nodes that show something wrong.
+        """
         body = omit_none(
             ontology=ontology,
             hypotheses=None if hypotheses is None else list_ids("hypotheses", hypotheses),
             kit=kit,
+            symptoms=None if symptoms is None else list_ids("symptoms", symptoms),
             metadata=metadata,
             policy=policy,
             hypothesis_attributes=hypothesis_attributes,

@@ -66,13 +66,14 @@ class Why(Result, frozen=True):
 class CaseOptions(TypedDict, total=False):
     """What a case is about.
 
-    `kit` is one on record; without it, `ontology` and `hypotheses` declare the session, or `session_id` names one that
-    is there. With `space`, proposals can be made under the case: `case_id` names it, `agents` are those who may act
-    under it (by default the one of the key), and `attributes` are for policies to read. `title` and `labels` are what
-    session and case are found by.
+    `kit` is one on record, with `symptoms` where it is over a causal graph; without it, `ontology` and `hypotheses`
+    declare the session, or `session_id` names one that is there. With `space`, proposals can be made under the case:
+    `case_id` names it, `agents` are those who may act under it (by default the one of the key), and `attributes` are
+    for policies to read. `title` and `labels` are what session and case are found by.
     """
 
     kit: str | Mapping[str, str]
+    symptoms: Sequence[str]
     space: str
     case_id: str
     session_id: str
@@ -117,6 +118,7 @@ class CaseWorkflows:
                 options.get("ontology"),
                 options.get("hypotheses"),
                 kit=options.get("kit"),
+                symptoms=options.get("symptoms"),
                 metadata=options.get("metadata"),
                 policy={"conclusions": "survivors"},
                 title=options.get("title"),

@@ -14,7 +14,7 @@ import httpx
 from httpx_sse import EventSource
 
 from cmbs.client.belief import BeliefOperations
-from cmbs.client.calls import Call, read
+from cmbs.client.calls import Call, list_ids, read
 from cmbs.client.cases import AsyncCase, Case, CaseOptions
 from cmbs.client.errors import Unreachable
 from cmbs.client.exchange import (
@@ -28,12 +28,12 @@ from cmbs.client.exchange import (
     Pause,
     exchange,
 )
-from cmbs.client.following import SILENCE_SECONDS, Follow
+from cmbs.client.following import LISTS, SILENCE_SECONDS, Follow, FollowOptions, JournalFollow, StreamFollow
 from cmbs.client.governance import GovernanceOperations
 from cmbs.client.graphs import GraphOperations
 from cmbs.client.observations import ObservationOperations
 from cmbs.client.operations import AsyncSender, SyncSender
-from cmbs.client.results.belief import Event
+from cmbs.client.results.belief import Event, StreamEvent
 from cmbs.client.service import ServiceOperations
 from cmbs.client.spaces import SpaceOperations
 from cmbs.client.webhooks import WebhookOperations
@@ -94,8 +94,15 @@ class _Connection:
     def _begin(self, call: Call[T]) -> Exchange[T]:
         return exchange(call, self._patience, self.heads, self._environment, pin=self._pin)
 
-    def _follow_of(self, template: str, name: str, from_: int | None) -> Follow:
-        return Follow(read(template, name, answer=dict[str, Any], from_=from_), self._patience, self._environment)
+    def _follow_of(self, template: str, name: str, from_: int | None) -> StreamFollow:
+        call = read(template, name, answer=dict[str, Any], from_=from_)
+        return StreamFollow(call, self._patience, self._environment)
+
+    def _follow_journal(self, options: FollowOptions) -> JournalFollow:
+        given: dict[str, Any] = {**options}
+        query = {name: list_ids(name, value) if name in LISTS else value for name, value in given.items()}
+        call = read("/v1/events", answer=dict[str, Any], **query)
+        return JournalFollow(call, self._patience, self._environment)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
@@ -151,7 +158,14 @@ class Client(_Connection, SyncSender, Operations):
         """The same for a space. For operators."""
         return self._follow(self._follow_of("/v1/spaces/{}/events", space_id, from_))
 
-    def _follow(self, follow: Follow) -> Generator[Event, None, None]:
+    def follow_all(self, **options: Unpack[FollowOptions]) -> Generator[StreamEvent, None, None]:
+        """The events of all sessions and spaces that the key may read, as they are written, by these options.
+
+        A stream that does not verify is an event with a `fault`; the others go on.
+        """
+        return self._follow(self._follow_journal(options))
+
+    def _follow(self, follow: Follow[T]) -> Generator[T, None, None]:
         while True:
             failure: CmbsError | None = None
             try:
@@ -230,7 +244,14 @@ class AsyncClient(_Connection, AsyncSender, Operations):
         """The same for a space. For operators."""
         return self._follow(self._follow_of("/v1/spaces/{}/events", space_id, from_))
 
-    async def _follow(self, follow: Follow) -> AsyncGenerator[Event, None]:
+    def follow_all(self, **options: Unpack[FollowOptions]) -> AsyncGenerator[StreamEvent, None]:
+        """The events of all sessions and spaces that the key may read, as they are written, by these options.
+
+        A stream that does not verify is an event with a `fault`; the others go on.
+        """
+        return self._follow(self._follow_journal(options))
+
+    async def _follow(self, follow: Follow[T]) -> AsyncGenerator[T, None]:
         while True:
             failure: CmbsError | None = None
             try:

@@ -1,4 +1,4 @@
-"""Following a stream as it grows: server-sent events, resumed after the last one that was seen.
+"""Following streams as they grow: server-sent events, resumed after the last one that was seen.
 
 `Follow` holds where a follower is and decides what comes next; it does no I/O. A connection may end anywhere: no entry
 is skipped, and none is handed out twice.
@@ -6,7 +6,10 @@ is skipped, and none is handed out twice.
 
 from __future__ import annotations
 
-from typing import Any
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Any, Generic, TypedDict, TypeVar
 
 import msgspec
 from httpx_sse import ServerSentEvent
@@ -14,13 +17,44 @@ from httpx_sse import ServerSentEvent
 from cmbs.client.calls import Call
 from cmbs.client.errors import RequestFailed, Unreachable, UnreadableAnswer
 from cmbs.client.exchange import RETRIED, Answer, Environment, Patience, read_answer
-from cmbs.client.results.belief import Event
+from cmbs.client.results.belief import Event, StreamEvent, StreamFault
 from cmbs.errors import BeliefServerError, CmbsError, Forbidden, LedgerCorrupt, StoreUnavailable
 
 EVENT_STREAM = "text/event-stream"
 # A server sends a heartbeat every few seconds; where nothing comes for so long, the connection is lost.
 SILENCE_SECONDS = 60.0
 _OK = 200
+# Of those that are followed at once, the streams whose last seq is kept.
+_MAX_STREAMS = 10_000
+
+T = TypeVar("T")
+
+
+class FollowOptions(TypedDict, total=False):
+    """Which events of all streams come.
+
+    They begin with the first of all where `from_` is 0, or after the cursor of another event, or else now. `kind` is
+    `session` or `space`. With `refused`, only what was refused comes, or only what was not.
+    """
+
+    from_: int
+    after: str
+    kind: Iterable[str]
+    stream_id: Iterable[str]
+    verb: Iterable[str]
+    refused: bool
+
+
+# Those that are sent once for each value.
+LISTS = ("kind", "stream_id", "verb")
+
+
+class _Told(msgspec.Struct):
+    """What an `entry` event of all streams says."""
+
+    stream_kind: str
+    stream_id: str
+    entry: Event
 
 
 class End(msgspec.Struct):
@@ -31,14 +65,13 @@ class End(msgspec.Struct):
     message: str = ""
 
 
-class Follow:
-    """One follower of a stream: the call to begin with, and after each loss the call to go on with."""
+class Follow(ABC, Generic[T]):
+    """One follower: the call to begin with, and after each loss the call to go on with. `T` is what it hands out."""
 
     def __init__(self, call: Call[Any], patience: Patience, environment: Environment) -> None:
         self._call = call
         self._patience = patience
         self._environment = environment
-        self._last_seq: int | None = None
         self._place: str | None = None
         self._failures = 0
 
@@ -53,27 +86,27 @@ class Follow:
             read_answer(self._call, answer)
             raise UnreadableAnswer(answer.status, f"the answer is `{kind}`, not `{EVENT_STREAM}`")
 
-    def take(self, event: ServerSentEvent) -> Event | None:
-        """The entry of an event, if it is one; an error where the server ends the stream for a reason that lasts."""
-        if event.event == "entry":
-            entry: Event = _decode(event.data, Event)
-            self._check_order(entry)
-            self._last_seq, self._place = entry.seq, event.id
-            self._failures = 0
-            return entry
-        if event.event == "end":
+    def take(self, event: ServerSentEvent) -> T | None:
+        """What an event says, if it is an entry; an error where the server ends the stream for a reason that lasts."""
+        found = self._read(event)
+        if found is not None:
+            self._place, self._failures = event.id, 0
+        elif event.event == "end":
             _refuse_for_good(_decode(event.data, End))
-        elif self._place is None and event.id:
-            # Where a follower begins that did not say where: after a loss it goes on from there, not from a later now.
+        elif event.id and self._goes_on_from(event):
             self._place = event.id
-        return None
+        return found
 
-    def _check_order(self, entry: Event) -> None:
-        if self._last_seq is not None and entry.seq != self._last_seq + 1:
-            raise UnreadableAnswer(
-                _OK,
-                f"entry {entry.seq} of `{self._call.stream_id}` came after entry {self._last_seq}: some are missing",
-            )
+    @abstractmethod
+    def _read(self, event: ServerSentEvent) -> T | None:
+        """What an event hands out; an error where something came twice, or is missing."""
+
+    def _goes_on_from(self, event: ServerSentEvent) -> bool:  # noqa: ARG002 - for those who follow many streams
+        """Whether an event that is no entry says where to go on after a loss.
+
+        The first one does, to a follower that did not say where to begin: from there, and not from a later now.
+        """
+        return self._place is None
 
     def judge(self, failure: CmbsError | None) -> float:
         """How long to wait before going on; raises `failure` where it lasts, or comes again and again."""
@@ -84,6 +117,52 @@ class Follow:
             raise failure
         bound = min(self._patience.longest_pause, self._patience.first_pause * 2.0**self._failures)
         return bound * self._environment.chance()
+
+
+class StreamFollow(Follow[Event]):
+    """One follower of a session or a space."""
+
+    _last_seq: int | None = None
+
+    def _read(self, event: ServerSentEvent) -> Event | None:
+        if event.event != "entry":
+            return None
+        entry: Event = _decode(event.data, Event)
+        if self._last_seq is not None and entry.seq != self._last_seq + 1:
+            raise UnreadableAnswer(
+                _OK,
+                f"entry {entry.seq} of `{self._call.stream_id}` came after entry {self._last_seq}: some are missing",
+            )
+        self._last_seq = entry.seq
+        return entry
+
+
+class JournalFollow(Follow[StreamEvent]):
+    """One follower of all streams. What a filter leaves out is not missed; what comes twice is noticed."""
+
+    def __init__(self, call: Call[Any], patience: Patience, environment: Environment) -> None:
+        super().__init__(call, patience, environment)
+        self._last_seqs: OrderedDict[tuple[str, str], int] = OrderedDict()
+
+    def _read(self, event: ServerSentEvent) -> StreamEvent | None:
+        if event.event == "corrupt":
+            fault: StreamFault = _decode(event.data, StreamFault)
+            return StreamEvent(fault.stream_kind, fault.stream_id, event.id, fault=fault)
+        if event.event != "entry":
+            return None
+        told: _Told = _decode(event.data, _Told)
+        stream, entry = (told.stream_kind, told.stream_id), told.entry
+        last = self._last_seqs.pop(stream, -1)
+        if entry.seq <= last:
+            raise UnreadableAnswer(_OK, f"entry {entry.seq} of `{told.stream_id}` came after entry {last}")
+        self._last_seqs[stream] = entry.seq
+        if len(self._last_seqs) > _MAX_STREAMS:
+            self._last_seqs.popitem(last=False)
+        return StreamEvent(*stream, event.id, entry)
+
+    def _goes_on_from(self, event: ServerSentEvent) -> bool:
+        """Every one does: what a filter left out on the way need not be read again."""
+        return event.event in ("head", "heartbeat")
 
 
 def _passes(failure: CmbsError) -> bool:

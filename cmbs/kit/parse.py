@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from cmbs.documents.fields import FieldReader, TooManyFindings
 from cmbs.documents.findings import (
@@ -52,6 +52,8 @@ MAX_SAMPLES = 100_000
 # Ids over all outcomes, each of which a kit holds in memory.
 MAX_ELIMINATIONS = 5_000_000
 
+# The field that tells a kit over a causal graph from one that lists its hypotheses.
+GRAPH = "graph"
 # Which fields there are, and whether they must be.
 KIT_FIELDS = {
     "format": False,
@@ -74,7 +76,9 @@ CUTS_FIELDS = {"cuts": True, "outcomes": True}
 WINDOW_FIELDS = {"reduction": True, "k": False, "n": False, "counts": False}
 
 
-Declared = TypeVar("Declared", KitHypothesis, KitProbe, KitOutcome)
+Declared = TypeVar("Declared")
+Outcome = TypeVar("Outcome")
+Read = TypeVar("Read")
 
 
 class InvalidKitFile(InvalidDocument, InvalidKit):
@@ -91,15 +95,13 @@ class ParsedKit:
 
 def parse_kit(data: bytes, name: str) -> ParsedKit:
     """The kit in a file of this name, YAML or JSON by its ending; `InvalidKitFile` has everything that is wrong."""
-    reader = _KitReader("the kit")
-    try:
-        kit = reader.read_kit(read_document(data, name))
-    except InvalidDocument as exc:
-        raise InvalidKitFile(name, exc.findings) from exc
-    except TooManyFindings:
-        kit = None
-    if kit is None:
-        raise InvalidKitFile(name, sort_by_place(reader.findings))
+    return parse_kit_node(read_kit_text(data, name), name)
+
+
+def parse_kit_node(document: Node, name: str) -> ParsedKit:
+    """As `parse_kit`, of a document that was read already."""
+    reader = KitReader("the kit")
+    kit = read_kit_node(reader, reader.read_kit, document, name)
     found = [replace(each, place=reader.places.get(each.path)) for each in findings_of(kit)]
     errors = [each for each in found if each.severity is Severity.ERROR]
     if errors:
@@ -107,16 +109,100 @@ def parse_kit(data: bytes, name: str) -> ParsedKit:
     return ParsedKit(kit, tuple(sort_by_place(found)))
 
 
-class _KitReader(FieldReader):
+def read_kit_text(data: bytes, name: str) -> Node:
+    """The document in a file; `InvalidKitFile` where it is none."""
+    try:
+        return read_document(data, name)
+    except InvalidDocument as exc:
+        raise InvalidKitFile(name, exc.findings) from exc
+
+
+def read_kit_node(reader: KitReader, read: Callable[[Node], Read | None], document: Node, name: str) -> Read:
+    """What a reader makes of a document; `InvalidKitFile` has everything that is wrong."""
+    try:
+        kit = read(document)
+    except TooManyFindings:
+        kit = None
+    if kit is None:
+        raise InvalidKitFile(name, sort_by_place(reader.findings))
+    return kit
+
+
+def find_field(document: Node, name: str) -> Node | None:
+    """The value of a field of a document that is a mapping; None where there is none."""
+    entries = document.entries if isinstance(document, Fields) else ()
+    return next((value for field, value in entries if field.text == name), None)
+
+
+class KitHead(NamedTuple):
+    """What every kit begins with; `soundness` is that of every outcome that does not say."""
+
+    kit_id: str | None
+    version: str | None
+    title: str
+    description: str
+    source: str
+    soundness: Soundness | None
+
+
+class ProbeParts(NamedTuple, Generic[Outcome]):
+    """What every probe of a kit has."""
+
+    fields: dict[str, Node]
+    probe_id: str
+    prompt: str
+    outcomes: tuple[Outcome, ...]
+    reading: Reading | None
+    window: Window | None
+
+
+class KitReader(FieldReader):
+    """Reads the parts of kits, and gathers what is wrong with them."""
+
     def __init__(self, root: str) -> None:
         super().__init__(root)
         self._hypothesis_ids: frozenset[str] = frozenset()
         self._eliminations = 0
 
     def read_kit(self, document: Node) -> Kit | None:
+        """A kit that lists its hypotheses."""
+        over_graph = find_field(document, GRAPH)
+        if over_graph is not None:
+            message = "has its hypotheses from a causal graph, so that only a session over the graph can use it"
+            self.refuse_value(Rule.UNKNOWN_FIELD, message, (), over_graph.place)
+            return None
         fields = self.read_fields(document, (), KIT_FIELDS)
         if fields is None:
             return None
+        head = self.read_head(fields)
+        hypotheses = self.read_declared(
+            fields["hypotheses"], ("hypotheses",), MAX_HYPOTHESES, self._read_hypothesis, ("hypothesis", "id")
+        )
+        if isinstance(fields["hypotheses"], Items) and not fields["hypotheses"].items:
+            message = "is empty: a kit has at least one"
+            self.refuse_value(Rule.MISSING_FIELD, message, ("hypotheses",), fields["hypotheses"].place)
+        self._hypothesis_ids = frozenset(hypotheses)
+        probes = self.read_declared(
+            fields["probes"],
+            ("probes",),
+            MAX_PROBES,
+            lambda node, path: self._read_probe(node, path, head.soundness),
+            ("probe", "probe_id"),
+        )
+        if self.findings or head.kit_id is None or head.version is None:
+            return None
+        return Kit(
+            head.kit_id,
+            head.version,
+            head.title,
+            tuple(hypotheses.values()),
+            tuple(probes.values()),
+            head.description,
+            head.source,
+        )
+
+    def read_head(self, fields: dict[str, Node]) -> KitHead:
+        """What a kit says of itself."""
         number = self.read_number(fields.get("format"), ("format",))
         if number is not None and number != FORMAT:
             message = f"{number:g} is not known here; this reads {FORMAT}"
@@ -125,26 +211,9 @@ class _KitReader(FieldReader):
         kit_id = self.read_id(fields["id"], ("id",))
         version = self.read_id(fields["version"], ("version",))
         soundness = self.read_word(fields.get("soundness"), ("soundness",), Soundness)
-        hypotheses = self._read_declared(
-            fields["hypotheses"], ("hypotheses",), MAX_HYPOTHESES, self._read_hypothesis, ("hypothesis", "id")
-        )
-        if isinstance(fields["hypotheses"], Items) and not fields["hypotheses"].items:
-            message = "is empty: a kit has at least one"
-            self.refuse_value(Rule.MISSING_FIELD, message, ("hypotheses",), fields["hypotheses"].place)
-        self._hypothesis_ids = frozenset(hypotheses)
-        probes = self._read_declared(
-            fields["probes"],
-            ("probes",),
-            MAX_PROBES,
-            lambda node, path: self._read_probe(node, path, soundness),
-            ("probe", "probe_id"),
-        )
-        if self.findings or kit_id is None or version is None:
-            return None
-        title, description, source = texts.values()
-        return Kit(kit_id, version, title, tuple(hypotheses.values()), tuple(probes.values()), description, source)
+        return KitHead(kit_id, version, texts["title"], texts["description"], texts["source"], soundness)
 
-    def _read_declared(
+    def read_declared(
         self,
         node: Node,
         path: Path,
@@ -212,7 +281,19 @@ class _KitReader(FieldReader):
         return found
 
     def _read_probe(self, node: Node, path: Path, inherited: Soundness | None) -> KitProbe | None:
-        fields = self.read_fields(node, path, PROBE_FIELDS)
+        parts = self.read_probe_parts(node, path, PROBE_FIELDS, inherited, self._read_outcome)
+        return None if parts is None else KitProbe(*parts[1:])
+
+    def read_probe_parts(
+        self,
+        node: Node,
+        path: Path,
+        known_fields: Mapping[str, bool],
+        inherited: Soundness | None,
+        read_outcome: Callable[[Node, Path, Soundness | None], Outcome | None],
+    ) -> ProbeParts[Outcome] | None:
+        """The parts of a probe; None where there is no id, or no outcome that could be read."""
+        fields = self.read_fields(node, path, known_fields)
         if fields is None:
             return None
         probe_id = self.read_id(fields["id"], (*path, "id"))
@@ -220,11 +301,11 @@ class _KitReader(FieldReader):
         soundness = self.read_word(fields.get("soundness"), (*path, "soundness"), Soundness) or inherited
         before = len(self.findings)
         listed, at = fields["outcomes"], (*path, "outcomes")
-        outcomes = self._read_declared(
+        outcomes = self.read_declared(
             listed,
             at,
             MAX_OUTCOMES,
-            lambda node, path: self._read_outcome(node, path, soundness),
+            lambda node, path: read_outcome(node, path, soundness),
             ("outcome", "outcome_id"),
         )
         if isinstance(listed, Items) and not listed.items:
@@ -235,18 +316,31 @@ class _KitReader(FieldReader):
         window = self._read_window(fields.get("window"), (*path, "window"), fields.get("reading"), reading)
         if probe_id is None or not outcomes:
             return None
-        return KitProbe(probe_id, prompt, tuple(outcomes.values()), reading, window)
+        return ProbeParts(fields, probe_id, prompt, tuple(outcomes.values()), reading, window)
 
     def _read_outcome(self, node: Node, path: Path, inherited: Soundness | None) -> KitOutcome | None:
         fields = self.read_fields(node, path, OUTCOME_FIELDS)
         if fields is None:
             return None
-        outcome_id = self.read_id(fields["id"], (*path, "id"))
-        if outcome_id == NO_DATA:
-            message = f"`{NO_DATA}` is an answer to every probe and eliminates nothing; leave it out"
-            self.refuse(KitRule.RESERVED_OUTCOME, message, path, fields["id"].place)
+        outcome_id = self.read_outcome_id(fields, path)
         label = self.read_text(fields.get("label"), (*path, "label")) or ""
         eliminates = self._read_eliminates(node, fields, path)
+        soundness = self.read_soundness(node, fields, path, inherited, eliminates=bool(eliminates))
+        return None if outcome_id is None else KitOutcome(outcome_id, eliminates, soundness, label)
+
+    def read_outcome_id(self, fields: dict[str, Node], path: Path) -> str | None:
+        """The id of an outcome; the answer that every probe takes is a finding, and none."""
+        outcome_id = self.read_id(fields["id"], (*path, "id"))
+        if outcome_id != NO_DATA:
+            return outcome_id
+        message = f"`{NO_DATA}` is an answer to every probe and eliminates nothing; leave it out"
+        self.refuse(KitRule.RESERVED_OUTCOME, message, path, fields["id"].place)
+        return None
+
+    def read_soundness(
+        self, node: Node, fields: dict[str, Node], path: Path, inherited: Soundness | None, *, eliminates: bool
+    ) -> Soundness:
+        """How sound an outcome is; it is a finding where one eliminates and nothing says so."""
         soundness = self.read_word(fields.get("soundness"), (*path, "soundness"), Soundness) or inherited
         if soundness is None and eliminates and "soundness" not in fields:
             message = (
@@ -254,9 +348,7 @@ class _KitReader(FieldReader):
                 f"({', '.join(Soundness)})"
             )
             self.refuse_value(KitRule.NO_SOUNDNESS, message, path, node.place)
-        if outcome_id is None or outcome_id == NO_DATA:
-            return None
-        return KitOutcome(outcome_id, eliminates, soundness or Soundness.SOUND, label)
+        return soundness or Soundness.SOUND
 
     def _read_eliminates(self, node: Node, fields: dict[str, Node], path: Path) -> frozenset[str]:
         """What an outcome eliminates: what it says, or all but what it keeps; where both are given, they must agree."""

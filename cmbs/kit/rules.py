@@ -17,6 +17,7 @@ class KitRule(StrEnum):
 
     BAD_READING = "bad-reading"
     BAD_WINDOW = "bad-window"
+    BAD_GRAPH_PROBE = "bad-graph-probe"
     DUPLICATE_ID = "duplicate-id"
     NAMED_TWICE = "named-twice"
     UNKNOWN_HYPOTHESIS = "unknown-hypothesis"

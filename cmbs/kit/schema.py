@@ -10,7 +10,8 @@ from enum import StrEnum
 from typing import Any
 
 from cmbs.documents.fields import MAX_ID_LENGTH, MAX_TEXT_LENGTH
-from cmbs.kit import parse
+from cmbs.kit import parse, parse_graph
+from cmbs.kit.graph_kit import Effect, NodeKind
 from cmbs.kit.model import DEFAULT_THRESHOLD, NO_DATA, Constant, Reduction, Soundness, Tail
 from cmbs.kit.windows import MAX_WINDOW_SAMPLES
 
@@ -28,8 +29,18 @@ def kit_schema() -> dict[str, Any]:
         "$id": f"urn:cmbs:kit:{parse.FORMAT}",
         "title": "cmbs kit",
         "description": "A domain: hypotheses, probes, and what each outcome of a probe rules out.",
-        **_fields(parse.KIT_FIELDS, _kit()),
+        "type": "object",
+        "if": {"required": [parse.GRAPH]},
+        "then": _ref("graphKit"),
+        "else": _ref("kit"),
         "$defs": {
+            "kit": _fields(parse.KIT_FIELDS, _kit()),
+            "graphKit": _fields(parse_graph.GRAPH_KIT_FIELDS, _graph_kit()),
+            "graph": _fields(parse_graph.GRAPH_FIELDS, _graph()),
+            "graphProbe": _fields(parse_graph.GRAPH_PROBE_FIELDS, _graph_probe()),
+            "graphOutcome": _fields(parse_graph.GRAPH_OUTCOME_FIELDS, _graph_outcome()),
+            "nodeKinds": _list_of({"enum": [each.value for each in NodeKind]}, 100, "Types of nodes.")
+            | {"minItems": 1},
             "ids": _list_of(_ID, parse.MAX_HYPOTHESES, "Ids of hypotheses.") | {"uniqueItems": True},
             "soundness": _words(Soundness, "What has to be true for an elimination never to hit the truth."),
             "hypothesis": _fields(parse.HYPOTHESIS_FIELDS, _hypothesis()),
@@ -62,6 +73,35 @@ def _kit() -> dict[str, Any]:
         | {"minItems": 1},
         "probes": _list_of(_ref("probe"), parse.MAX_PROBES, "What can be found out."),
     }
+
+
+def _graph_kit() -> dict[str, Any]:
+    probes = _list_of(_ref("graphProbe"), parse_graph.MAX_GRAPH_PROBES, "What can be asked of each component.")
+    shared = {name: rule for name, rule in _kit().items() if name != "hypotheses"}
+    return shared | {"probes": probes, parse.GRAPH: _ref("graph", "Where the hypotheses come from.")}
+
+
+def _graph() -> dict[str, Any]:
+    return {
+        "hypotheses": _ref("nodeKinds", "The types of nodes that may be the cause; all of them, if not said."),
+        "assumption": _TEXT | {"minLength": 1, "description": "What has to be true for an elimination to be right."},
+    }
+
+
+def _graph_probe() -> dict[str, Any]:
+    outcomes = _list_of(_ref("graphOutcome"), parse.MAX_OUTCOMES, "What the answer may be.") | {"minItems": 2}
+    return _probe() | {
+        "id": _ID | {"pattern": "^[^:]*$", "description": "The probe of one component is `id:component`."},
+        "prompt": _TEXT | {"description": "The question; `{component}` stands for the component."},
+        "components": _ref("nodeKinds", "The types of nodes that it can be asked of; all of them, if not said."),
+        "outcomes": outcomes,
+    }
+
+
+def _graph_outcome() -> dict[str, Any]:
+    shared = {name: rule for name, rule in _outcome().items() if name != "keeps"}
+    word = _words(Effect, "`through`: the component, and what reaches no symptom but through it; or `nothing`.")
+    return shared | {"eliminates": word}
 
 
 def _hypothesis() -> dict[str, Any]:

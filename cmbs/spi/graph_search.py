@@ -76,6 +76,13 @@ class GraphPage(NamedTuple):
     next_cursor: str | None
 
 
+class WholeGraph(NamedTuple):
+    """A graph as of a version, without what sessions eliminated. A link is an edge as its cause and its effect."""
+
+    nodes: tuple[GraphNode, ...]
+    links: tuple[tuple[str, str], ...]
+
+
 class SearchBounds(NamedTuple):
     """How far a search goes and which page of it is asked for; None is the default of the graph."""
 
@@ -105,4 +112,20 @@ class GraphSearch(Protocol):
 
     def list_graph(self, session_id: str, bounds: SearchBounds = DEFAULT_BOUNDS) -> GraphPage:
         """A page of the graph that a session is anchored in: all nodes come first, then all edges."""
+        ...
+
+
+@runtime_checkable
+class GraphReader(Protocol):
+    """A store that can tell its whole causal graph as of a version, which never changes."""
+
+    def read_graph(self, version: str) -> WholeGraph:
+        """The graph; `InvalidRequest` where there is no such version, or the store cannot go back to one."""
+        ...
+
+    def create_anchored(self, session_id: str, hypothesis_ids: frozenset[str], version: str) -> None:
+        """As `create_session` of an elimination store, for some of the nodes that the graph has at this version.
+
+        Searches of the session then see the graph as of it.
+        """
         ...

@@ -90,12 +90,21 @@ class Incidents:
 
         None where Tee does not know the call.
         """
-        request = pb.GraphAtRequest(causal_graph_version=version, nodes_only=not edges)
+        graph = self._read_graph(pb.GraphAtRequest(causal_graph_version=version, nodes_only=not edges), session_id)
+        return None if graph is None else _offer(graph, edges=edges)
+
+    def whole_graph(self, version: int) -> pb.CausalGraph | None:
+        """All nodes and edges at a version; None where Tee does not know the call."""
+        return self._read_graph(pb.GraphAtRequest(causal_graph_version=version), "")
+
+    def _read_graph(self, request: pb.GraphAtRequest, session_id: str) -> pb.CausalGraph | None:
         try:
-            graph = self._calls.ask(partial(_collect_known, self._tee.StreamGraphAt, request), session_id)
+            graph: pb.CausalGraph = self._calls.ask(
+                partial(_collect_known, self._tee.StreamGraphAt, request), session_id
+            )
         except _Unimplemented:
             return None
-        return _offer(graph, edges=edges)
+        return graph
 
     def universe(self, session_id: str) -> frozenset[str]:
         """What the listed universe of an incident holds."""

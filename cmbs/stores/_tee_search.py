@@ -15,10 +15,12 @@ from cmbs.spi.graph_search import (
     SearchBounds,
     SearchPage,
     SearchResult,
+    WholeGraph,
 )
 from cmbs.stores._tee_ids import hypothesis_of, parse_hypothesis
 from cmbs.stores._tee_incidents import is_text
 from cmbs.tee import EdgeKey
+from cmbs.tee.kernel.paths import cause_and_effect
 from cmbs.tee.kernel.wire import edge_key_of
 from cmbs.tee.proto import tee_pb2 as pb
 
@@ -68,6 +70,13 @@ def graph_page_of(page: pb.GraphPage) -> GraphPage:
     nodes = (GraphNode(hypothesis_of(node.id), node.label, _node_type(node)) for node in page.nodes)
     edges = (GraphEdge(hypothesis_of(edge_key_of(edge)), *_edge_of(edge)) for edge in page.edges)
     return GraphPage(tuple(nodes), tuple(edges), str(page.causal_graph_version), page.next_page_token or None)
+
+
+def whole_graph_of(graph: pb.CausalGraph) -> WholeGraph:
+    """A graph in the words of a session, its edges as cause and effect."""
+    nodes = (GraphNode(hypothesis_of(node.id), node.label, _node_type(node)) for node in graph.nodes)
+    ends = (cause_and_effect(edge_key_of(edge)) for edge in graph.edges)
+    return WholeGraph(tuple(nodes), tuple((hypothesis_of(cause), hypothesis_of(effect)) for cause, effect in ends))
 
 
 def _path_of(path: pb.CausalPath) -> CausalPath:

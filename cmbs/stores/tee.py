@@ -18,11 +18,19 @@ from typing import NamedTuple
 
 from cmbs.errors import Conflict, InvalidHypothesisId, InvalidRequest, SessionNotFound
 from cmbs.spi import AnchoredUniverse, EliminationProvenance, EliminationResult, RecoveredState, StoreIdentity
-from cmbs.spi.graph_search import DEFAULT_BOUNDS, GraphPage, SearchBounds, SearchPage
+from cmbs.spi.graph_search import DEFAULT_BOUNDS, GraphPage, SearchBounds, SearchPage, WholeGraph
 from cmbs.stores._tee_calls import Calls
 from cmbs.stores._tee_incidents import RESERVED, Incidents, MergeOutcome, is_text, split_by_kind
 from cmbs.stores._tee_marked import anchor_marked, create_marked, read_marked
-from cmbs.stores._tee_search import encode_bounds, encode_page, graph_page_of, node_id_of, page_of, result_of
+from cmbs.stores._tee_search import (
+    encode_bounds,
+    encode_page,
+    graph_page_of,
+    node_id_of,
+    page_of,
+    result_of,
+    whole_graph_of,
+)
 from cmbs.tee.kernel.store import UniverseKind
 from cmbs.tee.kernel.wire import edge_entry
 from cmbs.tee.proto import tee_pb2 as pb
@@ -105,7 +113,26 @@ class TeeStore:
         if universe.difference(nodes.values(), edges):
             # What no graph can have cannot even be asked for.
             self._refuse_unknown(_validate_session_id(session_id), universe, None)
+        self._create(self._request(_validate_session_id(session_id), universe, version), universe)
+
+    def create_anchored(self, session_id: str, hypothesis_ids: frozenset[str], version: str) -> None:
+        """Create the incident at this version, with some of the nodes that the graph has there."""
+        universe = frozenset(hypothesis_ids)
         request = self._request(_validate_session_id(session_id), universe, version)
+        request.causal_graph_version = _read_version(version)
+        self._create(request, universe)
+
+    def read_graph(self, version: str) -> WholeGraph:
+        """All nodes and edges as of a version."""
+        found = self._incidents.whole_graph(_read_version(version))
+        if found is None:
+            raise InvalidRequest(
+                "this Tee cannot tell its graph as of a version", {"next": "use a Tee of this release, or a later one"}
+            )
+        return whole_graph_of(found)
+
+    def _create(self, request: pb.CreateIncidentRequest, universe: frozenset[str]) -> None:
+        session_id = request.incident_id
         result = self._incidents.create(request)
         if result.unknown_ids:
             self._refuse_unknown(session_id, universe, result.causal_graph_version)
@@ -289,6 +316,12 @@ class TeeStore:
             ):
                 _, evicted = self._universes.popitem(last=False)
                 self._cached_ids -= len(evicted.ids)
+
+
+def _read_version(version: str) -> int:
+    if not (version.isascii() and version.isdecimal()):
+        raise InvalidRequest(f"`{version}` is no version of a causal graph")
+    return int(version)
 
 
 def _validate_session_id(session_id: str) -> str:

@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cmbs.client import Client, Patience, Unreachable, UnreadableAnswer, connect, connect_async
-from cmbs.errors import EventNotFound, Forbidden, LedgerCorrupt, SessionNotFound
+from cmbs.client.results.belief import StreamEvent
+from cmbs.errors import EventNotFound, Forbidden, InvalidRequest, LedgerCorrupt, SessionNotFound
 from tests.support.effort import EFFORT
 from tests.support.transports import ONTOLOGY
 
@@ -150,3 +151,99 @@ def test_what_is_written_is_followed_when_awaited() -> None:
             return verbs
 
     assert asyncio.run(follow()) == ["DECLARE_SESSION", "ELIMINATE"]
+
+
+def told_of(stream_id: str, seq: int) -> dict[str, Any]:
+    return {"stream_kind": "session", "stream_id": stream_id, "entry": {**entry_of(seq), "stream_id": stream_id}}
+
+
+class UnsteadyJournal:
+    """As `Unsteady`, for all streams: two of them in turn, and between their entries what a filter left out."""
+
+    def __init__(self, *cuts: int, twice: bool = False) -> None:
+        self._cuts = list(cuts)
+        self._twice = twice
+        self.begun: list[str | None] = []
+        self.queries: list[str] = []
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        headers = {name.decode(): value.decode() for name, value in scope["headers"]}
+        last = headers.get("last-event-id")
+        self.begun.append(last)
+        self.queries.append(scope["query_string"].decode())
+        first = 0 if last is None else int(last) + 1
+        body = frame("head", {"cursor": str(first - 1)}, first - 1)
+        for place in range(first, 2 * N_ENTRIES):
+            seq = 0 if self._twice and place == 6 else 2 * (place // 4)
+            what = (
+                frame("heartbeat", {"at": ""}, place)
+                if place % 2
+                else frame("entry", told_of("ab"[place // 2 % 2], seq), place)
+            )
+            body += what
+        fault = {"stream_kind": "space", "stream_id": "s", "seq": 3, "code": "LEDGER_CORRUPT", "message": "bad"}
+        body += frame("corrupt", fault, 2 * N_ENTRIES) + frame("end", REVOKED)
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]})
+        cut = self._cuts.pop(0) if self._cuts else len(body)
+        await send({"type": "http.response.body", "body": body[:cut], "more_body": cut < len(body)})
+
+
+@pytest.mark.req("CLIENT-08")
+@settings(max_examples=EFFORT.examples_for(20), deadline=None)
+@given(cuts=st.lists(st.integers(300, 4000), max_size=6))
+def test_every_entry_of_all_streams_comes_once_wherever_connections_break(cuts: list[int]) -> None:
+    seen: list[StreamEvent] = []
+    app = UnsteadyJournal(*cuts)
+
+    def read() -> None:
+        with connect(app, patience=AT_ONCE) as client:
+            seen.extend(client.follow_all(from_=0, kind=["session", "space"], refused=False))
+
+    with pytest.raises(Forbidden, match="the key is revoked"):
+        read()
+    entries = [(each.stream_id, each.entry.seq) for each in seen if each.entry is not None]
+    assert entries == [("ab"[turn % 2], 2 * (turn // 2)) for turn in range(N_ENTRIES)]
+    assert [(each.stream_id, each.fault.message) for each in seen if each.fault is not None] == [("s", "bad")]
+    assert seen[-1].cursor == str(2 * N_ENTRIES)
+    assert set(app.queries) == {"from=0&kind=session&kind=space&refused=false"}
+
+
+@pytest.mark.req("CLIENT-08")
+def test_an_entry_that_comes_twice_among_all_streams_is_found_out() -> None:
+    with (
+        connect(UnsteadyJournal(twice=True), patience=AT_ONCE) as client,
+        pytest.raises(UnreadableAnswer, match="entry 0 of `b` came after entry 0"),
+    ):
+        list(client.follow_all(from_=0))
+
+
+@pytest.mark.req("CLIENT-08")
+def test_more_streams_than_are_kept_are_followed_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cmbs.client.following._MAX_STREAMS", 1)
+    with connect(UnsteadyJournal(), patience=AT_ONCE) as client:
+        assert len(list(islice(client.follow_all(from_=0), N_ENTRIES))) == N_ENTRIES
+
+
+@pytest.mark.req("CLIENT-08")
+def test_all_that_is_written_is_followed_by_filters_and_from_a_cursor() -> None:
+    with connect("memory:", actor="operator:ops") as client, ThreadPoolExecutor(1) as threads:
+        one, two = declare(client), declare(client)
+        client.eliminate(one, "probe", ["a"])
+        with closing(client.follow_all(from_=0)) as events:
+            told = list(islice(events, 3))
+            assert [(each.stream_id, each.entry and each.entry.seq) for each in told] == [(one, 0), (two, 0), (one, 1)]
+            coming = threads.submit(next, events)
+            client.create_space("s")
+            assert (coming.result(30).stream_kind, coming.result().stream_id) == ("space", "s")
+        with closing(client.follow_all(after=told[1].cursor, stream_id=[one], verb=["ELIMINATE"])) as events:
+            assert next(events) == told[2]
+        with pytest.raises(InvalidRequest, match="`kind` must be a list"):
+            client.follow_all(kind="session")
+
+    async def follow() -> str:
+        async with connect_async("memory:") as client:
+            opened = await client.declare_session(ONTOLOGY, list("abc"))
+            async with aclosing(client.follow_all(from_=0)) as events:
+                return "same" if (await anext(events)).stream_id == opened.session_id else "other"
+
+    assert asyncio.run(follow()) == "same"

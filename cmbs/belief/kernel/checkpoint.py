@@ -20,8 +20,8 @@ from cmbs.belief.kernel.session import (
     Session,
     Verdict,
     evolve,
-    speakers_of,
 )
+from cmbs.belief.kernel.speakers import speakers_of
 from cmbs.belief.kernel.survivors import Survivors
 from cmbs.ledger import Chronicle, Head, StoredEntry, hash_entry
 from cmbs.ledger.event_tree import EventTree

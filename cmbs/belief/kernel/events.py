@@ -32,6 +32,8 @@ class Declare(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hypothesis_attributes: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     # Only where tombstones are in a store of their own that has an identity: which one it was.
     store_id: str | msgspec.UnsetType = msgspec.UNSET
+    # Only of a session over a kit of a causal graph: the nodes that show something wrong, sorted.
+    symptoms: list[str] | msgspec.UnsetType = msgspec.UNSET
     # For people, and to be found by; labels are an object of texts. Unset where there are none.
     title: str | msgspec.UnsetType = msgspec.UNSET
     labels: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET

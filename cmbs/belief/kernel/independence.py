@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from cmbs.belief.kernel.session import Session, speakers_of
-from cmbs.belief.kernel.speakers import Speakers
+from cmbs.belief.kernel.session import Session
+from cmbs.belief.kernel.speakers import Speakers, speakers_of
 from cmbs.belief.kernel.survivors import Universe
 from cmbs.errors import EventNotFound
 from cmbs.messages import SortedIds

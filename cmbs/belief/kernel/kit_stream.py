@@ -44,6 +44,7 @@ class PutKit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     media_type: MediaType
     document: str
     content_hash: str
+    # 0 where they come from a causal graph; the probes are then those that can be asked of each component.
     hypotheses: int
     probes: int
 
@@ -251,8 +252,8 @@ def _decide_again(stream_id: str, shelf: KitShelf | None, recorded: KitEvent) ->
         raise ValueError(f"entries of version {body.v} have no kits")
     if KIT_PREFIX + message.kit_id != stream_id:
         raise ValueError(f"it puts kit `{message.kit_id}`, which is not that of its stream")
-    if message.hypotheses < 1 or message.probes < 0:
-        raise ValueError("a kit has hypotheses, and no negative number of probes")
+    if message.hypotheses < 0 or message.probes < 0:
+        raise ValueError("a kit has no negative number of hypotheses or probes")
     if shelf is not None and _find_content(shelf, message) is not None:
         raise ValueError("it puts a content that was there before")
     return decide_put(shelf, message, KitStamp(body.actor, body.event_id, body.ts, body.v))

@@ -124,6 +124,7 @@ def _require_gates(message: Declare, version: int) -> None:
     newer = {
         "hypothesis_attributes": recorded,
         "store_id": message.store_id,
+        "symptoms": message.symptoms,
         "title": message.title,
         "labels": message.labels,
         "origin.without": message.origin if isinstance(message.origin, msgspec.UnsetType) else message.origin.without,
@@ -138,6 +139,7 @@ def _require_gates(message: Declare, version: int) -> None:
     _refuse_newer(newer, version)
     if message.store_id == "":
         raise ValueError("the store of its tombstones has no name")
+    _require_symptoms(message)
     require_titles(message.title, message.labels)
     if isinstance(recorded, msgspec.UnsetType):
         return
@@ -147,6 +149,17 @@ def _require_gates(message: Declare, version: int) -> None:
         raise ValueError("its attributes are not those of hypotheses that it declares")
     if any(raw == b"{}" or raw[:1] != b"{" for raw in attributes.values()):
         raise ValueError("the attributes of a hypothesis are not an object with any")
+
+
+def _require_symptoms(message: Declare) -> None:
+    """Raise ValueError where symptoms are not as they are validated, or of a session that is not over a kit."""
+    symptoms = message.symptoms
+    if isinstance(symptoms, msgspec.UnsetType):
+        return
+    _require_sorted(symptoms)
+    provider = message.provider
+    if not symptoms or provider is None or isinstance(provider.content_hash, msgspec.UnsetType):
+        raise ValueError("it has symptoms, and is not over a kit of a causal graph")
 
 
 def _require_probe(probe: Probe, version: int) -> None:

@@ -65,8 +65,12 @@ class Limits:
     attribute_name_length: int = 128
 
 
+# Of a session over a causal graph.
+MAX_SYMPTOMS = 100
+
+
 class KitReading(NamedTuple):
-    """What a kit makes of a response: the outcome, None for no data, and how numbers were read."""
+    """What a kit makes of a response: the outcome, None for no data, and how numbers or a graph were read."""
 
     kit: KitRef
     outcome_id: str | None
@@ -158,6 +162,16 @@ class RequestValidator:
             title=titles.title,
             labels=titles.labels,
         )
+
+    def symptoms(self, symptoms: Iterable[str]) -> list[str]:
+        """The nodes of a graph that show something wrong: one at least, sorted and single."""
+        ids = self._ids("symptoms", symptoms, "symptoms", MAX_SYMPTOMS)
+        if not ids:
+            raise InvalidRequest(
+                "`symptoms` must name at least one node that shows something wrong",
+                {"field": "symptoms", "accepted": {"minItems": 1, "maxItems": MAX_SYMPTOMS}},
+            )
+        return ids
 
     def ontology(self, ontology: OntologyBundle) -> OntologyBundle:
         """An ontology of texts within the limit."""

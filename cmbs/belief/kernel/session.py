@@ -7,7 +7,7 @@ the next, live and in replay. A refusal that the protocol defines is an event li
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from itertools import islice
 from typing import Any, NamedTuple, assert_never
 
@@ -115,10 +115,17 @@ class Session(msgspec.Struct, frozen=True):
     attributes: Attributes = NO_ATTRIBUTES
     # None where tombstones are with the events, or their store had no identity.
     store_id: str | None = None
+    # Of a session over a kit of a causal graph.
+    symptoms: tuple[str, ...] = ()
     # Of the declaration, for people and lists.
     declared_ts: str = ""
     title: str = ""
     labels: Mapping[str, str] = {}
+
+    @property
+    def is_in_store(self) -> bool:
+        """Whether its hypotheses and tombstones belong in a store beside the log, where there is one."""
+        return self.provider is None or bool(self.symptoms)
 
     @property
     def eliminated_total(self) -> int:
@@ -388,6 +395,7 @@ def _open_session(event: Event) -> Session:
         origin=None if isinstance(message.origin, msgspec.UnsetType) else message.origin,
         attributes=read_attributes(message.hypothesis_attributes),
         store_id=None if isinstance(message.store_id, msgspec.UnsetType) else message.store_id,
+        symptoms=() if isinstance(message.symptoms, msgspec.UnsetType) else tuple(message.symptoms),
         declared_ts=body.ts,
         title=title,
         labels=labels,
@@ -403,15 +411,6 @@ def _find_speaker(session: Session, event: Event) -> str | None:
     if actor is None or not actor.authenticated:
         return None
     return None if session.origin is not None and event.body.seq <= session.origin.last_repeated else actor.id
-
-
-def speakers_of(universe: Universe, records: Iterable[Applied]) -> Speakers:
-    """Which actors spoke against which hypotheses in these eliminations."""
-    speakers = Speakers(universe)
-    for record in records:
-        if record.actor_id is not None:
-            speakers = speakers.hear(record.actor_id, (*record.applied, *record.ignored))
-    return speakers
 
 
 # --- the rules that several verbs share -------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from itertools import chain, compress
 
 import msgspec
 
+from cmbs.belief.kernel.looks import Applied
 from cmbs.belief.kernel.survivors import BLOCK_BITS, Universe
 
 _ASCII_BITS = bytes.maketrans(b"01", b"\x00\x01")
@@ -110,3 +111,12 @@ def _remove(bits: _Bits, gone: Mapping[int, int]) -> _Bits:
             blocks[number] ^= hit
             n_gone += hit.bit_count()
     return _Bits(blocks, bits.count - n_gone) if n_gone else bits
+
+
+def speakers_of(universe: Universe, records: Iterable[Applied]) -> Speakers:
+    """Which actors spoke against which hypotheses in these eliminations."""
+    speakers = Speakers(universe)
+    for record in records:
+        if record.actor_id is not None:
+            speakers = speakers.hear(record.actor_id, (*record.applied, *record.ignored))
+    return speakers

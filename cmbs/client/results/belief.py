@@ -180,6 +180,29 @@ class Event(Result, frozen=True):
     state: StateDigest | None = None
 
 
+class StreamFault(Result, frozen=True):
+    """Why no more entries of a stream come: it does not verify at `seq`."""
+
+    stream_kind: str
+    stream_id: str
+    seq: int
+    code: str
+    message: str
+
+
+class StreamEvent(Result, frozen=True):
+    """An entry of one of the streams that are followed together, or else the fault that stands in its place.
+
+    `stream_kind` is `session` or `space`. A follower that begins at `cursor` goes on after it.
+    """
+
+    stream_kind: str
+    stream_id: str
+    cursor: str
+    entry: Event | None = None
+    fault: StreamFault | None = None
+
+
 class EventsPage(Result, frozen=True):
     """A page of the events of a stream, the oldest first."""
 

@@ -54,7 +54,8 @@ class Analyst:
         reference = self._server.current_session(session_id).provider
         if reference is None or isinstance(reference.content_hash, UnsetType) or kit_id not in (None, reference.id):
             return None
-        return self._server.kits.provide(reference).kit
+        kit = self._server.kits.find_content(reference)
+        return kit if isinstance(kit, Kit) else None
 
     def _select_kit(self, trajectory: Trajectory, kit_id: str | None) -> Kit | None:
         if kit_id is None:

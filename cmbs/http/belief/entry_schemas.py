@@ -44,7 +44,7 @@ class ProbeRecord(msgspec.Struct):
         str | UnsetType | None, Meta(description="The outcome that it was read as; null for no data.")
     ] = UNSET
     reading: Annotated[
-        dict[str, Any] | UnsetType, Meta(description="How numbers were read; left out if there were none.")
+        dict[str, Any] | UnsetType, Meta(description="How numbers or a graph were read; left out if there were none.")
     ] = UNSET
     seen_at: Annotated[Timestamp | UnsetType, Meta(description="Left out if not said.")] = UNSET
 
@@ -63,6 +63,9 @@ class DeclareSessionPayload(msgspec.Struct, forbid_unknown_fields=True):
     ] = UNSET
     store_id: Annotated[
         str | UnsetType, Meta(description="Which elimination store the tombstones are in, where it has an identity.")
+    ] = UNSET
+    symptoms: Annotated[
+        list[str] | UnsetType, Meta(description="The nodes that show something wrong; only over a causal graph.")
     ] = UNSET
 
 

@@ -99,6 +99,7 @@ class Routes:
                 hypothesis_attributes=request.document.get("hypothesis_attributes"),
                 provider=None if isinstance(body.provider, UnsetType) else body.provider,
                 kit=_read_kit(body.kit),
+                symptoms=None if isinstance(body.symptoms, UnsetType) else body.symptoms,
                 title=None if isinstance(body.title, UnsetType) else body.title,
                 labels=None if isinstance(body.labels, UnsetType) else body.labels,
                 idempotency_key=request.idempotency_key,

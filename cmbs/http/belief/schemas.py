@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from cmbs.belief.kernel.agreement import StoreState
-from cmbs.belief.kernel.requests import Limits
+from cmbs.belief.kernel.requests import MAX_SYMPTOMS, Limits
 from cmbs.belief.kernel.titles import (
     LABEL_NAME_PATTERN,
     LINE_PATTERN,
@@ -160,6 +160,13 @@ class DeclareSessionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=T
         Meta(
             description="A kit on record to take ontology, hypotheses and attributes from, by its id, or by id and"
             " version. Unless the policy says otherwise, conclusions are then of survivors alone."
+        ),
+    ] = UNSET
+    symptoms: Annotated[
+        Annotated[Ids, Meta(min_length=1, max_length=MAX_SYMPTOMS)] | UnsetType,
+        Meta(
+            description="For a kit over a causal graph, and there required: the nodes that show something wrong."
+            " Hypotheses are the nodes that can have caused them."
         ),
     ] = UNSET
     title: Title = UNSET

@@ -43,6 +43,9 @@ class OpenCaseArgs(msgspec.Struct, forbid_unknown_fields=True):
     """A kit, or a list of hypotheses; and a space, for actions that depend on what is believed."""
 
     kit: Annotated[str | None, Meta(description="A kit on record, which knows hypotheses and probes.")] = None
+    symptoms: Annotated[
+        list[str] | None, Meta(description="For a kit over a causal graph: the nodes that show something wrong.")
+    ] = None
     hypotheses: Annotated[list[str] | None, Meta(description="Or else everything that may be the case.")] = None
     about: Annotated[str, Meta(description="What is to be found out, for people.")] = ""
     space_id: Annotated[str | None, Meta(description="Also open a case in this space.")] = None
@@ -204,6 +207,8 @@ async def open_case(api: Api, args: OpenCaseArgs) -> Json:
     body: Json = {"metadata": {"about": args.about}}
     if args.kit is not None:
         body["kit"] = args.kit
+        if args.symptoms is not None:
+            body["symptoms"] = args.symptoms
     else:
         ontology = {"hypothesis_space_id": "listed-by-agent", "hypothesis_version": "1"}
         graph = {"causal_graph_ref": "none:", "causal_graph_version": "1"}
