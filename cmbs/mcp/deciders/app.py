@@ -82,7 +82,10 @@ def build_app(options: DecideOptions, environment: Mapping[str, str]) -> Starlet
         async with AsyncExitStack() as stack:
             decider = app.state.decider = await stack.enter_async_context(open_decider(options, environment))
             if options.grpc_port is not None:
-                from cmbs.mcp.deciders.agentgateway import serve_grpc, stop_grpc
+                from cmbs.mcp.deciders.agentgateway import (  # noqa: PLC0415 - gRPC is an extra
+                    serve_grpc,
+                    stop_grpc,
+                )
 
                 host = f"[{options.host}]" if ":" in options.host else options.host
                 server = await serve_grpc(decider, options.agent, f"{host}:{options.grpc_port}")

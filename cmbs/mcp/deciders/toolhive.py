@@ -1,7 +1,7 @@
 """ToolHive: an authorisation of type `httpv1`, which posts to `URL/decision`.
 
-`{"principal": …, "operation": "mcp:tool:call", "resource": "mrn:mcp:SERVER:tool:NAME", "context": {"mcp": …}}` is answered
-with `{"allow": …}`. ToolHive tells its client that and no more: `reason` is for its log's reader, and in the ledger.
+`{"operation": "mcp:tool:call", "resource": "mrn:mcp:SERVER:tool:NAME", "context": {"mcp": …}, …}` is answered with
+`{"allow": …}`. ToolHive tells its client that and no more: `reason` is for its log's reader, and in the ledger.
 To filter a list it asks about every tool without arguments, which cannot be told from a call: that is not waited for.
 """
 
