@@ -109,18 +109,19 @@ def play_in_background(
 def _play_when_ready(base: str, say: Say, pause_seconds: float, wait: Wait) -> None:
     import httpx
 
-    for _ in range(100):
-        # First wait, so that this thread does nothing while the server forks its processes.
-        wait(0.1)
-        try:
-            # Without a proxy of the environment: the server is on this machine.
-            httpx.get(f"{base}/healthz", trust_env=False, timeout=_SECONDS).raise_for_status()
-        except httpx.HTTPError:
-            continue
-        break
-    else:
-        say("demo: the server did not answer in ten seconds")
-        return
+    # Without a proxy of the environment: the server is on this machine.
+    with httpx.Client(base_url=base, trust_env=False, timeout=_SECONDS) as client:
+        for _ in range(100):
+            # First wait, so that this thread does nothing while the server forks its processes.
+            wait(0.1)
+            try:
+                client.get("/healthz").raise_for_status()
+            except httpx.HTTPError:
+                continue
+            break
+        else:
+            say("demo: the server did not answer in ten seconds")
+            return
     try:
         play(base, say, lambda: wait(pause_seconds))
     except Exception as exc:  # noqa: BLE001 - a demo that fails says so, and stops nothing else
