@@ -28,7 +28,7 @@ from scripts.check_docs import ROOT, read_document
 from tests.support.http_server import serving
 
 GUIDE = ROOT / "docs/guides/mcp-hosts.md"
-DOCUMENTED = ("http://127.0.0.1:8080", "/home/me")
+DOCUMENTED = ("http://127.0.0.1:8080", "sqlite:////home/me")
 KEY_VARIABLE = "CMBS_KEY"
 
 
@@ -319,7 +319,7 @@ def test_what_a_host_starts_speaks_mcp(tmp_path: Path) -> None:
     async def use(server: str, tool: str, args: dict[str, Any]) -> Any:
         program = read_host("Claude Desktop")[server]
         assert isinstance(program, Program)
-        arguments = [each.replace(DOCUMENTED[1], str(tmp_path)) for each in program.args]
+        arguments = [each.replace(DOCUMENTED[1], f"sqlite:///{tmp_path}") for each in program.args]
         parameters = StdioServerParameters(
             command=program.command, args=arguments, cwd=tmp_path, env={**os.environ, "PATH": path}
         )

@@ -53,7 +53,7 @@ class ExtMcp(pb_grpc.ExtMcpServicer):
 
         verdict = await self._decider.decide(read)
         if verdict.allowed:
-            passed = pb.McpRequestResult(**{"pass": pb.Pass()})
+            passed = _let_pass(pb.McpRequestResult())
             passed.metadata[CALL_KEY] = str(verdict.proposal_id).removeprefix("call-")
             return passed
         error = pb.AuthorizationError(code=pb.AuthorizationError.PERMISSION_DENIED, reason=describe_denial(verdict))
@@ -70,7 +70,7 @@ class ExtMcp(pb_grpc.ExtMcpServicer):
                 await self._decider.report(self._identify(context), named.string_value, result, _find_error(result))
         except Exception as exc:  # noqa: BLE001 - the outcome is then in doubt after its time, as that of any call
             _log.warning("the outcome of a call could not be recorded: %s", str(exc) or type(exc).__name__)
-        return pb.McpResponseResult(**{"pass": pb.Pass()})
+        return _let_pass(pb.McpResponseResult())
 
     def _identify(self, context: Context) -> Identity:
         metadata: Any = context.invocation_metadata() or ()
@@ -78,6 +78,12 @@ class ExtMcp(pb_grpc.ExtMcpServicer):
         if len(sent) > 1:
             raise MalformedMessage("`authorization` was sent twice")
         return identify(sent[0] if sent else None, self._agent)
+
+
+def _let_pass(result: Any) -> Any:
+    # The name of the field is a word of Python.
+    getattr(result, "pass").SetInParent()
+    return result
 
 
 def _read_call(request: Any) -> PeerCall:
@@ -110,7 +116,7 @@ async def serve_grpc(decider: Decider, agent: str, address: str) -> grpc.aio.Ser
         maximum_concurrent_rpcs=_MAX_CALLS,
         options=[("grpc.max_receive_message_length", MAX_MESSAGE_BYTES), ("grpc.so_reuseport", 0)],
     )
-    pb_grpc.add_ExtMcpServicer_to_server(ExtMcp(decider, agent), server)
+    pb_grpc.add_ExtMcpServicer_to_server(ExtMcp(decider, agent), server)  # type: ignore[no-untyped-call]
     server.add_insecure_port(address)
     await server.start()
     return server
