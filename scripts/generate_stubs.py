@@ -1,4 +1,4 @@
-"""Generate the Python stubs of `cmbs/tee/proto/tee.proto`, beside it."""
+"""Generate the Python stubs of the `.proto` files, beside each."""
 
 import sys
 from importlib.resources import files
@@ -7,7 +7,7 @@ from pathlib import Path
 from grpc_tools import protoc
 
 ROOT = Path(__file__).resolve().parent.parent
-PROTO = Path("cmbs/tee/proto/tee.proto")
+PROTOS = (Path("cmbs/mcp/deciders/proto/ext_mcp.proto"), Path("cmbs/tee/proto/tee.proto"))
 
 
 def generate(target: Path) -> list[Path]:
@@ -21,12 +21,12 @@ def generate(target: Path) -> list[Path]:
             f"--python_out={target}",
             f"--pyi_out={target}",
             f"--grpc_python_out={target}",
-            str(PROTO),
+            *map(str, PROTOS),
         ]
     )
     if failed:
         raise SystemExit(f"protoc ended with {failed}")
-    made = sorted((target / PROTO.parent).glob("tee_pb2*.py*"))
+    made = [path for proto in PROTOS for path in sorted((target / proto.parent).glob(f"{proto.stem}_pb2*.py*"))]
     for path in made:
         # The generators leave white space at line ends, which the house style does not allow.
         tidy = "\n".join(line.rstrip() for line in path.read_text("utf-8").splitlines())

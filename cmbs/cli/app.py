@@ -105,6 +105,7 @@ COMMANDS = {
         "Decide about one call of a coding agent: reads the host's event, prints the host's answer.",
     ),
     "gateway": LazyCommand("cmbs.cli.gateway:app", "Stand in front of MCP servers: every call is a proposal first."),
+    "decide": LazyCommand("cmbs.cli.decide:decide", "Decide for other MCP gateways: Docker's, ToolHive, agentgateway."),
     "tee": LazyCommand("cmbs.cli.tee:app", "The causal graph that hypotheses come from."),
     "play": LazyCommand("cmbs.cli.play:app", "Games, played on a real belief server."),
     "version": LazyCommand("cmbs.cli.app:version", "Print the version."),

@@ -1,38 +1,45 @@
-"""An incident to look at: the web shop is slow, two agents look into it, and one of them concludes too early."""
+"""An incident to look at: the web shop is slow, two agents look into it through MCP, and one concludes too early.
+
+The agents use the tools of `/mcp` and nothing else. One of them loses its memory in the middle, and goes on from what
+the server knows. An operator, over HTTP, puts the kit on record and says how much has to be looked at.
+"""
 
 from __future__ import annotations
 
-import http.client
+import asyncio
 import threading
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from math import log2
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from cmbs.adapters import KitAdapter
 from cmbs.adapters.sre import FIRING, SILENT
 from cmbs.adapters.sre.webshop import closed_kit
-from cmbs.kit import Kit, ontology_of
-from cmbs.messages import BeliefSnapshot
+from cmbs.kit import NO_DATA, Kit
+from cmbs.kit.writing import format_kit
+
+if TYPE_CHECKING:
+    from mcp import Client
 
 Say = Callable[[str], None]
 # Waits so many seconds.
 Wait = Callable[[float], None]
-
-# Without a proxy of the environment: the server is on this machine.
-_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-# What a broken connection or a cut answer raises.
-_BROKEN = (OSError, http.client.HTTPException, msgspec.DecodeError)
 
 # As long as it takes to read a line.
 PAUSE_SECONDS = 1.5
 METRICS, TRACES = "metrics", "traces"
 OBLIGATION_ID = "look-before-concluding"
 MIN_ELIMINATIONS = 18
+_OPERATOR = {"x-cmbs-actor": "operator:demo"}
+_SECONDS = 30.0
+
+
+class DemoStopped(Exception):
+    """The server did not do as it should."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +53,11 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Conclude:
-    """An agent names what it takes for the cause."""
+    """An agent names what it takes for the cause; with `closes`, it wants the case closed."""
 
     agent: str
     conclusion_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class Close:
-    """An agent wants the case closed."""
-
-    agent: str
+    closes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,14 @@ class Leave:
     agent: str
 
 
-Move = Look | Conclude | Close | Leave
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """An agent loses its memory, and asks the server what it was doing."""
+
+    agent: str
+
+
+Move = Look | Conclude | Leave | Forget
 
 CAUSE = "orders-db-lock-contention"
 STORY: tuple[Move, ...] = (
@@ -79,12 +87,12 @@ STORY: tuple[Move, ...] = (
     Look(TRACES, "SlowResponses@storefront", FIRING),
     Look(METRICS, "CpuSaturated@node-pool", SILENT),
     Leave(TRACES),
-    Close(METRICS),
+    Conclude(METRICS, CAUSE, closes=True),
+    Forget(TRACES),
     Look(TRACES, "SlowResponses@image-store", SILENT),
     Look(METRICS, "CacheMissesHigh@basket-cache", SILENT),
     Look(TRACES, "SlowResponses@orders", FIRING),
-    Conclude(TRACES, CAUSE),
-    Close(METRICS),
+    Conclude(TRACES, CAUSE, closes=True),
 )
 
 
@@ -99,21 +107,32 @@ def play_in_background(
 
 
 def _play_when_ready(base: str, say: Say, pause_seconds: float, wait: Wait) -> None:
-    for _ in range(100):
-        # First wait, so that this thread does nothing while the server forks its processes.
-        wait(0.1)
-        try:
-            _call(base, "GET", "/healthz")
-        except _BROKEN:
-            continue
-        break
-    else:
-        say("demo: the server did not answer in ten seconds")
-        return
+    import httpx
+
+    # Without a proxy of the environment: the server is on this machine.
+    with httpx.Client(base_url=base, trust_env=False, timeout=_SECONDS) as client:
+        for _ in range(100):
+            # First wait, so that this thread does nothing while the server forks its processes.
+            wait(0.1)
+            try:
+                client.get("/healthz").raise_for_status()
+            except httpx.HTTPError:
+                continue
+            break
+        else:
+            say("demo: the server did not answer in ten seconds")
+            return
     try:
         play(base, say, lambda: wait(pause_seconds))
-    except _BROKEN as exc:
-        say(f"demo: stopped: {str(exc).strip()}")
+    except Exception as exc:  # noqa: BLE001 - a demo that fails says so, and stops nothing else
+        say(f"demo: stopped: {_find_cause(exc)}")
+
+
+def _find_cause(exc: BaseException) -> str:
+    """What went wrong, out of the groups in which tasks raise."""
+    while isinstance(exc, BaseExceptionGroup):
+        exc = exc.exceptions[0]
+    return str(exc).strip() or type(exc).__name__
 
 
 def play(base: str, say: Say, pause: Callable[[], None]) -> str:
@@ -123,93 +142,106 @@ def play(base: str, say: Say, pause: Callable[[], None]) -> str:
 
 def tell(base: str, say: Say, pause: Callable[[], None], story: tuple[Move, ...]) -> str:
     """Play any story on the web shop's faults; the id of its session."""
-    return _Incident(base, say).play(story, pause)
+    return asyncio.run(_Incident(base, say).play(story, pause))
 
 
 class _Incident:
-    """A session on a server, and agents that know the faults of the web shop."""
+    """A session on a server, and agents that know the server alone: each move is made by a client of its own."""
 
     def __init__(self, base: str, say: Say) -> None:
         self._base = base
         self._say = say
         # A closed world, because in an open one a silent alert rules out nothing.
         self._kit: Kit = closed_kit()
-        self._agents = {agent: KitAdapter(self._kit, agent) for agent in (METRICS, TRACES)}
-        self._path = ""
-        self._belief: dict[str, Any] = {}
+        self._session_id = ""
 
-    def play(self, story: tuple[Move, ...], pause: Callable[[], None]) -> str:
+    async def play(self, story: tuple[Move, ...], pause: Callable[[], None]) -> str:
         """Open a session, and let the agents do what the story says."""
-        ontology = ontology_of(self._kit)
-        body = {"ontology": ontology.to_dict(), "hypotheses": sorted(self._kit.hypothesis_ids)}
-        opened = self._post("/v1/sessions", body)
-        session_id: str = opened["session_id"]
-        self._path = f"/v1/sessions/{session_id}"
-        self._say(
-            f"demo: the shop is slow; {len(self._kit.hypotheses)} known faults could be why (session {session_id})"
-        )
-        obligation = {"obligation_id": OBLIGATION_ID, "min_total_eliminations": MIN_ELIMINATIONS}
-        self._post(f"{self._path}/obligations", obligation)
+        from cmbs.mcp.api import open_remote
+
+        async with aclosing(open_remote(self._base)) as api:
+            operator = api.acting_as(_OPERATOR)
+            await operator.post("/v1/kits", msgspec.json.decode(format_kit(self._kit, "kit.json")))
+            opened = await self._call(METRICS, "open_case", kit=self._kit.kit_id, about="the shop is slow")
+            self._session_id = opened["handles"]["session_id"]
+            obligation = {"obligation_id": OBLIGATION_ID, "min_total_eliminations": MIN_ELIMINATIONS}
+            await operator.post(f"/v1/sessions/{self._session_id}/obligations", obligation)
+        self._say(f"demo: the shop is slow; {opened['n_survivors']} known faults could be why")
         self._say(f"demo: no conclusion counts before {MIN_ELIMINATIONS} of them are ruled out")
         for move in story:
-            pause()
-            self._say(f"demo: {move.agent:>7} · {self._make(move)}")
-        self._say(f"demo: read it back at {self._base}{self._path}/audit")
-        return session_id
+            await asyncio.to_thread(pause)
+            self._say(f"demo: {move.agent:>7} · {await self._make(move)}")
+        self._say(f"demo: read it back at {self._base}/v1/sessions/{self._session_id}/audit")
+        return self._session_id
 
-    def _make(self, move: Move) -> str:
+    async def _make(self, move: Move) -> str:
         """Do what an agent does; what came of it."""
         match move:
             case Look():
-                return self._look(move)
+                return await self._look(move)
             case Conclude():
-                answer = self._post(f"{self._path}/conclusions", {"conclusion_id": move.conclusion_id})
-                accepted = _describe_answer(answer, "accepted")
-                return f"concludes {move.conclusion_id} ({self._label(move.conclusion_id)}): {accepted}"
-            case Close():
-                return f"wants to close: {_describe_answer(self._post(f'{self._path}/terminate', {}), 'approved')}"
+                return await self._conclude(move)
             case Leave():
-                answer = self._post(f"{self._path}/obligations/{OBLIGATION_ID}/exit", {})
-                return f"says that enough was looked at: {_describe_answer(answer, 'approved')}"
+                answer = await self._ask(move.agent, "leave_obligation", obligation_id=OBLIGATION_ID)
+                return f"says that enough was looked at: {_describe_answer(answer)}"
+            case Forget():
+                return await self._remember(move)
 
-    def _look(self, look: Look) -> str:
-        adapter = self._agents[look.agent]
-        action = adapter.apply_action(look.probe_id, self._snapshot())
-        messages = adapter.observe(action, look.finds)
-        if not messages:
-            return f"{look.probe_id} is {look.finds}: that rules out nothing"
-        (message,) = messages
-        body = {
-            "source_id": message.source_id,
-            "observation_id": message.observation_id,
-            "eliminated": list(message.eliminated),
-            "justification": message.justification,
-        }
-        answer = self._post(f"{self._path}/eliminate", body)
-        self._belief = answer["snapshot"]
-        gone = len(answer["applied_eliminated"])
-        left = f"{self._belief['n_survivors']} left, {self._belief['entropy_proxy']:.2f} bits"
-        return f"{look.probe_id} is {look.finds}: {gone} ruled out, {left}"
+    async def _look(self, look: Look) -> str:
+        response = None if look.finds == NO_DATA else look.finds
+        found = {"probe_id": look.probe_id, "response": response, "source_id": look.agent}
+        answer = await self._ask(look.agent, "observe", **found)
+        left = f"{answer['n_survivors']} left, {log2(answer['n_survivors'] or 1):.2f} bits"
+        seen = f"{look.probe_id} is {look.finds}"
+        if answer["ruled_out"]:
+            return f"{seen}: {len(answer['ruled_out'])} ruled out, {left}"
+        sources = sorted({each["source_id"] for each in answer["seen_before"]} - {look.agent})
+        told = f"{' and '.join(sources)} saw it before" if sources else "that rules out nothing"
+        return f"{seen}: {told}, {left}"
 
-    def _snapshot(self) -> BeliefSnapshot:
-        alive = self._belief.get("survivors", self._kit.hypothesis_ids)
-        return BeliefSnapshot(self._path, ontology_of(self._kit), alive)
+    async def _conclude(self, move: Conclude) -> str:
+        answer = await self._ask(move.agent, "conclude", conclusion_id=move.conclusion_id, end=move.closes)
+        told = f"concludes {move.conclusion_id} ({self._label(move.conclusion_id)}): {_describe_answer(answer)}"
+        if not (move.closes and answer["accepted"]):
+            return told
+        return f"{told}; wants to close: " + ("closed" if answer["ended"] else f"not closed ({answer['reason']})")
+
+    async def _remember(self, move: Forget) -> str:
+        """What an agent finds out that knows nothing of what it did."""
+        sessions = (await self._call(move.agent, "find_sessions", limit=1))["sessions"]
+        self._session_id = sessions[0]["session_id"]
+        known = await self._ask(move.agent, "next_probes")
+        return f"forgets everything, and asks: {known['n_survivors']} left, {len(known['asked'])} looks on record"
 
     def _label(self, fault_id: str) -> str:
         return next(each.label for each in self._kit.hypotheses if each.id == fault_id)
 
-    def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        return _call(self._base, "POST", path, body)
+    async def _ask(self, agent: str, tool: str, **args: Any) -> dict[str, Any]:
+        return await self._call(agent, tool, session_id=self._session_id, **args)
+
+    async def _call(self, agent: str, tool: str, **args: Any) -> dict[str, Any]:
+        """Call a tool as an agent; DemoStopped where the answer is an error."""
+        async with _connect(f"{self._base}/mcp", agent) as client:
+            result = await client.call_tool(tool, args)
+        if result.is_error or result.structured_content is None:
+            told = result.content[0] if result.content else None
+            raise DemoStopped(getattr(told, "text", f"`{tool}` gave no answer"))
+        return dict(result.structured_content)
 
 
-def _describe_answer(answer: dict[str, Any], field: str) -> str:
-    return field if answer[field] else f"not {field} ({answer['reason']})"
+@asynccontextmanager
+async def _connect(url: str, agent: str) -> AsyncIterator[Client]:
+    import httpx2
+    from mcp import Client
+    from mcp.client.streamable_http import streamable_http_client
+
+    headers = {"x-cmbs-actor": f"agent:{agent}"}
+    async with (
+        httpx2.AsyncClient(headers=headers, timeout=_SECONDS, trust_env=False) as http,
+        Client(streamable_http_client(url, http_client=http)) as client,
+    ):
+        yield client
 
 
-def _call(base: str, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-    data = None if body is None else msgspec.json.encode(body)
-    headers = {"content-type": "application/json"}
-    request = urllib.request.Request(base + path, data, headers, method=method)  # noqa: S310 - our own server
-    with _OPENER.open(request, timeout=10) as response:
-        answer: dict[str, Any] = msgspec.json.decode(response.read())
-    return answer
+def _describe_answer(answer: dict[str, Any]) -> str:
+    return "accepted" if answer["accepted"] else f"not accepted ({answer['reason']})"

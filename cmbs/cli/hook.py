@@ -48,7 +48,7 @@ def hook(
     deny: Callable[[str], Any] = deny_claude if host is Host.CLAUDE else deny_cursor
     try:
         event = msgspec.json.decode(sys.stdin.buffer.read(_MAX_EVENT_BYTES + 1))
-        work = _answer(host, event, server or store, _Chosen(space, actor, case, wait, session))
+        work = _answer(host, event, _Chosen(server, store, space, actor, case, wait, session))
         answer = asyncio.run(asyncio.wait_for(work, _SECONDS))
     except Exception as exc:  # noqa: BLE001 - whatever it is, the call is not let through
         answer = deny(f"cmbs could not decide, so the answer is no: {str(exc) or type(exc).__name__}")
@@ -56,6 +56,8 @@ def hook(
 
 
 class _Chosen(NamedTuple):
+    server: str | None
+    store: str
     space: str
     actor: str
     case: str | None
@@ -63,12 +65,10 @@ class _Chosen(NamedTuple):
     session: str | None
 
 
-async def _answer(host: Host, event: Any, place: str, chosen: _Chosen) -> Any:
-    from contextlib import AsyncExitStack
-
-    from cmbs.mcp.api import AUTHORIZATION, open_remote
+async def _answer(host: Host, event: Any, chosen: _Chosen) -> Any:
+    from cmbs.mcp.api import AUTHORIZATION
     from cmbs.mcp.decisions import DecisionPoint
-    from cmbs.mcp.embedded import open_embedded
+    from cmbs.mcp.embedded import open_api
     from cmbs.mcp.gateway.ledger import GatewayLedger, claim_actor
     from cmbs.mcp.gateway.opening import AGENT_KEY, OPERATOR_KEY
     from cmbs.mcp.hooks import ClaudeHook, CursorHook, HookFailed
@@ -76,12 +76,7 @@ async def _answer(host: Host, event: Any, place: str, chosen: _Chosen) -> Any:
 
     if not isinstance(event, dict):
         raise HookFailed("the event must be a JSON object")
-    async with AsyncExitStack() as stack:
-        if place.startswith(("http://", "https://")):
-            api = open_remote(place)
-            stack.push_async_callback(api.aclose)
-        else:
-            api = await stack.enter_async_context(open_embedded(place))
+    async with open_api(chosen.server, chosen.store) as api:
         key, operator_key = os.environ.get(AGENT_KEY), os.environ.get(OPERATOR_KEY)
         agent = api.acting_as(claim_actor("agent", chosen.actor) if key is None else {AUTHORIZATION: f"Bearer {key}"})
         operator = api.acting_as(

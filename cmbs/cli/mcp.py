@@ -23,8 +23,8 @@ def mcp(
     ] = "agent:agent",
 ) -> None:
     """Serve belief and action to an agent, over MCP on standard streams."""
-    from cmbs.mcp.api import ACTOR, AUTHORIZATION, open_remote
-    from cmbs.mcp.embedded import open_embedded
+    from cmbs.mcp.api import ACTOR, AUTHORIZATION
+    from cmbs.mcp.embedded import open_api
     from cmbs.mcp.gateway.opening import AGENT_KEY, run_async
     from cmbs.mcp.server.serving import serve_stdio
 
@@ -32,10 +32,7 @@ def mcp(
     identity = {ACTOR: actor} if key is None else {AUTHORIZATION: f"Bearer {key}"}
 
     async def serve() -> None:
-        if server is not None:
-            await serve_stdio(open_remote(server), identity)
-            return
-        async with open_embedded(store) as api:
+        async with open_api(server, store) as api:
             await serve_stdio(api, identity)
 
     with failing_cleanly():

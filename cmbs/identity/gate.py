@@ -96,7 +96,7 @@ class Gate:
             await self._refresh()
         if not self._registry.keys.by_id:
             if not self._anyone:
-                _refuse_foreign(client[0] if client else "", header("host"), header("origin"))
+                refuse_foreign(client[0] if client else "", header("host"), header("origin"))
             claimed = header("x-cmbs-actor")
             return ANONYMOUS if claimed is None else read_claimed_actor(claimed)
         record = self._authenticate(header("authorization"))
@@ -144,7 +144,7 @@ def refuse_keys_in(what: str, data: bytes) -> None:
         raise InvalidRequest(f"{what} holds a key, which belongs in `Authorization` alone; revoke it", {"where": what})
 
 
-def _refuse_foreign(peer: str, host: str | None, origin: str | None) -> None:
+def refuse_foreign(peer: str, host: str | None, origin: str | None) -> None:
     """Forbidden for other machines, and for web pages of other sites in a browser on this machine.
 
     A page can give our address a name of its own (DNS rebinding), which `Host` shows, and may send simple requests to

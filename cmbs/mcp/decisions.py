@@ -20,6 +20,10 @@ from cmbs.spi import Clock, IdSource
 _ANY_ARGS = {"type": "object"}
 _MAX_RESULT_BYTES = 65_536
 _WAITING = ("asked", "parked")
+# Another call may change the state between the look at it and the proposal on it.
+_STALE = ("STALE_SNAPSHOT", "UNKNOWN_SNAPSHOT")
+_MAX_PROPOSALS = 5
+_MAX_TOKENS = 10_000
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -44,51 +48,60 @@ class DecisionPoint:
         self._clock = clock
         self._ids = ids
         self._wait_seconds = wait_seconds
+        # The tokens of agents and tools that are known to be there.
+        self._tokens: dict[tuple[str, str], str] = {}
 
     async def decide(
-        self, agent: Api, tool_id: str, args: Mapping[str, Any], call_id: str = "", case_id: str | None = None
+        self,
+        agent: Api,
+        tool_id: str,
+        args: Mapping[str, Any],
+        call_id: str = "",
+        case_id: str | None = None,
+        *,
+        waits: bool = True,
     ) -> Verdict:
         """Propose the call; allowed only where the space says so, and never where it cannot be asked.
 
-        `call_id` is the peer's own id of the call, by which its outcome can be reported.
+        `call_id` is the peer's own id of the call, by which its outcome can be reported. Without `waits` a call that
+        needs an approval is denied at once.
         """
         try:
-            return await self._propose(agent, tool_id, args, call_id, case_id)
+            return await self._propose(agent, tool_id, args, call_id, case_id, self._wait_seconds if waits else 0)
         except ApiError as exc:
             return Verdict(allowed=False, reason=f"{exc.code}: {exc.sentence}")
 
-    async def report(self, agent: Api, call_id: str, result: Any) -> None:
+    async def report(self, agent: Api, call_id: str, result: Any, error: str | None = None) -> None:
         """Record the outcome of a call that was let through; ApiError where there is none of that id."""
-        record = await agent.get(self._path("proposals", f"call-{call_id}"))
-        for execution_id in record["execution_ids"]:
-            outcome = {"status": "succeeded", "result": _shorten_result(result)}
-            await agent.post(self._path("executions", execution_id, "outcome"), outcome, minimal=True)
+        outcome = {"status": "succeeded" if error is None else "failed", "error": error}
+        for number in range(_MAX_PROPOSALS):
+            record = await agent.get(self._path("proposals", _proposal_id(call_id, number)))
+            for execution_id in record["execution_ids"]:
+                body = {**outcome, "result": _shorten_result(result)}
+                await agent.post(self._path("executions", execution_id, "outcome"), body, minimal=True)
+            if record["decision"]["reason_code"] not in _STALE:
+                return
 
     async def _propose(
-        self, agent: Api, tool_id: str, args: Mapping[str, Any], call_id: str, case_id: str | None
+        self, agent: Api, tool_id: str, args: Mapping[str, Any], call_id: str, case_id: str | None, wait_seconds: int
     ) -> Verdict:
         me = await agent.get("/v1/whoami")
+        if me["kind"] != "agent":
+            told = f"calls are made by agents, and this is an actor of kind `{me['kind']}`"
+            raise ApiError(403, "FORBIDDEN", told, {"next": "use the key of an agent"})
         token_id = await self._ensure(tool_id, str(me["id"]))
-        space = await self._operator.get(self._path(), fields="state_snapshot_id")
-        proposal_id = f"call-{call_id or self._ids.new_id()}"
-        call = {
-            "type": "tool_call",
-            "tool_id": tool_id,
-            "args": dict(args),
-            "capability_token_id": token_id,
-            "idempotency_key": proposal_id,
-        }
-        body: dict[str, Any] = {
-            "proposal_id": proposal_id,
-            "state_snapshot_id": space["state_snapshot_id"],
-            "provenance": {"source": me["id"], "timestamp": self._clock.now(), "permissions": [token_id]},
-            "candidates": [call],
-        }
-        if case_id is not None:
-            body["case_id"] = case_id
-        record = await agent.post(self._path("proposals"), body, minimal=True)
-        if record["status"] in _WAITING and self._wait_seconds:
-            record = await agent.get(self._path("proposals", proposal_id), wait=self._wait_seconds)
+        name = call_id or self._ids.new_id()
+        record: dict[str, Any] = {}
+        for number in range(_MAX_PROPOSALS):
+            body = await self._describe(str(me["id"]), tool_id, args, token_id, _proposal_id(name, number))
+            if case_id is not None:
+                body["case_id"] = case_id
+            record = await agent.post(self._path("proposals"), body, minimal=True)
+            if record["decision"]["reason_code"] not in _STALE:
+                break
+        proposal_id = str(record["proposal_id"])
+        if record["status"] in _WAITING and wait_seconds:
+            record = await agent.get(self._path("proposals", proposal_id), wait=wait_seconds)
         if record["status"] == "running":
             return Verdict(allowed=True, reason="allowed", proposal_id=proposal_id)
         reason = describe_refusals(record)
@@ -101,8 +114,30 @@ class DecisionPoint:
             )
         return Verdict(allowed=False, reason=reason, proposal_id=proposal_id)
 
+    async def _describe(
+        self, agent_id: str, tool_id: str, args: Mapping[str, Any], token_id: str, proposal_id: str
+    ) -> dict[str, Any]:
+        """The proposal of a call, on the newest state."""
+        space = await self._operator.get(self._path(), fields="state_snapshot_id")
+        call = {
+            "type": "tool_call",
+            "tool_id": tool_id,
+            "args": dict(args),
+            "capability_token_id": token_id,
+            "idempotency_key": proposal_id,
+        }
+        return {
+            "proposal_id": proposal_id,
+            "state_snapshot_id": space["state_snapshot_id"],
+            "provenance": {"source": agent_id, "timestamp": self._clock.now(), "permissions": [token_id]},
+            "candidates": [call],
+        }
+
     async def _ensure(self, tool_id: str, agent_id: str) -> str:
         """The token by which the agent may ask for the tool, which is registered where the space does not know it."""
+        known = self._tokens.get((agent_id, tool_id))
+        if known is not None:
+            return known
         try:
             await self._operator.get(self._path("tools", tool_id), fields="tool_id")
         except ApiError as exc:
@@ -115,10 +150,17 @@ class DecisionPoint:
         step = await self._operator.post(self._path("capabilities"), token)
         if step["reason_code"] != "ALREADY_ISSUED":
             _require(step)
+        self._tokens[agent_id, tool_id] = token_id
+        while len(self._tokens) > _MAX_TOKENS:
+            del self._tokens[next(iter(self._tokens))]
         return token_id
 
     def _path(self, *segments: str) -> str:
         return path("spaces", self._space_id, *segments)
+
+
+def _proposal_id(call_id: str, number: int) -> str:
+    return f"call-{call_id}-{number}" if number else f"call-{call_id}"
 
 
 def _shorten_result(result: Any) -> Any:

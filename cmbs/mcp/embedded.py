@@ -1,13 +1,24 @@
-"""The application of a store, in this process: what MCP uses where no server runs."""
+"""The API that MCP asks: of an application over a store, in this process, where no server is named."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 
 from cmbs.bootstrap import Settings, build_app
-from cmbs.mcp.api import Api, open_local
+from cmbs.mcp.api import Api, open_local, open_remote
+
+
+@asynccontextmanager
+async def open_api(server: str | None, store: str) -> AsyncIterator[Api]:
+    """The API of a server, or else over a store; closed in the end."""
+    if server is None:
+        async with open_embedded(store) as api:
+            yield api
+        return
+    async with aclosing(open_remote(server)) as api:
+        yield api
 
 
 @asynccontextmanager

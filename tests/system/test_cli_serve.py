@@ -305,8 +305,8 @@ def test_a_worker_that_cannot_be_replaced_ends_the_server_with_an_error(tmp_path
 # --- the demo ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.req("DEMO-01")
-def test_the_demo_plays_an_incident_into_a_live_server(in_memory: ServerProcess) -> None:
+@pytest.mark.req("DEMO-01", "MCP-SERVER-01", "MCP-SERVER-02")
+def test_the_demo_plays_an_incident_through_mcp_into_a_live_server(in_memory: ServerProcess) -> None:
     said: list[str] = []
     pauses: list[int] = []
     session_id = demo.play(in_memory.url, said.append, lambda: pauses.append(len(said)))
@@ -321,6 +321,7 @@ def test_the_demo_plays_an_incident_into_a_live_server(in_memory: ServerProcess)
     assert outcomes("DECLARE_CONCLUSION") == [
         {"accepted": False, "reason": "obligation_active"},
         {"accepted": True, "reason": "accepted"},
+        {"accepted": True, "reason": "accepted"},
     ]
     assert [outcome["approved"] for outcome in outcomes("REQUEST_EXIT")] == [False, True]
     assert [(outcome["approved"], outcome["reason"]) for outcome in outcomes("REQUEST_TERMINATION")] == [
@@ -329,7 +330,10 @@ def test_the_demo_plays_an_incident_into_a_live_server(in_memory: ServerProcess)
     ]
     observations = [event["payload"] for event in events if event["verb"] == "ELIMINATE"]
     assert {each["source_id"] for each in observations} == {demo.METRICS, demo.TRACES}
-    assert {each["justification"]["soundness"] for each in observations} == {"closed-world"}
+    # The agent that forgot everything looked at nothing a second time.
+    looks = [(each["source_id"], each["observation_id"]) for each in observations]
+    assert len(looks) == len(set(looks))
+    assert "demo:  traces · forgets everything, and asks: 4 left, 5 looks on record" in said
     # An installed kit, so that an analysis finds it.
     kit = closed_provider().kit
     ontology = belief["ontology"]
@@ -366,15 +370,15 @@ def test_the_demo_says_that_there_is_no_server() -> None:
     assert said == ["demo: the server did not answer in ten seconds"]
 
 
-def test_what_rules_out_nothing_is_said_and_not_sent(in_memory: ServerProcess) -> None:
+def test_what_rules_out_nothing_is_said(in_memory: ServerProcess) -> None:
     said: list[str] = []
     # Nothing is known of an alert that no probe could read.
     look = demo.Look(demo.METRICS, "QueueBacklog@event-queue", NO_DATA)
     session_id = demo.tell(in_memory.url, said.append, lambda: None, (look,))
     with in_memory.client() as client:
         events = client.get(f"/v1/sessions/{session_id}/audit").json()["events"]
-    assert [event["verb"] for event in events] == ["DECLARE_SESSION", "ENTER_OBLIGATION"]
-    assert said[2] == "demo: metrics · QueueBacklog@event-queue is no-data: that rules out nothing"
+    assert [event["delta"]["eliminated"] for event in events if event["verb"] == "ELIMINATE"] == [[]]
+    assert said[2] == "demo: metrics · QueueBacklog@event-queue is no-data: that rules out nothing, 24 left, 4.58 bits"
 
 
 def test_the_demo_says_that_the_server_does_not_do_as_it_should(tmp_path: Path) -> None:
@@ -382,15 +386,16 @@ def test_the_demo_says_that_the_server_does_not_do_as_it_should(tmp_path: Path) 
     variables = {"CMBS_LIMIT_HYPOTHESES_PER_SESSION": "1"}
     with serving(tmp_path, "--store", "memory:", variables=variables) as server:
         demo.play_in_background(server.url, said.append, wait=lambda _: None).join(TIMEOUT_SECONDS)
-    assert said == ["demo: stopped: HTTP Error 413: Payload Too Large"]
+    assert len(said) == 1
+    assert said[0].startswith("demo: stopped: LIMIT_EXCEEDED: ")
 
 
 @pytest.mark.parametrize(
     ("answer", "said_of_it"),
     [
-        (b"HTTP/1.1 200 OK\r\ncontent-length: 500\r\n\r\n{", "IncompleteRead(1 bytes read, 499 more expected)"),
-        (b"gone\r\n\r\n", "gone"),
-        (b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\n<", "JSON is malformed: invalid character (byte 0)"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 500\r\n\r\n{", "STORE_UNAVAILABLE: the cmbs server does not answer: "),
+        (b"gone\r\n\r\n", "STORE_UNAVAILABLE: the cmbs server does not answer: "),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\n<", "INTERNAL_ERROR: the answer is not JSON"),
     ],
     ids=["cut-short", "no-http", "no-json"],
 )
@@ -408,7 +413,8 @@ def test_the_demo_says_that_the_server_went_away_in_the_middle(
         address = f"http://127.0.0.1:{listening.getsockname()[1]}"
         demo.play_in_background(address, said.append, wait=lambda _: None).join(TIMEOUT_SECONDS)
         answering.result(TIMEOUT_SECONDS)
-    assert said == [f"demo: stopped: {said_of_it}"]
+    assert len(said) == 1
+    assert said[0].startswith(f"demo: stopped: {said_of_it}")
 
 
 def answer_each(listening: socket.socket, answers: tuple[bytes, ...]) -> None:

@@ -176,3 +176,33 @@ def approve_all(store: Path) -> None:
         return len(pending)
 
     assert run(approve()) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.req("MCP-DECIDE-01")
+def test_cmbs_decide_answers_gateways_over_http_and_grpc(tmp_path: Path) -> None:
+    import grpc
+
+    from cmbs.mcp.deciders.proto import ext_mcp_pb2 as pb
+    from cmbs.mcp.deciders.proto import ext_mcp_pb2_grpc as pb_grpc
+    from tests.support.http_server import free_port
+    from tests.support.mcp_served import wait_for_port
+
+    port, grpc_port, store = free_port(), free_port(), tmp_path / "d.db"
+    options = ["--port", str(port), "--grpc-port", str(grpc_port), "--store", f"sqlite:///{store}", "--wait", "0"]
+    process = subprocess.Popen([sys.executable, "-m", "cmbs", "decide", *options], cwd=ROOT)
+    try:
+        wait_for_port(port, process)
+        wait_for_port(grpc_port, process)
+        # In a new space everything asks, and is not waited for.
+        asked = {"method": "tools/call", "params": {"name": "search", "arguments": {}}}
+        told = httpx2.post(f"http://127.0.0.1:{port}/docker/before", json=asked, timeout=60).json()
+        assert (told["isError"], "it was withdrawn" in told["content"][0]["text"]) == (True, True)
+        with grpc.insecure_channel(f"127.0.0.1:{grpc_port}") as channel:
+            stub: Any = pb_grpc.ExtMcpStub(channel)  # type: ignore[no-untyped-call]
+            request = pb.McpRequest(service_names=["s"], method="tools/call", mcp_request=b'{"name": "search"}')
+            assert "it was withdrawn" in stub.CheckRequest(request, timeout=60).error.reason
+    finally:
+        process.terminate()
+        process.wait(60)
+    assert "good space:mcp" in check_store(store)

@@ -108,7 +108,7 @@ OPTIONS_DOCUMENTED = [
     *("proof inclusion", "proof consistency", "proof membership", "proof elimination"),
     *("proof transition", "proof refusal", "proof decision", "proof check"),
     *("kit check", "kit schema", "kit from-table", "kit import itbench", "kit builtin"),
-    *("mcp", "hook", "gateway", "gateway changes", "gateway accept"),
+    *("mcp", "hook", "gateway", "gateway changes", "gateway accept", "decide"),
     *("declare", "observe", "probes", "kit put", "kit list", "kit show"),
     *("case open", "case close", "case list", "case show"),
     *("webhooks create", "webhooks list", "webhooks show", "webhooks rotate", "webhooks disable", "webhooks enable"),

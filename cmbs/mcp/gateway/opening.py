@@ -18,8 +18,8 @@ from starlette.routing import Mount
 from cmbs.addresses import is_remote
 from cmbs.bootstrap import DEFAULT_STORE
 from cmbs.errors import InvalidRequest
-from cmbs.mcp.api import AUTHORIZATION, Api, ApiError, open_remote
-from cmbs.mcp.embedded import open_embedded
+from cmbs.mcp.api import AUTHORIZATION, Api, ApiError
+from cmbs.mcp.embedded import open_api
 from cmbs.mcp.gateway.config import build_config
 from cmbs.mcp.gateway.connections import Connections
 from cmbs.mcp.gateway.ledger import GatewayLedger, claim_actor
@@ -55,10 +55,7 @@ async def open_gateway(options: GatewayOptions, environment: Mapping[str, str]) 
     """A gateway that has not started: its servers are not asked anything yet."""
     config = build_config(options.upstreams, options.config)
     async with AsyncExitStack() as stack:
-        if options.server is not None:
-            api: Api = open_remote(options.server)
-        else:
-            api = await stack.enter_async_context(open_embedded(options.store))
+        api = await stack.enter_async_context(open_api(options.server, options.store))
         key = environment.get(OPERATOR_KEY)
         identity = claim_actor("operator", options.operator) if key is None else {AUTHORIZATION: f"Bearer {key}"}
         gateway = Gateway(
@@ -75,7 +72,7 @@ async def open_gateway(options: GatewayOptions, environment: Mapping[str, str]) 
             ),
         )
         stack.push_async_callback(gateway.aclose)
-        await _refuse_remote_callers(api, options.host)
+        await refuse_remote_callers(api, options.host)
         yield gateway
 
 
@@ -120,7 +117,7 @@ def run_async(work: Any) -> Any:
         raise InvalidRequest(f"{exc.code}: {exc.message}", exc.details) from exc
 
 
-async def _refuse_remote_callers(api: Api, host: str) -> None:
+async def refuse_remote_callers(api: Api, host: str) -> None:
     """InvalidRequest where other machines could call, and the server knows no keys to tell them apart by."""
     if not is_remote(host):
         return

@@ -98,7 +98,8 @@ def test_the_stubs_are_those_that_the_proto_file_gives(tmp_path: Path, monkeypat
 
     monkeypatch.chdir(ROOT)
     made = generate(tmp_path)
-    assert [path.name for path in made] == ["tee_pb2.py", "tee_pb2.pyi", "tee_pb2_grpc.py"]
+    stems = ("ext_mcp", "tee")
+    assert [path.name for path in made] == [f"{stem}_pb2{end}" for stem in stems for end in (".py", ".pyi", "_grpc.py")]
     for path in made:
         kept = ROOT / path.relative_to(tmp_path)
         assert path.read_text("utf-8") == kept.read_text("utf-8"), f"run `{sys.executable} scripts/generate_stubs.py`"

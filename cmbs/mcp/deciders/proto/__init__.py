@@ -1,0 +1,1 @@
+"""The messages of agentgateway, generated from `ext_mcp.proto` by `scripts/generate_stubs.py`."""
