@@ -1,0 +1,94 @@
+"""Pydantic-AI: a toolset that makes every call of the tools in it a proposal.
+
+A call that waits raises `ApprovalRequired`: the run ends with `DeferredToolRequests`, and another one goes on with the
+results that `resolve` makes of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, TypeAlias
+
+from cmbs.frameworks.answers import Answer
+from cmbs.frameworks.gate import Gate, Standing
+from cmbs.frameworks.missing import MissingFramework
+
+try:
+    from pydantic_ai import (
+        ApprovalRequired,
+        DeferredToolRequests,
+        DeferredToolResults,
+        RunContext,
+        ToolApproved,
+        ToolDenied,
+        ToolReturn,
+    )
+    from pydantic_ai.tools import AgentDepsT
+    from pydantic_ai.toolsets import ToolsetTool, WrapperToolset
+except ImportError as exc:
+    raise MissingFramework("pydantic-ai", exc) from exc
+
+Decision: TypeAlias = "bool | ToolApproved | ToolDenied"
+_REJECTED = "the user of the agent rejected the call"
+_EDITED = "the user of the agent changed its arguments"
+
+
+@dataclass
+class ProposalToolset(WrapperToolset[AgentDepsT]):
+    """Proposes every call of the wrapped tools; runs what is let through, once, and records its outcome.
+
+    The agent needs `DeferredToolRequests` among its output types where calls may wait.
+    """
+
+    _: KW_ONLY
+    gate: Gate
+
+    async def call_tool(
+        self, name: str, tool_args: dict[str, Any], ctx: RunContext[AgentDepsT], tool: ToolsetTool[AgentDepsT]
+    ) -> Any:
+        """Decide about a call, run it, and record what came of it. The server alone says whether it is approved."""
+        gate = self.gate
+        begun = await gate.run_async(gate.begin(gate.request(name, tool_args, ctx.tool_call_id, ctx.conversation_id)))
+        if isinstance(begun, Standing):
+            raise ApprovalRequired(metadata=dict(begun.question))
+        if isinstance(begun, Answer):
+            return _tell(begun)
+        try:
+            result = await super().call_tool(name, tool_args, ctx, tool)
+        except Exception as exc:
+            await gate.run_async(gate.fail(begun, exc))
+            raise
+        value = result.return_value if isinstance(result, ToolReturn) else result
+        unrecorded = await gate.run_async(gate.succeed(begun, value))
+        return result if unrecorded is None else _tell(unrecorded)
+
+    async def resolve(
+        self, requests: DeferredToolRequests, decisions: Mapping[str, Decision] | None = None
+    ) -> DeferredToolResults:
+        """The results to go on with, from what the server says of each call that waited, and what the user decided.
+
+        A call that the user denies is withdrawn, whatever the server says. With `override_args` it is another call, and
+        so another proposal. One that still waits asks again. Calls of other toolsets are left out.
+        """
+        approvals: dict[str, Decision] = {}
+        for call in requests.approvals:
+            proposal_id = requests.metadata.get(call.tool_call_id, {}).get("proposal_id")
+            if proposal_id is None:
+                continue
+            decision = (decisions or {}).get(call.tool_call_id, True)
+            approvals[call.tool_call_id] = await self._resolve(proposal_id, decision)
+        return DeferredToolResults(approvals=approvals)
+
+    async def _resolve(self, proposal_id: str, decision: Decision) -> Decision:
+        gate = self.gate
+        if decision is False or isinstance(decision, ToolDenied):
+            reason = f"{_REJECTED}: {decision.message}" if isinstance(decision, ToolDenied) else _REJECTED
+            return ToolDenied((await gate.run_async(gate.withdraw(proposal_id, reason))).text)
+        if isinstance(decision, ToolApproved) and decision.override_args is not None:
+            await gate.run_async(gate.withdraw(proposal_id, _EDITED))
+        return decision
+
+
+def _tell(answer: Answer) -> Any:
+    return answer.value if answer.has_value else ToolDenied(answer.text)
