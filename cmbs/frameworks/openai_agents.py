@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
@@ -59,31 +59,36 @@ class ProposalTools:
         """
         return [self._wrap(tool) for tool in tools]
 
-    async def resolve(self, state: RunState[Any, Any]) -> list[ToolApprovalItem]:
-        """Approve what no longer waits on the server, so that the run can go on; the calls that still wait.
+    async def resolve(
+        self, state: RunState[Any, Any], rejected: Mapping[str, str] | None = None
+    ) -> list[ToolApprovalItem]:
+        """Decide the interruptions of a state by what the server says, so that it can be run; those that still wait.
 
-        What the server let through then runs, and what it refused is told to the model.
+        What the server let through then runs, and what it refused is told to the model. A call whose id is in
+        `rejected`, with a reason, is rejected by the user of the agent: it is withdrawn, whatever the server says.
         """
         waiting = []
         for item in state.get_interruptions():
-            request = self._parse(item.name, item.arguments, item.call_id)
             if item.name not in self._names:
                 continue
-            if request is not None and (await self._gate.run_async(self._gate.look(request))).waits:
+            request = self._parse(item.name, item.arguments, item.call_id)
+            standing = Standing() if request is None else await self._gate.run_async(self._gate.look(request))
+            if item.call_id in (rejected or {}):
+                await self._reject(state, item, standing, (rejected or {})[item.call_id])
+            elif standing.waits:
                 waiting.append(item)
             else:
                 state.approve(item)
         return waiting
 
-    async def reject(self, state: RunState[Any, Any], item: ToolApprovalItem, message: str = "") -> None:
-        """Reject a call as the user of the agent: it is withdrawn, whatever the server says of it."""
-        gate, reason = self._gate, f"{_REJECTED}: {message}" if message else _REJECTED
-        request = self._parse(item.name, item.arguments, item.call_id)
-        if request is not None:
-            standing = await gate.run_async(gate.look(request))
-            if standing.proposal is not None:
-                await gate.run_async(gate.withdraw(standing.proposal.proposal_id, reason))
-        state.reject(item, rejection_message=f"Not done: {reason}. Nothing was changed.")
+    async def _reject(
+        self, state: RunState[Any, Any], item: ToolApprovalItem, standing: Standing, message: str
+    ) -> None:
+        answer = Answer(f"Not done: {_REJECTED}. Nothing was changed.")
+        if standing.proposal is not None:
+            reason = f"{_REJECTED}: {message}" if message else _REJECTED
+            answer = await self._gate.run_async(self._gate.withdraw(standing.proposal.proposal_id, reason))
+        state.reject(item, rejection_message=answer.text)
 
     def _wrap(self, tool: FunctionTool) -> FunctionTool:
         if tool.needs_approval is not False:

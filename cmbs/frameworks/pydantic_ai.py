@@ -31,6 +31,8 @@ except ImportError as exc:
 
 Decision: TypeAlias = "bool | ToolApproved | ToolDenied"
 _REJECTED = "the user of the agent rejected the call"
+# In the metadata of a call that waits: what its user made of its arguments.
+_EDITED_ARGS = "edited_args"
 _EDITED = "the user of the agent changed its arguments"
 
 
@@ -51,7 +53,8 @@ class ProposalToolset(WrapperToolset[AgentDepsT]):
         gate = self.gate
         begun = await gate.run_async(gate.begin(gate.request(name, tool_args, ctx.tool_call_id, ctx.conversation_id)))
         if isinstance(begun, Standing):
-            raise ApprovalRequired(metadata=dict(begun.question))
+            edited = (ctx.tool_call_metadata or {}).get(_EDITED_ARGS)
+            raise ApprovalRequired(metadata={**begun.question, **({} if edited is None else {_EDITED_ARGS: edited})})
         if isinstance(begun, Answer):
             return _tell(begun)
         try:
@@ -71,23 +74,29 @@ class ProposalToolset(WrapperToolset[AgentDepsT]):
         A call that the user denies is withdrawn, whatever the server says. With `override_args` it is another call, and
         so another proposal. One that still waits asks again. Calls of other toolsets are left out.
         """
-        approvals: dict[str, Decision] = {}
+        results = DeferredToolResults()
         for call in requests.approvals:
-            proposal_id = requests.metadata.get(call.tool_call_id, {}).get("proposal_id")
-            if proposal_id is None:
+            call_id, asked = call.tool_call_id, requests.metadata.get(call.tool_call_id, {})
+            if "proposal_id" not in asked:
                 continue
-            decision = (decisions or {}).get(call.tool_call_id, True)
-            approvals[call.tool_call_id] = await self._resolve(proposal_id, decision)
-        return DeferredToolResults(approvals=approvals)
+            # The framework forgets an edit; without another one it still holds.
+            before = asked.get(_EDITED_ARGS)
+            decision = await self._resolve(asked["proposal_id"], before, (decisions or {}).get(call_id, True))
+            results.approvals[call_id] = decision
+            if isinstance(decision, ToolApproved):
+                results.metadata[call_id] = {_EDITED_ARGS: decision.override_args}
+        return results
 
-    async def _resolve(self, proposal_id: str, decision: Decision) -> Decision:
+    async def _resolve(self, proposal_id: str, before: dict[str, Any] | None, decision: Decision) -> Decision:
         gate = self.gate
         if decision is False or isinstance(decision, ToolDenied):
             reason = f"{_REJECTED}: {decision.message}" if isinstance(decision, ToolDenied) else _REJECTED
             return ToolDenied((await gate.run_async(gate.withdraw(proposal_id, reason))).text)
-        if isinstance(decision, ToolApproved) and decision.override_args is not None:
+        edited = decision.override_args if isinstance(decision, ToolApproved) else None
+        if edited is not None and edited != before:
             await gate.run_async(gate.withdraw(proposal_id, _EDITED))
-        return decision
+            return decision
+        return True if before is None else ToolApproved(override_args=before)
 
 
 def _tell(answer: Answer) -> Any:

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from threading import Barrier
 from typing import Any
 
 import pytest
 
-from cmbs.client import AsyncCase, connect_async
-from cmbs.client.cases import Case
+from cmbs.belief.server import BeliefServer
+from cmbs.client import AsyncCase, Case, connect, connect_async
 from cmbs.errors import InvalidRequest
 from cmbs.frameworks.answers import Answer
 from cmbs.frameworks.gate import Gate, Run, Standing, ToolRequest
-from tests.support.agent_frameworks import SPACE, TOKEN, World
+from cmbs.http import BeliefApp
+from cmbs.stores.memory import InMemoryStore
+from cmbs.substrate.belief_source import ServedBelief
+from cmbs.substrate.server import SubstrateServer
+from cmbs.testing import ManualClock
+from tests.support.agent_frameworks import SPACE, TOKEN, World, set_up
 
 
 def ask(gate: Gate, tool: str, call_id: str = "c1", **args: Any) -> ToolRequest:
@@ -156,6 +164,53 @@ def test_a_withdrawn_call_stays_withdrawn_also_where_it_was_approved_in_between(
         world.approve(case)
         assert not begin_answer(world.open_gate(case), request).has_value
     assert [(each.status, each.error) for each in world.executions(case)] == [("failed", "not done: the user said no")]
+
+
+@pytest.mark.req("FRAME-03")
+def test_an_approval_that_comes_back_too_late_is_asked_for_anew() -> None:
+    clock, log = ManualClock(), InMemoryStore()
+    belief = BeliefServer(store=log)
+    spaces = SubstrateServer(log=log, clock=clock, belief=ServedBelief(belief), keeper_seconds=None)
+    app = BeliefApp(belief, spaces=spaces)
+    with connect(app, actor="operator:ops") as operator, connect(app, actor="agent:planner") as agent:
+        set_up(operator)
+        world = World("", operator, agent)
+        case = world.open_case()
+        gate = world.open_gate(case)
+        request = ask(gate, "restart", service="web")
+        begin(gate, request)
+        world.approve(case)
+        clock.advance(timedelta(minutes=10))
+        spaces.keep()
+        assert [each.status for each in world.executions(case)] == ["in_doubt"]
+        waiting = begin(gate, request)
+        assert isinstance(waiting, Standing)
+        assert waiting.question["status"] == "asked"
+        (missed,) = world.executions(case)
+        assert (missed.status, missed.error) == ("failed", "its time was over before it was begun: nothing was done")
+        world.approve(case)
+        begin_run(gate, request)
+        clock.advance(timedelta(minutes=10))
+        spaces.keep()
+        # This one was begun: it stays in doubt, for an operator to look.
+        assert begin_answer(world.open_gate(case), request).text.startswith("Unknown: ")
+
+
+@pytest.mark.req("FRAME-04")
+def test_of_two_processes_with_the_same_call_one_runs_it(world: World) -> None:
+    case = world.open_case()
+    gates = [world.open_gate(case) for _ in range(4)]
+    at_once = Barrier(len(gates))
+
+    def race(gate: Gate) -> Run | Answer | Standing:
+        request = ask(gate, "restart", service="cache")
+        at_once.wait(30)
+        return begin(gate, request)
+
+    with ThreadPoolExecutor(len(gates)) as threads:
+        begun = list(threads.map(race, gates))
+    assert [type(each) for each in begun].count(Run) == 1
+    assert len(world.executions(case)) == 1
 
 
 def test_what_is_begun_cannot_be_withdrawn(world: World) -> None:
