@@ -118,7 +118,8 @@ def test_an_allowed_call_runs_once_and_its_outcome_is_on_record(world: World) ->
 @pytest.mark.req("FRAME-LC-01")
 def test_of_calls_in_parallel_the_denied_one_says_why_and_the_others_run(world: World) -> None:
     session = begin(
-        world, [call("look", "c1", service="web"), call("drop", "c2", table="orders"), call("look", "c3", service="api")]
+        world,
+        [call("look", "c1", service="web"), call("drop", "c2", table="orders"), call("look", "c3", service="api")],
     )
     looked, dropped, other = replies(session.start())
     assert (looked, other) == (("success", "look of web: done"), ("success", "look of api: done"))

@@ -154,9 +154,7 @@ def test_a_call_that_the_user_rejects_stays_rejected(is_approved: bool, world: W
 
 @pytest.mark.req("FRAME-OA-02")
 def test_a_call_that_an_operator_rejects_does_not_run_and_the_next_one_is_another_proposal(world: World) -> None:
-    session = begin(
-        world, [call("restart", "c1", service="web")], [call("restart", "c2", service="cache")]
-    )
+    session = begin(world, [call("restart", "c1", service="web")], [call("restart", "c2", service="cache")])
 
     async def go() -> RunResult:
         state = (await session.run()).to_state()
