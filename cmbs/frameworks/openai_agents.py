@@ -73,8 +73,9 @@ class ProposalTools:
                 continue
             request = self._parse(item.name, item.arguments, item.call_id)
             standing = Standing() if request is None else await self._gate.run_async(self._gate.look(request))
-            if item.call_id in (rejected or {}):
-                await self._reject(state, item, standing, (rejected or {})[item.call_id])
+            reason = (rejected or {}).get(item.call_id or "")
+            if reason is not None:
+                await self._reject(state, item, standing, reason)
             elif standing.waits:
                 waiting.append(item)
             else:
