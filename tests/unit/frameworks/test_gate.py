@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cmbs.belief.server import BeliefServer
-from cmbs.client import AsyncCase, Case, connect, connect_async
+from cmbs.client import connect, connect_async
 from cmbs.errors import InvalidRequest
 from cmbs.frameworks.answers import Answer
 from cmbs.frameworks.gate import Gate, Run, Standing, ToolRequest
@@ -262,13 +262,22 @@ def test_a_call_needs_an_id_and_a_case_that_awaits_needs_to_be_awaited(world: Wo
     asyncio.run(look())
 
 
-def test_both_kinds_of_case_are_awaited(world: World) -> None:
+@pytest.mark.req("FRAME-02")
+def test_what_the_server_does_not_take_is_told_to_the_model(world: World) -> None:
     case = world.open_case()
+    gate = world.open_gate(case)
+    told = begin_answer(gate, ask(gate, "look", number=2**70))
+    assert told.text.startswith("Not done: ")
+    assert told.text.endswith(". Nothing was changed.")
+    assert world.proposals(case) == []
 
-    async def begin_in(case: Case | AsyncCase, call_id: str) -> None:
-        gate = Gate(case, token=TOKEN)
-        begun = await gate.run_async(gate.begin(gate.request("look", {}, call_id)))
+
+def test_a_case_that_blocks_can_be_awaited(world: World) -> None:
+    gate = world.open_gate()
+
+    async def go() -> None:
+        begun = await gate.run_async(gate.begin(ask(gate, "look")))
         assert isinstance(begun, Run)
         assert await gate.run_async(gate.succeed(begun, "seen")) is None
 
-    asyncio.run(begin_in(case, "c1"))
+    asyncio.run(go())
