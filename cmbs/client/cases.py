@@ -263,7 +263,7 @@ class CaseWorkflows:
         What is not let through is a result: `refusals` say why, and what to do. `idempotency_key` names the call, which
         runs once under it; by default every call is another.
         """
-        space = yield SpaceOperations.get_space.build(self._space_id)
+        space = yield SpaceOperations.get_space.build(self.space_id)
         call = {
             "type": "tool_call",
             "tool_id": tool_id,
@@ -272,7 +272,7 @@ class CaseWorkflows:
             "idempotency_key": idempotency_key or str(uuid4()),
         }
         proposal: Proposal = yield SpaceOperations.propose.build(
-            self._space_id,
+            self.space_id,
             proposal_id=str(uuid4()),
             state_snapshot_id=space.state_snapshot_id,
             provenance={
@@ -289,14 +289,14 @@ class CaseWorkflows:
     @workflow
     def wait(self, proposal_id: str, seconds: int = _WAIT_SECONDS) -> Steps[Proposal]:
         """Wait until a proposal is neither asked, parked nor running, or so many seconds are over."""
-        proposal: Proposal = yield SpaceOperations.get_proposal.build(self._space_id, proposal_id)
+        proposal: Proposal = yield SpaceOperations.get_proposal.build(self.space_id, proposal_id)
         return (yield from self._await_settled(proposal, seconds))
 
     def _await_settled(self, proposal: Proposal, seconds: int) -> Steps[Proposal]:
         while seconds > 0 and proposal.status in _UNSETTLED:
             asked = min(seconds, _POLL_SECONDS)
             seconds -= asked
-            proposal = yield SpaceOperations.get_proposal.build(self._space_id, proposal.proposal_id, wait=asked)
+            proposal = yield SpaceOperations.get_proposal.build(self.space_id, proposal.proposal_id, wait=asked)
         return proposal
 
     @workflow
@@ -305,7 +305,7 @@ class CaseWorkflows:
     ) -> Steps[RecordedOutcome]:
         """Report the outcome of a tool that the agent runs itself."""
         recorded: RecordedOutcome = yield SpaceOperations.report_outcome.build(
-            self._space_id, execution_id, status, result=result, error=error
+            self.space_id, execution_id, status, result=result, error=error
         )
         return recorded
 
@@ -313,25 +313,26 @@ class CaseWorkflows:
     def withdraw(self, proposal_id: str, *, reason: str | None = None) -> Steps[WithdrawnProposal]:
         """Withdraw a proposal that waits."""
         result: WithdrawnProposal = yield SpaceOperations.withdraw_proposal.build(
-            self._space_id, proposal_id, reason=reason
+            self.space_id, proposal_id, reason=reason
         )
         return result
 
     @workflow
     def explain(self, proposal_id: str) -> Steps[Explanation]:
         """Why a proposal was decided as it was, and the smallest change that would have turned it."""
-        result: Explanation = yield SpaceOperations.explain_decision.build(self._space_id, proposal_id)
+        result: Explanation = yield SpaceOperations.explain_decision.build(self.space_id, proposal_id)
         return result
 
     @workflow
     def close(self, reason: str | None = None) -> Steps[None]:
         """Close the case in the space, if this one opened it: what waits under it is withdrawn."""
         if self._has_opened_case and self.case_id is not None:
-            yield SpaceOperations.close_case.build(self._space_id, self.case_id, reason=reason)
+            yield SpaceOperations.close_case.build(self.space_id, self.case_id, reason=reason)
             self._has_opened_case = False
 
     @property
-    def _space_id(self) -> str:
+    def space_id(self) -> str:
+        """The space of the case; InvalidRequest where it has none."""
         if "space" not in self._options:
             raise InvalidRequest("this case has no space to act in; name one: `client.case(…, space=…)`")
         return self._options["space"]

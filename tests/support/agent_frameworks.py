@@ -1,0 +1,101 @@
+"""A space for the tool calls of agent frameworks: what reads is allowed, `restart` asks, `scale` waits for belief."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import count
+from typing import Any
+
+from cmbs.client import Case, Client, connect
+from cmbs.client.results.spaces import Execution, Proposal
+from cmbs.frameworks.gate import Gate
+
+SPACE = "shop"
+TOKEN = "planner-token"
+ONTOLOGY = {
+    "hypothesis_space_id": "checkout",
+    "hypothesis_version": "1",
+    "causal_graph_ref": "none",
+    "causal_graph_version": "1",
+}
+POLICY: dict[str, Any] = {
+    "format": 2,
+    "title": "tool calls of an agent",
+    "rules": [
+        {"name": "look", "allow": "look"},
+        {"name": "restart", "allow": "restart", "when": "args.service == 'cache'", "otherwise": "ask"},
+        {"name": "scale", "allow": "scale", "when": "case.belief.n_survivors == 1", "otherwise": "defer"},
+    ],
+}
+# `drop` is registered, and no rule allows it.
+TOOLS = ("look", "restart", "scale", "drop")
+
+
+class World:
+    """A server in this process, an operator and an agent of it, and the tools that the agent runs."""
+
+    def __init__(self, address: str, operator: Client, agent: Client) -> None:
+        self.address = address
+        self.operator = operator
+        self.agent = agent
+        self.ran: list[str] = []
+        self._numbers = count(1)
+
+    def open_case(self) -> Case:
+        """A new case that the operator's harness opened for the agent, joined by the agent."""
+        case_id = f"INC-{next(self._numbers)}"
+        session_id = self.operator.declare_session(ONTOLOGY, ["cpu", "dns"]).session_id
+        self.operator.open_case(SPACE, case_id=case_id, session_id=session_id, agents=["planner"])
+        return self.join(case_id)
+
+    def join(self, case_id: str) -> Case:
+        """The case as a process of the agent sees it that has just started."""
+        case = self.agent.case(space=SPACE, case_id=case_id)
+        case.open()
+        return case
+
+    def open_gate(self, case: Case | None = None, **options: Any) -> Gate:
+        return Gate(case or self.open_case(), token=TOKEN, **options)
+
+    def act(self, name: str, **args: Any) -> str:
+        """What every tool does: note that it ran."""
+        self.ran.append(f"{name} {args.get('service', '')}".strip())
+        if args.get("service") == "broken":
+            raise ZeroDivisionError("it broke")
+        return f"{name} of {args.get('service', 'all')}: done"
+
+    def proposals(self, case: Case) -> list[Proposal]:
+        return list(self.operator.list_proposals.each(SPACE, case_id=str(case.case_id)))
+
+    def executions(self, case: Case) -> list[Execution]:
+        return list(self.operator.list_executions.each(SPACE, case_id=str(case.case_id)))
+
+    def approve(self, case: Case) -> None:
+        """As the operator, approve whatever is asked for in a case."""
+        for approval in self.operator.list_approvals.each(SPACE, case_id=str(case.case_id), status="pending"):
+            assert self.operator.approve(SPACE, approval.approval_id).step.granted
+
+    def reject(self, case: Case, reason: str) -> None:
+        for approval in self.operator.list_approvals.each(SPACE, case_id=str(case.case_id), status="pending"):
+            assert self.operator.reject(SPACE, approval.approval_id, reason=reason).step.granted
+
+
+def set_up(operator: Client) -> None:
+    """The space, its tools, and the token of the agent."""
+    operator.create_space(SPACE, policy_file=POLICY)
+    for tool_id in TOOLS:
+        writes = tool_id != "look"
+        operator.register_tool(
+            SPACE, tool_id=tool_id, kind="caller", args_schema={"type": "object"}, writes=writes, idempotent=not writes
+        )
+    operator.issue_capability(SPACE, token_id=TOKEN, agent_id="planner", tool_ids=list(TOOLS))
+
+
+@contextmanager
+def open_world(store: str) -> Iterator[World]:
+    with ExitStack() as opened:
+        operator = opened.enter_context(connect(store, actor="operator:ops"))
+        agent = opened.enter_context(connect(store, actor="agent:planner"))
+        set_up(operator)
+        yield World(store, operator, agent)

@@ -1,0 +1,283 @@
+"""One call of an agent's tool loop: proposed once, begun once, and its outcome on record."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from threading import Barrier
+from typing import Any
+
+import pytest
+
+from cmbs.belief.server import BeliefServer
+from cmbs.client import connect, connect_async
+from cmbs.errors import InvalidRequest
+from cmbs.frameworks.answers import Answer
+from cmbs.frameworks.gate import Gate, Run, Standing, ToolRequest
+from cmbs.http import BeliefApp
+from cmbs.stores.memory import InMemoryStore
+from cmbs.substrate.belief_source import ServedBelief
+from cmbs.substrate.server import SubstrateServer
+from cmbs.testing import ManualClock
+from tests.support.agent_frameworks import SPACE, TOKEN, World, set_up
+
+
+def ask(gate: Gate, tool: str, call_id: str = "c1", **args: Any) -> ToolRequest:
+    return gate.request(tool, args, call_id, "thread")
+
+
+def begin(gate: Gate, request: ToolRequest) -> Run | Answer | Standing:
+    return gate.run(gate.begin(request))
+
+
+def begin_run(gate: Gate, request: ToolRequest) -> Run:
+    begun = begin(gate, request)
+    assert isinstance(begun, Run), begun
+    return begun
+
+
+def begin_answer(gate: Gate, request: ToolRequest) -> Answer:
+    begun = begin(gate, request)
+    assert isinstance(begun, Answer), begun
+    return begun
+
+
+@pytest.mark.req("FRAME-01")
+def test_an_allowed_call_runs_once_and_is_answered_from_the_ledger_afterwards(world: World) -> None:
+    case = world.open_case()
+    gate = world.open_gate(case)
+    request = ask(gate, "look", service="web")
+    run = begin_run(gate, request)
+    assert gate.run(gate.succeed(run, {"up": True})) is None
+    again = begin_answer(world.open_gate(case), request)
+    assert (again.has_value, again.value, again.text) == (True, {"up": True}, '{"up":true}')
+    (execution,) = world.executions(case)
+    assert (execution.status, execution.result, execution.args) == ("succeeded", {"up": True}, {"service": "web"})
+
+
+@pytest.mark.req("FRAME-01")
+def test_another_call_with_the_same_arguments_runs_again_once_the_first_is_settled(world: World) -> None:
+    gate = world.open_gate()
+    first = begin_run(gate, ask(gate, "look", "c1"))
+    gate.run(gate.succeed(first, 1))
+    second = begin_run(gate, ask(gate, "look", "c2"))
+    assert second.execution_id != first.execution_id
+
+
+@pytest.mark.req("FRAME-02")
+def test_a_denied_call_says_why_and_what_to_do_next(world: World) -> None:
+    gate = world.open_gate()
+    denied = begin_answer(gate, ask(gate, "drop", table="orders"))
+    assert not denied.has_value
+    assert denied.text.startswith("Not done: the call is not allowed. Nothing was changed.\nNO_ALLOW: ")
+    unknown = begin_answer(gate, ask(gate, "nowhere"))
+    assert "UNKNOWN_TOOL" in unknown.text
+    bare = Gate(world.open_case())
+    assert "token" in begin_answer(bare, ask(bare, "look")).text
+
+
+@pytest.mark.req("FRAME-03")
+def test_an_approved_call_is_begun_by_one_process_alone(world: World) -> None:
+    case = world.open_case()
+    gate, restarted = world.open_gate(case), world.open_gate(case)
+    request = ask(gate, "restart", service="web")
+    waiting = begin(gate, request)
+    assert isinstance(waiting, Standing)
+    assert (waiting.waits, waiting.has_waited) == (True, True)
+    assert waiting.question["status"] == "asked"
+    assert waiting.question["calls"] == [{"tool_id": "restart", "args": {"service": "web"}}]
+    assert len(waiting.question["approval_ids"]) == 1
+    world.approve(case)
+    run = begin_run(restarted, request)
+    # The process that asked first comes back, and so does one that starts now.
+    for late in (gate, world.open_gate(case)):
+        assert begin_answer(late, request).text.startswith("Unknown: ")
+    restarted.run(restarted.succeed(run, "done"))
+    assert begin_answer(gate, request).value == "done"
+    assert len(world.executions(case)) == 1
+
+
+@pytest.mark.req("FRAME-03")
+def test_a_rejected_call_is_told_so(world: World) -> None:
+    case = world.open_case()
+    gate = world.open_gate(case)
+    request = ask(gate, "restart", service="web")
+    begin(gate, request)
+    world.reject(case, "not in the afternoon")
+    assert begin_answer(gate, request).text.startswith("Not done: an operator rejected the call.")
+    assert world.executions(case) == []
+
+
+@pytest.mark.req("FRAME-04")
+def test_a_call_whose_outcome_was_lost_is_unknown_and_is_not_run_again_under_any_id(world: World) -> None:
+    case = world.open_case()
+    gate = world.open_gate(case)
+    lost = begin_run(gate, ask(gate, "restart", service="cache"))
+    restarted = world.open_gate(case)
+    for call_id in ("c1", "c2"):
+        told = begin_answer(restarted, ask(restarted, "restart", call_id, service="cache"))
+        assert told.text.startswith("Unknown: this call was begun")
+        assert lost.execution_id in told.text
+    # Other arguments are another call.
+    begin_run(restarted, ask(restarted, "look", service="cache"))
+    gate.run(gate.fail(lost, TimeoutError("no answer")))
+    told = begin_answer(restarted, ask(restarted, "restart", "c2", service="cache"))
+    assert told.text == f"Failed: TimeoutError: no answer. It is on record as execution `{lost.execution_id}`."
+    assert [each.status for each in world.executions(case) if each.tool_id == "restart"] == ["timed_out"]
+    begin_run(restarted, ask(restarted, "restart", "c3", service="cache"))
+
+
+@pytest.mark.req("FRAME-04")
+def test_a_call_that_was_proposed_and_not_begun_by_this_process_is_its_to_run(world: World) -> None:
+    gate = world.open_gate()
+    request = ask(gate, "look")
+    standing = gate.run(gate.look(request))
+    assert (standing.waits, standing.has_waited, standing.execution is not None) == (False, False, True)
+    begin_run(gate, request)
+
+
+def test_a_call_that_waits_for_belief_runs_when_the_belief_is_there(world: World) -> None:
+    case = world.open_case()
+    gate = world.open_gate(case, wait=1)
+    request = ask(gate, "scale", service="web")
+    waiting = begin(gate, request)
+    assert isinstance(waiting, Standing)
+    assert waiting.question["status"] == "parked"
+    assert waiting.question["waits_for"]
+    case.rule_out("agent://planner", ["cpu"])
+    begin_run(gate, request)
+
+
+@pytest.mark.req("FRAME-05")
+def test_a_withdrawn_call_stays_withdrawn_also_where_it_was_approved_in_between(world: World) -> None:
+    case = world.open_case()
+    gate = world.open_gate(case)
+    one, other = ask(gate, "restart", "c1", service="web"), ask(gate, "restart", "c2", service="api")
+    for request, is_approved in ((one, False), (other, True)):
+        waiting = begin(gate, request)
+        assert isinstance(waiting, Standing)
+        if is_approved:
+            world.approve(case)
+        told = gate.run(gate.withdraw(waiting.question["proposal_id"], "the user said no"))
+        assert told.text.startswith("Not done: the user said no.")
+        world.approve(case)
+        assert not begin_answer(world.open_gate(case), request).has_value
+    assert [(each.status, each.error) for each in world.executions(case)] == [("failed", "not done: the user said no")]
+
+
+@pytest.mark.req("FRAME-03")
+def test_an_approval_that_comes_back_too_late_is_asked_for_anew() -> None:
+    clock, log = ManualClock(), InMemoryStore()
+    belief = BeliefServer(store=log)
+    spaces = SubstrateServer(log=log, clock=clock, belief=ServedBelief(belief), keeper_seconds=None)
+    app = BeliefApp(belief, spaces=spaces)
+    with connect(app, actor="operator:ops") as operator, connect(app, actor="agent:planner") as agent:
+        set_up(operator)
+        world = World("", operator, agent)
+        case = world.open_case()
+        gate = world.open_gate(case)
+        request = ask(gate, "restart", service="web")
+        begin(gate, request)
+        world.approve(case)
+        clock.advance(timedelta(minutes=10))
+        spaces.keep()
+        assert [each.status for each in world.executions(case)] == ["in_doubt"]
+        waiting = begin(gate, request)
+        assert isinstance(waiting, Standing)
+        assert waiting.question["status"] == "asked"
+        (missed,) = world.executions(case)
+        assert (missed.status, missed.error) == ("failed", "its time was over before it was begun: nothing was done")
+        world.approve(case)
+        begin_run(gate, request)
+        clock.advance(timedelta(minutes=10))
+        spaces.keep()
+        # This one was begun: it stays in doubt, for an operator to look.
+        assert begin_answer(world.open_gate(case), request).text.startswith("Unknown: ")
+
+
+@pytest.mark.req("FRAME-04")
+def test_of_two_processes_with_the_same_call_one_runs_it(world: World) -> None:
+    case = world.open_case()
+    gates = [world.open_gate(case) for _ in range(4)]
+    at_once = Barrier(len(gates))
+
+    def race(gate: Gate) -> Run | Answer | Standing:
+        request = ask(gate, "restart", service="cache")
+        at_once.wait(30)
+        return begin(gate, request)
+
+    with ThreadPoolExecutor(len(gates)) as threads:
+        begun = list(threads.map(race, gates))
+    assert [type(each) for each in begun].count(Run) == 1
+    assert len(world.executions(case)) == 1
+
+
+def test_what_is_begun_cannot_be_withdrawn(world: World) -> None:
+    case = world.open_case()
+    gate = world.open_gate(case)
+    request = ask(gate, "restart", service="web")
+    waiting = begin(gate, request)
+    assert isinstance(waiting, Standing)
+    world.approve(case)
+    begin_run(gate, request)
+    told = gate.run(gate.withdraw(waiting.question["proposal_id"], "the user said no"))
+    assert told.text.startswith("Unknown: ")
+
+
+def test_results_are_recorded_as_far_as_the_ledger_can_hold_them(world: World) -> None:
+    case = world.open_case()
+    gate = world.open_gate(case)
+    results = (2**70, "x" * 100_000, {"at": object}, {1, 2})
+    for number, result in enumerate(results):
+        run = begin_run(gate, ask(gate, "look", f"c{number}"))
+        assert gate.run(gate.succeed(run, result)) is None
+    kept = [execution.result for execution in world.executions(case)]
+    assert kept[0] == {"text": str(2**70)}
+    assert kept[1]["bytes"] == 100_002
+    assert kept[2] == {"at": "<class 'object'>"}
+    assert kept[3] == [1, 2]
+
+
+def test_an_outcome_that_the_server_does_not_take_is_unknown(world: World) -> None:
+    gate = world.open_gate()
+    run = begin_run(gate, ask(gate, "look"))
+    gate.run(gate.succeed(run, 1))
+    told = gate.run(gate.succeed(run, 2))
+    assert told is not None
+    assert told.text.startswith("Unknown: the call was made, and its outcome is not on record")
+
+
+def test_a_call_needs_an_id_and_a_case_that_awaits_needs_to_be_awaited(world: World) -> None:
+    gate = world.open_gate()
+    with pytest.raises(InvalidRequest, match="has no id"):
+        gate.request("look", {}, None)
+
+    async def look() -> None:
+        async with connect_async("memory:") as client:
+            awaiting = Gate(client.case(space=SPACE), token=TOKEN)
+            with pytest.raises(InvalidRequest, match="cannot serve code that blocks"):
+                awaiting.run(awaiting.look(awaiting.request("look", {}, "c1")))
+
+    asyncio.run(look())
+
+
+@pytest.mark.req("FRAME-02")
+def test_what_the_server_does_not_take_is_told_to_the_model(world: World) -> None:
+    case = world.open_case()
+    gate = world.open_gate(case)
+    told = begin_answer(gate, ask(gate, "look", number=2**70))
+    assert told.text.startswith("Not done: ")
+    assert told.text.endswith(". Nothing was changed.")
+    assert world.proposals(case) == []
+
+
+def test_a_case_that_blocks_can_be_awaited(world: World) -> None:
+    gate = world.open_gate()
+
+    async def go() -> None:
+        begun = await gate.run_async(gate.begin(ask(gate, "look")))
+        assert isinstance(begun, Run)
+        assert await gate.run_async(gate.succeed(begun, "seen")) is None
+
+    asyncio.run(go())
