@@ -1,6 +1,7 @@
 // The causal graph of an incident: what is ruled out stays where it was. The page is a function of (graph, events, at).
 
 import type { JSX } from "preact";
+import { memo } from "preact/compat";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { ApiError } from "../../api/client";
 import { countStates, countTypes, findNodes, listDeaths, listPathArcs, loadGraph, type CausalGraph } from "../../model/graph";
@@ -27,7 +28,8 @@ interface Drawn {
   layout: Layout;
 }
 
-export function GraphPage({ id }: { id: string }): JSX.Element {
+/** Drawn again when its session changes; what the address says is read below, where it is needed. */
+export const GraphPage = memo(function GraphPage({ id }: { id: string }): JSX.Element {
   const session = useSession(id);
   const { log, size } = session;
   lastSession.value = id;
@@ -77,7 +79,7 @@ export function GraphPage({ id }: { id: string }): JSX.Element {
       )}
     </Page>
   );
-}
+});
 
 function isWithoutGraph(error: unknown): boolean {
   return error instanceof ApiError && error.status === 400;

@@ -84,17 +84,51 @@ export function shapeOf(type: string): Shape {
   return SHAPES[type] ?? OTHER_TYPE;
 }
 
+type MarkPainter = (context: CanvasRenderingContext2D, type: string, state: number, x: number, y: number) => void;
+
+/** The marks of each type in each state, side by side. */
+class Sprites {
+  private readonly canvas = document.createElement("canvas");
+  private readonly cell: number;
+
+  constructor(readonly key: string, r: number, private readonly ratio: number, types: string[], paint: MarkPainter) {
+    this.cell = Math.ceil((2 * r * 1.3 + 4) * ratio);
+    this.canvas.width = this.cell * types.length;
+    this.canvas.height = this.cell * 3;
+    const context = this.canvas.getContext("2d")!;
+    context.scale(ratio, ratio);
+    const side = this.cell / ratio;
+    types.forEach((type, column) => {
+      for (let state = 0; state < 3; state++) paint(context, type, state, side * (column + 0.5), side * (state + 0.5));
+    });
+  }
+
+  draw(context: CanvasRenderingContext2D, kind: number, state: number, x: number, y: number): void {
+    const { cell, ratio } = this;
+    const side = cell / ratio;
+    // On whole pixels of the screen, or every copy would be blurred.
+    const place = (at: number): number => Math.round((at - side / 2) * ratio) / ratio;
+    context.drawImage(this.canvas, kind * cell, state * cell, cell, cell, place(x), place(y), side, side);
+  }
+}
+
 export class Painter {
   private colours = readColours();
   /** Of each label, at the size of the model. */
   readonly widths: Float32Array;
   private readonly rowHeight: number;
+  private readonly types: string[];
+  /** The number of each node's type. */
+  private readonly kinds: Uint8Array;
+  private sprites: Sprites | null = null;
 
   constructor(private readonly graph: CausalGraph, private readonly layout: Layout) {
     const context = document.createElement("canvas").getContext("2d")!;
     context.font = `${FONT}px ${this.colours.sans}`;
     this.widths = Float32Array.from(graph.nodes, (node, n) => Math.min(layout.room[n]! - 14, context.measureText(node.label).width));
     this.rowHeight = layout.rowHeight;
+    this.types = [...new Set(graph.nodes.map((node) => node.type))];
+    this.kinds = Uint8Array.from(graph.nodes, (node) => this.types.indexOf(node.type));
   }
 
   get isLarge(): boolean {
@@ -194,7 +228,7 @@ export class Painter {
     this.paintHeadings(context, view, width);
     this.paintPaths(context, scene, view);
     const r = Math.max(2, Math.min(7, 5 * view.zoom));
-    const buckets = { alive: new Path2D(), outside: new Path2D(), gone: new Path2D(), dimAlive: new Path2D(), dimOther: new Path2D() };
+    const sprites = this.drawSprites(r);
     const shown: number[] = [];
     let alive = 0;
     this.graph.nodes.forEach((node, n) => {
@@ -206,21 +240,30 @@ export class Painter {
       if (x < -260 * view.zoom - 20 || x > width + 10 || y < -20 || y > height + 20) return;
       shown.push(n);
       const dim = scene.matches !== null && !scene.matches.has(n);
-      const path = dim ? (gone || node.outside ? buckets.dimOther : buckets.dimAlive) : gone ? buckets.gone : node.outside ? buckets.outside : buckets.alive;
-      shapeOf(node.type)(path, x, y, r);
-      if (gone) {
-        path.moveTo(x - r * 1.15, y + r * 1.15);
-        path.lineTo(x + r * 1.15, y - r * 1.15);
-      }
+      context.globalAlpha = dim ? 0.25 : gone && scene.gone === "faint" ? 0.3 : 1;
+      sprites.draw(context, this.kinds[n]!, gone ? 1 : node.outside ? 2 : 0, x, y);
     });
-    const { colours } = this;
-    context.lineWidth = Math.max(0.8, 1.4 * Math.min(1, view.zoom));
-    this.fillNodes(context, buckets.dimOther, colours.gone, 0.25, false);
-    this.fillNodes(context, buckets.dimAlive, colours.holds, 0.3, true);
-    this.fillNodes(context, buckets.gone, colours.gone, scene.gone === "faint" ? 0.3 : 1, false);
-    this.fillNodes(context, buckets.outside, colours.fg2, 1, false);
-    this.fillNodes(context, buckets.alive, colours.holds, 1, true);
+    context.globalAlpha = 1;
     this.paintLabels(context, scene, view, shown, r, alive <= FEW);
+  }
+
+  /** Every mark once: to copy two thousand of them is quicker than to draw a path with as many shapes. */
+  private drawSprites(r: number): Sprites {
+    const ratio = devicePixelRatio || 1;
+    const key = [r.toFixed(2), ratio, this.colours.holds, this.colours.surface].join();
+    if (this.sprites?.key !== key) this.sprites = new Sprites(key, r, ratio, this.types, (context, type, state, x, y) => this.paintMark(context, type, state, x, y, r));
+    return this.sprites;
+  }
+
+  private paintMark(context: CanvasRenderingContext2D, type: string, state: number, x: number, y: number, r: number): void {
+    const path = new Path2D();
+    shapeOf(type)(path, x, y, r);
+    if (state === 1) {
+      path.moveTo(x - r * 1.15, y + r * 1.15);
+      path.lineTo(x + r * 1.15, y - r * 1.15);
+    }
+    context.lineWidth = Math.max(0.8, Math.min(1.4, r / 3.5));
+    this.fillNodes(context, path, [this.colours.holds, this.colours.gone, this.colours.fg2][state]!, 1, state === 0);
   }
 
   private fillNodes(context: CanvasRenderingContext2D, path: Path2D, colour: string, alpha: number, full: boolean): void {
@@ -265,14 +308,7 @@ export class Painter {
       if (taken.some((other) => box[0] < other[2] && other[0] < box[2] && box[1] + 3 < other[3] && other[1] + 3 < box[3])) return;
       taken.push(box);
       if (chosen || candidate) this.paintPill(context, box, gone, chosen, candidate);
-      const mark = new Path2D();
-      shapeOf(node.type)(mark, x, y, r);
-      if (gone) {
-        mark.moveTo(x - r * 1.15, y + r * 1.15);
-        mark.lineTo(x + r * 1.15, y - r * 1.15);
-      }
-      context.lineWidth = 1.4;
-      this.fillNodes(context, mark, gone ? colours.gone : node.outside ? colours.fg2 : colours.holds, 1, !gone && !node.outside);
+      this.paintMark(context, node.type, gone ? 1 : node.outside ? 2 : 0, x, y, r);
     }
     context.globalAlpha = scene.matches !== null && !scene.matches.has(n) && !chosen ? 0.3 : 1;
     context.fillStyle = gone ? colours.gone : node.outside && !chosen ? colours.fg2 : colours.fg;

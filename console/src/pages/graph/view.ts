@@ -6,7 +6,7 @@ import type { CausalGraph } from "../../model/graph";
 import type { Layout } from "../../model/layout";
 import { Painter, type Scene, type Viewport } from "./painter";
 
-const REST_MS = 90;
+const REST_MS = 160;
 const PADDING = 26;
 const HEADING = 22;
 const STYLE_MARKER = "__________cytoscape_stylesheet";
