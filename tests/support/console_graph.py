@@ -57,8 +57,14 @@ class GraphIncident:
 def merge_webshop(port: int) -> str:
     """The graph of the web shop's faults and components; its version."""
     graph = causal_graph(webshop())
-    nodes = [node(each["id"], type=pb.NodeType.Value(f"NODE_TYPE_{each['type']}"), label=each["label"]) for each in graph["nodes"]]
-    edges = [edge(each["source"], each["target"], type=pb.EdgeType.Value(f"EDGE_TYPE_{each['type']}")) for each in graph["edges"]]
+    nodes = [
+        node(each["id"], type=pb.NodeType.Value(f"NODE_TYPE_{each['type']}"), label=each["label"])
+        for each in graph["nodes"]
+    ]
+    edges = [
+        edge(each["source"], each["target"], type=pb.EdgeType.Value(f"EDGE_TYPE_{each['type']}"))
+        for each in graph["edges"]
+    ]
     return merge(port, nodes, edges)
 
 
@@ -100,6 +106,9 @@ def merge_large(port: int) -> list[str]:
         end = start + 40 + number * 104_729 % 460
         if end < LARGE_NODES:
             pairs[start, end] = None
-    edges = [pb.Edge(source=ids[start], target=ids[end], type=pb.EDGE_TYPE_PROPAGATES_TO, provenance=[SAID]) for start, end in pairs]
+    edges = [
+        pb.Edge(source=ids[start], target=ids[end], type=pb.EDGE_TYPE_PROPAGATES_TO, provenance=[SAID])
+        for start, end in pairs
+    ]
     merge(port, nodes, edges)
     return ids

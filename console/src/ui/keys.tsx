@@ -2,7 +2,7 @@
 
 import { signal } from "@preact/signals";
 import type { JSX } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { go, place } from "./router";
 
 type Handlers = Record<string, (event: KeyboardEvent) => void>;
@@ -15,7 +15,8 @@ let awaitingPage = false;
 export function useKeys(handlers: Handlers): void {
   const entry = useRef(handlers);
   entry.current = handlers;
-  useEffect(() => {
+  // With what is drawn, not after it: a key may be pressed as soon as its button is seen.
+  useLayoutEffect(() => {
     stack.push(entry);
     return () => {
       stack.splice(stack.indexOf(entry), 1);

@@ -176,7 +176,7 @@ function Body({ id, log, size, graph, layout, following }: Drawn & { id: string;
             <span class="wide">dotted: goes back in a circle</span>
           </span>
           <span class="grow" />
-          <form class="field small" role="search" onSubmit={(event) => { event.preventDefault(); showMatch(); }}>
+          <form class="field small" role="search" aria-label="Nodes of the graph" onSubmit={(event) => { event.preventDefault(); showMatch(); }}>
             <Icon of="search" />
             <input ref={finder} type="search" aria-label="Find a node" placeholder="find a node" value={text} onInput={(event) => { setText(event.currentTarget.value); setTurn(0); }} />
             {matches ? <span class="num f3 nowrap">{matches.size === 0 ? "none" : count(matches.size)}</span> : <kbd>/</kbd>}
