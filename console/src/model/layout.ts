@@ -31,9 +31,9 @@ const LEAST_ROW = 26;
 const WIDEST_ROW = 46;
 /** Height over width that rows are spread to, where there are few. */
 const FLATNESS = 0.62;
-const LEAST_COLUMN = 130;
+const LEAST_COLUMN = 150;
 const WIDEST_LABEL = 34;
-const CHARACTER = 6.8;
+const CHARACTER = 7.4;
 const GAP = 80;
 
 interface Links {
@@ -164,6 +164,8 @@ function place(columns: number[][], labels: ArrayLike<number>, back: Uint8Array,
       parts.push(part);
     }
   });
+  // Beside the last column there is no other.
+  for (const node of parts.at(-1) ?? []) layout.room[node]! += GAP / 2;
   const tallest = Math.max(1, ...parts.map((part) => part.length));
   layout.rowHeight = Math.max(LEAST_ROW, Math.min(WIDEST_ROW, (layout.width * FLATNESS) / tallest));
   layout.height = tallest * layout.rowHeight;

@@ -76,7 +76,7 @@ export function describe(log: SessionLog, at: number, ghosts: Ghost[] = []): str
     ...who,
     ...open,
     `${refused} requests were refused`,
-    ...ghosts.map((each) => `the ${each.name} strategy would need ${each.bits.length - 1} probes at most`),
+    ...ghosts.map((each) => `the ${each.name} strategy would need ${each.bits.length - 1} reports at most`),
   ].join("; ");
 }
 
