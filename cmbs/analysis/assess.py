@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from cmbs.analysis.appraisal import Study, moves_of
 from cmbs.analysis.certificate import fewest
+from cmbs.analysis.curves import compute_curves
 from cmbs.analysis.findings import (
     Analysis,
     CertificateFinding,
@@ -16,8 +17,10 @@ from cmbs.analysis.findings import (
     GainFinding,
     KitFinding,
     RedundancyFinding,
+    RegretFinding,
     ResolutionFinding,
     SourceFinding,
+    StrategyFinding,
     TruthFinding,
 )
 from cmbs.analysis.gain import gains
@@ -40,12 +43,22 @@ class KitStudy:
         self.kit = kit
         self._whole: Table | None = None
         self._studies: dict[frozenset[str], Study] = {}
+        self._curves: dict[tuple[frozenset[str], Method, int], list[StrategyFinding]] = {}
 
     def of(self, trajectory: Trajectory) -> Study:
         """The part of the kit that a session is about; InvalidRequest where the kit does not know all of it."""
         known = self._studies.get(trajectory.universe)
         if known is None:
             known = self._studies[trajectory.universe] = Study(self._table(trajectory))
+        return known
+
+    def curves(self, trajectory: Trajectory, regret: RegretFinding, steps: int) -> list[StrategyFinding]:
+        """How fast strategies narrow down what a session is about, as far as its appraisal could see."""
+        key = (trajectory.universe, regret.method, steps)
+        known = self._curves.get(key)
+        if known is None:
+            table = self.of(trajectory).table
+            known = self._curves[key] = compute_curves(table, regret.method, regret.reason, steps)
         return known
 
     def _table(self, trajectory: Trajectory) -> Table:
@@ -71,8 +84,8 @@ def analyse(
 ) -> Analysis:
     """What a session's path was worth.
 
-    `steps` bounds the work that goes into each of three things: the optimum, the best probe at each step, and the
-    certificate. What then is not exact says so. Regret is against no stronger method than `strongest`, so that it can
+    `steps` bounds the work that goes into each of four things: the optimum, the best probe at each step, the curves of
+    strategies, and the certificate. What then is not exact says so. Regret is against no stronger method than `strongest`, so that it can
     be compared with that of sessions for which a stronger one is not to be had. Raises InvalidRequest for a kit that
     does not know the session's hypotheses, and InvalidHypothesisId for a truth that the session does not have.
     """
@@ -93,6 +106,7 @@ class _OnKit:
         self.table = found.table
         self.moves = moves_of(self.kit, self.table, trajectory)
         self.appraisal = found.appraise(self.moves, steps, strongest)
+        self._strategies = study.curves(trajectory, self.appraisal.regret, steps)
         self.trajectory = _with_predictable(trajectory, self.appraisal.certain)
 
     def is_resolved(self, number: int) -> bool:
@@ -131,6 +145,7 @@ class _OnKit:
                 for gain in gains(table, self.appraisal.belief)
             ],
             regret=self.appraisal.regret,
+            strategies=self._strategies,
         )
 
 

@@ -158,6 +158,20 @@ class GainFinding(msgspec.Struct, frozen=True, kw_only=True):
     expected_gain: Annotated[float, Meta(ge=0)]
 
 
+class StrategyFinding(msgspec.Struct, frozen=True, kw_only=True):
+    """How fast a strategy narrows the kit down, whatever the session did."""
+
+    strategy: Annotated[Method, Meta(description="`greedy` asks what tells most each time; `exact` is the optimum.")]
+    bits_left: Annotated[
+        list[Bits] | None,
+        Meta(
+            description="The bits left after each probe, from none on, by count, on average over the priors of the "
+            "kit; null where finding out takes too long."
+        ),
+    ]
+    reason: Annotated[str, Meta(description="Why there is none; empty where there is.")]
+
+
 class KitFinding(msgspec.Struct, frozen=True, kw_only=True):
     """What an analysis finds with the kit of the session."""
 
@@ -181,6 +195,7 @@ class KitFinding(msgspec.Struct, frozen=True, kw_only=True):
     unmatched: Annotated[int, Meta(ge=0, description="Eliminations that are no answer to a probe of this kit.")]
     remaining: Annotated[list[GainFinding], Meta(description="Probes that can still rule something out, best first.")]
     regret: RegretFinding
+    strategies: Annotated[list[StrategyFinding], Meta(description="The greedy strategy, then the optimal one.")]
 
 
 class Analysis(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ import { Failure, Panel, Skeleton } from "./ui/parts";
 import { Link, place } from "./ui/router";
 
 // The editor and the graph are loaded when they are first shown.
+const LazyGraph = lazy(() => import("./pages/graph/index").then((module) => ({ default: module.GraphPage })));
 const LazyPolicy = lazy(() => import("./pages/policy/index").then((module) => ({ default: module.PolicyPage })));
 
 function Later({ page, children }: { page: string; children: ComponentChildren }): JSX.Element {
@@ -27,6 +28,7 @@ function Route(): JSX.Element {
   if (first === "policy" || (first === "spaces" && third === "policy")) return <Later page="policy"><LazyPolicy space={first === "spaces" ? second : undefined} /></Later>;
   if (first === "ledger") return <LedgerPage stream={second} />;
   if (first === "cases" && second !== undefined && third === "actions") return <ActionsPage key={second} id={second} />;
+  if (first === "cases" && second !== undefined && third === "graph") return <Later page="graph"><LazyGraph key={second} id={second} /></Later>;
   if (first === "cases" && second !== undefined) return <SessionPage key={second} id={second} />;
   return (
     <Page title="No such page">

@@ -88,6 +88,18 @@ describe("the funnel", () => {
     expect(funnel.marks.filter((each) => each.shape === "refused")).toHaveLength(99);
   });
 
+  it("draws a strategy's k-th probe at the k-th report, and none beyond the last", () => {
+    const log = build();
+    const funnel = layOut(log, 1000, [{ name: "greedy", bits: [3, 2, 1, 0.5, 0] }, { name: "optimal", bits: [3, 0] }]);
+    const { x0, x1, top, height } = funnel.frame;
+    const round = (value: number): number => Math.round(value * 10) / 10;
+    const at = (seq: number, bits: number): string => `${round(x0 + ((x1 - x0) * seq) / 4)} ${round(top + height * (1 - bits / 3))}`;
+    expect(funnel.ghosts).toEqual([
+      { name: "greedy", path: `M${at(0, 3)}L${at(1, 2)}L${at(2, 1)}L${at(4, 0.5)}` },
+      { name: "optimal", path: `M${at(0, 3)}L${at(1, 0)}` },
+    ]);
+  });
+
   it("pushes labels apart and keeps their order", () => {
     const places = spread([10, 12, 11, 50], 10, 0, 100);
     expect(places).toEqual([10, 30, 20, 50]);

@@ -12,6 +12,7 @@ from tests.support.browser import open_page
 from tests.support.console_story import HEAD, LEFT, TITLE, UNIVERSE, Incident
 from tests.support.http_server import ServerProcess
 
+REPORTS = 7
 pytestmark = [pytest.mark.browser, pytest.mark.req("CONSOLE-02")]
 
 
@@ -166,3 +167,15 @@ def test_a_session_that_is_not_there_says_so(browser: Browser, server: ServerPro
         expect(page.get_by_role("alert")).to_contain_text("SESSION_NOT_FOUND")
     finally:
         context.close()
+
+
+@pytest.mark.req("CONSOLE-GHOSTS-01")
+def test_the_funnel_shows_what_greedy_and_optimal_strategies_would_have_left(page: Page, incident: Incident) -> None:
+    open_session(page, incident)
+    funnel = page.get_by_role("region", name="Belief funnel")
+    expect(funnel).to_contain_text("greedy, mean")
+    expect(funnel).to_contain_text("optimal, mean")
+    for strategy in ("greedy", "optimal"):
+        # The start, and one place for each of the seven reports.
+        drawn = funnel.locator(f".funnel path.ghost.{strategy}").get_attribute("d") or ""
+        assert drawn.count("L") == REPORTS

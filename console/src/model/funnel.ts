@@ -55,6 +55,12 @@ export interface Mark {
   shape: "refused" | "nothing" | "contradiction";
 }
 
+/** A reference strategy: the bits left after each probe, from none on, on average over all causes. */
+export interface Ghost {
+  name: "greedy" | "optimal";
+  bits: number[];
+}
+
 export interface Funnel {
   frame: Frame;
   ticks: Tick[];
@@ -65,6 +71,7 @@ export interface Funnel {
   alone: { source: number; path: string; end: number; left: number }[];
   tapes: Tape[];
   marks: Mark[];
+  ghosts: { name: Ghost["name"]; path: string }[];
   binned: boolean;
 }
 
@@ -103,7 +110,7 @@ function hasZero(log: SessionLog): boolean {
   return log.size > 0 && log.left.at(log.head) === 0;
 }
 
-export function layOut(log: SessionLog, width: number): Funnel {
+export function layOut(log: SessionLog, width: number, ghosts: Ghost[] = []): Funnel {
   const last = log.head;
   const frame = frameOf(log, width, log.sources.length);
   const topBits = topBitsOf(log.universeSize);
@@ -121,6 +128,7 @@ export function layOut(log: SessionLog, width: number): Funnel {
     alone: drawAlone(log, x, y, frame),
     tapes: listTapes(log, x, y),
     marks: listMarks(log, x, y, binned),
+    ghosts: ghosts.map((ghost) => ({ name: ghost.name, path: drawGhost(log, ghost.bits, x, y) })),
     binned,
   };
 }
@@ -180,6 +188,18 @@ function drawAlone(log: SessionLog, x: (seq: number) => number, y: (left: number
     lines.push({ source: at, path: `${path}H${round(x(log.head))}`, end: y(left), left });
   });
   return lines;
+}
+
+/** The k-th probe of a strategy stands at the k-th report; what it would ask beyond the last report is not drawn. */
+function drawGhost(log: SessionLog, bits: number[], x: (seq: number) => number, y: (left: number) => number): string {
+  let path = `M${round(x(0))} ${round(y(2 ** bits[0]!))}`;
+  let asked = 0;
+  for (let seq = 1; seq < log.size && asked < bits.length - 1; seq++) {
+    if (log.kinds[seq] !== "eliminate") continue;
+    asked += 1;
+    path += `L${round(x(seq))} ${round(y(2 ** bits[asked]!))}`;
+  }
+  return path;
 }
 
 function listTapes(log: SessionLog, x: (seq: number) => number, y: (left: number) => number): Tape[] {

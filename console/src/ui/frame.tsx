@@ -32,6 +32,7 @@ function Rail(): JSX.Element {
   const page = first === "cases" && third ? third : first === "spaces" && third === "policy" ? "policy" : (first ?? "cases");
   const items: [string, string, Shape, string][] = [
     ["cases", "", "cases", "Cases"],
+    ...(session ? [["graph", below("graph", ""), "graph", "Graph"] as [string, string, Shape, string]] : []),
     ["actions", below("actions", "inbox"), "actions", "Actions"],
     ["policy", "policy", "policy", "Policy"],
     ["ledger", "ledger", "ledger", "Ledger"],

@@ -3,7 +3,7 @@
 import type { JSX } from "preact";
 import { memo } from "preact/compat";
 import { useMemo } from "preact/hooks";
-import { LANE_HEIGHT, layOut, scaleX, scaleY, seqAt, spread, topBitsOf, type Funnel } from "../model/funnel";
+import { LANE_HEIGHT, layOut, scaleX, scaleY, seqAt, spread, topBitsOf, type Funnel, type Ghost } from "../model/funnel";
 import type { SessionLog } from "../model/log";
 import { clock, count } from "./format";
 import { Mark } from "./icons";
@@ -24,6 +24,8 @@ interface Props {
   /** The first event that does not verify; what follows is hatched and not counted. */
   broken: number | null;
   fork?: ForkEnd[];
+  /** Reference strategies, drawn behind everything else. */
+  ghosts?: Ghost[];
   choose: (seq: number) => void;
   open: (seq: number) => void;
 }
@@ -31,7 +33,7 @@ interface Props {
 export function BeliefFunnel(props: Props): JSX.Element {
   const { log, at } = props;
   const [element, width] = useWidth<HTMLDivElement>();
-  const funnel = useMemo(() => (width > 0 ? layOut(log, width) : null), [log, props.size, width]);
+  const funnel = useMemo(() => (width > 0 ? layOut(log, width, props.ghosts) : null), [log, props.size, width, props.ghosts]);
   return (
     <div class="funnel" ref={element}>
       {funnel && (
@@ -39,7 +41,7 @@ export function BeliefFunnel(props: Props): JSX.Element {
           width={width}
           height={funnel.frame.total + 8}
           role="img"
-          aria-label={describe(log, at)}
+          aria-label={describe(log, at, props.ghosts)}
           onClick={(event) => {
             const box = event.currentTarget.getBoundingClientRect();
             const x = event.clientX - box.left;
@@ -61,7 +63,7 @@ export function BeliefFunnel(props: Props): JSX.Element {
 }
 
 /** The chart as a sentence, for those who do not see it. */
-export function describe(log: SessionLog, at: number): string {
+export function describe(log: SessionLog, at: number, ghosts: Ghost[] = []): string {
   const counts = log.countBySource(at);
   const who = log.sources
     .map((source, n) => ({ source, n: counts[n]! }))
@@ -74,6 +76,7 @@ export function describe(log: SessionLog, at: number): string {
     ...who,
     ...open,
     `${refused} requests were refused`,
+    ...ghosts.map((each) => `the ${each.name} strategy would need ${each.bits.length - 1} reports at most`),
   ].join("; ");
 }
 
@@ -106,6 +109,7 @@ const Still = memo(function Still({ funnel, log }: { funnel: Funnel; log: Sessio
         <line key={each.seq} class={`plumb s${log.sources[each.source]!.colour}`} x1={each.x} x2={each.x} y1={each.to} y2={laneY(funnel, each.source)} />
       ))}
       <Tapes funnel={funnel} log={log} />
+      {funnel.ghosts.map((each) => <path key={each.name} class={`ghost ${each.name}`} d={each.path} />)}
       {funnel.alone.map((each) => (
         <path key={each.source} class={`alone s${log.sources[each.source]!.colour}`} d={each.path} stroke-dasharray={DASHES[log.sources[each.source]!.colour] ?? ""} />
       ))}

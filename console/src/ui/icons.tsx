@@ -8,6 +8,11 @@ const SHAPES = {
       <circle cx="8" cy="8" r="5" fill="currentColor" stroke="none"/>
     </>
   ),
+  ring: (
+    <>
+      <circle cx="8" cy="8" r="5"/>
+    </>
+  ),
   gone: (
     <>
       <circle cx="8" cy="8" r="5"/><path d="M3 13 13 3"/>

@@ -2,22 +2,26 @@
 
 import { signal } from "@preact/signals";
 import type { JSX } from "preact";
-import { useEffect } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { go, place } from "./router";
 
 type Handlers = Record<string, (event: KeyboardEvent) => void>;
 
-const stack: Handlers[] = [];
+const stack: { current: Handlers }[] = [];
 export const helpOpen = signal(false);
 let awaitingPage = false;
 
+/** What keys do while a component is shown. Of two that name a key, the one that was shown later has it. */
 export function useKeys(handlers: Handlers): void {
-  useEffect(() => {
-    stack.push(handlers);
+  const entry = useRef(handlers);
+  entry.current = handlers;
+  // With what is drawn, not after it: a key may be pressed as soon as its button is seen.
+  useLayoutEffect(() => {
+    stack.push(entry);
     return () => {
-      stack.splice(stack.indexOf(handlers), 1);
+      stack.splice(stack.indexOf(entry), 1);
     };
-  });
+  }, []);
 }
 
 function isTyping(target: EventTarget | null): boolean {
@@ -42,7 +46,7 @@ addEventListener("keydown", (event) => {
     awaitingPage = false;
     const session = place.value.parts[0] === "cases" ? place.value.parts[1] : undefined;
     const below = (page: string): string => (session ? `cases/${encodeURIComponent(session)}/${page}` : "inbox");
-    const pages: Record<string, string> = { c: "", a: below("actions"), p: "policy", l: "ledger" };
+    const pages: Record<string, string> = { c: "", ...(session ? { g: below("graph") } : {}), a: below("actions"), p: "policy", l: "ledger" };
     if (name in pages) {
       event.preventDefault();
       go(pages[name]!);
@@ -62,8 +66,8 @@ addEventListener("keydown", (event) => {
     return;
   }
   if (name === "Space" && target instanceof HTMLElement && /^(BUTTON|A|SUMMARY)$/.test(target.tagName)) return;
-  for (const handlers of [...stack].reverse()) {
-    const handler = handlers[name];
+  for (const entry of [...stack].reverse()) {
+    const handler = entry.current[name];
     if (handler) {
       event.preventDefault();
       handler(event);
@@ -74,11 +78,12 @@ addEventListener("keydown", (event) => {
 
 const MAP: [string, string][] = [
   ["/", "find"],
-  ["g then c a p l", "go to cases, actions, policy, ledger"],
+  ["g then c g a p l", "go to cases, graph, actions, policy, ledger"],
   ["j k Enter Esc", "move, open, back"],
   ["← → · Shift · Home End", "one event · ten · first, live"],
   ["Space · t", "play · chart as table"],
   ["w r v", "why · record · verify"],
+  ["h f s + −", "graph: ruled-out nodes · all of it · symptom · zoom"],
   ["a x", "approve, reject: focus the button; Enter confirms"],
   ["?", "this list"],
 ];

@@ -8,15 +8,30 @@ export interface Place {
   query: URLSearchParams;
 }
 
-function readPlace(): Place {
+function readPlace(url: URL | Location = location): Place {
   const base = new URL(document.baseURI).pathname;
-  const path = location.pathname.startsWith(base) ? location.pathname.slice(base.length) : location.pathname.slice(1);
-  return { parts: path.split("/").filter(Boolean).map(decodeURIComponent), query: new URLSearchParams(location.search) };
+  const path = url.pathname.startsWith(base) ? url.pathname.slice(base.length) : url.pathname.slice(1);
+  return { parts: path.split("/").filter(Boolean).map(decodeURIComponent), query: new URLSearchParams(url.search) };
 }
 
 export const place = signal<Place>(readPlace());
 
+// A slider moves at every frame, and browsers refuse more than some 200 changes of the address in ten seconds: the
+// page follows at once, the address bar a little later.
+const WRITE_MS = 120;
+let unwritten: URL | null = null;
+let writing = 0;
+
+function writeAddress(): void {
+  clearTimeout(writing);
+  writing = 0;
+  if (unwritten) history.replaceState(null, "", unwritten.href);
+  unwritten = null;
+}
+
+addEventListener("pagehide", writeAddress);
 addEventListener("popstate", () => {
+  unwritten = null;
   place.value = readPlace();
 });
 
@@ -25,6 +40,7 @@ export function hrefOf(path: string): string {
 }
 
 export function go(path: string, replace = false): void {
+  writeAddress();
   history[replace ? "replaceState" : "pushState"](null, "", hrefOf(path));
   place.value = readPlace();
   if (!replace) scrollTo(0, 0);
@@ -32,13 +48,14 @@ export function go(path: string, replace = false): void {
 
 /** Change one member of the query, without a new entry in the history. */
 export function setQuery(changes: Record<string, string | null>): void {
-  const url = new URL(location.href);
+  const url = unwritten ?? new URL(location.href);
   for (const [name, value] of Object.entries(changes)) {
     if (value === null) url.searchParams.delete(name);
     else url.searchParams.set(name, value);
   }
-  history.replaceState(null, "", url.href);
-  place.value = readPlace();
+  unwritten = url;
+  writing ||= setTimeout(writeAddress, WRITE_MS) as unknown as number;
+  place.value = readPlace(url);
 }
 
 interface LinkProps {

@@ -16,6 +16,7 @@ import { AskNext, type Probe, useProbes } from "./asking";
 import { AnswerStrip } from "./strip";
 import { Causes } from "./causes";
 import { EventTable } from "./events";
+import { useGhosts, type Ghosts } from "./ghosts";
 import { Player } from "./player";
 import { Refused, Verification, useVerification } from "./side";
 import { WhyRuledOut } from "./why";
@@ -137,6 +138,7 @@ function Body({ id, log, size, session }: { id: string; log: SessionLog; size: n
   const why = place.value.query.get("why");
   const verification = useVerification(id, log, size);
   const probes = useProbes(id, log, at, size);
+  const ghosts = useGhosts(id, log);
   const stale = session.pulse?.state === "stale";
   useAnnouncement(log, size);
   useKeys({
@@ -173,13 +175,13 @@ function Body({ id, log, size, session }: { id: string; log: SessionLog; size: n
         <div>
           <Panel
             title="Belief funnel"
-            note={<FunnelKey />}
+            note={<FunnelKey ghosts={ghosts} />}
             actions={<button type="button" class="btn ghost" aria-pressed={table} onClick={() => setTable(!table)}>{table ? "Chart" : "Table"} <kbd>T</kbd></button>}
           >
             {table ? (
               <EventTable log={log} size={size} at={at} open={setOpened} />
             ) : (
-              <BeliefFunnel log={log} size={size} at={at} selected={selected} broken={broken} fork={past || log.endedAt !== null ? [] : forkOf(probes.list)} choose={move} open={setOpened} />
+              <BeliefFunnel log={log} size={size} at={at} selected={selected} broken={broken} fork={past || log.endedAt !== null ? [] : forkOf(probes.list)} ghosts={ghosts.curves} choose={move} open={setOpened} />
             )}
             {!session.done && <p class="note pad">{count(size)} events so far, loading</p>}
             <Player log={log} at={at} move={move} following={!past && session.pulse?.state === "live"} />
@@ -238,13 +240,19 @@ function useAnnouncement(log: SessionLog, size: number): void {
   }, [size]);
 }
 
-function FunnelKey(): JSX.Element {
+function FunnelKey({ ghosts }: { ghosts: Ghosts }): JSX.Element {
   return (
     <span class="key wide">
       <span><Icon of="refused" tone="refused" /> refused</span>
       <span><Icon of="lock" tone="owed" /> obligation</span>
       <span><svg class="g f2" viewBox="0 0 14 14" aria-hidden="true"><circle cx="7" cy="7" r="4" /></svg> nothing new</span>
-      <span>thin line: what that source alone leaves</span>
+      <span>thin line: that source alone</span>
+      {ghosts.curves.map((each) => (
+        <span key={each.name} title={`Bits left when the ${each.name} strategy asks, on average over all causes; its first probe stands at the first report, and so on`}>
+          <svg class="funnel-key" viewBox="0 0 26 8" width="26" height="8" aria-hidden="true"><path class={`ghost ${each.name}`} d="M1 4H25" /></svg> {each.name}, mean
+        </span>
+      ))}
+      {ghosts.missing && <span title={ghosts.missing}>{ghosts.curves.length > 0 ? "one reference curve takes too long" : "no reference curves"}</span>}
     </span>
   );
 }
