@@ -13,7 +13,7 @@ _BASE = '<base href="/"'
 # Vite puts a hash of the content into each name, so that a file of that name never changes.
 _ASSET_NAME = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)+")
 # What the first part of a path of the console can be. Every other path is what it is without a console.
-PAGES = ("cases", "inbox", "spaces", "policy", "ledger")
+PAGES = ("cases", "inbox", "spaces", "policy", "compare", "ledger")
 
 
 class Asset(NamedTuple):

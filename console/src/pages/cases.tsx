@@ -10,7 +10,7 @@ import { Icon, type Shape } from "../ui/icons";
 import { useKeys } from "../ui/keys";
 import { Empty, Failure, Panel, Skeleton, useLoad } from "../ui/parts";
 import { Link, place, setQuery } from "../ui/router";
-import { findWaiting, listSpaces, pathOf } from "./actions/model";
+import { pathOf, readInbox } from "./actions/model";
 
 interface Listed {
   session_id: string;
@@ -42,15 +42,15 @@ const SPANS: [string, string, number][] = [["", "Any time", 0], ["1", "Last day"
 /** Sessions in which something waits for a person, and what. */
 async function findAsked(): Promise<Map<string, string>> {
   const asked = new Map<string, string>();
-  const items = await findWaiting(await listSpaces());
+  const items = await readInbox();
   waiting.value = items.length;
+  const sessions = new Map<string, string>();
   for (const each of items) {
-    const proposal = each.approval?.proposal_id ?? each.execution?.proposal_id;
-    if (!proposal) continue;
-    const { case_id } = await get<{ case_id: string | null }>(`${pathOf(each.space)}/proposals/${encodeURIComponent(proposal)}`, { fields: "case_id" });
-    if (!case_id) continue;
-    const one = await get<{ session_id: string }>(`${pathOf(each.space)}/cases/${encodeURIComponent(case_id)}`, { fields: "session_id" });
-    asked.set(one.session_id, each.approval ? "Approve?" : "Did it run?");
+    if (each.case_id === null) continue;
+    const path = `${pathOf(each.space_id)}/cases/${encodeURIComponent(each.case_id)}`;
+    const session = sessions.get(path) ?? (await get<{ session_id: string }>(path, { fields: "session_id" })).session_id;
+    sessions.set(path, session);
+    asked.set(session, each.kind === "approval" ? "Approve?" : "Did it run?");
   }
   return asked;
 }
@@ -102,6 +102,7 @@ export function CasesPage(): JSX.Element {
           {SPANS.map(([value, label]) => <option key={value} value={value}>{label}</option>)}
         </select>
         <span class="grow" />
+        {all.length > 1 && <Link class="btn ghost" to={`compare?a=${encodeURIComponent(all[0]!.session_id)}&b=${encodeURIComponent(all[1]!.session_id)}`}><Icon of="compare" />Compare</Link>}
         {moved > 0 && <button type="button" class="btn" onClick={refresh}>{plural(moved, "case")} moved</button>}
       </div>
       {found.error !== null && <Panel title="Cases"><Failure error={found.error} retry={found.again} /></Panel>}

@@ -42,7 +42,7 @@ addEventListener("keydown", (event) => {
     awaitingPage = false;
     const session = place.value.parts[0] === "cases" ? place.value.parts[1] : undefined;
     const below = (page: string): string => (session ? `cases/${encodeURIComponent(session)}/${page}` : "inbox");
-    const pages: Record<string, string> = { c: "", a: below("actions"), p: "policy", l: "ledger" };
+    const pages: Record<string, string> = { c: "", a: below("actions"), i: "inbox", p: "policy", m: "compare", l: "ledger" };
     if (name in pages) {
       event.preventDefault();
       go(pages[name]!);
@@ -74,7 +74,7 @@ addEventListener("keydown", (event) => {
 
 const MAP: [string, string][] = [
   ["/", "find"],
-  ["g then c a p l", "go to cases, actions, policy, ledger"],
+  ["g then c a i p m l", "go to cases, actions, inbox, policy, compare, ledger"],
   ["j k Enter Esc", "move, open, back"],
   ["← → · Shift · Home End", "one event · ten · first, live"],
   ["Space · t", "play · chart as table"],
