@@ -104,6 +104,11 @@ function labelOf(choice: Choice): string {
   return choice.title ? `${choice.title} · ${short}` : short;
 }
 
+/** Two sessions by their titles, or by their ids where these are the same. */
+function nameBoth(a: string, titleA: string, b: string, titleB: string): [string, string] {
+  return titleA === titleB ? [a.slice(0, 8), b.slice(0, 8)] : [titleA, titleB];
+}
+
 const MODES: [By, string][] = [["session", "Sessions"], ["source", "Sources"], ["agent", "Agents"]];
 
 export function ComparePage(): JSX.Element {
@@ -129,7 +134,7 @@ export function ComparePage(): JSX.Element {
   const sides = useMemo((): Sides | null => {
     if (!one.recorded || !other.recorded || (by !== "session" && (ofA === null || ofB === null))) return null;
     const [left, right] = [trackOf(one.recorded, by, ofA), trackOf(other.recorded, by, ofB)];
-    const [nameA, nameB] = by === "session" ? [titleOf(a), titleOf(b)] : [nameOf(ofA!), nameOf(ofB!)];
+    const [nameA, nameB] = by === "session" ? nameBoth(a!, titleOf(a), b!, titleOf(b)) : [nameOf(ofA!), nameOf(ofB!)];
     return { a: left, b: right, nameA, nameB, found: compareTracks(left, right, by), sources: listSources(left, right) };
   }, [one.recorded, one.size, other.recorded, other.size, by, ofA, ofB, choices.list.length]);
   const error = one.error ?? other.error ?? choices.error;
@@ -213,7 +218,7 @@ function Body({ sides, by, a, b }: { sides: Sides; by: By; a: string; b: string 
   const ended = by === "session" ? ([["A", a, sides.a], ["B", b, sides.b]] as const).filter(([, , track]) => track.left === 0) : [];
   return (
     <>
-      <WhereTheyPart {...sides} note={noteOf(sides, by)} />
+      <WhereTheyPart {...sides} note={noteOf(sides, by)} whole={by === "session"} />
       <div class="three">
         {ended.map(([letter, id]) => <Explained key={letter} letter={letter} id={id} sides={sides} />)}
         <RuledOut {...sides} />

@@ -32,7 +32,8 @@ function frameOf(width: number, zero: boolean): Frame {
   return { width, narrow, x0, x1: Math.max(x0 + 60, width - (narrow ? 20 : 150)), top, height, lanesTop, axisY, total: axisY + 10, zeroY };
 }
 
-export function WhereTheyPart(props: Sides & { note: string }): JSX.Element {
+/** `whole`: both are whole sessions, which can have events in common. */
+export function WhereTheyPart(props: Sides & { note: string; whole: boolean }): JSX.Element {
   const [element, width] = useWidth<HTMLDivElement>();
   const { a, b, found, sources } = props;
   const who = [...sources.values()].filter((each) => [...a.stops, ...b.stops].some((stop) => stop.source === each.id && stop.kind === "eliminate"));
@@ -42,7 +43,7 @@ export function WhereTheyPart(props: Sides & { note: string }): JSX.Element {
         {width > 0 ? <Chart {...props} width={width} /> : <div style={{ height: "400px" }} />}
       </div>
       <p class="sr">{describeParting(props)}</p>
-      {found.prefix === 0 && <p class="note pad">No event is the same in both.</p>}
+      {props.whole && found.prefix === 0 && <p class="note pad">No event is the same in both.</p>}
     </Panel>
   );
 }
@@ -192,7 +193,7 @@ function Ends({ a, b, frame, x, y }: Sides & Scales): JSX.Element | null {
   const tracks: [string, Track][] = [["A", a], ["B", b]];
   if (frame.narrow) return null;
   const ends = tracks.map(([, track]) => y(track.left));
-  const places = spread(ends, 34, frame.top + 4, (frame.zeroY ?? frame.top + frame.height) + 4);
+  const places = spread(ends, 34, frame.top + 4, (frame.zeroY ?? frame.top + frame.height) - 8);
   return (
     <>
       {tracks.map(([letter, track], n) => {
