@@ -116,7 +116,7 @@ class SessionReader(ABC):
             self.requests.text("after", after)
         return SurvivorPage(survivors_at(session, seq).page(after, size), snapshot(session, seq))
 
-    def find_survivors(  # noqa: PLR0913 - a page, a moment and a text
+    def find_survivors(
         self,
         session_id: str,
         text: str | None = None,

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
-from itertools import combinations, islice
+from itertools import combinations, islice, takewhile
 from math import log2
 from typing import NamedTuple, TypeAlias
 
 from cmbs.belief.kernel.looks import Applied
 from cmbs.belief.kernel.search import MAX_IDS_SEARCHED, TextSearch
 from cmbs.belief.kernel.session import Session
-from cmbs.belief.kernel.views import survivors_at
 
 # Beyond so many sources the agreement of pairs is told of the ones that listed most: pairs grow with the square.
 MAX_SOURCES_COMPARED = 16
@@ -98,7 +97,7 @@ class SourceComparison(NamedTuple):
     next_source_id: str | None
 
 
-def compare_moments(  # noqa: PLR0913 - two moments, and which page of what is between them
+def compare_moments(
     session: Session, start: int, end: int, after: Place | None, limit: int, text: str = ""
 ) -> SessionDiff:
     """What happened after event `start` up to event `end`; both are there, and `start` is not the later one.
@@ -126,7 +125,8 @@ def compare_moments(  # noqa: PLR0913 - two moments, and which page of what is b
             break
         if search.takes(change.id):
             page.append(change)
-    before, now = len(survivors_at(session, start)), len(survivors_at(session, end))
+    now = len(session.survivors) + sum(len(record.applied) for _, record in _list_later(session, end))
+    before = now + counts[ChangeKind.ELIMINATED.value]
     known = {kind.value: counts[kind.value] for kind in ChangeKind}
     return SessionDiff(session.session_id, start, end, before, now, known, page, place)
 
@@ -149,13 +149,13 @@ def compare_sources(session: Session, after: str | None, limit: int) -> SourceCo
 
 
 def _eliminations_by_seq(session: Session, start: int, end: int) -> dict[int, tuple[tuple[str, str], Applied]]:
-    found: dict[int, tuple[tuple[str, str], Applied]] = {}
-    for observation, record in session.observations.newest_first():
-        if record.seq <= start:
-            break
-        if record.seq <= end:
-            found[record.seq] = (observation, record)
-    return found
+    later = _list_later(session, start)
+    return {record.seq: (observation, record) for observation, record in later if record.seq <= end}
+
+
+def _list_later(session: Session, seq: int) -> Iterator[tuple[tuple[str, str], Applied]]:
+    """The eliminations after an event, the newest first."""
+    return takewhile(lambda item: item[1].seq > seq, session.observations.newest_first())
 
 
 def _other_changes(session: Session, start: int, end: int) -> dict[int, list[Change]]:

@@ -63,7 +63,7 @@ class Reader(HTMLParser):
         self.found.append(tag)
         self._in_data = ("id", "report") in attrs
 
-    def handle_endtag(self, tag: str) -> None:  # noqa: ARG002 - the interface of the parser
+    def handle_endtag(self, tag: str) -> None:
         self._in_data = False
 
     def handle_data(self, data: str) -> None:

@@ -121,10 +121,10 @@ function ApprovalCard({ item, approval, changed }: { item: Waiting; approval: Ap
     <div class="card" ref={element} tabIndex={-1} role="group" aria-label={`Approval of ${approval.tool_id ?? "a change of state"}`}>
       <div class="row"><span class="mono strong grow">{approval.tool_id ?? "state"}</span><span class="f3">expires in {span(Date.parse(approval.expires_at) - Date.now())}</span></div>
       <p class="f2 small">{approval.proposer.kind} {approval.proposer.id} asks. {approval.constraints.map((each) => each.replace("constraint.", "")).join(", ")}</p>
-      <pre class="args" tabIndex={0} aria-label="Exact arguments">{JSON.stringify(approval.args, null, 2)}</pre>
+      {approval.args !== undefined && approval.args !== null && <pre class="args" tabIndex={0} aria-label="Exact arguments">{JSON.stringify(approval.args, null, 2)}</pre>}
       <dl class="mini">
         <div class="pair"><dt>where</dt><dd><span class="mono">{space}</span>{item.case_id && <>, case <span class="mono">{item.case_id}</span>{item.case_title && ` ${item.case_title}`}</>}</dd></div>
-        <div class="pair"><dt>would change</dt><dd>{asked.value ? <Changes asked={asked.value} /> : asked.error !== null ? <span class="refused">not known: {String(asked.error instanceof Error ? asked.error.message : asked.error)}</span> : "…"}</dd></div>
+        <div class="pair"><dt>would change</dt><dd>{asked.value ? <Changes asked={asked.value} /> : asked.error !== null ? <span class="refused">not known: {String(asked.error instanceof Error ? asked.error.message : asked.error)}</span> : <span role="status" aria-label="Loading">…</span>}</dd></div>
         {asked.value?.now && <BeliefRows asked={asked.value} now={asked.value.now} />}
         <div class="pair"><dt>bound to</dt><dd class="mono f2">args {short(approval.args_hash)}{approval.tool_hash ? `, tool ${short(approval.tool_hash)}` : ""}, policy {short(approval.policy_hash)}</dd></div>
       </dl>
@@ -134,7 +134,7 @@ function ApprovalCard({ item, approval, changed }: { item: Waiting; approval: Ap
         <>
           <label class="reason"><span class="sr">Reason of a rejection</span><input class="field" placeholder="reason, where you reject" value={reason} onInput={(event) => setReason(event.currentTarget.value)} /></label>
           <p class="row">
-            <button type="button" data-approve class="btn primary grow" disabled={!viewed || moved || sending} onClick={() => void settle("approve")}><Icon of="check" />Approve once <kbd>A</kbd></button>
+            <button type="button" data-approve class="btn primary grow" disabled={!viewed || moved || sending || (asked.value === null && asked.error === null)} onClick={() => void settle("approve")}><Icon of="check" />Approve once <kbd>A</kbd></button>
             <button type="button" data-reject class="btn" disabled={sending} onClick={() => void settle("reject")}>Reject <kbd>X</kbd></button>
             {may("spaces:propose") && <button type="button" class="btn ghost" disabled={sending} onClick={() => void withdraw()}>Withdraw</button>}
           </p>
@@ -299,7 +299,7 @@ export function InboxPage(): JSX.Element {
             <span class="note wide">by space, the oldest first · <kbd>J</kbd> <kbd>K</kbd> to move</span>
           </div>
           {shown.length === 0 && <Panel><p class="note pad">None of this kind.</p></Panel>}
-          <div class="inbox">{shown.map((each) => <section class="panel" key={`${each.space_id}/${each.kind}/${each.id}`} aria-label={`In ${each.space_id}`}><Card item={each} changed={loaded.again} /></section>)}</div>
+          <div class="inbox">{shown.map((each) => <div class="panel" key={`${each.space_id}/${each.kind}/${each.id}`}><Card item={each} changed={loaded.again} /></div>)}</div>
         </>
       )}
     </Page>
