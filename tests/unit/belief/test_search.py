@@ -1,5 +1,7 @@
 """Hypotheses found by a text: among survivors and among what was eliminated, in bounded pages."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +18,10 @@ ONTOLOGY = OntologyBundle("hosts", "1", "none", "1")
 
 
 def declared(server: BeliefServer, ids: list[str]) -> str:
-    attributes = {"db-1": {"team": "Payments", "rack": 7}, "web-2": {"zones": ["north", "Süd"]}}
+    attributes: dict[str, dict[str, Any]] = {
+        "db-1": {"team": "Payments", "rack": 7},
+        "web-2": {"zones": ["north", "Süd"]},
+    }
     known = {name: attributes[name] for name in ids if name in attributes}
     return server.declare_session(ONTOLOGY, ids, hypothesis_attributes=known)[0]
 
