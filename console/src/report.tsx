@@ -197,7 +197,7 @@ function SkillAndLuck({ sessions }: { sessions: Reported[] }): JSX.Element | nul
           <svg width={width} height={height} role="img" aria-label={known.slice(0, MOST_DRAWN).map((each) => `${each.session_id}: lost by choices ${each.regret!.toFixed(2)}, saved by answers ${each.luck!.toFixed(2)}`).join("; ")}>
             <line class="rule" x1={x(0)} x2={x(0)} y1={8} y2={height - 30} />
             <line class="rule" x1={40} x2={width - 20} y1={y(0)} y2={y(0)} />
-            <text x={x(0) + 6} y={height - 32}>lost by choices, {far.toFixed(1)} down here</text>
+            <text x={width - 20} y={11} text-anchor="end">↓ lost by choices, up to {far.toFixed(1)}</text>
             <text x={width - 20} y={height - 8} text-anchor="end">saved by answers →</text>
             {known.map((each) => <circle key={each.session_id} cx={x(each.luck!)} cy={y(each.regret!)} r={5}><title>{each.session_id}: regret {each.regret!.toFixed(2)}, luck {each.luck!.toFixed(2)}</title></circle>)}
           </svg>

@@ -36,6 +36,12 @@ def told(client: httpx.Client) -> tuple[Incident, Space]:
     return incident, tell_space(client, incident)
 
 
+@pytest.fixture(scope="module")
+def again(told: tuple[Incident, Space]) -> Incident:
+    """Another run of the incident."""
+    return tell_again(told[0])
+
+
 def find_violations(page: Page) -> list[str]:
     """What axe finds wrong with a page, each with the first element that it is about."""
     page.evaluate(AXE.read_text("utf-8"))
@@ -118,10 +124,9 @@ def test_the_ledger_verifies_a_space_and_an_export_that_was_tampered_with(
 @pytest.mark.req("CONSOLE-06")
 @pytest.mark.parametrize("scheme", ["dark", "light"])
 def test_axe_finds_nothing_on_any_page(
-    browser: Browser, server: ServerProcess, told: tuple[Incident, Space], scheme: str
+    browser: Browser, server: ServerProcess, told: tuple[Incident, Space], again: Incident, scheme: str
 ) -> None:
     incident, _ = told
-    again = tell_again(incident)
     pages = {
         "/": "Cases",
         f"/cases/{incident.id}?why=mail-rejected": TITLE,
@@ -169,7 +174,12 @@ def test_a_case_is_opened_replayed_and_left_by_keyboard_alone(page: Page, told: 
 
 @pytest.mark.req("CONSOLE-05")
 def test_pages_can_be_photographed_for_the_documents(
-    browser: Browser, server: ServerProcess, client: httpx.Client, told: tuple[Incident, Space], tmp_path: Path
+    browser: Browser,
+    server: ServerProcess,
+    client: httpx.Client,
+    told: tuple[Incident, Space],
+    again: Incident,
+    tmp_path: Path,
 ) -> None:
     """With CMBS_SCREENSHOTS=1 the pictures of the documents are made again."""
     incident, _ = told
@@ -180,7 +190,7 @@ def test_pages_can_be_photographed_for_the_documents(
         "console-actions": (f"/cases/{incident.id}/actions?proposal=p-restart", "dark"),
         "console-policy": ("/spaces/ops/policy", "light"),
         "console-cases": ("/", "dark"),
-        "console-compare": (f"/compare?a={incident.id}&b={tell_again(incident).id}", "dark"),
+        "console-compare": (f"/compare?a={incident.id}&b={again.id}", "dark"),
         "console-inbox": ("/inbox", "dark"),
     }
     space = tell_inbox(client, incident)

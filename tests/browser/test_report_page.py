@@ -21,10 +21,10 @@ pytestmark = [pytest.mark.browser, pytest.mark.req("AN-09")]
 def report(
     server: ServerProcess, client: httpx.Client, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, Incident, Incident]:
-    first = tell(client, "</script><script>document.title = 'taken'</script>")
+    first = tell(client)
     second = tell_again(first)
-    for number in range(6):
-        tell(client, f"Run {number}").probe("agent://late", "LockWaitsHigh@orders-db", "firing")
+    for title in (*(f"Run {number}" for number in range(5)), "</script><script>document.title = 'taken'</script>"):
+        tell(client, title).probe("agent://late", "LockWaitsHigh@orders-db", "firing")
     file = tmp_path_factory.mktemp("report") / "report.html"
     ran = invoke("analyse", "--url", server.url, "--html", str(file))
     assert ran.exit_code == 0, ran.output

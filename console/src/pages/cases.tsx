@@ -51,7 +51,8 @@ async function findAsked(): Promise<Map<string, string>> {
     const path = `${pathOf(each.space_id)}/cases/${encodeURIComponent(each.case_id)}`;
     const session = sessions.get(path) ?? (await get<{ session_id: string }>(path, { fields: "session_id" })).session_id;
     sessions.set(path, session);
-    asked.set(session, each.kind === "approval" ? "Approve?" : "Did it run?");
+    if (each.kind === "approval") asked.set(session, "Approve?");
+    else if (!asked.has(session)) asked.set(session, "Did it run?");
   }
   return asked;
 }
