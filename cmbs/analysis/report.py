@@ -1,17 +1,23 @@
-"""Many analyses side by side: a table, and a page with plots that needs nothing beside it."""
+"""Many analyses side by side: a table, and what a page that needs nothing beside it shows of them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
 
 from cmbs.analysis.findings import Analysis, RegretFinding
 from cmbs.analysis.optimum import Method
-from cmbs.analysis.plots import Bar, Dot, Line, bar_plot, dot_plot, escape_text, line_plot, shorten
 from cmbs.analysis.trajectory import Redundancy
+from cmbs.messages import AuditEntry, Verb
 
-# Sessions that a plot draws; more would be unreadable, and the table has all of them.
+# Sessions whose logs are in a page, and how long these may be: the table has all sessions.
 MAX_DRAWN = 60
+MAX_EVENTS_DRAWN = 2_000
+# Larger universes are drawn by their counts.
+MAX_IDS_DRAWN = 2_000
 
 COLUMNS = (
     "session",
@@ -29,20 +35,46 @@ COLUMNS = (
     "against",
 )
 
-_STYLE = """
-:root { color-scheme: light dark; --ink: #1d2126; --faint: #d9dde2; --paper: #fff; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e3e6ea; --faint: #3a4047; --paper: #15181c; } }
-body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); margin: 2rem auto;
-  max-width: 1100px; padding: 0 1rem; }
-h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-.wide { overflow-x: auto; }
-th, td { text-align: right; padding: .25rem .6rem; border-bottom: 1px solid var(--faint); white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; max-width: 24rem; overflow: hidden; text-overflow: ellipsis; }
-svg { width: 100%; max-width: 760px; height: auto; display: block; }
-svg text { font: 11px system-ui, sans-serif; fill: var(--ink); }
-svg .grid { stroke: var(--faint); } svg .zero { stroke: var(--ink); stroke-opacity: .5; }
-"""
+_PAYLOAD = (
+    "title",
+    "source_id",
+    "observation_id",
+    "probe",
+    "obligation_id",
+    "min_total_eliminations",
+    "conclusion_id",
+    "ontology",
+)
+_IDS = ("hypotheses", "hypothesis_attributes", "eliminated")
+_OUTCOME = ("approved", "accepted", "reason")
+
+
+class DrawnLog(NamedTuple):
+    """A log as a page draws it: with ids, or with how many were left after each elimination."""
+
+    events: list[dict[str, Any]]
+    with_ids: bool
+
+
+class ReportedSession(msgspec.Struct, frozen=True, kw_only=True):
+    """A session on the page: its line of the table, and its log where that is drawn."""
+
+    session_id: str
+    row: tuple[str, ...]
+    kinds: list[tuple[str, int]]
+    regret: float | None
+    luck: float | None
+    events: list[dict[str, Any]] | None
+    with_ids: bool
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What the page about many sessions shows."""
+
+    title: str
+    columns: tuple[str, ...]
+    summary: list[tuple[str, str]]
+    sessions: list[ReportedSession]
 
 
 def row_of(analysis: Analysis) -> tuple[str, ...]:
@@ -103,73 +135,63 @@ def describe_regret(finding: RegretFinding) -> str:
     return _decimal(finding.regret)
 
 
-def html_report(analyses: Sequence[Analysis], title: str) -> str:
-    """A page about many sessions: self-contained, without scripts, everything from sessions escaped."""
-    summary = "".join(
-        f"<tr><td>{escape_text(name)}</td><td>{escape_text(value)}</td></tr>" for name, value in summary_of(analyses)
+def draw_log(entries: Sequence[AuditEntry]) -> DrawnLog | None:
+    """What a page needs of a log; None where it is too long to be drawn."""
+    if len(entries) > MAX_EVENTS_DRAWN:
+        return None
+    universe = len(entries[0].payload["hypotheses"])
+    with_ids = universe <= MAX_IDS_DRAWN
+    left, events = universe, []
+    for entry in entries:
+        left -= len(entry.delta_eliminated)
+        events.append(_draw_event(entry, universe, left, with_ids=with_ids))
+    return DrawnLog(events, with_ids)
+
+
+def _draw_event(entry: AuditEntry, universe: int, left: int, *, with_ids: bool) -> dict[str, Any]:
+    members = (*_PAYLOAD, *_IDS) if with_ids else _PAYLOAD
+    event: dict[str, Any] = {"seq": entry.seq, "event_id": entry.event_id, "ts": entry.ts, "verb": entry.verb}
+    event["payload"] = {name: entry.payload[name] for name in members if name in entry.payload}
+    if entry.verb == Verb.DECLARE_SESSION:
+        event["outcome"] = {"universe_size": universe}
+    else:
+        outcome = entry.outcome or {}
+        event["outcome"] = {name: outcome[name] for name in _OUTCOME if name in outcome}
+    if entry.verb == Verb.ELIMINATE:
+        event |= {"delta": entry.delta} if with_ids else {"left": left}
+    return event
+
+
+def build_report(analyses: Sequence[Analysis], logs: Mapping[str, DrawnLog | None], title: str) -> Report:
+    """What a page says of many sessions; the logs are by session, of those that are drawn."""
+    return Report(
+        title=title,
+        columns=COLUMNS,
+        summary=summary_of(analyses),
+        sessions=[_report_session(each, logs.get(each.session_id)) for each in analyses],
     )
-    head = "".join(f"<th>{escape_text(name)}</th>" for name in COLUMNS)
-    rows = "\n".join(_row(each) for each in analyses)
-    drawn = analyses[:MAX_DRAWN]
-    note = f"<p>The plots show the first {MAX_DRAWN} sessions.</p>" if len(analyses) > MAX_DRAWN else ""
-    plots = "\n".join(f"<h2>{escape_text(name)}</h2>\n{plot}" for name, plot in _plots(drawn))
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape_text(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<h1>{escape_text(title)}</h1>\n"
-        f"<table>{summary}</table>\n{note}\n{plots}\n<h2>Sessions</h2>\n"
-        f'<div class="wide"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody>\n</table></div>\n'
-        "</body>\n</html>\n"
-    )
 
 
-def _row(analysis: Analysis) -> str:
-    first, *others = row_of(analysis)
-    cells = "".join(f"<td>{escape_text(value)}</td>" for value in others)
-    return f'<tr><td title="{escape_text(first)}">{escape_text(first)}</td>{cells}</tr>'
-
-
-def _plots(analyses: Sequence[Analysis]) -> list[tuple[str, str]]:
-    plots = [
-        ("How the survivors became fewer", line_plot([_funnel(each) for each in analyses], "elimination", "bits left")),
-        (
-            "What the eliminations were",
-            bar_plot(
-                [Bar(each.session_id, _kinds(each)) for each in analyses],
-                ("effective", *(kind.value.replace("_", " ") for kind in Redundancy)),
-                "eliminations",
-            ),
-        ),
-    ]
+def _report_session(analysis: Analysis, log: DrawnLog | None) -> ReportedSession:
     # Only where an optimum is known: a bound does not say what was lost by choices.
-    known = [(each.session_id, each.kit.regret) for each in analyses if each.kit is not None]
-    dots = [
-        Dot(f"{shorten(name)}: regret {found.regret:.2f}, luck {found.luck:.2f}", found.regret, found.luck)
-        for name, found in known
-        if found.regret is not None and found.luck is not None
+    regret = None if analysis.kit is None else analysis.kit.regret
+    return ReportedSession(
+        session_id=analysis.session_id,
+        row=row_of(analysis),
+        kinds=_count_kinds(analysis),
+        regret=None if regret is None else regret.regret,
+        luck=None if regret is None else regret.luck,
+        events=None if log is None else log.events,
+        with_ids=log is not None and log.with_ids,
+    )
+
+
+def _count_kinds(analysis: Analysis) -> list[tuple[str, int]]:
+    kinds = [
+        (kind.value.replace("_", " "), sum(event.redundancy is kind for event in analysis.timeline))
+        for kind in Redundancy
     ]
-    if dots:
-        plots.append(
-            ("Skill and luck, in probes", dot_plot(dots, "regret (lost by choices)", "luck (saved by answers)"))
-        )
-    return plots
-
-
-def _funnel(analysis: Analysis) -> Line:
-    counts = [analysis.universe_size, *(event.after for event in analysis.timeline)]
-    last = len(counts) - 1
-    # Only the ends of what is level: a page of long sessions would be too long to open.
-    corners = [
-        number
-        for number, count in enumerate(counts)
-        if number in (0, last) or not counts[number - 1] == count == counts[number + 1]
-    ]
-    return Line(analysis.session_id, [(number, math.log2(max(counts[number], 1))) for number in corners])
-
-
-def _kinds(analysis: Analysis) -> list[float]:
-    kinds = [sum(event.redundancy is kind for event in analysis.timeline) for kind in Redundancy]
-    return [analysis.eliminations - sum(kinds), *kinds]
+    return [("effective", analysis.eliminations - sum(n for _, n in kinds)), *kinds]
 
 
 def _truth(analysis: Analysis) -> str:

@@ -10,8 +10,10 @@ from cmbs.belief.kernel.comparisons import Place, SessionDiff, SourceComparison,
 from cmbs.belief.kernel.contradictions import Contradiction, explain_contradiction
 from cmbs.belief.kernel.events import read_event
 from cmbs.belief.kernel.kind import Answer
+from cmbs.belief.kernel.queries import check_text
 from cmbs.belief.kernel.refusals import refusal_of
 from cmbs.belief.kernel.requests import RequestValidator
+from cmbs.belief.kernel.search import IdPage, TextSearch, search_survivors
 from cmbs.belief.kernel.session import Session
 from cmbs.belief.kernel.views import AuditPage, obligations, reach_at, seq_at, snapshot, survivors_at
 from cmbs.errors import InvalidRequest
@@ -71,14 +73,18 @@ class SessionReader(ABC):
         end: int | str | None = None,
         after: Place | None = None,
         limit: int | None = None,
+        text: str | None = None,
     ) -> SessionDiff:
-        """What happened after event `start`, up to `end`, by default the last; a page of it from beyond `after` on."""
+        """What happened after event `start`, up to `end`, by default the last; a page of it from beyond `after` on.
+
+        With a text, what happened to ids that have it in them or in their attributes.
+        """
         size = self.requests.page_size(limit)
         session = self.current_session(session_id)
         first, last = seq_at(session, start), seq_at(session, end)
         if first > last:
             raise InvalidRequest(f"a difference goes forward, and seq {first} is after seq {last}")
-        return compare_moments(session, first, last, after, size)
+        return compare_moments(session, first, last, after, size, check_text(text))
 
     def sources(self, session_id: str, after: str | None = None, limit: int | None = None) -> SourceComparison:
         """What each source took out, alone and after others, and where sources agree; a page of sources, by id."""
@@ -109,6 +115,24 @@ class SessionReader(ABC):
         if after is not None:
             self.requests.text("after", after)
         return SurvivorPage(survivors_at(session, seq).page(after, size), snapshot(session, seq))
+
+    def find_survivors(
+        self,
+        session_id: str,
+        text: str | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+        *,
+        at: int | str | None = None,
+    ) -> tuple[IdPage, BeliefSnapshot]:
+        """A page as `survivors` gives it, of those with a text in their id or attributes; a page may be short."""
+        size = self.requests.page_size(limit)
+        session = self.current_session(session_id)
+        seq = seq_at(session, at)
+        if after is not None:
+            self.requests.text("after", after)
+        search = TextSearch(check_text(text), session.attributes)
+        return search_survivors(survivors_at(session, seq), search, after, size), snapshot(session, seq)
 
     def obligations(self, session_id: str) -> list[ObligationView]:
         """Every obligation of a session, in the order of entry."""

@@ -19,12 +19,13 @@ from cmbs.adapters.kits import choose_kit, find_installed_kits
 from cmbs.adapters.scoreboard import Round, Score, Scoreboard, play_all
 from cmbs.analysis import DEFAULT_STEPS, Analysis, KitStudy, Trajectory, analyse, trajectory_of
 from cmbs.analysis.findings import EventFinding
-from cmbs.analysis.report import COLUMNS, html_report, row_of, summary_of
+from cmbs.analysis.report import COLUMNS, MAX_DRAWN, DrawnLog, build_report, draw_log, row_of, summary_of
 from cmbs.bootstrap import DEFAULT_STORE
 from cmbs.cli.kit import read_or_fail
 from cmbs.cli.output import err, existing_store, failing_cleanly, format_count, out, progress
 from cmbs.cli.reading import Logs, LogsOfServer, LogsOfStore
 from cmbs.cli.worth import show_worth
+from cmbs.console import ConsoleFiles
 from cmbs.errors import InvalidHypothesisId, InvalidRequest, LedgerCorrupt
 from cmbs.kit import Kit
 from cmbs.tee.access import visible
@@ -59,13 +60,16 @@ def analyse_(
     ] = None,
     steps: StepsOption = DEFAULT_STEPS,
     html: Annotated[
-        Path | None, typer.Option("--html", help="Also write a page with plots there.", metavar="FILE")
+        Path | None, typer.Option("--html", help="Also write a page there, as one file.", metavar="FILE")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Say what a session's path was worth: bits, redundancy, luck and regret."""
+    if html is not None:
+        _require_console()
     named = _kit(kit) if kit else None
     known = {} if truths is None else _truths(truths)
+    drawn: dict[str, DrawnLog | None] = {}
     with failing_cleanly(), _logs(store, url) as logs, progress() as bar:
         studies = _Studies(named)
         wanted = session_ids or list(logs.session_ids())
@@ -73,7 +77,8 @@ def analyse_(
         found = []
         for session_id in bar.track(wanted, description="analysing"):
             try:
-                trajectory = trajectory_of(logs.entries(session_id))
+                entries = logs.entries(session_id)
+                trajectory = trajectory_of(entries)
             except LedgerCorrupt as exc:
                 if session_ids:
                     raise
@@ -82,8 +87,10 @@ def analyse_(
             if session_ids or studies.about(trajectory):
                 own = known.get(session_id, truth if session_ids or truth in trajectory.universe else None)
                 found.append(_analyse_log(trajectory, studies, own, steps))
+                if html is not None and len(drawn) < MAX_DRAWN:
+                    drawn[session_id] = draw_log(entries)
         if html is not None:
-            html.write_text(html_report(found, f"{format_count(len(found), 'session')} analysed"), "utf-8")
+            _write_report(html, found, drawn)
     if as_json:
         document: Any = found[0] if session_ids and len(session_ids) == 1 else found
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n")
@@ -127,6 +134,18 @@ def agents(
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(board), indent=2).decode() + "\n")
     else:
         _show_board(board)
+
+
+def _require_console() -> None:
+    """End the command where the page of a report was not built."""
+    with failing_cleanly():
+        if ConsoleFiles().make_report(b"{}") is None:
+            raise InvalidRequest("`--html` needs the console, which was not built: run `make console` in a checkout")
+
+
+def _write_report(file: Path, found: Sequence[Analysis], drawn: dict[str, DrawnLog | None]) -> None:
+    report = build_report(found, drawn, f"{format_count(len(found), 'session')} analysed")
+    file.write_text(ConsoleFiles().make_report(msgspec.json.encode(report)) or "", "utf-8")
 
 
 def _list_installed() -> list[Kit]:

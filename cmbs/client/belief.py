@@ -127,11 +127,23 @@ class BeliefOperations:
 
     @listing
     def list_survivors(
-        self, session_id: str, *, at: Moment | None = None, cursor: str | None = None, limit: int | None = None
+        self,
+        session_id: str,
+        *,
+        at: Moment | None = None,
+        text: str | None = None,
+        cursor: str | None = None,
+        limit: int | None = None,
     ) -> PageCall[results.SurvivorsPage, str]:
-        """The survivors, sorted. With `at`, all pages show the same event."""
+        """The survivors, sorted; with `text`, those that have it. With `at`, all pages show the same event."""
         call = read(
-            f"{_SESSION}/survivors", session_id, answer=results.SurvivorsPage, at=at, cursor=cursor, limit=limit
+            f"{_SESSION}/survivors",
+            session_id,
+            answer=results.SurvivorsPage,
+            at=at,
+            text=text,
+            cursor=cursor,
+            limit=limit,
         )
         return PageCall(call, lambda page: page.survivors, lambda page: page.next_cursor)
 
@@ -175,16 +187,18 @@ class BeliefOperations:
         *,
         from_: Moment | None = None,
         to: Moment | None = None,
+        text: str | None = None,
         cursor: str | None = None,
         limit: int | None = None,
     ) -> PageCall[results.SessionDiffPage, results.SessionChange]:
-        """What happened between two events."""
+        """What happened between two events; with `text`, to ids that have it."""
         call = read(
             f"{_SESSION}/diff",
             session_id,
             answer=results.SessionDiffPage,
             from_=from_,
             to=to,
+            text=text,
             cursor=cursor,
             limit=limit,
         )

@@ -10,10 +10,12 @@ from typing import NamedTuple
 
 # The address that the console takes for its own; the server writes the path below which it is mounted.
 _BASE = '<base href="/"'
+# Where the data of a report stands in its page.
+_DATA = '<script type="application/json" id="report">'
 # Vite puts a hash of the content into each name, so that a file of that name never changes.
 _ASSET_NAME = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)+")
 # What the first part of a path of the console can be. Every other path is what it is without a console.
-PAGES = ("cases", "inbox", "spaces", "policy", "ledger")
+PAGES = ("cases", "inbox", "spaces", "policy", "compare", "ledger")
 
 
 class Asset(NamedTuple):
@@ -39,6 +41,15 @@ class ConsoleFiles:
         """A file by its name; None where there is none."""
         content = self._find("assets", name) if _ASSET_NAME.fullmatch(name) else None
         return None if content is None else Asset(content, mimetypes.guess_type(name)[0] or "application/octet-stream")
+
+    def make_report(self, content: bytes) -> str | None:
+        """The page of a report with this JSON document in it, as one file; None where it was not built."""
+        page = self._find("report.html")
+        if page is None:
+            return None
+        head, mark, tail = page.decode().partition(f"{_DATA}{{}}")
+        # Nothing in the data can end the element that it stands in.
+        return f"{head}{mark.removesuffix('{}')}{content.decode().replace('<', chr(92) + 'u003c')}{tail}"
 
     def _find(self, *path: str) -> bytes | None:
         known = self._read.get(path[-1])

@@ -7,7 +7,7 @@ from cmbs.errors import ErrorCode
 from cmbs.http.belief import answer_schemas, entry_schemas, history_schemas, observation_schemas, schemas
 from cmbs.http.belief.graph import GRAPH_OPERATIONS
 from cmbs.http.belief.kits import KIT_OPERATIONS
-from cmbs.http.belief.listing import SESSION_FILTERS
+from cmbs.http.belief.listing import ID_TEXT, SESSION_FILTERS
 from cmbs.http.checkpoints import CHECKPOINT_OPERATIONS
 from cmbs.http.errors import TransportCode
 from cmbs.http.operation import AFTER, AT, CURSOR, FROM, LIMIT, SINCE, TO, WAIT, Operation, Parameter
@@ -127,9 +127,10 @@ _BELIEF: tuple[Operation, ...] = (
         "/v1/sessions/{session_id}/survivors",
         "list_survivors",
         "Page through the survivors",
-        "For universes that are too large for one response. With `at`, all pages show the same event.",
+        "For universes that are too large for one response. With `at`, all pages show the same event. With `text`, a"
+        " page may be short or empty although others follow: it ends where enough ids were looked at.",
         schemas.SurvivorsPage,
-        query=(CURSOR, LIMIT, AT),
+        query=(CURSOR, LIMIT, AT, ID_TEXT),
         errors=(*_SESSION, ErrorCode.EVENT_NOT_FOUND),
     ),
     Operation(
@@ -164,9 +165,10 @@ _BELIEF: tuple[Operation, ...] = (
         "/v1/sessions/{session_id}/diff",
         "session_diff",
         "What happened between two events",
-        "Eliminations with their source, obligations entered and exited, conclusions, termination and refusals.",
+        "Eliminations with their source, obligations entered and exited, conclusions, termination and refusals. With"
+        " `text`, a page may be short or empty although others follow.",
         history_schemas.SessionDiffPage,
-        query=(FROM, TO, CURSOR, LIMIT),
+        query=(FROM, TO, CURSOR, LIMIT, ID_TEXT),
         errors=(*_SESSION, ErrorCode.EVENT_NOT_FOUND),
     ),
     Operation(

@@ -3,8 +3,9 @@ import { Suspense, lazy } from "preact/compat";
 import { useEffect, useState } from "preact/hooks";
 import { ApiError, identity, needsKey, signIn } from "./api/client";
 import { ActionsPage } from "./pages/actions/index";
-import { InboxPage } from "./pages/actions/inbox";
+import { InboxPage, countWaiting } from "./pages/actions/inbox";
 import { CasesPage } from "./pages/cases";
+import { ComparePage } from "./pages/compare";
 import { LedgerPage } from "./pages/ledger";
 import { SessionPage } from "./pages/session/index";
 import "./styles/tokens.css";
@@ -17,6 +18,9 @@ import { Link, place } from "./ui/router";
 const LazyGraph = lazy(() => import("./pages/graph/index").then((module) => ({ default: module.GraphPage })));
 const LazyPolicy = lazy(() => import("./pages/policy/index").then((module) => ({ default: module.PolicyPage })));
 
+// How often the mark at the rail is looked after on pages that do not follow the inbox.
+const COUNT_MS = 15_000;
+
 function Later({ page, children }: { page: string; children: ComponentChildren }): JSX.Element {
   return <Suspense fallback={<Page title=""><Panel label={page}><Skeleton height={400} /></Panel></Page>}>{children}</Suspense>;
 }
@@ -26,6 +30,7 @@ function Route(): JSX.Element {
   if (first === undefined) return <CasesPage />;
   if (first === "inbox") return <InboxPage />;
   if (first === "policy" || (first === "spaces" && third === "policy")) return <Later page="policy"><LazyPolicy space={first === "spaces" ? second : undefined} /></Later>;
+  if (first === "compare") return <ComparePage />;
   if (first === "ledger") return <LedgerPage stream={second} />;
   if (first === "cases" && second !== undefined && third === "actions") return <ActionsPage key={second} id={second} />;
   if (first === "cases" && second !== undefined && third === "graph") return <Later page="graph"><LazyGraph key={second} id={second} /></Later>;
@@ -46,6 +51,12 @@ function App(): JSX.Element | null {
     });
   };
   useEffect(start, []);
+  useEffect(() => {
+    if (identity.value === null) return undefined;
+    void countWaiting();
+    const timer = setInterval(() => document.hidden || void countWaiting(), COUNT_MS);
+    return () => clearInterval(timer);
+  }, [identity.value]);
   if (needsKey.value) return <SignIn />;
   if (error !== null) return <main class="signin"><Panel title="The server did not answer"><Failure error={error} retry={start} /></Panel></main>;
   if (identity.value === null) return null;

@@ -15,8 +15,9 @@ from cmbs.identity import KeyRegistry, Role
 from cmbs.messages import ActorKind
 from cmbs.stores import open_store
 from tests.support.browser import open_page
+from tests.support.console_inbox import tell_inbox
 from tests.support.console_space import POLICY, Space, tell_space
-from tests.support.console_story import TITLE, Incident, tell
+from tests.support.console_story import TITLE, Incident, tell, tell_again
 from tests.support.http_server import ServerProcess, serving
 
 pytestmark = pytest.mark.browser
@@ -33,6 +34,12 @@ def told(client: httpx.Client) -> tuple[Incident, Space]:
     closed.conclude("orders-db-lock-contention")
     closed.close()
     return incident, tell_space(client, incident)
+
+
+@pytest.fixture(scope="module")
+def again(told: tuple[Incident, Space]) -> Incident:
+    """Another run of the incident."""
+    return tell_again(told[0])
 
 
 def find_violations(page: Page) -> list[str]:
@@ -117,7 +124,7 @@ def test_the_ledger_verifies_a_space_and_an_export_that_was_tampered_with(
 @pytest.mark.req("CONSOLE-06")
 @pytest.mark.parametrize("scheme", ["dark", "light"])
 def test_axe_finds_nothing_on_any_page(
-    browser: Browser, server: ServerProcess, told: tuple[Incident, Space], scheme: str
+    browser: Browser, server: ServerProcess, told: tuple[Incident, Space], again: Incident, scheme: str
 ) -> None:
     incident, _ = told
     pages = {
@@ -125,16 +132,24 @@ def test_axe_finds_nothing_on_any_page(
         f"/cases/{incident.id}?why=mail-rejected": TITLE,
         f"/cases/{incident.id}/actions": "Actions",
         "/inbox": "Inbox",
+        f"/compare?a={incident.id}&b={again.id}": "Compare",
+        f"/compare?a={incident.id}&by=source": "Compare",
+        "/compare?a=no-such-session": "Compare",
         "/spaces/ops/policy": "Policy",
         f"/ledger/{incident.id}": "Ledger",
     }
-    with open_page(browser, server.url, scheme=scheme) as page:
+    # Not `open_page`: a session that is not there is one of the pages.
+    context = browser.new_context(base_url=server.url, color_scheme="light" if scheme == "light" else "dark")
+    try:
+        page = context.new_page()
         for path, heading in pages.items():
             page.goto(path)
             expect(page.get_by_role("heading", name=heading, level=1)).to_be_visible()
             page.wait_for_load_state("load")
             expect(page.get_by_label("Loading")).to_have_count(0)
             assert find_violations(page) == [], path
+    finally:
+        context.close()
 
 
 @pytest.mark.req("CONSOLE-06")
@@ -159,7 +174,12 @@ def test_a_case_is_opened_replayed_and_left_by_keyboard_alone(page: Page, told: 
 
 @pytest.mark.req("CONSOLE-05")
 def test_pages_can_be_photographed_for_the_documents(
-    browser: Browser, server: ServerProcess, told: tuple[Incident, Space], tmp_path: Path
+    browser: Browser,
+    server: ServerProcess,
+    client: httpx.Client,
+    told: tuple[Incident, Space],
+    again: Incident,
+    tmp_path: Path,
 ) -> None:
     """With CMBS_SCREENSHOTS=1 the pictures of the documents are made again."""
     incident, _ = told
@@ -170,7 +190,11 @@ def test_pages_can_be_photographed_for_the_documents(
         "console-actions": (f"/cases/{incident.id}/actions?proposal=p-restart", "dark"),
         "console-policy": ("/spaces/ops/policy", "light"),
         "console-cases": ("/", "dark"),
+        "console-compare": (f"/compare?a={incident.id}&b={again.id}", "dark"),
+        "console-inbox": ("/inbox", "dark"),
     }
+    space = tell_inbox(client, incident)
+    server.wait_until(lambda: space.get("/executions?status=in_doubt")["executions"] != [])
     for name, (path, scheme) in shots.items():
         with open_page(browser, server.url, scheme=scheme) as page:
             page.goto(path)
@@ -178,6 +202,8 @@ def test_pages_can_be_photographed_for_the_documents(
                 page.get_by_role("button", name="Verify").click()
                 expect(page.get_by_role("heading", name="Verified in this browser")).to_be_visible()
             expect(page.get_by_label("Loading")).to_have_count(0)
+            if name == "console-inbox":
+                expect(page.get_by_role("button", name="Approve once").first).to_be_enabled()
             page.wait_for_load_state("load")
             file = directory / f"{name}.png"
             page.screenshot(path=file)
@@ -190,11 +216,35 @@ def test_a_phone_shows_the_answer_and_nothing_pans_sideways(
 ) -> None:
     incident, _ = told
     with open_page(browser, server.url, width=400, height=900) as page:
-        for path in ("/", f"/cases/{incident.id}", f"/cases/{incident.id}/actions", "/spaces/ops/policy"):
+        for path in list_paths(incident):
             page.goto(path)
             expect(page.get_by_role("heading", level=1)).to_be_visible()
             expect(page.get_by_label("Loading")).to_have_count(0)
             assert page.evaluate("document.documentElement.scrollWidth") <= 400, path
+
+
+def list_paths(incident: Incident) -> tuple[str, ...]:
+    session = f"/cases/{incident.id}"
+    sources = f"/compare?a={incident.id}&by=source"
+    return "/", session, f"{session}/actions", "/inbox", "/spaces/ops/policy", sources, f"/ledger/{incident.id}"
+
+
+@pytest.mark.req("CONSOLE-06")
+def test_a_4k_screen_is_filled_by_charts_and_nothing_is_cut(
+    browser: Browser, server: ServerProcess, told: tuple[Incident, Space]
+) -> None:
+    incident, _ = told
+    with open_page(browser, server.url, width=3840, height=2160) as page:
+        for path in list_paths(incident):
+            page.goto(path)
+            expect(page.get_by_role("heading", level=1)).to_be_visible()
+            expect(page.get_by_label("Loading")).to_have_count(0)
+            assert page.evaluate("document.documentElement.scrollWidth") <= 3840, path
+        page.goto(f"/cases/{incident.id}")
+        chart = page.get_by_role("region", name="Belief funnel").get_by_role("img").first
+        box = chart.bounding_box()
+        assert box is not None
+        assert box["width"] > 2000
 
 
 @pytest.fixture(scope="module")
@@ -234,6 +284,14 @@ def test_a_large_universe_stays_on_the_server(page: Page, client: httpx.Client) 
     expect(page.get_by_test_id("left")).to_have_text("400,000")
     page.get_by_role("button", name="Ruled out").click()
     expect(causes.get_by_role("button", name="host-000000")).to_be_visible()
+    # A search looks through all of them on the server, wherever they stand.
+    page.get_by_label("Find a cause").fill("HOST-5999")
+    expect(causes).to_contain_text("100 found")
+    expect(causes.get_by_role("listitem").first).to_contain_text("host-599900")
+    page.get_by_role("button", name="Alive").click()
+    expect(causes).to_contain_text("No cause matches")
+    page.get_by_label("Find a cause").fill("host-999999")
+    expect(causes.get_by_role("listitem")).to_have_count(1)
 
 
 @pytest.mark.req("CONSOLE-08")

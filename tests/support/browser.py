@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from cmbs.console import ConsoleFiles
 from scripts.install_chromium import VARIABLE, find_chromium
@@ -48,6 +48,7 @@ def open_browser() -> Iterator[Browser]:
         _give_up(f"there is no Chromium: install it, or set {VARIABLE}")
     if ConsoleFiles().find_page("") is None:
         _give_up("the console was not built: run `make console`")
+    expect.set_options(timeout=TIMEOUT_MS)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=list(FLAGS))
         try:

@@ -103,13 +103,11 @@ class Space:
 
     def propose(self, tool: str, args: dict[str, Any], key: str, case_id: str | None = CASE) -> dict[str, Any]:
         """A call that the agent proposes; the answer."""
-        candidate = {
-            "type": "tool_call",
-            "tool_id": tool,
-            "args": args,
-            "capability_token_id": "t-metrics",
-            "idempotency_key": key,
-        }
+        call = {"tool_id": tool, "args": args, "capability_token_id": "t-metrics", "idempotency_key": key}
+        return self.propose_candidate({"type": "tool_call", **call}, key, case_id)
+
+    def propose_candidate(self, candidate: dict[str, Any], key: str, case_id: str | None) -> dict[str, Any]:
+        """A candidate that the agent proposes by itself; the answer."""
         snapshot = self.get("")["state_snapshot_id"]
         body = {
             "proposal_id": f"p-{key}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import httpx
@@ -57,6 +58,13 @@ class Incident:
         """A request to end the session."""
         self._post(f"{self.path}/terminate", {})
 
+    def fork(self, at: int) -> Incident:
+        """A session that begins as this one was right after an event."""
+        other = copy(self)
+        other.id = self._post(f"{self.path}/fork", {"at": at})["session_id"]
+        other.path = f"/v1/sessions/{other.id}"
+        return other
+
 
 def tell(client: httpx.Client, title: str = TITLE) -> Incident:
     """The story up to where a person looks at it: 4 of 24 left, one more to rule out before a conclusion counts."""
@@ -73,3 +81,12 @@ def tell(client: httpx.Client, title: str = TITLE) -> Incident:
     incident.close()
     incident.probe(CLUSTER, "CpuSaturated@node-pool", SILENT)
     return incident
+
+
+def tell_again(first: Incident) -> Incident:
+    """Another run: the first four events are the same, then agents look elsewhere, until nothing is left."""
+    second = first.fork(3)
+    second.probe(METRICS, "CpuSaturated@node-pool", SILENT)
+    second.probe(TRACES, "SlowResponses@storefront", SILENT)
+    second.probe(CLUSTER, "LockWaitsHigh@orders-db", FIRING)
+    return second

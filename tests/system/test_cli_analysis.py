@@ -1,11 +1,15 @@
 """`cmbs analyse` and `cmbs bench agents`: what they print, where they read from, and how they fail."""
 
 import json
+from functools import partial
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from cmbs.analysis.report import Report
 from cmbs.belief.server import BeliefServer
+from cmbs.console import ConsoleFiles
 from cmbs.kit import KitProvider, ontology_of
 from cmbs.kit.writing import format_kit
 from cmbs.messages import OntologyBundle
@@ -41,6 +45,19 @@ def sessions(place: Path) -> list[str]:
     other, _ = plain.declare_session(OntologyBundle("weather", "1", "", ""), ["rain", "sun"])
     plain.close()
     return [resolved, mistaken, other]
+
+
+@pytest.fixture
+def page_of_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page of a report as it is before it is built, for runs without Node."""
+    sources = Path(__file__).resolve().parents[2] / "console"
+    monkeypatch.setattr("cmbs.cli.analysis.ConsoleFiles", partial(ConsoleFiles, sources))
+
+
+def read_report(file: Path) -> Report:
+    """What stands in a page."""
+    data = file.read_text("utf-8").split('id="report">')[1].split("</script>")[0]
+    return msgspec.json.decode(data, type=Report)
 
 
 # --- one session ---
@@ -96,14 +113,27 @@ def test_the_installed_kit_of_a_session_is_found(
 # --- many ---
 
 
+@pytest.mark.usefixtures("page_of_report")
 def test_without_a_name_every_session_is_in_the_table_and_on_the_page(sessions: list[str], place: Path) -> None:
     (place / "truths.json").write_text(json.dumps({sessions[0]: "h0", sessions[1]: "h0"}))
     ran = invoke("analyse", "--truths", "truths.json", "--html", "report.html")
     assert ran.exit_code == 0
     assert all(session_id in ran.stdout for session_id in sessions)
     assert "truth found                   │ 1 of 2" in ran.stdout
-    page = (place / "report.html").read_text("utf-8")
-    assert all(session_id in page for session_id in sessions)
+    report = read_report(place / "report.html")
+    assert [each.session_id for each in report.sessions] == sessions
+    assert [len(each.events or []) for each in report.sessions] == [4, 2, 1]
+    assert ("truth found", "1 of 2") in report.summary
+
+
+def test_without_a_console_the_page_says_how_to_get_one(
+    sessions: list[str], place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cmbs.cli.analysis.ConsoleFiles", partial(ConsoleFiles, place))
+    ran = invoke("analyse", *sessions, "--html", "report.html")
+    assert (ran.exit_code, ran.stdout) == (2, "")
+    assert "run `make console`" in ran.stderr
+    assert not (place / "report.html").exists()
 
 
 def test_sessions_that_are_not_about_the_kit_are_left_out_unless_they_are_named(sessions: list[str]) -> None:
@@ -134,6 +164,7 @@ def test_a_server_is_read_as_a_store_is(sessions: list[str], place: Path) -> Non
 # --- failures ---
 
 
+@pytest.mark.usefixtures("page_of_report")
 def test_a_log_that_does_not_verify_is_not_analysed(sessions: list[str], place: Path) -> None:
     with tampering(place / "cmbs.db", "audit_events_no_update") as connection:
         connection.execute(
@@ -151,7 +182,7 @@ def test_a_log_that_does_not_verify_is_not_analysed(sessions: list[str], place: 
     assert sessions[1] not in report.stdout
     assert "LEDGER_CORRUPT" in report.stderr
     assert "1 session left out" in report.stderr
-    assert sessions[0] in (place / "page.html").read_text("utf-8")
+    assert [each.session_id for each in read_report(place / "page.html").sessions] == sessions[:1]
 
 
 def test_one_truth_is_that_of_the_sessions_that_have_it(sessions: list[str]) -> None:

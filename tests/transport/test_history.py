@@ -116,3 +116,24 @@ def test_sources_come_in_pages_with_their_agreement(client: Client) -> None:
     second = client.get(f"/v1/sessions/{opened}/sources", params={"limit": 2, "cursor": first["next_cursor"]}).json()
     assert first["sources"] + second["sources"] == whole["sources"]
     assert second["next_cursor"] is None
+
+
+@pytest.mark.req("SEARCH-01")
+def test_survivors_and_eliminated_are_found_by_a_text(client: Client) -> None:
+    body = {
+        "ontology": ONTOLOGY,
+        "hypotheses": ["db-1", "db-2", "web-1"],
+        "hypothesis_attributes": {"web-1": {"team": "Storage of DBs"}},
+    }
+    path = f"/v1/sessions/{client.post('/v1/sessions', body).json()['session_id']}"
+    gone = {"source_id": "logs", "observation_id": "o", "eliminated": ["db-2", "web-1"]}
+    assert client.post(f"{path}/eliminate", gone).is_success
+    left = client.get(f"{path}/survivors?text=DB").json()
+    assert (left["survivors"], left["n_survivors"], left["next_cursor"]) == (["db-1"], 1, None)
+    assert client.get(f"{path}/survivors?text=web").json()["survivors"] == []
+    first = client.get(f"{path}/diff?text=db&limit=1").json()
+    assert [each["id"] for each in first["changes"]] == ["db-2"]
+    rest = client.get(f"{path}/diff?text=db&limit=1&cursor={first['next_cursor']}").json()
+    assert [each["id"] for each in rest["changes"]] == ["web-1"]
+    assert rest["attributes"] == {"web-1": {"team": "Storage of DBs"}}
+    check_error(client.get(f"{path}/survivors?text={'x' * 201}"), 400, "INVALID_REQUEST")

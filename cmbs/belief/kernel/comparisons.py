@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
-from itertools import combinations, islice
+from itertools import combinations, islice, takewhile
 from math import log2
 from typing import NamedTuple, TypeAlias
 
 from cmbs.belief.kernel.looks import Applied
+from cmbs.belief.kernel.search import MAX_IDS_SEARCHED, TextSearch
 from cmbs.belief.kernel.session import Session
-from cmbs.belief.kernel.views import survivors_at
 
 # Beyond so many sources the agreement of pairs is told of the ones that listed most: pairs grow with the square.
 MAX_SOURCES_COMPARED = 16
@@ -97,24 +97,36 @@ class SourceComparison(NamedTuple):
     next_source_id: str | None
 
 
-def compare_moments(session: Session, start: int, end: int, after: Place | None, limit: int) -> SessionDiff:
-    """What happened after event `start` up to event `end`; both are there, and `start` is not the later one."""
+def compare_moments(
+    session: Session, start: int, end: int, after: Place | None, limit: int, text: str = ""
+) -> SessionDiff:
+    """What happened after event `start` up to event `end`; both are there, and `start` is not the later one.
+
+    With a text, the page holds what happened to ids that have it; the counts are of everything all the same.
+    """
     eliminations = _eliminations_by_seq(session, start, end)
     others = _other_changes(session, start, end)
     counts = Counter({ChangeKind.ELIMINATED.value: sum(len(record.applied) for _, record in eliminations.values())})
     counts.update(change.kind.value for changes in others.values() for change in changes)
     first, shown = (start + 1, 0) if after is None else (max(after[0], start + 1), after[1])
+    search = TextSearch(text, session.attributes)
     page: list[Change] = []
     place: Place | None = None
-    for seq in range(first, end + 1):
-        skipped = shown if seq == first else 0
-        found = list(islice(_changes_of(session, seq, eliminations, others, skipped), limit - len(page) + 1))
-        taken = found[: limit - len(page)]
-        page += taken
-        if len(found) > len(taken):
-            place = (seq, skipped + len(taken))
+
+    def list_changes() -> Iterator[tuple[Place, Change]]:
+        for seq in range(first, end + 1):
+            skipped = shown if seq == first else 0
+            for number, change in enumerate(_changes_of(session, seq, eliminations, others, skipped), skipped):
+                yield (seq, number), change
+
+    for looked_at, (here, change) in enumerate(list_changes()):
+        if len(page) == limit or looked_at == MAX_IDS_SEARCHED:
+            place = here
             break
-    before, now = len(survivors_at(session, start)), len(survivors_at(session, end))
+        if search.takes(change.id):
+            page.append(change)
+    now = len(session.survivors) + sum(len(record.applied) for _, record in _list_later(session, end))
+    before = now + counts[ChangeKind.ELIMINATED.value]
     known = {kind.value: counts[kind.value] for kind in ChangeKind}
     return SessionDiff(session.session_id, start, end, before, now, known, page, place)
 
@@ -137,13 +149,13 @@ def compare_sources(session: Session, after: str | None, limit: int) -> SourceCo
 
 
 def _eliminations_by_seq(session: Session, start: int, end: int) -> dict[int, tuple[tuple[str, str], Applied]]:
-    found: dict[int, tuple[tuple[str, str], Applied]] = {}
-    for observation, record in session.observations.newest_first():
-        if record.seq <= start:
-            break
-        if record.seq <= end:
-            found[record.seq] = (observation, record)
-    return found
+    later = _list_later(session, start)
+    return {record.seq: (observation, record) for observation, record in later if record.seq <= end}
+
+
+def _list_later(session: Session, seq: int) -> Iterator[tuple[tuple[str, str], Applied]]:
+    """The eliminations after an event, the newest first."""
+    return takewhile(lambda item: item[1].seq > seq, session.observations.newest_first())
 
 
 def _other_changes(session: Session, start: int, end: int) -> dict[int, list[Change]]:

@@ -145,8 +145,11 @@ class Survivors(SortedIds):
 
     def page(self, after: str | None, limit: int) -> list[str]:
         """At most `limit` survivors that sort after `after`, without touching the others."""
-        first = 0 if after is None else bisect_right(self.universe.ids, after)
-        return list(islice(self._iterate_from(first), limit))
+        return list(islice(self.iterate_after(after), limit))
+
+    def iterate_after(self, after: str | None) -> Iterator[str]:
+        """The survivors that sort after `after`, or all."""
+        return self._iterate_from(0 if after is None else bisect_right(self.universe.ids, after))
 
     def eliminate(self, hypothesis_ids: Collection[str]) -> Survivors:
         """The set less these ids, each given once, all of which it holds."""

@@ -288,6 +288,7 @@ class SessionDiffPage(Result, frozen=True):
     n_survivors_after: int
     counts: dict[str, int]
     changes: list[SessionChange]
+    attributes: dict[str, dict[str, Any]]
     next_cursor: str | None
 
 

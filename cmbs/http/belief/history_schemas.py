@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -55,6 +55,10 @@ class SessionDiffPage(msgspec.Struct):
     n_survivors_after: Count
     counts: Annotated[dict[str, int], Meta(description="How many changes of each kind there are on all pages.")]
     changes: list[SessionChangeItem]
+    attributes: Annotated[
+        dict[str, dict[str, Any]],
+        Meta(description="What was declared of the hypotheses that were eliminated on this page."),
+    ]
     next_cursor: NextCursor
 
 

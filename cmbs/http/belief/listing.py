@@ -29,6 +29,9 @@ UNTIL = Parameter("until", "Only those from before this moment (RFC 3339).", _MO
 TEXT = Parameter(
     "text", "Only those with this text in their id or title, in any case.", {**_TEXT, "maxLength": MAX_TEXT_LENGTH}, "a"
 )
+ID_TEXT = Parameter(
+    "text", "Only ids with this text in them, or in a value of their attributes, in any case.", TEXT.schema, "a"
+)
 SESSION_FILTERS = (
     ORDER,
     Parameter(

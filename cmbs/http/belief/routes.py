@@ -13,6 +13,7 @@ from msgspec import UNSET, UnsetType
 
 from cmbs.audit.proofs import AnchorSource
 from cmbs.belief.kernel.agreement import StoreReport
+from cmbs.belief.kernel.comparisons import ChangeKind
 from cmbs.belief.kernel.contradictions import describe_contradiction
 from cmbs.belief.kernel.events import Message
 from cmbs.belief.kernel.kind import Answer
@@ -298,35 +299,35 @@ class Routes:
 
     async def list_survivors(self, request: Request) -> Response:
         """A page of survivors."""
-        query = request.query("cursor", "limit", "at")
-        limit, at = self._limit(query), read_moment(query.get("at"))
+        query = request.query("cursor", "limit", "at", "text")
+        limit, at, text = self._limit(query), read_moment(query.get("at")), query.get("text")
         after = from_cursor(query["cursor"], 1)[0] if "cursor" in query else None
 
         def read() -> bytes:
             session_id = request.params["session_id"]
-            ids, belief = self._server.survivors(session_id, after, limit, at=at)
-            more = None
-            if len(ids) == limit and self._server.survivors(session_id, ids[-1], 1, at=belief.audit_head_event_id)[0]:
-                more = cursor_of(ids[-1])
+            (ids, last), belief = self._server.find_survivors(session_id, text, after, limit, at=at)
+            more = None if last is None else cursor_of(last)
             page = {"survivors": ids, "n_survivors": belief.n_survivors, "next_cursor": more}
             page["attributes"] = self._server.attributes(session_id, ids)
             for name in ("entropy_proxy", "terminated", "active_obligation_id", "audit_head_event_id"):
                 page[name] = getattr(belief, name)
             return _ENCODE(page)
 
-        return Response(200, await self._read(read))
+        return Response(200, await (asyncio.to_thread(read) if text else self._read(read)))
 
     async def session_diff(self, request: Request) -> Response:
         """What happened between two events."""
-        query = request.query("from", "to", "cursor", "limit")
-        limit = self._limit(query)
-        start = read_moment(query.get("from")) or 0
+        query = request.query("from", "to", "cursor", "limit", "text")
+        limit, session_id = self._limit(query), request.params["session_id"]
+        start, end = read_moment(query.get("from")) or 0, read_moment(query.get("to"))
         parts = from_cursor(query["cursor"], 2) if "cursor" in query else None
         after = None if parts is None else (whole_number("cursor", parts[0]), whole_number("cursor", parts[1]))
 
         def read() -> bytes:
-            diff = self._server.diff(request.params["session_id"], start, read_moment(query.get("to")), after, limit)
+            diff = self._server.diff(session_id, start, end, after, limit, query.get("text"))
             content = {**diff._asdict(), "changes": [each._asdict() for each in diff.changes]}
+            gone = [each.id for each in diff.changes if each.kind is ChangeKind.ELIMINATED and each.id is not None]
+            content["attributes"] = self._server.attributes(session_id, gone)
             place = content.pop("next_place")
             return _ENCODE({**content, "next_cursor": cursor_of(*map(str, place)) if place else None})
 

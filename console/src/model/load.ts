@@ -47,13 +47,7 @@ async function readPages(path: string, log: SessionLog, query: Record<string, st
 }
 
 async function readLight(path: string, log: SessionLog, signal: AbortSignal): Promise<void> {
-  const events: AuditEvent[] = [];
-  let cursor: string | null = null;
-  do {
-    const page: AuditPage = await get(`${path}/audit`, { fields: LIGHT, cursor }, signal);
-    for (const event of page.events) events.push(event);
-    cursor = page.next_cursor ?? null;
-  } while (cursor !== null);
+  const events = await readAll(path, { fields: LIGHT }, signal);
   const counts = await countLeft(path, events, signal);
   events.forEach((event) => log.append(event, counts.get(event.seq)));
 }
@@ -73,6 +67,28 @@ async function countLeft(path: string, events: AuditEvent[], signal: AbortSignal
     answers.forEach((answer, n) => counts.set(some[n]!, answer.n_survivors));
   }
   return counts;
+}
+
+/** Every event of a session, and what each elimination left where ids stay on the server. */
+export async function loadEvents(id: string, signal: AbortSignal): Promise<{ events: AuditEvent[]; counts: Map<number, number> | null }> {
+  const path = `v1/sessions/${encodeURIComponent(id)}`;
+  const first = await readFirst(path, signal);
+  if (Number(first.outcome?.["universe_size"] ?? 0) > MAX_IDS_HERE) {
+    const events = await readAll(path, { fields: LIGHT }, signal);
+    return { events, counts: await countLeft(path, events, signal) };
+  }
+  return { events: await readAll(path, {}, signal), counts: null };
+}
+
+async function readAll(path: string, query: Record<string, string>, signal: AbortSignal): Promise<AuditEvent[]> {
+  const events: AuditEvent[] = [];
+  let cursor: string | null = null;
+  do {
+    const page: AuditPage = await get(`${path}/audit`, { ...query, cursor }, signal);
+    for (const event of page.events) events.push(event);
+    cursor = page.next_cursor ?? null;
+  } while (cursor !== null);
+  return events;
 }
 
 /** One event in full, with payload and hashes. */

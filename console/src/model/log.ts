@@ -126,7 +126,7 @@ export class SessionLog {
   /** Take the next event in. `counted` is what it left, where the event comes without its ids. */
   append(event: AuditEvent, counted?: number): void {
     if (event.seq !== this.size) throw new Error(`event ${event.seq} does not follow event ${this.head}`);
-    const kind = KINDS[event.verb] ?? "eliminate";
+    const kind = kindOf(event);
     const before = this.size === 0 ? 0 : this.left.at(this.head);
     const source = this.findSource(event);
     if (kind === "declare") this.declare(event);
@@ -198,16 +198,11 @@ export class SessionLog {
   }
 
   private findSource(event: AuditEvent): number {
-    const id = (event.payload["source_id"] as string | undefined) ?? event.actor?.id ?? UNNAMED;
+    const id = sourceOf(event);
     const known = this.sourceIndex.get(id);
     if (known !== undefined) return known;
     const position = this.sources.length;
-    const coloured = this.sources.filter((each) => each.colour > 0).length;
-    const colour = id === UNNAMED ? 0 : coloured < 6 ? coloured + 1 : 0;
-    const name = nameOf(id);
-    const taken = new Set(this.sources.map((each) => each.monogram));
-    const monogram = id === UNNAMED ? "·" : chooseMonogram(name, taken);
-    this.sources.push({ id, name, monogram, colour, alone: [] });
+    this.sources.push(nextSource(id, this.sources));
     this.sourceIndex.set(id, position);
     return position;
   }
@@ -237,11 +232,29 @@ export class SessionLog {
   }
 }
 
-function isRefused(event: AuditEvent): boolean {
+/** Who an event is of: the source that it names, else its actor. */
+export function sourceOf(event: AuditEvent): string {
+  return (event.payload["source_id"] as string | undefined) ?? event.actor?.id ?? UNNAMED;
+}
+
+/** A source with the next colour, and a letter that no other has. */
+export function nextSource(id: string, others: Source[]): Source {
+  const coloured = others.filter((each) => each.colour > 0).length;
+  const colour = id === UNNAMED ? 0 : coloured < 6 ? coloured + 1 : 0;
+  const name = nameOf(id);
+  const taken = new Set(others.map((each) => each.monogram));
+  return { id, name, monogram: id === UNNAMED ? "·" : chooseMonogram(name, taken), colour, alone: [] };
+}
+
+export function isRefused(event: AuditEvent): boolean {
   return event.outcome?.["approved"] === false || event.outcome?.["accepted"] === false;
 }
 
-function subjectOf(event: AuditEvent, kind: Kind): string {
+export function kindOf(event: AuditEvent): Kind {
+  return KINDS[event.verb] ?? "eliminate";
+}
+
+export function subjectOf(event: AuditEvent, kind: Kind): string {
   const member = kind === "eliminate" ? "observation_id" : kind === "conclude" ? "conclusion_id" : "obligation_id";
   return String(event.payload[member] ?? "");
 }

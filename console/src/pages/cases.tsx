@@ -10,7 +10,8 @@ import { Icon, type Shape } from "../ui/icons";
 import { useKeys } from "../ui/keys";
 import { Empty, Failure, Panel, Skeleton, useLoad } from "../ui/parts";
 import { Link, place, setQuery } from "../ui/router";
-import { findWaiting, listSpaces, pathOf } from "./actions/model";
+import { Spark } from "../ui/spark";
+import { pathOf, readInbox } from "./actions/model";
 
 interface Listed {
   session_id: string;
@@ -42,15 +43,16 @@ const SPANS: [string, string, number][] = [["", "Any time", 0], ["1", "Last day"
 /** Sessions in which something waits for a person, and what. */
 async function findAsked(): Promise<Map<string, string>> {
   const asked = new Map<string, string>();
-  const items = await findWaiting(await listSpaces());
+  const items = await readInbox();
   waiting.value = items.length;
+  const sessions = new Map<string, string>();
   for (const each of items) {
-    const proposal = each.approval?.proposal_id ?? each.execution?.proposal_id;
-    if (!proposal) continue;
-    const { case_id } = await get<{ case_id: string | null }>(`${pathOf(each.space)}/proposals/${encodeURIComponent(proposal)}`, { fields: "case_id" });
-    if (!case_id) continue;
-    const one = await get<{ session_id: string }>(`${pathOf(each.space)}/cases/${encodeURIComponent(case_id)}`, { fields: "session_id" });
-    asked.set(one.session_id, each.approval ? "Approve?" : "Did it run?");
+    if (each.case_id === null) continue;
+    const path = `${pathOf(each.space_id)}/cases/${encodeURIComponent(each.case_id)}`;
+    const session = sessions.get(path) ?? (await get<{ session_id: string }>(path, { fields: "session_id" })).session_id;
+    sessions.set(path, session);
+    if (each.kind === "approval") asked.set(session, "Approve?");
+    else if (!asked.has(session)) asked.set(session, "Did it run?");
   }
   return asked;
 }
@@ -102,6 +104,7 @@ export function CasesPage(): JSX.Element {
           {SPANS.map(([value, label]) => <option key={value} value={value}>{label}</option>)}
         </select>
         <span class="grow" />
+        {all.length > 1 && <Link class="btn ghost" to={`compare?a=${encodeURIComponent(all[0]!.session_id)}&b=${encodeURIComponent(all[1]!.session_id)}`}><Icon of="compare" />Compare</Link>}
         {moved > 0 && <button type="button" class="btn" onClick={refresh}>{plural(moved, "case")} moved</button>}
       </div>
       {found.error !== null && <Panel title="Cases"><Failure error={found.error} retry={found.again} /></Panel>}
@@ -162,7 +165,7 @@ function Row({ session, asks }: { session: Listed; asks: string | null }): JSX.E
       <span class="glyph"><Icon of={glyph[0]} tone={glyph[1]} size={16} label={glyph[2]} /></span>
       <span class="clip"><span class="title clip">{session.title ?? session.session_id}</span><br /><span class="f3"><span class="mono">{session.session_id.slice(0, 8)}</span>{session.kit ? ` · ${session.kit}` : ""}{labels.length > 0 ? ` · ${labels.join(" ")}` : ""}</span></span>
       <span><span class={`fig num ${tone}`}>{count(session.n_survivors)}</span><br /><span class="f2 num">of {count(session.universe_size)}{session.n_survivors > 1 ? ` · ${bits(bitsOf(session.n_survivors))} bits` : ""}</span></span>
-      <span class="c-spark"><Spark session={session} /></span>
+      <span class="c-spark"><Spark trail={session.trail ?? []} head={session.head_seq} universe={session.universe_size} left={session.n_survivors} closed={state === "terminated"} /></span>
       <span class="c-who f2 clip">{session.sources.slice(0, 4).join(", ")}</span>
       <span class="c-block clip"><Blocking session={session} /></span>
       <span class="c-when right f3">{asks ? <span class="chip yours">{asks}</span> : state === "terminated" ? "closed" : state}<br />{ago(Date.parse(session.updated_ts), Date.now())}</span>
@@ -176,30 +179,6 @@ function Blocking({ session }: { session: Listed }): JSX.Element {
   if (first !== undefined) return <><Icon of="lock" tone="owed" /> {first}{more.length > 0 ? `, and ${more.length} more` : ""}</>;
   if (session.conclusion !== null) return <><Icon of={session.state === "terminated" ? "flag" : "check"} tone="holds" /> <span class="mono">{session.conclusion}</span></>;
   return <span class="f2"><Icon of="check" tone="holds" /> nothing blocks</span>;
-}
-
-const WIDTH = 160;
-const HEIGHT = 34;
-
-/** Bits left by event, each on its own scale. */
-function Spark({ session }: { session: Listed }): JSX.Element | null {
-  const trail = session.trail ?? [];
-  if (trail.length === 0) return null;
-  const last = Math.max(1, session.head_seq);
-  const top = Math.max(1, Math.log2(session.universe_size + 1));
-  const x = (seq: number): number => 3 + ((WIDTH - 8) * seq) / last;
-  const y = (left: number): number => 3 + (HEIGHT - 8) * (1 - Math.log2(left + 1) / top);
-  let line = `M${x(0)} ${y(session.universe_size).toFixed(1)}`;
-  for (const [seq, left] of trail) line += `H${x(seq).toFixed(1)}V${y(left).toFixed(1)}`;
-  line += `H${x(last)}`;
-  const tone = session.state === "terminated" ? "closed" : session.n_survivors === 0 ? "zero" : "";
-  return (
-    <svg class={`spark ${tone}`} viewBox={`0 0 ${WIDTH} ${HEIGHT}`} role="img" aria-label={`from ${count(session.universe_size)} to ${count(session.n_survivors)} in ${plural(session.head_seq + 1, "event")}`}>
-      <path class="a" d={`${line}V${HEIGHT - 3}H${x(0)}Z`} />
-      <path class="l" d={line} />
-      <circle class="e" cx={x(last)} cy={y(session.n_survivors)} r={3} />
-    </svg>
-  );
 }
 
 function NoCase(): JSX.Element {

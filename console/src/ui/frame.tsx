@@ -3,7 +3,7 @@
 import { signal } from "@preact/signals";
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { ApiError, hasKey, identity, needsKey, signIn, signOut } from "../api/client";
+import { ApiError, hasKey, identity, may, needsKey, signIn, signOut } from "../api/client";
 import type { Pulse } from "../api/live";
 import { span } from "./format";
 import { Icon, type Shape } from "./icons";
@@ -34,17 +34,19 @@ function Rail(): JSX.Element {
     ["cases", "", "cases", "Cases"],
     ...(session ? [["graph", below("graph", ""), "graph", "Graph"] as [string, string, Shape, string]] : []),
     ["actions", below("actions", "inbox"), "actions", "Actions"],
+    ["inbox", "inbox", "bell", "Inbox"],
     ["policy", "policy", "policy", "Policy"],
+    ["compare", "compare", "compare", "Compare"],
     ["ledger", "ledger", "ledger", "Ledger"],
   ];
   return (
     <nav class="rail" aria-label="Main">
       <span class="brand">cmbs</span>
-      {items.map(([name, to, icon, label]) => (
-        <Link key={name} to={to} aria-current={page === name || (name === "actions" && page === "inbox") ? "page" : undefined}>
+      {items.filter(([name]) => name !== "inbox" || may("spaces:read")).map(([name, to, icon, label]) => (
+        <Link key={name} to={to} aria-current={page === name ? "page" : undefined}>
           <Icon of={icon} />
           {label}
-          {name === "actions" && (waiting.value ?? 0) > 0 && (
+          {name === "inbox" && (waiting.value ?? 0) > 0 && (
             <span class="count">
               {waiting.value}
               <span class="sr"> waiting for a person</span>

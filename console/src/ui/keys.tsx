@@ -46,7 +46,7 @@ addEventListener("keydown", (event) => {
     awaitingPage = false;
     const session = place.value.parts[0] === "cases" ? place.value.parts[1] : undefined;
     const below = (page: string): string => (session ? `cases/${encodeURIComponent(session)}/${page}` : "inbox");
-    const pages: Record<string, string> = { c: "", ...(session ? { g: below("graph") } : {}), a: below("actions"), p: "policy", l: "ledger" };
+    const pages: Record<string, string> = { c: "", ...(session ? { g: below("graph") } : {}), a: below("actions"), i: "inbox", p: "policy", m: "compare", l: "ledger" };
     if (name in pages) {
       event.preventDefault();
       go(pages[name]!);
@@ -78,7 +78,7 @@ addEventListener("keydown", (event) => {
 
 const MAP: [string, string][] = [
   ["/", "find"],
-  ["g then c g a p l", "go to cases, graph, actions, policy, ledger"],
+  ["g then c g a i p m l", "go to cases, graph, actions, inbox, policy, compare, ledger"],
   ["j k Enter Esc", "move, open, back"],
   ["← → · Shift · Home End", "one event · ten · first, live"],
   ["Space · t", "play · chart as table"],

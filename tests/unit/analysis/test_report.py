@@ -1,24 +1,31 @@
 """The report over many sessions: a page that is whole, self-contained, and safe whatever sessions are called."""
 
-import math
-import re
 from html.parser import HTMLParser
-from xml.etree import ElementTree as ET
+from pathlib import Path
 
+import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from msgspec import structs
 
-from cmbs.analysis import Analysis, KitStudy, Method, analyse, trajectory_of
-from cmbs.analysis.plots import Bar, Dot, Line, bar_plot, dot_plot, line_plot
-from cmbs.analysis.report import COLUMNS, MAX_DRAWN, html_report, row_of, summary_of
+from cmbs.analysis import Analysis, KitStudy, Method, Redundancy, analyse, trajectory_of
+from cmbs.analysis.report import (
+    COLUMNS,
+    MAX_EVENTS_DRAWN,
+    MAX_IDS_DRAWN,
+    Report,
+    build_report,
+    draw_log,
+    row_of,
+    summary_of,
+)
 from cmbs.belief.server import BeliefServer
+from cmbs.console import ConsoleFiles
 from cmbs.kit import KitProvider, ontology_of
 from cmbs.messages import OntologyBundle
 from cmbs.testing.strategies.hostile_ids import HOSTILE_IDS
 from tests.support.domains import kit_of
 
+SOURCES = Path(__file__).resolve().parents[3] / "console"
 YES, NO = frozenset({0}), frozenset({1})
 KIT = kit_of([[YES, NO, NO], [NO, YES, NO]], [1.0] * 3)
 NASTY = "<script>alert('x')</script>&\"]]>\x00"
@@ -42,58 +49,87 @@ def on_kit(strongest: Method = Method.EXACT) -> Analysis:
 
 
 class Reader(HTMLParser):
-    """Which elements a page has, and whether each is closed where it should be."""
+    """The elements of a page with their attributes, and the text of its one block of data."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
         self.found: list[str] = []
-        self.attributes: list[tuple[str, str | None]] = []
-        self._open: list[str] = []
+        self.data = ""
+        self._in_data = False
         self.feed(page)
         self.close()
-        assert self._open == []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.found.append(tag)
-        self.attributes += attrs
-        if tag != "meta":
-            self._open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append(tag)
+        self._in_data = ("id", "report") in attrs
 
     def handle_endtag(self, tag: str) -> None:
-        assert self._open.pop() == tag
+        self._in_data = False
+
+    def handle_data(self, data: str) -> None:
+        if self._in_data:
+            self.data += data
+
+
+def write_page(report: Report) -> str:
+    """The page out of the sources of the console, which holds data as the built one does."""
+    page = ConsoleFiles(SOURCES).make_report(msgspec.json.encode(report))
+    assert page is not None
+    return page
 
 
 @pytest.mark.req("AN-09")
-@pytest.mark.parametrize("name", [NASTY, *HOSTILE_IDS])
+@pytest.mark.parametrize("name", [NASTY, "</script><script>alert(1)</script>", "<!--<script>", *HOSTILE_IDS])
 def test_a_page_is_safe_whatever_a_session_is_called(name: str) -> None:
-    page = html_report([plain(name or "empty"), on_kit()], name)
-    read = Reader(page)
-    assert "script" not in read.found
-    assert not {key for key, _ in read.attributes if key.startswith("on")}
-    for drawing in re.findall(r"<svg.*?</svg>", page, re.DOTALL):
-        assert ET.fromstring(drawing).tag == "svg"
+    report = build_report([plain(name or "empty"), on_kit()], {}, name)
+    read, empty = Reader(write_page(report)), Reader(write_page(build_report([], {}, "")))
+    assert read.found == empty.found
+    assert msgspec.json.decode(read.data, type=Report) == report
 
 
-@pytest.mark.req("AN-09")
-def test_a_page_needs_nothing_beside_it() -> None:
-    page = html_report([plain(), on_kit()], "two sessions")
-    assert not re.search(r"""(?:src|href)\s*=|url\(|@import|https?:""", page)
+def test_a_page_that_was_not_built_is_none(tmp_path: Path) -> None:
+    assert ConsoleFiles(tmp_path).make_report(b"{}") is None
 
 
-def test_sessions_with_a_kit_get_a_plot_of_skill_and_luck() -> None:
-    assert html_report([on_kit()], "").count("<svg") == 3
-    assert html_report([plain()], "").count("<svg") == 2
+def test_a_log_is_drawn_with_what_the_page_needs_of_it() -> None:
+    server = BeliefServer()
+    opened, _ = server.declare_session(OntologyBundle("any", "1", "", ""), ["a", "b", "c"])
+    server.eliminate(opened, "agent", "o", ["a", "elsewhere"])
+    server.enter_obligation(opened, "gate", 2)
+    server.request_exit(opened, "gate")
+    drawn = draw_log(server.audit_trace(opened))
+    assert drawn is not None
+    first, gone, entered, refused = drawn.events
+    assert drawn.with_ids
+    assert (first["payload"]["hypotheses"], first["outcome"]) == (["a", "b", "c"], {"universe_size": 3})
+    assert (gone["payload"]["source_id"], gone["delta"]) == ("agent", {"eliminated": ["a"]})
+    assert entered["payload"]["min_total_eliminations"] == 2
+    assert refused["outcome"] == {"approved": False, "reason": "below_threshold"}
+    (reported,) = build_report([plain("s")], {"s": drawn}, "").sessions
+    assert (reported.events, reported.with_ids) == (drawn.events, True)
 
 
-def test_the_plots_of_many_sessions_show_the_first_and_the_table_all() -> None:
-    many = [plain(f"session {number}") for number in range(MAX_DRAWN + 5)]
-    page = html_report(many, "many")
-    assert page.count("<polyline") == MAX_DRAWN
-    assert page.count('<tr><td title="session') == len(many)
-    assert f"the first {MAX_DRAWN} sessions" in page
+def test_a_large_universe_is_drawn_by_its_counts_and_a_long_log_not_at_all() -> None:
+    server = BeliefServer()
+    ids = [str(number) for number in range(MAX_IDS_DRAWN + 1)]
+    opened, _ = server.declare_session(OntologyBundle("any", "1", "", ""), ids)
+    server.eliminate(opened, "agent", "o", ["7", "8"])
+    entries = server.audit_trace(opened)
+    drawn = draw_log(entries)
+    assert drawn is not None
+    assert not drawn.with_ids
+    assert "hypotheses" not in drawn.events[0]["payload"]
+    assert (drawn.events[1]["left"], "delta" in drawn.events[1]) == (MAX_IDS_DRAWN - 1, False)
+    assert draw_log([entries[0], *[entries[1]] * MAX_EVENTS_DRAWN]) is None
+    (reported,) = build_report([plain("s")], {"s": None}, "").sessions
+    assert reported.events is None
+
+
+def test_reports_are_counted_by_kind() -> None:
+    (reported,) = build_report([on_kit()], {}, "").sessions
+    counted = dict(reported.kinds)
+    assert (sum(counted.values()), counted["effective"]) == (2, 2)
+    assert list(counted) == ["effective", *(kind.value.replace("_", " ") for kind in Redundancy)]
 
 
 def test_regret_by_different_methods_is_not_averaged() -> None:
@@ -107,22 +143,9 @@ def test_where_only_a_bound_is_known_a_row_says_at_most_and_no_dot_says_that_cho
     row = dict(zip(COLUMNS, row_of(on_kit(Method.HUFFMAN)), strict=True))
     assert row["regret"].startswith("at most ")
     assert (row["luck"], row["against"]) == ("–", "huffman")
-    assert "lost by choices" in html_report([on_kit()], "known")
-    assert "lost by choices" not in html_report([on_kit(Method.HUFFMAN)], "bound")
-
-
-def test_a_line_has_no_points_within_what_is_level() -> None:
-    server = BeliefServer()
-    opened, _ = server.declare_session(OntologyBundle("any", "1", "", ""), ["a", "b"])
-    for number in range(9):
-        server.eliminate(opened, "agent", str(number), ["a"] if number == 5 else [])
-    page = html_report([analyse(trajectory_of(server.audit_trace(opened)))], "long")
-    points = page.partition('points="')[2].partition('"')[0].split()
-    assert len(points) == 4
-
-
-def test_a_page_about_no_sessions_is_a_page() -> None:
-    assert Reader(html_report([], "none")).found.count("svg") == 2
+    known, bound, without = build_report([on_kit(), on_kit(Method.HUFFMAN), plain()], {}, "").sessions
+    assert (known.regret, known.luck) != (None, None)
+    assert (bound.regret, bound.luck) == (without.regret, without.luck) == (None, None)
 
 
 def test_a_row_says_a_dash_where_there_is_nothing_to_say() -> None:
@@ -152,32 +175,3 @@ def test_the_summary_counts_what_it_says() -> None:
     assert (together["regret, mean (exact)"], "regret, mean (huffman)" in together) == ("0.000", False)
     nothing = dict(summary_of([]))
     assert (nothing["redundant"], nothing["bits gained, mean"]) == ("–", "–")
-
-
-# --- plots ---
-
-NUMBERS = st.floats(-1e6, 1e6)
-
-
-@given(st.lists(st.tuples(NUMBERS, NUMBERS), max_size=6))
-def test_every_point_is_inside_the_plot(points: list[tuple[float, float]]) -> None:
-    drawing = ET.fromstring(dot_plot([Dot("", x, y) for x, y in points], "x", "y"))
-    _, _, width, height = map(float, drawing.attrib["viewBox"].split())
-    for dot in drawing.iter("circle"):
-        assert 0 <= float(dot.attrib["cx"]) <= width
-        assert 0 <= float(dot.attrib["cy"]) <= height
-
-
-def test_a_line_goes_from_the_highest_value_to_the_lowest() -> None:
-    drawing = ET.fromstring(line_plot([Line("one", [(0, 2.0), (1, 1.0), (2, 0.0)])], "x", "y"))
-    (line,) = drawing.iter("polyline")
-    heights = [float(point.split(",")[1]) for point in line.attrib["points"].split()]
-    assert heights == sorted(heights)
-    assert heights[1] - heights[0] == pytest.approx(heights[2] - heights[1], abs=0.2)
-
-
-def test_the_parts_of_a_bar_stand_on_each_other() -> None:
-    drawing = ET.fromstring(bar_plot([Bar("one", [1.0, 0.0, 3.0])], ("a", "b", "c"), "y"))
-    low, high = drawing.iter("rect")
-    assert math.isclose(float(low.attrib["y"]), float(high.attrib["y"]) + float(high.attrib["height"]), abs_tol=0.2)
-    assert float(high.attrib["height"]) == pytest.approx(3 * float(low.attrib["height"]), abs=0.5)

@@ -4,7 +4,7 @@ import type { JSX } from "preact";
 import { clock } from "../../ui/format";
 import { Icon, type Shape } from "../../ui/icons";
 import { Failure, Panel, useLoad } from "../../ui/parts";
-import { type Explanation, type Proposal, explain, findCases, findWaiting, pathOf } from "./model";
+import { type Explanation, type Proposal, explain, findCases, pathOf, readInbox } from "./model";
 import { list } from "../../api/client";
 
 export interface Blocker {
@@ -26,7 +26,7 @@ export function useBlockers(id: string): Blocker[] {
       const proposals = await list<Proposal>(`${pathOf(each.space)}/proposals`, "proposals", { case_id: each.case.case_id, status: "parked" }, 50);
       const [first] = proposals;
       if (first) blockers.push({ key: first.proposal_id, icon: "wait", tone: "owed", text: `${nameOf(first)} waits${proposals.length > 1 ? `, and ${proposals.length - 1} more` : ""}`, to, yours: false });
-      const asked = (await findWaiting([each.space])).filter((one) => one.approval);
+      const asked = (await readInbox(each.space)).filter((one) => one.approval && one.case_id === each.case.case_id);
       if (asked.length > 0) blockers.push({ key: "asked", icon: "person", tone: "", text: `${asked.length === 1 ? "1 approval waits" : `${asked.length} approvals wait`} for you · ${asked[0]!.approval!.tool_id ?? "state"}`, to, yours: true });
     }
     return blockers.slice(0, 2);

@@ -2,14 +2,15 @@
 
 import type { JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { get, identity, may, mayOperate, post } from "../../api/client";
-import { plural, short, span } from "../../ui/format";
-import { Page, waiting } from "../../ui/frame";
+import { identity, may, mayOperate, post } from "../../api/client";
+import { follow, type Pulse } from "../../api/live";
+import { count, plural, short, span } from "../../ui/format";
+import { LiveChip, Page, waiting } from "../../ui/frame";
 import { Icon } from "../../ui/icons";
 import { useKeys } from "../../ui/keys";
 import { Empty, Failure, Panel, Skeleton, useLoad } from "../../ui/parts";
-import { Link } from "../../ui/router";
-import { type Approval, type Execution, type PolicyChange, type Waiting, findWaiting, listSpaces, pathOf } from "./model";
+import { Link, place, setQuery } from "../../ui/router";
+import { type Approval, type Asked, type Execution, type PolicyChange, type Waiting, type WaitKind, pathOf, readAsked, readInbox } from "./model";
 
 interface Granted {
   granted?: boolean;
@@ -23,28 +24,42 @@ async function ask(path: string, body: unknown): Promise<void> {
   if (answer.granted === false) throw new Error(answer.refusal?.message ?? `the space refused it: ${answer.reason_code}`);
 }
 
+/** Look how much waits, for the mark at the rail. Without an answer the mark stays as it was. */
+export async function countWaiting(): Promise<void> {
+  try {
+    waiting.value = (await readInbox()).length;
+  } catch {
+    // The page that asks for more says what is wrong.
+  }
+}
+
+function Card({ item, changed }: { item: Waiting; changed: () => void }): JSX.Element {
+  const space = item.space_id;
+  if (item.approval) return <ApprovalCard item={item} approval={item.approval} changed={changed} />;
+  if (item.execution) return <DoubtCard space={space} execution={item.execution} changed={changed} />;
+  if (item.policy_change) return <ChangeCard space={space} change={item.policy_change} changed={changed} />;
+  return <SecondCard item={item} changed={changed} />;
+}
+
+function useInboxKeys(): void {
+  // Of the card that has the focus, else of the first.
+  const focus = (what: string): void => (document.activeElement?.closest(".card")?.querySelector<HTMLElement>(what) ?? document.querySelector<HTMLElement>(what))?.focus();
+  useKeys({ a: () => focus("[data-approve]"), x: () => focus("[data-reject]"), j: () => moveCard(1), k: () => moveCard(-1) });
+}
+
 export function InboxPanel({ items, changed }: { items: Waiting[]; changed: () => void }): JSX.Element {
-  useKeys({
-    a: () => document.querySelector<HTMLElement>("[data-approve]")?.focus(),
-    x: () => document.querySelector<HTMLElement>("[data-reject]")?.focus(),
-    j: () => moveCard(1),
-    k: () => moveCard(-1),
-  });
+  useInboxKeys();
   return (
     <Panel title={<>Waits for you {items.length > 0 && <span class="count">{items.length}</span>}</>} label="Waits for you" icon="person" actions={<span class="note wide"><kbd>J</kbd> <kbd>K</kbd> to move</span>}>
       {items.length === 0 && <p class="note pad">Nothing waits for a person.</p>}
-      {items.map((each) =>
-        each.approval ? <ApprovalCard key={each.approval.approval_id} space={each.space} approval={each.approval} changed={changed} />
-        : each.execution ? <DoubtCard key={each.execution.execution_id} space={each.space} execution={each.execution} changed={changed} />
-        : each.change ? <ChangeCard key={each.change.change_id} space={each.space} change={each.change} changed={changed} /> : null,
-      )}
+      {items.map((each) => <Card key={`${each.space_id}/${each.kind}/${each.id}`} item={each} changed={changed} />)}
     </Panel>
   );
 }
 
 function moveCard(by: number): void {
   const cards = [...document.querySelectorAll<HTMLElement>(".card")];
-  const at = cards.indexOf(document.activeElement as HTMLElement);
+  const at = cards.findIndex((card) => card.contains(document.activeElement));
   cards[Math.max(0, Math.min(cards.length - 1, at + by))]?.focus();
 }
 
@@ -70,21 +85,27 @@ function useViewed(shown: string): [{ current: HTMLDivElement | null }, boolean]
   return [element, viewed];
 }
 
-interface Belief {
-  n_survivors: number;
-  survivors: string[];
-  head: string;
-}
-
-function ApprovalCard({ space, approval, changed }: { space: string; approval: Approval; changed: () => void }): JSX.Element {
+function ApprovalCard({ item, approval, changed }: { item: Waiting; approval: Approval; changed: () => void }): JSX.Element {
+  const space = item.space_id;
   const [shown, setShown] = useState(approval.args_hash);
   const [error, setError] = useState<unknown>(null);
   const [reason, setReason] = useState("");
   const [element, viewed] = useViewed(shown);
   const [sending, setSending] = useState(false);
   const moved = shown !== approval.args_hash;
-  const belief = useLoad(() => readBelief(space, approval.proposal_id), [space, approval.proposal_id]);
+  const asked = useLoad(() => readAsked(space, approval), [space, approval.proposal_id, approval.args_hash]);
   const path = `${pathOf(space)}/approvals/${encodeURIComponent(approval.approval_id)}`;
+  const withdraw = async (): Promise<void> => {
+    setSending(true);
+    try {
+      await ask(`${pathOf(space)}/proposals/${encodeURIComponent(approval.proposal_id)}/withdraw`, { reason: reason.trim() || "withdrawn in the console" });
+      changed();
+    } catch (problem) {
+      setError(problem);
+    } finally {
+      setSending(false);
+    }
+  };
   const settle = async (verb: "approve" | "reject"): Promise<void> => {
     setSending(true);
     try {
@@ -100,12 +121,11 @@ function ApprovalCard({ space, approval, changed }: { space: string; approval: A
     <div class="card" ref={element} tabIndex={-1} role="group" aria-label={`Approval of ${approval.tool_id ?? "a change of state"}`}>
       <div class="row"><span class="mono strong grow">{approval.tool_id ?? "state"}</span><span class="f3">expires in {span(Date.parse(approval.expires_at) - Date.now())}</span></div>
       <p class="f2 small">{approval.proposer.kind} {approval.proposer.id} asks. {approval.constraints.map((each) => each.replace("constraint.", "")).join(", ")}</p>
-      <pre class="args" tabIndex={0} aria-label="Exact arguments">{JSON.stringify(approval.args, null, 2)}</pre>
+      {approval.args !== undefined && approval.args !== null && <pre class="args" tabIndex={0} aria-label="Exact arguments">{JSON.stringify(approval.args, null, 2)}</pre>}
       <dl class="mini">
-        <div class="pair"><dt>space</dt><dd class="mono">{space}</dd></div>
-        {belief.value && (
-          <div class="pair"><dt>belief now</dt><dd><Link class="under" to={`cases/${encodeURIComponent(belief.value.session)}`}>{plural(belief.value.now.n_survivors, "cause")} left</Link>{belief.value.now.survivors.length > 0 && <span class="f2">: {belief.value.now.survivors.slice(0, 4).join(", ")}{belief.value.now.survivors.length > 4 ? " …" : ""}</span>}</dd></div>
-        )}
+        <div class="pair"><dt>where</dt><dd><span class="mono">{space}</span>{item.case_id && <>, case <span class="mono">{item.case_id}</span>{item.case_title && ` ${item.case_title}`}</>}</dd></div>
+        <div class="pair"><dt>would change</dt><dd>{asked.value ? <Changes asked={asked.value} /> : asked.error !== null ? <span class="refused">not known: {String(asked.error instanceof Error ? asked.error.message : asked.error)}</span> : <span role="status" aria-label="Loading">…</span>}</dd></div>
+        {asked.value?.now && <BeliefRows asked={asked.value} now={asked.value.now} />}
         <div class="pair"><dt>bound to</dt><dd class="mono f2">args {short(approval.args_hash)}{approval.tool_hash ? `, tool ${short(approval.tool_hash)}` : ""}, policy {short(approval.policy_hash)}</dd></div>
       </dl>
       {moved && <p class="owed" role="alert">Changed, look again. <button type="button" class="btn" onClick={() => setShown(approval.args_hash)}>I looked</button></p>}
@@ -114,8 +134,9 @@ function ApprovalCard({ space, approval, changed }: { space: string; approval: A
         <>
           <label class="reason"><span class="sr">Reason of a rejection</span><input class="field" placeholder="reason, where you reject" value={reason} onInput={(event) => setReason(event.currentTarget.value)} /></label>
           <p class="row">
-            <button type="button" data-approve class="btn primary grow" disabled={!viewed || moved || sending} onClick={() => void settle("approve")}><Icon of="check" />Approve once <kbd>A</kbd></button>
+            <button type="button" data-approve class="btn primary grow" disabled={!viewed || moved || sending || (asked.value === null && asked.error === null)} onClick={() => void settle("approve")}><Icon of="check" />Approve once <kbd>A</kbd></button>
             <button type="button" data-reject class="btn" disabled={sending} onClick={() => void settle("reject")}>Reject <kbd>X</kbd></button>
+            {may("spaces:propose") && <button type="button" class="btn ghost" disabled={sending} onClick={() => void withdraw()}>Withdraw</button>}
           </p>
         </>
       )}
@@ -123,12 +144,34 @@ function ApprovalCard({ space, approval, changed }: { space: string; approval: A
   );
 }
 
-async function readBelief(space: string, proposal: string): Promise<{ session: string; now: Belief } | null> {
-  const asked = await get<{ case_id: string | null }>(`${pathOf(space)}/proposals/${encodeURIComponent(proposal)}`, { fields: "case_id" });
-  if (!asked.case_id) return null;
-  const one = await get<{ session_id: string }>(`${pathOf(space)}/cases/${encodeURIComponent(asked.case_id)}`, { fields: "session_id" });
-  const page = await get<{ survivors: string[]; n_survivors: number; audit_head_event_id: string }>(`v1/sessions/${encodeURIComponent(one.session_id)}/survivors`, { limit: 5 });
-  return { session: one.session_id, now: { n_survivors: page.n_survivors, survivors: page.survivors, head: page.audit_head_event_id } };
+/** − and + lines: what the state is, and what it would be. */
+function Changes({ asked }: { asked: Asked }): JSX.Element {
+  if (asked.changes.length === 0) return <span class="f2">{asked.writes === false ? "nothing: its tool only reads" : "nothing of this state: its tool writes elsewhere"}</span>;
+  return (
+    <ul class="changes">
+      {asked.changes.map((each) => (
+        <li key={each.key}>
+          <span class="mono wrap">{each.key}</span>
+          <span class="mono wrap">{each.before !== null && <span class="del">− {each.before} </span>}{each.from !== undefined ? <span class="ins">+ what it answers at {each.from}</span> : each.after !== null ? <span class="ins">+ {each.after}</span> : each.before === null && <span class="f3">was not set</span>}</span>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+function BeliefRows({ asked, now }: { asked: Asked; now: NonNullable<Asked["now"]> }): JSX.Element {
+  const session = encodeURIComponent(asked.session!);
+  const { then } = asked;
+  return (
+    <>
+      <div class="pair"><dt>belief then</dt><dd>{then === null ? <span class="f2">its rule read none</span> : <><Link class="under" to={`cases/${session}?at=${then.seq}`}>{plural(then.left, "cause")} left</Link> <span class="f2">at event {then.seq}</span></>}</dd></div>
+      <div class="pair"><dt>belief now</dt><dd>
+        <Link class="under" to={`cases/${session}`}>{plural(now.left, "cause")} left</Link>
+        {then !== null && <span class="f2"> at event {now.seq}: {now.left === then.left ? "nothing more was ruled out" : `${count(then.left - now.left)} more ruled out since`}</span>}
+        {now.some.length > 0 && <span class="f2 wrap">: {now.some.slice(0, 4).join(", ")}{now.left > 4 ? " …" : ""}</span>}
+      </dd></div>
+    </>
+  );
 }
 
 function DoubtCard({ space, execution, changed }: { space: string; execution: Execution; changed: () => void }): JSX.Element {
@@ -189,18 +232,76 @@ function ChangeCard({ space, change, changed }: { space: string; change: PolicyC
   );
 }
 
+/** What takes a second operator: the same request again, of another one. */
+function SecondCard({ item, changed }: { item: Waiting; changed: () => void }): JSX.Element {
+  const [error, setError] = useState<unknown>(null);
+  const observe = item.kind === "observe_mode";
+  const confirm = async (): Promise<void> => {
+    try {
+      await ask(`${pathOf(item.space_id)}/${observe ? "mode" : "governance"}`, observe ? { mode: "observe" } : { operators_needed: 1 });
+      changed();
+    } catch (problem) {
+      setError(problem);
+    }
+  };
+  return (
+    <div class="card" tabIndex={-1} role="group" aria-label={observe ? "Change to observing" : "Change to one operator"}>
+      <div class="row"><b>{observe ? "Observe, and block nothing" : "One operator is enough"}</b><span class="grow" /><span class="f3">{item.space_id}</span></div>
+      <p class="f2 small">{item.asked_by} asks. {observe ? "Every decision is still made and recorded, and none is enforced." : "From then on a change of policy takes one operator, not two."}</p>
+      {error !== null && <Failure error={error} />}
+      {mayOperate() && <p class="row"><button type="button" class="btn primary" onClick={() => void confirm()}>Confirm</button></p>}
+    </div>
+  );
+}
+
+const KINDS: [WaitKind | null, string][] = [[null, "All"], ["approval", "Approvals"], ["execution_in_doubt", "In doubt"], ["policy_change", "Policy"]];
+
 /** Everything that waits for this key, of all spaces. */
 export function InboxPage(): JSX.Element {
-  const loaded = useLoad(async () => findWaiting(await listSpaces()), []);
+  const [news, setNews] = useState(0);
+  const [pulse, setPulse] = useState<Pulse | null>(null);
+  const loaded = useLoad(() => readInbox(), [news]);
+  const kind = place.value.query.get("kind");
   useEffect(() => {
     if (loaded.value) waiting.value = loaded.value.length;
   }, [loaded.value]);
+  useEffect(() => {
+    let state: Pulse["state"] = "live";
+    const live = follow("v1/events?kind=space", {
+      after: () => null,
+      pulse: (now) => {
+        // What was written while there was no connection is not told again.
+        if (now.state === "live" && state === "stale") setNews((n) => n + 1);
+        state = now.state;
+        setPulse(now);
+      },
+      take: (messages) => {
+        if (messages.some((each) => each.event === "entry")) setNews((n) => n + 1);
+      },
+    });
+    return () => live.stop();
+  }, []);
+  useInboxKeys();
+  const all = loaded.value ?? [];
+  const shown = all.filter((each) => kind === null || each.kind === kind);
   return (
-    <Page title="Inbox">
+    <Page title="Inbox" chips={loaded.value && <span class="chip">{plural(all.length, "thing waits", "things wait")}</span>} status={<LiveChip pulse={pulse} />}>
+      {!may("spaces:read") && <Panel><Empty title="This key may not look into spaces"><p class="f2">Sign in with a key of an operator.</p></Empty></Panel>}
       {loaded.error !== null && <Panel title="Inbox"><Failure error={loaded.error} retry={loaded.again} /></Panel>}
       {loaded.loading && !loaded.value && <Panel><Skeleton height={200} /></Panel>}
-      {loaded.value && loaded.value.length === 0 && <Panel><Empty title="Nothing waits for a person"><p class="f2">Approvals that a policy asks for, calls whose outcome is not known, and changes of policy are listed here.</p></Empty></Panel>}
-      {loaded.value && loaded.value.length > 0 && <div class="inbox"><InboxPanel items={loaded.value} changed={loaded.again} /></div>}
+      {loaded.value && may("spaces:read") && all.length === 0 && <Panel><Empty title="Nothing waits for a person"><p class="f2">Approvals that a policy asks for, calls whose outcome is not known, and changes of policy are listed here.</p></Empty></Panel>}
+      {all.length > 0 && (
+        <>
+          <div class="filters">
+            <span class="seg" role="group" aria-label="Kind">
+              {KINDS.map(([name, label]) => <button key={label} type="button" aria-pressed={kind === name} onClick={() => setQuery({ kind: name })}>{label} <span class="num">{count(all.filter((each) => name === null || each.kind === name).length)}</span></button>)}
+            </span>
+            <span class="note wide">by space, the oldest first · <kbd>J</kbd> <kbd>K</kbd> to move</span>
+          </div>
+          {shown.length === 0 && <Panel><p class="note pad">None of this kind.</p></Panel>}
+          <div class="inbox">{shown.map((each) => <div class="panel" key={`${each.space_id}/${each.kind}/${each.id}`}><Card item={each} changed={loaded.again} /></div>)}</div>
+        </>
+      )}
     </Page>
   );
 }

@@ -5,13 +5,13 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 import { get, list } from "../../api/client";
 import { follow, type Pulse } from "../../api/live";
 import { ago, clock, count, plural } from "../../ui/format";
-import { LiveChip, Page, lastSession, waiting } from "../../ui/frame";
+import { LiveChip, Page, lastSession } from "../../ui/frame";
 import { Icon } from "../../ui/icons";
 import { Empty, Failure, Panel, Skeleton, useLoad } from "../../ui/parts";
 import { Link, place, setQuery } from "../../ui/router";
 import { Gates, nameOf, STATUS } from "./gates";
-import { InboxPanel } from "./inbox";
-import { type Case, type Proposal, findCases, findWaiting, pathOf } from "./model";
+import { InboxPanel, countWaiting } from "./inbox";
+import { type Case, type Proposal, findCases, pathOf, readInbox } from "./model";
 import { Trace } from "./trace";
 
 export function ActionsPage({ id }: { id: string }): JSX.Element {
@@ -66,10 +66,8 @@ function CaseActions({ space, one, pulse }: { space: string; one: Case; pulse: (
     const all = await list<Proposal>(`${pathOf(space)}/proposals`, "proposals", { case_id: one.case_id }, 500);
     return all.sort((a, b) => a.seq - b.seq);
   }, [space, one.case_id, news]);
-  const inbox = useLoad(() => findWaiting([space]), [space, news]);
-  useEffect(() => {
-    if (inbox.value) waiting.value = inbox.value.length;
-  }, [inbox.value]);
+  const inbox = useLoad(() => readInbox(space), [space, news]);
+  useEffect(() => void countWaiting(), [inbox.value]);
   const newest = useMemo(() => [...(proposals.value ?? [])].reverse(), [proposals.value]);
   const chosen = newest.find((each) => each.proposal_id === place.value.query.get("proposal")) ?? newest.find((each) => each.status === "parked") ?? newest[0];
   const changed = (): void => {

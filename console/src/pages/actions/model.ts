@@ -1,6 +1,6 @@
 // What the pages of actions read of a space, as the API has it.
 
-import { find, get, list } from "../../api/client";
+import { find, get, list, may } from "../../api/client";
 
 export interface Actor {
   kind: string;
@@ -62,6 +62,7 @@ export interface Approval {
   approval_id: string;
   status: string;
   proposal_id: string;
+  candidate: number;
   tool_id: string | null;
   args: unknown;
   args_hash: string;
@@ -132,9 +133,7 @@ export async function listSpaces(): Promise<string[]> {
 export async function findCases(session: string): Promise<{ space: string; case: Case }[]> {
   const found: { space: string; case: Case }[] = [];
   for (const space of await listSpaces()) {
-    for (const each of await list<Case>(`${pathOf(space)}/cases`, "cases", {}, 500)) {
-      if (each.session_id === session) found.push({ space, case: each });
-    }
+    for (const each of await list<Case>(`${pathOf(space)}/cases`, "cases", { session_id: session }, 500)) found.push({ space, case: each });
   }
   return found;
 }
@@ -147,26 +146,82 @@ export async function explain(space: string, proposal: string): Promise<Explanat
   return get<Explanation>(`${pathOf(space)}/proposals/${encodeURIComponent(proposal)}/explain`);
 }
 
-/** What one waiting thing is: exactly one of the three. */
+export type WaitKind = "approval" | "execution_in_doubt" | "policy_change" | "observe_mode" | "governance";
+
+/** One thing that waits for a person, and its record where it has one. */
 export interface Waiting {
-  space: string;
+  space_id: string;
+  kind: WaitKind;
+  id: string;
+  seq: number;
+  asked_by: string;
+  case_id: string | null;
+  case_title: string | null;
+  expires_at: string | null;
   approval?: Approval;
   execution?: Execution;
-  change?: PolicyChange;
+  policy_change?: PolicyChange;
 }
 
-export async function findWaiting(spaces: string[]): Promise<Waiting[]> {
-  const waiting: Waiting[] = [];
-  for (const space of spaces) {
-    const path = pathOf(space);
-    const [approvals, executions, changes] = await Promise.all([
-      list<Approval>(`${path}/approvals`, "approvals", { status: "pending" }, 200),
-      list<Execution>(`${path}/executions`, "executions", { status: "in_doubt" }, 200),
-      list<PolicyChange>(`${path}/policy/changes`, "changes", {}, 200).catch(() => []),
-    ]);
-    waiting.push(...approvals.map((approval) => ({ space, approval })));
-    waiting.push(...executions.map((execution) => ({ space, execution })));
-    waiting.push(...changes.filter((each) => each.status === "pending").map((change) => ({ space, change })));
-  }
-  return waiting;
+const MOST_WAITING = 500;
+
+/** What this key could settle now: of one space, or of all that it may act in. */
+export async function readInbox(space?: string): Promise<Waiting[]> {
+  return may("spaces:read") ? list<Waiting>("v1/inbox", "waiting", { space_id: space }, MOST_WAITING) : [];
+}
+
+/** What a call or a patch would change in the state, as far as it is on record. */
+export interface StateChange {
+  key: string;
+  before: string | null;
+  /** The new value; null where the key is taken away. */
+  after: string | null;
+  /** Where the value is read from the result of the call, which is not known yet. */
+  from?: string;
+}
+
+interface Tool {
+  writes: boolean;
+  facts: Record<string, string>;
+  kind: string;
+  caller_facts: boolean;
+}
+
+export interface Asked {
+  session: string | null;
+  /** The belief that the decision read, by its event; null where the rule read none. */
+  then: { seq: number; left: number } | null;
+  now: { seq: number; left: number; some: string[] } | null;
+  changes: StateChange[];
+  /** Whether the call writes outside of the space, as its registration says. */
+  writes: boolean | null;
+}
+
+/** Everything that a person needs to settle an approval: what would change, and what was believed. */
+export async function readAsked(space: string, approval: Approval): Promise<Asked> {
+  const proposal = await get<Proposal>(`${pathOf(space)}/proposals/${encodeURIComponent(approval.proposal_id)}`);
+  const candidate = proposal.candidates[approval.candidate];
+  const tool = approval.tool_id === null ? null : await find<Tool>(`${pathOf(space)}/tools/${encodeURIComponent(approval.tool_id)}`);
+  const keepsFacts = tool !== null && (tool.kind !== "caller" || tool.caller_facts);
+  const keys = [...Object.keys(candidate?.set ?? {}), ...(candidate?.unset ?? []), ...(keepsFacts ? Object.keys(tool.facts) : [])];
+  const values = keys.length > 0 ? (await get<{ values: Record<string, string> }>(`${pathOf(space)}/state`)).values : {};
+  const changes = [
+    ...Object.entries(candidate?.set ?? {}).map(([key, after]): StateChange => ({ key, before: values[key] ?? null, after })),
+    ...(candidate?.unset ?? []).map((key): StateChange => ({ key, before: values[key] ?? null, after: null })),
+    ...(keepsFacts ? Object.entries(tool.facts).map(([key, from]): StateChange => ({ key, before: values[key] ?? null, after: null, from })) : []),
+  ];
+  return { ...(await readBelief(space, proposal)), changes, writes: tool?.writes ?? null };
+}
+
+async function readBelief(space: string, proposal: Proposal): Promise<Pick<Asked, "session" | "then" | "now">> {
+  if (!proposal.case_id || !may("belief:read")) return { session: null, then: null, now: null };
+  const { session_id: session } = await get<Case>(`${pathOf(space)}/cases/${encodeURIComponent(proposal.case_id)}`, { fields: "session_id" });
+  const path = `v1/sessions/${encodeURIComponent(session)}`;
+  const page = await get<{ survivors: string[]; n_survivors: number; audit_head_event_id: string }>(`${path}/survivors`, { limit: 5 });
+  const seen = proposal.decision.trace?.map((step) => /^at audit head (\d+) /.exec(step.note ?? "")?.[1]).find((seq) => seq !== undefined);
+  const head = await get<{ to_seq: number }>(`${path}/diff`, { from: page.audit_head_event_id, to: page.audit_head_event_id, fields: "to_seq" });
+  const now = { seq: head.to_seq, left: page.n_survivors, some: page.survivors };
+  if (seen === undefined) return { session, then: null, now };
+  const past = await get<{ n_survivors: number }>(path, { at: seen, fields: "n_survivors" });
+  return { session, then: { seq: Number(seen), left: past.n_survivors }, now };
 }

@@ -39,12 +39,10 @@ export function Causes(props: Props): JSX.Element {
     <Panel
       title="Causes"
       actions={
-        log.withIds && (
-          <label class="field small">
-            <Icon of="search" />
-            <input type="search" aria-label="Find a cause" placeholder="id, label, kind" value={text} onInput={(event) => setText(event.currentTarget.value)} />
-          </label>
-        )
+        <label class="field small">
+          <Icon of="search" />
+          <input type="search" aria-label="Find a cause" placeholder="id, label, kind" maxLength={200} value={text} onInput={(event) => setText(event.currentTarget.value)} />
+        </label>
       }
       note={
         <span class="tabs" role="group" aria-label="Which causes">
@@ -58,7 +56,7 @@ export function Causes(props: Props): JSX.Element {
         </span>
       }
     >
-      {log.withIds ? <Listed {...props} tab={tab} text={text} /> : <Paged {...props} tab={tab === "gone" ? "gone" : "alive"} />}
+      {log.withIds ? <Listed {...props} tab={tab} text={text} /> : <Paged {...props} tab={tab === "gone" ? "gone" : "alive"} text={text.trim()} />}
     </Panel>
   );
 }
@@ -116,13 +114,14 @@ interface SurvivorPage {
 
 interface ChangePage {
   changes: Change[];
+  attributes: Record<string, Record<string, unknown>>;
   next_cursor: string | null;
 }
 
 const PAGE = 200;
 
 /** A page at a time, as far as one scrolls; the moment is fixed by `at`, so that pages fit each other. */
-function Paged({ id, log, at, why, choose, tab }: Props & { tab: "alive" | "gone" }): JSX.Element {
+function Paged({ id, log, at, why, choose, tab, text }: Props & { tab: "alive" | "gone"; text: string }): JSX.Element {
   const [rows, setRows] = useState<Row[]>([]);
   const [more, setMore] = useState(true);
   const [error, setError] = useState<unknown>(null);
@@ -134,12 +133,17 @@ function Paged({ id, log, at, why, choose, tab }: Props & { tab: "alive" | "gone
     busy.current = true;
     const mine = round.current;
     try {
-      const page = await readPage(id, tab, at, cursor.current);
-      if (mine !== round.current) return;
-      cursor.current = page.cursor;
-      setRows((before) => [...before, ...page.rows]);
-      setMore(page.cursor !== null);
-      setError(null);
+      // A page of a search may be empty although others follow.
+      let found = 0;
+      do {
+        const page = await readPage(id, tab, at, text, cursor.current);
+        if (mine !== round.current) return;
+        cursor.current = page.cursor;
+        found = page.rows.length;
+        setRows((before) => [...before, ...page.rows]);
+        setMore(page.cursor !== null);
+        setError(null);
+      } while (found === 0 && cursor.current !== null);
     } catch (problem) {
       if (mine === round.current) setError(problem);
     } finally {
@@ -154,7 +158,7 @@ function Paged({ id, log, at, why, choose, tab }: Props & { tab: "alive" | "gone
     setMore(true);
     const timer = setTimeout(() => void load(), 150);
     return () => clearTimeout(timer);
-  }, [id, tab, at]);
+  }, [id, tab, at, text]);
   if (error !== null) return <Failure error={error} retry={() => void load()} />;
   return (
     <>
@@ -168,17 +172,17 @@ function Paged({ id, log, at, why, choose, tab }: Props & { tab: "alive" | "gone
           if (more && rows.length > 0 && last >= rows.length - 20) void load();
         }}
       />
-      <p class="note pad num" role="status">{more ? `${count(rows.length)} loaded, more as you scroll` : `${count(rows.length)} in all`}</p>
+      <p class="note pad num" role="status">{more ? (rows.length === 0 && text ? "searching" : `${count(rows.length)} ${text ? "found" : "loaded"}, more as you scroll`) : text && rows.length === 0 ? "No cause matches" : `${count(rows.length)} ${text ? "found" : "in all"}`}</p>
     </>
   );
 }
 
-async function readPage(id: string, tab: "alive" | "gone", at: number, cursor: string | null): Promise<{ rows: Row[]; cursor: string | null }> {
+async function readPage(id: string, tab: "alive" | "gone", at: number, text: string, cursor: string | null): Promise<{ rows: Row[]; cursor: string | null }> {
   const path = `v1/sessions/${encodeURIComponent(id)}`;
   if (tab === "alive") {
-    const page = await get<SurvivorPage>(`${path}/survivors`, { at, limit: PAGE, cursor });
+    const page = await get<SurvivorPage>(`${path}/survivors`, { at, limit: PAGE, text, cursor });
     return { rows: page.survivors.map((each) => ({ id: each, gone: -1, about: describeAttributes(page.attributes?.[each]) })), cursor: page.next_cursor };
   }
-  const page = await get<ChangePage>(`${path}/diff`, { from: 0, to: at, limit: PAGE, cursor });
-  return { rows: page.changes.filter((each) => each.kind === "eliminated").map((each) => ({ id: each.id, gone: each.seq, about: "" })), cursor: page.next_cursor };
+  const page = await get<ChangePage>(`${path}/diff`, { from: 0, to: at, limit: PAGE, text, cursor });
+  return { rows: page.changes.filter((each) => each.kind === "eliminated").map((each) => ({ id: each.id, gone: each.seq, about: describeAttributes(page.attributes[each.id]) })), cursor: page.next_cursor };
 }

@@ -113,7 +113,7 @@ export function SessionPage({ id }: { id: string }): JSX.Element {
         </>
       }
       chips={chip && <span class="chip wide">{chip}</span>}
-      status={<LiveChip pulse={session.pulse} retry={session.retry} />}
+      status={<><Link class="btn ghost" to={`compare?a=${encodeURIComponent(id)}${log?.origin ? `&b=${encodeURIComponent(log.origin.session_id)}` : ""}`}><Icon of="compare" /><span class="wide">Compare</span><span class="sr"> this session with another</span></Link><LiveChip pulse={session.pulse} retry={session.retry} /></>}
     >
       {session.error !== null && !log ? (
         <Panel title="This session cannot be shown">
