@@ -22,7 +22,7 @@ from tests.support.error_model import check_error
 from tests.support.tee import edge
 from tests.support.tee_process import TeeProcess, grow, tee_serving
 
-KIT = {
+KIT: dict[str, Any] = {
     "id": "components",
     "version": "1",
     "soundness": "closed-world",

@@ -61,7 +61,10 @@ def refuse(**changes: Any) -> list[str]:
 def test_a_kit_over_a_graph_is_read_whole() -> None:
     kit = parse(KIT)
     assert isinstance(kit, GraphKit)
-    assert (kit.hypotheses, kit.assumption) == ({NodeKind.SERVICE}, "a healthy component does not pass a fault on")
+    assert (kit.hypotheses, kit.assumption) == (
+        frozenset({NodeKind.SERVICE}),
+        "a healthy component does not pass a fault on",
+    )
     (probe,) = kit.probes
     assert probe.components == {NodeKind.SERVICE, NodeKind.DEPENDENCY}
     assert probe.outcomes == (
@@ -106,7 +109,7 @@ def test_a_probe_is_asked_of_a_component() -> None:
     )
     read = outcome_for(expanded, [0.001, 0.0])
     assert read is not None
-    assert (read.outcome_id, read.eliminates) == ("healthy", {"db:replica", "disk"})
+    assert (read.outcome_id, read.eliminates) == ("healthy", frozenset({"db:replica", "disk"}))
     assert outcome_for(expanded, 0.5) == expanded.outcome("unhealthy")
     assert [kit.find_probe(each) for each in ("errors", "errors:", "load:db")] == [None, None, None]
 

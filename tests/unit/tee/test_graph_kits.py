@@ -129,6 +129,7 @@ def test_a_session_over_a_graph_is_declared_observed_and_ranked(place: Place) ->
     message = read_event(place.log.read(session_id)[1]).message
     assert isinstance(message, Eliminate)
     assert message.probe is not None
+    assert not isinstance(message.probe.reading, msgspec.UnsetType)
     assert msgspec.json.decode(message.probe.reading) == {
         "graph": {"assumption": ASSUMED, "causal_graph_version": place.version, "component": "db"},
         "soundness": "closed-world",
