@@ -84,10 +84,11 @@ def analyse(
 ) -> Analysis:
     """What a session's path was worth.
 
-    `steps` bounds the work that goes into each of four things: the optimum, the best probe at each step, the curves of
-    strategies, and the certificate. What then is not exact says so. Regret is against no stronger method than `strongest`, so that it can
-    be compared with that of sessions for which a stronger one is not to be had. Raises InvalidRequest for a kit that
-    does not know the session's hypotheses, and InvalidHypothesisId for a truth that the session does not have.
+    `steps` bounds the work that goes into each of four things: the optimum, the best probe at each step, the curves
+    of strategies, and the certificate. What then is not exact says so. Regret is against no stronger method than
+    `strongest`, so that it can be compared with that of sessions for which a stronger one is not to be had. Raises
+    InvalidRequest for a kit that does not know the session's hypotheses, and InvalidHypothesisId for a truth that
+    the session does not have.
     """
     if truth is not None and truth not in trajectory.universe:
         raise InvalidHypothesisId([truth])
