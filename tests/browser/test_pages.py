@@ -201,6 +201,8 @@ def test_pages_can_be_photographed_for_the_documents(
             if name == "console-session":
                 page.get_by_role("button", name="Verify").click()
                 expect(page.get_by_role("heading", name="Verified in this browser")).to_be_visible()
+            # What is loaded when it is first shown has no heading before it is there.
+            expect(page.get_by_role("heading", level=1)).not_to_have_text("")
             expect(page.get_by_label("Loading")).to_have_count(0)
             if name == "console-inbox":
                 expect(page.get_by_role("button", name="Approve once").first).to_be_enabled()
