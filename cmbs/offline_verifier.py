@@ -1011,7 +1011,6 @@ POLICY_WORDS = {
     "looks": ("any", "once"),
 }
 MAX_LISTED_SURVIVORS = MAX_LISTED_CONCLUSIONS = 100
-MAX_READ_ATTRIBUTE_BYTES = 65_536
 ACTOR_KINDS = frozenset({"policy_engine", "operator", "agent", "encoder", "tool"})
 SPACE_VERBS = (
     "CREATE_SPACE SET_MODE SET_GOVERNANCE PROPOSE WAKE WITHDRAW APPROVE REJECT EXPIRE START RECORD_OUTCOME "
@@ -1259,7 +1258,7 @@ class Session(Stream):
         """A reading with what was declared of the one hypothesis that is left in it."""
         left = reading["survivors"]
         attributes = self._attributes.get(left[0]) if left is not None and len(left) == 1 else None
-        if attributes is None or len(write_compact(attributes).encode()) > MAX_READ_ATTRIBUTE_BYTES:
+        if attributes is None:
             return reading
         return {**reading, "survivor_attributes": attributes}
 

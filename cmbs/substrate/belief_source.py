@@ -14,8 +14,6 @@ from cmbs.belief.kernel.views import snapshot
 from cmbs.errors import SessionNotFound
 from cmbs.substrate.kernel.model import MAX_READ_CONCLUSIONS, MAX_READ_SURVIVORS, BeliefReading, IndependentReading
 
-MAX_ATTRIBUTE_BYTES = 65_536
-
 
 class BeliefSource(Protocol):
     """What a space needs of the belief plane."""
@@ -105,8 +103,8 @@ def _read_without(session: Session, seq: int, actor_id: str) -> IndependentReadi
 
 
 def _attributes_of(session: Session, survivors: list[str] | None) -> msgspec.Raw | UnsetType:
-    """What was declared of the one hypothesis that is left, if there is one and that is not too much."""
+    """What was declared of the one hypothesis that is left, if there is one."""
     if survivors is None or len(survivors) != 1:
         return UNSET
     declared = session.attributes.get(survivors[0])
-    return UNSET if declared is None or len(declared) > MAX_ATTRIBUTE_BYTES else msgspec.Raw(declared)
+    return UNSET if declared is None else msgspec.Raw(declared)

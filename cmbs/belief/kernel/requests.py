@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from cmbs.belief.kernel.attributes import read_attributes
 from cmbs.belief.kernel.events import (
     Declare,
     DeclareConclusion,
@@ -61,6 +62,8 @@ class Limits:
     analyses_waiting: int = 8
     fork_events: int = 20_000
     attribute_bytes: int = 4_194_304
+    # A reading for a gate carries those of the one hypothesis that is left, whole.
+    attribute_bytes_per_hypothesis: int = 65_536
     attributes_per_hypothesis: int = 64
     attribute_name_length: int = 128
 
@@ -301,6 +304,11 @@ class RequestValidator:
         raw = encode({hypothesis_id: attributes for hypothesis_id, attributes in value.items() if attributes})
         if len(raw) > self.limits.attribute_bytes:
             raise LimitExceeded("attribute_bytes", self.limits.attribute_bytes, len(raw), field)
+        most = self.limits.attribute_bytes_per_hypothesis
+        for hypothesis_id, attributes in read_attributes(msgspec.Raw(raw)).items():
+            if len(attributes) > most:
+                where = f"{field}.{hypothesis_id}"
+                raise LimitExceeded("attribute_bytes_per_hypothesis", most, len(attributes), where)
         return msgspec.UNSET if raw == b"{}" else msgspec.Raw(raw)
 
     def _attribute_names(self, field: str, attributes: dict[str, Any]) -> None:

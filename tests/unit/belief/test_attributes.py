@@ -21,7 +21,9 @@ from cmbs.testing.strategies.belief import attributes, hypotheses
 from tests.support.forging import sealed
 from tests.support.kernel import ONTOLOGY, VALIDATOR, Line
 
-SMALL = RequestValidator(Limits(attribute_bytes=40, attributes_per_hypothesis=2, attribute_name_length=4))
+SMALL = RequestValidator(
+    Limits(attribute_bytes=40, attribute_bytes_per_hypothesis=16, attributes_per_hypothesis=2, attribute_name_length=4)
+)
 
 
 def declaration(attributes: Any, validator: RequestValidator = VALIDATOR) -> Any:
@@ -70,6 +72,7 @@ def test_what_a_reader_gets_is_its_own() -> None:
         ({"a": {"x": 1, "y": 2, "z": 3}}, LimitExceeded, "hypothesis_attributes.a"),
         ({"a": {"x" * 5: 1}}, LimitExceeded, "hypothesis_attributes.a"),
         ({"a": {"x": "y" * 40}}, LimitExceeded, "hypothesis_attributes"),
+        ({"b": {"x": "y" * 9}, "a": {"x": 1}}, LimitExceeded, "hypothesis_attributes.b"),
     ],
     ids=repr,
 )

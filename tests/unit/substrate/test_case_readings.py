@@ -18,7 +18,7 @@ from cmbs.belief.kernel.events import Repeat, Stamp
 from cmbs.errors import LedgerCorrupt
 from cmbs.messages import ActorKind
 from cmbs.stores import open_store
-from cmbs.substrate.belief_source import MAX_ATTRIBUTE_BYTES, ServedBelief
+from cmbs.substrate.belief_source import ServedBelief
 from cmbs.substrate.kernel.decide import decide
 from cmbs.substrate.kernel.events import (
     OpenCase,
@@ -185,9 +185,9 @@ def test_without_a_belief_plane_a_case_permits_nothing(world: World) -> None:
     assert outcome(world.decide(call("restart"), case_id="c")) == DEFERRED
 
 
-def test_attributes_that_are_too_long_for_a_reading_are_left_out(incidents: Incidents) -> None:
-    long = {"checkout": {"notes": "x" * MAX_ATTRIBUTE_BYTES}, "dns": {"notes": "x"}}
-    for gone, expected in ((["cache", "dns"], None), (["cache", "checkout"], {"notes": "x"})):
+def test_all_attributes_of_the_one_that_is_left_are_read(incidents: Incidents) -> None:
+    long = {"checkout": {"notes": "x" * 65_000}}
+    for gone, expected in ((["cache", "dns"], long["checkout"]), (["cache", "checkout"], None)):
         session_id, _ = incidents.belief.declare_session(ONTOLOGY, CAUSES, hypothesis_attributes=long)
         incidents.belief.eliminate(session_id, "probe", "1", gone)
         reading = ServedBelief(incidents.belief).read(session_id)
