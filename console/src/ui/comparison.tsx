@@ -259,7 +259,7 @@ function Only({ letter, list, sources, attributes }: { letter: string; list: Onl
 /** The figures of both in one table. */
 export function FiguresPanel({ a, b, rows = [] }: Sides & { rows?: [string, JSX.Element, JSX.Element][] }): JSX.Element {
   const [one, other] = [measure(a), measure(b)];
-  const pair = (value: number | null): string => (value === null ? "undefined" : bits(value));
+  const pair = (value: number | null): string => (value === null ? "none: nothing is left" : bits(value));
   const lines: [string, string, string, string?][] = [
     ["causes left", count(one.left), count(other.left), "left"],
     ["bits gained", pair(one.bits), pair(other.bits)],
