@@ -39,7 +39,7 @@ def test_two_sessions_share_a_prefix_and_part_at_a_named_event(page: Page, runs:
     expect(only_b).to_contain_text("B #5")
     figures = page.get_by_role("region", name="Figures")
     expect(figures.get_by_role("row", name="causes left")).to_contain_text("40")
-    expect(figures.get_by_role("row", name="bits gained")).to_contain_text("2.58undefined")
+    expect(figures.get_by_role("row", name="bits gained")).to_contain_text("2.58none: nothing is left")
     expect(figures.get_by_role("row", name="refused")).to_contain_text("30")
     wrong = page.get_by_role("region", name="Contradiction of B")
     expect(wrong).to_contain_text("SlowResponses@storefront")
