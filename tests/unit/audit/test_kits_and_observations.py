@@ -69,7 +69,7 @@ def test_an_observation_that_no_kit_was_asked_for_is_found() -> None:
     [
         (b"hypotheses: [heads, tails]", b"hypotheses: [heads, tales]"),
         (b'"kit_id":"coin"', b'"kit_id":"note"'),
-        (b'"hypotheses":2', b'"hypotheses":0'),
+        (b'"hypotheses":2', b'"hypotheses":-1'),
         (b'"v":3', b'"v":2'),
         (b'"verb":"PUT_KIT"', b'"verb":"PUT_KAT"'),
     ],
