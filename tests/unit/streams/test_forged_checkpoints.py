@@ -26,6 +26,7 @@ from cmbs.errors import CmbsError
 from cmbs.ledger import StoredEntry, replay
 from cmbs.ledger.entry import read_link
 from cmbs.messages import SessionPolicy
+from cmbs.spi import Append
 from cmbs.streams.kinds import CheckpointCodec, Folding
 from cmbs.substrate.kernel import checkpoint as space_checkpoint
 from cmbs.substrate.kernel.checkpoint import FrozenSpace, freeze_space
@@ -72,11 +73,19 @@ EARLIER = "2026-02-01T00:00:00.000000Z"
 LATER = "2026-03-01T00:00:00.000000Z"
 
 
-def store_with(folding: Folding[Any], entries: list[StoredEntry]) -> BlockingStore:
-    """A store that holds these entries, and no checkpoint."""
-    store, state = BlockingStore(), None
+def appends_of(folding: Folding[Any], entries: list[StoredEntry]) -> list[Append]:
+    """What brings these entries into a store."""
+    appends, state = [], None
     for stored in entries:
         state, append = folding.fold(state, stored)
+        appends.append(append)
+    return appends
+
+
+def store_with(appends: list[Append]) -> BlockingStore:
+    """A store that holds these entries, and no checkpoint."""
+    store = BlockingStore()
+    for append in appends:
         store.append([append])
     return store
 
@@ -173,13 +182,15 @@ def live_in_a_space() -> list[StoredEntry]:
 SPACE_LOG = live_in_a_space()
 SPACE_POINT = len(SPACE_LOG) - 2
 POINTS = (SESSION_POINT, SPACE_POINT)
+with digest_points_at(POINTS):
+    SPACE_BEFORE = verify_space(SPACE, SPACE_LOG)
 
 
 def ask_space(store: BlockingStore) -> tuple[list[object], list[StoredEntry]]:
     """What a server decides in the space, and the log after that."""
     world = World(store, clock=ManualClock(LATER), space=9)
     with closing(world):
-        before = verify_space(SPACE, SPACE_LOG)
+        before = SPACE_BEFORE
         asked: list[Callable[[], Any]] = [
             partial(world.propose, delta(z="1"), proposal_id="z"),
             partial(world.propose, delta(blue="1"), proposal_id="blue"),
@@ -233,6 +244,15 @@ class Plane:
     def true(self) -> bytes:
         return self.freeze_prefix(self.log[: self.point])
 
+    @cached_property
+    def appends(self) -> list[Append]:
+        return appends_of(self.codec, self.log)  # type: ignore[arg-type]
+
+    @cached_property
+    def expected(self) -> bytes:
+        """What a server says that begins with no checkpoint."""
+        return self.ask_over(None)
+
     def forgeries(self, field: str) -> Iterator[bytes]:
         parts = self.packing.decode(self.true)
         place = self.fields.index(field)
@@ -248,7 +268,7 @@ class Plane:
 
     def serve(self, data: bytes | None, seq: int | None = None) -> tuple[list[object], list[StoredEntry]]:
         """The answers of a server that begins with this checkpoint, and the log that it leaves."""
-        store = store_with(self.codec, self.log)  # type: ignore[arg-type]
+        store = store_with(self.appends)
         if data is not None:
             store.put_checkpoint(self.stream_id, self.point if seq is None else seq, data)
         return self.ask(store)
@@ -295,9 +315,8 @@ def test_a_forged_field_is_never_believed(name: str, field: str) -> None:
     assert forgeries
     for data in forgeries:
         assert plane.codec.thaw(plane.stream_id, data, plane.log[0], plane.log[plane.point]) is None
-    expected = plane.ask_over(None)
     for data in Random(field).sample(forgeries, min(SERVED, len(forgeries))):
-        assert plane.ask_over(data) == expected
+        assert plane.ask_over(data) == plane.expected
 
 
 @pytest.mark.parametrize("name", PLANES)
@@ -305,7 +324,7 @@ def test_the_true_checkpoint_is_used_and_changes_nothing(name: str) -> None:
     plane = PLANES[name]
     assert len(plane.log) > plane.point + 1
     assert plane.codec.thaw(plane.stream_id, plane.true, plane.log[0], plane.log[plane.point]) is not None
-    assert plane.ask_over(plane.true) == plane.ask_over(None)
+    assert plane.ask_over(plane.true) == plane.expected
     _, log = plane.serve(plane.true)
     assert len(log) > len(plane.log)
     VERIFY[name](log)
@@ -323,7 +342,7 @@ def test_the_forgeries_would_do_harm_if_they_were_believed(
 ) -> None:
     """Without digests, many fields can be changed so that a server says something else: the test above can fail."""
     plane = PLANES[name]
-    expected = plane.ask_over(None)
+    expected = plane.expected
     monkeypatch.setattr(module, "find_binding", lambda _data, _format, at: read_link(at.raw))
     monkeypatch.setattr(replay, "_expect_digest", lambda _rules, _state, event: event.body.state)
     harmful = {
@@ -338,8 +357,7 @@ def test_the_forgeries_would_do_harm_if_they_were_believed(
 @pytest.mark.parametrize("name", PLANES)
 def test_a_checkpoint_of_another_place_head_fork_or_stream_is_never_believed(name: str) -> None:
     plane = PLANES[name]
-    expected = plane.ask_over(None)
-    point = plane.point
+    expected, point = plane.expected, plane.point
     fork = fork_of(name)
     assert plane.ask_over(plane.true, point - 1) == expected
     assert plane.ask_over(plane.true, point + 1) == expected
@@ -353,7 +371,7 @@ def test_a_checkpoint_of_another_place_head_fork_or_stream_is_never_believed(nam
 def fork_of(name: str) -> list[StoredEntry]:
     """Another history of the same stream, that has its beginning."""
     plane = PLANES[name]
-    store = store_with(plane.codec, plane.log[: plane.point - 2])  # type: ignore[arg-type]
+    store = store_with(plane.appends[: plane.point - 2])
     if name == "session":
         with closing(BeliefServer(store=store, clock=ManualClock(LATER), ids=SequentialIds(8))) as server:
             for number in range(4):
