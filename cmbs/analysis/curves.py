@@ -60,7 +60,7 @@ def _measure(table: Table, agent: Agent, steps: Steps) -> list[float]:
                 continue
             total, outcomes = odds_of(table, belief, probe)
             following += [
-                (chance * weight / total, after_answer(table, belief, probe, part)) for weight, part in outcomes
+                (chance * (weight / total), after_answer(table, belief, probe, part)) for weight, part in outcomes
             ]
         if not following:
             return curve

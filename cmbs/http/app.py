@@ -191,7 +191,8 @@ class BeliefApp(FastAPI):
         if disagreeing:
             named = ", ".join(f"`{session_id}`" for session_id in disagreeing)
             raise StoreUnavailable(
-                f"the elimination store does not agree with the log: {named}", {"disagreeing": disagreeing}
+                f"the elimination store does not agree with the log: {named}",
+                {"disagreeing": disagreeing, "next": "rebuild it from the log with `cmbs tee repair`"},
             )
         self.gate.check_register()
         if self.notary is not None:

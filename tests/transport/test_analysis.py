@@ -191,5 +191,6 @@ def test_only_so_many_wait_and_the_others_are_told() -> None:
     assert (answered, again) == ([200, 200], [200, 200, 200])
     assert (refused.status, refused.headers["retry-after"]) == (503, "1")
     error = msgspec.json.decode(refused.body)["error"]
-    assert (error["code"], error["details"]) == ("BUSY", {"limit": "analyses_waiting", "maximum": 2})
+    assert (error["code"], error["details"]["limit"], error["details"]["maximum"]) == ("BUSY", "analyses_waiting", 2)
+    assert "Retry-After" in error["details"]["next"]
     app.close()

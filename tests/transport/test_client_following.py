@@ -182,7 +182,9 @@ class UnsteadyJournal:
             )
             body += what
         fault = {"stream_kind": "space", "stream_id": "s", "seq": 3, "code": "LEDGER_CORRUPT", "message": "bad"}
-        body += frame("corrupt", fault, 2 * N_ENTRIES) + frame("end", REVOKED)
+        if first <= 2 * N_ENTRIES:
+            body += frame("corrupt", fault, 2 * N_ENTRIES)
+        body += frame("end", REVOKED)
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]})
         cut = self._cuts.pop(0) if self._cuts else len(body)
         await send({"type": "http.response.body", "body": body[:cut], "more_body": cut < len(body)})

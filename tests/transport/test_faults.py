@@ -58,6 +58,7 @@ def test_several_faults_are_told_at_once(client: Client) -> None:
         "ontology",
         "policy",
         "provider",
+        "symptoms",
         "title",
     ]
 

@@ -42,8 +42,9 @@ SCHEMA = schemathesis.openapi.from_asgi("/openapi.json", APP, config=CONFIG).exc
 # What is right by the document and wrong all the same, since no schema can say it: numbers are exact in I-JSON, whole
 # ones have no point, a cursor is text that this server gave out, this server has no causal graph, and not every kit, a
 # page begins at one place, and a difference ends after it begins. Hypotheses come from the caller, from a provider or
-# from a kit, which says the ontology too, and only a session that has one of the two takes responses to probes. Most of
-# what is right or wrong with a kit is beyond its schema. Labels are counted together with other filters of the list.
+# from a kit, which says the ontology too, and only a session that has one of the two takes responses to probes. Only a
+# kit over a causal graph takes symptoms. Most of what is right or wrong with a kit is beyond its schema. Labels are
+# counted together with other filters of the list.
 BEYOND_SCHEMAS = (
     b"I-JSON",
     b", got `float`",
@@ -62,6 +63,7 @@ BEYOND_SCHEMAS = (
     b"the kit is refused",
     b"this server has no hypothesis provider",
     b"says what its hypotheses are",
+    b"`symptoms` belong to a session over a kit",
     b"probes need a session",
     b"only where a provider says",
     b"not over a causal graph",

@@ -259,9 +259,12 @@ class RequestValidator:
         """How many items a page may have."""
         size = self.limits.page_size if asked is None else self.count("limit", asked)
         if size < 1:
-            raise InvalidRequest("`limit` must be at least 1", {"field": "limit"})
+            raise InvalidRequest(
+                "`limit` must be at least 1",
+                {"field": "limit", "found": size, "accepted": {"minimum": 1}, "next": "ask for at least one"},
+            )
         if size > self.limits.page_size:
-            raise LimitExceeded("page_size", self.limits.page_size, size)
+            raise LimitExceeded("page_size", self.limits.page_size, size, "limit")
         return size
 
     def _ids(self, name: str, values: Iterable[str], limit: str, maximum: int) -> list[str]:

@@ -233,7 +233,9 @@ def test_a_session_that_tee_disagrees_with_is_named_refused_for_writes_and_read_
         assert (view["survivors"], view["store"]["state"]) == (list("bcd"), "disagrees")
         assert view["store"]["reason"] == report.reason
         told = client.get("/readyz")
-        assert (told.status_code, told.json()["error"]["details"]) == (503, {"disagreeing": [session_id]})
+        details = told.json()["error"]["details"]
+        assert (told.status_code, details["disagreeing"]) == (503, [session_id])
+        assert "cmbs tee repair" in details["next"]
         gate = {"obligation_id": "g", "min_total_eliminations": 1}
         for path, body in (("obligations", gate), ("eliminate", _seen("2", "b"))):
             refused = client.post(f"/v1/sessions/{session_id}/{path}", json=body)
