@@ -18,12 +18,6 @@ from tests.support.store_fixture import verified
 CheckFaults = Callable[..., None]
 
 
-@pytest.fixture(autouse=True)
-def _without_coverage(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No coverage of the processes that are started here: a `kill -9` loses it, and it slows them down."""
-    monkeypatch.delenv("COVERAGE_PROCESS_CONFIG", raising=False)
-
-
 @pytest.fixture(params=["sqlite", "postgres"])
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """An empty store that processes can share."""
