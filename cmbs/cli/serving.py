@@ -28,6 +28,7 @@ from cmbs.belief.server import BeliefServer
 from cmbs.bootstrap import Settings, build_tee_store, put_kits
 from cmbs.cli.demo import play_in_background
 from cmbs.cli.output import format_count, out
+from cmbs.console import ConsoleFiles
 from cmbs.errors import BeliefServerError, InvalidRequest
 from cmbs.identity import KeyRegistry
 from cmbs.identity.tokens import without_keys
@@ -172,6 +173,8 @@ class AccessLogFormatter(logging.Formatter):
 def _print_summary(settings: Settings, options: ServeOptions, keys: int) -> None:
     out.print(f"cmbs belief server on {options.url}, {options.workers} worker{'s' if options.workers > 1 else ''}")
     if options.uds is None:
+        built = ConsoleFiles().find_page("") is not None
+        out.print(f"  console   {options.url if built else 'not built: `make console` builds it'}")
         out.print(f"  API docs  {options.url}/docs")
     out.print(f"  store     {hide_password(settings.store)}")
     out.print(f"  keys      {keys or 'none: only this machine is served, and callers are unauthenticated'}")

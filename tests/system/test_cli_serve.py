@@ -20,6 +20,7 @@ from cmbs.belief.kernel.replay import verify_session
 from cmbs.cli import demo
 from cmbs.cli.app import app
 from cmbs.cli.serving import hide_password
+from cmbs.console import ConsoleFiles
 from cmbs.identity.tokens import new_key
 from cmbs.kit import NO_DATA
 from cmbs.stores import SQLiteStore
@@ -52,7 +53,7 @@ def in_memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProces
 
 @pytest.mark.req("CLI-SERVE-01", "CLI-SERVE-02", "BS-5.1-STORE-01")
 def test_it_says_where_it_is_stops_on_a_signal_and_comes_back_with_its_sessions(tmp_path: Path) -> None:
-    port = free_port()
+    port, is_built = free_port(), ConsoleFiles().find_page("") is not None
     with serving(tmp_path, port=port) as server, server.client() as client:
         path = f"/v1/sessions/{declared(client)}"
         client.post(f"{path}/eliminate", json=ELIMINATION)
@@ -61,6 +62,7 @@ def test_it_says_where_it_is_stops_on_a_signal_and_comes_back_with_its_sessions(
         assert server.stop(signal.SIGTERM) == 0
         assert server.output.splitlines() == [
             f"cmbs belief server on http://127.0.0.1:{port}, 1 worker",
+            f"  console   {f'http://127.0.0.1:{port}' if is_built else 'not built: `make console` builds it'}",
             f"  API docs  http://127.0.0.1:{port}/docs",
             "  store     sqlite:///cmbs.db",
             "  keys      none: only this machine is served, and callers are unauthenticated",

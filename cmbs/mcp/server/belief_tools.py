@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from cmbs.belief.kernel.titles import MAX_TITLE_LENGTH
 from cmbs.mcp.api import Api, ApiError, path
 from cmbs.mcp.server.answers import Json
 from cmbs.mcp.server.table import ToolRow
@@ -205,6 +206,9 @@ async def open_case(api: Api, args: OpenCaseArgs) -> Json:
             },
         )
     body: Json = {"metadata": {"about": args.about}}
+    title = " ".join(args.about.split())[:MAX_TITLE_LENGTH]
+    if title:
+        body["title"] = title
     if args.kit is not None:
         body["kit"] = args.kit
         if args.symptoms is not None:

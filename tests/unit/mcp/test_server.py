@@ -94,6 +94,8 @@ def test_an_agent_solves_the_incident_of_the_demo_through_mcp_alone(modern: bool
             await operator.post("/v1/kits", KIT)
             opened = await call(client, "open_case", kit=closed_kit().kit_id, about="the shop is slow")
             session_id = opened["handles"]["session_id"]
+            (listed,) = (await operator.get("/v1/sessions"))["sessions"]
+            assert (listed["session_id"], listed["title"]) == (session_id, "the shop is slow")
             await operator.post(
                 f"/v1/sessions/{session_id}/obligations", {"obligation_id": "look", "min_total_eliminations": 5}
             )
