@@ -2,8 +2,10 @@
 
 Numbers that are drawn in one order are committed in another, so a sequence would have readers skip entries. The
 position of an entry is the id of the transaction that wrote it, and readers stop below the oldest transaction that
-still runs: all below are finished, and all that begin later are above. A transaction may have got its id before it
-waited for a stream that a younger one was writing; so an entry is never before the one that it follows in its stream.
+still runs: all below are finished, and all that begin later are above. Ids are those of the whole server, but a
+transaction in another database of it writes nothing here and is not waited for. A transaction may have got its id
+before it waited for a stream that a younger one was writing; so an entry is never before the one that it follows in
+its stream.
 """
 
 from __future__ import annotations
@@ -51,7 +53,22 @@ CREATE TRIGGER journal AFTER INSERT ON cmbs.audit_events REFERENCING NEW TABLE A
     FOR EACH STATEMENT EXECUTE FUNCTION cmbs.write_journal();
 INSERT INTO cmbs.journal SELECT stream_id, min(seq), max(seq), 0 FROM cmbs.audit_events GROUP BY stream_id;
 """
-_HORIZON = "(SELECT base + pg_snapshot_xmin(pg_current_snapshot())::text::bigint FROM cmbs.journal_base)"
+# Below this all are finished. Only what is seen to run in another database is left out: locks and activity are read
+# after the snapshot, and a transaction that ended between the two counts as one that runs.
+_HORIZON = """(
+    SELECT base + coalesce(
+        (
+            SELECT min(running::text::bigint) FROM pg_snapshot_xip(snapshot) AS running
+            WHERE NOT EXISTS (
+                SELECT 1 FROM pg_locks AS held JOIN pg_stat_activity AS its USING (pid)
+                WHERE held.locktype = 'transactionid' AND held.mode = 'ExclusiveLock' AND held.granted
+                    AND held.transactionid = running::xid AND its.datname <> current_database()
+            )
+        ),
+        pg_snapshot_xmax(snapshot)::text::bigint
+    )
+    FROM cmbs.journal_base, pg_current_snapshot() AS snapshot
+)"""
 # Of a run of entries no more than a page is spelled out, from where the reader is.
 _PAGE = f"""
 SELECT j.position, j.stream_id, each.seq FROM cmbs.journal AS j
@@ -124,9 +141,9 @@ class PostgresJournal(ABC):
         """The rows of a query."""
 
     def journal(self, after: JournalPlace, limit: int) -> list[JournalPlace]:
-        """Entries of all streams, below the oldest transaction that still runs."""
+        """Entries of all streams, below the oldest transaction that still runs in this database."""
         return [JournalPlace(*row) for row in self._query(_PAGE, {**after._asdict(), "limit": limit})]
 
     def journal_end(self) -> JournalPlace:
-        """Where the oldest transaction that still runs may write."""
+        """Where the oldest transaction that still runs in this database may write."""
         return JournalPlace(int(self._query(_END, ())[0][0]))

@@ -115,7 +115,7 @@ def test_a_comparison_is_reached_from_the_list_and_from_a_session_and_follows_li
     first = tell(client, "Seen twice")
     tell_again(first)
     page.goto("/")
-    page.get_by_role("link", name="Compare", exact=True).last.click()
+    page.get_by_role("main").get_by_role("link", name="Compare", exact=True).click()
     expect(page.get_by_role("region", name="Where they part")).to_be_visible()
     page.goto(f"/cases/{first.id}")
     page.get_by_role("link", name="Compare this session with another").click()

@@ -126,6 +126,23 @@ def test_no_place_is_told_above_a_transaction_that_may_still_write() -> None:
 
 @pytest.mark.req("LIVE-08")
 @pytest.mark.postgres
+def test_a_transaction_in_another_database_of_the_server_is_not_waited_for() -> None:
+    with fresh_database() as url, fresh_database() as elsewhere, psycopg.connect(elsewhere) as connection:
+        # This transaction has its id, and keeps it as long as it is open.
+        connection.execute("SELECT pg_current_xact_id()")
+        log = open_store(url)
+        log.append(chain("one", 2))
+        assert isinstance(log, JournalLog)
+        told = read_all(log)
+        assert [(each.stream_id, each.seq) for each in told] == [("one", 0), ("one", 1)]
+        end = log.journal_end()
+        log.append(chain("two", 1))
+        assert [each.stream_id for each in read_all(log, end)] == ["two"]
+        log.close()
+
+
+@pytest.mark.req("LIVE-08")
+@pytest.mark.postgres
 def test_an_entry_is_never_before_the_one_that_it_follows() -> None:
     with fresh_database() as url:
         log, other = open_store(url), open_store(url)
