@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
+import anyio
+from anyio.abc import TaskGroup, TaskStatus
+from anyio.to_thread import run_sync
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
@@ -15,8 +18,6 @@ from cmbs.http import BeliefApp
 from cmbs.http.asgi import response_to, send_response
 from cmbs.http.headers import header_lookup
 from cmbs.identity import Scope
-from cmbs.mcp.api import open_local
-from cmbs.mcp.server.serving import open_http
 
 MCP_PATH = "/mcp"
 # RFC 9728: where a host reads what kind of credential this resource takes.
@@ -25,11 +26,14 @@ _UNAUTHENTICATED = 401
 
 
 class _Endpoint:
-    """The endpoint as an application: the gate first, then MCP."""
+    """The endpoint as an application: the gate first, then MCP, which the first request that it lets in opens."""
 
     def __init__(self, app: BeliefApp) -> None:
         self._app = app
-        self.inner: Any = None
+        self._opening = anyio.Lock()
+        self._inner: Any = None
+        # What opened MCP, from the start of the application to its end.
+        self.tasks: TaskGroup
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         try:
@@ -43,7 +47,25 @@ class _Endpoint:
                 response = response._replace(headers=[*kept, challenge])
             await send_response(response, send)
             return
-        await self.inner(scope, receive, send)
+        async with self._opening:
+            if self._inner is None:
+                self._inner = await self.tasks.start(self._keep_open)
+        await self._inner(scope, receive, send)
+
+    async def _keep_open(self, *, task_status: TaskStatus[Any]) -> None:
+        """Open MCP and close it, which has to be done by one task."""
+        open_mcp = await run_sync(_import_mcp)
+        async with open_mcp(self._app) as inner:
+            task_status.started(inner)
+            await anyio.sleep_forever()
+
+
+def _import_mcp() -> Callable[[BeliefApp], AbstractAsyncContextManager[Any]]:
+    # Here, because it takes as long as everything else that a server starts with, and most are never asked for it.
+    from cmbs.mcp.api import open_local
+    from cmbs.mcp.server.serving import open_http
+
+    return lambda app: open_http(open_local(app))
 
 
 def mount_mcp(app: BeliefApp) -> None:
@@ -53,8 +75,10 @@ def mount_mcp(app: BeliefApp) -> None:
 
     @asynccontextmanager
     async def lifespan(whole: Any) -> AsyncIterator[Any]:
-        async with open_http(open_local(app)) as endpoint.inner, before(whole) as state:
-            yield state
+        async with anyio.create_task_group() as endpoint.tasks:
+            async with before(whole) as state:
+                yield state
+            endpoint.tasks.cancel_scope.cancel()
 
     async def describe(request: Request) -> JSONResponse:
         base = _base_url(request)
