@@ -14,7 +14,7 @@ import httpx
 from cmbs.belief_api import create_app
 from cmbs.bootstrap import Settings
 from tests.support.client_carrier import carry_by_client
-from tests.support.http_server import TIMEOUT_SECONDS, environment_with, free_port, serving
+from tests.support.http_server import TIMEOUT_SECONDS, environment_with, free_port, open_client, serving
 from tests.support.in_process import client_of
 
 Send = Callable[..., httpx.Response]
@@ -45,7 +45,7 @@ def carry(carrier: str, directory: Path, tee: str = "") -> Iterator[Send]:
             with client_of(create_app(settings=settings)) as client:
                 yield client.request
         case "uvicorn":
-            with _uvicorn(directory, tee) as url, httpx.Client(base_url=url, timeout=TIMEOUT_SECONDS) as client:
+            with _uvicorn(directory, tee) as url, open_client(url) as client:
                 yield client.request
         case "http/1.1 on memory" | "http/1.1 on sqlite":
             store = "memory:" if "memory" in carrier else "sqlite:///cmbs.db"
@@ -98,8 +98,8 @@ def _uvicorn(directory: Path, tee: str) -> Iterator[str]:
     url = f"http://127.0.0.1:{port}"
     try:
         for _ in range(int(TIMEOUT_SECONDS * 50)):
-            with suppress(httpx.TransportError):
-                httpx.get(f"{url}/readyz")
+            with suppress(httpx.TransportError), open_client(url) as client:
+                client.get("/readyz")
                 break
             assert process.poll() is None
             with suppress(subprocess.TimeoutExpired):

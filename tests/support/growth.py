@@ -14,7 +14,7 @@ import httpx
 from cmbs.tee.client import open_channel, stub_on
 from cmbs.tee.proto import tee_pb2 as pb
 from tests.support.error_model import check_error
-from tests.support.http_server import TIMEOUT_SECONDS
+from tests.support.http_server import TIMEOUT_SECONDS, open_client
 from tests.support.tee import edge, node
 from tests.support.transports import ONTOLOGY
 
@@ -96,16 +96,20 @@ class GrowingIncidents:
                     return
 
     def _declare(self, caller: int) -> None:
+        with open_client(self._url) as client:
+            self._declare_with(client, caller)
+
+    def _declare_with(self, client: httpx.Client, caller: int) -> None:
         for step in count():
             name = f"{caller}.{step}"
-            declared = self._send("/v1/sessions", FROM_THE_GRAPH, name)
+            declared = self._send(client, "/v1/sessions", FROM_THE_GRAPH, name)
             if declared is None:
                 return
             belief = declared["snapshot"]
             # What is gone is of the universe, whichever it was.
             gone = belief["survivors"][-_ELIMINATED:]
             path, seen = f"/v1/sessions/{belief['session_id']}/eliminate", {"source_id": "s", "observation_id": name}
-            eliminated = self._send(path, {**seen, "eliminated": gone}, f"{name}, gone")
+            eliminated = self._send(client, path, {**seen, "eliminated": gone}, f"{name}, gone")
             self._note(self.acknowledged, (belief["session_id"], belief["audit_head_event_id"]))
             if eliminated is None:
                 return
@@ -113,13 +117,11 @@ class GrowingIncidents:
             self._note(self.acknowledged, (belief["session_id"], eliminated["audit_event_id"]))
             self._note(self.session_ids, belief["session_id"])
 
-    def _send(self, path: str, body: Any, key: str) -> Any:
+    def _send(self, client: httpx.Client, path: str, body: Any, key: str) -> Any:
         """The answer, however long it takes; None where the test is over before."""
         while not self._over.is_set():
             try:
-                answer = httpx.post(
-                    f"{self._url}{path}", json=body, headers={"Idempotency-Key": key}, timeout=TIMEOUT_SECONDS
-                )
+                answer = client.post(path, json=body, headers={"Idempotency-Key": key})
             except httpx.TransportError:
                 self._over.wait(_PAUSE_SECONDS)
                 continue

@@ -29,6 +29,14 @@ def free_port() -> int:
     return port
 
 
+def open_client(url: str, **options: Any) -> httpx.Client:
+    """A client of a server on this machine."""
+    if url.startswith("http:"):
+        # Without TLS there is nothing to verify, and to read the certificates of the system takes 50 ms.
+        options["verify"] = False
+    return httpx.Client(base_url=url, **{"timeout": TIMEOUT_SECONDS, **options})
+
+
 def environment_with(variables: Mapping[str, str]) -> dict[str, str]:
     """The environment of a command: ours, without settings of cmbs that happen to be there."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("CMBS_")}
@@ -85,30 +93,30 @@ class ServerProcess:
     def client(self, **options: Any) -> httpx.Client:
         """A client of it."""
         if self.socket_file is not None:
-            options["transport"] = httpx.HTTPTransport(uds=str(self.socket_file))
-        return httpx.Client(base_url=self.url, timeout=TIMEOUT_SECONDS, **self._connection, **options)
+            options["transport"] = httpx.HTTPTransport(uds=str(self.socket_file), verify=False)
+        return open_client(self.url, **self._connection, **options)
 
     def wait_until_ready(self) -> None:
         """Return once it answers; fail where it ended instead, or does neither."""
-        for _ in range(int(TIMEOUT_SECONDS / _GLANCE)):
-            with suppress(httpx.TransportError):
-                if self._answers():
-                    return
-            try:
-                code = self.process.wait(_GLANCE)
-            except subprocess.TimeoutExpired:
-                continue
-            raise AssertionError(f"it ended with {code}: {self.output}")
+        with self.client() as client:
+            for _ in range(int(TIMEOUT_SECONDS / _GLANCE)):
+                with suppress(httpx.TransportError):
+                    if self._answers(client):
+                        return
+                try:
+                    code = self.process.wait(_GLANCE)
+                except subprocess.TimeoutExpired:
+                    continue
+                raise AssertionError(f"it ended with {code}: {self.output}")
         raise AssertionError(f"it does not answer: {self.output}")
 
-    def _answers(self) -> bool:
+    def _answers(self, client: httpx.Client) -> bool:
         if self.socket_file is not None:
             # By hand: httpx leaves a socket open where a socket file is not there yet.
             with socket.socket(socket.AF_UNIX) as probe:
                 if probe.connect_ex(str(self.socket_file)):
                     return False
-        with self.client() as client:
-            return client.get("/readyz").status_code == httpx.codes.OK
+        return client.get("/readyz").status_code == httpx.codes.OK
 
     def wait_until(self, is_so: Callable[[], bool]) -> None:
         """Return once something is so; fail where it never is."""

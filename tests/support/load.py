@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 
 from tests.support.error_model import check_error
-from tests.support.http_server import TIMEOUT_SECONDS, ServerProcess
+from tests.support.http_server import TIMEOUT_SECONDS, ServerProcess, open_client
 from tests.support.transports import ONTOLOGY
 
 CALLERS = 8
@@ -71,7 +71,7 @@ class Load:
 
     def _call(self, number: int) -> None:
         try:
-            with httpx.Client(base_url=self._url, timeout=TIMEOUT_SECONDS) as client:
+            with open_client(self._url) as client:
                 for write in self._writes(number):
                     if self._stopping.is_set() or not self._write(client, write):
                         return
@@ -138,6 +138,7 @@ def resend(client: httpx.Client, in_doubt: list[Write]) -> list[tuple[str, str]]
 def declare_session(url: str, key: str, universe: list[str] | None = None) -> str:
     """A session; its id."""
     body, headers = {"ontology": ONTOLOGY, "hypotheses": universe or UNIVERSE}, {"Idempotency-Key": key}
-    answer = httpx.post(f"{url}/v1/sessions", json=body, headers=headers, timeout=TIMEOUT_SECONDS)
+    with open_client(url) as client:
+        answer = client.post("/v1/sessions", json=body, headers=headers)
     session_id: str = answer.json()["session_id"]
     return session_id

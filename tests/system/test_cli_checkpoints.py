@@ -20,7 +20,15 @@ from cmbs.transparency.kernel.notes import Note
 from cmbs.transparency.kernel.records import HEADS_STREAM
 from cmbs.transparency.notary import Notary
 from tests.support.cli import invoke
-from tests.support.http_server import CMBS, TIMEOUT_SECONDS, ServerProcess, environment_with, free_port, serving
+from tests.support.http_server import (
+    CMBS,
+    TIMEOUT_SECONDS,
+    ServerProcess,
+    environment_with,
+    free_port,
+    open_client,
+    serving,
+)
 from tests.support.signing import files_in, notary_of
 from tests.support.store_fixture import StoreFixture, declared, tampering
 
@@ -397,8 +405,8 @@ def _witness(directory: Path, log: str) -> Iterator[str]:
 def _wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
     """Return once a process answers, whatever it answers."""
     for _ in range(int(TIMEOUT_SECONDS * 20)):
-        with suppress(httpx.TransportError):
-            httpx.get(url)
+        with suppress(httpx.TransportError), open_client(url) as client:
+            client.get("/")
             return
         with suppress(subprocess.TimeoutExpired):
             process.wait(0.05)

@@ -177,6 +177,7 @@ def wait_until_answered(server: ServerProcess, headers: dict[str, str], status: 
     """Return once eight new connections in a row, which both workers share, get this answer."""
     row, until = 0, time.monotonic() + TIMEOUT_SECONDS
     while row < 8:
-        answer = httpx.get(f"{server.url}/v1/sessions", headers=headers, timeout=TIMEOUT_SECONDS)
+        with server.client() as client:
+            answer = client.get("/v1/sessions", headers=headers)
         row = row + 1 if answer.status_code == status else 0
         assert time.monotonic() < until, answer.text

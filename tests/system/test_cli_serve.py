@@ -25,7 +25,15 @@ from cmbs.identity.tokens import new_key
 from cmbs.kit import NO_DATA
 from cmbs.stores import SQLiteStore
 from tests.support.carriers import TLS
-from tests.support.http_server import TIMEOUT_SECONDS, ServerProcess, environment_with, free_port, run_cmbs, serving
+from tests.support.http_server import (
+    TIMEOUT_SECONDS,
+    ServerProcess,
+    environment_with,
+    free_port,
+    open_client,
+    run_cmbs,
+    serving,
+)
 from tests.support.transports import DECLARATION, ONTOLOGY
 
 CERTIFICATE = str(TLS / "certificate.pem")
@@ -219,7 +227,7 @@ def test_a_file_that_is_no_database_is_reported(tmp_path: Path, monkeypatch: pyt
 
 def written(url: str, session_id: str, source: int) -> list[str]:
     """Eliminations, each over a connection of its own; the ids of their events."""
-    with httpx.Client(base_url=url, timeout=TIMEOUT_SECONDS, headers={"connection": "close"}) as client:
+    with open_client(url, headers={"connection": "close"}) as client:
         answers = [
             client.post(
                 f"/v1/sessions/{session_id}/eliminate",
@@ -243,7 +251,8 @@ def test_several_workers_serve_one_file_and_agree(tmp_path: Path) -> None:
             acknowledged = list(threads.map(lambda source: written(server.url, session_id, source), range(8)))
         # Every connection may end at another worker: each must show all of it.
         for _ in range(8):
-            belief: dict[str, Any] = httpx.get(f"{server.url}/v1/sessions/{session_id}").json()
+            with server.client() as client:
+                belief: dict[str, Any] = client.get(f"/v1/sessions/{session_id}").json()
             assert belief["survivors"] == ["survivor"]
         events = httpx.get(f"{server.url}/v1/sessions/{session_id}/audit").json()["events"]
         assert {event["event_id"] for event in events[1:]} == {event for mine in acknowledged for event in mine}

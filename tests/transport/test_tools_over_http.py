@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from tests.support import mcp_tools
-from tests.support.http_server import ServerProcess, run_cmbs, serving
+from tests.support.http_server import ServerProcess, open_client, run_cmbs, serving
 from tests.support.tool_endpoint import Endpoint, listening
 from tests.support.transports import ONTOLOGY
 
@@ -26,7 +26,7 @@ class Ops:
     """A space over HTTP."""
 
     def __init__(self, url: str) -> None:
-        self._client = httpx.Client(base_url=url, timeout=TIMEOUT_SECONDS)
+        self._client = open_client(url)
         self.session_id = ""
 
     def sent(self, path: str, content: Any, actor: str = OPERATOR) -> httpx.Response:

@@ -67,7 +67,7 @@ from tests.support.spaces import (
 from tests.support.store_fixture import declared
 
 # Of each field: how many changes a server is started over. All of them are held against the chain.
-SERVED = EFFORT.examples_for(20)
+SERVED = EFFORT.examples_for(5)
 SESSION_POINT = 12
 EARLIER = "2026-02-01T00:00:00.000000Z"
 LATER = "2026-03-01T00:00:00.000000Z"

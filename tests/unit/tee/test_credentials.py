@@ -10,7 +10,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import httpx
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -24,7 +23,7 @@ from cmbs.stores.tee import TeeStore
 from cmbs.tee.server import ServerOptions
 from cmbs.tee.stores.memory import MemoryGraphStore
 from cmbs.tee.tokens import TokenFile
-from tests.support.http_server import TIMEOUT_SECONDS, run_cmbs, serving
+from tests.support.http_server import run_cmbs, serving
 from tests.support.tee import listening
 from tests.support.tee_process import tee_serving
 from tests.support.transports import ONTOLOGY
@@ -124,7 +123,7 @@ def test_the_belief_server_presents_its_certificate_to_tee(tmp_path: Path, made:
     named = ("--tee", endpoint, "--tee-ca", made.ca, "--tee-cert", cert, "--tee-key", key)
     with (
         serving(tmp_path, "--store", "memory:", *named) as server,
-        httpx.Client(base_url=server.url, timeout=TIMEOUT_SECONDS) as client,
+        server.client() as client,
     ):
         told = client.post("/v1/sessions", json={"ontology": {**ONTOLOGY, "causal_graph_version": ""}})
         assert (told.status_code, told.json()["snapshot"]["survivors"]) == (201, ["a"])

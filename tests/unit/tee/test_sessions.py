@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-import httpx
 import pytest
 
 from cmbs.belief.kernel.requests import Limits
@@ -27,7 +26,7 @@ from cmbs.tee.stores.memory import MemoryGraphStore
 from cmbs.tee.stores.sqlite import SQLiteGraphStore
 from cmbs.testing import FailingLog, Moment
 from tests.support.error_model import check_error
-from tests.support.http_server import TIMEOUT_SECONDS, run_cmbs, serving
+from tests.support.http_server import run_cmbs, serving
 from tests.support.in_process import client_of
 from tests.support.plain_tee import PlainTee
 from tests.support.plain_tee import serving as serving_plainly
@@ -270,7 +269,7 @@ def test_cmbs_serve_declares_from_the_graph_over_http(tmp_path: Path) -> None:
         log = f"sqlite:///{tmp_path / 'cmbs.db'}"
         with (
             serving(tmp_path, "--store", log, "--tee", tee.endpoint, "--workers", "2") as server,
-            httpx.Client(base_url=server.url, timeout=TIMEOUT_SECONDS) as client,
+            server.client() as client,
         ):
             assert f"Tee       {tee.endpoint}" in server.output
             told = client.post("/v1/sessions", json={"ontology": {**ONTOLOGY, "causal_graph_version": ""}})
