@@ -15,6 +15,8 @@ from tests.support.http_server import TIMEOUT_SECONDS, ServerProcess, open_clien
 from tests.support.transports import ONTOLOGY
 
 CALLERS = 8
+# Between a write that was refused and the next attempt.
+_PAUSE_SECONDS = 0.02
 UNIVERSE = [f"h{number:04}" for number in range(200)]
 
 Write = tuple[str, dict[str, Any], dict[str, str]]
@@ -96,6 +98,8 @@ class Load:
                     return True
                 check_error(answer, 503, "STORE_UNAVAILABLE")
                 self.refused += 1
+            # Who is refused looks again soon, and not all the time.
+            self._stopping.wait(_PAUSE_SECONDS)
 
     def _writes(self, number: int) -> Iterator[Write]:
         path = f"/v1/sessions/{self._session_ids[number // 2]}"
