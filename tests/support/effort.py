@@ -45,7 +45,7 @@ EFFORTS = {
     effort.name: effort
     for effort in (
         Effort("fast", everything=False, examples=12, seeds=100, kills=1, factor=0.2),
-        Effort("ci", everything=True, examples=60, seeds=2_000, kills=3, factor=1),
+        Effort("ci", everything=True, examples=60, seeds=1_000, kills=3, factor=1),
         Effort("deep", everything=True, examples=5_000, seeds=50_000, kills=200, factor=20),
     )
 }
