@@ -188,7 +188,7 @@ async def _read(api: Api, uri: str) -> Json:
 
 def _tell_error(text: str, details: Json) -> mcp_types.CallToolResult:
     shown = fit({"error": text, "details": details})
-    content = mcp_types.TextContent(type="text", text=text)
+    content = mcp_types.TextContent(type="text", text=shown["error"])
     return mcp_types.CallToolResult(content=[content], structured_content=shown, is_error=True)
 
 
