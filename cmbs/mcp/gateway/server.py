@@ -313,10 +313,12 @@ class Gateway:
 
     async def _gate(self, ctx: Context, pin: Pin, method: str, sent: Wire, args: Wire, params: Wire) -> Wire:
         suspension = self.pinning.find_suspension(pin)
-        if suspension is not None:
-            return answers.tell_suspended(pin.name, suspension)
         try:
             caller = await self._caller(ctx)
+            if suspension is not None:
+                noticed = {"noticed": "call of a tool that changed", "agent": caller.agent_id, "tool_id": pin.tool_id}
+                await self._ledger.note("suspended", {**noticed, "kind": suspension.kind.value})
+                return answers.tell_suspended(pin.name, suspension)
         except ApiError as exc:
             return answers.tell_api_error(exc)
         case_id = _case_of(ctx, self._settings)
