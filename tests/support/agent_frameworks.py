@@ -97,7 +97,7 @@ def set_up(operator: Client) -> None:
 def build_restart(directory: str) -> Callable[..., str]:
     """A tool that notes in a file that it ran; with `crash` it ends the process in the middle of the call."""
 
-    def restart(service: str, crash: bool = False) -> str:  # noqa: FBT001, FBT002 - as a model calls it
+    def restart(service: str, crash: bool = False) -> str:  # noqa: FBT002 - as a model calls it
         """Restart a service."""
         with Path(directory, "ran.txt").open("a") as notes:
             notes.write(f"{service}\n")

@@ -21,7 +21,15 @@ CRASH = json.dumps({"service": "cache", "crash": True})
 NEXT = [[function_call("restart", CRASH, call_id=call_id)] for call_id in ("c2", "c3")]
 
 
-async def main(server: str, case_id: str, directory: str, what: str) -> None:
+async def run(agent: Any, tools: ProposalTools, state: str | None) -> Any:
+    given: Any = "go"
+    if state is not None:
+        given = await RunState.from_string(agent, state)
+        await tools.resolve(given)
+    return await Runner.run(agent, given, run_config=RunConfig(tracing_disabled=True))
+
+
+def main(server: str, case_id: str, directory: str, what: str) -> None:
     kept = Path(directory, "state.json")
     turns: list[Any] = [FIRST] if what == "start" else [*NEXT, [assistant_message("finished")]]
     with connect(server, actor="agent:planner") as client:
@@ -30,11 +38,7 @@ async def main(server: str, case_id: str, directory: str, what: str) -> None:
         tools = ProposalTools(Gate(case, token=TOKEN))
         wrapped = tools.wrap([function_tool(build_restart(directory))])
         agent: Any = Agent(name="planner", model=ScriptedModel(turns), tools=wrapped)
-        given: Any = "go"
-        if what == "resume":
-            given = await RunState.from_string(agent, kept.read_text("utf-8"))
-            await tools.resolve(given)
-        result = await Runner.run(agent, given, run_config=RunConfig(tracing_disabled=True))
+        result = asyncio.run(run(agent, tools, kept.read_text("utf-8") if what == "resume" else None))
     for item in result.new_items:
         if isinstance(item, ToolCallOutputItem):
             sys.stdout.write(str(item.output).partition("\n")[0] + "\n")
@@ -44,4 +48,4 @@ async def main(server: str, case_id: str, directory: str, what: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
+    main(*sys.argv[1:])

@@ -40,7 +40,7 @@ def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
     return ModelResponse(parts=[TURNS[sum(isinstance(message, ModelResponse) for message in messages)]])
 
 
-async def main(server: str, case_id: str, directory: str, what: str) -> None:
+def main(server: str, case_id: str, directory: str, what: str) -> None:
     kept, asked = Path(directory, "messages.json"), Path(directory, "asked.json")
     with connect(server, actor="agent:planner") as client:
         case = client.case(space=SPACE, case_id=case_id)
@@ -49,11 +49,11 @@ async def main(server: str, case_id: str, directory: str, what: str) -> None:
         toolset = ProposalToolset(tools, gate=Gate(case, token=TOKEN))
         agent = Agent(FunctionModel(answer), toolsets=[toolset], output_type=[str, DeferredToolRequests])
         if what == "start":
-            result: Any = await agent.run("go")
+            result: Any = asyncio.run(agent.run("go"))
         else:
             messages = ModelMessagesTypeAdapter.validate_json(kept.read_bytes())
-            decided = await toolset.resolve(REQUESTS.validate_json(asked.read_bytes()))
-            result = await agent.run(message_history=messages, deferred_tool_results=decided)
+            decided = asyncio.run(toolset.resolve(REQUESTS.validate_json(asked.read_bytes())))
+            result = asyncio.run(agent.run(message_history=messages, deferred_tool_results=decided))
     for message in result.all_messages():
         for part in message.parts:
             if isinstance(part, ToolReturnPart):
@@ -66,4 +66,4 @@ async def main(server: str, case_id: str, directory: str, what: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
+    main(*sys.argv[1:])

@@ -196,7 +196,10 @@ class Bench:
 
 @asynccontextmanager
 async def open_bench(
-    upstreams: Mapping[str, ScriptedUpstream | RawUpstream], store: str = "memory:", app: BeliefApp | None = None, **settings: Any
+    upstreams: Mapping[str, ScriptedUpstream | RawUpstream],
+    store: str = "memory:",
+    app: BeliefApp | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Bench]:
     """A gateway in front of scripted servers, over a store of its own or over an application that goes on after it."""
     own = app is None

@@ -235,48 +235,48 @@ async def read_server(connection: Connection) -> tuple[dict[str, Wire], Wire]:
     said: Wire = {}
     if session.instructions:
         said["instructions"] = session.instructions
-    try:
-        async with asyncio.timeout(_LIST_SECONDS):
-            if capabilities is None or capabilities.tools is not None:
-                listed = await list_all(connection, "tools/list", "tools")
-                tools = {each["name"]: each for each in listed if _is_sound(each, connection.where)}
-            for kind, definition in _ASIDE.items():
-                if capabilities is not None and getattr(capabilities, kind) is not None:
-                    tools[definition["name"]] = definition
-            if GET_PROMPT in tools:
-                listed = await list_all(connection, "prompts/list", "prompts")
-                prompts = [each for each in listed if _is_sound(each, connection.where)]
-                said["prompts"] = sorted(prompts, key=lambda each: str(each["name"]))
-    except TimeoutError as exc:
-        raise UpstreamFailed(f"{connection.where} did not list what it has within {_LIST_SECONDS} s") from exc
+    if capabilities is None or capabilities.tools is not None:
+        listed = await list_all(connection, "tools/list", "tools")
+        tools = {each["name"]: each for each in listed if _is_sound(each, connection.where)}
+    for kind, definition in _ASIDE.items():
+        if capabilities is not None and getattr(capabilities, kind) is not None:
+            tools[definition["name"]] = definition
+    if GET_PROMPT in tools:
+        prompts = await list_all(connection, "prompts/list", "prompts")
+        sound = [each for each in prompts if _is_sound(each, connection.where)]
+        said["prompts"] = sorted(sound, key=lambda each: str(each["name"]))
     return tools, said
 
 
 async def list_all(connection: Connection, method: str, collection: str) -> list[Any]:
-    """All items of a list, page after page; UpstreamFailed where it is none, or has no end."""
+    """All items of a list, page after page; UpstreamFailed where it is none, has no end, or does not come in time."""
     items: list[Any] = []
     cursor: Any = None
-    while True:
-        try:
-            page = await connection.request(method, {} if cursor is None else {"cursor": cursor})
-        except MCPError as exc:
-            # Servers declare what they do not serve.
-            if exc.code == mcp_types.METHOD_NOT_FOUND:
-                return items
-            raise
-        found = page.get(collection)
-        if not isinstance(found, list):
-            raise UpstreamFailed(f"{connection.where} answers `{method}` without a list of `{collection}`")
-        items += found
-        cursor = page.get("nextCursor")
-        if cursor is None:
+    try:
+        async with asyncio.timeout(_LIST_SECONDS):
+            while True:
+                page = await connection.request(method, {} if cursor is None else {"cursor": cursor})
+                found = page.get(collection)
+                if not isinstance(found, list):
+                    raise UpstreamFailed(f"{connection.where} answers `{method}` without a list of `{collection}`")
+                items += found
+                cursor = page.get("nextCursor")
+                if cursor is None:
+                    return items
+                if not found or len(items) > _MAX_LISTED:
+                    break
+    except MCPError as exc:
+        # Servers declare what they do not serve.
+        if exc.code == mcp_types.METHOD_NOT_FOUND:
             return items
-        if not found or len(items) > _MAX_LISTED:
-            raise UpstreamFailed(f"{connection.where} has more than {_MAX_LISTED} `{collection}`, or pages without end")
+        raise
+    except TimeoutError as exc:
+        raise UpstreamFailed(f"{connection.where} did not answer `{method}` within {_LIST_SECONDS} s") from exc
+    raise UpstreamFailed(f"{connection.where} has more than {_MAX_LISTED} `{collection}`, or pages without end")
 
 
 def _is_sound(definition: Wire, where: str) -> bool:
-    """Whether the ledger can keep it; one that it cannot is as good as gone. That it is one of MCP, the SDK has seen."""
+    """Whether the ledger can keep it; what it cannot is as good as gone. That it is one of MCP, the SDK has seen."""
     name = str(definition.get("name", ""))
     try:
         canonical.encode(definition)

@@ -288,12 +288,14 @@ def test_an_answer_about_a_large_session_fits() -> None:
 def test_an_answer_with_large_attributes_fits_and_is_of_its_schema() -> None:
     async def test() -> None:
         async with served() as (client, operator):
-            texts = {name: "症" * 900 for name in ("symptom", "runbook", "owner")}
+            texts = dict.fromkeys(("symptom", "runbook", "owner"), "症" * 900)
             attributes = {f"h-{number:02}": texts for number in range(50)}
             ontology = {"hypothesis_space_id": "s", "hypothesis_version": "1"}
             graph = {"causal_graph_ref": "none:", "causal_graph_version": "1"}
             body = {"hypotheses": list(attributes), "hypothesis_attributes": attributes}
-            session_id = (await operator.post("/v1/sessions", {**body, "ontology": {**ontology, **graph}}))["session_id"]
+            session_id = (await operator.post("/v1/sessions", {**body, "ontology": {**ontology, **graph}}))[
+                "session_id"
+            ]
             belief = await call(client, "read_belief", session_id=session_id, top=50)
             assert belief["handles"]["session_id"] == session_id
             assert len(belief["attributes"]) + belief["left_out"]["attributes"] == 50
@@ -321,7 +323,7 @@ JSON = st.recursive(
 
 @pytest.mark.req("MCP-SERVER-04")
 @given(st.dictionaries(st.sampled_from(["a", "b", "c", "d", "e", "f", "g"]), JSON))
-@example({name: "症" * 5_000 for name in "abcdefg"})
+@example(dict.fromkeys("abcdefg", "症" * 5000))
 @example({"a": {"k" * 20_000: 1}, "b": [["x" * 30] * 2_000]})
 def test_any_answer_can_be_made_to_fit_with_its_types_and_says_what_is_missing(answer: Wire) -> None:
     handles = {"handles": {"session_id": "s" * 500}}
