@@ -138,7 +138,8 @@ def open_local(app: ASGIApp) -> Api:
             for message in sent:
                 return message
             # The caller stays until it has its answer; one that goes away cancels the call.
-            return await asyncio.get_running_loop().create_future()
+            never: asyncio.Future[MutableMapping[str, Any]] = asyncio.get_running_loop().create_future()
+            return await never
 
         async def take(message: MutableMapping[str, Any]) -> None:
             nonlocal status
