@@ -28,7 +28,7 @@ from tests.support.agent_frameworks import SPACE, TOKEN, build_restart
 
 REQUESTS = TypeAdapter(DeferredToolRequests)
 CRASH = {"service": "cache", "crash": True}
-TURNS = [
+TURNS: list[Any] = [
     ToolCallPart("restart", {"service": "web"}, "c1"),
     ToolCallPart("restart", CRASH, "c2"),
     ToolCallPart("restart", CRASH, "c3"),
