@@ -84,23 +84,25 @@ def _serve(options: Any, port: int | None) -> None:
 
 @app.command()
 def changes(context: typer.Context) -> None:
-    """Print what the servers say that is not what was pinned; exit code 1 where there is anything."""
+    """Print what the servers say that is not what was pinned; exit code 1 where there is anything, or no answer."""
     from cmbs.mcp.gateway.definitions import describe_change
     from cmbs.mcp.gateway.opening import open_gateway, run_async
 
-    async def look() -> dict[str, Any]:
+    async def look() -> tuple[dict[str, Any], dict[str, str]]:
         async with open_gateway(context.obj, os.environ) as gateway:
             await gateway.pinning.start()
-            return gateway.pinning.list_changes()
+            return gateway.pinning.list_changes(), gateway.pinning.unseen
 
     with failing_cleanly():
-        found = run_async(look())
+        found, unseen = run_async(look())
     for upstream, listed in found.items():
         for change in listed:
             out.print(f"{upstream} {change.name}: {describe_change(change)}; now {change.after}")
     count = sum(map(len, found.values()))
     err.print(format_count(count, "change"))
-    if count:
+    for upstream, why in unseen.items():
+        err.print(f"{upstream} cannot be looked at: {why}")
+    if count or unseen:
         raise typer.Exit(1)
 
 

@@ -45,13 +45,14 @@ def hook(
     """Decide about one call of a coding agent: reads the host's event, prints the host's answer."""
     from cmbs.mcp.hooks import deny_claude, deny_cursor
 
-    deny: Callable[[str], Any] = deny_claude if host is Host.CLAUDE else deny_cursor
+    deny: Callable[[str, Any], Any] = deny_claude if host is Host.CLAUDE else deny_cursor
+    event: Any = None
     try:
         event = msgspec.json.decode(sys.stdin.buffer.read(_MAX_EVENT_BYTES + 1))
         work = _answer(host, event, _Chosen(server, store, space, actor, case, wait, session))
         answer = asyncio.run(asyncio.wait_for(work, _SECONDS))
     except Exception as exc:  # noqa: BLE001 - whatever it is, the call is not let through
-        answer = deny(f"cmbs could not decide, so the answer is no: {str(exc) or type(exc).__name__}")
+        answer = deny(f"cmbs failed, and lets nothing through: {str(exc) or type(exc).__name__}", event)
     print(msgspec.json.encode(answer).decode())
 
 

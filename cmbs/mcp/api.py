@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, unquote, urlencode
 
 import httpx
 import msgspec
+from starlette.types import ASGIApp
 
 AUTHORIZATION = "authorization"
 ACTOR = "x-cmbs-actor"
 # The longest that the server holds a request with `wait`, and what the connection allows beyond it.
 MAX_WAIT_SECONDS = 20
 _TIMEOUT_SECONDS = 60.0
+_MAX_IDLE_CONNECTIONS = 100
 _PAGE = 500
 _FIRST_ERROR = 400
 # Answers in this process are not compressed, and those of a server nearby need not be.
 _HEADERS = {"content-type": "application/json", "accept": "application/json", "accept-encoding": "identity"}
 _MINIMAL = {"prefer": "return=minimal"}
+# Only loopback names are good where there are no keys.
+_LOCAL_HOST = (b"host", b"localhost")
+_LOCAL_SCOPE = {
+    "type": "http",
+    "asgi": {"version": "3.0", "spec_version": "2.3"},
+    "http_version": "1.1",
+    "scheme": "http",
+    "root_path": "",
+    "server": ("localhost", 80),
+    "client": ("127.0.0.1", 0),
+}
 
 
 class ApiError(Exception):
@@ -94,30 +108,57 @@ class Api:
         if not isinstance(content, dict):
             raise ApiError(status, "INTERNAL_ERROR", "the answer is not a JSON object", {})
         if status >= _FIRST_ERROR:
-            error = content.get("error", content)
+            error = content.get("error")
+            if not isinstance(error, dict) or not {"code", "message"} <= error.keys():
+                raise ApiError(status, "INTERNAL_ERROR", f"the answer is an error of no known form ({status})", {})
             raise ApiError(status, error["code"], error["message"], error.get("details") or {})
         return content
 
 
-def open_local(app: Any) -> Api:
+def open_local(app: ASGIApp) -> Api:
     """The API of an ASGI application in this process.
 
-    By the transport alone: a client around it doubles what a call costs, and does nothing that is needed here.
+    Called as a web server calls it, without a client of HTTP around it: that would take longer than most operations.
     """
-    transport = httpx.ASGITransport(app)
 
     async def send(method: str, path: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
-        # Only loopback names are good where there are no keys.
-        request = httpx.Request(method, f"http://localhost{path}", headers=headers, content=body)
-        response = await transport.handle_async_request(request)
-        return response.status_code, await response.aread()
+        target, _, query = path.partition("?")
+        scope = {
+            **_LOCAL_SCOPE,
+            "method": method,
+            "path": unquote(target),
+            "raw_path": target.encode(),
+            "query_string": query.encode(),
+            "headers": [_LOCAL_HOST, *((name.encode(), value.encode("latin-1")) for name, value in headers.items())],
+        }
+        sent = iter([{"type": "http.request", "body": body}])
+        status, parts = 0, []
+
+        async def receive() -> MutableMapping[str, Any]:
+            for message in sent:
+                return message
+            # The caller stays until it has its answer; one that goes away cancels the call.
+            never: asyncio.Future[MutableMapping[str, Any]] = asyncio.get_running_loop().create_future()
+            return await never
+
+        async def take(message: MutableMapping[str, Any]) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            else:
+                parts.append(message.get("body", b""))
+
+        await app(scope, receive, take)
+        return status, b"".join(parts)
 
     return Api(send)
 
 
 def open_remote(url: str) -> Api:
     """The API of a server elsewhere."""
-    client = httpx.AsyncClient(base_url=url.rstrip("/"), timeout=_TIMEOUT_SECONDS, trust_env=False)
+    # Requests that wait hold a connection each, and must not keep the others from having one: the server has a bound.
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=_MAX_IDLE_CONNECTIONS)
+    client = httpx.AsyncClient(base_url=url.rstrip("/"), timeout=_TIMEOUT_SECONDS, trust_env=False, limits=limits)
 
     async def send(method: str, path: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
         try:

@@ -1,6 +1,7 @@
 """Hooks of coding agents: what the host says before a call, turned into a decision, in the host's own words.
 
-Claude Code: `PreToolUse` decides, `PostToolUse` reports, and `SessionStart` after a compaction hands the belief back.
+Claude Code: `PreToolUse` decides, `PostToolUse` and `PostToolUseFailure` report, and `SessionStart` after a compaction
+hands the belief back.
 Cursor: `beforeShellExecution` and `beforeMCPExecution` decide. Whatever cannot be understood or asked is denied.
 """
 
@@ -17,6 +18,8 @@ from cmbs.mcp.server.belief_tools import NextProbesArgs, ReadBeliefArgs, next_pr
 
 Json = dict[str, Any]
 _COMPACTED = ("compact", "resume")
+# Events of a call that has been made.
+_AFTER = ("PostToolUse", "PostToolUseFailure")
 
 
 class HookFailed(Exception):
@@ -43,10 +46,11 @@ class ClaudeHook:
             call_id = str(event.get("tool_use_id") or "")
             verdict = await self._point.decide(self._agent, tool_id, args, call_id, self._case_id)
             return _tell_claude(verdict)
-        if name == "PostToolUse":
+        if name in _AFTER:
             call_id = str(event.get("tool_use_id") or "")
+            error = None if name == "PostToolUse" else str(event.get("error") or "it failed")
             if call_id:
-                await self._point.report(self._agent, call_id, event.get("tool_response"))
+                await self._point.report(self._agent, call_id, event.get("tool_response"), error)
             return {}
         if name == "SessionStart" and event.get("source") in _COMPACTED and self._session_id is not None:
             told = await describe_belief(self._agent, self._session_id)
@@ -77,12 +81,14 @@ class CursorHook:
         return {"permission": permission, "user_message": verdict.reason, "agent_message": verdict.reason}
 
 
-def deny_claude(why: str) -> Json:
-    """The answer to Claude Code where nothing could be decided."""
+def deny_claude(why: str, event: Any = None) -> Json:
+    """The answer to Claude Code where nothing could be decided; a warning to its user where there was nothing to."""
+    if isinstance(event, Mapping) and event.get("hook_event_name") in (*_AFTER, "SessionStart"):
+        return {"systemMessage": why}
     return _tell_claude(Verdict(allowed=False, reason=why))
 
 
-def deny_cursor(why: str) -> Json:
+def deny_cursor(why: str, event: Any = None) -> Json:  # noqa: ARG001 - every event that it is asked about is decided
     """The answer to Cursor where nothing could be decided."""
     return {"permission": "deny", "user_message": why, "agent_message": why}
 

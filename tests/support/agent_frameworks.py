@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 from cmbs.client import Case, Client, connect
@@ -90,6 +92,20 @@ def set_up(operator: Client) -> None:
             SPACE, tool_id=tool_id, kind="caller", args_schema={"type": "object"}, writes=writes, idempotent=not writes
         )
     operator.issue_capability(SPACE, token_id=TOKEN, agent_id="planner", tool_ids=list(TOOLS))
+
+
+def build_restart(directory: str) -> Callable[..., str]:
+    """A tool that notes in a file that it ran; with `crash` it ends the process in the middle of the call."""
+
+    def restart(service: str, crash: bool = False) -> str:  # noqa: FBT002 - as a model calls it
+        """Restart a service."""
+        with Path(directory, "ran.txt").open("a") as notes:
+            notes.write(f"{service}\n")
+        if crash:
+            os._exit(9)
+        return f"{service} is up"
+
+    return restart
 
 
 @contextmanager

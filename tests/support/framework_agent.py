@@ -6,7 +6,6 @@ Arguments: the server, the case, the directory, and `start` or `resume`. It prin
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import sys
 from collections.abc import Sequence
@@ -23,7 +22,7 @@ from langgraph.types import Command
 from cmbs.client import connect
 from cmbs.frameworks.gate import Gate
 from cmbs.frameworks.langchain import ProposalMiddleware
-from tests.support.agent_frameworks import SPACE, TOKEN
+from tests.support.agent_frameworks import SPACE, TOKEN, build_restart
 
 CONFIG: Any = {"configurable": {"thread_id": "t1"}}
 CALLS: list[Any] = [
@@ -38,16 +37,6 @@ class Scripted(FakeMessagesListChatModel):
 
 
 def main(server: str, case_id: str, directory: str, what: str) -> None:
-    ran = Path(directory, "ran.txt")
-
-    def restart(service: str, *, crash: bool = False) -> str:
-        """Restart a service."""
-        with ran.open("a") as notes:
-            notes.write(f"{service}\n")
-        if crash:
-            os._exit(9)
-        return f"{service} is up"
-
     responses = [AIMessage("", tool_calls=[each]) for each in (CALLS if what == "start" else CALLS[1:])]
     with (
         closing(sqlite3.connect(Path(directory, "graph.db"), check_same_thread=False)) as connection,
@@ -57,7 +46,7 @@ def main(server: str, case_id: str, directory: str, what: str) -> None:
         case.open()
         agent: Any = create_agent(
             Scripted(responses=[*responses, AIMessage("finished")]),
-            [restart],
+            [build_restart(directory)],
             middleware=[ProposalMiddleware(Gate(case, token=TOKEN))],
             checkpointer=SqliteSaver(connection),
         )

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
+import anyio
 import mcp_types
 from mcp import Client, MCPError
 from mcp.client._memory import InMemoryTransport
 from mcp.server import Server
 from mcp.server.runner import serve_loop
+from mcp.shared.message import SessionMessage
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from cmbs.bootstrap import Settings, build_app
@@ -72,6 +74,10 @@ class ScriptedUpstream:
     def calls(self) -> list[tuple[str, Any]]:
         return [(each["name"], each.get("arguments")) for each in self.received]
 
+    def open(self) -> Any:
+        """What a client connects to."""
+        return InMemoryTransport(self.build())
+
     def build(self) -> Server[Any]:
         async def unreached(ctx: Any, params: Any) -> Any:
             raise AssertionError
@@ -95,6 +101,58 @@ class ScriptedUpstream:
         if behaviour is None:
             raise MCPError(code=mcp_types.INVALID_PARAMS, message="no such tool here")
         return {**envelope, **await behaviour(ctx, params)}
+
+
+class RawUpstream:
+    """A server of the handshake era that says what it is told to, of MCP or not; a method without an answer hangs."""
+
+    def __init__(self, tools: Any, **answers: Any) -> None:
+        capabilities = {"tools": {}, **answers.pop("capabilities", {})}
+        info = {"protocolVersion": "2025-11-25", "capabilities": capabilities}
+        self.answers: Wire = {
+            "initialize": {**info, "serverInfo": {"name": "raw", "version": "1"}},
+            "tools/list": {"tools": tools},
+            **answers,
+        }
+        self.received: list[tuple[str, Any]] = []
+        self.notify: Callable[[str, Wire], Awaitable[None]]
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Any]:
+        to_client, from_server = anyio.create_memory_object_stream[Any](100)
+        to_server, from_client = anyio.create_memory_object_stream[Any](100)
+
+        async def notify(method: str, params: Wire) -> None:
+            message = mcp_types.JSONRPCNotification(jsonrpc="2.0", method=method, params=params)
+            await to_client.send(SessionMessage(message))
+
+        async def serve() -> None:
+            self.notify = notify
+            async for message in from_client:
+                await self._answer(message.message, to_client)
+
+        task = asyncio.create_task(serve())
+        try:
+            yield from_server, to_server
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
+            for stream in (to_client, from_server, to_server, from_client):
+                stream.close()
+
+    async def _answer(self, request: Any, stream: Any) -> None:
+        self.received.append((request.method, request.params))
+        if not isinstance(request, mcp_types.JSONRPCRequest):
+            return
+        message: Any
+        if request.method == "server/discover":
+            error = mcp_types.ErrorData(code=mcp_types.METHOD_NOT_FOUND, message="no such method")
+            message = mcp_types.JSONRPCError(jsonrpc="2.0", id=request.id, error=error)
+        elif self.answers.get(request.method) is None:
+            return
+        else:
+            message = mcp_types.JSONRPCResponse(jsonrpc="2.0", id=request.id, result=self.answers[request.method])
+        await stream.send(SessionMessage(message))
 
 
 def answer_text(text: str, **more: Any) -> Behaviour:
@@ -138,7 +196,10 @@ class Bench:
 
 @asynccontextmanager
 async def open_bench(
-    upstreams: dict[str, ScriptedUpstream], store: str = "memory:", app: BeliefApp | None = None, **settings: Any
+    upstreams: Mapping[str, ScriptedUpstream | RawUpstream],
+    store: str = "memory:",
+    app: BeliefApp | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Bench]:
     """A gateway in front of scripted servers, over a store of its own or over an application that goes on after it."""
     own = app is None
@@ -147,7 +208,7 @@ async def open_bench(
     config = GatewayConfig({name: StdioServer([name]) for name in upstreams})
 
     async def open_target(server: Any, values: dict[str, str], stack: AsyncExitStack) -> Any:
-        return InMemoryTransport(upstreams[server.command[0]].build())
+        return upstreams[server.command[0]].open()
 
     connections = Connections(config, {}, open_target)
     ledger = GatewayLedger(api.acting_as(claim_actor("operator", "gateway")), "mcp", SystemClock())

@@ -14,18 +14,21 @@ from contextlib import suppress
 from hashlib import sha256
 from typing import Protocol
 
+import mcp_types
 import msgspec
 from mcp import MCPError
 
 from cmbs.ledger import canonical
 from cmbs.mcp.api import Api, ApiError
 from cmbs.mcp.gateway import answers
-from cmbs.mcp.gateway.connections import Connections, UpstreamBroke, UpstreamFailed, Wire
+from cmbs.mcp.gateway.connections import Connection, Connections, UpstreamBroke, UpstreamFailed, Wire
 from cmbs.mcp.gateway.ledger import MAX_RESULT_BYTES, GatewayLedger, Pin
 
 _log = logging.getLogger("cmbs.gateway")
 _WAITING = ("asked", "parked")
 _ENDED = ("succeeded", "failed", "timed_out", "result_refused")
+# How the API refuses a value that the ledger cannot keep as JSON.
+_UNKEPT = ("INVALID_REQUEST", "LIMIT_EXCEEDED")
 _STALE = ("STALE_SNAPSHOT", "UNKNOWN_SNAPSHOT")
 _MAX_PROPOSALS = 10
 _MAX_ROUNDS = 10
@@ -192,7 +195,8 @@ class Calls:
             call.listeners.remove(listener)
         if call.question is not None:
             return call.question
-        self._open.pop(key, None)
+        if self._open.get(key) is call:
+            del self._open[key]
         if call.error is not None:
             raise call.error
         return call.answer or {}
@@ -356,9 +360,10 @@ class Calls:
         params = request.params
         for number in range(1, _MAX_ROUNDS + 1):
             connection = self._connections.connection(request.pin.upstream, request.agent_id)
+            await _wait_ready(connection, seconds)
             async with asyncio.timeout(seconds):
                 result = await connection.request(
-                    request.method, params, call.progress, lambda asked: _ask(call, asked)
+                    request.method, params, call.progress, lambda asked: self._relay_question(call, asked)
                 )
             if result.get("resultType") != INPUT_REQUIRED:
                 return result
@@ -384,6 +389,18 @@ class Calls:
         async with asyncio.timeout(_MAX_INPUT_SECONDS):
             return await call.responses
 
+    async def _relay_question(self, call: OpenCall, params: Wire) -> Wire:
+        """Ask the client of a call what its upstream asks in the middle of it."""
+        if not call.listeners:
+            raise MCPError(code=mcp_types.INVALID_REQUEST, message="the client of this call is gone")
+        answer = await call.listeners[0].ask(params)
+        call.round += 1
+        try:
+            await self._confirm(call, {"elicitation": answer})
+        except ApiError as exc:
+            raise MCPError(code=mcp_types.INTERNAL_ERROR, message=f"{exc.code}: {exc.sentence}") from exc
+        return answer
+
     async def _confirm(self, call: OpenCall, responses: Wire) -> None:
         """Record what the host's user answered: a confirmation, which is no approval."""
         proposal_id = call.record["proposal_id"]
@@ -405,8 +422,8 @@ class Calls:
             try:
                 await self._ledger.report(agent, execution_id, outcome)
             except ApiError as exc:
-                if exc.code == "INVALID_REQUEST" and "text" not in (outcome.get("result") or {}):
-                    # Numbers beyond those of the ledger: the text is kept as text.
+                if exc.code in _UNKEPT and "text" not in (outcome.get("result") or {}):
+                    # Numbers or depths beyond those of the ledger: the text is kept as text.
                     text = msgspec.json.encode(outcome.get("result")).decode()
                     return await self._report(call, {**outcome, "result": {"text": text}})
                 if exc.status < 500:  # noqa: PLR2004 - the server's fault, and so perhaps a matter of time
@@ -419,11 +436,13 @@ class Calls:
         return False
 
 
-async def _ask(call: OpenCall, params: Wire) -> Wire:
-    """Ask the client of a call what its upstream asks in the middle of it."""
-    if not call.listeners:
-        raise MCPError(code=-32600, message="the client of this call is gone")
-    return await call.listeners[0].ask(params)
+async def _wait_ready(connection: Connection, seconds: float) -> None:
+    """UpstreamFailed where the connection is not ready in time: nothing was sent."""
+    try:
+        async with asyncio.timeout(seconds):
+            await connection.wait_ready()
+    except TimeoutError as exc:
+        raise UpstreamFailed(f"{connection.where} was not ready within {seconds:g} s") from exc
 
 
 def _proposal_id(key: str, number: int) -> str:

@@ -119,12 +119,14 @@ class Connection:
                 self._asked.remove(ask)
 
     def abandon(self) -> None:
-        """Let it end by itself."""
+        """Let it end by itself; one that is still being opened is not waited for."""
         self._closing.set()
+        if self.session is None:
+            self._task.cancel()
 
     async def aclose(self) -> None:
         """End the session and stop the program."""
-        self._closing.set()
+        self.abandon()
         await asyncio.wait({self._task})
 
     async def _live(self) -> None:

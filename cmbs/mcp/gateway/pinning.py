@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from typing import Any
 
 import mcp_types
 from mcp import MCPError
@@ -21,7 +22,8 @@ from cmbs.mcp.gateway.definitions import Change, ChangeKind, describe_change, ex
 from cmbs.mcp.gateway.ledger import GatewayLedger, Pin, build_pin
 
 _log = logging.getLogger("cmbs.gateway")
-_MAX_PAGES = 100
+_MAX_LISTED = 5_000
+_LIST_SECONDS = 30
 _MAX_NOTED_BYTES = 32_768
 # The name under which changes of a server itself are told.
 OF_SERVER = "(server)"
@@ -60,6 +62,8 @@ class Pinning:
         # What waits for an operator, by server and then by name.
         self._changes: dict[str, dict[str, Change]] = {}
         self._locks: dict[str, asyncio.Lock] = {}
+        # Servers that could not be looked at the last time, and why.
+        self.unseen: dict[str, str] = {}
 
     @property
     def several(self) -> bool:
@@ -101,41 +105,39 @@ class Pinning:
         return {name: list(changes.values()) for name, changes in sorted(self._changes.items()) if changes}
 
     async def start(self) -> None:
-        """Pin servers that are new, and look at those that are known. One that does not answer keeps its pins."""
-        found: dict[str, tuple[dict[str, Wire], Wire]] = {}
-        for upstream in sorted(self._connections.config.servers):
-            try:
-                found[upstream] = await read_server(self._connections.connection(upstream))
-            except (UpstreamFailed, UpstreamBroke, MCPError) as exc:
-                _log.warning("%s cannot be looked at: %s", upstream, exc)
+        """Pin servers that are new, and look at those that are known. One that cannot be looked at keeps its pins."""
+        names = sorted(self._connections.config.servers)
+        looks = await asyncio.gather(*map(self._look, names))
+        found = {name: look for name, look in zip(names, looks, strict=True) if look is not None}
         listed = [
             build_pin(name, each, self._timeout_ms) for name, (tools, _) in found.items() for each in tools.values()
         ]
         await self._ledger.ensure_space(listed)
         await self._load()
-        known = {pin.upstream for pin in self.pins} | set(self._servers)
-        for upstream in sorted(found.keys() - known):
-            await self._pin_server(upstream, *found[upstream])
-        await self._load()
-        for upstream in sorted(found.keys() & known):
-            await self._compare(upstream, *found[upstream])
+        for upstream, look in found.items():
+            await self._take(upstream, *look)
 
     async def check(self, upstream: str) -> None:
         """Look at a server again, and at the pins: another process may have accepted something."""
         async with self._locks.setdefault(upstream, asyncio.Lock()):
+            look = await self._look(upstream)
+            if look is None:
+                return
             try:
-                tools, said = await read_server(self._connections.connection(upstream))
                 await self._load()
-                await self._compare(upstream, tools, said)
-            except (UpstreamFailed, UpstreamBroke, MCPError, ApiError) as exc:
-                _log.warning("%s cannot be looked at: %s", upstream, exc)
+                await self._take(upstream, *look)
+            except ApiError as exc:
+                _log.warning("what %s says cannot be compared: %s", upstream, exc)
 
     async def accept(self, upstream: str, name: str, expected: str | None = None) -> Change | None:
         """Pin what a server says now of one name, as an operator; None where nothing has changed about it.
 
         With `expected`, only where that is the hash of it: what was looked at is what is pinned.
         """
-        tools, said = await read_server(self._connections.connection(upstream))
+        look = await self._look(upstream)
+        if look is None:
+            raise InvalidRequest(f"`{upstream}` cannot be looked at: {self.unseen[upstream]}")
+        tools, said = look
         await self._load()
         await self._compare(upstream, tools, said)
         change = self._changes[upstream].get(name)
@@ -156,6 +158,24 @@ class Pinning:
                 await self._ledger.retire(f"{upstream}.{change.was}")
         return change
 
+    async def _look(self, upstream: str) -> tuple[dict[str, Wire], Wire] | None:
+        """What a server says now; None where it cannot be looked at, and `unseen` says why."""
+        self.unseen.pop(upstream, None)
+        try:
+            return await read_server(self._connections.connection(upstream))
+        except (UpstreamFailed, UpstreamBroke, MCPError) as exc:
+            self.unseen[upstream] = str(exc)
+            _log.warning("%s cannot be looked at: %s", upstream, exc)
+            return None
+
+    async def _take(self, upstream: str, tools: Mapping[str, Wire], said: Wire) -> None:
+        """Pin a server that is new to the space; of one that is known, note what has changed."""
+        if upstream in self._servers or any(pin.upstream == upstream for pin in self.pins):
+            await self._compare(upstream, tools, said)
+            return
+        await self._pin_server(upstream, tools, said)
+        await self._load()
+
     async def _load(self) -> None:
         pins, servers = await self._ledger.pins()
         ours = self._connections.config.servers
@@ -173,7 +193,11 @@ class Pinning:
                 await self._ledger.pin_tool(upstream, tools[name], self._timeout_ms)
             except (ApiError, BeliefServerError) as exc:
                 _log.warning("`%s` of %s cannot be pinned, and is not offered: %s", name, upstream, exc)
-        await self._ledger.pin_server(upstream, said)
+        try:
+            await self._ledger.pin_server(upstream, said)
+        except ApiError as exc:
+            _log.warning("instructions and prompts of %s cannot be pinned, and are not offered: %s", upstream, exc)
+            await self._ledger.pin_server(upstream, {})
 
     async def _compare(self, upstream: str, tools: Mapping[str, Wire], said: Wire) -> None:
         pinned = {pin.name: pin.definition for pin in self.pins if pin.upstream == upstream}
@@ -207,36 +231,57 @@ async def read_server(connection: Connection) -> tuple[dict[str, Wire], Wire]:
     """The definitions that a server lists, by name, and what it says of itself: instructions and prompts."""
     session = await connection.wait_ready()
     capabilities = session.server_capabilities
-    tools = {}
-    if capabilities is None or capabilities.tools is not None:
-        tools = {each["name"]: each for each in await _list_all(connection, "tools/list", "tools")}
+    tools: dict[str, Wire] = {}
     said: Wire = {}
     if session.instructions:
         said["instructions"] = session.instructions
+    if capabilities is None or capabilities.tools is not None:
+        listed = await list_all(connection, "tools/list", "tools")
+        tools = {each["name"]: each for each in listed if _is_sound(each, connection.where)}
     for kind, definition in _ASIDE.items():
         if capabilities is not None and getattr(capabilities, kind) is not None:
             tools[definition["name"]] = definition
     if GET_PROMPT in tools:
-        prompts = await _list_all(connection, "prompts/list", "prompts")
-        said["prompts"] = sorted(prompts, key=lambda each: str(each.get("name")))
+        prompts = await list_all(connection, "prompts/list", "prompts")
+        sound = [each for each in prompts if _is_sound(each, connection.where)]
+        said["prompts"] = sorted(sound, key=lambda each: str(each["name"]))
     return tools, said
 
 
-async def _list_all(connection: Connection, method: str, collection: str) -> list[Wire]:
-    items: list[Wire] = []
-    cursor: str | None = None
-    for _ in range(_MAX_PAGES):
-        try:
-            page = await connection.request(method, {} if cursor is None else {"cursor": cursor})
-        except MCPError as exc:
-            # Servers declare what they do not serve.
-            if exc.code == mcp_types.METHOD_NOT_FOUND:
-                break
-            raise
-        items += [
-            each for each in page.get(collection, ()) if isinstance(each, dict) and isinstance(each.get("name"), str)
-        ]
-        cursor = page.get("nextCursor")
-        if cursor is None:
-            break
-    return items
+async def list_all(connection: Connection, method: str, collection: str) -> list[Any]:
+    """All items of a list, page after page; UpstreamFailed where it is none, has no end, or does not come in time."""
+    items: list[Any] = []
+    cursor: Any = None
+    try:
+        async with asyncio.timeout(_LIST_SECONDS):
+            while True:
+                page = await connection.request(method, {} if cursor is None else {"cursor": cursor})
+                found = page.get(collection)
+                if not isinstance(found, list):
+                    raise UpstreamFailed(f"{connection.where} answers `{method}` without a list of `{collection}`")
+                items += found
+                cursor = page.get("nextCursor")
+                if cursor is None:
+                    return items
+                if not found or len(items) > _MAX_LISTED:
+                    break
+    except MCPError as exc:
+        # Servers declare what they do not serve.
+        if exc.code == mcp_types.METHOD_NOT_FOUND:
+            return items
+        raise
+    except TimeoutError as exc:
+        raise UpstreamFailed(f"{connection.where} did not answer `{method}` within {_LIST_SECONDS} s") from exc
+    raise UpstreamFailed(f"{connection.where} has more than {_MAX_LISTED} `{collection}`, or pages without end")
+
+
+def _is_sound(definition: Wire, where: str) -> bool:
+    """Whether the ledger can keep it; what it cannot is as good as gone. That it is one of MCP, the SDK has seen."""
+    name = str(definition.get("name", ""))
+    try:
+        canonical.encode(definition)
+    except BeliefServerError as exc:
+        _log.warning("%s lists `%s` in a way that cannot be recorded; it is not offered: %s", where, name, exc)
+        return False
+    # A name that does not print reads as another one.
+    return bool(name) and name.isprintable()

@@ -26,7 +26,7 @@ from cmbs.mcp.gateway import answers
 from cmbs.mcp.gateway.calls import CallRequest, Calls
 from cmbs.mcp.gateway.connections import Connections, UpstreamBroke, UpstreamFailed, Wire
 from cmbs.mcp.gateway.ledger import GatewayLedger, Pin
-from cmbs.mcp.gateway.pinning import GET_PROMPT, READ_RESOURCE, Pinning
+from cmbs.mcp.gateway.pinning import GET_PROMPT, READ_RESOURCE, Pinning, list_all
 
 _log = logging.getLogger("cmbs.gateway")
 Context = ServerRequestContext[Any, Any]
@@ -36,6 +36,8 @@ NAME = "cmbs-gateway"
 CASE_META = "cmbs/case-id"
 CASE_HEADER = "x-cmbs-case"
 _MAX_CALLERS = 10_000
+_MAX_RESOURCES = 10_000
+_CHANGE_SECONDS = 2.0
 _OWN_META = frozenset(
     {
         CASE_META,
@@ -82,8 +84,9 @@ class Gateway:
         self.pinning = Pinning(ledger, connections, self._settings.timeout_ms)
         self._calls = Calls(ledger, connections, lambda: self.pinning.pins, self._settings.wait_seconds)
         self._callers: dict[tuple[str, str], str] = {}
-        self._resources: dict[str, str] = {}
+        self._resources: dict[str, str | None] = {}
         self._checking: set[asyncio.Task[None]] = set()
+        self._due: set[str] = set()
         self._methods: dict[str, Callable[[Context, Wire], Awaitable[Wire]]] = {
             "tools/list": self._list_tools,
             "tools/call": self._call_tool,
@@ -102,7 +105,7 @@ class Gateway:
     async def start(self) -> None:
         """Connect, pin what is new, and look at the servers from now on."""
         await self.pinning.start()
-        self._connections.on_list_changed = lambda name: self._spawn(self.pinning.check(name))
+        self._connections.on_list_changed = self._check_soon
         self._spawn(self._keep_checking())
 
     async def aclose(self) -> None:
@@ -152,6 +155,17 @@ class Gateway:
         task = asyncio.ensure_future(work)
         self._checking.add(task)
         task.add_done_callback(self._checking.discard)
+
+    def _check_soon(self, upstream: str) -> None:
+        """Look at a server that says its lists changed: once for all that it says within a few seconds."""
+        if upstream not in self._due:
+            self._due.add(upstream)
+            self._spawn(self._check_due(upstream))
+
+    async def _check_due(self, upstream: str) -> None:
+        await asyncio.sleep(_CHANGE_SECONDS)
+        self._due.discard(upstream)
+        await self.pinning.check(upstream)
 
     async def _keep_checking(self) -> None:
         while True:
@@ -230,20 +244,30 @@ class Gateway:
 
     async def _list_upstreams(self, ctx: Context, method: str, collection: str, params: Wire) -> Wire:
         caller = await self._admit(ctx)
-        items: list[Wire] = []
         serving = self.pinning.serving(READ_RESOURCE)
-        for upstream in serving:
-            sent = _forward(params) if len(serving) == 1 else {}
+        if len(serving) == 1:
             try:
-                page = await self._connections.connection(upstream, caller.agent_id).request(method, sent)
+                return await self._connections.connection(serving[0], caller.agent_id).request(method, _forward(params))
             except (UpstreamFailed, UpstreamBroke) as exc:
                 raise MCPError(code=mcp_types.INTERNAL_ERROR, message=str(exc)) from exc
-            if len(serving) == 1:
-                return page
-            for item in page.get(collection, ()):
-                items.append(item)
-                self._resources[str(item.get("uri"))] = upstream
+        items: list[Wire] = []
+        for upstream in serving:
+            try:
+                found = await list_all(self._connections.connection(upstream, caller.agent_id), method, collection)
+            except (UpstreamFailed, UpstreamBroke, MCPError) as exc:
+                _log.warning("the %s of %s are not listed: %s", collection, upstream, exc)
+                continue
+            items += found
+            self._note_owner(upstream, found)
         return _listing(collection, items)
+
+    def _note_owner(self, upstream: str, resources: list[Any]) -> None:
+        """Keep whose a resource is; nobody's where two servers claim it, or one could answer for the other."""
+        uris = [each["uri"] for each in resources if isinstance(each, dict) and isinstance(each.get("uri"), str)]
+        for uri in uris:
+            self._resources[uri] = upstream if self._resources.get(uri, upstream) == upstream else None
+        while len(self._resources) > _MAX_RESOURCES:
+            del self._resources[next(iter(self._resources))]
 
     # --- calls ---
 
@@ -272,7 +296,8 @@ class Gateway:
         upstream = self._resources.get(uri) or (serving[0] if len(serving) == 1 else None)
         if upstream is None:
             raise MCPError(
-                code=_UNKNOWN_RESOURCE, message=f"no server is known to have `{uri}`; list the resources first"
+                code=_UNKNOWN_RESOURCE,
+                message=f"`{uri}` is not known to be of one server, and one alone; list the resources first",
             )
         return await self._read(ctx, upstream, READ_RESOURCE, _forward(params), {"uri": uri})
 
@@ -288,10 +313,12 @@ class Gateway:
 
     async def _gate(self, ctx: Context, pin: Pin, method: str, sent: Wire, args: Wire, params: Wire) -> Wire:
         suspension = self.pinning.find_suspension(pin)
-        if suspension is not None:
-            return answers.tell_suspended(pin.name, suspension)
         try:
             caller = await self._caller(ctx)
+            if suspension is not None:
+                noticed = {"noticed": "call of a tool that changed", "agent": caller.agent_id, "tool_id": pin.tool_id}
+                await self._ledger.note("suspended", {**noticed, "kind": suspension.kind.value})
+                return answers.tell_suspended(pin.name, suspension)
         except ApiError as exc:
             return answers.tell_api_error(exc)
         case_id = _case_of(ctx, self._settings)

@@ -13,7 +13,6 @@ from cmbs.mcp.server.answers import Json
 from cmbs.mcp.server.table import ToolRow
 
 _MAX_LISTED = 50
-_MAX_PAGES = 40
 
 SessionId = Annotated[str, Meta(description="The session, as `open_case` or `find_sessions` gave it.", min_length=1)]
 Limit = Annotated[int, Meta(description="How many to list.", ge=1, le=_MAX_LISTED)]
@@ -234,15 +233,8 @@ async def open_case(api: Api, args: OpenCaseArgs) -> Json:
 
 async def find_sessions(api: Api, args: FindSessionsArgs) -> Json:
     """The newest sessions that the caller may read."""
-    newest: list[Json] = []
-    cursor: str | None = None
-    for _ in range(_MAX_PAGES):
-        page = await api.get(path("sessions"), cursor=cursor, limit=500)
-        newest = [*newest, *page["sessions"]][-args.limit :]
-        cursor = page["next_cursor"]
-        if cursor is None:
-            break
-    return {"sessions": newest[::-1], "handles": {}}
+    page = await api.get(path("sessions"), order="newest", limit=args.limit)
+    return {"sessions": page["sessions"], "handles": {}}
 
 
 async def next_probes(api: Api, args: NextProbesArgs) -> Json:

@@ -28,8 +28,9 @@ Context = ServerRequestContext[Any, Any]
 
 NAME = "cmbs"
 TOOLS: dict[str, ToolRow] = {row.name: row for row in (*BELIEF_TOOLS, *ACTION_TOOLS)}
-# As the SDK has them, made once.
-_LISTED = [mcp_types.Tool.model_validate(row.describe(), by_name=False) for row in TOOLS.values()]
+# The definitions, made once: the SDK asks for the schema of a tool at every call of it.
+_DEFINITIONS: dict[str, Json] = {row.name: row.describe() for row in TOOLS.values()}
+_LISTED = [mcp_types.Tool.model_validate(each, by_name=False) for each in _DEFINITIONS.values()]
 _PROMPTS = [mcp_types.Prompt.model_validate(each, by_name=False) for each in list_prompts()]
 _JSON = "application/json"
 _MAX_RESOURCES = 50
@@ -91,7 +92,7 @@ class McpServer:
             args = msgspec.convert(params.arguments or {}, row.args)
             answer = fit(await row.run(self._api_of(ctx), args))
         except msgspec.ValidationError as exc:
-            return _tell_error(f"`{row.name}`: {exc}; nothing was changed", {"accepted": row.describe()["inputSchema"]})
+            return _tell_error(f"`{row.name}`: {exc}; nothing was changed", {"accepted": _find_schema(row.name)})
         except ApiError as exc:
             return _tell_error(f"{exc.code}: {exc.sentence}", {"code": exc.code, **exc.details})
         text = msgspec.json.encode(answer).decode()
@@ -188,10 +189,10 @@ async def _read(api: Api, uri: str) -> Json:
 
 def _tell_error(text: str, details: Json) -> mcp_types.CallToolResult:
     shown = fit({"error": text, "details": details})
-    content = mcp_types.TextContent(type="text", text=text)
+    content = mcp_types.TextContent(type="text", text=shown["error"])
     return mcp_types.CallToolResult(content=[content], structured_content=shown, is_error=True)
 
 
 def _find_schema(name: str) -> Json | None:
-    row = TOOLS.get(name)
-    return None if row is None else row.describe()["inputSchema"]
+    definition = _DEFINITIONS.get(name)
+    return None if definition is None else definition["inputSchema"]

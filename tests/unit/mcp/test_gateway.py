@@ -216,7 +216,7 @@ def test_a_forged_stale_or_foreign_request_state_is_refused_and_on_record() -> N
     run(test())
 
 
-@pytest.mark.req("MCP-GW-04")
+@pytest.mark.req("MCP-GW-04", "MCP-GW-06")
 @pytest.mark.parametrize("modern", [True, False])
 def test_a_question_of_an_old_upstream_is_relayed_to_an_old_client_and_fails_clearly_for_a_new_one(
     modern: bool,
@@ -238,8 +238,12 @@ def test_a_question_of_an_old_upstream_is_relayed_to_an_old_client_and_fails_cle
             async with bench.client(modern=modern, elicitation_callback=decline) as client:
                 result = await client.call_tool("get_sure", {})
             assert (result.is_error, "decline" in text_of(result)) == (modern, not modern)
+            confirmed = await bench.notes("confirmation by the user of the host")
             if modern:
                 assert "which clients of this version do not answer" in text_of(result)
+                assert confirmed == []
+            else:
+                assert [each["actions"] for each in confirmed] == [{"elicitation": "decline"}]
 
     run(test())
 
@@ -395,6 +399,8 @@ def test_changed_tools_wait_for_an_operator_and_agents_see_the_pinned_copy() -> 
                 told = await client.call_tool(name, {})
                 assert told.is_error
                 assert "since it was pinned" in text_of(told)
+            refused = [(each["tool_id"], each["kind"]) for each in await bench.notes("call of a tool that changed")]
+            assert sorted(refused) == [("up.get_log", "gone"), ("up.restart", "hint")]
             assert "there is no tool `get_more`" in text_of(await client.call_tool("get_more", {}))
             for name in ("get_status", "get_lines", "get_more"):
                 assert await bench.gateway.pinning.accept("up", name)

@@ -50,19 +50,31 @@ def test_claude_code_is_told_allow_or_deny_and_reports_what_came_of_it() -> None
         hook = ClaudeHook(point, agent, None, None)
         told = []
         for number, (tool, args) in enumerate(
-            [("Read", {"file_path": "a"}), ("Bash", {"command": "rm -rf /"}), ("Write", {"file_path": "a"})]
+            [
+                ("Read", {"file_path": "a"}),
+                ("Bash", {"command": "rm -rf /"}),
+                ("Write", {"file_path": "a"}),
+                ("Read", {"file_path": "none"}),
+            ]
         ):
             answer = (await hook.answer(claude(tool, args, f"toolu_{number}")))["hookSpecificOutput"]
             assert answer["hookEventName"] == "PreToolUse"
             assert answer["permissionDecisionReason"]
             told.append(answer["permissionDecision"])
-        assert told == ["allow", "deny", "deny"]
+        assert told == ["allow", "deny", "deny", "allow"]
         assert await hook.answer(claude("Read", {}, "toolu_0", "PostToolUse", tool_response={"content": "x"})) == {}
+        assert await hook.answer(claude("Read", {}, "toolu_3", "PostToolUseFailure", error="no such file")) == {}
+        executions = [each async for each in operator.pages("/v1/spaces/hooks/executions", "executions")]
+        assert [(each["status"], each["error"]) for each in executions] == [
+            ("succeeded", None),
+            ("failed", "no such file"),
+        ]
         proposals = [each async for each in operator.pages("/v1/spaces/hooks/proposals", "proposals")]
         assert [(each["status"], each["candidates"][0]["tool_id"]) for each in proposals] == [
             ("committed", "claude.Read"),
             ("withdrawn", "claude.Bash"),
             ("denied", "claude.Write"),
+            ("failed", "claude.Read"),
         ]
         app.close()
 
@@ -150,6 +162,17 @@ def test_a_hook_that_cannot_decide_denies(host: str, event: bytes, tmp_path: Pat
     assert answer.keys() == expected.keys()
     decided = answer["hookSpecificOutput"]["permissionDecision"] if host == "claude" else answer["permission"]
     assert decided == "deny"
+
+
+@pytest.mark.req("MCP-HOOK-03")
+def test_an_outcome_that_cannot_be_recorded_is_a_warning_and_no_decision(tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from cmbs.cli.app import app
+
+    event = json.dumps(claude("Read", {}, "toolu_unknown", "PostToolUse", tool_response={}))
+    done = CliRunner().invoke(app, ["hook", "claude", "--store", f"sqlite:///{tmp_path / 'h.db'}"], input=event)
+    assert (done.exit_code, json.loads(done.stdout).keys()) == (0, {"systemMessage"})
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from mcp import Client, MCPError
 from mcp.client._memory import InMemoryTransport
@@ -21,6 +21,7 @@ from cmbs.kit.writing import format_kit
 from cmbs.mcp.api import Api, open_local
 from cmbs.mcp.server.answers import MAX_ANSWER_BYTES, fit
 from cmbs.mcp.server.serving import TOOLS, McpServer
+from tests.support.mcp_upstream import text_of
 
 Wire = dict[str, Any]
 OPERATOR = {"x-cmbs-actor": "operator:boss"}
@@ -54,8 +55,8 @@ async def call(client: Client, name: str, **args: Any) -> Wire:
     answer = result.structured_content
     assert isinstance(answer, dict)
     jsonschema_rs.Draft202012Validator(TOOLS[name].describe()["outputSchema"]).validate(answer)
-    assert len(json.dumps(answer)) <= MAX_ANSWER_BYTES * 1.1
-    assert json.loads(result.content[0].text) == answer  # type: ignore[union-attr]
+    assert len(text_of(result).encode()) <= MAX_ANSWER_BYTES
+    assert json.loads(text_of(result)) == answer
     assert "handles" in answer
     return answer
 
@@ -284,14 +285,53 @@ def test_an_answer_about_a_large_session_fits() -> None:
 
 
 @pytest.mark.req("MCP-SERVER-04")
-@given(
-    st.dictionaries(
-        st.sampled_from(["a", "b", "c"]), st.text(max_size=20_000) | st.lists(st.text(max_size=5_000), max_size=20)
-    )
+def test_an_answer_with_large_attributes_fits_and_is_of_its_schema() -> None:
+    async def test() -> None:
+        async with served() as (client, operator):
+            texts = dict.fromkeys(("symptom", "runbook", "owner"), "症" * 900)
+            attributes = {f"h-{number:02}": texts for number in range(50)}
+            ontology = {"hypothesis_space_id": "s", "hypothesis_version": "1"}
+            graph = {"causal_graph_ref": "none:", "causal_graph_version": "1"}
+            body = {"hypotheses": list(attributes), "hypothesis_attributes": attributes}
+            session_id = (await operator.post("/v1/sessions", {**body, "ontology": {**ontology, **graph}}))[
+                "session_id"
+            ]
+            belief = await call(client, "read_belief", session_id=session_id, top=50)
+            assert belief["handles"]["session_id"] == session_id
+            assert len(belief["attributes"]) + belief["left_out"]["attributes"] == 50
+
+    run(test())
+
+
+@pytest.mark.req("MCP-SERVER-05")
+def test_an_error_is_cut_as_an_answer_is() -> None:
+    async def test() -> None:
+        async with served() as (client, _):
+            result = await client.call_tool("x" * 100_000, {})
+            assert result.is_error
+            assert len(text_of(result)) < MAX_ANSWER_BYTES
+
+    run(test())
+
+
+JSON = st.recursive(
+    st.integers() | st.text(max_size=2_000),
+    lambda inner: st.lists(inner, max_size=20) | st.dictionaries(st.text(max_size=2_000), inner, max_size=20),
+    max_leaves=40,
 )
-def test_any_answer_can_be_made_to_fit_and_says_what_is_missing(answer: Wire) -> None:
-    fitted = fit(answer)
-    assert len(json.dumps(fitted, ensure_ascii=False).encode()) <= MAX_ANSWER_BYTES * 1.2
-    for name, missing in fitted.get("left_out", {}).items():
-        assert len(fitted[name]) + missing == len(answer[name]) or isinstance(fitted[name], str)
+
+
+@pytest.mark.req("MCP-SERVER-04")
+@given(st.dictionaries(st.sampled_from(["a", "b", "c", "d", "e", "f", "g"]), JSON))
+@example(dict.fromkeys("abcdefg", "症" * 5000))
+@example({"a": {"k" * 20_000: 1}, "b": [["x" * 30] * 2_000]})
+def test_any_answer_can_be_made_to_fit_with_its_types_and_says_what_is_missing(answer: Wire) -> None:
+    handles = {"handles": {"session_id": "s" * 500}}
+    fitted = fit({**answer, **handles})
+    assert len(json.dumps(fitted, ensure_ascii=False, separators=(",", ":")).encode()) <= MAX_ANSWER_BYTES
+    assert fitted.items() >= handles.items()
+    assert {name: type(fitted[name]) for name in answer} == {name: type(value) for name, value in answer.items()}
+    for name, value in answer.items():
+        if isinstance(value, list | dict):
+            assert len(fitted[name]) + fitted.get("left_out", {}).get(name, 0) == len(value)
     assert fit(fitted) == fitted
