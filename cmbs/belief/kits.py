@@ -131,7 +131,7 @@ class KitLibrary:
         record = shelf.find(version)
         if record is None:
             known = [each.version for each in shelf.contents]
-            raise RecordNotFound("version of the kit", f"{version}", known[-_MAX_LISTED:], _HERE)
+            raise RecordNotFound("version", f"{version}", known[-_MAX_LISTED:], f"the kit `{kit_id}`")
         return record
 
     def document(self, record: KitRecord) -> str:

@@ -126,7 +126,8 @@ class Observations:
         outcome, message = outcome_of(answer), answer.message
         if not isinstance(outcome, EliminateOutcome) or not isinstance(message, Eliminate) or message.probe is None:
             raise TypeError(type(message))  # pragma: no cover - observations are eliminations with a probe
-        observation = describe_observation(message, message.probe)
+        # Plain data, as over HTTP: how a response was read is kept as the bytes of the entry.
+        observation = msgspec.json.decode(msgspec.json.encode(describe_observation(message, message.probe)))
         return ObserveOutcome(*outcome, observation, self.find_earlier_looks(answer), answer.replayed)
 
     def has_seen_before(self, answer: Answer) -> bool:

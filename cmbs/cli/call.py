@@ -115,13 +115,20 @@ def _read_argument(text: str) -> tuple[str, Any]:
         raise InvalidRequest(f"`{text[:64]}` is no argument: write NAME=TEXT, NAME:=JSON or NAME=@FILE")
     if name.endswith(":"):
         return name[:-1], _read_json(value, object)
-    return name, Path(value[1:]).read_text("utf-8") if value.startswith("@") else value
+    return name, _read_text(value[1:]) if value.startswith("@") else value
+
+
+def _read_text(file: str) -> str:
+    try:
+        return Path(file).read_text("utf-8")
+    except UnicodeDecodeError as exc:
+        raise InvalidRequest(f"`{file}` is no text in UTF-8") from exc
 
 
 def _read_json(text: str, kind: type) -> Any:
     try:
         value = json.loads(text)
-    except ValueError as exc:
+    except (ValueError, RecursionError) as exc:
         raise InvalidRequest(f"`{text[:64]}` is not JSON: {exc}") from exc
     if not isinstance(value, kind):
         raise InvalidRequest("arguments must be a JSON object")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
+from cmbs.belief.kernel.queries import split_label
 from cmbs.bootstrap import DEFAULT_STORE
 from cmbs.cli.kit_record import open_server
 from cmbs.cli.output import err, failing_cleanly, format_count, out
@@ -43,6 +44,11 @@ def declare(
         list[str] | None,
         typer.Option(help="For a kit over a causal graph: a node that shows something wrong; once for each."),
     ] = None,
+    title: Annotated[str | None, typer.Option(help="One line for people, and to find it by.", metavar="TEXT")] = None,
+    label: Annotated[
+        list[str] | None,
+        typer.Option("--label", help="To find it by; may be given several times.", metavar="NAME:VALUE"),
+    ] = None,
     observations_only: Annotated[
         bool, typer.Option("--observations-only", help="Refuse lists of ids: only what the kit rules out goes.")
     ] = False,
@@ -52,7 +58,10 @@ def declare(
     """Open a session over a kit on record, and print its id."""
     policy = SessionPolicy(eliminations=EliminationRule.OBSERVATIONS) if observations_only else None
     with failing_cleanly(), open_server(store, tee) as server:
-        declared = server.declare_session(kit=KitChoice(kit, version), policy=policy, symptoms=symptom)
+        labels = dict(map(split_label, label or ()))
+        declared = server.declare_session(
+            kit=KitChoice(kit, version), policy=policy, symptoms=symptom, title=title, labels=labels
+        )
     err.print(f"{format_count(declared.snapshot.n_survivors, 'hypothesis', 'hypotheses')} survive")
     out.print(declared.session_id)
 

@@ -95,7 +95,10 @@ def connect_async(
 def _find(server: str | Application, settings: Mapping[str, str] | None) -> _Place:
     if not isinstance(server, str):
         return _Place("an application in this process", _LOCAL, application=server)
-    parts = urlsplit(server)
+    try:
+        parts = urlsplit(server)
+    except ValueError as exc:
+        raise _refuse_place("the address") from exc
     if parts.scheme in _STORES:
         application = _open_server(server, settings)
         return _Place(f"{parts.scheme}:", _LOCAL, application=application, close=application.close)
@@ -104,16 +107,24 @@ def _find(server: str | Application, settings: Mapping[str, str] | None) -> _Pla
     if parts.scheme == "unix":
         return _Place(f"unix:{parts.path}", _LOCAL, socket=unquote(parts.path))
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise InvalidRequest(
-            f"`{parts.scheme or server[:64]}` is no place of a server; there are {_SHAPES}",
-            {"field": "server", "accepted": _SHAPES},
-        )
+        raise _refuse_place(f"`{parts.scheme or server[:64]}`")
     if parts.username or parts.password or parts.query or parts.fragment:
         # Addresses are shown in messages and logs.
         raise InvalidRequest(
             f"an address holds no key and no query: pass `key`, or set `{KEY_VARIABLE}`", {"field": "server"}
         )
-    return _Place(f"{parts.scheme}://{parts.netloc}{parts.path}", server.rstrip("/"))
+    try:
+        url = httpx.URL(server.rstrip("/"))
+    except httpx.InvalidURL as exc:
+        raise _refuse_place("the address") from exc
+    return _Place(f"{parts.scheme}://{parts.netloc}{parts.path}", str(url))
+
+
+def _refuse_place(what: str) -> InvalidRequest:
+    """The error for what is no address. One that cannot be taken apart is not shown: it may hold a key."""
+    return InvalidRequest(
+        f"{what} is no place of a server; there are {_SHAPES}", {"field": "server", "accepted": _SHAPES}
+    )
 
 
 def _open_server(store: str, settings: Mapping[str, str] | None) -> Any:

@@ -73,7 +73,9 @@ class Follow(ABC, Generic[T]):
         self._patience = patience
         self._environment = environment
         self._place: str | None = None
+        # Connections that were lost since the server last showed that it lives, and when the first of them was.
         self._failures = 0
+        self._lost_at = 0.0
 
     def begin(self) -> Call[Any]:
         """The call for what comes after the last entry that was handed out."""
@@ -89,8 +91,11 @@ class Follow(ABC, Generic[T]):
     def take(self, event: ServerSentEvent) -> T | None:
         """What an event says, if it is an entry; an error where the server ends the stream for a reason that lasts."""
         found = self._read(event)
+        if found is not None or event.event == "heartbeat":
+            # A stream on which nothing is written lives too. A `head` alone is no sign: what fails at once sends one.
+            self._failures = 0
         if found is not None:
-            self._place, self._failures = event.id, 0
+            self._place = event.id
         elif event.event == "end":
             _refuse_for_good(_decode(event.data, End))
         elif event.id and self._goes_on_from(event):
@@ -109,11 +114,18 @@ class Follow(ABC, Generic[T]):
         return self._place is None
 
     def judge(self, failure: CmbsError | None) -> float:
-        """How long to wait before going on; raises `failure` where it lasts, or comes again and again."""
+        """How long to wait before going on; raises `failure` where it is for good, or outlasts all patience.
+
+        A server that starts again takes its time: attempts are made until both their number and the deadline are over.
+        """
         if failure is not None and not _passes(failure):
             raise failure
+        now = self._environment.now()
+        if self._failures == 0:
+            self._lost_at = now
         self._failures += 1
-        if failure is not None and self._failures >= self._patience.attempts:
+        is_over = self._failures >= self._patience.attempts and now - self._lost_at >= self._patience.deadline
+        if failure is not None and is_over:
             raise failure
         bound = min(self._patience.longest_pause, self._patience.first_pause * 2.0**self._failures)
         return bound * self._environment.chance()

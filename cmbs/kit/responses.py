@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from cmbs.documents.findings import list_ids
 from cmbs.errors import InvalidRequest
 from cmbs.kit.model import NO_DATA, KitOutcome, KitProbe, NormalBand, Reading
-from cmbs.kit.windows import reduce_window, to_finite
+from cmbs.kit.windows import reduce_window, show_found, to_finite
 
 
 class ReadResponse(NamedTuple):
@@ -36,19 +36,20 @@ def read_response(probe: KitProbe, response: Any) -> ReadResponse:
         case str():
             found = probe.outcome(response)
             if found is None and response != NO_DATA:
-                raise _unreadable(probe, f"has no outcome `{response}`")
+                raise _unreadable(probe, f"has no outcome `{show_found(response)}`", response)
             return ReadResponse(found, {})
         case bool():
-            raise _unreadable(probe, f"has no outcome `{str(response).lower()}`; an outcome is named by a text")
+            named = str(response).lower()
+            raise _unreadable(probe, f"has no outcome `{named}`; an outcome is named by a text", response)
         case Real() if probe.reading is not None:
             return _read_number(probe, probe.reading, response)
         case Real():
-            raise _unreadable(probe, f"reads no numbers, and got {response}")
+            raise _unreadable(probe, f"reads no numbers, and got {show_found(response)}", response)
         case list() | tuple():
             reduced = reduce_window(probe, response)
             return ReadResponse(reduced.outcome, {"window": reduced.to_record()})
         case _:
-            raise _unreadable(probe, f"cannot read a response of type {type(response).__name__}")
+            raise _unreadable(probe, f"cannot read a response of type {type(response).__name__}", response)
 
 
 def outcome_for(probe: KitProbe, response: Any) -> KitOutcome | None:
@@ -61,7 +62,13 @@ def _read_number(probe: KitProbe, reading: Reading, response: Any) -> ReadRespon
     if number is None:
         raise InvalidRequest(
             f"the reading of probe `{probe.probe_id}` is not a finite number; without a reading, answer `{NO_DATA}`",
-            {"probe_id": probe.probe_id},
+            {
+                "probe_id": probe.probe_id,
+                "field": "response",
+                "found": show_found(response),
+                "accepted": "a finite number",
+                "next": f"send what was read, or `{NO_DATA}`",
+            },
         )
     outcome_id = reading.outcome_of(number)
     # As text: canonical JSON has neither infinities nor whole numbers beyond 2^53.
@@ -71,11 +78,19 @@ def _read_number(probe: KitProbe, reading: Reading, response: Any) -> ReadRespon
     return ReadResponse(None if outcome_id is None else probe.outcome(outcome_id), record)
 
 
-def _unreadable(probe: KitProbe, what: str) -> InvalidRequest:
+def _unreadable(probe: KitProbe, what: str, response: Any) -> InvalidRequest:
     ids = [each.outcome_id for each in probe.outcomes]
     numbers = ", a number" if probe.reading is not None else ""
     samples = ", a list of samples" if probe.window is not None else ""
+    accepted = f"{list_ids(ids)}{numbers}{samples} or `{NO_DATA}`"
     return InvalidRequest(
-        f"probe `{probe.probe_id}` {what}: it takes {list_ids(ids)}{numbers}{samples} or `{NO_DATA}`",
-        {"probe_id": probe.probe_id, "outcomes": ids[:100]},
+        f"probe `{probe.probe_id}` {what}: it takes {accepted}",
+        {
+            "probe_id": probe.probe_id,
+            "field": "response",
+            "found": show_found(response),
+            "accepted": accepted,
+            "next": f"send one of these; for what was looked for and not found, `{NO_DATA}`",
+            "outcomes": ids[:100],
+        },
     )

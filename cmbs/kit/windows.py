@@ -13,6 +13,10 @@ from cmbs.errors import InvalidRequest, LimitExceeded
 from cmbs.kit.model import NO_DATA, KitOutcome, KitProbe, Reading, Reduction, Window
 
 MAX_WINDOW_SAMPLES = 10_000
+# Characters of what was sent that an error shows.
+_MAX_SHOWN = 64
+# Of whole numbers, those that JSON has exactly.
+_EXACT_BITS = 53
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +56,13 @@ def reduce_window(probe: KitProbe, samples: Sequence[Any]) -> ReducedWindow:
         raise _refuse_window(
             probe,
             f"probe `{probe.probe_id}` declares no reduction, and cannot read a window of samples",
-            "samples",
+            "response",
             len(samples),
             "one outcome or number",
             "reduce the window yourself and send one outcome or number, or declare `window` in the kit",
         )
     if len(samples) > MAX_WINDOW_SAMPLES:
-        raise LimitExceeded("window_samples", MAX_WINDOW_SAMPLES, len(samples), "samples")
+        raise LimitExceeded("window_samples", MAX_WINDOW_SAMPLES, len(samples), "response")
     _check_length(probe, window, len(samples))
     numbers = [_check_sample(probe, number, sample) for number, sample in enumerate(samples)]
     if window.reduction is Reduction.MEAN:
@@ -76,6 +80,25 @@ def to_finite(value: Any) -> float | None:
     except OverflowError:
         return None
     return number if math.isfinite(number) else None
+
+
+def show_found(value: Any) -> Any:
+    """What was sent, as an error shows it: itself where it is short, or else what it is."""
+    match value:
+        case None | bool():
+            return value
+        case str():
+            return value if len(value) <= _MAX_SHOWN else value[:_MAX_SHOWN] + "…"
+        case int():
+            return value if value.bit_length() <= _EXACT_BITS else f"a whole number of {value.bit_length()} bits"
+        case float() if math.isfinite(value):
+            return value
+        case Real():
+            return f"{value}"
+        case list() | tuple():
+            return "a list"
+        case _:
+            return "an object"
 
 
 def mean_of(numbers: Sequence[float]) -> float:
@@ -103,10 +126,11 @@ def _check_length(probe: KitProbe, window: Window, length: int) -> None:
     else:
         return
     least = f"{'' if window.n is not None else 'at least '}{accepted['minimum']}"
+    noun = "sample" if accepted["minimum"] == 1 else "samples"
     raise _refuse_window(
         probe,
-        f"a window of probe `{probe.probe_id}` has {least} samples, and this one has {length}",
-        "samples",
+        f"a window of probe `{probe.probe_id}` has {least} {noun}, and this one has {length}",
+        "response",
         length,
         accepted,
         f"send as many samples; without them, answer `{NO_DATA}`",
@@ -120,8 +144,8 @@ def _check_sample(probe: KitProbe, number: int, sample: Any) -> float:
     raise _refuse_window(
         probe,
         f"sample {number} of the window for probe `{probe.probe_id}` is not a finite number",
-        f"samples[{number}]",
-        sample if isinstance(sample, str | bool | None) else repr(sample),
+        f"response[{number}]",
+        show_found(sample),
         "a finite number",
         "leave out what was not measured, and send the window again",
     )

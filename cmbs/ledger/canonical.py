@@ -120,13 +120,13 @@ def _check_number(number: int | float) -> bool:  # noqa: PYI041 - an int is told
         raise InvalidRequest("numbers must be finite", {"found": str(number), "accepted": "a finite number"})
     # RFC 8785 writes a whole float as digits alone, so it comes back as an integer, and must be one that is exact.
     if abs(number) > MAX_SAFE_INTEGER and (isinstance(number, int) or abs(number) < _EXPONENT_FROM):
-        quoted = number if abs(number) < _MAX_QUOTED_NUMBER else "given"
+        found = f"{number}" if abs(number) < _MAX_QUOTED_NUMBER else "a larger number"
         raise InvalidRequest(
-            f"the number {quoted!r} is not exact in I-JSON (beyond 2^53 - 1)",
+            f"a number is not exact in I-JSON (beyond 2^53 - 1): {found}",
             {
-                "found": str(quoted),
+                "found": found,
                 "accepted": {"minimum": -MAX_SAFE_INTEGER, "maximum": MAX_SAFE_INTEGER},
-                "next": "send a larger number as text",
+                "next": "send a larger number as text, or in a larger unit where only a number will do",
             },
         )
     return isinstance(number, int)

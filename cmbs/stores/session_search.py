@@ -89,8 +89,10 @@ def build_search(
     if query.terms:
         source, place = f"{schema}listing_terms AS t CROSS JOIN {source}", "t"
         parts.append((f"l.session_id = t.session_id AND t.term = {mark}", query.terms[:1]))
-    has_term = f"EXISTS (SELECT 1 FROM {schema}listing_terms AS x WHERE x.session_id = {place}.session_id"  # noqa: S608
-    parts += [(f"{has_term} AND x.term = {mark})", (term,)) for term in query.terms[1:]]
+    # All terms of a session are of one moment: said here, PostgreSQL can read both terms side by side, in one order.
+    same_session = "x.session_id = t.session_id AND x.created_ts = t.created_ts"
+    has_term = f"EXISTS (SELECT 1 FROM {schema}listing_terms AS x WHERE {same_session} AND x.term = {mark})"  # noqa: S608
+    parts += [(has_term, (term,)) for term in query.terms[1:]]
     if query.standing is not None:
         parts.append((f"l.state = {mark}", (query.standing.value,)))
     if query.text:

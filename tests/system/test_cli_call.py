@@ -46,10 +46,18 @@ def test_a_file_is_sent_as_it_is_and_an_actor_is_named(tmp_path: Path) -> None:
         (("query_belief",), "missing 1 required positional argument: 'session_id'"),
         (("query_belief", "session_id"), "is no argument: write NAME=TEXT"),
         (("query_belief", "session_id=s", "at:=x"), "is not JSON"),
+        (("put_kit", "text=@bytes.bin"), "`bytes.bin` is no text in UTF-8"),
+        (("put_kit", "text=@nowhere.yaml"), "No such file"),
+        (("declare_session", "kit:=" + "[" * 100_000), "is not JSON"),
         (("healthz", "--server", "ftp://x"), "is no place of a server"),
+        (("healthz", "--server", "http://[::1"), "is no place of a server"),
     ],
 )
-def test_a_call_that_makes_no_sense_is_refused(arguments: tuple[str, ...], said: str) -> None:
+def test_a_call_that_makes_no_sense_is_refused(
+    arguments: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bytes.bin").write_bytes(b"\xff\xfe")
+    monkeypatch.chdir(tmp_path)
     ran = invoke("call", *arguments, CMBS_STORE="memory:")
     assert ran.exit_code == 2, ran
     assert said in ran.stderr

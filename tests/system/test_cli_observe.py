@@ -47,7 +47,8 @@ def test_a_session_over_a_kit_is_opened_observed_and_asked_from_the_command_line
     assert run("kit", "list").startswith("coin  version 1  2 hypotheses, 2 probes")
     assert json.loads(run("kit", "list", "--json"))["kit_id"] == "coin"
     assert run("kit", "show", "coin") == KIT.strip()
-    session = run("declare", "coin", "--observations-only")
+    session = run("declare", "coin", "--observations-only", "--title", "A coin", "--label", "team:games")
+    assert "A coin" in run("sessions", "--kit", "coin", "--label", "team:games")
     assert "share" in run("probes", session)
     assert json.loads(run("probes", session, "--json", "--limit", "1"))["n_probes"] == 2
     assert run("observe", session, "toss", "heads") == "ruled out: nothing; 2 survivors"

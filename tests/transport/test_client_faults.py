@@ -139,6 +139,11 @@ def test_a_server_that_goes_back_behind_a_head_is_found_out(kind: str) -> None:
         "ftp://127.0.0.1",
         "http://",
         "127.0.0.1:8000",
+        "http://[::1",
+        f"http://x:{KEY}@[::1",
+        "http://[zz]",
+        "http://127.0.0.1:http",
+        "http://\x00",
         "",
     ],
 )

@@ -11,16 +11,20 @@ from itertools import islice
 from typing import Any
 
 import pytest
+from httpx_sse import ServerSentEvent
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cmbs.client import Client, Patience, Unreachable, UnreadableAnswer, connect, connect_async
+from cmbs.client.calls import Call
+from cmbs.client.exchange import Environment
+from cmbs.client.following import StreamFollow
 from cmbs.client.results.belief import StreamEvent
 from cmbs.errors import EventNotFound, Forbidden, InvalidRequest, LedgerCorrupt, SessionNotFound
 from tests.support.effort import EFFORT
 from tests.support.transports import ONTOLOGY
 
-AT_ONCE = Patience(first_pause=0.0, attempts=8)
+AT_ONCE = Patience(first_pause=0.0, deadline=0.0, attempts=8)
 N_ENTRIES = 12
 REVOKED = {"reason": "permission_lost", "code": "FORBIDDEN", "message": "the key is revoked"}
 
@@ -105,6 +109,33 @@ def test_a_follower_gives_up_where_nothing_comes_any_more() -> None:
     with connect(app, patience=AT_ONCE) as client, pytest.raises(Unreachable):
         list(client.follow_session("s", from_=0))
     assert len(app.begun) == AT_ONCE.attempts
+
+
+def follow_by_a_clock(patience: Patience) -> tuple[StreamFollow, list[float]]:
+    """A follower, and its clock, which a test sets."""
+    clock = [100.0]
+    call = Call("GET", "/v1/sessions/s/events", dict[str, Any])
+    return StreamFollow(call, patience, Environment(lambda: clock[0], lambda: 1.0, lambda: "key")), clock
+
+
+@pytest.mark.req("CLIENT-08")
+def test_a_follower_outlasts_a_server_that_takes_its_time_to_start_again() -> None:
+    follow, clock = follow_by_a_clock(Patience(attempts=3, deadline=30.0))
+    while clock[0] < 129.0:
+        clock[0] += min(1.0, follow.judge(Unreachable("nobody listens yet")))
+    clock[0] = 131.0
+    with pytest.raises(Unreachable):
+        follow.judge(Unreachable("nobody listens any more"))
+
+
+@pytest.mark.req("CLIENT-08")
+def test_connections_that_break_now_and_then_do_not_end_a_stream_on_which_nothing_is_written() -> None:
+    follow, clock = follow_by_a_clock(Patience(attempts=3, deadline=0.0))
+    heartbeat = ServerSentEvent("heartbeat", '{"at":"","seq":4}', "4")
+    for _ in range(20):
+        clock[0] += 3600.0
+        assert follow.take(heartbeat) is None
+        assert follow.judge(Unreachable("a proxy cut it")) < 1.0
 
 
 @pytest.mark.req("CLIENT-08")

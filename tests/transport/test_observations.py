@@ -216,6 +216,9 @@ def test_what_the_probe_cannot_read_is_refused(
     session_id = client.open()
     refused = client.observe(session_id, probe_id, response)
     assert (refused.status_code, refused.json()["error"]["code"]) == (status, code)
+    details = refused.json()["error"]["details"]
+    assert details["field"].partition("[")[0] == ("probe_id" if code == "UNKNOWN_PROBE" else "response")
+    assert None not in (details["found"], details["accepted"], details["next"])
     audit = client.send("GET", f"/v1/sessions/{session_id}/audit", headers=AGENT).json()
     assert len(audit["events"]) == 1
 
@@ -249,8 +252,13 @@ def test_a_session_names_a_kit_by_id_and_version(client: Client) -> None:
     declared = client.send("GET", f"/v1/sessions/{session_id}/audit", headers=AGENT).json()["events"][0]["payload"]
     assert declared["provider"] == {"id": "coin toss", "version": "1", "content_hash": first}
     assert declared["hypothesis_attributes"] == {"two-headed": {"maker": "eve"}}
-    for kit in ("coin", {"id": "coin toss", "version": "9"}):
+    wrong: dict[str, Any] = {
+        "no kit `coin`": "coin",
+        "no version `9` in the kit `coin toss`": {"id": "coin toss", "version": "9"},
+    }
+    for said, kit in wrong.items():
         refused = client.send("POST", "/v1/sessions", json={"kit": kit}, headers=AGENT)
+        assert refused.json()["error"]["message"].startswith(said)
         assert (refused.status_code, refused.json()["error"]["details"]["field"]) == (400, "kit")
 
 

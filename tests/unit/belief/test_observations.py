@@ -227,6 +227,7 @@ def test_an_observation_records_what_was_given_what_it_was_read_as_and_when_it_w
     assert (recorded["source_id"], recorded["observation_id"]) == ("probe://node", "load")
     assert outcome.observation["outcome_id"] == "low"
     assert outcome.observation["ruled_out"] == 1
+    assert outcome.observation["reading"]["reading"] == "0.31"
 
 
 @pytest.mark.req("OBS-05")

@@ -112,13 +112,23 @@ def test_no_data_stands_for_no_outcome(response: str | None) -> None:
         ("maybe", "probe `p` has no outcome `maybe`: it takes `yes`, `no` or `no-data`"),
         (True, "probe `p` has no outcome `true`; an outcome is named by a text: it takes `yes`, `no` or `no-data`"),
         (3, "probe `p` reads no numbers, and got 3: it takes `yes`, `no` or `no-data`"),
+        (0.5, "probe `p` reads no numbers, and got 0.5: it takes `yes`, `no` or `no-data`"),
+        (
+            1 << 60_000,
+            "probe `p` reads no numbers, and got a whole number of 60001 bits: it takes `yes`, `no` or `no-data`",
+        ),
+        ("y" * 90_000, f"probe `p` has no outcome `{'y' * 64}…`: it takes `yes`, `no` or `no-data`"),
         ({"yes": 1}, "probe `p` cannot read a response of type dict: it takes `yes`, `no` or `no-data`"),
     ],
+    ids=["a text", "a boolean", "a number", "a fraction", "a huge number", "a long text", "an object"],
 )
 def test_a_response_that_a_probe_cannot_read_is_refused_and_nothing_is_guessed(response: Any, message: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
         outcome_for(probe("p", YES, NO), response)
     assert refused.value.message == message
+    details = refused.value.details
+    assert (details["field"], details["accepted"]) == ("response", "`yes`, `no` or `no-data`")
+    assert len(f"{details['found']}") <= 65
 
 
 def test_a_refusal_names_the_first_outcomes_and_that_numbers_are_read() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
@@ -169,17 +170,20 @@ def test_one_of_two_outcomes_of_cuts_can_be_counted() -> None:
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 REFUSED: list[tuple[Window | None, list[Any], str, str]] = [
-    (None, [1, 2], "samples", "probe `p` declares no reduction"),
-    (ANY, [], "samples", "a window of probe `p` has at least 1 samples, and this one has 0"),
-    (Window(Reduction.K_OF_N, 3), [1, 2], "samples", "a window of probe `p` has at least 3 samples"),
-    (Window(Reduction.MEAN, n=3), [1, 2], "samples", "a window of probe `p` has 3 samples, and this one has 2"),
-    (ANY, [1, math.nan], "samples[1]", "sample 1 of the window for probe `p` is not a finite number"),
-    (ANY, [-math.inf], "samples[0]", "sample 0 of"),
-    (MEAN, [1, 2, 10**400], "samples[2]", "sample 2 of"),
-    (MEAN, [True], "samples[0]", "sample 0 of"),
-    (MEAN, [None], "samples[0]", "sample 0 of"),
-    (MEAN, ["1"], "samples[0]", "sample 0 of"),
-    (MEAN, [[1]], "samples[0]", "sample 0 of"),
+    (None, [1, 2], "response", "probe `p` declares no reduction"),
+    (ANY, [], "response", "a window of probe `p` has at least 1 sample, and this one has 0"),
+    (Window(Reduction.K_OF_N, 3), [1, 2], "response", "a window of probe `p` has at least 3 samples"),
+    (Window(Reduction.MEAN, n=3), [1, 2], "response", "a window of probe `p` has 3 samples, and this one has 2"),
+    (ANY, [1, math.nan], "response[1]", "sample 1 of the window for probe `p` is not a finite number"),
+    (ANY, [-math.inf], "response[0]", "sample 0 of"),
+    (MEAN, [1, 2, 10**400], "response[2]", "sample 2 of"),
+    (MEAN, [True], "response[0]", "sample 0 of"),
+    (MEAN, [None], "response[0]", "sample 0 of"),
+    (MEAN, ["1"], "response[0]", "sample 0 of"),
+    (MEAN, [[1]], "response[0]", "sample 0 of"),
+    (MEAN, [{"a": 1}], "response[0]", "sample 0 of"),
+    (MEAN, ["x" * 100_000], "response[0]", "sample 0 of"),
+    (MEAN, [10**5_000], "response[0]", "sample 0 of"),
 ]
 
 
@@ -193,6 +197,8 @@ def test_a_window_that_cannot_be_read_is_refused_with_its_place(
     assert refused.value.message.startswith(message)
     assert refused.value.details["field"] == field
     assert {"found", "accepted", "next"} <= refused.value.details.keys()
+    # Short, whatever was sent, and JSON.
+    assert len(json.dumps(refused.value.details, allow_nan=False)) < 1_000
 
 
 @pytest.mark.req("KIT-15")

@@ -17,9 +17,11 @@ from cmbs.belief.server import BeliefServer
 from cmbs.errors import CmbsError, InvalidRequest, SessionNotFound, StoreUnavailable
 from cmbs.ledger import Head, StoredEntry
 from cmbs.spi import Append, EliminationProvenance, Opening, StaleHead
+from cmbs.spi.session_search import SessionQuery
 from cmbs.stores import open_store
 from cmbs.stores._postgres_schema import APPEND_ONLY
 from cmbs.stores.postgres import PostgresStore
+from cmbs.stores.session_search import build_search
 from cmbs.testing.streams import stream
 from tests.support.store_fixture import StoreFixture, declared, verified
 
@@ -280,3 +282,31 @@ def test_without_the_extra_the_error_says_which_one_is_missing(monkeypatch: pyte
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(CmbsError, match=r"cmbs\[postgres\]"):
         open_store("postgresql://localhost/db")
+
+
+# --- lists ---
+
+# As in a store of many sessions: each has a kit of its own, one in five is of an agent, one in twenty of a source.
+FILL = """
+CREATE TEMP TABLE made AS
+    SELECT n, 'session ' || n AS id, '2026-01-01T00:00:00.' || lpad(n::text, 6, '0') || 'Z' AS ts
+    FROM generate_series(1, 40000) AS n;
+INSERT INTO cmbs.listings SELECT id, ts, 'open', id, '' FROM made;
+INSERT INTO cmbs.listing_terms SELECT id, convert_to('kit ' || n, 'UTF8'), ts FROM made;
+INSERT INTO cmbs.listing_terms SELECT id, 'agent'::bytea, ts FROM made WHERE n % 5 = 0;
+INSERT INTO cmbs.listing_terms SELECT id, 'source'::bytea, ts FROM made WHERE n % 20 = 1;
+"""
+
+
+@pytest.mark.req("FIND-INDEX-01")
+def test_sessions_of_two_terms_that_never_met_are_not_looked_up_one_by_one(outsider: psycopg.Connection) -> None:
+    outsider.execute(FILL)
+    outsider.execute("VACUUM ANALYZE cmbs.listings, cmbs.listing_terms")
+    query = SessionQuery(terms=(b"agent", b"source"))
+    statement, parameters = build_search(query, None, 50, mark="%s", schema="cmbs.", contains="")
+    ((plan,),) = outsider.execute(
+        f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}".encode(), parameters
+    ).fetchall()
+    # One block for each session of the agent would be 8,000.
+    whole = plan[0]["Plan"]
+    assert whole["Shared Hit Blocks"] + whole["Shared Read Blocks"] < 2_000
