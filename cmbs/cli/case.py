@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from cmbs.belief.kernel.queries import check_text, split_label
 from cmbs.bootstrap import DEFAULT_STORE
-from cmbs.cli.finding import LabelOption, NewestOption, SinceOption, TextOption, UntilOption
+from cmbs.cli.finding import KitOption, LabelOption, NewestOption, SinceOption, TextOption, UntilOption
 from cmbs.cli.output import err, existing_store, failing_cleanly, format_count, out
 from cmbs.errors import InvalidRequest, RecordNotFound
 from cmbs.ledger.instants import parse_instant
@@ -21,7 +21,7 @@ from cmbs.substrate.kernel.events import CloseCase, OpenCase, SpaceMessage
 from cmbs.substrate.kernel.kind import SpaceAnswer
 from cmbs.substrate.kernel.requests import SpaceCommand
 from cmbs.substrate.kernel.state import Case, CaseStatus
-from cmbs.substrate.listing import CaseFilter, labels_of, take_cases, title_of
+from cmbs.substrate.listing import CaseFilter, find_sessions_of_kit, labels_of, take_cases, title_of
 from cmbs.substrate.server import DEFAULT_SPACE, SubstrateServer
 
 app = typer.Typer(
@@ -83,6 +83,7 @@ def list_(
     status: Annotated[CaseStatus | None, typer.Option(help="Only those with this status.")] = None,
     session: Annotated[str | None, typer.Option("--session", help="Only of this session.", metavar="ID")] = None,
     agent: Annotated[str | None, typer.Option("--agent", help="Only where this agent may act.", metavar="ID")] = None,
+    kit: KitOption = None,
     label: LabelOption = None,
     text: TextOption = None,
     since: SinceOption = None,
@@ -97,8 +98,9 @@ def list_(
         first = "" if since is None else parse_instant(since, "since")
         end = "" if until is None else parse_instant(until, "until")
         labels = tuple(map(split_label, label or ()))
-        wanted = CaseFilter(status, session, agent, labels, check_text(text), first, end)
         known = server.current(space)
+        of_kit = None if kit is None else find_sessions_of_kit(server.log, known, kit)
+        wanted = CaseFilter(status, session, agent, labels, check_text(text), first, end, session_ids=of_kit)
         cases = [known.cases[name] for _, name in sorted(take_cases(known, wanted), reverse=newest)]
     for case in cases:
         if as_json:

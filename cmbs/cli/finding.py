@@ -23,6 +23,9 @@ _SPACES_AT_ONCE = 200
 _OPERATOR = "command-line"
 
 NewestOption = Annotated[bool, typer.Option("--newest", help="The newest first; otherwise the oldest.")]
+KitOption = Annotated[
+    str | None, typer.Option("--kit", help="Only of sessions that were declared from this provider.", metavar="ID")
+]
 LabelOption = Annotated[
     list[str] | None,
     typer.Option("--label", help="Only with this label; may be given several times.", metavar="NAME:VALUE"),
@@ -47,7 +50,7 @@ def order_of(newest: bool) -> str:
 
 def sessions(
     state: Annotated[SessionStanding | None, typer.Option(help="Only those that stand so.")] = None,
-    kit: Annotated[str | None, typer.Option(help="Only those from this provider.", metavar="ID")] = None,
+    kit: KitOption = None,
     agent: Annotated[
         str | None, typer.Option(help="Only those that this actor declared or reported in.", metavar="ID")
     ] = None,

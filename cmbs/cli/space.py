@@ -11,7 +11,7 @@ import typer
 
 from cmbs.belief.kernel.queries import split_label
 from cmbs.bootstrap import DEFAULT_STORE
-from cmbs.cli.finding import JsonOption, LabelOption, LimitOption, NewestOption, SinceOption, UntilOption
+from cmbs.cli.finding import JsonOption, KitOption, LabelOption, LimitOption, NewestOption, SinceOption, UntilOption
 from cmbs.cli.output import err, existing_store, failing_cleanly, format_count, out
 from cmbs.errors import InvalidRequest
 from cmbs.ledger.instants import parse_instant
@@ -21,7 +21,7 @@ from cmbs.substrate.kernel.kind import SpaceAnswer
 from cmbs.substrate.kernel.requests import SpaceCommand
 from cmbs.substrate.kernel.state import ProposalRecord, ProposalStatus, Space
 from cmbs.substrate.kernel.waiting import is_waiting
-from cmbs.substrate.listing import Listed, Position, RecordFilter, find_first_since, list_records
+from cmbs.substrate.listing import Listed, Position, RecordFilter, find_first_since, find_sessions_of_kit, list_records
 from cmbs.substrate.server import DEFAULT_SPACE, SubstrateServer
 
 app = typer.Typer(
@@ -53,6 +53,7 @@ def proposals(
     status: Annotated[ProposalStatus | None, typer.Option(help="Only those with this status.")] = None,
     case: Annotated[str | None, typer.Option("--case", help="Only of this case.", metavar="ID")] = None,
     agent: Annotated[str | None, typer.Option("--agent", help="Only of this agent.", metavar="ID")] = None,
+    kit: KitOption = None,
     tool: Annotated[str | None, typer.Option("--tool", help="Only with a call of this tool.", metavar="ID")] = None,
     label: LabelOption = None,
     since: SinceOption = None,
@@ -72,7 +73,10 @@ def proposals(
         )
         labels = tuple(map(split_label, label or ()))
         end = found.head.seq + 1 if end is None else end
-        wanted = RecordFilter(status, case, agent, tool, labels, first or 0, end, newest_first=newest)
+        of_kit = None if kit is None else find_sessions_of_kit(server.log, found, kit)
+        wanted = RecordFilter(
+            status, case, agent, tool, labels, first or 0, end, newest_first=newest, session_ids=of_kit
+        )
         listed = _list_proposals(server, found, wanted, limit)
     for proposal_id, record in listed:
         if as_json:

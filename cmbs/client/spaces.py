@@ -21,6 +21,7 @@ class PageFilters(TypedDict, total=False):
     order: str
     status: str
     agent: str
+    kit: str
     label: list[str]
     since: str
     until: str

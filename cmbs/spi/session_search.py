@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import msgspec
@@ -10,13 +11,15 @@ from cmbs.ledger.listing import Indexed, Listing, SessionStanding, index_session
 from cmbs.spi.audit_log import AuditLog, SessionSummary
 
 _PAGE = 500
+# So many sessions can be named by a query.
+MAX_IDS = 500
 
 
 class SessionQuery(msgspec.Struct, frozen=True):
     """Which sessions are looked for, and in which order: all that are given must hold.
 
     `terms` are of `find_term`, and `text`, in any case, is looked for in ids and titles. A session was declared at
-    `since` or later, and before `until`.
+    `since` or later, and before `until`. It is one of `session_ids`, if they are given: `MAX_IDS` of them at most.
     """
 
     newest_first: bool = False
@@ -25,12 +28,14 @@ class SessionQuery(msgspec.Struct, frozen=True):
     text: str = ""
     since: str = ""
     until: str = ""
+    session_ids: tuple[str, ...] | None = None
 
     def takes(self, session_id: str, indexed: Indexed) -> bool:
         """Whether a session is one of those that are looked for."""
         listing = indexed.listing
         return (
-            self.standing in (None, listing.standing)
+            (self.session_ids is None or session_id in self.session_ids)
+            and self.standing in (None, listing.standing)
             and indexed.terms >= set(self.terms)
             and self.text.casefold() in search_text(session_id, listing.title)
             and self.since <= listing.created_ts
@@ -74,6 +79,16 @@ def find_sessions(log: AuditLog, query: SessionQuery, after: tuple[str, str] | N
             found.append(ListedSession(summary, indexed.listing))
             if len(found) == limit:
                 break
+    return found
+
+
+def find_among(log: AuditLog, query: SessionQuery, session_ids: Collection[str]) -> set[str]:
+    """Those of these sessions that a query takes."""
+    left, found = sorted(session_ids), set[str]()
+    while left:
+        ids, left = tuple(left[:MAX_IDS]), left[MAX_IDS:]
+        named = find_sessions(log, msgspec.structs.replace(query, session_ids=ids), None, len(ids))
+        found.update(each.summary.session_id for each in named)
     return found
 
 

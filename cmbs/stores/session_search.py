@@ -93,6 +93,9 @@ def build_search(
     same_session = "x.session_id = t.session_id AND x.created_ts = t.created_ts"
     has_term = f"EXISTS (SELECT 1 FROM {schema}listing_terms AS x WHERE {same_session} AND x.term = {mark})"  # noqa: S608
     parts += [(has_term, (term,)) for term in query.terms[1:]]
+    if query.session_ids is not None:
+        marks = ", ".join([mark] * len(query.session_ids))
+        parts.append((f"{place}.session_id IN ({marks})", query.session_ids))
     if query.standing is not None:
         parts.append((f"l.state = {mark}", (query.standing.value,)))
     if query.text:

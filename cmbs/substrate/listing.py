@@ -10,7 +10,10 @@ from typing import NamedTuple
 from msgspec import UnsetType
 
 from cmbs.ledger.canonical import MAX_SAFE_INTEGER
+from cmbs.ledger.listing import Attribute, find_term
 from cmbs.messages import Actor, ActorKind
+from cmbs.spi import AuditLog
+from cmbs.spi.session_search import SessionQuery, find_among
 from cmbs.substrate.kernel.events import Propose, SpaceEvent
 from cmbs.substrate.kernel.model import ToolCall
 from cmbs.substrate.kernel.rebuilding import names_of_executions
@@ -68,6 +71,8 @@ class RecordFilter(NamedTuple):
     newest_first: bool = False
     # Labels of cases that this actor may not see are none.
     reader: Actor | None = None
+    # Its case is of one of these sessions.
+    session_ids: frozenset[str] | None = None
 
     def takes(self, space: Space, record: ProposalRecord | Approval | Execution) -> bool:
         """Whether a record belongs into the list."""
@@ -79,6 +84,8 @@ class RecordFilter(NamedTuple):
         if self.tool_id is not None and self.tool_id not in _tools_of(record):
             return False
         case = None if case_id is None else space.cases.get(case_id)
+        if self.session_ids is not None and (case is None or case.session_id not in self.session_ids):
+            return False
         return not self.labels or (case is not None and has_labels(case, self.labels, self.reader))
 
     def reaches(self, position: Position, after: Position | None) -> bool:
@@ -99,6 +106,7 @@ class CaseFilter(NamedTuple):
     since: str = ""
     until: str = ""
     reader: Actor | None = None
+    session_ids: frozenset[str] | None = None
 
     def takes(self, case: Case) -> bool:
         """Whether a case belongs into the list. What its reader may not see of it does not count."""
@@ -107,6 +115,7 @@ class CaseFilter(NamedTuple):
         return (
             self.status in (None, case.status)
             and self.session_id in (None, case.session_id)
+            and (self.session_ids is None or case.session_id in self.session_ids)
             and (self.agent_id is None or (shown and self.agent_id in case.agents))
             and has_labels(case, self.labels, self.reader)
             and self.text.casefold() in f"{case.case_id}\n{title}".casefold()
@@ -118,6 +127,12 @@ class CaseFilter(NamedTuple):
 def take_cases(space: Space, wanted: CaseFilter) -> Iterator[Position]:
     """The places of the cases that a filter takes, in no order."""
     return (Position(case.seq, case_id) for case_id, case in space.cases.items() if wanted.takes(case))
+
+
+def find_sessions_of_kit(log: AuditLog, space: Space, kit: str) -> frozenset[str]:
+    """Those sessions of the cases of a space that were declared from this kit."""
+    query = SessionQuery(terms=(find_term(Attribute.KIT, kit),))
+    return frozenset(find_among(log, query, {case.session_id for case in space.cases.values()}))
 
 
 def may_see_case(case: Case, reader: Actor) -> bool:

@@ -160,12 +160,12 @@ class SpaceReading:
         start = None if after is None else Position(whole_number("cursor", after[0]), after[1])
         space, reader = self._open(request)
         if resource.listed is not None:
-            wanted = read_record_filter(request, query, status, space, self.server.settled)
+            wanted = read_record_filter(request, query, status, space, self.server)
             page = list_records(self.server.settled, space, resource.listed, start, limit, wanted)
             space, positions = page.space, page.positions
             cursor = None if page.next_after is None else cursor_of(*map(str, page.next_after))
         elif resource.narrowing:
-            found = take_cases(space, read_case_filter(request, query, status))
+            found = take_cases(space, read_case_filter(request, query, status, space, self.server))
             positions, cursor = _take_towards(found, start, limit, query.get("order", "oldest"))
         else:
             found = (

@@ -23,7 +23,7 @@ from cmbs.belief.server import BeliefServer
 from cmbs.ledger import StoredEntry
 from cmbs.messages import Actor, ActorKind, OntologyBundle
 from cmbs.spi import Append, AuditLog, SessionSummary, StaleHead
-from cmbs.spi.session_search import ListedSession, SessionQuery, find_sessions
+from cmbs.spi.session_search import ListedSession, SessionQuery, find_among, find_sessions
 from cmbs.testing.fakes.environment import ManualClock, SequentialIds
 from cmbs.testing.streams import CatchingStore
 
@@ -115,6 +115,8 @@ class SessionSearchContract:
             found = find_sessions(log, query, None, MANY)
             assert found == find_sessions(plain, query, None, MANY), name
             assert read_pages(log, query) == found, name
+            ids = [each.summary.session_id for each in found]
+            assert find_among(log, query, {*ids[::2], "unknown"}) == set(ids[::2]), name
 
     def test_pages_stay_right_while_sessions_are_declared(self, log: AuditLog) -> None:
         """What was there at first comes once, and in order; what is new comes where it belongs."""
