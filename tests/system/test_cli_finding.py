@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from cmbs.adapters.sre.webshop import closed_kit
 from cmbs.belief.server import BeliefServer
+from cmbs.kit.writing import format_kit
 from cmbs.stores import SQLiteStore
 from tests.support.cases import GATE
 from tests.support.cli import invoke
@@ -41,8 +43,11 @@ def test_cases_proposals_and_what_waits_are_listed(place: Path) -> None:
     world = World(SQLiteStore(place / "cmbs.db"))
     world.open(caller_tool("restart"), policy=GATE)
     world.close()
+    (place / "kit.json").write_text(format_kit(closed_kit(), "kit.json"), "utf-8")
+    assert invoke("kit", "put", "kit.json").exit_code == 0
+    sessions = ["s-0", invoke("declare", closed_kit().kit_id).stdout.strip()]
     for number, team in enumerate(("payments", "search")):
-        names = ("--session", f"s-{number}", "--agent", "agent", "--space", "s")
+        names = ("--session", sessions[number], "--agent", "agent", "--space", "s")
         opened = invoke("case", "open", f"INC-{number}", *names, "--title", f"Case {number}", "--label", f"team:{team}")
         assert opened.exit_code == 0, opened.stderr
     world = World(SQLiteStore(place / "cmbs.db"), space=1)
@@ -58,6 +63,10 @@ def test_cases_proposals_and_what_waits_are_listed(place: Path) -> None:
     ]
     assert invoke("case", "list", "--space", "s", "--until", LONG_AGO).stderr == "0 cases\n"
     of_space = ("space", "proposals", "--space", "s")
+    of_kit = ("--kit", closed_kit().kit_id)
+    assert invoke("case", "list", "--space", "s", *of_kit).stdout.split()[0] == "INC-1"
+    assert invoke(*of_space, *of_kit).stdout.split()[0] == "p-1"
+    assert invoke(*of_space, "--kit", "other").stderr == "0 proposals\n"
     proposals = invoke(*of_space, "--newest", "--tool", "restart", "--agent", "agent")
     assert [line.split()[0] for line in proposals.stdout.splitlines()] == ["p-1", "p-0"]
     one = invoke(*of_space, "--label", "team:search", "--json", "--since", LONG_AGO)
