@@ -45,3 +45,16 @@ export function show(value: unknown): string {
   if (Array.isArray(value)) return value.map(show).join(", ");
   return typeof value === "string" ? value : JSON.stringify(value);
 }
+
+/** A document in words: a lone member by its value, several by their names. */
+export function showMembers(value: unknown): string {
+  if (value === null || typeof value !== "object" || Array.isArray(value)) return show(value);
+  const members = Object.entries(value);
+  if (members.length === 1) return show(members[0]![1]);
+  return members.map(([name, each]) => `${name}: ${show(each)}`).join(", ");
+}
+
+/** A text whose long dotted names may be broken after a dot or an underscore, and nowhere else. */
+export function breakNames(text: string): string {
+  return text.replaceAll(/(?<=\w)[._](?=\w)/g, "$&\u200b");
+}

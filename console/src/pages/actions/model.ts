@@ -121,6 +121,9 @@ export interface PolicySource {
   source: { media_type: string; text: string } | null;
 }
 
+/** The stream of what is written to any space. */
+export const EVERY_SPACE = "v1/events?kind=space";
+
 export function pathOf(space: string): string {
   return `v1/spaces/${encodeURIComponent(space)}`;
 }

@@ -111,14 +111,14 @@ function endOf(proposal: Proposal, explanation: Explanation): string {
 }
 
 /** The lines of the rule, each condition with what was found; without the file, the conditions alone. */
-function Lines({ speaker, source }: { speaker: Speaker; source: string | null }): JSX.Element | null {
+export function Lines({ speaker, source }: { speaker: Speaker; source: string | null }): JSX.Element | null {
   const steps = speaker.steps.filter((each) => each.reference);
   if (steps.length === 0) return null;
   const read = steps.find((each) => each.note)?.note?.replace(/^at audit head (\d+) ([0-9a-f]+)$/, (_, seq: string, hash: string) => `Belief read at event ${seq}, head ${short(hash)}.`);
   if (source === null || !speaker.origin) {
     return (
       <div class="code">
-        {steps.map((step) => <div key={step.at} class={step.passed ? "" : "bad"}><span class="ln" /><span><Icon of={step.passed ? "check" : "cross"} tone={step.passed ? "holds" : "owed"} /></span><span class="clip">{step.reference} {step.op}</span><span class="found">found {show(step.found)}</span></div>)}
+        {steps.map((step) => <div key={step.at} class={step.passed ? "" : "bad"}><span class="ln" /><span><Icon of={step.passed ? "check" : "cross"} tone={step.passed ? "holds" : "owed"} /></span><span class="text">{step.reference} {step.op}</span><span class="found">found {show(step.found)}</span></div>)}
       </div>
     );
   }
@@ -139,7 +139,7 @@ function Lines({ speaker, source }: { speaker: Speaker; source: string | null })
             <div key={line} class={bad ? "bad" : here.length ? "" : "dim"}>
               <span class="ln">{line}</span>
               <span>{here.length > 0 && <Icon of={bad ? "cross" : "check"} tone={bad ? "owed" : "holds"} label={bad ? "does not hold" : "holds"} />}</span>
-              <span class="clip">{text.slice(indent)}</span>
+              <span class="text">{text.slice(indent)}</span>
               <span class="found">{here.map((step) => (step.found === undefined ? "found nothing" : `found ${step.found}`)).join(", ")}</span>
             </div>
           );
