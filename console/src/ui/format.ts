@@ -1,7 +1,9 @@
 // Numbers, times and hashes as people read them.
 
+const NUMBERS = new Intl.NumberFormat("en-US");
+
 export function count(value: number): string {
-  return value.toLocaleString("en-US");
+  return NUMBERS.format(value);
 }
 
 export function bits(value: number): string {
