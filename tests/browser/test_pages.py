@@ -16,7 +16,7 @@ from cmbs.messages import ActorKind
 from cmbs.stores import open_store
 from tests.support.browser import open_page
 from tests.support.console_inbox import tell_inbox
-from tests.support.console_space import POLICY, Space, tell_space
+from tests.support.console_space import Space, tell_space
 from tests.support.console_story import TITLE, Incident, tell, tell_again
 from tests.support.http_server import ServerProcess, serving
 
@@ -62,38 +62,6 @@ def test_cases_are_found_by_text_and_state(page: Page, told: tuple[Incident, Spa
     expect(page.get_by_role("region", name="Waits for a person")).to_have_count(0)
     page.get_by_role("group", name="State").get_by_role("button", name="Open").click()
     expect(page.get_by_text("No case matches")).to_be_visible()
-
-
-def write(page: Page, text: str) -> None:
-    """Write a policy file over what is in the editor, as a person would paste it."""
-    page.get_by_role("textbox", name="The policy file").click()
-    page.keyboard.press("Control+a")
-    page.keyboard.insert_text(text)
-
-
-@pytest.mark.req("CONSOLE-05")
-def test_the_workbench_shows_errors_in_place_and_which_past_decisions_would_flip(
-    browser: Browser, server: ServerProcess, told: tuple[Incident, Space]
-) -> None:
-    # Not `page`: the browser itself tries inline styles while text is pasted, and the page's policy says no.
-    context = browser.new_context(base_url=server.url)
-    try:
-        page = context.new_page()
-        page.goto("/spaces/ops/policy")
-        expect(page.get_by_role("textbox", name="The policy file")).to_contain_text("restart_when_known")
-        write(page, POLICY.replace("case.belief.n_survivors", "case.beleif.n_survivors"))
-        findings = page.get_by_role("region", name="Findings")
-        expect(findings).to_contain_text("`$case.beleif.n_survivors` is not one of")
-        expect(findings.get_by_role("button", name="9:7")).to_be_visible()
-        expect(page.get_by_role("button", name="Propose change: fix 1 error first")).to_be_disabled()
-        write(page, POLICY.replace("severity <= 4", "severity <= 1"))
-        flips = page.get_by_role("region", name="Would flip")
-        expect(flips).to_contain_text("1 of 4 past decisions")
-        expect(flips).to_contain_text("args.severity <= 1")
-        expect(page.get_by_role("region", name="Tests")).to_contain_text("verdict: expected allow, got deny")
-        expect(page.get_by_role("button", name="Propose change")).to_be_enabled()
-    finally:
-        context.close()
 
 
 @pytest.mark.req("CONSOLE-05")

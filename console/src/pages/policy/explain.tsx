@@ -74,9 +74,17 @@ export function ExplainPanel({ space, policy }: { space: string; policy: PolicyS
   );
 }
 
+function parseArguments(text: string): unknown {
+  try {
+    return JSON.parse(text) as unknown;
+  } catch {
+    throw new Error("The arguments are not JSON, as in {\"service\": \"orders\"}");
+  }
+}
+
 function WrittenCall({ space, known, ask }: { space: string; known: Known; ask: (asked: Promise<Explanation>) => void }): JSX.Element {
   const [tool, setTool] = useState(known.tools[0] ?? "");
-  const [args, setArgs] = useState("{}");
+  const [text, setText] = useState("{}");
   const [tokenId, setTokenId] = useState(known.tokens[0]?.token_id ?? "");
   const [caseId, setCaseId] = useState(known.cases[0]?.case_id ?? "");
   if (!may("spaces:propose")) return <p class="note pad">This key may not propose calls; look at one that was proposed.</p>;
@@ -86,7 +94,8 @@ function WrittenCall({ space, known, ask }: { space: string; known: Known; ask: 
     const snapshot = await get<{ state_snapshot_id: string }>(path, { fields: "state_snapshot_id" });
     // Without keys the server believes who we say we are, so that the call can be asked for as its agent.
     const headers: Record<string, string> = !hasKey() && token ? { "x-cmbs-actor": `agent:${token.agent_id}` } : {};
-    const candidate = { type: "tool_call", tool_id: tool.trim(), args: JSON.parse(args) as unknown, capability_token_id: tokenId, idempotency_key: crypto.randomUUID() };
+    const args = parseArguments(text);
+    const candidate = { type: "tool_call", tool_id: tool.trim(), args, capability_token_id: tokenId, idempotency_key: crypto.randomUUID() };
     const provenance = { source: token?.agent_id ?? "console", timestamp: new Date().toISOString(), inputs: [], permissions: [] };
     return post<Explanation>(`${path}/explain`, { proposal_id: crypto.randomUUID(), state_snapshot_id: snapshot.state_snapshot_id, provenance, candidates: [candidate], ...(caseId ? { case_id: caseId } : {}) }, headers);
   };
@@ -96,7 +105,7 @@ function WrittenCall({ space, known, ask }: { space: string; known: Known; ask: 
       <datalist id="tools-of-the-space">{known.tools.map((each) => <option key={each} value={each} />)}</datalist>
       <label>Token<select class="field" value={tokenId} onChange={(event) => setTokenId(event.currentTarget.value)}>{known.tokens.map((each) => <option key={each.token_id} value={each.token_id}>{each.token_id} of {each.agent_id}</option>)}</select></label>
       <label>Case<select class="field" value={caseId} onChange={(event) => setCaseId(event.currentTarget.value)}><option value="">no case</option>{known.cases.map((each) => <option key={each.case_id} value={each.case_id}>{each.case_id}</option>)}</select></label>
-      <label class="whole">Arguments<textarea class="field mono" rows={2} value={args} onInput={(event) => setArgs(event.currentTarget.value)} /></label>
+      <label class="whole">Arguments<textarea class="field mono" rows={2} value={text} onInput={(event) => setText(event.currentTarget.value)} /></label>
       <p class="row whole"><button type="submit" class="btn">Explain</button><span class="f3">as {hasKey() || !token ? `${identity.value?.kind ?? ""} ${identity.value?.id ?? ""}` : `agent ${token.agent_id}`}</span></p>
     </form>
   );
