@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, pairwise
 from typing import Any
 
 import msgspec
@@ -173,7 +173,7 @@ def _drag(page: Page, tools: CDPSession) -> Drag:
     before = _read_metrics(tools)["TaskDuration"]
     frames: list[float] = page.evaluate(DRAG, [GRAPH_EVENTS - 1, STEPS])
     busy = _read_metrics(tools)["TaskDuration"] - before
-    gaps = [after - earlier for earlier, after in zip(frames, frames[1:], strict=False)]
+    gaps = [after - earlier for earlier, after in pairwise(frames)]
     # Of the screen, 60 a second: a gap of two intervals is one frame that did not come.
     dropped = sum(max(0, round(gap * 60 / 1000) - 1) for gap in gaps)
     return Drag(dropped, 1000 * busy / STEPS)

@@ -1,5 +1,6 @@
 """Every page of the console in a real browser: lists, policy, ledger, keys, keyboard, sizes, and axe."""
 
+import gzip
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Response, expect
 
 from cmbs import offline_verifier
 from cmbs.belief.server import BeliefServer
@@ -24,6 +25,7 @@ pytestmark = pytest.mark.browser
 ROOT = Path(__file__).resolve().parents[2]
 AXE = ROOT / "console" / "node_modules" / "axe-core" / "axe.min.js"
 IMAGES = ROOT / "docs" / "images"
+MAX_FIRST_PAGE_BYTES = 350_000
 
 
 @pytest.fixture(scope="module")
@@ -140,6 +142,20 @@ def test_a_case_is_opened_replayed_and_left_by_keyboard_alone(page: Page, told: 
     expect(page.get_by_label("Title or id")).to_have_value("card")
 
 
+def prepare_policy(page: Page) -> None:
+    """A draft that turns a past decision, a call that is explained, and the file from its beginning."""
+    page.get_by_role("textbox", name="The policy file").get_by_text("args.severity <= 4").click()
+    page.keyboard.press("End")
+    page.keyboard.press("Backspace")
+    page.keyboard.type("1")
+    expect(page.get_by_role("region", name="Would flip")).to_contain_text("1 of 4 past decisions")
+    panel = page.get_by_role("region", name="Explain a call")
+    panel.get_by_role("button", name="One that was proposed").click()
+    panel.get_by_label("Proposal").select_option("p-restart")
+    panel.get_by_role("button", name="Explain", exact=True).click()
+    expect(panel.get_by_role("group", name="Lines 6 to 13 of the policy file")).to_be_visible()
+
+
 @pytest.mark.req("CONSOLE-05")
 def test_pages_can_be_photographed_for_the_documents(
     browser: Browser,
@@ -172,12 +188,26 @@ def test_pages_can_be_photographed_for_the_documents(
             # What is loaded when it is first shown has no heading before it is there.
             expect(page.get_by_role("heading", level=1)).not_to_have_text("")
             expect(page.get_by_label("Loading")).to_have_count(0)
-            if name == "console-inbox":
+            if name in ("console-inbox", "console-actions"):
                 expect(page.get_by_role("button", name="Approve once").first).to_be_enabled()
+            if name == "console-policy":
+                prepare_policy(page)
             page.wait_for_load_state("load")
             file = directory / f"{name}.png"
             page.screenshot(path=file)
             assert file.stat().st_size > 10_000
+
+
+@pytest.mark.req("CONSOLE-01")
+def test_the_first_page_is_small(page: Page, told: tuple[Incident, Space]) -> None:
+    loaded: list[Response] = []
+    page.on("response", lambda response: loaded.append(response) if "/v1/" not in response.url else None)
+    page.goto("/")
+    expect(page.get_by_text("Approve?")).to_be_visible()
+    page.wait_for_load_state("load")
+    sizes = {response.url: len(gzip.compress(response.body())) for response in loaded}
+    assert any(url.endswith(".js") for url in sizes)
+    assert sum(sizes.values()) < MAX_FIRST_PAGE_BYTES, sizes
 
 
 @pytest.mark.req("CONSOLE-06")

@@ -3,7 +3,7 @@
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import { may, mayOperate, post } from "../../api/client";
-import { clock, short, show } from "../../ui/format";
+import { clock, short } from "../../ui/format";
 import { Icon } from "../../ui/icons";
 import { Failure, Panel, Skeleton, useLoad } from "../../ui/parts";
 import { nameOf, STATUS } from "./gates";
@@ -91,8 +91,8 @@ function Stages({ proposal, explanation, policy }: { proposal: Proposal; explana
             <b class={bad ? (deferred ? "owed" : "refused") : ""}>{stage}</b>
             <div>
               {bad ? <><b>{explanation.decision.reason_code}</b>: {explanation.refusals?.[0]?.message ?? SAYS[stage]}</> : late ? <span class="f3">not reached</span> : <span class="f2">{SAYS[stage]}</span>}
-              {bad && speakers.map((each) => <Lines key={each.key} speaker={each} source={policy !== null && policy.policy_hash === explanation.decision.policy_hash ? (policy.source?.text ?? null) : null} />)}
             </div>
+            {bad && <div class="lines">{speakers.map((each) => <Lines key={each.key} speaker={each} source={policy !== null && policy.policy_hash === explanation.decision.policy_hash ? (policy.source?.text ?? null) : null} />)}</div>}
           </li>
         );
       })}
@@ -118,7 +118,7 @@ export function Lines({ speaker, source }: { speaker: Speaker; source: string | 
   if (source === null || !speaker.origin) {
     return (
       <div class="code">
-        {steps.map((step) => <div key={step.at} class={step.passed ? "" : "bad"}><span class="ln" /><span><Icon of={step.passed ? "check" : "cross"} tone={step.passed ? "holds" : "owed"} /></span><span class="text">{step.reference} {step.op}</span><span class="found">found {show(step.found)}</span></div>)}
+        {steps.map((step) => <div key={step.at} class={step.passed ? "" : "bad"}><span class="ln" /><span><Icon of={step.passed ? "check" : "cross"} tone={step.passed ? "holds" : "owed"} /></span><span class="said"><span class="text">{step.reference} {step.op}</span><span class="found">{step.found === undefined ? "found nothing" : `found ${step.found}`}</span></span></div>)}
       </div>
     );
   }
@@ -139,8 +139,10 @@ export function Lines({ speaker, source }: { speaker: Speaker; source: string | 
             <div key={line} class={bad ? "bad" : here.length ? "" : "dim"}>
               <span class="ln">{line}</span>
               <span>{here.length > 0 && <Icon of={bad ? "cross" : "check"} tone={bad ? "owed" : "holds"} label={bad ? "does not hold" : "holds"} />}</span>
-              <span class="text">{text.slice(indent)}</span>
-              <span class="found">{here.map((step) => (step.found === undefined ? "found nothing" : `found ${step.found}`)).join(", ")}</span>
+              <span class="said">
+                <span class="text">{text.slice(indent)}</span>
+                {here.length > 0 && <span class="found">{here.map((step) => (step.found === undefined ? "found nothing" : `found ${step.found}`)).join(", ")}</span>}
+              </span>
             </div>
           );
         })}

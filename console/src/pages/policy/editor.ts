@@ -35,7 +35,9 @@ const LOOK = EditorView.theme({
   "&.cm-focused": { outline: "2px solid var(--fg)", outlineOffset: "-2px" },
   ".cm-selectionBackground, &.cm-focused .cm-selectionBackground": { backgroundColor: "var(--line-2)" },
   ".cm-tooltip": { backgroundColor: "var(--raised)", color: "var(--fg)", border: "1px solid var(--line-2)" },
-  ".finding": { display: "block", margin: "2px 8px 4px 0", padding: "3px 10px", borderLeft: "3px solid", borderRadius: "0 4px 4px 0", font: "12px/18px var(--sans)", whiteSpace: "normal" },
+  // The editor measures what stands between lines, and margins are not part of it.
+  ".under-line": { padding: "2px 8px 4px 0" },
+  ".finding": { padding: "3px 10px", borderLeft: "3px solid", borderRadius: "0 4px 4px 0", font: "12px/18px var(--sans)", whiteSpace: "normal" },
   ".finding.error": { borderColor: "var(--refused)", backgroundColor: "var(--refused-bg)" },
   ".finding.warning": { borderColor: "var(--owed)", backgroundColor: "var(--owed-bg)" },
   ".finding b": { color: "var(--refused)", fontWeight: "600" },
@@ -74,12 +76,15 @@ class FindingWidget extends WidgetType {
 
   toDOM(): HTMLElement {
     const { severity, line, column, rule, message } = this.finding;
+    const row = document.createElement("div");
+    row.className = "under-line";
     const box = document.createElement("div");
     box.className = `finding ${severity}`;
     const where = document.createElement("b");
     where.textContent = `${line}:${column ?? 1} ${rule} `;
     box.append(where, message);
-    return box;
+    row.append(box);
+    return row;
   }
 }
 

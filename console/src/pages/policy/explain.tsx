@@ -105,7 +105,7 @@ function WrittenCall({ space, known, ask }: { space: string; known: Known; ask: 
       <datalist id="tools-of-the-space">{known.tools.map((each) => <option key={each} value={each} />)}</datalist>
       <label>Token<select class="field" value={tokenId} onChange={(event) => setTokenId(event.currentTarget.value)}>{known.tokens.map((each) => <option key={each.token_id} value={each.token_id}>{each.token_id} of {each.agent_id}</option>)}</select></label>
       <label>Case<select class="field" value={caseId} onChange={(event) => setCaseId(event.currentTarget.value)}><option value="">no case</option>{known.cases.map((each) => <option key={each.case_id} value={each.case_id}>{each.case_id}</option>)}</select></label>
-      <label class="whole">Arguments<textarea class="field mono" rows={2} value={text} onInput={(event) => setText(event.currentTarget.value)} /></label>
+      <label>Arguments<textarea class="field mono" rows={1} value={text} onInput={(event) => setText(event.currentTarget.value)} /></label>
       <p class="row whole"><button type="submit" class="btn">Explain</button><span class="f3">as {hasKey() || !token ? `${identity.value?.kind ?? ""} ${identity.value?.id ?? ""}` : `agent ${token.agent_id}`}</span></p>
     </form>
   );

@@ -61,7 +61,7 @@ export function PolicyPage({ space }: { space: string | undefined }): JSX.Elemen
     >
       {(spaces.error ?? policy.error) !== null && <Panel title="Policy"><Failure error={spaces.error ?? policy.error} retry={policy.again} /></Panel>}
       {isOld && <div class="panel replay" role="status"><Icon of="warn" tone="owed" /><span class="grow">Another policy was put in force meanwhile. What is written here is checked against the one before it.</span><button type="button" class="btn" onClick={policy.again}>Load it, and drop the draft</button></div>}
-      {!policy.value && policy.loading && <Panel><Skeleton height={400} /></Panel>}
+      {!policy.value && (spaces.error ?? policy.error) === null && spaces.value?.length !== 0 && <Panel><Skeleton height={400} /></Panel>}
       {spaces.value?.length === 0 && <Panel><Empty title="No space yet"><p class="f2">A policy belongs to a space. An operator makes one with <code>cmbs space create</code>.</p></Empty></Panel>}
       {chosen && policy.value && <Workbench key={`${chosen}${policy.value.policy_hash}`} space={chosen} policy={policy.value} again={policy.again} />}
     </Page>
@@ -112,7 +112,7 @@ function Workbench({ space, policy, again }: { space: string; policy: PolicySour
       <div>
         <Panel
           title="Policy file"
-          note={policy.source === null ? "no file is on record; the policy was written by its keys" : changed ? `draft, ${plural(keys, "key")} changed` : "as in force"}
+          note={policy.source === null ? "no file is on record; the policy was written by its keys" : changed ? (errors.length > 0 ? "draft" : `draft, ${plural(keys, "rule or setting", "rules or settings")} changed`) : "as in force"}
           actions={<span class="row" role="status">{check.loading ? <span class="f3">checking</span> : <>{errors.length > 0 && <span class="refused"><Icon of="refused" /> {plural(errors.length, "error")}</span>}{warnings.length > 0 && <span class="owed"><Icon of="warn" /> {plural(warnings.length, "warning")}</span>}{errors.length + warnings.length === 0 && <span class="holds"><Icon of="check" /> sound</span>}</>}</span>}
         >
           <div ref={host} class="editor" data-testid="editor" />
@@ -140,9 +140,9 @@ function Workbench({ space, policy, again }: { space: string; policy: PolicySour
       </div>
       <div>
         <Flips space={space} text={quiet} ready={changed && check.value !== null && errors.length === 0} />
-        <Panel title="Tests" note={check.value ? `${check.value.tests.filter((each) => each.passed).length} of ${check.value.tests.length} pass${check.value.never_asked.length > 0 ? `; ${plural(check.value.never_asked.length, "rule")} never asked` : ""}` : ""}>
+        <Panel title="Tests" note={check.value && errors.length === 0 ? `${check.value.tests.filter((each) => each.passed).length} of ${check.value.tests.length} pass${check.value.never_asked.length > 0 ? `; ${plural(check.value.never_asked.length, "rule")} never asked` : ""}` : ""}>
           {check.value === null && check.loading && <Skeleton height={60} />}
-          {check.value?.tests.length === 0 && <p class="note pad">The file has no tests.</p>}
+          {check.value?.tests.length === 0 && <p class="note pad">{errors.length > 0 ? "They run once the file has no error." : "The file has no tests."}</p>}
           <ul class="facts">
             {check.value?.tests.map((each) => (
               <li key={each.name} class="finding two-cols">
