@@ -294,6 +294,23 @@ def test_a_large_universe_stays_on_the_server(page: Page, client: httpx.Client) 
     expect(causes.get_by_role("listitem")).to_have_count(1)
 
 
+@pytest.mark.req("CONSOLE-07")
+def test_a_large_universe_with_many_reports_is_drawn(page: Page, client: httpx.Client) -> None:
+    """So many that they are not counted one by one."""
+    ids, reports = [f"host-{number:06d}" for number in range(20_001)], 401
+    ontology = {"hypothesis_space_id": "fleet", "hypothesis_version": "1"}
+    ontology |= {"causal_graph_ref": "none", "causal_graph_version": "1"}
+    minimal = {"prefer": "return=minimal"}
+    body = {"ontology": ontology, "hypotheses": ids, "title": "Which host is slow"}
+    session = client.post("/v1/sessions", json=body, headers=minimal, timeout=60).json()["session_id"]
+    for number in range(reports):
+        report = {"source_id": "agent://fleet", "observation_id": f"look-{number}", "eliminated": [ids[number]]}
+        assert client.post(f"/v1/sessions/{session}/eliminate", json=report, headers=minimal, timeout=60).is_success
+    page.goto(f"/cases/{session}?at=400")
+    expect(page.get_by_test_id("left")).to_have_text("19,601")
+    expect(page.get_by_role("slider", name="Event")).to_have_attribute("max", str(reports))
+
+
 @pytest.mark.req("CONSOLE-08")
 def test_a_key_is_asked_for_and_stays_in_memory(browser: Browser, guarded: tuple[ServerProcess, str, str]) -> None:
     server, operator, _ = guarded
