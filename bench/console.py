@@ -223,10 +223,12 @@ def _open_session(browser: Browser, port: int, session: str, size: int) -> Openi
 
 
 def _take_median(opened: list[Opening]) -> Opening:
-    def of(name: str) -> float:
-        return statistics.median(getattr(each, name) for each in opened)
-
-    return Opening(of("first"), of("largest"), of("reacts"), of("busy"))
+    return Opening(
+        statistics.median(each.first for each in opened),
+        statistics.median(each.largest for each in opened),
+        statistics.median(each.reacts for each in opened),
+        statistics.median(each.busy for each in opened),
+    )
 
 
 # --- an hour that is followed ---

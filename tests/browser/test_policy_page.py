@@ -87,7 +87,9 @@ def test_a_call_that_was_proposed_is_explained_in_the_lines_of_the_file(workbenc
     lines = panel.get_by_role("group", name="Lines 6 to 13 of the policy file")
     expect(lines).to_contain_text("case.belief.n_survivors == 1")
     expect(lines).to_contain_text("found 4")
-    expect(panel.get_by_role("status", name="Explanation")).to_contain_text("It would be allow if")
+    answer = panel.get_by_role("status", name="Explanation")
+    expect(answer).to_contain_text("It would be allow if")
+    expect(answer).to_contain_text("belief n_survivors were 1, now 4")
 
 
 def test_a_policy_that_is_put_in_force_elsewhere_is_told_and_drops_no_draft(

@@ -149,6 +149,16 @@ export async function explain(space: string, proposal: string): Promise<Explanat
   return get<Explanation>(`${pathOf(space)}/proposals/${encodeURIComponent(proposal)}/explain`);
 }
 
+/** A reference as it is read: the belief of the case, without the id of its session. */
+export function nameReference(reference: string): string {
+  return reference.replace(/^\$belief\.[^.]+\./, "belief ");
+}
+
+/** What to do about a refusal, without what names a session by its id; the page shows that by itself. */
+export function tellNext(next: string): string {
+  return next.split("; ").filter((each) => !each.includes("`$belief.") && !each.startsWith("once")).join("; ");
+}
+
 export type WaitKind = "approval" | "execution_in_doubt" | "policy_change" | "observe_mode" | "governance";
 
 /** One thing that waits for a person, and its record where it has one. */

@@ -7,7 +7,7 @@ import { clock, short } from "../../ui/format";
 import { Icon } from "../../ui/icons";
 import { Failure, Panel, Skeleton, useLoad } from "../../ui/parts";
 import { nameOf, STATUS } from "./gates";
-import { type Explanation, type PolicySource, type Proposal, type Speaker, explain, pathOf, readPolicySource } from "./model";
+import { type Explanation, type PolicySource, type Proposal, type Speaker, explain, nameReference, pathOf, readPolicySource } from "./model";
 
 const STAGES = ["shape", "freshness", "authority", "tool", "capability", "constraints", "conflicts", "invariants"];
 const SAYS: Record<string, string> = {
@@ -103,7 +103,7 @@ function Stages({ proposal, explanation, policy }: { proposal: Proposal; explana
 
 function endOf(proposal: Proposal, explanation: Explanation): string {
   if (proposal.status === "parked") {
-    const changes = explanation.flip?.changes?.map((each) => `${each.reference.replace(/^\$belief\.[^.]+\./, "belief ")} is ${each.to}, now ${each.now}`) ?? [];
+    const changes = explanation.flip?.changes?.map((each) => `${nameReference(each.reference)} is ${each.to}, now ${each.now}`) ?? [];
     return `${changes.length > 0 ? `${changes.join("; ")}; or ` : ""}the case is closed, or at ${proposal.parked_until ? clock(Date.parse(proposal.parked_until)) : "its end"}`;
   }
   if (proposal.status === "asked") return "a person approves or rejects it, or the approval expires";
