@@ -8,6 +8,7 @@ import platform
 import sys
 
 from bench import (
+    console,
     decisions,
     eliminate_scaling,
     first_use,
@@ -66,6 +67,7 @@ BENCHMARKS = [
     Benchmark(followers.NAME, "writes to a session that a thousand follow", followers.run),
     Benchmark(http_observe.NAME, "an observation over HTTP, beside an ELIMINATE of the same ids", http_observe.run),
     Benchmark(verify_replay.NAME, "verification and replay of small sessions", verify_replay.run),
+    Benchmark(console.NAME, "the console in Chromium: slider, a long session, an hour of events", console.run),
     Benchmark(decisions.NAME, "a decision of the substrate, beside its peers", decisions.run),
     Benchmark(tee_live_view.NAME, "what an incident has not ruled out of a large graph", tee_live_view.run),
     Benchmark(tee_eliminate.NAME, "ELIMINATE with tombstones in Tee, by size of the graph", tee_eliminate.run),

@@ -44,14 +44,27 @@ def test_the_session_page_says_what_waits(page: Page, told: tuple[Incident, Spac
     expect(page).to_have_url(f"{page.url.split('/cases')[0]}/cases/{incident.id}/actions")
 
 
+# When the button to approve was there, and when it could be pressed: a test may be too late to see it disabled.
+NOTE_APPROVE = """
+new MutationObserver(() => {
+  const button = document.querySelector("[data-approve]");
+  if (!button) return;
+  window.approveShown ??= performance.now();
+  if (!button.disabled) window.approveEnabled ??= performance.now();
+}).observe(document, {subtree: true, childList: true, attributes: true});
+"""
+LEAST_VIEW_MS = 990
+
+
 def test_an_approval_is_given_for_exactly_what_was_shown(page: Page, told: tuple[Incident, Space]) -> None:
     incident, space = told
+    page.add_init_script(NOTE_APPROVE)
     page.goto(f"/cases/{incident.id}/actions")
     card = page.get_by_role("group", name="Approval of deployment.rollback")
     expect(card).to_contain_text('"to_revision": 41')
     approve = card.get_by_role("button", name="Approve once")
-    expect(approve).to_be_disabled()
     expect(approve).to_be_enabled()
+    assert page.evaluate("approveEnabled - approveShown") >= LEAST_VIEW_MS
     page.keyboard.press("a")
     expect(approve).to_be_focused()
     page.keyboard.press("Enter")

@@ -1,5 +1,8 @@
 """What waits for a person over all spaces, and each of it settled, in a real browser."""
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import httpx
 import pytest
 from playwright.sync_api import Page, expect
@@ -7,12 +10,25 @@ from playwright.sync_api import Page, expect
 from tests.support.console_inbox import CASE, Payments, tell_inbox
 from tests.support.console_space import tell_space
 from tests.support.console_story import TRACES, Incident, tell
-from tests.support.http_server import ServerProcess
+from tests.support.http_server import ServerProcess, serving
 
 pytestmark = [pytest.mark.browser, pytest.mark.req("CONSOLE-10")]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ServerProcess]:
+    """One for each test: each of them settles something that the others would miss."""
+    with serving(tmp_path, "--store", "memory:") as server:
+        yield server
+
+
+@pytest.fixture
+def client(server: ServerProcess) -> Iterator[httpx.Client]:
+    with server.client() as client:
+        yield client
+
+
+@pytest.fixture
 def told(server: ServerProcess, client: httpx.Client) -> tuple[Incident, Payments]:
     incident = tell(client)
     tell_space(client, incident)
@@ -105,11 +121,11 @@ def test_the_inbox_is_worked_through_by_keyboard_alone(page: Page, told: tuple[I
     _, space = told
     page.goto("/inbox?kind=approval")
     cards = page.get_by_role("group", name="Approval of")
-    expect(cards).to_have_count(2)
+    expect(cards).to_have_count(3)
     page.keyboard.press("j")
     page.keyboard.press("j")
     expect(cards.nth(1)).to_be_focused()
     page.keyboard.press("x")
     page.keyboard.press("Enter")
-    expect(cards).to_have_count(1)
-    assert space.get("/proposals/p-goal")["status"] == "rejected"
+    expect(cards).to_have_count(2)
+    assert space.get("/proposals/p-drain")["status"] == "rejected"

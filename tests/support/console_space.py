@@ -59,6 +59,8 @@ tests:
           idempotency_key: b
     expect: {verdict: deny}
 """
+# Longer than any test: a call that runs must not fall in doubt, and so into the inbox, while tests look at it.
+CALL_MS = 3_600_000
 TOOLS = ("service.restart", "deployment.rollback", "ticket.file", "database.drop")
 
 
@@ -92,7 +94,7 @@ class Space:
         assert answer.is_success, answer.text
         for tool in TOOLS:
             tool_body = {"tool_id": tool, "kind": "caller", "args_schema": {"type": "object"}, "idempotent": False}
-            self.post(f"{self.path}/tools", tool_body)
+            self.post(f"{self.path}/tools", {**tool_body, "timeout_ms": CALL_MS})
         token = {"token_id": "t-metrics", "agent_id": "metrics", "tool_ids": list(TOOLS)}
         self.post(f"{self.path}/capabilities", token)
 

@@ -65,7 +65,7 @@ export function address(path: string, query: Query = {}): string {
 function headersOf(options: Options): Record<string, string> {
   const headers: Record<string, string> = { accept: "application/json", ...options.headers };
   if (key !== null) headers["authorization"] = `Bearer ${key}`;
-  else headers["x-cmbs-actor"] = `operator:${spokenName.value}`;
+  else headers["x-cmbs-actor"] ??= `operator:${spokenName.value}`;
   if (options.body !== undefined) headers["content-type"] = "application/json";
   if (options.text !== undefined) headers["content-type"] = options.type ?? "text/plain";
   return headers;

@@ -47,13 +47,32 @@ function parseBlock(block: string): Message | null {
 }
 
 interface Follower {
-  /** Where to go on: the last event that was taken in. */
-  after: () => number | null;
+  /** Where to go on: the last event that was taken in, by its number or by the stream's cursor. */
+  after: () => number | string | null;
   take: (messages: Message[]) => void;
   pulse: (pulse: Pulse) => void;
 }
 
-/** Follow a stream until the returned function is called. Messages are handed over once a frame. */
+/** Resolves once the tab is looked at, or `signal` ends the wait. */
+function whenVisible(signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const look = (): void => {
+      if (document.hidden && !signal.aborted) return;
+      document.removeEventListener("visibilitychange", look);
+      resolve();
+    };
+    document.addEventListener("visibilitychange", look);
+    signal.addEventListener("abort", look);
+    look();
+  });
+}
+
+/**
+ * Follow a stream until the returned function is called. Messages are handed over once a frame.
+ *
+ * A tab that is not looked at holds no connection: browsers open six to a server, for all tabs together. It goes on
+ * from the last event when it is looked at again.
+ */
 export function follow(path: string, follower: Follower): { stop: () => void; now: () => void } {
   const controller = new AbortController();
   const pulse: Pulse = { state: "connecting", heardAt: Date.now(), retryAt: 0 };
@@ -68,6 +87,11 @@ export function follow(path: string, follower: Follower): { stop: () => void; no
     }
   }, 1000);
 
+  const rest = (): void => {
+    if (document.hidden) connection.abort();
+  };
+  document.addEventListener("visibilitychange", rest);
+
   const hear = (messages: Message[]): void => {
     attempt = 0;
     say({ state: "live", heardAt: Date.now() });
@@ -76,6 +100,8 @@ export function follow(path: string, follower: Follower): { stop: () => void; no
 
   const run = async (): Promise<void> => {
     while (!controller.signal.aborted) {
+      await whenVisible(controller.signal);
+      if (controller.signal.aborted) break;
       connection = new AbortController();
       const signal = AbortSignal.any([controller.signal, connection.signal]);
       try {
@@ -87,6 +113,7 @@ export function follow(path: string, follower: Follower): { stop: () => void; no
         }
       }
       if (controller.signal.aborted) break;
+      if (document.hidden) continue;
       const delay = Math.min(LONGEST_RETRY_MS, 1000 * 2 ** attempt++);
       say({ state: "stale", retryAt: Date.now() + delay });
       await new Promise<void>((resolve) => {
@@ -104,6 +131,7 @@ export function follow(path: string, follower: Follower): { stop: () => void; no
     stop: () => {
       controller.abort();
       clearInterval(watch);
+      document.removeEventListener("visibilitychange", rest);
       wake();
     },
     now: () => wake(),
@@ -111,7 +139,7 @@ export function follow(path: string, follower: Follower): { stop: () => void; no
 }
 
 /** Listen until the connection ends; true where the server said that this key may no longer listen. */
-async function listen(path: string, after: number | null, signal: AbortSignal, hear: (messages: Message[]) => void): Promise<boolean> {
+async function listen(path: string, after: number | string | null, signal: AbortSignal, hear: (messages: Message[]) => void): Promise<boolean> {
   const response = await send(path, { query: { after }, headers: { accept: "text/event-stream" }, signal });
   hear([]);
   const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader();

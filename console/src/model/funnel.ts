@@ -98,7 +98,8 @@ function frameOf(log: SessionLog, width: number, lanes: number): Frame {
   const x0 = narrow ? 40 : 160;
   const x1 = Math.max(x0 + 60, width - (narrow ? 26 : 140));
   const top = 26;
-  const height = narrow ? 200 : 222;
+  // On wide screens it grows along, or the line would hardly fall.
+  const height = narrow ? 200 : Math.round(Math.min(420, Math.max(222, width * 0.12)));
   const needsZero = hasZero(log) || log.obligations.some((each) => each.startedAt - each.needed <= 0);
   const zeroY = needsZero ? top + height + 24 : null;
   const lanesTop = (zeroY ?? top + height) + 14;

@@ -5,7 +5,7 @@ import { SessionLog, type AuditEvent } from "./log";
 
 /** Universes above this stay on the server: their ids are paged, their events come without ids. */
 export const MAX_IDS_HERE = 20_000;
-/** So many events of a large universe are counted one by one where the server has no trail of them. */
+/** So many eliminations of a large universe are counted one by one, which is quick; of more the analysis is asked. */
 const MAX_COUNTED = 400;
 
 const LIGHT = [
@@ -52,13 +52,12 @@ async function readLight(path: string, log: SessionLog, signal: AbortSignal): Pr
   events.forEach((event) => log.append(event, counts.get(event.seq)));
 }
 
-/** What each elimination left, asked of the server event by event; eliminations beyond the bound are not drawn. */
+/** What each elimination left. */
 async function countLeft(path: string, events: AuditEvent[], signal: AbortSignal): Promise<Map<number, number>> {
   const wanted = events.filter((event) => event.verb === "ELIMINATE").map((event) => event.seq);
   if (wanted.length > MAX_COUNTED) {
-    throw new ApiError(0, "TOO_LARGE_HERE", `a session of ${wanted.length} reports over more than ${MAX_IDS_HERE} ids is too large for this page`, {
-      next: "read it with `cmbs analyse`, or page through /survivors",
-    });
+    const { timeline } = await get<{ timeline: { seq: number; after: number }[] }>(`${path}/analysis`, { fields: "timeline.seq,timeline.after" }, signal);
+    return new Map(timeline.map((each) => [each.seq, each.after]));
   }
   const counts = new Map<number, number>();
   for (let at = 0; at < wanted.length; at += 8) {

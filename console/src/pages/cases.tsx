@@ -3,12 +3,13 @@
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { get } from "../api/client";
-import { bitsOf } from "../model/log";
+import { bitsOf, nextSource, type Source } from "../model/log";
 import { ago, bits, count, plural } from "../ui/format";
-import { Page, waiting } from "../ui/frame";
+import { LiveChip, Page, waiting } from "../ui/frame";
 import { Icon, type Shape } from "../ui/icons";
 import { useKeys } from "../ui/keys";
-import { Empty, Failure, Panel, Skeleton, useLoad } from "../ui/parts";
+import { useNews } from "../ui/news";
+import { Empty, Failure, Monogram, Panel, Skeleton, useLoad } from "../ui/parts";
 import { Link, place, setQuery } from "../ui/router";
 import { Spark } from "../ui/spark";
 import { pathOf, readInbox } from "./actions/model";
@@ -36,7 +37,6 @@ interface Found {
 }
 
 const PAGE = 50;
-const LOOK_MS = 5000;
 const STATES: [string | null, string][] = [[null, "All"], ["open", "Open"], ["concluded", "Concluded"], ["contradiction", "Contradiction"], ["terminated", "Closed"]];
 const SPANS: [string, string, number][] = [["", "Any time", 0], ["1", "Last day", 1], ["7", "Last 7 days", 7], ["30", "Last 30 days", 30]];
 
@@ -77,8 +77,9 @@ export function CasesPage(): JSX.Element {
     }
     return { sessions: pages, next };
   }, [...inputs, cursors.length]);
-  const asked = useLoad(findAsked, []);
-  const moved = useMoved(found.value?.sessions ?? null, filters, inputs);
+  const news = useNews("v1/events");
+  const asked = useLoad(findAsked, [news.count]);
+  const moved = useMoved(found.value?.sessions ?? null, filters, news.count);
   useKeys({ j: () => moveRow(1), k: () => moveRow(-1) });
   const all = found.value?.sessions ?? [];
   const waits = all.filter((each) => asked.value?.has(each.session_id));
@@ -88,7 +89,7 @@ export function CasesPage(): JSX.Element {
     asked.again();
   };
   return (
-    <Page title="Cases">
+    <Page title="Cases" status={<LiveChip pulse={news.pulse} retry={news.retry} />}>
       <div class="filters">
         <span class="seg" role="group" aria-label="State">
           {STATES.map(([name, label]) => (
@@ -125,21 +126,19 @@ function moveRow(by: number): void {
 }
 
 /** How many rows have changed since they were drawn. Rows never move under the pointer: the new order waits for a click. */
-function useMoved(shown: Listed[] | null, filters: Record<string, string | number | null | undefined>, inputs: unknown[]): number {
+function useMoved(shown: Listed[] | null, filters: Record<string, string | number | null | undefined>, news: number): number {
   const [moved, setMoved] = useState(0);
+  useEffect(() => setMoved(0), [shown]);
   useEffect(() => {
-    setMoved(0);
-    if (shown === null) return undefined;
+    if (shown === null || news === 0) return undefined;
+    const controller = new AbortController();
     const known = new Map(shown.map((each) => [each.session_id, each.head_seq]));
-    const timer = setInterval(() => {
-      if (document.hidden) return;
-      get<Found>("v1/sessions", { ...filters, include: undefined }).then(
-        (page) => setMoved(page.sessions.filter((each) => known.get(each.session_id) !== each.head_seq).length),
-        () => undefined,
-      );
-    }, LOOK_MS);
-    return () => clearInterval(timer);
-  }, [shown, ...inputs]);
+    get<Found>("v1/sessions", { ...filters, include: undefined }, controller.signal).then(
+      (page) => setMoved(page.sessions.filter((each) => known.get(each.session_id) !== each.head_seq).length),
+      () => undefined,
+    );
+    return () => controller.abort();
+  }, [news]);
   return moved;
 }
 
@@ -149,6 +148,7 @@ function Section({ title, sessions, asked }: { title: string; sessions: Listed[]
     <>
       <h2 class="section-title">{title} <span class="note">newest first</span></h2>
       <Panel label={title}>
+        <div class="case head" aria-hidden="true"><span /><span>Case</span><span>Causes left</span><span class="c-spark">Bits left, by event</span><span class="c-who">Sources</span><span class="c-block">Blocking, or found</span><span class="c-when right">Changed</span></div>
         {sessions.map((each) => <Row key={each.session_id} session={each} asks={asked?.get(each.session_id) ?? null} />)}
       </Panel>
     </>
@@ -166,10 +166,25 @@ function Row({ session, asks }: { session: Listed; asks: string | null }): JSX.E
       <span class="clip"><span class="title clip">{session.title ?? session.session_id}</span><br /><span class="f3"><span class="mono">{session.session_id.slice(0, 8)}</span>{session.kit ? ` · ${session.kit}` : ""}{labels.length > 0 ? ` · ${labels.join(" ")}` : ""}</span></span>
       <span><span class={`fig num ${tone}`}>{count(session.n_survivors)}</span><br /><span class="f2 num">of {count(session.universe_size)}{session.n_survivors > 1 ? ` · ${bits(bitsOf(session.n_survivors))} bits` : ""}</span></span>
       <span class="c-spark"><Spark trail={session.trail ?? []} head={session.head_seq} universe={session.universe_size} left={session.n_survivors} closed={state === "terminated"} /></span>
-      <span class="c-who f2 clip">{session.sources.slice(0, 4).join(", ")}</span>
+      <Sources ids={session.sources} />
       <span class="c-block clip"><Blocking session={session} /></span>
       <span class="c-when right f3">{asks ? <span class="chip yours">{asks}</span> : state === "terminated" ? "closed" : state}<br />{ago(Date.parse(session.updated_ts), Date.now())}</span>
     </Link>
+  );
+}
+
+const MOST_SOURCES = 4;
+
+/** Who reported, by the letters and colours of the session page. */
+function Sources({ ids }: { ids: string[] }): JSX.Element {
+  const sources: Source[] = [];
+  for (const id of ids) sources.push(nextSource(id, sources));
+  const more = sources.length - MOST_SOURCES;
+  return (
+    <span class="c-who whos" title={ids.join(", ")}>
+      {sources.slice(0, MOST_SOURCES).map((each) => <span key={each.id}><Monogram source={each} />{each.name}</span>)}
+      {more > 0 && <span class="f3">and {count(more)} more</span>}
+    </span>
   );
 }
 

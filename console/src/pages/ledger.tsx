@@ -4,8 +4,9 @@ import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import { get, saveFile } from "../api/client";
 import { clock, count, day, plural, short } from "../ui/format";
-import { Page } from "../ui/frame";
+import { LiveChip, Page } from "../ui/frame";
 import { Icon } from "../ui/icons";
+import { useNews } from "../ui/news";
 import { Failure, Panel, Skeleton, useLoad } from "../ui/parts";
 import { Link } from "../ui/router";
 import { exportStream, verifyFile, verifyStream } from "../verify/client";
@@ -28,10 +29,11 @@ function pathOf(stream: string): string {
 const PAGE = 100;
 
 export function LedgerPage({ stream }: { stream: string | undefined }): JSX.Element {
+  const news = useNews(stream ? pathOf(stream).replace(/audit$/, "events") : "v1/events");
   return (
-    <Page title="Ledger" chips={stream && <span class="chip wide mono">{stream}</span>}>
+    <Page title="Ledger" chips={stream && <span class="chip wide mono">{stream}</span>} status={<LiveChip pulse={news.pulse} retry={news.retry} />}>
       <div class="cols">
-        <div>{stream ? <Entries key={stream} stream={stream} /> : <Streams />}</div>
+        <div>{stream ? <Entries key={stream} stream={stream} news={news.count} /> : <Streams news={news.count} />}</div>
         <div>
           {stream && <StreamCheck key={stream} stream={stream} />}
           <FileCheck />
@@ -41,26 +43,26 @@ export function LedgerPage({ stream }: { stream: string | undefined }): JSX.Elem
   );
 }
 
-function Streams(): JSX.Element {
+function Streams({ news }: { news: number }): JSX.Element {
   const streams = useLoad(async () => {
-    const [page, spaces] = await Promise.all([get<{ sessions: { session_id: string; head_seq: number }[] }>("v1/sessions", { limit: 100 }), listSpaces().catch(() => [])]);
-    return [...spaces.map((each) => ({ name: `space:${each}`, entries: null as number | null })), ...page.sessions.map((each) => ({ name: each.session_id, entries: each.head_seq + 1 }))];
-  }, []);
+    const [page, spaces] = await Promise.all([get<{ sessions: { session_id: string; head_seq: number; title: string | null }[] }>("v1/sessions", { limit: 100, order: "newest" }), listSpaces().catch(() => [])]);
+    return [...spaces.map((each) => ({ name: `space:${each}`, about: "space", entries: null as number | null })), ...page.sessions.map((each) => ({ name: each.session_id, about: each.title ?? "session", entries: each.head_seq + 1 }))];
+  }, [news]);
   return (
-    <Panel title="Streams" note="one append-only log each">
+    <Panel title="Streams" note="one append-only log each; the newest 100 sessions">
       {streams.error !== null && <Failure error={streams.error} retry={streams.again} />}
       {!streams.value && streams.loading && <Skeleton height={200} />}
       <ul class="facts">
-        {streams.value?.map((each) => <li key={each.name}><Link class="mono under" to={`ledger/${encodeURIComponent(each.name)}`}>{each.name}</Link><span class="f2">{each.name.startsWith("space:") ? "space" : "session"}</span><span class="f3 num">{each.entries === null ? "" : plural(each.entries, "entry", "entries")}</span></li>)}
+        {streams.value?.map((each) => <li key={each.name}><Link class="mono under" to={`ledger/${encodeURIComponent(each.name)}`}>{each.name}</Link><span class="f2 clip">{each.about}</span><span class="f3 num">{each.entries === null ? "" : plural(each.entries, "entry", "entries")}</span></li>)}
       </ul>
     </Panel>
   );
 }
 
-function Entries({ stream }: { stream: string }): JSX.Element {
+function Entries({ stream, news }: { stream: string; news: number }): JSX.Element {
   const [cursors, setCursors] = useState<(string | null)[]>([null]);
   const cursor = cursors[cursors.length - 1] ?? null;
-  const page = useLoad(() => get<{ events: Entry[]; next_cursor?: string | null }>(pathOf(stream), { limit: PAGE, cursor, fields: "events.seq,events.event_id,events.event_hash,events.ts,events.verb,next_cursor" }), [stream, cursor]);
+  const page = useLoad(() => get<{ events: Entry[]; next_cursor?: string | null }>(pathOf(stream), { limit: PAGE, cursor, fields: "events.seq,events.event_id,events.event_hash,events.ts,events.verb,next_cursor" }), [stream, cursor, news]);
   return (
     <Panel title="Entries" note={<Link to="ledger" class="under">all streams</Link>} actions={
       <span class="row">

@@ -1,7 +1,9 @@
 // Numbers, times and hashes as people read them.
 
+const NUMBERS = new Intl.NumberFormat("en-US");
+
 export function count(value: number): string {
-  return value.toLocaleString("en-US");
+  return NUMBERS.format(value);
 }
 
 export function bits(value: number): string {
@@ -44,4 +46,17 @@ export function plural(value: number, one: string, many = `${one}s`): string {
 export function show(value: unknown): string {
   if (Array.isArray(value)) return value.map(show).join(", ");
   return typeof value === "string" ? value : JSON.stringify(value);
+}
+
+/** A document in words: a lone member by its value, several by their names. */
+export function showMembers(value: unknown): string {
+  if (value === null || typeof value !== "object" || Array.isArray(value)) return show(value);
+  const members = Object.entries(value);
+  if (members.length === 1) return show(members[0]![1]);
+  return members.map(([name, each]) => `${name}: ${show(each)}`).join(", ");
+}
+
+/** A text whose long dotted names may be broken after a dot or an underscore, and nowhere else. */
+export function breakNames(text: string): string {
+  return text.replaceAll(/(?<=\w)[._](?=\w)/g, "$&\u200b");
 }

@@ -153,7 +153,7 @@ function Grid({ funnel, log }: { funnel: Funnel; log: SessionLog }): JSX.Element
       {funnel.ticks.map((tick) => (
         <g key={tick.count}>
           <line class={tick.count === 0 ? "rule zero" : "rule"} x1={frame.x0 - 10} x2={right} y1={tick.y} y2={tick.y} />
-          <text class={tick.count === 0 ? "n contra" : "n t2"} x={frame.narrow ? frame.x0 - 16 : frame.x0 - 52} y={tick.y + 4} text-anchor="end">
+          <text class={tick.count === 0 ? "n contra" : "n t2"} x={frame.narrow ? frame.x0 - 16 : frame.x0 - 60} y={tick.y + 4} text-anchor="end">
             {tick.count > 9999 ? `2^${tick.bits}` : count(tick.count)}
           </text>
           {!frame.narrow && (

@@ -84,6 +84,17 @@ export function Skeleton({ height }: { height: number }): JSX.Element {
   return <div class={late ? "skeleton late" : "skeleton"} style={{ height: `${height}px` }} role="status" aria-label="Loading" />;
 }
 
+/** Resolves after a while, or rejects as soon as `signal` ends the wait. */
+export function rest(milliseconds: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(resolve, milliseconds);
+    signal.addEventListener("abort", () => {
+      clearTimeout(timer);
+      reject(signal.reason as Error);
+    });
+  });
+}
+
 export interface Loaded<T> {
   value: T | null;
   error: unknown;

@@ -17,7 +17,7 @@ function readPlace(url: URL | Location = location): Place {
 export const place = signal<Place>(readPlace());
 
 // A slider moves at every frame, and browsers refuse more than some 200 changes of the address in ten seconds: the
-// page follows at once, the address bar a little later.
+// page follows at once, the address bar when nothing moves any more.
 const WRITE_MS = 120;
 let unwritten: URL | null = null;
 let writing = 0;
@@ -54,7 +54,8 @@ export function setQuery(changes: Record<string, string | null>): void {
     else url.searchParams.set(name, value);
   }
   unwritten = url;
-  writing ||= setTimeout(writeAddress, WRITE_MS) as unknown as number;
+  clearTimeout(writing);
+  writing = setTimeout(writeAddress, WRITE_MS) as unknown as number;
   place.value = readPlace(url);
 }
 

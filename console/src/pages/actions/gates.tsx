@@ -1,11 +1,12 @@
 // What keeps calls of a case from running: each condition with the value that was found.
 
 import type { JSX } from "preact";
-import { clock } from "../../ui/format";
+import { breakNames, clock } from "../../ui/format";
 import { Icon, type Shape } from "../../ui/icons";
+import { useNews } from "../../ui/news";
 import { Failure, Panel, useLoad } from "../../ui/parts";
-import { type Explanation, type Proposal, explain, findCases, pathOf, readInbox } from "./model";
-import { list } from "../../api/client";
+import { EVERY_SPACE, type Explanation, type Proposal, explain, findCases, pathOf, readInbox, tellNext } from "./model";
+import { list, may } from "../../api/client";
 
 export interface Blocker {
   key: string;
@@ -18,6 +19,7 @@ export interface Blocker {
 
 /** For the session page: what waits in spaces that have a case on it, at most two lines, the person's last. */
 export function useBlockers(id: string): Blocker[] {
+  const news = useNews(may("spaces:read") ? EVERY_SPACE : null);
   const loaded = useLoad(async (): Promise<Blocker[]> => {
     const cases = await findCases(id);
     const to = `cases/${encodeURIComponent(id)}/actions`;
@@ -30,7 +32,7 @@ export function useBlockers(id: string): Blocker[] {
       if (asked.length > 0) blockers.push({ key: "asked", icon: "person", tone: "", text: `${asked.length === 1 ? "1 approval waits" : `${asked.length} approvals wait`} for you · ${asked[0]!.approval!.tool_id ?? "state"}`, to, yours: true });
     }
     return blockers.slice(0, 2);
-  }, [id]);
+  }, [id, news.count]);
   return loaded.value ?? [];
 }
 
@@ -79,11 +81,11 @@ function Gate({ space, tool, proposal }: { space: string; tool: string; proposal
       {speakers.flatMap((speaker) => speaker.steps.filter((step) => step.reference).map((step) => (
         <div key={`${speaker.key}${step.at}`} class="cond">
           <Icon of={step.passed ? "check" : "cross"} tone={step.passed ? "holds" : "owed"} label={step.passed ? "holds" : "does not hold"} />
-          <span class="mono f2 wrap">{(step.at && speaker.origins?.[step.at]?.condition) || `${step.reference} ${step.op ?? ""}`}</span>
+          <span class="mono f2 wrap">{breakNames((step.at && speaker.origins?.[step.at]?.condition) || `${step.reference} ${step.op ?? ""}`)}</span>
           <span class={step.passed ? "f3" : "owed"}>{step.found ?? "nothing"}</span>
         </div>
       )))}
-      {closed && found.value?.refusals?.[0] && <p class="f2 small">{found.value.refusals[0].next.split("; ").filter((each) => !each.includes("`$belief.") && !each.startsWith("once")).join("; ")}</p>}
+      {closed && found.value?.refusals?.[0] && <p class="f2 small">{tellNext(found.value.refusals[0].next)}</p>}
       {closed && proposal.parked_until && <p class="f3 small">looks again by itself until {clock(Date.parse(proposal.parked_until)).slice(0, 5)}</p>}
     </div>
   );

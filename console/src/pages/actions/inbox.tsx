@@ -3,14 +3,14 @@
 import type { JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { identity, may, mayOperate, post } from "../../api/client";
-import { follow, type Pulse } from "../../api/live";
 import { count, plural, short, span } from "../../ui/format";
 import { LiveChip, Page, waiting } from "../../ui/frame";
 import { Icon } from "../../ui/icons";
 import { useKeys } from "../../ui/keys";
+import { useNews } from "../../ui/news";
 import { Empty, Failure, Panel, Skeleton, useLoad } from "../../ui/parts";
 import { Link, place, setQuery } from "../../ui/router";
-import { type Approval, type Asked, type Execution, type PolicyChange, type Waiting, type WaitKind, pathOf, readAsked, readInbox } from "./model";
+import { type Approval, type Asked, type Execution, type PolicyChange, type Waiting, type WaitKind, EVERY_SPACE, pathOf, readAsked, readInbox } from "./model";
 
 interface Granted {
   granted?: boolean;
@@ -258,34 +258,17 @@ const KINDS: [WaitKind | null, string][] = [[null, "All"], ["approval", "Approva
 
 /** Everything that waits for this key, of all spaces. */
 export function InboxPage(): JSX.Element {
-  const [news, setNews] = useState(0);
-  const [pulse, setPulse] = useState<Pulse | null>(null);
-  const loaded = useLoad(() => readInbox(), [news]);
+  const news = useNews(may("spaces:read") ? EVERY_SPACE : null);
+  const loaded = useLoad(() => readInbox(), [news.count]);
   const kind = place.value.query.get("kind");
   useEffect(() => {
     if (loaded.value) waiting.value = loaded.value.length;
   }, [loaded.value]);
-  useEffect(() => {
-    let state: Pulse["state"] = "live";
-    const live = follow("v1/events?kind=space", {
-      after: () => null,
-      pulse: (now) => {
-        // What was written while there was no connection is not told again.
-        if (now.state === "live" && state === "stale") setNews((n) => n + 1);
-        state = now.state;
-        setPulse(now);
-      },
-      take: (messages) => {
-        if (messages.some((each) => each.event === "entry")) setNews((n) => n + 1);
-      },
-    });
-    return () => live.stop();
-  }, []);
   useInboxKeys();
   const all = loaded.value ?? [];
   const shown = all.filter((each) => kind === null || each.kind === kind);
   return (
-    <Page title="Inbox" chips={loaded.value && <span class="chip">{plural(all.length, "thing waits", "things wait")}</span>} status={<LiveChip pulse={pulse} />}>
+    <Page title="Inbox" chips={loaded.value && <span class="chip">{plural(all.length, "thing waits", "things wait")}</span>} status={<LiveChip pulse={news.pulse} retry={news.retry} />}>
       {!may("spaces:read") && <Panel><Empty title="This key may not look into spaces"><p class="f2">Sign in with a key of an operator.</p></Empty></Panel>}
       {loaded.error !== null && <Panel title="Inbox"><Failure error={loaded.error} retry={loaded.again} /></Panel>}
       {loaded.loading && !loaded.value && <Panel><Skeleton height={200} /></Panel>}

@@ -121,6 +121,9 @@ export interface PolicySource {
   source: { media_type: string; text: string } | null;
 }
 
+/** The stream of what is written to any space. */
+export const EVERY_SPACE = "v1/events?kind=space";
+
 export function pathOf(space: string): string {
   return `v1/spaces/${encodeURIComponent(space)}`;
 }
@@ -144,6 +147,16 @@ export async function readPolicySource(space: string): Promise<PolicySource | nu
 
 export async function explain(space: string, proposal: string): Promise<Explanation> {
   return get<Explanation>(`${pathOf(space)}/proposals/${encodeURIComponent(proposal)}/explain`);
+}
+
+/** A reference as it is read: the belief of the case, without the id of its session. */
+export function nameReference(reference: string): string {
+  return reference.replace(/^\$belief\.[^.]+\./, "belief ");
+}
+
+/** What to do about a refusal, without what names a session by its id; the page shows that by itself. */
+export function tellNext(next: string): string {
+  return next.split("; ").filter((each) => !each.includes("`$belief.") && !each.startsWith("once")).join("; ");
 }
 
 export type WaitKind = "approval" | "execution_in_doubt" | "policy_change" | "observe_mode" | "governance";

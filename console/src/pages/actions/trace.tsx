@@ -3,11 +3,11 @@
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import { may, mayOperate, post } from "../../api/client";
-import { clock, short, show } from "../../ui/format";
+import { clock, short } from "../../ui/format";
 import { Icon } from "../../ui/icons";
 import { Failure, Panel, Skeleton, useLoad } from "../../ui/parts";
 import { nameOf, STATUS } from "./gates";
-import { type Explanation, type PolicySource, type Proposal, type Speaker, explain, pathOf, readPolicySource } from "./model";
+import { type Explanation, type PolicySource, type Proposal, type Speaker, explain, nameReference, pathOf, readPolicySource } from "./model";
 
 const STAGES = ["shape", "freshness", "authority", "tool", "capability", "constraints", "conflicts", "invariants"];
 const SAYS: Record<string, string> = {
@@ -91,8 +91,8 @@ function Stages({ proposal, explanation, policy }: { proposal: Proposal; explana
             <b class={bad ? (deferred ? "owed" : "refused") : ""}>{stage}</b>
             <div>
               {bad ? <><b>{explanation.decision.reason_code}</b>: {explanation.refusals?.[0]?.message ?? SAYS[stage]}</> : late ? <span class="f3">not reached</span> : <span class="f2">{SAYS[stage]}</span>}
-              {bad && speakers.map((each) => <Lines key={each.key} speaker={each} source={policy !== null && policy.policy_hash === explanation.decision.policy_hash ? (policy.source?.text ?? null) : null} />)}
             </div>
+            {bad && <div class="lines">{speakers.map((each) => <Lines key={each.key} speaker={each} source={policy !== null && policy.policy_hash === explanation.decision.policy_hash ? (policy.source?.text ?? null) : null} />)}</div>}
           </li>
         );
       })}
@@ -103,7 +103,7 @@ function Stages({ proposal, explanation, policy }: { proposal: Proposal; explana
 
 function endOf(proposal: Proposal, explanation: Explanation): string {
   if (proposal.status === "parked") {
-    const changes = explanation.flip?.changes?.map((each) => `${each.reference.replace(/^\$belief\.[^.]+\./, "belief ")} is ${each.to}, now ${each.now}`) ?? [];
+    const changes = explanation.flip?.changes?.map((each) => `${nameReference(each.reference)} is ${each.to}, now ${each.now}`) ?? [];
     return `${changes.length > 0 ? `${changes.join("; ")}; or ` : ""}the case is closed, or at ${proposal.parked_until ? clock(Date.parse(proposal.parked_until)) : "its end"}`;
   }
   if (proposal.status === "asked") return "a person approves or rejects it, or the approval expires";
@@ -111,14 +111,14 @@ function endOf(proposal: Proposal, explanation: Explanation): string {
 }
 
 /** The lines of the rule, each condition with what was found; without the file, the conditions alone. */
-function Lines({ speaker, source }: { speaker: Speaker; source: string | null }): JSX.Element | null {
+export function Lines({ speaker, source }: { speaker: Speaker; source: string | null }): JSX.Element | null {
   const steps = speaker.steps.filter((each) => each.reference);
   if (steps.length === 0) return null;
   const read = steps.find((each) => each.note)?.note?.replace(/^at audit head (\d+) ([0-9a-f]+)$/, (_, seq: string, hash: string) => `Belief read at event ${seq}, head ${short(hash)}.`);
   if (source === null || !speaker.origin) {
     return (
       <div class="code">
-        {steps.map((step) => <div key={step.at} class={step.passed ? "" : "bad"}><span class="ln" /><span><Icon of={step.passed ? "check" : "cross"} tone={step.passed ? "holds" : "owed"} /></span><span class="clip">{step.reference} {step.op}</span><span class="found">found {show(step.found)}</span></div>)}
+        {steps.map((step) => <div key={step.at} class={step.passed ? "" : "bad"}><span class="ln" /><span><Icon of={step.passed ? "check" : "cross"} tone={step.passed ? "holds" : "owed"} /></span><span class="said"><span class="text">{step.reference} {step.op}</span><span class="found">{step.found === undefined ? "found nothing" : `found ${step.found}`}</span></span></div>)}
       </div>
     );
   }
@@ -139,8 +139,10 @@ function Lines({ speaker, source }: { speaker: Speaker; source: string | null })
             <div key={line} class={bad ? "bad" : here.length ? "" : "dim"}>
               <span class="ln">{line}</span>
               <span>{here.length > 0 && <Icon of={bad ? "cross" : "check"} tone={bad ? "owed" : "holds"} label={bad ? "does not hold" : "holds"} />}</span>
-              <span class="clip">{text.slice(indent)}</span>
-              <span class="found">{here.map((step) => (step.found === undefined ? "found nothing" : `found ${step.found}`)).join(", ")}</span>
+              <span class="said">
+                <span class="text">{text.slice(indent)}</span>
+                {here.length > 0 && <span class="found">{here.map((step) => (step.found === undefined ? "found nothing" : `found ${step.found}`)).join(", ")}</span>}
+              </span>
             </div>
           );
         })}

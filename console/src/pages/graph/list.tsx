@@ -57,7 +57,8 @@ export function NodeList({ graph, log, rows, selected, select, isFiltered }: { g
           const node = graph.nodes[row.node]!;
           const dead = row.gone >= 0;
           return (
-            <div key={node.id} role="listitem" class={row.node === selected ? "nrow chosen" : "nrow"}>
+            // By its place, not by its node: a step of the slider changes what a row says, and makes no row anew.
+            <div key={n} role="listitem" class={row.node === selected ? "nrow chosen" : "nrow"}>
               <Icon of={dead ? "gone" : row.outside ? "ring" : "alive"} tone={dead ? "gone-mark" : row.outside ? "f2" : "holds"} label={dead ? "ruled out" : row.outside ? "not in question" : "could be the cause"} />
               <button type="button" class={dead ? "link clip gone" : "link clip"} aria-pressed={row.node === selected} title={node.id} onClick={() => select(row.node)}>{node.label}</button>
               {dead ? <span class="nowrap f3 num"><Monogram source={log.sources[log.source.at(row.gone)]} /> #{row.gone}</span> : <TypeMark type={node.type} named />}

@@ -84,31 +84,40 @@ export function shapeOf(type: string): Shape {
   return SHAPES[type] ?? OTHER_TYPE;
 }
 
-type MarkPainter = (context: CanvasRenderingContext2D, type: string, state: number, x: number, y: number) => void;
+type MarkPainter = (context: OffscreenCanvasRenderingContext2D, type: string, state: number, x: number, y: number) => void;
 
 /** The marks of each type in each state, side by side. */
 class Sprites {
-  private readonly canvas = document.createElement("canvas");
+  /** Not a canvas: of a canvas the browser takes a snapshot for every copy. */
+  private readonly marks: ImageBitmap;
   private readonly cell: number;
 
   constructor(readonly key: string, r: number, private readonly ratio: number, types: string[], paint: MarkPainter) {
     this.cell = Math.ceil((2 * r * 1.3 + 4) * ratio);
-    this.canvas.width = this.cell * types.length;
-    this.canvas.height = this.cell * 3;
-    const context = this.canvas.getContext("2d")!;
+    const canvas = new OffscreenCanvas(this.cell * types.length, this.cell * 3);
+    const context = canvas.getContext("2d")!;
     context.scale(ratio, ratio);
     const side = this.cell / ratio;
     types.forEach((type, column) => {
       for (let state = 0; state < 3; state++) paint(context, type, state, side * (column + 0.5), side * (state + 0.5));
     });
+    this.marks = canvas.transferToImageBitmap();
   }
 
   draw(context: CanvasRenderingContext2D, kind: number, state: number, x: number, y: number): void {
-    const { cell, ratio } = this;
-    const side = cell / ratio;
-    // On whole pixels of the screen, or every copy would be blurred.
-    const place = (at: number): number => Math.round((at - side / 2) * ratio) / ratio;
-    context.drawImage(this.canvas, kind * cell, state * cell, cell, cell, place(x), place(y), side, side);
+    const { cell } = this;
+    const side = cell / this.ratio;
+    context.drawImage(this.marks, kind * cell, state * cell, cell, cell, this.snap(x), this.snap(y), side, side);
+  }
+
+  erase(context: CanvasRenderingContext2D, x: number, y: number): void {
+    const side = this.cell / this.ratio;
+    context.clearRect(this.snap(x), this.snap(y), side, side);
+  }
+
+  /** Where a mark begins: on whole pixels of the screen, or every copy would be blurred. */
+  private snap(middle: number): number {
+    return Math.round((middle - this.cell / this.ratio / 2) * this.ratio) / this.ratio;
   }
 }
 
@@ -227,24 +236,62 @@ export class Painter {
   paintNodes(context: CanvasRenderingContext2D, scene: Scene, view: Viewport, width: number, height: number): void {
     this.paintHeadings(context, view, width);
     this.paintPaths(context, scene, view);
-    const r = Math.max(2, Math.min(7, 5 * view.zoom));
+    const r = this.radiusOf(view);
     const sprites = this.drawSprites(r);
     const shown: number[] = [];
-    let alive = 0;
     this.graph.nodes.forEach((node, n) => {
       const gone = this.isGone(scene, n);
-      if (!gone && !node.outside) alive += 1;
       if (this.isHidden(scene, n)) return;
       const x = this.layout.x[n]! * view.zoom + view.x;
       const y = this.layout.y[n]! * view.zoom + view.y;
       if (x < -260 * view.zoom - 20 || x > width + 10 || y < -20 || y > height + 20) return;
       shown.push(n);
-      const dim = scene.matches !== null && !scene.matches.has(n);
-      context.globalAlpha = dim ? 0.25 : gone && scene.gone === "faint" ? 0.3 : 1;
+      context.globalAlpha = this.strengthOf(scene, n);
       sprites.draw(context, this.kinds[n]!, gone ? 1 : node.outside ? 2 : 0, x, y);
     });
     context.globalAlpha = 1;
-    this.paintLabels(context, scene, view, shown, r, alive <= FEW);
+    this.paintLabels(context, scene, view, shown, r, this.countAlive(scene) <= FEW);
+  }
+
+  /**
+   * Paint the marks again that are another than before, over what is painted; false where all has to be painted.
+   *
+   * While a slider moves, these are a fraction of all nodes. A mark that touches another can lose its edge to it, until
+   * all is painted again when the slider rests.
+   */
+  repaintMarks(context: CanvasRenderingContext2D, before: Scene, scene: Scene, view: Viewport): boolean {
+    const isOnlyMoved = (Object.keys(scene) as (keyof Scene)[]).every((name) => name === "at" || scene[name] === before[name]);
+    // Where labels follow the state of nodes, they change along with the marks.
+    if (!isOnlyMoved || scene.gone === "hidden" || this.fontOf(view) > 0 || this.countAlive(before) <= FEW || this.countAlive(scene) <= FEW) return false;
+    const r = this.radiusOf(view);
+    const sprites = this.drawSprites(r);
+    const place = (n: number): [number, number] => [this.layout.x[n]! * view.zoom + view.x, this.layout.y[n]! * view.zoom + view.y];
+    const changed: number[] = [];
+    this.graph.nodes.forEach((node, n) => {
+      if (this.isGone(before, n) !== this.isGone(scene, n) && !scene.hiddenTypes.has(node.type)) changed.push(n);
+    });
+    for (const n of changed) sprites.erase(context, ...place(n));
+    for (const n of changed) {
+      context.globalAlpha = this.strengthOf(scene, n);
+      sprites.draw(context, this.kinds[n]!, this.isGone(scene, n) ? 1 : this.graph.nodes[n]!.outside ? 2 : 0, ...place(n));
+    }
+    context.globalAlpha = 1;
+    const marked = [...scene.symptoms, ...(scene.selected === null ? [] : [scene.selected])];
+    this.paintLabels(context, scene, view, marked.filter((n) => !this.isHidden(scene, n)), r, false);
+    return true;
+  }
+
+  private countAlive(scene: Scene): number {
+    return this.graph.nodes.reduce((sum, node, n) => sum + (node.outside || this.isGone(scene, n) ? 0 : 1), 0);
+  }
+
+  private strengthOf(scene: Scene, node: number): number {
+    if (scene.matches !== null && !scene.matches.has(node)) return 0.25;
+    return scene.gone === "faint" && this.isGone(scene, node) ? 0.3 : 1;
+  }
+
+  private radiusOf(view: Viewport): number {
+    return Math.max(2, Math.min(7, 5 * view.zoom));
   }
 
   /** Every mark once: to copy two thousand of them is quicker than to draw a path with as many shapes. */
@@ -255,7 +302,7 @@ export class Painter {
     return this.sprites;
   }
 
-  private paintMark(context: CanvasRenderingContext2D, type: string, state: number, x: number, y: number, r: number): void {
+  private paintMark(context: CanvasRenderingContext2D | OffscreenCanvasRenderingContext2D, type: string, state: number, x: number, y: number, r: number): void {
     const path = new Path2D();
     shapeOf(type)(path, x, y, r);
     if (state === 1) {
@@ -266,7 +313,7 @@ export class Painter {
     this.fillNodes(context, path, [this.colours.holds, this.colours.gone, this.colours.fg2][state]!, 1, state === 0);
   }
 
-  private fillNodes(context: CanvasRenderingContext2D, path: Path2D, colour: string, alpha: number, full: boolean): void {
+  private fillNodes(context: CanvasRenderingContext2D | OffscreenCanvasRenderingContext2D, path: Path2D, colour: string, alpha: number, full: boolean): void {
     context.globalAlpha = alpha;
     context.fillStyle = full ? colour : this.colours.surface;
     context.strokeStyle = colour;

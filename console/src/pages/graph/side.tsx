@@ -174,8 +174,8 @@ export function RuledOutLast({ graph, log, deaths, at, select }: { graph: Causal
   return (
     <Panel title="Ruled out last">
       <ul class="hits">
-        {last.map((node) => (
-          <li key={node}>
+        {last.map((node, n) => (
+          <li key={n}>
             <button type="button" class="link clip gone" onClick={() => select(node)}>{graph.nodes[node]!.label}</button>
             <span class="f3 num nowrap"><Monogram source={log.sources[log.source.at(deaths[node]!)]} /> #{deaths[node]}</span>
           </li>

@@ -31,6 +31,11 @@ export class GraphView {
   private frame = 0;
   private rest = 0;
   private painted: Viewport = { zoom: 1, x: 0, y: 0 };
+  /** What the canvas of nodes shows; null where it was wiped. */
+  private marked: { scene: Scene; view: Viewport } | null = null;
+  /** Of the container, read when it changes: to ask for it in every frame would lay the page out once more. */
+  private width = 1;
+  private height = 1;
 
   constructor(private readonly container: HTMLElement, graph: CausalGraph, private readonly layout: Layout, choose: (node: number | null) => void) {
     claimStyleSheet();
@@ -84,7 +89,7 @@ export class GraphView {
     const before = this.scene;
     this.scene = scene;
     const slides = before !== null && before.at !== scene.at;
-    if (this.painter.isLarge && slides) this.paintLater(() => this.paintNodes());
+    if (this.painter.isLarge && slides) this.paintLater(() => this.paintChanged());
     else this.paintLater(() => this.paintAll());
     if (this.painter.isLarge && slides) this.restSoon();
   }
@@ -128,10 +133,13 @@ export class GraphView {
 
   private resize(): void {
     const ratio = devicePixelRatio || 1;
+    this.width = this.container.clientWidth;
+    this.height = this.container.clientHeight;
     for (const canvas of [this.arcs, this.nodes]) {
-      canvas.width = Math.round(this.container.clientWidth * ratio);
-      canvas.height = Math.round(this.container.clientHeight * ratio);
+      canvas.width = Math.round(this.width * ratio);
+      canvas.height = Math.round(this.height * ratio);
     }
+    this.marked = null;
     this.cy.resize();
     this.paintLater(() => this.paintAll());
   }
@@ -170,14 +178,29 @@ export class GraphView {
 
   private paintNodes(): void {
     if (!this.scene) return;
-    this.painter.paintNodes(this.wipe(this.nodes), this.scene, this.viewport, this.container.clientWidth, this.container.clientHeight);
+    this.marked = { scene: this.scene, view: this.viewport };
+    this.painter.paintNodes(this.wipe(this.nodes), this.scene, this.viewport, this.width, this.height);
   }
 
-  private wipe(canvas: HTMLCanvasElement): CanvasRenderingContext2D {
+  /** The nodes that the slider changed, where the window did not move. */
+  private paintChanged(): void {
+    const { marked, scene, viewport } = this;
+    if (!scene) return;
+    const isSameView = marked !== null && marked.view.zoom === viewport.zoom && marked.view.x === viewport.x && marked.view.y === viewport.y;
+    if (isSameView && this.painter.repaintMarks(this.contextOf(this.nodes), marked.scene, scene, viewport)) this.marked = { scene, view: viewport };
+    else this.paintNodes();
+  }
+
+  private contextOf(canvas: HTMLCanvasElement): CanvasRenderingContext2D {
     const context = canvas.getContext("2d")!;
     const ratio = devicePixelRatio || 1;
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    context.clearRect(0, 0, this.container.clientWidth, this.container.clientHeight);
+    return context;
+  }
+
+  private wipe(canvas: HTMLCanvasElement): CanvasRenderingContext2D {
+    const context = this.contextOf(canvas);
+    context.clearRect(0, 0, this.width, this.height);
     return context;
   }
 }

@@ -5,8 +5,8 @@ import { yaml } from "@codemirror/lang-yaml";
 import { HighlightStyle, syntaxHighlighting } from "@codemirror/language";
 import { lintGutter, setDiagnostics, type Diagnostic } from "@codemirror/lint";
 import { search, searchKeymap } from "@codemirror/search";
-import { EditorState } from "@codemirror/state";
-import { EditorView, drawSelection, highlightActiveLine, keymap, lineNumbers } from "@codemirror/view";
+import { EditorState, StateEffect, StateField, type Range } from "@codemirror/state";
+import { Decoration, EditorView, WidgetType, drawSelection, highlightActiveLine, keymap, lineNumbers, type DecorationSet } from "@codemirror/view";
 import { tags } from "@lezer/highlight";
 
 export interface Finding {
@@ -35,6 +35,13 @@ const LOOK = EditorView.theme({
   "&.cm-focused": { outline: "2px solid var(--fg)", outlineOffset: "-2px" },
   ".cm-selectionBackground, &.cm-focused .cm-selectionBackground": { backgroundColor: "var(--line-2)" },
   ".cm-tooltip": { backgroundColor: "var(--raised)", color: "var(--fg)", border: "1px solid var(--line-2)" },
+  // The editor measures what stands between lines, and margins are not part of it.
+  ".under-line": { padding: "2px 8px 4px 0" },
+  ".finding": { padding: "3px 10px", borderLeft: "3px solid", borderRadius: "0 4px 4px 0", font: "12px/18px var(--sans)", whiteSpace: "normal" },
+  ".finding.error": { borderColor: "var(--refused)", backgroundColor: "var(--refused-bg)" },
+  ".finding.warning": { borderColor: "var(--owed)", backgroundColor: "var(--owed-bg)" },
+  ".finding b": { color: "var(--refused)", fontWeight: "600" },
+  ".finding.warning b": { color: "var(--owed)" },
   ".cm-panels": { backgroundColor: "var(--raised)", color: "var(--fg)" },
 });
 
@@ -57,6 +64,46 @@ function place(state: EditorState, finding: Finding): Diagnostic {
   };
 }
 
+/** The message of a finding, under its line. */
+class FindingWidget extends WidgetType {
+  constructor(private readonly finding: Finding) {
+    super();
+  }
+
+  override eq(other: FindingWidget): boolean {
+    return other.finding.message === this.finding.message && other.finding.line === this.finding.line;
+  }
+
+  toDOM(): HTMLElement {
+    const { severity, line, column, rule, message } = this.finding;
+    const row = document.createElement("div");
+    row.className = "under-line";
+    const box = document.createElement("div");
+    box.className = `finding ${severity}`;
+    const where = document.createElement("b");
+    where.textContent = `${line}:${column ?? 1} ${rule} `;
+    box.append(where, message);
+    row.append(box);
+    return row;
+  }
+}
+
+const showFindings = StateEffect.define<Finding[]>();
+
+const FINDINGS = StateField.define<DecorationSet>({
+  create: () => Decoration.none,
+  update: (shown, transaction) => {
+    const [found] = transaction.effects.filter((each) => each.is(showFindings)).map((each) => each.value as Finding[]);
+    if (!found) return shown.map(transaction.changes);
+    const { doc } = transaction.state;
+    const ranges = found
+      .filter((each) => each.severity === "error" || each.severity === "warning")
+      .map((each): Range<Decoration> => Decoration.widget({ widget: new FindingWidget(each), block: true, side: 1 }).range(doc.line(Math.min(Math.max(1, each.line!), doc.lines)).to));
+    return Decoration.set(ranges, true);
+  },
+  provide: (field) => EditorView.decorations.from(field),
+});
+
 export function mountEditor(host: HTMLElement, text: string, changed: (text: string) => void, label: string): Editor {
   const root = host.shadowRoot ?? host.attachShadow({ mode: "open" });
   root.replaceChildren();
@@ -72,6 +119,7 @@ export function mountEditor(host: HTMLElement, text: string, changed: (text: str
         highlightActiveLine(),
         yaml(),
         lintGutter(),
+        FINDINGS,
         search({ top: true }),
         syntaxHighlighting(COLOURS),
         LOOK,
@@ -86,7 +134,10 @@ export function mountEditor(host: HTMLElement, text: string, changed: (text: str
   // Reached by keyboard, so that it can be scrolled.
   view.scrollDOM.tabIndex = 0;
   return {
-    show: (findings) => view.dispatch(setDiagnostics(view.state, findings.filter((each) => each.line !== null).map((each) => place(view.state, each)))),
+    show: (findings) => {
+      const placed = findings.filter((each) => each.line !== null);
+      view.dispatch(setDiagnostics(view.state, placed.map((each) => place(view.state, each))), { effects: showFindings.of(placed) });
+    },
     goTo: (line, column) => {
       const found = view.state.doc.line(Math.min(line, view.state.doc.lines));
       view.dispatch({ selection: { anchor: Math.min(found.from + column - 1, found.to) }, scrollIntoView: true });

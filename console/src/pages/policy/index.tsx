@@ -3,13 +3,15 @@
 import type { JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { mayOperate, send } from "../../api/client";
-import { count, plural, short } from "../../ui/format";
-import { Page } from "../../ui/frame";
+import { ago, count, plural, short } from "../../ui/format";
+import { LiveChip, Page } from "../../ui/frame";
 import { Icon } from "../../ui/icons";
+import { useNews } from "../../ui/news";
 import { Empty, Failure, Panel, Skeleton, useLoad } from "../../ui/parts";
-import { Link, go } from "../../ui/router";
-import { listSpaces, pathOf, readPolicySource } from "../actions/model";
+import { go } from "../../ui/router";
+import { type PolicySource, listSpaces, pathOf, readPolicySource } from "../actions/model";
 import { mountEditor, type Editor, type Finding } from "./editor";
+import { ExplainPanel, Verdict } from "./explain";
 
 interface Check {
   sound: boolean;
@@ -41,6 +43,9 @@ export function PolicyPage({ space }: { space: string | undefined }): JSX.Elemen
   const spaces = useLoad(listSpaces, []);
   const chosen = space ?? spaces.value?.find((each) => each !== "default") ?? spaces.value?.[0];
   const policy = useLoad(async () => (chosen ? readPolicySource(chosen) : null), [chosen]);
+  const news = useNews(chosen && mayOperate() ? `${pathOf(chosen)}/events` : null);
+  const newest = useLoad(async () => (chosen && news.count > 0 ? readPolicySource(chosen) : null), [chosen, news.count]);
+  const isOld = policy.value !== null && newest.value !== null && newest.value.policy_hash !== policy.value.policy_hash;
   return (
     <Page
       title="Policy"
@@ -52,11 +57,13 @@ export function PolicyPage({ space }: { space: string | undefined }): JSX.Elemen
         </label>
       }
       chips={policy.value && <span class="chip wide">in force: <span class="mono">{short(policy.value.policy_hash)}</span></span>}
+      status={<LiveChip pulse={news.pulse} retry={news.retry} />}
     >
       {(spaces.error ?? policy.error) !== null && <Panel title="Policy"><Failure error={spaces.error ?? policy.error} retry={policy.again} /></Panel>}
-      {!policy.value && policy.loading && <Panel><Skeleton height={400} /></Panel>}
+      {isOld && <div class="panel replay" role="status"><Icon of="warn" tone="owed" /><span class="grow">Another policy was put in force meanwhile. What is written here is checked against the one before it.</span><button type="button" class="btn" onClick={policy.again}>Load it, and drop the draft</button></div>}
+      {!policy.value && (spaces.error ?? policy.error) === null && spaces.value?.length !== 0 && <Panel><Skeleton height={400} /></Panel>}
       {spaces.value?.length === 0 && <Panel><Empty title="No space yet"><p class="f2">A policy belongs to a space. An operator makes one with <code>cmbs space create</code>.</p></Empty></Panel>}
-      {chosen && policy.value && <Workbench key={`${chosen}${policy.value.policy_hash}`} space={chosen} inForce={policy.value.source?.text ?? "format: 2\nrules: []\n"} written={policy.value.source !== null} hash={policy.value.policy_hash} again={policy.again} />}
+      {chosen && policy.value && <Workbench key={`${chosen}${policy.value.policy_hash}`} space={chosen} policy={policy.value} again={policy.again} />}
     </Page>
   );
 }
@@ -65,7 +72,10 @@ async function submit<T>(path: string, text: string, method = "POST", query: Rec
   return (await (await send(path, { method, text, type: "application/yaml", query })).json()) as T;
 }
 
-function Workbench({ space, inForce, written, hash, again }: { space: string; inForce: string; written: boolean; hash: string; again: () => void }): JSX.Element {
+const EMPTY_FILE = "format: 2\nrules: []\n";
+
+function Workbench({ space, policy, again }: { space: string; policy: PolicySource; again: () => void }): JSX.Element {
+  const inForce = policy.source?.text ?? EMPTY_FILE;
   const host = useRef<HTMLDivElement>(null);
   const editor = useRef<Editor | null>(null);
   const [text, setText] = useState(inForce);
@@ -90,7 +100,7 @@ function Workbench({ space, inForce, written, hash, again }: { space: string; in
   const keys = (check.value?.set.length ?? 0) + (check.value?.unset.length ?? 0);
   const propose = async (): Promise<void> => {
     try {
-      const answer = await submit<{ applied?: boolean; pending?: boolean; status?: string; change_id?: string }>(`${pathOf(space)}/policy`, text, "PUT", { base_policy_hash: hash });
+      const answer = await submit<{ applied?: boolean; pending?: boolean; status?: string; change_id?: string }>(`${pathOf(space)}/policy`, text, "PUT", { base_policy_hash: policy.policy_hash });
       setProposed(answer.applied || answer.status === "applied" ? "It is in force." : "It waits for a second operator.");
       again();
     } catch (problem) {
@@ -102,7 +112,7 @@ function Workbench({ space, inForce, written, hash, again }: { space: string; in
       <div>
         <Panel
           title="Policy file"
-          note={!written ? "no file is on record; the policy was written by its keys" : changed ? `draft, ${plural(keys, "key")} changed` : "as in force"}
+          note={policy.source === null ? "no file is on record; the policy was written by its keys" : changed ? (errors.length > 0 ? "draft" : `draft, ${plural(keys, "rule or setting", "rules or settings")} changed`) : "as in force"}
           actions={<span class="row" role="status">{check.loading ? <span class="f3">checking</span> : <>{errors.length > 0 && <span class="refused"><Icon of="refused" /> {plural(errors.length, "error")}</span>}{warnings.length > 0 && <span class="owed"><Icon of="warn" /> {plural(warnings.length, "warning")}</span>}{errors.length + warnings.length === 0 && <span class="holds"><Icon of="check" /> sound</span>}</>}</span>}
         >
           <div ref={host} class="editor" data-testid="editor" />
@@ -115,6 +125,7 @@ function Workbench({ space, inForce, written, hash, again }: { space: string; in
         </Panel>
         <Panel title="Findings" note={check.value ? plural(check.value.findings.length, "finding") : ""}>
           {check.error !== null && <Failure error={check.error} retry={check.again} />}
+          {check.value === null && check.loading && <Skeleton height={30} />}
           {check.value?.findings.length === 0 && <p class="note pad">Nothing was found.</p>}
           <ul class="facts">
             {check.value?.findings.map((each, n) => (
@@ -129,8 +140,9 @@ function Workbench({ space, inForce, written, hash, again }: { space: string; in
       </div>
       <div>
         <Flips space={space} text={quiet} ready={changed && check.value !== null && errors.length === 0} />
-        <Panel title="Tests" note={check.value ? `${check.value.tests.filter((each) => each.passed).length} of ${check.value.tests.length} pass${check.value.never_asked.length > 0 ? `; ${plural(check.value.never_asked.length, "rule")} never asked` : ""}` : ""}>
-          {check.value?.tests.length === 0 && <p class="note pad">The file has no tests.</p>}
+        <Panel title="Tests" note={check.value && errors.length === 0 ? `${check.value.tests.filter((each) => each.passed).length} of ${check.value.tests.length} pass${check.value.never_asked.length > 0 ? `; ${plural(check.value.never_asked.length, "rule")} never asked` : ""}` : ""}>
+          {check.value === null && check.loading && <Skeleton height={60} />}
+          {check.value?.tests.length === 0 && <p class="note pad">{errors.length > 0 ? "They run once the file has no error." : "The file has no tests."}</p>}
           <ul class="facts">
             {check.value?.tests.map((each) => (
               <li key={each.name} class="finding two-cols">
@@ -141,7 +153,7 @@ function Workbench({ space, inForce, written, hash, again }: { space: string; in
             ))}
           </ul>
         </Panel>
-        <ExplainPanel space={space} />
+        <ExplainPanel space={space} policy={policy} />
       </div>
     </div>
   );
@@ -160,54 +172,12 @@ function Flips({ space, text, ready }: { space: string; text: string; ready: boo
         {value?.flips.slice(0, 50).map((each) => (
           <li key={`${each.seq}${each.proposal_id}`}>
             <div class="row"><span class="mono strong grow clip">{each.tool_ids[0] ?? "state"}</span><Verdict of={each.before.verdict} /><span aria-label="to">→</span><Verdict of={each.after.verdict} /></div>
-            <p class="f2 small">{each.after.rules?.[0]?.line ? `Line ${each.after.rules[0].line}: ${each.after.rules[0].condition ?? each.after.rules[0].name ?? ""}` : each.after.reason_code} <span class="f3">{each.proposal_id} by {each.actor.id}, entry {each.seq}</span></p>
+            <p class="f2 small">{each.after.rules?.[0]?.line ? `Line ${each.after.rules[0].line}: ${each.after.rules[0].condition ?? each.after.rules[0].name ?? ""}` : each.after.reason_code} <span class="f3">{each.proposal_id} by {each.actor.id}, entry {each.seq}, {ago(Date.parse(each.ts), Date.now())}</span></p>
           </li>
         ))}
       </ul>
       {value && value.n_unknown > 0 && <p class="note pad">{plural(value.n_unknown, "decision")} cannot be decided again.</p>}
       {value && value.n_flips > 0 && <p class="note pad">{count(value.decisions - value.n_flips)} stay as they were. Belief as it was then.</p>}
-    </Panel>
-  );
-}
-
-export function Verdict({ of }: { of: string }): JSX.Element {
-  return <span class={`chip ${of === "allow" ? "holds" : of === "deny" ? "refused" : "owed"}`}><Icon of={of === "allow" ? "check" : of === "deny" ? "refused" : "wait"} />{of}</span>;
-}
-
-interface Explained {
-  decision: { verdict: string; reason_code: string; stage?: string };
-  refusals?: { message: string; next: string }[];
-}
-
-/** What would be decided now about a proposal that was made before. */
-function ExplainPanel({ space }: { space: string }): JSX.Element {
-  const [asked, setAsked] = useState("");
-  const [answer, setAnswer] = useState<Explained | null>(null);
-  const [error, setError] = useState<unknown>(null);
-  const ask = async (): Promise<void> => {
-    setError(null);
-    try {
-      const response = await send(`${pathOf(space)}/proposals/${encodeURIComponent(asked.trim())}/explain`);
-      setAnswer((await response.json()) as Explained);
-    } catch (problem) {
-      setAnswer(null);
-      setError(problem);
-    }
-  };
-  return (
-    <Panel title="Explain a call">
-      <form class="pad row" onSubmit={(event) => { event.preventDefault(); void ask(); }}>
-        <input class="field grow mono" aria-label="Id of a proposal" placeholder="id of a proposal" required value={asked} onInput={(event) => setAsked(event.currentTarget.value)} />
-        <button type="submit" class="btn">Explain</button>
-      </form>
-      {error !== null && <Failure error={error} />}
-      {answer && (
-        <div class="body" role="status">
-          <p class="row"><Verdict of={answer.decision.verdict} /><span class="f2">{answer.decision.reason_code}{answer.decision.stage ? ` at the stage ${answer.decision.stage}` : ""}</span></p>
-          {answer.refusals?.map((each, n) => <p key={n} class="small wrap">{each.message}. <span class="f2">{each.next}</span></p>)}
-        </div>
-      )}
-      <p class="note pad">The conditions of a waiting call are on the page of its <Link to="inbox" class="under">case</Link>.</p>
     </Panel>
   );
 }

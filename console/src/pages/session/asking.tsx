@@ -6,7 +6,7 @@ import { ApiError, get, identity, may, post } from "../../api/client";
 import { bitsOf, type SessionLog } from "../../model/log";
 import { bits, count, plural } from "../../ui/format";
 import { Icon } from "../../ui/icons";
-import { Failure, Panel, Skeleton, useLoad } from "../../ui/parts";
+import { Failure, Panel, Skeleton, rest, useLoad } from "../../ui/parts";
 
 export interface Outcome {
   id: string;
@@ -32,11 +32,15 @@ interface ProbesPage {
   probes: { probe_id: string; prompt: string; reads_numbers: boolean; expected_bits: number; answers: { outcome_id: string; label: string; leaves: number; rules_out: number }[] }[];
 }
 
+/** A slider passes many events on its way, and live events come in bursts: only where it rests is the server asked. */
+const REST_MS = 120;
+
 /** Probes of the session's kit, best first, as of the shown event; null where the server knows no kit of it. */
 export function useProbes(id: string, log: SessionLog, at: number, size: number): Probes {
   const past = at < size - 1;
   const loaded = useLoad(async (signal): Promise<Probe[] | null> => {
     if (!log.hasKit) return null;
+    await rest(REST_MS, signal);
     try {
       const page = await get<ProbesPage>(`v1/sessions/${encodeURIComponent(id)}/probes`, { limit: 50, at: past ? at : undefined }, signal);
       return page.probes.map((each) => ({

@@ -174,6 +174,7 @@ function Body({ id, log, size, session }: { id: string; log: SessionLog; size: n
       <div class="cols">
         <div>
           <Panel
+            class="instrument"
             title="Belief funnel"
             note={<FunnelKey ghosts={ghosts} />}
             actions={<button type="button" class="btn ghost" aria-pressed={table} onClick={() => setTable(!table)}>{table ? "Chart" : "Table"} <kbd>T</kbd></button>}

@@ -5,7 +5,7 @@ import { useState } from "preact/hooks";
 import { ApiError, get, saveFile } from "../../api/client";
 import { readEvent } from "../../model/load";
 import type { AuditEvent, SessionLog } from "../../model/log";
-import { clock, count, short, show } from "../../ui/format";
+import { clock, count, short, show, showMembers } from "../../ui/format";
 import { Icon } from "../../ui/icons";
 import { Failure, Monogram, Panel, Skeleton, useLoad } from "../../ui/parts";
 import type { Verdict } from "../../verify/verify";
@@ -80,7 +80,7 @@ function Chain({ id, log, why, verdict }: { id: string; log: SessionLog; why: st
         <li><span class="dot" /><span class="f3">event</span><span><b class="num">#{seq}</b> {event.verb} <span class="f2 num">{clock(log.time(seq))} · {count(log.left.at(seq) + log.removed.at(seq))} → {count(log.left.at(seq))}</span></span></li>
         <li><span class={`dot s${source?.colour ?? 0}`} /><span class="f3">source</span><span><Monogram source={source} /> {source?.id}{event.actor && event.actor.id !== source?.id ? <span class="f2"> by {event.actor.kind} {event.actor.id}</span> : null}</span></li>
         <li><span class="dot" /><span class="f3">observation</span><span class="mono wrap">{probe ? `${probe.probe_id} = ${show(probe.response)}` : String(event.payload["observation_id"])}</span></li>
-        <li><span class="dot" /><span class="f3">justification</span><span class="wrap">{justification ? show(justification) : <span class="f3">none was given</span>}</span></li>
+        <li><span class="dot" /><span class="f3">justification</span><span class="wrap">{justification ? showMembers(justification) : <span class="f3">none was given</span>}</span></li>
         <li>
           <span class={checked ? "dot holds-dot" : "dot"} />
           <span class="f3">proof</span>

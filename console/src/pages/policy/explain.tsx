@@ -1,0 +1,139 @@
+// Explain a call: what would be decided now about one that is written here, or why one that was proposed was decided so.
+
+import type { JSX } from "preact";
+import { useState } from "preact/hooks";
+import { get, hasKey, identity, list, may, post } from "../../api/client";
+import { Icon } from "../../ui/icons";
+import { Failure, Panel, useLoad } from "../../ui/parts";
+import { nameOf } from "../actions/gates";
+import { type Case, type Explanation, type PolicySource, type Proposal, explain, nameReference, pathOf, tellNext } from "../actions/model";
+import { Lines } from "../actions/trace";
+
+export function Verdict({ of }: { of: string }): JSX.Element {
+  return <span class={`chip ${of === "allow" ? "holds" : of === "deny" ? "refused" : "owed"}`}><Icon of={of === "allow" ? "check" : of === "deny" ? "refused" : "wait"} />{of}</span>;
+}
+
+interface Token {
+  token_id: string;
+  agent_id: string;
+  tool_ids: string[];
+  revoked: boolean;
+}
+
+interface Known {
+  tools: string[];
+  tokens: Token[];
+  cases: Case[];
+  proposals: Proposal[];
+}
+
+async function readKnown(space: string): Promise<Known> {
+  const path = pathOf(space);
+  const [tools, tokens, cases, proposals] = await Promise.all([
+    list<{ tool_id: string }>(`${path}/tools`, "tools", {}, 500),
+    list<Token>(`${path}/capabilities`, "capabilities", {}, 500),
+    list<Case>(`${path}/cases`, "cases", { status: "open" }, 200),
+    list<Proposal>(`${path}/proposals`, "proposals", { order: "newest", limit: 50 }, 50),
+  ]);
+  return { tools: tools.map((each) => each.tool_id), tokens: tokens.filter((each) => !each.revoked), cases, proposals };
+}
+
+type Way = "write" | "recall";
+
+export function ExplainPanel({ space, policy }: { space: string; policy: PolicySource }): JSX.Element {
+  const known = useLoad(() => readKnown(space), [space]);
+  const [way, setWay] = useState<Way>("write");
+  const [answer, setAnswer] = useState<Explanation | null>(null);
+  const [error, setError] = useState<unknown>(null);
+  const ask = (asked: Promise<Explanation>): void => {
+    setError(null);
+    asked.then(setAnswer, (problem: unknown) => {
+      setAnswer(null);
+      setError(problem);
+    });
+  };
+  const choose = (next: Way): void => {
+    setWay(next);
+    setAnswer(null);
+    setError(null);
+  };
+  return (
+    <Panel title="Explain a call" note={
+      <span class="tabs" role="group" aria-label="Which call">
+        <button type="button" aria-pressed={way === "write"} onClick={() => choose("write")}>Write one</button>
+        <button type="button" aria-pressed={way === "recall"} onClick={() => choose("recall")}>One that was proposed</button>
+      </span>
+    }>
+      {known.error !== null && <Failure error={known.error} retry={known.again} />}
+      {known.value && way === "write" && <WrittenCall space={space} known={known.value} ask={ask} />}
+      {known.value && way === "recall" && <ProposedCall space={space} proposals={known.value.proposals} ask={ask} />}
+      {error !== null && <Failure error={error} />}
+      {answer && <Answer answer={answer} policy={policy} />}
+      <p class="note pad">By the policy in force, not by the draft. Nothing is recorded.</p>
+    </Panel>
+  );
+}
+
+function parseArguments(text: string): unknown {
+  try {
+    return JSON.parse(text) as unknown;
+  } catch {
+    throw new Error("The arguments are not JSON, as in {\"service\": \"orders\"}");
+  }
+}
+
+function WrittenCall({ space, known, ask }: { space: string; known: Known; ask: (asked: Promise<Explanation>) => void }): JSX.Element {
+  const [tool, setTool] = useState(known.tools[0] ?? "");
+  const [text, setText] = useState("{}");
+  const [tokenId, setTokenId] = useState(known.tokens[0]?.token_id ?? "");
+  const [caseId, setCaseId] = useState(known.cases[0]?.case_id ?? "");
+  if (!may("spaces:propose")) return <p class="note pad">This key may not propose calls; look at one that was proposed.</p>;
+  const token = known.tokens.find((each) => each.token_id === tokenId);
+  const send = async (): Promise<Explanation> => {
+    const path = pathOf(space);
+    const snapshot = await get<{ state_snapshot_id: string }>(path, { fields: "state_snapshot_id" });
+    // Without keys the server believes who we say we are, so that the call can be asked for as its agent.
+    const headers: Record<string, string> = !hasKey() && token ? { "x-cmbs-actor": `agent:${token.agent_id}` } : {};
+    const args = parseArguments(text);
+    const candidate = { type: "tool_call", tool_id: tool.trim(), args, capability_token_id: tokenId, idempotency_key: crypto.randomUUID() };
+    const provenance = { source: token?.agent_id ?? "console", timestamp: new Date().toISOString(), inputs: [], permissions: [] };
+    return post<Explanation>(`${path}/explain`, { proposal_id: crypto.randomUUID(), state_snapshot_id: snapshot.state_snapshot_id, provenance, candidates: [candidate], ...(caseId ? { case_id: caseId } : {}) }, headers);
+  };
+  return (
+    <form class="pad recorder explain" onSubmit={(event) => { event.preventDefault(); ask(send()); }}>
+      <label>Tool<input class="field mono" required list="tools-of-the-space" value={tool} onInput={(event) => setTool(event.currentTarget.value)} /></label>
+      <datalist id="tools-of-the-space">{known.tools.map((each) => <option key={each} value={each} />)}</datalist>
+      <label>Token<select class="field" value={tokenId} onChange={(event) => setTokenId(event.currentTarget.value)}>{known.tokens.map((each) => <option key={each.token_id} value={each.token_id}>{each.token_id} of {each.agent_id}</option>)}</select></label>
+      <label>Case<select class="field" value={caseId} onChange={(event) => setCaseId(event.currentTarget.value)}><option value="">no case</option>{known.cases.map((each) => <option key={each.case_id} value={each.case_id}>{each.case_id}</option>)}</select></label>
+      <label>Arguments<textarea class="field mono" rows={1} value={text} onInput={(event) => setText(event.currentTarget.value)} /></label>
+      <p class="row whole"><button type="submit" class="btn">Explain</button><span class="f3">as {hasKey() || !token ? `${identity.value?.kind ?? ""} ${identity.value?.id ?? ""}` : `agent ${token.agent_id}`}</span></p>
+    </form>
+  );
+}
+
+function ProposedCall({ space, proposals, ask }: { space: string; proposals: Proposal[]; ask: (asked: Promise<Explanation>) => void }): JSX.Element {
+  const [chosen, setChosen] = useState(proposals[0]?.proposal_id ?? "");
+  if (proposals.length === 0) return <p class="note pad">Nothing was proposed in this space yet.</p>;
+  return (
+    <form class="pad row" onSubmit={(event) => { event.preventDefault(); ask(explain(space, chosen)); }}>
+      <label class="grow"><span class="sr">Proposal</span><select class="field" value={chosen} onChange={(event) => setChosen(event.currentTarget.value)}>{proposals.map((each) => <option key={each.proposal_id} value={each.proposal_id}>{nameOf(each)} by {each.actor.id}, {each.status}, entry {each.seq}</option>)}</select></label>
+      <button type="submit" class="btn">Explain</button>
+    </form>
+  );
+}
+
+function Answer({ answer, policy }: { answer: Explanation; policy: PolicySource }): JSX.Element {
+  const { decision, flip } = answer;
+  const source = policy.policy_hash === decision.policy_hash ? (policy.source?.text ?? null) : null;
+  const changes = flip?.changes?.filter((each) => each.to !== undefined) ?? [];
+  return (
+    <div class="body explained" role="status" aria-label="Explanation">
+      <p class="row"><Verdict of={decision.verdict} /><span class="f2">{decision.stage ? `decided at the stage ${decision.stage}` : "every stage passes"} <span class="mono f3">{decision.reason_code}</span></span></p>
+      {answer.refusals?.map((each, n) => <p key={n} class="small wrap">{each.message}. <span class="f2">{tellNext(each.next)}</span></p>)}
+      {answer.because.flatMap((each) => each.speakers).map((each) => <Lines key={each.key} speaker={each} source={source} />)}
+      {changes.length > 0 && flip?.verdict && (
+        <p class="small">It would be <b>{flip.verdict}</b> if {changes.map((each, n) => <span key={each.reference}>{n > 0 && " and "}<span class="mono">{nameReference(each.reference)}</span> were <b class="mono">{each.to}</b>, now {each.now}</span>)}.</p>
+      )}
+    </div>
+  );
+}

@@ -1,0 +1,43 @@
+// That something was written: pages read again what they show of it.
+
+import { useEffect, useRef, useState } from "preact/hooks";
+import { follow, type Pulse } from "../api/live";
+
+/** Many entries in a row are one piece of news. */
+const QUIET_MS = 500;
+
+export interface News {
+  /** Grows whenever something was written. */
+  count: number;
+  pulse: Pulse | null;
+  retry: () => void;
+}
+
+/** Follow the streams of a path; null follows nothing. */
+export function useNews(path: string | null): News {
+  const [count, setCount] = useState(0);
+  const [pulse, setPulse] = useState<Pulse | null>(null);
+  const live = useRef<{ stop: () => void; now: () => void } | null>(null);
+  useEffect(() => {
+    if (path === null) return undefined;
+    let last: string | null = null;
+    let timer = 0;
+    live.current = follow(path, {
+      after: () => last,
+      pulse: setPulse,
+      take: (messages) => {
+        for (const each of messages) last = each.id ?? last;
+        if (messages.some((each) => each.event === "entry")) timer ||= window.setTimeout(() => {
+          timer = 0;
+          setCount((n) => n + 1);
+        }, QUIET_MS);
+      },
+    });
+    return () => {
+      clearTimeout(timer);
+      live.current?.stop();
+      live.current = null;
+    };
+  }, [path]);
+  return { count, pulse, retry: () => live.current?.now() };
+}

@@ -1,0 +1,109 @@
+"""The policy workbench in a real browser: findings in place, flips, tests, and calls that are explained."""
+
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.support.console_space import CASE, OPERATOR, POLICY, Space, tell_space
+from tests.support.console_story import Incident, tell
+from tests.support.http_server import ServerProcess
+
+pytestmark = [pytest.mark.browser, pytest.mark.req("CONSOLE-05")]
+
+
+@pytest.fixture(scope="module")
+def told(client: httpx.Client) -> tuple[Incident, Space]:
+    incident = tell(client)
+    return incident, tell_space(client, incident)
+
+
+@pytest.fixture
+def workbench(browser: Browser, server: ServerProcess, told: tuple[Incident, Space]) -> Iterator[Page]:
+    """Not `page`: the browser itself tries inline styles while text is pasted, and the page's policy says no."""
+    context = browser.new_context(base_url=server.url)
+    try:
+        page = context.new_page()
+        page.goto("/spaces/ops/policy")
+        expect(page.get_by_role("textbox", name="The policy file")).to_contain_text("restart_when_known")
+        yield page
+    finally:
+        context.close()
+
+
+def write(page: Page, text: str) -> None:
+    """Write a policy file over what is in the editor, as a person would paste it."""
+    page.get_by_role("textbox", name="The policy file").click()
+    page.keyboard.press("Control+a")
+    page.keyboard.insert_text(text)
+
+
+def test_errors_stand_under_their_lines_and_past_decisions_that_would_flip_are_listed(workbench: Page) -> None:
+    page = workbench
+    write(page, POLICY.replace("case.belief.n_survivors", "case.beleif.n_survivors"))
+    findings = page.get_by_role("region", name="Findings")
+    expect(findings).to_contain_text("`$case.beleif.n_survivors` is not one of")
+    expect(findings.get_by_role("button", name="9:7")).to_be_visible()
+    expect(page.get_by_test_id("editor").locator(".finding.error")).to_contain_text("9:7")
+    expect(page.get_by_role("button", name="Propose change: fix 1 error first")).to_be_disabled()
+    write(page, POLICY.replace("severity <= 4", "severity <= 1"))
+    flips = page.get_by_role("region", name="Would flip")
+    expect(flips).to_contain_text("1 of 4 past decisions")
+    expect(flips).to_contain_text("args.severity <= 1")
+    expect(page.get_by_role("region", name="Tests")).to_contain_text("verdict: expected allow, got deny")
+    expect(page.get_by_role("button", name="Propose change")).to_be_enabled()
+    expect(page.get_by_test_id("editor").locator(".finding.error")).to_have_count(0)
+
+
+def test_a_call_that_is_written_is_explained_and_not_recorded(workbench: Page, told: tuple[Incident, Space]) -> None:
+    _, space = told
+    before = len(space.get("/proposals")["proposals"])
+    panel = workbench.get_by_role("region", name="Explain a call")
+    panel.get_by_label("Tool").fill("service.restart")
+    expect(panel.get_by_label("Token")).to_have_value("t-metrics")
+    expect(panel.get_by_label("Case")).to_have_value(CASE)
+    panel.get_by_label("Arguments").fill('{"service": "orders"}')
+    panel.get_by_role("button", name="Explain", exact=True).click()
+    answer = panel.get_by_role("status", name="Explanation")
+    expect(answer).to_contain_text("defer")
+    expect(answer).to_contain_text("decided at the stage constraints")
+    expect(answer).to_contain_text("found 4")
+    panel.get_by_label("Tool").fill("ticket.file")
+    panel.get_by_label("Arguments").fill('{"severity": 3}')
+    panel.get_by_role("button", name="Explain", exact=True).click()
+    expect(answer).to_contain_text("every stage passes")
+    panel.get_by_label("Arguments").fill("{severity")
+    panel.get_by_role("button", name="Explain", exact=True).click()
+    expect(panel.get_by_role("alert")).to_contain_text("The arguments are not JSON")
+    assert len(space.get("/proposals")["proposals"]) == before
+
+
+def test_a_call_that_was_proposed_is_explained_in_the_lines_of_the_file(workbench: Page) -> None:
+    panel = workbench.get_by_role("region", name="Explain a call")
+    panel.get_by_role("button", name="One that was proposed").click()
+    panel.get_by_label("Proposal").select_option("p-restart")
+    panel.get_by_role("button", name="Explain", exact=True).click()
+    lines = panel.get_by_role("group", name="Lines 6 to 13 of the policy file")
+    expect(lines).to_contain_text("case.belief.n_survivors == 1")
+    expect(lines).to_contain_text("found 4")
+    answer = panel.get_by_role("status", name="Explanation")
+    expect(answer).to_contain_text("It would be allow if")
+    expect(answer).to_contain_text("belief n_survivors were 1, now 4")
+
+
+def test_a_policy_that_is_put_in_force_elsewhere_is_told_and_drops_no_draft(
+    workbench: Page, client: httpx.Client, told: tuple[Incident, Space]
+) -> None:
+    """Last in this file: the policy changes."""
+    _, space = told
+    page = workbench
+    expect(page.get_by_text("live", exact=True)).to_be_visible()
+    write(page, f"{POLICY}# a draft\n")
+    headers = {**OPERATOR, "content-type": "application/yaml"}
+    changed = POLICY.replace("severity <= 4", "severity <= 3")
+    assert client.put(f"{space.path}/policy", content=changed, headers=headers).is_success
+    expect(page.get_by_text("Another policy was put in force meanwhile.")).to_be_visible()
+    expect(page.get_by_role("textbox", name="The policy file")).to_contain_text("# a draft")
+    page.get_by_role("button", name="Load it, and drop the draft").click()
+    expect(page.get_by_role("textbox", name="The policy file")).to_contain_text("severity <= 3")
