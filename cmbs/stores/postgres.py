@@ -222,11 +222,12 @@ class PostgresStore(PostgresRows):
         )
         return [event_hash for (event_hash,) in rows]
 
-    def find_entries(self, stream_id: str, keys: Sequence[int]) -> list[tuple[int, int]]:
-        """The places of entries of a space by their keys."""
+    def find_keys(self, stream_id: str, ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """The keys of entries of a space, and their places."""
         rows = self._query(
-            "SELECT key, seq FROM cmbs.lookup_keys WHERE stream_id = %s AND key = ANY (%s::bigint[]) ORDER BY key, seq",
-            (stream_id, list(keys)),
+            "SELECT key, seq FROM unnest(%s::bigint[], %s::bigint[]) AS r (first, last)"
+            " JOIN cmbs.lookup_keys ON stream_id = %s AND key BETWEEN r.first AND r.last ORDER BY key, seq",
+            ([first for first, _ in ranges], [last for _, last in ranges], stream_id),
         )
         return [(key, seq) for key, seq in rows]
 

@@ -267,18 +267,10 @@ class SQLiteStore(SQLiteRows):
         )
         return [event_hash for (event_hash,) in rows]
 
-    def find_entries(self, stream_id: str, keys: Sequence[int]) -> list[tuple[int, int]]:
-        """The places of entries of a space by their keys."""
-        found: list[tuple[int, int]] = []
-        wanted = sorted(set(keys))
-        for start in range(0, len(wanted), _MAX_ROWS):
-            some = wanted[start : start + _MAX_ROWS]
-            found += self._query(
-                f"SELECT key, seq FROM lookup_keys WHERE stream_id = ? AND key IN ({', '.join('?' * len(some))})"  # noqa: S608
-                " ORDER BY key, seq",
-                (stream_id, *some),
-            )
-        return found
+    def find_keys(self, stream_id: str, ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """The keys of entries of a space, and their places."""
+        text = "SELECT key, seq FROM lookup_keys WHERE stream_id = ? AND key BETWEEN ? AND ? ORDER BY key, seq"
+        return [row for bounds in sorted(ranges) for row in self._query(text, (stream_id, *bounds))]
 
     def find_event(self, stream_id: str, event_hash: bytes) -> int | None:
         """The place of an entry by its hash: that before the one that follows it."""

@@ -2,7 +2,7 @@
 
 What the log's keys lead to is believed only as far as the state goes: every entry that is read is held against the
 tree of the stream, and must be about what was looked for. That nothing is found means that there is nothing: the keys
-of all that may have left the state are derived from verified entries again (`past_keys`).
+that a log has are held against the state (`past_keys`).
 """
 
 from __future__ import annotations
@@ -254,8 +254,7 @@ class SettledRecords:
 
     def _read_found(self, space: Space, *keys: int) -> list[SpaceEvent]:
         """The events that have one of these keys, as far as the state goes, in order."""
-        places = {seq for _, seq in self.keys.find(space, keys)}
-        return [self.read_at(space, seq) for seq in sorted(places) if seq <= space.head.seq]
+        return [self.read_at(space, seq) for seq in self.keys.find(space, keys)]
 
     def read_at(self, space: Space, seq: int) -> SpaceEvent:
         """The event at a seq of the stream."""

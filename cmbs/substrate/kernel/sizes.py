@@ -13,6 +13,7 @@ _BYTES_PER_EVENT = 400
 _BYTES_PER_KEY = 250
 _BYTES_PER_PROPOSAL = 1_000
 _BYTES_PER_RECORD = 1_500
+_BYTES_PER_DIGEST = 150
 
 
 def weigh_space(space: Space) -> int:
@@ -35,4 +36,5 @@ def weigh_space(space: Space) -> int:
         + len(space.state) * _BYTES_PER_KEY
         + len(space.proposals) * _BYTES_PER_PROPOSAL
         + records * _BYTES_PER_RECORD
+        + len(space.key_digests) * _BYTES_PER_DIGEST
     )
