@@ -205,11 +205,12 @@ class InMemoryStore:
                 if first <= row[0] <= last
             )
 
-    def find_event(self, stream_id: str, event_hash: bytes) -> int | None:
-        """The place of an entry of a space by its hash."""
+    def find_hashes(self, stream_id: str, first: bytes, last: bytes) -> list[tuple[bytes, int]]:
+        """The hashes of entries, and their places."""
         with self._lock:
             stream = self._streams.get(stream_id)
-            return None if stream is None else stream.seqs.get(event_hash)
+            known = {} if stream is None else stream.seqs
+            return sorted((each, seq) for each, seq in known.items() if first <= each <= last)
 
     def sessions(self, after: tuple[str, str] | None, limit: int) -> list[SessionSummary]:
         """Sessions in the order of their creation."""

@@ -231,16 +231,17 @@ class PostgresStore(PostgresRows):
         )
         return [(key, seq) for key, seq in rows]
 
-    def find_event(self, stream_id: str, event_hash: bytes) -> int | None:
-        """The place of an entry by its hash: that before the one that follows it."""
+    def find_hashes(self, stream_id: str, first: bytes, last: bytes) -> list[tuple[bytes, int]]:
+        """The hashes of entries, each in the one that follows it; that of the newest is in the head."""
         head = self.head(stream_id)
-        if head is not None and head.event_hash == event_hash:
-            return head.seq
         rows = self._query(
-            "SELECT seq - 1 FROM cmbs.audit_events WHERE stream_id = %s AND prev_event_hash = %b AND seq > 0",
-            (stream_id, event_hash),
+            "SELECT prev_event_hash, seq - 1 FROM cmbs.audit_events"
+            " WHERE stream_id = %s AND prev_event_hash BETWEEN %b AND %b AND seq > 0",
+            (stream_id, first, last),
         )
-        return int(rows[0][0]) if rows else None
+        newest = [] if head is None or not first <= head.event_hash <= last else [(head.event_hash, head.seq)]
+        # It is among the rows too where the stream has grown since.
+        return sorted({*((event_hash, seq) for event_hash, seq in rows), *newest})
 
     def sessions(self, after: tuple[str, str] | None, limit: int) -> list[SessionSummary]:
         """Sessions in the order of their creation."""

@@ -13,20 +13,23 @@ from threading import Lock
 
 from cmbs.errors import LedgerCorrupt
 from cmbs.spi import AuditLog
-from cmbs.spi.audit_log import LookupLog, find_keys
+from cmbs.spi.audit_log import LookupLog, find_hashes, find_keys
 from cmbs.substrate.kernel.events import STREAM_PREFIX
-from cmbs.substrate.kernel.key_digests import bucket_of, digest_rows, range_of
+from cmbs.substrate.kernel.key_digests import HASH_BUCKETS, LOOKUP_BUCKETS, Row, digest_rows, hash_key
 from cmbs.substrate.kernel.state import Space
 
 _log = logging.getLogger("cmbs.substrate")
+_HASH_BYTES, _KEY_BYTES = 32, 8
 
 
 class PastKeys:
-    """Finds entries of spaces by their keys. Methods may be called from several threads at once."""
+    """Finds entries of spaces by their keys and hashes. Methods may be called from several threads at once."""
 
     def __init__(self, log: AuditLog) -> None:
         # Asked once: to look at what a log can do takes longer than a lookup.
-        self._find_rows = log.find_keys if isinstance(log, LookupLog) else partial(find_keys, log)
+        can_look_up = isinstance(log, LookupLog)
+        self._find_keys = log.find_keys if can_look_up else partial(find_keys, log)
+        self._find_hashes = log.find_hashes if can_look_up else partial(find_hashes, log)
         self._damaged: dict[str, None] = {}
         self._lock = Lock()
 
@@ -37,34 +40,53 @@ class PastKeys:
         """
         wanted = frozenset(keys)
         # No entry has a key of another bucket, whatever the store says.
-        buckets = sorted({bucket_of(key) for key in wanted}.intersection(space.key_digests))
+        buckets = sorted({LOOKUP_BUCKETS.bucket_of(key) for key in wanted}.intersection(space.key_digests))
         if not buckets:
             return []
-        found: dict[int, list[tuple[int, int]]] = {bucket: [] for bucket in buckets}
-        for key, seq in self._find_rows(STREAM_PREFIX + space.space_id, [range_of(bucket) for bucket in buckets]):
+        found: dict[int, list[Row]] = {bucket: [] for bucket in buckets}
+        ranges = [LOOKUP_BUCKETS.range_of(bucket) for bucket in buckets]
+        for key, seq in self._find_keys(STREAM_PREFIX + space.space_id, ranges):
             # A row that was edited by hand may hold anything.
-            if not isinstance(seq, int) or seq < 0:
-                raise self._refuse(space, bucket_of(key))
+            if not (isinstance(key, int) and isinstance(seq, int) and seq >= 0):
+                raise self._refuse(space, "lookup_keys")
             if seq <= space.head.seq:
-                found[bucket_of(key)].append((key, seq))
+                found[LOOKUP_BUCKETS.bucket_of(key)].append((key, seq))
         for bucket, rows in found.items():
             if digest_rows(rows) != space.key_digests[bucket]:
-                raise self._refuse(space, bucket)
+                raise self._refuse(space, "lookup_keys")
         return sorted({seq for rows in found.values() for key, seq in rows if key in wanted})
+
+    def find_hash(self, space: Space, event_hash: bytes) -> list[int]:
+        """The seqs of all entries of the space whose hashes begin as this one, in order: the rest is for them to tell.
+
+        LedgerCorrupt where the store's hashes do not begin as those of the entries.
+        """
+        wanted = hash_key(event_hash)
+        bucket = HASH_BUCKETS.bucket_of(wanted)
+        if bucket not in space.hash_digests:
+            return []
+        first, last = (key.to_bytes(_KEY_BYTES, "big", signed=True) for key in HASH_BUCKETS.range_of(bucket))
+        rest = _HASH_BYTES - _KEY_BYTES
+        found = self._find_hashes(STREAM_PREFIX + space.space_id, first + bytes(rest), last + b"\xff" * rest)
+        rows = [(hash_key(each), seq) for each, seq in found if seq <= space.head.seq]
+        is_regular = all(isinstance(seq, int) and seq >= 0 for _, seq in rows)
+        if not is_regular or digest_rows(rows) != space.hash_digests[bucket]:
+            raise self._refuse(space, "audit_events.prev_event_hash")
+        return sorted(seq for key, seq in rows if key == wanted)
 
     def find_damaged(self) -> list[str]:
         """Streams of spaces whose rows were found not to be those of their entries since this process began."""
         with self._lock:
             return list(self._damaged)
 
-    def _refuse(self, space: Space, bucket: int) -> LedgerCorrupt:
+    def _refuse(self, space: Space, name: str) -> LedgerCorrupt:
         stream_id = STREAM_PREFIX + space.space_id
-        first, last = range_of(bucket)
-        reason = f"up to here, its entries have other keys from {first} to {last} than `lookup_keys` of the store says"
-        error = LedgerCorrupt(stream_id, space.head.seq, reason)
+        error = LedgerCorrupt(
+            stream_id, space.head.seq, f"`{name}` of the store is not what the entries up to here have"
+        )
         with self._lock:
             is_new = stream_id not in self._damaged
             self._damaged[stream_id] = None
         if is_new:
-            _log.error("%s; what depends on them is refused, and `cmbs fsck` names the rows", error)
+            _log.error("%s; what depends on it is refused, and `cmbs fsck` names the rows", error)
         return error

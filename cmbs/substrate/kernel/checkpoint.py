@@ -78,6 +78,7 @@ class FrozenSpace(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
     governance_asked_by: Actor | None
     cases: dict[str, Case]
     key_digests: bytes
+    hash_digests: bytes
 
 
 _PLAIN = (
@@ -127,6 +128,7 @@ def freeze_space(space: Space) -> bytes:
             governance_asked_by=space.governance_asked_by,
             claims=sorted((claim, sorted(ids)) for claim, ids in space.claims.items()),
             key_digests=freeze_digests(space.key_digests),
+            hash_digests=freeze_digests(space.hash_digests),
             **plain,
         )
     )
@@ -164,7 +166,7 @@ def _space(frozen: FrozenSpace) -> Space | None:
         waiting = Map(
             (key, Map((each, frozen.parked[each].until) for each in ids)) for key, ids in frozen.waiting.items()
         )
-        key_digests = thaw_digests(frozen.key_digests)
+        key_digests, hash_digests = thaw_digests(frozen.key_digests), thaw_digests(frozen.hash_digests)
     except (KeyError, ValueError, msgspec.DecodeError):
         return None
     events = Map(frozen.events)
@@ -176,6 +178,7 @@ def _space(frozen: FrozenSpace) -> Space | None:
         head=frozen.head,
         tree=frozen.tree,
         key_digests=key_digests,
+        hash_digests=hash_digests,
         v=frozen.v,
         head_event_id=frozen.head_event_id,
         events=events,

@@ -36,5 +36,5 @@ def weigh_space(space: Space) -> int:
         + len(space.state) * _BYTES_PER_KEY
         + len(space.proposals) * _BYTES_PER_PROPOSAL
         + records * _BYTES_PER_RECORD
-        + len(space.key_digests) * _BYTES_PER_DIGEST
+        + (len(space.key_digests) + len(space.hash_digests)) * _BYTES_PER_DIGEST
     )

@@ -99,7 +99,7 @@ def test_a_log_that_keeps_no_keys_is_searched() -> None:
 
     class PlainLog(InMemoryStore):
         find_keys = None  # type: ignore[assignment]
-        find_event = None  # type: ignore[assignment]
+        find_hashes = None  # type: ignore[assignment]
 
     with epochs_of(4):
         world = World(PlainLog())

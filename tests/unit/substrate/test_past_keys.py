@@ -19,11 +19,13 @@ from cmbs.spi import Append
 from cmbs.stores import Store, open_store
 from cmbs.substrate.kernel.events import Approve, OutcomeStatus, Propose, RecordOutcome, Withdraw
 from cmbs.substrate.kernel.kind import SpaceAnswer, SpaceFolding
+from cmbs.substrate.kernel.model import ReasonCode
+from cmbs.substrate.kernel.replay import verify_space
 from cmbs.testing import ManualClock
 from tests.support.digest_points import digest_points_at
 from tests.support.epochs import epochs_of
 from tests.support.mutations import SQLiteDatabase
-from tests.support.spaces import AGENT, STREAM, BlockingStore, World, call, caller_tool, delta, raw
+from tests.support.spaces import AGENT, SPACE, STREAM, BlockingStore, World, call, caller_tool, delta, raw
 
 EXECUTION = "x-00000007-0000-4000-8000-000000000004-0"
 CALL = lookup_key(Lookup.CALL, "t", "k1")
@@ -131,14 +133,43 @@ def test_rows_beyond_the_state_are_passed_over(database: SQLiteDatabase, world: 
     assert call_again(world) == (0, EXECUTION)
 
 
+@pytest.mark.req("NOTHING-DERIVED-01")
+@pytest.mark.parametrize("changed", [("prev_event_hash", bytes(31) + b"x"), ("prev_event_hash", "x"), ("seq", 10**6)])
+def test_a_snapshot_whose_hash_was_changed_is_not_unknown(
+    database: SQLiteDatabase, world: World, changed: tuple[str, object]
+) -> None:
+    """A denial for an unknown snapshot would be on record, and no replay would lead to it."""
+    head, (column, value) = world.space.head, changed
+    snapshot_id = world.server.stored_entries(SPACE, limit=1)[0].event_hash.hex()
+    assert database.change(f"UPDATE cmbs.audit_events SET {column} = %s WHERE seq = 1", (value,))
+    with pytest.raises(LedgerCorrupt, match="prev_event_hash"):
+        world.propose(delta(b="1"), snapshot_id=snapshot_id)
+    assert world.space.head == head
+    assert world.server.find_behind() == [STREAM]
+
+
+@pytest.mark.req("NOTHING-DERIVED-01")
+@pytest.mark.parametrize("kept", [8, 31])
+def test_nor_is_it_where_it_still_begins_alike_and_one_that_never_was_is_not_known(
+    database: SQLiteDatabase, world: World, kept: int
+) -> None:
+    first = world.server.stored_entries(SPACE, limit=1)[0].event_hash
+    never = first[:kept] + bytes(32 - kept)
+    assert database.change("UPDATE cmbs.audit_events SET prev_event_hash = %s WHERE seq = 1", (never,))
+    assert world.decide(delta(b="1"), snapshot_id=never.hex()).reason_code is ReasonCode.UNKNOWN_SNAPSHOT
+    assert world.decide(delta(b="1"), snapshot_id=first.hex()).reason_code is ReasonCode.ALLOWED
+    verify_space(SPACE, world.log.read(STREAM))
+
+
 # --- any change of any rows -------------------------------------------------------------------------------------------
 
 
 class Tampering(NamedTuple):
-    """Rows, by their number, that are deleted, and rows that are added."""
+    """Rows and hashes, by their numbers, that are deleted, and rows that are added."""
 
     deleted: frozenset[int]
     added: frozenset[tuple[int, int]]
+    hashes: frozenset[int]
 
     def of(self, store: BlockingStore) -> None:
         """Do it."""
@@ -148,6 +179,14 @@ class Tampering(NamedTuple):
         rows.clear()
         for key, seq in kept:
             rows.setdefault(key >> 48, []).append((key, seq))
+        seqs = store._streams[STREAM].seqs
+        for number in self.hashes:
+            del seqs[list(seqs)[number % len(seqs)]]
+
+
+def first_hash(world: World) -> bytes:
+    """The first snapshot of the space."""
+    return world.log.read(STREAM, limit=1)[0].event_hash
 
 
 QUESTIONS: dict[str, Callable[[World], Any]] = {
@@ -160,6 +199,8 @@ QUESTIONS: dict[str, Callable[[World], Any]] = {
     ),
     "the outcome": lambda world: world.say(RecordOutcome(EXECUTION, OutcomeStatus.FAILED, raw(2)), AGENT),
     "an approval": lambda world: world.say(Approve("a-00000007-0000-4000-8000-000000000004-0")),
+    "a snapshot": lambda world: world.propose(delta(b="1"), snapshot_id=first_hash(world).hex()),
+    "another snapshot": lambda world: world.propose(delta(b="1"), snapshot_id="ab" * 32),
     "withdrawal": lambda world: world.say(Withdraw("o"), AGENT),
     "a read": lambda world: world.server.settled.with_proposal(world.space, "p").proposals["p"],
     "a place": lambda world: world.server.settled.find_seq(world.space, "00000007-0000-4000-8000-000000000004"),
@@ -215,6 +256,7 @@ TAMPERINGS = st.builds(
     Tampering,
     st.frozensets(st.integers(0, 60), max_size=60),
     st.frozensets(st.tuples(KEYS | st.integers(-(2**63), 2**63 - 1), st.integers(-2, 20)), max_size=3),
+    st.frozensets(st.integers(0, 20), max_size=8),
 )
 
 
