@@ -27,9 +27,8 @@ class PastKeys:
 
     def __init__(self, log: AuditLog) -> None:
         # Asked once: to look at what a log can do takes longer than a lookup.
-        can_look_up = isinstance(log, LookupLog)
-        self._find_keys = log.find_keys if can_look_up else partial(find_keys, log)
-        self._find_hashes = log.find_hashes if can_look_up else partial(find_hashes, log)
+        self._find_keys = log.find_keys if isinstance(log, LookupLog) else partial(find_keys, log)
+        self._find_hashes = log.find_hashes if isinstance(log, LookupLog) else partial(find_hashes, log)
         self._damaged: dict[str, None] = {}
         self._lock = Lock()
 

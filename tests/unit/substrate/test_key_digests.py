@@ -47,7 +47,9 @@ def test_the_digest_of_a_bucket_is_that_of_its_rows_in_any_order(entries: list[f
         assert digests.get(bucket, digest_rows([])) == digest_rows(rows)
 
 
-@given(st.lists(st.tuples(KEYS, st.integers(0, 9)), max_size=8), st.lists(st.tuples(KEYS, st.integers(0, 9)), max_size=8))
+@given(
+    st.lists(st.tuples(KEYS, st.integers(0, 9)), max_size=8), st.lists(st.tuples(KEYS, st.integers(0, 9)), max_size=8)
+)
 def test_other_rows_have_another_digest(rows: list[tuple[int, int]], others: list[tuple[int, int]]) -> None:
     assert (digest_rows(rows) == digest_rows(others)) == (sorted(rows) == sorted(others))
     for place in range(len(rows)):
