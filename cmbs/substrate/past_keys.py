@@ -7,7 +7,7 @@ is in. If they give the digest, they are those of the entries: what they have is
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from threading import Lock
 
@@ -39,21 +39,22 @@ class PastKeys:
         """
         wanted = frozenset(keys)
         # No entry has a key of another bucket, whatever the store says.
-        buckets = sorted({LOOKUP_BUCKETS.bucket_of(key) for key in wanted}.intersection(space.key_digests))
+        buckets = [each for each in sorted(map(LOOKUP_BUCKETS.bucket_of, wanted)) if each in space.key_digests]
         if not buckets:
             return []
-        found: dict[int, list[Row]] = {bucket: [] for bucket in buckets}
-        ranges = [LOOKUP_BUCKETS.range_of(bucket) for bucket in buckets]
-        for key, seq in self._find_keys(STREAM_PREFIX + space.space_id, ranges):
-            # A row that was edited by hand may hold anything.
+        known: dict[int, list[Row]] = {bucket: [] for bucket in buckets}
+        ranges = [LOOKUP_BUCKETS.range_of(bucket) for bucket in known]
+        # A row that was edited by hand may hold anything.
+        found: Sequence[tuple[object, object]] = self._find_keys(STREAM_PREFIX + space.space_id, ranges)
+        for key, seq in found:
             if not (isinstance(key, int) and isinstance(seq, int) and seq >= 0):
                 raise self._refuse(space, "lookup_keys")
             if seq <= space.head.seq:
-                found[LOOKUP_BUCKETS.bucket_of(key)].append((key, seq))
-        for bucket, rows in found.items():
+                known[LOOKUP_BUCKETS.bucket_of(key)].append((key, seq))
+        for bucket, rows in known.items():
             if digest_rows(rows) != space.key_digests[bucket]:
                 raise self._refuse(space, "lookup_keys")
-        return sorted({seq for rows in found.values() for key, seq in rows if key in wanted})
+        return sorted({seq for rows in known.values() for key, seq in rows if key in wanted})
 
     def find_hash(self, space: Space, event_hash: bytes) -> list[int]:
         """The seqs of all entries of the space whose hashes begin as this one, in order: the rest is for them to tell.
@@ -66,10 +67,12 @@ class PastKeys:
             return []
         first, last = (key.to_bytes(_KEY_BYTES, "big", signed=True) for key in HASH_BUCKETS.range_of(bucket))
         rest = _HASH_BYTES - _KEY_BYTES
-        found = self._find_hashes(STREAM_PREFIX + space.space_id, first + bytes(rest), last + b"\xff" * rest)
-        rows = [(hash_key(each), seq) for each, seq in found if seq <= space.head.seq]
-        is_regular = all(isinstance(seq, int) and seq >= 0 for _, seq in rows)
-        if not is_regular or digest_rows(rows) != space.hash_digests[bucket]:
+        found: Sequence[tuple[bytes, object]] = self._find_hashes(
+            STREAM_PREFIX + space.space_id, first + bytes(rest), last + b"\xff" * rest
+        )
+        places = [(hash_key(each), seq) for each, seq in found if isinstance(seq, int) and seq >= 0]
+        rows = [(key, seq) for key, seq in places if seq <= space.head.seq]
+        if len(places) < len(found) or digest_rows(rows) != space.hash_digests[bucket]:
             raise self._refuse(space, "audit_events.prev_event_hash")
         return sorted(seq for key, seq in rows if key == wanted)
 
