@@ -236,12 +236,6 @@ class RangesWithoutTheirEnds(InMemoryStore):
         return super().find_keys(stream_id, [(first, last - 1) for first, last in ranges])
 
 
-@breaks(AuditLogContract, "test_entries_of_a_space_are_found_by_their_keys_and_by_their_hashes")
-class OneRangeAtATime(InMemoryStore):
-    def find_keys(self, stream_id: str, ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-        return super().find_keys(stream_id, ranges[:1])
-
-
 @breaks(AuditLogContract, "test_hashes_are_those_of_the_entries_that_are_read")
 class HashesFromTheStart(InMemoryStore):
     def hashes(self, stream_id: str, after: int = -1, limit: int | None = None) -> list[bytes]:
