@@ -97,7 +97,9 @@ def test_the_state_holds_what_is_open_and_what_was_settled_a_moment_ago() -> Non
         answer = world.propose(delta(now=str(number)), proposal_id=f"n{number}")
         if is_digest_point(answer.seq + 1):
             # Without the digests of buckets, of which there are so many in the end, and no more.
-            sizes.append(len(freeze_space(msgspec.structs.replace(answer.space, key_digests=Map(), hash_digests=Map()))))
+            sizes.append(
+                len(freeze_space(msgspec.structs.replace(answer.space, key_digests=Map(), hash_digests=Map())))
+            )
         assert f"n{number}" in answer.space.proposals
     space = world.space
     assert len(space.proposals) <= EPOCH_EVENTS + KEPT_EVENTS
