@@ -39,10 +39,10 @@ class PastKeys:
         """
         wanted = frozenset(keys)
         # No entry has a key of another bucket, whatever the store says.
-        buckets = [each for each in sorted(map(LOOKUP_BUCKETS.bucket_of, wanted)) if each in space.key_digests]
-        if not buckets:
+        buckets = {LOOKUP_BUCKETS.bucket_of(key) for key in wanted}
+        known: dict[int, list[Row]] = {each: [] for each in sorted(buckets) if space.key_digests.find(each) is not None}
+        if not known:
             return []
-        known: dict[int, list[Row]] = {bucket: [] for bucket in buckets}
         ranges = [LOOKUP_BUCKETS.range_of(bucket) for bucket in known]
         # A row that was edited by hand may hold anything.
         found: Sequence[tuple[object, object]] = self._find_keys(STREAM_PREFIX + space.space_id, ranges)
@@ -52,7 +52,7 @@ class PastKeys:
             if seq <= space.head.seq:
                 known[LOOKUP_BUCKETS.bucket_of(key)].append((key, seq))
         for bucket, rows in known.items():
-            if digest_rows(rows) != space.key_digests[bucket]:
+            if digest_rows(rows) != space.key_digests.find(bucket):
                 raise self._refuse(space, "lookup_keys")
         return sorted({seq for rows in known.values() for key, seq in rows if key in wanted})
 
@@ -63,7 +63,8 @@ class PastKeys:
         """
         wanted = hash_key(event_hash)
         bucket = HASH_BUCKETS.bucket_of(wanted)
-        if bucket not in space.hash_digests:
+        digest = space.hash_digests.find(bucket)
+        if digest is None:
             return []
         first, last = (key.to_bytes(_KEY_BYTES, "big", signed=True) for key in HASH_BUCKETS.range_of(bucket))
         rest = _HASH_BYTES - _KEY_BYTES
@@ -72,7 +73,7 @@ class PastKeys:
         )
         places = [(hash_key(each), seq) for each, seq in found if isinstance(seq, int) and seq >= 0]
         rows = [(key, seq) for key, seq in places if seq <= space.head.seq]
-        if len(places) < len(found) or digest_rows(rows) != space.hash_digests[bucket]:
+        if len(places) < len(found) or digest_rows(rows) != digest:
             raise self._refuse(space, "audit_events.prev_event_hash")
         return sorted(seq for key, seq in rows if key == wanted)
 

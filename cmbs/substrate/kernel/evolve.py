@@ -52,7 +52,7 @@ from cmbs.substrate.kernel.events import (
     Wake,
     Withdraw,
 )
-from cmbs.substrate.kernel.key_digests import HASH_BUCKETS, LOOKUP_BUCKETS, hash_key
+from cmbs.substrate.kernel.key_digests import HASH_BUCKETS, LOOKUP_BUCKETS, BucketDigests, hash_key
 from cmbs.substrate.kernel.loads import update_loads
 from cmbs.substrate.kernel.memory_steps import change_memory, keep_entry
 from cmbs.substrate.kernel.model import BeliefReading, Decision, Proposal, Spent, ToolCall
@@ -206,8 +206,8 @@ def _create(message: CreateSpace, event: SpaceEvent) -> Space:
         mode=message.mode,
         head=Head(0, event.stored.event_hash),
         tree=EventTree().append(event.stored.event_hash),
-        key_digests=LOOKUP_BUCKETS.add(Map(), 0, lookup_keys(event.stored.raw)),
-        hash_digests=HASH_BUCKETS.add(Map(), 0, [hash_key(event.stored.event_hash)]),
+        key_digests=LOOKUP_BUCKETS.add(BucketDigests(), 0, lookup_keys(event.stored.raw)),
+        hash_digests=HASH_BUCKETS.add(BucketDigests(), 0, [hash_key(event.stored.event_hash)]),
         v=event.body.v,
         head_event_id=body.event_id,
         events=Map({body.event_id: (0, SpaceVerb.CREATE_SPACE)}),

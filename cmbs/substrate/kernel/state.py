@@ -299,8 +299,8 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
     # All events up to the head, by their hashes.
     tree: EventTree
     # Under which keys and hashes all entries up to the head are found.
-    key_digests: BucketDigests = Map()
-    hash_digests: BucketDigests = Map()
+    key_digests: BucketDigests = BucketDigests()
+    hash_digests: BucketDigests = BucketDigests()
     # The version of the newest entry.
     v: int
     head_event_id: str

@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 import pytest
-from immutables import Map
 
 from cmbs.audit.fsck import check_space
 from cmbs.belief.kernel.events import Stamp
@@ -33,6 +32,7 @@ from cmbs.substrate.kernel.events import (
     Wake,
     Withdraw,
 )
+from cmbs.substrate.kernel.key_digests import BucketDigests
 from cmbs.substrate.kernel.kind import append_of_space
 from cmbs.substrate.kernel.lookups import PastUnread, find_unknown, require_lookup
 from cmbs.substrate.kernel.model import Decision, ReasonCode
@@ -98,7 +98,11 @@ def test_the_state_holds_what_is_open_and_what_was_settled_a_moment_ago() -> Non
         if is_digest_point(answer.seq + 1):
             # Without the digests of buckets, of which there are so many in the end, and no more.
             sizes.append(
-                len(freeze_space(msgspec.structs.replace(answer.space, key_digests=Map(), hash_digests=Map())))
+                len(
+                    freeze_space(
+                        msgspec.structs.replace(answer.space, key_digests=BucketDigests(), hash_digests=BucketDigests())
+                    )
+                )
             )
         assert f"n{number}" in answer.space.proposals
     space = world.space
