@@ -76,12 +76,12 @@ def run(effort: Effort) -> list[Result]:
 
 @contextmanager
 def _no_digest_points() -> Iterator[None]:
-    points = state_digest._POINT_SET
-    state_digest._POINT_SET = frozenset()
+    points, even = state_digest._POINT_SET, state_digest._EVEN_POINTS
+    state_digest._POINT_SET, state_digest._EVEN_POINTS = frozenset(), range(0)
     try:
         yield
     finally:
-        state_digest._POINT_SET = points
+        state_digest._POINT_SET, state_digest._EVEN_POINTS = points, even
 
 
 def _fill_session(log: AuditLog) -> None:

@@ -264,46 +264,49 @@ def stream_heads_of(log: AuditLog, prefix: str, after: str | None, limit: int) -
 class LookupLog(Protocol):
     """A log that finds entries of spaces again by what they are about, however long the stream.
 
-    What MUST hold: the answers are what `find_entries` and `find_event` put together from `read` and `hashes`. What is
+    What MUST hold: the answers are what `find_keys` and `find_hashes` put together from `read` and `hashes`. What is
     kept for it is written with the entry, or not at all, and is derived from its bytes alone (`lookup_keys`).
     """
 
-    def find_entries(self, stream_id: str, keys: Sequence[int]) -> list[tuple[int, int]]:
-        """Each of these keys of a space with the seq of an entry that has it, for all such entries, sorted."""
+    def find_keys(self, stream_id: str, ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Each key of a space in these ranges with the seq of an entry that has it, for all such entries, sorted.
+
+        A range is its first and its last key. Ranges do not overlap, and there are no more than a message has names.
+        """
         ...
 
-    def find_event(self, stream_id: str, event_hash: bytes) -> int | None:
-        """The seq of the entry with this hash; None where there is none."""
+    def find_hashes(self, stream_id: str, first: bytes, last: bytes) -> list[tuple[bytes, int]]:
+        """The event hashes of a stream from the first to the last of these, with their seqs, sorted."""
         ...
 
 
 _ENTRIES_SEARCHED_AT_ONCE = 1_000
 
 
-def find_entries(log: AuditLog, stream_id: str, keys: Sequence[int]) -> list[tuple[int, int]]:
-    """Each of these keys of a space with the seq of an entry that has it, for all such entries, sorted; of any log."""
+def find_keys(log: AuditLog, stream_id: str, ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Each key of a space in these ranges with the seq of an entry that has it, sorted; of any log."""
     if isinstance(log, LookupLog):
-        return log.find_entries(stream_id, keys)
-    wanted = frozenset(keys)
+        return log.find_keys(stream_id, ranges)
     found: list[tuple[int, int]] = []
     after = -1
     while page := log.read(stream_id, after, _ENTRIES_SEARCHED_AT_ONCE):
         for seq, stored in enumerate(page, after + 1):
-            found += [(key, seq) for key in lookup_keys(stored.raw) if key in wanted]
+            keys = lookup_keys(stored.raw)
+            found += [(key, seq) for key in keys if any(first <= key <= last for first, last in ranges)]
         after += len(page)
     return sorted(found)
 
 
-def find_event(log: AuditLog, stream_id: str, event_hash: bytes) -> int | None:
-    """The seq of the entry with this hash, of any log; None where there is none."""
+def find_hashes(log: AuditLog, stream_id: str, first: bytes, last: bytes) -> list[tuple[bytes, int]]:
+    """The event hashes of a stream from the first to the last of these, with their seqs, sorted; of any log."""
     if isinstance(log, LookupLog):
-        return log.find_event(stream_id, event_hash)
+        return log.find_hashes(stream_id, first, last)
+    found: list[tuple[bytes, int]] = []
     after = -1
     while page := log.hashes(stream_id, after, _ENTRIES_SEARCHED_AT_ONCE):
-        if event_hash in page:
-            return after + 1 + page.index(event_hash)
+        found += [(each, seq) for seq, each in enumerate(page, after + 1) if first <= each <= last]
         after += len(page)
-    return None
+    return sorted(found)
 
 
 def keys_of_append(item: Append) -> list[int]:

@@ -19,6 +19,8 @@ from cmbs.spi.session_search import ListedSession, SessionQuery
 from cmbs.stores.tombstones import recover_state, refuse_logged, refuse_other_universe
 
 _BEFORE_ALL = Head(-1, GENESIS)
+# Lookup keys that differ in these last bits only are kept together.
+_SHELF_BITS = 48
 
 
 class _Stream:
@@ -45,8 +47,8 @@ class _Stream:
         self.entries: list[StoredEntry] = []
         self.head: Head | None = None
         self.unique_keys: set[tuple[str, str]] = set()
-        # Where the entries of a space are: by their lookup keys, and by their hashes.
-        self.lookups: dict[int, list[int]] = {}
+        # Where the entries of a space are: lookup keys and seqs, by the first bits of the keys; and by their hashes.
+        self.lookups: dict[int, list[tuple[int, int]]] = {}
         self.seqs: dict[bytes, int] = {}
         self.newest: Append | None = None
         # What a session is found by.
@@ -161,7 +163,7 @@ class InMemoryStore:
         if item.unique_key is not None:
             stream.unique_keys.add(item.unique_key)
         for key in keys_of_append(item):
-            stream.lookups.setdefault(key, []).append(item.seq)
+            stream.lookups.setdefault(key >> _SHELF_BITS, []).append((key, item.seq))
             stream.seqs[item.entry.event_hash] = item.seq
         if item.session is not None:
             stream.terms.update(item.session.terms)
@@ -190,18 +192,25 @@ class InMemoryStore:
         """The hashes alone."""
         return [entry.event_hash for entry in self.read(stream_id, after, limit)]
 
-    def find_entries(self, stream_id: str, keys: Sequence[int]) -> list[tuple[int, int]]:
-        """The places of entries of a space by their keys."""
+    def find_keys(self, stream_id: str, ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """The keys of entries of a space, and their places."""
         with self._lock:
             stream = self._streams.get(stream_id)
             known = {} if stream is None else stream.lookups
-            return sorted((key, seq) for key in frozenset(keys) for seq in known.get(key, ()))
+            return sorted(
+                row
+                for first, last in ranges
+                for shelf in range(first >> _SHELF_BITS, (last >> _SHELF_BITS) + 1)
+                for row in known.get(shelf, ())
+                if first <= row[0] <= last
+            )
 
-    def find_event(self, stream_id: str, event_hash: bytes) -> int | None:
-        """The place of an entry of a space by its hash."""
+    def find_hashes(self, stream_id: str, first: bytes, last: bytes) -> list[tuple[bytes, int]]:
+        """The hashes of entries, and their places."""
         with self._lock:
             stream = self._streams.get(stream_id)
-            return None if stream is None else stream.seqs.get(event_hash)
+            known = {} if stream is None else stream.seqs
+            return sorted((each, seq) for each, seq in known.items() if first <= each <= last)
 
     def sessions(self, after: tuple[str, str] | None, limit: int) -> list[SessionSummary]:
         """Sessions in the order of their creation."""

@@ -222,24 +222,26 @@ class PostgresStore(PostgresRows):
         )
         return [event_hash for (event_hash,) in rows]
 
-    def find_entries(self, stream_id: str, keys: Sequence[int]) -> list[tuple[int, int]]:
-        """The places of entries of a space by their keys."""
+    def find_keys(self, stream_id: str, ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """The keys of entries of a space, and their places."""
         rows = self._query(
-            "SELECT key, seq FROM cmbs.lookup_keys WHERE stream_id = %s AND key = ANY (%s::bigint[]) ORDER BY key, seq",
-            (stream_id, list(keys)),
+            "SELECT key, seq FROM unnest(%s::bigint[], %s::bigint[]) AS r (first, last)"
+            " JOIN cmbs.lookup_keys ON stream_id = %s AND key BETWEEN r.first AND r.last ORDER BY key, seq",
+            ([first for first, _ in ranges], [last for _, last in ranges], stream_id),
         )
         return [(key, seq) for key, seq in rows]
 
-    def find_event(self, stream_id: str, event_hash: bytes) -> int | None:
-        """The place of an entry by its hash: that before the one that follows it."""
+    def find_hashes(self, stream_id: str, first: bytes, last: bytes) -> list[tuple[bytes, int]]:
+        """The hashes of entries, each in the one that follows it; that of the newest is in the head."""
         head = self.head(stream_id)
-        if head is not None and head.event_hash == event_hash:
-            return head.seq
         rows = self._query(
-            "SELECT seq - 1 FROM cmbs.audit_events WHERE stream_id = %s AND prev_event_hash = %b AND seq > 0",
-            (stream_id, event_hash),
+            "SELECT prev_event_hash, seq - 1 FROM cmbs.audit_events"
+            " WHERE stream_id = %s AND prev_event_hash BETWEEN %b AND %b AND seq > 0",
+            (stream_id, first, last),
         )
-        return int(rows[0][0]) if rows else None
+        newest = [] if head is None or not first <= head.event_hash <= last else [(head.event_hash, head.seq)]
+        # It is among the rows too where the stream has grown since.
+        return sorted({*((event_hash, seq) for event_hash, seq in rows), *newest})
 
     def sessions(self, after: tuple[str, str] | None, limit: int) -> list[SessionSummary]:
         """Sessions in the order of their creation."""

@@ -267,29 +267,22 @@ class SQLiteStore(SQLiteRows):
         )
         return [event_hash for (event_hash,) in rows]
 
-    def find_entries(self, stream_id: str, keys: Sequence[int]) -> list[tuple[int, int]]:
-        """The places of entries of a space by their keys."""
-        found: list[tuple[int, int]] = []
-        wanted = sorted(set(keys))
-        for start in range(0, len(wanted), _MAX_ROWS):
-            some = wanted[start : start + _MAX_ROWS]
-            found += self._query(
-                f"SELECT key, seq FROM lookup_keys WHERE stream_id = ? AND key IN ({', '.join('?' * len(some))})"  # noqa: S608
-                " ORDER BY key, seq",
-                (stream_id, *some),
-            )
-        return found
+    def find_keys(self, stream_id: str, ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """The keys of entries of a space, and their places."""
+        text = "SELECT key, seq FROM lookup_keys WHERE stream_id = ? AND key BETWEEN ? AND ? ORDER BY key, seq"
+        return [row for bounds in sorted(ranges) for row in self._query(text, (stream_id, *bounds))]
 
-    def find_event(self, stream_id: str, event_hash: bytes) -> int | None:
-        """The place of an entry by its hash: that before the one that follows it."""
+    def find_hashes(self, stream_id: str, first: bytes, last: bytes) -> list[tuple[bytes, int]]:
+        """The hashes of entries, each in the one that follows it; that of the newest is in the head."""
         head = self.head(stream_id)
-        if head is not None and head.event_hash == event_hash:
-            return head.seq
         rows = self._query(
-            "SELECT seq - 1 FROM audit_events WHERE stream_id = ? AND prev_event_hash = ? AND seq > 0",
-            (stream_id, event_hash),
+            "SELECT prev_event_hash, seq - 1 FROM audit_events"
+            " WHERE stream_id = ? AND prev_event_hash BETWEEN ? AND ? AND seq > 0",
+            (stream_id, first, last),
         )
-        return int(rows[0][0]) if rows else None
+        newest = [] if head is None or not first <= head.event_hash <= last else [(head.event_hash, head.seq)]
+        # It is among the rows too where the stream has grown since.
+        return sorted({*((event_hash, seq) for event_hash, seq in rows), *newest})
 
     def sessions(self, after: tuple[str, str] | None, limit: int) -> list[SessionSummary]:
         """Sessions in the order of their creation."""

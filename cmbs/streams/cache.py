@@ -5,6 +5,7 @@ Nor is the log ever older than what this process has seen of it: such a log is r
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from threading import Lock, RLock
@@ -19,6 +20,7 @@ from cmbs.streams.kinds import Folding, S
 from cmbs.streams.seen_heads import SeenHeads
 from cmbs.streams.self_check import SelfCheck
 
+_log = logging.getLogger("cmbs.streams")
 # A state is weighed again once its stream has grown by so many events and by this share: weighing goes through it all.
 _EVENTS_BEFORE_WEIGHING = 16
 _SHARE_BEFORE_WEIGHING = 8
@@ -234,6 +236,10 @@ class Streams(Generic[S]):
                 # With the entry that carries the digest, which is decided on what the others lead to.
                 self.self_check.submit(stream_id, resumed[0].head.seq + 1)
                 return state
+            if opening.checkpoint is not None:
+                _log.warning(
+                    "the chain of `%s` vouches for no checkpoint of the present form; all of it is read", stream_id
+                )
         return self._replay(stream_id)
 
     def _distrust(self, stream_id: str) -> None:

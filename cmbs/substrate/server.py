@@ -313,7 +313,6 @@ class SubstrateServer:
         self._scheduler.stop()
         self._executor.close()
         self._spaces.close()
-        self.settled.keys.close()
         if self._runner is not None:
             self._runner.close()
         if close_log:

@@ -2,12 +2,13 @@
 
 What the log's keys lead to is believed only as far as the state goes: every entry that is read is held against the
 tree of the stream, and must be about what was looked for. That nothing is found means that there is nothing: the keys
-of all that may have left the state are derived from verified entries again (`past_keys`).
+that a log has are held against the state (`past_keys`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 
 import msgspec
 
@@ -15,7 +16,6 @@ from cmbs.errors import RecordNotFound
 from cmbs.ledger.lookup_keys import Lookup, lookup_key
 from cmbs.messages import Actor
 from cmbs.spi import AuditLog
-from cmbs.spi.audit_log import find_event
 from cmbs.streams.reading import read_entries, read_entry
 from cmbs.substrate.kernel.events import (
     STREAM_PREFIX,
@@ -223,13 +223,13 @@ class SettledRecords:
             event_hash = bytes.fromhex(snapshot_id)
         except ValueError:
             return None
-        seq = find_event(self._log, STREAM_PREFIX + space.space_id, event_hash)
-        if seq is None or seq > space.head.seq or event_hash.hex() != snapshot_id:
+        if event_hash.hex() != snapshot_id:
             return None
-        event = self.read_at(space, seq)
-        changes = event.result.changes
-        is_commit = seq == 0 or bool(changes.set or changes.unset)
-        return seq if is_commit and event.stored.event_hash == event_hash else None
+        for event in map(partial(self.read_at, space), self.keys.find_hash(space, event_hash)):
+            seq, changes = event.body.seq, event.result.changes
+            if event.stored.event_hash == event_hash:
+                return seq if seq == 0 or changes.set or changes.unset else None
+        return None
 
     def confirms(self, space: Space, event_id: str) -> bool:
         """Whether an event of the space, also one that has left the state, can confirm a claim."""
@@ -254,8 +254,7 @@ class SettledRecords:
 
     def _read_found(self, space: Space, *keys: int) -> list[SpaceEvent]:
         """The events that have one of these keys, as far as the state goes, in order."""
-        places = {seq for _, seq in self.keys.find(space, keys)}
-        return [self.read_at(space, seq) for seq in sorted(places) if seq <= space.head.seq]
+        return [self.read_at(space, seq) for seq in self.keys.find(space, keys)]
 
     def read_at(self, space: Space, seq: int) -> SpaceEvent:
         """The event at a seq of the stream."""

@@ -225,9 +225,15 @@ class ReadsFromTheSeqOn(InMemoryStore):
 
 @breaks(AuditLogContract, "test_entries_of_a_space_are_found_by_their_keys_and_by_their_hashes")
 class FirstEntryOfAKey(InMemoryStore):
-    def find_entries(self, stream_id: str, keys: Sequence[int]) -> list[tuple[int, int]]:
-        found = super().find_entries(stream_id, keys)
+    def find_keys(self, stream_id: str, ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        found = super().find_keys(stream_id, ranges)
         return [(key, seq) for number, (key, seq) in enumerate(found) if number == 0 or found[number - 1][0] != key]
+
+
+@breaks(AuditLogContract, "test_entries_of_a_space_are_found_by_their_keys_and_by_their_hashes")
+class RangesWithoutTheirEnds(InMemoryStore):
+    def find_keys(self, stream_id: str, ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        return super().find_keys(stream_id, [(first, last - 1) for first, last in ranges])
 
 
 @breaks(AuditLogContract, "test_hashes_are_those_of_the_entries_that_are_read")

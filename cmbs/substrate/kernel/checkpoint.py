@@ -18,6 +18,7 @@ from cmbs.ledger.replay import StateFormat
 from cmbs.ledger.state_digest import Spacing, find_binding
 from cmbs.messages import Actor
 from cmbs.substrate.kernel.events import STREAM_PREFIX, Mode, PolicySource, SpaceVerb
+from cmbs.substrate.kernel.key_digests import freeze_digests, thaw_digests
 from cmbs.substrate.kernel.loads import count_loads
 from cmbs.substrate.kernel.model import Capability, Spent, Tool
 from cmbs.substrate.kernel.policy.policy import POLICY_PREFIXES, compile_policy
@@ -35,7 +36,7 @@ from cmbs.substrate.kernel.state import (
     Space,
 )
 
-_FORMAT = 2
+_FORMAT = 3
 _OWNED = ("policy.", "constraint.")
 
 
@@ -76,6 +77,8 @@ class FrozenSpace(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
     operators_needed: int
     governance_asked_by: Actor | None
     cases: dict[str, Case]
+    key_digests: bytes
+    hash_digests: bytes
 
 
 _PLAIN = (
@@ -124,6 +127,8 @@ def freeze_space(space: Space) -> bytes:
             operators_needed=space.operators_needed,
             governance_asked_by=space.governance_asked_by,
             claims=sorted((claim, sorted(ids)) for claim, ids in space.claims.items()),
+            key_digests=freeze_digests(space.key_digests),
+            hash_digests=freeze_digests(space.hash_digests),
             **plain,
         )
     )
@@ -161,6 +166,7 @@ def _space(frozen: FrozenSpace) -> Space | None:
         waiting = Map(
             (key, Map((each, frozen.parked[each].until) for each in ids)) for key, ids in frozen.waiting.items()
         )
+        key_digests, hash_digests = thaw_digests(frozen.key_digests), thaw_digests(frozen.hash_digests)
     except (KeyError, ValueError, msgspec.DecodeError):
         return None
     events = Map(frozen.events)
@@ -171,6 +177,8 @@ def _space(frozen: FrozenSpace) -> Space | None:
         mode=frozen.mode,
         head=frozen.head,
         tree=frozen.tree,
+        key_digests=key_digests,
+        hash_digests=hash_digests,
         v=frozen.v,
         head_event_id=frozen.head_event_id,
         events=events,

@@ -14,6 +14,7 @@ from immutables import Map
 from cmbs.ledger import Head
 from cmbs.ledger.entry import GATES_SINCE
 from cmbs.ledger.event_tree import EventTree
+from cmbs.ledger.lookup_keys import lookup_keys
 from cmbs.messages import Actor
 from cmbs.substrate.kernel import memory
 from cmbs.substrate.kernel.approvals import settle_approvals, use_approvals, with_approval
@@ -51,6 +52,7 @@ from cmbs.substrate.kernel.events import (
     Wake,
     Withdraw,
 )
+from cmbs.substrate.kernel.key_digests import HASH_BUCKETS, LOOKUP_BUCKETS, BucketDigests, hash_key
 from cmbs.substrate.kernel.loads import update_loads
 from cmbs.substrate.kernel.memory_steps import change_memory, keep_entry
 from cmbs.substrate.kernel.model import BeliefReading, Decision, Proposal, Spent, ToolCall
@@ -100,6 +102,9 @@ def advance(space: Space | None, event: SpaceEvent) -> Space:
     changed["head"] = Head(body.seq, event.stored.event_hash)
     changed["head_event_id"] = body.event_id
     changed["tree"] = space.tree.append(event.stored.event_hash)
+    stored = event.stored
+    changed["key_digests"] = LOOKUP_BUCKETS.add(space.key_digests, body.seq, lookup_keys(stored.raw))
+    changed["hash_digests"] = HASH_BUCKETS.add(space.hash_digests, body.seq, [hash_key(stored.event_hash)])
     changed["v"] = body.v
     changed["events"] = space.events.set(body.event_id, (body.seq, VERB_OF[type(message)]))
     if body.idempotency_key is not None:
@@ -201,6 +206,8 @@ def _create(message: CreateSpace, event: SpaceEvent) -> Space:
         mode=message.mode,
         head=Head(0, event.stored.event_hash),
         tree=EventTree().append(event.stored.event_hash),
+        key_digests=LOOKUP_BUCKETS.add(BucketDigests(), 0, lookup_keys(event.stored.raw)),
+        hash_digests=HASH_BUCKETS.add(BucketDigests(), 0, [hash_key(event.stored.event_hash)]),
         v=event.body.v,
         head_event_id=body.event_id,
         events=Map({body.event_id: (0, SpaceVerb.CREATE_SPACE)}),

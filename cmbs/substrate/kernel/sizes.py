@@ -13,6 +13,7 @@ _BYTES_PER_EVENT = 400
 _BYTES_PER_KEY = 250
 _BYTES_PER_PROPOSAL = 1_000
 _BYTES_PER_RECORD = 1_500
+_BYTES_PER_PAGE = 140
 
 
 def weigh_space(space: Space) -> int:
@@ -26,6 +27,7 @@ def weigh_space(space: Space) -> int:
     sent += sum(len(case.attributes) for case in space.cases.values())
     records = len(space.executions) + len(space.approvals) + len(space.memory) + len(space.policy_changes)
     records += len(space.tools) + len(space.capabilities) + len(space.parked) + len(space.cases)
+    pages = (*space.key_digests.pages.values(), *space.hash_digests.pages.values())
     return (
         _BYTES_PER_SPACE
         + sent
@@ -35,4 +37,5 @@ def weigh_space(space: Space) -> int:
         + len(space.state) * _BYTES_PER_KEY
         + len(space.proposals) * _BYTES_PER_PROPOSAL
         + records * _BYTES_PER_RECORD
+        + sum(len(page) + _BYTES_PER_PAGE for page in pages)
     )

@@ -22,6 +22,7 @@ from cmbs.substrate.kernel.events import (
     Propose,
     SpaceVerb,
 )
+from cmbs.substrate.kernel.key_digests import BucketDigests
 from cmbs.substrate.kernel.model import Actor, ActorKind, BeliefReading, Capability, Decision, Spent, Tool
 
 if TYPE_CHECKING:
@@ -297,6 +298,9 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
     head: Head
     # All events up to the head, by their hashes.
     tree: EventTree
+    # Under which keys and hashes all entries up to the head are found.
+    key_digests: BucketDigests = BucketDigests()
+    hash_digests: BucketDigests = BucketDigests()
     # The version of the newest entry.
     v: int
     head_event_id: str

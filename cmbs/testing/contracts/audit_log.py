@@ -20,7 +20,7 @@ from msgspec import structs
 from cmbs.ledger import GENESIS, Head, StoredEntry
 from cmbs.ledger.lookup_keys import lookup_keys
 from cmbs.spi import Append, AuditLog, Opening, SessionState, StaleHead, opening_of, stream_heads_of
-from cmbs.spi.audit_log import find_entries, find_event
+from cmbs.spi.audit_log import find_hashes, find_keys
 from cmbs.testing.fakes.threads import Beside, run_together
 from cmbs.testing.strategies.hostile_ids import HOSTILE_IDS
 from cmbs.testing.streams import continuing, space_stream, stream
@@ -39,6 +39,7 @@ STALE: dict[str, Change] = {
 _THREADS = 4
 _EACH = 10
 _MANY = 40
+_ALL_KEYS = (-(2**63), 2**63 - 1)
 # How long a writer that must wait is given to show that it does not. One that waits uses all of it.
 _PATIENCE_SECONDS = 0.1
 
@@ -263,22 +264,24 @@ class AuditLogContract:
         """As a search through all entries would find them; those of other streams are not."""
         items = space_stream(events=7)
         stream_id = items[0].stream_id
-        keys = sorted({key for item in items for key in lookup_keys(item.entry.raw)})
         other = stream()
         log.append(other)
-        assert find_entries(log, stream_id, keys) == []
+        assert find_keys(log, stream_id, [_ALL_KEYS]) == []
         log.append(items[:4])
         log.append(items[4:])
         expected = sorted((key, item.seq) for item in items for key in lookup_keys(item.entry.raw))
-        assert [tuple(each) for each in find_entries(log, stream_id, keys)] == expected
-        assert [tuple(each) for each in find_entries(log, stream_id, [*keys[:1], 0])] == [
-            each for each in expected if each[0] == keys[0]
-        ]
-        assert find_entries(log, other[0].stream_id, keys) == find_entries(log, stream_id, []) == []
-        for item in items:
-            assert find_event(log, stream_id, item.entry.event_hash) == item.seq
-        assert find_event(log, stream_id, bytes(32)) is None
-        assert find_event(log, "space:none", items[0].entry.event_hash) is None
+        assert [tuple(each) for each in find_keys(log, stream_id, [_ALL_KEYS])] == expected
+        keys = sorted({key for key, _ in expected})
+        for ranges in ([(keys[0], keys[0])], [(keys[1], keys[3])], [(keys[-2], keys[-1]), (keys[0], keys[1] - 1)]):
+            found = [tuple(each) for each in find_keys(log, stream_id, ranges)]
+            assert found == [row for row in expected if any(first <= row[0] <= last for first, last in ranges)]
+        assert find_keys(log, stream_id, [(keys[0] + 1, keys[1] - 1)]) == []
+        assert find_keys(log, other[0].stream_id, [_ALL_KEYS]) == find_keys(log, stream_id, []) == []
+        hashes = sorted((item.entry.event_hash, item.seq) for item in items)
+        for low, high in ((0, 6), (2, 4), (6, 6)):
+            assert find_hashes(log, stream_id, hashes[low][0], hashes[high][0]) == hashes[low : high + 1]
+        assert find_hashes(log, stream_id, bytes(32), bytes(32)) == []
+        assert find_hashes(log, "space:none", bytes(32), b"\xff" * 32) == []
 
     def test_inside_exclusive_reads_see_what_the_append_will_continue(self, log: AuditLog) -> None:
         """A block for one stream, and one for a stream that is to be."""

@@ -48,7 +48,7 @@ AGENT_OF = {"c1": "one", "c2": "two"}
 TIED = every(WITNESSED, equal("$case.belief.survivor.component", "x"))
 AGENTS = {name: Actor(ActorKind.AGENT, name, authenticated=True) for name in ("one", "two")}
 PROBE = Actor(ActorKind.TOOL, "probe", authenticated=True)
-FRAME = ("head", "head_event_id", "tree", "v", "events")
+FRAME = ("head", "head_event_id", "tree", "key_digests", "hash_digests", "v", "events")
 
 
 class Moment(NamedTuple):

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
+import cmbs.ledger.lookup_keys
+import cmbs.substrate.settled
 from cmbs.errors import Conflict, LedgerCorrupt
 from cmbs.ledger import StoredEntry, hash_entry
 from cmbs.ledger.lookup_keys import Lookup, lookup_key
@@ -14,7 +16,7 @@ from cmbs.messages import Actor, ActorKind
 from cmbs.stores.memory import InMemoryStore
 from cmbs.substrate.kernel.events import CloseCase, OpenCase, Propose
 from cmbs.substrate.kernel.model import ReasonCode
-from cmbs.substrate.kernel.state import ApprovalStatus, ProposalStatus
+from cmbs.substrate.kernel.state import ApprovalStatus, ExecutionStatus, ProposalStatus
 from tests.support.epochs import epochs_of
 from tests.support.spaces import (
     AGENT,
@@ -31,22 +33,10 @@ from tests.support.spaces import (
 )
 
 
-class MisledStore(InMemoryStore):
-    """A store whose keys lead to every entry of the stream, in the order of the stream, and to some beyond it."""
-
-    misled = False
-
-    def find_entries(self, stream_id: str, keys: list[int]) -> list[tuple[int, int]]:  # type: ignore[override]
-        """As the store, or everything."""
-        if not self.misled:
-            return super().find_entries(stream_id, keys)
-        return [(key, seq) for key in keys for seq in range(len(self.read(stream_id)) + 3)]
-
-
 @pytest.fixture
 def world() -> Iterator[World]:
     with epochs_of(4):
-        world = World(MisledStore())
+        world = World()
         world.open(caller_tool("t"), caller_tool("u"))
         yield world
         world.close()
@@ -58,16 +48,28 @@ def pass_epochs(world: World) -> None:
 
 
 @pytest.mark.req("SS01-SCALE-03")
-def test_keys_that_lead_to_everything_find_what_was_asked_for_and_nothing_else(world: World) -> None:
+def test_keys_that_all_are_the_same_find_what_was_asked_for_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key is a short hash: here everything has the same one."""
+    for module in (cmbs.ledger.lookup_keys, cmbs.substrate.settled):
+        monkeypatch.setattr(module, "lookup_key", lambda *_: 7)
+    with epochs_of(4):
+        world = World()
+        world.open(caller_tool("t"), caller_tool("u"))
+        find_among_all(world)
+        assert_replays(world)
+        world.close()
+
+
+def find_among_all(world: World) -> None:
     execution_id = world.start(call("t", {"n": 1}), proposal_id="p")
     world.report(execution_id, result=1)
     world.say(Propose(world.proposal(delta(a="1"), proposal_id="q")), AGENT, idempotency_key="r")
     pass_epochs(world)
     settled, space = world.server.settled, world.space
-    expected = settled.find_proposal(space, "p")
-    assert isinstance(world.log, MisledStore)
-    world.log.misled = True
-    assert settled.find_proposal(space, "p") == expected
+    assert settled.keys.find(space, [7]) == list(range(space.head.seq + 1))
+    found = settled.with_proposal(space, "p")
+    assert list(found.proposals["p"].execution_ids) == [execution_id]
+    assert found.executions[execution_id].status is ExecutionStatus.SUCCEEDED
     assert settled.find_proposal(space, "never") is None
     assert settled.find_seq(space, "never") is None
     answered = world.propose(call("t", {"n": 1}), proposal_id="again").event.result
@@ -82,7 +84,7 @@ def test_an_entry_that_was_rewritten_is_no_record(world: World) -> None:
     world.propose(delta(a="1"), proposal_id="p")
     pass_epochs(world)
     space = world.space
-    ((_, seq),) = world.log.find_entries(STREAM, [lookup_key(Lookup.PROPOSAL, "p")])  # type: ignore[attr-defined]
+    (seq,) = world.server.settled.keys.find(space, [lookup_key(Lookup.PROPOSAL, "p")])
     stream = world.log._streams[STREAM]  # type: ignore[attr-defined]
     raw = stream.entries[seq].raw.replace(b'"goal.a":"1"', b'"goal.a":"2"')
     stream.entries[seq] = StoredEntry(raw, hash_entry(raw))
@@ -96,8 +98,8 @@ def test_a_log_that_keeps_no_keys_is_searched() -> None:
     """So a log that only fulfils the SPI serves long spaces too, slowly."""
 
     class PlainLog(InMemoryStore):
-        find_entries = None  # type: ignore[assignment]
-        find_event = None  # type: ignore[assignment]
+        find_keys = None  # type: ignore[assignment]
+        find_hashes = None  # type: ignore[assignment]
 
     with epochs_of(4):
         world = World(PlainLog())
