@@ -23,9 +23,11 @@ from pydantic import TypeAdapter
 
 from cmbs.mcp.api import ACTOR, AUTHORIZATION, Api, ApiError
 from cmbs.mcp.gateway import answers
-from cmbs.mcp.gateway.calls import CallRequest, Calls
+from cmbs.mcp.gateway.calls import Calls
 from cmbs.mcp.gateway.connections import Connections, UpstreamBroke, UpstreamFailed, Wire
 from cmbs.mcp.gateway.ledger import GatewayLedger, Pin
+from cmbs.mcp.gateway.offers import Offers
+from cmbs.mcp.gateway.open_call import CallRequest
 from cmbs.mcp.gateway.pinning import GET_PROMPT, READ_RESOURCE, Pinning, list_all
 
 _log = logging.getLogger("cmbs.gateway")
@@ -62,6 +64,8 @@ class GatewaySettings(msgspec.Struct, frozen=True):
     timeout_ms: int = 60_000
     check_seconds: float = 60.0
     state_keys: tuple[str, ...] = ()
+    # Where operators sign in to approve, if that is known.
+    console: str | None = None
 
 
 class Caller(NamedTuple):
@@ -82,7 +86,8 @@ class Gateway:
         self._connections = connections
         self._settings = settings or GatewaySettings()
         self.pinning = Pinning(ledger, connections, self._settings.timeout_ms)
-        self._calls = Calls(ledger, connections, lambda: self.pinning.pins, self._settings.wait_seconds)
+        offers = Offers(ledger, self._settings.console)
+        self._calls = Calls(ledger, connections, lambda: self.pinning.pins, self._settings.wait_seconds, offers)
         self._callers: dict[tuple[str, str], str] = {}
         self._resources: dict[str, str | None] = {}
         self._checking: set[asyncio.Task[None]] = set()
@@ -288,7 +293,8 @@ class Gateway:
             raise MCPError(code=mcp_types.INVALID_PARAMS, message=f"there is no prompt `{params.get('name')}`")
         upstream, prompt = found
         sent = {**_forward(params), "name": prompt["name"]}
-        return await self._read(ctx, upstream, GET_PROMPT, sent, {"name": prompt["name"], **sent.get("arguments", {})})
+        args = {"name": prompt["name"], **sent.get("arguments", {})}
+        return await self._read(ctx, upstream, GET_PROMPT, sent, args, params)
 
     async def _read_resource(self, ctx: Context, params: Wire) -> Wire:
         uri = str(params.get("uri"))
@@ -299,14 +305,14 @@ class Gateway:
                 code=_UNKNOWN_RESOURCE,
                 message=f"`{uri}` is not known to be of one server, and one alone; list the resources first",
             )
-        return await self._read(ctx, upstream, READ_RESOURCE, _forward(params), {"uri": uri})
+        return await self._read(ctx, upstream, READ_RESOURCE, _forward(params), {"uri": uri}, params)
 
-    async def _read(self, ctx: Context, upstream: str, method: str, sent: Wire, args: Wire) -> Wire:
+    async def _read(self, ctx: Context, upstream: str, method: str, sent: Wire, args: Wire, params: Wire) -> Wire:
         """A read beside tools: gated as a call is, and refused as a protocol error, since no model sees the result."""
         pin = self.pinning.beside(upstream, method)
         if pin is None:
             raise MCPError(code=mcp_types.METHOD_NOT_FOUND, message=f"`{upstream}` does not serve `{method}`")
-        result = await self._gate(ctx, pin, method, sent, args, {})
+        result = await self._gate(ctx, pin, method, sent, args, params)
         if result.get("isError") is True:
             raise MCPError(code=mcp_types.INVALID_REQUEST, message=result["content"][0]["text"])
         return result
@@ -349,6 +355,9 @@ class ClientOfCall:
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
         self.modern = is_modern(ctx)
+        declared = ctx.session.client_capabilities
+        elicitation = None if declared is None else declared.elicitation
+        self.takes_urls = elicitation is not None and elicitation.url is not None
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
         """See `Listener.progress`."""
