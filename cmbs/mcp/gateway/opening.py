@@ -20,6 +20,7 @@ from cmbs.addresses import is_remote
 from cmbs.bootstrap import DEFAULT_STORE
 from cmbs.errors import InvalidRequest
 from cmbs.mcp.api import AUTHORIZATION, Api, ApiError
+from cmbs.mcp.bodies import BoundedMessages
 from cmbs.mcp.embedded import open_api
 from cmbs.mcp.gateway.config import build_config
 from cmbs.mcp.gateway.connections import Connections
@@ -113,7 +114,7 @@ def build_app(options: GatewayOptions, environment: Mapping[str, str]) -> Starle
             await gateway.start()
             inner = gateway.build_server().streamable_http_app(streamable_http_path=MCP_PATH, host=options.host)
             async with inner.router.lifespan_context(inner):
-                app.state.inner = inner
+                app.state.inner = BoundedMessages(inner)
                 yield
 
     async def dispatch(scope: Any, receive: Any, send: Any) -> None:

@@ -13,7 +13,7 @@ from cmbs.mcp.gateway.opening import GatewayOptions, find_console
 from tests.support.mcp_upstream import Bench, ScriptedUpstream, Wire, answer_text, define, open_bench, text_of
 
 CONSOLE = "https://console.example.com/cmbs/"
-PATIENT = {"console": CONSOLE, "wait_seconds": 30.0}
+PATIENT: dict[str, Any] = {"console": CONSOLE, "wait_seconds": 30.0}
 ANSWERED = "answer of the host to where a call is approved"
 CONFIRMED = "confirmation by the user of the host"
 both_eras = pytest.mark.parametrize("modern", [True, False])
