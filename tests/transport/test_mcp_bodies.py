@@ -1,4 +1,4 @@
-"""Bodies that are too large for MCP, over real connections: the caller gets an answer in our words, however it sends."""
+"""Bodies that are too large for MCP, over real connections: the caller gets an answer in our words in any case."""
 
 import http.client
 import json
