@@ -19,13 +19,21 @@ from mcp import MCPError
 from cmbs.ledger import canonical
 from cmbs.mcp.api import Api, ApiError
 from cmbs.mcp.gateway import answers
-from cmbs.mcp.gateway.connections import Connection, Connections, UpstreamBroke, UpstreamFailed, Wire
+from cmbs.mcp.gateway.connections import (
+    Connection,
+    Connections,
+    UpstreamBroke,
+    UpstreamFailed,
+    UpstreamSaidTooMuch,
+    Wire,
+)
 from cmbs.mcp.gateway.ledger import MAX_RESULT_BYTES, GatewayLedger, Pin
 from cmbs.mcp.gateway.offers import MAX_INPUT_SECONDS, OFFER_ROUND, Offers, read_state, write_state
 from cmbs.mcp.gateway.open_call import INPUT_REQUIRED, WAITING, CallRequest, Listener, OpenCall
 
 _log = logging.getLogger("cmbs.gateway")
-_ENDED = ("succeeded", "failed", "timed_out", "result_refused")
+_REFUSED = "result_refused"
+_ENDED = ("succeeded", "failed", "timed_out", _REFUSED)
 # How the API refuses a value that the ledger cannot keep as JSON.
 _UNKEPT = ("INVALID_REQUEST", "LIMIT_EXCEEDED")
 _STALE = ("STALE_SNAPSHOT", "UNKNOWN_SNAPSHOT")
@@ -266,6 +274,8 @@ class Calls:
             outcome = {"status": "failed", "error": f"{exc.code}: {exc.message}"[:_MAX_ERROR_CHARACTERS]}
         except UpstreamFailed as exc:
             answer, outcome = answers.tell_failed(str(exc), call.record), {"status": "failed", "error": str(exc)}
+        except UpstreamSaidTooMuch as exc:
+            answer, outcome = answers.tell_refused(str(exc), call.record), {"status": _REFUSED, "error": str(exc)}
         except (UpstreamBroke, TimeoutError, asyncio.CancelledError) as exc:
             why = _interruption(exc, pin)
             if pin.writes:
@@ -395,6 +405,8 @@ def _outcome_of(result: Wire) -> Wire:
 def _value_of(execution: Wire, record: Wire) -> Wire:
     """The recorded value of a run, as an answer."""
     result = execution.get("result")
+    if execution["status"] == _REFUSED:
+        return answers.tell_refused(execution.get("error") or "its result does not fit", record)
     if isinstance(result, dict) and result.keys() == {"text"}:
         result = msgspec.json.decode(result["text"])
     if not isinstance(result, dict):
