@@ -29,6 +29,7 @@ from cmbs.mcp.gateway.ledger import GatewayLedger, Pin
 from cmbs.mcp.gateway.offers import Offers
 from cmbs.mcp.gateway.open_call import CallRequest
 from cmbs.mcp.gateway.pinning import GET_PROMPT, READ_RESOURCE, Pinning, list_all
+from cmbs.mcp.gateway.resources import Owners
 
 _log = logging.getLogger("cmbs.gateway")
 Context = ServerRequestContext[Any, Any]
@@ -38,7 +39,6 @@ NAME = "cmbs-gateway"
 CASE_META = "cmbs/case-id"
 CASE_HEADER = "x-cmbs-case"
 _MAX_CALLERS = 10_000
-_MAX_RESOURCES = 10_000
 _CHANGE_SECONDS = 2.0
 _OWN_META = frozenset(
     {
@@ -89,7 +89,7 @@ class Gateway:
         offers = Offers(ledger, self._settings.console)
         self._calls = Calls(ledger, connections, lambda: self.pinning.pins, self._settings.wait_seconds, offers)
         self._callers: dict[tuple[str, str], str] = {}
-        self._resources: dict[str, str | None] = {}
+        self._owners = Owners()
         self._checking: set[asyncio.Task[None]] = set()
         self._due: set[str] = set()
         self._methods: dict[str, Callable[[Context, Wire], Awaitable[Wire]]] = {
@@ -242,12 +242,15 @@ class Gateway:
         return _listing("prompts", [{**prompt, "name": name} for name, (__, prompt) in self.pinning.prompts.items()])
 
     async def _list_resources(self, ctx: Context, params: Wire) -> Wire:
-        return await self._list_upstreams(ctx, "resources/list", "resources", params)
+        return await self._list_upstreams(ctx, "resources/list", "resources", params, self._owners.note)
 
     async def _list_templates(self, ctx: Context, params: Wire) -> Wire:
-        return await self._list_upstreams(ctx, "resources/templates/list", "resourceTemplates", params)
+        note = self._owners.note_templates
+        return await self._list_upstreams(ctx, "resources/templates/list", "resourceTemplates", params, note)
 
-    async def _list_upstreams(self, ctx: Context, method: str, collection: str, params: Wire) -> Wire:
+    async def _list_upstreams(
+        self, ctx: Context, method: str, collection: str, params: Wire, note: Callable[[str, list[Any]], None]
+    ) -> Wire:
         caller = await self._admit(ctx)
         serving = self.pinning.serving(READ_RESOURCE)
         if len(serving) == 1:
@@ -263,16 +266,8 @@ class Gateway:
                 _log.warning("the %s of %s are not listed: %s", collection, upstream, exc)
                 continue
             items += found
-            self._note_owner(upstream, found)
+            note(upstream, found)
         return _listing(collection, items)
-
-    def _note_owner(self, upstream: str, resources: list[Any]) -> None:
-        """Keep whose a resource is; nobody's where two servers claim it, or one could answer for the other."""
-        uris = [each["uri"] for each in resources if isinstance(each, dict) and isinstance(each.get("uri"), str)]
-        for uri in uris:
-            self._resources[uri] = upstream if self._resources.get(uri, upstream) == upstream else None
-        while len(self._resources) > _MAX_RESOURCES:
-            del self._resources[next(iter(self._resources))]
 
     # --- calls ---
 
@@ -299,11 +294,12 @@ class Gateway:
     async def _read_resource(self, ctx: Context, params: Wire) -> Wire:
         uri = str(params.get("uri"))
         serving = self.pinning.serving(READ_RESOURCE)
-        upstream = self._resources.get(uri) or (serving[0] if len(serving) == 1 else None)
+        upstream = serving[0] if len(serving) == 1 else self._owners.find(uri)
         if upstream is None:
             raise MCPError(
                 code=_UNKNOWN_RESOURCE,
-                message=f"`{uri}` is not known to be of one server, and one alone; list the resources first",
+                message=f"`{uri}` is not known to be of one server, and one alone; list the resources first, "
+                "and their templates",
             )
         return await self._read(ctx, upstream, READ_RESOURCE, _forward(params), {"uri": uri}, params)
 
