@@ -8,9 +8,21 @@ import mcp_types
 import pytest
 from mcp_types import ElicitResult
 
+from cmbs.bootstrap import Settings, build_app
 from cmbs.errors import InvalidRequest
+from cmbs.mcp.api import open_local
+from cmbs.mcp.gateway.ledger import build_starter_policy
 from cmbs.mcp.gateway.opening import GatewayOptions, find_console
-from tests.support.mcp_upstream import Bench, ScriptedUpstream, Wire, answer_text, define, open_bench, text_of
+from tests.support.mcp_upstream import (
+    Bench,
+    RawUpstream,
+    ScriptedUpstream,
+    Wire,
+    answer_text,
+    define,
+    open_bench,
+    text_of,
+)
 
 CONSOLE = "https://console.example.com/cmbs/"
 PATIENT: dict[str, Any] = {"console": CONSOLE, "wait_seconds": 30.0}
@@ -194,6 +206,26 @@ def test_what_the_upstream_asks_after_the_approval_still_reaches_the_user(modern
                 assert text_of(await client.call_tool("restart", {})) == "accept"
             assert [each.mode for each in host.asked] == ["url", "form"]
             assert [each["actions"] for each in await bench.notes(CONFIRMED)] == [{"sure": "accept"}]
+
+    run(test())
+
+
+@both_eras
+@pytest.mark.req("MCP-GW-12")
+def test_a_read_beside_tools_that_needs_an_approval_is_offered_too(modern: bool) -> None:
+    async def test() -> None:
+        read = {"contents": [{"uri": "file:///a", "text": "a"}]}
+        listed = {"resources/list": {"resources": []}, "resources/templates/list": {"resourceTemplates": []}}
+        upstream = RawUpstream([], **listed, **{"resources/read": read}, capabilities={"resources": {}})
+        app = build_app(Settings(store="memory:"), {})
+        operator = open_local(app).acting_as({"x-cmbs-actor": "operator:boss"})
+        await operator.post("/v1/spaces", {"space_id": "mcp", "policy_file": build_starter_policy([])})
+        async with open_bench({"up": upstream}, app=app, **PATIENT) as bench:
+            host = Host(act=bench.approve_all)
+            async with bench.client(modern=modern, elicitation_callback=host) as client:
+                assert (await client.read_resource("file:///a")).contents[0].text == "a"  # type: ignore[union-attr]
+            assert [each.mode for each in host.asked] == ["url"]
+        app.close()
 
     run(test())
 
