@@ -205,13 +205,13 @@ async def open_server(server: McpServer, values: dict[str, str], stack: AsyncExi
         timeout=None,
         verify=ssl.create_default_context(),
         trust_env=False,
-        event_hooks={"response": [_bound_answer]},
+        event_hooks={"response": [_limit_answer]},
     )
     http = await stack.enter_async_context(client)
     return streamable_http_client(server.url, http_client=http, max_sse_event_size=MESSAGE_BYTES)
 
 
-async def _bound_answer(response: httpx2.Response) -> None:
+async def _limit_answer(response: httpx2.Response) -> None:
     """Bound an answer that is one message; of one that is a stream of them, the SDK bounds each."""
     if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
         response.stream = _BoundedStream(response)

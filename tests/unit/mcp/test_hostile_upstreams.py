@@ -213,7 +213,7 @@ def test_a_resource_of_a_template_is_read_from_the_only_server_whose_template_it
                 ("log://a%2Fb/monday?level=error", "a log"),
             ):
                 assert (await client.read_resource(uri)).contents[0].text == text  # type: ignore[union-attr]
-            # Two servers claim it, nobody does, it is more than the template says, and what is no template.
+            # Two servers claim it, no server does, it is more than the template says, and what is no template.
             for uri in ("shared://a", "other://a", "log://api/monday/more", "broken://{", "broken://a"):
                 with pytest.raises(MCPError, match="one alone"):
                     await client.read_resource(uri)
