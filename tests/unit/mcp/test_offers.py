@@ -215,7 +215,7 @@ def test_what_the_upstream_asks_after_the_approval_still_reaches_the_user(modern
 def test_a_read_beside_tools_that_needs_an_approval_is_offered_too(modern: bool) -> None:
     async def test() -> None:
         read = {"contents": [{"uri": "file:///a", "text": "a"}]}
-        listed = {"resources/list": {"resources": []}, "resources/templates/list": {"resourceTemplates": []}}
+        listed: Wire = {"resources/list": {"resources": []}, "resources/templates/list": {"resourceTemplates": []}}
         upstream = RawUpstream([], **listed, **{"resources/read": read}, capabilities={"resources": {}})
         app = build_app(Settings(store="memory:"), {})
         operator = open_local(app).acting_as({"x-cmbs-actor": "operator:boss"})
