@@ -35,6 +35,10 @@ def run(
         typer.Option(envvar="CMBS_SERVER", help="A cmbs server to use instead of a store.", metavar="URL"),
     ] = None,
     store: StoreOption = DEFAULT_STORE,
+    console: Annotated[
+        str | None,
+        typer.Option(envvar="CMBS_CONSOLE_URL", help="Where operators approve; by default the server.", metavar="URL"),
+    ] = None,
     port: Annotated[int | None, typer.Option(help="Serve HTTP there, not standard streams.", min=1, max=65535)] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     operator: Annotated[str, typer.Option(help="Who pins, where the server has no keys.", metavar="ID")] = "gateway",
@@ -60,6 +64,7 @@ def run(
         timeout_seconds=timeout,
         check_seconds=check,
         host=host,
+        console=console,
     )
     context.obj = options
     if context.invoked_subcommand is None:
@@ -69,9 +74,10 @@ def run(
 
 def _serve(options: Any, port: int | None) -> None:
     from cmbs.mcp.gateway.config import build_config
-    from cmbs.mcp.gateway.opening import OPTIONS, load_app, run_async, serve_stdio
+    from cmbs.mcp.gateway.opening import OPTIONS, find_console, load_app, run_async, serve_stdio
 
     build_config(options.upstreams, options.config)
+    find_console(options)
     if port is None:
         run_async(serve_stdio(options, os.environ))
         return

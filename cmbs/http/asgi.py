@@ -66,7 +66,7 @@ async def answer(match: RouteMatch, gate: Gate, body_bytes: int, scope: Scope, r
         header = header_lookup(scope["headers"])
         admit = partial(gate.admit, header, scope.get("client"), operation.find_need(match.params))
         actor = ANONYMOUS if operation.is_open else await admit()
-        body = b"" if operation.body is None else await _read_body(scope, receive, body_bytes)
+        body = b"" if operation.body is None else await read_body(scope, receive, body_bytes)
         gone = partial(_wait_until_gone, receive)
         received = (operation, match.params, scope.get("query_string", b""), header, actor, body, gone, admit)
         if len(body) > MAX_BODY_BYTES_DECODED_ON_LOOP:
@@ -136,11 +136,11 @@ async def _wait_until_gone(receive: Receive) -> None:
         pass
 
 
-async def _read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
+async def read_body(scope: Scope, receive: Receive, limit: int, limit_name: str = "body_bytes") -> bytes:
     """The whole body; LimitExceeded as soon as it is known to be too large."""
     for name, value in scope["headers"]:
         if name == b"content-length" and value.isdigit() and int(value) > limit:
-            raise LimitExceeded("body_bytes", limit, int(value))
+            raise LimitExceeded(limit_name, limit, int(value))
     chunks: list[bytes] = []
     size, more = 0, True
     try:
@@ -152,7 +152,7 @@ async def _read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
                 chunks.append(message.get("body", b""))
                 size += len(chunks[-1])
                 if size > limit:
-                    raise LimitExceeded("body_bytes", limit, size)
+                    raise LimitExceeded(limit_name, limit, size)
                 more = message.get("more_body", False)
     except TimeoutError as exc:
         raise TransportError(TransportCode.REQUEST_TIMEOUT, "the body did not arrive in time") from exc

@@ -54,6 +54,19 @@ def test_everything_that_waits_is_listed_with_its_space_and_counted_at_the_rail(
     expect(page).to_have_url(f"{page.url.split('?')[0]}?kind=approval")
 
 
+def test_who_is_sent_to_one_call_sees_that_one(page: Page, told: tuple[Incident, Payments]) -> None:
+    _, space = told
+    name = space.path.rpartition("/")[2]
+    approval = page.get_by_role("group", name="Approval of")
+    page.goto(f"/inbox?space={name}&proposal=p-drain")
+    expect(page.get_by_role("group", name="Approval of traffic.drain")).to_be_visible()
+    expect(approval).to_have_count(1)
+    page.goto(f"/inbox?space={name}&proposal=p-none")
+    expect(page.get_by_text("This call does not wait any more.")).to_be_visible()
+    page.get_by_role("button", name="Show everything").click()
+    expect(approval).to_have_count(3)
+
+
 def test_an_approval_says_what_would_change_and_what_was_believed_then_and_now(
     page: Page, told: tuple[Incident, Payments]
 ) -> None:

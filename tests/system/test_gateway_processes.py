@@ -11,11 +11,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import httpx2
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
+from mcp_types import ElicitResult
+
+from tests.support.http_server import serving
 
 ROOT = Path(__file__).resolve().parents[2]
 FILESYSTEM = ROOT / ".venv/mcp-servers/node_modules/@modelcontextprotocol/server-filesystem/dist/index.js"
@@ -158,6 +162,41 @@ def test_over_http_actors_have_credentials_of_their_own_and_a_killed_server_leav
         assert run(use(url, "scout", "auto", ask_name)) == "everyone"
     assert wiped.read_text() == "wiped\n"
     assert "good space:mcp" in check_store(store)
+
+
+@pytest.mark.slow
+@pytest.mark.req("MCP-GW-12")
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_a_host_over_http_is_shown_the_approval_in_the_console_of_the_server(tmp_path: Path, mode: Any) -> None:
+    repository = make_repository(tmp_path / "repo")
+    added = {"repo_path": str(repository), "files": ["a.txt"]}
+    asked: list[str] = []
+
+    async def approve_there(context: Any, params: Any) -> ElicitResult:
+        """Do what the console does for who signs in at this address."""
+        asked.append(params.url)
+        address = urlsplit(params.url)
+        (space,), (proposal,) = parse_qs(address.query)["space"], parse_qs(address.query)["proposal"]
+        headers = {"x-cmbs-actor": "operator:boss"}
+        async with httpx2.AsyncClient(base_url=f"http://{address.netloc}/v1/spaces/{space}", headers=headers) as http:
+            for approval_id in (await http.get(f"/proposals/{proposal}")).json()["approval_ids"]:
+                (await http.post(f"/approvals/{approval_id}/approve", json={})).raise_for_status()
+        return ElicitResult(action="accept")
+
+    async def use(url: str) -> str:
+        async with Client(url, mode=mode, elicitation_callback=approve_there) as client:
+            return text_of(await client.call_tool("git_add", added))
+
+    with (
+        serving(tmp_path) as server,
+        serve_gateway(tmp_path / "unused.db", "--server", server.url, "--wait", "60", "--upstream", GIT) as url,
+    ):
+        assert "staged" in run(use(url))
+        assert [each.startswith(f"{server.url}/inbox?space=mcp&proposal=mcp-") for each in asked] == [True]
+    staged = subprocess.run(
+        ["git", "-C", repository, "diff", "--cached", "--name-only"], capture_output=True, check=True
+    )
+    assert staged.stdout == b"a.txt\n"
 
 
 def approve_all(store: Path) -> None:

@@ -84,6 +84,16 @@ def tell_failed(why: str, record: Mapping[str, Any]) -> Wire:
     return build_error(text, list_handles(record))
 
 
+def tell_refused(why: str, record: Mapping[str, Any]) -> Wire:
+    """That the call was made, and what came of it is not taken over."""
+    text = (
+        f"Refused result: {why}. The call was made; what it changed, if anything, is changed.\n"
+        "Ask for less: a part, a page, a narrower question. The same call is sent again where you repeat it. "
+        f"Proposal `{record['proposal_id']}`."
+    )
+    return build_error(text, list_handles(record))
+
+
 def tell_suspended(name: str, change: Change) -> Wire:
     """That a tool is not what it was when it was pinned."""
     return build_error(

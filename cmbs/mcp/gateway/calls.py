@@ -10,9 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from hashlib import sha256
-from typing import Protocol
 
 import mcp_types
 import msgspec
@@ -21,99 +19,32 @@ from mcp import MCPError
 from cmbs.ledger import canonical
 from cmbs.mcp.api import Api, ApiError
 from cmbs.mcp.gateway import answers
-from cmbs.mcp.gateway.connections import Connection, Connections, UpstreamBroke, UpstreamFailed, Wire
+from cmbs.mcp.gateway.connections import (
+    Connection,
+    Connections,
+    UpstreamBroke,
+    UpstreamFailed,
+    UpstreamSaidTooMuch,
+    Wire,
+)
 from cmbs.mcp.gateway.ledger import MAX_RESULT_BYTES, GatewayLedger, Pin
+from cmbs.mcp.gateway.offers import MAX_INPUT_SECONDS, OFFER_ROUND, Offers, read_state, write_state
+from cmbs.mcp.gateway.open_call import INPUT_REQUIRED, WAITING, CallRequest, Listener, OpenCall
 
 _log = logging.getLogger("cmbs.gateway")
-_WAITING = ("asked", "parked")
-_ENDED = ("succeeded", "failed", "timed_out", "result_refused")
+_REFUSED = "result_refused"
+_ENDED = ("succeeded", "failed", "timed_out", _REFUSED)
 # How the API refuses a value that the ledger cannot keep as JSON.
 _UNKEPT = ("INVALID_REQUEST", "LIMIT_EXCEEDED")
 _STALE = ("STALE_SNAPSHOT", "UNKNOWN_SNAPSHOT")
 _MAX_PROPOSALS = 10
 _MAX_ROUNDS = 10
 _LOOK_SECONDS = 0.5
-_MAX_INPUT_SECONDS = 600
 _MAX_ERROR_CHARACTERS = 4_000
 # Of calls that ended without a client to take the answer, and of calls of which the next number is known.
 _MAX_UNCLAIMED = 1_000
 _MAX_NUMBERS = 10_000
 _REPORT_PAUSES = (0.05, 0.2, 1.0, 2.0, 5.0)
-INPUT_REQUIRED = "input_required"
-
-
-class Listener(Protocol):
-    """The client that waits for a call."""
-
-    modern: bool
-
-    async def progress(self, progress: float, total: float | None, message: str | None) -> None:
-        """Tell how far the call is."""
-        ...
-
-    async def ask(self, params: Wire) -> Wire:
-        """Ask the user something, in the middle of the request; MCPError where that cannot be."""
-        ...
-
-
-class CallRequest(msgspec.Struct, frozen=True):
-    """One call: by whom, in which case, of which pinned tool, and what the upstream is sent for it."""
-
-    agent: Api
-    agent_id: str
-    case_id: str | None
-    pin: Pin
-    method: str
-    params: Wire
-    args: Wire
-
-    @property
-    def key(self) -> str:
-        """What makes two calls the same."""
-        return sha256(canonical.encode([self.agent_id, self.case_id, self.pin.tool_id, self.args])).hexdigest()
-
-
-class OpenCall:
-    """A call from its proposal to its end."""
-
-    def __init__(self, request: CallRequest) -> None:
-        self.request = request
-        self.record: Wire = {}
-        self.answer: Wire | None = None
-        self.error: MCPError | None = None
-        # What the upstream asks of the user of a client that has to be asked by a result.
-        self.question: Wire | None = None
-        self.round = 0
-        self.responses: asyncio.Future[Wire] | None = None
-        self.listeners: list[Listener] = []
-        self.task: asyncio.Task[None] | None = None
-        self._moved = asyncio.Event()
-
-    @property
-    def is_over(self) -> bool:
-        """Whether there is an answer, or an error to be handed on."""
-        return self.answer is not None or self.error is not None
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether it waits for an approval, or for what it depends on."""
-        return not self.is_over and self.record.get("status") in _WAITING
-
-    def move(self) -> None:
-        """Have those who wait look again."""
-        self._moved.set()
-        self._moved = asyncio.Event()
-
-    async def wait_moved(self, seconds: float | None) -> None:
-        """Return when it has moved on, or when the time is over."""
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._moved.wait(), seconds)
-
-    async def progress(self, progress: float, total: float | None, message: str | None) -> None:
-        """Tell every client that waits."""
-        for listener in list(self.listeners):
-            with suppress(Exception):
-                await listener.progress(progress, total, message)
 
 
 class Calls:
@@ -125,8 +56,10 @@ class Calls:
         connections: Connections,
         pins: Callable[[], Sequence[Pin]],
         wait_seconds: float,
+        offers: Offers,
     ) -> None:
         self._ledger = ledger
+        self._offers = offers
         self._connections = connections
         self._pins = pins
         self._wait_seconds = wait_seconds
@@ -148,11 +81,12 @@ class Calls:
 
     async def resume(self, request: CallRequest, listener: Listener, state: str, responses: Wire) -> Wire:
         """Go on with a call that asked something; each state is good once, and its use is recorded."""
-        try:
-            told = msgspec.json.decode(state)
-            call, number = self._asking.get(told["p"]), int(told["r"])
-        except (msgspec.DecodeError, KeyError, TypeError, ValueError):
-            call, number = None, 0
+        proposal_id, number = read_state(state)
+        offered = self._open.get(request.key)
+        if number == OFFER_ROUND and offered is not None and self._offers.is_open(offered, proposal_id):
+            await self._offers.take_answer(offered, responses)
+            return await self._attend(request.key, offered, listener)
+        call = self._asking.get(proposal_id)
         if call is None or call.request.key != request.key or call.round != number or call.responses is None:
             await self._ledger.note("forged", {"noticed": "request state that is not open", "agent": request.agent_id})
             return answers.build_error(
@@ -178,13 +112,19 @@ class Calls:
             await asyncio.wait(tasks)
 
     async def _attend(self, key: str, call: OpenCall, listener: Listener) -> Wire:
-        began = time.monotonic()
+        began = waits_since = time.monotonic()
         call.listeners.append(listener)
         try:
             while not call.is_over and call.question is None:
                 left = None
+                if self._offers.is_due(call, listener):
+                    if listener.modern:
+                        return self._offers.build_question(call)
+                    await self._offers.ask(call, listener, began)
+                    waits_since = time.monotonic()
+                    continue
                 if call.is_waiting:
-                    left = self._wait_seconds - (time.monotonic() - began)
+                    left = self._wait_seconds - (time.monotonic() - waits_since)
                     if left <= 0:
                         return answers.tell_waiting(call.record)
                     elapsed = time.monotonic() - began
@@ -235,7 +175,7 @@ class Calls:
             if answer is not None:
                 return answer
             call.record, is_new = await self._propose(key, request)
-        while call.record["status"] in _WAITING:
+        while call.record["status"] in WAITING:
             call.move()
             call.record = await self._ledger.wait(request.agent, call.record["proposal_id"])
         if call.record["status"] != "running":
@@ -258,7 +198,7 @@ class Calls:
                 if exc.code != "CONFLICT":
                     raise
                 record = await ledger.proposal(agent, proposal_id)
-                if record["status"] in (*_WAITING, "running") or key in self._owed:
+                if record["status"] in (*WAITING, "running") or key in self._owed:
                     return record, False
                 await self._skip_settled(key, agent)
                 continue
@@ -278,7 +218,7 @@ class Calls:
             middle = (low + high) // 2
             low, high = (middle, high) if await self._exists(key, middle, agent) else (low, middle)
         newest = await self._ledger.proposal(agent, _proposal_id(key, low))
-        self._number(key, low if newest["status"] in (*_WAITING, "running") else high)
+        self._number(key, low if newest["status"] in (*WAITING, "running") else high)
 
     async def _exists(self, key: str, number: int, agent: Api) -> bool:
         try:
@@ -334,6 +274,8 @@ class Calls:
             outcome = {"status": "failed", "error": f"{exc.code}: {exc.message}"[:_MAX_ERROR_CHARACTERS]}
         except UpstreamFailed as exc:
             answer, outcome = answers.tell_failed(str(exc), call.record), {"status": "failed", "error": str(exc)}
+        except UpstreamSaidTooMuch as exc:
+            answer, outcome = answers.tell_refused(str(exc), call.record), {"status": _REFUSED, "error": str(exc)}
         except (UpstreamBroke, TimeoutError, asyncio.CancelledError) as exc:
             why = _interruption(exc, pin)
             if pin.writes:
@@ -382,11 +324,10 @@ class Calls:
             await self._confirm(call, responses)
             return responses
         call.responses = asyncio.get_running_loop().create_future()
-        state = msgspec.json.encode({"p": call.record["proposal_id"], "r": call.round}).decode()
-        call.question = {**result, "requestState": state}
+        call.question = {**result, "requestState": write_state(call.record["proposal_id"], call.round)}
         self._asking[call.record["proposal_id"]] = call
         call.move()
-        async with asyncio.timeout(_MAX_INPUT_SECONDS):
+        async with asyncio.timeout(MAX_INPUT_SECONDS):
             return await call.responses
 
     async def _relay_question(self, call: OpenCall, params: Wire) -> Wire:
@@ -464,6 +405,8 @@ def _outcome_of(result: Wire) -> Wire:
 def _value_of(execution: Wire, record: Wire) -> Wire:
     """The recorded value of a run, as an answer."""
     result = execution.get("result")
+    if execution["status"] == _REFUSED:
+        return answers.tell_refused(execution.get("error") or "its result does not fit", record)
     if isinstance(result, dict) and result.keys() == {"text"}:
         result = msgspec.json.decode(result["text"])
     if not isinstance(result, dict):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import math
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from cmbs.mcp.gateway.config import GatewayConfig
 from cmbs.substrate.tools.credentials import Credentials
-from cmbs.substrate.tools.mcp_servers import HttpServer, McpServer, StdioServer
+from cmbs.substrate.tools.mcp_servers import MESSAGE_BYTES, HttpServer, McpServer, StdioServer
 from cmbs.substrate.tools.mcp_stdio import StdioProgram, stdio_program
 
 Wire = dict[str, Any]
@@ -36,6 +36,8 @@ OpenTarget = Callable[[McpServer, dict[str, str], AsyncExitStack], Awaitable[Any
 
 _US = mcp_types.Implementation(name="cmbs-gateway", version="1")
 _START_SECONDS = 30
+# In the words that the SDK has for a message of a stream, so that both are known by them.
+_TOO_LARGE = f"exceeded the {MESSAGE_BYTES} byte limit"
 _REFUSED = mcp_types.ErrorData(
     code=mcp_types.INVALID_REQUEST, message="the client of this call cannot be asked in the middle of it"
 )
@@ -53,6 +55,10 @@ class UpstreamFailed(Exception):
 
 class UpstreamBroke(Exception):
     """The exchange broke off after the request was sent: whether it happened is not known."""
+
+
+class UpstreamSaidTooMuch(UpstreamBroke):
+    """The server did answer, with more than one message may have: what it says is not taken over."""
 
 
 class Connection:
@@ -105,8 +111,13 @@ class Connection:
             result = await session.send_request(message, _Result, progress_callback=on_progress)
             return result.model_extra or {}
         except MCPError as exc:
+            if exc.code in (mcp_types.PARSE_ERROR, mcp_types.CONNECTION_CLOSED) and _TOO_LARGE in exc.message:
+                raise UpstreamSaidTooMuch(f"{self.where} answered with more than {MESSAGE_BYTES} bytes") from exc
             if exc.code == mcp_types.CONNECTION_CLOSED:
                 raise UpstreamBroke(f"the exchange with {self.where} broke off") from exc
+            if exc.code == mcp_types.PARSE_ERROR:
+                # The SDK's word for an answer that it cannot read: what it was the answer to may have happened.
+                raise UpstreamBroke(f"{self.where} gave an answer that is not one of MCP") from exc
             raise
         except ValidationError as exc:
             raise UpstreamBroke(f"{self.where} gave an answer that is not one of MCP") from exc
@@ -188,8 +199,43 @@ async def open_server(server: McpServer, values: dict[str, str], stack: AsyncExi
     if isinstance(server, StdioServer):
         return StdioProgram(server.command, values, server.cwd, server.max_message_bytes)
     # Not from the environment: a proxy there is not for what an operator put behind a gateway.
-    client = httpx2.AsyncClient(headers=values, timeout=None, verify=ssl.create_default_context(), trust_env=False)
-    return streamable_http_client(server.url, http_client=await stack.enter_async_context(client))
+    client = httpx2.AsyncClient(
+        # Compressed, a little of it could become anything.
+        headers={**values, "accept-encoding": "identity"},
+        timeout=None,
+        verify=ssl.create_default_context(),
+        trust_env=False,
+        event_hooks={"response": [_limit_answer]},
+    )
+    http = await stack.enter_async_context(client)
+    return streamable_http_client(server.url, http_client=http, max_sse_event_size=MESSAGE_BYTES)
+
+
+async def _limit_answer(response: httpx2.Response) -> None:
+    """Bound an answer that is one message; of one that is a stream of them, the SDK bounds each."""
+    if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
+        response.stream = _BoundedStream(response)
+
+
+class _BoundedStream(httpx2.AsyncByteStream):
+    """The content of an answer. It ends in the kind of error that the SDK takes for the end of one request alone."""
+
+    def __init__(self, response: httpx2.Response) -> None:
+        self._stream: Any = response.stream
+        self._encoding = response.headers.get("content-encoding", "identity")
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        if self._encoding != "identity":
+            raise httpx2.StreamError("the answer is encoded in a way that was not asked for")
+        size = 0
+        async for chunk in self._stream:
+            size += len(chunk)
+            if size > MESSAGE_BYTES:
+                raise httpx2.StreamError(_TOO_LARGE)
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
 
 
 class Connections:

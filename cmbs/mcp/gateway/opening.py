@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 from mcp.server.stdio import stdio_server
@@ -19,11 +20,13 @@ from cmbs.addresses import is_remote
 from cmbs.bootstrap import DEFAULT_STORE
 from cmbs.errors import InvalidRequest
 from cmbs.mcp.api import AUTHORIZATION, Api, ApiError
+from cmbs.mcp.bodies import BoundedMessages
 from cmbs.mcp.embedded import open_api
 from cmbs.mcp.gateway.config import build_config
 from cmbs.mcp.gateway.connections import Connections
 from cmbs.mcp.gateway.ledger import GatewayLedger, claim_actor
 from cmbs.mcp.gateway.server import Gateway, GatewaySettings
+from cmbs.substrate.kernel.targets import check_url
 from cmbs.system import SystemClock
 
 OPTIONS = "CMBS_GATEWAY_OPTIONS"
@@ -48,12 +51,14 @@ class GatewayOptions(msgspec.Struct, frozen=True):
     timeout_seconds: float = 60.0
     check_seconds: float = 60.0
     host: str = "127.0.0.1"
+    console: str | None = None
 
 
 @asynccontextmanager
 async def open_gateway(options: GatewayOptions, environment: Mapping[str, str]) -> AsyncIterator[Gateway]:
     """A gateway that has not started: its servers are not asked anything yet."""
     config = build_config(options.upstreams, options.config)
+    console = find_console(options)
     async with AsyncExitStack() as stack:
         api = await stack.enter_async_context(open_api(options.server, options.store))
         key = environment.get(OPERATOR_KEY)
@@ -69,11 +74,26 @@ async def open_gateway(options: GatewayOptions, environment: Mapping[str, str]) 
                 wait_seconds=options.wait_seconds,
                 timeout_ms=round(options.timeout_seconds * 1_000),
                 check_seconds=options.check_seconds,
+                console=console,
             ),
         )
         stack.push_async_callback(gateway.aclose)
         await refuse_remote_callers(api, options.host)
         yield gateway
+
+
+def find_console(options: GatewayOptions) -> str | None:
+    """Where operators sign in: as it is named, or else the server, which serves the console too."""
+    if options.console is None:
+        if options.server is None:
+            return None
+        # A host shows the address to its user: no credential of ours may stand in it.
+        parts = urlsplit(options.server)
+        return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+    check_url(options.console, "console")
+    if "?" in options.console:
+        raise InvalidRequest("`console` must have no query", {"field": "console", "found": options.console})
+    return options.console
 
 
 async def serve_stdio(options: GatewayOptions, environment: Mapping[str, str]) -> None:
@@ -94,7 +114,7 @@ def build_app(options: GatewayOptions, environment: Mapping[str, str]) -> Starle
             await gateway.start()
             inner = gateway.build_server().streamable_http_app(streamable_http_path=MCP_PATH, host=options.host)
             async with inner.router.lifespan_context(inner):
-                app.state.inner = inner
+                app.state.inner = BoundedMessages(inner)
                 yield
 
     async def dispatch(scope: Any, receive: Any, send: Any) -> None:

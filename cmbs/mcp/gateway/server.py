@@ -23,10 +23,13 @@ from pydantic import TypeAdapter
 
 from cmbs.mcp.api import ACTOR, AUTHORIZATION, Api, ApiError
 from cmbs.mcp.gateway import answers
-from cmbs.mcp.gateway.calls import CallRequest, Calls
+from cmbs.mcp.gateway.calls import Calls
 from cmbs.mcp.gateway.connections import Connections, UpstreamBroke, UpstreamFailed, Wire
 from cmbs.mcp.gateway.ledger import GatewayLedger, Pin
+from cmbs.mcp.gateway.offers import Offers
+from cmbs.mcp.gateway.open_call import CallRequest
 from cmbs.mcp.gateway.pinning import GET_PROMPT, READ_RESOURCE, Pinning, list_all
+from cmbs.mcp.gateway.resources import Owners
 
 _log = logging.getLogger("cmbs.gateway")
 Context = ServerRequestContext[Any, Any]
@@ -36,7 +39,6 @@ NAME = "cmbs-gateway"
 CASE_META = "cmbs/case-id"
 CASE_HEADER = "x-cmbs-case"
 _MAX_CALLERS = 10_000
-_MAX_RESOURCES = 10_000
 _CHANGE_SECONDS = 2.0
 _OWN_META = frozenset(
     {
@@ -62,6 +64,8 @@ class GatewaySettings(msgspec.Struct, frozen=True):
     timeout_ms: int = 60_000
     check_seconds: float = 60.0
     state_keys: tuple[str, ...] = ()
+    # Where operators sign in to approve, if that is known.
+    console: str | None = None
 
 
 class Caller(NamedTuple):
@@ -82,9 +86,10 @@ class Gateway:
         self._connections = connections
         self._settings = settings or GatewaySettings()
         self.pinning = Pinning(ledger, connections, self._settings.timeout_ms)
-        self._calls = Calls(ledger, connections, lambda: self.pinning.pins, self._settings.wait_seconds)
+        offers = Offers(ledger, self._settings.console)
+        self._calls = Calls(ledger, connections, lambda: self.pinning.pins, self._settings.wait_seconds, offers)
         self._callers: dict[tuple[str, str], str] = {}
-        self._resources: dict[str, str | None] = {}
+        self._owners = Owners()
         self._checking: set[asyncio.Task[None]] = set()
         self._due: set[str] = set()
         self._methods: dict[str, Callable[[Context, Wire], Awaitable[Wire]]] = {
@@ -237,12 +242,15 @@ class Gateway:
         return _listing("prompts", [{**prompt, "name": name} for name, (__, prompt) in self.pinning.prompts.items()])
 
     async def _list_resources(self, ctx: Context, params: Wire) -> Wire:
-        return await self._list_upstreams(ctx, "resources/list", "resources", params)
+        return await self._list_upstreams(ctx, "resources/list", "resources", params, self._owners.note)
 
     async def _list_templates(self, ctx: Context, params: Wire) -> Wire:
-        return await self._list_upstreams(ctx, "resources/templates/list", "resourceTemplates", params)
+        note = self._owners.note_templates
+        return await self._list_upstreams(ctx, "resources/templates/list", "resourceTemplates", params, note)
 
-    async def _list_upstreams(self, ctx: Context, method: str, collection: str, params: Wire) -> Wire:
+    async def _list_upstreams(
+        self, ctx: Context, method: str, collection: str, params: Wire, note: Callable[[str, list[Any]], None]
+    ) -> Wire:
         caller = await self._admit(ctx)
         serving = self.pinning.serving(READ_RESOURCE)
         if len(serving) == 1:
@@ -258,16 +266,8 @@ class Gateway:
                 _log.warning("the %s of %s are not listed: %s", collection, upstream, exc)
                 continue
             items += found
-            self._note_owner(upstream, found)
+            note(upstream, found)
         return _listing(collection, items)
-
-    def _note_owner(self, upstream: str, resources: list[Any]) -> None:
-        """Keep whose a resource is; nobody's where two servers claim it, or one could answer for the other."""
-        uris = [each["uri"] for each in resources if isinstance(each, dict) and isinstance(each.get("uri"), str)]
-        for uri in uris:
-            self._resources[uri] = upstream if self._resources.get(uri, upstream) == upstream else None
-        while len(self._resources) > _MAX_RESOURCES:
-            del self._resources[next(iter(self._resources))]
 
     # --- calls ---
 
@@ -288,25 +288,27 @@ class Gateway:
             raise MCPError(code=mcp_types.INVALID_PARAMS, message=f"there is no prompt `{params.get('name')}`")
         upstream, prompt = found
         sent = {**_forward(params), "name": prompt["name"]}
-        return await self._read(ctx, upstream, GET_PROMPT, sent, {"name": prompt["name"], **sent.get("arguments", {})})
+        args = {"name": prompt["name"], **sent.get("arguments", {})}
+        return await self._read(ctx, upstream, GET_PROMPT, sent, args, params)
 
     async def _read_resource(self, ctx: Context, params: Wire) -> Wire:
         uri = str(params.get("uri"))
         serving = self.pinning.serving(READ_RESOURCE)
-        upstream = self._resources.get(uri) or (serving[0] if len(serving) == 1 else None)
+        upstream = serving[0] if len(serving) == 1 else self._owners.find(uri)
         if upstream is None:
             raise MCPError(
                 code=_UNKNOWN_RESOURCE,
-                message=f"`{uri}` is not known to be of one server, and one alone; list the resources first",
+                message=f"`{uri}` is not known to be of one server, and one alone; list the resources first, "
+                "and their templates",
             )
-        return await self._read(ctx, upstream, READ_RESOURCE, _forward(params), {"uri": uri})
+        return await self._read(ctx, upstream, READ_RESOURCE, _forward(params), {"uri": uri}, params)
 
-    async def _read(self, ctx: Context, upstream: str, method: str, sent: Wire, args: Wire) -> Wire:
+    async def _read(self, ctx: Context, upstream: str, method: str, sent: Wire, args: Wire, params: Wire) -> Wire:
         """A read beside tools: gated as a call is, and refused as a protocol error, since no model sees the result."""
         pin = self.pinning.beside(upstream, method)
         if pin is None:
             raise MCPError(code=mcp_types.METHOD_NOT_FOUND, message=f"`{upstream}` does not serve `{method}`")
-        result = await self._gate(ctx, pin, method, sent, args, {})
+        result = await self._gate(ctx, pin, method, sent, args, params)
         if result.get("isError") is True:
             raise MCPError(code=mcp_types.INVALID_REQUEST, message=result["content"][0]["text"])
         return result
@@ -349,6 +351,9 @@ class ClientOfCall:
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
         self.modern = is_modern(ctx)
+        declared = ctx.session.client_capabilities
+        elicitation = None if declared is None else declared.elicitation
+        self.takes_urls = elicitation is not None and elicitation.url is not None
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
         """See `Listener.progress`."""

@@ -18,6 +18,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.stdio import stdio_server
 
 from cmbs.mcp.api import ACTOR, AUTHORIZATION, Api, ApiError, path
+from cmbs.mcp.bodies import BoundedMessages
 from cmbs.mcp.server.action_tools import ACTION_TOOLS
 from cmbs.mcp.server.answers import Json, fit
 from cmbs.mcp.server.belief_tools import BELIEF_TOOLS
@@ -155,7 +156,7 @@ async def open_http(api: Api) -> AsyncIterator[Any]:
     """
     app = McpServer(api).build().streamable_http_app(stateless_http=True, host="")
     async with app.router.lifespan_context(app):
-        yield app
+        yield BoundedMessages(app)
 
 
 async def _ask(read: Callable[[], Any]) -> Json:

@@ -19,6 +19,8 @@ VARIABLE = "CMBS_TOOL_SERVERS"
 _MAX_FILE_BYTES = 1_048_576
 _MAX_START_SECONDS = 600
 _MAX_MESSAGE_BYTES = 1 << 30
+# What one message may have where nothing else is said.
+MESSAGE_BYTES = 16_777_216
 
 
 class StdioServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="transport", tag="stdio"):
@@ -31,7 +33,7 @@ class StdioServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_f
     env: dict[str, str] = {}
     cwd: str | None = None
     start_seconds: int = 30
-    max_message_bytes: int = 16_777_216
+    max_message_bytes: int = MESSAGE_BYTES
 
 
 class HttpServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="transport", tag="http"):

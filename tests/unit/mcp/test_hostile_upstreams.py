@@ -189,6 +189,58 @@ def test_a_resource_that_two_servers_claim_is_read_from_neither(mute: Any, monke
     run(test())
 
 
+def serve_templates(text: str, *templates: Any) -> RawUpstream:
+    listed = {"resourceTemplates": [{"uriTemplate": each, "name": "t"} for each in templates]}
+    read = {"contents": [{"uri": "x:", "text": text}]}
+    more = {"resources/list": {"resources": []}, "resources/templates/list": listed, "resources/read": read}
+    return RawUpstream([], **more, capabilities={"resources": {}})
+
+
+@pytest.mark.req("MCP-GW-14")
+def test_a_resource_of_a_template_is_read_from_the_only_server_whose_template_it_fits() -> None:
+    async def test() -> None:
+        upstreams = {
+            "files": serve_templates("a file", "file:///{+path}", "shared://{name}"),
+            "logs": serve_templates("a log", "log://{service}/{day}{?level}", "shared://{other}", "broken://{"),
+        }
+        async with open_bench(upstreams) as bench, bench.client() as client:
+            with pytest.raises(MCPError, match="list the resources first, and their templates"):
+                await client.read_resource("file:///a/b.txt")
+            assert len((await client.list_resource_templates()).resource_templates) == 5
+            for uri, text in (
+                ("file:///a/b.txt", "a file"),
+                ("log://api/2026-11-17", "a log"),
+                ("log://a%2Fb/monday?level=error", "a log"),
+            ):
+                assert (await client.read_resource(uri)).contents[0].text == text  # type: ignore[union-attr]
+            # Two servers claim it, no server does, it is more than the template says, and what is no template.
+            for uri in ("shared://a", "other://a", "log://api/monday/more", "broken://{", "broken://a"):
+                with pytest.raises(MCPError, match="one alone"):
+                    await client.read_resource(uri)
+            sent = [params["uri"] for method, params in upstreams["logs"].received if method == "resources/read"]
+            assert sent == ["log://api/2026-11-17", "log://a%2Fb/monday?level=error"]
+
+    run(test())
+
+
+@pytest.mark.req("MCP-GW-14")
+def test_a_template_that_a_server_lists_no_more_routes_nothing_and_a_listed_resource_comes_first() -> None:
+    async def test() -> None:
+        upstreams = {"greedy": serve_templates("greedy", "{+all}"), "plain": serve_templates("plain")}
+        upstreams["plain"].answers["resources/list"] = {"resources": [{"uri": "x://1", "name": "one"}]}
+        async with open_bench(upstreams) as bench, bench.client() as client:
+            await client.list_resource_templates()
+            await client.list_resources()
+            assert (await client.read_resource("x://1")).contents[0].text == "plain"  # type: ignore[union-attr]
+            assert (await client.read_resource("x://2")).contents[0].text == "greedy"  # type: ignore[union-attr]
+            upstreams["greedy"].answers["resources/templates/list"] = {"resourceTemplates": []}
+            await client.list_resource_templates()
+            with pytest.raises(MCPError, match="one alone"):
+                await client.read_resource("x://2")
+
+    run(test())
+
+
 BAD_RESULTS: dict[str, Any] = {
     "not of its output schema": {"content": [], "structuredContent": {"n": "seven"}},
     "beyond the numbers of the ledger": {"content": [], "structuredContent": {"n": 2**70}},

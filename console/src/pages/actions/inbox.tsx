@@ -261,12 +261,16 @@ export function InboxPage(): JSX.Element {
   const news = useNews(may("spaces:read") ? EVERY_SPACE : null);
   const loaded = useLoad(() => readInbox(), [news.count]);
   const kind = place.value.query.get("kind");
+  // Who is sent here for one call sees that one.
+  const space = place.value.query.get("space");
+  const proposal = place.value.query.get("proposal");
   useEffect(() => {
     if (loaded.value) waiting.value = loaded.value.length;
   }, [loaded.value]);
   useInboxKeys();
   const all = loaded.value ?? [];
-  const shown = all.filter((each) => kind === null || each.kind === kind);
+  const isMeant = (each: Waiting): boolean => proposal === null || (each.space_id === space && (each.approval ?? each.execution)?.proposal_id === proposal);
+  const shown = all.filter((each) => (kind === null || each.kind === kind) && isMeant(each));
   return (
     <Page title="Inbox" chips={loaded.value && <span class="chip">{plural(all.length, "thing waits", "things wait")}</span>} status={<LiveChip pulse={news.pulse} retry={news.retry} />}>
       {!may("spaces:read") && <Panel><Empty title="This key may not look into spaces"><p class="f2">Sign in with a key of an operator.</p></Empty></Panel>}
@@ -281,7 +285,8 @@ export function InboxPage(): JSX.Element {
             </span>
             <span class="note wide">by space, the oldest first · <kbd>J</kbd> <kbd>K</kbd> to move</span>
           </div>
-          {shown.length === 0 && <Panel><p class="note pad">None of this kind.</p></Panel>}
+          {proposal !== null && <p class="note">Of one call only. <button type="button" class="btn ghost" onClick={() => setQuery({ space: null, proposal: null })}>Show everything</button></p>}
+          {shown.length === 0 && <Panel><p class="note pad">{proposal === null ? "None of this kind." : "This call does not wait any more."}</p></Panel>}
           <div class="inbox">{shown.map((each) => <div class="panel" key={`${each.space_id}/${each.kind}/${each.id}`}><Card item={each} changed={loaded.again} /></div>)}</div>
         </>
       )}

@@ -1,0 +1,100 @@
+"""A call from its proposal to its end, and the clients that wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from hashlib import sha256
+from typing import Protocol
+
+import msgspec
+from mcp import MCPError
+
+from cmbs.ledger import canonical
+from cmbs.mcp.api import Api
+from cmbs.mcp.gateway.connections import Wire
+from cmbs.mcp.gateway.ledger import Pin
+
+# The statuses of a proposal that waits: for an approval, or for what it depends on.
+ASKED = "asked"
+WAITING = (ASKED, "parked")
+INPUT_REQUIRED = "input_required"
+
+
+class Listener(Protocol):
+    """The client that waits for a call."""
+
+    modern: bool
+    # Whether it says that it can show its user a URL.
+    takes_urls: bool
+
+    async def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        """Tell how far the call is."""
+        ...
+
+    async def ask(self, params: Wire) -> Wire:
+        """Ask the user something, in the middle of the request; MCPError where that cannot be."""
+        ...
+
+
+class CallRequest(msgspec.Struct, frozen=True):
+    """One call: by whom, in which case, of which pinned tool, and what the upstream is sent for it."""
+
+    agent: Api
+    agent_id: str
+    case_id: str | None
+    pin: Pin
+    method: str
+    params: Wire
+    args: Wire
+
+    @property
+    def key(self) -> str:
+        """What makes two calls the same."""
+        return sha256(canonical.encode([self.agent_id, self.case_id, self.pin.tool_id, self.args])).hexdigest()
+
+
+class OpenCall:
+    """A call from its proposal to its end."""
+
+    def __init__(self, request: CallRequest) -> None:
+        self.request = request
+        self.record: Wire = {}
+        self.answer: Wire | None = None
+        self.error: MCPError | None = None
+        # What the upstream asks of the user of a client that has to be asked by a result.
+        self.question: Wire | None = None
+        self.round = 0
+        # Whether its client was shown where it is approved, and has answered that.
+        self.is_offered = False
+        self.is_offer_answered = False
+        self.responses: asyncio.Future[Wire] | None = None
+        self.listeners: list[Listener] = []
+        self.task: asyncio.Task[None] | None = None
+        self._moved = asyncio.Event()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is an answer, or an error to be handed on."""
+        return self.answer is not None or self.error is not None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it waits for an approval, or for what it depends on."""
+        return not self.is_over and self.record.get("status") in WAITING
+
+    def move(self) -> None:
+        """Have those who wait look again."""
+        self._moved.set()
+        self._moved = asyncio.Event()
+
+    async def wait_moved(self, seconds: float | None) -> None:
+        """Return when it has moved on, or when the time is over."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._moved.wait(), seconds)
+
+    async def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        """Tell every client that waits."""
+        for listener in list(self.listeners):
+            with suppress(Exception):
+                await listener.progress(progress, total, message)
