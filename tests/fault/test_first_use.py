@@ -21,6 +21,8 @@ from tests.support.effort import EFFORT
 from tests.support.http_server import TIMEOUT_SECONDS
 from tests.support.store_fixture import declared
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 PROCESSES = 4
 

@@ -23,6 +23,8 @@ from tests.support.load import declare_session
 from tests.support.postgres import fresh_database
 from tests.support.store_fixture import declared, verified
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 PROCESSES = 8
 # Writes that each process must get through while all the others go on without pause.

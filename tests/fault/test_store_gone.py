@@ -26,6 +26,8 @@ from tests.support.load import declare_session
 from tests.support.restartable_postgres import RestartablePostgres, restartable_postgres
 from tests.support.store_fixture import declared
 
+pytestmark = pytest.mark.slow
+
 STORE_TIMEOUT_SECONDS = 2
 # One thread for each that waits would be too many: so many requests must not add up their waits.
 CONCURRENT_READS = 120

@@ -17,6 +17,8 @@ from cmbs.stores import SQLiteStore
 from tests.support.http_server import ServerProcess, serving
 from tests.support.wire import connected
 
+pytestmark = pytest.mark.slow
+
 CALLERS = 8
 BODY = 60 * 1024 * 1024
 PIECE = b"x" * 65_536

@@ -1,7 +1,8 @@
 """How hard the tests look: one setting, `CMBS_EFFORT=fast|ci|deep`, read by `conftest.py` and by tests that loop.
 
-`fast` is what `make test` runs: nothing that needs a server process of another vendor, and no loop that kills
-processes. `ci` is what `make test-all` runs, the same examples every time. `deep` is a search of hours.
+`fast` is what `make test` runs: nothing that needs a server process of another vendor, and nothing that starts or
+kills servers again and again. `ci` is what `make test-all` runs, the same examples every time. `deep` is a search of
+hours.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ MARKERS = {
     "postgres": "needs PostgreSQL",
     "neo4j": "needs Neo4j",
     "browser": "needs Chromium",
-    "slow": "kills servers again and again, or waits for time-outs",
+    "slow": "starts or kills servers again and again, or waits for time-outs",
 }
 
 

@@ -329,6 +329,7 @@ def test_a_signed_checkpoint_needs_the_key_that_is_trusted(sqlite: Kept) -> None
     assert sqlite.check("heads") == (2, "cmbs: INVALID_REQUEST: there is no signed checkpoint in what was kept\n")
 
 
+@pytest.mark.slow
 @pytest.mark.req("TLOG-HTTP-01", "TLOG-WITNESS-01")
 def test_a_server_signs_and_has_it_cosigned_and_a_client_checks_it(tmp_path: Path) -> None:
     made = invoke("witness", "keygen", str(tmp_path / "witness.key"), "--name", "witness.example/w1")

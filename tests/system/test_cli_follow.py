@@ -13,6 +13,7 @@ from tests.support.http_server import CMBS, TIMEOUT_SECONDS, environment_with, s
 from tests.support.transports import DECLARATION
 
 
+@pytest.mark.slow
 @pytest.mark.req("LIVE-10")
 def test_what_happens_is_printed_and_goes_on_after_the_server_was_away(tmp_path: Path) -> None:
     with serving(tmp_path) as server, server.client() as client:

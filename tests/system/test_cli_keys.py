@@ -16,6 +16,8 @@ from tests.support.http_server import TIMEOUT_SECONDS, ServerProcess, run_cmbs, 
 from tests.support.store_fixture import tampering
 from tests.support.transports import DECLARATION
 
+pytestmark = pytest.mark.slow
+
 KEY = re.compile(r"cmbs_([0-9a-f]{16})_[0-9a-f]{64}\n")
 
 

@@ -13,6 +13,8 @@ from tests.support.carriers import TLS, TLS_OPTIONS, client_context
 from tests.support.http_server import TIMEOUT_SECONDS, run_cmbs, serving
 from tests.support.wire import HEALTH, HOST, LAST, answers, connected, declaring, exchanged
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.req("CLI-SERVE-01")
 def test_options_can_be_given_by_the_environment(tmp_path: Path) -> None:

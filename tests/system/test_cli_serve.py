@@ -36,6 +36,8 @@ from tests.support.http_server import (
 )
 from tests.support.transports import DECLARATION, ONTOLOGY
 
+pytestmark = pytest.mark.slow
+
 CERTIFICATE = str(TLS / "certificate.pem")
 ELIMINATION = {"source_id": "s", "observation_id": "o", "eliminated": ["a", "z"]}
 
