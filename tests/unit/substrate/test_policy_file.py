@@ -205,7 +205,7 @@ def test_values_of_format_1_are_text_or_the_canonical_json_of_what_they_are() ->
         ("format: 2\ninvariants: {a: fact}", "p.yaml:2:17: `invariants.a`: `fact` is in none of the namespaces"),
         ("format: 2\ninvariants: {a: [x]}", "p.yaml:2:17: `invariants.a` must be a text, and is a list"),
         ("format: 2\nmemory: {threshold: 1}", "p.yaml:2:9: `memory` lacks the field `confidence_threshold`"),
-        ("format: 2\nvalues: {a: 12345678901234567890}", "p.yaml:2:13: the number"),
+        ("format: 2\nvalues: {a: 12345678901234567890}", "p.yaml:2:13: a number is not exact"),
         (
             "format: 2\ntools:\n  - tool_id: x\n  - kind: python\n",
             "p.yaml:4:5: `tools[1]` object missing",
