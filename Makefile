@@ -62,8 +62,6 @@ test: $(VENV)/.dev ## run what needs no other server, in minutes (PYTEST_ARGS, J
 
 # What CI runs. Coverage is measured always, and judged where nothing narrowed the run.
 test-all: export CMBS_EFFORT ?= ci
-# A third of the time these tests wait for servers, so one process more than there are cores on a small machine.
-test-all: JOBS = 3
 test-all: $(VENV)/.dev $(VENV)/.mcp-servers ## run all tests: PostgreSQL, Neo4j, browser, kill loops, all seeds, coverage (PYTEST_ARGS, JOBS)
 	$(BUILD_CONSOLE) build
 	$(BIN)/python scripts/install_chromium.py
