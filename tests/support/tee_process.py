@@ -18,7 +18,8 @@ def grow(port: int, node_ids: Iterable[str] = (), edges: Iterable[pb.Edge] = ())
     """Merge into the main graph of the Tee on a port; the version that the graph has then."""
     with open_channel(f"127.0.0.1:{port}") as channel:
         delta = pb.HypothesisDelta(nodes=map(node, node_ids), edges=edges)
-        return int(stub_on(channel).MergeHypothesis(delta, timeout=TIMEOUT_SECONDS).causal_graph_version)
+        merge = stub_on(channel).MergeHypothesis
+        return int(merge(delta, timeout=TIMEOUT_SECONDS, wait_for_ready=True).causal_graph_version)
 
 
 class TeeProcess:
