@@ -31,7 +31,7 @@ from cmbs.kit import (
     read_response,
     reduce_window,
 )
-from cmbs.kit.windows import mean_of
+from cmbs.kit.windows import mean_of, show_found
 from cmbs.testing.strategies.kits import kits, windows
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
@@ -269,3 +269,12 @@ def test_a_baseline_with_spread_is_read_alike_whatever_is_said_of_constant_ones(
 def test_a_baseline_without_spread_and_without_a_declared_meaning_is_refused() -> None:
     with pytest.raises(InvalidKit, match="declare `constant: abnormal`"):
         NormalBand("normal", "abnormal", 100, 0)
+
+
+@pytest.mark.req("KIT-15")
+def test_what_was_sent_is_shown_as_it_is_where_it_is_short_and_can_be_written() -> None:
+    assert [show_found(each) for each in (None, True, 1.5, 7, "short")] == [None, True, 1.5, 7, "short"]
+    shown = [show_found(each) for each in (2**90, math.inf, Fraction(1, 3), [1], (1,), {"a": 1}, "x" * 900)]
+    assert shown[:5] == ["a whole number of 91 bits", "inf", "1/3", "a list", "a list"]
+    json.dumps(shown, allow_nan=False)
+    assert all(len(each) < 100 for each in shown)
