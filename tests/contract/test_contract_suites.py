@@ -40,6 +40,7 @@ def failed(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], li
     return complaints
 
 
+@pytest.mark.slow
 @pytest.mark.req("BS-5.1-STORE-08")
 @pytest.mark.parametrize(("name", "test"), CASES)
 def test_a_store_that_breaks_a_law_is_noticed(failed: dict[tuple[str, str], list[str]], name: str, test: str) -> None:

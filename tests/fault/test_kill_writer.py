@@ -38,6 +38,7 @@ def kill_in_the_middle(store_url: str, after: int) -> list[tuple[str, str, str]]
     return [(session_id, event_id, observation_id) for session_id, event_id, observation_id in acknowledged]
 
 
+@pytest.mark.slow
 @pytest.mark.req("ARCH-4-01")
 def test_everything_acknowledged_survives_kill_9_and_every_session_verifies(
     store_url: str, check_faults: CheckFaults

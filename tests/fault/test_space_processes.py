@@ -75,6 +75,7 @@ def test_an_effect_that_was_cut_off_is_tried_again_where_that_does_no_harm(store
         assert check_space(store, SPACE).findings == []
 
 
+@pytest.mark.slow
 @pytest.mark.req("SS01-STREAM-01")
 def test_several_processes_on_one_space_act_as_one(store_url: str, check_faults: CheckFaults) -> None:
     processes = [start_process("propose", store_url, f"process{number}", str(PROPOSALS)) for number in range(PROCESSES)]

@@ -149,6 +149,7 @@ def test_sessions_that_are_not_about_the_kit_are_left_out_unless_they_are_named(
 # --- from a server ---
 
 
+@pytest.mark.slow
 def test_a_server_is_read_as_a_store_is(sessions: list[str], place: Path) -> None:
     with serving(place, "--store", f"sqlite:///{place}/cmbs.db") as server:
         everything = invoke("analyse", "--json", "--url", server.url)

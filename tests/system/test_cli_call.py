@@ -26,6 +26,7 @@ def test_an_operation_is_called_by_its_name_and_answers_in_json(tmp_path: Path) 
     assert (late.exit_code, json.loads(late.stdout)["error"]["code"]) == (1, "CONFLICT")
 
 
+@pytest.mark.slow
 @pytest.mark.req("CLIENT-12")
 def test_a_file_is_sent_as_it_is_and_an_actor_is_named(tmp_path: Path) -> None:
     policy = tmp_path / "policy.yaml"

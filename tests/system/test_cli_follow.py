@@ -66,6 +66,7 @@ def test_what_happens_is_printed_and_goes_on_after_the_server_was_away(tmp_path:
         assert "connecting again" in err
 
 
+@pytest.mark.slow
 @pytest.mark.req("LIVE-10")
 def test_what_cannot_be_followed_is_an_error(tmp_path: Path) -> None:
     registry = KeyRegistry(SQLiteStore(tmp_path / "cmbs.db"))

@@ -15,6 +15,7 @@ WAITING = constraint(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.req("GATES-WITHDRAW-01", "GATES-GOVERN-02")
 def test_what_waits_is_listed_and_withdrawn_and_governance_takes_two_to_go_down(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'cmbs.db'}"

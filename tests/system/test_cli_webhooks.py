@@ -11,6 +11,7 @@ from tests.support.http_server import run_cmbs, serving
 from tests.support.webhook_receiver import receiving
 
 
+@pytest.mark.slow
 @pytest.mark.req("WEBHOOK-01", "WEBHOOK-02", "WEBHOOK-03")
 def test_an_endpoint_is_registered_tested_and_ended_from_a_shell(tmp_path: Path) -> None:
     key = run_cmbs("keys", "create", "--id", "ops", "--role", "operator", directory=tmp_path).stdout.strip()

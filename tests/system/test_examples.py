@@ -19,6 +19,8 @@ import pytest
 from scripts.check_docs import ROOT, Block, markdown_files, read_document
 from tests.support.http_server import free_port, serving
 
+pytestmark = pytest.mark.slow
+
 DEMO = ROOT / "examples" / "replay_demo.py"
 ENVIRONMENT = Path(sys.executable).parent.parent
 DOCUMENTED_URL = "http://127.0.0.1:8080"

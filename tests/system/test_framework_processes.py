@@ -12,6 +12,8 @@ from cmbs.client import connect
 from tests.support.agent_frameworks import SPACE, World, set_up
 from tests.support.http_server import serving
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_SECONDS = 120
 

@@ -290,6 +290,7 @@ def run(work: Any) -> Any:
     return asyncio.run(bounded())
 
 
+@pytest.mark.slow
 @pytest.mark.req("MCP-HOST-01")
 @pytest.mark.parametrize("name", [name for name in HOSTS if name != "Claude Desktop"])
 def test_what_a_host_connects_to_takes_it_for_its_agent(name: str, served: tuple[str, str]) -> None:

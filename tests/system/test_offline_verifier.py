@@ -35,6 +35,8 @@ from tests.support.exports import ONTOLOGY, export, fit_stream, play_world, read
 from tests.support.spaces import SPACE, World, constraint, delta
 from tests.support.store_fixture import BACKENDS, StoreFixture
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "cmbs" / "offline_verifier.py"
 GOLDEN = sorted((ROOT / "tests" / "golden").glob("*/export.jsonl"))

@@ -129,6 +129,7 @@ def test_the_worked_example_recomputes_with_the_standard_library_alone() -> None
     assert "verify_space" in second.text
 
 
+@pytest.mark.slow
 def test_the_guide_shows_what_its_commands_print(tmp_path: Path) -> None:
     blocks = [block for block in read_document(GUIDE).blocks if "run" in block.words]
     shown = 0

@@ -23,6 +23,8 @@ from tests.support.http_server import free_port, run_cmbs
 from tests.support.tee import SAID
 from tests.support.tee_process import TeeProcess, tee_serving
 
+pytestmark = pytest.mark.slow
+
 CERTIFICATE, KEY = str(tls.CERTIFICATE), str(tls.KEY)
 GRAPH: dict[str, Any] = {
     "nodes": [

@@ -13,6 +13,8 @@ from scripts.check_docs import ROOT
 from tests.support.cli import invoke
 from tests.support.http_server import serving
 
+pytestmark = pytest.mark.slow
+
 COMMAND = "cmbs bench agents --forget 0.2"
 
 

@@ -254,6 +254,7 @@ def test_what_a_caller_has_already_is_not_sent_again(tmp_path: Path) -> None:
             assert (other.status_code, other.json()) == (200, first.json())
 
 
+@pytest.mark.slow
 @pytest.mark.req("HTTP-EXT-20", "HTTP-EXT-21", "HTTP-EXT-22", "HTTP-EXT-23", "HTTP-EXT-24")
 @pytest.mark.parametrize("carrier", CARRIERS)
 def test_answers_are_cut_tagged_compressed_and_waited_for_over_every_transport(carrier: str, tmp_path: Path) -> None:

@@ -168,6 +168,7 @@ def test_a_key_and_its_actor(tmp_path: Path) -> None:
         assert (client.whoami().id, client.create_space("s").space_id) == ("ops", "s")
 
 
+@pytest.mark.slow
 def test_a_socket_file_and_tls_with_client_certificates(tmp_path: Path) -> None:
     socket = ("--uds", "cmbs.sock")
     with serving(tmp_path, "--store", "memory:", *socket) as server, connect(f"unix://{server.socket_file}") as client:

@@ -144,6 +144,7 @@ def test_a_caller_that_is_cancelled_leaves_a_whole_write_or_none(server: BeliefS
     assert verified(server, session_id).survivors == sorted(set(UNIVERSE) - gone)
 
 
+@pytest.mark.slow
 @pytest.mark.req("BS-5.2-CONC-04")
 def test_a_large_declaration_does_not_keep_others_waiting(server: BeliefServer) -> None:
     large = [f"hypothesis-{number:06}" for number in range(200_000)]

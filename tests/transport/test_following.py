@@ -363,6 +363,7 @@ def test_a_store_that_cannot_be_read_any_more_ends_the_stream(tmp_path: Path) ->
 # --- over the network, and across processes ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.req("LIVE-07")
 @pytest.mark.parametrize("carrier", [each for each in CARRIERS if each != "asgi"])
 def test_streams_come_over_every_transport_as_they_are_written(carrier: str, tmp_path: Path) -> None:
@@ -397,6 +398,7 @@ def test_what_another_process_writes_is_told(tmp_path: Path) -> None:
     other.close()
 
 
+@pytest.mark.slow
 @pytest.mark.req("LIVE-06", "LIVE-07")
 def test_a_stream_goes_on_at_another_worker_after_a_kill_and_ends_with_a_stop(tmp_path: Path) -> None:
     received: list[Told] = []

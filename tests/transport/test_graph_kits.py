@@ -49,6 +49,7 @@ def tee(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TeeProcess]:
         yield process
 
 
+@pytest.mark.slow
 @pytest.mark.req("GRAPH-KIT-03")
 @pytest.mark.parametrize("carrier", ["asgi", "http/1.1 on sqlite", "embedded client", "embedded async client"])
 def test_a_session_over_a_graph_goes_the_same_by_every_way_in(carrier: str, tee: TeeProcess, tmp_path: Path) -> None:

@@ -291,6 +291,7 @@ def test_head_of_what_is_not_there_is_an_error_without_a_body(client: Client) ->
 # --- a caller that goes away ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunks", [[], [b'{"conclusion_id"'], [b'{"conclusion_id"', b':"a"', b"}"]])
 def test_a_caller_that_goes_away_in_the_middle_of_a_body_changed_nothing(
     client: Client, session_id: str, chunks: list[bytes]

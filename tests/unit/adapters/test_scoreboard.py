@@ -136,6 +136,7 @@ def test_an_agent_that_knows_its_tree_plays_to_the_end(kit: Kit, steps: int) -> 
     assert (AgentName.OPTIMAL in board.absent) == (len(board.scores) == len(AgentName) - 1)
 
 
+@pytest.mark.slow
 def test_a_path_that_takes_more_steps_weakens_the_method_for_all() -> None:
     """The start is soon seen through; sets that only a poor order of probes leads to are not."""
     columns = [[frozenset({number % base}) for number in range(12)] for base in (2, 3, 4, 5)]

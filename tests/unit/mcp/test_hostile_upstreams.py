@@ -162,6 +162,7 @@ def test_instructions_that_cannot_be_pinned_are_not_offered_and_the_tools_are() 
     run(test())
 
 
+@pytest.mark.slow
 @pytest.mark.req("MCP-GW-11")
 @pytest.mark.parametrize("mute", [{}, None])
 def test_a_resource_that_two_servers_claim_is_read_from_neither(mute: Any, monkeypatch: pytest.MonkeyPatch) -> None:

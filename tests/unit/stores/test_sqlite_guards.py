@@ -138,6 +138,7 @@ def check_refused_in_time(use: Callable[[], object]) -> None:
     assert time.monotonic() - began < TIMEOUT_SECONDS + 1
 
 
+@pytest.mark.slow
 @pytest.mark.req("STORE-LOCK-01")
 def test_every_write_to_a_locked_file_answers_in_time_and_reads_go_on(path: Path) -> None:
     declaration, first, _ = stream()
@@ -203,6 +204,7 @@ def test_a_reader_in_the_way_of_wal_mode_is_not_waited_for_longer_than_promised(
         check_refused_in_time(lambda: SQLiteStore(path, TIMEOUT_SECONDS))
 
 
+@pytest.mark.slow
 @pytest.mark.req("STORE-LOCK-01")
 def test_every_read_of_a_locked_file_answers_in_time(path: Path) -> None:
     write_sqlite(path, 3, stream())

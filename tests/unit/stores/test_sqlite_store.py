@@ -263,6 +263,7 @@ def open_and_declare(path: Path, begin: threading.Barrier) -> None:
     server.close()
 
 
+@pytest.mark.slow
 @pytest.mark.req("BS-5.1-STORE-01", "CLI-SERVE-03")
 def test_several_processes_may_open_a_new_file_at_the_same_moment(path: Path) -> None:
     spawn = multiprocessing.get_context("spawn")

@@ -204,6 +204,7 @@ def test_a_universe_without_a_list_is_the_graph_at_the_anchor_for_good(
             each.create_session("session", frozenset(["a", "b", "c", "newborn"]))
 
 
+@pytest.mark.slow
 @pytest.mark.req("TEE-STORE-04")
 def test_what_was_born_between_anchor_and_creation_changes_nothing(
     port: int, graph: GraphStore, opened: Callable[..., TeeStore]

@@ -37,6 +37,7 @@ def take(make: Callable[[], object]) -> tuple[object, int]:
     return made, held
 
 
+@pytest.mark.slow
 @pytest.mark.req("CACHE-01")
 @pytest.mark.parametrize(("size", "events", "listed"), [(MANY, 0, 0), (100, 300, 1), (MANY, 10, 500), (10, 50, 200)])
 def test_the_estimate_of_a_session_is_near_what_it_takes(size: int, events: int, listed: int, tmp_path: Path) -> None:
@@ -52,6 +53,7 @@ def test_the_estimate_of_a_session_is_near_what_it_takes(size: int, events: int,
     fresh.close()
 
 
+@pytest.mark.slow
 def test_the_estimate_of_a_space_is_near_what_it_takes() -> None:
     world = World()
     world.open(policy={"constraint.any": ANY})

@@ -413,6 +413,7 @@ def hammer(path: Path, session_id: str, number: int, acknowledged: Any) -> None:
     server.close()
 
 
+@pytest.mark.slow
 @pytest.mark.req("BS-5.2-CONC-03", "BS-5.2-CONC-02")
 def test_processes_on_one_session_of_one_file_leave_one_chain(sqlite_fixture: StoreFixture) -> None:
     server = sqlite_fixture.open()

@@ -315,6 +315,7 @@ def test_an_accepted_conclusion_confirms_a_claim_and_no_other_event_does(inciden
 # --- the example ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.req("SS01-BELIEF-01", "SS01-BELIEF-02", "SS01-TOOL-01")
 def test_the_example_with_a_real_endpoint_and_a_real_mcp_server_runs_as_it_says(tmp_path: Path) -> None:
     example = ROOT / "examples" / "gated_actions.py"

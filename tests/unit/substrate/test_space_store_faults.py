@@ -106,6 +106,7 @@ def test_the_faults_of_the_property_cover_the_story() -> None:
     assert calls_of_the_story() <= CALLS
 
 
+@pytest.mark.slow
 @pytest.mark.req("SS01-EXEC-01")
 @pytest.mark.parametrize("moment", list(Moment))
 def test_a_store_that_fails_at_any_call_leaves_nothing_half_done(moment: Moment) -> None:

@@ -32,6 +32,8 @@ from tests.support.spaces import eventually
 from tests.support.tee import calling, listening
 from tests.support.tee_process import TeeProcess, grow, tee_serving
 
+pytestmark = pytest.mark.slow
+
 BLANK = OntologyBundle("space", "1", "tee://main", "")
 OTHER = pb.Provenance(source="chaos-agent", trigger="probe 7")
 

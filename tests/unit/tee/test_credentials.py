@@ -112,6 +112,7 @@ def guarded(tmp_path: Path, made: Credentials) -> Iterator[Any]:
 # --- mutual TLS -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.req("TEE-ACCESS-01")
 def test_the_belief_server_presents_its_certificate_to_tee(tmp_path: Path, made: Credentials, guarded: Any) -> None:
     endpoint, (cert, key) = f"localhost:{guarded.port}", made.client
@@ -226,6 +227,7 @@ def test_a_file_of_tokens_that_cannot_be_used_at_first_is_refused(tmp_path: Path
         TokenFile(tmp_path / "bytes")
 
 
+@pytest.mark.slow
 @pytest.mark.req("TEE-ACCESS-02")
 def test_the_command_line_serves_and_asks_with_a_file_of_tokens(tmp_path: Path) -> None:
     put(tmp_path / "tokens", "first\nsecond\n")

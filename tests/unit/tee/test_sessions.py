@@ -262,6 +262,7 @@ def test_a_session_is_taken_over_from_tee_and_its_log(place: Place, open_server:
 # --- as an operator runs it -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.req("TEE-SESSION-03")
 def test_cmbs_serve_declares_from_the_graph_over_http(tmp_path: Path) -> None:
     with tee_serving(tmp_path, "sqlite:///tee.db") as tee:

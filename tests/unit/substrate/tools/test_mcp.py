@@ -69,6 +69,7 @@ def test_what_goes_wrong_is_told(
     assert said in str(reply.error)
 
 
+@pytest.mark.slow
 @pytest.mark.req("SS01-TOOL-03")
 def test_a_tool_that_hangs_runs_out_of_time_and_holds_up_no_other_call(served: Served) -> None:
     before = served.begun.count("hang")
@@ -89,6 +90,7 @@ def test_many_calls_at_once_get_each_its_own_answer(served: Served) -> None:
     assert sums == [{"sum": 2 * n} for n in range(8)]
 
 
+@pytest.mark.slow
 @pytest.mark.req("SS01-TOOL-04")
 @pytest.mark.parametrize("transport", ["stdio", "http"])
 def test_a_server_that_dies_in_a_writing_call_leaves_it_in_doubt_and_does_not_get_it_twice(

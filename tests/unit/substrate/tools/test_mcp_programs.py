@@ -149,6 +149,7 @@ def test_what_a_program_says_too_much_to_several_is_an_answer_to_none(tmp_path: 
     served.runner.close()
 
 
+@pytest.mark.slow
 def test_children_that_a_program_leaves_behind_are_ended_with_it(tmp_path: Path) -> None:
     child = tmp_path / "child"
     forking = (
@@ -163,6 +164,7 @@ def test_children_that_a_program_leaves_behind_are_ended_with_it(tmp_path: Path)
     assert psutil.wait_procs([left], TIMEOUT_SECONDS)[1] == []
 
 
+@pytest.mark.slow
 def test_a_program_that_does_not_listen_holds_up_no_other_call_and_is_ended(tmp_path: Path) -> None:
     # Ignores every polite way to be ended, and stops reading with its second call.
     deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)" + call_again("signal.pause()")
