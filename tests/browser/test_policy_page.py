@@ -1,5 +1,6 @@
 """The policy workbench in a real browser: findings in place, flips, tests, and calls that are explained."""
 
+import re
 from collections.abc import Iterator
 
 import httpx
@@ -54,6 +55,34 @@ def test_errors_stand_under_their_lines_and_past_decisions_that_would_flip_are_l
     expect(page.get_by_role("region", name="Tests")).to_contain_text("verdict: expected allow, got deny")
     expect(page.get_by_role("button", name="Propose change")).to_be_enabled()
     expect(page.get_by_test_id("editor").locator(".finding.error")).to_have_count(0)
+
+
+def test_changed_lines_carry_a_bar_and_are_compared_with_the_file_in_force(workbench: Page) -> None:
+    page = workbench
+    editor = page.get_by_test_id("editor")
+    expect(editor.locator(".changed")).to_have_count(0)
+    write(page, POLICY.replace("severity <= 4", "severity <= 1"))
+    expect(editor.locator(".changed")).to_have_count(1)
+    shown = page.get_by_role("group", name="How the file is shown")
+    shown.get_by_role("button", name="Diff").click()
+    expect(editor.locator(".cm-deletedChunk")).to_contain_text("when: args.severity <= 4")
+    expect(editor).to_contain_text("unchanged lines")
+    shown.get_by_role("button", name="File").click()
+    expect(editor.locator(".cm-deletedChunk")).to_have_count(0)
+    page.get_by_role("button", name="Discard").click()
+    expect(editor.locator(".changed")).to_have_count(0)
+
+
+def test_all_decisions_stand_in_a_strip_with_an_arrow_for_each_flip(workbench: Page) -> None:
+    page = workbench
+    write(page, POLICY.replace("severity <= 4", "severity <= 1"))
+    flips = page.get_by_role("region", name="Would flip")
+    strip = flips.get_by_role("img", name="1 decision to allow")
+    expect(strip).to_have_accessible_name(re.compile("2 decisions to defer, 1 decision to deny; 1 arrow"))
+    expect(strip.locator(".arrow")).to_have_count(1)
+    flips.get_by_role("button", name="To deny 1").click()
+    expect(flips.get_by_role("listitem")).to_have_count(1)
+    expect(flips.get_by_role("button", name="To allow")).to_have_count(0)
 
 
 def test_a_call_that_is_written_is_explained_and_not_recorded(workbench: Page, told: tuple[Incident, Space]) -> None:

@@ -19,7 +19,7 @@ from cmbs.http.spaces.reading import PageSize, Spaces, require_operator
 from cmbs.http.work_queue import WorkQueue
 from cmbs.ledger import StoredEntry
 from cmbs.substrate.kernel.events import PolicySource
-from cmbs.substrate.kernel.insight.impact import FlipKind, Impact, PolicyFlip, UnknownDecision, impact_of
+from cmbs.substrate.kernel.insight.impact import FlipKind, Impact, PolicyFlip, Timeline, UnknownDecision, impact_of
 from cmbs.substrate.kernel.insight.past_belief import PastBelief
 from cmbs.substrate.kernel.model import Decision, Failure, ReasonCode, Verdict
 from cmbs.substrate.kernel.policy.policy import compile_policy
@@ -78,6 +78,7 @@ class PolicyImpact(msgspec.Struct, kw_only=True):
     unknown: Annotated[
         list[UnknownDecision], Meta(description="Decisions whose sessions cannot be read as of then; at most `limit`.")
     ]
+    timeline: Timeline | None
 
 
 class PolicyImpactRoutes:
@@ -131,6 +132,7 @@ def _show(found: Impact, source_map: SourceMap, limit: int) -> PolicyImpact:
         flips=[_show_flip(each, source_map) for each in found.flips[:limit]],
         n_unknown=len(found.unknown),
         unknown=found.unknown[:limit],
+        timeline=found.timeline,
     )
 
 

@@ -9,7 +9,7 @@ from cmbs.errors import LedgerCorrupt
 from cmbs.messages import ActorKind
 from cmbs.substrate.kernel.events import Approve, Wake
 from cmbs.substrate.kernel.insight.explanation import explain, recall
-from cmbs.substrate.kernel.insight.impact import FlipKind, Impact, impact_of
+from cmbs.substrate.kernel.insight.impact import FlipKind, Impact, TimelinePart, impact_of
 from cmbs.substrate.kernel.model import StateDelta, Verdict
 from cmbs.substrate.kernel.policy.policy import compile_policy
 from cmbs.substrate.kernel.replay import catch_up_space, read_space_event
@@ -134,6 +134,24 @@ def test_approvals_with_uses_left_are_taken_over() -> None:
     made.propose(call("two", key=None), proposal_id="again")
     same = {"two": allow("two"), "ask": deny("two", on_fail="ask")}
     assert impact_on(impact(made, **same, d=DELTAS, other=allow("one"))) == []
+
+
+def test_the_timeline_has_every_decision_by_its_verdict_from_the_first_to_the_last() -> None:
+    made = world(d=DELTAS, one=allow("one"))
+    assert impact(made, d=DELTAS).timeline is None
+    made.propose(call("one", key=None))
+    alone = impact(made, d=DELTAS).timeline
+    assert alone is not None
+    assert alone.first_ts == alone.last_ts
+    assert alone.parts == [TimelinePart(0, allow=1, defer=0, deny=0)]
+    for _ in range(3):
+        made.propose(call("two", key=None))
+    timeline = impact(made, d=DELTAS).timeline
+    assert timeline is not None
+    assert timeline.first_ts == alone.first_ts < timeline.last_ts
+    assert timeline.parts[0] == alone.parts[0]
+    assert timeline.parts[-1] == TimelinePart(timeline.n_parts - 1, allow=0, defer=0, deny=1)
+    assert sum(each.deny for each in timeline.parts) == 3
 
 
 def test_a_log_that_does_not_verify_is_no_past() -> None:

@@ -7,7 +7,9 @@ What the other policy reads of sessions that were not read then is read from the
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
 from enum import StrEnum
 from typing import TypeAlias
 
@@ -31,6 +33,7 @@ from cmbs.substrate.kernel.state import Approval, Space
 from cmbs.substrate.kernel.waiting import OutcomeUnchanged
 
 _POLICY = frozenset({"policy", "constraint"})
+TIMELINE_PARTS = 60
 
 # What a session said right before a moment, and if an actor is named also without its eliminations; None where that
 # cannot be known.
@@ -82,6 +85,24 @@ class UnknownDecision(msgspec.Struct, frozen=True):
     session_ids: list[str]
 
 
+class TimelinePart(msgspec.Struct, frozen=True):
+    """How many decisions there were in one part of the time, by verdict."""
+
+    part: int
+    allow: int
+    defer: int
+    deny: int
+
+
+class Timeline(msgspec.Struct, frozen=True):
+    """When decisions were made: the time from the first one to the last in equal parts, and those that have any."""
+
+    first_ts: str
+    last_ts: str
+    n_parts: int
+    parts: list[TimelinePart]
+
+
 class Impact(msgspec.Struct, frozen=True):
     """What would have been otherwise; `decisions` is how many there were to look at."""
 
@@ -93,6 +114,8 @@ class Impact(msgspec.Struct, frozen=True):
     # Decisions with the same verdict, but for another reason or with another failure.
     otherwise: int = 0
     unknown: list[UnknownDecision] = []
+    # When the decisions were made, and what they were; None where there are none.
+    timeline: Timeline | None = None
 
     def counts(self) -> dict[str, int]:
         """How many flips there are of each kind."""
@@ -121,7 +144,7 @@ def impact_of(
             under = under_policy(before, policy, state, approval_id)
             more, unknown = _read_more(under, event, belief_at)
             if unknown:
-                tally.add_unknown(before, event, unknown)
+                tally.add_unknown(before, event, was, unknown)
             else:
                 tally.add(under, event, was, more)
         state = after(state, _of_facts(event.result.changes))
@@ -145,7 +168,7 @@ def impact_of_readings(
         others = [reread(each) for each in readings]
         unknown = [each.session_id for each, other in zip(readings, others, strict=True) if other is None]
         if unknown:
-            tally.add_unknown(before, event, unknown)
+            tally.add_unknown(before, event, was, unknown)
         elif others != readings:
             tally.add(before, event, was, [each for each in others if each is not None])
     return tally.impact(space_id, newest, None)
@@ -182,18 +205,19 @@ class _Tally:
     def __init__(self) -> None:
         self._flips: list[PolicyFlip] = []
         self._unknown: list[UnknownDecision] = []
-        self._decisions = self._otherwise = 0
+        self._decided: list[tuple[str, Verdict]] = []
+        self._otherwise = 0
 
     def add(self, space: Space, event: SpaceEvent, was: Decision, readings: list[BeliefReading]) -> None:
         """Make a decision again in this space, on these readings."""
-        self._decisions += 1
+        self._decided.append((event.body.ts, was.verdict))
         flip, differs = _compare(space, event, was, readings)
         self._flips += [] if flip is None else [flip]
         self._otherwise += differs
 
-    def add_unknown(self, space: Space, event: SpaceEvent, session_ids: list[str]) -> None:
+    def add_unknown(self, space: Space, event: SpaceEvent, was: Decision, session_ids: list[str]) -> None:
         """Note a decision that cannot be made again."""
-        self._decisions += 1
+        self._decided.append((event.body.ts, was.verdict))
         body, proposal_id = event.body, _proposal(space, event).proposal_id
         unknown = UnknownDecision(body.seq, body.event_id, body.ts, body.verb, proposal_id, session_ids)
         self._unknown.append(unknown)
@@ -205,7 +229,27 @@ class _Tally:
         was, tried = newest.policy.policy_hash, (policy or newest.policy).policy_hash
         order = {kind: place for place, kind in enumerate(FlipKind)}
         flips = sorted(self._flips, key=lambda each: (order[each.kind], each.seq))
-        return Impact(space_id, was, tried, self._decisions, flips, self._otherwise, self._unknown)
+        decided = len(self._decided)
+        timeline = _draw_timeline(self._decided)
+        return Impact(space_id, was, tried, decided, flips, self._otherwise, self._unknown, timeline)
+
+
+def _draw_timeline(decided: list[tuple[str, Verdict]]) -> Timeline | None:
+    if not decided:
+        return None
+    # Clocks may go back, so the first entry need not have the first time.
+    moments = [(datetime.fromisoformat(ts), ts, verdict) for ts, verdict in decided]
+    first, last = min(moments), max(moments)
+    span = last[0] - first[0]
+    parts: dict[int, Counter[Verdict]] = defaultdict(Counter)
+    for moment, _, verdict in moments:
+        part = int((moment - first[0]) / span * TIMELINE_PARTS) if span else 0
+        parts[min(part, TIMELINE_PARTS - 1)][verdict] += 1
+    shown = [
+        TimelinePart(part, found[Verdict.ALLOW], found[Verdict.DEFER], found[Verdict.DENY])
+        for part, found in sorted(parts.items())
+    ]
+    return Timeline(first[1], last[1], TIMELINE_PARTS, shown)
 
 
 def _of_facts(changes: Changes) -> Changes:

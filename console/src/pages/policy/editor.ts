@@ -4,9 +4,10 @@ import { defaultKeymap, history, historyKeymap, indentWithTab } from "@codemirro
 import { yaml } from "@codemirror/lang-yaml";
 import { HighlightStyle, syntaxHighlighting } from "@codemirror/language";
 import { lintGutter, setDiagnostics, type Diagnostic } from "@codemirror/lint";
+import { Chunk, unifiedMergeView } from "@codemirror/merge";
 import { search, searchKeymap } from "@codemirror/search";
-import { EditorState, StateEffect, StateField, type Range } from "@codemirror/state";
-import { Decoration, EditorView, WidgetType, drawSelection, highlightActiveLine, keymap, lineNumbers, type DecorationSet } from "@codemirror/view";
+import { Compartment, EditorState, RangeSet, StateEffect, StateField, Text, type Extension, type Range } from "@codemirror/state";
+import { Decoration, EditorView, GutterMarker, WidgetType, drawSelection, gutter, highlightActiveLine, keymap, lineNumbers, type DecorationSet } from "@codemirror/view";
 import { tags } from "@lezer/highlight";
 
 export interface Finding {
@@ -22,6 +23,8 @@ export interface Editor {
   show: (findings: Finding[]) => void;
   goTo: (line: number, column: number) => void;
   replace: (text: string) => void;
+  /** Whether lines of the policy in force that are gone or another are shown too. */
+  compare: (on: boolean) => void;
   destroy: () => void;
 }
 
@@ -42,6 +45,13 @@ const LOOK = EditorView.theme({
   ".finding.warning": { borderColor: "var(--owed)", backgroundColor: "var(--owed-bg)" },
   ".finding b": { color: "var(--refused)", fontWeight: "600" },
   ".finding.warning b": { color: "var(--owed)" },
+  ".changes": { width: "3px" },
+  ".changes .changed": { backgroundColor: "var(--fg-2)", width: "3px" },
+  ".cm-changedLine": { backgroundColor: "var(--holds-bg) !important" },
+  ".cm-deletedChunk": { backgroundColor: "var(--refused-bg)", paddingLeft: "6px" },
+  ".cm-changedText, .cm-deletedText": { background: "none !important", textDecoration: "underline 1px" },
+  ".cm-deletedLine, .cm-deletedLine del": { textDecoration: "none" },
+  ".cm-collapsedLines": { background: "var(--raised)", color: "var(--fg-2)" },
   ".cm-panels": { backgroundColor: "var(--raised)", color: "var(--fg)" },
 });
 
@@ -104,15 +114,43 @@ const FINDINGS = StateField.define<DecorationSet>({
   provide: (field) => EditorView.decorations.from(field),
 });
 
+const CHANGED = new (class extends GutterMarker {
+  override elementClass = "changed";
+})();
+
+/** A bar beside every line that is not as in `original`. */
+function markChanges(original: Text): Extension {
+  const markers = StateField.define<RangeSet<GutterMarker>>({
+    create: (state) => findChanges(original, state.doc),
+    update: (found, transaction) => (transaction.docChanged ? findChanges(original, transaction.state.doc) : found),
+  });
+  return [markers, gutter({ class: "changes", markers: (view) => view.state.field(markers) })];
+}
+
+function findChanges(original: Text, doc: Text): RangeSet<GutterMarker> {
+  const lines = new Set<number>();
+  for (const chunk of Chunk.build(original, doc, DIFF)) {
+    // Where lines were only taken away, the bar stands at the one that follows.
+    const last = doc.lineAt(Math.max(chunk.fromB, chunk.endB)).number;
+    for (let line = doc.lineAt(Math.min(chunk.fromB, doc.length)).number; line <= last; line++) lines.add(doc.line(line).from);
+  }
+  return RangeSet.of([...lines].map((from) => CHANGED.range(from)), true);
+}
+
+// A file may be megabytes long: an exact comparison of texts that have little in common is given up.
+const DIFF = { scanLimit: 500, timeout: 100 };
+
 export function mountEditor(host: HTMLElement, text: string, changed: (text: string) => void, label: string): Editor {
   const root = host.shadowRoot ?? host.attachShadow({ mode: "open" });
   root.replaceChildren();
+  const comparison = new Compartment();
   const view = new EditorView({
     root,
     parent: root,
     state: EditorState.create({
       doc: text,
       extensions: [
+        markChanges(Text.of(text.split("\n"))),
         lineNumbers(),
         history(),
         drawSelection(),
@@ -123,6 +161,7 @@ export function mountEditor(host: HTMLElement, text: string, changed: (text: str
         search({ top: true }),
         syntaxHighlighting(COLOURS),
         LOOK,
+        comparison.of([]),
         keymap.of([...defaultKeymap, ...historyKeymap, ...searchKeymap, indentWithTab]),
         EditorView.contentAttributes.of({ "aria-label": label }),
         EditorView.updateListener.of((update) => {
@@ -144,6 +183,9 @@ export function mountEditor(host: HTMLElement, text: string, changed: (text: str
       view.focus();
     },
     replace: (next) => view.dispatch({ changes: { from: 0, to: view.state.doc.length, insert: next } }),
+    compare: (on) => view.dispatch({
+      effects: comparison.reconfigure(on ? unifiedMergeView({ original: text, mergeControls: false, gutter: false, collapseUnchanged: {}, diffConfig: DIFF }) : []),
+    }),
     destroy: () => view.destroy(),
   };
 }

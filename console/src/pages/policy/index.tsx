@@ -2,8 +2,8 @@
 
 import type { JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { mayOperate, send } from "../../api/client";
-import { ago, count, plural, short } from "../../ui/format";
+import { mayOperate } from "../../api/client";
+import { plural, short } from "../../ui/format";
 import { LiveChip, Page } from "../../ui/frame";
 import { Icon } from "../../ui/icons";
 import { useNews } from "../../ui/news";
@@ -11,7 +11,9 @@ import { Empty, Failure, Panel, Skeleton, useLoad } from "../../ui/parts";
 import { go } from "../../ui/router";
 import { type PolicySource, listSpaces, pathOf, readPolicySource } from "../actions/model";
 import { mountEditor, type Editor, type Finding } from "./editor";
-import { ExplainPanel, Verdict } from "./explain";
+import { ExplainPanel } from "./explain";
+import { Flips } from "./flips";
+import { submit } from "./submit";
 
 interface Check {
   sound: boolean;
@@ -21,20 +23,6 @@ interface Check {
   policy_hash: string | null;
   set: string[];
   unset: string[];
-}
-
-interface Rule {
-  key: string;
-  line?: number;
-  name?: string;
-  condition?: string;
-}
-
-interface Impact {
-  decisions: number;
-  n_flips: number;
-  n_unknown: number;
-  flips: { kind: string; seq: number; ts: string; proposal_id: string; actor: { id: string }; before: { verdict: string; reason_code: string }; after: { verdict: string; reason_code: string; rules?: Rule[] }; tool_ids: string[] }[];
 }
 
 const QUIET_MS = 400;
@@ -68,10 +56,6 @@ export function PolicyPage({ space }: { space: string | undefined }): JSX.Elemen
   );
 }
 
-async function submit<T>(path: string, text: string, method = "POST", query: Record<string, string> = {}): Promise<T> {
-  return (await (await send(path, { method, text, type: "application/yaml", query })).json()) as T;
-}
-
 const EMPTY_FILE = "format: 2\nrules: []\n";
 
 function Workbench({ space, policy, again }: { space: string; policy: PolicySource; again: () => void }): JSX.Element {
@@ -81,6 +65,7 @@ function Workbench({ space, policy, again }: { space: string; policy: PolicySour
   const [text, setText] = useState(inForce);
   const [quiet, setQuiet] = useState(inForce);
   const [error, setError] = useState<unknown>(null);
+  const [compared, setCompared] = useState(false);
   const [proposed, setProposed] = useState<string | null>(null);
   useEffect(() => {
     editor.current = mountEditor(host.current!, inForce, setText, "The policy file");
@@ -98,6 +83,10 @@ function Workbench({ space, policy, again }: { space: string; policy: PolicySour
   const warnings = check.value?.findings.filter((each) => each.severity === "warning") ?? [];
   const changed = text !== inForce;
   const keys = (check.value?.set.length ?? 0) + (check.value?.unset.length ?? 0);
+  const compare = (on: boolean): void => {
+    editor.current?.compare(on);
+    setCompared(on);
+  };
   const propose = async (): Promise<void> => {
     try {
       const answer = await submit<{ applied?: boolean; pending?: boolean; status?: string; change_id?: string }>(`${pathOf(space)}/policy`, text, "PUT", { base_policy_hash: policy.policy_hash });
@@ -112,7 +101,13 @@ function Workbench({ space, policy, again }: { space: string; policy: PolicySour
       <div>
         <Panel
           title="Policy file"
-          note={policy.source === null ? "no file is on record; the policy was written by its keys" : changed ? (errors.length > 0 ? "draft" : `draft, ${plural(keys, "rule or setting", "rules or settings")} changed`) : "as in force"}
+          note={<span class="row">
+            <span class="tabs" role="group" aria-label="How the file is shown">
+              <button type="button" aria-pressed={!compared} onClick={() => compare(false)}>File</button>
+              <button type="button" aria-pressed={compared} onClick={() => compare(true)}>Diff</button>
+            </span>
+            {policy.source === null ? "no file is on record; the policy was written by its keys" : changed ? (errors.length > 0 ? "draft" : `draft, ${plural(keys, "rule or setting", "rules or settings")} changed`) : "as in force"}
+          </span>}
           actions={<span class="row" role="status">{check.loading ? <span class="f3">checking</span> : <>{errors.length > 0 && <span class="refused"><Icon of="refused" /> {plural(errors.length, "error")}</span>}{warnings.length > 0 && <span class="owed"><Icon of="warn" /> {plural(warnings.length, "warning")}</span>}{errors.length + warnings.length === 0 && <span class="holds"><Icon of="check" /> sound</span>}</>}</span>}
         >
           <div ref={host} class="editor" data-testid="editor" />
@@ -156,28 +151,5 @@ function Workbench({ space, policy, again }: { space: string; policy: PolicySour
         <ExplainPanel space={space} policy={policy} />
       </div>
     </div>
-  );
-}
-
-function Flips({ space, text, ready }: { space: string; text: string; ready: boolean }): JSX.Element {
-  const impact = useLoad(async () => (ready ? submit<Impact>(`${pathOf(space)}/policy/impact`, text) : null), [space, text, ready]);
-  const value = ready ? impact.value : null;
-  return (
-    <Panel title="Would flip" note={value ? `${count(value.n_flips)} of ${plural(value.decisions, "past decision")}` : ""}>
-      {impact.error !== null && ready && <Failure error={impact.error} retry={impact.again} />}
-      {!ready && <p class="note pad">Change the file, without an error, to see which past decisions it would turn.</p>}
-      {ready && impact.loading && !value && <Skeleton height={90} />}
-      {value && value.n_flips === 0 && <p class="note pad">No past decision flips.</p>}
-      <ul class="flips">
-        {value?.flips.slice(0, 50).map((each) => (
-          <li key={`${each.seq}${each.proposal_id}`}>
-            <div class="row"><span class="mono strong grow clip">{each.tool_ids[0] ?? "state"}</span><Verdict of={each.before.verdict} /><span aria-label="to">→</span><Verdict of={each.after.verdict} /></div>
-            <p class="f2 small">{each.after.rules?.[0]?.line ? `Line ${each.after.rules[0].line}: ${each.after.rules[0].condition ?? each.after.rules[0].name ?? ""}` : each.after.reason_code} <span class="f3">{each.proposal_id} by {each.actor.id}, entry {each.seq}, {ago(Date.parse(each.ts), Date.now())}</span></p>
-          </li>
-        ))}
-      </ul>
-      {value && value.n_unknown > 0 && <p class="note pad">{plural(value.n_unknown, "decision")} cannot be decided again.</p>}
-      {value && value.n_flips > 0 && <p class="note pad">{count(value.decisions - value.n_flips)} stay as they were. Belief as it was then.</p>}
-    </Panel>
   );
 }
