@@ -26,7 +26,7 @@ HEARTBEAT_SECONDS = 5
 MAX_CHUNK_BYTES = 65_536
 # What all followers of a process may cost together, so that writers keep the rest: sends a second, evenly spread. A
 # send of so many bytes counts twice.
-MAX_SENDS_A_SECOND = 500.0
+MAX_SENDS_A_SECOND = 250.0
 BYTES_A_SEND = 65_536
 # Pages of the log that are in memory at a time for followers that lag, whatever is in them.
 _MAX_PAGES = 4

@@ -51,13 +51,16 @@ ADD_PROVENANCE = """
 UNWIND $rows AS row CREATE (:TeeProvenance {of: row[0], key: row[1], kind: $kind, source: row[2], trigger: row[3],
   said_at: datetime({epochSeconds: row[4], nanosecond: row[5]}), wire: row[6], version: $version, place: row[7]})
 """
+# A list without a bound would be written anew with every merge. TeeProvenance has what is left out.
 ADD_NODE_SOURCES = """
 UNWIND $rows AS row MATCH (n:TeeNode {id: row[0]})
-SET n.sources = coalesce(n.sources, []) + [each IN row[1] WHERE NOT each IN coalesce(n.sources, [])]
+WITH n, row[1] AS said, coalesce(n.sources, []) AS known WHERE size(known) < $most
+SET n.sources = (known + [each IN said WHERE NOT each IN known])[..$most]
 """
 ADD_EDGE_SOURCES = """
 UNWIND $rows AS row MATCH (s:TeeNode {id: row[0]}) MATCH (t:TeeNode {id: row[1]}) MATCH (s)-[r:%s]->(t)
-SET r.sources = coalesce(r.sources, []) + [each IN row[2] WHERE NOT each IN coalesce(r.sources, [])]
+WITH r, row[2] AS said, coalesce(r.sources, []) AS known WHERE size(known) < $most
+SET r.sources = (known + [each IN said WHERE NOT each IN known])[..$most]
 """
 # What was said after the birth of the things of a view; most things have none.
 LATER_PROVENANCE = """

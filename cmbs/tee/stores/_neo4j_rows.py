@@ -56,6 +56,8 @@ _MAX_PART_BYTES = 1 << 20
 # What provenance is of; also where the key of its owner begins.
 _NODE, _EDGE = "node ", "edge "
 FORMAT = 2
+# Of a node or edge, as a property for people.
+MAX_SOURCES = 100
 # Of edges of one source, in a token.
 _MAX_SKIP = 1 << 32
 
@@ -154,12 +156,12 @@ def add_to_known(tx: neo4j.ManagedTransaction, change: Change, version: int) -> 
         [shorten_key(node.id), list_sources(node.provenance)] for node in change.added_to_nodes if node.provenance
     ]
     for batch in split_rows(node_rows):
-        run_statement(tx, cypher.ADD_NODE_SOURCES, rows=batch)
+        run_statement(tx, cypher.ADD_NODE_SOURCES, rows=batch, most=MAX_SOURCES)
     by_type = sorted(change.added_to_edges, key=lambda edge: edge.key.type)
     for sort, group in groupby(by_type, key=lambda edge: edge.key.type):
         rows = [[*shorten_edge_key(edge.key)[:2], list_sources(edge.provenance)] for edge in group]
         for edge_batch in split_rows(rows):
-            run_statement(tx, cypher.ADD_EDGE_SOURCES % sort.name, rows=edge_batch)
+            run_statement(tx, cypher.ADD_EDGE_SOURCES % sort.name, rows=edge_batch, most=MAX_SOURCES)
 
 
 def add_provenance(

@@ -253,6 +253,18 @@ def test_sources_are_properties_and_later_provenance_can_be_asked_for(url: str, 
     assert run(url, asked) == [["edge ", "traces", "scan"], ["node ", "agent", "alert"], ["node ", "traces", "scan"]]
 
 
+@pytest.mark.req("TEE-NEO-02")
+def test_merges_add_sources_up_to_a_bound_and_all_of_them_can_be_asked_for(url: str, store: Neo4jGraphStore) -> None:
+    store.merge(Delta((node("a"), node("b")), (edge("a", "b"),)))
+    for first in (0, 60, 120):
+        said = tuple(Provenance(f"source {first + each:03}", "scan", NOW) for each in range(60))
+        store.merge(Delta((node("a", said),), (edge("a", "b", said),)))
+    expected = ["agent", *(f"source {each:03}" for each in range(rows.MAX_SOURCES - 1))]
+    assert run(url, "MATCH (n:TeeNode {id: 'a'}) RETURN n.sources") == [[expected]]
+    assert run(url, "MATCH (:TeeNode {id: 'a'})-[r]->() RETURN r.sources") == [[expected]]
+    assert run(url, "MATCH (p:TeeProvenance) RETURN p.kind, count(*) ORDER BY p.kind") == [["edge ", 180], ["node ", 180]]
+
+
 @pytest.mark.req("TEE-NEO-01")
 def test_a_graph_of_the_first_format_is_migrated(url: str, store: Neo4jGraphStore) -> None:
     store.merge(Delta((node("a"), node("b")), (edge("a", "b"),)))
