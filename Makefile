@@ -60,15 +60,13 @@ tee-neo4j: $(VENV)/.dev ## run a Neo4j to play with, on loopback (PORT, DATA); n
 test: $(VENV)/.dev ## run what needs no other server, in minutes (PYTEST_ARGS, JOBS, CMBS_EFFORT)
 	$(BIN)/python -m pytest $(XDIST) $(PYTEST_ARGS) || { code=$$?; [ $$code -eq 5 ] || exit $$code; $(NONE_SELECTED); }
 
-# What CI runs. What a newcomer runs too is measured: tracing doubles its time, and kernels must not need a database,
-# a browser or a kill loop to be covered. Coverage is judged where nothing narrowed the run.
-OTHER_SERVERS := postgres or neo4j or browser or slow
+# What CI runs. Coverage is measured always, and judged where nothing narrowed the run.
 test-all: export CMBS_EFFORT ?= ci
 test-all: $(VENV)/.dev $(VENV)/.mcp-servers ## run all tests: PostgreSQL, Neo4j, browser, kill loops, all seeds, coverage (PYTEST_ARGS, JOBS)
 	$(BUILD_CONSOLE) build
 	$(BIN)/python scripts/install_chromium.py
 	rm -f .coverage .coverage.*
-	$(BIN)/python -m coverage run -m pytest $(XDIST) -m 'not ($(OTHER_SERVERS))' $(PYTEST_ARGS) \
+	$(BIN)/python -m coverage run -m pytest $(XDIST) $(PYTEST_ARGS) \
 		|| { code=$$?; [ $$code -eq 5 ] || exit $$code; $(NONE_SELECTED); }
 ifeq ($(strip $(PYTEST_ARGS)),)
 	$(BIN)/python -m coverage combine --quiet
@@ -76,8 +74,6 @@ ifeq ($(strip $(PYTEST_ARGS)),)
 	@echo "coverage of all modules, in percent ($(BIN)/coverage report lists the lines that are missing):"
 	$(BIN)/python -m coverage report --format=total --fail-under=95
 endif
-	$(BIN)/python -m pytest $(XDIST) -m '$(OTHER_SERVERS)' $(PYTEST_ARGS) \
-		|| { code=$$?; [ $$code -eq 5 ] || exit $$code; $(NONE_SELECTED); }
 
 # What runs no tests of ours takes one core each, so it runs side by side; the tests have the machine to themselves.
 check: $(VENV)/.dev ## everything CI runs

@@ -18,7 +18,7 @@ MARKERS = {
     "postgres": "needs PostgreSQL",
     "neo4j": "needs Neo4j",
     "browser": "needs Chromium",
-    "slow": "starts or kills servers again and again, or waits for time-outs",
+    "slow": "takes seconds: starts servers again and again, waits for time-outs, or tries thousands of changes",
 }
 
 

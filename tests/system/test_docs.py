@@ -45,6 +45,7 @@ def test_links_anchors_and_names_resolve_and_python_blocks_compile() -> None:
     assert list(faults()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", documents_that_run(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_the_blocks_of_a_document_run_in_order(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

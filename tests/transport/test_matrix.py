@@ -104,6 +104,7 @@ def test_every_operation_gives_the_same_answer_over_every_transport(
         assert send("POST", f"{path}/net%2Fdns%2Fexit/exit").json()["approved"] is True
 
 
+@pytest.mark.slow
 @pytest.mark.req("HTTP-EXT-06", "TEE-SEARCH-03", "CLIENT-02")
 @pytest.mark.parametrize("carrier", [*CARRIERS, *CLIENT_CARRIERS])
 def test_every_operation_on_a_graph_gives_the_same_answer_over_every_transport(carrier: str, tmp_path: Path) -> None:

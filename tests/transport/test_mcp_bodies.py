@@ -96,6 +96,7 @@ def test_the_gateway_answers_in_the_same_words(tmp_path: Path) -> None:
         check_refusal(*post(port, build_ping(5_000_000)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 def test_a_client_of_the_sdk_goes_on_after_a_refusal(server: ServerProcess, mode: Any) -> None:
     async def use() -> None:

@@ -92,6 +92,7 @@ def tell_through(call: CallOperation) -> list[Any]:
     return tell(observe, lambda: to_json(call("list_probes", {}, session_id=session_id)))
 
 
+@pytest.mark.slow
 @pytest.mark.req("OBS-07", "CLIENT-01")
 @pytest.mark.parametrize("kind", CLIENTS)
 def test_observations_are_the_same_through_every_client_as_in_python(kind: str, tmp_path: Path) -> None:

@@ -208,6 +208,7 @@ def check(space: FileClient, text: str) -> list[Any]:
     return found
 
 
+@pytest.mark.slow
 def test_a_file_without_tools_is_held_against_those_of_the_space(space: FileClient) -> None:
     space.equip("restart")
     assert [each["rule"] for each in check(space, YAML)] == []

@@ -77,6 +77,7 @@ def test_a_risky_call_is_asked_about_approved_run_by_its_agent_reported_committe
         assert entry == StoredEntry(entry.raw, hash_entry(entry.raw))
 
 
+@pytest.mark.slow
 @pytest.mark.req("SS01-HTTP-02", "ID-HTTP-01")
 def test_with_keys_the_actor_of_a_step_is_that_of_the_key(tmp_path: Path) -> None:
     made = run_cmbs("keys", "create", "--id", "ops", "--role", "operator", directory=tmp_path)

@@ -152,6 +152,7 @@ def test_a_target_that_reaches_for_more_is_refused(ops: Ops, tool: dict[str, Any
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "INVALID_REQUEST")
 
 
+@pytest.mark.slow
 @pytest.mark.req("SS01-TOOL-05")
 def test_a_file_of_servers_that_makes_no_sense_stops_the_start(tmp_path: Path) -> None:
     (tmp_path / "servers.json").write_text('{"servers": {"s": {"transport": "stdio", "command": []}}}', "utf-8")

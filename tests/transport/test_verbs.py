@@ -329,6 +329,7 @@ def test_any_history_is_the_same_over_http_as_in_python(apps: list[Transport], h
         assert over_http.transcript() == in_python.transcript()
 
 
+@pytest.mark.slow
 @pytest.mark.req("BS-4.1-HTTP-01", "BS-4.1-MONO-01", "BS-4.1-IDEM-01", "BS-4.1-REPLAY-01")
 @settings(max_examples=EFFORT.examples_for(40))
 @given(history=histories(max_calls=10))

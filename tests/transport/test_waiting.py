@@ -230,6 +230,7 @@ def test_many_wait_without_a_thread_each() -> None:
     tell(story, app)
 
 
+@pytest.mark.slow
 @pytest.mark.req("HTTP-EXT-25")
 def test_a_server_that_stops_answers_those_who_wait(tmp_path: Path) -> None:
     answers: list[httpx.Response] = []

@@ -258,6 +258,7 @@ def test_an_endpoint_that_is_gone_is_disabled_and_goes_on_where_it_stood(
     assert "webhook `w` is disabled: the endpoint answered 410" in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.req("WEBHOOK-09")
 def test_an_endpoint_that_does_not_answer_holds_up_no_writer_and_no_other_endpoint(told: Told) -> None:
     told.receiver.answering.clear()

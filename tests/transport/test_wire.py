@@ -239,6 +239,7 @@ def test_a_request_to_upgrade_gets_an_ordinary_answer(server: ServerProcess, pro
     assert exchanged(server.port, HEALTH + HOST + upgrade).json() == {"status": "ok"}
 
 
+@pytest.mark.slow
 def test_a_large_universe_goes_over_the_wire_and_back(client: httpx.Client) -> None:
     ids = [f"hypothesis-{number:06}" for number in range(70_000)]
     opened = client.post("/v1/sessions", json={"ontology": ONTOLOGY, "hypotheses": ids}).json()

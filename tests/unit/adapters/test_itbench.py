@@ -178,6 +178,7 @@ DOCUMENTS = st.recursive(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.req("ITB-03")
 @given(*(st.dictionaries(KEYS, DOCUMENTS) for _ in range(3)))
 def test_any_document_is_read_or_noted(truth: dict[str, Any], setup: dict[str, Any], second: dict[str, Any]) -> None:

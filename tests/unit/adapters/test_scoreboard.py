@@ -152,6 +152,7 @@ def test_priors_beyond_what_floats_hold_are_weighed() -> None:
     assert score(board, AgentName.OPTIMAL).probes_worst == 2
 
 
+@pytest.mark.slow
 @pytest.mark.req("AN-11")
 @needs_itbench
 @pytest.mark.parametrize(

@@ -176,6 +176,7 @@ def test_a_table_that_cannot_be_says_why(text: str, wrong: str) -> None:
 # --- games against an oracle ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.req("20Q-02")
 def test_every_one_of_the_hundred_things_is_guessed_within_twenty_turns() -> None:
     kit = things_kit()

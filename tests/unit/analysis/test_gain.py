@@ -54,6 +54,7 @@ def test_the_expected_gain_is_the_mean_of_the_gain_over_worlds(table: Table, dat
         assert {pytest.approx(expected, abs=1e-9) == average for _, _, expected in alike} == {True}
 
 
+@pytest.mark.slow
 @pytest.mark.req("AN-03")
 @given(EITHER, st.data())
 def test_mean_luck_over_truths_is_zero(table: Table, data: st.DataObject) -> None:

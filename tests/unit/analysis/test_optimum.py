@@ -247,6 +247,7 @@ def _find(classes: Classes, steps: int) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_a_deep_tree_is_found() -> None:
     """Each hypothesis is as likely as all after it, so that asking for one after the other is best."""
     weights = (*(1 << number for number in reversed(range(DEEP - 1))), 1)

@@ -27,6 +27,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SQLiteD
         yield PostgresDatabase(url)
 
 
+@pytest.mark.slow
 @pytest.mark.req("FSCK-03")
 def test_every_changed_row_is_found_and_named(
     database: SQLiteDatabase | PostgresDatabase, request: pytest.FixtureRequest, record_property: Record

@@ -36,6 +36,7 @@ def to_known(anchors: Anchors) -> Known:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.req("OFFLINE-06")
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_verifier_and_cmbs_judge_every_mutant_of_a_proof_alike(kind: str) -> None:

@@ -82,6 +82,7 @@ def change_value(value: Any, stride: int = 1) -> Iterator[Any]:
             raise AssertionError(value)
 
 
+@pytest.mark.slow
 @pytest.mark.req("PROOF-03")
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_change_of_any_place_of_a_proof_lets_it_say_something_else(kind: str) -> None:

@@ -331,6 +331,7 @@ def test_every_operation_that_reads_a_stream_is_tried() -> None:
     assert reading | {"fork_session"} == {*SESSION_READS, *SPACE_READS, *WHOLE_READS, *STATE_READS}
 
 
+@pytest.mark.slow
 @pytest.mark.req("READ-02")
 @pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize("stream_id", [SESSION, STREAM], ids=["session", "space"])

@@ -54,6 +54,7 @@ def sqlite_changes(objects: list[tuple[str, str, str, str]]) -> Iterator[tuple[s
             yield name, [f"DROP INDEX {name}", f"CREATE INDEX {name} ON {table} (session_id)"]
 
 
+@pytest.mark.slow
 @pytest.mark.req("FSCK-03")
 def test_every_change_to_the_schema_of_a_file_is_named(tmp_path: Path, record_property: Record) -> None:
     database = SQLiteDatabase(tmp_path)

@@ -48,6 +48,7 @@ def test_other_processes_find_the_same_in_the_same_order(tmp_path: Path, executo
     assert list(check_streams(url, [], executor)) == []
 
 
+@pytest.mark.slow
 def test_the_command_verifies_a_store_of_many_sessions(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'many.db'}"
     server = BeliefServer(store=open_store(url))

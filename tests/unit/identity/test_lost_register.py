@@ -162,6 +162,7 @@ def intrude(store: Intruded, statements: tuple[str, ...] | None) -> None:
         execute_unguarded(store.fixture.url, *statements)
 
 
+@pytest.mark.slow
 @pytest.mark.req("ID-KEY-08")
 @pytest.mark.parametrize("name", [name for name in INTRUSIONS if name not in UNKNOWABLE])
 def test_a_server_does_not_start_on_a_store_whose_register_lost_something(

@@ -311,6 +311,7 @@ def test_a_digest_of_an_older_form_vouches_for_no_keys(
             world.close()
 
 
+@pytest.mark.slow
 @pytest.mark.req("NOTHING-DERIVED-01")
 def test_the_length_of_the_past_is_no_matter() -> None:
     """A settled call more than five thousand entries ago, right after a start; then its row is gone."""

@@ -237,6 +237,7 @@ def test_an_answer_that_is_compressed_leaves_a_writing_call_in_doubt(tmp_path: P
         served.runner.close()
 
 
+@pytest.mark.slow
 def test_closing_ends_a_call_under_way_which_is_then_in_doubt(tmp_path: Path) -> None:
     with serve_over("stdio", tmp_path / "notes") as served, ThreadPoolExecutor() as callers:
         reply = callers.submit(served.call, "hang", timeout_ms=60_000)
