@@ -17,6 +17,7 @@ from cmbs.cli.output import err, existing_store, failing_cleanly, format_count, 
 from cmbs.errors import InvalidRequest, LimitExceeded
 from cmbs.spi import AuditLog
 from cmbs.system import SystemClock
+from cmbs.tee.access import visible
 from cmbs.transparency.kernel.checkpoint import Checkpoint, LogKey, LogKeys
 from cmbs.transparency.kernel.faults import Fault
 from cmbs.transparency.kernel.notes import Note, VerifierKey
@@ -171,7 +172,7 @@ def read_trusted_keys(key: list[str] | None, keys: Path | None) -> list[LogKey]:
 def print_faults(faults: Sequence[Fault]) -> None:
     """A line a fault."""
     for fault in faults:
-        err.print(f"bad  {fault}")
+        err.print(visible(f"bad  {fault}"))
 
 
 def _print_good(note: Note, trusted: Sequence[LogKey]) -> None:
