@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from cmbs.stores import Store
 
 
-
 class Terminal(Console):
     """Where text is only text: an id in square brackets is not a style, one with colons no emoji.
 
