@@ -64,7 +64,8 @@ class CheckpointClient:
                 return Fault(FaultKind.TRUNCATED, ends, record.stream_id)
             case ErrorCode.LEDGER_CORRUPT:
                 return Fault(FaultKind.UNPROVED, f"the server says: {message}", record.stream_id)
-        raise _unusable(answer)
+            case _:
+                raise _unusable(answer)
 
     def close(self) -> None:
         """Close the connection."""
