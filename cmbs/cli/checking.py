@@ -15,6 +15,7 @@ from cmbs.errors import InvalidRequest, StoreUnavailable
 from cmbs.spi import AuditLog
 from cmbs.spi.stored_rows import Finding
 from cmbs.stores import Store, inspect_store, sqlite_path
+from cmbs.tee.access import visible
 
 ImportedOption = Annotated[
     bool,
@@ -47,7 +48,8 @@ def print_findings(stream_id: str | None, findings: Iterable[Finding]) -> bool:
     found = False
     for finding in findings:
         found = True
-        err.print(f"bad  {stream_id}: {finding}" if stream_id is not None else f"bad  {finding}")
+        # In one line, whatever is in it.
+        err.print(visible(f"bad  {stream_id}: {finding}" if stream_id is not None else f"bad  {finding}"))
     return found
 
 

@@ -10,13 +10,21 @@ from typing import Annotated
 
 import typer
 
-from cmbs.audit.checkpoints import CheckpointClient, check_against_server, check_notes
-from cmbs.audit.kept_heads import find_faults, list_heads, read_kept
+from cmbs.audit.checkpoints import (
+    CheckpointClient,
+    check_against_server,
+    check_notes,
+    check_records,
+    check_streams,
+    is_proven_over_http,
+)
+from cmbs.audit.kept_heads import Kept, find_faults, list_heads, read_kept
 from cmbs.bootstrap import DEFAULT_STORE
 from cmbs.cli.output import err, existing_store, failing_cleanly, format_count, out, read_input
 from cmbs.errors import InvalidRequest, LimitExceeded
 from cmbs.spi import AuditLog
 from cmbs.system import SystemClock
+from cmbs.tee.access import visible
 from cmbs.transparency.kernel.checkpoint import Checkpoint, LogKey, LogKeys
 from cmbs.transparency.kernel.faults import Fault
 from cmbs.transparency.kernel.notes import Note, VerifierKey
@@ -94,22 +102,24 @@ def check(
         list[str] | None, typer.Option("--witness", help="The key of a witness that must have cosigned.")
     ] = None,
 ) -> None:
-    """Check signatures, hold checkpoints against each other, and against a server or a store."""
+    """Check signatures, hold checkpoints against each other, and with their records against a server or a store."""
     with failing_cleanly():
-        notes = [note for file in files for note in read_kept(read_file(file)).notes]
+        kept = [read_kept(read_file(file)) for file in files]
+        notes = [note for each in kept for note in each.notes]
         if not notes:
             raise InvalidRequest("there is no signed checkpoint in what was kept")
         trusted = read_trusted_keys(key, keys)
         if server:
             with closing(CheckpointClient(server, os.environ.get("CMBS_KEY", ""))) as client:
                 trusted = client.keys().reachable_from([each.vkey for each in trusted])
-                faults = check_notes(notes, trusted, witness or ())
+                faults = _check_kept(kept, notes, trusted, witness)
                 faults = faults or check_against_server(notes, client, trusted)
+                faults = faults or _check_streams(kept, client)
         else:
-            faults = check_notes(notes, trusted, witness or ())
+            faults = _check_kept(kept, notes, trusted, witness)
         if store and not faults:
             with closing(existing_store(store)) as log:
-                faults = [fault for file in files for fault in find_faults(log, read_kept(read_file(file)), trusted)]
+                faults = [fault for each in kept for fault in find_faults(log, each, trusted)]
     print_faults(faults)
     sizes = {Checkpoint.parse(note.text).size for note in notes}
     if not faults and len(sizes) > 1 and not (server or store):
@@ -118,6 +128,23 @@ def check(
         _print_good(note, trusted)
     if faults:
         raise typer.Exit(1)
+
+
+def _check_kept(
+    kept: Sequence[Kept], notes: Sequence[Note], trusted: Sequence[LogKey], witness: list[str] | None
+) -> list[Fault]:
+    """What is wrong with what was kept by itself: signatures, and records that are not in their checkpoint."""
+    faults = check_notes(notes, trusted, witness or ())
+    return faults or check_records(proof for each in kept for proof in each.proofs)[1]
+
+
+def _check_streams(kept: Sequence[Kept], client: CheckpointClient) -> list[Fault]:
+    """Hold the records that were kept against the streams of a server."""
+    records, _ = check_records(proof for each in kept for proof in each.proofs)
+    for record in records:
+        if not is_proven_over_http(record):
+            err.print(f"not asked: {record.stream_id} has no proofs over HTTP; `cmbs verify --heads` checks it")
+    return check_streams(records, client)
 
 
 def heads(
@@ -171,7 +198,7 @@ def read_trusted_keys(key: list[str] | None, keys: Path | None) -> list[LogKey]:
 def print_faults(faults: Sequence[Fault]) -> None:
     """A line a fault."""
     for fault in faults:
-        err.print(f"bad  {fault}")
+        err.print(visible(f"bad  {fault}"))
 
 
 def _print_good(note: Note, trusted: Sequence[LogKey]) -> None:

@@ -147,7 +147,7 @@ def _convert(
 
 
 def _fail(exc: Exception) -> typer.Exit:
-    err.print("\n".join(map(visible, str(exc).split("\n"))))
+    err.print(str(exc))
     return typer.Exit(1)
 
 

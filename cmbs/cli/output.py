@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from rich.console import Console
 
@@ -20,15 +20,35 @@ from cmbs.errors import (
     SessionNotFound,
     SpaceNotFound,
 )
+from cmbs.tee.access import visible
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
     from cmbs.stores import Store
 
-# Text is printed as it is: an id in square brackets is not a style, one with colons no emoji.
-out = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
-err = Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
+
+class Terminal(Console):
+    """Where text is only text: an id in square brackets is not a style, one with colons no emoji.
+
+    Most of what is printed was written by others. What an intruder wrote into a store must not wipe the line that names
+    it from a terminal.
+    """
+
+    def __init__(self, *, stderr: bool = False) -> None:
+        super().__init__(stderr=stderr, highlight=False, soft_wrap=True, markup=False, emoji=False)
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print; of texts all but line ends as something visible."""
+        super().print(*(_as_visible_lines(each) if isinstance(each, str) else each for each in objects), **options)
+
+
+def _as_visible_lines(text: str) -> str:
+    return "\n".join(map(visible, text.split("\n")))
+
+
+out = Terminal()
+err = Terminal(stderr=True)
 
 
 STANDARD_INPUT = "-"

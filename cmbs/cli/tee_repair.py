@@ -49,7 +49,7 @@ def compare_incidents(log: AuditLog, incidents: EliminationStore, names: Iterabl
             _print_foreign(session, report)
             if report.state is StoreState.DISAGREES:
                 bad += 1
-                err.print(f"bad  {session.session_id}: {report.reason}")
+                err.print(visible(f"bad  {session.session_id}: {report.reason}"))
                 continue
             found = check_against_graph(log, session, incidents)
             for each in found[:_MAX_FINDINGS]:
@@ -104,7 +104,7 @@ def repair(
                 out.print(f"{each.session_id}: {incident}{format_count(done.tombstones, 'tombstone')} of the log")
             if done.left:
                 bad += 1
-                err.print(f"bad  {each.session_id}: {done.left}")
+                err.print(visible(f"bad  {each.session_id}: {done.left}"))
         if strange and not dry_run:
             incidents.stand_in_for(strange)
         for each in sessions:
@@ -121,7 +121,7 @@ def _report_bad(logs: Iterable[LedgerCorrupt]) -> int:
     bad = 0
     for each in logs:
         bad += 1
-        err.print(f"bad  {each.stream_id}: {each.message}")
+        err.print(visible(f"bad  {each.stream_id}: {each.message}"))
     return bad
 
 
@@ -201,4 +201,4 @@ def _placeholders_for(hypothesis_ids: frozenset[str]) -> JsonGraph:
 def _print_foreign(session: Session, report: StoreReport) -> None:
     for each in report.foreign:
         count = format_count(len(each.hypothesis_ids), "foreign tombstone")
-        out.print(f"{session.session_id}: {count} by {each.source_id} ({each.trigger})")
+        out.print(visible(f"{session.session_id}: {count} by {each.source_id} ({each.trigger})"))

@@ -103,14 +103,22 @@ FROM (SELECT stream_id, max(seq) AS seq FROM cmbs.audit_events GROUP BY stream_i
 FULL JOIN (SELECT stream_id, max(last_seq) AS last_seq FROM cmbs.journal GROUP BY stream_id) AS runs USING (stream_id)
 WHERE events.seq IS DISTINCT FROM runs.last_seq ORDER BY stream_id LIMIT %s
 """
+# A base is only ever put right above the newest position, and no position is ever removed.
+_BASES = """
+SELECT base, base = 0 OR (base > 1 AND EXISTS (SELECT 1 FROM cmbs.journal WHERE position = base - 1)) AS fits
+FROM cmbs.journal_base
+"""
 _MAX_FINDINGS = 20
 
 
 def find_journal_faults(cursor: psycopg.Cursor[dict[str, Any]]) -> list[Finding]:
     """What of the journal does not fit the entries, as of one moment."""
-    bases = cursor.execute("SELECT base FROM cmbs.journal_base").fetchall()
+    bases = cursor.execute(_BASES).fetchall()
     if len(bases) != 1:
         return [Finding(f"there are {len(bases)} rows, and there must be 1", "journal_base")]
+    if not bases[0]["fits"]:
+        what = f"it is {bases[0]['base']}, which is neither 0 nor right above a position of the journal"
+        return [Finding(what, "journal_base", column="base", stored=bases[0]["base"])]
     runs = [_describe_run(run) for run in cursor.execute(_BAD_RUNS, (_MAX_FINDINGS,)).fetchall()]
     ends = cursor.execute(_BAD_ENDS, (_MAX_FINDINGS,)).fetchall()
     return runs + [

@@ -16,6 +16,7 @@ from cmbs.spi import EliminationProvenance
 from cmbs.stores._tee_calls import Calls
 from cmbs.stores._tee_ids import hypothesis_of, parse_hypothesis
 from cmbs.tee import EdgeKey
+from cmbs.tee.access import is_text
 from cmbs.tee.batches import batches
 from cmbs.tee.client import collect
 from cmbs.tee.kernel.lattice import NODE_TYPES
@@ -258,15 +259,6 @@ def split_by_kind(hypothesis_ids: Iterable[str]) -> tuple[dict[str, str], dict[s
         elif thing and not thing.startswith(RESERVED):
             nodes[thing] = hypothesis_id
     return nodes, edges
-
-
-def is_text(value: str) -> bool:
-    """Whether the wire can carry it: a lone surrogate is no text."""
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _offer(graph: pb.CausalGraph, *, edges: bool) -> OfferedGraph:

@@ -18,8 +18,8 @@ from cmbs.spi.graph_search import (
     WholeGraph,
 )
 from cmbs.stores._tee_ids import hypothesis_of, parse_hypothesis
-from cmbs.stores._tee_incidents import is_text
 from cmbs.tee import EdgeKey
+from cmbs.tee.access import is_text
 from cmbs.tee.kernel.paths import cause_and_effect
 from cmbs.tee.kernel.wire import edge_key_of
 from cmbs.tee.proto import tee_pb2 as pb

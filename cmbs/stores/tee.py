@@ -20,7 +20,7 @@ from cmbs.errors import Conflict, InvalidHypothesisId, InvalidRequest, SessionNo
 from cmbs.spi import AnchoredUniverse, EliminationProvenance, EliminationResult, RecoveredState, StoreIdentity
 from cmbs.spi.graph_search import DEFAULT_BOUNDS, GraphPage, SearchBounds, SearchPage, WholeGraph
 from cmbs.stores._tee_calls import Calls
-from cmbs.stores._tee_incidents import RESERVED, Incidents, MergeOutcome, is_text, split_by_kind
+from cmbs.stores._tee_incidents import RESERVED, Incidents, MergeOutcome, split_by_kind
 from cmbs.stores._tee_marked import anchor_marked, create_marked, read_marked
 from cmbs.stores._tee_search import (
     encode_bounds,
@@ -31,6 +31,7 @@ from cmbs.stores._tee_search import (
     result_of,
     whole_graph_of,
 )
+from cmbs.tee.access import is_text
 from cmbs.tee.kernel.store import UniverseKind
 from cmbs.tee.kernel.wire import edge_entry
 from cmbs.tee.proto import tee_pb2 as pb

@@ -33,6 +33,15 @@ def validate_endpoint(endpoint: str) -> str:
     return endpoint
 
 
+def is_text(value: str) -> bool:
+    """Whether the wire can carry it: a lone surrogate is no text."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def visible(text: str) -> str:
     """Text that can be shown on a terminal and changes nothing there."""
     return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)

@@ -61,7 +61,7 @@ class ServerOptions:
     token: Token | None = None
     max_message_bytes: int = DEFAULT_MESSAGE_BYTES
     max_seconds: float = 60.0
-    # Beyond, calls are refused as RESOURCE_EXHAUSTED; clients try again.
+    # Beyond, calls are refused as RESOURCE_EXHAUSTED: nothing was done, and they may be repeated.
     max_calls: int = 256
 
 

@@ -1,7 +1,6 @@
 """With a checkpoint or heads that a client kept, what was done to a store is found and named by the commands."""
 
 import json
-import shutil
 import sqlite3
 import subprocess
 from collections.abc import Iterator
@@ -29,6 +28,7 @@ from tests.support.http_server import (
     open_client,
     serving,
 )
+from tests.support.set_back import take_snapshot
 from tests.support.signing import files_in, notary_of
 from tests.support.store_fixture import StoreFixture, declared, tampering
 
@@ -45,12 +45,7 @@ class Kept:
         self.first, self.second = declared(server), declared(server)
         server.eliminate(self.first, "source", "1", ["a"])
         self.note = self.notary.publish()
-        self.copy = directory / "copy.db"
-        if fixture.place == "sqlite":
-            server.close()
-            shutil.copy(fixture.path, self.copy)
-            server = fixture.open()
-            self.notary = notary_of(server, directory)
+        self.put_back = take_snapshot(fixture.url)
         server.eliminate(self.first, "source", "2", ["b"])
         server.eliminate(self.second, "source", "3", ["c"])
         self.newer = self.notary.publish()
@@ -205,31 +200,31 @@ def test_an_emptied_database_is_found_and_named(kept: Kept, name: str) -> None:
 
 
 @pytest.mark.req("TLOG-HEADS-02")
-def test_an_older_backup_is_found_and_named(sqlite: Kept) -> None:
-    sqlite.server.close()
-    shutil.copy(sqlite.copy, sqlite.fixture.path)
-    code, said = sqlite.verify("note")
+def test_an_older_backup_is_found_and_named(kept: Kept) -> None:
+    kept.server.close()
+    kept.put_back()
+    code, said = kept.verify("note")
     assert code == 1
     assert "bad  older copy: the store has 2 of the 4 records that were signed" in said
-    code, said = sqlite.verify("heads")
+    code, said = kept.verify("heads")
     assert code == 1
     assert "bad  older copy: 3 streams are behind what was kept, the log of heads among them" in said
-    assert sqlite.verify("older") == (0, "")
-    code, said = sqlite.check("note", options=("--store", sqlite.fixture.url))
+    assert kept.verify("older") == (0, "")
+    code, said = kept.check("note", options=("--store", kept.fixture.url))
     assert code == 1
     assert "older copy" in said
     # What is written to the older copy makes another log of it, and not the kept one.
-    server = BeliefServer(store=open_store(sqlite.fixture.url))
-    server.eliminate(sqlite.first, "source", "2", ["d"])
-    server.eliminate(sqlite.second, "source", "3", ["d"])
-    (sqlite.directory / "signing.key.checkpoint").unlink()
-    notary = Notary(server.log, files_in(sqlite.directory))
+    server = BeliefServer(store=open_store(kept.fixture.url))
+    server.eliminate(kept.first, "source", "2", ["d"])
+    server.eliminate(kept.second, "source", "3", ["d"])
+    (kept.directory / "signing.key.checkpoint").unlink()
+    notary = Notary(server.log, files_in(kept.directory))
     assert all(notary._sweep())
     notary.publish()
     server.close()
-    assert "bad  split view: the first 4 records of the store have the root" in sqlite.verify("note")[1]
-    assert f"bad  forked: {sqlite.first}: it is another log up to seq 2" in sqlite.verify("heads")[1]
-    assert f"bad  forked: {sqlite.first}" in sqlite.verify("record")[1]
+    assert "bad  split view: the first 4 records of the store have the root" in kept.verify("note")[1]
+    assert f"bad  forked: {kept.first}: it is another log up to seq 2" in kept.verify("heads")[1]
+    assert f"bad  forked: {kept.first}" in kept.verify("record")[1]
 
 
 @pytest.mark.req("TLOG-SIGN-01")
@@ -277,9 +272,9 @@ def test_a_forged_signature_an_unknown_key_and_a_forged_record_are_named(sqlite:
     for change in ({"size": 7}, {"stream_id": sqlite.second}, {"head_hash": "0" * 64}):
         entry = {**record["entry"], "payload": {**record["entry"]["payload"], **change}}
         sqlite.keep("forged", json.dumps({**record, "entry": entry}))
-        code, said = sqlite.verify("forged")
-        assert code == 1
-        assert "bad  forged record:" in said
+        for code, said in (sqlite.verify("forged"), sqlite.check("forged")):
+            assert code == 1
+            assert "bad  forged record:" in said
     sqlite.keep("forged", json.dumps({**record, "leaf_index": 0}))
     assert "bad  forged record:" in sqlite.verify("forged")[1]
     sqlite.keep("forged", json.dumps({**record, "entry": {"a": 1}}))

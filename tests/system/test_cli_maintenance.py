@@ -62,6 +62,20 @@ def test_what_is_wrong_is_named_and_ends_with_1(sessions: list[str], place: Path
 
 
 @pytest.mark.req("FSCK-02")
+@pytest.mark.parametrize("command", [("fsck",), ("verify",)], ids=["fsck", "verify"])
+def test_what_an_intruder_wrote_does_not_wipe_its_finding_from_a_terminal(
+    sessions: list[str], place: Path, command: tuple[str, ...]
+) -> None:
+    with tampering(place / "cmbs.db", "audit_events_no_update") as connection:
+        forged = "\x1b[2K\x1b[1A\ngood"
+        connection.execute("UPDATE audit_events SET ts = ? WHERE stream_id = ? AND seq = 1", (forged, sessions[0]))
+    ran = invoke(*command)
+    assert ran.exit_code == 1
+    (line,) = ran.stderr.splitlines()
+    assert line.startswith(f"bad  {sessions[0]}: audit_events.ts seq 1: stored is `\\x1b[2K\\x1b[1A\\ngood`")
+
+
+@pytest.mark.req("FSCK-02")
 def test_a_session_that_is_not_there_ends_with_1(sessions: list[str]) -> None:
     ran = invoke("fsck", "--session", NO_SUCH_SESSION)
     assert (ran.exit_code, ran.stdout) == (1, "1 session, 0 events, 1 bad\n")

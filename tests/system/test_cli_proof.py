@@ -1,15 +1,21 @@
 """`cmbs proof`: documents to files, what a check prints, and the exit codes that scripts rely on."""
 
 import json
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from cmbs import offline_verifier
 from cmbs.belief.server import BeliefServer
 from cmbs.stores import SQLiteStore
+from cmbs.substrate.belief_source import ServedBelief
 from tests.support.cli import invoke
 from tests.support.proving import anchors_of
-from tests.support.store_fixture import declared
+from tests.support.spaces import SPACE, World, constraint, delta
+from tests.support.store_fixture import NO_SUCH_SESSION, declared
 
 HEX_BYTES = 64
 
@@ -49,6 +55,30 @@ def test_a_proof_is_written_to_a_file_and_checked_from_it(session_id: str, argum
     assert (checked.exit_code, first) == (0, f"good {arguments[0]}: {statement}")
     assert conditions
     assert all(line.startswith("if   ") for line in conditions)
+
+
+@pytest.mark.req("PROOF-07", "PROOF-02")
+def test_a_decision_is_proven_with_what_it_rests_on_and_checked_without_cmbs(session_id: str, place: Path) -> None:
+    server = BeliefServer(store=SQLiteStore(place / "cmbs.db"))
+    few = {"op": "schema", "args": [f"$belief.{session_id}.n_survivors", {"maximum": 3}]}
+    world = World(server.log, belief=ServedBelief(server))
+    world.open(policy={"constraint.any": constraint(when=few)})
+    world.propose(delta(colour="red"))
+    world.close()
+    server.close()
+    made = invoke("proof", "decision", SPACE, "--out", "proof.json")
+    assert (made.exit_code, made.stdout) == (0, "")
+    checked = invoke("proof", "check", "proof.json")
+    assert (checked.exit_code, checked.stdout.startswith("good decision: ")) == (0, True)
+    assert session_id in checked.stdout
+    verifier = shutil.copy(offline_verifier.__file__, place / "verifier.py")
+    ran = subprocess.run(
+        [sys.executable, "-I", "-S", verifier, "proof.json"], cwd=place, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert checked.stdout.splitlines()[0].removeprefix("good decision: ") in ran.stdout
+    forged = (place / "proof.json").read_text().replace(session_id, NO_SUCH_SESSION)
+    assert invoke("proof", "check", "-", given=forged).exit_code == 1
 
 
 @pytest.mark.req("PROOF-07")

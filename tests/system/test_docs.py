@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from cmbs.ledger.merkle import leaf_hash, root_of_hashes
 from scripts.check_docs import ROOT, Block, faults, markdown_files, read_document
 
 SHELL_LANGUAGES = {"bash", "sh", "console"}
@@ -53,3 +54,34 @@ def test_the_blocks_of_a_document_run_in_order(path: Path, tmp_path: Path, monke
     namespace: dict[str, Any] = {"__name__": "__main__"}
     for block in runnable:
         check_block_runs(path, block, namespace)
+
+
+UNIVERSE, FORGED_UNIVERSE = (
+    root_of_hashes([leaf_hash(name.encode()) for name in names]).hex()
+    for names in (("disk", "dns", "lock"), ("dns", "disk", "lock"))
+)
+# What a liar changes in the walk, everywhere at once.
+FORGERIES = {
+    "the root": {"ROOT=68fd": "ROOT=68fe"},
+    "the session": {"SESSION=00000000": "SESSION=00000001"},
+    "an observation": {"resolver-ok": "resolver-of"},
+    "a declared id": {'"hypotheses":["disk"': '"hypotheses":["desk"'},
+    "an id": {"leaf disk": "leaf desk"},
+    "the survivors": {"bytes 05": "bytes 06"},
+    "the order of ids, with a universe to fit": {
+        "leaf disk); bytes $(leaf dns)": "leaf dns); bytes $(leaf disk)",
+        UNIVERSE: FORGED_UNIVERSE,
+    },
+}
+
+
+@pytest.mark.req("PROOF-03")
+@pytest.mark.parametrize("changes", FORGERIES.values(), ids=FORGERIES)
+def test_the_walk_with_sha256sum_finds_what_was_changed(changes: dict[str, str], tmp_path: Path) -> None:
+    (walk,) = filter(is_runnable, read_document(ROOT / "docs" / "concepts" / "proofs.md").blocks)
+    script = walk.text
+    for old, new in changes.items():
+        assert old in script
+        script = script.replace(old, new)
+    ran = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (ran.stdout.count("good: ") < 3, "bad: " in ran.stdout, ran.stderr) == (True, True, "")

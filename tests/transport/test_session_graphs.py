@@ -13,6 +13,7 @@ from cmbs.belief.graph import HypothesisState
 from cmbs.belief.server import BeliefServer
 from cmbs.belief_api import create_app
 from cmbs.bootstrap import Settings
+from cmbs.client import connect
 from cmbs.messages import ForeignRule, OntologyBundle
 from cmbs.spi import EliminationProvenance
 from cmbs.stores import open_tee
@@ -128,6 +129,19 @@ def test_searches_over_http_leave_out_what_is_eliminated(incident: Incident) -> 
         "b",
     ]
     assert incident.get("/impact", node="d")["total"] == 0
+
+
+@pytest.mark.req("TEE-SEARCH-03")
+def test_the_python_client_searches_and_follows_pages(incident: Incident) -> None:
+    explained = read_pages(incident, "/explain", "results", symptom=["alert", "b"])
+    reached = read_pages(incident, "/impact", "results", node="d")
+    app: Any = incident.client.app
+    with connect(app) as client:
+        found = list(client.explain_symptoms.each(incident.session_id, ["alert", "b"], limit=1))
+        assert [each.hypothesis_id for each in found] == [each["hypothesis_id"] for each in explained]
+        affected = list(client.node_impact.each(incident.session_id, "d", limit=1))
+        assert [each.hypothesis_id for each in affected] == [each["hypothesis_id"] for each in reached]
+        assert len(list(client.session_graph.each(incident.session_id, limit=2))) == len(NODES) + len(EDGES) + 1
 
 
 @pytest.mark.req("TEE-SEARCH-03")

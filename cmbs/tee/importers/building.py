@@ -8,8 +8,12 @@ from typing import Any, NamedTuple
 import msgspec
 
 from cmbs.errors import InvalidGraph
+from cmbs.tee.access import is_text
 from cmbs.tee.graph_json import JsonEdge, JsonGraph, JsonNode, JsonProvenance
 from cmbs.tee.kernel.lattice import EdgeType, NodeType
+from cmbs.tee.kernel.limits import TeeLimits
+
+_LIMITS = TeeLimits()
 
 
 class Imported(NamedTuple):
@@ -26,14 +30,16 @@ class GraphBuilder:
         self._provenance: list[str | JsonProvenance] = [JsonProvenance(source, trigger)]
         self._nodes: dict[str, JsonNode] = {}
         self._edges: dict[tuple[str, str, EdgeType], JsonEdge] = {}
+        self._unfit: set[str] = set()
         self.left_out: Counter[str] = Counter()
 
     def add_node(self, node_id: str, kind: NodeType, label: str = "") -> str:
-        """A node, unless it is there; its id."""
-        if node_id not in self._nodes:
-            self._nodes[node_id] = JsonNode(
-                node_id, kind.name, label or node_id, hypothetical=False, provenance=self._provenance
-            )
+        """A node, unless it is there or Tee would not take its id; the id. A label is made to fit."""
+        if len(node_id) > _LIMITS.id_length or not is_text(node_id):
+            self._unfit.add(node_id)
+        elif node_id not in self._nodes:
+            shown = (label or node_id)[: _LIMITS.label_length].encode(errors="replace").decode()
+            self._nodes[node_id] = JsonNode(node_id, kind.name, shown, hypothetical=False, provenance=self._provenance)
         return node_id
 
     def add_dependency(self, source: str, target: str) -> None:
@@ -48,6 +54,8 @@ class GraphBuilder:
 
     def build(self) -> Imported:
         """The graph. Edges to what is no node are left out and counted."""
+        if self._unfit:
+            self.left_out[f"names of more than {_LIMITS.id_length} characters, or that are no text"] = len(self._unfit)
         edges = []
         for edge in self._edges.values():
             if edge.source in self._nodes and edge.target in self._nodes:

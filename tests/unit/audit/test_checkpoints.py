@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 from contextlib import closing
+from pathlib import Path
 
 import httpx
 import msgspec
 import pytest
 
-from cmbs.audit.checkpoints import CheckpointClient, check_against_server
+from cmbs.audit.checkpoints import CheckpointClient, check_against_server, check_records, check_streams
+from cmbs.belief.server import BeliefServer
 from cmbs.errors import InvalidRequest, StoreUnavailable
+from cmbs.http import BeliefApp
 from cmbs.ledger.merkle import leaf_hash, root_of_hashes
 from cmbs.ledger.proofs import consistency_path
+from cmbs.stores import open_store
 from cmbs.transparency.kernel.checkpoint import Checkpoint, LogKey
 from cmbs.transparency.kernel.documents import describe_consistency
 from cmbs.transparency.kernel.faults import FaultKind
 from cmbs.transparency.kernel.notes import Algorithm, Note, SigningKey
+from cmbs.transparency.kernel.records import HeadRecord
+from tests.support.in_process import Client, client_of
+from tests.support.signing import notary_of
+from tests.support.spaces import SPACE, World
+from tests.support.store_fixture import StoreFixture, declared
+from tests.unit.streams.test_seen_heads import LOSSES
 
 NAME = "example.com/log"
 KEY = SigningKey(NAME, Algorithm.ED25519, bytes(range(32)))
@@ -92,3 +102,81 @@ def test_an_answer_that_cannot_be_used_is_an_error_and_not_a_finding(
         for ask in (client.checkpoint, client.keys, lambda: client.consistency(1)):
             with pytest.raises(error):
                 ask()
+
+
+# --- the record of one session, held against a server ---
+
+
+class Served(httpx.BaseTransport):
+    """The way to an application in this process; `instead` is answered in the place of what it says."""
+
+    def __init__(self, client: Client, instead: httpx.Response | None = None) -> None:
+        self.client, self.instead = client, instead
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        # Proofs of spaces are for operators.
+        answer = self.client.get(request.url.raw_path.decode(), headers={"x-cmbs-actor": "operator:alice"})
+        return self.instead or httpx.Response(answer.status_code, content=answer.content)
+
+
+def check(app: BeliefApp, records: list[HeadRecord], instead: httpx.Response | None = None) -> list[FaultKind]:
+    with client_of(app) as client:
+        transport = Served(client, instead)
+        with closing(CheckpointClient("http://localhost", transport=transport)) as asking:
+            return [fault.kind for fault in check_streams(records, asking)]
+
+
+def keep(fixture: StoreFixture, directory: Path) -> tuple[str, list[HeadRecord]]:
+    """A session and a space, and the records of both that a client kept."""
+    server = fixture.open()
+    notary = notary_of(server, directory)
+    session_id = declared(server)
+    server.eliminate(session_id, "s", "1", ["a"])
+    world = World(server.log)
+    world.open()
+    world.close()
+    notary.note_change(f"space:{SPACE}")
+    notary.publish()
+    records, faults = check_records([notary.record_of(name) for name in (session_id, f"space:{SPACE}")])
+    assert (len(records), faults) == (2, [])
+    server.close()
+    return session_id, records
+
+
+@pytest.mark.req("TLOG-CHECK-02")
+@pytest.mark.parametrize("place", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+@pytest.mark.parametrize("loss", [None, *LOSSES])
+def test_a_server_must_still_have_what_was_recorded_of_a_session(place: str, loss: str | None, tmp_path: Path) -> None:
+    with StoreFixture.at(place, tmp_path) as fixture:
+        session_id, records = keep(fixture, tmp_path)
+        if loss is not None:
+            LOSSES[loss](fixture, session_id, lambda: None)
+        # A server that has never seen more, and signs nothing: it serves what is there in good faith.
+        app = BeliefApp(BeliefServer(store=open_store(fixture.url)))
+        assert check(app, records) == ([] if loss is None else [FaultKind(loss)])
+        app.close()
+
+
+@pytest.mark.req("TLOG-CHECK-02")
+def test_a_server_that_knows_of_its_loss_or_proves_something_else_proves_nothing(tmp_path: Path) -> None:
+    with StoreFixture.at("sqlite", tmp_path) as fixture:
+        session_id, records = keep(fixture, tmp_path)
+        app = BeliefApp(BeliefServer(store=open_store(fixture.url)))
+        with client_of(app) as client:
+            good = client.get(f"/v1/sessions/{session_id}/proofs/consistency?old_size=2")
+            other = client.get(f"/v1/sessions/{session_id}/proofs/consistency?old_size=1")
+        assert good.status_code == other.status_code == 200
+        for content in (b"{}", other.content, good.content.replace(session_id.encode(), b"another")):
+            answer = httpx.Response(200, content=content)
+            assert check(app, records[:1], answer) == [FaultKind.UNPROVED]
+        for answer in (
+            httpx.Response(403, json={"error": {"code": "FORBIDDEN", "message": "no"}}),
+            httpx.Response(502),
+        ):
+            with pytest.raises(StoreUnavailable, match=f"the server answered {answer.status_code}"):
+                check(app, records, answer)
+        LOSSES["truncated"](fixture, session_id, lambda: None)
+        assert check(app, records) == [FaultKind.UNPROVED]
+        # Of the register of keys there are no proofs over HTTP.
+        assert check(app, [HeadRecord("0" * 64, "0" * 64, 1, "identity:keys")]) == []
+        app.close()

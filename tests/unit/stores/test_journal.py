@@ -180,6 +180,9 @@ def test_a_database_from_a_server_with_higher_ids_goes_on_above_them() -> None:
             before = connection.execute("SELECT base FROM cmbs.journal_base").fetchone()
             rebase_journal(connection)
             assert connection.execute("SELECT base FROM cmbs.journal_base").fetchone() == before
+        assert before is not None
+        assert before[0] > 0
+        assert rows_of(log).check_journal() == []
         log.close()
 
 
@@ -193,7 +196,11 @@ FORGERIES = {
     "a run is before the one that it follows": ("UPDATE cmbs.journal SET position = 1 WHERE seq = 4", {"position"}),
     "a run is of the future": ("UPDATE cmbs.journal SET position = 1e15 WHERE seq = 4", {"position"}),
     "a stream that is not there": ("INSERT INTO cmbs.journal VALUES ('ghost', 0, 0, 0)", {"last_seq"}),
+    "a run is of another stream": ("UPDATE cmbs.journal SET stream_id = 'ghost' WHERE seq = 2", {"seq", "last_seq"}),
     "there is no base": ("DELETE FROM cmbs.journal_base", {""}),
+    "there are two bases": ("INSERT INTO cmbs.journal_base VALUES (0)", {""}),
+    "the base is higher": ("UPDATE cmbs.journal_base SET base = base + 7", {"base"}),
+    "the base is lower": ("UPDATE cmbs.journal_base SET base = base - 7", {"base"}),
 }
 
 

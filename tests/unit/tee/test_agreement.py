@@ -342,6 +342,18 @@ def test_foreign_tombstones_are_shown_and_change_nothing_by_default(
         assert f"{session_id}: 1 foreign tombstone by chaos-agent (probe 7)" in found.stdout
 
 
+@pytest.mark.req("TEE-FOREIGN-01")
+def test_foreign_tombstones_do_nothing_to_the_terminal(place: Place, graph: MemoryGraphStore, tmp_path: Path) -> None:
+    session_id = place.open().declare_session(BLANK).session_id
+    said = pb.Provenance(source="\x1b[2K\x1b[1A", trigger="a\nb")
+    request = pb.NodeTombstoneRequest(incident_id=session_id, node_ids=["b"], provenance=said)
+    TeeService(graph).merge_node_tombstones(request)
+    arguments = ("--tee", f"127.0.0.1:{place.port}")
+    for command in (("fsck", "sqlite:///cmbs.db", *arguments), ("tee", "repair", *arguments)):
+        found = run_cmbs(*command, directory=tmp_path, variables={"CMBS_STORE": "sqlite:///cmbs.db"})
+        assert found.stdout.splitlines()[0] == f"{session_id}: 1 foreign tombstone by \\x1b[2K\\x1b[1A (a\\nb)"
+
+
 @pytest.mark.req("TEE-FOREIGN-02")
 def test_where_the_policy_says_so_foreign_tombstones_become_events_of_the_log(
     place: Place, graph: MemoryGraphStore

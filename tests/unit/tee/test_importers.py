@@ -16,6 +16,7 @@ from cmbs.tee.importers import IMPORTERS, Imported, import_backstage, import_kub
 from cmbs.tee.kernel.lattice import Timestamp
 from cmbs.tee.kernel.proposed import compare_proposal
 from cmbs.tee.kernel.wire import edge_of, node_of
+from cmbs.tee.service import TeeService
 from cmbs.tee.stores.memory import MemoryGraphStore
 
 
@@ -344,6 +345,25 @@ def test_the_catalog_api_answers_in_json() -> None:
 def test_what_cannot_be_read_is_named(kind: str, text: str, said: str) -> None:
     with pytest.raises(InvalidGraph, match=said):
         IMPORTERS[kind](text.encode("utf-8", "surrogateescape"), "f")
+
+
+@pytest.mark.req("TEE-IMPORT-02")
+def test_a_name_that_tee_would_not_take_is_left_out_and_counted_and_the_rest_is_merged() -> None:
+    long, title = "x" * 1_025, "t" * 5_000
+    entities = [f'kind: Component\nmetadata: {{name: "{name}", title: {title}}}\n' for name in (long, "\\ud800", "web")]
+    entities.append(f"kind: Resource\nmetadata: {{name: db}}\nspec: {{dependencyOf: [web, {long}]}}\n")
+    imported = import_backstage("---\n".join(entities).encode(), "f")
+    assert list(types(imported)) == ["component:default/web", "resource:default/db"]
+    assert edges(imported) == {("component:default/web", "resource:default/db")}
+    assert imported.left_out == {
+        "names of more than 1024 characters, or that are no text": 2,
+        "dependencies on something that the file does not describe": 1,
+    }
+    service = TeeService(MemoryGraphStore())
+    for delta in deltas(imported.graph):
+        service.merge_hypothesis(delta)
+    calls = {"resourceSpans": [resource("web", span("01", kind=3, db_system="postgresql", db_name="d" * 2_000))]}
+    assert list(types(import_otel(json.dumps(calls).encode(), "f"))) == ["web"]
 
 
 ANYTHING = st.recursive(

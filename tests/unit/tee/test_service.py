@@ -288,10 +288,10 @@ class Stuck(MemoryGraphStore):
 
     def __init__(self) -> None:
         super().__init__()
-        self.entered, self.release = threading.Event(), threading.Event()
+        self.entered, self.release = threading.Semaphore(0), threading.Event()
 
     def main_graph(self) -> Any:
-        self.entered.set()
+        self.entered.release()
         self.release.wait(TIMEOUT_SECONDS)
         return super().main_graph()
 
@@ -305,6 +305,20 @@ def test_a_call_ends_at_its_deadline_and_at_the_servers_where_it_has_none() -> N
         with expect_refused(grpc.StatusCode.DEADLINE_EXCEEDED):
             tee.GetMainGraph(Empty(), timeout=0.05)
         store.release.set()
+
+
+@pytest.mark.req("TEE-SERVE-04")
+def test_of_too_many_calls_at_a_time_the_last_is_refused_and_may_be_repeated() -> None:
+    store = Stuck()
+    with calling(store, ServerOptions(max_calls=2)) as tee:
+        waiting = [tee.GetMainGraph.future(Empty()) for _ in range(2)]
+        assert store.entered.acquire(timeout=TIMEOUT_SECONDS)
+        assert store.entered.acquire(timeout=TIMEOUT_SECONDS)
+        with expect_refused(grpc.StatusCode.RESOURCE_EXHAUSTED):
+            tee.CreateIncident(pb.CreateIncidentRequest(incident_id="i"))
+        store.release.set()
+        assert [each.result(TIMEOUT_SECONDS).causal_graph_version for each in waiting] == [0, 0]
+        assert tee.CreateIncident(pb.CreateIncidentRequest(incident_id="i")).created
 
 
 class Dripping(MemoryGraphStore):
@@ -419,7 +433,7 @@ def test_a_server_that_stops_finishes_what_is_under_way_and_takes_nothing_new() 
         async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
             call: Any = channel.unary_unary("/tee.Tee/GetMainGraph", Empty.SerializeToString, pb.CausalGraph.FromString)
             under_way = asyncio.ensure_future(call(Empty(), timeout=TIMEOUT_SECONDS))
-            await asyncio.to_thread(store.entered.wait, TIMEOUT_SECONDS)
+            await asyncio.to_thread(store.entered.acquire, timeout=TIMEOUT_SECONDS)
             stopping = asyncio.ensure_future(server.stop(TIMEOUT_SECONDS))
             await asyncio.to_thread(wait_until_closed, server.port)
             assert not stopping.done()
