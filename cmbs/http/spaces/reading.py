@@ -424,7 +424,7 @@ def require_operator(actor: Actor) -> None:
         told = {"field": "actor.kind", "found": kind, "accepted": [ActorKind.OPERATOR.value]}
         next_step = "send it with an operator's key" if actor.authenticated else unkeyed
         raise Forbidden(
-            "this is for operators; send the request with an operator's key",
+            f"this is for operators; {next_step}",
             {"reason": "operators_only", "kind": kind, **told, "next": next_step},
         )
 

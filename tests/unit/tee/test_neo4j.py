@@ -262,7 +262,10 @@ def test_merges_add_sources_up_to_a_bound_and_all_of_them_can_be_asked_for(url: 
     expected = ["agent", *(f"source {each:03}" for each in range(rows.MAX_SOURCES - 1))]
     assert run(url, "MATCH (n:TeeNode {id: 'a'}) RETURN n.sources") == [[expected]]
     assert run(url, "MATCH (:TeeNode {id: 'a'})-[r]->() RETURN r.sources") == [[expected]]
-    assert run(url, "MATCH (p:TeeProvenance) RETURN p.kind, count(*) ORDER BY p.kind") == [["edge ", 180], ["node ", 180]]
+    assert run(url, "MATCH (p:TeeProvenance) RETURN p.kind, count(*) ORDER BY p.kind") == [
+        ["edge ", 180],
+        ["node ", 180],
+    ]
 
 
 @pytest.mark.req("TEE-NEO-01")
