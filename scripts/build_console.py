@@ -83,6 +83,7 @@ def build(npm: list[str]) -> None:
     wanted = hash_sources()
     if STAMP.exists() and STAMP.read_text("utf-8") == wanted:
         return
+    print("--- building the console: a minute or so, the first time only", flush=True)
     install_packages(npm)
     run_npm(npm, "run", "build", "--silent")
     STAMP.write_text(wanted, "utf-8")

@@ -261,7 +261,7 @@ def _count_ids(kit: Kit | GraphKit) -> int:
 
 
 def _refuse(findings: tuple[Finding, ...]) -> InvalidRequest:
-    more = f" and {len(findings) - 1} more" if len(findings) > 1 else ""
+    more = f"; and {len(findings) - 1} more in `details.findings`" if len(findings) > 1 else ""
     place = findings[0].place
     where = "" if place is None else f"line {place.line}, column {place.column}: "
     return InvalidRequest(

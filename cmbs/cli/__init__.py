@@ -6,6 +6,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+# The extra that brings a package, where it is not `server`.
+_EXTRAS = {"grpc": "tee", "google": "tee", "mcp": "tools", "mcp_types": "tools", "httpx2": "tools"}
+
 
 @contextmanager
 def name_the_missing_extra() -> Iterator[None]:
@@ -15,7 +18,9 @@ def name_the_missing_extra() -> Iterator[None]:
     except ModuleNotFoundError as exc:
         if exc.name is None or exc.name.startswith("cmbs"):
             raise
-        sys.stderr.write(f"the `cmbs` command needs `{exc.name}`: install it with `pip install 'cmbs[server]'`\n")
+        package = exc.name.partition(".")[0]
+        extra = _EXTRAS.get(package, "server")
+        sys.stderr.write(f"the `cmbs` command needs `{package}`: install it with `pip install 'cmbs[{extra}]'`\n")
         raise SystemExit(2) from exc
 
 
@@ -23,4 +28,5 @@ def main() -> None:
     """Run the command line."""
     with name_the_missing_extra():
         from cmbs.cli.app import app
-    app()
+
+        app()

@@ -12,7 +12,6 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 import cmbs
-from cmbs.cli import name_the_missing_extra
 
 
 class LazyCommand(NamedTuple):
@@ -113,10 +112,9 @@ COMMANDS = {
 
 
 def load_command(name: str) -> Any:
-    """Import a command of the table; a package that it lacks is named."""
+    """Import a command of the table."""
     module, _, attribute = COMMANDS[name].target.partition(":")
-    with name_the_missing_extra():
-        target = getattr(import_module(module), attribute)
+    target = getattr(import_module(module), attribute)
     holder = typer.Typer(pretty_exceptions_enable=False)
     if isinstance(target, typer.Typer):
         holder.add_typer(target, name=name)

@@ -48,7 +48,7 @@ def verify(
             if print_findings(report.stream_id, report.findings):
                 bad += 1
             elif report.head_hash and report.summary:
-                said = f"{report.events} events, {report.summary}, head {report.head_hash}"
+                said = f"{format_count(report.events, 'event')}, {report.summary}, head {report.head_hash}"
                 out.print(f"good {report.stream_id}: {said}")
         for report in check_recorded_heads(log, session_ids or ()):
             bad += print_findings(report.stream_id, report.findings)

@@ -9,8 +9,7 @@ import msgspec
 import typer
 
 from cmbs.bootstrap import DEFAULT_STORE
-from cmbs.cli import name_the_missing_extra
-from cmbs.cli.output import err, failing_cleanly
+from cmbs.cli.output import failing_cleanly
 from cmbs.cli.serve import StoreOption
 
 
@@ -50,8 +49,7 @@ def decide(
         grpc_port=grpc_port,
     )
     if grpc_port is not None:
-        with name_the_missing_extra():
-            import grpc as _  # noqa: F401 - here and not in the worker, so that it is said
+        import grpc as _  # noqa: F401 - here and not in the worker, so that it is said
 
     async def check() -> None:
         async with open_decider(options, os.environ):
@@ -60,7 +58,7 @@ def decide(
     with failing_cleanly():
         run_async(check())
         os.environ[OPTIONS] = msgspec.json.encode(options).decode()
-        err.print(f"cmbs decide on http://{host}:{port}, space {space}")
+        summary = [f"cmbs decide on http://{host}:{port}, space {space}"]
         if grpc_port is not None:
-            err.print(f"and for agentgateway on {host}:{grpc_port}, over gRPC")
-        serve_app(load_app, host, port)
+            summary.append(f"and for agentgateway on {host}:{grpc_port}, over gRPC")
+        serve_app(load_app, host, port, *summary)

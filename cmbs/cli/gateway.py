@@ -84,8 +84,8 @@ def _serve(options: Any, port: int | None) -> None:
     from cmbs.cli.mcp_serving import serve_app
 
     os.environ[OPTIONS] = msgspec.json.encode(options).decode()
-    err.print(f"cmbs gateway on http://{options.host}:{port}/mcp, space {options.space}")
-    serve_app(load_app, options.host, port)
+    summary = f"cmbs gateway on http://{options.host}:{port}/mcp, space {options.space}"
+    serve_app(load_app, options.host, port, summary)
 
 
 @app.command()

@@ -11,19 +11,23 @@ from granian.constants import HTTPModes, Interfaces
 from granian.http import HTTP1Settings
 from granian.log import LogLevels
 
-from cmbs.cli.serving import MAX_HEADER_BYTES, MAX_HEADER_SECONDS
+from cmbs.cli.output import err
+from cmbs.cli.serving import MAX_HEADER_BYTES, MAX_HEADER_SECONDS, check_port
 
 _STOP_SECONDS = 10
 _MAX_CONNECTIONS = 1_024
 
 
-def serve_app(load: Callable[[], Any], host: str, port: int) -> None:
-    """Serve what `load` gives in a worker process, until a signal comes."""
+def serve_app(load: Callable[[], Any], host: str, port: int, *summary: str) -> None:
+    """Serve what `load` gives in a worker process, until a signal comes; first print what is served where."""
+    address = check_port(host, port)
+    for line in summary:
+        err.print(line)
     # A fork would copy threads of libraries in the middle of things.
     multiprocessing.set_start_method("spawn", force=True)
     server: Any = Granian(
         "cmbs",
-        address=host,
+        address=address,
         port=port,
         interface=Interfaces.ASGI,
         workers=1,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import multiprocessing
 import os
@@ -48,6 +49,7 @@ MAX_HEADER_SECONDS = 60
 _SOCKET_PERMISSIONS = 0o600
 # The shortest that an operating system allows, without the zero at the end.
 _MAX_SOCKET_PATH_BYTES = 103
+_FREE_THE_PORT = "stop what listens there, or choose another port: `--port`, or `make serve PORT=…`"
 _STOP_SECONDS_VARIABLE = "CMBS_STOP_SECONDS"
 # From a worker to the process that started it. granian would start the worker again, and again.
 _CANNOT_START = getattr(signal, "SIGUSR1", signal.SIGTERM)
@@ -253,20 +255,26 @@ def _check_tls(options: ServeOptions) -> None:
 
 
 def _check_address(options: ServeOptions) -> str:
-    """The numeric address to listen on; InvalidRequest where it cannot be, or another process listens there.
-
-    The workers share the port, so that granian itself would share it with another server.
-    """
+    """The numeric address to listen on, also where a unix socket is listened on instead."""
     if options.uds is not None:
         _check_socket_file(options.uds)
         return options.host
+    return check_port(options.host, options.port)
+
+
+def check_port(host: str, port: int) -> str:
+    """The numeric address of a host; InvalidRequest where it cannot be listened on, or another process does.
+
+    Workers share their port, so that granian itself would share it with another server.
+    """
     try:
-        family, kind, _, _, address = socket.getaddrinfo(options.host, options.port, type=socket.SOCK_STREAM)[0]
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind) as listening:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listening.bind(address)
     except OSError as exc:
-        raise InvalidRequest(f"cannot listen on `{options.host}:{options.port}`: {exc.strerror}") from exc
+        next_step = _FREE_THE_PORT if exc.errno == errno.EADDRINUSE else "name an address and a port of this machine"
+        raise InvalidRequest(f"cannot listen on `{host}:{port}`: {exc.strerror}", {"next": next_step}) from exc
     return str(address[0])
 
 

@@ -301,7 +301,9 @@ def _explain(name: str, exc: httpx.RequestError) -> Unreachable:
     """Why there is no answer. The text of the cause is left out of it: it may quote what was sent."""
     told = type(exc).__name__
     if isinstance(exc, httpx.ConnectError | httpx.ConnectTimeout):
-        failure = Unreachable(f"no connection to `{name}`: {exc}")
+        failure = Unreachable(
+            f"no connection to `{name}`: {exc}; start a server there with `cmbs serve`, or correct the address"
+        )
     elif isinstance(exc, httpx.TimeoutException):
         failure = Unreachable(f"`{name}` did not answer in time ({told})")
     else:

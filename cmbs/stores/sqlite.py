@@ -8,6 +8,7 @@ durable in the same moment.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 import time
@@ -85,6 +86,9 @@ class SQLiteStore(SQLiteRows):
         self._timeout_seconds = timeout_seconds
         if "\0" in self._path or self._path == ":memory:":
             raise InvalidRequest(f"`{self._path!r}` is not a file; for sessions in memory use `memory:`")
+        directory = Path(self._path).parent
+        if not os.access(directory, os.F_OK):
+            raise StoreUnavailable(f"cannot open `{self._path}`: there is no directory `{directory}`; make it first")
         self._idle_readers: list[sqlite3.Connection] = []
         self._guard = threading.Lock()
         # Reentrant, because `append` inside `exclusive` is the same writer going on.

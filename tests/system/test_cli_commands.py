@@ -197,14 +197,31 @@ def test_a_command_that_lacks_its_packages_says_which_extra_has_them(
     assert capsys.readouterr().err == "the `cmbs` command needs `typer`: install it with `pip install 'cmbs[server]'`\n"
 
 
-def test_a_command_that_is_imported_late_names_the_extra_too(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("arguments", "module", "lacks", "extra"),
+    [
+        (["analyse", "--help"], "cmbs.cli.analysis", "rich.table", "server"),
+        (["mcp", "--store", "memory:"], "cmbs.mcp.gateway.opening", "mcp.server.stdio", "tools"),
+    ],
+)
+def test_what_is_imported_late_names_the_extra_that_brings_it(
+    arguments: list[str],
+    module: str,
+    lacks: str,
+    extra: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.delitem(sys.modules, "cmbs.cli.analysis", raising=False)
-    monkeypatch.setitem(sys.modules, "rich.table", None)
-    with pytest.raises(SystemExit):
-        load_command("analyse")
-    assert "needs `rich.table`" in capsys.readouterr().err
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setitem(sys.modules, lacks, None)
+    monkeypatch.setattr(sys, "argv", ["cmbs", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        cmbs.cli.main()
+    assert ended.value.code == 2
+    package = lacks.partition(".")[0]
+    assert capsys.readouterr().err == (
+        f"the `cmbs` command needs `{package}`: install it with `pip install 'cmbs[{extra}]'`\n"
+    )
 
 
 def test_a_module_of_our_own_that_is_missing_is_not_blamed_on_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -160,12 +160,51 @@ def test_a_worker_that_is_no_process_of_its_own_loads_the_application_too(tmp_pa
 # --- what cannot work is said before anything starts ------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("command", [["gateway", "--upstream", "git=no-such-command"], ["decide"]])
+def test_a_gateway_does_not_share_the_port_of_another_server(command: list[str], tmp_path: Path) -> None:
+    with socket.socket() as listener:
+        # As granian binds it: another process that does so gets a part of the connections.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = str(listener.getsockname()[1])
+        ran = run_cmbs(*command, "--store", "memory:", "--port", port, directory=tmp_path)
+    assert ran.returncode == 2
+    assert ran.stderr.startswith(f"cmbs: INVALID_REQUEST: cannot listen on `127.0.0.1:{port}`: Address already in use")
+
+
+@pytest.mark.parametrize(
+    ("options", "step"),
+    [
+        ([], "give `--upstream NAME=COMMAND`, or `--config` with a file of servers"),
+        (
+            ["--upstream", "mcp-server-git"],
+            "give a name before it, as in `--upstream git=mcp-server-git` or `--upstream docs=https://…`",
+        ),
+    ],
+)
+def test_a_gateway_without_a_server_says_how_to_name_one(options: list[str], step: str, tmp_path: Path) -> None:
+    ran = run_cmbs("gateway", "--store", "memory:", *options, directory=tmp_path)
+    assert (ran.returncode, ran.stderr.splitlines()[1]) == (2, f"  next: {step}")
+
+
+def test_a_command_that_is_not_installed_is_named(tmp_path: Path) -> None:
+    ran = run_cmbs(
+        "gateway", "--store", "memory:", "--upstream", "git=no-such-command -x", "changes", directory=tmp_path
+    )
+    assert ran.returncode == 1
+    assert "there is no command `no-such-command` here; install it, or write its whole path" in ran.stderr
+
+
 def test_a_port_that_is_taken_is_reported(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = str(listener.getsockname()[1])
         ran = run_cmbs("serve", "--port", port, directory=tmp_path)
     assert (ran.returncode, ran.stdout) == (2, "")
-    assert ran.stderr == f"cmbs: INVALID_REQUEST: cannot listen on `127.0.0.1:{port}`: Address already in use\n"
+    assert ran.stderr == (
+        f"cmbs: INVALID_REQUEST: cannot listen on `127.0.0.1:{port}`: Address already in use\n"
+        "  next: stop what listens there, or choose another port: `--port`, or `make serve PORT=…`\n"
+    )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -173,7 +212,11 @@ def test_a_port_that_is_taken_is_reported(tmp_path: Path) -> None:
     ("arguments", "variables", "message"),
     [
         (["--store", "mysql://x"], {}, "`mysql://x` is not a store"),
-        (["--store", "sqlite:///no/such/directory/cmbs.db"], {}, "STORE_UNAVAILABLE: cannot open"),
+        (
+            ["--store", "sqlite:///no/such/directory/cmbs.db"],
+            {},
+            "there is no directory `no/such/directory`; make it first",
+        ),
         (["--store", "sqlite:///:memory:"], {}, "use `memory:`"),
         (["--store", "sqlite:///a%00b"], {}, "is not a file"),
         (["--store", "memory:", "--workers", "2"], {}, "`memory:` lives in one process"),

@@ -81,6 +81,17 @@ def test_a_write_that_is_sent_again_is_the_same_request(kind: str) -> None:
 
 @pytest.mark.req("CLIENT-06")
 @pytest.mark.parametrize("kind", KINDS)
+def test_where_no_server_listens_the_error_says_how_to_start_one(kind: str) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    with (
+        connect_to(url, kind, patience=HURRIED) as call,
+        pytest.raises(Unreachable, match="start a server there with `cmbs serve`, or correct the address"),
+    ):
+        call("healthz", {})
+
+
+@pytest.mark.req("CLIENT-06")
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_server_that_says_nothing_is_given_up(kind: str) -> None:
     with scripted(None) as server, pytest.raises(Unreachable, match="in time"):
         ask(server, kind)

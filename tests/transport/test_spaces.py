@@ -267,6 +267,7 @@ def test_keys_of_requests_and_conditions_hold(space: SpaceClient) -> None:
 def test_only_operators_make_spaces(space: SpaceClient) -> None:
     answer = space._request("POST", "/v1/spaces", json={"space_id": "mine"}, headers={"x-cmbs-actor": PLANNER})
     assert check_error(answer, 403, "FORBIDDEN")["reason"] == "operators_only"
+    assert "X-Cmbs-Actor: operator:me" in answer.json()["error"]["message"]  # a key would not help without keys
 
 
 @pytest.mark.req("SS01-HTTP-05")

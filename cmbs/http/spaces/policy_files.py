@@ -130,7 +130,7 @@ def build_creation(space_id: str, **fields: Any) -> CreateSpace:
 
 
 def _refuse(findings: Sequence[Finding]) -> InvalidRequest:
-    more = f" and {len(findings) - 1} more" if len(findings) > 1 else ""
+    more = f"; and {len(findings) - 1} more in `details.findings`" if len(findings) > 1 else ""
     shown = [each.to_dict() for each in findings[:_MAX_FINDINGS_SHOWN]]
     place = findings[0].place
     where = "" if place is None else f"line {place.line}, column {place.column}: "

@@ -420,11 +420,11 @@ def require_operator(actor: Actor) -> None:
     """Refuse all but operators: an actor that a policy binds must not read how to get around it."""
     if actor.kind is not ActorKind.OPERATOR:
         kind = actor.kind.value
-        unkeyed = "this server has no keys: say who you are, as in `X-Cmbs-Actor: operator:me`"
+        unkeyed = "this server has no keys: say who you are, as in `X-Cmbs-Actor: operator:me` (`--actor`, `actor=`)"
         told = {"field": "actor.kind", "found": kind, "accepted": [ActorKind.OPERATOR.value]}
         next_step = "send it with an operator's key" if actor.authenticated else unkeyed
         raise Forbidden(
-            "this is for operators; send the request with an operator's key",
+            f"this is for operators; {next_step}",
             {"reason": "operators_only", "kind": kind, **told, "next": next_step},
         )
 

@@ -58,7 +58,11 @@ def build_config(upstreams: Sequence[str], path: str | None) -> GatewayConfig:
             raise _refusal(f"`{name}` names two servers", text, "another name before the `=`")
         servers[name] = server
     if not servers:
-        raise _refusal("a gateway needs a server to stand in front of", "", "`--upstream NAME=COMMAND` or a file")
+        raise _refusal(
+            "a gateway needs a server to stand in front of",
+            "",
+            "`--upstream NAME=COMMAND`, or `--config` with a file of servers",
+        )
     if len(servers) > _MAX_SERVERS:
         raise InvalidRequest(f"a gateway has at most {_MAX_SERVERS} servers, got {len(servers)}")
     checked = msgspec.structs.replace(config, servers=servers)
@@ -70,7 +74,11 @@ def parse_upstream(text: str) -> tuple[str, McpServer]:
     """`NAME=COMMAND WORDS…` or `NAME=http://…`."""
     name, separator, rest = text.partition("=")
     if not separator or _NAME.fullmatch(name) is None or not rest.strip():
-        raise _refusal("an upstream is a name and a command or URL", text, "`NAME=COMMAND` or `NAME=http://…`")
+        raise _refusal(
+            "an upstream is a name and a command or URL",
+            text,
+            "a name before it, as in `--upstream git=mcp-server-git` or `--upstream docs=https://…`",
+        )
     if rest.startswith(("http://", "https://")):
         return name, HttpServer(rest)
     try:
@@ -105,7 +113,11 @@ def _check(config: GatewayConfig) -> None:
     for actor_id, servers in config.credentials.items():
         for name, named in servers.items():
             if name not in config.servers:
-                raise _refusal(f"credentials of `{actor_id}` are for an unknown server", name, sorted(config.servers))
+                raise _refusal(
+                    f"credentials of `{actor_id}` are for an unknown server",
+                    name,
+                    f"the name of one of its servers: {', '.join(sorted(config.servers))}",
+                )
             _check_names(config.servers[name], named)
 
 
@@ -115,6 +127,6 @@ def _check_names(server: McpServer, named: Mapping[str, str]) -> None:
             check_header(header)
 
 
-def _refusal(message: str, found: str, accepted: object) -> InvalidRequest:
+def _refusal(message: str, found: str, accepted: str) -> InvalidRequest:
     told = f"{message}, got `{found}`" if found else message
-    return InvalidRequest(told, {"field": "upstream", "found": found, "accepted": accepted})
+    return InvalidRequest(told, {"field": "upstream", "found": found, "accepted": accepted, "next": f"give {accepted}"})

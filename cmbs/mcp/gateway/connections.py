@@ -152,6 +152,8 @@ class Connection:
                     await self._closing.wait()
             if limit.cancelled_caught:
                 self._failure = f"it was not ready within {seconds} s"
+        except FileNotFoundError as exc:
+            self._failure = f"there is no command `{exc.filename}` here; install it, or write its whole path"
         except Exception as exc:  # noqa: BLE001 - whatever it is, those who wait for the connection are told
             inner: BaseException = exc
             while isinstance(inner, BaseExceptionGroup):

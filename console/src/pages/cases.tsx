@@ -4,12 +4,12 @@ import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { get } from "../api/client";
 import { bitsOf, nextSource, type Source } from "../model/log";
-import { ago, bits, count, plural } from "../ui/format";
+import { ago, bits, count, nameSession, plural } from "../ui/format";
 import { LiveChip, Page, waiting } from "../ui/frame";
 import { Icon, type Shape } from "../ui/icons";
 import { useKeys } from "../ui/keys";
 import { useNews } from "../ui/news";
-import { Empty, Failure, Monogram, Panel, Skeleton, useLoad } from "../ui/parts";
+import { Empty, Failure, Monogram, Panel, Skeleton, ToCopy, useLoad } from "../ui/parts";
 import { Link, place, setQuery } from "../ui/router";
 import { Spark } from "../ui/spark";
 import { pathOf, readInbox } from "./actions/model";
@@ -163,7 +163,7 @@ function Row({ session, asks }: { session: Listed; asks: string | null }): JSX.E
   return (
     <Link class={asks ? "case yours-row" : "case"} to={`cases/${encodeURIComponent(session.session_id)}${asks ? "/actions" : ""}`}>
       <span class="glyph"><Icon of={glyph[0]} tone={glyph[1]} size={16} label={glyph[2]} /></span>
-      <span class="clip"><span class="title clip">{session.title ?? session.session_id}</span><br /><span class="f3"><span class="mono">{session.session_id.slice(0, 8)}</span>{session.kit ? ` · ${session.kit}` : ""}{labels.length > 0 ? ` · ${labels.join(" ")}` : ""}</span></span>
+      <span class="clip"><span class="title clip">{nameSession(session)}</span><br /><span class="f3"><span class="mono">{session.session_id.slice(0, 8)}</span>{session.kit ? ` · ${session.kit}` : ""}{labels.length > 0 ? ` · ${labels.join(" ")}` : ""}</span></span>
       <span><span class={`fig num ${tone}`}>{count(session.n_survivors)}</span><br /><span class="f2 num">of {count(session.universe_size)}{session.n_survivors > 1 ? ` · ${bits(bitsOf(session.n_survivors))} bits` : ""}</span></span>
       <span class="c-spark"><Spark trail={session.trail ?? []} head={session.head_seq} universe={session.universe_size} left={session.n_survivors} closed={state === "terminated"} /></span>
       <Sources ids={session.sources} />
@@ -202,8 +202,7 @@ function NoCase(): JSX.Element {
     <Panel>
       <Empty title="No case yet">
         <p class="f2">A case begins with the causes that are possible. Play the demo with <code>make serve DEMO=1</code>, or send this:</p>
-        <pre class="args" tabIndex={0} aria-label="A call to copy">{call}</pre>
-        <button type="button" class="btn" onClick={() => void navigator.clipboard.writeText(call)}>Copy</button>
+        <ToCopy text={call} />
       </Empty>
     </Panel>
   );

@@ -3,7 +3,7 @@
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import { get, saveFile } from "../api/client";
-import { clock, count, day, plural, short } from "../ui/format";
+import { clock, count, day, nameSession, plural, short } from "../ui/format";
 import { LiveChip, Page } from "../ui/frame";
 import { Icon } from "../ui/icons";
 import { useNews } from "../ui/news";
@@ -45,8 +45,8 @@ export function LedgerPage({ stream }: { stream: string | undefined }): JSX.Elem
 
 function Streams({ news }: { news: number }): JSX.Element {
   const streams = useLoad(async () => {
-    const [page, spaces] = await Promise.all([get<{ sessions: { session_id: string; head_seq: number; title: string | null }[] }>("v1/sessions", { limit: 100, order: "newest" }), listSpaces().catch(() => [])]);
-    return [...spaces.map((each) => ({ name: `space:${each}`, about: "space", entries: null as number | null })), ...page.sessions.map((each) => ({ name: each.session_id, about: each.title ?? "session", entries: each.head_seq + 1 }))];
+    const [page, spaces] = await Promise.all([get<{ sessions: { session_id: string; head_seq: number; title: string | null; kit: string | null }[] }>("v1/sessions", { limit: 100, order: "newest" }), listSpaces().catch(() => [])]);
+    return [...spaces.map((each) => ({ name: `space:${each}`, about: "space", entries: null as number | null })), ...page.sessions.map((each) => ({ name: each.session_id, about: nameSession(each), entries: each.head_seq + 1 }))];
   }, [news]);
   return (
     <Panel title="Streams" note="one append-only log each; the newest 100 sessions">

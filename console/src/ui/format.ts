@@ -43,6 +43,17 @@ export function plural(value: number, one: string, many = `${one}s`): string {
   return `${count(value)} ${value === 1 ? one : many}`;
 }
 
+/** What a session in a list is called: its title, or else what it is about. */
+export function nameSession(session: { title: string | null; kit: string | null }): string {
+  return session.title ?? (session.kit === null ? "Untitled session" : `${session.kit} session`);
+}
+
+/** A message of the server in pieces: every second one stood between backticks, and is code. */
+export function splitCode(message: string): string[] {
+  const pieces = message.split("`");
+  return pieces.length % 2 === 1 ? pieces : [message];
+}
+
 export function show(value: unknown): string {
   if (Array.isArray(value)) return value.map(show).join(", ");
   return typeof value === "string" ? value : JSON.stringify(value);

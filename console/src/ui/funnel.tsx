@@ -387,10 +387,11 @@ function TapeText({ tape, log, at, frame }: { tape: Funnel["tapes"][number]; log
         ? `${tape.id} met, ${count(done)} of ${count(tape.needed)}`
         : `opens at ${count(tape.target)} left: ${count(done)} of ${count(tape.needed)} ruled out, ${count(Math.max(0, tape.needed - done))} to go`;
   const room = frame.x1 - tape.x0;
-  const y = tape.y + (met ? 8 : 21);
   const atEnd = met && frame.x1 - tape.x1 > 260;
+  // Below the tape, unless the lanes begin there.
+  const beside = tape.y + 21 < frame.lanesTop - 4 ? tape.y + 21 : tape.y - 6;
   return (
-    <text class="tape-text" x={atEnd ? tape.x1 + 12 : tape.x0 + 10} y={atEnd ? y : tape.y + 21}>
+    <text class="tape-text" x={atEnd ? tape.x1 + 12 : tape.x0 + 10} y={atEnd ? tape.y + 8 : beside}>
       {!met && room > 420 && <tspan class="b">{tape.id}</tspan>}
       <tspan dx={!met && room > 420 ? 8 : 0}>{words}</tspan>
     </text>

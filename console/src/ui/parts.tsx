@@ -4,6 +4,7 @@ import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { ApiError } from "../api/client";
 import type { Source } from "../model/log";
+import { splitCode } from "./format";
 import { Icon, type Shape } from "./icons";
 
 export function Panel({ title, note, icon, tone, actions, children, label, class: more = "" }: {
@@ -47,9 +48,9 @@ export function Failure({ error, retry }: { error: unknown; retry?: () => void }
   return (
     <div class="body failure" role="alert">
       <p class="strong">
-        <Icon of={known?.code === "LEDGER_CORRUPT" ? "broken" : "warn"} tone="refused" /> {error instanceof Error ? error.message : String(error)}
+        <Icon of={known?.code === "LEDGER_CORRUPT" ? "broken" : "warn"} tone="refused" /> <Message text={error instanceof Error ? error.message : String(error)} />
       </p>
-      {typeof next === "string" && <p class="f2">{next}</p>}
+      {typeof next === "string" && <p class="f2"><Message text={next} /></p>}
       {known && (
         <p class="mono f3">
           {known.code}
@@ -62,6 +63,21 @@ export function Failure({ error, retry }: { error: unknown; retry?: () => void }
         </button>
       )}
     </div>
+  );
+}
+
+/** A message of the server: what it quotes is shown as code. */
+export function Message({ text }: { text: string }): JSX.Element {
+  return <>{splitCode(text).map((piece, n) => (n % 2 ? <code key={n}>{piece}</code> : piece))}</>;
+}
+
+/** A command, with a button that copies it. */
+export function ToCopy({ text }: { text: string }): JSX.Element {
+  return (
+    <>
+      <pre class="args" tabIndex={0} aria-label="To copy">{text}</pre>
+      <button type="button" class="btn" onClick={() => void navigator.clipboard.writeText(text)}>Copy</button>
+    </>
   );
 }
 

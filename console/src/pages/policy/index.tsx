@@ -7,7 +7,7 @@ import { plural, short } from "../../ui/format";
 import { LiveChip, Page } from "../../ui/frame";
 import { Icon } from "../../ui/icons";
 import { useNews } from "../../ui/news";
-import { Empty, Failure, Panel, Skeleton, useLoad } from "../../ui/parts";
+import { Empty, Failure, Panel, Skeleton, ToCopy, useLoad } from "../../ui/parts";
 import { go } from "../../ui/router";
 import { type PolicySource, listSpaces, pathOf, readPolicySource } from "../actions/model";
 import { mountEditor, type Editor, type Finding } from "./editor";
@@ -26,6 +26,7 @@ interface Check {
 }
 
 const QUIET_MS = 400;
+const CREATE_SPACE = `cmbs call create_space space_id=ops --actor operator:me --server ${new URL(".", document.baseURI).href.replace(/\/$/, "")}`;
 
 export function PolicyPage({ space }: { space: string | undefined }): JSX.Element {
   const spaces = useLoad(listSpaces, []);
@@ -38,7 +39,7 @@ export function PolicyPage({ space }: { space: string | undefined }): JSX.Elemen
     <Page
       title="Policy"
       crumbs={
-        <label class="row"><span class="f3 wide">space</span>
+        spaces.value?.length !== 0 && <label class="row"><span class="f3 wide">space</span>
           <select class="field" aria-label="Space" value={chosen ?? ""} onChange={(event) => go(`spaces/${encodeURIComponent(event.currentTarget.value)}/policy`)}>
             {spaces.value?.map((each) => <option key={each} value={each}>{each}</option>)}
           </select>
@@ -50,7 +51,7 @@ export function PolicyPage({ space }: { space: string | undefined }): JSX.Elemen
       {(spaces.error ?? policy.error) !== null && <Panel title="Policy"><Failure error={spaces.error ?? policy.error} retry={policy.again} /></Panel>}
       {isOld && <div class="panel replay" role="status"><Icon of="warn" tone="owed" /><span class="grow">Another policy was put in force meanwhile. What is written here is checked against the one before it.</span><button type="button" class="btn" onClick={policy.again}>Load it, and drop the draft</button></div>}
       {!policy.value && (spaces.error ?? policy.error) === null && spaces.value?.length !== 0 && <Panel><Skeleton height={400} /></Panel>}
-      {spaces.value?.length === 0 && <Panel><Empty title="No space yet"><p class="f2">A policy belongs to a space. An operator makes one with <code>cmbs space create</code>.</p></Empty></Panel>}
+      {spaces.value?.length === 0 && <Panel><Empty title="No space yet"><p class="f2">A policy belongs to a space. A gateway makes one for its calls, and an operator makes one with:</p><ToCopy text={CREATE_SPACE} /></Empty></Panel>}
       {chosen && policy.value && <Workbench key={`${chosen}${policy.value.policy_hash}`} space={chosen} policy={policy.value} again={policy.again} />}
     </Page>
   );

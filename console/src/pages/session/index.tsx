@@ -118,6 +118,7 @@ export function SessionPage({ id }: { id: string }): JSX.Element {
       {session.error !== null && !log ? (
         <Panel title="This session cannot be shown">
           <Failure error={session.error} retry={session.again} />
+          <p class="pad"><Link to="" class="under">All cases</Link></p>
         </Panel>
       ) : log ? (
         <Body id={id} log={log} size={size} session={session} />
