@@ -26,10 +26,10 @@ function Later({ page, children }: { page: string; children: ComponentChildren }
 }
 
 function Route(): JSX.Element {
-  const [first, second, third] = place.value.parts;
+  const [first, second, third, fourth, fifth] = place.value.parts;
   if (first === undefined) return <CasesPage />;
   if (first === "inbox") return <InboxPage />;
-  if (first === "policy" || (first === "spaces" && third === "policy")) return <Later page="policy"><LazyPolicy space={first === "spaces" ? second : undefined} /></Later>;
+  if (first === "policy" || (first === "spaces" && third === "policy")) return <Later page="policy"><LazyPolicy key={fifth} space={first === "spaces" ? second : undefined} change={fourth === "changes" ? fifth : undefined} /></Later>;
   if (first === "compare") return <ComparePage />;
   if (first === "ledger") return <LedgerPage stream={second} />;
   if (first === "cases" && second !== undefined && third === "actions") return <ActionsPage key={second} id={second} />;

@@ -96,14 +96,29 @@ def test_a_waiting_call_can_be_withdrawn(page: Page, told: tuple[Incident, Space
     assert space.get("/proposals/p-restart")["status"] == "withdrawn"
 
 
+# What the figure said whenever it was underlined: a test may be too late to see it.
+NOTE_UNDERLINE = """
+window.underlined = [];
+new MutationObserver(() => {
+  const figure = document.querySelector("[data-testid=left]");
+  if (figure && getComputedStyle(figure).textDecorationLine === "underline") underlined.push(figure.textContent);
+}).observe(document, {subtree: true, childList: true, attributes: true});
+"""
+
+
 @pytest.mark.req("CONSOLE-04")
 def test_a_session_page_follows_what_is_written_elsewhere(page: Page, client: httpx.Client) -> None:
     incident = tell(client)
+    page.add_init_script(NOTE_UNDERLINE)
     page.goto(f"/cases/{incident.id}")
     expect(page.get_by_text("11 / 11, live")).to_be_visible()
+    assert page.evaluate("underlined") == []
     incident.probe(TRACES, "LockWaitsHigh@orders-db", "firing")
     expect(page.get_by_test_id("left")).to_have_text("1")
     expect(page.get_by_text("12 / 12, live")).to_be_visible()
+    # The figure that changed is underlined for a moment.
+    expect(page.get_by_test_id("left")).not_to_have_css("text-decoration-line", "underline")
+    assert set(page.evaluate("underlined")) == {"1"}
 
 
 @pytest.mark.req("CONSOLE-04")

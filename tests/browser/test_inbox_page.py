@@ -1,5 +1,6 @@
 """What waits for a person over all spaces, and each of it settled, in a real browser."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -115,6 +116,25 @@ def test_a_second_operator_puts_a_policy_and_a_mode_in_force(page: Page, told: t
     change = page.get_by_role("group", name="Policy change")
     change.get_by_role("button", name="Put in force").click()
     expect(change).to_have_count(0)
+    assert "n_survivors <= 2" in space.get("/policy")["source"]["text"]
+
+
+def test_a_second_operator_reads_the_file_before_it_is_put_in_force(
+    page: Page, told: tuple[Incident, Payments]
+) -> None:
+    _, space = told
+    page.goto("/inbox?kind=policy_change")
+    page.get_by_role("group", name="Policy change").get_by_role("link", name="Review").click()
+    expect(page).to_have_url(re.compile(r"/spaces/payments/policy/changes/[^/]+$"))
+    file = page.get_by_role("textbox", name="The policy file")
+    expect(file).to_contain_text("n_survivors <= 2")
+    expect(page.get_by_role("region", name="Policy file")).to_contain_text("draft, 1 rule or setting changed")
+    expect(page.get_by_role("button", name="Diff")).to_have_attribute("aria-pressed", "true")
+    expect(page.get_by_role("region", name="Would flip")).to_contain_text("past decisions")
+    # It is on record already: there is nothing to propose.
+    expect(page.get_by_role("button", name="Propose change")).to_have_count(0)
+    page.get_by_role("group", name="Policy change").get_by_role("button", name="Put in force").click()
+    expect(page.get_by_role("region", name="A change to review")).to_contain_text("It waits no more")
     assert "n_survivors <= 2" in space.get("/policy")["source"]["text"]
 
 

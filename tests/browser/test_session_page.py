@@ -116,6 +116,11 @@ def test_a_log_that_was_tampered_with_is_broken_at_the_first_bad_event(
         expect(verdict).to_contain_text("First bad event: #6.")
         expect(verdict).to_contain_text("hash does not follow from the bytes")
         expect(page.get_by_role("heading", name="Broken log")).to_be_visible()
+        # What comes after it is hatched, and not counted: 14 were left at event 5.
+        expect(page.locator(".funnel rect[fill='url(#hatch)']")).to_have_count(1)
+        expect(page.get_by_test_id("left")).to_have_text("14")
+        expect(page.get_by_role("button", name="Alive")).to_contain_text("14")
+        expect(page.get_by_role("alert")).to_contain_text("The log is broken at event 6.")
 
 
 def test_a_person_records_what_they_saw_and_it_counts(page: Page, incident: Incident, client: httpx.Client) -> None:
@@ -167,6 +172,26 @@ def test_a_session_that_is_not_there_says_so(browser: Browser, server: ServerPro
         expect(page.get_by_role("alert")).to_contain_text("SESSION_NOT_FOUND")
     finally:
         context.close()
+
+
+@pytest.mark.parametrize("address", ["/cases/%E0%A4%A", "/spaces/%ff/policy"])
+def test_an_address_that_cannot_be_read_is_an_error_and_no_empty_page(
+    browser: Browser, server: ServerProcess, address: str
+) -> None:
+    context = browser.new_context(base_url=server.url)
+    try:
+        page = context.new_page()
+        page.goto(address)
+        expect(page.get_by_role("heading", level=1)).to_be_visible()
+        expect(page.get_by_role("alert")).to_be_visible()
+    finally:
+        context.close()
+
+
+def test_keys_work_from_a_moment_that_says_nothing(page: Page, incident: Incident) -> None:
+    open_session(page, incident, "?at=soon")
+    page.keyboard.press("ArrowRight")
+    expect(page.get_by_role("slider", name="Event")).to_have_value("1")
 
 
 @pytest.mark.req("CONSOLE-GHOSTS-01")

@@ -11,6 +11,8 @@ export interface Identity {
   authenticated: boolean;
   key_id: string | null;
   scopes: string[];
+  /** Scopes that hold for single sessions or spaces, with the ids, or beginnings of ids, that they hold for. */
+  restricted: Record<string, string[]>;
 }
 
 /** What the server said instead of an answer; `code` is the protocol's, or `NETWORK` where there was none. */
@@ -34,12 +36,25 @@ export const needsKey = signal(false);
 /** The name under which a server without keys is asked. */
 export const spokenName = signal("console");
 
-export function may(scope: string): boolean {
-  return identity.value?.scopes.includes(scope) ?? false;
+/** Whether this key has a scope for one session or space, or for any where none is named. */
+export function may(scope: string, target?: string): boolean {
+  if (identity.value === null) return false;
+  if (identity.value.scopes.includes(scope)) return true;
+  const patterns = identity.value.restricted[scope] ?? [];
+  return patterns.some((each) => target === undefined || (each.endsWith("*") ? target.startsWith(each.slice(0, -1)) : target === each));
 }
 
-export function mayOperate(): boolean {
-  return may("spaces:operate") && identity.value?.kind === "operator";
+export function isOperator(): boolean {
+  return identity.value?.kind === "operator";
+}
+
+export function mayOperate(space?: string): boolean {
+  return may("spaces:operate", space) && isOperator();
+}
+
+/** Only who proposed something, or an operator, may take it back. */
+export function mayWithdraw(space: string, proposer: { id: string }): boolean {
+  return may("spaces:propose", space) && (isOperator() || proposer.id === identity.value?.id);
 }
 
 type Query = Record<string, string | number | boolean | null | undefined>;

@@ -3,7 +3,7 @@
 import { ApiError, send } from "./client";
 
 export interface Pulse {
-  /** `off`: the server does not offer a stream here. */
+  /** `off`: the server does not offer a stream here, or not to this key any more. */
   state: "connecting" | "live" | "stale" | "off";
   /** When something was last heard, by this machine's clock. */
   heardAt: number;
@@ -18,6 +18,8 @@ export interface Message {
 
 const STALE_MS = 10_000;
 const LONGEST_RETRY_MS = 30_000;
+/** Refusals that pass: the request took too long, or there were too many. */
+const TRANSIENT = [408, 429];
 
 /** Splits a stream of text into messages. */
 export class MessageReader {
@@ -105,9 +107,12 @@ export function follow(path: string, follower: Follower): { stop: () => void; no
       connection = new AbortController();
       const signal = AbortSignal.any([controller.signal, connection.signal]);
       try {
-        if (await listen(path, follower.after(), signal, hear)) break;
+        if (await listen(path, follower.after(), signal, hear)) {
+          say({ state: "off" });
+          break;
+        }
       } catch (error) {
-        if (error instanceof ApiError && error.status >= 400 && error.status < 500) {
+        if (error instanceof ApiError && error.status >= 400 && error.status < 500 && !TRANSIENT.includes(error.status)) {
           say({ state: "off" });
           break;
         }
@@ -147,22 +152,33 @@ async function listen(path: string, after: number | string | null, signal: Abort
   let waiting: Message[] = [];
   let frame = 0;
   let ended = false;
+  let problem: unknown = null;
   const flush = (): void => {
     frame = 0;
     const some = waiting;
     waiting = [];
-    hear(some);
-  };
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) break;
-    for (const message of messages.read(value)) {
-      if (message.event === "end") ended = (message.data as { reason?: string } | null)?.reason === "permission_lost";
-      waiting.push(message);
+    try {
+      hear(some);
+    } catch (error) {
+      // What was sent does not follow what is known: this connection is of no more use.
+      problem = error;
+      void reader.cancel();
     }
-    frame ||= requestAnimationFrame(flush);
+  };
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) break;
+      for (const message of messages.read(value)) {
+        if (message.event === "end") ended = (message.data as { reason?: string } | null)?.reason === "permission_lost";
+        waiting.push(message);
+      }
+      frame ||= requestAnimationFrame(flush);
+    }
+  } finally {
+    cancelAnimationFrame(frame);
   }
-  if (frame) cancelAnimationFrame(frame);
-  if (waiting.length > 0) flush();
+  if (waiting.length > 0 && problem === null) flush();
+  if (problem !== null) throw problem;
   return ended;
 }

@@ -5,13 +5,14 @@ import { useEffect, useState } from "preact/hooks";
 import { get } from "../api/client";
 import { bitsOf, nextSource, type Source } from "../model/log";
 import { ago, bits, count, nameSession, plural } from "../ui/format";
-import { LiveChip, Page, waiting } from "../ui/frame";
+import { LiveChip, Page } from "../ui/frame";
 import { Icon, type Shape } from "../ui/icons";
 import { useKeys } from "../ui/keys";
 import { useNews } from "../ui/news";
 import { Empty, Failure, Monogram, Panel, Skeleton, ToCopy, useLoad } from "../ui/parts";
 import { Link, place, setQuery } from "../ui/router";
 import { Spark } from "../ui/spark";
+import { noteWaiting } from "./actions/inbox";
 import { pathOf, readInbox } from "./actions/model";
 
 interface Listed {
@@ -44,7 +45,7 @@ const SPANS: [string, string, number][] = [["", "Any time", 0], ["1", "Last day"
 async function findAsked(): Promise<Map<string, string>> {
   const asked = new Map<string, string>();
   const items = await readInbox();
-  waiting.value = items.length;
+  noteWaiting(items);
   const sessions = new Map<string, string>();
   for (const each of items) {
     if (each.case_id === null) continue;

@@ -3,7 +3,7 @@
 import { signal } from "@preact/signals";
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { ApiError, hasKey, identity, may, needsKey, signIn, signOut } from "../api/client";
+import { ApiError, hasKey, identity, isOperator, may, needsKey, signIn, signOut } from "../api/client";
 import type { Pulse } from "../api/live";
 import { span } from "./format";
 import { Icon, type Shape } from "./icons";
@@ -14,8 +14,16 @@ import { Link, go, place } from "./router";
 export const waiting = signal<number | null>(null);
 /** A sentence for screen readers, said politely. */
 export const said = signal("");
+/** A sentence for screen readers that interrupts: something new waits for a person. */
+export const urged = signal("");
 /** The last session that was open: pages of the rail that belong to a session go to its. */
 export const lastSession = signal<string | null>(null);
+
+/** Whether a page has anything to show to this key: spaces show their policies to operators alone. */
+function isShown(page: string): boolean {
+  if (page === "policy") return may("spaces:read") && isOperator();
+  return (page !== "actions" && page !== "inbox") || may("spaces:read");
+}
 
 type Theme = "dark" | "light";
 
@@ -42,7 +50,7 @@ function Rail(): JSX.Element {
   return (
     <nav class="rail" aria-label="Main">
       <span class="brand">cmbs</span>
-      {items.filter(([name]) => name !== "inbox" || may("spaces:read")).map(([name, to, icon, label]) => (
+      {items.filter(([name]) => isShown(name)).map(([name, to, icon, label]) => (
         <Link key={name} to={to} aria-current={page === name ? "page" : undefined}>
           <Icon of={icon} />
           {label}
@@ -115,6 +123,9 @@ export function Page({ title, crumbs, chips, status, children }: {
       <div class="sr" role="status" aria-live="polite">
         {said.value}
       </div>
+      <div class="sr" aria-live="assertive">
+        {urged.value}
+      </div>
     </div>
   );
 }
@@ -146,7 +157,8 @@ export function LiveChip({ pulse, retry }: { pulse: Pulse | null; retry?: () => 
     const timer = setInterval(() => tick((n) => n + 1), 1000);
     return () => clearInterval(timer);
   }, [pulse?.state]);
-  if (!pulse || pulse.state === "off") return null;
+  if (!pulse) return null;
+  if (pulse.state === "off") return <span class="chip" title="What is written from now on is shown when the page is loaded again">not live</span>;
   if (pulse.state === "connecting") return <span class="chip wide">connecting</span>;
   if (pulse.state === "live") {
     return (

@@ -138,6 +138,22 @@ export function useLoad<T>(load: (signal: AbortSignal) => Promise<T>, inputs: un
   return { ...state, again: () => setRound((before) => before + 1) };
 }
 
+const TOLD_MS = 600;
+
+/** Whether a figure changed just now: it is underlined for a moment, and nothing blinks. */
+export function useChanged(value: number): boolean {
+  const before = useRef(value);
+  const [changed, setChanged] = useState(false);
+  useEffect(() => {
+    if (before.current === value) return undefined;
+    before.current = value;
+    setChanged(true);
+    const timer = setTimeout(() => setChanged(false), TOLD_MS);
+    return () => clearTimeout(timer);
+  }, [value]);
+  return changed;
+}
+
 /** The width of an element, as it changes. */
 export function useWidth<E extends HTMLElement>(): [{ current: E | null }, number] {
   const element = useRef<E>(null);

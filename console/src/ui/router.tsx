@@ -8,10 +8,19 @@ export interface Place {
   query: URLSearchParams;
 }
 
+/** A part of a path in plain text; as it is written where that says nothing. */
+function decode(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
 function readPlace(url: URL | Location = location): Place {
   const base = new URL(document.baseURI).pathname;
   const path = url.pathname.startsWith(base) ? url.pathname.slice(base.length) : url.pathname.slice(1);
-  return { parts: path.split("/").filter(Boolean).map(decodeURIComponent), query: new URLSearchParams(url.search) };
+  return { parts: path.split("/").filter(Boolean).map(decode), query: new URLSearchParams(url.search) };
 }
 
 export const place = signal<Place>(readPlace());

@@ -1,10 +1,10 @@
 // What waits for a person: approvals, executions in doubt, changes of policy.
 
-import type { JSX } from "preact";
+import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { identity, may, mayOperate, post } from "../../api/client";
+import { identity, may, mayOperate, mayWithdraw, post } from "../../api/client";
 import { count, plural, short, span } from "../../ui/format";
-import { LiveChip, Page, waiting } from "../../ui/frame";
+import { LiveChip, Page, urged, waiting } from "../../ui/frame";
 import { Icon } from "../../ui/icons";
 import { useKeys } from "../../ui/keys";
 import { useNews } from "../../ui/news";
@@ -24,10 +24,22 @@ async function ask(path: string, body: unknown): Promise<void> {
   if (answer.granted === false) throw new Error(answer.refusal?.message ?? `the space refused it: ${answer.reason_code}`);
 }
 
+const announced = new Set<string>();
+
+/** Everything that waits: for the mark at the rail, and each approval once for screen readers. */
+export function noteWaiting(items: Waiting[]): void {
+  waiting.value = items.length;
+  const fresh = items.filter((each) => each.approval && !announced.has(`${each.space_id}/${each.id}`));
+  if (fresh.length === 0) return;
+  for (const each of fresh) announced.add(`${each.space_id}/${each.id}`);
+  const [first] = fresh;
+  urged.value = `Waits for you: approval of ${first!.approval!.tool_id ?? "a change of state"}${fresh.length > 1 ? `, and ${plural(fresh.length - 1, "more approval")}` : ""}.`;
+}
+
 /** Look how much waits, for the mark at the rail. Without an answer the mark stays as it was. */
 export async function countWaiting(): Promise<void> {
   try {
-    waiting.value = (await readInbox()).length;
+    noteWaiting(await readInbox());
   } catch {
     // The page that asks for more says what is wrong.
   }
@@ -47,12 +59,17 @@ function useInboxKeys(): void {
   useKeys({ a: () => focus("[data-approve]"), x: () => focus("[data-reject]"), j: () => moveCard(1), k: () => moveCard(-1) });
 }
 
-export function InboxPanel({ items, changed }: { items: Waiting[]; changed: () => void }): JSX.Element {
+/** Cards whose buttons act; `stale` turns all of them off, since what they show may not be so any more. */
+export function Cards({ stale, children }: { stale: boolean; children: ComponentChildren }): JSX.Element {
+  return <fieldset class="acting" disabled={stale}>{children}</fieldset>;
+}
+
+export function InboxPanel({ items, stale, changed }: { items: Waiting[]; stale: boolean; changed: () => void }): JSX.Element {
   useInboxKeys();
   return (
     <Panel title={<>Waits for you {items.length > 0 && <span class="count">{items.length}</span>}</>} label="Waits for you" icon="person" actions={<span class="note wide"><kbd>J</kbd> <kbd>K</kbd> to move</span>}>
       {items.length === 0 && <p class="note pad">Nothing waits for a person.</p>}
-      {items.map((each) => <Card key={`${each.space_id}/${each.kind}/${each.id}`} item={each} changed={changed} />)}
+      <Cards stale={stale}>{items.map((each) => <Card key={`${each.space_id}/${each.kind}/${each.id}`} item={each} changed={changed} />)}</Cards>
     </Panel>
   );
 }
@@ -130,13 +147,13 @@ function ApprovalCard({ item, approval, changed }: { item: Waiting; approval: Ap
       </dl>
       {moved && <p class="owed" role="alert">Changed, look again. <button type="button" class="btn" onClick={() => setShown(approval.args_hash)}>I looked</button></p>}
       {error !== null && <Failure error={error} />}
-      {may("spaces:approve") && (
+      {may("spaces:approve", space) && (
         <>
           <label class="reason"><span class="sr">Reason of a rejection</span><input class="field" placeholder="reason, where you reject" value={reason} onInput={(event) => setReason(event.currentTarget.value)} /></label>
           <p class="row">
             <button type="button" data-approve class="btn primary grow" disabled={!viewed || moved || sending || (asked.value === null && asked.error === null)} onClick={() => void settle("approve")}><Icon of="check" />Approve once <kbd>A</kbd></button>
             <button type="button" data-reject class="btn" disabled={sending} onClick={() => void settle("reject")}>Reject <kbd>X</kbd></button>
-            {may("spaces:propose") && <button type="button" class="btn ghost" disabled={sending} onClick={() => void withdraw()}>Withdraw</button>}
+            {mayWithdraw(space, approval.proposer) && <button type="button" class="btn ghost" disabled={sending} onClick={() => void withdraw()}>Withdraw</button>}
           </p>
         </>
       )}
@@ -192,7 +209,7 @@ function DoubtCard({ space, execution, changed }: { space: string; execution: Ex
       <p class="f2 small">It began at entry {execution.started_seq}, and no outcome came. Whether it ran is not known.</p>
       <pre class="args" tabIndex={0} aria-label="Arguments">{JSON.stringify(execution.args, null, 2)}</pre>
       {error !== null && <Failure error={error} />}
-      {(mayOperate() || may("spaces:propose")) && (
+      {mayOperate(space) && (
         <>
           <label class="reason"><span class="sr">Evidence</span><input class="field" placeholder="what you saw" value={evidence} onInput={(event) => setEvidence(event.currentTarget.value)} /></label>
           <p class="row">
@@ -205,7 +222,8 @@ function DoubtCard({ space, execution, changed }: { space: string; execution: Ex
   );
 }
 
-function ChangeCard({ space, change, changed }: { space: string; change: PolicyChange; changed: () => void }): JSX.Element {
+/** A change of policy that another operator proposed; `review` leads to its file. */
+export function ChangeCard({ space, change, changed, review = true }: { space: string; change: PolicyChange; changed: () => void; review?: boolean }): JSX.Element {
   const [error, setError] = useState<unknown>(null);
   const settle = async (verb: "authorise" | "reject"): Promise<void> => {
     try {
@@ -221,11 +239,11 @@ function ChangeCard({ space, change, changed }: { space: string; change: PolicyC
       <div class="row"><b>Policy change</b><span class="grow" /><span class="f3">{space}</span></div>
       <p class="f2 small">{change.proposer.id} proposes it; a second operator puts it in force. {plural(keys.length, "key")}: <span class="mono">{keys.slice(0, 4).join(", ")}</span></p>
       {error !== null && <Failure error={error} />}
-      {mayOperate() && (
+      {mayOperate(space) && (
         <p class="row">
           <button type="button" class="btn primary" onClick={() => void settle("authorise")}>Put in force</button>
           <button type="button" class="btn" onClick={() => void settle("reject")}>Reject</button>
-          <Link class="btn ghost" to={`spaces/${encodeURIComponent(space)}/policy`}>Review the file</Link>
+          {review && <Link class="btn ghost" to={`spaces/${encodeURIComponent(space)}/policy/changes/${encodeURIComponent(change.change_id)}`}>Review</Link>}
         </p>
       )}
     </div>
@@ -249,7 +267,7 @@ function SecondCard({ item, changed }: { item: Waiting; changed: () => void }): 
       <div class="row"><b>{observe ? "Observe, and block nothing" : "One operator is enough"}</b><span class="grow" /><span class="f3">{item.space_id}</span></div>
       <p class="f2 small">{item.asked_by} asks. {observe ? "Every decision is still made and recorded, and none is enforced." : "From then on a change of policy takes one operator, not two."}</p>
       {error !== null && <Failure error={error} />}
-      {mayOperate() && <p class="row"><button type="button" class="btn primary" onClick={() => void confirm()}>Confirm</button></p>}
+      {mayOperate(item.space_id) && <p class="row"><button type="button" class="btn primary" onClick={() => void confirm()}>Confirm</button></p>}
     </div>
   );
 }
@@ -265,7 +283,7 @@ export function InboxPage(): JSX.Element {
   const space = place.value.query.get("space");
   const proposal = place.value.query.get("proposal");
   useEffect(() => {
-    if (loaded.value) waiting.value = loaded.value.length;
+    if (loaded.value) noteWaiting(loaded.value);
   }, [loaded.value]);
   useInboxKeys();
   const all = loaded.value ?? [];
@@ -287,7 +305,7 @@ export function InboxPage(): JSX.Element {
           </div>
           {proposal !== null && <p class="note">Of one call only. <button type="button" class="btn ghost" onClick={() => setQuery({ space: null, proposal: null })}>Show everything</button></p>}
           {shown.length === 0 && <Panel><p class="note pad">{proposal === null ? "None of this kind." : "This call does not wait any more."}</p></Panel>}
-          <div class="inbox">{shown.map((each) => <div class="panel" key={`${each.space_id}/${each.kind}/${each.id}`}><Card item={each} changed={loaded.again} /></div>)}</div>
+          <Cards stale={news.pulse?.state === "stale"}><div class="inbox">{shown.map((each) => <div class="panel" key={`${each.space_id}/${each.kind}/${each.id}`}><Card item={each} changed={loaded.again} /></div>)}</div></Cards>
         </>
       )}
     </Page>

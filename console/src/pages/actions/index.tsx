@@ -50,6 +50,7 @@ function CaseActions({ space, one, said }: { space: string; one: Case; said: (ne
     const newestFirst = await list<Proposal>(`${pathOf(space)}/proposals`, "proposals", { case_id: one.case_id, order: "newest" }, 500);
     return newestFirst.reverse();
   }, [space, one.case_id, news.count]);
+  const stale = news.pulse?.state === "stale";
   const inbox = useLoad(() => readInbox(space), [space, news.count]);
   useEffect(() => void countWaiting(), [inbox.value]);
   const newest = useMemo(() => [...(proposals.value ?? [])].reverse(), [proposals.value]);
@@ -80,11 +81,11 @@ function CaseActions({ space, one, said }: { space: string; one: Case; said: (ne
         </Panel>
       </div>
       <div>
-        {chosen ? <Trace key={chosen.proposal_id} space={space} proposal={chosen} changed={changed} /> : <Panel title="Proposal">{proposals.loading ? <Skeleton height={300} /> : <p class="note pad">Nothing was proposed yet.</p>}</Panel>}
+        {chosen ? <Trace key={chosen.proposal_id} space={space} proposal={chosen} stale={stale} changed={changed} /> : <Panel title="Proposal">{proposals.loading ? <Skeleton height={300} /> : <p class="note pad">Nothing was proposed yet.</p>}</Panel>}
         <StatePanel space={space} news={news.count} />
       </div>
       <div>
-        {inbox.error !== null ? <Panel title="Waits for you"><Failure error={inbox.error} retry={inbox.again} /></Panel> : <InboxPanel items={inbox.value ?? []} changed={changed} />}
+        {inbox.error !== null ? <Panel title="Waits for you"><Failure error={inbox.error} retry={inbox.again} /></Panel> : <InboxPanel items={inbox.value ?? []} stale={stale} changed={changed} />}
       </div>
     </div>
   );

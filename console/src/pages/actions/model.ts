@@ -91,6 +91,8 @@ export interface PolicyChange {
   set: Record<string, string>;
   unset: string[];
   reason: string;
+  /** Its file; null where it was written by its keys, or waits no more. */
+  source: { media_type: string; text: string } | null;
 }
 
 interface Origin {
@@ -143,6 +145,10 @@ export async function findCases(session: string): Promise<{ space: string; case:
 
 export async function readPolicySource(space: string): Promise<PolicySource | null> {
   return find<PolicySource>(`${pathOf(space)}/policy`, { limit: 1 });
+}
+
+export async function readPolicyChange(space: string, change: string): Promise<PolicyChange> {
+  return get<PolicyChange>(`${pathOf(space)}/policy/changes/${encodeURIComponent(change)}`);
 }
 
 export async function explain(space: string, proposal: string): Promise<Explanation> {

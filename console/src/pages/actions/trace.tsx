@@ -2,7 +2,7 @@
 
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
-import { may, mayOperate, post } from "../../api/client";
+import { mayWithdraw, post } from "../../api/client";
 import { clock, short } from "../../ui/format";
 import { Icon } from "../../ui/icons";
 import { Failure, Panel, Skeleton, useLoad } from "../../ui/parts";
@@ -21,7 +21,7 @@ const SAYS: Record<string, string> = {
   invariants: "the state stays sound",
 };
 
-export function Trace({ space, proposal, changed }: { space: string; proposal: Proposal; changed: () => void }): JSX.Element {
+export function Trace({ space, proposal, stale, changed }: { space: string; proposal: Proposal; stale: boolean; changed: () => void }): JSX.Element {
   const loaded = useLoad(async () => {
     const [explanation, policy] = await Promise.all([explain(space, proposal.proposal_id), readPolicySource(space).catch(() => null)]);
     return { explanation, policy };
@@ -45,7 +45,7 @@ export function Trace({ space, proposal, changed }: { space: string; proposal: P
       icon={icon}
       tone={tone}
       note={<span>{proposal.proposal_id} by {proposal.actor.id}, entry {proposal.seq}</span>}
-      actions={waits && (may("spaces:propose") || mayOperate()) && <button type="button" class="btn" onClick={() => void withdraw()}>Withdraw</button>}
+      actions={waits && mayWithdraw(space, proposal.actor) && <button type="button" class="btn" disabled={stale} onClick={() => void withdraw()}>Withdraw</button>}
     >
       {error !== null && <Failure error={error} />}
       <Flow proposal={proposal} />

@@ -87,7 +87,7 @@ function WrittenCall({ space, known, ask }: { space: string; known: Known; ask: 
   const [text, setText] = useState("{}");
   const [tokenId, setTokenId] = useState(known.tokens[0]?.token_id ?? "");
   const [caseId, setCaseId] = useState(known.cases[0]?.case_id ?? "");
-  if (!may("spaces:propose")) return <p class="note pad">This key may not propose calls; look at one that was proposed.</p>;
+  if (!may("spaces:propose", space)) return <p class="note pad">This key may not propose calls; look at one that was proposed.</p>;
   const token = known.tokens.find((each) => each.token_id === tokenId);
   const send = async (): Promise<Explanation> => {
     const path = pathOf(space);

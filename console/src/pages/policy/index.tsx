@@ -9,10 +9,11 @@ import { Icon } from "../../ui/icons";
 import { useNews } from "../../ui/news";
 import { Empty, Failure, Panel, Skeleton, ToCopy, useLoad } from "../../ui/parts";
 import { go } from "../../ui/router";
-import { type PolicySource, listSpaces, pathOf, readPolicySource } from "../actions/model";
+import { type PolicySource, listSpaces, pathOf, readPolicyChange, readPolicySource } from "../actions/model";
 import { mountEditor, type Editor, type Finding } from "./editor";
 import { ExplainPanel } from "./explain";
 import { Flips } from "./flips";
+import { Review } from "./review";
 import { submit } from "./submit";
 
 interface Check {
@@ -28,13 +29,21 @@ interface Check {
 const QUIET_MS = 400;
 const CREATE_SPACE = `cmbs call create_space space_id=ops --actor operator:me --server ${new URL(".", document.baseURI).href.replace(/\/$/, "")}`;
 
-export function PolicyPage({ space }: { space: string | undefined }): JSX.Element {
+/** `change` is the id of a change that waits for a second operator: its file is the draft. */
+export function PolicyPage({ space, change }: { space: string | undefined; change: string | undefined }): JSX.Element {
   const spaces = useLoad(listSpaces, []);
   const chosen = space ?? spaces.value?.find((each) => each !== "default") ?? spaces.value?.[0];
   const policy = useLoad(async () => (chosen ? readPolicySource(chosen) : null), [chosen]);
-  const news = useNews(chosen && mayOperate() ? `${pathOf(chosen)}/events` : null);
+  const reviewed = useLoad(async () => (chosen && change ? readPolicyChange(chosen, change) : null), [chosen, change]);
+  const news = useNews(chosen && mayOperate(chosen) ? `${pathOf(chosen)}/events` : null);
   const newest = useLoad(async () => (chosen && news.count > 0 ? readPolicySource(chosen) : null), [chosen, news.count]);
   const isOld = policy.value !== null && newest.value !== null && newest.value.policy_hash !== policy.value.policy_hash;
+  const problem = spaces.error ?? policy.error ?? reviewed.error;
+  const stale = news.pulse?.state === "stale";
+  const settled = (): void => {
+    policy.again();
+    reviewed.again();
+  };
   return (
     <Page
       title="Policy"
@@ -48,35 +57,42 @@ export function PolicyPage({ space }: { space: string | undefined }): JSX.Elemen
       chips={policy.value && <span class="chip wide">in force: <span class="mono">{short(policy.value.policy_hash)}</span></span>}
       status={<LiveChip pulse={news.pulse} retry={news.retry} />}
     >
-      {(spaces.error ?? policy.error) !== null && <Panel title="Policy"><Failure error={spaces.error ?? policy.error} retry={policy.again} /></Panel>}
+      {problem !== null && <Panel title="Policy"><Failure error={problem} retry={() => { policy.again(); reviewed.again(); }} /></Panel>}
       {isOld && <div class="panel replay" role="status"><Icon of="warn" tone="owed" /><span class="grow">Another policy was put in force meanwhile. What is written here is checked against the one before it.</span><button type="button" class="btn" onClick={policy.again}>Load it, and drop the draft</button></div>}
-      {!policy.value && (spaces.error ?? policy.error) === null && spaces.value?.length !== 0 && <Panel><Skeleton height={400} /></Panel>}
+      {!policy.value && problem === null && spaces.value?.length !== 0 && <Panel><Skeleton height={400} /></Panel>}
       {spaces.value?.length === 0 && <Panel><Empty title="No space yet"><p class="f2">A policy belongs to a space. A gateway makes one for its calls, and an operator makes one with:</p><ToCopy text={CREATE_SPACE} /></Empty></Panel>}
-      {chosen && policy.value && <Workbench key={`${chosen}${policy.value.policy_hash}`} space={chosen} policy={policy.value} again={policy.again} />}
+      {chosen && reviewed.value && <Review space={chosen} change={reviewed.value} stale={stale} settled={settled} />}
+      {chosen && policy.value && (!change || reviewed.value) && <Workbench key={`${chosen}${policy.value.policy_hash}`} space={chosen} policy={policy.value} proposal={reviewed.value?.source?.text ?? null} stale={stale} again={policy.again} />}
     </Page>
   );
 }
 
 const EMPTY_FILE = "format: 2\nrules: []\n";
 
-function Workbench({ space, policy, again }: { space: string; policy: PolicySource; again: () => void }): JSX.Element {
+function Workbench({ space, policy, proposal, stale, again }: { space: string; policy: PolicySource; proposal: string | null; stale: boolean; again: () => void }): JSX.Element {
   const inForce = policy.source?.text ?? EMPTY_FILE;
   const host = useRef<HTMLDivElement>(null);
   const editor = useRef<Editor | null>(null);
-  const [text, setText] = useState(inForce);
-  const [quiet, setQuiet] = useState(inForce);
+  const [text, setText] = useState(proposal ?? inForce);
+  const [quiet, setQuiet] = useState(proposal ?? inForce);
   const [error, setError] = useState<unknown>(null);
-  const [compared, setCompared] = useState(false);
+  const [compared, setCompared] = useState(proposal !== null);
   const [proposed, setProposed] = useState<string | null>(null);
   useEffect(() => {
     editor.current = mountEditor(host.current!, inForce, setText, "The policy file");
+    if (proposal !== null) {
+      editor.current.replace(proposal);
+      editor.current.compare(true);
+    }
     return () => editor.current?.destroy();
   }, []);
   useEffect(() => {
     const timer = setTimeout(() => setQuiet(text), QUIET_MS);
     return () => clearTimeout(timer);
   }, [text]);
-  const check = useLoad(() => submit<Check>(`${pathOf(space)}/policy/check`, quiet), [space, quiet]);
+  // Drafts are an operator's: another key sees the file, and how calls are decided by it.
+  const operates = mayOperate(space);
+  const check = useLoad(async () => (operates ? submit<Check>(`${pathOf(space)}/policy/check`, quiet) : null), [space, quiet, operates]);
   useEffect(() => {
     if (check.value) editor.current?.show(check.value.findings);
   }, [check.value]);
@@ -109,17 +125,17 @@ function Workbench({ space, policy, again }: { space: string; policy: PolicySour
             </span>
             {policy.source === null ? "no file is on record; the policy was written by its keys" : changed ? (errors.length > 0 ? "draft" : `draft, ${plural(keys, "rule or setting", "rules or settings")} changed`) : "as in force"}
           </span>}
-          actions={<span class="row" role="status">{check.loading ? <span class="f3">checking</span> : <>{errors.length > 0 && <span class="refused"><Icon of="refused" /> {plural(errors.length, "error")}</span>}{warnings.length > 0 && <span class="owed"><Icon of="warn" /> {plural(warnings.length, "warning")}</span>}{errors.length + warnings.length === 0 && <span class="holds"><Icon of="check" /> sound</span>}</>}</span>}
+          actions={operates && <span class="row" role="status">{check.loading ? <span class="f3">checking</span> : <>{errors.length > 0 && <span class="refused"><Icon of="refused" /> {plural(errors.length, "error")}</span>}{warnings.length > 0 && <span class="owed"><Icon of="warn" /> {plural(warnings.length, "warning")}</span>}{errors.length + warnings.length === 0 && <span class="holds"><Icon of="check" /> sound</span>}</>}</span>}
         >
           <div ref={host} class="editor" data-testid="editor" />
-          <div class="pad row foot">
+          {operates && <div class="pad row foot">
             <span class="f2 grow">{proposed ?? "It takes effect when the space's rule on operators is met."}</span>
             {error !== null && <Failure error={error} />}
             <button type="button" class="btn ghost" disabled={!changed} onClick={() => editor.current?.replace(inForce)}>Discard</button>
-            {mayOperate() && <button type="button" class="btn primary" disabled={!changed || errors.length > 0 || check.loading} onClick={() => void propose()}>{errors.length > 0 ? `Propose change: fix ${plural(errors.length, "error")} first` : "Propose change"}</button>}
-          </div>
+            {text !== proposal && <button type="button" class="btn primary" disabled={stale || !changed || errors.length > 0 || check.loading} onClick={() => void propose()}>{errors.length > 0 ? `Propose change: fix ${plural(errors.length, "error")} first` : "Propose change"}</button>}
+          </div>}
         </Panel>
-        <Panel title="Findings" note={check.value ? plural(check.value.findings.length, "finding") : ""}>
+        {operates && <Panel title="Findings" note={check.value ? plural(check.value.findings.length, "finding") : ""}>
           {check.error !== null && <Failure error={check.error} retry={check.again} />}
           {check.value === null && check.loading && <Skeleton height={30} />}
           {check.value?.findings.length === 0 && <p class="note pad">Nothing was found.</p>}
@@ -132,11 +148,11 @@ function Workbench({ space, policy, again }: { space: string; policy: PolicySour
               </li>
             ))}
           </ul>
-        </Panel>
+        </Panel>}
       </div>
       <div>
-        <Flips space={space} text={quiet} ready={changed && check.value !== null && errors.length === 0} />
-        <Panel title="Tests" note={check.value && errors.length === 0 ? `${check.value.tests.filter((each) => each.passed).length} of ${check.value.tests.length} pass${check.value.never_asked.length > 0 ? `; ${plural(check.value.never_asked.length, "rule")} never asked` : ""}` : ""}>
+        {operates && <Flips space={space} text={quiet} ready={changed && check.value !== null && errors.length === 0} />}
+        {operates && <Panel title="Tests" note={check.value && errors.length === 0 ? `${check.value.tests.filter((each) => each.passed).length} of ${check.value.tests.length} pass${check.value.never_asked.length > 0 ? `; ${plural(check.value.never_asked.length, "rule")} never asked` : ""}` : ""}>
           {check.value === null && check.loading && <Skeleton height={60} />}
           {check.value?.tests.length === 0 && <p class="note pad">{errors.length > 0 ? "They run once the file has no error." : "The file has no tests."}</p>}
           <ul class="facts">
@@ -148,7 +164,7 @@ function Workbench({ space, policy, again }: { space: string; policy: PolicySour
               </li>
             ))}
           </ul>
-        </Panel>
+        </Panel>}
         <ExplainPanel space={space} policy={policy} />
       </div>
     </div>

@@ -74,7 +74,7 @@ export function AskNext({ id, log, probes, acting }: { id: string; log: SessionL
       <ol class="next">
         {probes.list?.slice(0, MOST).map((probe) => <ProbeRow key={probe.id} probe={probe} best={best} />)}
       </ol>
-      {may("belief:write") && !done && (
+      {may("belief:write", id) && !done && (
         <div class="pad">
           <button type="button" id="record" class="btn full" disabled={!acting} aria-expanded={recording} onClick={() => setRecording(!recording)}><Icon of="plus" />Record what you saw <kbd>R</kbd></button>
         </div>

@@ -78,15 +78,18 @@ function takeIn(log: SessionLog, messages: Message[]): boolean {
   return changed;
 }
 
+function readAt(asked: string | null, head: number): number {
+  return asked === null ? head : Math.min(head, Math.max(0, Number.parseInt(asked, 10) || 0));
+}
+
 /** The event that the page shows: the address says which, or the newest. */
 export function useMoment(log: SessionLog | null, size: number): { at: number; past: boolean; move: (seq: number) => void; step: (by: number) => void } {
   const asked = place.value.query.get("at");
   const head = Math.max(0, size - 1);
-  const wanted = asked === null ? head : Math.min(head, Math.max(0, Number.parseInt(asked, 10) || 0));
-  const at = log ? wanted : 0;
+  const at = log ? readAt(asked, head) : 0;
   const move = (seq: number): void => setQuery({ at: seq >= head ? null : String(Math.max(0, seq)) });
   // From where the address is now: keys come faster than the page is drawn.
-  const step = (by: number): void => move(Number(place.value.query.get("at") ?? head) + by);
+  const step = (by: number): void => move(readAt(place.value.query.get("at"), head) + by);
   return { at, past: asked !== null && at < head, move, step };
 }
 
@@ -160,8 +163,17 @@ function Body({ id, log, size, session }: { id: string; log: SessionLog; size: n
   });
   const selected = why ? (log.whenGone(why) >= 0 ? log.whenGone(why) : null) : opened;
   const broken = verification.verdict?.state === "broken" ? verification.verdict.seq : null;
+  // What follows a bad event is not counted: the figures are of the last event that holds.
+  const counted = broken === null ? at : Math.min(at, Math.max(0, broken - 1));
   return (
     <>
+      {counted < at && (
+        <div class="panel replay" role="alert">
+          <Icon of="broken" tone="refused" />
+          <span class="strong">The log is broken at event {broken}.</span>
+          <span class="f2 clip">The figures are of event {counted}; nothing after it is counted.</span>
+        </div>
+      )}
       {past && (
         <div class="panel replay" role="status">
           <Icon of="prev" />
@@ -171,7 +183,7 @@ function Body({ id, log, size, session }: { id: string; log: SessionLog; size: n
           <button type="button" class="btn" onClick={() => move(log.head)}>Back to live <kbd>End</kbd></button>
         </div>
       )}
-      <AnswerStrip id={id} log={log} at={at} past={past} />
+      <AnswerStrip id={id} log={log} at={counted} past={past} />
       <div class="cols">
         <div>
           <Panel
@@ -189,13 +201,13 @@ function Body({ id, log, size, session }: { id: string; log: SessionLog; size: n
             <Player log={log} at={at} move={move} following={!past && session.pulse?.state === "live"} />
           </Panel>
           <div class="two">
-            <Causes id={id} log={log} size={size} at={at} why={why} choose={(hypothesis) => setQuery({ why: hypothesis })} />
+            <Causes id={id} log={log} size={size} at={counted} why={why} choose={(hypothesis) => setQuery({ why: hypothesis })} />
             <WhyRuledOut id={id} log={log} why={why} opened={opened} verdict={verification.verdict} />
           </div>
         </div>
         <div>
           <AskNext id={id} log={log} probes={probes} acting={!past && !stale && log.endedAt === null} />
-          <Refused log={log} at={at} open={setOpened} />
+          <Refused log={log} at={counted} open={setOpened} />
           <Verification verification={verification} log={log} id={id} />
         </div>
       </div>

@@ -4,7 +4,7 @@ import type { JSX } from "preact";
 import { bitsOf, type SessionLog } from "../../model/log";
 import { bits, count, plural } from "../../ui/format";
 import { Icon } from "../../ui/icons";
-import { Monogram } from "../../ui/parts";
+import { Monogram, useChanged } from "../../ui/parts";
 import { Link } from "../../ui/router";
 import { useBlockers } from "../actions/gates";
 
@@ -15,12 +15,13 @@ export function AnswerStrip({ id, log, at, past }: { id: string; log: SessionLog
   const counts = log.countBySource(at);
   const tone = left === 0 ? "contra" : "holds";
   const blockers = useBlockers(id);
+  const changed = useChanged(left);
   return (
     <section class="panel strip" aria-label="Where this stands">
       <div>
         <h2>Still possible</h2>
         <div class="answer">
-          <b class={`num ${tone} ${count(left).length > 4 ? "long" : ""}`} data-testid="left">{count(left)}</b>
+          <b class={`num ${tone} ${count(left).length > 4 ? "long" : ""} ${changed ? "under" : ""}`} data-testid="left">{count(left)}</b>
           <div>
             <div class="strong of">of {plural(log.universeSize, "cause")} left</div>
             <div class="f2 num">
