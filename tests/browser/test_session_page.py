@@ -168,7 +168,7 @@ def test_a_session_that_is_not_there_says_so(browser: Browser, server: ServerPro
     try:
         page = context.new_page()
         page.goto("/cases/no-such-session")
-        expect(page.get_by_role("alert")).to_contain_text("no session `no-such-session`")
+        expect(page.get_by_role("alert")).to_contain_text("no session no-such-session")
         expect(page.get_by_role("alert")).to_contain_text("SESSION_NOT_FOUND")
     finally:
         context.close()
