@@ -37,6 +37,8 @@ _REDIRECTS = range(300, 400)
 _ERRORS = range(400, 600)
 _MAX_SHOWN = 200
 _MAX_RETRY_AFTER_SECONDS = 3600.0
+_DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {}
+_DECODERS_LOCK = Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +174,15 @@ def _judge(outcome: Outcome) -> tuple[CmbsError | None, float]:
     return None, 0.0
 
 
+def find_decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
+    """The decoder of a type. One thread makes it: msgspec crashes where several meet a type for the first time."""
+    with _DECODERS_LOCK:
+        decoder = _DECODERS.get(kind)
+        if decoder is None:
+            decoder = _DECODERS[kind] = msgspec.json.Decoder(kind)
+        return decoder
+
+
 def read_answer(call: Call[T], answer: Answer) -> T:
     """The result of a call; the server's error, or UnreadableAnswer for what is no answer of this protocol."""
     if answer.status in _REDIRECTS:
@@ -185,7 +196,7 @@ def read_answer(call: Call[T], answer: Answer) -> T:
         kind = answer.headers.get("content-type", "nothing")[:_MAX_SHOWN]
         raise UnreadableAnswer(answer.status, f"the answer is `{kind}`, not `{JSON_TYPE}`: is this a cmbs server?")
     try:
-        return msgspec.json.decode(answer.body, type=call.answer)
+        return find_decoder(call.answer).decode(answer.body)
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:
         raise UnreadableAnswer(answer.status, f"the answer is not as the protocol has it: {exc}") from exc
 
@@ -201,7 +212,7 @@ def read_head(answer: Answer) -> Head:
 def _read_error(answer: Answer) -> BeliefServerError | ClientError:
     if _is_json(answer):
         try:
-            content = msgspec.json.decode(answer.body, type=ErrorBody).error
+            content = find_decoder(ErrorBody).decode(answer.body).error
         except (msgspec.DecodeError, UnicodeDecodeError):
             pass
         else:

@@ -16,7 +16,7 @@ from httpx_sse import ServerSentEvent
 
 from cmbs.client.calls import Call
 from cmbs.client.errors import RequestFailed, Unreachable, UnreadableAnswer
-from cmbs.client.exchange import RETRIED, Answer, Environment, Patience, read_answer
+from cmbs.client.exchange import RETRIED, Answer, Environment, Patience, find_decoder, read_answer
 from cmbs.client.results.belief import Event, StreamEvent, StreamFault
 from cmbs.errors import BeliefServerError, CmbsError, Forbidden, LedgerCorrupt, StoreUnavailable
 
@@ -186,7 +186,7 @@ def _passes(failure: CmbsError) -> bool:
 
 def _decode(data: str, kind: type[Any]) -> Any:
     try:
-        return msgspec.json.decode(data, type=kind)
+        return find_decoder(kind).decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:
         raise UnreadableAnswer(_OK, f"an event is not as the protocol has it: {exc}") from exc
 

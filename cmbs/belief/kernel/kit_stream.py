@@ -235,10 +235,14 @@ def evolve(shelf: KitShelf | None, event: KitEvent) -> KitShelf:
     return KitShelf(message.kit_id, (*earlier, record), Head(body.seq, event.stored.event_hash), body.v)
 
 
+# Made here, by one thread: msgspec crashes where several meet a type for the first time.
+_ENTRIES, _MESSAGES = msgspec.json.Decoder(KitEntry), msgspec.json.Decoder(PutKit)
+
+
 def read_kit_event(stored: StoredEntry) -> KitEvent:
     """The event that stored bytes hold; ValueError where they hold none."""
-    body = msgspec.json.decode(stored.raw, type=KitEntry)
-    return KitEvent(msgspec.json.decode(body.payload, type=PutKit), body, stored)
+    body = _ENTRIES.decode(stored.raw)
+    return KitEvent(_MESSAGES.decode(body.payload), body, stored)
 
 
 def _find_content(shelf: KitShelf, message: PutKit) -> KitRecord | None:

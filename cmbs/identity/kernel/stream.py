@@ -159,10 +159,15 @@ def evolve(ring: KeyRing | None, event: KeyEvent) -> KeyRing:
     return KeyRing(keys, Head(event.body.seq, event.stored.event_hash), event.body.v)
 
 
+# Made here, by one thread: msgspec crashes where several meet a type for the first time.
+_ENTRIES = msgspec.json.Decoder(KeyEntry)
+_MESSAGES = {verb: msgspec.json.Decoder(kind) for verb, kind in _TYPE_OF.items()}
+
+
 def read_key_event(stored: StoredEntry) -> KeyEvent:
     """The event that stored bytes hold; ValueError where they hold none."""
-    body = msgspec.json.decode(stored.raw, type=KeyEntry)
-    return KeyEvent(msgspec.json.decode(body.payload, type=_TYPE_OF[body.verb]), body, stored)
+    body = _ENTRIES.decode(stored.raw)
+    return KeyEvent(_MESSAGES[body.verb].decode(body.payload), body, stored)
 
 
 def _decide_again(stream_id: str, ring: KeyRing | None, recorded: KeyEvent) -> KeyEvent:  # noqa: ARG001 - there is one

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -150,11 +150,18 @@ def check_header(header: str) -> None:
         raise _refusal(f"the header `{header}` is not for a target to set")
 
 
+# Made here, by one thread: msgspec crashes where several meet a type for the first time.
+_DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {
+    kind: msgspec.json.Decoder(kind) for kind in (HttpTarget, McpTarget, PythonTarget)
+}
+
+
 def _decode(tool: Tool, kind: type[_T]) -> _T:
     try:
-        return msgspec.json.decode(tool.target, type=kind)
+        target: _T = _DECODERS[kind].decode(tool.target)
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:
         raise _refusal(f"`target` of a tool of kind `{tool.kind}`: {lower_first(str(exc))}") from exc
+    return target
 
 
 def lower_first(text: str) -> str:

@@ -159,9 +159,13 @@ def decide(head: Head | None, known: HeadRecord | None, record: HeadRecord, stam
     return RecordEvent(body, seal(body))
 
 
+# Made here, by one thread: msgspec crashes where several meet a type for the first time.
+_ENTRIES = msgspec.json.Decoder(RecordEntry)
+
+
 def read_record(stored: StoredEntry) -> RecordEvent:
     """The record that stored bytes hold; ValueError where they hold none."""
-    return RecordEvent(msgspec.json.decode(stored.raw, type=RecordEntry), stored)
+    return RecordEvent(_ENTRIES.decode(stored.raw), stored)
 
 
 def _decide_again(stream_id: str, log: HeadsLog | RecordedHeads | None, recorded: RecordEvent) -> RecordEvent:  # noqa: ARG001

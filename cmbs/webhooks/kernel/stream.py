@@ -269,10 +269,15 @@ def _redeliver(webhook: Webhook, message: Redeliver, ts: str) -> Webhook:
 # --- the stream -------------------------------------------------------------------------------------------------------
 
 
+# Made here, by one thread: msgspec crashes where several meet a type for the first time.
+_ENTRIES = msgspec.json.Decoder(WebhookEntry)
+_MESSAGES = {verb: msgspec.json.Decoder(kind) for verb, kind in MESSAGE_OF.items()}
+
+
 def read_webhook_event(stored: StoredEntry) -> WebhookEvent:
     """The event that stored bytes hold; ValueError where they hold none."""
-    body = msgspec.json.decode(stored.raw, type=WebhookEntry)
-    return WebhookEvent(msgspec.json.decode(body.payload, type=MESSAGE_OF[body.verb]), body, stored)
+    body = _ENTRIES.decode(stored.raw)
+    return WebhookEvent(_MESSAGES[body.verb].decode(body.payload), body, stored)
 
 
 def _decide_again(stream_id: str, webhook: Webhook | None, recorded: WebhookEvent) -> WebhookEvent:
