@@ -38,11 +38,17 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
         yield server
 
 
-def test_a_gap_in_what_is_sent_is_fetched(page: Page, client: httpx.Client) -> None:
+def open_incident(page: Page, client: httpx.Client) -> Incident:
+    """A session of eleven events on a page whose stream says what the test has it say."""
     incident = tell(client)
     page.add_init_script(SPEAK)
     page.goto(f"/cases/{incident.id}")
     expect(page.get_by_text("11 / 11, live")).to_be_visible()
+    return incident
+
+
+def test_a_gap_in_what_is_sent_is_fetched(page: Page, client: httpx.Client) -> None:
+    incident = open_incident(page, client)
     incident.probe(TRACES, "LockWaitsHigh@orders-db", "firing")
     incident.leave("look-before-concluding")
     last = client.get(f"{incident.path}/audit", params={"limit": 100}).json()["events"][-1]
@@ -53,10 +59,7 @@ def test_a_gap_in_what_is_sent_is_fetched(page: Page, client: httpx.Client) -> N
 
 
 def test_a_stream_that_falls_silent_is_stale_and_is_left_for_another(page: Page, client: httpx.Client) -> None:
-    incident = tell(client)
-    page.add_init_script(SPEAK)
-    page.goto(f"/cases/{incident.id}")
-    expect(page.get_by_text("11 / 11, live")).to_be_visible()
+    incident = open_incident(page, client)
     incident.probe(TRACES, "LockWaitsHigh@orders-db", "firing")
     # Nothing is said for ten seconds; then the page says so, and asks again by itself.
     expect(page.get_by_role("button", name="stale")).to_be_visible()

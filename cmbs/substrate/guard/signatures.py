@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, get_type_hints
 
 import msgspec
@@ -29,6 +30,10 @@ class Signature:
             for parameter in signature.parameters.values()
         ]
         self._fields = msgspec.defstruct("Args", fields, kw_only=True, forbid_unknown_fields=True)
+        # Here, where there is one thread: msgspec crashes where several meet a type for the first time.
+        for kind in (self._fields, self._result):
+            with suppress(TypeError):
+                msgspec.json.Decoder(kind)
 
     @classmethod
     def of(cls, function: Callable[..., Any]) -> Signature:
