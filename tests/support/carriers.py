@@ -14,6 +14,7 @@ import httpx
 from cmbs.belief_api import create_app
 from cmbs.bootstrap import Settings
 from tests.support.client_carrier import carry_by_client
+from tests.support.command_carrier import CommandCarrier
 from tests.support.http_server import TIMEOUT_SECONDS, environment_with, free_port, open_client, serving
 from tests.support.in_process import client_of
 
@@ -23,6 +24,7 @@ SIGNING = ("--signing-key", "signing.key", "--checkpoint-interval", "3600", "--w
 CARRIERS = ("asgi", "uvicorn", "http/1.1 on memory", "http/1.1 on sqlite", "unix socket", "tls and http/2")
 # The same through the operations of the client, of a server elsewhere and in this process.
 CLIENT_CARRIERS = ("client", "async client", "embedded client", "embedded async client")
+COMMAND = "command line"
 TLS = Path(__file__).parent / "tls"
 TLS_OPTIONS = ("--tls-cert", str(TLS / "certificate.pem"), "--tls-key", str(TLS / "key.pem"))
 
@@ -57,6 +59,9 @@ def carry(carrier: str, directory: Path, tee: str = "") -> Iterator[Send]:
                 carry_by_client(carrier, server.url) as send,
             ):
                 yield send
+        case "command line":
+            with serving(directory, "--store", "memory:", *SIGNING, *behind) as server, server.client() as client:
+                yield CommandCarrier(server.url, client.request)
         case "embedded client" | "embedded async client":
             settings = _build_settings(directory, tee)
             app = create_app(settings=settings)

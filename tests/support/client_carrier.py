@@ -45,7 +45,7 @@ class ClientCarrier:
         self._answers.append(answer)
 
     def __call__(self, method: str, path: str, **options: Any) -> httpx.Response:
-        found = _find(method, path)
+        found = find_operation(method, path)
         if found is None:
             raw: httpx.Response = self._wait(self._client._http.request(method, path, **options))
             return raw
@@ -84,7 +84,8 @@ def check_fields(result: Any, sent: Any, place: str) -> None:
         assert result == sent, place
 
 
-def _find(method: str, path: str) -> tuple[Operation, dict[str, str]] | None:
+def find_operation(method: str, path: str) -> tuple[Operation, dict[str, str]] | None:
+    """The operation that a request asks for, and the ids in its path."""
     for operation in OPERATIONS:
         pattern = re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]*)", re.escape(operation.path))
         match = re.fullmatch(pattern, path)
@@ -93,7 +94,8 @@ def _find(method: str, path: str) -> tuple[Operation, dict[str, str]] | None:
     return None
 
 
-def _build(operation: Operation, ids: dict[str, str], options: dict[str, Any]) -> Call[Any]:
+def name_arguments(operation: Operation, ids: dict[str, str], options: dict[str, Any]) -> dict[str, Any]:
+    """What a request says, as arguments of the operation."""
     fields: dict[str, Any] = {**ids, **(options.get("params") or {})}
     body = options.get("json") or {}
     if operation.operation_id in ("put_policy", "check_policy", "policy_impact", "put_kit"):
@@ -104,6 +106,11 @@ def _build(operation: Operation, ids: dict[str, str], options: dict[str, Any]) -
         fields |= body
     if isinstance(fields.get("symptom"), str):
         fields["symptom"] = [fields["symptom"]]
+    return fields
+
+
+def _build(operation: Operation, ids: dict[str, str], options: dict[str, Any]) -> Call[Any]:
+    fields = name_arguments(operation, ids, options)
     named = {_NAMES.get(name, name): value for name, value in fields.items()}
     built = getattr(Client, operation.operation_id).build(**named)
     call: Call[Any] = built.call if isinstance(built, PageCall) else built

@@ -52,12 +52,15 @@ OPERATIONS_BY_VERB = {
     "list survivors": "list_survivors",
     "list obligations": "list_obligations",
 }
+_UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 # What differs from run to run: ids, hashes, times.
 _CHANCE = re.compile(
-    r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|\b[0-9a-f]{64}\b|\bmsg_[0-9a-f]{32}\b"
+    _UUID + r"|\b[0-9a-f]{64}\b|\bmsg_[0-9a-f]{32}\b"
     # Hashes and paths of proofs, in base64.
     r'|(?<=")[A-Za-z0-9+/]{43,}={0,2}(?=")'
 )
+# Also in an entry that is told as text; other fields always follow.
+_MADE_KEY = re.compile(rf'\\?"idempotency_key\\?": ?\\?"{_UUID}\\?", ?')
 _MOMENT = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 
 
@@ -205,23 +208,16 @@ class Recorder:
         return reply
 
     def transcript(self) -> list[Any]:
-        """Every reply, as `transcribe` tells it, without the keys that a client made for writes that had none."""
-        return transcribe([(verb, _drop_keys_made(reply)) for verb, reply in self.replies])
-
-
-def _drop_keys_made(reply: Reply) -> Reply:
-    if "events" not in reply:
-        return reply
-    events = [dict(event) for event in reply["events"]]
-    for event in events:
-        if _CHANCE.fullmatch(event.get("idempotency_key", "")):
-            del event["idempotency_key"]
-    return {**reply, "events": events}
+        """Every reply, as `transcribe` tells it."""
+        return transcribe(self.replies)
 
 
 def transcribe(replies: list[Any]) -> list[Any]:
-    """The replies without times, with ids and hashes numbered in the order in which they first appear."""
+    """The replies without times, with ids and hashes numbered in the order in which they first appear.
+
+    The idempotency keys that a client made for writes that had none are left out.
+    """
     numbers: dict[str, str] = {}
-    timeless = _MOMENT.sub("moment", json.dumps(replies, sort_keys=True))
+    timeless = _MOMENT.sub("moment", _MADE_KEY.sub("", json.dumps(replies, sort_keys=True)))
     told: list[Any] = json.loads(_CHANCE.sub(lambda one: numbers.setdefault(one[0], f"#{len(numbers)}"), timeless))
     return told
