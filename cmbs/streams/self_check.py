@@ -1,13 +1,14 @@
 """Verifying, in the background, the past that a checkpoint spared the first use of a stream.
 
 A checkpoint is believed because an entry carries its digest. An intruder who can rewrite the newest entries of a log
-can write such an entry too; only the entries before it tell. They are decided again at a bounded rate while the stream
-is served.
+can write such an entry too; only the entries before it tell. They are decided again while the stream is served, in a
+bounded share of the time.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from threading import Event, Lock, Thread
@@ -18,9 +19,10 @@ from cmbs.spi.audit_log import AuditLog
 from cmbs.streams.kinds import Folding, S
 
 _log = logging.getLogger("cmbs.streams")
-# A small share of one core: replay decides tens of thousands of events in a second.
-_EVENTS_PER_SECOND = 2_000
-_EVENTS_AT_ONCE = 200
+_EVENTS_AT_ONCE = 50
+# After each portion the thread rests so many times as long: a tenth of one core at most, whatever an event costs, and
+# less where requests keep it waiting.
+_REST = 9
 # What began the process, or asked for the stream, comes first.
 _DELAY_SECONDS = 1.0
 
@@ -84,9 +86,10 @@ class SelfCheck(Generic[S]):
         state: S | None = None
         seq = -1
         while seq < past.last_seq and not self._stop.is_set():
+            began = time.monotonic()
             entries = self._log.read(past.stream_id, seq, min(_EVENTS_AT_ONCE, past.last_seq - seq))
             if not entries:
                 raise LedgerCorrupt(past.stream_id, seq + 1, "it is not there")
             state = self._kind.catch_up(past.stream_id, state, entries)
             seq += len(entries)
-            self._stop.wait(len(entries) / _EVENTS_PER_SECOND)
+            self._stop.wait(_REST * (time.monotonic() - began))
