@@ -26,8 +26,8 @@ from tests.support.spaces import AGENT, ROOT, TOKEN, caller_tool, constraint
 
 DIRECTORY = Path(__file__).resolve().parents[2]
 ONTOLOGY = OntologyBundle("checkout-latency", "3", "graph://checkout", "v17")
-# Of ten rounds eight are races, so that there are 1,000 of them at `ci`.
-ROUNDS, PERIOD = read_effort().examples_for(1_250), 10
+# Of ten rounds eight are races, so that there are 500 of them at `ci` on each database.
+ROUNDS, PERIOD = read_effort().examples_for(625), 10
 
 
 class Span(NamedTuple):
