@@ -84,6 +84,7 @@ const MAP: [string, string][] = [
   ["Space · t", "play · chart as table"],
   ["w r v", "why · record · verify"],
   ["h f s + −", "graph: ruled-out nodes · all of it · symptom · zoom"],
+  ["Alt+Enter", "policy file: write the fix that a finding offers"],
   ["a x", "approve, reject: focus the button; Enter confirms"],
   ["?", "this list"],
 ];
