@@ -5,6 +5,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { identity, may, mayOperate, mayWithdraw, post } from "../../api/client";
 import { count, plural, short, span } from "../../ui/format";
 import { LiveChip, Page, urged, waiting } from "../../ui/frame";
+import { useFresh } from "../../ui/fresh";
 import { Icon } from "../../ui/icons";
 import { useKeys } from "../../ui/keys";
 import { useNews } from "../../ui/news";
@@ -45,6 +46,10 @@ export async function countWaiting(): Promise<void> {
   }
 }
 
+function keyOf(item: Waiting): string {
+  return `${item.space_id}/${item.kind}/${item.id}`;
+}
+
 function Card({ item, changed }: { item: Waiting; changed: () => void }): JSX.Element {
   const space = item.space_id;
   if (item.approval) return <ApprovalCard item={item} approval={item.approval} changed={changed} />;
@@ -66,10 +71,12 @@ export function Cards({ stale, children }: { stale: boolean; children: Component
 
 export function InboxPanel({ items, stale, changed }: { items: Waiting[]; stale: boolean; changed: () => void }): JSX.Element {
   useInboxKeys();
+  const { shown, chip } = useFresh(items, keyOf);
   return (
     <Panel title={<>Waits for you {items.length > 0 && <span class="count">{items.length}</span>}</>} label="Waits for you" icon="person" actions={<span class="note wide"><kbd>J</kbd> <kbd>K</kbd> to move</span>}>
       {items.length === 0 && <p class="note pad">Nothing waits for a person.</p>}
-      <Cards stale={stale}>{items.map((each) => <Card key={`${each.space_id}/${each.kind}/${each.id}`} item={each} changed={changed} />)}</Cards>
+      {chip}
+      <Cards stale={stale}>{shown.map((each) => <Card key={keyOf(each)} item={each} changed={changed} />)}</Cards>
     </Panel>
   );
 }
@@ -287,8 +294,9 @@ export function InboxPage(): JSX.Element {
   }, [loaded.value]);
   useInboxKeys();
   const all = loaded.value ?? [];
+  const listed = useFresh(all, keyOf);
   const isMeant = (each: Waiting): boolean => proposal === null || (each.space_id === space && (each.approval ?? each.execution)?.proposal_id === proposal);
-  const shown = all.filter((each) => (kind === null || each.kind === kind) && isMeant(each));
+  const shown = listed.shown.filter((each) => (kind === null || each.kind === kind) && isMeant(each));
   return (
     <Page title="Inbox" chips={loaded.value && <span class="chip">{plural(all.length, "thing waits", "things wait")}</span>} status={<LiveChip pulse={news.pulse} retry={news.retry} />}>
       {!may("spaces:read") && <Panel><Empty title="This key may not look into spaces"><p class="f2">Sign in with a key of an operator.</p></Empty></Panel>}
@@ -296,18 +304,19 @@ export function InboxPage(): JSX.Element {
       {loaded.loading && !loaded.value && <Panel><Skeleton height={200} /></Panel>}
       {loaded.value && may("spaces:read") && all.length === 0 && <Panel><Empty title="Nothing waits for a person"><p class="f2">Approvals that a policy asks for, calls whose outcome is not known, and changes of policy are listed here.</p></Empty></Panel>}
       {all.length > 0 && (
-        <>
-          <div class="filters">
-            <span class="seg" role="group" aria-label="Kind">
-              {KINDS.map(([name, label]) => <button key={label} type="button" aria-pressed={kind === name} onClick={() => setQuery({ kind: name })}>{label} <span class="num">{count(all.filter((each) => name === null || each.kind === name).length)}</span></button>)}
-            </span>
-            <span class="note wide">by space, the oldest first · <kbd>J</kbd> <kbd>K</kbd> to move</span>
-          </div>
-          {proposal !== null && <p class="note">Of one call only. <button type="button" class="btn ghost" onClick={() => setQuery({ space: null, proposal: null })}>Show everything</button></p>}
-          {shown.length === 0 && <Panel><p class="note pad">{proposal === null ? "None of this kind." : "This call does not wait any more."}</p></Panel>}
-          <Cards stale={news.pulse?.state === "stale"}><div class="inbox">{shown.map((each) => <div class="panel" key={`${each.space_id}/${each.kind}/${each.id}`}><Card item={each} changed={loaded.again} /></div>)}</div></Cards>
-        </>
+        <div class="filters">
+          <span class="seg" role="group" aria-label="Kind">
+            {KINDS.map(([name, label]) => <button key={label} type="button" aria-pressed={kind === name} onClick={() => setQuery({ kind: name })}>{label} <span class="num">{count(all.filter((each) => name === null || each.kind === name).length)}</span></button>)}
+          </span>
+          <span class="note wide">by space, the oldest first · <kbd>J</kbd> <kbd>K</kbd> to move</span>
+        </div>
       )}
+      {all.length > 0 && proposal !== null && <p class="note">Of one call only. <button type="button" class="btn ghost" onClick={() => setQuery({ space: null, proposal: null })}>Show everything</button></p>}
+      {all.length > 0 && shown.length === 0 && <Panel><p class="note pad">{proposal === null ? "None of this kind." : "This call does not wait any more."}</p></Panel>}
+      <div>
+        {listed.chip}
+        <Cards stale={news.pulse?.state === "stale"}><div class="inbox">{shown.map((each) => <div class="panel" key={keyOf(each)}><Card item={each} changed={loaded.again} /></div>)}</div></Cards>
+      </div>
     </Page>
   );
 }

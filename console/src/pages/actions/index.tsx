@@ -1,10 +1,11 @@
 // The actions of a case: gates, proposals with their traces, the inbox, state with history, and memory.
 
 import type { JSX } from "preact";
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { get, list } from "../../api/client";
 import { count, plural } from "../../ui/format";
 import { LiveChip, Page, lastSession } from "../../ui/frame";
+import { useFresh } from "../../ui/fresh";
 import { Icon } from "../../ui/icons";
 import { type News, useNews } from "../../ui/news";
 import { Empty, Failure, Panel, Skeleton, useLoad } from "../../ui/parts";
@@ -54,7 +55,12 @@ function CaseActions({ space, one, said }: { space: string; one: Case; said: (ne
   const inbox = useLoad(() => readInbox(space), [space, news.count]);
   useEffect(() => void countWaiting(), [inbox.value]);
   const newest = useMemo(() => [...(proposals.value ?? [])].reverse(), [proposals.value]);
-  const chosen = newest.find((each) => each.proposal_id === place.value.query.get("proposal")) ?? newest.find((each) => each.status === "parked") ?? newest[0];
+  const listed = useFresh(newest, (each) => each.proposal_id);
+  // What is read stays, whatever is proposed meanwhile.
+  const kept = useRef<string | null>(null);
+  const asked = place.value.query.get("proposal") ?? kept.current;
+  const chosen = newest.find((each) => each.proposal_id === asked) ?? newest.find((each) => each.status === "parked") ?? newest[0];
+  kept.current = chosen?.proposal_id ?? null;
   const changed = (): void => {
     proposals.again();
     inbox.again();
@@ -66,8 +72,9 @@ function CaseActions({ space, one, said }: { space: string; one: Case; said: (ne
         <Panel title="Proposals" note={`${count(newest.length)} in this case`}>
           {proposals.error !== null && <Failure error={proposals.error} retry={proposals.again} />}
           {newest.length === 0 && !proposals.loading && <p class="note pad">No proposal yet.</p>}
+          {listed.chip}
           <ul class="props">
-            {newest.slice(0, 100).map((each) => {
+            {listed.shown.slice(0, 100).map((each) => {
               const [icon, tone] = STATUS[each.status] ?? ["wait", ""];
               return (
                 <li key={each.proposal_id} class={each === chosen ? "chosen" : ""}>
