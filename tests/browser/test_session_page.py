@@ -239,3 +239,31 @@ def test_a_part_of_the_funnel_is_drawn_closer_by_pointer_and_by_keys(page: Page,
     expect(funnel.get_by_role("button", name="Events 2 to 10: show all")).to_be_visible()
     page.keyboard.press("-")
     expect(funnel.get_by_role("button", name="show all")).to_have_count(0)
+    # A mark in a lane opens its event.
+    page.mouse.click(ends[1], box["y"] + box["height"] - 60)
+    expect(page.get_by_role("region", name="Event #5")).to_contain_text("prev event hash")
+
+
+def test_a_session_is_replayed_and_questioned_by_keys_alone(page: Page, incident: Incident) -> None:
+    open_session(page, incident)
+    slider = page.get_by_role("slider", name="Event")
+    expect(slider).to_have_value(str(HEAD))
+    page.keyboard.press("Shift+ArrowLeft")
+    expect(slider).to_have_value(str(HEAD - 10))
+    page.keyboard.press("Shift+ArrowRight")
+    expect(slider).to_have_value(str(HEAD))
+    # Playing begins anew at the end, pauses, goes on, and stops at the end by itself.
+    page.keyboard.press("Space")
+    expect(page.get_by_role("button", name="Pause")).to_be_visible()
+    page.keyboard.press("Space")
+    expect(page.get_by_role("button", name="Play")).to_be_visible()
+    expect(page.get_by_role("status").filter(has_text=f"of {HEAD}, ")).to_be_visible()
+    page.keyboard.press("Space")
+    expect(page.get_by_role("button", name="Pause")).to_be_visible()
+    expect(page.get_by_role("button", name="Play")).to_be_visible()
+    expect(slider).to_have_value(str(HEAD))
+    page.keyboard.press("w")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("region", name="Why ruled out?")).to_contain_text("It may still be the cause")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("region", name="Why ruled out?")).to_contain_text("Choose a cause")

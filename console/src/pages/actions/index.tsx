@@ -7,7 +7,7 @@ import { count, plural } from "../../ui/format";
 import { LiveChip, Page, lastSession } from "../../ui/frame";
 import { useFresh } from "../../ui/fresh";
 import { Icon } from "../../ui/icons";
-import { type News, useNews } from "../../ui/news";
+import { joinNews, type News, useNews } from "../../ui/news";
 import { Empty, Failure, Panel, Skeleton, useLoad } from "../../ui/parts";
 import { Link, place, setQuery } from "../../ui/router";
 import { Gates, nameOf, STATUS } from "./gates";
@@ -19,7 +19,9 @@ import { Trace } from "./trace";
 export function ActionsPage({ id }: { id: string }): JSX.Element {
   lastSession.value = id;
   const cases = useLoad(() => findCases(id), [id]);
-  const belief = useLoad(() => get<{ n_survivors: number }>(`v1/sessions/${encodeURIComponent(id)}`, { fields: "n_survivors" }), [id]);
+  const session = `v1/sessions/${encodeURIComponent(id)}`;
+  const reports = useNews(`${session}/events`);
+  const belief = useLoad(() => get<{ n_survivors: number }>(session, { fields: "n_survivors" }), [id, reports.count]);
   const chosen = cases.value?.find((each) => each.case.case_id === place.value.query.get("case")) ?? cases.value?.[0];
   const [news, setNews] = useState<News | null>(null);
   return (
@@ -27,7 +29,7 @@ export function ActionsPage({ id }: { id: string }): JSX.Element {
       title="Actions"
       crumbs={<><Link to="" class="f3 wide">Cases</Link><span class="f3 wide" aria-hidden="true">/</span><Link to={`cases/${encodeURIComponent(id)}`} class="mono f2 wide">{chosen?.case.case_id ?? id.slice(0, 8)}</Link></>}
       chips={belief.value && <span class="chip wide">{plural(belief.value.n_survivors, "cause")} left</span>}
-      status={<LiveChip pulse={news?.pulse ?? null} retry={() => news?.retry()} />}
+      status={<LiveChip {...(news ? joinNews(news, reports) : reports)} />}
     >
       {cases.error !== null && <Panel title="Actions"><Failure error={cases.error} retry={cases.again} /></Panel>}
       {cases.loading && !cases.value && <Panel><Skeleton height={300} /></Panel>}
@@ -39,19 +41,20 @@ export function ActionsPage({ id }: { id: string }): JSX.Element {
           </Empty>
         </Panel>
       )}
-      {chosen && <CaseActions key={`${chosen.space}/${chosen.case.case_id}`} space={chosen.space} one={chosen.case} said={setNews} />}
+      {chosen && <CaseActions key={`${chosen.space}/${chosen.case.case_id}`} space={chosen.space} one={chosen.case} reports={reports} said={setNews} />}
     </Page>
   );
 }
 
-function CaseActions({ space, one, said }: { space: string; one: Case; said: (news: News) => void }): JSX.Element {
+/** `reports` are those of the case's session. */
+function CaseActions({ space, one, reports, said }: { space: string; one: Case; reports: News; said: (news: News) => void }): JSX.Element {
   const news = useNews(`${pathOf(space)}/events`);
   useEffect(() => said(news), [news.pulse]);
   const proposals = useLoad(async () => {
     const newestFirst = await list<Proposal>(`${pathOf(space)}/proposals`, "proposals", { case_id: one.case_id, order: "newest" }, 500);
     return newestFirst.reverse();
   }, [space, one.case_id, news.count]);
-  const stale = news.pulse?.state === "stale";
+  const stale = joinNews(news, reports).pulse?.state === "stale";
   const inbox = useLoad(() => readInbox(space), [space, news.count]);
   useEffect(() => void countWaiting(), [inbox.value]);
   const newest = useMemo(() => [...(proposals.value ?? [])].reverse(), [proposals.value]);
@@ -92,7 +95,7 @@ function CaseActions({ space, one, said }: { space: string; one: Case; said: (ne
         <StatePanel space={space} news={news.count} />
       </div>
       <div>
-        {inbox.error !== null ? <Panel title="Waits for you"><Failure error={inbox.error} retry={inbox.again} /></Panel> : <InboxPanel items={inbox.value ?? []} stale={stale} changed={changed} />}
+        {inbox.error !== null ? <Panel title="Waits for you"><Failure error={inbox.error} retry={inbox.again} /></Panel> : <InboxPanel items={inbox.value ?? []} stale={stale} changed={changed} belief={reports.count} />}
       </div>
     </div>
   );
