@@ -4,7 +4,7 @@ import type { JSX } from "preact";
 import { breakNames, clock } from "../../ui/format";
 import { Icon, type Shape } from "../../ui/icons";
 import { useNews } from "../../ui/news";
-import { Failure, Panel, useLoad } from "../../ui/parts";
+import { Failure, Message, Panel, useLoad } from "../../ui/parts";
 import { EVERY_SPACE, type Explanation, type Proposal, explain, findCases, pathOf, readInbox, tellNext } from "./model";
 import { list, may } from "../../api/client";
 
@@ -85,7 +85,7 @@ function Gate({ space, tool, proposal }: { space: string; tool: string; proposal
           <span class={step.passed ? "f3" : "owed"}>{step.found ?? "nothing"}</span>
         </div>
       )))}
-      {closed && found.value?.refusals?.[0] && <p class="f2 small">{tellNext(found.value.refusals[0].next)}</p>}
+      {closed && found.value?.refusals?.[0] && <p class="f2 small"><Message text={tellNext(found.value.refusals[0].next)} /></p>}
       {closed && proposal.parked_until && <p class="f3 small">looks again by itself until {clock(Date.parse(proposal.parked_until)).slice(0, 5)}</p>}
     </div>
   );
