@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from enum import StrEnum
 from typing import TypeVar
 
-from cmbs.documents.findings import MAX_FINDINGS, Finding, Path, Place, Rule
+from cmbs.documents.findings import MAX_FINDINGS, Finding, Fix, Path, Place, Rule
 from cmbs.documents.nodes import Fields, Items, Node, Scalar, ScalarKind, describe_kind
 
 MAX_ID_LENGTH = 1_024
@@ -43,6 +43,12 @@ def suggest(wrong: str, known: Mapping[str, object] | tuple[str, ...]) -> str:
     return f"did you mean `{close[0]}`" if close else f"known are {', '.join(list(known)[:20])}"
 
 
+def find_fix(place: Place, wrong: str, known: Iterable[str]) -> Fix | None:
+    """The known name that is most like a wrong one; None where none is, or the wrong one is long."""
+    close = get_close_matches(wrong, known, 1) if len(wrong) <= MAX_SHOWN else []
+    return Fix(place, wrong, close[0]) if close else None
+
+
 class FieldReader:
     """Reads nodes, and collects what was wrong and where everything is. `root` is what messages call the document."""
 
@@ -51,15 +57,15 @@ class FieldReader:
         self.findings: list[Finding] = []
         self.places: dict[Path, Place] = {}
 
-    def refuse(self, rule: StrEnum, message: str, path: Path, place: Place) -> None:
+    def refuse(self, rule: StrEnum, message: str, path: Path, place: Place, fix: Fix | None = None) -> None:
         """Add a finding; `TooManyFindings` where that is the last one to report."""
-        self.findings.append(Finding(rule, message, path, place))
+        self.findings.append(Finding(rule, message, path, place, fix=fix))
         if len(self.findings) >= MAX_FINDINGS:
             raise TooManyFindings
 
-    def refuse_value(self, rule: StrEnum, message: str, path: Path, place: Place) -> None:
+    def refuse_value(self, rule: StrEnum, message: str, path: Path, place: Place, fix: Fix | None = None) -> None:
         """Add a finding whose message begins with what the path names."""
-        self.refuse(rule, f"{self.describe(path)} {message}", path, place)
+        self.refuse(rule, f"{self.describe(path)} {message}", path, place, fix)
 
     def describe(self, path: Path) -> str:
         """A path as a message names it."""
@@ -81,7 +87,8 @@ class FieldReader:
             else:
                 shown = name.text[:MAX_SHOWN]
                 message = f"has no field `{shown}`; {suggest(shown, known)}"
-                self.refuse_value(Rule.UNKNOWN_FIELD, message, path, name.place)
+                fix = find_fix(name.place, name.text, known)
+                self.refuse_value(Rule.UNKNOWN_FIELD, message, path, name.place, fix)
         missing = [name for name, required in known.items() if required and name not in found]
         for each in missing:
             self.refuse_value(Rule.MISSING_FIELD, f"lacks the field `{each}`", path, node.place)
@@ -135,7 +142,8 @@ class FieldReader:
         except ValueError:
             known = ", ".join(f"`{each}`" for each in words)
             message = f"must be one of {known}, not `{text[:MAX_SHOWN]}`"
-            self.refuse_value(Rule.UNKNOWN_WORD, message, path, node.place)
+            fix = find_fix(node.place, text, [each.value for each in words])
+            self.refuse_value(Rule.UNKNOWN_WORD, message, path, node.place, fix)
             return None
 
     def read_number(self, node: Node | None, path: Path) -> float | None:

@@ -53,6 +53,15 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
+class Fix:
+    """A name that is not known, where it stands, and the known one that is most like it."""
+
+    place: Place
+    found: str
+    accepted: str
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One rule broken at one place; `place` is None where the finding is about no text, or about all of it."""
 
@@ -61,6 +70,7 @@ class Finding:
     path: Path = ()
     place: Place | None = None
     severity: Severity = Severity.ERROR
+    fix: Fix | None = None
 
     def at(self, name: str) -> str:
         """The finding in a line that editors can follow."""

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { layOut, seqAt, spread } from "../src/model/funnel";
+import { layOut, moveTo, seqAt, spread, zoom } from "../src/model/funnel";
 import { SessionLog, type AuditEvent } from "../src/model/log";
 
 const ts = "2026-01-01T00:00:00.000000Z";
@@ -16,6 +16,14 @@ function refusal(seq: number): AuditEvent {
   return { seq, event_id: `e${seq}`, verb: "REQUEST_TERMINATION", ts, payload: {}, outcome: { approved: false, reason: "not_singleton" } };
 }
 
+function enter(seq: number, id: string, needed: number): AuditEvent {
+  return { seq, event_id: `e${seq}`, verb: "ENTER_OBLIGATION", ts, payload: { obligation_id: id, min_total_eliminations: needed }, outcome: null };
+}
+
+function exit(seq: number, id: string): AuditEvent {
+  return { seq, event_id: `e${seq}`, verb: "REQUEST_EXIT", ts, payload: { obligation_id: id }, outcome: { approved: true } };
+}
+
 const ids = Array.from({ length: 8 }, (_, at) => `h${at}`);
 
 function build(): SessionLog {
@@ -25,6 +33,14 @@ function build(): SessionLog {
   log.append(eliminate(2, "agent://traces", ["h1", "h2"], ["h2"]));
   log.append(refusal(3));
   log.append(eliminate(4, "agent://traces", ["h1"], []));
+  return log;
+}
+
+function buildLong(): SessionLog {
+  const log = new SessionLog(true);
+  const many = Array.from({ length: 10_000 }, (_, at) => `h${String(at).padStart(5, "0")}`);
+  log.append(declare(many));
+  for (let seq = 1; seq < 10_000; seq++) log.append(seq % 100 === 0 ? refusal(seq) : eliminate(seq, `s${seq % 3}`, [many[seq]!], [many[seq]!]));
   return log;
 }
 
@@ -61,7 +77,7 @@ describe("the funnel", () => {
     expect(funnel.drops[0]!.x).toBeCloseTo(x0 + (x1 - x0) / 4);
     expect(funnel.drops[0]!.from).toBeCloseTo(top);
     expect(funnel.drops[0]!.to).toBeCloseTo(top + height * (1 - Math.log2(6) / 3));
-    expect(seqAt(funnel.frame, funnel.drops[0]!.x + 2, 4)).toBe(1);
+    expect(seqAt(funnel.frame, funnel.drops[0]!.x + 2, funnel.extent)).toBe(1);
   });
 
   it("shows refusals and reports that brought nothing", () => {
@@ -78,14 +94,48 @@ describe("the funnel", () => {
   });
 
   it("bins ten thousand events by column and loses no refusal's column", () => {
-    const log = new SessionLog(true);
-    const many = Array.from({ length: 10_000 }, (_, at) => `h${String(at).padStart(5, "0")}`);
-    log.append(declare(many));
-    for (let seq = 1; seq < 10_000; seq++) log.append(seq % 100 === 0 ? refusal(seq) : eliminate(seq, `s${seq % 3}`, [many[seq]!], [many[seq]!]));
-    const funnel = layOut(log, 1200);
+    const funnel = layOut(buildLong(), 1200);
     expect(funnel.binned).toBe(true);
     expect(funnel.drops.length).toBeLessThan(1200);
     expect(funnel.marks.filter((each) => each.shape === "refused")).toHaveLength(99);
+  });
+
+  it("draws some of ten thousand events one by one, from what was left before them", () => {
+    const log = buildLong();
+    const funnel = layOut(log, 1200, [], { first: 5000, last: 5040 });
+    const { x0, x1 } = funnel.frame;
+    expect(funnel.binned).toBe(false);
+    expect(funnel.drops.map((each) => each.seq)).toEqual(Array.from({ length: 40 }, (_, at) => 5001 + at));
+    expect([funnel.drops[0]!.x, funnel.drops.at(-1)!.x]).toEqual([x0 + (x1 - x0) / 40, x1]);
+    expect(funnel.line.startsWith(`M${x0} ${Math.round(10 * (funnel.drops[0]!.from)) / 10}H`)).toBe(true);
+    expect(funnel.marks.map((each) => each.seq)).toEqual([5000]);
+    expect(funnel.labels[0]!.seq).toBeGreaterThanOrEqual(5000);
+    expect(funnel.alone.every((each) => /^M160 \d/.test(each.path) && each.path.endsWith(`H${x1}`))).toBe(true);
+    expect(seqAt(funnel.frame, x1, funnel.extent)).toBe(5040);
+  });
+
+  it("is drawn closer and further around an event, and whole in the end", () => {
+    expect(zoom(null, 5000, 9999, 0.5)).toEqual({ first: 2500, last: 7500 });
+    expect(zoom({ first: 2500, last: 7500 }, 7500, 9999, 0.5)).toEqual({ first: 6250, last: 8750 });
+    expect(zoom({ first: 100, last: 110 }, 9999, 9999, 0.5)).toEqual({ first: 9991, last: 9999 });
+    expect(zoom({ first: 2500, last: 7500 }, 0, 9999, 2)).toBeNull();
+    expect(zoom(null, 3, 5, 0.5)).toBeNull();
+    expect([moveTo({ first: 10, last: 20 }, 15), moveTo({ first: 10, last: 20 }, 9), moveTo({ first: 10, last: 20 }, 30)]).toEqual([{ first: 10, last: 20 }, { first: 9, last: 19 }, { first: 20, last: 30 }]);
+  });
+
+  it("has a tape for each obligation, from entry to exit, at what may be left then", () => {
+    const log = build();
+    log.append(enter(5, "look", 3));
+    log.append(eliminate(6, "agent://traces", ["h3", "h4", "h5"], ["h3", "h4", "h5"]));
+    log.append(exit(7, "look"));
+    log.append(enter(8, "too-much", 9));
+    const funnel = layOut(log, 1000);
+    expect(funnel.tapes.map((each) => [each.id, each.open, each.target])).toEqual([["look", false, 2], ["too-much", true, -7]]);
+    expect([funnel.tapes[0]!.x0, funnel.tapes[0]!.x1]).toEqual([funnel.x(5), funnel.x(7)]);
+    // One that cannot be met lies on the row of zero.
+    expect(funnel.tapes[1]!.y).toBe(funnel.frame.zeroY);
+    const part = layOut(log, 1000, [], { first: 6, last: 7 });
+    expect(part.tapes.map((each) => [each.id, each.x0, each.x1])).toEqual([["look", part.frame.x0, part.frame.x1]]);
   });
 
   it("draws a strategy's k-th probe at the k-th report, and none beyond the last", () => {
@@ -98,6 +148,9 @@ describe("the funnel", () => {
       { name: "greedy", path: `M${at(0, 3)}L${at(1, 2)}L${at(2, 1)}L${at(4, 0.5)}` },
       { name: "optimal", path: `M${at(0, 3)}L${at(1, 0)}` },
     ]);
+    // Of a part: from where the strategy stands at its first event.
+    const part = layOut(log, 1000, [{ name: "greedy", bits: [3, 2, 1, 0.5, 0] }], { first: 2, last: 4 });
+    expect(part.ghosts[0]!.path).toBe(`M${at(0, 1)}L${at(4, 0.5)}`);
   });
 
   it("pushes labels apart and keeps their order", () => {

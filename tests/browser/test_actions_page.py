@@ -96,6 +96,19 @@ def test_a_waiting_call_can_be_withdrawn(page: Page, told: tuple[Incident, Space
     assert space.get("/proposals/p-restart")["status"] == "withdrawn"
 
 
+@pytest.mark.req("CONSOLE-04")
+def test_the_actions_of_a_case_follow_what_is_believed(page: Page, told: tuple[Incident, Space]) -> None:
+    incident, space = told
+    space.propose("deployment.rollback", {"service": "orders", "to_revision": 3}, "third", CASE)
+    page.goto(f"/cases/{incident.id}/actions")
+    card = page.get_by_role("group", name="Approval of deployment.rollback").filter(has_text="orders")
+    expect(card).to_contain_text("4 causes left")
+    expect(page.get_by_role("banner").get_by_text("4 causes left")).to_be_visible()
+    incident.probe(TRACES, "LockWaitsHigh@orders-db", "firing")
+    expect(page.get_by_role("banner").get_by_text("1 cause left")).to_be_visible()
+    expect(card).to_contain_text("1 cause left")
+
+
 # What the figure said whenever it was underlined: a test may be too late to see it.
 NOTE_UNDERLINE = """
 window.underlined = [];

@@ -44,7 +44,7 @@ def test_errors_stand_under_their_lines_and_past_decisions_that_would_flip_are_l
     page = workbench
     write(page, POLICY.replace("case.belief.n_survivors", "case.beleif.n_survivors"))
     findings = page.get_by_role("region", name="Findings")
-    expect(findings).to_contain_text("`$case.beleif.n_survivors` is not one of")
+    expect(findings).to_contain_text("$case.beleif.n_survivors is not one of")
     expect(findings.get_by_role("button", name="9:7")).to_be_visible()
     expect(page.get_by_test_id("editor").locator(".finding.error")).to_contain_text("9:7")
     expect(page.get_by_role("button", name="Propose change: fix 1 error first")).to_be_disabled()
@@ -55,6 +55,36 @@ def test_errors_stand_under_their_lines_and_past_decisions_that_would_flip_are_l
     expect(page.get_by_role("region", name="Tests")).to_contain_text("verdict: expected allow, got deny")
     expect(page.get_by_role("button", name="Propose change")).to_be_enabled()
     expect(page.get_by_test_id("editor").locator(".finding.error")).to_have_count(0)
+
+
+def test_a_fix_is_written_on_a_key_or_a_click_and_can_be_undone(workbench: Page) -> None:
+    page = workbench
+    file, editor = page.get_by_role("textbox", name="The policy file"), page.get_by_test_id("editor")
+    write(page, POLICY.replace("case.belief.n_survivors", "case.beleif.n_survivors"))
+    page.keyboard.press("Control+Home")
+    message = editor.locator(".finding.error")
+    expect(message).to_contain_text("Write beliefAlt+Enter")
+    page.keyboard.press("Alt+Enter")
+    expect(file).to_contain_text("case.belief.n_survivors == 1")
+    expect(message).to_have_count(0)
+    expect(page.get_by_role("button", name="Propose change")).to_be_disabled()
+    page.keyboard.press("Control+z")
+    expect(file).to_contain_text("case.beleif.n_survivors == 1")
+    # Two at once: the key goes from one to the next, and the button writes its own.
+    write(page, POLICY.replace("because: restart", "becuase: restart").replace("case.belief.n", "case.beleif.n"))
+    expect(message).to_have_count(2)
+    page.keyboard.press("Control+Home")
+    page.keyboard.press("Alt+Enter")
+    page.keyboard.press("Alt+Enter")
+    expect(message).to_have_count(0)
+    write(page, POLICY.replace("otherwise: ask", "otherwise: aks"))
+    message.get_by_role("button", name="Write ask").click()
+    expect(message).to_have_count(0)
+    expect(file).to_be_focused()
+    expect(file).to_contain_text("otherwise: ask")
+    page.keyboard.press("Escape")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog", name="Keys")).to_contain_text("Alt+Enter")
 
 
 def test_changed_lines_carry_a_bar_and_are_compared_with_the_file_in_force(workbench: Page) -> None:

@@ -204,3 +204,66 @@ def test_the_funnel_shows_what_greedy_and_optimal_strategies_would_have_left(pag
         # The start, and one place for each of the seven reports.
         drawn = re.compile(rf"^M[^L]*(L[^L]*){{{REPORTS}}}$")
         expect(funnel.locator(f".funnel path.ghost.{strategy}")).to_have_attribute("d", drawn)
+
+
+def test_a_part_of_the_funnel_is_drawn_closer_by_pointer_and_by_keys(page: Page, incident: Incident) -> None:
+    open_session(page, incident)
+    funnel, slider = page.get_by_role("region", name="Belief funnel"), page.get_by_role("slider", name="Event")
+    # Nothing above the chart, and no legend of it, is to come yet.
+    expect(page.get_by_text(f"{HEAD} / {HEAD}, live")).to_be_visible()
+    expect(funnel).to_contain_text("optimal, mean")
+    box = funnel.get_by_role("img").first.bounding_box()
+    track = slider.bounding_box()
+    assert box is not None
+    assert track is not None
+    # From the second event to the fifth; the slider stands under the axis.
+    ends = [track["x"] + 9 + (track["width"] - 18) * seq / HEAD for seq in (2, 5)]
+    page.mouse.move(ends[0], box["y"] + 60)
+    page.mouse.down()
+    page.mouse.move(ends[1], box["y"] + 80, steps=4)
+    page.mouse.up()
+    expect(funnel.get_by_role("button", name="Events 2 to 5: show all")).to_be_visible()
+    expect(funnel.get_by_role("img", name="drawn from event 2 to 5")).to_be_visible()
+    expect(slider).to_have_attribute("min", "2")
+    expect(slider).to_have_attribute("max", "5")
+    # What is shown beside it is still of the newest event, and a click is still a click.
+    expect(page.get_by_test_id("left")).to_have_text(str(LEFT))
+    page.mouse.click(track["x"] + track["width"] - 9, box["y"] + 60)
+    expect(page).to_have_url(f"{page.url.split('?')[0]}?at=5")
+    # The part follows the replay.
+    page.keyboard.press("ArrowRight")
+    expect(funnel.get_by_role("button", name="Events 3 to 6: show all")).to_be_visible()
+    funnel.get_by_role("button", name="show all").click()
+    expect(slider).to_have_attribute("max", str(HEAD))
+    page.keyboard.press("+")
+    expect(funnel.get_by_role("button", name="Events 2 to 10: show all")).to_be_visible()
+    page.keyboard.press("-")
+    expect(funnel.get_by_role("button", name="show all")).to_have_count(0)
+    # A mark in a lane opens its event.
+    page.mouse.click(ends[1], box["y"] + box["height"] - 60)
+    expect(page.get_by_role("region", name="Event #5")).to_contain_text("prev event hash")
+
+
+def test_a_session_is_replayed_and_questioned_by_keys_alone(page: Page, incident: Incident) -> None:
+    open_session(page, incident)
+    slider = page.get_by_role("slider", name="Event")
+    expect(slider).to_have_value(str(HEAD))
+    page.keyboard.press("Shift+ArrowLeft")
+    expect(slider).to_have_value(str(HEAD - 10))
+    page.keyboard.press("Shift+ArrowRight")
+    expect(slider).to_have_value(str(HEAD))
+    # Playing begins anew at the end, pauses, goes on, and stops at the end by itself.
+    page.keyboard.press("Space")
+    expect(page.get_by_role("button", name="Pause")).to_be_visible()
+    page.keyboard.press("Space")
+    expect(page.get_by_role("button", name="Play")).to_be_visible()
+    expect(page.get_by_role("status").filter(has_text=f"of {HEAD}, ")).to_be_visible()
+    page.keyboard.press("Space")
+    expect(page.get_by_role("button", name="Pause")).to_be_visible()
+    expect(page.get_by_role("button", name="Play")).to_be_visible()
+    expect(slider).to_have_value(str(HEAD))
+    page.keyboard.press("w")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("region", name="Why ruled out?")).to_contain_text("It may still be the cause")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("region", name="Why ruled out?")).to_contain_text("Choose a cause")

@@ -208,6 +208,47 @@ def check(space: FileClient, text: str) -> list[Any]:
     return found
 
 
+@pytest.mark.req("GATES-FILE-HTTP")
+@pytest.mark.parametrize(
+    ("right", "wrong", "place"),
+    [
+        ("because:", "becuase:", (12, 5, "becuase", "because")),
+        ("otherwise: defer", "otherwise: defre", (11, 16, "defre", "defer")),
+        ("args.service", "arg.service", (10, 7, "arg", "args")),
+        ("args.service", "case.beleif.n_survivors", (10, 12, "beleif", "belief")),
+        ("allow: restart", "allow: restrat", (7, 12, "restrat", "restart")),
+        ("allow: restart", "allow: [restart, restrat]", (7, 22, "restrat", "restart")),
+    ],
+)
+def test_a_name_that_is_nearly_known_comes_with_its_fix(
+    space: FileClient, right: str, wrong: str, place: tuple[int, int, str, str]
+) -> None:
+    (first, *_) = check(space, f"{YAML.replace(right, wrong)}tools: [{{tool_id: restart}}]\n")
+    assert tuple(first["fix"].values()) == place
+    line, column, found, accepted = place
+    lines = YAML.replace(right, wrong).splitlines()
+    assert lines[line - 1][column - 1 :].startswith(found)
+    lines[line - 1] = f"{lines[line - 1][: column - 1]}{accepted}{lines[line - 1][column - 1 + len(found) :]}"
+    mended = "\n".join(lines) + "\ntools: [{tool_id: restart}]\n"
+    assert [each for each in check(space, mended) if each["severity"] == "error"] == []
+
+
+@pytest.mark.req("GATES-FILE-HTTP")
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("because:", "zzz:"),
+        ("because:", f"{'because' * 10}:"),
+        ("otherwise: defer", "otherwise: zzz"),
+        ("allow: restart", "allow: zzz"),
+        ("allow: restart", "allow: {tool: restrat}"),
+    ],
+)
+def test_a_name_that_is_like_none_comes_without_a_fix(space: FileClient, right: str, wrong: str) -> None:
+    (first, *_) = check(space, f"{YAML.replace(right, wrong)}tools: [{{tool_id: restart}}]\n")
+    assert (first["severity"], first["fix"]) == ("error", None)
+
+
 @pytest.mark.slow
 def test_a_file_without_tools_is_held_against_those_of_the_space(space: FileClient) -> None:
     space.equip("restart")

@@ -40,6 +40,15 @@ class PolicyPut(Result, frozen=True):
     next: str | None = None
 
 
+class PolicyFix(Result, frozen=True):
+    """What to write in place of `found`, which stands at this place of the file."""
+
+    line: int
+    column: int
+    found: str
+    accepted: str
+
+
 class PolicyFinding(Result, frozen=True):
     """Something in a policy file: what, where, and the condition that stands there. `name` is that of the rule."""
 
@@ -51,6 +60,7 @@ class PolicyFinding(Result, frozen=True):
     key: str | None = None
     name: str | None = None
     condition: str | None = None
+    fix: PolicyFix | None = None
 
 
 class Mismatch(Result, frozen=True):

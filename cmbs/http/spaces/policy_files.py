@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from cmbs.documents.findings import Finding, InvalidDocument
+from cmbs.documents.findings import Finding, Fix, InvalidDocument
 from cmbs.errors import InvalidRequest
 from cmbs.http.exchange import Request, Response, TextFile
 from cmbs.http.spaces import schemas
@@ -206,15 +206,28 @@ def _show_finding(finding: LintFinding, source_map: SourceMap) -> schemas.Policy
     shown = schemas.PolicyFinding(finding.severity, finding.rule.value, finding.message, key=finding.key or None)
     if origin is None:
         return shown
+    place = source_map.find_name(finding.key, finding.at, finding.found) if finding.accepted else None
     return msgspec.structs.replace(
-        shown, line=origin.line, column=origin.column, name=origin.rule, condition=origin.condition
+        shown,
+        line=origin.line,
+        column=origin.column,
+        name=origin.rule,
+        condition=origin.condition,
+        fix=None if place is None else _show_fix(Fix(place, finding.found, finding.accepted)),
     )
 
 
 def _show_fault(finding: Finding) -> schemas.PolicyFinding:
     shown = schemas.PolicyFinding(Severity.ERROR, finding.rule.value, finding.message)
     place = finding.place
-    return shown if place is None else msgspec.structs.replace(shown, line=place.line, column=place.column)
+    if place is None:
+        return shown
+    fix = None if finding.fix is None else _show_fix(finding.fix)
+    return msgspec.structs.replace(shown, line=place.line, column=place.column, fix=fix)
+
+
+def _show_fix(fix: Fix) -> schemas.PolicyFix:
+    return schemas.PolicyFix(fix.place.line, fix.place.column, fix.found, fix.accepted)
 
 
 def _respond(body: Any) -> Response:

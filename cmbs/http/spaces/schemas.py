@@ -401,6 +401,15 @@ class PolicyPut(msgspec.Struct):
     next: str | None = None
 
 
+class PolicyFix(msgspec.Struct):
+    """What to write in place of `found`, which stands at this place of the file."""
+
+    line: int
+    column: int
+    found: str
+    accepted: str
+
+
 class PolicyFinding(msgspec.Struct):
     """Something in a policy file: what, where, and the condition that stands there. `name` is that of the rule."""
 
@@ -412,6 +421,7 @@ class PolicyFinding(msgspec.Struct):
     key: str | None = None
     name: str | None = None
     condition: str | None = None
+    fix: PolicyFix | None = None
 
 
 class PolicyTestItem(msgspec.Struct):

@@ -61,8 +61,17 @@ export interface Ghost {
   bits: number[];
 }
 
+/** The events that are drawn, both ends included. */
+export interface Extent {
+  first: number;
+  last: number;
+}
+
 export interface Funnel {
   frame: Frame;
+  extent: Extent;
+  /** Where an event stands. */
+  x: (seq: number) => number;
   ticks: Tick[];
   labels: { x: number; seq: number }[];
   line: string;
@@ -75,13 +84,30 @@ export interface Funnel {
   binned: boolean;
 }
 
-export function scaleX(frame: Frame, seq: number, last: number): number {
-  return frame.x0 + (last <= 0 ? 0 : ((frame.x1 - frame.x0) * seq) / last);
+export function scaleX(frame: Frame, seq: number, last: number, first = 0): number {
+  return frame.x0 + (last <= first ? 0 : ((frame.x1 - frame.x0) * (seq - first)) / (last - first));
 }
 
-export function seqAt(frame: Frame, x: number, last: number): number {
+export function seqAt(frame: Frame, x: number, { first, last }: Extent): number {
   const share = (x - frame.x0) / Math.max(1, frame.x1 - frame.x0);
-  return Math.max(0, Math.min(last, Math.round(share * last)));
+  return Math.max(first, Math.min(last, Math.round(first + share * (last - first))));
+}
+
+const MIN_DRAWN = 8;
+
+/** As many events as before times `by`, around one of them; null for all. */
+export function zoom(extent: Extent | null, at: number, head: number, by: number): Extent | null {
+  const before = extent ? extent.last - extent.first : head;
+  const size = Math.max(MIN_DRAWN, Math.round(before * by));
+  if (size >= head) return null;
+  const first = Math.max(0, Math.min(head - size, at - Math.floor(size / 2)));
+  return { first, last: first + size };
+}
+
+/** The same number of events, moved just so far that one is among them. */
+export function moveTo(extent: Extent, seq: number): Extent {
+  const by = seq < extent.first ? seq - extent.first : seq > extent.last ? seq - extent.last : 0;
+  return by === 0 ? extent : { first: extent.first + by, last: extent.last + by };
 }
 
 export function scaleY(frame: Frame, left: number, topBits: number): number {
@@ -111,32 +137,35 @@ function hasZero(log: SessionLog): boolean {
   return log.size > 0 && log.left.at(log.head) === 0;
 }
 
-export function layOut(log: SessionLog, width: number, ghosts: Ghost[] = []): Funnel {
-  const last = log.head;
+/** Without an extent, every event is drawn. */
+export function layOut(log: SessionLog, width: number, ghosts: Ghost[] = [], extent: Extent = { first: 0, last: log.head }): Funnel {
+  const { first, last } = extent;
   const frame = frameOf(log, width, log.sources.length);
   const topBits = topBitsOf(log.universeSize);
   const y = (left: number): number => scaleY(frame, left, topBits);
-  const x = (seq: number): number => scaleX(frame, seq, last);
-  const binned = log.size > MAX_DRAWN_ONE_BY_ONE;
-  const steps = listSteps(log, x, y);
+  const x = (seq: number): number => scaleX(frame, seq, last, first);
+  const binned = last - first >= MAX_DRAWN_ONE_BY_ONE;
+  const steps = listSteps(log, extent, x, y);
   const drawn = binned ? thinOut(steps) : steps;
   return {
     frame,
+    extent,
+    x,
     ticks: listTicks(frame, topBits, y),
-    labels: listLabels(last, x, frame),
-    ...drawLine(log, drawn, x, y, frame),
+    labels: listLabels(extent, x, frame),
+    ...drawLine(log, extent, drawn, x, y, frame),
     drops: binned ? drawn.filter((each) => each.to - each.from >= 3) : drawn,
-    alone: drawAlone(log, x, y, frame),
-    tapes: listTapes(log, x, y),
-    marks: listMarks(log, x, y, binned),
-    ghosts: ghosts.map((ghost) => ({ name: ghost.name, path: drawGhost(log, ghost.bits, x, y) })),
+    alone: drawAlone(log, extent, x, y),
+    tapes: listTapes(log, extent, x, y),
+    marks: listMarks(log, extent, x, y, binned),
+    ghosts: ghosts.map((ghost) => ({ name: ghost.name, path: drawGhost(log, extent, ghost.bits, x, y) })),
     binned,
   };
 }
 
-function listSteps(log: SessionLog, x: (seq: number) => number, y: (left: number) => number): Step[] {
+function listSteps(log: SessionLog, { first, last }: Extent, x: (seq: number) => number, y: (left: number) => number): Step[] {
   const steps: Step[] = [];
-  for (let seq = 1; seq < log.size; seq++) {
+  for (let seq = first + 1; seq <= last; seq++) {
     const removed = log.removed.at(seq);
     if (removed <= 0) continue;
     const left = log.left.at(seq);
@@ -165,50 +194,56 @@ function thinOut(steps: Step[]): Step[] {
   return [...columns.values()];
 }
 
-function drawLine(log: SessionLog, steps: Step[], x: (seq: number) => number, y: (left: number) => number, frame: Frame): { line: string; area: string } {
-  const start = y(log.universeSize);
-  let line = `M${round(x(0))} ${round(start)}`;
+function drawLine(log: SessionLog, { first, last }: Extent, steps: Step[], x: (seq: number) => number, y: (left: number) => number, frame: Frame): { line: string; area: string } {
+  const start = y(first === 0 ? log.universeSize : log.left.at(first));
+  let line = `M${round(x(first))} ${round(start)}`;
   for (const step of steps) line += `H${round(step.x)}V${round(step.to)}`;
-  line += `H${round(x(log.head))}`;
+  line += `H${round(x(last))}`;
   const floor = frame.top + frame.height;
-  return { line, area: `${line}V${floor}H${round(x(0))}Z` };
+  return { line, area: `${line}V${floor}H${round(x(first))}Z` };
 }
 
-function drawAlone(log: SessionLog, x: (seq: number) => number, y: (left: number) => number, frame: Frame): Funnel["alone"] {
+function drawAlone(log: SessionLog, { first, last }: Extent, x: (seq: number) => number, y: (left: number) => number): Funnel["alone"] {
   const lines: Funnel["alone"] = [];
   log.sources.forEach((source, at) => {
     if (source.alone.length === 0) return;
-    let path = `M${round(frame.x0)} ${round(y(log.universeSize))}`;
+    let left = source.alone.findLast(([seq]) => seq <= first)?.[1] ?? log.universeSize;
+    let path = `M${round(x(first))} ${round(y(left))}`;
     let column = -1;
-    for (const [seq, left] of source.alone) {
+    for (const [seq, then] of source.alone) {
+      if (seq <= first) continue;
+      if (seq > last) break;
+      left = then;
       const place = round(x(seq));
       path += Math.round(place) === column ? `V${round(y(left))}` : `H${place}V${round(y(left))}`;
       column = Math.round(place);
     }
-    const left = source.alone[source.alone.length - 1]![1];
-    lines.push({ source: at, path: `${path}H${round(x(log.head))}`, end: y(left), left });
+    lines.push({ source: at, path: `${path}H${round(x(last))}`, end: y(left), left });
   });
   return lines;
 }
 
 /** The k-th probe of a strategy stands at the k-th report; what it would ask beyond the last report is not drawn. */
-function drawGhost(log: SessionLog, bits: number[], x: (seq: number) => number, y: (left: number) => number): string {
-  let path = `M${round(x(0))} ${round(y(2 ** bits[0]!))}`;
+function drawGhost(log: SessionLog, { first, last }: Extent, bits: number[], x: (seq: number) => number, y: (left: number) => number): string {
+  const place = (seq: number, asked: number): string => `${round(x(seq))} ${round(y(2 ** bits[asked]!))}`;
+  let start = place(first, 0);
+  let path = "";
   let asked = 0;
-  for (let seq = 1; seq < log.size && asked < bits.length - 1; seq++) {
+  for (let seq = 1; seq <= last && asked < bits.length - 1; seq++) {
     if (log.kinds[seq] !== "eliminate") continue;
     asked += 1;
-    path += `L${round(x(seq))} ${round(y(2 ** bits[asked]!))}`;
+    if (seq <= first) start = place(first, asked);
+    else path += `L${place(seq, asked)}`;
   }
-  return path;
+  return `M${start}${path}`;
 }
 
-function listTapes(log: SessionLog, x: (seq: number) => number, y: (left: number) => number): Tape[] {
-  return log.obligations.map((each) => {
+function listTapes(log: SessionLog, { first, last }: Extent, x: (seq: number) => number, y: (left: number) => number): Tape[] {
+  return log.obligations.filter((each) => each.entered <= last && (each.left ?? log.head) >= first).map((each) => {
     const target = each.startedAt - each.needed;
     return {
-      x0: x(each.entered),
-      x1: x(each.left ?? log.head),
+      x0: x(Math.max(first, each.entered)),
+      x1: x(Math.min(last, each.left ?? log.head)),
       y: y(Math.max(0, target)),
       id: each.id,
       open: each.left === null,
@@ -220,10 +255,10 @@ function listTapes(log: SessionLog, x: (seq: number) => number, y: (left: number
   });
 }
 
-function listMarks(log: SessionLog, x: (seq: number) => number, y: (left: number) => number, binned: boolean): Mark[] {
+function listMarks(log: SessionLog, { first, last }: Extent, x: (seq: number) => number, y: (left: number) => number, binned: boolean): Mark[] {
   const marks: Mark[] = [];
   const taken = new Set<number>();
-  for (let seq = 1; seq < log.size; seq++) {
+  for (let seq = Math.max(1, first); seq <= last; seq++) {
     const place = { seq, x: x(seq), y: y(log.left.at(seq)), source: log.source.at(seq) };
     if (log.refused[seq]) {
       // Refusals are never binned away; those in one column share a mark.
@@ -248,13 +283,13 @@ function listTicks(frame: Frame, topBits: number, y: (left: number) => number): 
   return ticks;
 }
 
-function listLabels(last: number, x: (seq: number) => number, frame: Frame): { x: number; seq: number }[] {
+function listLabels({ first, last }: Extent, x: (seq: number) => number, frame: Frame): { x: number; seq: number }[] {
   const room = Math.max(2, Math.floor((frame.x1 - frame.x0) / (frame.narrow ? 60 : 130)));
-  const rough = Math.max(1, last / room);
+  const rough = Math.max(1, (last - first) / room);
   const power = 10 ** Math.floor(Math.log10(rough));
   const every = [1, 2, 5, 10].map((each) => each * power).find((each) => each >= rough) ?? rough;
   const labels: { x: number; seq: number }[] = [];
-  for (let seq = 0; seq < last - every / 2; seq += every) labels.push({ seq, x: x(seq) });
+  for (let seq = Math.ceil(first / every) * every; seq < last - every / 2; seq += every) labels.push({ seq, x: x(seq) });
   if (last >= 0) labels.push({ seq: last, x: x(last) });
   return labels;
 }

@@ -80,11 +80,16 @@ export function CasesPage(): JSX.Element {
   }, [...inputs, cursors.length]);
   const news = useNews("v1/events");
   const asked = useLoad(findAsked, [news.count]);
-  const moved = useMoved(found.value?.sessions ?? null, filters, news.count);
+  // A case stays in its section until the list is drawn anew; that something waits in it is said where it stands.
+  const [placed, setPlaced] = useState(asked.value);
+  useEffect(() => setPlaced(asked.value), [found.value, asked.value === null]);
+  const changed = useChangedSessions(found.value?.sessions ?? null, filters, news.count);
   useKeys({ j: () => moveRow(1), k: () => moveRow(-1) });
   const all = found.value?.sessions ?? [];
-  const waits = all.filter((each) => asked.value?.has(each.session_id));
-  const rest = all.filter((each) => !asked.value?.has(each.session_id));
+  const waits = all.filter((each) => placed?.has(each.session_id));
+  const rest = all.filter((each) => !placed?.has(each.session_id));
+  const elsewhere = placed ? all.filter((each) => placed.has(each.session_id) !== asked.value?.has(each.session_id)) : [];
+  const moved = new Set([...changed, ...elsewhere.map((each) => each.session_id)]).size;
   const refresh = (): void => {
     found.again();
     asked.again();
@@ -113,8 +118,8 @@ export function CasesPage(): JSX.Element {
       {found.loading && found.value === null && found.error === null && <Panel><Skeleton height={240} /></Panel>}
       {found.value && all.length === 0 && (state || text || kit || agent || days ? <Panel><Empty title="No case matches"><button type="button" class="btn" onClick={() => setQuery({ state: null, text: null, kit: null, agent: null, days: null })}>Show all</button></Empty></Panel> : <NoCase />)}
       <Section title="Waits for a person" sessions={waits} asked={asked.value} />
-      <Section title="Open" sessions={rest.filter((each) => each.state !== "terminated")} asked={null} />
-      <Section title="Closed" sessions={rest.filter((each) => each.state === "terminated")} asked={null} />
+      <Section title="Open" sessions={rest.filter((each) => each.state !== "terminated")} asked={asked.value} />
+      <Section title="Closed" sessions={rest.filter((each) => each.state === "terminated")} asked={asked.value} />
       {found.value?.next && <p class="row"><button type="button" class="btn" onClick={() => setCursors([...cursors, found.value!.next!])}>Older cases</button></p>}
     </Page>
   );
@@ -126,21 +131,21 @@ function moveRow(by: number): void {
   rows[Math.max(0, Math.min(rows.length - 1, at + by))]?.focus();
 }
 
-/** How many rows have changed since they were drawn. Rows never move under the pointer: the new order waits for a click. */
-function useMoved(shown: Listed[] | null, filters: Record<string, string | number | null | undefined>, news: number): number {
-  const [moved, setMoved] = useState(0);
-  useEffect(() => setMoved(0), [shown]);
+/** The sessions that have changed since they were drawn. Rows never move under the pointer: the new order waits for a click. */
+function useChangedSessions(shown: Listed[] | null, filters: Record<string, string | number | null | undefined>, news: number): string[] {
+  const [changed, setChanged] = useState<string[]>([]);
+  useEffect(() => setChanged([]), [shown]);
   useEffect(() => {
     if (shown === null || news === 0) return undefined;
     const controller = new AbortController();
     const known = new Map(shown.map((each) => [each.session_id, each.head_seq]));
     get<Found>("v1/sessions", { ...filters, include: undefined }, controller.signal).then(
-      (page) => setMoved(page.sessions.filter((each) => known.get(each.session_id) !== each.head_seq).length),
+      (page) => setChanged(page.sessions.filter((each) => known.get(each.session_id) !== each.head_seq).map((each) => each.session_id)),
       () => undefined,
     );
     return () => controller.abort();
   }, [news]);
-  return moved;
+  return changed;
 }
 
 function Section({ title, sessions, asked }: { title: string; sessions: Listed[]; asked: Map<string, string> | null }): JSX.Element | null {

@@ -10,6 +10,7 @@ import { type AuditEvent, nameOf } from "../model/log";
 import { FiguresPanel, RuledOut, WhereTheyPart, type Sides } from "../ui/comparison";
 import { LiveChip, Page } from "../ui/frame";
 import { Icon } from "../ui/icons";
+import { joinNews } from "../ui/news";
 import { Empty, Failure, Monogram, Panel, Skeleton, useLoad } from "../ui/parts";
 import { Link, place, setQuery } from "../ui/router";
 import { verifyStream } from "../verify/client";
@@ -122,7 +123,6 @@ export function ComparePage(): JSX.Element {
   const same = b === a;
   const second = useEvents(same ? null : b);
   const other = same ? one : second;
-  const pulse = one.pulse?.state === "stale" || other.pulse?.state === "stale" ? (one.pulse?.state === "stale" ? one.pulse : other.pulse) : (one.pulse ?? other.pulse);
   const namesA = useMemo(() => (one.recorded && by !== "session" ? listReporters(one.recorded, by) : []), [one.recorded, one.size, by]);
   const namesB = useMemo(() => (other.recorded && by !== "session" ? listReporters(other.recorded, by) : []), [other.recorded, other.size, by]);
   const ofA = query.get("of_a") ?? namesA[0] ?? null;
@@ -139,7 +139,7 @@ export function ComparePage(): JSX.Element {
   }, [one.recorded, one.size, other.recorded, other.size, by, ofA, ofB, choices.list.length]);
   const error = one.error ?? other.error ?? choices.error;
   return (
-    <Page title="Compare" status={<LiveChip pulse={pulse} retry={() => { one.retry(); other.retry(); }} />}>
+    <Page title="Compare" status={<LiveChip {...joinNews(one, other)} />}>
       <div class="filters choices">
         <span class="seg" role="group" aria-label="What is compared">
           {MODES.map(([name, label]) => <button key={name} type="button" aria-pressed={by === name} onClick={() => setQuery({ by: name === "session" ? null : name, of_a: null, of_b: null })}>{label}</button>)}

@@ -5,6 +5,7 @@ import { useState } from "preact/hooks";
 import { get, saveFile } from "../api/client";
 import { clock, count, day, nameSession, plural, short } from "../ui/format";
 import { LiveChip, Page } from "../ui/frame";
+import { useFresh } from "../ui/fresh";
 import { Icon } from "../ui/icons";
 import { useNews } from "../ui/news";
 import { Failure, Panel, Skeleton, useLoad } from "../ui/parts";
@@ -48,12 +49,14 @@ function Streams({ news }: { news: number }): JSX.Element {
     const [page, spaces] = await Promise.all([get<{ sessions: { session_id: string; head_seq: number; title: string | null; kit: string | null }[] }>("v1/sessions", { limit: 100, order: "newest" }), listSpaces().catch(() => [])]);
     return [...spaces.map((each) => ({ name: `space:${each}`, about: "space", entries: null as number | null })), ...page.sessions.map((each) => ({ name: each.session_id, about: nameSession(each), entries: each.head_seq + 1 }))];
   }, [news]);
+  const { shown, chip } = useFresh(streams.value ?? [], (each) => each.name);
   return (
     <Panel title="Streams" note="one append-only log each; the newest 100 sessions">
       {streams.error !== null && <Failure error={streams.error} retry={streams.again} />}
       {!streams.value && streams.loading && <Skeleton height={200} />}
+      {chip}
       <ul class="facts">
-        {streams.value?.map((each) => <li key={each.name}><Link class="mono under" to={`ledger/${encodeURIComponent(each.name)}`}>{each.name}</Link><span class="f2 clip">{each.about}</span><span class="f3 num">{each.entries === null ? "" : plural(each.entries, "entry", "entries")}</span></li>)}
+        {shown.map((each) => <li key={each.name}><Link class="mono under" to={`ledger/${encodeURIComponent(each.name)}`}>{each.name}</Link><span class="f2 clip">{each.about}</span><span class="f3 num">{each.entries === null ? "" : plural(each.entries, "entry", "entries")}</span></li>)}
       </ul>
     </Panel>
   );

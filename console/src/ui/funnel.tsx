@@ -2,8 +2,8 @@
 
 import type { JSX } from "preact";
 import { memo } from "preact/compat";
-import { useMemo } from "preact/hooks";
-import { LANE_HEIGHT, layOut, scaleX, scaleY, seqAt, spread, topBitsOf, type Funnel, type Ghost } from "../model/funnel";
+import { useMemo, useRef, useState } from "preact/hooks";
+import { LANE_HEIGHT, layOut, scaleY, seqAt, spread, topBitsOf, type Extent, type Funnel, type Ghost } from "../model/funnel";
 import type { SessionLog } from "../model/log";
 import { clock, count } from "./format";
 import { Mark } from "./icons";
@@ -26,14 +26,31 @@ interface Props {
   fork?: ForkEnd[];
   /** Reference strategies, drawn behind everything else. */
   ghosts?: Ghost[];
+  /** The events to draw; without one, all. */
+  extent?: Extent | null;
+  /** Told which events a person drew the pointer over. */
+  brush?: (extent: Extent) => void;
   choose: (seq: number) => void;
   open: (seq: number) => void;
 }
 
+/** A pointer that moves less is a click. */
+const MIN_BRUSH_PX = 8;
+
 export function BeliefFunnel(props: Props): JSX.Element {
-  const { log, at } = props;
+  const { log, at, extent } = props;
   const [element, width] = useWidth<HTMLDivElement>();
-  const funnel = useMemo(() => (width > 0 ? layOut(log, width, props.ghosts) : null), [log, props.size, width, props.ghosts]);
+  const funnel = useMemo(() => (width > 0 ? layOut(log, width, props.ghosts, extent ?? undefined) : null), [log, props.size, width, props.ghosts, extent]);
+  const [brushed, setBrushed] = useState<[number, number] | null>(null);
+  const drew = useRef(false);
+  const endBrush = (): void => {
+    setBrushed(null);
+    if (!funnel || !brushed || Math.abs(brushed[1] - brushed[0]) < MIN_BRUSH_PX) return;
+    const [first, last] = [Math.min(...brushed), Math.max(...brushed)].map((x) => seqAt(funnel.frame, x, funnel.extent)) as [number, number];
+    // A click follows, which is none.
+    drew.current = true;
+    if (last > first) props.brush?.({ first, last });
+  };
   return (
     <div class="funnel" ref={element}>
       {funnel && (
@@ -41,12 +58,23 @@ export function BeliefFunnel(props: Props): JSX.Element {
           width={width}
           height={funnel.frame.total + 8}
           role="img"
-          aria-label={describe(log, at, props.ghosts)}
+          aria-label={describe(log, at, props.ghosts, extent)}
+          onPointerDown={(event) => {
+            drew.current = false;
+            const x = event.clientX - event.currentTarget.getBoundingClientRect().left;
+            if (!props.brush || event.button !== 0 || x < funnel.frame.x0 - 8 || x > funnel.frame.x1 + 8) return;
+            event.currentTarget.setPointerCapture(event.pointerId);
+            setBrushed([x, x]);
+          }}
+          onPointerMove={(event) => brushed && setBrushed([brushed[0], Math.max(funnel.frame.x0, Math.min(funnel.frame.x1, event.clientX - event.currentTarget.getBoundingClientRect().left))])}
+          onPointerUp={endBrush}
+          onPointerCancel={() => setBrushed(null)}
           onClick={(event) => {
+            if (drew.current) return;
             const box = event.currentTarget.getBoundingClientRect();
             const x = event.clientX - box.left;
             if (x < funnel.frame.x0 - 8 || x > funnel.frame.x1 + 8) return;
-            const seq = seqAt(funnel.frame, x, log.head);
+            const seq = seqAt(funnel.frame, x, funnel.extent);
             if (event.clientY - box.top > funnel.frame.lanesTop) props.open(seq);
             else props.choose(seq);
           }}
@@ -55,6 +83,7 @@ export function BeliefFunnel(props: Props): JSX.Element {
           <Still funnel={funnel} log={log} />
           <Ends funnel={funnel} log={log} at={at} {...(props.fork ? { fork: props.fork } : {})} />
           <Moving funnel={funnel} {...props} />
+          {brushed && <rect class="brush" x={Math.min(...brushed)} y={funnel.frame.top - 12} width={Math.abs(brushed[1] - brushed[0])} height={funnel.frame.axisY - 14 - funnel.frame.top + 12} />}
         </svg>
       )}
       {!funnel && <div style={{ height: "400px" }} />}
@@ -63,7 +92,7 @@ export function BeliefFunnel(props: Props): JSX.Element {
 }
 
 /** The chart as a sentence, for those who do not see it. */
-export function describe(log: SessionLog, at: number, ghosts: Ghost[] = []): string {
+export function describe(log: SessionLog, at: number, ghosts: Ghost[] = [], extent: Extent | null = null): string {
   const counts = log.countBySource(at);
   const who = log.sources
     .map((source, n) => ({ source, n: counts[n]! }))
@@ -77,6 +106,7 @@ export function describe(log: SessionLog, at: number, ghosts: Ghost[] = []): str
     ...open,
     `${refused} requests were refused`,
     ...ghosts.map((each) => `the ${each.name} strategy would need ${each.bits.length - 1} reports at most`),
+    ...(extent ? [`drawn from event ${extent.first} to ${extent.last}`] : []),
   ].join("; ");
 }
 
@@ -218,9 +248,9 @@ function Ticks({ funnel, log }: { funnel: Funnel; log: SessionLog }): JSX.Elemen
   const paths = log.sources.map(() => "");
   const refused: { x: number; y: number; seq: number }[] = [];
   const seen = new Set<number>();
-  for (let seq = 0; seq < log.size; seq++) {
+  for (let seq = funnel.extent.first; seq <= funnel.extent.last; seq++) {
     const lane = log.source.at(seq);
-    const x = Math.round(scaleX(funnel.frame, seq, log.head));
+    const x = Math.round(funnel.x(seq));
     const key = x * 1000 + lane + (log.refused[seq] ? 500 : 0);
     if (seen.has(key)) continue;
     seen.add(key);
@@ -238,10 +268,11 @@ function Ticks({ funnel, log }: { funnel: Funnel; log: SessionLog }): JSX.Elemen
 
 function LaneMarks({ funnel, log }: { funnel: Funnel; log: SessionLog }): JSX.Element {
   const marks: JSX.Element[] = [];
-  for (let seq = 0; seq < log.size; seq++) {
-    const x = scaleX(funnel.frame, seq, log.head);
+  const { first, last } = funnel.extent;
+  for (let seq = first; seq <= last; seq++) {
+    const x = funnel.x(seq);
     const y = laneY(funnel, log.source.at(seq));
-    marks.push(<LaneMark key={seq} log={log} seq={seq} x={x} y={y} tight={funnel.frame.narrow || log.size > 60} />);
+    marks.push(<LaneMark key={seq} log={log} seq={seq} x={x} y={y} tight={funnel.frame.narrow || last - first >= 60} />);
   }
   return <>{marks}</>;
 }
@@ -280,7 +311,7 @@ function Tapes({ funnel, log }: { funnel: Funnel; log: SessionLog }): JSX.Elemen
         const from = scaleY(funnel.frame, log.left.at(tape.entered), topBitsOf(log.universeSize));
         return (
           <g key={tape.id} class={tape.open ? "obligation open" : "obligation"}>
-            <line class="stem" x1={tape.x0} x2={tape.x0} y1={from} y2={tape.y} />
+            {tape.entered >= funnel.extent.first && <line class="stem" x1={tape.x0} x2={tape.x0} y1={from} y2={tape.y} />}
             <rect x={tape.x0} y={tape.y} width={width} height={8} fill={tape.open ? "url(#tape)" : "url(#tapemet)"} />
             <line class="edge" x1={tape.x0} x2={tape.x1} y1={tape.y} y2={tape.y} />
             <Mark of={tape.open ? "lock" : "unlock"} x={tape.open ? tape.x0 : tape.x1 + 2} y={tape.y + 4} size={13} tone="owed" />
@@ -306,7 +337,7 @@ function LineMark({ mark, log }: { mark: Funnel["marks"][number]; log: SessionLo
 /** Labels at the end of the lines, and what an answer to the best probe would leave. */
 function Ends({ funnel, log, at, fork }: { funnel: Funnel; log: SessionLog; at: number; fork?: ForkEnd[] }): JSX.Element | null {
   const { frame } = funnel;
-  if (at < log.head) return null;
+  if (at < log.head || funnel.extent.last < log.head) return null;
   const left = log.left.at(log.head);
   const end = scaleY(frame, left, topBitsOf(log.universeSize));
   const shown = frame.narrow ? [] : funnel.alone.slice(0, 6);
@@ -351,26 +382,28 @@ function clip(text: string, most: number): string {
 /** What follows the slider: the future at a quarter, the line of now, the obligation's words, the selected event. */
 function Moving({ funnel, log, at, selected, broken }: { funnel: Funnel } & Props): JSX.Element {
   const { frame } = funnel;
-  const x = scaleX(frame, at, log.head);
+  const { first, last } = funnel.extent;
+  const shown = at >= first && at <= last;
+  const x = funnel.x(Math.max(first, at));
   const left = log.left.at(at);
   const y = scaleY(frame, left, topBitsOf(log.universeSize));
   const bottom = frame.axisY - 14;
   const past = at < log.head;
-  const hatched = broken === null ? null : scaleX(frame, Math.max(0, broken - 0.5), log.head);
+  const hatched = broken === null || broken > last ? null : funnel.x(Math.max(first, broken - 0.5));
   return (
     <>
-      {past && <rect class="future" x={x} y={frame.top - 12} width={frame.width - x} height={bottom - frame.top + 12} />}
+      {at < last && <rect class="future" x={x} y={frame.top - 12} width={frame.width - x} height={bottom - frame.top + 12} />}
       {hatched !== null && <rect x={hatched} y={frame.top - 12} width={Math.max(6, frame.x1 - hatched + 10)} height={bottom - frame.top + 12} fill="url(#hatch)" />}
       {!frame.narrow && funnel.tapes.filter((each) => each.entered <= at).map((tape) => <TapeText key={tape.id} tape={tape} log={log} at={at} frame={frame} />)}
-      <line class="now" x1={x} x2={x} y1={frame.top - 8} y2={bottom} />
-      <circle class={left === 0 ? "dot zero" : "dot"} cx={x} cy={y} r={6} />
-      {past && (
+      {shown && <line class="now" x1={x} x2={x} y1={frame.top - 8} y2={bottom} />}
+      {shown && <circle class={left === 0 ? "dot zero" : "dot"} cx={x} cy={y} r={6} />}
+      {shown && past && (
         <text class={left === 0 ? "at zero" : "at"} x={x + 12} y={y + 5}>
           {count(left)} left
         </text>
       )}
-      {selected !== null && selected <= log.head && (
-        <circle class="selected" cx={scaleX(frame, selected, log.head)} cy={laneY(funnel, log.source.at(selected))} r={12} />
+      {selected !== null && selected >= first && selected <= last && (
+        <circle class="selected" cx={funnel.x(selected)} cy={laneY(funnel, log.source.at(selected))} r={12} />
       )}
     </>
   );

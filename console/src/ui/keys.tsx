@@ -81,9 +81,10 @@ const MAP: [string, string][] = [
   ["g then c g a i p m l", "go to cases, graph, actions, inbox, policy, compare, ledger"],
   ["j k Enter Esc", "move, open, back"],
   ["← → · Shift · Home End", "one event · ten · first, live"],
-  ["Space · t", "play · chart as table"],
+  ["Space · t · + −", "play · chart as table · closer, further"],
   ["w r v", "why · record · verify"],
   ["h f s + −", "graph: ruled-out nodes · all of it · symptom · zoom"],
+  ["Alt+Enter", "policy file: write the fix that a finding offers"],
   ["a x", "approve, reject: focus the button; Enter confirms"],
   ["?", "this list"],
 ];

@@ -6,11 +6,14 @@ import { follow, type Pulse } from "../api/live";
 /** Many entries in a row are one piece of news. */
 const QUIET_MS = 500;
 
-export interface News {
-  /** Grows whenever something was written. */
-  count: number;
+export interface Following {
   pulse: Pulse | null;
   retry: () => void;
+}
+
+export interface News extends Following {
+  /** Grows whenever something was written. */
+  count: number;
 }
 
 /** Follow the streams of a path; null follows nothing. */
@@ -40,4 +43,10 @@ export function useNews(path: string | null): News {
     };
   }, [path]);
   return { count, pulse, retry: () => live.current?.now() };
+}
+
+/** Several that a page follows as one: where one of them does not follow any more, that is what is said. */
+export function joinNews(...all: Following[]): Following {
+  const told = all.find((each) => each.pulse?.state === "stale") ?? all.find((each) => each.pulse !== null);
+  return { pulse: told?.pulse ?? null, retry: () => all.forEach((each) => each.retry()) };
 }

@@ -268,6 +268,28 @@ def test_what_the_subset_lacks_is_refused_where_it_stands(text: str, index: int,
     assert found == index, (found, text[found:])
 
 
+@pytest.mark.parametrize(
+    ("text", "fix"),
+    [
+        ("fact.a == 1 && cas.id == 2", (15, "cas", "case")),
+        ("foo.bar == 1", None),
+        ("case.beleif.n_survivors == 1", (5, "beleif", "belief")),
+        ("case.belief.n_survivor == 1", (12, "n_survivor", "n_survivors")),
+        ("case.belief.independant.n_survivors == 1", (12, "independant", "independent")),
+        ("actor.kid == 1", (6, "kid", "kind")),
+        ("belief.s.terminate == true", (9, "terminate", "terminated")),
+        # No one segment is wrong, or none is like it.
+        ("case.survivors == 1", None),
+        ("actor.name == 1", None),
+        ('state["other.a"] == 1', None),
+    ],
+)
+def test_a_name_that_is_nearly_known_has_a_fix(text: str, fix: tuple[int, str, str] | None) -> None:
+    with pytest.raises(ConditionFault) as caught:
+        translate_condition(text)
+    assert caught.value.fix == fix
+
+
 def test_long_chains_and_deep_paths_recurse_nowhere() -> None:
     many = " && ".join(f"fact.x{number} == 1" for number in range(700))
     assert len(translate_condition(many).predicate["args"]) == 700

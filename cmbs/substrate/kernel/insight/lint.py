@@ -8,6 +8,7 @@ What cannot be proved is not said, so that a policy without findings is not ther
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from difflib import get_close_matches
 from typing import assert_never
 
 from cmbs.ledger import canonical
@@ -294,8 +295,10 @@ def _unknown_tools(policy: Policy, constraints: list[Constraint], known: frozens
     for each in constraints:
         for name in each.subject.names if each.subject.kind in {SubjectKind.TOOL, SubjectKind.PATTERN} else ():
             if not Subject(each.subject.kind, (name,)).covers_any_tool(known):
-                message = f"there is no tool `{name}`"
-                found.append(LintFinding(LintRule.UNKNOWN_TOOL, each.key, message, "subject"))
+                (meant,) = get_close_matches(name, sorted(known), 1) or [""]
+                message = f"there is no tool `{name}`" + (f"; did you mean `{meant}`" if meant else "")
+                unknown = LintFinding(LintRule.UNKNOWN_TOOL, each.key, message, "subject", found=name, accepted=meant)
+                found.append(unknown)
     for tool_id, text in policy.offers.items():
         offered = canonical.decode(text).get("tool_id")
         if tool_id not in known:

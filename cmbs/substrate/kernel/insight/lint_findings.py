@@ -55,13 +55,18 @@ SEVERITY: dict[LintRule, Severity] = {
 
 
 class LintFinding(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One thing that is wrong: under which key, where in its value, and which other keys it has to do with."""
+    """One thing that is wrong: under which key, where in its value, and which other keys it has to do with.
+
+    `found` is a name that is not known, `accepted` the known one that is most like it.
+    """
 
     rule: LintRule
     key: str
     message: str
     at: str = ""
     others: list[str] = []
+    found: str = ""
+    accepted: str = ""
 
     @property
     def severity(self) -> Severity:

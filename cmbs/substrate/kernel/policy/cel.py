@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from difflib import get_close_matches
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias, cast
 
@@ -19,6 +20,7 @@ from cmbs.documents.fields import suggest
 from cmbs.substrate.kernel.model import NAMESPACES
 from cmbs.substrate.kernel.policy.cel_syntax import (
     ConditionFault,
+    Replacement,
     Span,
     child_of,
     parse_condition,
@@ -26,7 +28,7 @@ from cmbs.substrate.kernel.policy.cel_syntax import (
     span_of,
     text_of,
 )
-from cmbs.substrate.kernel.policy.references import ReferenceFault, compile_reference
+from cmbs.substrate.kernel.policy.references import SEGMENTS, ReferenceFault, compile_reference
 
 if TYPE_CHECKING:
     from lark import Token, Tree
@@ -384,7 +386,9 @@ def _resolve(root: str, path: list[_Literal], tree: Tree[Token]) -> str:
             _refuse(tree, 'name the key of the state: `state["fact.a-b"]`')
         reference = ".".join(each.value for each in path)
     elif root not in _ROOTS:
-        _refuse(tree, f"there is no name `{root[:40]}`; {suggest(root, _NAMES)}")
+        start = tree.meta.start_pos
+        fix = next((Replacement(start, root, each) for each in get_close_matches(root, _NAMES, 1)), None)
+        raise ConditionFault(start, f"there is no name `{root[:40]}`; {suggest(root, _NAMES)}", fix)
     else:
         for place, each in enumerate(path):
             if "." in each.value and not _may_hold_dots(root, path, place):
@@ -393,8 +397,27 @@ def _resolve(root: str, path: list[_Literal], tree: Tree[Token]) -> str:
     try:
         compile_reference(reference)
     except ReferenceFault as exc:
-        raise ConditionFault(tree.meta.start_pos, str(exc)) from exc
+        fix = None if root == _STATE else _find_segment(_ROOTS[root], path)
+        raise ConditionFault(tree.meta.start_pos, str(exc), fix) from exc
     return reference
+
+
+def _find_segment(root: str, path: list[_Literal]) -> Replacement | None:
+    """The segment that makes a reference of what is none, in place of one that is like it."""
+    segments = [root, *(each.value for each in path)]
+    for place, each in enumerate(path, start=1):
+        for known in get_close_matches(each.value, SEGMENTS):
+            if _is_reference(".".join([*segments[:place], known, *segments[place + 1 :]])):
+                return Replacement(each.span.start, each.value, known)
+    return None
+
+
+def _is_reference(text: str) -> bool:
+    try:
+        compile_reference(text)
+    except ReferenceFault:
+        return False
+    return True
 
 
 def _may_hold_dots(root: str, path: list[_Literal], place: int) -> bool:

@@ -21,12 +21,21 @@ _ESCAPE = re.compile(r"\\(?:([0-3][0-7]{2})|[xX]([0-9a-fA-F]{2})|u([0-9a-fA-F]{4
 _SIMPLE_ESCAPES = dict(zip("abfnrtv\\'\"`?", "\a\b\f\n\r\t\v\\'\"`?", strict=True))
 
 
+class Replacement(NamedTuple):
+    """A name of a condition by where it begins, and the known one that may be meant."""
+
+    start: int
+    found: str
+    accepted: str
+
+
 class ConditionFault(ValueError):
     """A text that is no condition; `index` is the character at which that shows."""
 
-    def __init__(self, index: int, message: str) -> None:
+    def __init__(self, index: int, message: str, fix: Replacement | None = None) -> None:
         super().__init__(message)
         self.index = index
+        self.fix = fix
 
 
 class Span(NamedTuple):

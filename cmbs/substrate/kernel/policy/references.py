@@ -300,6 +300,10 @@ BELIEF_FIELDS: dict[str, Callable[[BeliefReading], Any]] = {
 }
 
 
+# The segments of references that are not names of the author's own.
+SEGMENTS = ("id", "kind", "roles", "attributes", "belief", "independent", "survivor", *BELIEF_FIELDS)
+
+
 def _belief_reference(text: str) -> Reference:
     # A session id may have dots of its own; a field has none.
     session_id, _, field = text.removeprefix("$belief").removeprefix(".").rpartition(".")

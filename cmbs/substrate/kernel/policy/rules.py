@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from cmbs.documents.fields import FieldReader
-from cmbs.documents.findings import Path, Rule
+from cmbs.documents.findings import Fix, Path, Rule
 from cmbs.documents.nodes import Fields, Items, Node, Scalar, ScalarKind, describe_kind, to_data
 from cmbs.documents.scalar_places import DocumentText
 from cmbs.ledger import canonical
@@ -190,7 +190,11 @@ class RuleReader:
             return self._conditions.translate(text)
         except ConditionFault as exc:
             place = self._text.locate(node.place, text, exc.index)
-            self._reader.refuse(PolicyRule.CONDITION, f"{self._reader.describe(path)}: {exc}", path, place)
+            fix = None
+            if exc.fix is not None:
+                start = self._text.locate(node.place, text, exc.fix.start)
+                fix = Fix(start, exc.fix.found, exc.fix.accepted)
+            self._reader.refuse(PolicyRule.CONDITION, f"{self._reader.describe(path)}: {exc}", path, place, fix)
             return None
 
 

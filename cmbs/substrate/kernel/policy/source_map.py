@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import msgspec
 
 from cmbs.documents.findings import Path, Place
-from cmbs.documents.nodes import Node, Scalar, find_place
+from cmbs.documents.nodes import Items, Node, Scalar, find_place
 from cmbs.documents.scalar_places import DocumentText
 from cmbs.substrate.kernel.policy.cel_syntax import Span
 
@@ -63,6 +63,12 @@ class SourceMap:
         place = self._place(part, at)
         whole = None if part.condition is None else _BLANK.sub(" ", part.condition.text).strip()
         return Origin(place.line, place.column, part.rule, whole)
+
+    def find_name(self, key: str, at: str, name: str) -> Place | None:
+        """Where a name was written, alone or in a list; None where that part has the same name in file and payload."""
+        node = self._parts[key].fields.get(at)
+        names = node.items if isinstance(node, Items) else [node]
+        return next((each.place for each in names if isinstance(each, Scalar) and each.text == name), None)
 
     @staticmethod
     def _place(part: WrittenPart, at: str) -> Place:

@@ -4,7 +4,7 @@ import type { JSX } from "preact";
 import { breakNames, clock } from "../../ui/format";
 import { Icon, type Shape } from "../../ui/icons";
 import { useNews } from "../../ui/news";
-import { Failure, Panel, useLoad } from "../../ui/parts";
+import { Failure, Message, Panel, useLoad } from "../../ui/parts";
 import { EVERY_SPACE, type Explanation, type Proposal, explain, findCases, pathOf, readInbox, tellNext } from "./model";
 import { list, may } from "../../api/client";
 
@@ -17,21 +17,21 @@ export interface Blocker {
   yours: boolean;
 }
 
-/** For the session page: what waits in spaces that have a case on it, at most two lines, the person's last. */
+/** For the session page: what waits in spaces that have a case on it, one line of calls and one of what a person is asked. */
 export function useBlockers(id: string): Blocker[] {
   const news = useNews(may("spaces:read") ? EVERY_SPACE : null);
   const loaded = useLoad(async (): Promise<Blocker[]> => {
     const cases = may("spaces:read") ? await findCases(id) : [];
     const to = `cases/${encodeURIComponent(id)}/actions`;
-    const blockers: Blocker[] = [];
+    const [waiting, yours]: [Blocker[], Blocker[]] = [[], []];
     for (const each of cases.filter((one) => one.case.status === "open")) {
       const proposals = await list<Proposal>(`${pathOf(each.space)}/proposals`, "proposals", { case_id: each.case.case_id, status: "parked" }, 50);
       const [first] = proposals;
-      if (first) blockers.push({ key: first.proposal_id, icon: "wait", tone: "owed", text: `${nameOf(first)} waits${proposals.length > 1 ? `, and ${proposals.length - 1} more` : ""}`, to, yours: false });
+      if (first) waiting.push({ key: first.proposal_id, icon: "wait", tone: "owed", text: `${nameOf(first)} waits${proposals.length > 1 ? `, and ${proposals.length - 1} more` : ""}`, to, yours: false });
       const asked = (await readInbox(each.space)).filter((one) => one.approval && one.case_id === each.case.case_id);
-      if (asked.length > 0) blockers.push({ key: "asked", icon: "person", tone: "", text: `${asked.length === 1 ? "1 approval waits" : `${asked.length} approvals wait`} for you · ${asked[0]!.approval!.tool_id ?? "state"}`, to, yours: true });
+      if (asked.length > 0) yours.push({ key: "asked", icon: "person", tone: "", text: `${asked.length === 1 ? "1 approval waits" : `${asked.length} approvals wait`} for you · ${asked[0]!.approval!.tool_id ?? "state"}`, to, yours: true });
     }
-    return blockers.slice(0, 2);
+    return [...waiting.slice(0, 1), ...yours.slice(0, 1)];
   }, [id, news.count]);
   return loaded.value ?? [];
 }
@@ -85,7 +85,7 @@ function Gate({ space, tool, proposal }: { space: string; tool: string; proposal
           <span class={step.passed ? "f3" : "owed"}>{step.found ?? "nothing"}</span>
         </div>
       )))}
-      {closed && found.value?.refusals?.[0] && <p class="f2 small">{tellNext(found.value.refusals[0].next)}</p>}
+      {closed && found.value?.refusals?.[0] && <p class="f2 small"><Message text={tellNext(found.value.refusals[0].next)} /></p>}
       {closed && proposal.parked_until && <p class="f3 small">looks again by itself until {clock(Date.parse(proposal.parked_until)).slice(0, 5)}</p>}
     </div>
   );

@@ -5,9 +5,10 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { identity, may, mayOperate, mayWithdraw, post } from "../../api/client";
 import { count, plural, short, span } from "../../ui/format";
 import { LiveChip, Page, urged, waiting } from "../../ui/frame";
+import { useFresh } from "../../ui/fresh";
 import { Icon } from "../../ui/icons";
 import { useKeys } from "../../ui/keys";
-import { useNews } from "../../ui/news";
+import { joinNews, useNews } from "../../ui/news";
 import { Empty, Failure, Panel, Skeleton, useLoad } from "../../ui/parts";
 import { Link, place, setQuery } from "../../ui/router";
 import { type Approval, type Asked, type Execution, type PolicyChange, type Waiting, type WaitKind, EVERY_SPACE, pathOf, readAsked, readInbox } from "./model";
@@ -45,9 +46,19 @@ export async function countWaiting(): Promise<void> {
   }
 }
 
-function Card({ item, changed }: { item: Waiting; changed: () => void }): JSX.Element {
+function keyOf(item: Waiting): string {
+  return `${item.space_id}/${item.kind}/${item.id}`;
+}
+
+/** `belief` grows whenever something was written to a session that cards are about; `tellSession` says which those are. */
+interface Believed {
+  belief: number;
+  tellSession?: (session: string) => void;
+}
+
+function Card({ item, changed, ...believed }: { item: Waiting; changed: () => void } & Believed): JSX.Element {
   const space = item.space_id;
-  if (item.approval) return <ApprovalCard item={item} approval={item.approval} changed={changed} />;
+  if (item.approval) return <ApprovalCard item={item} approval={item.approval} changed={changed} {...believed} />;
   if (item.execution) return <DoubtCard space={space} execution={item.execution} changed={changed} />;
   if (item.policy_change) return <ChangeCard space={space} change={item.policy_change} changed={changed} />;
   return <SecondCard item={item} changed={changed} />;
@@ -64,12 +75,14 @@ export function Cards({ stale, children }: { stale: boolean; children: Component
   return <fieldset class="acting" disabled={stale}>{children}</fieldset>;
 }
 
-export function InboxPanel({ items, stale, changed }: { items: Waiting[]; stale: boolean; changed: () => void }): JSX.Element {
+export function InboxPanel({ items, stale, changed, belief }: { items: Waiting[]; stale: boolean; changed: () => void } & Believed): JSX.Element {
   useInboxKeys();
+  const { shown, chip } = useFresh(items, keyOf);
   return (
     <Panel title={<>Waits for you {items.length > 0 && <span class="count">{items.length}</span>}</>} label="Waits for you" icon="person" actions={<span class="note wide"><kbd>J</kbd> <kbd>K</kbd> to move</span>}>
       {items.length === 0 && <p class="note pad">Nothing waits for a person.</p>}
-      <Cards stale={stale}>{items.map((each) => <Card key={`${each.space_id}/${each.kind}/${each.id}`} item={each} changed={changed} />)}</Cards>
+      {chip}
+      <Cards stale={stale}>{shown.map((each) => <Card key={keyOf(each)} item={each} changed={changed} belief={belief} />)}</Cards>
     </Panel>
   );
 }
@@ -102,7 +115,7 @@ function useViewed(shown: string): [{ current: HTMLDivElement | null }, boolean]
   return [element, viewed];
 }
 
-function ApprovalCard({ item, approval, changed }: { item: Waiting; approval: Approval; changed: () => void }): JSX.Element {
+function ApprovalCard({ item, approval, changed, belief, tellSession }: { item: Waiting; approval: Approval; changed: () => void } & Believed): JSX.Element {
   const space = item.space_id;
   const [shown, setShown] = useState(approval.args_hash);
   const [error, setError] = useState<unknown>(null);
@@ -110,7 +123,11 @@ function ApprovalCard({ item, approval, changed }: { item: Waiting; approval: Ap
   const [element, viewed] = useViewed(shown);
   const [sending, setSending] = useState(false);
   const moved = shown !== approval.args_hash;
-  const asked = useLoad(() => readAsked(space, approval), [space, approval.proposal_id, approval.args_hash]);
+  const asked = useLoad(() => readAsked(space, approval), [space, approval.proposal_id, approval.args_hash, belief]);
+  const session = asked.value?.session ?? null;
+  useEffect(() => {
+    if (session !== null) tellSession?.(session);
+  }, [session]);
   const path = `${pathOf(space)}/approvals/${encodeURIComponent(approval.approval_id)}`;
   const withdraw = async (): Promise<void> => {
     setSending(true);
@@ -274,10 +291,17 @@ function SecondCard({ item, changed }: { item: Waiting; changed: () => void }): 
 
 const KINDS: [WaitKind | null, string][] = [[null, "All"], ["approval", "Approvals"], ["execution_in_doubt", "In doubt"], ["policy_change", "Policy"]];
 
+/** They are named in an address, which is not to grow without bound. */
+const MAX_SESSIONS_FOLLOWED = 20;
+
 /** Everything that waits for this key, of all spaces. */
 export function InboxPage(): JSX.Element {
   const news = useNews(may("spaces:read") ? EVERY_SPACE : null);
   const loaded = useLoad(() => readInbox(), [news.count]);
+  const [sessions, setSessions] = useState<string[]>([]);
+  const belief = useNews(sessions.length > 0 ? `v1/events?${sessions.map((each) => `stream_id=${encodeURIComponent(each)}`).join("&")}` : null);
+  const tellSession = (session: string): void => setSessions((before) => (before.includes(session) || before.length >= MAX_SESSIONS_FOLLOWED ? before : [...before, session]));
+  const live = joinNews(news, belief);
   const kind = place.value.query.get("kind");
   // Who is sent here for one call sees that one.
   const space = place.value.query.get("space");
@@ -287,27 +311,29 @@ export function InboxPage(): JSX.Element {
   }, [loaded.value]);
   useInboxKeys();
   const all = loaded.value ?? [];
+  const listed = useFresh(all, keyOf);
   const isMeant = (each: Waiting): boolean => proposal === null || (each.space_id === space && (each.approval ?? each.execution)?.proposal_id === proposal);
-  const shown = all.filter((each) => (kind === null || each.kind === kind) && isMeant(each));
+  const shown = listed.shown.filter((each) => (kind === null || each.kind === kind) && isMeant(each));
   return (
-    <Page title="Inbox" chips={loaded.value && <span class="chip">{plural(all.length, "thing waits", "things wait")}</span>} status={<LiveChip pulse={news.pulse} retry={news.retry} />}>
+    <Page title="Inbox" chips={loaded.value && <span class="chip">{plural(all.length, "thing waits", "things wait")}</span>} status={<LiveChip {...live} />}>
       {!may("spaces:read") && <Panel><Empty title="This key may not look into spaces"><p class="f2">Sign in with a key of an operator.</p></Empty></Panel>}
       {loaded.error !== null && <Panel title="Inbox"><Failure error={loaded.error} retry={loaded.again} /></Panel>}
       {loaded.loading && !loaded.value && <Panel><Skeleton height={200} /></Panel>}
       {loaded.value && may("spaces:read") && all.length === 0 && <Panel><Empty title="Nothing waits for a person"><p class="f2">Approvals that a policy asks for, calls whose outcome is not known, and changes of policy are listed here.</p></Empty></Panel>}
       {all.length > 0 && (
-        <>
-          <div class="filters">
-            <span class="seg" role="group" aria-label="Kind">
-              {KINDS.map(([name, label]) => <button key={label} type="button" aria-pressed={kind === name} onClick={() => setQuery({ kind: name })}>{label} <span class="num">{count(all.filter((each) => name === null || each.kind === name).length)}</span></button>)}
-            </span>
-            <span class="note wide">by space, the oldest first · <kbd>J</kbd> <kbd>K</kbd> to move</span>
-          </div>
-          {proposal !== null && <p class="note">Of one call only. <button type="button" class="btn ghost" onClick={() => setQuery({ space: null, proposal: null })}>Show everything</button></p>}
-          {shown.length === 0 && <Panel><p class="note pad">{proposal === null ? "None of this kind." : "This call does not wait any more."}</p></Panel>}
-          <Cards stale={news.pulse?.state === "stale"}><div class="inbox">{shown.map((each) => <div class="panel" key={`${each.space_id}/${each.kind}/${each.id}`}><Card item={each} changed={loaded.again} /></div>)}</div></Cards>
-        </>
+        <div class="filters">
+          <span class="seg" role="group" aria-label="Kind">
+            {KINDS.map(([name, label]) => <button key={label} type="button" aria-pressed={kind === name} onClick={() => setQuery({ kind: name })}>{label} <span class="num">{count(all.filter((each) => name === null || each.kind === name).length)}</span></button>)}
+          </span>
+          <span class="note wide">by space, the oldest first · <kbd>J</kbd> <kbd>K</kbd> to move</span>
+        </div>
       )}
+      {all.length > 0 && proposal !== null && <p class="note">Of one call only. <button type="button" class="btn ghost" onClick={() => setQuery({ space: null, proposal: null })}>Show everything</button></p>}
+      {all.length > 0 && shown.length === 0 && <Panel><p class="note pad">{proposal === null ? "None of this kind." : "This call does not wait any more."}</p></Panel>}
+      <div>
+        {listed.chip}
+        <Cards stale={live.pulse?.state === "stale"}><div class="inbox">{shown.map((each) => <div class="panel" key={keyOf(each)}><Card item={each} changed={loaded.again} belief={belief.count} tellSession={tellSession} /></div>)}</div></Cards>
+      </div>
     </Page>
   );
 }

@@ -1,12 +1,13 @@
 // The actions of a case: gates, proposals with their traces, the inbox, state with history, and memory.
 
 import type { JSX } from "preact";
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { get, list } from "../../api/client";
 import { count, plural } from "../../ui/format";
 import { LiveChip, Page, lastSession } from "../../ui/frame";
+import { useFresh } from "../../ui/fresh";
 import { Icon } from "../../ui/icons";
-import { type News, useNews } from "../../ui/news";
+import { joinNews, type News, useNews } from "../../ui/news";
 import { Empty, Failure, Panel, Skeleton, useLoad } from "../../ui/parts";
 import { Link, place, setQuery } from "../../ui/router";
 import { Gates, nameOf, STATUS } from "./gates";
@@ -18,7 +19,9 @@ import { Trace } from "./trace";
 export function ActionsPage({ id }: { id: string }): JSX.Element {
   lastSession.value = id;
   const cases = useLoad(() => findCases(id), [id]);
-  const belief = useLoad(() => get<{ n_survivors: number }>(`v1/sessions/${encodeURIComponent(id)}`, { fields: "n_survivors" }), [id]);
+  const session = `v1/sessions/${encodeURIComponent(id)}`;
+  const reports = useNews(`${session}/events`);
+  const belief = useLoad(() => get<{ n_survivors: number }>(session, { fields: "n_survivors" }), [id, reports.count]);
   const chosen = cases.value?.find((each) => each.case.case_id === place.value.query.get("case")) ?? cases.value?.[0];
   const [news, setNews] = useState<News | null>(null);
   return (
@@ -26,7 +29,7 @@ export function ActionsPage({ id }: { id: string }): JSX.Element {
       title="Actions"
       crumbs={<><Link to="" class="f3 wide">Cases</Link><span class="f3 wide" aria-hidden="true">/</span><Link to={`cases/${encodeURIComponent(id)}`} class="mono f2 wide">{chosen?.case.case_id ?? id.slice(0, 8)}</Link></>}
       chips={belief.value && <span class="chip wide">{plural(belief.value.n_survivors, "cause")} left</span>}
-      status={<LiveChip pulse={news?.pulse ?? null} retry={() => news?.retry()} />}
+      status={<LiveChip {...(news ? joinNews(news, reports) : reports)} />}
     >
       {cases.error !== null && <Panel title="Actions"><Failure error={cases.error} retry={cases.again} /></Panel>}
       {cases.loading && !cases.value && <Panel><Skeleton height={300} /></Panel>}
@@ -38,23 +41,29 @@ export function ActionsPage({ id }: { id: string }): JSX.Element {
           </Empty>
         </Panel>
       )}
-      {chosen && <CaseActions key={`${chosen.space}/${chosen.case.case_id}`} space={chosen.space} one={chosen.case} said={setNews} />}
+      {chosen && <CaseActions key={`${chosen.space}/${chosen.case.case_id}`} space={chosen.space} one={chosen.case} reports={reports} said={setNews} />}
     </Page>
   );
 }
 
-function CaseActions({ space, one, said }: { space: string; one: Case; said: (news: News) => void }): JSX.Element {
+/** `reports` are those of the case's session. */
+function CaseActions({ space, one, reports, said }: { space: string; one: Case; reports: News; said: (news: News) => void }): JSX.Element {
   const news = useNews(`${pathOf(space)}/events`);
   useEffect(() => said(news), [news.pulse]);
   const proposals = useLoad(async () => {
     const newestFirst = await list<Proposal>(`${pathOf(space)}/proposals`, "proposals", { case_id: one.case_id, order: "newest" }, 500);
     return newestFirst.reverse();
   }, [space, one.case_id, news.count]);
-  const stale = news.pulse?.state === "stale";
+  const stale = joinNews(news, reports).pulse?.state === "stale";
   const inbox = useLoad(() => readInbox(space), [space, news.count]);
   useEffect(() => void countWaiting(), [inbox.value]);
   const newest = useMemo(() => [...(proposals.value ?? [])].reverse(), [proposals.value]);
-  const chosen = newest.find((each) => each.proposal_id === place.value.query.get("proposal")) ?? newest.find((each) => each.status === "parked") ?? newest[0];
+  const listed = useFresh(newest, (each) => each.proposal_id);
+  // What is read stays, whatever is proposed meanwhile.
+  const kept = useRef<string | null>(null);
+  const asked = place.value.query.get("proposal") ?? kept.current;
+  const chosen = newest.find((each) => each.proposal_id === asked) ?? newest.find((each) => each.status === "parked") ?? newest[0];
+  kept.current = chosen?.proposal_id ?? null;
   const changed = (): void => {
     proposals.again();
     inbox.again();
@@ -66,8 +75,9 @@ function CaseActions({ space, one, said }: { space: string; one: Case; said: (ne
         <Panel title="Proposals" note={`${count(newest.length)} in this case`}>
           {proposals.error !== null && <Failure error={proposals.error} retry={proposals.again} />}
           {newest.length === 0 && !proposals.loading && <p class="note pad">No proposal yet.</p>}
+          {listed.chip}
           <ul class="props">
-            {newest.slice(0, 100).map((each) => {
+            {listed.shown.slice(0, 100).map((each) => {
               const [icon, tone] = STATUS[each.status] ?? ["wait", ""];
               return (
                 <li key={each.proposal_id} class={each === chosen ? "chosen" : ""}>
@@ -85,7 +95,7 @@ function CaseActions({ space, one, said }: { space: string; one: Case; said: (ne
         <StatePanel space={space} news={news.count} />
       </div>
       <div>
-        {inbox.error !== null ? <Panel title="Waits for you"><Failure error={inbox.error} retry={inbox.again} /></Panel> : <InboxPanel items={inbox.value ?? []} stale={stale} changed={changed} />}
+        {inbox.error !== null ? <Panel title="Waits for you"><Failure error={inbox.error} retry={inbox.again} /></Panel> : <InboxPanel items={inbox.value ?? []} stale={stale} changed={changed} belief={reports.count} />}
       </div>
     </div>
   );

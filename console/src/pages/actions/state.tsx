@@ -5,6 +5,7 @@ import { useState } from "preact/hooks";
 import { get, list } from "../../api/client";
 import { isPolicyKey, listHistory, nameStep, type Change, type Commit, type History } from "../../model/state";
 import { ago, clock, count, plural, showMembers } from "../../ui/format";
+import { useFresh } from "../../ui/fresh";
 import { Icon } from "../../ui/icons";
 import { Failure, Panel, Skeleton, useLoad } from "../../ui/parts";
 import { Link } from "../../ui/router";
@@ -81,18 +82,18 @@ function tellWhen(ts: string): string {
 }
 
 function HistoryRows({ space, read, only, showAll }: { space: string; read: Read; only: string | null; showAll: () => void }): JSX.Element {
-  const changes = read.history.changes.filter((each) => only === null || each.key === only);
-  const rows: { seq: number; row: JSX.Element }[] = changes.map((each) => ({ seq: each.seq, row: <ChangeRow key={`${each.seq}${each.key}`} change={each} /> }));
-  if (only === null) {
-    for (const each of read.history.policy) {
-      rows.push({ seq: each.seq, row: <li key={`${each.seq}policy`}><Link class="under" to={`spaces/${encodeURIComponent(space)}/policy`}>policy</Link><span class="f2">{plural(each.keys, "rule or setting", "rules and settings")} changed</span><When seq={each.seq} ts={each.ts} verb={each.verb} /></li> });
-    }
+  const steps: { seq: number; key: string | null; row: JSX.Element }[] = read.history.changes.map((each) => ({ seq: each.seq, key: each.key, row: <ChangeRow key={`${each.seq}${each.key}`} change={each} /> }));
+  for (const each of read.history.policy) {
+    steps.push({ seq: each.seq, key: null, row: <li key={`${each.seq}policy`}><Link class="under" to={`spaces/${encodeURIComponent(space)}/policy`}>policy</Link><span class="f2">{plural(each.keys, "rule or setting", "rules and settings")} changed</span><When seq={each.seq} ts={each.ts} verb={each.verb} /></li> });
   }
-  rows.sort((a, b) => b.seq - a.seq);
+  steps.sort((a, b) => b.seq - a.seq);
+  const { shown, chip } = useFresh(steps, (each) => `${each.seq} ${each.key}`);
+  const rows = only === null ? shown : shown.filter((each) => each.key === only);
   return (
     <>
       {only !== null && <p class="pad row"><span class="grow">Changes of <b class="mono">{only}</b></span><button type="button" class="btn ghost" onClick={showAll}>All changes</button></p>}
       {rows.length === 0 && <p class="note pad">Nothing was written to the state yet.</p>}
+      {chip}
       <ul class="facts" aria-label="History of the state">{rows.slice(0, MOST_ROWS).map((each) => each.row)}</ul>
       {rows.length > MOST_ROWS && <p class="note pad">The newest {count(MOST_ROWS)} of {count(rows.length)}.</p>}
       {read.isCut && <p class="note pad">Only the first {count(MOST_COMMITS)} commits of this space are read here.</p>}
@@ -136,10 +137,12 @@ function ValueRows({ read, choose }: { read: Read; choose: (key: string) => void
 }
 
 function MemoryRows({ entries }: { entries: Memory[] }): JSX.Element {
-  if (entries.length === 0) return <p class="note pad">Nothing is in memory.</p>;
+  const { shown, chip } = useFresh(entries, (each) => each.entry_id);
   return (
-    <ul class="facts" aria-label="Memory">
-      {entries.map((each) => {
+    <>
+      {entries.length === 0 && <p class="note pad">Nothing is in memory.</p>}
+      {chip}
+      <ul class="facts" aria-label="Memory">{shown.map((each) => {
         const disputed = each.conflict_state !== "none";
         const standing = each.expired ? "expired" : each.conflict_state === "contradictory" ? "contradicted" : disputed ? "perhaps contradicted" : each.confirmed ? "confirmed" : "not confirmed";
         return (
@@ -149,7 +152,7 @@ function MemoryRows({ entries }: { entries: Memory[] }): JSX.Element {
             <span class="right"><Icon of={disputed ? "warn" : each.confirmed && !each.expired ? "check" : "wait"} tone={disputed ? "owed" : each.confirmed && !each.expired ? "holds" : "f3"} /> <span class={disputed ? "owed" : "f2"}>{standing}</span><br /><span class="f3 num">{tellWhen(each.ts)}</span></span>
           </li>
         );
-      })}
-    </ul>
+      })}</ul>
+    </>
   );
 }

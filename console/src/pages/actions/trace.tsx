@@ -5,7 +5,7 @@ import { useState } from "preact/hooks";
 import { mayWithdraw, post } from "../../api/client";
 import { clock, short } from "../../ui/format";
 import { Icon } from "../../ui/icons";
-import { Failure, Panel, Skeleton, useLoad } from "../../ui/parts";
+import { Failure, Message, Panel, Skeleton, useLoad } from "../../ui/parts";
 import { nameOf, STATUS } from "./gates";
 import { type Explanation, type PolicySource, type Proposal, type Speaker, explain, nameReference, pathOf, readPolicySource } from "./model";
 
@@ -90,7 +90,7 @@ function Stages({ proposal, explanation, policy }: { proposal: Proposal; explana
             <Icon of={bad ? (deferred ? "wait" : "refused") : late ? "next" : "check"} tone={bad ? (deferred ? "owed" : "refused") : late ? "f3" : "holds"} label={bad ? "does not pass" : late ? "not reached" : "passes"} />
             <b class={bad ? (deferred ? "owed" : "refused") : ""}>{stage}</b>
             <div>
-              {bad ? <><b>{explanation.decision.reason_code}</b>: {explanation.refusals?.[0]?.message ?? SAYS[stage]}</> : late ? <span class="f3">not reached</span> : <span class="f2">{SAYS[stage]}</span>}
+              {bad ? <><b>{explanation.decision.reason_code}</b>: <Message text={explanation.refusals?.[0]?.message ?? SAYS[stage]!} /></> : late ? <span class="f3">not reached</span> : <span class="f2">{SAYS[stage]}</span>}
             </div>
             {bad && <div class="lines">{speakers.map((each) => <Lines key={each.key} speaker={each} source={policy !== null && policy.policy_hash === explanation.decision.policy_hash ? (policy.source?.text ?? null) : null} />)}</div>}
           </li>

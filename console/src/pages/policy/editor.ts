@@ -6,9 +6,10 @@ import { HighlightStyle, syntaxHighlighting } from "@codemirror/language";
 import { lintGutter, setDiagnostics, type Diagnostic } from "@codemirror/lint";
 import { Chunk, unifiedMergeView } from "@codemirror/merge";
 import { search, searchKeymap } from "@codemirror/search";
-import { Compartment, EditorState, RangeSet, StateEffect, StateField, Text, type Extension, type Range } from "@codemirror/state";
-import { Decoration, EditorView, GutterMarker, WidgetType, drawSelection, gutter, highlightActiveLine, keymap, lineNumbers, type DecorationSet } from "@codemirror/view";
+import { Compartment, EditorState, RangeSet, StateEffect, StateField, Text, type Extension, type Range, type Transaction } from "@codemirror/state";
+import { Decoration, EditorView, GutterMarker, WidgetType, drawSelection, gutter, highlightActiveLine, keymap, lineNumbers, type Command, type DecorationSet } from "@codemirror/view";
 import { tags } from "@lezer/highlight";
+import { splitCode } from "../../ui/format";
 
 export interface Finding {
   severity: string;
@@ -16,7 +17,8 @@ export interface Finding {
   message: string;
   line: number | null;
   column: number | null;
-  name?: string | null;
+  /** What to write in place of `found`, which stands at this place. */
+  fix: { line: number; column: number; found: string; accepted: string } | null;
 }
 
 export interface Editor {
@@ -39,12 +41,17 @@ const LOOK = EditorView.theme({
   ".cm-selectionBackground, &.cm-focused .cm-selectionBackground": { backgroundColor: "var(--line-2)" },
   ".cm-tooltip": { backgroundColor: "var(--raised)", color: "var(--fg)", border: "1px solid var(--line-2)" },
   // The editor measures what stands between lines, and margins are not part of it.
-  ".under-line": { padding: "2px 8px 4px 0" },
+  // A long message is broken, and does not make the lines wider.
+  ".under-line": { padding: "2px 8px 4px 0", contain: "inline-size" },
   ".finding": { padding: "3px 10px", borderLeft: "3px solid", borderRadius: "0 4px 4px 0", font: "12px/18px var(--sans)", whiteSpace: "normal" },
   ".finding.error": { borderColor: "var(--refused)", backgroundColor: "var(--refused-bg)" },
   ".finding.warning": { borderColor: "var(--owed)", backgroundColor: "var(--owed-bg)" },
   ".finding b": { color: "var(--refused)", fontWeight: "600" },
   ".finding.warning b": { color: "var(--owed)" },
+  ".finding button": { font: "inherit", color: "var(--fg)", background: "var(--surface)", border: "1px solid var(--line-2)", borderRadius: "4px", padding: "2px 8px", minHeight: "24px", marginLeft: "8px", cursor: "pointer" },
+  ".finding button:focus-visible": { outline: "2px solid var(--fg)" },
+  ".finding code": { fontFamily: "var(--mono)" },
+  ".finding kbd": { font: "11px var(--sans)", color: "var(--fg-2)", border: "1px solid var(--line-2)", borderRadius: "3px", padding: "0 4px", marginLeft: "6px" },
   ".changes": { width: "3px" },
   ".changes .changed": { backgroundColor: "var(--fg-2)", width: "3px" },
   ".cm-changedLine": { backgroundColor: "var(--holds-bg) !important" },
@@ -74,17 +81,71 @@ function place(state: EditorState, finding: Finding): Diagnostic {
   };
 }
 
+/** Text of the file, and what to write in its place. */
+interface Fix {
+  from: number;
+  to: number;
+  found: string;
+  accepted: string;
+}
+
+/** Where the fix of a finding belongs; null where it has none, or the text there is another by now. */
+function placeFix(doc: Text, { fix }: Finding): Fix | null {
+  if (!fix || fix.line > doc.lines) return null;
+  const line = doc.line(fix.line);
+  const start = line.from + fix.column - 1;
+  // A name in quotes stands behind the first of them.
+  const from = /["']/.test(doc.sliceString(start, start + 1)) ? start + 1 : start;
+  const to = from + fix.found.length;
+  return doc.sliceString(from, to) === fix.found ? { from, to, found: fix.found, accepted: fix.accepted } : null;
+}
+
+const FIXES = StateField.define<Fix[]>({
+  create: () => [],
+  update: (fixes, transaction) => {
+    const { doc } = transaction.state;
+    const found = readFindings(transaction);
+    if (found) return found.map((each) => placeFix(doc, each)).filter((each) => each !== null).sort((a, b) => a.from - b.from);
+    if (!transaction.docChanged) return fixes;
+    return fixes
+      .map((each) => ({ ...each, from: transaction.changes.mapPos(each.from, 1), to: transaction.changes.mapPos(each.to, -1) }))
+      .filter((each) => doc.sliceString(each.from, each.to) === each.found);
+  },
+});
+
+function writeFix(view: EditorView, { from, to, found, accepted }: Fix): void {
+  view.dispatch({
+    changes: { from, to, insert: accepted },
+    selection: { anchor: from + accepted.length },
+    scrollIntoView: true,
+    userEvent: "input.fix",
+    effects: EditorView.announce.of(`Line ${view.state.doc.lineAt(from).number}: ${accepted} in place of ${found}`),
+  });
+  view.focus();
+}
+
+/** The next fix from the line of the cursor on, else the first. */
+const writeNextFix: Command = (view) => {
+  const fixes = view.state.field(FIXES);
+  const line = view.state.doc.lineAt(view.state.selection.main.head);
+  const fix = fixes.find((each) => each.from >= line.from) ?? fixes[0];
+  if (!fix) return false;
+  writeFix(view, fix);
+  return true;
+};
+
 /** The message of a finding, under its line. */
 class FindingWidget extends WidgetType {
-  constructor(private readonly finding: Finding) {
+  /** `offers`: its fix can be written. */
+  constructor(private readonly finding: Finding, private readonly offers: boolean) {
     super();
   }
 
   override eq(other: FindingWidget): boolean {
-    return other.finding.message === this.finding.message && other.finding.line === this.finding.line;
+    return other.finding.message === this.finding.message && other.finding.line === this.finding.line && other.finding.fix?.column === this.finding.fix?.column && other.offers === this.offers;
   }
 
-  toDOM(): HTMLElement {
+  toDOM(view: EditorView): HTMLElement {
     const { severity, line, column, rule, message } = this.finding;
     const row = document.createElement("div");
     row.className = "under-line";
@@ -92,23 +153,48 @@ class FindingWidget extends WidgetType {
     box.className = `finding ${severity}`;
     const where = document.createElement("b");
     where.textContent = `${line}:${column ?? 1} ${rule} `;
-    box.append(where, message);
+    box.append(where, ...splitCode(message).map((piece, n) => (n % 2 ? writeCode(piece) : piece)));
+    if (this.offers) box.append(this.offerFix(view));
     row.append(box);
     return row;
   }
+
+  private offerFix(view: EditorView): HTMLElement {
+    const button = document.createElement("button");
+    const key = document.createElement("kbd");
+    button.type = "button";
+    key.textContent = FIX_KEY.replace("-", "+");
+    button.append("Write ", writeCode(this.finding.fix!.accepted), key);
+    button.addEventListener("click", () => {
+      const fix = placeFix(view.state.doc, this.finding);
+      if (fix) writeFix(view, fix);
+    });
+    return button;
+  }
 }
 
+function writeCode(text: string): HTMLElement {
+  const code = document.createElement("code");
+  code.textContent = text;
+  return code;
+}
+
+const FIX_KEY = "Alt-Enter";
 const showFindings = StateEffect.define<Finding[]>();
+
+function readFindings(transaction: Transaction): Finding[] | undefined {
+  return transaction.effects.filter((each) => each.is(showFindings)).map((each) => each.value as Finding[])[0];
+}
 
 const FINDINGS = StateField.define<DecorationSet>({
   create: () => Decoration.none,
   update: (shown, transaction) => {
-    const [found] = transaction.effects.filter((each) => each.is(showFindings)).map((each) => each.value as Finding[]);
+    const found = readFindings(transaction);
     if (!found) return shown.map(transaction.changes);
     const { doc } = transaction.state;
     const ranges = found
       .filter((each) => each.severity === "error" || each.severity === "warning")
-      .map((each): Range<Decoration> => Decoration.widget({ widget: new FindingWidget(each), block: true, side: 1 }).range(doc.line(Math.min(Math.max(1, each.line!), doc.lines)).to));
+      .map((each): Range<Decoration> => Decoration.widget({ widget: new FindingWidget(each, placeFix(doc, each) !== null), block: true, side: 1 }).range(doc.line(Math.min(Math.max(1, each.line!), doc.lines)).to));
     return Decoration.set(ranges, true);
   },
   provide: (field) => EditorView.decorations.from(field),
@@ -158,11 +244,12 @@ export function mountEditor(host: HTMLElement, text: string, changed: (text: str
         yaml(),
         lintGutter(),
         FINDINGS,
+        FIXES,
         search({ top: true }),
         syntaxHighlighting(COLOURS),
         LOOK,
         comparison.of([]),
-        keymap.of([...defaultKeymap, ...historyKeymap, ...searchKeymap, indentWithTab]),
+        keymap.of([{ key: FIX_KEY, run: writeNextFix }, { key: "Mod-.", run: writeNextFix }, ...defaultKeymap, ...historyKeymap, ...searchKeymap, indentWithTab]),
         EditorView.contentAttributes.of({ "aria-label": label }),
         EditorView.updateListener.of((update) => {
           if (update.docChanged) changed(update.state.doc.toString());

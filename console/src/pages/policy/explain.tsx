@@ -4,7 +4,7 @@ import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import { get, hasKey, identity, list, may, post } from "../../api/client";
 import { Icon } from "../../ui/icons";
-import { Failure, Panel, useLoad } from "../../ui/parts";
+import { Failure, Message, Panel, useLoad } from "../../ui/parts";
 import { nameOf } from "../actions/gates";
 import { type Case, type Explanation, type PolicySource, type Proposal, explain, nameReference, pathOf, tellNext } from "../actions/model";
 import { Lines } from "../actions/trace";
@@ -129,7 +129,7 @@ function Answer({ answer, policy }: { answer: Explanation; policy: PolicySource 
   return (
     <div class="body explained" role="status" aria-label="Explanation">
       <p class="row"><Verdict of={decision.verdict} /><span class="f2">{decision.stage ? `decided at the stage ${decision.stage}` : "every stage passes"} <span class="mono f3">{decision.reason_code}</span></span></p>
-      {answer.refusals?.map((each, n) => <p key={n} class="small wrap">{each.message}. <span class="f2">{tellNext(each.next)}</span></p>)}
+      {answer.refusals?.map((each, n) => <p key={n} class="small wrap"><Message text={each.message} />. <span class="f2"><Message text={tellNext(each.next)} /></span></p>)}
       {answer.because.flatMap((each) => each.speakers).map((each) => <Lines key={each.key} speaker={each} source={source} />)}
       {changes.length > 0 && flip?.verdict && (
         <p class="small">It would be <b>{flip.verdict}</b> if {changes.map((each, n) => <span key={each.reference}>{n > 0 && " and "}<span class="mono">{nameReference(each.reference)}</span> were <b class="mono">{each.to}</b>, now {each.now}</span>)}.</p>

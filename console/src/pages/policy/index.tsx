@@ -7,7 +7,7 @@ import { plural, short } from "../../ui/format";
 import { LiveChip, Page } from "../../ui/frame";
 import { Icon } from "../../ui/icons";
 import { useNews } from "../../ui/news";
-import { Empty, Failure, Panel, Skeleton, ToCopy, useLoad } from "../../ui/parts";
+import { Empty, Failure, Message, Panel, Skeleton, ToCopy, useLoad } from "../../ui/parts";
 import { go } from "../../ui/router";
 import { type PolicySource, listSpaces, pathOf, readPolicyChange, readPolicySource } from "../actions/model";
 import { mountEditor, type Editor, type Finding } from "./editor";
@@ -144,7 +144,7 @@ function Workbench({ space, policy, proposal, stale, again }: { space: string; p
               <li key={n} class="finding">
                 <Icon of={each.severity === "error" ? "refused" : each.severity === "warning" ? "warn" : "next"} tone={each.severity === "error" ? "refused" : each.severity === "warning" ? "owed" : "f3"} label={each.severity} />
                 <button type="button" class="link mono num" disabled={each.line === null} onClick={() => each.line !== null && editor.current?.goTo(each.line, each.column ?? 1)}>{each.line === null ? "" : `${each.line}:${each.column ?? 1}`}</button>
-                <span class="wrap"><b>{each.rule}</b> {each.message}</span>
+                <span class="wrap"><b>{each.rule}</b> <Message text={each.message} /></span>
               </li>
             ))}
           </ul>

@@ -1,8 +1,9 @@
 // The session page: the answer, the funnel, the causes, and why. The page is a function of (events, at).
 
 import type { JSX } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { follow, type Message, type Pulse } from "../../api/live";
+import { moveTo, zoom, type Extent } from "../../model/funnel";
 import { loadSession } from "../../model/load";
 import type { AuditEvent, SessionLog } from "../../model/log";
 import { ago, clock, count, plural } from "../../ui/format";
@@ -139,6 +140,7 @@ function Body({ id, log, size, session }: { id: string; log: SessionLog; size: n
   const { at, past, move, step } = useMoment(log, size);
   const [table, setTable] = useState(false);
   const [opened, setOpened] = useState<number | null>(null);
+  const [extent, setExtent] = useExtent(at);
   const why = place.value.query.get("why");
   const verification = useVerification(id, log, size);
   const probes = useProbes(id, log, at, size);
@@ -152,6 +154,8 @@ function Body({ id, log, size, session }: { id: string; log: SessionLog; size: n
     "Shift+ArrowRight": () => step(10),
     Home: () => move(0),
     End: () => move(log.head),
+    "+": () => setExtent(zoom(extent, at, log.head, 0.5)),
+    "-": () => setExtent(zoom(extent, at, log.head, 2)),
     t: () => setTable((shown) => !shown),
     v: () => verification.run(),
     w: () => document.getElementById("causes")?.focus(),
@@ -190,15 +194,18 @@ function Body({ id, log, size, session }: { id: string; log: SessionLog; size: n
             class="instrument"
             title="Belief funnel"
             note={<FunnelKey ghosts={ghosts} />}
-            actions={<button type="button" class="btn ghost" aria-pressed={table} onClick={() => setTable(!table)}>{table ? "Chart" : "Table"} <kbd>T</kbd></button>}
+            actions={<>
+              {extent && !table && <button type="button" class="btn num" onClick={() => setExtent(null)}>{`Events ${count(extent.first)} to ${count(extent.last)}: show all`}</button>}
+              <button type="button" class="btn ghost" aria-pressed={table} onClick={() => setTable(!table)}>{table ? "Chart" : "Table"} <kbd>T</kbd></button>
+            </>}
           >
             {table ? (
               <EventTable log={log} size={size} at={at} open={setOpened} />
             ) : (
-              <BeliefFunnel log={log} size={size} at={at} selected={selected} broken={broken} fork={past || log.endedAt !== null ? [] : forkOf(probes.list)} ghosts={ghosts.curves} choose={move} open={setOpened} />
+              <BeliefFunnel log={log} size={size} at={at} selected={selected} broken={broken} fork={past || log.endedAt !== null ? [] : forkOf(probes.list)} ghosts={ghosts.curves} extent={extent} brush={setExtent} choose={move} open={setOpened} />
             )}
             {!session.done && <p class="note pad">{count(size)} events so far, loading</p>}
-            <Player log={log} at={at} move={move} following={!past && session.pulse?.state === "live"} />
+            <Player log={log} at={at} move={move} following={!past && session.pulse?.state === "live"} extent={table ? null : extent} />
           </Panel>
           <div class="two">
             <Causes id={id} log={log} size={size} at={counted} why={why} choose={(hypothesis) => setQuery({ why: hypothesis })} />
@@ -213,6 +220,18 @@ function Body({ id, log, size, session }: { id: string; log: SessionLog; size: n
       </div>
     </>
   );
+}
+
+/** The events that the chart draws; null for all. They follow the shown event, once it is among them. */
+function useExtent(at: number): [Extent | null, (extent: Extent | null) => void] {
+  const [extent, setExtent] = useState<Extent | null>(null);
+  const before = useRef(at);
+  useLayoutEffect(() => {
+    const was = before.current;
+    before.current = at;
+    if (extent && was >= extent.first && was <= extent.last) setExtent(moveTo(extent, at));
+  }, [at]);
+  return [extent, setExtent];
 }
 
 function forkOf(probes: Probe[] | null): { left: number; label: string }[] {

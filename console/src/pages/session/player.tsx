@@ -2,6 +2,7 @@
 
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
+import type { Extent } from "../../model/funnel";
 import type { SessionLog } from "../../model/log";
 import { count } from "../../ui/format";
 import { Icon } from "../../ui/icons";
@@ -9,9 +10,11 @@ import { useKeys } from "../../ui/keys";
 
 const FRAME_MS = 350;
 
-export function Player({ log, at, move, following }: { log: SessionLog; at: number; move: (seq: number) => void; following: boolean }): JSX.Element {
+/** `extent`: the events that the chart above draws, whose axis the slider shares. */
+export function Player({ log, at, move, following, extent = null }: { log: SessionLog; at: number; move: (seq: number) => void; following: boolean; extent?: Extent | null }): JSX.Element {
   const [playing, setPlaying] = useState(false);
   const head = log.head;
+  const { first, last } = extent ?? { first: 0, last: head };
   const toggle = (): void => {
     if (!playing && at >= head) move(0);
     setPlaying(!playing);
@@ -37,12 +40,12 @@ export function Player({ log, at, move, following }: { log: SessionLog; at: numb
       </div>
       <input
         type="range"
-        min={0}
-        max={head}
+        min={first}
+        max={last}
         value={at}
         aria-label="Event"
         aria-valuetext={`event ${at} of ${head}, ${count(log.left.at(at))} left`}
-        style={{ "--p": `${head === 0 ? 100 : (100 * at) / head}%` }}
+        style={{ "--p": `${last === first ? 100 : (100 * (at - first)) / (last - first)}%` }}
         onInput={(event) => move(Number(event.currentTarget.value))}
       />
       <div class="pos num">

@@ -5,6 +5,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { saveFile } from "../../api/client";
 import type { SessionLog } from "../../model/log";
 import { count, plural, short } from "../../ui/format";
+import { useFresh } from "../../ui/fresh";
 import { Icon } from "../../ui/icons";
 import { Failure, Monogram, Panel } from "../../ui/parts";
 import { exportStream, verifyStream } from "../../verify/client";
@@ -15,11 +16,12 @@ const MOST_LISTED = 8;
 export function Refused({ log, at, open }: { log: SessionLog; at: number; open: (seq: number) => void }): JSX.Element {
   const [all, setAll] = useState(false);
   const known = log.refusals.filter((each) => each.seq <= at).length;
-  const newest = [...log.refusals].reverse();
+  const { shown: newest, chip } = useFresh([...log.refusals].reverse(), (each) => String(each.seq));
   const listed = all ? newest.slice(0, 200) : newest.slice(0, MOST_LISTED);
   return (
     <Panel title="Refused" note={`${count(known)} on record`}>
       {listed.length === 0 && <p class="note pad">No request was refused.</p>}
+      {chip}
       <ul class="next rf">
         {listed.map((each) => (
           <li key={each.seq} class={each.seq > at ? "dimmed" : ""}>

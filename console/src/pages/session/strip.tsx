@@ -9,6 +9,7 @@ import { Link } from "../../ui/router";
 import { useBlockers } from "../actions/gates";
 
 const MAX_CELLS = 120;
+const MAX_BLOCKING = 3;
 
 export function AnswerStrip({ id, log, at, past }: { id: string; log: SessionLog; at: number; past: boolean }): JSX.Element {
   const left = log.left.at(at);
@@ -43,7 +44,7 @@ export function AnswerStrip({ id, log, at, past }: { id: string; log: SessionLog
       <div>
         <h2>What is blocking</h2>
         <ul class="block">
-          <Obligations log={log} at={at} />
+          <Obligations log={log} at={at} most={past ? MAX_BLOCKING : MAX_BLOCKING - blockers.length} />
           {!past && blockers.map((each) => (
             <li key={each.key}>
               <Icon of={each.icon} tone={each.tone} size={16} />
@@ -57,7 +58,7 @@ export function AnswerStrip({ id, log, at, past }: { id: string; log: SessionLog
   );
 }
 
-function Obligations({ log, at }: { log: SessionLog; at: number }): JSX.Element {
+function Obligations({ log, at, most }: { log: SessionLog; at: number; most: number }): JSX.Element {
   const open = log.openObligations(at);
   const left = log.left.at(at);
   if (log.endedBy(at)) {
@@ -80,7 +81,7 @@ function Obligations({ log, at }: { log: SessionLog; at: number }): JSX.Element 
   }
   return (
     <>
-      {open.slice(0, 3).map((each) => {
+      {open.slice(0, most).map((each) => {
         const done = each.startedAt - left;
         const more = Math.max(0, each.needed - done);
         return (

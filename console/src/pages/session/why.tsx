@@ -51,11 +51,11 @@ function Chain({ id, log, why, verdict }: { id: string; log: SessionLog; why: st
   const [problem, setProblem] = useState<unknown>(null);
   const event = found.value;
   const title = <>Why ruled out? <span class={event ? "mono gone" : "mono f2"}>{why}</span></>;
-  if (found.error) return <Panel title={title}><Failure error={found.error} retry={found.again} /></Panel>;
-  if (found.loading && !event) return <Panel title={title}><Skeleton height={190} /></Panel>;
+  if (found.error) return <Panel title={title} label="Why ruled out?"><Failure error={found.error} retry={found.again} /></Panel>;
+  if (found.loading && !event) return <Panel title={title} label="Why ruled out?"><Skeleton height={190} /></Panel>;
   if (!event) {
     return (
-      <Panel title={title}>
+      <Panel title={title} label="Why ruled out?">
         <p class="pad"><Icon of="alive" tone="holds" /> It may still be the cause: no report speaks against it.</p>
       </Panel>
     );
