@@ -17,7 +17,7 @@ import psutil
 
 CMBS = Path(sys.executable).parent / "cmbs"
 # How long anything may take before a test gives up. Nothing waits for it where all is well.
-TIMEOUT_SECONDS = 30.0
+TIMEOUT_SECONDS = 60.0
 # Between two looks at something that another process has to do first.
 _GLANCE = 0.02
 

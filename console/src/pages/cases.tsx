@@ -1,7 +1,7 @@
 // Cases and sessions, newest first: what waits for a person, what is open, what is closed. Found and filtered by the server.
 
 import type { JSX } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import { get } from "../api/client";
 import { bitsOf, nextSource, type Source } from "../model/log";
 import { ago, bits, count, nameSession, plural } from "../ui/format";
@@ -81,8 +81,7 @@ export function CasesPage(): JSX.Element {
   const news = useNews("v1/events");
   const asked = useLoad(findAsked, [news.count]);
   // A case stays in its section until the list is drawn anew; that something waits in it is said where it stands.
-  const [placed, setPlaced] = useState(asked.value);
-  useEffect(() => setPlaced(asked.value), [found.value, asked.value === null]);
+  const placed = useMemo(() => asked.value, [found.value, asked.value === null]);
   const changed = useChangedSessions(found.value?.sessions ?? null, filters, news.count);
   useKeys({ j: () => moveRow(1), k: () => moveRow(-1) });
   const all = found.value?.sessions ?? [];
