@@ -98,6 +98,7 @@ def check(case: Case, answer: Any) -> None:
     case.validate_response(answer, excluded_checks=[positive_data_acceptance] if beyond else [])
 
 
+@pytest.mark.slow
 @pytest.mark.req("BS-8-OPENAPI-02")
 @SCHEMA.parametrize()
 @settings(max_examples=EFFORT.examples_for(12))
@@ -105,6 +106,7 @@ def test_every_operation_conforms_to_the_document(case: Case) -> None:
     check(case, consistent(case).call())
 
 
+@pytest.mark.slow
 @pytest.mark.req("BS-8-OPENAPI-02")
 @SCHEMA.include(path_regex="session_id").parametrize()
 @settings(max_examples=EFFORT.examples_for(12))

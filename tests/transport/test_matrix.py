@@ -19,6 +19,9 @@ from tests.support.command_carrier import CommandCarrier
 from tests.support.tee import listening
 from tests.support.transports import ONTOLOGY, transcribe
 
+ALL = (*CARRIERS, *CLIENT_CARRIERS, COMMAND)
+# What a newcomer waits for; the others start more servers.
+FIRST = ("asgi", "http/1.1 on sqlite", "client", "embedded client", COMMAND)
 # Beside ids, hashes and times, what differs from run to run.
 VOLATILE = re.compile(r'"(next_cursor|seconds|note|origin|vkey|secret)": ?("[^"]+"|[0-9.e-]+)')
 
@@ -93,7 +96,9 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
 
 
 @pytest.mark.req("BS-3.1-HTTP-01", "HTTP-EXT-06", "HTTP-EXT-07", "SS01-HTTP-02", "CLIENT-02")
-@pytest.mark.parametrize("carrier", [*CARRIERS, *CLIENT_CARRIERS, COMMAND])
+@pytest.mark.parametrize(
+    "carrier", [each if each in FIRST else pytest.param(each, marks=pytest.mark.slow) for each in ALL]
+)
 def test_every_operation_gives_the_same_answer_over_every_transport(
     carrier: str, expected: list[Any], tmp_path: Path
 ) -> None:
@@ -110,7 +115,7 @@ def test_every_operation_gives_the_same_answer_over_every_transport(
 
 @pytest.mark.slow
 @pytest.mark.req("HTTP-EXT-06", "TEE-SEARCH-03", "CLIENT-02")
-@pytest.mark.parametrize("carrier", [*CARRIERS, *CLIENT_CARRIERS, COMMAND])
+@pytest.mark.parametrize("carrier", ALL)
 def test_every_operation_on_a_graph_gives_the_same_answer_over_every_transport(carrier: str, tmp_path: Path) -> None:
     store = MemoryGraphStore()
     store.merge(GRAPH)

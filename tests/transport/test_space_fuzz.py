@@ -77,6 +77,7 @@ def check(case: Case, answer: Any) -> None:
     assert answer.status_code < 500, answer.text
 
 
+@pytest.mark.slow
 @pytest.mark.req("SS01-HTTP-09", "BS-8-OPENAPI-02")
 @SCHEMA.parametrize()
 @settings(max_examples=EFFORT.examples_for(8))

@@ -44,6 +44,7 @@ def test_no_table_is_left_out(database: SQLiteDatabase | PostgresDatabase, reque
     assert all(database.rows(table) for table in TABLES)
 
 
+@pytest.mark.slow
 @pytest.mark.req("FSCK-03")
 def test_every_changed_row_is_found_and_named(
     database: SQLiteDatabase | PostgresDatabase, request: pytest.FixtureRequest, record_property: Record

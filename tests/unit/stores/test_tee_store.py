@@ -65,6 +65,7 @@ class TeeContract(EliminationStoreContract):
         return lambda: store_on(port)
 
 
+@pytest.mark.slow
 @pytest.mark.req("TEE-STORE-01")
 class TestOnMemory(TeeContract):
     @pytest.fixture
@@ -159,7 +160,7 @@ def test_the_convention_is_the_one_of_the_specification() -> None:
 # --- nodes, edges, anchors --------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=[pytest.param("memory", marks=pytest.mark.slow), "sqlite"])
 def graph(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[GraphStore]:
     graph: GraphStore = MemoryGraphStore() if request.param == "memory" else SQLiteGraphStore(tmp_path / "tee.db")
     yield graph

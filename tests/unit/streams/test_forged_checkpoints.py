@@ -307,6 +307,7 @@ def digest_points() -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.req("ARCH-4-DIGEST-02")
 @pytest.mark.parametrize(("name", "field"), FIELDS)
 def test_a_forged_field_is_never_believed(name: str, field: str) -> None:

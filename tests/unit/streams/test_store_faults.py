@@ -207,6 +207,7 @@ def test_a_write_that_fails_at_any_call_can_be_made_again(
             check_write(struck, act, expected, 0 if verb == "repeat" else 1, error)
 
 
+@pytest.mark.slow
 @pytest.mark.req("ARCH-2-03")
 @pytest.mark.parametrize("situation", SITUATIONS)
 @pytest.mark.parametrize("verb", READS)
@@ -234,6 +235,7 @@ def test_a_read_that_fails_at_any_call_changes_nothing_and_can_be_made_again(
 # --- a plain elimination store beside a log ---
 
 
+@pytest.mark.slow
 @pytest.mark.req("ARCH-2-03", "ARCH-2-04")
 @pytest.mark.parametrize("situation", SITUATIONS)
 @pytest.mark.parametrize("verb", WRITES)
