@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 import sys
 
 from bench import (
@@ -40,7 +38,7 @@ from bench import (
     tee_tombstones,
     verify_replay,
 )
-from bench.harness import FULL, QUICK, Benchmark, Result, shown
+from bench.harness import FULL, QUICK, Benchmark, Result, describe_machine, shown
 
 BENCHMARKS = [
     Benchmark(eliminate_scaling.NAME, "ELIMINATE in process, by size of the universe", eliminate_scaling.run),
@@ -86,7 +84,7 @@ def main(arguments: list[str] | None = None) -> int:
     if unknown:
         print(f"no benchmark `{unknown[0]}`; there are {', '.join(names)}", file=sys.stderr)
         return 2
-    print(_machine(), file=sys.stderr)
+    print(describe_machine(), file=sys.stderr)
     results: list[Result] = []
     for benchmark in BENCHMARKS:
         if options.names and benchmark.name not in options.names:
@@ -99,12 +97,6 @@ def main(arguments: list[str] | None = None) -> int:
     if options.markdown:
         print("\n".join(_markdown(results)))
     return 0 if all(result.passed for result in results) else 1
-
-
-def _machine() -> str:
-    """What a reader of the numbers should know: a load near the number of processors means that others took part."""
-    python = f"{platform.python_implementation()} {platform.python_version()}"
-    return f"{python} on {platform.machine()}, {os.cpu_count()} processors, load average {os.getloadavg()[0]:.1f}"
 
 
 def _parser() -> argparse.ArgumentParser:

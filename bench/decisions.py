@@ -83,6 +83,13 @@ def run(effort: Effort) -> list[Result]:
     ]
 
 
+def measure_beside_cedar(effort: Effort) -> float:
+    """How many times faster a decision by one constraint of a few is than that of Cedar with one policy."""
+    subjects = {"ours": _rounds(_ours(FEW), CALLS), "cedar": _rounds(cedar_one_policy(), CALLS)}
+    found = interleaved(subjects, effort.rounds * ROUNDS_PER_EFFORT)
+    return found["cedar"] / found["ours"]
+
+
 def _rounds(decide: Decide, calls: int) -> Callable[[], float]:
     """The median time of a call, round by round."""
     decide()

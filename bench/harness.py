@@ -7,6 +7,8 @@ both, or is an outlier of one.
 
 from __future__ import annotations
 
+import os
+import platform
 import statistics
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -105,6 +107,12 @@ def belief_server(store_url: str = "memory:") -> Iterator[BeliefServer]:
     """A belief server in this process over a store of its own."""
     with closing(BeliefServer(store=open_store(store_url))) as server:
         yield server
+
+
+def describe_machine() -> str:
+    """What a reader of the numbers should know: a load near the number of processors means that others took part."""
+    python = f"{platform.python_implementation()} {platform.python_version()}"
+    return f"{python} on {platform.machine()}, {os.cpu_count()} processors, load average {os.getloadavg()[0]:.1f}"
 
 
 def hypothesis_ids(count: int) -> list[str]:

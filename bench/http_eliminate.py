@@ -1,6 +1,6 @@
-"""ELIMINATE over HTTP from 32 connections, n = 100: durable on SQLite against a plain FastAPI server with a dict.
+"""ELIMINATE over HTTP from 32 connections, n = 100: on SQLite and in memory, beside a plain FastAPI server with a dict.
 
-Both run under granian, at once, and take turns under load. Each request eliminates one id that still survives, so that
+All run under granian, at once, and take turns under load. Each request eliminates one id that still survives, so that
 each one is a new event, answered with the survivors that are left.
 """
 
@@ -22,7 +22,7 @@ NAME = "http_eliminate"
 CONNECTIONS = 32
 SESSION_SIZE = 100
 ELIMINATIONS_PER_SESSION = 90
-DURABLE, DICT = "cmbs, sqlite", "FastAPI with a dict"
+DURABLE, MEMORY, DICT = "cmbs, sqlite", "cmbs, memory", "FastAPI with a dict"
 
 _observation = count()
 
@@ -69,7 +69,7 @@ class Subject:
 
 
 def run(effort: Effort) -> list[Result]:
-    """Compare both servers under the same load."""
+    """Compare the servers under the same load."""
     with _servers() as subjects:
         for subject in subjects.values():
             subject.load(CONNECTIONS * ELIMINATIONS_PER_SESSION)
@@ -77,8 +77,11 @@ def run(effort: Effort) -> list[Result]:
         for _ in range(effort.rounds):
             for subject in subjects.values():
                 subject.load(effort.operations)
-    durable, plain = subjects[DURABLE], subjects[DICT]
-    return [Result(NAME, str(durable), str(plain), durable.rate / plain.rate, at_least(2.5))]
+    plain = subjects[DICT]
+    return [
+        Result(NAME, str(each), str(plain), each.rate / plain.rate, at_least(2.5))
+        for each in (subjects[DURABLE], subjects[MEMORY])
+    ]
 
 
 @contextmanager
@@ -87,6 +90,7 @@ def _servers() -> Iterator[dict[str, Subject]]:
         directory = stack.enter_context(disk_directory())
         ports = {
             DURABLE: stack.enter_context(cmbs_serve(f"sqlite:///{directory}/bench.db")),
+            MEMORY: stack.enter_context(cmbs_serve("memory:")),
             DICT: stack.enter_context(baseline("fastapi_dict")),
         }
         yield {name: Subject(name, port) for name, port in ports.items()}

@@ -34,7 +34,28 @@ def run(effort: Effort) -> list[Result]:
         return asyncio.run(_measure(effort, urls, gateway))
 
 
+def measure_gateway(effort: Effort) -> float:
+    """What an empty gateway adds to a call, divided by what ours adds."""
+    with tempfile.TemporaryDirectory() as directory, _servers(Path(directory)) as (urls, _):
+        median = asyncio.run(_time_calls(effort.rounds * 30, urls))
+    return (median["hop"] - median["empty"]) / (median["gateway"] - median["empty"])
+
+
 async def _measure(effort: Effort, urls: dict[str, str], gateway: psutil.Process) -> list[Result]:
+    median = await _time_calls(effort.rounds * 10, urls)
+    read, empty = median["belief"], median["empty"]
+    added, hop = median["gateway"] - empty, median["hop"] - empty
+    errors, growth = await _crowd(urls["gateway"], gateway, effort)
+    return [
+        Result(NAME, f"a read of belief, {read:.1f} ms", f"an empty tool, {empty:.1f} ms", read / empty, at_most(2)),
+        Result(NAME, f"the gateway adds {added:.1f} ms", f"an empty one, {hop:.1f} ms", added / hop, at_most(3)),
+        Result(NAME, f"{AGENTS} agents at once: errors", "none", errors, at_most(0, "errors")),
+        Result(NAME, f"{AGENTS} agents at once: growth of RSS", "the first half", growth, at_most(1.25)),
+    ]
+
+
+async def _time_calls(rounds: int, urls: dict[str, str]) -> dict[str, float]:
+    """The median of calls to each server, which take turns, in milliseconds."""
     async with AsyncExitStack() as stack:
         clients = {kind: await stack.enter_async_context(_connect(url, "bench")) for kind, url in urls.items()}
         opened = await clients["belief"].call_tool("open_case", {"hypotheses": [f"h-{n:03}" for n in range(200)]})
@@ -46,7 +67,7 @@ async def _measure(effort: Effort, urls: dict[str, str], gateway: psutil.Process
             "gateway": ("get_nothing", {}),
         }
         times: dict[str, list[float]] = {kind: [] for kind in calls}
-        for number in range(effort.rounds * 10):
+        for number in range(rounds):
             for kind, (tool, args) in calls.items():
                 given = {**args, "n": number} if kind == "gateway" else args
                 start = time.perf_counter()
@@ -54,16 +75,7 @@ async def _measure(effort: Effort, urls: dict[str, str], gateway: psutil.Process
                 times[kind].append(time.perf_counter() - start)
                 if answer.is_error:
                     raise RuntimeError(answer.content)
-    median = {kind: statistics.median(found) * 1_000 for kind, found in times.items()}
-    read, empty = median["belief"], median["empty"]
-    added, hop = median["gateway"] - empty, median["hop"] - empty
-    errors, growth = await _crowd(urls["gateway"], gateway, effort)
-    return [
-        Result(NAME, f"a read of belief, {read:.1f} ms", f"an empty tool, {empty:.1f} ms", read / empty, at_most(2)),
-        Result(NAME, f"the gateway adds {added:.1f} ms", f"an empty one, {hop:.1f} ms", added / hop, at_most(3)),
-        Result(NAME, f"{AGENTS} agents at once: errors", "none", errors, at_most(0, "errors")),
-        Result(NAME, f"{AGENTS} agents at once: growth of RSS", "the first half", growth, at_most(1.25)),
-    ]
+    return {kind: statistics.median(found) * 1_000 for kind, found in times.items()}
 
 
 async def _crowd(url: str, gateway: psutil.Process, effort: Effort) -> tuple[int, float]:

@@ -13,12 +13,11 @@ from contextlib import closing
 from bench.harness import Effort, Result, at_least, at_most, interleaved, shown
 from bench.servers import disk_directory
 from cmbs.belief.kernel.events import Stamp
-from cmbs.ledger.entry import VERSION
 from cmbs.ledger.state_digest import bind_state, digest_of, is_digest_point
 from cmbs.messages import Actor, ActorKind
 from cmbs.spi import Append, AuditLog
 from cmbs.stores import open_store
-from cmbs.substrate.kernel.checkpoint import STATE_FORMAT, freeze_space
+from cmbs.substrate.kernel.checkpoint import STATE_DIGESTS, freeze_space
 from cmbs.substrate.kernel.decide import decide, evolve
 from cmbs.substrate.kernel.events import CreateSpace, Propose, SpaceEvent
 from cmbs.substrate.kernel.kind import append_of_space
@@ -79,8 +78,8 @@ def _step(
     event = decide(space, message, actor, Stamp(f"00000000-0000-4000-8000-{number:012}", moment), _SPACE)
     if not isinstance(event, SpaceEvent):
         raise TypeError("a generated message repeats an earlier one")
-    if space is not None and is_digest_point(number, STATE_FORMAT.spacing(VERSION)):
-        event = bind_state(event, digest_of(freeze_space(space), STATE_FORMAT.number))
+    if space is not None and is_digest_point(number, STATE_DIGESTS.spacing):
+        event = bind_state(event, digest_of(freeze_space(space)))
     append = append_of_space(event)
     if log is not None:
         log.append([append])

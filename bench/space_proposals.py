@@ -22,7 +22,6 @@ from bench.servers import disk_directory
 from bench.waiters import calls_per_second
 from cmbs.errors import BeliefServerError, SessionNotFound
 from cmbs.ledger import GENESIS, Head, StoredEntry, hash_entry
-from cmbs.ledger.entry import VERSION
 from cmbs.messages import Actor, ActorKind
 from cmbs.spi import Append, AuditLog
 from cmbs.stores import open_store
@@ -120,7 +119,6 @@ class _Entry(msgspec.Struct, frozen=True):
 
 class _End(msgspec.Struct, frozen=True):
     head: Head
-    v: int = VERSION
 
 
 class _Note(msgspec.Struct, frozen=True):
