@@ -7,7 +7,7 @@ them.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -43,7 +43,7 @@ class Actor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Who asks: from the credential, never from a body. `key_id` names the credential and is no secret.
 
     `roles` and `scopes` are what the credential said when it was presented, sorted; unset, and then not written, where
-    it said none and in entries from before version 3.
+    it said none.
     """
 
     kind: ActorKind
@@ -120,7 +120,7 @@ class SessionPolicy:
     """What a session allows, fixed when it is declared.
 
     `conclusions`, `eliminations` and `looks` mean `any` where they are unset, `foreign_tombstones` means `ignore`, and
-    none of them is then written: declarations that do not speak of them are the bytes that they always were.
+    none of them is then written.
     """
 
     allow_force: bool = False
@@ -317,9 +317,9 @@ class AuditEntry:
     seq: int = 0
     prev_event_hash: str = ""
     event_hash: str = ""
-    v: int = field(default=1)
+    format: str = ""
     actor: dict[str, Any] | None = None
-    state: dict[str, Any] | None = None
+    state: str | None = None
 
     @property
     def delta(self) -> dict[str, list[str]]:
@@ -329,7 +329,7 @@ class AuditEntry:
     def to_dict(self) -> dict[str, Any]:
         """The entry as JSON-able data: exactly what was hashed, and the hash."""
         content: dict[str, Any] = {
-            "v": self.v,
+            "format": self.format,
             "stream_id": self.stream_id,
             "seq": self.seq,
             "event_id": self.event_id,

@@ -5,9 +5,9 @@
 It was written from the documents (docs/reference/export.md, proofs.md, checkpoints.md and the two protocols), not from
 the code that writes what it reads. So it is a second opinion. Copy it anywhere; it imports nothing of cmbs.
 
-Exit codes: 0 all is good; 1 something is bad, and the first bad place is named; 2 a file cannot be read or is neither
-an export nor a proof, or the command line is wrong; 3 what could be checked is good, but something that was asked for
-could not be checked.
+Exit codes: 0 all is good; 1 something is bad, and the first bad place is named; 2 a file cannot be read, is neither an
+export nor a proof, or has another format, or the command line is wrong; 3 what could be checked is good, but something
+that was asked for could not be checked.
 """
 
 from __future__ import annotations
@@ -34,6 +34,9 @@ from typing import IO, Any, NamedTuple
 
 GOOD, BAD, UNREADABLE, INCOMPLETE = 0, 1, 2, 3
 
+# Of entries. That of a document is `cmbs/1/<what it is>`, and so is the tag of a hash.
+FORMAT = "cmbs/1"
+EXPORT_FORMAT, PROOF_FORMAT, HEADS_FORMAT = f"{FORMAT}/export", f"{FORMAT}/proof", f"{FORMAT}/heads"
 MAX_LINE_BYTES = 512 * 1024 * 1024
 MAX_PROOF_BYTES = 64 * 1024 * 1024
 # A bitmap is compressed: what it claims to unpack to is bounded too.
@@ -78,7 +81,24 @@ class Refused(Exception):
 
 
 class Unreadable(Exception):
-    """A file that is not there, or that is neither an export nor a proof."""
+    """A file that is not there, that is neither an export nor a proof, or that other software wrote."""
+
+
+NEWER_FORMAT = re.compile(r"cmbs/(?:[2-9]|[1-9][0-9]+)(?:/.*)?", re.ASCII)
+EARLIER_FORMAT = re.compile(r"cmbs-[a-z]+/[0-9]+", re.ASCII)
+
+
+def check_format(record: dict[str, Any], expected: str) -> None:
+    """Unreadable for an export, a proof or an entry that names another format, Refused for one that names none."""
+    # The first names of entries were numbers, in another member.
+    found = record.get("format", "cmbs-entry/0" if "v" in record else None)
+    if found == expected:
+        return
+    if isinstance(found, str) and EARLIER_FORMAT.fullmatch(found):
+        raise Unreadable("of an earlier format, which this software does not read")
+    if isinstance(found, str) and NEWER_FORMAT.fullmatch(found):
+        raise Unreadable(f"of the format `{found}`, which is newer than this software, which reads `{FORMAT}` alone")
+    raise Refused(f"not `{expected}`", "format")
 
 
 # --- hashes and trees: docs/reference/proofs.md, "Hashes" ---
@@ -86,6 +106,10 @@ class Unreadable(Exception):
 
 def sha256(data: bytes) -> bytes:
     return hashlib.sha256(data).digest()
+
+
+def hash_tagged(domain: str, data: bytes) -> bytes:
+    return sha256(f"{FORMAT}/{domain}\0".encode() + data)
 
 
 def leaf(data: bytes) -> bytes:
@@ -287,10 +311,10 @@ def write_compact(value: Any) -> str:
 
 
 def hash_policy(state: dict[str, str]) -> str:
-    """SHA-256 of the canonical object of all pairs of a state that are its policy."""
+    """The hash of the canonical object of all pairs of a state that are its policy."""
     pairs = [(name, text) for name, text in state.items() if name.startswith(("policy.", "constraint."))]
     ordered = dict(sorted(pairs, key=lambda pair: pair[0].encode("utf-16-be")))
-    return sha256(json.dumps(ordered, ensure_ascii=False, separators=(",", ":")).encode()).hex()
+    return hash_tagged("policy", json.dumps(ordered, ensure_ascii=False, separators=(",", ":")).encode()).hex()
 
 
 # --- fields ---
@@ -585,8 +609,7 @@ class ProofCheck:
         document = read_json(text)
         if not isinstance(document, dict):
             raise Refused("not an object")
-        if document.get("format") != "cmbs-proof/1":
-            raise Refused("not `cmbs-proof/1`", "format")
+        check_format(document, PROOF_FORMAT)
         kind = document.get("kind")
         checks: dict[Any, tuple[Callable[[dict[str, Any]], str], str, str]] = {
             "inclusion": (self._check_inclusion, "stream event", ""),
@@ -767,6 +790,8 @@ class ProofCheck:
 
     def _read_record(self, document: dict[str, Any], note: Note) -> dict[str, Any]:
         """The record of a stream's head, which is in the log under the note."""
+        if isinstance(document["entry"], dict):
+            check_format(document["entry"], FORMAT)
         entry = take_fields(document["entry"], "entry", ENVELOPE)
         index = take_number(document["leaf_index"], "leaf_index")
         path = b"".join(take_hex(each, "path") for each in take_list(document["path"], "path"))
@@ -774,8 +799,7 @@ class ProofCheck:
         entry_hash = leaf(write_compact(entry).encode())
         if root_from({index: entry_hash}, note.tree.size, path, "path") != note.tree.root:
             raise Refused("forged record: the log under the note does not hold it", "entry")
-        recorded = (entry["stream_id"], entry["verb"], entry["seq"])
-        if recorded != ("heads:server", "RECORD_HEAD", index):
+        if (entry["stream_id"], entry["verb"], entry["seq"]) != ("heads:server", "RECORD_HEAD", index):
             raise Refused("not the record of a head", "entry")
         payload = take_fields(entry["payload"], "entry.payload", "head_hash root size stream_id")
         take_text(payload["stream_id"], "entry.payload.stream_id")
@@ -1000,10 +1024,7 @@ def is_refusal(entry: dict[str, Any], *, of_space: bool) -> bool:
 
 # --- streams, entry by entry: docs/reference/export.md ---
 
-NEWEST_VERSION = 3
-# The version that brought the rules for gates.
-GATES_SINCE = 3
-# What a policy may say since then, and the words for it; the first holds where it does not.
+# What a policy may say beside what it must, and the words for it; the first holds where it does not.
 POLICY_WORDS = {
     "conclusions": ("any", "survivors"),
     "eliminations": ("any", "observations"),
@@ -1017,7 +1038,7 @@ SPACE_VERBS = (
     "MARK_IN_DOUBT PROPOSE_POLICY SETTLE_POLICY REGISTER_TOOL RETIRE_TOOL ISSUE_CAPABILITY REVOKE_CAPABILITY "
     "PUT_MEMORY PROMOTE_MEMORY DISPUTE_MEMORY OPEN_CASE CLOSE_CASE"
 )
-ENVELOPE = "event_id outcome payload prev_event_hash seq stream_id ts v verb"
+ENVELOPE = "event_id format outcome payload prev_event_hash seq stream_id ts verb"
 READING = (
     "session_id found head_seq head_event_id head_event_hash n_survivors terminated active_obligation_id survivors "
     "concluded"
@@ -1038,10 +1059,8 @@ def take_object(value: Any, place: str) -> dict[str, Any] | None:
     return value
 
 
-def check_actor(value: Any, version: int) -> None:
-    actor = take_fields(
-        value, "actor", "authenticated id key_id kind", "roles scopes" if version >= GATES_SINCE else ""
-    )
+def check_actor(value: Any) -> None:
+    actor = take_fields(value, "actor", "authenticated id key_id kind", "roles scopes")
     take_bool(actor["authenticated"], "actor.authenticated")
     take_text(actor["id"], "actor.id")
     if actor["key_id"] is not None:
@@ -1054,10 +1073,10 @@ def check_actor(value: Any, version: int) -> None:
 
 
 class Stream(ABC):
-    """The chain of one stream: form, hash, link, version and what may occur only once."""
+    """The chain of one stream: form, hash, link and what may occur only once."""
 
-    # From which version on every thousandth entry carries a state digest.
-    EVEN_DIGESTS_SINCE: int | None = None
+    # Whether every thousandth entry carries a state digest; otherwise they are ever farther apart.
+    HAS_EVEN_DIGESTS = False
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -1065,7 +1084,6 @@ class Stream(ABC):
         self.head = bytes(HASH_BYTES)
         self.digests = 0
         self.key_ids = 0
-        self._version = 1
         self._digest_point = 1000
         self._occurred: set[tuple[str, ...]] = set()
 
@@ -1085,9 +1103,7 @@ class Stream(ABC):
         entry = read_canonical(decode_text(raw))
         if not isinstance(entry, dict):
             raise Refused("not an object", "entry")
-        version = take_number(entry.get("v"), "v", 1)
-        if version > NEWEST_VERSION:
-            raise Unreadable(f"an entry of version {version}, written by newer software than this verifier knows")
+        check_format(entry, FORMAT)
         return entry
 
     @abstractmethod
@@ -1101,8 +1117,6 @@ class Stream(ABC):
         self._occurred.add((place, *key))
 
     def _check_envelope(self, entry: dict[str, Any]) -> None:
-        if entry["v"] < self._version:
-            raise Refused("smaller than that of the entry before", "v")
         expected = {"stream_id": self.name, "seq": self.size, "prev_event_hash": self.head.hex()}
         for name, value in expected.items():
             if entry.get(name) != value or isinstance(entry[name], bool):
@@ -1112,37 +1126,26 @@ class Stream(ABC):
         self.occur_once("event_id", take_text(entry.get("event_id"), "event_id"))
         take_text(entry.get("verb"), "verb")
         if "actor" in entry:
-            check_actor(entry["actor"], entry["v"])
+            check_actor(entry["actor"])
             self.key_ids += entry["actor"]["key_id"] is not None
         if "idempotency_key" in entry:
-            self._check_key(entry, take_text(entry["idempotency_key"], "idempotency_key"))
-        self._version = entry["v"]
-        self._check_digest(entry)
-
-    def _check_key(self, entry: dict[str, Any], key: str) -> None:
-        """A key occurs once; from version 3 on, once for each that owns keys, and not if it occurred before that."""
-        if entry["v"] < GATES_SINCE or ("idempotency_key", key) in self._occurred:
-            self.occur_once("idempotency_key", key)
-        else:
+            key = take_text(entry["idempotency_key"], "idempotency_key")
             self.occur_once("idempotency_key", key, *self._find_key_owner(entry))
+        self._check_digest(entry)
 
     @abstractmethod
     def _find_key_owner(self, entry: dict[str, Any]) -> tuple[str, ...]:
-        """Whose an idempotency key is, from version 3 on."""
+        """Whose an idempotency key is."""
         ...
 
     def _check_digest(self, entry: dict[str, Any]) -> None:
         at_point = self.size == self._digest_point
         if at_point:
-            self._digest_point += max(1000, self._digest_point // 4)
-        if self.EVEN_DIGESTS_SINCE is not None and entry["v"] >= self.EVEN_DIGESTS_SINCE:
-            at_point = self.size > 0 and self.size % 1000 == 0
-        if (at_point and entry["v"] > 1) != ("state" in entry):
+            self._digest_point += 1000 if self.HAS_EVEN_DIGESTS else max(1000, self._digest_point // 4)
+        if at_point != ("state" in entry):
             raise Refused("a state digest is missing, or where none belongs", "state")
         if "state" in entry:
-            state = take_fields(entry["state"], "state", "digest format")
-            take_hex(state["digest"], "state.digest")
-            take_number(state["format"], "state.format", 1)
+            take_hex(entry["state"], "state")
             self.digests += 1
 
 
@@ -1311,8 +1314,8 @@ class Session(Stream):
         }
 
     def _declare(self, payload: Any) -> Effect:
-        newer = "hypothesis_attributes labels store_id symptoms title" if self._version >= GATES_SINCE else ""
-        take_fields(payload, "payload", "hypotheses metadata ontology policy provider", f"origin {newer}")
+        optional = "hypothesis_attributes labels origin store_id symptoms title"
+        take_fields(payload, "payload", "hypotheses metadata ontology policy provider", optional)
         universe = take_ids(payload["hypotheses"], "payload.hypotheses")
         if not universe:
             raise Refused("empty", "payload.hypotheses")
@@ -1321,8 +1324,7 @@ class Session(Stream):
         for name, value in take_fields(payload["ontology"], "payload.ontology", names).items():
             take_text(value, f"payload.ontology.{name}")
         names = "allow_force stability_window validate_hypotheses"
-        newer = " ".join(POLICY_WORDS) if self._version >= GATES_SINCE else ""
-        self._policy = take_fields(payload["policy"], "payload.policy", names, newer)
+        self._policy = take_fields(payload["policy"], "payload.policy", names, " ".join(POLICY_WORDS))
         for name, words in POLICY_WORDS.items():
             if self._policy.get(name, words[0]) not in words:
                 raise Refused(f"none of {', '.join(words)}", f"payload.policy.{name}")
@@ -1340,8 +1342,7 @@ class Session(Stream):
         ):
             raise Refused("empty, or of a session that is not over a kit", "payload.symptoms")
         if "origin" in payload:
-            newer = "without" if self._version >= GATES_SINCE else ""
-            self.origin = take_fields(payload["origin"], "payload.origin", "event_hash seq session_id", newer)
+            self.origin = take_fields(payload["origin"], "payload.origin", "event_hash seq session_id", "without")
             take_hex(self.origin["event_hash"], "payload.origin.event_hash")
             take_number(self.origin["seq"], "payload.origin.seq")
             take_text(self.origin["session_id"], "payload.origin.session_id")
@@ -1354,8 +1355,7 @@ class Session(Stream):
         return Effect({"universe_root": self.universe_root.hex(), "universe_size": len(universe)}, [])
 
     def _take_provider(self, provider: Any) -> None:
-        newer = "content_hash" if self._version >= GATES_SINCE else ""
-        for name, value in take_fields(provider, "payload.provider", "id version", newer).items():
+        for name, value in take_fields(provider, "payload.provider", "id version", "content_hash").items():
             take_text(value, f"payload.provider.{name}")
         if "content_hash" in provider:
             take_hex(provider["content_hash"], "payload.provider.content_hash")
@@ -1397,8 +1397,7 @@ class Session(Stream):
         return Effect(None, [name for name in asked if self.survivors.is_alive(name)])
 
     def _look(self, probe: Any, source_id: str) -> None:
-        newer = "kit outcome_id reading seen_at" if self._version >= GATES_SINCE else ""
-        take_fields(probe, "payload.probe", "probe_id response", newer)
+        take_fields(probe, "payload.probe", "probe_id response", "kit outcome_id reading seen_at")
         probe_id = take_text(probe["probe_id"], "payload.probe.probe_id")
         if probe.get("kit") != self._kit:
             raise Refused("not the kit that the session was declared over", "payload.probe.kit")
@@ -1476,8 +1475,8 @@ class KitContents(Stream):
 
     def check_content(self, entry: dict[str, Any], event_hash: bytes) -> None:  # noqa: ARG002 - a space needs it
         take_fields(entry, "", f"{ENVELOPE} actor")
-        if entry["v"] < GATES_SINCE or entry["verb"] != "PUT_KIT" or entry["outcome"] is not None:
-            raise Refused("not a PUT_KIT of version 3 or later, without an outcome", "verb")
+        if entry["verb"] != "PUT_KIT" or entry["outcome"] is not None:
+            raise Refused("not a PUT_KIT without an outcome", "verb")
         names = "content_hash document hypotheses kit_id media_type probes title version"
         payload = take_fields(entry["payload"], "payload", names)
         for name in ("kit_id", "version", "title", "document"):
@@ -1488,7 +1487,7 @@ class KitContents(Stream):
             raise Refused("not a language of kits", "payload.media_type")
         take_number(payload["hypotheses"], "payload.hypotheses")
         take_number(payload["probes"], "payload.probes")
-        if hashlib.sha256(payload["document"].encode()).hexdigest() != payload["content_hash"]:
+        if hash_tagged("kit", payload["document"].encode()).hex() != payload["content_hash"]:
             raise Refused("not the hash of the document", "payload.content_hash")
         self.occur_once("payload.content_hash", payload["content_hash"], payload["media_type"])
 
@@ -1524,7 +1523,7 @@ class Claims:
 class Space(Stream):
     """A space: its chain, its state map, and what it says of sessions. Its decisions are not made again."""
 
-    EVEN_DIGESTS_SINCE = 3
+    HAS_EVEN_DIGESTS = True
 
     def __init__(self, name: str, claims: Claims, place: Callable[[], Place]) -> None:
         super().__init__(name)
@@ -1624,7 +1623,6 @@ class Space(Stream):
 
 # --- an export, line by line ---
 
-EXPORT_FORMAT = "cmbs-export/1"
 ENTRY_OPENING, ENTRY_MIDDLE = b'{"event_hash":"', b'","entry":'
 ENTRY_AT = len(ENTRY_OPENING) + 2 * HASH_BYTES + len(ENTRY_MIDDLE)
 RESERVED_PREFIXES = ("identity:", "heads:")
@@ -1681,7 +1679,7 @@ class ExportCheck:
         self.not_checked: list[str] = []
 
     def run(self) -> None:
-        """Raises Refused at the first bad place."""
+        """Refused at the first bad place, Unreadable where other software wrote it."""
         try:
             for number, offset, line in read_lines(self._file):
                 self._line = number
@@ -1692,6 +1690,8 @@ class ExportCheck:
         except Refused as refused:
             stream = self._stream
             raise refused.locate(line=self._line, stream=stream and stream.name, seq=stream and stream.size) from None
+        except Unreadable as exc:
+            raise Unreadable(f"line {self._line}: {exc}") from None
         self._compare_streams()
         self._list_what_is_open()
 
@@ -1710,10 +1710,13 @@ class ExportCheck:
                 self._count(take_fields(record, "", "sessions"))
 
     def _read_header(self, line: bytes) -> None:
-        header = take_fields(read_json(decode_text(line)), "", "format", "left_out")
-        if header["format"] != EXPORT_FORMAT:
-            raise Refused(f"not `{EXPORT_FORMAT}`", "format")
-        left_out = take_list(header.get("left_out", []), "left_out")
+        header = read_json(decode_text(line))
+        if isinstance(header, dict):
+            check_format(header, EXPORT_FORMAT)
+        # Which development version wrote it decides nothing here.
+        take_fields(header, "", "format left_out", "fingerprint")
+        take_text(header.get("fingerprint", ""), "fingerprint")
+        left_out = take_list(header["left_out"], "left_out")
         if not all(isinstance(each, str) and each in NEVER_EXPORTED for each in left_out):
             raise Refused("not streams that are never exported", "left_out")
 
@@ -1905,7 +1908,8 @@ class Report:
 
 
 def is_export(start: bytes) -> bool:
-    return re.match(rb'\s*\{\s*"(?:format"\s*:\s*"cmbs-export|event_hash"|end_of")', start) is not None
+    names = rb"cmbs(?:/[0-9]+/export|-export/[0-9]+)"
+    return re.match(rb'\s*\{\s*"(?:format"\s*:\s*"%b|event_hash"|end_of")' % names, start) is not None
 
 
 def check_file(file: IO[bytes], report: Report, known: Known) -> None:
@@ -1919,8 +1923,8 @@ def check_file(file: IO[bytes], report: Report, known: Known) -> None:
         report.figures, report.not_checked, report.streams = check.figures, check.not_checked, [*check.streams]
         return
     data = file.read(MAX_PROOF_BYTES + 1)
-    if b'"cmbs-proof/' not in data or len(data) > MAX_PROOF_BYTES:
-        raise Unreadable("neither an export nor a proof")
+    if re.search(rb'"cmbs(?:/[0-9]+/proof|-proof/[0-9]+)"', data) is None or len(data) > MAX_PROOF_BYTES:
+        raise Unreadable(f"neither an export nor a proof of the format `{FORMAT}`")
     report.kind = "proof"
     proven = ProofCheck(known).check(decode_text(data))
     report.kind, report.statement, report.rests_on = proven.kind, proven.statement, proven.rests_on
@@ -1969,10 +1973,10 @@ def load_kept(text: str, known: Known) -> None:
             raise Refused("not an object")
         if {*document} & {"streams", "universes"}:
             load_anchors(take_fields(document, "", "", "streams universes"), known)
-        elif document.get("format") == "cmbs-proof/1" and "note" in document:
+        elif document.get("format") == PROOF_FORMAT and "note" in document:
             known.checkpoints.append(Note.parse(take_text(document["note"], "note")))
             ProofCheck(known).check(json.dumps(document))
-        elif document != {"format": "cmbs-heads/1"}:
+        elif document != {"format": HEADS_FORMAT}:
             take_fields(document, "", "stream_id size head_hash")
             stream_id, size = take_text(document["stream_id"], "stream_id"), take_number(document["size"], "size", 1)
             head = Head(size - 1, take_hex(document["head_hash"], "head_hash"))
@@ -1996,7 +2000,7 @@ def load_known(options: argparse.Namespace) -> Known:
     for name in [*options.heads, *options.checkpoint]:
         try:
             load_kept(decode_text(Path(name).read_bytes()), known)
-        except (Refused, OSError, RecursionError) as exc:
+        except (Refused, Unreadable, OSError, RecursionError) as exc:
             raise Unreadable(f"{name}: {exc}") from None
     try:
         known.keys = [VerifyKey.parse(each) for each in options.key]

@@ -103,7 +103,7 @@ _BELIEF: dict[str, dict[str, Any]] = {
     "request_termination": {"context": {"asked_by": "planner"}},
     "fork_session": {"at": 2},
 }
-# A kit, a session over it, and two observations in it.
+# A kit, a session over it, and an observation in it.
 _KIT = {
     "format": 1,
     "id": "checkout-latency",
@@ -140,7 +140,6 @@ _OBSERVATION = {
     "justification": {"query": "node_cpu_seconds_total"},
     "seen_at": "2026-03-01T10:55:00Z",
 }
-_PROBE = {"probe_id": "resolve", "response": "yes", "source_id": "adapter://sre"}
 _ASK_OUTSIDE_MAINTENANCE = {
     "v": 1,
     "effect": "allow",
@@ -269,7 +268,6 @@ class Recorder:
         self.ids["session_id"] = self.kit_session_id
         self._record(_PLANNER, "observe", _OBSERVATION)
         self.responses["list_probes"] = self._send(_PLANNER, "list_probes")
-        self._record(_PLANNER, "apply_probe", _PROBE)
         self.ids["session_id"] = session_id
 
     def _tell_others(self) -> None:

@@ -1,4 +1,4 @@
-"""Write the examples of the API and api/openapi.yaml; tests/transport/test_openapi.py fails if they are out of date."""
+"""Write the examples of the API and api/openapi.yaml; with `--check`, fail where they are out of date."""
 
 import sys
 from pathlib import Path
@@ -32,7 +32,18 @@ def openapi_text() -> str:
     return _HEADER + body
 
 
+def check() -> int:
+    """Compare the files with what the code generates, down to the byte."""
+    stale = [EXAMPLES] if EXAMPLES.read_text("utf-8") != record_examples() else []
+    stale += [TARGET] if TARGET.read_text("utf-8") != openapi_text() else []
+    for path in stale:
+        sys.stdout.write(f"{path.relative_to(ROOT)} is out of date: run `python -m scripts.generate_openapi`\n")
+    return 1 if stale else 0
+
+
 def main() -> int:
+    if sys.argv[1:] == ["--check"]:
+        return check()
     EXAMPLES.write_text(record_examples(), "utf-8")
     TARGET.parent.mkdir(exist_ok=True)
     TARGET.write_text(openapi_text(), "utf-8")

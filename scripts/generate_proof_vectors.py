@@ -1,4 +1,4 @@
-"""Write the test vectors of proofs that are not there: `tests/vectors/proofs/*.json` are judged the same for ever.
+"""Write the test vectors of proofs, `tests/vectors/proofs/*.json`: from the first release on they are judged the same.
 
 Each file has a document, the anchors that a reader has, and what a verifier must say: `statement` and `rests_on`, or
 `refused`. Roots in anchors are hexadecimal, as `cmbs proof check --anchors` reads them.
@@ -22,12 +22,12 @@ from tests.unit.audit.test_proof_mutations import KINDS, incident, prove
 VECTORS = Path(__file__).resolve().parent.parent / "tests" / "vectors" / "proofs"
 
 
-def main() -> None:
-    """Write every vector that is not there."""
+def write_vectors() -> None:
+    """Write every vector anew."""
+    for path in VECTORS.glob("*.json"):
+        path.unlink()
     for name, document, anchors in list_vectors():
         path = VECTORS / f"{name}.json"
-        if path.exists():
-            continue
         try:
             verified = verify_proof(json.dumps(document).encode(), anchors)
             expected: dict[str, Any] = {"statement": verified.statement, "rests_on": list(verified.rests_on)}
@@ -68,7 +68,7 @@ def bad_vectors(world: ProvenIncident) -> Iterator[tuple[str, dict[str, Any], An
         return {**json.loads(write_proof(prove(kind))), **changes}
 
     member, gone = change("membership"), change("elimination")
-    yield "bad-format", change("inclusion", format="cmbs-proof/2"), world.anchors
+    yield "bad-format", change("inclusion", format="cmbs/2/proof"), world.anchors
     yield "bad-unknown-field", change("inclusion", note="hello"), world.anchors
     yield "bad-hypothesis", {**member, "hypothesis_id": "disk"}, world.anchors
     yield "bad-position", {**member, "position": member["position"] + 1}, world.anchors
@@ -100,7 +100,3 @@ def show_anchors(anchors: Anchors) -> dict[str, Any]:
         },
         "universes": {name: {"size": tree.size, "root": tree.root.hex()} for name, tree in anchors.universes.items()},
     }
-
-
-if __name__ == "__main__":
-    main()

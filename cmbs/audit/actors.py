@@ -6,13 +6,10 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 import msgspec
-from msgspec import UNSET
-from msgspec.structs import replace
 
 from cmbs.errors import LedgerCorrupt, StoreUnavailable
 from cmbs.identity.kernel.model import KEYS_STREAM, Keys
 from cmbs.identity.kernel.stream import verify_keys
-from cmbs.ledger.entry import GATES_SINCE
 from cmbs.messages import Actor
 from cmbs.spi import AuditLog
 from cmbs.spi.stored_rows import EVENTS, Finding
@@ -25,7 +22,6 @@ _SLACK = timedelta(seconds=60)
 class _Acted(msgspec.Struct):
     ts: str
     seq: int
-    v: int
     actor: Actor | None = None
 
 
@@ -67,7 +63,7 @@ class ActorCheck:
             if self._imported:
                 return None
             return f"the key `{key_id}` is not in the register (keys stay behind when a stream is imported)"
-        expected = record.actor if acted.v >= GATES_SINCE else replace(record.actor, roles=UNSET, scopes=UNSET)
+        expected = record.actor
         if (actor.kind, actor.id) != (expected.kind, expected.id):
             return f"the key `{key_id}` is that of `{expected.kind}:{expected.id}`"
         if actor != expected:

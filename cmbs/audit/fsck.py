@@ -5,26 +5,22 @@ The library behind `cmbs fsck` and `cmbs verify`. It changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, NoReturn
 
 from cmbs.audit.actors import ActorCheck
 from cmbs.audit.observations import check_observations
 from cmbs.audit.origins import check_origin
 from cmbs.audit.plain_rows import all_sessions, all_streams, rows_of
-from cmbs.audit.spaces import check_belief_readings
-from cmbs.audit.stream_check import StreamCheck, entries_of
+from cmbs.audit.stream_check import StreamCheck
 from cmbs.belief.kernel.kind import BeliefFolding
 from cmbs.belief.kernel.kit_stream import KitFolding, KitShelf
 from cmbs.belief.kernel.session import Session
-from cmbs.errors import LedgerCorrupt, StoreUnavailable
+from cmbs.errors import InvalidRequest, StoreUnavailable
 from cmbs.identity.kernel.stream import KeyKind
-from cmbs.ledger import Head, StoredEntry
-from cmbs.ledger.entry import check_link
-from cmbs.ledger.merkle import CompactRange
 from cmbs.messages import Actor, Origin
 from cmbs.spi import AuditLog
+from cmbs.spi.audit_log import HEADS_STREAM
 from cmbs.spi.stored_rows import (
     CHECKPOINTS,
     EVENTS,
@@ -42,12 +38,6 @@ from cmbs.spi.stored_rows import (
 )
 from cmbs.streams.kinds import Folding
 from cmbs.substrate.kernel.events import STREAM_PREFIX
-from cmbs.substrate.kernel.kind import SpaceFolding, space_id_of
-from cmbs.substrate.kernel.replay import catch_up_whole
-from cmbs.substrate.kernel.state import Space
-from cmbs.transparency.kernel.faults import Fault
-from cmbs.transparency.kernel.records import HEADS_STREAM, HeadRecord, HeadsFolding
-from cmbs.transparency.stream_trees import compare_head, describe_fork
 from cmbs.webhooks.kernel.events import Webhook
 from cmbs.webhooks.kernel.stream import WebhookFolding
 
@@ -60,23 +50,8 @@ def _refuse_to_decide(_: Actor) -> NoReturn:
     raise AssertionError("a check decides nothing new")
 
 
-class WholeSpaceFolding(SpaceFolding):
-    """Spaces, decided again with everything that ever was in them."""
-
-    def catch_up(self, stream_id: str, state: Any, entries: Sequence[StoredEntry]) -> Any:
-        """Every message is decided again, and what it carries of the past is compared with the past."""
-        return catch_up_whole(space_id_of(stream_id), state, entries)
-
-
-# Every kind of stream that this software knows.
-FOLDINGS: tuple[Folding[Any], ...] = (
-    BeliefFolding(),
-    WholeSpaceFolding(),
-    KeyKind(_refuse_to_decide),
-    HeadsFolding(),
-    KitFolding(),
-    WebhookFolding(),
-)
+# Every kind of stream that the bare install can check.
+_FOLDINGS: tuple[Folding[Any], ...] = (BeliefFolding(), KeyKind(_refuse_to_decide), KitFolding(), WebhookFolding())
 
 
 class Report(NamedTuple):
@@ -113,8 +88,11 @@ def names_in(log: AuditLog) -> Iterator[str]:
 def check_stream(
     log: AuditLog, stream_id: str, actors: ActorCheck | None = None, pace: Pace = lambda _: None
 ) -> Report:
-    """Read a stream again, decide every message again, and compare all rows under its name with what they should be."""
-    folding = next((each for each in FOLDINGS if each.owns(stream_id)), None)
+    """Read a stream again, decide every message again, and compare all rows under its name with what they should be.
+
+    InvalidRequest names the extra to install where streams of its kind cannot be checked without.
+    """
+    folding = _find_folding(stream_id)
     if folding is None or not _is_text(stream_id):
         return Report(stream_id, 0, list(_find_unknown(rows_of(log), stream_id)))
     check = StreamCheck(rows_of(log), folding, stream_id, actors, pace)
@@ -133,7 +111,9 @@ def check_stream(
             forked, findings = _check_origin(log, stream_id, state.origin)
             check.findings += findings
             summary += forked
-    elif isinstance(state, Space):
+    elif stream_id.startswith(STREAM_PREFIX):
+        from cmbs.audit.spaces import check_belief_readings
+
         readings, findings = check_belief_readings(log, stream_id, state.head.seq + 1)
         check.findings += findings
         summary = f"{readings} belief reading{'' if readings == 1 else 's'}"
@@ -149,41 +129,22 @@ def check_space(log: AuditLog, space_id: str) -> Report:
     return check_stream(log, STREAM_PREFIX + space_id)
 
 
-def check_recorded_heads(log: AuditLog, stream_ids: Collection[str] = ()) -> Iterator[Report]:
-    """Compare streams with what was recorded of them last; a report for each that does not hold it.
-
-    All streams of which there is a record, or those that are named. What the check of a stream by itself finds is not
-    repeated. Where the records cannot be read or do not verify, that is the report.
-    """
-    rows = rows_of(log)
+def _find_folding(stream_id: str) -> Folding[Any] | None:
+    """How states of this stream follow from its entries; None for a name that no stream of this software has."""
     try:
-        heads = HeadsFolding().catch_up(HEADS_STREAM, None, entries_of(rows, HEADS_STREAM))
-        records = [] if heads is None else heads.records.values()
-        for record in records:
-            if stream_ids and record.stream_id not in stream_ids:
-                continue
-            fault = _compare_with_record(rows, record)
-            if fault is not None:
-                what = f"{fault.kind}: {fault.message}, as `{HEADS_STREAM}` records"
-                yield Report(record.stream_id, 0, [Finding(what, EVENTS, record.stream_id)])
-    except (LedgerCorrupt, StoreUnavailable) as exc:
-        what = f"streams cannot be compared with what was recorded of them: {exc}"
-        yield Report(HEADS_STREAM, 0, [Finding(what, "", HEADS_STREAM)])
+        if stream_id.startswith(STREAM_PREFIX):
+            from cmbs.audit.spaces import WholeSpaceFolding
 
+            return WholeSpaceFolding()
+        if stream_id == HEADS_STREAM:
+            from cmbs.transparency.kernel.records import HeadsFolding
 
-def _compare_with_record(rows: StoredRows, record: HeadRecord) -> Fault | None:
-    last: Head | None = None
-    hashes: list[bytes] = []
-    try:
-        for stored in islice(entries_of(rows, record.stream_id), record.size):
-            last = Head(check_link(record.stream_id, last, stored).seq, stored.event_hash)
-            hashes.append(stored.event_hash)
-    except LedgerCorrupt:
-        return None
-    fault = compare_head(record, last)
-    if fault is None and (last != record.head or CompactRange().extend(hashes).root.hex() != record.root):
-        return describe_fork(record)
-    return fault
+            return HeadsFolding()
+    except ModuleNotFoundError as exc:
+        extra = "checkpoints" if stream_id == HEADS_STREAM else "substrate"
+        what = f"checking `{stream_id}` needs the `{extra}` extra: `pip install 'cmbs[{extra}]'`"
+        raise InvalidRequest(what) from exc
+    return next((each for each in _FOLDINGS if each.owns(stream_id)), None)
 
 
 def _check_origin(log: AuditLog, stream_id: str, origin: Origin) -> tuple[str, list[Finding]]:
@@ -228,12 +189,10 @@ def _is_text(name: str) -> bool:
 
 
 __all__ = [
-    "FOLDINGS",
     "Report",
     "all_sessions",
     "all_streams",
     "check_database",
-    "check_recorded_heads",
     "check_space",
     "check_stream",
     "names_in",

@@ -32,7 +32,7 @@ from cmbs.transparency.kernel.notes import Note
 from cmbs.transparency.kernel.records import HEADS_STREAM, HeadRecord, read_record, verify_heads
 from cmbs.transparency.stream_trees import compare_head, describe_fork, grow_tree, list_streams
 
-HEADS_FORMAT = "cmbs-heads/1"
+HEADS_FORMAT = "cmbs/1/heads"
 _PAGE = 500
 _HASH = re.compile("[0-9a-f]{64}")
 _DOCUMENTS = {

@@ -46,13 +46,9 @@ def all_streams(log: AuditLog, prefix: str) -> Iterator[str]:
 class PlainRows:
     """`StoredRows` of a log that shows none."""
 
-    seals_sessions = False
-    keeps_lookups = False
-    keeps_listings = False
-
     def __init__(self, log: AuditLog) -> None:
         self._log = log
-        self.logs_have_tombstones: bool | None = isinstance(log, EliminationStore)
+        self.logs_have_tombstones = isinstance(log, EliminationStore)
 
     def check_schema(self) -> list[Finding]:
         """There is none."""

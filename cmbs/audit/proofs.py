@@ -235,7 +235,7 @@ class Prover:
         event_id = stream.read(cause).event_id
         return Conflict(
             f"`{hypothesis_id}` did not survive event {seq}: event {cause} (`{event_id}`) eliminated it",
-            {"hypothesis_id": hypothesis_id, "seq": seq, "group_eliminated": {"seq": cause, "event_id": event_id}},
+            {"hypothesis_id": hypothesis_id, "seq": seq, "eliminated_by": {"seq": cause, "event_id": event_id}},
         )
 
     def _open(self, stream_id: str, least: int) -> _Stream:

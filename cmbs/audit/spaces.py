@@ -1,9 +1,9 @@
-"""The belief readings of a space, held against the logs of the sessions that they are of."""
+"""Checking spaces: every message decided again, and belief readings held against the logs of their sessions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import overload
+from typing import Any, overload
 
 from cmbs.audit.plain_rows import all_streams
 from cmbs.errors import LedgerCorrupt
@@ -11,9 +11,18 @@ from cmbs.ledger import StoredEntry
 from cmbs.spi import AuditLog
 from cmbs.spi.stored_rows import EVENTS, Finding
 from cmbs.substrate.kernel.events import STREAM_PREFIX
-from cmbs.substrate.kernel.replay import belief_sessions_in, verify_belief_pins
+from cmbs.substrate.kernel.kind import SpaceFolding, space_id_of
+from cmbs.substrate.kernel.replay import belief_sessions_in, catch_up_whole, verify_belief_pins
 
 _PAGE = 500
+
+
+class WholeSpaceFolding(SpaceFolding):
+    """Spaces, decided again with everything that ever was in them."""
+
+    def catch_up(self, stream_id: str, state: Any, entries: Sequence[StoredEntry]) -> Any:
+        """Every message is decided again, and what it carries of the past is compared with the past."""
+        return catch_up_whole(space_id_of(stream_id), state, entries)
 
 
 def all_spaces(log: AuditLog) -> Iterator[str]:

@@ -14,7 +14,7 @@ from cmbs.audit.tombstone_check import check_logged, check_sealed
 from cmbs.errors import LedgerCorrupt
 from cmbs.ledger import GENESIS, StoredEntry, hash_entry
 from cmbs.ledger.entry import read_link
-from cmbs.ledger.state_digest import find_binding
+from cmbs.ledger.state_digest import Spacing, find_binding
 from cmbs.spi import Append
 from cmbs.spi.stored_rows import (
     CHECKPOINTS,
@@ -53,7 +53,7 @@ class _HasCheckpoints(Protocol):
     """A kind of stream that has checkpoints."""
 
     @property
-    def state_format(self) -> int: ...
+    def spacing(self) -> Spacing: ...
 
 
 class StreamCheck(Generic[S]):
@@ -204,10 +204,8 @@ class StreamCheck(Generic[S]):
         if item.tombstones is not None:
             self._eliminated.update(dict.fromkeys(item.tombstones.ids, seq))
         self._compare(EVENTS, seq, row, self._rows.expect_event(item))
-        if self._rows.keeps_lookups:
-            self._lookups.update((each["key"], each["seq"]) for each in self._rows.expect_lookups(item))
-        if self._rows.keeps_listings:
-            self._terms.update((each["term"], each) for each in self._rows.expect_terms(item))
+        self._lookups.update((each["key"], each["seq"]) for each in self._rows.expect_lookups(item))
+        self._terms.update((each["term"], each) for each in self._rows.expect_terms(item))
         if self._actors is not None:
             self.findings += self._actors.check(self._stream_id, raw)
 
@@ -256,14 +254,12 @@ class StreamCheck(Generic[S]):
         if not self._broken:
             self._check_intent(beside.intent)
             self._check_checkpoint(beside.checkpoint)
+            self._check_lookups()
+            self._check_listing(beside)
         if not self._broken and self._folded is not None:
             session = self._folded.first.session
             universe = () if session is None else session.universe
             self.findings += check_logged(self._rows, self._stream_id, beside, universe, self._eliminated)
-        if not self._broken and self._rows.keeps_lookups:
-            self._check_lookups()
-        if not self._broken and self._rows.keeps_listings:
-            self._check_listing(beside)
         self.findings += check_sealed(self._rows, self._stream_id, beside, logged=logged)
         if not (logged or self.findings or beside.intent or beside.universe):
             self._report(str(self._folding.not_found(self._stream_id)), "")
@@ -324,7 +320,7 @@ class StreamCheck(Generic[S]):
         else:
             at = self._points.get(seq)
             # None where a live process has put another checkpoint there since: that one is for the next check.
-            if at is not None and find_binding(data, self._folding.state_format, at.newest.entry) is None:
+            if at is not None and find_binding(data, at.newest.entry) is None:
                 self._report(f"the checkpoint of seq {seq} does not fit the log", CHECKPOINTS, seq=seq)
 
     def _check_lookups(self) -> None:

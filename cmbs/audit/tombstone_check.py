@@ -17,40 +17,29 @@ def check_logged(
     stored = beside.universe
     if stored is not None and stored["hypothesis_ids"] != write_universe(frozenset(universe)):
         yield Finding("the stored universe is not the declared one", UNIVERSES, stream_id, column="hypothesis_ids")
-    gone = {_as_text(row["hypothesis_id"]): row for row in beside.tombstones}
-    for hypothesis_id, row in gone.items():
+    gone = dict.fromkeys(_as_text(row["hypothesis_id"]) for row in beside.tombstones)
+    for hypothesis_id in gone:
         if hypothesis_id not in eliminated:
             what = f"`{hypothesis_id}` has a tombstone, and no event eliminated it"
             yield Finding(what, TOMBSTONES, stream_id, column="hypothesis_id")
-        elif "seq" in row:
-            yield from _check_seq(rows, stream_id, row, eliminated[hypothesis_id], sealed=stored is not None)
+        elif stored is None and not rows.logs_have_tombstones:
+            # Others are from before the log, when the session had none here.
+            what = f"the tombstone of `{hypothesis_id}` does not belong here: its entry has it"
+            yield Finding(what, TOMBSTONES, stream_id)
     if rows.logs_have_tombstones:
         for hypothesis_id in sorted(eliminated.keys() - gone):
             yield Finding(f"`{hypothesis_id}` was eliminated, and has no tombstone", TOMBSTONES, stream_id)
-
-
-def _check_seq(rows: StoredRows, stream_id: str, row: Row, seq: int, *, sealed: bool) -> Iterator[Finding]:
-    """The event that a tombstone says it is of. Those from before the log, when it was no session's, have none."""
-    if row["seq"] is None and sealed:
-        return
-    if rows.logs_have_tombstones is False:
-        what = f"the tombstone of `{_as_text(row['hypothesis_id'])}` does not belong here: its entry has it"
-        yield Finding(what, TOMBSTONES, stream_id)
-    elif differ(row["seq"], seq):
-        yield find_value(TOMBSTONES, stream_id, None, "seq", (row["seq"], seq))
 
 
 def check_sealed(rows: StoredRows, session_id: str, beside: RowsBeside, *, logged: bool) -> Iterator[Finding]:
     """What is wrong with the universe, the tombstones and the seal of a session, as far as no log speaks of them."""
     if not logged:
         for row in beside.tombstones:
-            if row["seq"] is not None:
-                yield find_value(TOMBSTONES, session_id, None, "seq", (row["seq"], None))
             yield from _check_types(rows, session_id, row)
-            if beside.universe is None and beside.seal is None and row["seq"] is None:
+            if beside.universe is None and beside.seal is None:
                 what = f"the tombstone of `{_as_text(row['hypothesis_id'])}` is of no session"
                 yield Finding(what, TOMBSTONES, session_id, column="session_id")
-    if not rows.seals_sessions:
+    if rows.logs_have_tombstones:
         return
     universe, seal = beside.universe, beside.seal
     if universe is not None and seal is not None:
@@ -76,7 +65,7 @@ def _check_seal(session_id: str, tombstones: Sequence[Row], universe: Row, seal:
     if known is None:
         yield Finding("it is not the list of ids that was written", UNIVERSES, session_id, column="hypothesis_ids")
         return
-    gone = [_as_text(row["hypothesis_id"]) for row in tombstones if row["seq"] is None]
+    gone = [_as_text(row["hypothesis_id"]) for row in tombstones]
     for hypothesis_id in gone:
         if hypothesis_id not in known:
             what = f"`{hypothesis_id}` has a tombstone, and is not in the universe"

@@ -9,7 +9,8 @@ says how many streams there are, so that a file that was cut off anywhere is not
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple, TypeAlias
+from itertools import chain
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -17,17 +18,27 @@ from cmbs.belief.server import BeliefServer
 from cmbs.errors import InvalidRequest, SessionNotFound
 from cmbs.identity.kernel.model import KEYS_STREAM
 from cmbs.ledger import Head, StoredEntry
+from cmbs.ledger import format as known
 from cmbs.spi import AuditLog
 from cmbs.spi.audit_log import KIT_PREFIX
+from cmbs.spi.stored_format import describe_other_fingerprint
 from cmbs.streams.reading import read_chain
 
-FORMAT = "cmbs-export/1"
+FORMAT = "cmbs/1/export"
+
+
+class _Named(msgspec.Struct, frozen=True):
+    """What can be said of a first line of any format."""
+
+    format: object = None
 
 
 class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     format: str | None = None
-    # Streams that are never in an export, of a first line. Exports of before say nothing of them.
-    left_out: list[str] = []
+    # Streams that are never in an export, of a first line.
+    left_out: list[str] | None = None
+    # Of a first line, until the first release: which types of entries the software had that wrote it.
+    fingerprint: str | None = None
     event_hash: str | None = None
     entry: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)
     end_of: str | None = None
@@ -36,6 +47,7 @@ class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     sessions: int | None = None
 
 
+_LineT = TypeVar("_LineT", _Named, _Line)
 # Takes a space in: its id, its entries, its head.
 TakeSpace: TypeAlias = Callable[[str, Sequence[StoredEntry], Head], None]
 _SPACE = "space:"
@@ -53,7 +65,7 @@ def export_lines(log: AuditLog, session_ids: Iterable[str]) -> Iterator[bytes]:
 
     Hashes and links are checked on the way: LedgerCorrupt where a stream does not lead to its head.
     """
-    yield msgspec.json.encode({"format": FORMAT, "left_out": [KEYS_STREAM]})
+    yield msgspec.json.encode({"format": FORMAT, "left_out": [KEYS_STREAM], "fingerprint": known.FINGERPRINT})
     sessions = 0
     for session_id in session_ids:
         sessions += 1
@@ -64,6 +76,14 @@ def export_lines(log: AuditLog, session_ids: Iterable[str]) -> Iterator[bytes]:
             yield b'{"event_hash":"%b","entry":%b}' % (entry.event_hash.hex().encode(), entry.raw)
         yield msgspec.json.encode({"end_of": session_id, "head_seq": head.seq, "head_hash": head.event_hash.hex()})
     yield msgspec.json.encode({"sessions": sessions})
+
+
+def check_header(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """The same lines, of which the first was read: InvalidRequest where it is not that of an export."""
+    remaining = iter(lines)
+    first = next(remaining, b"{}")
+    _read_header(first)
+    return chain([first], remaining)
 
 
 def import_lines(server: BeliefServer, lines: Iterable[bytes], take_space: TakeSpace | None = None) -> Iterator[Moved]:
@@ -110,11 +130,19 @@ def read_exported(lines: Iterable[bytes], stream_id: str) -> list[StoredEntry] |
 
 def _read_numbered(lines: Iterable[bytes]) -> Iterator[tuple[int, _Line]]:
     """What follows the line that says what the file is, each with its number."""
-    numbered = ((number, _read_line(number, text)) for number, text in enumerate(lines, 1))
-    number, line = next(numbered, (1, _Line()))
-    if line.format != FORMAT:
-        raise InvalidRequest(f"line {number}: not an export, which begins with the format `{FORMAT}`")
-    return numbered
+    remaining = enumerate(check_header(lines), 1)
+    next(remaining)
+    return ((number, _read_line(number, text)) for number, text in remaining)
+
+
+def _read_header(text: bytes) -> None:
+    if known.is_earlier_document(_decode(1, text, _Named).format):
+        raise InvalidRequest("line 1: an export of an earlier format, which this software does not read")
+    line = _read_line(1, text)
+    if line.format != FORMAT or line.left_out is None:
+        raise InvalidRequest(f"line 1: not an export, which begins with the format `{FORMAT}`")
+    if line.fingerprint not in (None, known.FINGERPRINT):
+        raise InvalidRequest(f"line 1: {describe_other_fingerprint(line.fingerprint, known.FINGERPRINT)}")
 
 
 def _take_in(
@@ -135,8 +163,12 @@ def _take_in(
 
 
 def _read_line(number: int, text: bytes) -> _Line:
+    return _decode(number, text, _Line)
+
+
+def _decode(number: int, text: bytes, type_: type[_LineT]) -> _LineT:
     try:
-        return msgspec.json.decode(text, type=_Line)
+        return msgspec.json.decode(text, type=type_)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         raise InvalidRequest(f"line {number}: {exc}") from exc
 

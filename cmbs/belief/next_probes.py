@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from hashlib import sha256
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -15,7 +14,7 @@ from cmbs.analysis.gain import Belief, Gain, gains, odds_of
 from cmbs.analysis.table import Table, table_of
 from cmbs.belief.component_probes import describe_component, rank_components
 from cmbs.belief.graph_kits import GraphKits
-from cmbs.belief.kernel.looks import count_looks, looks_at
+from cmbs.belief.kernel.looks import count_looks, hash_response, looks_at
 from cmbs.belief.kernel.session import Session
 from cmbs.belief.kernel.survivors import Survivors
 from cmbs.belief.kernel.views import seq_at, survivors_at
@@ -32,7 +31,7 @@ MAX_LIMIT = 200
 # Tables of kits, which take a while to build and as much memory as the kits.
 _MAX_TABLES = 8
 # The hashes of the responses that say that there is no data.
-_NO_DATA = frozenset(sha256(encode(each)).digest() for each in (None, NO_DATA))
+_NO_DATA = frozenset(hash_response(encode(each)) for each in (None, NO_DATA))
 
 
 class ProbePage(NamedTuple):

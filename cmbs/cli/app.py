@@ -56,8 +56,8 @@ COMMANDS = {
         "cmbs.cli.maintenance:import_",
         "Take sessions, spaces and kits in from an export; each is verified whole before any of it is written.",
     ),
-    "migrate": LazyCommand(
-        "cmbs.cli.migrating:migrate", "Bring a store to the newest schema, or prepare a database with partitions."
+    "partition": LazyCommand(
+        "cmbs.cli.partitioning:partition", "Partition the tables of an empty PostgreSQL database by stream."
     ),
     "proof": LazyCommand("cmbs.cli.proof:app", "Make proofs that can be checked without this store, and check them."),
     "sessions": LazyCommand("cmbs.cli.finding:sessions", "List sessions, the oldest first, by what they are found by."),

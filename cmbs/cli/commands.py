@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 
 from cmbs.audit.actors import ActorCheck
-from cmbs.audit.fsck import Report, check_database, check_recorded_heads, check_stream
+from cmbs.audit.fsck import Report, check_database, check_stream
+from cmbs.audit.recorded_heads import check_recorded_heads
 from cmbs.audit.verify import check_streams, every_core
 from cmbs.bootstrap import DEFAULT_STORE
 from cmbs.cli.checking import ImportedOption, print_findings, store_to_inspect, streams_in

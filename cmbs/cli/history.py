@@ -113,8 +113,8 @@ def sources(session: SessionArgument, store: StoreOption = DEFAULT_STORE) -> Non
             str(each.events),
             str(each.eliminated),
             str(each.only_here),
-            str(each.already_group_eliminated_others),
-            str(each.already_group_eliminated_itself),
+            str(each.already_eliminated_by_others),
+            str(each.already_eliminated_by_itself),
             f"{each.bits:.3f}",
             contradicted.strip(),
         )

@@ -14,8 +14,9 @@ import typer
 from cmbs.audit import fsck as checking
 from cmbs.audit.actors import ActorCheck
 from cmbs.audit.plain_rows import all_sessions, all_streams
+from cmbs.audit.recorded_heads import check_recorded_heads
 from cmbs.audit.spaces import all_spaces
-from cmbs.audit.transfer import export_lines, import_lines
+from cmbs.audit.transfer import check_header, export_lines, import_lines
 from cmbs.belief.server import BeliefServer
 from cmbs.bootstrap import DEFAULT_STORE
 from cmbs.cli.checking import ImportedOption, Pace, print_findings, store_to_inspect, streams_in
@@ -86,7 +87,7 @@ def fsck(
             report = checking.check_stream(store, stream_id, actors, pace)
             events += 0 if stream_id in (KEYS_STREAM, HEADS_STREAM) else report.events
             bad += print_findings(stream_id, report.findings)
-        for report in checking.check_recorded_heads(store, named):
+        for report in check_recorded_heads(store, named):
             bad += print_findings(report.stream_id, report.findings)
         if tee:
             with open_tee_store(tee, token, authorities, client_cert, client_key) as incidents:
@@ -122,22 +123,24 @@ def import_(file: SourceArgument, store: StoreOption = DEFAULT_STORE) -> None:
     """Take sessions, spaces and kits in from an export; each is verified whole before any of it is written."""
     taken: list[str] = []
     events = 0
-    with (
-        failing_cleanly(),
-        _open_source(file) as source,
-        closing(BeliefServer(store=open_store(store))) as server,
-        closing(SubstrateServer(log=server.log, keeper_seconds=None)) as substrate,
-    ):
-        try:
-            for moved in import_lines(server, source, substrate.import_space):
-                taken.append(moved.session_id)
-                events += moved.events
-        finally:
-            err.print(f"{_describe_counts(taken)}, {format_count(events, 'event')} imported")
-            err.print(
-                "warning: keys were not imported; the actors in these entries cannot be checked against this store's"
-                " keys. Keep a copy of the source store to check them, and make keys here with `cmbs keys create`"
-            )
+    with failing_cleanly(), _open_source(file) as source:
+        # Before the store is opened, which makes one where there is none.
+        lines = check_header(source)
+        with (
+            closing(BeliefServer(store=open_store(store))) as server,
+            closing(SubstrateServer(log=server.log, keeper_seconds=None)) as substrate,
+        ):
+            try:
+                for moved in import_lines(server, lines, substrate.import_space):
+                    taken.append(moved.session_id)
+                    events += moved.events
+            finally:
+                err.print(f"{_describe_counts(taken)}, {format_count(events, 'event')} imported")
+                err.print(
+                    "warning: keys were not imported; the actors in these entries cannot be checked against this"
+                    " store's keys. Keep a copy of the source store to check them, and make keys here with"
+                    " `cmbs keys create`"
+                )
 
 
 def _sessions(log: AuditLog) -> list[str]:

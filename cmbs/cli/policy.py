@@ -121,7 +121,7 @@ def lint(files: FilesArgument, as_json: JsonOption = False) -> None:
 def compile_policies(
     file: Annotated[Path, typer.Argument(help="A policy file in YAML or JSON.", metavar="FILE")],
 ) -> None:
-    """Print what a policy file is compiled to: the payloads that decide, as a policy file of format 1."""
+    """Print what a policy file is compiled to: the payloads that decide, as a policy file."""
     with _reading_policies():
         compiled = _read_sound_policy(file)
     _print_json(as_payloads(compiled))

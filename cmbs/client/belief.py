@@ -117,14 +117,6 @@ class BeliefOperations:
         )
         return write(f"{_SESSION}/eliminate", session_id, answer=results.Elimination, body=body, keyed=False)
 
-    @operation
-    def apply_probe(
-        self, session_id: str, probe_id: str, response: Json, *, source_id: str | None = None
-    ) -> Call[results.Elimination]:
-        """Eliminate by the response to a probe of the session's provider."""
-        body = {"probe_id": probe_id, "response": response, **omit_none(source_id=source_id)}
-        return write(f"{_SESSION}/probes", session_id, answer=results.Elimination, body=body, keyed=False)
-
     @listing
     def list_survivors(
         self,

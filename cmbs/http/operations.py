@@ -111,18 +111,6 @@ _BELIEF: tuple[Operation, ...] = (
         errors=(*_SESSION, ErrorCode.EVENT_NOT_FOUND),
     ),
     Operation(
-        "POST",
-        "/v1/sessions/{session_id}/probes",
-        "apply_probe",
-        "Eliminate by the response to a probe",
-        "The older name of an observation, with the answer of an elimination: `POST …/observations` says more.",
-        schemas.EliminateResponse,
-        schemas.ApplyProbeRequest,
-        errors=(*_WRITE, ErrorCode.INVALID_HYPOTHESIS_ID, ErrorCode.UNKNOWN_PROBE),
-        scope=Scope.BELIEF_WRITE,
-        bulk=_SURVIVORS,
-    ),
-    Operation(
         "GET",
         "/v1/sessions/{session_id}/survivors",
         "list_survivors",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cmbs.errors import LedgerCorrupt
-from cmbs.ledger.entry import Head, StoredEntry, check_link, describe_older_version
+from cmbs.ledger.entry import Head, StoredEntry, check_link
 
 
 def verify_chain(stream_id: str, entries: Iterable[StoredEntry], head: Head | None = None) -> Head:
@@ -15,12 +15,8 @@ def verify_chain(stream_id: str, entries: Iterable[StoredEntry], head: Head | No
     Raises LedgerCorrupt, which names the first bad entry and why.
     """
     last: Head | None = None
-    version = 0
     for stored in entries:
-        link = check_link(stream_id, last, stored)
-        if link.v < version:
-            raise LedgerCorrupt(stream_id, link.seq, describe_older_version(link.v, version), link.event_id)
-        last, version = Head(link.seq, stored.event_hash), link.v
+        last = Head(check_link(stream_id, last, stored).seq, stored.event_hash)
     if last is None:
         raise LedgerCorrupt(stream_id, 0, "the stream is empty")
     check_head(stream_id, last, head)

@@ -9,17 +9,12 @@ from msgspec import to_builtins
 
 from cmbs.errors import BeliefServerError, LedgerCorrupt
 from cmbs.ledger import canonical
+from cmbs.ledger.format import FORMAT
 from cmbs.ledger.merkle import leaf_hash
 from cmbs.messages import Actor, AuditEntry
 
 T = TypeVar("T")
 
-# New entries are of this version. The second one brought state digests, for which the first has no place; the third the
-# rules for gates (cases, withdrawal, observations and the like). An older entry is decided again by its own rules.
-VERSION = 3
-STATE_DIGESTS_SINCE = 2
-GATES_SINCE = 3
-KNOWN_VERSIONS = (1, 2, 3)
 GENESIS = bytes(32)
 # How deep an entry holds a caller's own data at most: entry, payload, probe.
 _FRAMES = 3
@@ -31,15 +26,14 @@ class Delta(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     eliminated: list[str]
 
 
-class StateDigest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The SHA-256, in hex, of the state right before an entry, frozen in the named format of its kind of stream."""
+class EntryBody(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="format", tag=FORMAT
+):
+    """The content of an entry. `payload` is what was asked, `outcome` what was decided, `delta` what changed.
 
-    digest: str
-    format: int
-
-
-class EntryBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The content of an entry. `payload` is what was asked, `outcome` what was decided, `delta` what changed."""
+    As in the entries of every kind, the tag `format` is written with it, and read but not required: `check_link` asks
+    for it, and an entry without it is not the bytes that its message leads to.
+    """
 
     delta: Delta
     event_id: str
@@ -51,14 +45,13 @@ class EntryBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     survivors_after_hash: str
     survivors_before_hash: str
     ts: str
-    v: int
     verb: str
     idempotency_key: str | None = None
     notes: str | None = None
     # The authenticated caller; absent where there was none.
     actor: Actor | None = None
-    # At digest points, from version 2 on.
-    state: StateDigest | None = None
+    # At digest points: the digest of the frozen state right before the entry, in hex.
+    state: str | None = None
 
 
 class Link(msgspec.Struct, frozen=True):
@@ -68,7 +61,8 @@ class Link(msgspec.Struct, frozen=True):
     prev_event_hash: str
     seq: int
     stream_id: str
-    v: int
+    # Unset in entries of earlier formats. Of another type, it is not one of ours.
+    format: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class StoredEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
@@ -109,18 +103,6 @@ def read_link(raw: bytes) -> Link:
     return _decode(_LINK, raw)
 
 
-def describe_unknown_version(version: int) -> str:
-    """Why an entry of this version cannot be read."""
-    known = f"{KNOWN_VERSIONS[0]} to {KNOWN_VERSIONS[-1]}"
-    too_old = "; this software is too old for this log" if version > VERSION else ""
-    return f"its version is {version}, and only {known} are known{too_old}"
-
-
-def describe_older_version(version: int, before: int) -> str:
-    """Why an entry of this version cannot follow one of the version `before`."""
-    return f"its version is {version}, and that of the entry before it is {before}"
-
-
 def _decode(decoder: msgspec.json.Decoder[T], raw: bytes) -> T:
     try:
         return decoder.decode(raw)
@@ -146,9 +128,9 @@ def to_audit_entry(stored: StoredEntry) -> AuditEntry:
         seq=body.seq,
         prev_event_hash=body.prev_event_hash,
         event_hash=stored.event_hash.hex(),
-        v=body.v,
+        format=FORMAT,
         actor=None if body.actor is None else _describe_actor(body.actor),
-        state=None if body.state is None else msgspec.to_builtins(body.state),
+        state=body.state,
     )
 
 
@@ -169,8 +151,8 @@ def check_link(stream_id: str, previous: Head | None, stored: StoredEntry) -> Li
         link = read_link(stored.raw)
     except ValueError as exc:
         raise LedgerCorrupt(stream_id, seq, str(exc)) from exc
-    if link.v not in KNOWN_VERSIONS:
-        raise LedgerCorrupt(stream_id, seq, describe_unknown_version(link.v), link.event_id)
+    if link.format != FORMAT:
+        raise LedgerCorrupt(stream_id, seq, _describe_format(link.format), link.event_id)
     claimed = (link.stream_id, link.seq, link.prev_event_hash, stored.event_hash)
     expected = (stream_id, seq, prev_event_hash.hex(), hash_entry(stored.raw))
     if claimed == expected:
@@ -179,6 +161,12 @@ def check_link(stream_id: str, previous: Head | None, stored: StoredEntry) -> Li
     name, *values = next(each for each in fields if each[1] != each[2])
     actual, wanted = (each.hex() if isinstance(each, bytes) else each for each in values)
     raise LedgerCorrupt(stream_id, seq, f"{name} is `{actual}`, expected `{wanted}`", link.event_id)
+
+
+def _describe_format(found: str | msgspec.UnsetType) -> str:
+    if isinstance(found, msgspec.UnsetType):
+        return f"an entry of an earlier format, which this software does not read: it names no format, not `{FORMAT}`"
+    return f"an entry of another format, which this software does not read: `{found}`, not `{FORMAT}`"
 
 
 def _describe_actor(actor: Actor) -> dict[str, Any]:

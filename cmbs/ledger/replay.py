@@ -1,8 +1,8 @@
 """Replay, which is verification by deciding everything again: the one skeleton for every kind of stream.
 
-It holds no rules of its own. Each recorded message is decided anew, under the rules of its entry's version, on the
-state that the log itself led to. It must give the recorded bytes: decision, state digest, hashes, place in the chain
-and canonical form are all in them. Only what texts for people say is taken from the record.
+It holds no rules of its own. Each recorded message is decided anew, on the state that the log itself led to. It must
+give the recorded bytes: format, decision, state digest, hashes, place in the chain and canonical form are all in them.
+Only what texts for people say is taken from the record.
 """
 
 from __future__ import annotations
@@ -15,16 +15,7 @@ import msgspec
 
 from cmbs.errors import BeliefServerError, LedgerCorrupt
 from cmbs.ledger.chain import check_head
-from cmbs.ledger.entry import (
-    KNOWN_VERSIONS,
-    STATE_DIGESTS_SINCE,
-    Head,
-    StateDigest,
-    StoredEntry,
-    check_link,
-    describe_older_version,
-    describe_unknown_version,
-)
+from cmbs.ledger.entry import Head, StoredEntry, check_link
 from cmbs.ledger.state_digest import Spacing, bind_state, digest_of, is_digest_point
 
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", re.ASCII)
@@ -35,8 +26,6 @@ class _Body(Protocol):
     def event_id(self) -> str: ...
     @property
     def ts(self) -> str: ...
-    @property
-    def v(self) -> int: ...
 
 
 class RecordedEvent(Protocol):
@@ -61,43 +50,36 @@ class StreamState(Protocol):
         """Where the stream ends."""
         ...
 
-    @property
-    def v(self) -> int:
-        """The version of the newest entry."""
-        ...
-
 
 S = TypeVar("S", bound=StreamState)
 E = TypeVar("E", bound=RecordedEvent)
 
 
-class StateFormat(NamedTuple, Generic[S]):
-    """How the states of a kind of stream become bytes, and the number of that way: another way has a higher one.
+class StateDigests(NamedTuple, Generic[S]):
+    """How the states of a kind of stream become bytes, and how far apart its entries carry their digests.
 
-    The same state gives the same bytes, whether it was lived through, replayed or read from a checkpoint. `spacing`
-    says how far apart the digests of entries of a version are.
+    The same state gives the same bytes, whether it was lived through, replayed or read from a checkpoint.
     """
 
-    number: int
     freeze: Callable[[S], bytes]
-    spacing: Callable[[int], Spacing] = lambda _: Spacing.WIDENING
+    spacing: Spacing = Spacing.WIDENING
 
 
 class ReplayRules(NamedTuple, Generic[S, E]):
     """What replay needs to know of a kind of stream.
 
     `read` gives the event that stored bytes hold, ValueError where they hold none. `decide_again` gives the event that
-    the recorded message leads to on a state of the named stream, under the version of the recorded entry; ValueError or
-    BeliefServerError where it leads to none. `evolve` gives the state after an event. `keep_texts` gives an event that
-    was decided again with the texts for people of the recorded one; those that only one of the two has stay as decided.
-    `state_format` is None for a kind without state digests.
+    the recorded message leads to on a state of the named stream; ValueError or BeliefServerError where it leads to
+    none. `evolve` gives the state after an event. `keep_texts` gives an event that was decided again with the texts for
+    people of the recorded one; those that only one of the two has stay as decided. `digests` is None for a kind
+    without state digests.
     """
 
     read: Callable[[StoredEntry], E]
     decide_again: Callable[[str, S | None, E], E]
     evolve: Callable[[S | None, E], S]
     keep_texts: Callable[[E, E], E] = lambda again, _: again
-    state_format: StateFormat[S] | None = None
+    digests: StateDigests[S] | None = None
 
 
 def is_moment(text: str) -> bool:
@@ -135,13 +117,12 @@ def _verify_entry(rules: ReplayRules[S, E], stream_id: str, state: S | None, sto
     problem: str | None = None
     try:
         recorded = rules.read(stored)
-        _require_version(recorded.body.v, 0 if state is None else state.v)
         if not is_moment(recorded.body.ts):
             raise ValueError(f"`{recorded.body.ts}` is not a moment with microseconds in UTC")
         again = rules.decide_again(stream_id, state, recorded)
-        digest = _expect_digest(rules, state, recorded)
-        if digest is not None:
-            again = bind_state(again, digest)
+        digests = rules.digests
+        if state is not None and digests is not None and is_digest_point(state.head.seq + 1, digests.spacing):
+            again = bind_state(again, digest_of(digests.freeze(state)))
         if again.stored == stored:
             return again
         again = rules.keep_texts(again, recorded)
@@ -155,38 +136,6 @@ def _verify_entry(rules: ReplayRules[S, E], stream_id: str, state: S | None, sto
     check_link(stream_id, head, stored)
     event_id = None if recorded is None else recorded.body.event_id
     raise LedgerCorrupt(stream_id, 0 if head is None else head.seq + 1, problem, event_id)
-
-
-def _require_version(version: int, before: int) -> None:
-    if version not in KNOWN_VERSIONS:
-        raise ValueError(describe_unknown_version(version))
-    if version < before:
-        raise ValueError(describe_older_version(version, before))
-
-
-def _expect_digest(rules: ReplayRules[S, E], state: S | None, recorded: E) -> StateDigest | None:
-    """The state digest that an entry must carry; None where it must carry none.
-
-    One of an older format cannot be computed any more: it stays as it was recorded, and no checkpoint rests on it.
-    """
-    known = rules.state_format
-    if state is None or known is None or recorded.body.v < STATE_DIGESTS_SINCE:
-        return None
-    if not is_digest_point(state.head.seq + 1, known.spacing(recorded.body.v)):
-        return None
-    claimed: StateDigest | None = getattr(recorded.body, "state", None)
-    if claimed is None:
-        raise ValueError("it carries no state digest, which every entry at its place does")
-    if claimed.format < 1:
-        raise ValueError(f"its state digest is of format {claimed.format}, and the first format was 1")
-    if claimed.format > known.number:
-        raise ValueError(
-            f"its state digest is of format {claimed.format}, and formats up to {known.number} are known; "
-            "this software is too old for this log"
-        )
-    if claimed.format < known.number:
-        return claimed
-    return digest_of(known.freeze(state), known.number)
 
 
 def _find_difference(recorded: StoredEntry, decided: StoredEntry) -> str:

@@ -1,8 +1,7 @@
 """Digests of a stream's state in its own chain: what a checkpoint must match to be believed.
 
-An entry of version 2 whose seq is a digest point carries the SHA-256 of the frozen state right before it, and the
-number of the format in which that state was frozen. The bytes themselves may be kept anywhere: the chain tells whether
-they are the state that it led to.
+An entry whose seq is a digest point carries the digest of the frozen state right before it. The bytes themselves may be
+kept anywhere: the chain tells whether they are the state that it led to.
 """
 
 from __future__ import annotations
@@ -10,13 +9,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Container, Sequence
 from enum import Enum
-from hashlib import sha256
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 
 from cmbs.ledger.canonical import MAX_SAFE_INTEGER
-from cmbs.ledger.entry import Link, StateDigest, StoredEntry, hash_entry, seal
+from cmbs.ledger.entry import Link, StoredEntry, hash_entry, seal
+from cmbs.ledger.tagged_hash import Domain, hash_tagged
 
 
 class _Event(Protocol):
@@ -32,7 +31,7 @@ E = TypeVar("E", bound=_Event)
 
 
 class _Binding(Link, frozen=True):
-    state: StateDigest | None = None
+    state: str | None = None
 
 
 _BINDING = msgspec.json.Decoder(_Binding)
@@ -76,12 +75,12 @@ def last_digest_point(seq: int, spacing: Spacing = Spacing.WIDENING) -> int | No
     return points[place - 1] if place else None
 
 
-def digest_of(frozen: bytes, state_format: int) -> StateDigest:
-    """The digest of a frozen state."""
-    return StateDigest(sha256(frozen).hexdigest(), state_format)
+def digest_of(frozen: bytes) -> str:
+    """The digest of a frozen state, in hex."""
+    return hash_tagged(Domain.STATE, frozen).hex()
 
 
-def bind_state(event: E, digest: StateDigest) -> E:
+def bind_state(event: E, digest: str) -> E:
     """The event with this digest in its entry."""
     struct: Any = event
     body = msgspec.structs.replace(event.body, state=digest)
@@ -89,11 +88,11 @@ def bind_state(event: E, digest: StateDigest) -> E:
     return bound
 
 
-def find_binding(frozen: bytes, state_format: int, at: StoredEntry) -> Link | None:
+def find_binding(frozen: bytes, at: StoredEntry) -> Link | None:
     """The link of an entry that says that `frozen` is the state right before it; None where it does not say so."""
     try:
         link = _BINDING.decode(at.raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    is_bound = hash_entry(at.raw) == at.event_hash and link.state == digest_of(frozen, state_format)
+    is_bound = hash_entry(at.raw) == at.event_hash and link.state == digest_of(frozen)
     return link if is_bound else None

@@ -105,23 +105,8 @@ class StoredRows(Protocol):
     """
 
     @property
-    def logs_have_tombstones(self) -> bool | None:
-        """Whether what an entry eliminates has rows in `tombstones` too; None where older software put some there."""
-        ...
-
-    @property
-    def keeps_lookups(self) -> bool:
-        """Whether entries of spaces have rows in `lookup_keys`, by which they are found again."""
-        ...
-
-    @property
-    def keeps_listings(self) -> bool:
-        """Whether sessions have rows in `listings` and `listing_terms`, by which they are found."""
-        ...
-
-    @property
-    def seals_sessions(self) -> bool:
-        """Whether every session without a log has a row in `seals`."""
+    def logs_have_tombstones(self) -> bool:
+        """Whether what an entry eliminates has rows in `tombstones` too; where not, those of a session are sealed."""
         ...
 
     def check_schema(self) -> list[Finding]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cmbs.tee.tokens import Token
 
 Store: TypeAlias = "InMemoryStore | SQLiteStore | PostgresStore"
-_POSTGRES = ("postgresql://", "postgres://")
+POSTGRES_SCHEMES = ("postgresql://", "postgres://")
 _SHAPES = "`memory:`, `sqlite:///relative.db`, `sqlite:////absolute/path.db` or `postgresql://user@host/database`"
 
 
@@ -37,25 +37,26 @@ def open_store(url: str, timeout_seconds: float = 10.0) -> Store:
     path = sqlite_path(url)
     if path is not None:
         return SQLiteStore(path, timeout_seconds)
-    if url.startswith(_POSTGRES):
-        return _open_postgres(url, timeout_seconds, inspected=False)
+    if url.startswith(POSTGRES_SCHEMES):
+        return open_postgres(url, timeout_seconds)
     raise InvalidRequest(f"`{url}` is not a store; use {_SHAPES}", {"url": url})
 
 
 def inspect_store(url: str, timeout_seconds: float = 10.0) -> Store:
-    """The store that a URL names, as it is: it is not migrated, and whatever it lacks is no reason to refuse it.
+    """The store that a URL names, as it is: where it has this format, whatever it lacks is no reason to refuse it.
 
     To be looked at, by `cmbs fsck` and `cmbs verify`, and not written to.
     """
     path = sqlite_path(url)
     if path is not None:
         return InspectedSQLiteStore(path, timeout_seconds)
-    if url.startswith(_POSTGRES):
-        return _open_postgres(url, timeout_seconds, inspected=True)
+    if url.startswith(POSTGRES_SCHEMES):
+        return open_postgres(url, timeout_seconds, inspected=True)
     return open_store(url, timeout_seconds)
 
 
-def _open_postgres(url: str, timeout_seconds: float, *, inspected: bool) -> PostgresStore:
+def open_postgres(url: str, timeout_seconds: float = 10.0, *, inspected: bool = False) -> PostgresStore:
+    """The store in a PostgreSQL database; InvalidRequest where the driver is not installed."""
     try:
         from cmbs.stores.postgres import InspectedPostgresStore, PostgresStore
     except ImportError as exc:
@@ -85,6 +86,7 @@ def open_tee(
 
 
 __all__ = [
+    "POSTGRES_SCHEMES",
     "EliminationProvenance",
     "EliminationResult",
     "EliminationStore",
@@ -93,6 +95,7 @@ __all__ = [
     "SQLiteStore",
     "Store",
     "inspect_store",
+    "open_postgres",
     "open_store",
     "open_tee",
     "sqlite_path",

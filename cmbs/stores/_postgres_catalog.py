@@ -1,4 +1,4 @@
-"""The schema of a PostgreSQL database, from its catalogs, compared with what the migrations make."""
+"""The schema of a PostgreSQL database, from its catalogs, compared with the one that is made in an empty database."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import psycopg
 
 from cmbs.spi.stored_rows import Finding, show
 from cmbs.stores._postgres_partitions import count_partitions, partition_tables
-from cmbs.stores._postgres_schema import MIGRATIONS, migrate, read_version, refuse_newer
+from cmbs.stores._postgres_schema import SCHEMA, create_schema, is_marked
 
 # Every object in the schema as (kind, name, definition); owners and grants are the business of who runs the database.
 _CATALOG = rb"""
@@ -49,7 +49,7 @@ SELECT 'policy', y.tablename || '.' || y.policyname, concat_ws(' ', y.permissive
         y.with_check)
     FROM pg_policies y WHERE y.schemaname = 'cmbs'
 """
-_BODIES = re.compile(r"CREATE (?:OR REPLACE )?FUNCTION cmbs\.(\w+)\(.*?AS \$\$(.*?)\$\$;", re.DOTALL)
+_BODIES = re.compile(r"CREATE FUNCTION cmbs\.(\w+)\(.*?AS \$\$(.*?)\$\$;", re.DOTALL)
 _TRIGGERS = re.compile(r"CREATE TRIGGER (\w+) [^;]*? ON cmbs\.(\w+)")
 # Where the stored schema stands aside for a moment that no other connection sees.
 _ASIDE = "cmbs_being_checked"
@@ -62,14 +62,12 @@ class _Undo(Exception):
 def find_schema_faults(connection: psycopg.Connection[Any]) -> list[Finding]:
     """What differs in the schema; it is made anew for comparison, in a transaction that is then rolled back."""
     stored = _read_catalog(connection)
-    versions = [row[0] for row in connection.execute("SELECT version FROM cmbs.migrations ORDER BY version")]
-    findings = _compare_versions(versions)
     partitions = count_partitions(connection)
     expected: dict[tuple[str, str], str] = {}
     try:
         with connection.transaction():
             connection.execute(f"ALTER SCHEMA cmbs RENAME TO {_ASIDE}".encode())
-            migrate(connection)
+            create_schema(connection)
             if partitions > 0:
                 partition_tables(connection, partitions)
             expected = _read_catalog(connection)
@@ -77,26 +75,13 @@ def find_schema_faults(connection: psycopg.Connection[Any]) -> list[Finding]:
     except _Undo:
         pass
     except (psycopg.errors.InsufficientPrivilege, psycopg.errors.ReadOnlySqlTransaction) as exc:
-        return [*findings, Finding(f"it could not be compared: {exc}", "schema")]
-    for key in sorted({*stored, *expected}):
-        found, wanted = stored.get(key), expected.get(key)
-        if found != wanted:
-            findings.append(_describe_fault(key, found, wanted))
-    return findings
+        return [Finding(f"it could not be compared: {exc}", "schema")]
+    differing = sorted(key for key in {*stored, *expected} if stored.get(key) != expected.get(key))
+    return [_describe_fault(key, stored.get(key), expected.get(key)) for key in differing]
 
 
 def _read_catalog(connection: psycopg.Connection[Any]) -> dict[tuple[str, str], str]:
     return {(kind, name): definition for kind, name, definition in connection.execute(_CATALOG)}
-
-
-def _compare_versions(versions: list[int]) -> list[Finding]:
-    expected = list(range(1, len(MIGRATIONS) + 1))
-    if versions == expected:
-        return []
-    what = f"they are {versions}, expected {expected}"
-    if versions == expected[: len(versions)]:
-        what += ": where an older version wrote the database, this one migrates it when it next opens it to serve"
-    return [Finding(what, "migrations", column="version", stored=versions, expected=expected)]
 
 
 def _describe_fault(key: tuple[str, str], found: str | None, wanted: str | None) -> Finding:
@@ -112,7 +97,6 @@ def _describe_fault(key: tuple[str, str], found: str | None, wanted: str | None)
 
 def refuse_faulty_schema(connection: psycopg.Connection[Any]) -> None:
     """DatabaseError where a function or trigger that writing relies on is missing, changed or switched off."""
-    script = "".join(MIGRATIONS)
     bodies = dict(
         connection.execute("SELECT proname, prosrc FROM pg_proc WHERE pronamespace = 'cmbs'::regnamespace").fetchall()
     )
@@ -122,12 +106,12 @@ def refuse_faulty_schema(connection: psycopg.Connection[Any]) -> None:
     ).fetchall()
     faults = [
         f"the function `{name}` is not the one that belongs here"
-        for name, body in _last_bodies(script).items()
+        for name, body in _BODIES.findall(SCHEMA)
         if bodies.get(name) != body
     ]
     faults += [
         f"the trigger `{name}` on `{table}` is missing or switched off"
-        for name, table in sorted(set(_TRIGGERS.findall(script)) - set(triggers))
+        for name, table in sorted(set(_TRIGGERS.findall(SCHEMA)) - set(triggers))
     ]
     if faults:
         raise psycopg.DatabaseError(
@@ -136,16 +120,7 @@ def refuse_faulty_schema(connection: psycopg.Connection[Any]) -> None:
         )
 
 
-def _last_bodies(script: str) -> dict[str, str]:
-    """The body of each function as the newest migration that has it defines it."""
-    return dict(_BODIES.findall(script))
-
-
-def inspect(connection: psycopg.Connection[Any]) -> int:
-    """The version of the schema; DatabaseError where there is no store in this database, or one of a newer version."""
-    row = connection.execute("SELECT to_regclass('cmbs.migrations') IS NOT NULL").fetchone()
-    if row is None or not row[0]:
+def refuse_other_database(connection: psycopg.Connection[Any]) -> None:
+    """DatabaseError where there is no store in this database, StoreRefused where it has another format."""
+    if not is_marked(connection):
         raise psycopg.DatabaseError("there is no cmbs store in this database")
-    version = read_version(connection)
-    refuse_newer(version)
-    return version

@@ -18,41 +18,6 @@ import psycopg
 from cmbs.spi.journal import JournalPlace
 from cmbs.spi.stored_rows import JOURNAL, Finding, find_value
 
-SCHEMA = r"""
--- Entries of one stream that were written at once, from `seq` to `last_seq`.
-CREATE TABLE cmbs.journal (
-    stream_id text COLLATE "C" NOT NULL,
-    seq       bigint NOT NULL,
-    last_seq  bigint NOT NULL,
-    position  bigint NOT NULL,
-    PRIMARY KEY (stream_id, seq)
-);
-CREATE INDEX journal_in_order ON cmbs.journal (position, stream_id, seq);
-CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON cmbs.journal
-    FOR EACH STATEMENT EXECUTE FUNCTION cmbs.refuse_change();
-
--- What is added to ids of transactions: a database that is restored elsewhere finds lower ones there.
-CREATE TABLE cmbs.journal_base (base bigint NOT NULL);
-INSERT INTO cmbs.journal_base VALUES (0);
-
-CREATE FUNCTION cmbs.write_journal() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    INSERT INTO cmbs.journal
-    SELECT n.stream_id, n.seq, n.last_seq,
-        greatest(b.base + pg_current_xact_id()::text::bigint, coalesce(before.position, 0))
-    FROM (SELECT stream_id, min(seq) AS seq, max(seq) AS last_seq FROM new_entries GROUP BY stream_id) AS n
-    CROSS JOIN cmbs.journal_base AS b
-    LEFT JOIN LATERAL (
-        SELECT j.position FROM cmbs.journal AS j
-        WHERE j.stream_id = n.stream_id AND j.seq < n.seq ORDER BY j.seq DESC LIMIT 1
-    ) AS before ON true;
-    RETURN NULL;
-END $$;
--- It locks out writers, so that what is there now and what comes later is everything.
-CREATE TRIGGER journal AFTER INSERT ON cmbs.audit_events REFERENCING NEW TABLE AS new_entries
-    FOR EACH STATEMENT EXECUTE FUNCTION cmbs.write_journal();
-INSERT INTO cmbs.journal SELECT stream_id, min(seq), max(seq), 0 FROM cmbs.audit_events GROUP BY stream_id;
-"""
 # Below this all are finished. Only what is seen to run in another database is left out: locks and activity are read
 # after the snapshot, and a transaction that ended between the two counts as one that runs.
 _HORIZON = """(

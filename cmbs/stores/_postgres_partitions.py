@@ -1,6 +1,6 @@
 """Tables that are hash-partitioned by stream: a stream lies in one partition, with everything that is unique in it.
 
-The partitions are made of whatever the migrations made, so there is one schema. Only an empty database is partitioned:
+The partitions are made of the tables of the one schema. Only an empty database is partitioned:
 logs are carried over by `cmbs export` and `cmbs import`.
 """
 
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import psycopg
 from psycopg import sql
 
-# Every table but `migrations` belongs to streams, by a column of one of these names.
+# Every table but `format` and `journal_base` belongs to streams, by a column of one of these names.
 _TABLES = """
 SELECT c.relname, a.attname, c.relkind = 'p' FROM pg_class AS c
 JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attname IN ('stream_id', 'session_id')

@@ -53,7 +53,6 @@ _NAMES = " UNION ".join(
 
 def event_row(item: Append) -> dict[str, Any]:
     """The row of an event: what is inserted, and what is expected to be there."""
-    # The columns are named for the observations of sessions. A rename would gain nothing but shut older processes out.
     source_id, observation_id = item.unique_key or (None, None)
     return {
         "stream_id": item.stream_id,
@@ -69,7 +68,7 @@ def event_row(item: Append) -> dict[str, Any]:
 
 
 def append_columns(appends: Sequence[Append]) -> tuple[Any, ...]:
-    """The arguments of `append_indexed`: one array for each column, of entries, of keys by the entry's place, of
+    """The arguments of `append_entries`: one array for each column, of entries, of keys by the entry's place, of
     listings and of terms.
     """
     keys = [(place, key) for place, item in enumerate(appends, 1) for key in keys_of_append(item)]
@@ -96,17 +95,14 @@ class PostgresRows(PostgresJournal, ABC):
     """What a database really holds: `StoredRows`."""
 
     # Since an entry is all that says what it eliminated.
-    logs_have_tombstones: bool | None = False
-    seals_sessions = True
-    keeps_lookups = True
-    keeps_listings = True
+    logs_have_tombstones = False
 
     @abstractmethod
     def _connecting_to_read(self) -> AbstractContextManager[psycopg.Connection[Any]]:
         """A connection that gives values as they are stored."""
 
     def check_schema(self) -> list[Finding]:
-        """What differs between the catalogs and what the migrations make in the same database."""
+        """What differs between the catalogs and the schema that is made in the same database."""
         with self._connecting_to_read() as connection:
             return find_schema_faults(connection)
 
@@ -205,7 +201,7 @@ class PostgresRows(PostgresJournal, ABC):
 
     def expect_tombstone(self, session_id: str, hypothesis_id: str) -> Row:
         """The row of a tombstone."""
-        return {"session_id": session_id, "hypothesis_id": hypothesis_id.encode(), "seq": None}
+        return {"session_id": session_id, "hypothesis_id": hypothesis_id.encode()}
 
     def expect_intent(self, item: Append) -> Row:
         """The row of an intent."""

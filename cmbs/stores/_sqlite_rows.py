@@ -27,7 +27,7 @@ from cmbs.spi.stored_rows import (
     show,
 )
 from cmbs.stores._sqlite_journal import SQLiteJournal, find_journal_faults
-from cmbs.stores._sqlite_schema import INSERT_LISTING, INSERT_TERM, find_header_faults, find_schema_faults
+from cmbs.stores._sqlite_schema import INSERT_LISTING, INSERT_TERM, find_schema_faults
 from cmbs.stores.session_search import listing_row, new_terms, newest_listings
 
 EVENT_COLUMNS = (
@@ -39,7 +39,6 @@ EVENT_COLUMNS = (
     "ts",
     "source_id",
     "observation_id",
-    "n_eliminated",
     "universe_size",
     "n_survivors",
     "terminated",
@@ -85,10 +84,7 @@ def event_row(item: Append) -> tuple[Any, ...]:
         item.prev_event_hash,
         item.entry.event_hash,
         item.ts,
-        # The columns are named for the observations of sessions. A rename would gain nothing but shut older processes
-        # that have the file open out.
         *(item.unique_key or (None, None)),
-        0 if item.tombstones is None else len(item.tombstones.ids),
         len(session.universe),
         session.n_survivors,
         int(session.terminated),
@@ -114,19 +110,16 @@ class SQLiteRows(SQLiteJournal, ABC):
     """What a file really holds: `StoredRows`."""
 
     # Since an entry is all that says what it eliminated.
-    logs_have_tombstones: bool | None = False
-    seals_sessions = True
-    keeps_lookups = True
-    keeps_listings = True
+    logs_have_tombstones = False
 
     @abstractmethod
     def _reading_as_stored(self) -> AbstractContextManager[sqlite3.Connection]:
         """A connection that gives values as they are stored."""
 
     def check_schema(self) -> list[Finding]:
-        """What differs in the header, the schema, and the pages of the file."""
+        """What differs in the schema and the pages of the file."""
         with self._reading_as_stored() as connection:
-            findings = [*find_header_faults(connection), *find_schema_faults(connection)]
+            findings = find_schema_faults(connection)
             checked = connection.execute("PRAGMA integrity_check").fetchall()
         return findings + [Finding(what, "integrity_check") for (what,) in checked if what != "ok"]
 
@@ -201,7 +194,7 @@ class SQLiteRows(SQLiteJournal, ABC):
 
     def expect_tombstone(self, session_id: str, hypothesis_id: str) -> Row:
         """The row of a tombstone."""
-        return {"session_id": session_id, "hypothesis_id": hypothesis_id, "seq": None}
+        return {"session_id": session_id, "hypothesis_id": hypothesis_id}
 
     def expect_intent(self, item: Append) -> Row:
         """The row of an intent."""

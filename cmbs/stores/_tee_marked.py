@@ -1,13 +1,10 @@
-"""Universes in a Tee that has no place for them: a second incident of the session holds them.
+"""Universes in a Tee that has no place for them, because it is not ours: a second incident of the session holds them.
 
-Its tombstones say what the universe is: one of the marks below, written last, and with `listed` all ids of the
-universe. With the other marks, the universe is what the second incident sees. Sessions that were created before Tee
-kept universes with their incidents have theirs here too; a Tee that is not ours has every universe here, listed.
+Its tombstones are all ids of the universe, and a mark, written last.
 """
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import NamedTuple
 
 from cmbs.errors import Conflict, InvalidHypothesisId, SessionNotFound
@@ -17,21 +14,14 @@ from cmbs.tee.proto import tee_pb2 as pb
 
 _NOTHING: frozenset[str] = frozenset()
 _OURS = EliminationProvenance("cmbs", "universe")
-
-
-class Mark(StrEnum):
-    """How a universe is kept."""
-
-    LISTED = f"{RESERVED}listed"
-    NODES = f"{RESERVED}nodes"
-    GRAPH = f"{RESERVED}graph"
+_COMPLETE = f"{RESERVED}listed"
 
 
 class MarkedUniverse(NamedTuple):
-    """A universe as the second incident has it; `mark` is None while it is not complete."""
+    """A universe as the second incident has it."""
 
-    mark: Mark | None
     ids: frozenset[str]
+    is_complete: bool
 
 
 def read_marked(incidents: Incidents, session_id: str) -> MarkedUniverse | None:
@@ -40,10 +30,7 @@ def read_marked(incidents: Incidents, session_id: str) -> MarkedUniverse | None:
         found = incidents.tombstones(session_id, RESERVED + session_id)
     except SessionNotFound:
         return None
-    mark = next((mark for mark in Mark if mark in found), None)
-    if mark in (None, Mark.LISTED):
-        return MarkedUniverse(mark, found - set(Mark))
-    return MarkedUniverse(mark, incidents.view(session_id, RESERVED + session_id, edges=mark is Mark.GRAPH))
+    return MarkedUniverse(found - {_COMPLETE}, _COMPLETE in found)
 
 
 def anchor_marked(incidents: Incidents, session_id: str, expected_version: str, *, edges: bool) -> AnchoredUniverse:
@@ -56,7 +43,7 @@ def anchor_marked(incidents: Incidents, session_id: str, expected_version: str, 
     incident = incidents.create(pb.CreateIncidentRequest(incident_id=session_id))
     version = str(incident.causal_graph_version) if incident.HasField("causal_graph_version") else None
     stored = read_marked(incidents, session_id)
-    if stored is not None and stored.mark is not None:
+    if stored is not None and stored.is_complete:
         return AnchoredUniverse(stored.ids, version)
     offered = incidents.offer(session_id, session_id, edges=edges)
     return AnchoredUniverse(offered.ids, version, offered.attributes)
@@ -71,7 +58,7 @@ def create_marked(
     """
     second = incidents.create(pb.CreateIncidentRequest(incident_id=RESERVED + session_id))
     stored = None if second.created else read_marked(incidents, session_id)
-    if stored is not None and stored.mark is not None:
+    if stored is not None and stored.is_complete:
         if stored.ids != universe:
             raise Conflict(f"session `{session_id}` was created with another universe", {"session_id": session_id})
         return
@@ -86,8 +73,7 @@ def create_marked(
     unknown = universe - outcome.applied - outcome.already
     if unknown:
         raise InvalidHypothesisId(sorted(unknown))
-    mark = str(Mark.LISTED)
-    incidents.merge_nodes(session_id, RESERVED + session_id, {mark: mark}, _OURS, MergeOutcome())
+    incidents.merge_nodes(session_id, RESERVED + session_id, {_COMPLETE: _COMPLETE}, _OURS, MergeOutcome())
 
 
 def _refuse_unborn(incidents: Incidents, session_id: str, universe: frozenset[str]) -> None:

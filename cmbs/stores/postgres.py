@@ -30,11 +30,12 @@ from cmbs.spi.audit_log import (
 )
 from cmbs.spi.elimination_store import EliminationProvenance, EliminationResult, RecoveredState
 from cmbs.spi.session_search import ListedSession, SessionQuery
-from cmbs.stores._postgres_catalog import inspect, refuse_faulty_schema
+from cmbs.spi.stored_format import StoreRefused
+from cmbs.stores._postgres_catalog import refuse_faulty_schema, refuse_other_database
 from cmbs.stores._postgres_connection import STATEMENT_WAITS, WAIT_SECONDS, Connection, note_unreplicated
 from cmbs.stores._postgres_partitions import partition_tables
 from cmbs.stores._postgres_rows import PostgresRows, append_columns
-from cmbs.stores._postgres_schema import LISTINGS_VERSION, LOOKUPS_VERSION, SEALED_VERSION, STALE_HEAD, migrate
+from cmbs.stores._postgres_schema import STALE_HEAD, create_schema
 from cmbs.stores.session_search import NO_OTHER_KIND, build_search, read_found
 from cmbs.stores.tombstones import (
     read_declared_universe,
@@ -54,7 +55,7 @@ _CONNECT_SECONDS = 5.0
 _RECONNECT_SECONDS = 1.0
 # How long a caller waits where the last attempts to connect failed: later callers must not queue up behind them.
 _GONE_SECONDS = 0.1
-_APPEND = "SELECT cmbs.append_indexed(" + ", ".join(["%b"] * 22) + ")"
+_APPEND = "SELECT cmbs.append_entries(" + ", ".join(["%b"] * 22) + ")"
 # Locks the session's row, as an append does: of an intent and an append, one comes first and the other is stale.
 _INTEND = """
 WITH head AS (SELECT head_seq, head_hash FROM cmbs.sessions WHERE session_id = %(stream_id)s FOR UPDATE)
@@ -139,8 +140,8 @@ class PostgresStore(PostgresRows):
             self._pool.open()
 
     def _prepare(self, connection: psycopg.Connection[Any]) -> None:
-        """Bring the database to the newest schema, and see that it has what writing relies on."""
-        migrate(connection)
+        """Make the schema in an empty database, and see that it has what writing relies on."""
+        create_schema(connection)
         refuse_faulty_schema(connection)
 
     @contextmanager
@@ -382,12 +383,12 @@ class PostgresStore(PostgresRows):
             # One after the other: the seal is of all tombstones.
             connection.execute("SELECT 1 FROM cmbs.universes WHERE session_id = %s FOR UPDATE", (session_id,))
             rows = connection.execute(
-                "INSERT INTO cmbs.tombstones SELECT %s, unnest(%b::bytea[]), NULL"
+                "INSERT INTO cmbs.tombstones SELECT %s, unnest(%b::bytea[])"
                 " ON CONFLICT DO NOTHING RETURNING hypothesis_id",
                 (session_id, [self.expect_tombstone(session_id, each)["hypothesis_id"] for each in sorted(known)]),
             ).fetchall()
             gone = connection.execute(
-                "SELECT hypothesis_id FROM cmbs.tombstones WHERE session_id = %s AND seq IS NULL", (session_id,)
+                "SELECT hypothesis_id FROM cmbs.tombstones WHERE session_id = %s", (session_id,)
             ).fetchall()
             connection.execute(
                 "INSERT INTO cmbs.seals VALUES (%s, %s, %s, %s) ON CONFLICT (session_id) DO UPDATE SET"
@@ -445,14 +446,10 @@ class PostgresStore(PostgresRows):
 
 
 class InspectedPostgresStore(PostgresStore):
-    """A database as it is, to be looked at and not changed: it is not migrated, and may lack whatever it lacks."""
+    """A database of this format as it is, to be looked at and not changed: it may lack whatever it lacks."""
 
     def _prepare(self, connection: psycopg.Connection[Any]) -> None:
-        version = inspect(connection)
-        if version < SEALED_VERSION:
-            self.logs_have_tombstones, self.seals_sessions = None, False
-        self.keeps_lookups = version >= LOOKUPS_VERSION
-        self.keeps_listings = version >= LISTINGS_VERSION
+        refuse_other_database(connection)
 
 
 def _unknown(parameters: Iterable[Any]) -> bool:
@@ -477,6 +474,8 @@ def _translate_errors(doing: str) -> Iterator[None]:
         yield
     except (errors.UniqueViolation, errors.DeadlockDetected, errors.SerializationFailure) as exc:
         raise StaleHead(str(exc)) from exc
+    except StoreRefused as exc:
+        raise StoreUnavailable(f"{doing}: {exc}") from exc
     except psycopg.DataError as exc:
         raise InvalidRequest(f"{doing}: PostgreSQL cannot hold this: {exc}") from exc
     except psycopg.Error as exc:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import groupby
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -66,15 +65,6 @@ def new_terms(appends: Iterable[Append]) -> list[TermRow]:
         if item.session is not None and listing is not None:
             found.update((TermRow(item.stream_id, term, listing.created_ts), None) for term in item.session.terms)
     return list(found)
-
-
-def index_streams(entries: Iterable[tuple[str, bytes]]) -> Iterator[tuple[ListingRow, list[TermRow]]]:
-    """The rows of the sessions that have these entries, in the order of stream and seq."""
-    for session_id, group in groupby(entries, key=lambda entry: entry[0]):
-        indexed = index_session(raw for _, raw in group)
-        if indexed is not None:
-            row = make_listing_row(session_id, indexed.listing)
-            yield row, [TermRow(session_id, term, row.created_ts) for term in sorted(indexed.terms)]
 
 
 def build_search(

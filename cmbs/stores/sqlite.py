@@ -23,6 +23,8 @@ from cmbs.ledger import Head, StoredEntry
 from cmbs.spi.audit_log import AUTHENTICATED, SPACE_PREFIX, Append, SessionSummary, StaleHead, beyond
 from cmbs.spi.elimination_store import EliminationProvenance, EliminationResult, RecoveredState
 from cmbs.spi.session_search import ListedSession, SessionQuery
+from cmbs.spi.stored_format import StoreRefused
+from cmbs.sqlite_files import is_marked, locate_file, prepare_file, read_pragma, refuse_other_file, transaction
 from cmbs.stores._sqlite_connection import enter_wal, wait_until
 from cmbs.stores._sqlite_rows import (
     EVENT_COLUMNS,
@@ -32,15 +34,7 @@ from cmbs.stores._sqlite_rows import (
     reading_as_stored,
     write_listings,
 )
-from cmbs.stores._sqlite_schema import (
-    LISTINGS_VERSION,
-    LOOKUPS_VERSION,
-    SEALED_VERSION,
-    migrate,
-    read_pragma,
-    refuse_faulty_schema,
-    refuse_newer,
-)
+from cmbs.stores._sqlite_schema import LOG_FILE, refuse_faulty_schema
 from cmbs.stores.session_search import NO_OTHER_KIND, build_search, read_found
 from cmbs.stores.tombstones import (
     read_declared_universe,
@@ -98,6 +92,7 @@ class SQLiteStore(SQLiteRows):
         # The `schema_version` under which the schema was last found to be as it must be.
         self._checked_schema: int | None = None
         with self._translate_errors(f"cannot open `{self._path}`"):
+            refuse_other_file(self._path, LOG_FILE, timeout_seconds)
             self._writer = self._connect()
             try:
                 self._prepare()
@@ -108,18 +103,15 @@ class SQLiteStore(SQLiteRows):
                 raise
 
     def _prepare(self) -> None:
-        """Bring the file to the newest schema, and see that it is what writing relies on."""
+        """Make the schema in an empty file, and see that it is what writing relies on."""
         deadline = time.monotonic() + self._timeout_seconds
         with self._waiting_until(deadline):
-            migrate(self._writer, lambda: wait_until(self._writer, deadline))
+            prepare_file(self._writer, LOG_FILE, lambda: wait_until(self._writer, deadline))
             # After the file is known to be ours: the mode is written into it.
             enter_wal(self._writer, deadline)
             wait_until(self._writer, deadline)
-            self._writer.execute("BEGIN")
-            try:
+            with transaction(self._writer, "BEGIN"):
                 self._check_schema()
-            finally:
-                self._writer.execute("ROLLBACK")
 
     def _check_schema(self) -> None:
         """Refuse to write where the schema is not what writing relies on; inside a transaction, so it stays so."""
@@ -128,13 +120,14 @@ class SQLiteStore(SQLiteRows):
             refuse_faulty_schema(self._writer)
             self._checked_schema = version
 
-    def _connect(self) -> sqlite3.Connection:
+    def _connect(self, mode: str = "rwc") -> sqlite3.Connection:
         connection = sqlite3.connect(
-            self._path,
+            locate_file(self._path, mode),
             timeout=self._timeout_seconds,
             isolation_level=None,
             check_same_thread=False,
             cached_statements=256,
+            uri=True,
         )
         connection.execute("PRAGMA synchronous = FULL")
         return connection
@@ -398,7 +391,7 @@ class SQLiteStore(SQLiteRows):
             known = frozenset(eliminated) & state.hypothesis_ids
             applied = known - state.eliminated
             self._writer.executemany(
-                "INSERT INTO tombstones (session_id, hypothesis_id, seq) VALUES (:session_id, :hypothesis_id, :seq)",
+                "INSERT INTO tombstones (session_id, hypothesis_id) VALUES (:session_id, :hypothesis_id)",
                 [self.expect_tombstone(session_id, hypothesis_id) for hypothesis_id in applied],
             )
             self._seal(session_id, state.hypothesis_ids, state.eliminated | applied)
@@ -458,6 +451,8 @@ class SQLiteStore(SQLiteRows):
         except sqlite3.IntegrityError as exc:
             # Raised by the trigger that compares heads, or by a uniqueness guard: either way another writer was first.
             raise StaleHead(str(exc)) from exc
+        except StoreRefused as exc:
+            raise StoreUnavailable(f"{doing}: {exc}") from exc
         except sqlite3.Error as exc:
             busy = getattr(exc, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
             said = self._describe_lock("another process") if busy else str(exc)
@@ -471,17 +466,14 @@ class SQLiteStore(SQLiteRows):
 
 
 class InspectedSQLiteStore(SQLiteStore):
-    """A file as it is, to be looked at and not changed: it is not migrated, and may lack whatever it lacks."""
+    """A file of this format as it is, to be looked at and not changed: it may lack whatever it lacks."""
 
-    def _connect(self) -> sqlite3.Connection:
-        connection = super()._connect()
+    def _connect(self, mode: str = "rw") -> sqlite3.Connection:
+        connection = super()._connect(mode)
         connection.execute("PRAGMA query_only = 1")
         return connection
 
     def _prepare(self) -> None:
-        version = read_pragma(self._writer, "user_version")
-        refuse_newer(version)
-        if version < SEALED_VERSION:
-            self.logs_have_tombstones, self.seals_sessions = None, False
-        self.keeps_lookups = version >= LOOKUPS_VERSION
-        self.keeps_listings = version >= LISTINGS_VERSION
+        with transaction(self._writer, "BEGIN"):
+            if not is_marked(self._writer, LOG_FILE):
+                raise sqlite3.DatabaseError("there is no cmbs store in this file")

@@ -299,7 +299,7 @@ class TeeStore:
             raise SessionNotFound(session_id)
         if not incident.HasField("universe"):
             marked = read_marked(self._incidents, session_id)
-            if marked is None or marked.mark is None:
+            if marked is None or not marked.is_complete:
                 raise SessionNotFound(session_id)
             return _Kept(UniverseKind.LISTED, marked.ids)
         kind = UniverseKind(incident.universe)

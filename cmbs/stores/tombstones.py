@@ -12,6 +12,10 @@ from cmbs.errors import Conflict
 from cmbs.ledger import Delta, StoredEntry
 from cmbs.spi.elimination_store import RecoveredState
 
+# What is hashed begins with what it is, so that no digest of one thing is that of another.
+_SEAL = b"cmbs/1 seal\0"
+_IDS = b"cmbs/1 ids\0"
+
 
 def recover_state(universe: frozenset[str], eliminated: Iterable[str]) -> RecoveredState:
     """The state of a session with these tombstones."""
@@ -68,14 +72,14 @@ def seal_digests(session_id: str, universe_digest: bytes, tombstones_digest: byt
     return Seal(
         universe_digest,
         tombstones_digest,
-        sha256(universe_digest + tombstones_digest + session_id.encode(errors="surrogateescape")).digest(),
+        sha256(_SEAL + universe_digest + tombstones_digest + session_id.encode(errors="surrogateescape")).digest(),
     )
 
 
 def digest_ids(ids: Iterable[str]) -> bytes:
     """The digest of a set of ids."""
     encoded = sorted(each.encode(errors="surrogateescape") for each in ids)
-    return sha256(b"".join(len(each).to_bytes(8) + each for each in encoded)).digest()
+    return sha256(_IDS + b"".join(len(each).to_bytes(8) + each for each in encoded)).digest()
 
 
 def refuse_logged(session_id: str) -> Conflict:

@@ -266,7 +266,7 @@ class Streams(Generic[S]):
         if checkpointer is not None and at is not None:
             state = self._kind.catch_up(stream_id, None, entries[:at])
             frozen = b"" if state is None else checkpointer.codec.freeze(state)
-            if find_binding(frozen, checkpointer.codec.state_format, entries[at]) is not None:
+            if find_binding(frozen, entries[at]) is not None:
                 checkpointer.put(stream_id, at, frozen)
         state = self._kind.catch_up(stream_id, state, entries[at or 0 :])
         if state is None:

@@ -71,11 +71,6 @@ class CheckpointCodec(Protocol[S]):
     """How a state is kept in a checkpoint."""
 
     @property
-    def state_format(self) -> int:
-        """The number of the format in which states are frozen."""
-        ...
-
-    @property
     def spacing(self) -> Spacing:
         """How far apart new entries carry state digests."""
         ...

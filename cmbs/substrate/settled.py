@@ -97,10 +97,10 @@ class SettledRecords:
         return None if found == _NOTHING else found
 
     def _find_request(self, space: Space, idempotency_key: str, actor: Actor) -> Recalled | None:
-        keys = (RequestKey(idempotency_key, (actor.kind, actor.id)), RequestKey(idempotency_key))
+        wanted = RequestKey(idempotency_key, (actor.kind, actor.id))
         for event in self._read_found(space, lookup_key(Lookup.REQUEST, idempotency_key)):
             key, body = request_key(event), event.body
-            if key in keys:
+            if key == wanted:
                 requests = {key: (body.seq, fingerprint(event.message, body.actor))}
                 return _join(Recalled(requests=requests), self._find_subject(space, event))
         return None
@@ -281,11 +281,10 @@ def _name_of(event: SpaceEvent) -> str:
 
 
 def _outline_calls(found: Recalled, wanted: CallKey, execution_id: str) -> Iterator[KnownCall]:
-    """The execution, if it is the agent's own, or from before keys belonged to one."""
-    for key, each in found.calls.items():
-        if each == execution_id and key.agent_id in (wanted.agent_id, None):
-            known = outline_of(found.executions[execution_id], key)
-            yield from [] if known is None else [known]
+    """The execution, if it is the agent's own."""
+    if found.calls.get(wanted) == execution_id:
+        known = outline_of(found.executions[execution_id], wanted)
+        yield from [] if known is None else [known]
 
 
 def _event_id_in(record_id: str) -> str:

@@ -10,7 +10,6 @@ import msgspec
 from immutables import Map
 
 from cmbs.ledger import Head, canonical
-from cmbs.ledger.entry import VERSION
 from cmbs.ledger.event_tree import EventTree
 from cmbs.messages import Actor, ActorKind
 from cmbs.substrate.kernel.arbitration.stages import hash_of_args
@@ -89,7 +88,6 @@ def space(
         "mode": Mode.ENFORCE,
         "head": Head(20, bytes(32)),
         "tree": EventTree().extend([bytes(32)] * 21),
-        "v": VERSION,
         "head_event_id": "event-20",
         "events": Map({f"event-{seq}": (seq, SpaceVerb.PROPOSE) for seq in range(21)}),
         "snapshot_id": SNAPSHOT,
@@ -111,5 +109,5 @@ def with_execution(made: ToolCall, made_with: Tool, agent_id: str = AGENT.id) ->
     execution = Execution(intent, "proposal-0", agent_id, made_with, bytes(made.args), ExecutionStatus.SUCCEEDED, 15)
     return {
         "executions": Map({"execution-1": execution}),
-        "calls": Map({CallKey(made.tool_id, made.idempotency_key or ""): "execution-1"}),
+        "calls": Map({CallKey(made.tool_id, made.idempotency_key or "", agent_id): "execution-1"}),
     }

@@ -34,7 +34,7 @@ describe("an export", () => {
 
   it.each([
     ["an id that was ruled out", '"eliminated":["a","z"]', '"eliminated":["b","z"]', 1, "hash does not follow from the bytes"],
-    ["a hash", '"event_hash":"6cbb', '"event_hash":"6cbc', 1, "hash does not follow from the bytes"],
+    ["a hash", '"event_hash":"197c', '"event_hash":"1970', 1, "hash does not follow from the bytes"],
     ["white space", '"seq":2', '"seq": 2', 2, "bytes are not canonical"],
     ["a time", "00:00:00.000003Z", "00:00:00.000004Z", 3, "hash does not follow from the bytes"],
   ])("names the first bad event where %s was changed", (_, from, to, seq, reason) => {
@@ -51,8 +51,19 @@ describe("an export", () => {
     expect(checkStream(stream!.name, entries)).toMatchObject({ state: "broken", seq: 3, reason: "decision does not follow" });
   });
 
-  it("of a newer version is neither good nor bad", () => {
-    expect(check(file.replaceAll('"v":1', '"v":9'))).toMatchObject({ state: "unknown" });
+  it.each([
+    ["earlier", "cmbs-export/1", "an export of an earlier format, which this software does not read"],
+    ["newer", "cmbs/2/export", "not an export: its first line does not say cmbs/1/export"],
+  ])("of an %s format is refused by its first line", (_, name, said) => {
+    expect(() => splitExport(file.replace("cmbs/1/export", name))).toThrow(said);
+  });
+
+  it("may say which development version wrote it", () => {
+    expect(check(file.replace('"left_out"', '"fingerprint":"others","left_out"'))).toMatchObject({ state: "holds" });
+  });
+
+  it.each([["another", '"format":"cmbs/9"'], ["no", '"v":3']])("of %s format is neither good nor bad", (_, written) => {
+    expect(check(file.replaceAll('"format":"cmbs/1"', written))).toMatchObject({ state: "unknown", events: 0 });
   });
 });
 

@@ -1,20 +1,21 @@
 """Plays every verb of every kind of stream, with most of the ways in which it can end, on an owned clock and ids.
 
-`python -m tests.golden.play DIRECTORY` writes what comes of it: a SQLite database and its export. It refuses to touch a
-directory that is there already, because golden files are never written again.
+`make golden` writes what comes of it: a SQLite database and its export.
 """
 
 from __future__ import annotations
 
 import gzip
-import sys
+import secrets
 from collections.abc import Collection, Mapping
 from contextlib import closing, suppress
 from datetime import timedelta
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from cmbs.audit.fsck import all_sessions
 from cmbs.audit.spaces import all_spaces
@@ -71,11 +72,13 @@ from tests.support.spaces import (
     change_policy,
     constraint,
     delta,
+    eventually,
     facts,
     http_tool,
     raw,
 )
 
+GOLDEN = Path(__file__).parent / "cmbs-1"
 ONTOLOGY = OntologyBundle("checkout-latency", "3", "graph://checkout", "v17")
 # Ids that strangely written software gets wrong.
 UGLY_IDS = [
@@ -353,16 +356,23 @@ def _run_on_the_server(world: World) -> None:
         world.server.wait_for(SPACE, f"fetch{number}", 10)
     world.runner.status, world.runner.unknown = OutcomeStatus.SUCCEEDED, True
     world.propose(call("fetch", key="lost"), proposal_id="lost")
+    _let_tools_run(world)
     world.advance(minutes=1)
     (execution_id,) = world.space.proposals["lost"].execution_ids
     _say(world, RecordOutcome(execution_id, OutcomeStatus.FAILED), SECOND)
     world.runner.unknown = False
 
 
+def _let_tools_run(world: World) -> None:
+    """Wait until tools that run on the server were asked: their threads read the clock, and then it is ours again."""
+    served = [each for each in world.space.executions.values() if each.tool.kind is ToolKind.HTTP]
+    assert eventually(lambda: len(world.runner.calls) >= sum(each.intent.attempt for each in served))
+
+
 def _ask_and_wait(world: World) -> None:
     for number in range(5):
         world.propose(call("pay", {"amount": number}, key=f"pay{number}"), delta(paid="1"), ask_ms=60_000)
-    asked = [each for each, known in world.space.approvals.items() if known.status == "pending"]
+    asked = sorted(each for each, known in world.space.approvals.items() if known.status == "pending")
     _say(world, Approve(asked[0]), AGENT)
     _say(world, Approve(asked[0], args_hash="0" * 64))
     _say(world, Approve(asked[0], 2, "2027-01-01T00:00:00.000000Z"))
@@ -401,9 +411,9 @@ def _govern_alone(world: World) -> None:
 
 
 def _report_all(world: World) -> None:
-    for each in list(world.space.executions.values()):
+    for execution_id, each in sorted(world.space.executions.items()):
         if each.status == "running" and each.tool.kind == "caller":
-            world.report(each.intent.execution_id)
+            world.report(execution_id)
 
 
 def _wait_for_belief(world: World, belief: BeliefServer, session_id: str) -> None:
@@ -413,8 +423,10 @@ def _wait_for_belief(world: World, belief: BeliefServer, session_id: str) -> Non
     world.runner.unknown = True
     belief.request_exit(session_id, "look")
     world.server.keep()
+    _let_tools_run(world)
     # The answer is lost; the tool is idempotent, so that it is tried again.
     world.advance(minutes=1)
+    _let_tools_run(world)
     world.runner.unknown = False
     world.advance(minutes=1)
     world.server.wait_for(SPACE, "restart", 10)
@@ -464,8 +476,14 @@ def _observe(world: World) -> None:
 
 
 def play_keys(log: AuditLog, clock: ManualClock) -> None:
-    """Keys that are made and revoked."""
-    registry = KeyRegistry(log, clock=clock, ids=SequentialIds(5))
+    """Keys that are made and revoked; their secrets are the same each time, and good for nothing."""
+    numbers = count(1)
+    with pytest.MonkeyPatch.context() as changed:
+        changed.setattr(secrets, "token_hex", lambda n_bytes: f"{next(numbers):0{2 * n_bytes}x}")
+        _make_keys(KeyRegistry(log, clock=clock, ids=SequentialIds(5)))
+
+
+def _make_keys(registry: KeyRegistry) -> None:
     first = registry.create(ActorKind.OPERATOR, "root", roles=list(Role), label="first \U0001f600")
     registry.create(ActorKind.AGENT, "agent", roles=[Role.AGENT], expires_at="2027-01-01T00:00:00.000000Z", by=ROOT)
     registry.create(ActorKind.AGENT, "scoped", roles=[next(iter(Role))], scopes=list(Scope)[:1])
@@ -479,7 +497,7 @@ def play(log: AuditLog) -> None:
     play_space(log, clock, play_sessions(log, clock))
 
 
-def main(directory: Path) -> None:
+def write_logs(directory: Path) -> None:
     """Write the golden files of the software as it is."""
     directory.mkdir(parents=True)
     database = directory / "store.db"
@@ -490,7 +508,3 @@ def main(directory: Path) -> None:
         (directory / "keys.jsonl").write_bytes(b"\n".join(export_lines(log, [KEYS_STREAM])) + b"\n")
     (directory / "store.db.gz").write_bytes(gzip.compress(database.read_bytes(), mtime=0))
     database.unlink()
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

@@ -56,9 +56,9 @@ def act_in_cases(world: World, belief: BeliefServer) -> None:
     message = belief.requests.eliminate("monitor", "1", ["dns"], None)
     belief._sessions.perform(belief.requests.command(session_id, message, actor=PROBE))
     world.server.keep()
-    for each in list(world.space.executions.values()):
+    for execution_id, each in sorted(world.space.executions.items()):
         if each.status == "running":
-            world.report(each.intent.execution_id)
+            world.report(execution_id)
     world.propose(call("pay", {"amount": 9}, key="case pay"), proposal_id="case pay", case_id=opened.case_id)
     for ending, actor in (
         (CloseCase(opened.case_id), AGENT),

@@ -25,11 +25,8 @@ from cmbs.belief.kernel.speakers import speakers_of
 from cmbs.belief.kernel.survivors import Survivors
 from cmbs.ledger import Chronicle, Head, StoredEntry, hash_entry
 from cmbs.ledger.event_tree import EventTree
-from cmbs.ledger.replay import StateFormat
+from cmbs.ledger.replay import StateDigests
 from cmbs.ledger.state_digest import find_binding
-
-# The second has the actors of eliminations and of idempotency keys, the third the probes that observations answer.
-_FORMAT = 3
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -43,7 +40,6 @@ class FrozenSession(msgspec.Struct, frozen=True, array_like=True, forbid_unknown
     session_id: str
     head: Head
     tree: EventTree
-    v: int
     declaration_hash: bytes
     bitmap: bytes
     events: _Columns[str, Verdict | None]
@@ -66,7 +62,6 @@ def freeze(session: Session) -> bytes:
             session.session_id,
             session.head,
             session.tree,
-            session.v,
             session.declaration_hash,
             session.survivors.bitmap(),
             session.events.columns(),
@@ -80,12 +75,12 @@ def freeze(session: Session) -> bytes:
     )
 
 
-STATE_FORMAT = StateFormat(_FORMAT, freeze)
+STATE_DIGESTS = StateDigests(freeze)
 
 
 def thaw(data: bytes, declaration: StoredEntry, at: StoredEntry) -> Session | None:
     """The session right before the entry `at`, if that entry says that `data` is this session; None otherwise."""
-    link = find_binding(data, _FORMAT, at)
+    link = find_binding(data, at)
     if link is None:
         return None
     try:
@@ -106,7 +101,6 @@ def thaw(data: bytes, declaration: StoredEntry, at: StoredEntry) -> Session | No
             survivors=Survivors.from_bitmap(declared.universe, frozen.bitmap),
             head=frozen.head,
             tree=frozen.tree,
-            v=frozen.v,
             events=Chronicle.of(*frozen.events),
             observations=observations,
             looks=looks_of(observations),

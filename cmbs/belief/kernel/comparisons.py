@@ -64,8 +64,8 @@ class SourceReport(NamedTuple):
     events: int
     # Taken out by this source; listed by it after another source, or it itself, had taken them out.
     eliminated: int
-    already_group_eliminated_others: int
-    already_group_eliminated_itself: int
+    already_eliminated_by_others: int
+    already_eliminated_by_itself: int
     # Listed by this source and by no other.
     only_here: int
     bits: float

@@ -12,7 +12,7 @@ import msgspec
 
 from cmbs.belief.kernel.survivors import Survivors
 from cmbs.ledger import EntryBody, StoredEntry
-from cmbs.ledger.entry import VERSION, read_body
+from cmbs.ledger.entry import read_body
 from cmbs.messages import Actor, KitRef, OntologyBundle, Origin, ProviderRef, SessionPolicy, Verb
 
 NULL = msgspec.Raw(b"null")
@@ -26,7 +26,7 @@ class Declare(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     policy: SessionPolicy
     metadata: msgspec.Raw = NULL
     provider: ProviderRef | None = None
-    # Only of a fork. Unset it is not written, so that other declarations are the bytes that they always were.
+    # Only of a fork. Unset it is not written.
     origin: Origin | msgspec.UnsetType = msgspec.UNSET
     # An object of objects: a hypothesis, the name of an attribute, its value. Unset where there are none.
     hypothesis_attributes: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
@@ -108,15 +108,13 @@ _DECODER_OF: dict[str, msgspec.json.Decoder[Message]] = {
 class Stamp(msgspec.Struct, frozen=True):
     """What the outside world adds to a decision: an id, a time, the caller's idempotency key, and who the caller is.
 
-    The last two only where there is one: a key was sent, the caller was authenticated. `v` is the version of the entry:
-    replay decides under the recorded one.
+    The last two only where there is one: a key was sent, the caller was authenticated.
     """
 
     event_id: str
     ts: str
     idempotency_key: str | None = None
     actor: Actor | None = None
-    v: int = VERSION
 
 
 class Event(msgspec.Struct, frozen=True):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from cmbs.belief.kernel.checkpoint import STATE_FORMAT, freeze, thaw
+from cmbs.belief.kernel.checkpoint import STATE_DIGESTS, freeze, thaw
 from cmbs.belief.kernel.events import Declare, Eliminate, EnterObligation, Event, Message, Repeat, Stamp, read_event
 from cmbs.belief.kernel.listed import find_new_terms, list_session
 from cmbs.belief.kernel.replay import catch_up
@@ -14,7 +14,7 @@ from cmbs.belief.kernel.requests import Command, Limits
 from cmbs.belief.kernel.session import Session, decide, evolve
 from cmbs.errors import HeadMismatch, LimitExceeded, SessionNotFound
 from cmbs.ledger import StoredEntry
-from cmbs.ledger.state_digest import Spacing, bind_state, digest_of, is_digest_point
+from cmbs.ledger.state_digest import bind_state, digest_of, is_digest_point
 from cmbs.messages import Actor
 from cmbs.spi.audit_log import Append, SessionState, Tombstones, is_reserved
 from cmbs.spi.elimination_store import EliminationProvenance
@@ -32,8 +32,7 @@ class Answer(msgspec.Struct, frozen=True):
 class BeliefFolding:
     """How sessions follow from their entries, and how they are kept in checkpoints."""
 
-    state_format = STATE_FORMAT.number
-    spacing = Spacing.WIDENING
+    spacing = STATE_DIGESTS.spacing
 
     def owns(self, stream_id: str) -> bool:
         """Any id that is not set aside for another kind."""
@@ -88,13 +87,14 @@ class BeliefKind(BeliefFolding):
                 return Answer(state, message, event.seq, replayed=True), None
             if command.if_match is not None and state.head_event_id != command.if_match:
                 raise HeadMismatch(command.if_match, state.head_event_id)
-            if is_digest_point(event.body.seq):
+            # Before the state is evolved: the logs of a state that is then dropped would be copied by the next append.
+            limit = self._limits.obligations_per_session
+            if isinstance(message, EnterObligation) and len(state.obligations) >= limit:
+                raise LimitExceeded("obligations_per_session", limit, len(state.obligations) + 1)
+            if is_digest_point(event.body.seq, self.spacing):
                 checkpoint = freeze(state)
-                event = bind_state(event, digest_of(checkpoint, STATE_FORMAT.number))
+                event = bind_state(event, digest_of(checkpoint))
         after = evolve(state, event)
-        limit = self._limits.obligations_per_session
-        if isinstance(message, EnterObligation) and len(after.obligations) > limit:
-            raise LimitExceeded("obligations_per_session", limit, len(after.obligations))
         return Answer(after, message, after.head.seq), (after, append_of(after, event, checkpoint))
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum
-from hashlib import sha256
 from typing import NamedTuple
 
 import msgspec
@@ -17,7 +16,8 @@ import msgspec
 from cmbs.errors import InvalidRequest, RecordNotFound
 from cmbs.ledger import GENESIS, Head, StoredEntry, replay, seal
 from cmbs.ledger.canonical import encode_frame
-from cmbs.ledger.entry import GATES_SINCE, VERSION
+from cmbs.ledger.format import FORMAT
+from cmbs.ledger.tagged_hash import Domain, hash_tagged
 from cmbs.messages import Actor, KitRef
 from cmbs.spi.audit_log import KIT_PREFIX, Append
 
@@ -77,8 +77,6 @@ class KitShelf(msgspec.Struct, frozen=True):
     kit_id: str
     contents: tuple[KitRecord, ...]
     head: Head
-    # The version of the newest entry.
-    v: int
 
     @property
     def newest(self) -> KitRecord:
@@ -95,7 +93,7 @@ class KitShelf(msgspec.Struct, frozen=True):
         return next(exact, None) or next(named, None)
 
 
-class KitEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class KitEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="format", tag=FORMAT):
     """The content of an entry."""
 
     actor: Actor
@@ -106,7 +104,6 @@ class KitEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seq: int
     stream_id: str
     ts: str
-    v: int
     verb: KitVerb
 
 
@@ -116,7 +113,6 @@ class KitStamp(NamedTuple):
     actor: Actor
     event_id: str
     ts: str
-    v: int = VERSION
 
 
 class KitEvent(NamedTuple):
@@ -188,8 +184,8 @@ class KitKind(KitFolding):
 
 
 def hash_document(document: str) -> str:
-    """The SHA-256 of a document, as `sha256sum` gives it of the file."""
-    return sha256(document.encode()).hexdigest()
+    """What names a document: its hash under the tag of kits, in hex."""
+    return hash_tagged(Domain.KIT, document.encode()).hex()
 
 
 def decide_put(shelf: KitShelf | None, message: PutKit, stamp: KitStamp) -> KitEvent:
@@ -208,7 +204,6 @@ def decide_put(shelf: KitShelf | None, message: PutKit, stamp: KitStamp) -> KitE
         seq,
         stream_id,
         stamp.ts,
-        stamp.v,
         KitVerb.PUT_KIT,
     )
     return KitEvent(message, body, seal(body))
@@ -232,7 +227,7 @@ def evolve(shelf: KitShelf | None, event: KitEvent) -> KitShelf:
         body.actor,
     )
     earlier = () if shelf is None else shelf.contents
-    return KitShelf(message.kit_id, (*earlier, record), Head(body.seq, event.stored.event_hash), body.v)
+    return KitShelf(message.kit_id, (*earlier, record), Head(body.seq, event.stored.event_hash))
 
 
 # Made here, by one thread: msgspec crashes where several meet a type for the first time.
@@ -252,15 +247,13 @@ def _find_content(shelf: KitShelf, message: PutKit) -> KitRecord | None:
 
 def _decide_again(stream_id: str, shelf: KitShelf | None, recorded: KitEvent) -> KitEvent:
     message, body = recorded.message, recorded.body
-    if body.v < GATES_SINCE:
-        raise ValueError(f"entries of version {body.v} have no kits")
     if KIT_PREFIX + message.kit_id != stream_id:
         raise ValueError(f"it puts kit `{message.kit_id}`, which is not that of its stream")
     if message.hypotheses < 0 or message.probes < 0:
         raise ValueError("a kit has no negative number of hypotheses or probes")
     if shelf is not None and _find_content(shelf, message) is not None:
         raise ValueError("it puts a content that was there before")
-    return decide_put(shelf, message, KitStamp(body.actor, body.event_id, body.ts, body.v))
+    return decide_put(shelf, message, KitStamp(body.actor, body.event_id, body.ts))
 
 
 _RULES = replay.ReplayRules(read_kit_event, _decide_again, evolve)

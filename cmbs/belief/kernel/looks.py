@@ -7,7 +7,6 @@ probe may be looked at again, by others or later, under another observation id.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from hashlib import sha256
 from typing import TypeAlias
 
 import msgspec
@@ -15,6 +14,7 @@ import msgspec
 from cmbs.belief.kernel.events import Eliminate, Probe
 from cmbs.errors import Conflict, InvalidRequest
 from cmbs.ledger import Chronicle
+from cmbs.ledger.tagged_hash import Domain, hash_tagged
 from cmbs.messages import ProviderRef
 
 # Who saw what, by source_id and observation_id: the key under which an elimination is recorded once.
@@ -42,15 +42,19 @@ class Applied(msgspec.Struct, frozen=True, array_like=True):
 
     def repeats(self, message: Eliminate) -> bool:
         """Whether a message under the same key says the same: the same ids and, of a look, the same response."""
-        looked = (None, None) if message.probe is None else (message.probe.probe_id, hash_response(message.probe))
+        looked = (
+            (None, None)
+            if message.probe is None
+            else (message.probe.probe_id, hash_response(bytes(message.probe.response)))
+        )
         if (self.probe_id, self.response_hash) != looked:
             return False
         return {*self.applied, *self.ignored} == set(message.eliminated)
 
 
-def hash_response(probe: Probe) -> bytes:
+def hash_response(response: bytes) -> bytes:
     """What tells two responses apart."""
-    return sha256(bytes(probe.response)).digest()
+    return hash_tagged(Domain.RESPONSE, response)
 
 
 def add_look(looks: Looks, probe_id: str, observation: Observation) -> Looks:

@@ -21,7 +21,7 @@ def replay_otherwise(
     for stored in entries:
         recorded = read_event(stored)
         message, body = change(recorded), recorded.body
-        stamp = Stamp(body.event_id, body.ts, body.idempotency_key, body.actor, body.v)
+        stamp = Stamp(body.event_id, body.ts, body.idempotency_key, body.actor)
         if session is None:
             if not isinstance(message, Declare):
                 raise ValueError(f"the first event declares the session, not {body.verb}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from itertools import islice
 from operator import ge
 from typing import assert_never
@@ -12,7 +12,7 @@ from typing import assert_never
 import msgspec
 
 from cmbs.belief.kernel.attributes import read_attributes
-from cmbs.belief.kernel.checkpoint import STATE_FORMAT
+from cmbs.belief.kernel.checkpoint import STATE_DIGESTS
 from cmbs.belief.kernel.events import (
     Declare,
     DeclareConclusion,
@@ -29,7 +29,6 @@ from cmbs.belief.kernel.events import (
 from cmbs.belief.kernel.session import Session, decide, decide_declare, evolve
 from cmbs.belief.kernel.titles import require_titles
 from cmbs.ledger import Head, StoredEntry, canonical, replay, seal
-from cmbs.ledger.entry import GATES_SINCE
 from cmbs.messages import Origin
 
 _HASH = re.compile("[0-9a-f]{64}")
@@ -52,12 +51,12 @@ def _decide_again(session_id: str, session: Session | None, recorded: Event) -> 
     message, body = recorded.message, recorded.body
     _require_admissible(message)
     if isinstance(message, Declare):
-        _require_gates(message, body.v)
+        _require_declared(message)
     if isinstance(message, Eliminate) and message.probe is not None:
-        _require_probe(message.probe, body.v)
+        _require_probe(message.probe)
     if body.actor is not None and not body.actor.authenticated:
         raise ValueError("it names an actor that was not authenticated")
-    stamp = Stamp(body.event_id, body.ts, body.idempotency_key, body.actor, body.v)
+    stamp = Stamp(body.event_id, body.ts, body.idempotency_key, body.actor)
     if session is None:
         if isinstance(message, Declare):
             # With every member, as it was written: one that was left out of the bytes would be left out again.
@@ -81,7 +80,7 @@ def _keep_texts(again: Event, recorded: Event) -> Event:
     return msgspec.structs.replace(again, body=body, stored=seal(body))
 
 
-_RULES = replay.ReplayRules(read_event, _decide_again, evolve, _keep_texts, STATE_FORMAT)
+_RULES = replay.ReplayRules(read_event, _decide_again, evolve, _keep_texts, STATE_DIGESTS)
 
 
 def _require_admissible(message: Message) -> None:
@@ -118,25 +117,11 @@ def _require_left_out(origin: Origin) -> None:
         raise ValueError("the events that it leaves out are not some of those that it repeats")
 
 
-def _require_gates(message: Declare, version: int) -> None:
-    """Raise ValueError where what came with the rules for gates is in an older entry, or not as it is validated."""
+def _require_declared(message: Declare) -> None:
+    """Raise ValueError where what a declaration says of its session is not as it is validated."""
     recorded = message.hypothesis_attributes
-    newer = {
-        "hypothesis_attributes": recorded,
-        "store_id": message.store_id,
-        "symptoms": message.symptoms,
-        "title": message.title,
-        "labels": message.labels,
-        "origin.without": message.origin if isinstance(message.origin, msgspec.UnsetType) else message.origin.without,
-        "policy.conclusions": message.policy.conclusions,
-        "policy.eliminations": message.policy.eliminations,
-        "policy.foreign_tombstones": message.policy.foreign_tombstones,
-        "policy.looks": message.policy.looks,
-    }
     if message.provider is not None:
-        newer["provider.content_hash"] = message.provider.content_hash
         _require_hash(message.provider.content_hash)
-    _refuse_newer(newer, version)
     if message.store_id == "":
         raise ValueError("the store of its tombstones has no name")
     _require_symptoms(message)
@@ -162,23 +147,15 @@ def _require_symptoms(message: Declare) -> None:
         raise ValueError("it has symptoms, and is not over a kit of a causal graph")
 
 
-def _require_probe(probe: Probe, version: int) -> None:
-    """Raise ValueError where a look has what older entries have not, or not as it is validated."""
+def _require_probe(probe: Probe) -> None:
+    """Raise ValueError where a look is not as it is validated."""
     _require_canonical(bytes(probe.response))
-    newer = {"probe.kit": probe.kit, "probe.outcome_id": probe.outcome_id, "probe.reading": probe.reading}
-    _refuse_newer({**newer, "probe.seen_at": probe.seen_at}, version)
     if not isinstance(probe.kit, msgspec.UnsetType):
         _require_hash(probe.kit.content_hash)
     if not isinstance(probe.reading, msgspec.UnsetType):
         _require_object(probe.reading)
     if not isinstance(probe.seen_at, msgspec.UnsetType) and not replay.is_moment(probe.seen_at):
         raise ValueError("when it was seen is not a moment")
-
-
-def _refuse_newer(fields: Mapping[str, object], version: int) -> None:
-    for name, value in fields.items():
-        if version < GATES_SINCE and value is not msgspec.UNSET:
-            raise ValueError(f"it has `{name}`, which entries of version {version} have not")
 
 
 def _require_hash(value: str | msgspec.UnsetType) -> None:

@@ -91,8 +91,6 @@ class Session(msgspec.Struct, frozen=True):
     head: Head
     # All events up to the head, by their hashes.
     tree: EventTree
-    # The version of the newest entry.
-    v: int
     # The event hash of the declaration, which ontology, policy, universe and provider come from.
     declaration_hash: bytes
     events: Chronicle[str, Verdict | None]
@@ -158,7 +156,6 @@ def decide_declare(session_id: str, message: Declare, stamp: Stamp) -> Event:
         survivors_after_hash=survivors_hash,
         survivors_before_hash=survivors_hash,
         ts=stamp.ts,
-        v=stamp.v,
         verb=VERB_OF[Declare],
         idempotency_key=stamp.idempotency_key,
         actor=stamp.actor,
@@ -258,7 +255,7 @@ def decide_termination(session: Session, message: RequestTermination, stamp: Sta
 def decide(session: Session, message: Message, stamp: Stamp) -> Event | Repeat:
     """The decision on any message to a session that exists."""
     if stamp.idempotency_key is not None:
-        known = find_request(session.requests, stamp.idempotency_key, stamp.actor, stamp.v)
+        known = find_request(session.requests, stamp.idempotency_key, stamp.actor)
         if known is not None:
             if known.fingerprint != fingerprint(message):
                 raise Conflict(
@@ -302,7 +299,6 @@ def evolve(session: Session | None, event: Event) -> Session:
     changes: dict[str, Any] = {
         "head": Head(body.seq, event_hash),
         "tree": session.tree.append(event_hash),
-        "v": body.v,
     }
     if body.idempotency_key is not None:
         changes["requests"] = append_request(session.requests, body.idempotency_key, event)
@@ -316,7 +312,7 @@ def evolve(session: Session | None, event: Event) -> Session:
             effect = Applied(body.seq, tuple(applied), ignored, _find_speaker(session, event))
             if message.probe is not None:
                 probe_id = message.probe.probe_id
-                effect = replace(effect, probe_id=probe_id, response_hash=hash_response(message.probe))
+                effect = replace(effect, probe_id=probe_id, response_hash=hash_response(bytes(message.probe.response)))
                 changes["looks"] = add_look(session.looks, probe_id, observation)
             if effect.actor_id is not None:
                 changes["speakers"] = session.speakers.hear(effect.actor_id, message.eliminated)
@@ -379,7 +375,6 @@ def _open_session(event: Event) -> Session:
         survivors=survivors,
         head=Head(0, event.stored.event_hash),
         tree=EventTree().append(event.stored.event_hash),
-        v=body.v,
         declaration_hash=event.stored.event_hash,
         events=Chronicle[str, Verdict | None]().append(body.event_id, None),
         observations=Chronicle(),
@@ -443,7 +438,6 @@ def _record(
         survivors_after_hash=after_hash,
         survivors_before_hash=before_hash,
         ts=stamp.ts,
-        v=stamp.v,
         verb=VERB_OF[type(message)],
         idempotency_key=stamp.idempotency_key,
         notes=notes,
@@ -474,7 +468,7 @@ def _asks_for_force(message: RequestTermination) -> bool:
     return isinstance(context, dict) and context.get("force") is True
 
 
-class _Outcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class RecordedOutcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A verdict on the wire: a conclusion is accepted, the other requests are approved."""
 
     reason: Reason
@@ -482,15 +476,15 @@ class _Outcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     approved: bool | None = None
 
 
-_OUTCOME = msgspec.json.Decoder(_Outcome)
+_OUTCOME = msgspec.json.Decoder(RecordedOutcome)
 
 
 def _encode_approval(verdict: Verdict) -> msgspec.Raw:
-    return msgspec.Raw(encode_frame(_Outcome(verdict.reason, approved=verdict.granted)))
+    return msgspec.Raw(encode_frame(RecordedOutcome(verdict.reason, approved=verdict.granted)))
 
 
 def _encode_acceptance(verdict: Verdict) -> msgspec.Raw:
-    return msgspec.Raw(encode_frame(_Outcome(verdict.reason, accepted=verdict.granted)))
+    return msgspec.Raw(encode_frame(RecordedOutcome(verdict.reason, accepted=verdict.granted)))
 
 
 def _decode_verdict(event: Event) -> Verdict:

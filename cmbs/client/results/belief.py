@@ -148,20 +148,13 @@ class RecordedActor(Result, frozen=True):
     scopes: list[str] | None = None
 
 
-class StateDigest(Result, frozen=True):
-    """The digest of the state right before an entry."""
-
-    digest: str
-    format: int
-
-
 class Event(Result, frozen=True):
     """An entry of a stream: the canonical JSON that was hashed, plus `event_hash`.
 
     Those of sessions have `delta` and the commitments to the survivors, those of spaces do not.
     """
 
-    v: int
+    format: str
     stream_id: str
     seq: int
     event_id: str
@@ -177,7 +170,7 @@ class Event(Result, frozen=True):
     notes: str | None = None
     idempotency_key: str | None = None
     actor: RecordedActor | None = None
-    state: StateDigest | None = None
+    state: str | None = None
 
 
 class StreamFault(Result, frozen=True):
@@ -298,8 +291,8 @@ class SourceSummary(Result, frozen=True):
     source_id: str
     events: int
     eliminated: int
-    already_group_eliminated_others: int
-    already_group_eliminated_itself: int
+    already_eliminated_by_others: int
+    already_eliminated_by_itself: int
     only_here: int
     bits: float
     contradicted_conclusions: list[str]

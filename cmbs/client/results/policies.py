@@ -218,7 +218,7 @@ class SignedCheckpoint(Result, frozen=True):
     origin: str
     size: int
     root: str
-    format: str = "cmbs-proof/1"
+    format: str = "cmbs/1/proof"
     kind: str = "checkpoint"
 
 
@@ -237,7 +237,7 @@ class LogKeys(Result, frozen=True):
 
     origin: str
     keys: list[LogKey]
-    format: str = "cmbs-checkpoint-keys/1"
+    format: str = "cmbs/1/checkpoint-keys"
 
 
 class ConsistencyProof(Result, frozen=True):
@@ -247,7 +247,7 @@ class ConsistencyProof(Result, frozen=True):
     from_size: int
     size: int
     path: list[str]
-    format: str = "cmbs-proof/1"
+    format: str = "cmbs/1/proof"
     kind: str = "checkpoint-consistency"
 
 
@@ -259,7 +259,7 @@ class RecordProof(Result, frozen=True):
     size: int
     entry: dict[str, Any]
     path: list[str]
-    format: str = "cmbs-proof/1"
+    format: str = "cmbs/1/proof"
     kind: str = "checkpoint-record"
 
 

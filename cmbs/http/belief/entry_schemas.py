@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, UnsetType
 from cmbs.http.belief.answer_schemas import Count
 from cmbs.http.belief.observation_schemas import KitReference
 from cmbs.http.belief.schemas import REFERENCE, NextCursor, Ontology, Roles, Scopes, SessionOrigin, Sha256, Timestamp
-from cmbs.ledger.entry import VERSION
+from cmbs.ledger.format import Format
 from cmbs.messages import ActorKind, ConclusionRule, EliminationRule, ForeignRule, LookRule, Reason, Verb
 
 
@@ -159,20 +159,13 @@ class RecordedActor(msgspec.Struct):
     scopes: Annotated[Scopes | UnsetType, Meta(description="The scopes that the key has beside its roles.")] = UNSET
 
 
-EntryVersion: TypeAlias = Annotated[int, Meta(ge=1, le=VERSION, description="The version of the entry.")]
-
-
-class StateDigest(msgspec.Struct):
-    """The digest of the state right before an entry."""
-
-    digest: Sha256
-    format: Annotated[int, Meta(ge=0, description="The form of the state that was hashed.")]
+EntryFormat: TypeAlias = Annotated[Format, Meta(description="The format of the entry.")]
 
 
 class AuditEvent(msgspec.Struct):
     """AuditEntry: the canonical JSON that was hashed, plus `event_hash`."""
 
-    v: EntryVersion
+    format: EntryFormat
     stream_id: Annotated[str, Meta(description="The id of the session.")]
     seq: Annotated[int, Meta(ge=0, description="0 for the declaration, then increasing by one.")]
     event_id: str
@@ -201,7 +194,9 @@ class AuditEvent(msgspec.Struct):
     actor: Annotated[
         RecordedActor | UnsetType, Meta(description="The actor of the key; left out if no key was needed.")
     ] = UNSET
-    state: Annotated[StateDigest | UnsetType, Meta(description="At digest points alone, from version 2 on.")] = UNSET
+    state: Annotated[
+        Sha256 | UnsetType, Meta(description="The digest of the state right before the entry; at digest points alone.")
+    ] = UNSET
 
 
 class AuditTraceResponse(msgspec.Struct):

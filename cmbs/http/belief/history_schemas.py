@@ -68,8 +68,8 @@ class SourceItem(msgspec.Struct):
     source_id: str
     events: Count
     eliminated: Annotated[int, Meta(ge=0, description="Hypotheses that it was the first to list.")]
-    already_group_eliminated_others: Count
-    already_group_eliminated_itself: Count
+    already_eliminated_by_others: Count
+    already_eliminated_by_itself: Count
     only_here: Annotated[int, Meta(ge=0, description="Hypotheses that it has listed and no other source.")]
     bits: Annotated[float, Meta(ge=0, description="By how much its events reduced log2 of the survivors.")]
     contradicted_conclusions: Annotated[list[str], Meta(description="Accepted conclusions that it has eliminated.")]

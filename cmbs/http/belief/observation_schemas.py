@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -15,6 +15,9 @@ from cmbs.kit.model import Soundness
 
 _ANY_JSON = {"type": ["string", "number", "boolean", "object", "array", "null"]}
 _READING = "How numbers were read: the score against a baseline, or how a window of samples was reduced."
+KitHash: TypeAlias = Annotated[
+    Sha256, Meta(description="SHA-256 of `cmbs/1/kit`, a zero byte, and the document as it was written.")
+]
 
 
 class ObserveRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -51,7 +54,7 @@ class KitReference(msgspec.Struct):
     """One content of a kit."""
 
     id: str
-    content_hash: Annotated[Sha256, Meta(description="SHA-256 of the document as it was written.")]
+    content_hash: KitHash
 
 
 class ObservationItem(msgspec.Struct):
@@ -141,7 +144,7 @@ class KitContent(msgspec.Struct):
 
     kit_id: str
     version: Annotated[str, Meta(description="As the document has it.")]
-    content_hash: Annotated[Sha256, Meta(description="SHA-256 of the document as it was written.")]
+    content_hash: KitHash
     title: str
     media_type: MediaType
     n_hypotheses: Count

@@ -15,14 +15,12 @@ from cmbs.belief.next_probes import DEFAULT_LIMIT
 from cmbs.belief.observations import OBSERVER, describe_observation
 from cmbs.belief.server import BeliefServer
 from cmbs.errors import Conflict
-from cmbs.http.belief import observation_schemas, schemas
+from cmbs.http.belief import observation_schemas
 from cmbs.http.exchange import Request, Response, cursor_of, from_cursor, read_moment, whole_number
 
 _ENCODE = msgspec.json.Encoder().encode
 # Longer responses are windows of many samples, which take a while to read.
 _MAX_BODY_BYTES_READ_ON_LOOP = 16_384
-# What `POST …/probes` has always recorded where no source is named.
-_PROVIDER = "provider"
 
 
 class Write(Protocol):
@@ -53,18 +51,10 @@ class ObservationRoutes:
             source_id = OBSERVER if request.authenticated is None else request.actor.id
         return await self._observe(
             request,
-            self._describe,
             source_id=source_id,
             observation_id=None if isinstance(body.observation_id, UnsetType) else body.observation_id,
             justification=request.document.get("justification"),
             seen_at=None if isinstance(body.seen_at, UnsetType) else body.seen_at,
-        )
-
-    async def apply_probe(self, request: Request) -> Response:
-        """The same under its older name, with the answer of an elimination."""
-        body: schemas.ApplyProbeRequest = request.message
-        return await self._observe(
-            request, None, source_id=_PROVIDER if isinstance(body.source_id, UnsetType) else body.source_id
         )
 
     async def list_probes(self, request: Request) -> Response:
@@ -83,9 +73,7 @@ class ObservationRoutes:
 
         return await asyncio.to_thread(read)
 
-    async def _observe(
-        self, request: Request, describe: Callable[[Answer], Awaitable[dict[str, Any]]] | None, **said: Any
-    ) -> Response:
+    async def _observe(self, request: Request, **said: Any) -> Response:
         session_id, body, observations = request.params["session_id"], request.message, self._server.observations
 
         def build() -> Eliminate:
@@ -94,7 +82,7 @@ class ObservationRoutes:
         is_quick = len(request.body) <= _MAX_BODY_BYTES_READ_ON_LOOP and observations.is_ready(session_id)
         message = build() if is_quick else await asyncio.to_thread(build)
         try:
-            return await self._write(request, lambda: message, describe)
+            return await self._write(request, lambda: message, self._describe)
         except Conflict as exc:
             raise await asyncio.to_thread(observations.explain, session_id, exc) from exc
 

@@ -183,21 +183,6 @@ class EliminateRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     session_id: SessionIdInBody = UNSET
 
 
-class ApplyProbeRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """ELIMINATE by the response to a probe."""
-
-    probe_id: Annotated[Id, Meta(description="A probe of the server's hypothesis provider.")]
-    response: Annotated[
-        msgspec.Raw,
-        Meta(
-            description="The answer of the world: for a kit the id of an outcome, a number, or null for no data.",
-            extra_json_schema={"type": ["string", "number", "boolean", "object", "array", "null"]},
-        ),
-    ]
-    source_id: Annotated[Id | UnsetType, Meta(description="The source of the observation; default `provider`.")] = UNSET
-    session_id: SessionIdInBody = UNSET
-
-
 class EnterObligationRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """ENTER_OBLIGATION."""
 

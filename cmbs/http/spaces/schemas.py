@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from cmbs.http.belief.answer_schemas import Count
-from cmbs.http.belief.entry_schemas import EntryVersion, RecordedActor, StateDigest
+from cmbs.http.belief.entry_schemas import EntryFormat, RecordedActor
 from cmbs.http.belief.schemas import NextCursor, Sha256, Timestamp
 from cmbs.refusals import Refusal
 from cmbs.substrate.kernel.events import (
@@ -463,7 +463,7 @@ class PolicyChangeResponse(msgspec.Struct, kw_only=True):
 class SpaceEvent(msgspec.Struct):
     """An entry of a space's stream: the canonical JSON that was hashed, plus `event_hash`."""
 
-    v: EntryVersion
+    format: EntryFormat
     stream_id: Annotated[str, Meta(description="`space:` and the space's id.")]
     seq: Count
     event_id: str
@@ -479,7 +479,9 @@ class SpaceEvent(msgspec.Struct):
         Sha256, Meta(description="SHA-256 of a zero byte followed by the canonical bytes; not part of them.")
     ]
     idempotency_key: str | UnsetType = UNSET
-    state: Annotated[StateDigest | UnsetType, Meta(description="At digest points alone, from version 2 on.")] = UNSET
+    state: Annotated[
+        Sha256 | UnsetType, Meta(description="The digest of the state right before the entry; at digest points alone.")
+    ] = UNSET
 
 
 def page_type(name: str, collection: str, item: type, description: str) -> type[msgspec.Struct]:

@@ -10,7 +10,6 @@ from msgspec import UNSET
 
 from cmbs.errors import InvalidRequest, LimitExceeded
 from cmbs.identity.kernel.scopes import Grants, Role, choose_kind, grant, validate_scopes
-from cmbs.ledger.entry import GATES_SINCE
 from cmbs.messages import Actor, ActorKind
 
 KEYS_STREAM = "identity:keys"
@@ -98,19 +97,15 @@ class Keys(msgspec.Struct, frozen=True):
         return Keys({**self.by_id, key_id: record})
 
 
-def validate_key(key: Key, known: Keys, v: int) -> Key:
-    """The key in its one form, roles and scopes sorted and single; InvalidRequest where it cannot be.
-
-    `v` is the version of the entry: in older ones, no role asks for a kind.
-    """
+def validate_key(key: Key, known: Keys) -> Key:
+    """The key in its one form, roles and scopes sorted and single; InvalidRequest where it cannot be."""
     if key.key_id in known.by_id:
         raise InvalidRequest(f"there is a key `{key.key_id}` already", {"field": "key_id"})
     if len(known.by_id) >= MAX_KEYS:
         raise LimitExceeded("keys", MAX_KEYS, len(known.by_id) + 1)
     if key.kind not in KINDS:
         raise InvalidRequest("the policy engine is a part of the server and holds no key", {"field": "kind"})
-    if v >= GATES_SINCE:
-        choose_kind(key.kind, key.roles)
+    choose_kind(key.kind, key.roles)
     validate_text("id", key.actor_id)
     if key.label:
         validate_text("label", key.label)

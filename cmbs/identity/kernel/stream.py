@@ -17,7 +17,7 @@ from cmbs.errors import InvalidRequest, LedgerCorrupt
 from cmbs.identity.kernel.model import KEYS_STREAM, Key, Keys, validate_key, validate_text
 from cmbs.ledger import GENESIS, Head, StoredEntry, replay, seal
 from cmbs.ledger.canonical import encode_frame
-from cmbs.ledger.entry import VERSION
+from cmbs.ledger.format import FORMAT
 from cmbs.messages import Actor
 from cmbs.spi.audit_log import Append
 
@@ -50,7 +50,7 @@ KeyMessage: TypeAlias = CreateKey | RevokeKey
 _TYPE_OF: dict[str, type[KeyMessage]] = {KeyVerb.CREATE_KEY: CreateKey, KeyVerb.REVOKE_KEY: RevokeKey}
 
 
-class KeyEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class KeyEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="format", tag=FORMAT):
     """The content of an entry."""
 
     actor: Actor
@@ -61,7 +61,6 @@ class KeyEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seq: int
     stream_id: str
     ts: str
-    v: int
     verb: KeyVerb
 
 
@@ -71,7 +70,6 @@ class Stamp(NamedTuple):
     actor: Actor
     event_id: str
     ts: str
-    v: int = VERSION
 
 
 class KeyRing(msgspec.Struct, frozen=True):
@@ -79,8 +77,6 @@ class KeyRing(msgspec.Struct, frozen=True):
 
     keys: Keys
     head: Head
-    # The version of the newest entry.
-    v: int
 
 
 class KeyEvent(NamedTuple):
@@ -137,15 +133,13 @@ def decide(ring: KeyRing | None, message: KeyMessage, stamp: Stamp) -> KeyEvent:
     """What a message does to the keys; InvalidRequest where it cannot be done."""
     keys = Keys() if ring is None else ring.keys
     if isinstance(message, CreateKey):
-        verb, message = KeyVerb.CREATE_KEY, CreateKey(_validate(message.key, keys, stamp.v))
+        verb, message = KeyVerb.CREATE_KEY, CreateKey(_validate(message.key, keys))
     else:
         verb = KeyVerb.REVOKE_KEY
         _refuse_unknown(keys, message)
     seq, previous = (0, GENESIS) if ring is None else (ring.head.seq + 1, ring.head.event_hash)
     payload = msgspec.Raw(encode_frame(message))
-    body = KeyEntry(
-        stamp.actor, stamp.event_id, None, payload, previous.hex(), seq, KEYS_STREAM, stamp.ts, stamp.v, verb
-    )
+    body = KeyEntry(stamp.actor, stamp.event_id, None, payload, previous.hex(), seq, KEYS_STREAM, stamp.ts, verb)
     return KeyEvent(message, body, seal(body))
 
 
@@ -156,7 +150,7 @@ def evolve(ring: KeyRing | None, event: KeyEvent) -> KeyRing:
         keys = keys.with_created(message.key, ts)
     else:
         keys = keys.with_revoked(message.key_id, ts, message.reason)
-    return KeyRing(keys, Head(event.body.seq, event.stored.event_hash), event.body.v)
+    return KeyRing(keys, Head(event.body.seq, event.stored.event_hash))
 
 
 # Made here, by one thread: msgspec crashes where several meet a type for the first time.
@@ -172,7 +166,7 @@ def read_key_event(stored: StoredEntry) -> KeyEvent:
 
 def _decide_again(stream_id: str, ring: KeyRing | None, recorded: KeyEvent) -> KeyEvent:  # noqa: ARG001 - there is one
     body = recorded.body
-    return decide(ring, recorded.message, Stamp(body.actor, body.event_id, body.ts, body.v))
+    return decide(ring, recorded.message, Stamp(body.actor, body.event_id, body.ts))
 
 
 _RULES = replay.ReplayRules(read_key_event, _decide_again, evolve)
@@ -195,12 +189,12 @@ def _append_of(event: KeyEvent) -> Append:
     return Append(body.stream_id, body.seq, body.event_id, previous, event.stored, body.ts)
 
 
-def _validate(key: Key, known: Keys, v: int) -> Key:
+def _validate(key: Key, known: Keys) -> Key:
     if not (_KEY_ID.fullmatch(key.key_id) and _HASH.fullmatch(key.key_hash)):
         raise InvalidRequest("a key has an id of 16 and a hash of 64 hexadecimal digits")
     if key.expires_at is not None and not replay.is_moment(key.expires_at):
         raise InvalidRequest("`expires_at` must be a moment with microseconds in UTC", {"field": "expires_at"})
-    return validate_key(key, known, v)
+    return validate_key(key, known)
 
 
 def _refuse_unknown(keys: Keys, message: RevokeKey) -> None:

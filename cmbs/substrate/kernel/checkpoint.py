@@ -12,9 +12,8 @@ import msgspec
 from immutables import Map
 
 from cmbs.ledger import Head, StoredEntry
-from cmbs.ledger.entry import GATES_SINCE
 from cmbs.ledger.event_tree import EventTree
-from cmbs.ledger.replay import StateFormat
+from cmbs.ledger.replay import StateDigests
 from cmbs.ledger.state_digest import Spacing, find_binding
 from cmbs.messages import Actor
 from cmbs.substrate.kernel.events import STREAM_PREFIX, Mode, PolicySource, SpaceVerb
@@ -36,7 +35,6 @@ from cmbs.substrate.kernel.state import (
     Space,
 )
 
-_FORMAT = 3
 _OWNED = ("policy.", "constraint.")
 
 
@@ -47,7 +45,6 @@ class FrozenSpace(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
     mode: Mode
     head: Head
     tree: EventTree
-    v: int
     head_event_id: str
     events: list[tuple[str, tuple[int, SpaceVerb]]]
     snapshot_id: str
@@ -112,7 +109,6 @@ def freeze_space(space: Space) -> bytes:
             mode=space.mode,
             head=space.head,
             tree=space.tree,
-            v=space.v,
             head_event_id=space.head_event_id,
             events=sorted(space.events.items(), key=_by_seq),
             snapshot_id=space.snapshot_id,
@@ -134,17 +130,12 @@ def freeze_space(space: Space) -> bytes:
     )
 
 
-def spacing_of(version: int) -> Spacing:
-    """How far apart entries of a version carry state digests: from version 3 on a state holds only what is open."""
-    return Spacing.EVEN if version >= GATES_SINCE else Spacing.WIDENING
-
-
-STATE_FORMAT = StateFormat(_FORMAT, freeze_space, spacing_of)
+STATE_DIGESTS = StateDigests(freeze_space, Spacing.EVEN)
 
 
 def thaw_space(data: bytes, at: StoredEntry) -> Space | None:
     """The space right before the entry `at`, if that entry says that `data` is this space; None otherwise."""
-    link = find_binding(data, _FORMAT, at)
+    link = find_binding(data, at)
     if link is None:
         return None
     try:
@@ -179,7 +170,6 @@ def _space(frozen: FrozenSpace) -> Space | None:
         tree=frozen.tree,
         key_digests=key_digests,
         hash_digests=hash_digests,
-        v=frozen.v,
         head_event_id=frozen.head_event_id,
         events=events,
         snapshot_id=frozen.snapshot_id,
@@ -214,4 +204,4 @@ def _by_text(item: tuple[GrantKey | CallKey, str]) -> tuple[str, ...]:
 
 
 def _by_actor(item: tuple[RequestKey, tuple[int, bytes]]) -> tuple[str, ...]:
-    return (item[0].idempotency_key, *(item[0].actor or ()))
+    return (item[0].idempotency_key, *item[0].actor)

@@ -11,7 +11,6 @@ from collections.abc import Callable
 
 from cmbs.belief.kernel.events import Repeat, Stamp
 from cmbs.errors import Conflict, SpaceNotFound
-from cmbs.ledger.entry import GATES_SINCE
 from cmbs.messages import Actor
 from cmbs.substrate.kernel.cases import decide_close_case, decide_open_case
 from cmbs.substrate.kernel.events import (
@@ -57,7 +56,7 @@ from cmbs.substrate.kernel.governance import (
     decide_settle_policy,
 )
 from cmbs.substrate.kernel.proposals import decide_approve, decide_propose
-from cmbs.substrate.kernel.retention import has_recalled, with_recalled
+from cmbs.substrate.kernel.retention import with_recalled
 from cmbs.substrate.kernel.state import RequestKey, Space
 from cmbs.substrate.kernel.steps import fingerprint, record
 from cmbs.substrate.kernel.waiting import decide_expire, decide_reject, decide_wake, decide_withdraw
@@ -73,8 +72,6 @@ def decide(
         if not isinstance(message, CreateSpace):
             raise SpaceNotFound(space_id)
         return record(message.space_id, None, message, decide_create(message, actor), actor, stamp)
-    if stamp.v < GATES_SINCE and (isinstance(message, _MESSAGES_SINCE_GATES) or has_recalled(message)):
-        raise Conflict(f"version {stamp.v} has no such step", {"v": stamp.v})
     space = with_recalled(space, message)
     if stamp.idempotency_key is not None:
         known = find_request(space, stamp.idempotency_key, actor)
@@ -109,13 +106,10 @@ def decide(
 
 
 def find_request(space: Space, idempotency_key: str, actor: Actor) -> tuple[int, bytes] | None:
-    """What was recorded under this key by this actor, or by any actor before keys belonged to one."""
-    return space.requests.get(RequestKey(idempotency_key, (actor.kind, actor.id))) or space.requests.get(
-        RequestKey(idempotency_key)
-    )
+    """What was recorded under this key by this actor."""
+    return space.requests.get(RequestKey(idempotency_key, (actor.kind, actor.id)))
 
 
-_MESSAGES_SINCE_GATES = (Withdraw, SetGovernance)
 # Every message to a space that is there.
 _RULES: dict[type[SpaceMessage], Callable[..., StepResult | Repeat]] = {
     Propose: decide_propose,

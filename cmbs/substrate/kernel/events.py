@@ -12,7 +12,7 @@ from typing import TypeAlias
 import msgspec
 
 from cmbs.ledger import StoredEntry
-from cmbs.ledger.entry import StateDigest
+from cmbs.ledger.format import FORMAT
 from cmbs.substrate.kernel.model import NULL, Actor, BeliefReading, Capability, Decision, Proposal, Tool
 
 STREAM_PREFIX = "space:"
@@ -118,11 +118,9 @@ class KnownCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     tool_id: str
     attempt: int = 1
     capability_token_id: str | None = None
-    # Whether its key was taken for all agents, as before version 3.
-    is_shared: bool = False
 
 
-# What a decision took from the ledger of what had left the state, from version 3 on; not set where it took nothing.
+# What a decision took from the ledger of what had left the state; not set where it took nothing.
 KnownCalls: TypeAlias = list[KnownCall] | msgspec.UnsetType
 
 
@@ -428,7 +426,7 @@ class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     constraints: list[str]
     expires_at: str
     tool_id: str | None = None
-    # That of the tool's registration, from version 3 on.
+    # That of the tool's registration.
     tool_hash: str | None = None
     # The case of the proposal: an approval given in one is of no use in another.
     case_id: str | None = None
@@ -468,7 +466,9 @@ class StepResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     outcome: OutcomeStatus | None = None
 
 
-class SpaceEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class SpaceEntry(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="format", tag=FORMAT
+):
     """The content of an entry in a space's stream."""
 
     actor: Actor
@@ -479,11 +479,10 @@ class SpaceEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     seq: int
     stream_id: str
     ts: str
-    v: int
     verb: str
     idempotency_key: str | None = None
-    # At digest points, from version 2 on.
-    state: StateDigest | None = None
+    # At digest points: the digest of the frozen state right before the entry, in hex.
+    state: str | None = None
 
 
 class SpaceEvent(msgspec.Struct, frozen=True):

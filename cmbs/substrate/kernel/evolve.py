@@ -6,15 +6,14 @@ Nothing is decided here. What a step came to is in its result; this is what that
 from __future__ import annotations
 
 from collections.abc import Callable
-from hashlib import sha256
 
 import msgspec
 from immutables import Map
 
 from cmbs.ledger import Head
-from cmbs.ledger.entry import GATES_SINCE
 from cmbs.ledger.event_tree import EventTree
 from cmbs.ledger.lookup_keys import lookup_keys
+from cmbs.ledger.tagged_hash import Domain, hash_tagged
 from cmbs.messages import Actor
 from cmbs.substrate.kernel import memory
 from cmbs.substrate.kernel.approvals import settle_approvals, use_approvals, with_approval
@@ -85,9 +84,8 @@ from cmbs.substrate.kernel.waiting_records import (
 
 
 def evolve(space: Space | None, event: SpaceEvent) -> Space:
-    """The state after `event`. From version 3 on, what was settled before an epoch that ends with it leaves."""
-    after = advance(space, event)
-    return drop_settled(after) if event.body.v >= GATES_SINCE else after
+    """The state after `event`. What was settled before an epoch that ends with it leaves."""
+    return drop_settled(advance(space, event))
 
 
 def advance(space: Space | None, event: SpaceEvent) -> Space:
@@ -105,7 +103,6 @@ def advance(space: Space | None, event: SpaceEvent) -> Space:
     stored = event.stored
     changed["key_digests"] = LOOKUP_BUCKETS.add(space.key_digests, body.seq, lookup_keys(stored.raw))
     changed["hash_digests"] = HASH_BUCKETS.add(space.hash_digests, body.seq, [hash_key(stored.event_hash)])
-    changed["v"] = body.v
     changed["events"] = space.events.set(body.event_id, (body.seq, VERB_OF[type(message)]))
     if body.idempotency_key is not None:
         known = (body.seq, fingerprint(message, body.actor))
@@ -122,10 +119,9 @@ def advance(space: Space | None, event: SpaceEvent) -> Space:
 
 
 def request_key(event: SpaceEvent) -> RequestKey:
-    """Under what an idempotency key is taken: from version 3 on for its actor alone, before that for all of them."""
-    body = event.body
-    actor = (body.actor.kind, body.actor.id) if body.v >= GATES_SINCE else None
-    return RequestKey(body.idempotency_key or "", actor)
+    """Under what an idempotency key is taken: for its actor alone."""
+    actor = event.body.actor
+    return RequestKey(event.body.idempotency_key or "", (actor.kind, actor.id))
 
 
 def _set_governance(_: Space, message: SetGovernance, event: SpaceEvent) -> ChangedFields:
@@ -208,7 +204,6 @@ def _create(message: CreateSpace, event: SpaceEvent) -> Space:
         tree=EventTree().append(event.stored.event_hash),
         key_digests=LOOKUP_BUCKETS.add(BucketDigests(), 0, lookup_keys(event.stored.raw)),
         hash_digests=HASH_BUCKETS.add(BucketDigests(), 0, [hash_key(event.stored.event_hash)]),
-        v=event.body.v,
         head_event_id=body.event_id,
         events=Map({body.event_id: (0, SpaceVerb.CREATE_SPACE)}),
         snapshot_id=snapshot_id,
@@ -301,8 +296,6 @@ def _begin(space: Space, actor: Actor, proposal: Proposal, event: SpaceEvent) ->
     """Executions that may begin, and those of others that are waited for."""
     executions, running, calls, spent = space.executions, space.running, space.calls, space.spent
     result, seq = event.result, event.body.seq
-    # From version 3 on a key is taken for its agent alone, before that for all of them.
-    owner = actor.id if event.body.v >= GATES_SINCE else None
     for intent in result.intents:
         call = proposal.candidates[intent.candidate]
         if not isinstance(call, ToolCall):  # pragma: no cover - only calls begin
@@ -313,7 +306,7 @@ def _begin(space: Space, actor: Actor, proposal: Proposal, event: SpaceEvent) ->
         executions = executions.set(intent.execution_id, execution)
         running = running.set(intent.execution_id, intent.deadline)
         if intent.idempotency_key is not None:
-            calls = calls.set(CallKey(intent.tool_id, intent.idempotency_key, owner), intent.execution_id)
+            calls = calls.set(CallKey(intent.tool_id, intent.idempotency_key, actor.id), intent.execution_id)
         spent = _charge(space, spent, intent, Spent(calls=1, bytes=len(args)))
     for execution_id in result.answered_by.values():
         known = executions.get(execution_id)
@@ -381,7 +374,7 @@ def _record_outcome(space: Space, message: RecordOutcome, event: SpaceEvent) -> 
         settled_seq=seq,
         outcome=outcome,
         result=taken,
-        result_hash=sha256(taken).hexdigest(),
+        result_hash=hash_tagged(Domain.RESULT, taken).hex(),
         error=message.error,
         duration_ms=message.duration_ms,
     )

@@ -10,14 +10,13 @@ import msgspec
 from cmbs.belief.kernel.events import Repeat, Stamp
 from cmbs.errors import Conflict, RecordNotFound
 from cmbs.ledger import canonical
-from cmbs.ledger.entry import GATES_SINCE, VERSION
 from cmbs.ledger.instants import later
 from cmbs.messages import Actor, ActorKind
 from cmbs.refusals import find_nearest
 from cmbs.substrate.kernel.arbitration.arbitrate import arbitrate, arbitrate_in_case, recheck
 from cmbs.substrate.kernel.arbitration.capabilities import token_line, use_fault
 from cmbs.substrate.kernel.arbitration.cases import NeededReadings, find_case, list_readings
-from cmbs.substrate.kernel.arbitration.conflicts import Finding, after, commit_finding, effective_changes
+from cmbs.substrate.kernel.arbitration.conflicts import Finding, after, effective_changes
 from cmbs.substrate.kernel.events import (
     Changes,
     MarkInDoubt,
@@ -136,7 +135,7 @@ def decide_outcome(space: Space, message: RecordOutcome, actor: Actor, stamp: St
     if succeeded and not _is_acceptable(execution, bytes(message.result)):
         outcome, succeeded = OutcomeStatus.RESULT_REFUSED, False
     belief = {reading.session_id: reading for reading in message.belief}
-    require_readings(sessions_of_outcome(space, message.execution_id, stamp.v), belief)
+    require_readings(sessions_of_outcome(space, message.execution_id), belief)
     changes = _facts(execution, bytes(message.result), space.state) if succeeded else Changes()
     reason = None
     too_long = any(len(text.encode()) > MAX_FACT_BYTES for text in changes.set.values())
@@ -146,35 +145,30 @@ def decide_outcome(space: Space, message: RecordOutcome, actor: Actor, stamp: St
     return StepResult(reason_code=reason, changes=changes, statuses=statuses, outcome=outcome)
 
 
-def _writes_facts(tool: Tool, version: int) -> bool:
-    """Whether results of a tool set its facts. From version 3 on not those that an agent reports itself, unless the
-    registration says so.
+def _writes_facts(tool: Tool) -> bool:
+    """Whether results of a tool set its facts. Not those that an agent reports itself, unless the registration says
+    so.
     """
-    return version < GATES_SINCE or tool.kind is not ToolKind.CALLER or tool.caller_facts is True
+    return tool.kind is not ToolKind.CALLER or tool.caller_facts is True
 
 
 def _may_write(
     space: Space, execution: Execution, changes: Changes, belief: Mapping[str, BeliefReading], stamp: Stamp
 ) -> bool:
-    """Whether a tool may set these facts: as if it proposed them, in the case of the proposal that it was called for.
-
-    Before version 3 no constraint was asked.
-    """
-    if not _writes_facts(execution.tool, stamp.v):
+    """Whether a tool may set these facts: as if it proposed them, in the case of the proposal it was called for."""
+    if not _writes_facts(execution.tool):
         return False
     if space.mode is Mode.OBSERVE:
         return True
     record, tool_id = space.proposals[execution.proposal_id], execution.tool.tool_id
     # What the agent eliminated itself is left out, not what the tool did: it is the agent's gate.
     case = find_case(space, record.message.proposal, record.actor)
-    if stamp.v < GATES_SINCE:
-        return commit_finding(space.policy, space.state, changes, belief, case, []) is None
     proposal = Proposal("", space.snapshot_id, Provenance(tool_id, stamp.ts), [StateDelta(changes.set, changes.unset)])
     actor = Actor(ActorKind.TOOL, tool_id, authenticated=True)
     return arbitrate_in_case(space, proposal, actor, stamp.ts, belief, case).decision.verdict is Verdict.ALLOW
 
 
-def sessions_of_outcome(space: Space, execution_id: str, version: int = VERSION) -> NeededReadings:
+def sessions_of_outcome(space: Space, execution_id: str) -> NeededReadings:
     """The belief sessions that may be read to decide what follows from an outcome.
 
     All proposals that wait for one execution are of one agent, so that each session is read without one actor at most.
@@ -184,9 +178,8 @@ def sessions_of_outcome(space: Space, execution_id: str, version: int = VERSION)
     if not policy.reads_belief or execution is None:
         return {}
     records = [space.proposals[proposal_id] for proposal_id in (execution.proposal_id, *execution.awaited_by)]
-    judged = any(_is_judged_again(space, record) for record in records)
-    if version >= GATES_SINCE:
-        judged = judged or (bool(execution.tool.facts) and _writes_facts(execution.tool, version))
+    writes = bool(execution.tool.facts) and _writes_facts(execution.tool)
+    judged = writes or any(_is_judged_again(space, record) for record in records)
     session_ids, use = policy.invariant_session_ids, policy.invariant_case_use
     if judged:
         matching = policy.matching(None)

@@ -9,10 +9,9 @@ import msgspec
 from cmbs.belief.kernel.events import Stamp
 from cmbs.errors import HeadMismatch, SpaceNotFound
 from cmbs.ledger import StoredEntry
-from cmbs.ledger.entry import VERSION
 from cmbs.ledger.state_digest import bind_state, digest_of, is_digest_point
 from cmbs.spi.audit_log import Append
-from cmbs.substrate.kernel.checkpoint import STATE_FORMAT, freeze_space, thaw_space
+from cmbs.substrate.kernel.checkpoint import STATE_DIGESTS, freeze_space, thaw_space
 from cmbs.substrate.kernel.decide import decide, evolve
 from cmbs.substrate.kernel.events import STREAM_PREFIX, CreateSpace, Propose, SpaceEvent
 from cmbs.substrate.kernel.limits import SpaceLimits
@@ -52,8 +51,7 @@ class RepeatAnswer(msgspec.Struct, frozen=True):
 class SpaceFolding:
     """How spaces follow from their entries, and how they are kept in checkpoints."""
 
-    state_format = STATE_FORMAT.number
-    spacing = STATE_FORMAT.spacing(VERSION)
+    spacing = STATE_DIGESTS.spacing
 
     def owns(self, stream_id: str) -> bool:
         """Whether this is the stream of a space."""
@@ -115,7 +113,7 @@ class SpaceKind(SpaceFolding):
         checkpoint = None
         if state is not None and is_digest_point(event.body.seq, self.spacing):
             checkpoint = freeze_space(state)
-            event = bind_state(event, digest_of(checkpoint, STATE_FORMAT.number))
+            event = bind_state(event, digest_of(checkpoint))
         after = evolve(state, event)
         if state is not None:
             check_load(state, after, command.actor, self._limits)

@@ -146,28 +146,22 @@ def dispute(
     seq: int,
     ts: str,
     threshold_milli: int | None,
-    *,
-    guarded: bool,
 ) -> MemoryEntry | MemoryReason:
     """Other claims speak against it, or no longer do. A claim that this leaves unconfirmed is a hypothesis from now on.
 
     When they no longer do, it is confirmed again as far as §4.1 says so, and still a hypothesis: the way back to a fact
-    is a promotion. Where it is `guarded`, as from version 3 on, each actor takes back its own dispute alone, and an
-    operator those of all; before that, the newest word counted.
+    is a promotion. Each actor takes back its own dispute alone, and an operator those of all.
     """
     entry = _live(entries, message.entry_id, ts)
     if isinstance(entry, MemoryReason):
         return entry
     said = message.conflict_state
-    disputes = {actor.id: said}
-    if guarded:
-        kept = entry.disputes
-        if actor.kind is ActorKind.OPERATOR:
-            kept = {who: min(state, said, key=_SEVERITY.index) for who, state in kept.items()}
-        elif said is ConflictState.NONE and kept and actor.id not in kept:
-            return MemoryReason.DISPUTE_OF_ANOTHER
-        disputes = kept | disputes
-    disputes = _standing(disputes)
+    kept = entry.disputes
+    if actor.kind is ActorKind.OPERATOR:
+        kept = {who: min(state, said, key=_SEVERITY.index) for who, state in kept.items()}
+    elif said is ConflictState.NONE and kept and actor.id not in kept:
+        return MemoryReason.DISPUTE_OF_ANOTHER
+    disputes = _standing(kept | {actor.id: said})
     worst = max(disputes.values(), key=_SEVERITY.index, default=ConflictState.NONE)
     disputed = msgspec.structs.replace(entry, conflict_state=worst, changed_seq=seq, disputes=disputes)
     return _judge(disputed, ts, threshold_milli)

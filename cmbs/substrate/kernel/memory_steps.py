@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from cmbs.belief.kernel.events import Stamp
-from cmbs.ledger.entry import GATES_SINCE
 from cmbs.messages import Actor
 from cmbs.substrate.kernel import memory
 from cmbs.substrate.kernel.events import DisputeMemory, PromoteMemory, PutMemory, SpaceEvent
@@ -20,13 +19,13 @@ def judge_memory(
         return memory.put(space.memory, space.claims, message, actor, seq, ts, threshold)
     if isinstance(message, PromoteMemory):
         return memory.promote(space.memory, message, seq, ts, threshold)
-    return memory.dispute(space.memory, message, actor, seq, ts, threshold, guarded=stamp.v >= GATES_SINCE)
+    return memory.dispute(space.memory, message, actor, seq, ts, threshold)
 
 
 def change_memory(space: Space, message: PutMemory | PromoteMemory | DisputeMemory, event: SpaceEvent) -> ChangedFields:
     """What a step on memory that was granted changes."""
     body = event.body
-    stamp = Stamp(body.event_id, body.ts, v=body.v)
+    stamp = Stamp(body.event_id, body.ts)
     return keep_entry(space, judge_memory(space, message, body.actor, body.seq, stamp))
 
 

@@ -56,7 +56,7 @@ class Proposal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     provenance: Provenance
     candidates: list[Candidate]
     atomic: bool = True
-    # The case that it belongs to. Unset it is not written, so that older proposals are the bytes that they always were.
+    # The case that it belongs to. Unset, it is not written.
     case_id: str | msgspec.UnsetType = msgspec.UNSET
 
 

@@ -13,7 +13,6 @@ import msgspec
 
 from cmbs.belief.kernel.events import Repeat, Stamp
 from cmbs.errors import Conflict, InvalidRequest, RecordNotFound
-from cmbs.ledger.entry import GATES_SINCE
 from cmbs.ledger.instants import later
 from cmbs.messages import Actor
 from cmbs.refusals import find_nearest
@@ -279,10 +278,9 @@ def _carry_out(
     # Effects first, then the commit: the deltas of an atomic proposal wait for what it runs.
     held = proposal.atomic and (bool(intents) or any(status is not ExecutionStatus.SUCCEEDED for status in earlier))
     pending = [] if record is None else pending_approvals(space, record)
-    needed = _list_needed_approvals(space, proposal, arbitration, stamp)
+    needed = _list_needed_approvals(space, proposal, arbitration)
     asked = _requests(needed, pending, stamp, message.ask_ms)
-    # Before version 3, a request that nothing needed any more stayed until it was answered.
-    unneeded = [] if stamp.v < GATES_SINCE else [each for each in pending if not _is_needed(each, needed)]
+    unneeded = [each for each in pending if not _is_needed(each, needed)]
     pending = [each for each in pending if each not in unneeded]
     parked_until = None
     if arbitration.parks:
@@ -342,28 +340,26 @@ class _NeededApproval(NamedTuple):
     case_id: str | None
 
     def is_asked_for_by(self, approval: Approval) -> bool:
-        """Whether this request, once granted, is the approval. Before version 3 it was bound to no registration."""
+        """Whether this request, once granted, is the approval."""
         asked = approval.asked
-        return (asked.candidate, tuple(asked.constraints), approval.policy_hash) == (
+        return (asked.candidate, tuple(asked.constraints), approval.policy_hash, asked.tool_hash) == (
             self.candidate,
             self.constraints,
             self.policy_hash,
-        ) and asked.tool_hash in (None, self.tool_hash)
+            self.tool_hash,
+        )
 
 
 def _is_needed(approval: Approval, needed: list[_NeededApproval]) -> bool:
     return any(each.is_asked_for_by(approval) for each in needed)
 
 
-def _list_needed_approvals(
-    space: Space, proposal: Proposal, arbitration: Arbitration, stamp: Stamp
-) -> list[_NeededApproval]:
+def _list_needed_approvals(space: Space, proposal: Proposal, arbitration: Arbitration) -> list[_NeededApproval]:
     needed = []
     for outcome in arbitration.candidates:
         if outcome.asks:
             candidate = proposal.candidates[outcome.candidate]
             tool_id = candidate.tool_id if isinstance(candidate, ToolCall) else None
-            tool_hash = hash_of_tool(space, tool_id) if stamp.v >= GATES_SINCE else None
             needed.append(
                 _NeededApproval(
                     outcome.candidate,
@@ -371,7 +367,7 @@ def _list_needed_approvals(
                     outcome.args_hash,
                     outcome.asks,
                     arbitration.decision.policy_hash,
-                    tool_hash,
+                    hash_of_tool(space, tool_id),
                     None if isinstance(proposal.case_id, msgspec.UnsetType) else proposal.case_id,
                 )
             )

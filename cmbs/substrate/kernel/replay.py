@@ -15,9 +15,9 @@ from cmbs.belief.kernel.replay import verify_session
 from cmbs.belief.kernel.session import Session
 from cmbs.errors import LedgerCorrupt
 from cmbs.ledger import Head, StoredEntry, canonical, replay, seal
-from cmbs.ledger.replay import StateFormat
+from cmbs.ledger.replay import StateDigests
 from cmbs.substrate.belief_source import reading_of
-from cmbs.substrate.kernel.checkpoint import STATE_FORMAT
+from cmbs.substrate.kernel.checkpoint import STATE_DIGESTS, freeze_space
 from cmbs.substrate.kernel.decide import advance, decide, evolve
 from cmbs.substrate.kernel.events import (
     MESSAGE_OF,
@@ -94,7 +94,7 @@ def _decide_again(stream_id: str, space: Space | None, recorded: SpaceEvent) -> 
             raise ValueError(f"it creates `{message.space_id}`, and the log is that of `{space_id}`")
     elif body.event_id in space.events:
         raise ValueError(f"its event id is that of event {space.events[body.event_id][0]}")
-    stamp = Stamp(body.event_id, body.ts, body.idempotency_key, v=body.v)
+    stamp = Stamp(body.event_id, body.ts, body.idempotency_key)
     again = decide(space, message, body.actor, stamp, space_id)
     if isinstance(again, SpaceEvent):
         return again
@@ -118,7 +118,7 @@ def _keep_texts(again: SpaceEvent, recorded: SpaceEvent) -> SpaceEvent:
     return SpaceEvent(again.message, result, body, seal(body))
 
 
-_RULES = replay.ReplayRules(read_space_event, _decide_again, evolve, _keep_texts, STATE_FORMAT)
+_RULES = replay.ReplayRules(read_space_event, _decide_again, evolve, _keep_texts, STATE_DIGESTS)
 
 
 class WholeSpace(msgspec.Struct, frozen=True):
@@ -131,11 +131,6 @@ class WholeSpace(msgspec.Struct, frozen=True):
     def head(self) -> Head:
         """Where the stream ends."""
         return self.space.head
-
-    @property
-    def v(self) -> int:
-        """The version of the newest entry."""
-        return self.space.v
 
 
 def _decide_on_everything(stream_id: str, state: WholeSpace | None, recorded: SpaceEvent) -> SpaceEvent:
@@ -158,7 +153,7 @@ _WHOLE_RULES = replay.ReplayRules(
     _decide_on_everything,
     _evolve_everything,
     _keep_texts,
-    StateFormat[WholeSpace](STATE_FORMAT.number, lambda state: STATE_FORMAT.freeze(state.space), STATE_FORMAT.spacing),
+    StateDigests[WholeSpace](lambda state: freeze_space(state.space), STATE_DIGESTS.spacing),
 )
 
 

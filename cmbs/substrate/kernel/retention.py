@@ -187,7 +187,7 @@ def with_recalled(space: Space, message: SpaceMessage) -> Space:
 
 def key_of(known: KnownCall) -> CallKey:
     """Under what an execution is found."""
-    return CallKey(known.tool_id, known.idempotency_key, None if known.is_shared else known.agent_id)
+    return CallKey(known.tool_id, known.idempotency_key, known.agent_id)
 
 
 def _outline(space: Space, known: KnownCall) -> Execution:
@@ -230,7 +230,6 @@ def outline_of(execution: Execution, key: CallKey) -> KnownCall | None:
         capability_token_id=intent.capability_token_id,
         deadline=intent.deadline,
         idempotency_key=key.idempotency_key,
-        is_shared=key.agent_id is None,
         outcome=outcome,
         proposal_id=execution.proposal_id,
         settled_seq=settled_seq,

@@ -33,18 +33,18 @@ MAX_OPERATORS = 2
 
 
 class CallKey(NamedTuple):
-    """A call that runs at most once. Keys belong to the agent; those from before version 3 are taken for all."""
+    """A call that runs at most once. Keys belong to the agent."""
 
     tool_id: str
     idempotency_key: str
-    agent_id: str | None = None
+    agent_id: str
 
 
 class RequestKey(NamedTuple):
-    """The idempotency key of a message, which belongs to its actor; one from before version 3 is taken for all."""
+    """The idempotency key of a message, which belongs to its actor."""
 
     idempotency_key: str
-    actor: tuple[ActorKind, str] | None = None
+    actor: tuple[ActorKind, str]
 
 
 class ProposalStatus(StrEnum):
@@ -160,10 +160,8 @@ class Approval(msgspec.Struct, frozen=True):
 
 
 class GrantKey(NamedTuple):
-    """What an approval covers: this agent, these exact args, this constraint, under this policy, of this tool, in this
-    case.
-
-    One that was asked for before version 3 has no `tool_hash`, and covers every registration of its tool.
+    """What an approval covers: this agent, these exact args, this constraint, under this policy, of this tool as it is
+    registered, in this case.
     """
 
     agent_id: str
@@ -171,8 +169,8 @@ class GrantKey(NamedTuple):
     args_hash: str
     constraint: str
     policy_hash: str
-    tool_hash: str | None = None
-    case_id: str | None = None
+    tool_hash: str | None
+    case_id: str | None
 
 
 class Parked(msgspec.Struct, frozen=True):
@@ -301,8 +299,6 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
     # Under which keys and hashes all entries up to the head are found.
     key_digests: BucketDigests = BucketDigests()
     hash_digests: BucketDigests = BucketDigests()
-    # The version of the newest entry.
-    v: int
     head_event_id: str
     # The seqs of the newest events by their ids, and what each did.
     events: Map[str, tuple[int, SpaceVerb]]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
-from hashlib import sha256
 
 import msgspec
 
 from cmbs.belief.kernel.events import Stamp
 from cmbs.errors import Conflict
 from cmbs.ledger import GENESIS, Head, canonical, seal
+from cmbs.ledger.tagged_hash import Domain, hash_tagged
 from cmbs.messages import Actor, ActorKind
 from cmbs.substrate.kernel.events import (
     STREAM_PREFIX,
@@ -72,7 +72,7 @@ def same_person(one: Actor, other: Actor) -> bool:
 def fingerprint(message: SpaceMessage, actor: Actor) -> bytes:
     """What tells two requests apart: who asked for what, and nothing that the server added."""
     asked = "\x00".join((VERB_OF[type(message)], actor.kind, actor.id, "")).encode()
-    return sha256(asked + encode(without_additions(message))).digest()
+    return hash_tagged(Domain.REQUEST, asked + encode(without_additions(message)))
 
 
 def without_additions(message: SpaceMessage) -> SpaceMessage:
@@ -113,7 +113,6 @@ def record(
         seq,
         STREAM_PREFIX + space_id,
         stamp.ts,
-        stamp.v,
         VERB_OF[type(message)],
         stamp.idempotency_key,
     )

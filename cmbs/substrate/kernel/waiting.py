@@ -9,7 +9,6 @@ from collections.abc import Iterable
 
 from cmbs.belief.kernel.events import Repeat, Stamp
 from cmbs.errors import Conflict
-from cmbs.ledger.entry import GATES_SINCE
 from cmbs.messages import Actor
 from cmbs.substrate.kernel import memory
 from cmbs.substrate.kernel.approvals import pending_approvals
@@ -30,14 +29,10 @@ class OutcomeUnchanged(Conflict):
 def decide_wake(space: Space, message: Wake, actor: Actor, stamp: Stamp) -> StepResult:
     """Something that a waiting proposal depends on has changed: decide again.
 
-    OutcomeUnchanged where that changes nothing. Before version 3 it was recorded, and only parked ones were woken.
+    OutcomeUnchanged where that changes nothing.
     """
     require_engine(actor, SpaceVerb.WAKE)
     record = find_proposal(space, message.proposal_id)
-    if stamp.v < GATES_SINCE:
-        if message.proposal_id not in space.parked:
-            raise Conflict(f"proposal `{message.proposal_id}` is not parked", {"proposal_id": message.proposal_id})
-        return _look_again(space, record, message.belief, stamp)
     if not is_waiting(space, message.proposal_id, record):
         raise Conflict(f"proposal `{message.proposal_id}` waits for nothing", {"proposal_id": message.proposal_id})
     result = _look_again(space, record, message.belief, stamp)

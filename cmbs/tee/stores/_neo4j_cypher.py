@@ -17,10 +17,10 @@ UNIQUE = {
 }
 CONSTRAINTS = [f"CREATE CONSTRAINT {name} IF NOT EXISTS FOR {what} IS UNIQUE" for name, what in UNIQUE.items()]
 CREATE_GRAPH = """
-MERGE (g:TeeGraph {id: 0}) ON CREATE SET g.version = 0, g.format = $format
-SET g.tee_id = coalesce(g.tee_id, $tee_id), g.stands_in_for = coalesce(g.stands_in_for, [])
-RETURN g.format
+MERGE (g:TeeGraph {id: 0})
+ON CREATE SET g.version = 0, g.format = $format, g.fingerprint = $fingerprint, g.tee_id = $tee_id, g.stands_in_for = []
 """
+MARKS = "MATCH (g:TeeGraph {id: 0}) RETURN collect([coalesce(g.format, 0), g.fingerprint])"
 
 # Setting a property takes the lock of its node; the value stays, so nothing is written. Only what is read after that
 # is sure to be the newest, which is why the counters are never set from a value that was read in the same breath.
@@ -86,18 +86,6 @@ UNIVERSE = f"""
 {LOCK_INCIDENT} RETURN i.universe,
 COLLECT {{ MATCH (u:TeeUniverse {{incident: $incident}}) WHERE u.part IS NOT NULL RETURN u.wire }}
 """
-MIGRATE = (
-    # From format 1: incidents point at what they ruled out, and at the version that they are anchored at.
-    """
-MATCH (i:TeeIncident) MERGE (v:TeeVersion {version: i.anchor}) MERGE (i)-[:ANCHORED_AT]->(v)
-""",
-    """
-MATCH (t:TeeTombstone) WHERE t.incident IS NOT NULL AND t.id IS NOT NULL
-MATCH (i:TeeIncident {id: t.incident}) MATCH (n:TeeNode {id: t.id}) WHERE n.born <= i.anchor
-MERGE (i)-[r:RULED_OUT]->(n) SET r.provenance_source = t.provenance_source, r.provenance_trigger = t.provenance_trigger
-""",
-    "MATCH (g:TeeGraph {id: 0}) SET g.format = $format",
-)
 NODE_TOMBSTONED = f"""
 {LOCK_INCIDENT} RETURN
 COLLECT {{ UNWIND $keys AS key MATCH (n:TeeNode {{id: key[0]}}) WHERE n.born <= i.anchor RETURN key }},
@@ -163,15 +151,17 @@ MATCH (s:TeeNode {{id: edge[0]}}) MATCH (t:TeeNode {{id: edge[1]}}) MATCH (s)-[r
 WHERE type(r) = edge[2] AND r.born <= $version RETURN collect(edge)
 """
 NODES_AT = "UNWIND $ids AS id MATCH (n:TeeNode {id: id}) WHERE n.born <= $version RETURN collect(n.wire)"
-# Both in the order of an index, so that a page costs what is on it. An edge is found again by its source and its place
-# among the edges of that source: texts are not compared here, since Neo4j does not always order them as `>` does.
+# Both in the order of an index, so that a page costs what is on it. Neo4j sorts texts in another order than its index
+# and `>` have, so no plan may sort the ids that a page begins at: the hint makes the index give them in order, and the
+# edges of each source are sorted in a subquery. An edge is found again by its source and its place among its edges.
 NODE_PAGE = """
 MATCH (n:TeeNode) USING INDEX n:TeeNode(id) WHERE n.id > $after AND n.born <= $version
 WITH n ORDER BY n.id LIMIT $limit RETURN collect(n.id), collect(n.wire)
 """
 EDGE_PAGE = f"""
-MATCH (s:TeeNode)-[r:{EDGES}]->(t:TeeNode) USING INDEX s:TeeNode(id) WHERE s.id >= $source AND r.born <= $version
-WITH s, r, t ORDER BY s.id, t.id, type(r) SKIP $skip LIMIT $limit RETURN collect(s.id), collect(r.wire)
+MATCH (s:TeeNode) USING INDEX s:TeeNode(id) WHERE s.id >= $source WITH s ORDER BY s.id
+CALL (s) {{ MATCH (s)-[r:{EDGES}]->(t) WHERE r.born <= $version RETURN r ORDER BY t.id, type(r) }}
+WITH s, r SKIP $skip LIMIT $limit RETURN collect(s.id), collect(r.wire)
 """
 # Each direction by itself, from the indexed end on; an edge between two of them is found twice.
 EDGES_AT = f"""

@@ -55,7 +55,6 @@ _MAX_OWNER_CHARS = _MAX_KEY_CHARS - 8
 _MAX_PART_BYTES = 1 << 20
 # What provenance is of; also where the key of its owner begins.
 _NODE, _EDGE = "node ", "edge "
-FORMAT = 2
 # Of a node or edge, as a property for people.
 MAX_SOURCES = 100
 # Of edges of one source, in a token.
@@ -226,12 +225,6 @@ def read_incident(incident_id: str, seconds: int, nanos: int, anchor: int, unive
     return Incident(incident_id, Timestamp(seconds, nanos), anchor, kind)
 
 
-def migrate_graph(tx: neo4j.ManagedTransaction) -> None:
-    """Bring a graph of format 1 to this one: what is there stays, and is pointed at."""
-    for statement in cypher.MIGRATE:
-        run_statement(tx, statement, format=FORMAT)
-
-
 def put_tombstones(
     tx: neo4j.ManagedTransaction,
     statements: Sequence[str],
@@ -364,7 +357,7 @@ def shorten_key(text: str) -> str:
     """
     if len(text) <= _MAX_KEY_CHARS:
         return text
-    digest = hashlib.sha256(text.encode()).hexdigest()
+    digest = hashlib.sha256(b"cmbs/1 id\0" + text.encode()).hexdigest()
     return f"{text[: _MAX_KEY_CHARS - len(digest)]}…{digest}"
 
 

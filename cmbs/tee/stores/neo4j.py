@@ -36,6 +36,7 @@ import neo4j
 from neo4j.exceptions import DriverError, Neo4jError
 
 from cmbs.errors import GraphUnavailable, IncidentNotFound, InvalidGraph
+from cmbs.spi.stored_format import StoreRefused, graph_marks, refuse_earlier, refuse_other_marks
 from cmbs.tee.kernel.lattice import (
     Delta,
     EdgeKey,
@@ -65,11 +66,9 @@ from cmbs.tee.kernel.wire import (
 from cmbs.tee.proto import tee_pb2 as pb
 from cmbs.tee.stores import _neo4j_cypher as cypher
 from cmbs.tee.stores._neo4j_rows import (
-    FORMAT,
     build_provenance,
     find_full_id,
     find_unknown_things,
-    migrate_graph,
     put_change,
     put_tombstones,
     read_identity,
@@ -117,15 +116,30 @@ class Neo4jGraphStore:
             raise
 
     def _create_schema(self) -> None:
-        """Make the constraints and the empty graph; safe while other processes do the same."""
+        """Make the constraints and the empty graph, safely while other processes do the same.
+
+        GraphUnavailable for a graph of another format, of which nothing is changed.
+        """
+        self._refuse_other_format()
         for constraint in cypher.CONSTRAINTS:
             self._write("cannot make the constraints", partial(run_statement, statement=constraint))
-        made = {"format": FORMAT, "tee_id": secrets.token_hex(16)}
-        found = self._write("cannot open the graph", lambda tx: read_row(tx, cypher.CREATE_GRAPH, **made))[0]
-        if found > FORMAT:
-            raise GraphUnavailable(f"the graph has format {found}, and only formats up to {FORMAT} are known here")
-        if found < FORMAT:
-            self._write("cannot migrate the graph", migrate_graph)
+        name, fingerprint = _expect_marks()
+        tee_id = secrets.token_hex(16)
+        create = partial(
+            run_statement, statement=cypher.CREATE_GRAPH, format=name, fingerprint=fingerprint, tee_id=tee_id
+        )
+        self._write("cannot open the graph", create)
+        # Another process may have been first.
+        self._refuse_other_format()
+
+    def _refuse_other_format(self) -> None:
+        (marked,) = self._write("cannot open the graph", lambda tx: read_row(tx, cypher.MARKS))
+        for marks in marked:
+            with _translate_errors("cannot open the graph"):
+                # Before the first format was fixed it was a number.
+                if not isinstance(marks[0], str):
+                    raise refuse_earlier()
+                refuse_other_marks(tuple(marks), _expect_marks())
 
     def _write(self, failing: str, work: Callable[[neo4j.ManagedTransaction], T]) -> T:
         """Do `work` in a transaction, again where Neo4j asks for that; reads too, since they take locks."""
@@ -342,6 +356,10 @@ class Neo4jGraphStore:
         self._driver.close()
 
 
+def _expect_marks() -> tuple[str, str]:
+    return graph_marks("\n".join(cypher.CONSTRAINTS))
+
+
 def connect(url: str) -> tuple[neo4j.Driver, str | None]:
     """A driver for `scheme://user:password@host:port/database`, and the name of the database, where there is one.
 
@@ -383,5 +401,7 @@ def _translate_errors(failing: str) -> Iterator[None]:
     """Errors of the driver and of the database as ours; what they say may name hosts, never passwords."""
     try:
         yield
+    except StoreRefused as exc:
+        raise GraphUnavailable(f"{failing}: {exc.what}; nothing was changed", {"next": exc.next_step}) from exc
     except (DriverError, Neo4jError, OSError) as exc:
         raise GraphUnavailable(f"{failing}: {exc}") from exc

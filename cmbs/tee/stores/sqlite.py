@@ -15,6 +15,8 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 from cmbs.errors import GraphUnavailable, IncidentNotFound, InvalidRequest
+from cmbs.spi.stored_format import StoreRefused
+from cmbs.sqlite_files import prepare_file, refuse_other_file, transaction
 from cmbs.tee.kernel.graph import Graph, IncidentState
 from cmbs.tee.kernel.lattice import Delta, EdgeKey, Node, Provenance, Timestamp
 from cmbs.tee.kernel.merge import choose_anchor, decide_tombstones, find_unknown
@@ -41,7 +43,7 @@ from cmbs.tee.kernel.wire import (
     universe_of,
 )
 from cmbs.tee.proto import tee_pb2 as pb
-from cmbs.tee.stores._sqlite_schema import migrate, transaction
+from cmbs.tee.stores._sqlite_schema import GRAPH_FILE
 
 _BUSY_SECONDS = 10.0
 _WAL_ATTEMPTS = 100
@@ -74,9 +76,10 @@ class SQLiteGraphStore:
         self._incidents: OrderedDict[str, _CachedIncident] = OrderedDict()
         self._cached_bytes = 0
         with ExitStack() as connections, _translate_errors(f"cannot open `{self._path}`"):
+            refuse_other_file(self._path, GRAPH_FILE, _BUSY_SECONDS)
             self._writer = connections.enter_context(closing(_connect(self._path)))
             self._writer.execute("PRAGMA synchronous = FULL")
-            migrate(self._writer)
+            prepare_file(self._writer, GRAPH_FILE)
             # After the file is known to be ours: the mode is written into it.
             _enter_wal(self._writer)
             self._reader = connections.enter_context(closing(_connect(self._path)))
@@ -318,5 +321,7 @@ def _enter_wal(connection: sqlite3.Connection) -> None:
 def _translate_errors(doing: str) -> Iterator[None]:
     try:
         yield
+    except StoreRefused as exc:
+        raise GraphUnavailable(f"{doing}: {exc.what}; nothing was changed", {"next": exc.next_step}) from exc
     except sqlite3.Error as exc:
         raise GraphUnavailable(f"{doing}: {exc}") from exc

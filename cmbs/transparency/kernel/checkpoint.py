@@ -15,8 +15,8 @@ from cmbs.ledger.proofs import MAX_SIZE, verify_consistency
 from cmbs.transparency.kernel.faults import Fault, FaultKind
 from cmbs.transparency.kernel.notes import Note, SigningKey, VerifierKey
 
-KEYS_FORMAT = "cmbs-checkpoint-keys/1"
-_SUCCESSION = "cmbs-checkpoint-key-succession/1"
+KEYS_FORMAT = "cmbs/1/checkpoint-keys"
+_SUCCESSION = "cmbs/1/checkpoint-key-succession"
 _SIZE = re.compile(r"0|[1-9][0-9]{0,15}")
 _ROOT_BYTES = 32
 _FEWEST_LINES = 3

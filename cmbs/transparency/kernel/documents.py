@@ -14,7 +14,7 @@ from cmbs.transparency.kernel.faults import Fault, FaultKind
 from cmbs.transparency.kernel.notes import Note
 from cmbs.transparency.kernel.records import HeadRecord, read_record
 
-FORMAT = "cmbs-proof/1"
+FORMAT = "cmbs/1/proof"
 CHECKPOINT_KIND = "checkpoint"
 CONSISTENCY_KIND = "checkpoint-consistency"
 RECORD_KIND = "checkpoint-record"

@@ -15,7 +15,7 @@ from immutables import Map
 
 from cmbs.errors import InvalidRequest, LedgerCorrupt
 from cmbs.ledger import GENESIS, Head, StoredEntry, replay, seal
-from cmbs.ledger.entry import VERSION
+from cmbs.ledger.format import FORMAT
 from cmbs.ledger.proofs import LogTree
 from cmbs.spi.audit_log import HEADS_PREFIX, Append
 from cmbs.spi.audit_log import HEADS_STREAM as HEADS_STREAM  # noqa: PLC0414 - it is part of this module too
@@ -43,7 +43,7 @@ class HeadRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Head(self.size - 1, bytes.fromhex(self.head_hash))
 
 
-class RecordEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RecordEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="format", tag=FORMAT):
     """The content of an entry."""
 
     event_id: str
@@ -53,7 +53,6 @@ class RecordEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seq: int
     stream_id: str
     ts: str
-    v: int
     verb: HeadsVerb
 
 
@@ -92,7 +91,6 @@ class HeadsLog:
         self.indexes: dict[str, int] = {}
         self.tree = LogTree()
         self.head = event.head
-        self.v = event.body.v
         self.fold(event)
 
     def fold(self, event: RecordEvent) -> None:
@@ -102,7 +100,6 @@ class HeadsLog:
         self.indexes[record.stream_id] = event.body.seq
         self.tree.append(event.stored.event_hash)
         self.head = event.head
-        self.v = event.body.v
 
 
 class RecordedHeads(msgspec.Struct, frozen=True):
@@ -110,7 +107,6 @@ class RecordedHeads(msgspec.Struct, frozen=True):
 
     records: Map[str, HeadRecord]
     head: Head
-    v: int
 
 
 class HeadsFolding:
@@ -153,7 +149,6 @@ def decide(head: Head | None, known: HeadRecord | None, record: HeadRecord, stam
         seq,
         HEADS_STREAM,
         stamp.ts,
-        VERSION,
         HeadsVerb.RECORD_HEAD,
     )
     return RecordEvent(body, seal(body))
@@ -183,7 +178,7 @@ def _evolve(log: HeadsLog | None, event: RecordEvent) -> HeadsLog:
 
 def _extend(state: RecordedHeads | None, event: RecordEvent) -> RecordedHeads:
     records = Map[str, HeadRecord]() if state is None else state.records
-    return RecordedHeads(records.set(event.body.payload.stream_id, event.body.payload), event.head, event.body.v)
+    return RecordedHeads(records.set(event.body.payload.stream_id, event.body.payload), event.head)
 
 
 _RULES = replay.ReplayRules(read_record, _decide_again, _evolve)

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 
 from cmbs.ledger import Head, StoredEntry
-from cmbs.ledger.entry import VERSION
+from cmbs.ledger.format import FORMAT
 from cmbs.messages import Actor
 from cmbs.spi.audit_log import WEBHOOK_PREFIX
 from cmbs.webhooks.kernel.model import Delivery, DisabledBecause, EventNote, Place, Settings
@@ -133,7 +133,7 @@ MESSAGE_OF: dict[WebhookVerb, type[WebhookMessage]] = {
 VERB_OF: dict[type[WebhookMessage], WebhookVerb] = {kind: verb for verb, kind in MESSAGE_OF.items()}
 
 
-class WebhookEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class WebhookEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="format", tag=FORMAT):
     """The content of an entry."""
 
     actor: Actor
@@ -144,7 +144,6 @@ class WebhookEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seq: int
     stream_id: str
     ts: str
-    v: int
     verb: WebhookVerb
 
 
@@ -154,7 +153,6 @@ class WebhookStamp(NamedTuple):
     actor: Actor
     event_id: str
     ts: str
-    v: int = VERSION
 
 
 class WebhookEvent(NamedTuple):
@@ -189,8 +187,6 @@ class Webhook(msgspec.Struct, frozen=True):
     place: Place
     head: Head
     head_event_id: str
-    # The version of the newest entry.
-    v: int
     generation: int = 1
     # Until when the secret before the newest one signs too.
     overlap_until: str | None = None

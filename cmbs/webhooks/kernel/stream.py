@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from cmbs.errors import Conflict, InvalidRequest, RecordNotFound
 from cmbs.ledger import GENESIS, Head, StoredEntry, replay, seal
 from cmbs.ledger.canonical import encode_frame
-from cmbs.ledger.entry import GATES_SINCE
 from cmbs.ledger.instants import later
 from cmbs.spi.audit_log import WEBHOOK_PREFIX, Append
 from cmbs.webhooks.kernel.checking import Repeated, check_mark, check_message
@@ -116,7 +115,6 @@ def decide(stream_id: str, webhook: Webhook | None, message: WebhookMessage, sta
         seq,
         stream_id,
         stamp.ts,
-        stamp.v,
         VERB_OF[type(message)],
     )
     return WebhookEvent(message, body, seal(body))
@@ -147,10 +145,10 @@ def evolve(webhook: Webhook | None, event: WebhookEvent) -> Webhook:
     message, body = event.message, event.body
     head = Head(body.seq, event.stored.event_hash)
     if isinstance(message, CreateWebhook):
-        return Webhook(message.settings, message.mark, body.ts, body.actor, message.place, head, body.event_id, body.v)
+        return Webhook(message.settings, message.mark, body.ts, body.actor, message.place, head, body.event_id)
     if webhook is None:
         raise TypeError("a webhook begins with its registration")
-    return replace(_apply(webhook, message, body), head=head, head_event_id=body.event_id, v=body.v)
+    return replace(_apply(webhook, message, body), head=head, head_event_id=body.event_id)
 
 
 def _apply(webhook: Webhook, message: WebhookMessage, body: WebhookEntry) -> Webhook:
@@ -282,9 +280,7 @@ def read_webhook_event(stored: StoredEntry) -> WebhookEvent:
 
 def _decide_again(stream_id: str, webhook: Webhook | None, recorded: WebhookEvent) -> WebhookEvent:
     body = recorded.body
-    if body.v < GATES_SINCE:
-        raise ValueError(f"entries of version {body.v} have no webhooks")
-    return decide(stream_id, webhook, recorded.message, WebhookStamp(body.actor, body.event_id, body.ts, body.v))
+    return decide(stream_id, webhook, recorded.message, WebhookStamp(body.actor, body.event_id, body.ts))
 
 
 _RULES = replay.ReplayRules(read_webhook_event, _decide_again, evolve)

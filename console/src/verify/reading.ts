@@ -6,6 +6,10 @@ export interface RawEntry {
   hash: string;
 }
 
+/** Of entries; an export says what it is beside it. */
+export const FORMAT = "cmbs/1";
+const EXPORT_FORMAT = `${FORMAT}/export`;
+const EARLIER_FORMAT = /^cmbs-[a-z]+\/[0-9]+$/;
 const TAIL = /,"event_hash":"([0-9a-f]{64})"\}$/;
 const LINE = /^\{"event_hash":"([0-9a-f]{64})","entry":(\{[\s\S]*\})\}$/;
 
@@ -53,7 +57,8 @@ export function splitExport(file: string): ExportedStream[] {
   const lines = file.split("\n");
   if (lines[lines.length - 1] === "") lines.pop();
   const header = JSON.parse(lines[0] ?? "{}") as { format?: string };
-  if (header.format !== "cmbs-export/1") throw new Error("not an export: its first line does not say `cmbs-export/1`");
+  if (EARLIER_FORMAT.test(String(header.format))) throw new Error("an export of an earlier format, which this software does not read");
+  if (header.format !== EXPORT_FORMAT) throw new Error(`not an export: its first line does not say ${EXPORT_FORMAT}`);
   const streams: ExportedStream[] = [];
   let entries: RawEntry[] = [];
   for (const [at, line] of lines.slice(1, -1).entries()) {
@@ -77,5 +82,5 @@ export function joinExport(name: string, entries: RawEntry[]): string {
   const last = entries[entries.length - 1]!;
   const end = JSON.stringify({ end_of: name, head_seq: entries.length - 1, head_hash: last.hash });
   const lines = entries.map((entry) => `{"event_hash":"${entry.hash}","entry":${entry.text}}`);
-  return [`{"format":"cmbs-export/1","left_out":["identity:keys"]}`, ...lines, end, `{"sessions":1}`, ""].join("\n");
+  return [JSON.stringify({ format: EXPORT_FORMAT, left_out: ["identity:keys"] }), ...lines, end, `{"sessions":1}`, ""].join("\n");
 }

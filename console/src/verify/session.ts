@@ -3,12 +3,11 @@
 
 import { canonicalize, comparePoints, type Json } from "./canonical";
 import { MerkleTree, Survivors, commitTo, encode, hashLeaf, toHex } from "./merkle";
-import type { RawEntry } from "./reading";
+import { FORMAT, type RawEntry } from "./reading";
 
 const NO_HASH = "0".repeat(64);
 const STAMP = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$/;
 const FIRST_DIGEST_POINT = 1000;
-const NEWEST_VERSION = 3;
 
 /** What does not hold, at the event where it was found. */
 export class Mismatch extends Error {
@@ -23,11 +22,11 @@ export class Mismatch extends Error {
   }
 }
 
-/** A version of the format that this page was not written for: neither good nor bad. */
-export class TooNew extends Error {}
+/** An entry of a format that this page was not written for: neither good nor bad. */
+export class OtherFormat extends Error {}
 
 interface Entry {
-  v: number;
+  format: string;
   stream_id: string;
   seq: number;
   event_id: string;
@@ -42,7 +41,7 @@ interface Entry {
   idempotency_key?: string;
   notes?: string;
   actor?: { id: string };
-  state?: { digest: string; format: number };
+  state?: string;
 }
 
 interface Policy {
@@ -63,7 +62,6 @@ function expect(holds: boolean, reason: string, expected: unknown = "", found: u
 export class ChainCheck {
   size = 0;
   head = NO_HASH;
-  private version = 1;
   private digestPoint = FIRST_DIGEST_POINT;
   private readonly eventIds = new Set<string>();
 
@@ -74,30 +72,27 @@ export class ChainCheck {
 
   append(raw: RawEntry): Entry {
     const entry = JSON.parse(raw.text) as Entry;
-    if (entry.v > NEWEST_VERSION) throw new TooNew(`event ${this.size} is of version ${entry.v}, which this page does not know`);
+    if (entry.format !== FORMAT) throw new OtherFormat(`event ${this.size} is not of the format ${FORMAT}, which is the only one that this page reads`);
     expect(canonicalize(entry as unknown as Json) === raw.text, "bytes are not canonical");
     const hash = toHex(hashLeaf(encode(raw.text)));
     expect(hash === raw.hash, "hash does not follow from the bytes", hash, raw.hash);
     expect(entry.prev_event_hash === this.head, "link does not follow", this.head, entry.prev_event_hash);
     expect(entry.seq === this.size, "number does not follow", this.size, entry.seq);
     expect(entry.stream_id === this.streamId, "event of another stream", this.streamId, entry.stream_id);
-    expect(entry.v >= this.version, "version goes back", this.version, entry.v);
     expect(STAMP.test(entry.ts), "time has another form", "YYYY-MM-DDThh:mm:ss.ffffffZ", entry.ts);
     expect(!this.eventIds.has(entry.event_id), "event id occurs twice", "", entry.event_id);
     this.checkDigestPoint(entry);
     this.eventIds.add(entry.event_id);
-    this.version = entry.v;
     this.head = hash;
     this.size += 1;
     return entry;
   }
 
   private checkDigestPoint(entry: Entry): void {
-    const regular = this.isSpace && entry.v >= 3;
-    const due = regular ? entry.seq > 0 && entry.seq % FIRST_DIGEST_POINT === 0 : entry.seq === this.digestPoint;
-    if (entry.seq === this.digestPoint) this.digestPoint += Math.max(FIRST_DIGEST_POINT, Math.floor(this.digestPoint / 4));
-    expect((entry.state !== undefined) === (due && entry.v >= 2), "digest of the state at the wrong place");
-    if (entry.state) expect(/^[0-9a-f]{64}$/.test(entry.state.digest) && entry.state.format >= 1, "digest has another form");
+    const due = entry.seq === this.digestPoint;
+    if (due) this.digestPoint += this.isSpace ? FIRST_DIGEST_POINT : Math.max(FIRST_DIGEST_POINT, Math.floor(this.digestPoint / 4));
+    expect((entry.state !== undefined) === due, "digest of the state at the wrong place");
+    if (entry.state !== undefined) expect(/^[0-9a-f]{64}$/.test(entry.state), "digest has another form");
   }
 }
 
@@ -165,11 +160,9 @@ export class SessionCheck {
 
   private checkKey(entry: Entry): void {
     if (entry.idempotency_key === undefined) return;
-    const scope = entry.v >= 3 && entry.actor ? `actor ${entry.actor.id}` : entry.v >= 3 ? "none" : "all";
-    for (const each of [JSON.stringify([scope, entry.idempotency_key]), JSON.stringify(["all", entry.idempotency_key])]) {
-      expect(!this.keys.has(each), "idempotency key occurs twice", "", entry.idempotency_key);
-    }
-    this.keys.add(JSON.stringify([scope, entry.idempotency_key]));
+    const key = JSON.stringify([entry.actor?.id ?? null, entry.idempotency_key]);
+    expect(!this.keys.has(key), "idempotency key occurs twice", "", entry.idempotency_key);
+    this.keys.add(key);
   }
 
   private declare(entry: Entry): void {

@@ -1,6 +1,6 @@
 // What the worker does with a stream: every entry in turn, the first bad one named.
 
-import { ChainCheck, Mismatch, SessionCheck, TooNew } from "./session";
+import { ChainCheck, Mismatch, SessionCheck, OtherFormat } from "./session";
 import type { RawEntry } from "./reading";
 
 export interface Verdict {
@@ -51,7 +51,7 @@ export function checkStream(
   } catch (error) {
     if (error instanceof Mismatch) {
       Object.assign(verdict, { state: "broken", seq: error.seq, reason: error.reason, expected: error.expected, found: error.found });
-    } else if (error instanceof TooNew) {
+    } else if (error instanceof OtherFormat) {
       Object.assign(verdict, { state: "unknown", reason: error.message });
     } else throw error;
   }

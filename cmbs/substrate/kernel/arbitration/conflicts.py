@@ -12,7 +12,6 @@ from cmbs.substrate.kernel.model import BeliefReading, Candidate, Failure, Reaso
 from cmbs.substrate.kernel.policy.policy import Policy
 from cmbs.substrate.kernel.policy.predicates import Asking
 from cmbs.substrate.kernel.policy.references import CaseContext, EvaluationContext
-from cmbs.substrate.kernel.state import CallKey
 
 
 class Finding(NamedTuple):
@@ -62,7 +61,7 @@ def _claims(place: int, candidate: Candidate) -> Iterable[tuple[object, object]]
         yield from ((key, None) for key in candidate.unset)
     elif candidate.idempotency_key is not None:
         # The same call twice counts as two calls, so that it clashes too.
-        yield CallKey(candidate.tool_id, candidate.idempotency_key), place
+        yield (candidate.tool_id, candidate.idempotency_key), place
 
 
 def commit_finding(

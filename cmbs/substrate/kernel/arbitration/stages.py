@@ -8,12 +8,12 @@ to the trace; the first that finds something decides.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from hashlib import sha256
 from typing import Any, TypeAlias
 
 import msgspec
 
 from cmbs.ledger import canonical
+from cmbs.ledger.tagged_hash import Domain, hash_tagged
 from cmbs.messages import Actor, ActorKind
 from cmbs.substrate.kernel.arbitration.authority import proposable_by
 from cmbs.substrate.kernel.arbitration.capabilities import (
@@ -159,9 +159,8 @@ def begin_delta(
 
 
 def find_call(space: Space, tool_id: str, idempotency_key: str, agent_id: str) -> str | None:
-    """The execution that this agent began under this key, or any agent before keys belonged to one."""
-    own = space.calls.get(CallKey(tool_id, idempotency_key, agent_id))
-    return space.calls.get(CallKey(tool_id, idempotency_key)) if own is None else own
+    """The execution that this agent began under this key."""
+    return space.calls.get(CallKey(tool_id, idempotency_key, agent_id))
 
 
 def provenance_fault(space: Space, proposal: Proposal, actor: Actor) -> ReasonCode | None:
@@ -183,16 +182,16 @@ def args_of_delta(delta: StateDelta) -> dict[str, Any]:
 
 
 def hash_of_args(candidate: Candidate) -> str:
-    """What approvals and intents are bound to: SHA-256, in hex, of canonical args, or of a delta's set and unset."""
+    """What approvals and intents are bound to: the tagged hash, in hex, of args, or of a delta."""
     if isinstance(candidate, ToolCall):
-        return sha256(candidate.args).hexdigest()
-    return sha256(canonical.encode(args_of_delta(candidate))).hexdigest()
+        return hash_tagged(Domain.ARGS, bytes(candidate.args)).hex()
+    return hash_tagged(Domain.DELTA, canonical.encode(args_of_delta(candidate))).hex()
 
 
 def hash_of_tool(space: Space, tool_id: str | None) -> str | None:
-    """What approvals of calls are bound to: SHA-256, in hex, of the tool as it is registered; None for no tool."""
+    """What approvals of calls are bound to: the tagged hash, in hex, of the registered tool; None for no tool."""
     tool = None if tool_id is None else space.tools.get(tool_id)
-    return None if tool is None else sha256(encode(tool)).hexdigest()
+    return None if tool is None else hash_tagged(Domain.TOOL, encode(tool)).hex()
 
 
 # --- shape, freshness, authority --------------------------------------------------------------------------------------
@@ -400,10 +399,10 @@ def _live_approval(context: ArbitrationContext, state: CandidateState, constrain
     if constraint.on_fail is not Failure.ASK or not space.grants or _lacks_case(state, constraint):
         return None
     policy_hash, case_id = space.policy.policy_hash, context.case_id
-    grant = GrantKey(context.actor.id, tool_id, state.args_hash, constraint.key, policy_hash, case_id=case_id)
-    bound = grant._replace(tool_hash=hash_of_tool(space, tool_id))
-    # One that was asked for before approvals were bound to a registration is good as it was.
-    approval_id = space.grants.get(bound) or space.grants.get(grant)
+    tool_hash = hash_of_tool(space, tool_id)
+    approval_id = space.grants.get(
+        GrantKey(context.actor.id, tool_id, state.args_hash, constraint.key, policy_hash, tool_hash, case_id)
+    )
     if approval_id is None:
         return None
     approval = space.approvals[approval_id]

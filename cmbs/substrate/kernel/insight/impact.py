@@ -267,7 +267,7 @@ def _compare(
     message = msgspec.structs.replace(event.message, belief=readings)
     again: SpaceEvent | None = None
     try:
-        decided = decide(space, message, body.actor, Stamp(body.event_id, body.ts, None, v=body.v))
+        decided = decide(space, message, body.actor, Stamp(body.event_id, body.ts))
     except OutcomeUnchanged:
         # What waits goes on waiting, and that is not recorded.
         now = trace_decision(space, msgspec.structs.replace(event, message=message))

@@ -21,7 +21,6 @@ from cmbs.errors import BeliefServerError
 from cmbs.kit.model import Kit
 from cmbs.kit.provider import KitProvider
 from cmbs.ledger import StoredEntry, canonical
-from cmbs.ledger.entry import GATES_SINCE
 from cmbs.messages import ProviderRef
 from cmbs.substrate.belief_source import reading_of
 from cmbs.substrate.kernel.insight.impact import Impact
@@ -141,7 +140,7 @@ class SessionUnderKit:
             old, new = self._old.hypothesis_ids(), self._new.hypothesis_ids()
             # Of a part of the kit, what is left of that part.
             self._universe = new if self._declared == old else self._declared - (old - new)
-            attributes = self._attributes(recorded, message)
+            attributes = self._attributes(message)
             return msgspec.structs.replace(message, hypotheses=sorted(self._universe), hypothesis_attributes=attributes)
         if not isinstance(message, Eliminate):
             return message
@@ -153,11 +152,11 @@ class SessionUnderKit:
             gone = found
         return msgspec.structs.replace(message, eliminated=sorted(gone & self._universe))
 
-    def _attributes(self, recorded: Event, message: Declare) -> msgspec.Raw | msgspec.UnsetType:
+    def _attributes(self, message: Declare) -> msgspec.Raw | msgspec.UnsetType:
         """What would have been declared of hypotheses: what the new kit says, where it was the old kit that said it."""
         declared: Mapping[str, Any] = read_attributes(message.hypothesis_attributes)
         declared = {name: msgspec.json.decode(text) for name, text in declared.items()}
-        if recorded.body.v >= GATES_SINCE and declared == self._old.hypothesis_attributes():
+        if declared == self._old.hypothesis_attributes():
             declared = self._new.hypothesis_attributes()
         kept = {name: declared[name] for name in sorted(self._universe.intersection(declared))}
         return msgspec.Raw(canonical.encode(kept)) if kept else msgspec.UNSET

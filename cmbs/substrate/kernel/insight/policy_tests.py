@@ -15,7 +15,7 @@ from cmbs.ledger import canonical
 from cmbs.ledger.instants import LAST, parse_instant
 from cmbs.messages import Actor, ActorKind
 from cmbs.substrate.kernel.arbitration.arbitrate import arbitrate
-from cmbs.substrate.kernel.arbitration.stages import hash_of_args
+from cmbs.substrate.kernel.arbitration.stages import hash_of_args, hash_of_tool
 from cmbs.substrate.kernel.decide import decide, evolve
 from cmbs.substrate.kernel.events import Asked, CreateSpace, SpaceEvent
 from cmbs.substrate.kernel.insight.flips import Hypothetical
@@ -201,13 +201,13 @@ def _with_approvals(space: Space, proposal: Proposal, actor: Actor, constraints:
     case_id = None if isinstance(proposal.case_id, msgspec.UnsetType) else proposal.case_id
     for place, candidate in enumerate(proposal.candidates if constraints else ()):
         tool_id = candidate.tool_id if isinstance(candidate, ToolCall) else None
-        args_hash = hash_of_args(candidate)
+        args_hash, tool_hash = hash_of_args(candidate), hash_of_tool(space, tool_id)
         for constraint in constraints:
-            key = GrantKey(actor.id, tool_id, args_hash, constraint, space.policy.policy_hash, case_id=case_id)
+            key = GrantKey(actor.id, tool_id, args_hash, constraint, space.policy.policy_hash, tool_hash, case_id)
             approval_id = f"{constraint} {place}"
             grants[key] = approval_id
             approvals[approval_id] = Approval(
-                Asked(approval_id, place, args_hash, [constraint], LAST, tool_id, case_id=case_id),
+                Asked(approval_id, place, args_hash, [constraint], LAST, tool_id, tool_hash, case_id),
                 proposal.proposal_id,
                 actor,
                 space.policy.policy_hash,

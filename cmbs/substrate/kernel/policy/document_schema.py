@@ -46,45 +46,32 @@ def policy_schema() -> dict[str, Any]:
         "type": "object",
         "required": ["format"],
         "properties": {
-            "format": {"enum": [1, FORMAT]},
+            "format": {"const": FORMAT},
             "title": {"type": "string"},
             "tools": _list_of(_refer("KnownTool")),
             "given": _refer("Given"),
             "tests": _list_of(_refer("PolicyTest")),
+            "rules": _list_of({"anyOf": [_refer("Rule"), _refer("Constraint")]}),
+            "invariants": _map_of({"anyOf": [_CONDITION, _refer("Invariant")]}),
+            "exclusive": _map_of(_GOALS),
+            "degrade": _map_of(_refer("Offer")),
+            "schemas": _map_of(_SCHEMA),
+            "values": _map_of({}),
+            "private": _PREFIXES,
+            "memory": {
+                "type": "object",
+                "required": ["confidence_threshold"],
+                "additionalProperties": False,
+                "properties": {"confidence_threshold": _THRESHOLD},
+            },
         },
-        "if": {"properties": {"format": {"const": FORMAT}}},
-        "then": _refer("Rules"),
-        "else": _refer("Payloads"),
-        "unevaluatedProperties": False,
+        "additionalProperties": False,
         "$defs": dict(sorted(definitions.items())),
     }
 
 
 def _definitions() -> dict[str, Any]:
     return {
-        "Rules": {
-            "description": "Format 2: rules with conditions.",
-            "properties": {
-                "rules": _list_of({"anyOf": [_refer("Rule"), _refer("Constraint")]}),
-                "invariants": _map_of({"anyOf": [_CONDITION, _refer("Invariant")]}),
-                "exclusive": _map_of(_GOALS),
-                "degrade": _map_of(_refer("Offer")),
-                "schemas": _map_of(_SCHEMA),
-                "values": _map_of({}),
-                "private": _PREFIXES,
-                "memory": {
-                    "type": "object",
-                    "required": ["confidence_threshold"],
-                    "additionalProperties": False,
-                    "properties": {"confidence_threshold": _THRESHOLD},
-                },
-            },
-        },
-        "Payloads": {
-            "description": "Format 1: keys of a policy and their payloads; any of them may be given as text.",
-            "required": ["policy"],
-            "properties": {"policy": _describe_pairs()},
-        },
         "Rule": _describe_rule(),
         "Constraint": _describe_constraint(),
         "Invariant": {
@@ -105,25 +92,6 @@ def _definitions() -> dict[str, Any]:
             "additionalProperties": False,
             "properties": {"tool_id": {"type": "string"}, "mode": {"type": "string"}, "budget": {"type": "object"}},
         },
-    }
-
-
-def _describe_pairs() -> dict[str, Any]:
-    return {
-        "type": "object",
-        "patternProperties": {
-            r"^constraint\..": {"anyOf": [_refer("Constraint"), _TEXT]},
-            r"^policy\.invariant\..": {"anyOf": [_refer("Invariant"), _TEXT]},
-            r"^policy\.exclusive\..": {"anyOf": [_GOALS, _TEXT]},
-            r"^policy\.degrade\..": {"anyOf": [_refer("Offer"), _TEXT]},
-            r"^policy\.schema\..": {"anyOf": [_SCHEMA, _TEXT]},
-            r"^policy\.value\..": {},
-        },
-        "properties": {
-            "policy.memory.confidence_threshold": {"anyOf": [_THRESHOLD, _TEXT]},
-            "policy.private": {"anyOf": [_PREFIXES, _TEXT]},
-        },
-        "additionalProperties": False,
     }
 
 

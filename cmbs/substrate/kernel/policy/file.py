@@ -22,7 +22,7 @@ One format for commands, HTTP, tests and examples, in YAML or JSON::
     given: {…}
     tests: […]
 
-Format 1 has the pairs themselves under `policy`. The same file always gives the same pairs, and nothing but the pairs
+The same file always gives the same pairs, and nothing but the pairs
 decides: a file is compiled before its policy is recorded, and never again.
 """
 
@@ -44,6 +44,7 @@ from cmbs.substrate.kernel.events import MediaType, PolicySource
 from cmbs.substrate.kernel.model import Tool
 from cmbs.substrate.kernel.policy.documents import Given, KnownTool, PolicyTest, decode_node
 from cmbs.substrate.kernel.policy.policy import (
+    CONSTRAINT,
     DEGRADE,
     EXCLUSIVE,
     INVARIANT,
@@ -58,20 +59,12 @@ from cmbs.substrate.kernel.policy.rules import PolicyRule, RuleReader, Written
 from cmbs.substrate.kernel.policy.source_map import Origin, SourceMap, WrittenPart
 
 FORMAT = 2
-_PAYLOAD_FORMAT = 1
 MAX_TESTS = 10_000
-_SHARED_FIELDS = {"format": True, "title": False, "tools": False, "given": False, "tests": False}
-_FIELDS: dict[int, dict[str, bool]] = {
-    _PAYLOAD_FORMAT: {**_SHARED_FIELDS, "policy": True},
-    FORMAT: {
-        **_SHARED_FIELDS,
-        **dict.fromkeys(
-            ("rules", "invariants", "exclusive", "degrade", "schemas", "values", "private", "memory"), False
-        ),
-    },
-}
+_SECTIONS = ("rules", "invariants", "exclusive", "degrade", "schemas", "values", "private", "memory")
+_FIELDS = {"format": True, **dict.fromkeys(("title", "tools", "given", "tests", *_SECTIONS), False)}
 # The maps of the file whose values are taken as they are, and what their keys begin with.
 _PREFIXES = {"exclusive": EXCLUSIVE, "degrade": DEGRADE, "schemas": SCHEMA, "values": VALUE}
+_NAMED = {"invariants": INVARIANT, **_PREFIXES}
 # The names under which a file is read that came without one.
 FILE_NAMES = {MediaType.YAML: "policy.yaml", MediaType.JSON: "policy.json"}
 D = TypeVar("D")
@@ -115,7 +108,7 @@ def compile_file(data: bytes, name: str, pause: Callable[[], object] = go_on) ->
 
 
 def map_source(source: PolicySource) -> SourceMap | None:
-    """The way back into a recorded file; None where it is of a format that is no longer read."""
+    """The way back into a recorded file; None where it is not one that is read."""
     try:
         return compile_file(source.text.encode(), FILE_NAMES[source.media_type]).source_map
     except InvalidDocument:
@@ -123,9 +116,26 @@ def map_source(source: PolicySource) -> SourceMap | None:
 
 
 def as_payloads(compiled: CompiledPolicy) -> dict[str, Any]:
-    """A compiled policy as the data of a file of format 1: the payloads that decide, and nothing else."""
+    """A compiled policy as the data of a file: the payloads that decide, and nothing else."""
     title = {"title": compiled.title} if compiled.title else {}
-    return {"format": _PAYLOAD_FORMAT, **title, "policy": {key: _as_data(text) for key, text in compiled.pairs.items()}}
+    return {"format": FORMAT, **title, **sections_of(compiled.pairs)}
+
+
+def sections_of(pairs: Mapping[str, str]) -> dict[str, Any]:
+    """The sections of a file that is compiled to these pairs, their payloads as they are."""
+    sections: dict[str, Any] = {}
+    for key, text in pairs.items():
+        value = _as_data(text)
+        if key.startswith(CONSTRAINT):
+            sections.setdefault("rules", []).append({"name": key.removeprefix(CONSTRAINT), **value})
+        elif key == PRIVATE:
+            sections["private"] = value
+        elif key == THRESHOLD:
+            sections["memory"] = {"confidence_threshold": canonical.decode(text)}
+        else:
+            section, prefix = next(each for each in _NAMED.items() if key.startswith(each[1]))
+            sections.setdefault(section, {})[key.removeprefix(prefix)] = value
+    return sections
 
 
 def _as_data(text: str) -> Any:
@@ -165,33 +175,28 @@ class _FileReader(FieldReader):
         self._parts: dict[str, WrittenPart] = {}
 
     def read(self, node: Node) -> CompiledPolicy | None:
-        number = self._read_format(node)
-        fields = None if number is None else self.read_fields(node, (), _FIELDS[number])
+        fields = self.read_fields(node, (), _FIELDS) if self._has_format(node) else None
         if fields is None:
             return None
         title = self.read_text(fields.get("title"), ("title",)) or ""
         tools = self._decode_items(fields, "tools", MAX_PAIRS, KnownTool)
-        if number == _PAYLOAD_FORMAT:
-            for key, value in self._read_map(fields, "policy"):
-                self._take_value(key, value, key)
-        else:
-            self._read_sections(fields)
+        self._read_sections(fields)
         given = self._decode(fields["given"], ("given",), Given) if "given" in fields else Given()
         tests = self._decode_items(fields, "tests", MAX_TESTS, PolicyTest) or ()
         known = None if tools is None else tuple(each.to_tool() for each in tools)
         source_map = SourceMap(self._text, self._parts)
         return CompiledPolicy(title, self._pairs, known, given or Given(), tests, source_map)
 
-    def _read_format(self, node: Node) -> int | None:
-        """The number of the format; None, and a finding, where it is none that is known."""
+    def _has_format(self, node: Node) -> bool:
+        """Whether the file says that it is of the one format; a finding where it does not."""
         entries = {field.text: value for field, value in node.entries} if isinstance(node, Fields) else {}
         found = entries.get("format")
-        if isinstance(found, Scalar) and found.kind is ScalarKind.NUMBER and found.text in {"1", "2"}:
-            return int(found.text)
+        if isinstance(found, Scalar) and found.kind is ScalarKind.NUMBER and found.text == str(FORMAT):
+            return True
         place = node.place if found is None else found.place
-        message = f"begins with `format: {FORMAT}`; {_PAYLOAD_FORMAT} is that of bare payloads, and there is no other"
+        message = f"begins with `format: {FORMAT}`; there is no other"
         self.refuse_value(Rule.MISSING_FIELD if found is None else Rule.UNKNOWN_WORD, message, (), place)
-        return None
+        return False
 
     def _read_sections(self, fields: Mapping[str, Node]) -> None:
         rules = RuleReader(self, self._name, self._text)
@@ -200,7 +205,7 @@ class _FileReader(FieldReader):
             self._pause()
             written = rules.read(node, path, number)
             if written is not None:
-                self._add(f"constraint.{written.part.rule}", written, node.place)
+                self._add(CONSTRAINT + written.part.rule, written, node.place)
         for name, node in self._read_map(fields, "invariants"):
             written = rules.read_invariant(f"invariants.{name}", node, ("invariants", name))
             if written is not None:

@@ -19,7 +19,6 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from hashlib import sha256
 from typing import Any, NamedTuple, assert_never
 
 import jsonschema_rs
@@ -28,6 +27,7 @@ from immutables import Map
 
 from cmbs.errors import BeliefServerError
 from cmbs.ledger import canonical
+from cmbs.ledger.tagged_hash import Domain, hash_tagged
 from cmbs.substrate.kernel.model import Budget
 from cmbs.substrate.kernel.policy.constraints import (
     STRICTNESS,
@@ -54,6 +54,7 @@ _NAMES: tuple[str, ...] = ()
 # What the keys of a policy begin with; all other keys of a state map are facts, goals and the like.
 POLICY_PREFIXES = ("policy.", "constraint.")
 EXCLUSIVE = "policy.exclusive."
+CONSTRAINT = "constraint."
 INVARIANT = "policy.invariant."
 DEGRADE = "policy.degrade."
 SCHEMA = "policy.schema."
@@ -148,7 +149,7 @@ class Policy:
             if key in known and known[key][0] == text
             else (text, compile_constraint(key, text, self.schemas))
             for key, text in sorted(pairs.items())
-            if key.startswith("constraint.")
+            if key.startswith(CONSTRAINT)
         }
         self._of_everything: list[Compiled] = []
         self._of_tool: ToolIndex[Compiled] = ToolIndex()
@@ -289,7 +290,7 @@ def compile_ahead(
     schemas = dict(_each(pairs, SCHEMA, _schema, []))
     compiled: dict[str, tuple[str, Compiled]] = {}
     for key, text in pairs.items():
-        if key.startswith("constraint.") and known.get(key, ("",))[0] != text:
+        if key.startswith(CONSTRAINT) and known.get(key, ("",))[0] != text:
             compiled[key] = (text, compile_constraint(key, text, schemas))
             pause()
     policy = Policy(pairs, {**known, **compiled})
@@ -316,8 +317,8 @@ def _find_faults(pairs: Mapping[str, str], compiled: Policy | None) -> list[Poli
 
 
 def hash_of(pairs: Mapping[str, str]) -> str:
-    """The policy hash: SHA-256 of the canonical JSON object of all pairs, in hex."""
-    return sha256(canonical.encode(dict(pairs))).hexdigest()
+    """The policy hash: the tagged hash of the canonical JSON object of all pairs, in hex."""
+    return hash_tagged(Domain.POLICY, canonical.encode(dict(pairs))).hex()
 
 
 # --- what a policy consists of ----------------------------------------------------------------------------------------

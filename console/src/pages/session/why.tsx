@@ -38,8 +38,7 @@ async function findEvent(id: string, log: SessionLog, why: string): Promise<Audi
       return null;
     } catch (error) {
       if (!(error instanceof ApiError) || error.status !== 409) throw error;
-      const event = String(error.details["eliminated_by"] ?? "");
-      seq = log.eventIds.indexOf(event);
+      seq = (error.details["eliminated_by"] as { seq: number }).seq;
     }
   }
   return seq < 0 ? null : readEvent(id, log, seq);

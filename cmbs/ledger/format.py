@@ -1,0 +1,20 @@
+"""The one format of entries, states, exports and stores."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, TypeAlias
+
+Format: TypeAlias = Literal["cmbs/1"]
+# Every entry and every export names it, and every store is marked with it. No earlier software wrote this name.
+FORMAT: Format = "cmbs/1"
+# What FORMAT means today: a digest over the types of all entries and states. Until the first release is tagged, types
+# may change under the same name, and a store that was made with other types is refused.
+FINGERPRINT = "c8bbdc713dd70ed7"
+
+_EARLIER_DOCUMENT = re.compile("cmbs-[a-z]+/[0-9]+")
+
+
+def is_earlier_document(name: object) -> bool:
+    """Whether an export or a proof with this name of a format was written before the first format was fixed."""
+    return isinstance(name, str) and _EARLIER_DOCUMENT.fullmatch(name) is not None

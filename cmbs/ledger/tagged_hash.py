@@ -1,0 +1,31 @@
+"""Hashes that a ledger records of states, requests and documents: SHA-256 under a tag."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from hashlib import sha256
+
+from cmbs.ledger.format import FORMAT
+
+
+class Domain(StrEnum):
+    """What a hash is of. Of the same bytes, each has another hash."""
+
+    STATE = "state"
+    POLICY = "policy"
+    KIT = "kit"
+    ARGS = "args"
+    DELTA = "delta"
+    TOOL = "tool"
+    RESULT = "result"
+    REQUEST = "request"
+    RESPONSE = "response"
+
+
+# Ended by a zero byte, which no name has: no tag is the beginning of another.
+_TAGS = {domain: f"{FORMAT}/{domain}\0".encode() for domain in Domain}
+
+
+def hash_tagged(domain: Domain, data: bytes) -> bytes:
+    """The SHA-256 of the tag of `domain` and of `data`: `cmbs/1/<domain>`, a zero byte, the bytes."""
+    return sha256(_TAGS[domain] + data).digest()
