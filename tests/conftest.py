@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support.effort import EFFORT, EFFORTS, MARKERS
+from tests.support.effort import CI_MARKERS, EFFORT, EFFORTS, MARKERS, REPEATABLE
 from tests.support.fault_summary import write_fault_summary
 from tests.support.mutation_summary import write_mutation_summary
+from tests.support.subtests import lean_subtests
 
 if TYPE_CHECKING:
     from tests.support.spaces import World
@@ -26,19 +27,25 @@ pytest.register_assert_rewrite(
     "cmbs.testing.contracts.stored_rows",
 )
 
-# No deadline: how long an example takes is the business of bench/, not of a test.
+# No deadline: how long an example takes is the business of bench/, not of a test. Where the examples must be the same
+# again they depend on nothing; pytest-randomly seeds only the order of tests and the `random` of a test.
 for effort in EFFORTS.values():
     settings.register_profile(
         effort.name,
         max_examples=effort.examples,
         deadline=None,
-        derandomize=effort.name == "ci",
-        print_blob=effort.name == "ci",
+        derandomize=REPEATABLE,
+        print_blob=REPEATABLE,
         suppress_health_check=[HealthCheck.too_slow],
     )
 settings.load_profile(EFFORT.name)
 
+__all__ = ["lean_subtests"]
 LEFT_OUT = pytest.StashKey[Counter[str]]()
+
+
+def _run_by(marker: str) -> str:
+    return "`make check`" if marker in CI_MARKERS else "`make test-deep`"
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -47,7 +54,7 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.pop("COVERAGE_PROCESS_CONFIG", None)
     config.stash[LEFT_OUT] = Counter()
     for name, meaning in MARKERS.items():
-        config.addinivalue_line("markers", f"{name}: {meaning}; CMBS_EFFORT=fast leaves it out")
+        config.addinivalue_line("markers", f"{name}: {meaning}; {_run_by(name)} runs it")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -60,15 +67,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             for value in item.callspec.params.values():
                 if isinstance(value, str) and value in MARKERS:
                     item.add_marker(value)
-        names = [name for name in MARKERS if item.get_closest_marker(name)]
-        if names and not EFFORT.everything:
+        names = [name for name in MARKERS if name in EFFORT.left_out and item.get_closest_marker(name)]
+        if names:
             deselected.append(item)
-            left_out.update(names[:1])
+            left_out.update(names[-1:])
         else:
             kept.append(item)
     if deselected:
         config.hook.pytest_deselected(items=deselected)
         items[:] = kept
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Start Neo4j while other tests run, if any of them is going to need it: that takes longest."""
+    is_first_worker = getattr(session.config, "workerinput", {}).get("workerid") == "gw0"
+    if is_first_worker and any(item.get_closest_marker("neo4j") for item in session.items):
+        from tests.support.neo4j import start_early
+
+        start_early()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -88,12 +104,14 @@ def pytest_testnodedown(node: Any) -> None:
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     write_fault_summary(terminalreporter)
     write_mutation_summary(terminalreporter)
+    if (seed := config.getoption("randomly_seed", None)) is not None:
+        terminalreporter.line(f"random order: the same again with --randomly-seed={seed}")
     left_out = config.stash[LEFT_OUT]
     skipped = Counter(str(report.longrepr[2]) for report in terminalreporter.stats.get("skipped", []))
     if left_out or skipped:
         terminalreporter.section(f"not run (effort `{EFFORT.name}`)")
     for name, number in left_out.items():
-        terminalreporter.line(f"{number:5} left out: {MARKERS[name]} (`make test-all` runs it)")
+        terminalreporter.line(f"{number:5} left out: {MARKERS[name]} ({_run_by(name)} runs it)")
     for reason, number in skipped.most_common():
         terminalreporter.line(f"{number:5} skipped: {reason.removeprefix('Skipped: ')}")
 

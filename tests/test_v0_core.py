@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cmbs.core import CMBSCore, EliminationEvent, ObligationExitResult, ProbeResult, TerminationResult
+from tests.support.subtests import for_each
 
 ODD_IDS = ["", " ", "\t\n", "héllo", "\U0001f525", "a::b", "null", "0", "../x", "\x00", "x" * 5000]
 
@@ -72,7 +73,7 @@ def test_no_order_is_assumed_among_probe_ids() -> None:
 
 
 @pytest.mark.req("T-INV5A-01")
-@pytest.mark.parametrize("n", [2, 3, 8, 1000])
+@for_each("n", [2, 3, 8, 1000])
 def test_entropy_starts_at_log2_of_the_number_of_hypotheses(n: int) -> None:
     assert CMBSCore(range(n)).entropy == math.log2(n)
 
@@ -199,7 +200,7 @@ def test_observable_ids_are_opaque_and_may_repeat() -> None:
 
 
 @pytest.mark.req("T-BND-04")
-@pytest.mark.parametrize("conclusion_id", ODD_IDS)
+@for_each("conclusion_id", ODD_IDS)
 def test_conclusion_ids_are_opaque(conclusion_id: str) -> None:
     core = conclude(core_of("a", stability_window=2), conclusion_id)
     assert not core.request_termination().permitted
@@ -207,7 +208,7 @@ def test_conclusion_ids_are_opaque(conclusion_id: str) -> None:
 
 
 @pytest.mark.req("T-BND-05")
-@pytest.mark.parametrize("word", ["root_cause", "TERMINATE", "eliminated", "survivors", "resolved", "healthy", "None"])
+@for_each("word", ["root_cause", "TERMINATE", "eliminated", "survivors", "resolved", "healthy", "None"])
 def test_ids_that_look_like_domain_words_are_ordinary(word: str) -> None:
     core = core_of(word, "other")
     core.enter_obligation(word)
@@ -294,7 +295,7 @@ def test_no_obligation_is_ever_entered_or_left_by_itself() -> None:
 
 
 @pytest.mark.req("T-OBL-03")
-@pytest.mark.parametrize("threshold", [0, 1, 4, 10])
+@for_each("threshold", [0, 1, 4, 10])
 def test_the_threshold_is_the_one_that_the_caller_gave(threshold: int) -> None:
     core = CMBSCore(range(20))
     core.enter_obligation("ob", threshold)
@@ -380,7 +381,7 @@ def test_termination_happens_only_on_request() -> None:
 
 
 @pytest.mark.req("T-TERM-02")
-@pytest.mark.parametrize("conclusions", [[], ["x"], ["x", "x"], ["x", "y", "x"], ["x", "x", "y"]])
+@for_each("conclusions", [[], ["x"], ["x", "x"], ["x", "y", "x"], ["x", "x", "y"]])
 def test_termination_is_refused_while_conclusions_are_unstable(conclusions: list[str]) -> None:
     core = conclude(core_of("a", stability_window=3), *conclusions)
     assert core.request_termination() == TerminationResult(

@@ -12,10 +12,11 @@ from tests.support.http_server import ServerProcess
 pytestmark = [pytest.mark.browser, pytest.mark.req("CONSOLE-03")]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def told(client: httpx.Client) -> tuple[Incident, Space]:
+    """An incident and a space of its own for each test, because tests change them."""
     incident = tell(client)
-    return incident, tell_space(client, incident)
+    return incident, tell_space(client, incident, f"ops-{incident.id}")
 
 
 def test_a_call_that_waits_shows_the_lines_of_the_policy_and_what_was_found(
@@ -80,7 +81,7 @@ def test_what_is_proposed_meanwhile_appears_and_can_be_rejected(page: Page, told
     page.goto(f"/cases/{incident.id}/actions")
     expect(page.get_by_text("live", exact=True)).to_be_visible()
     space.propose("deployment.rollback", {"service": "payments", "to_revision": 7}, "second", CASE)
-    card = page.get_by_role("group", name="Approval of deployment.rollback").filter(has_text="payments")
+    card = page.get_by_role("group", name="Approval of deployment.rollback").filter(has_text='"service": "payments"')
     expect(card).to_be_visible()
     card.get_by_label("Reason of a rejection").fill("not this one")
     card.get_by_role("button", name="Reject").click()
@@ -91,8 +92,9 @@ def test_what_is_proposed_meanwhile_appears_and_can_be_rejected(page: Page, told
 def test_a_waiting_call_can_be_withdrawn(page: Page, told: tuple[Incident, Space]) -> None:
     incident, space = told
     page.goto(f"/cases/{incident.id}/actions?proposal=p-restart")
-    page.get_by_role("button", name="Withdraw").click()
-    expect(page.get_by_role("region", name="Proposal", exact=True)).to_contain_text("withdrawn")
+    proposal = page.get_by_role("region", name="Proposal", exact=True)
+    proposal.get_by_role("button", name="Withdraw").click()
+    expect(proposal).to_contain_text("withdrawn")
     assert space.get("/proposals/p-restart")["status"] == "withdrawn"
 
 
@@ -101,7 +103,7 @@ def test_the_actions_of_a_case_follow_what_is_believed(page: Page, told: tuple[I
     incident, space = told
     space.propose("deployment.rollback", {"service": "orders", "to_revision": 3}, "third", CASE)
     page.goto(f"/cases/{incident.id}/actions")
-    card = page.get_by_role("group", name="Approval of deployment.rollback").filter(has_text="orders")
+    card = page.get_by_role("group", name="Approval of deployment.rollback").filter(has_text='"service": "orders"')
     expect(card).to_contain_text("4 causes left")
     expect(page.get_by_role("banner").get_by_text("4 causes left")).to_be_visible()
     incident.probe(TRACES, "LockWaitsHigh@orders-db", "firing")

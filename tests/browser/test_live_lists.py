@@ -1,20 +1,36 @@
 """Lists that grow while they are read, in a real browser: what is new waits, and nothing moves under the pointer."""
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import httpx
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.support.browser import open_page
 from tests.support.console_space import CASE, Space, tell_space
-from tests.support.console_story import TRACES, Incident, tell
-from tests.support.http_server import ServerProcess
+from tests.support.console_story import TITLE, TRACES, Incident, tell
+from tests.support.http_server import ServerProcess, serving
 
 pytestmark = [pytest.mark.browser, pytest.mark.req("CONSOLE-04")]
 
 MANY = 30
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ServerProcess]:
+    """One for each test: each of them adds to lists that the others count."""
+    with serving(tmp_path, "--store", "memory:") as server:
+        yield server
+
+
+@pytest.fixture
+def client(server: ServerProcess) -> Iterator[httpx.Client]:
+    with server.client() as client:
+        yield client
+
+
+@pytest.fixture
 def told(client: httpx.Client) -> tuple[Incident, Space]:
     """A case with so many proposals, and so many of them for a person, that no screen holds them."""
     incident = tell(client)
@@ -101,6 +117,9 @@ def test_cases_that_moved_wait_for_a_click(page: Page, client: httpx.Client, tol
     expect(page.get_by_text("live", exact=True)).to_be_visible()
     rows = page.locator("a.case")
     expect(rows.filter(has_text="Told first")).to_contain_text("of 24 · 2.00 bits")
+    # What waits is read beside the list: the order is settled once both are there.
+    waits = page.get_by_role("region", name="Waits for a person")
+    expect(waits).to_contain_text(TITLE)
     titles = rows.locator(".title")
     order = titles.all_text_contents()
     first.probe(TRACES, "LockWaitsHigh@orders-db", "firing")
@@ -116,7 +135,6 @@ def test_cases_that_moved_wait_for_a_click(page: Page, client: httpx.Client, tol
     expect(then).to_contain_text("Approve?")
     expect(moved).to_have_text("3 cases moved")
     assert titles.all_text_contents() == order
-    waits = page.get_by_role("region", name="Waits for a person")
     expect(waits).not_to_contain_text("Told then")
     moved.click()
     expect(waits).to_contain_text("Told then")

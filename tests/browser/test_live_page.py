@@ -31,11 +31,17 @@ window.fetch = (url, init) => {
 """
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    directory: Path = tmp_path_factory.mktemp("live")
-    with serving(directory, "--store", "memory:") as server:
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ServerProcess]:
+    """One for each test: what one of them asks for would wait in the inbox of the others."""
+    with serving(tmp_path, "--store", "memory:") as server:
         yield server
+
+
+@pytest.fixture
+def client(server: ServerProcess) -> Iterator[httpx.Client]:
+    with server.client() as client:
+        yield client
 
 
 def open_incident(page: Page, client: httpx.Client) -> Incident:
@@ -103,7 +109,7 @@ def test_a_server_that_is_too_busy_is_asked_again(
         context.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def told(client: httpx.Client) -> Incident:
     incident = tell(client)
     tell_space(client, incident)

@@ -156,6 +156,7 @@ def prepare_policy(page: Page) -> None:
     expect(panel.get_by_role("group", name="Lines 6 to 13 of the policy file")).to_be_visible()
 
 
+@pytest.mark.deep
 @pytest.mark.req("CONSOLE-05")
 def test_pages_can_be_photographed_for_the_documents(
     browser: Browser,
@@ -260,6 +261,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServerPr
         yield process, operator.text, reader.text
 
 
+@pytest.mark.deep
 @pytest.mark.req("CONSOLE-07")
 def test_a_large_universe_stays_on_the_server(page: Page, client: httpx.Client) -> None:
     ids = [f"host-{number:06d}" for number in range(1_000_000)]

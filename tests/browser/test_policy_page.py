@@ -14,19 +14,21 @@ from tests.support.http_server import ServerProcess
 pytestmark = [pytest.mark.browser, pytest.mark.req("CONSOLE-05")]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def told(client: httpx.Client) -> tuple[Incident, Space]:
+    """An incident and a space of its own for each test, because tests change them."""
     incident = tell(client)
-    return incident, tell_space(client, incident)
+    return incident, tell_space(client, incident, f"ops-{incident.id}")
 
 
 @pytest.fixture
 def workbench(browser: Browser, server: ServerProcess, told: tuple[Incident, Space]) -> Iterator[Page]:
     """Not `page`: the browser itself tries inline styles while text is pasted, and the page's policy says no."""
+    _, space = told
     context = browser.new_context(base_url=server.url)
     try:
         page = context.new_page()
-        page.goto("/spaces/ops/policy")
+        page.goto(f"/spaces/{space.id}/policy")
         expect(page.get_by_role("textbox", name="The policy file")).to_contain_text("restart_when_known")
         yield page
     finally:
@@ -154,7 +156,6 @@ def test_a_call_that_was_proposed_is_explained_in_the_lines_of_the_file(workbenc
 def test_a_policy_that_is_put_in_force_elsewhere_is_told_and_drops_no_draft(
     workbench: Page, client: httpx.Client, told: tuple[Incident, Space]
 ) -> None:
-    """Last in this file: the policy changes."""
     _, space = told
     page = workbench
     expect(page.get_by_text("live", exact=True)).to_be_visible()

@@ -74,7 +74,7 @@ def test_a_shared_address_replays_and_explains(page: Page, incident: Incident) -
     with page.expect_download() as download:
         chain.get_by_role("button", name="Proof").click()
     proof = json.loads(Path(download.value.path()).read_text("utf-8"))
-    assert proof["format"] == "cmbs-proof/1"
+    assert proof["format"] == "cmbs/1/proof"
 
 
 def test_causes_can_be_searched_and_paged_by_state(page: Page, incident: Incident) -> None:
@@ -267,3 +267,28 @@ def test_a_session_is_replayed_and_questioned_by_keys_alone(page: Page, incident
     expect(page.get_by_role("region", name="Why ruled out?")).to_contain_text("It may still be the cause")
     page.keyboard.press("Escape")
     expect(page.get_by_role("region", name="Why ruled out?")).to_contain_text("Choose a cause")
+
+
+def test_the_event_that_ruled_out_a_cause_is_found_where_there_are_too_many_to_load(
+    browser: Browser, server: ServerProcess, client: httpx.Client
+) -> None:
+    ids = [f"cause-{number}" for number in range(20_001)]
+    ontology = dict.fromkeys(
+        ("hypothesis_space_id", "hypothesis_version", "causal_graph_ref", "causal_graph_version"), "1"
+    )
+    declared = client.post("/v1/sessions", json={"ontology": ontology, "hypotheses": ids, "title": "Many causes"})
+    session_id = declared.json()["session_id"]
+    eliminated = {"source_id": "metrics", "observation_id": "o", "eliminated": ["cause-7"]}
+    client.post(f"/v1/sessions/{session_id}/eliminate", json=eliminated).raise_for_status()
+    # The server refuses to prove that a cause survived which it eliminated: the page reads the event from the refusal.
+    context = browser.new_context(base_url=server.url)
+    try:
+        page = context.new_page()
+        page.goto(f"/cases/{session_id}?why=cause-7")
+        chain = page.get_by_role("region", name="Why ruled out?")
+        expect(chain).to_contain_text("#1")
+        expect(chain).to_contain_text("metrics")
+        page.goto(f"/cases/{session_id}?why=cause-8")
+        expect(chain).to_contain_text("It may still be the cause")
+    finally:
+        context.close()

@@ -13,10 +13,11 @@ from tests.support.console_story import Incident, tell
 pytestmark = [pytest.mark.browser, pytest.mark.req("CONSOLE-11")]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def told(client: httpx.Client) -> tuple[Incident, Space]:
+    """An incident and a space of its own for each test, because one of them changes the state."""
     incident = tell(client)
-    space = tell_space(client, incident)
+    space = tell_space(client, incident, f"ops-{incident.id}")
     change_state(space, "first", set={"goal.restore": "checkout", "goal.quiet": "yes"})
     change_state(space, "second", set={"goal.restore": "payments"})
     change_state(space, "third", unset=["goal.quiet"])
@@ -91,7 +92,6 @@ def test_memory_says_who_claims_what_and_what_speaks_against_it(page: Page, told
 
 
 def test_the_state_follows_what_is_written_meanwhile(page: Page, told: tuple[Incident, Space]) -> None:
-    """After the others of this file: the state changes."""
     incident, space = told
     state = open_state(page, incident)
     expect(page.get_by_text("live", exact=True)).to_be_visible()

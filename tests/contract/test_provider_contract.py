@@ -10,6 +10,7 @@ import pytest
 
 from cmbs.kit import Kit, KitHypothesis, KitOutcome, KitProbe, KitProvider, NormalBand, Soundness
 from cmbs.testing.contracts.hypothesis_provider import HypothesisProviderContract, OpenProvider, Responses
+from tests.support.subtests import for_each
 
 SOUND = Soundness.SOUND
 KIT = Kit(
@@ -107,7 +108,7 @@ BROKEN: list[tuple[str, Callable[[], Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("law", "broken"), BROKEN, ids=lambda value: value if isinstance(value, str) else "")
+@for_each(("law", "broken"), BROKEN, ids=lambda value: value if isinstance(value, str) else "")
 def test_a_provider_that_breaks_a_law_is_noticed(law: str, broken: Callable[[], Any]) -> None:
     test = getattr(HypothesisProviderContract(), law)
     arguments = [broken] if law == "test_it_has_every_method" else [broken, RESPONSES]

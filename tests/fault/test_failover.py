@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -27,8 +26,8 @@ from tests.support.http_server import TIMEOUT_SECONDS, serving
 from tests.support.load import Load, declare_session
 from tests.support.spaces import SPACE
 from tests.support.standby_postgres import StandbyPostgres, standby_postgres
+from tests.support.warm import start
 
-ROOT = Path(__file__).resolve().parents[2]
 SHORT_TIMEOUT = {"CMBS_STORE_TIMEOUT_SECONDS": "2"}
 SERVERS = 2
 MANY = "1000000"
@@ -40,12 +39,8 @@ class SpaceWriter:
 
     def __init__(self, url: str, name: str) -> None:
         self.acknowledged: list[tuple[str, str]] = []
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.space_process", "propose", url, name, MANY],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        words = ("tests.support.space_process", "propose", url, name, MANY)
+        self._process = start(*words, stdout=subprocess.PIPE, text=True)
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
 

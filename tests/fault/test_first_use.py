@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from contextlib import ExitStack, closing
 from pathlib import Path
 
@@ -20,10 +19,10 @@ from tests.fault.conftest import CheckFaults
 from tests.support.effort import EFFORT
 from tests.support.http_server import TIMEOUT_SECONDS
 from tests.support.store_fixture import declared
+from tests.support.warm import start
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).resolve().parents[2]
 PROCESSES = 4
 
 
@@ -32,9 +31,9 @@ def run_at_once(commands: list[tuple[str, str, str]]) -> list[str]:
     with ExitStack() as running:
         processes = [
             running.enter_context(
-                subprocess.Popen(
-                    [sys.executable, "-m", "tests.support.first_use", *command],
-                    cwd=ROOT,
+                start(
+                    "tests.support.first_use",
+                    *command,
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     text=True,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -22,10 +21,10 @@ from tests.support.http_server import TIMEOUT_SECONDS, serving
 from tests.support.load import declare_session
 from tests.support.postgres import fresh_database
 from tests.support.store_fixture import declared, verified
+from tests.support.warm import start
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).resolve().parents[2]
 PROCESSES = 8
 # Writes that each process must get through while all the others go on without pause.
 TURNS = 10
@@ -37,9 +36,9 @@ class Contender:
     """One process on the session, seen from outside."""
 
     def __init__(self, store_url: str, session_id: str, number: int) -> None:
-        command = [sys.executable, "-m", "tests.support.contending", store_url, session_id, str(number)]
-        self.process = subprocess.Popen(
-            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        words = ("tests.support.contending", store_url, session_id, str(number))
+        self.process: subprocess.Popen[str] = start(
+            *words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
         )
         self.number = number
 

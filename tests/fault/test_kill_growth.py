@@ -90,7 +90,7 @@ class RestartableNeo4j:
         self._server.kill()
 
 
-@pytest.fixture(params=["server", "tee", "neo4j"])
+@pytest.fixture(params=["server", "tee", pytest.param("neo4j", marks=pytest.mark.deep)])
 def deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deployment]:
     with ExitStack() as stack:
         neo4j = RestartableNeo4j(tmp_path / "neo4j", stack) if request.param == "neo4j" else None

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from contextlib import closing
 from itertools import islice
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -15,17 +13,15 @@ from cmbs.belief.server import BeliefServer
 from cmbs.stores import open_store
 from tests.fault.conftest import CheckFaults, check_derived
 from tests.support.effort import EFFORT
+from tests.support.warm import start
 
-ROOT = Path(__file__).resolve().parents[2]
 # A process starts quickly, so it is killed twice as often as a server.
 KILLS = 2 * EFFORT.kills
 
 
 def kill_in_the_middle(store_url: str, after: int) -> list[tuple[str, str, str]]:
     """Let a process write until so many writes were acknowledged, kill it; everything that it acknowledged."""
-    writer = subprocess.Popen(
-        [sys.executable, "-m", "tests.support.acknowledging", store_url], cwd=ROOT, stdout=subprocess.PIPE, text=True
-    )
+    writer = start("tests.support.acknowledging", store_url, stdout=subprocess.PIPE, text=True)
     assert writer.stdout is not None
     with writer.stdout as printed:
         lines = list(islice(printed, after))

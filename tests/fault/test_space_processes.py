@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
@@ -17,16 +15,15 @@ from cmbs.substrate.kernel.state import ExecutionStatus, ProposalStatus
 from cmbs.testing import ManualClock
 from tests.fault.conftest import CheckFaults
 from tests.support.spaces import ROOT, SPACE, World, status, wait_until_settled
+from tests.support.warm import start
 
-ROOT_DIRECTORY = Path(__file__).resolve().parents[2]
 MUCH_LATER = "2999-01-01T00:00:00Z"
 PROPOSALS = 60
 PROCESSES = 3
 
 
 def start_process(*arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tests.support.space_process", *arguments]
-    return subprocess.Popen(command, cwd=ROOT_DIRECTORY, stdout=subprocess.PIPE, text=True)
+    return start("tests.support.space_process", *arguments, stdout=subprocess.PIPE, text=True)
 
 
 def kill_between_intent_and_outcome(url: str, idempotent: str) -> None:

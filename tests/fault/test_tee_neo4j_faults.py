@@ -22,7 +22,8 @@ from cmbs.testing.contracts.graph_samples import edge as dependency
 from scripts import neo4j_server
 from tests.support.neo4j import obtainable, own_server
 
-pytestmark = pytest.mark.neo4j
+# CI kills Neo4j beneath a server, in test_kill_tee.py.
+pytestmark = [pytest.mark.neo4j, pytest.mark.deep]
 
 WRITERS = 3
 # Enough for the kill to fall among commits; how many each writer gets is up to the machine.

@@ -16,8 +16,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from cmbs.console import ConsoleFiles
 from scripts.install_chromium import VARIABLE, find_chromium
-from tests.support.effort import require_marker
-from tests.support.postgres import REQUIRED
+from tests.support.effort import REQUIRED, require_marker
 
 FLAGS = (
     "--no-sandbox",

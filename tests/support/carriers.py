@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ssl
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,6 +16,7 @@ from tests.support.client_carrier import carry_by_client
 from tests.support.command_carrier import CommandCarrier
 from tests.support.http_server import TIMEOUT_SECONDS, environment_with, free_port, open_client, serving
 from tests.support.in_process import client_of
+from tests.support.warm import start
 
 Send = Callable[..., httpx.Response]
 # Signs on demand: what a timer would sign first depends on how fast the machine is.
@@ -96,10 +96,10 @@ def _build_settings(directory: Path, tee: str) -> Settings:
 def _uvicorn(directory: Path, tee: str) -> Iterator[str]:
     """The application of the module under another ASGI server."""
     port = free_port()
-    command = [sys.executable, "-m", "uvicorn", "--port", str(port), "--log-level", "error", "cmbs.belief_api:app"]
+    words = ("uvicorn", "--port", str(port), "--log-level", "error", "cmbs.belief_api:app")
     variables = {"CMBS_STORE": "memory:", "CMBS_SIGNING_KEY": "signing.key", "CMBS_CHECKPOINT_INTERVAL": "3600"}
     variables |= {"CMBS_WEBHOOK_KEY": "webhook.key"}
-    process = subprocess.Popen(command, cwd=directory, env=environment_with({**variables, "CMBS_TEE": tee}))
+    process = start(*words, cwd=directory, env=environment_with({**variables, "CMBS_TEE": tee}))
     url = f"http://127.0.0.1:{port}"
     try:
         for _ in range(int(TIMEOUT_SECONDS * 50)):

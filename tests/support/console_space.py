@@ -126,9 +126,9 @@ class Space:
         return self.post(f"{self.path}/proposals", body, AGENT)
 
 
-def tell_space(client: httpx.Client, incident: Incident) -> Space:
+def tell_space(client: httpx.Client, incident: Incident, space_id: str = SPACE) -> Space:
     """A restart that waits, a rollback that asks, a ticket that runs, and a drop that is denied."""
-    space = Space(client)
+    space = Space(client, space_id)
     space.create()
     space.open_case(incident)
     space.propose("ticket.file", {"severity": 2, "text": "checkout is slow"}, "ticket")

@@ -35,7 +35,7 @@ class Incident:
 
     def probe(self, source: str, probe_id: str, finds: str) -> dict[str, Any]:
         """An agent looks at an alert."""
-        return self._post(f"{self.path}/probes", {"source_id": source, "probe_id": probe_id, "response": finds})
+        return self._post(f"{self.path}/observations", {"source_id": source, "probe_id": probe_id, "response": finds})
 
     def eliminate(self, source: str, observation: str, *ids: str) -> dict[str, Any]:
         """An observation by free hand."""

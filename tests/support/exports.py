@@ -136,7 +136,7 @@ def _commit(entry: Entry, name: str, previous: bytes, survivors: Survivors) -> N
         entry[name] = commitment(entry["stream_id"], previous, survivors.root).hex()
 
 
-def write_export(*streams: Sequence[Fitted], header: str = '{"format":"cmbs-export/1"}') -> bytes:
+def write_export(*streams: Sequence[Fitted], header: str = '{"format":"cmbs/1/export","left_out":[]}') -> bytes:
     """A whole export of streams; the name of each is taken from its first entry."""
     lines = [header.encode()]
     for fitted in streams:

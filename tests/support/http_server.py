@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,7 +14,8 @@ from typing import Any
 import httpx
 import psutil
 
-CMBS = Path(sys.executable).parent / "cmbs"
+from tests.support.warm import CMBS, TERMINAL, run, start
+
 # How long anything may take before a test gives up. Nothing waits for it where all is well.
 TIMEOUT_SECONDS = 60.0
 # Between two looks at something that another process has to do first.
@@ -41,26 +41,23 @@ def environment_with(variables: Mapping[str, str]) -> dict[str, str]:
     """The environment of a command: ours, without settings of cmbs that happen to be there."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("CMBS_")}
     # A terminal that is as wide as the longest line: what is printed must not depend on where the tests run.
-    return {**inherited, "COLUMNS": "200", "TERM": "dumb", "NO_COLOR": "1", **variables}
+    return {**inherited, **TERMINAL, **variables}
 
 
 def run_cmbs(
     *arguments: str, directory: Path, variables: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
-    return subprocess.run(
-        [CMBS, *arguments],
-        cwd=directory,
-        env=environment_with(variables or {}),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=TIMEOUT_SECONDS,
-    )
+    environment = environment_with(variables or {})
+    return run("cmbs", *arguments, directory=directory, environment=environment, timeout=TIMEOUT_SECONDS)
 
 
 class ServerProcess:
-    """One run of `cmbs serve`. `connection` is what an httpx client needs to reach it, beside the URL."""
+    """One run of `cmbs serve`. `connection` is what an httpx client needs to reach it, beside the URL.
+
+    `command` is a command that is installed, run in an interpreter of its own; without it, a warm process is forked,
+    but for PostgreSQL: a worker that was forked with libpq loaded may end when its database is killed.
+    """
 
     def __init__(
         self,
@@ -69,6 +66,7 @@ class ServerProcess:
         port: int | None = None,
         variables: Mapping[str, str] | None = None,
         connection: Mapping[str, Any] | None = None,
+        command: Path | None = None,
     ) -> None:
         self.port = free_port() if port is None else port
         scheme, host = ("https", "localhost") if "--tls-cert" in arguments else ("http", "127.0.0.1")
@@ -76,13 +74,14 @@ class ServerProcess:
         self._connection = dict(connection or {})
         self.socket_file = directory / arguments[arguments.index("--uds") + 1] if "--uds" in arguments else None
         self._printed = directory / f"serve-{self.port}.txt"
+        words = ("serve", "--port", str(self.port), *arguments)
+        if command is None and any(word.startswith("postgres") for word in arguments):
+            command = CMBS
         with self._printed.open("wb") as printed:
-            self.process = subprocess.Popen(
-                [CMBS, "serve", "--port", str(self.port), *arguments],
-                cwd=directory,
-                env=environment_with(variables or {}),
-                stdout=printed,
-                stderr=subprocess.STDOUT,
+            options: dict[str, Any] = {"cwd": directory, "env": environment_with(variables or {}), "stdout": printed}
+            options["stderr"] = subprocess.STDOUT
+            self.process = (
+                start("cmbs", *words, **options) if command is None else subprocess.Popen([command, *words], **options)
             )
 
     @property
@@ -136,7 +135,7 @@ class ServerProcess:
 
     def workers(self) -> list[psutil.Process]:
         """The processes that serve, without the one that tidies up after processes."""
-        return [child for child in self.children() if "spawn_main" in _command_line(child)]
+        return [child for child in self.children() if "resource_tracker" not in _command_line(child)]
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Ask it to end; its exit code."""

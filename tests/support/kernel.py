@@ -14,7 +14,6 @@ from cmbs.belief.kernel.session import Session, decide, decide_declare, evolve
 from cmbs.belief.kernel.views import obligations, snapshot
 from cmbs.errors import BeliefServerError
 from cmbs.ledger import StoredEntry
-from cmbs.ledger.entry import VERSION
 from cmbs.messages import Actor, ActorKind, OntologyBundle, SessionPolicy
 from cmbs.testing import Call, History, ManualClock, SequentialIds
 from cmbs.testing.history import METHOD_OF
@@ -26,13 +25,11 @@ VALIDATOR = RequestValidator(Limits())
 class Line:
     """One session, its log, and every state that it has been in."""
 
-    def __init__(
-        self, declaration: Declare, session_id: str = "session", key: str | None = None, v: int = VERSION
-    ) -> None:
+    def __init__(self, declaration: Declare, session_id: str = "session", key: str | None = None) -> None:
         self.session_id = session_id
         self._clock = ManualClock()
         self._ids = SequentialIds()
-        event = decide_declare(session_id, declaration, self.stamp(key, v=v))
+        event = decide_declare(session_id, declaration, self.stamp(key))
         self.states: list[Session] = [evolve(None, event)]
         self.log: list[StoredEntry] = [event.stored]
 
@@ -53,10 +50,10 @@ class Line:
         """The newest state."""
         return self.states[-1]
 
-    def stamp(self, key: str | None = None, actor: str | None = None, v: int = VERSION) -> Stamp:
+    def stamp(self, key: str | None = None, actor: str | None = None) -> Stamp:
         """A fresh id and time; `actor` is the id of an authenticated agent."""
         who = None if actor is None else Actor(ActorKind.AGENT, actor, authenticated=True, key_id="key")
-        return Stamp(self._ids.new_id(), self._clock.now(), key, who, v)
+        return Stamp(self._ids.new_id(), self._clock.now(), key, who)
 
     def decide(self, message: Message, key: str | None = None, **more: Any) -> Event | Repeat:
         """Decide, and leave it at that."""

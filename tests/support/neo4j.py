@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -23,8 +24,8 @@ import pytest
 
 from cmbs.tee.stores.neo4j import connect
 from scripts import neo4j_server
-from tests.support.effort import require_marker
-from tests.support.postgres import REQUIRED, RUN
+from tests.support.effort import REQUIRED, require_marker
+from tests.support.postgres import RUN
 
 NEO4J_URL = "CMBS_TEST_NEO4J_URL"
 
@@ -79,6 +80,11 @@ def _start_server() -> tuple[str, str]:
         # What serves removes its directory at the end; nothing else does it.
         atexit.register(shutil.rmtree, _run_directory(), ignore_errors=True)
         return "", starter.stderr.read().strip()
+
+
+def start_early() -> None:
+    """Start the server that tests are going to need, beside what runs now."""
+    threading.Thread(target=_server_url, name="neo4j", daemon=True).start()
 
 
 def server_url() -> str:

@@ -14,6 +14,7 @@ from cmbs.substrate.kernel.insight.explanation import Hypothetical
 from cmbs.substrate.kernel.insight.policy_tests import situation
 from cmbs.substrate.kernel.model import Tool, ToolKind
 from cmbs.substrate.kernel.policy.documents import Given, PolicyTest
+from cmbs.substrate.kernel.policy.file import sections_of
 from cmbs.substrate.kernel.policy.policy import Policy, compile_policy
 
 TOOL_IDS = ("one", "two")
@@ -256,3 +257,11 @@ def policies(draw: st.DrawFn) -> dict[str, str]:
 def _reads_no_candidate(content: Any) -> bool:
     text = json.dumps(content)
     return not any(name in text for name in ("$args", "$tool", "$actor"))
+
+
+def file_of(policy: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """A policy file that is compiled to these keys and payloads, as data."""
+    texts = {
+        key: value if isinstance(value, str) else canonical.encode(value).decode() for key, value in policy.items()
+    }
+    return {"format": 2, **sections_of(texts), **more}

@@ -11,8 +11,8 @@ import os
 import tempfile
 import uuid
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,10 +23,10 @@ import psycopg
 import pytest
 
 from cmbs.stores import open_store
-from tests.support.effort import require_marker
+from scripts import neo4j_server
+from tests.support.effort import REQUIRED, require_marker
 
 POSTGRES_URL = "CMBS_TEST_POSTGRES_URL"
-REQUIRED = "CMBS_REQUIRE_BACKENDS"
 PARTITIONS = 4
 # What pytest-xdist calls this run, in all of its workers.
 RUN = "PYTEST_XDIST_TESTRUNUID"
@@ -51,14 +51,20 @@ def postgres_program(name: str) -> str:
 
 
 @cache
+def _run_name() -> str:
+    """What the processes of this test run share a cluster by. On a server that outlives the run they share nothing."""
+    shared = None if POSTGRES_URL in os.environ else os.environ.get(RUN)
+    return shared or uuid.uuid4().hex
+
+
+@cache
 def _server_url() -> str | Exception:
     """Where the server is, started if need be; or why there is none."""
     given = os.environ.get(POSTGRES_URL)
     if given:
         return given
     try:
-        name = os.environ.get(RUN) or uuid.uuid4().hex
-        url = str(start_cluster(Path(tempfile.gettempdir()) / f"cmbs-pg-{name}").get_uri())
+        url = str(start_cluster(Path(tempfile.gettempdir()) / f"cmbs-pg-{_run_name()}").get_uri())
         with psycopg.connect(url, autocommit=True) as connection:
             # Tests kill processes, never the machine: what was written is safe with the system, and many times
             # faster than on the disk.
@@ -86,19 +92,45 @@ def skip_without_server(reason: Exception) -> NoReturn:
     pytest.skip(missing)
 
 
-def _execute(statement: str) -> None:
+def _execute(statement: str) -> bool:
+    """Run a statement; whether it was about anything."""
     with psycopg.connect(server_url(), autocommit=True) as connection:
-        connection.execute(statement.encode())
+        return connection.execute(statement.encode()).rowcount > 0
+
+
+def _database_url(name: str) -> str:
+    return urlsplit(server_url())._replace(path=f"/{name}").geturl()
+
+
+def _make_template(kind: str, template: str, prepare: Callable[[str], None]) -> str:
+    """The name of a database to copy, which the first process of this test run that needs it makes for all."""
+    name = f"cmbs_template_{kind}_{_run_name()}"
+    with neo4j_server.hold_lock(Path(tempfile.gettempdir()) / f"cmbs-pg-{_run_name()}.lock"):
+        if not _execute(f"SELECT 1 FROM pg_database WHERE datname = '{name}'"):
+            # It gets its name when it is whole.
+            _execute(f"CREATE DATABASE {name}_unfinished TEMPLATE {template}")
+            prepare(_database_url(f"{name}_unfinished"))
+            _execute(f"ALTER DATABASE {name}_unfinished RENAME TO {name}")
+    if POSTGRES_URL in os.environ:
+        atexit.register(_execute, f"DROP DATABASE {name} WITH (FORCE)")
+    return name
 
 
 @cache
 def _template() -> str:
-    """The name of a database with the schema in it: to copy it takes less time than to run every migration."""
-    name = f"cmbs_template_{uuid.uuid4().hex}"
-    _execute(f"CREATE DATABASE {name}")
-    atexit.register(_execute, f"DROP DATABASE {name} WITH (FORCE)")
-    open_store(urlsplit(server_url())._replace(path=f"/{name}").geturl()).close()
-    return name
+    """A database with the schema in it: to copy it takes less time than to make the schema."""
+    return _make_template("plain", "template1", lambda url: open_store(url).close())
+
+
+@cache
+def _partitioned_template() -> str:
+    """The same, its tables in partitions."""
+
+    def prepare(url: str) -> None:
+        with closing(open_store(url)) as store:
+            store.partition(PARTITIONS)  # type: ignore[union-attr]
+
+    return _make_template("partitioned", _template(), prepare)
 
 
 @contextmanager
@@ -106,21 +138,9 @@ def _database(template: str) -> Iterator[str]:
     name = f"cmbs_{uuid.uuid4().hex}"
     _execute(f"CREATE DATABASE {name} TEMPLATE {template}")
     try:
-        yield urlsplit(server_url())._replace(path=f"/{name}").geturl()
+        yield _database_url(name)
     finally:
         _execute(f"DROP DATABASE {name} WITH (FORCE)")
-
-
-@cache
-def _partitioned_template() -> str:
-    """The same, its tables in partitions."""
-    name = f"cmbs_template_{uuid.uuid4().hex}"
-    _execute(f"CREATE DATABASE {name} TEMPLATE {_template()}")
-    atexit.register(_execute, f"DROP DATABASE {name} WITH (FORCE)")
-    store = open_store(urlsplit(server_url())._replace(path=f"/{name}").geturl())
-    store.partition(PARTITIONS)  # type: ignore[union-attr]
-    store.close()
-    return name
 
 
 @contextmanager

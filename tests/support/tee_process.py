@@ -10,8 +10,9 @@ from pathlib import Path
 
 from cmbs.tee.client import open_channel, stub_on
 from cmbs.tee.proto import tee_pb2 as pb
-from tests.support.http_server import CMBS, TIMEOUT_SECONDS, environment_with, free_port, run_cmbs
+from tests.support.http_server import TIMEOUT_SECONDS, environment_with, free_port, run_cmbs
 from tests.support.tee import node
+from tests.support.warm import start
 
 
 def grow(port: int, node_ids: Iterable[str] = (), edges: Iterable[pb.Edge] = ()) -> int:
@@ -29,14 +30,14 @@ class TeeProcess:
         self.directory = directory
         self.port = free_port()
         self.endpoint = f"127.0.0.1:{self.port}"
-        self._command = [str(CMBS), "tee", "serve", "--port", str(self.port), "--store", store_url, *arguments]
+        self._command = ["cmbs", "tee", "serve", "--port", str(self.port), "--store", store_url, *arguments]
         self._variables = variables
         self.start()
 
     def start(self) -> None:
         """Serve; returns once it listens."""
-        self._process = subprocess.Popen(
-            self._command,
+        self._process = start(
+            *self._command,
             cwd=self.directory,
             env=environment_with(self._variables),
             stdout=subprocess.PIPE,

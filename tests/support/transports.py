@@ -27,7 +27,6 @@ DECLARATION: dict[str, Any] = {"ontology": ONTOLOGY, "hypotheses": list("abcd")}
 POSTS = {
     "DECLARE_SESSION": "/v1/sessions",
     "ELIMINATE": "/v1/sessions/{session_id}/eliminate",
-    "apply_probe": "/v1/sessions/{session_id}/probes",
     "ENTER_OBLIGATION": "/v1/sessions/{session_id}/obligations",
     "REQUEST_EXIT": "/v1/sessions/{session_id}/obligations/{obligation_id}/exit",
     "DECLARE_CONCLUSION": "/v1/sessions/{session_id}/conclusions",
@@ -42,7 +41,6 @@ GETS = {
 OPERATIONS_BY_VERB = {
     "DECLARE_SESSION": "declare_session",
     "ELIMINATE": "eliminate",
-    "apply_probe": "apply_probe",
     "ENTER_OBLIGATION": "enter_obligation",
     "REQUEST_EXIT": "request_exit",
     "DECLARE_CONCLUSION": "declare_conclusion",

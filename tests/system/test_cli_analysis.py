@@ -19,6 +19,8 @@ from tests.support.domains import install, kit_of
 from tests.support.http_server import serving
 from tests.support.store_fixture import tampering
 
+pytestmark = pytest.mark.slow
+
 YES, NO = frozenset({0}), frozenset({1})
 HALVES = kit_of([[YES, NO, NO, NO], [YES, YES, NO, NO], [YES, NO, YES, NO]], [1.0] * 4)
 
@@ -191,9 +193,8 @@ def test_one_truth_is_that_of_the_sessions_that_have_it(sessions: list[str]) -> 
     assert [each["truth"] and each["truth"]["hypothesis_id"] for each in found] == ["h1", "h1", None]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
+def test_what_cannot_be_read_says_why(subtests: pytest.Subtests, sessions: list[str], place: Path) -> None:
+    for arguments, code, message in [
         (["analyse", "nowhere"], 1, "no session `nowhere`"),
         (["analyse", "--store", "sqlite:///nowhere.db"], 2, "there is no store at"),
         (["analyse", "--truths", "nowhere.json"], 2, "nowhere.json"),
@@ -207,16 +208,13 @@ def test_one_truth_is_that_of_the_sessions_that_have_it(sessions: list[str]) -> 
         (["analyse", "--url", "nonsense"], 2, "`nonsense` is not the address of a server"),
         (["analyse", "--url", "http://"], 2, "`http://` is not the address of a server"),
         (["bench", "agents", "list.json"], 1, "list.json:1:1: the kit must have fields"),
-    ],
-)
-def test_what_cannot_be_read_says_why(
-    sessions: list[str], place: Path, arguments: list[str], code: int, message: str
-) -> None:
-    (place / "list.json").write_text('["h0"]')
-    (place / "absent.json").write_text(json.dumps({sessions[1]: "absent"}))
-    ran = invoke(*(sessions[1] if each == "SESSION" else each for each in arguments))
-    assert (ran.exit_code, ran.stdout) == (code, "")
-    assert message in ran.stderr
+    ]:
+        with subtests.test(arguments=arguments, code=code, message=message):
+            (place / "list.json").write_text('["h0"]')
+            (place / "absent.json").write_text(json.dumps({sessions[1]: "absent"}))
+            ran = invoke(*(sessions[1] if each == "SESSION" else each for each in arguments))
+            assert (ran.exit_code, ran.stdout) == (code, "")
+            assert message in ran.stderr
 
 
 def test_truths_of_sessions_that_are_not_there_are_told(sessions: list[str], place: Path) -> None:

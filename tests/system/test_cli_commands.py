@@ -42,16 +42,17 @@ def test_the_help_has_a_line_for_every_command() -> None:
         assert re.search(rf" {name} +{re.escape(command.help)}", shown.stdout)
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_the_table_of_commands_agrees_with_the_commands(name: str) -> None:
-    command = load_command(name)
-    assert (command.name, command.help.partition("\n")[0]) == (name, COMMANDS[name].help)
-    shown = invoke(name, "--help")
-    assert shown.exit_code == 0
-    assert command.help.split(".")[0] in shown.stdout
-    for parameter in command.params:
-        for option in parameter.opts:
-            assert option.lower() in shown.stdout.lower()
+def test_the_table_of_commands_agrees_with_the_commands(subtests: pytest.Subtests) -> None:
+    for name in COMMANDS:
+        with subtests.test(name=name):
+            command = load_command(name)
+            assert (command.name, command.help.partition("\n")[0]) == (name, COMMANDS[name].help)
+            shown = invoke(name, "--help")
+            assert shown.exit_code == 0
+            assert command.help.split(".")[0] in shown.stdout
+            for parameter in command.params:
+                for option in parameter.opts:
+                    assert option.lower() in shown.stdout.lower()
 
 
 def test_the_help_imports_no_command() -> None:
@@ -68,19 +69,22 @@ def test_no_command_at_all_shows_the_help() -> None:
     assert "Usage" in invoke().output
 
 
-@pytest.mark.parametrize("arguments", [["nonsense"], ["verify", "--nonsense"], ["version", "surplus"]])
-def test_a_command_line_that_makes_no_sense_ends_with_2(arguments: list[str]) -> None:
-    ran = invoke(*arguments)
-    assert (ran.exit_code, ran.stdout) == (2, "")
+def test_a_command_line_that_makes_no_sense_ends_with_2(subtests: pytest.Subtests) -> None:
+    for arguments in [["nonsense"], ["verify", "--nonsense"], ["version", "surplus"]]:
+        with subtests.test(arguments=arguments):
+            ran = invoke(*arguments)
+            assert (ran.exit_code, ran.stdout) == (2, "")
 
 
-@pytest.mark.parametrize("argument", ["version", "--version"])
-def test_the_version_is_that_of_the_package(argument: str) -> None:
-    ran = invoke(argument)
-    assert (ran.exit_code, ran.stdout) == (0, f"{version('cmbs')}\n")
-    assert cmbs.__version__ == version("cmbs")
+def test_the_version_is_that_of_the_package(subtests: pytest.Subtests) -> None:
+    for argument in ["version", "--version"]:
+        with subtests.test(argument=argument):
+            ran = invoke(argument)
+            assert (ran.exit_code, ran.stdout) == (0, f"{version('cmbs')}\n")
+            assert cmbs.__version__ == version("cmbs")
 
 
+@pytest.mark.slow
 def test_python_can_run_the_package(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "cmbs", "version"]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -135,12 +139,13 @@ def test_a_session_whose_tail_was_cut_off_is_bad(sessions: list[str], place: Pat
     assert ran.stderr.startswith(f"bad  {sessions[0]}: audit_events seq 1: the row is missing")
 
 
-@pytest.mark.parametrize("name", ["none-such", "[/red]", ":fire:", "", "é"])
-def test_a_session_that_is_not_there_is_bad(sessions: list[str], name: str) -> None:
-    ran = invoke("verify", "--", name, sessions[0])
-    assert ran.exit_code == 1
-    assert ran.stderr == f"bad  {name}: SESSION_NOT_FOUND: no session `{name}`\n"
-    assert ran.stdout.endswith("2 sessions, 1 bad\n")
+def test_a_session_that_is_not_there_is_bad(subtests: pytest.Subtests, sessions: list[str]) -> None:
+    for name in ["none-such", "[/red]", ":fire:", "", "é"]:
+        with subtests.test(name=name):
+            ran = invoke("verify", "--", name, sessions[0])
+            assert ran.exit_code == 1
+            assert ran.stderr == f"bad  {name}: SESSION_NOT_FOUND: no session `{name}`\n"
+            assert ran.stdout.endswith("2 sessions, 1 bad\n")
 
 
 def test_an_empty_store_has_nothing_bad_in_it(place: Path) -> None:
@@ -154,14 +159,15 @@ def test_more_sessions_than_fit_a_page_are_all_verified(sessions: list[str], mon
     assert invoke("verify").stdout.endswith("\n3 sessions, 0 bad\n")
 
 
-@pytest.mark.parametrize("url", [None, "sqlite:///typo.db", "postgres:nowhere", "sqlite:///", "cmbs.db", ""])
-def test_a_store_that_is_none_or_not_there_is_an_error_and_is_not_made(place: Path, url: str | None) -> None:
-    ran = invoke("verify", *([] if url is None else ["--store", url]))
-    assert (ran.exit_code, ran.stdout) == (2, "")
-    missing = url in (None, "sqlite:///typo.db")
-    assert ran.stderr.startswith("cmbs: INVALID_REQUEST: there is no store at ") is missing
-    assert ("is not a store" in ran.stderr) is not missing
-    assert list(place.iterdir()) == []
+def test_a_store_that_is_none_or_not_there_is_an_error_and_is_not_made(subtests: pytest.Subtests, place: Path) -> None:
+    for url in [None, "sqlite:///typo.db", "postgres:nowhere", "sqlite:///", "cmbs.db", ""]:
+        with subtests.test(url=url):
+            ran = invoke("verify", *([] if url is None else ["--store", url]))
+            assert (ran.exit_code, ran.stdout) == (2, "")
+            missing = url in (None, "sqlite:///typo.db")
+            assert ran.stderr.startswith("cmbs: INVALID_REQUEST: there is no store at ") is missing
+            assert ("is not a store" in ran.stderr) is not missing
+            assert list(place.iterdir()) == []
 
 
 def test_a_file_that_is_no_store_is_an_error(place: Path) -> None:
@@ -171,6 +177,7 @@ def test_a_file_that_is_no_store_is_an_error(place: Path) -> None:
     assert ran.stderr.startswith("cmbs: STORE_UNAVAILABLE: ")
 
 
+@pytest.mark.slow
 def test_the_command_that_is_installed_does_the_same(sessions: list[str], place: Path) -> None:
     ran = run_cmbs("verify", directory=place)
     assert (ran.returncode, ran.stdout.splitlines()[-1], ran.stderr) == (0, "3 sessions, 0 bad", "")

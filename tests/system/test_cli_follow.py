@@ -9,8 +9,9 @@ import pytest
 from cmbs.identity import KeyRegistry, Role
 from cmbs.stores import SQLiteStore
 from tests.support.cli import invoke
-from tests.support.http_server import CMBS, TIMEOUT_SECONDS, environment_with, serving
+from tests.support.http_server import TIMEOUT_SECONDS, environment_with, serving
 from tests.support.transports import DECLARATION
+from tests.support.warm import CMBS
 
 
 @pytest.mark.slow

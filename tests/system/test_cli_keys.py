@@ -15,6 +15,7 @@ from cmbs.stores import SQLiteStore
 from tests.support.http_server import TIMEOUT_SECONDS, ServerProcess, run_cmbs, serving
 from tests.support.store_fixture import tampering
 from tests.support.transports import DECLARATION
+from tests.support.warm import CMBS
 
 pytestmark = pytest.mark.slow
 
@@ -153,7 +154,8 @@ def commands_of(server: ServerProcess) -> str:
 
 @pytest.mark.req("ID-KEY-06", "ID-HTTP-01", "ID-HTTP-08", "ID-OPEN-03")
 def test_every_worker_learns_of_keys_that_come_and_go(tmp_path: Path) -> None:
-    with serving(tmp_path, "--workers", "2") as server:
+    # Installed: what is looked at is the command line and the environment of each process.
+    with serving(tmp_path, "--workers", "2", command=CMBS) as server:
         assert httpx.post(f"{server.url}/v1/sessions", json=DECLARATION).status_code == 201
         key_id, text = created(tmp_path)
         headers = {"authorization": f"Bearer {text}"}

@@ -93,19 +93,17 @@ def test_a_probe_or_hypothesis_that_is_gone_is_named(session_id: str) -> None:
 
 
 @pytest.mark.req("KIT-IMPACT")
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_what_could_not_be_done_ends_with_2(subtests: pytest.Subtests) -> None:
+    for arguments, message in [
         (["old.yaml", "nothing.yaml"], "nothing.yaml"),
         (["old.yaml", "other.yaml"], "`coins` and `dice` are two kits, not versions of one"),
         (["old.yaml", "same.yaml", "--store", "sqlite:///absent.db"], "there is no store"),
         (["old.yaml", "same.yaml", "--space", "nowhere"], "nowhere"),
-    ],
-)
-def test_what_could_not_be_done_ends_with_2(arguments: list[str], message: str) -> None:
-    ran = run(*arguments)
-    assert ran.exit_code == 2
-    assert message in ran.stderr
+    ]:
+        with subtests.test(arguments=arguments, message=message):
+            ran = run(*arguments)
+            assert ran.exit_code == 2
+            assert message in ran.stderr
 
 
 @pytest.mark.req("KIT-IMPACT")

@@ -1,10 +1,12 @@
 """`cmbs fsck`, `cmbs export` and `cmbs import`: what they print, and the exit codes that scripts rely on."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from cmbs.belief.server import BeliefServer
+from cmbs.ledger.format import FINGERPRINT
 from cmbs.stores import SQLiteStore
 from tests.support.cli import invoke
 from tests.support.store_fixture import NO_SUCH_SESSION, StoreFixture, declared, tampering
@@ -82,12 +84,13 @@ def test_a_session_that_is_not_there_ends_with_1(sessions: list[str]) -> None:
 
 
 @pytest.mark.req("FSCK-02")
-@pytest.mark.parametrize("arguments", [["fsck"], ["fsck", "nonsense"], ["export", "-"], ["import", "missing"]])
-def test_what_cannot_be_opened_ends_with_2(place: Path, arguments: list[str]) -> None:
-    ran = invoke(*arguments)
-    assert (ran.exit_code, ran.stdout) == (2, "")
-    assert ran.stderr.startswith("cmbs: ")
-    assert list(place.iterdir()) == []
+def test_what_cannot_be_opened_ends_with_2(subtests: pytest.Subtests, place: Path) -> None:
+    for arguments in [["fsck"], ["fsck", "nonsense"], ["export", "-"], ["import", "missing"]]:
+        with subtests.test(arguments=arguments):
+            ran = invoke(*arguments)
+            assert (ran.exit_code, ran.stdout) == (2, "")
+            assert ran.stderr.startswith("cmbs: ")
+            assert list(place.iterdir()) == []
 
 
 # --- export and import ---
@@ -102,7 +105,8 @@ def test_sessions_move_through_a_file(sessions: list[str], place: Path) -> None:
     ran = invoke("export", "sessions.jsonl")
     assert (ran.exit_code, ran.stdout, ran.stderr) == (0, "", f"2 sessions exported\n{LEFT_BEHIND}")
     first_line = (place / "sessions.jsonl").read_bytes().splitlines()[0]
-    assert first_line == b'{"format":"cmbs-export/1","left_out":["identity:keys"]}'
+    header = {"format": "cmbs/1/export", "left_out": ["identity:keys"], "fingerprint": FINGERPRINT}
+    assert json.loads(first_line) == header
     ran = invoke("import", "sessions.jsonl", "--store", "sqlite:///copy.db")
     counted, warning = ran.stderr.splitlines()
     assert (ran.exit_code, ran.stdout, counted) == (0, "", "2 sessions, 4 events imported")
@@ -161,3 +165,20 @@ def test_a_file_that_is_no_export_ends_with_2(place: Path) -> None:
     ran = invoke("import", "-", given=b"nonsense\n")
     assert ran.exit_code == 2
     assert "cmbs: INVALID_REQUEST: line 1: " in ran.stderr
+
+
+@pytest.mark.req("TRANSFER-03")
+@pytest.mark.parametrize(
+    ("header", "said"),
+    [
+        (b"", "line 1: not an export"),
+        (b'{"format":"cmbs/2/export"}\n', "line 1: not an export"),
+        (b'{"format":"cmbs-export/1"}\n', "line 1: an export of an earlier format, which this software does not read"),
+    ],
+)
+def test_no_store_is_made_for_a_file_that_is_no_export(place: Path, header: bytes, said: str) -> None:
+    Path("in.jsonl").write_bytes(header)
+    ran = invoke("import", "in.jsonl", "--store", "sqlite:///new.db")
+    assert (ran.exit_code, ran.stdout) == (2, "")
+    assert f"cmbs: INVALID_REQUEST: {said}" in " ".join(ran.stderr.split())
+    assert not list(place.glob("new.db*"))

@@ -42,7 +42,7 @@ def test_a_session_over_a_kit_is_opened_observed_and_asked_from_the_command_line
         assert result.exit_code == 0, result.output
         return result.stdout.strip()
 
-    assert run("kit", "put", str(kit)) == sha256(KIT.encode()).hexdigest()
+    assert run("kit", "put", str(kit)) == sha256(b"cmbs/1/kit\0" + KIT.encode()).hexdigest()
     assert "as it was before" in invoke("kit", "put", str(kit), "--store", store).stderr
     assert run("kit", "list").startswith("coin  version 1  2 hypotheses, 2 probes")
     assert json.loads(run("kit", "list", "--json"))["kit_id"] == "coin"
@@ -65,9 +65,8 @@ def test_a_session_over_a_kit_is_opened_observed_and_asked_from_the_command_line
 
 
 @pytest.mark.req("OBS-CLI-01")
-@pytest.mark.parametrize(
-    "arguments",
-    [
+def test_what_cannot_be_done_is_an_error_that_says_why(subtests: pytest.Subtests, kit: Path, tmp_path: Path) -> None:
+    for arguments in [
         ("observe", "SESSION", "share"),
         ("observe", "SESSION", "share", "even", "--number", "1"),
         ("observe", "SESSION", "share", "--samples", "1,many"),
@@ -76,16 +75,15 @@ def test_a_session_over_a_kit_is_opened_observed_and_asked_from_the_command_line
         ("kit", "show", "coins"),
         ("kit", "put", "no-such-file.yaml"),
         ("kit", "put", "FILE", "--store", "memory:"),
-    ],
-)
-def test_what_cannot_be_done_is_an_error_that_says_why(arguments: tuple[str, ...], kit: Path, tmp_path: Path) -> None:
-    store = f"sqlite:///{tmp_path}/cmbs.db"
-    invoke("kit", "put", str(kit), "--store", store)
-    session = invoke("declare", "coin", "--store", store).stdout.strip()
-    named = [{"SESSION": session, "FILE": str(kit)}.get(each, each) for each in arguments]
-    result = invoke(*named, *([] if "--store" in named else ["--store", store]))
-    assert result.exit_code == 2
-    assert result.stderr.startswith("cmbs: ")
+    ]:
+        with subtests.test(arguments=arguments):
+            store = f"sqlite:///{tmp_path}/cmbs.db"
+            invoke("kit", "put", str(kit), "--store", store)
+            session = invoke("declare", "coin", "--store", store).stdout.strip()
+            named = [{"SESSION": session, "FILE": str(kit)}.get(each, each) for each in arguments]
+            result = invoke(*named, *([] if "--store" in named else ["--store", store]))
+            assert result.exit_code == 2
+            assert result.stderr.startswith("cmbs: ")
 
 
 @pytest.mark.req("OBS-CLI-01")

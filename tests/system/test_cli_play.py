@@ -23,6 +23,8 @@ from tests.support.cli import invoke
 from tests.support.http_server import environment_with
 from tests.support.itbench import SCENARIOS, SETUP, TRUTH, needs_itbench
 
+pytestmark = pytest.mark.slow
+
 SMALL = str(Path(__file__).resolve().parents[2] / "examples" / "eight_animals.yaml")
 
 
@@ -72,20 +74,17 @@ def test_one_can_watch_an_oracle() -> None:
     assert "verified, head " in ran.output
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "wrong"),
-    [
+def test_what_cannot_be_played_says_why(subtests: pytest.Subtests) -> None:
+    for arguments, code, wrong in [
         (("--oracle", "unicorn"), 2, "kit `twenty-questions` has no `unicorn`"),
         (("--kit", "nowhere.yaml"), 2, "nowhere.yaml"),
         (("--store", "carrier-pigeon://"), 2, "carrier-pigeon"),
         (("--turns", "0"), 2, "Invalid value for '--turns'"),
-    ],
-    ids=["oracle", "kit", "store", "turns"],
-)
-def test_what_cannot_be_played_says_why(arguments: tuple[str, ...], code: int, wrong: str) -> None:
-    ran = invoke("play", "20q", *arguments)
-    assert ran.exit_code == code
-    assert wrong in ran.output
+    ]:
+        with subtests.test(arguments=arguments, code=code, wrong=wrong):
+            ran = invoke("play", "20q", *arguments)
+            assert ran.exit_code == code
+            assert wrong in ran.output
 
 
 def test_what_a_kit_says_cannot_change_the_terminal(tmp_path: Path) -> None:
@@ -101,6 +100,7 @@ def test_what_a_kit_says_cannot_change_the_terminal(tmp_path: Path) -> None:
     assert "\\x1b[2Jreally?" in ran.output
 
 
+@pytest.mark.slow
 @pytest.mark.req("20Q-04")
 def test_a_terminal_without_block_characters_gets_others() -> None:
     command = [sys.executable, "-m", "cmbs", "play", "20q", "--kit", SMALL, "--oracle", "duck"]

@@ -33,9 +33,8 @@ def session_id(place: Path) -> str:
 
 
 @pytest.mark.req("PROOF-07")
-@pytest.mark.parametrize(
-    "arguments",
-    [
+def test_a_proof_is_written_to_a_file_and_checked_from_it(subtests: pytest.Subtests, session_id: str) -> None:
+    for arguments in [
         ("inclusion", "{}", "--at", "1"),
         ("consistency", "{}", "2"),
         ("membership", "{}", "b"),
@@ -43,18 +42,16 @@ def session_id(place: Path) -> str:
         ("transition", "{}", "--at", "1"),
         ("transition", "{}", "--at", "1", "--entry"),
         ("refusal", "{}"),
-    ],
-    ids=" ".join,
-)
-def test_a_proof_is_written_to_a_file_and_checked_from_it(session_id: str, arguments: tuple[str, ...]) -> None:
-    made = invoke("proof", *(each.format(session_id) for each in arguments), "--out", "proof.json")
-    assert (made.exit_code, made.stdout) == (0, "")
-    statement = made.stderr.removeprefix("proven: ").strip()
-    checked = invoke("proof", "check", "proof.json")
-    first, *conditions = checked.stdout.splitlines()
-    assert (checked.exit_code, first) == (0, f"good {arguments[0]}: {statement}")
-    assert conditions
-    assert all(line.startswith("if   ") for line in conditions)
+    ]:
+        with subtests.test(arguments=arguments):
+            made = invoke("proof", *(each.format(session_id) for each in arguments), "--out", "proof.json")
+            assert (made.exit_code, made.stdout) == (0, "")
+            statement = made.stderr.removeprefix("proven: ").strip()
+            checked = invoke("proof", "check", "proof.json")
+            first, *conditions = checked.stdout.splitlines()
+            assert (checked.exit_code, first) == (0, f"good {arguments[0]}: {statement}")
+            assert conditions
+            assert all(line.startswith("if   ") for line in conditions)
 
 
 @pytest.mark.req("PROOF-07", "PROOF-02")

@@ -7,6 +7,7 @@ import pytest
 
 from cmbs.stores import open_store
 from cmbs.substrate.kernel.state import ProposalStatus
+from tests.support.cli import invoke
 from tests.support.http_server import run_cmbs
 from tests.support.spaces import ANY, ASKING, SPACE, World, call, constraint, http_tool, status
 
@@ -45,6 +46,6 @@ def test_what_waits_is_listed_and_withdrawn_and_governance_takes_two_to_go_down(
         assert world.space.operators_needed == 1
 
 
-def test_a_store_in_memory_is_none_that_a_command_can_use(tmp_path: Path) -> None:
-    ran = run_cmbs("space", "waiting", "--store", "memory:", directory=tmp_path)
-    assert (ran.returncode, "lives in one process" in ran.stderr) == (2, True)
+def test_a_store_in_memory_is_none_that_a_command_can_use() -> None:
+    ran = invoke("space", "waiting", "--store", "memory:")
+    assert (ran.exit_code, "lives in one process" in ran.stderr) == (2, True)

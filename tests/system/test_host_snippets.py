@@ -252,16 +252,17 @@ def read_host(name: str, key: str = "the-key") -> Servers:
 
 
 @pytest.mark.req("MCP-HOST-01")
-@pytest.mark.parametrize("name", HOSTS)
-def test_the_documented_file_of_a_host_is_in_its_format(name: str) -> None:
-    servers = read_host(name)
-    expected = {"cmbs": Program, "git": Program, "cmbs-remote": Remote}
-    if name == "Claude Desktop":
-        del expected["cmbs-remote"]
-    assert {server: type(entry) for server, entry in servers.items()} == expected
-    remote = servers.get("cmbs-remote")
-    if isinstance(remote, Remote):
-        assert remote.headers == {"Authorization": "Bearer the-key"}
+def test_the_documented_file_of_a_host_is_in_its_format(subtests: pytest.Subtests) -> None:
+    for name in HOSTS:
+        with subtests.test(name=name):
+            servers = read_host(name)
+            expected = {"cmbs": Program, "git": Program, "cmbs-remote": Remote}
+            if name == "Claude Desktop":
+                del expected["cmbs-remote"]
+            assert {server: type(entry) for server, entry in servers.items()} == expected
+            remote = servers.get("cmbs-remote")
+            if isinstance(remote, Remote):
+                assert remote.headers == {"Authorization": "Bearer the-key"}
 
 
 @pytest.mark.req("MCP-HOST-01")

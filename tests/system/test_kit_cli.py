@@ -17,6 +17,8 @@ from cmbs.cli.kit import read_or_fail
 from cmbs.kit.schema import kit_schema
 from tests.support.cli import invoke
 
+pytestmark = pytest.mark.slow
+
 GOOD = """\
 id: coins
 version: "1"
@@ -78,9 +80,8 @@ def test_a_bad_kit_is_told_by_file_line_and_rule() -> None:
 
 
 @pytest.mark.req("KIT-14")
-@pytest.mark.parametrize(
-    ("arguments", "code"),
-    [
+def test_the_exit_code_says_whether_kits_are_good_bad_or_unread(subtests: pytest.Subtests) -> None:
+    for arguments, code in [
         (["good.yaml"], 0),
         (["--strict", "good.yaml"], 1),
         (["bad.yaml"], 1),
@@ -89,12 +90,11 @@ def test_a_bad_kit_is_told_by_file_line_and_rule() -> None:
         ([], 2),
         (["--json", "bad.yaml"], 1),
         (["--json", "good.yaml"], 0),
-    ],
-)
-def test_the_exit_code_says_whether_kits_are_good_bad_or_unread(arguments: list[str], code: int) -> None:
-    result = run("check", *arguments)
-    assert result.exit_code == code
-    assert bool(result.stderr) == ("--json" not in arguments)
+    ]:
+        with subtests.test(arguments=arguments, code=code):
+            result = run("check", *arguments)
+            assert result.exit_code == code
+            assert bool(result.stderr) == ("--json" not in arguments)
 
 
 @pytest.mark.req("KIT-14")
@@ -179,15 +179,16 @@ def test_of_very_many_warnings_the_first_are_told(place: Path) -> None:
 
 
 @pytest.mark.req("KIT-11")
-@pytest.mark.parametrize("name", ["kit.yaml", "kit.json"])
-def test_a_table_becomes_a_kit_that_checks(name: str) -> None:
-    result = run("from-table", "animals.csv", "--id", "animal", "--drop", "weight", "-o", name)
-    assert (result.exit_code, result.stderr) == (0, "")
-    assert "kit animals, version sha256-" in result.stdout
-    kit = load_kit(name)
-    assert (kit.kit_id, kit.title) == ("animals", "Made from animals.csv")
-    assert [each.probe_id for each in kit.probes] == ["legs", "flies"]
-    assert run("check", name).exit_code == 0
+def test_a_table_becomes_a_kit_that_checks(subtests: pytest.Subtests) -> None:
+    for name in ["kit.yaml", "kit.json"]:
+        with subtests.test(name=name):
+            result = run("from-table", "animals.csv", "--id", "animal", "--drop", "weight", "-o", name)
+            assert (result.exit_code, result.stderr) == (0, "")
+            assert "kit animals, version sha256-" in result.stdout
+            kit = load_kit(name)
+            assert (kit.kit_id, kit.title) == ("animals", "Made from animals.csv")
+            assert [each.probe_id for each in kit.probes] == ["legs", "flies"]
+            assert run("check", name).exit_code == 0
 
 
 def test_a_kit_may_go_to_standard_output_and_a_table_come_from_standard_input() -> None:
@@ -222,9 +223,8 @@ def test_columns_that_ask_nothing_are_noted(place: Path) -> None:
 
 
 @pytest.mark.req("KIT-12")
-@pytest.mark.parametrize(
-    ("arguments", "code", "said"),
-    [
+def test_a_table_that_makes_no_kit_leaves_no_file(subtests: pytest.Subtests, place: Path) -> None:
+    for arguments, code, said in [
         (["--id", "Animal"], 1, "animals.csv:1:1: no column `Animal`; did you mean `animal` [unknown-field]"),
         (["--id", "animal", "--drop", "wings"], 1, "animals.csv:1:1: no column `wings`; known are animal"),
         (["--id", "animal", "--max-values", "2", "--text", "weight"], 1, "column `weight` has 3 values, more than 2"),
@@ -234,14 +234,12 @@ def test_columns_that_ask_nothing_are_noted(place: Path) -> None:
         (["--id", "animal", "--baseline", "absent.csv"], 2, "No such file or directory"),
         (["--id", "animal", "--bands", "1"], 2, "--bands"),
         ([], 2, "--id"),
-    ],
-    ids=range(9),
-)
-def test_a_table_that_makes_no_kit_leaves_no_file(arguments: list[str], code: int, said: str, place: Path) -> None:
-    result = run("from-table", "animals.csv", "-o", "kit.yaml", *arguments)
-    assert result.exit_code == code
-    assert said in result.stderr
-    assert not (place / "kit.yaml").exists()
+    ]:
+        with subtests.test(arguments=arguments, code=code, said=said):
+            result = run("from-table", "animals.csv", "-o", "kit.yaml", *arguments)
+            assert result.exit_code == code
+            assert said in result.stderr
+            assert not (place / "kit.yaml").exists()
 
 
 def test_a_tab_may_divide_the_cells(place: Path) -> None:

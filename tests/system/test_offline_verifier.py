@@ -136,8 +136,10 @@ def test_the_first_bad_place_is_named_and_the_exit_code_says_it(tmp_path: Path, 
     assert run(copy, "-", given=world[:-20])[0] == 1
     for unreadable in (b"", b"hello", b"{}", b"\xff\xfe"):
         code, said = run(copy, "-", given=unreadable)
-        assert (code, said) == (2, "unreadable -: neither an export nor a proof\n")
+        assert (code, said) == (2, "unreadable -: neither an export nor a proof of the format `cmbs/1`\n")
     assert run(copy, "missing.jsonl")[0] == run(copy)[0] == 2
+    for name in (b"cmbs/2/export", b"cmbs-export/1"):
+        assert run(copy, "-", given=world.replace(b"cmbs/1/export", name))[0] == 2
     # A bad file among others is what counts; what cannot be read comes next.
     (tmp_path / "good.jsonl").write_bytes(world)
     assert run(copy, "good.jsonl", "bad.jsonl", "missing.jsonl")[0] == 1
@@ -162,7 +164,7 @@ def test_heads_that_were_kept_are_compared(tmp_path: Path, copy: Path, world: by
     ]
 
     def keep(*records: dict[str, Any]) -> Path:
-        lines = [{"format": "cmbs-heads/1"}, *records]
+        lines = [{"format": "cmbs/1/heads"}, *records]
         (tmp_path / "kept.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         return tmp_path / "kept.jsonl"
 
@@ -194,7 +196,13 @@ class Log:
 
     @staticmethod
     def _record(seq: int, head: dict[str, Any]) -> dict[str, Any]:
-        fixed = {"outcome": None, "stream_id": "heads:server", "v": 1, "verb": "RECORD_HEAD", "prev_event_hash": ""}
+        fixed = {
+            "format": "cmbs/1",
+            "outcome": None,
+            "stream_id": "heads:server",
+            "verb": "RECORD_HEAD",
+            "prev_event_hash": "",
+        }
         return {**fixed, "event_id": f"e{seq}", "payload": head, "seq": seq, "ts": "2026-01-01T00:00:00.000000Z"}
 
     def note(self, size: int, root: bytes | None = None) -> str:
@@ -204,7 +212,7 @@ class Log:
         return f"{text}\n\u2014 {ORIGIN} {signature}\n"
 
     def document(self, kind: str, size: int, **fields: Any) -> dict[str, Any]:
-        return {"format": "cmbs-proof/1", "kind": kind, "note": self.note(size), "size": size, **fields}
+        return {"format": "cmbs/1/proof", "kind": kind, "note": self.note(size), "size": size, **fields}
 
     def record(self, index: int, size: int) -> dict[str, Any]:
         path = [each.hex() for each in inclusion_path(self.hashes[:size], index)]
@@ -336,7 +344,7 @@ def test_a_record_inside_a_proof_vouches_for_its_root_where_the_note_is_believed
     stream |= {"id": entries[0]["stream_id"], "size": 3}
     path = base64.b64encode(b"".join(inclusion_path(hashes, 0))).decode()
     event = {"entry": fit_stream(entries)[0].raw.decode(), "path": path}
-    proof = {"format": "cmbs-proof/1", "kind": "inclusion", "stream": stream, "event": event}
+    proof = {"format": "cmbs/1/proof", "kind": "inclusion", "stream": stream, "event": event}
     assert len(hashes) == 3
     for anchor, key, conditions in (
         ({}, True, 1),

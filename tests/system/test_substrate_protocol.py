@@ -88,7 +88,7 @@ def test_the_fields_of_decisions_and_entries_are_those_of_the_types() -> None:
     (trace,) = [row[1] for row in decision if names(row[0]) == ["trace"]]
     assert set(names(trace)) - {"when"} == set(TraceStep.__struct_fields__)
     entry = [name for row in table("The ledger entry", "| field | |") for name in names(row[0])]
-    assert sorted(entry) == sorted(SpaceEntry.__struct_fields__)
+    assert sorted(entry) == sorted(["format", *SpaceEntry.__struct_fields__])
     outcome = [name for row in table("The ledger entry", "| outcome member | |") for name in names(row[0])]
     assert sorted(outcome) == sorted(StepResult.__struct_fields__)
 

@@ -10,6 +10,8 @@ import pytest
 from cmbs.tee.stores.memory import MemoryGraphStore
 from tests.support.tee import listening
 
+# The example is a program: each test starts a process that imports everything.
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "two_incidents.py"
 

@@ -94,16 +94,15 @@ def test_a_path_is_included_with_what_is_above_or_below_it(chosen: list[str], pa
 
 
 @pytest.mark.req("HTTP-EXT-20")
-@pytest.mark.parametrize(
-    "operation", [each for each in OPERATIONS if each.takes_fields], ids=lambda each: each.operation_id
-)
-def test_every_answer_can_be_cut_to_each_of_its_fields(operation: Operation) -> None:
-    known = list_fields(operation.response)
-    assert known
-    for name in known:
-        assert parse_fields(name, operation.response) == {name: {}}
-    for part in operation.bulk:
-        assert parse_fields(part, operation.response)
+def test_every_answer_can_be_cut_to_each_of_its_fields(subtests: pytest.Subtests) -> None:
+    for operation in [each for each in OPERATIONS if each.takes_fields]:
+        with subtests.test(operation=operation.operation_id):
+            known = list_fields(operation.response)
+            assert known
+            for name in known:
+                assert parse_fields(name, operation.response) == {name: {}}
+            for part in operation.bulk:
+                assert parse_fields(part, operation.response)
 
 
 # --- fields -----------------------------------------------------------------------------------------------------------
@@ -142,24 +141,21 @@ def test_names_parts_and_items_of_lists_can_be_chosen(client: Client, session_id
 
 
 @pytest.mark.req("HTTP-EXT-20")
-@pytest.mark.parametrize(
-    ("fields", "message", "accepted"),
-    [
+def test_a_field_that_is_none_is_refused_with_those_that_are(subtests: pytest.Subtests, client: Client) -> None:
+    for fields, message, accepted in [
         ("n_survivor", "did you mean `n_survivors`", "n_survivors"),
         ("ontology.x", "there are `causal_graph_ref`", "hypothesis_version"),
         ("survivors.a", "it has no parts", None),
         ("", "is not a field of this answer", "survivors"),
         ("survivors,", "is not a field of this answer", "survivors"),
-    ],
-)
-def test_a_field_that_is_none_is_refused_with_those_that_are(
-    client: Client, session_id: str, fields: str, message: str, accepted: str | None
-) -> None:
-    answer = client.get(f"/v1/sessions/{session_id}", params={"fields": fields})
-    details = check_error(answer, 400, "INVALID_REQUEST")
-    assert message in details["message"]
-    assert details["parameter"] == "fields"
-    assert accepted is None or accepted in details["accepted"]
+    ]:
+        with subtests.test(fields=fields, message=message, accepted=accepted):
+            session_id = open_session(client, 0)
+            answer = client.get(f"/v1/sessions/{session_id}", params={"fields": fields})
+            details = check_error(answer, 400, "INVALID_REQUEST")
+            assert message in details["message"]
+            assert details["parameter"] == "fields"
+            assert accepted is None or accepted in details["accepted"]
 
 
 @pytest.mark.req("HTTP-EXT-20")

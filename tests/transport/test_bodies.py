@@ -64,63 +64,74 @@ def spoilt_bodies(value: bytes) -> dict[str, bytes]:
 
 
 @pytest.mark.req("BS-3.2-ERR-09")
-@pytest.mark.parametrize("value", NO_VALUES)
-def test_malformed_json_is_refused_in_every_body(client: Client, session_id: str, value: bytes) -> None:
-    for name, body in spoilt_bodies(value).items():
-        check_error(client.post_raw(path_of(name, session_id), body), 400, "INVALID_REQUEST")
+def test_malformed_json_is_refused_in_every_body(subtests: pytest.Subtests, client: Client, session_id: str) -> None:
+    for value in NO_VALUES:
+        with subtests.test(value=value):
+            for name, body in spoilt_bodies(value).items():
+                check_error(client.post_raw(path_of(name, session_id), body), 400, "INVALID_REQUEST")
+            for name in WRITES:
+                check_error(client.post_raw(path_of(name, session_id), value or b" "), 400, "INVALID_REQUEST")
+
+
+def test_a_body_that_is_no_object_is_refused(subtests: pytest.Subtests, client: Client, session_id: str) -> None:
     for name in WRITES:
-        check_error(client.post_raw(path_of(name, session_id), value or b" "), 400, "INVALID_REQUEST")
-
-
-@pytest.mark.parametrize("value", [b"null", b"1", b'"text"', b"[]", b"[{}]", b"true", b"\xef\xbb\xbf{}", b" ", b"\n\n"])
-@pytest.mark.parametrize("name", WRITES)
-def test_a_body_that_is_no_object_is_refused(client: Client, session_id: str, name: str, value: bytes) -> None:
-    check_error(client.post_raw(path_of(name, session_id), value), 400, "INVALID_REQUEST")
+        for value in [b"null", b"1", b'"text"', b"[]", b"[{}]", b"true", b"\xef\xbb\xbf{}", b" ", b"\n\n"]:
+            with subtests.test(name=name, value=value):
+                check_error(client.post_raw(path_of(name, session_id), value), 400, "INVALID_REQUEST")
 
 
 @pytest.mark.req("BS-3.2-ERR-13")
-@pytest.mark.parametrize("number", NO_NUMBERS)
-def test_a_number_that_is_not_exact_is_refused_in_every_body(client: Client, session_id: str, number: bytes) -> None:
-    for value in (b'{"n":%b}', b'{"n":[[%b]]}', b'{"n":{"m":%b}}'):
-        for name, body in spoilt_bodies(value % number).items():
-            check_error(client.post_raw(path_of(name, session_id), body), 400, "INVALID_REQUEST")
-    threshold = b'{"obligation_id":"o","min_total_eliminations":%b}' % number
-    check_error(client.post_raw(path_of("enter_obligation", session_id), threshold), 400, "INVALID_REQUEST")
-    window = b'{"ontology":%b,"hypotheses":["a"],"policy":{"stability_window":%b}}'
-    check_error(
-        client.post_raw("/v1/sessions", window % (json.dumps(ONTOLOGY).encode(), number)), 400, "INVALID_REQUEST"
-    )
-
-
-@pytest.mark.req("BS-3.2-ERR-12")
-@pytest.mark.parametrize("value", DUPLICATES)
-def test_a_key_that_stands_twice_is_refused_in_every_body(client: Client, session_id: str, value: bytes) -> None:
-    for name, body in spoilt_bodies(value).items():
-        answer = client.post_raw(path_of(name, session_id), body)
-        assert "duplicate key" in check_error(answer, 400, "INVALID_REQUEST")["message"]
-
-
-@pytest.mark.req("BS-3.2-ERR-12")
-@pytest.mark.parametrize(("name", "field"), [(name, field) for name in WRITES for field in WRITES[name].body])
-def test_a_field_that_stands_twice_is_refused(client: Client, session_id: str, name: str, field: str) -> None:
-    body = WRITES[name].body
-    once = json.dumps(body)[1:-1]
-    twice = json.dumps({field: body[field]})[1:-1]
-    for text in (f"{{{twice},{once}}}", f"{{{once},{twice}}}"):
-        answer = client.post_raw(path_of(name, session_id), text.encode())
-        details = check_error(answer, 400, "INVALID_REQUEST")
-        assert details["key"] == field
-
-
-@pytest.mark.parametrize("depth", [64, 65, 200, 2_000, 100_000])
-@pytest.mark.parametrize(("opening", "closing"), [(b"[", b"]"), (b'{"a":', b"}")])
-def test_json_that_is_too_deep_is_refused(
-    client: Client, session_id: str, depth: int, opening: bytes, closing: bytes
+def test_a_number_that_is_not_exact_is_refused_in_every_body(
+    subtests: pytest.Subtests, client: Client, session_id: str
 ) -> None:
-    value = b'{"x":' + opening * depth + b"0" + closing * depth + b"}"
-    for name, body in spoilt_bodies(value).items():
-        details = check_error(client.post_raw(path_of(name, session_id), body), 413, "LIMIT_EXCEEDED")
-        assert (details["limit"], details["maximum"]) == ("json_depth", 64)
+    for number in NO_NUMBERS:
+        with subtests.test(number=number):
+            for value in (b'{"n":%b}', b'{"n":[[%b]]}', b'{"n":{"m":%b}}'):
+                for name, body in spoilt_bodies(value % number).items():
+                    check_error(client.post_raw(path_of(name, session_id), body), 400, "INVALID_REQUEST")
+            threshold = b'{"obligation_id":"o","min_total_eliminations":%b}' % number
+            check_error(client.post_raw(path_of("enter_obligation", session_id), threshold), 400, "INVALID_REQUEST")
+            window = b'{"ontology":%b,"hypotheses":["a"],"policy":{"stability_window":%b}}'
+            check_error(
+                client.post_raw("/v1/sessions", window % (json.dumps(ONTOLOGY).encode(), number)),
+                400,
+                "INVALID_REQUEST",
+            )
+
+
+@pytest.mark.req("BS-3.2-ERR-12")
+def test_a_key_that_stands_twice_is_refused_in_every_body(
+    subtests: pytest.Subtests, client: Client, session_id: str
+) -> None:
+    for value in DUPLICATES:
+        with subtests.test(value=value):
+            for name, body in spoilt_bodies(value).items():
+                answer = client.post_raw(path_of(name, session_id), body)
+                assert "duplicate key" in check_error(answer, 400, "INVALID_REQUEST")["message"]
+
+
+@pytest.mark.req("BS-3.2-ERR-12")
+def test_a_field_that_stands_twice_is_refused(subtests: pytest.Subtests, client: Client, session_id: str) -> None:
+    for name in WRITES:
+        for field in WRITES[name].body:
+            with subtests.test(name=name, field=field):
+                body = WRITES[name].body
+                once = json.dumps(body)[1:-1]
+                twice = json.dumps({field: body[field]})[1:-1]
+                for text in (f"{{{twice},{once}}}", f"{{{once},{twice}}}"):
+                    answer = client.post_raw(path_of(name, session_id), text.encode())
+                    details = check_error(answer, 400, "INVALID_REQUEST")
+                    assert details["key"] == field
+
+
+def test_json_that_is_too_deep_is_refused(subtests: pytest.Subtests, client: Client, session_id: str) -> None:
+    for opening, closing in [(b"[", b"]"), (b'{"a":', b"}")]:
+        for depth in [64, 65, 200, 2_000, 100_000]:
+            with subtests.test(opening=opening, closing=closing, depth=depth):
+                value = b'{"x":' + opening * depth + b"0" + closing * depth + b"}"
+                for name, body in spoilt_bodies(value).items():
+                    details = check_error(client.post_raw(path_of(name, session_id), body), 413, "LIMIT_EXCEEDED")
+                    assert (details["limit"], details["maximum"]) == ("json_depth", 64)
 
 
 def test_json_that_is_deep_but_not_too_deep_is_taken_and_can_be_read_again(client: Client) -> None:

@@ -175,8 +175,9 @@ def test_a_case_without_a_kit_rules_out_by_hand_and_one_that_is_not_open_says_so
         incident.agent.case(kit="checkout").belief()
     with incident.agent.case(kit="checkout") as other, pytest.raises(UnknownProbe):
         other.observe("disk-fre", "yes")
+    incident.case("INC-over-its-own-session")
     with pytest.raises(InvalidRequest, match="is over session"):
-        incident.agent.case(space="shop", case_id="INC-1", session_id="another").open()
+        incident.agent.case(space="shop", case_id="INC-over-its-own-session", session_id="another").open()
 
 
 @pytest.mark.req("CLIENT-09")

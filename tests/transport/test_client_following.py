@@ -32,7 +32,7 @@ REVOKED = {"reason": "permission_lost", "code": "FORBIDDEN", "message": "the key
 def entry_of(seq: int) -> dict[str, Any]:
     hashes = dict.fromkeys(("prev_event_hash", "event_hash"), "0" * 64)
     text = {"text": "line\u2028separators \x85 are no line ends"}
-    named = {"v": 3, "stream_id": "s", "seq": seq, "event_id": f"e{seq}", "ts": "", "verb": "ELIMINATE"}
+    named = {"format": "cmbs/1", "stream_id": "s", "seq": seq, "event_id": f"e{seq}", "ts": "", "verb": "ELIMINATE"}
     return {**named, "payload": text, "outcome": None, **hashes}
 
 

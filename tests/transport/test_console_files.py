@@ -32,33 +32,41 @@ def built(tmp_path: Path) -> Iterator[Client]:
         yield client
 
 
-@pytest.mark.parametrize("host", ["localhost:8080", '"><script>alert(1)</script>'])
-def test_without_a_console_the_first_page_says_where_to_go_and_loads_nothing(tmp_path: Path, host: str) -> None:
-    with client_of(with_console(tmp_path)) as client:
-        page = client.get("/", headers={"host": host})
-        assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
-        assert "<script" not in page.text
-        assert re.findall(r'(?:src|href)="([^"]+)"', page.text) == ["/docs", "/openapi.json", "/healthz", "/readyz"]
-        example = unescape(page.text.split("<pre>")[1].split("</pre>")[0])
-        assert f"http://{host}/v1/sessions" in example
-        body = json.loads(example.split("-d '")[1].rstrip("'"))
-        assert client.post("/v1/sessions", body).status_code == 201
-        check_error(client.get("/assets/index-1a2b.js"), 404, "NOT_FOUND")
+def test_without_a_console_the_first_page_says_where_to_go_and_loads_nothing(
+    subtests: pytest.Subtests, tmp_path: Path
+) -> None:
+    for host in ["localhost:8080", '"><script>alert(1)</script>']:
+        with subtests.test(host=host), client_of(with_console(tmp_path)) as client:
+            page = client.get("/", headers={"host": host})
+            assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
+            assert "<script" not in page.text
+            assert re.findall(r'(?:src|href)="([^"]+)"', page.text) == [
+                "/docs",
+                "/openapi.json",
+                "/healthz",
+                "/readyz",
+            ]
+            example = unescape(page.text.split("<pre>")[1].split("</pre>")[0])
+            assert f"http://{host}/v1/sessions" in example
+            body = json.loads(example.split("-d '")[1].rstrip("'"))
+            assert client.post("/v1/sessions", body).status_code == 201
+            check_error(client.get("/assets/index-1a2b.js"), 404, "NOT_FOUND")
 
 
 @pytest.mark.req("CONSOLE-01")
-@pytest.mark.parametrize(
-    "path", ["/", *(f"/{page}" for page in PAGES), "/cases/some-id/actions", "/spaces/a%2Fb/policy"]
-)
-def test_every_page_of_the_console_is_the_same_file_under_a_strict_policy(built: Client, path: str) -> None:
-    page = built.get(path)
-    assert (page.status_code, page.text) == (200, PAGE)
-    rules = dict(rule.split(" ", 1) for rule in page.headers["content-security-policy"].split("; "))
-    assert rules["default-src"] == "'none'"
-    assert rules["script-src"] == rules["style-src"] == rules["connect-src"] == "'self'"
-    assert "unsafe" not in page.headers["content-security-policy"]
-    assert page.headers["cache-control"] == "no-cache"
-    assert page.headers["x-content-type-options"] == "nosniff"
+def test_every_page_of_the_console_is_the_same_file_under_a_strict_policy(
+    subtests: pytest.Subtests, built: Client
+) -> None:
+    for path in ["/", *(f"/{page}" for page in PAGES), "/cases/some-id/actions", "/spaces/a%2Fb/policy"]:
+        with subtests.test(path=path):
+            page = built.get(path)
+            assert (page.status_code, page.text) == (200, PAGE)
+            rules = dict(rule.split(" ", 1) for rule in page.headers["content-security-policy"].split("; "))
+            assert rules["default-src"] == "'none'"
+            assert rules["script-src"] == rules["style-src"] == rules["connect-src"] == "'self'"
+            assert "unsafe" not in page.headers["content-security-policy"]
+            assert page.headers["cache-control"] == "no-cache"
+            assert page.headers["x-content-type-options"] == "nosniff"
 
 
 @pytest.mark.req("CONSOLE-01")
@@ -70,9 +78,10 @@ def test_files_with_a_hash_in_their_name_are_kept_by_browsers(built: Client) -> 
 
 
 @pytest.mark.req("CONSOLE-01")
-@pytest.mark.parametrize("path", ["/assets/none-1a2b.js", "/assets/..%2Findex.html", "/nowhere", "/v1/cases"])
-def test_paths_that_are_not_the_consoles_stay_what_they_were(built: Client, path: str) -> None:
-    check_error(built.get(path), 404, "NOT_FOUND")
+def test_paths_that_are_not_the_consoles_stay_what_they_were(subtests: pytest.Subtests, built: Client) -> None:
+    for path in ["/assets/none-1a2b.js", "/assets/..%2Findex.html", "/nowhere", "/v1/cases"]:
+        with subtests.test(path=path):
+            check_error(built.get(path), 404, "NOT_FOUND")
 
 
 @pytest.mark.req("CONSOLE-01")

@@ -28,6 +28,8 @@ from tests.support.error_model import check_error
 from tests.support.in_process import App, Client, Event, client_of, scope_of
 from tests.support.transports import DECLARATION, ONTOLOGY, InPython, OverHTTP, Recorder
 
+pytestmark = pytest.mark.slow
+
 SECRET = "hunter2"
 
 
@@ -88,12 +90,13 @@ def test_any_id_can_stand_in_a_path(client: Client) -> None:
 
 
 @pytest.mark.req("BS-3.1-HTTP-10")
-@pytest.mark.parametrize(("obligation_id", "sent"), [(".", b"."), (".", b"%2E"), ("..", b".."), ("..", b"%2e%2E")])
-def test_dots_can_stand_in_a_path_that_a_client_leaves_alone(client: Client, obligation_id: str, sent: bytes) -> None:
-    path = f"/v1/sessions/{client.post('/v1/sessions', DECLARATION).json()['session_id']}/obligations"
-    client.post(path, {"obligation_id": obligation_id, "min_total_eliminations": 0})
-    left = client.exchange("POST", b"%b/%b/exit" % (path.encode(), sent))
-    assert left.json()["approved"] is True
+def test_dots_can_stand_in_a_path_that_a_client_leaves_alone(subtests: pytest.Subtests, client: Client) -> None:
+    for obligation_id, sent in [(".", b"."), (".", b"%2E"), ("..", b".."), ("..", b"%2e%2E")]:
+        with subtests.test(obligation_id=obligation_id, sent=sent):
+            path = f"/v1/sessions/{client.post('/v1/sessions', DECLARATION).json()['session_id']}/obligations"
+            client.post(path, {"obligation_id": obligation_id, "min_total_eliminations": 0})
+            left = client.exchange("POST", b"%b/%b/exit" % (path.encode(), sent))
+            assert left.json()["approved"] is True
 
 
 @pytest.mark.req("BS-3.2-ERR-01", "BS-3.2-ERR-07", "BS-3.2-ERR-08")
@@ -123,27 +126,27 @@ def test_middleware_sees_every_request_and_answer() -> None:
 # --- mounted ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("prefix", ["/belief", "/a/b/c", "/with space", "/✓"])
-@pytest.mark.parametrize("kind", [FastAPI, Starlette])
-def test_it_can_be_mounted_under_any_prefix(prefix: str, kind: type[Starlette]) -> None:
-    outer = kind()
-    outer.router.routes.append(Mount(prefix, bare()))
-    with client_of(outer) as client:
-        opened = client.post(f"{prefix}/v1/sessions", DECLARATION)
-        assert opened.status_code == 201
-        here = str(opened.request.url.join(opened.headers["location"]))
-        assert client.get(here).json() == opened.json()["snapshot"]
-        path = f"{prefix}/v1/sessions/{opened.json()['session_id']}/obligations"
-        client.post(path, {"obligation_id": "a/b", "min_total_eliminations": 0})
-        assert client.post(f"{path}/a%2Fb/exit").json()["approved"] is True
-        check_error(client.get(f"{prefix}/nowhere"), 404, "NOT_FOUND")
-        check_error(client.request("DELETE", f"{prefix}/healthz"), 405, "METHOD_NOT_ALLOWED")
-        assert client.get(f"{prefix}/openapi.json").json()["servers"] == [{"url": prefix}]
+def test_it_can_be_mounted_under_any_prefix(subtests: pytest.Subtests) -> None:
+    for kind in [FastAPI, Starlette]:
+        for prefix in ["/belief", "/a/b/c", "/with space", "/✓"]:
+            with subtests.test(kind=kind.__name__, prefix=prefix):
+                outer = kind()
+                outer.router.routes.append(Mount(prefix, bare()))
+                with client_of(outer) as client:
+                    opened = client.post(f"{prefix}/v1/sessions", DECLARATION)
+                    assert opened.status_code == 201
+                    here = str(opened.request.url.join(opened.headers["location"]))
+                    assert client.get(here).json() == opened.json()["snapshot"]
+                    path = f"{prefix}/v1/sessions/{opened.json()['session_id']}/obligations"
+                    client.post(path, {"obligation_id": "a/b", "min_total_eliminations": 0})
+                    assert client.post(f"{path}/a%2Fb/exit").json()["approved"] is True
+                    check_error(client.get(f"{prefix}/nowhere"), 404, "NOT_FOUND")
+                    check_error(client.request("DELETE", f"{prefix}/healthz"), 405, "METHOD_NOT_ALLOWED")
+                    assert client.get(f"{prefix}/openapi.json").json()["servers"] == [{"url": prefix}]
 
 
-@pytest.mark.parametrize(
-    ("root_path", "raw_path", "status"),
-    [
+def test_a_prefix_is_cut_off_only_where_it_is_one(subtests: pytest.Subtests) -> None:
+    for root_path, raw_path, status in [
         ("/api", b"/api/healthz", 200),
         ("/api/", b"/api/healthz", 200),
         ("/api", b"/healthz", 200),
@@ -152,11 +155,9 @@ def test_it_can_be_mounted_under_any_prefix(prefix: str, kind: type[Starlette]) 
         ("/a b", b"/a%20b/healthz", 200),
         ("", b"/healthz", 200),
         ("", b"/api/healthz", 404),
-    ],
-)
-def test_a_prefix_is_cut_off_only_where_it_is_one(root_path: str, raw_path: bytes, status: int) -> None:
-    with client_of(bare()) as client:
-        assert client.exchange("GET", raw_path, root_path=root_path).status == status
+    ]:
+        with subtests.test(root_path=root_path, raw_path=raw_path, status=status), client_of(bare()) as client:
+            assert client.exchange("GET", raw_path, root_path=root_path).status == status
 
 
 def test_a_server_that_gives_no_raw_path_is_served_from_the_decoded_one() -> None:
@@ -225,23 +226,24 @@ def test_every_path_of_the_table_is_a_route_of_the_application() -> None:
     assert {operation.path for operation in OPERATIONS} <= set(routes)
 
 
-@pytest.mark.parametrize("mounted_at", ["", "/below"])
-def test_the_document_can_be_browsed_without_other_hosts(mounted_at: str) -> None:
-    app = Starlette(routes=[Mount(mounted_at, bare())]) if mounted_at else bare()
-    with client_of(app) as client:
-        page = client.get(f"{mounted_at}/docs")
-        assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
-        assert "//" not in re.sub(r"^\s*//.*$|<!--.*?-->", "", page.text, flags=re.MULTILINE)
-        loaded = re.findall(r"""(?:src=|href=|url: )["']([^"']+)""", page.text)
-        assert len(loaded) == 4
-        answers = [client.get(path) for path in loaded]
-        assert {answer.status_code for answer in answers} == {200}
-        assert {answer.headers["content-type"].partition(";")[0] for answer in answers} == {
-            "text/css",
-            "text/javascript",
-            "image/png",
-            "application/json",
-        }
+def test_the_document_can_be_browsed_without_other_hosts(subtests: pytest.Subtests) -> None:
+    for mounted_at in ["", "/below"]:
+        with subtests.test(mounted_at=mounted_at):
+            app = Starlette(routes=[Mount(mounted_at, bare())]) if mounted_at else bare()
+            with client_of(app) as client:
+                page = client.get(f"{mounted_at}/docs")
+                assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
+                assert "//" not in re.sub(r"^\s*//.*$|<!--.*?-->", "", page.text, flags=re.MULTILINE)
+                loaded = re.findall(r"""(?:src=|href=|url: )["']([^"']+)""", page.text)
+                assert len(loaded) == 4
+                answers = [client.get(path) for path in loaded]
+                assert {answer.status_code for answer in answers} == {200}
+                assert {answer.headers["content-type"].partition(";")[0] for answer in answers} == {
+                    "text/css",
+                    "text/javascript",
+                    "image/png",
+                    "application/json",
+                }
 
 
 # --- a life -----------------------------------------------------------------------------------------------------------
@@ -324,9 +326,8 @@ print(hasattr(belief_api, "application"))
     assert (ran.returncode, ran.stdout) == (0, "False\n"), ran.stderr
 
 
-@pytest.mark.parametrize(
-    ("variable", "value"),
-    [
+def test_a_setting_that_makes_no_sense_is_named(subtests: pytest.Subtests) -> None:
+    for variable, value in [
         ("CMBS_STORE", "mysql://nowhere"),
         ("CMBS_VALIDATE_HYPOTHESES", "maybe"),
         ("CMBS_LIMIT_PAGE_SIZE", "0"),
@@ -337,28 +338,26 @@ print(hasattr(belief_api, "application"))
         ("CMBS_LIMIT_PAGE_SIZE", "9" * 5000),
         ("CMBS_STORE_TIMEOUT_SECONDS", "0"),
         ("CMBS_STORE_TIMEOUT_SECONDS", "3601"),
-    ],
-)
-def test_a_setting_that_makes_no_sense_is_named(variable: str, value: str) -> None:
-    environment = {"CMBS_STORE": "memory:", variable: value}
-    with pytest.raises(InvalidRequest, match=variable if variable != "CMBS_STORE" else "mysql") as refused:
-        create_app(settings=Settings.from_environment(environment))
-    assert len(refused.value.message) < 500
+    ]:
+        with subtests.test(variable=variable, value=value):
+            environment = {"CMBS_STORE": "memory:", variable: value}
+            with pytest.raises(InvalidRequest, match=variable if variable != "CMBS_STORE" else "mysql") as refused:
+                create_app(settings=Settings.from_environment(environment))
+            assert len(refused.value.message) < 500
 
 
 @pytest.mark.req("ARCH-5-LIMIT-06")
-@pytest.mark.parametrize(
-    "settings",
-    [
+def test_settings_reach_a_worker_through_the_environment_as_they_are(subtests: pytest.Subtests) -> None:
+    for settings in [
         Settings(),
         Settings("memory:", validate_hypotheses=True, limits=Limits(*range(1, 9))),
         Settings("sqlite:///x.db", limits=Limits(cached_sessions=1), store_timeout_seconds=3),
-    ],
-)
-def test_settings_reach_a_worker_through_the_environment_as_they_are(settings: Settings) -> None:
-    assert Settings.from_environment(settings.to_environment()) == settings
+    ]:
+        with subtests.test(settings=settings):
+            assert Settings.from_environment(settings.to_environment()) == settings
 
 
-@pytest.mark.parametrize(("text", "meant"), [("1", True), ("TRUE", True), (" on ", True), ("no", False), ("", False)])
-def test_a_flag_can_be_written_in_several_ways(text: str, meant: bool) -> None:
-    assert Settings.from_environment({"CMBS_VALIDATE_HYPOTHESES": text}).validate_hypotheses is meant
+def test_a_flag_can_be_written_in_several_ways(subtests: pytest.Subtests) -> None:
+    for text, meant in [("1", True), ("TRUE", True), (" on ", True), ("no", False), ("", False)]:
+        with subtests.test(text=text, meant=meant):
+            assert Settings.from_environment({"CMBS_VALIDATE_HYPOTHESES": text}).validate_hypotheses is meant

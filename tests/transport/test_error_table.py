@@ -49,13 +49,14 @@ def test_every_code_has_one_status() -> None:
 
 
 @pytest.mark.req("BS-3.2-ERR-15", "BS-3.2-ERR-16")
-@pytest.mark.parametrize("kind", list(classes()), ids=lambda kind: kind.__name__)
-def test_every_error_is_answered_under_the_status_of_its_code(kind: type[BeliefServerError]) -> None:
-    error = make_error(kind)
-    status = PRECONDITION_FAILED if kind is HeadMismatch else STATUS_OF_CODE[kind.default_code]
-    assert status_of(error) == status
-    details = check_error(answered(error), status, kind.default_code.value)
-    assert details == {**details, **error.details, "message": error.message}
+def test_every_error_is_answered_under_the_status_of_its_code(subtests: pytest.Subtests) -> None:
+    for kind in list(classes()):
+        with subtests.test(kind=kind):
+            error = make_error(kind)
+            status = PRECONDITION_FAILED if kind is HeadMismatch else STATUS_OF_CODE[kind.default_code]
+            assert status_of(error) == status
+            details = check_error(answered(error), status, kind.default_code.value)
+            assert details == {**details, **error.details, "message": error.message}
 
 
 @pytest.mark.req("BS-3.2-ERR-15")
@@ -64,27 +65,27 @@ def test_every_code_is_that_of_a_class() -> None:
 
 
 @pytest.mark.req("BS-3.2-ERR-15")
-@pytest.mark.parametrize("code", TransportCode)
-def test_every_failure_of_the_transport_is_answered_under_the_status_of_its_code(code: TransportCode) -> None:
-    check_error(answered(TransportError(code, "what is wrong", {"why": "so"})), STATUS_OF_CODE[code], code.value)
+def test_every_failure_of_the_transport_is_answered_under_the_status_of_its_code(subtests: pytest.Subtests) -> None:
+    for code in TransportCode:
+        with subtests.test(code=code):
+            check_error(
+                answered(TransportError(code, "what is wrong", {"why": "so"})), STATUS_OF_CODE[code], code.value
+            )
 
 
 @pytest.mark.req("BS-3.2-ERR-14")
-@pytest.mark.parametrize(
-    "error", [RuntimeError("secret"), KeyError("secret"), RecursionError("secret"), OSError(5, "secret")]
-)
-def test_whatever_else_is_raised_is_told_in_general_terms(error: Exception) -> None:
-    answer = answered(error)
-    check_error(answer, 500, "INTERNAL_ERROR")
-    assert b"secret" not in answer.body
+def test_whatever_else_is_raised_is_told_in_general_terms(subtests: pytest.Subtests) -> None:
+    for error in [RuntimeError("secret"), KeyError("secret"), RecursionError("secret"), OSError(5, "secret")]:
+        with subtests.test(error=error):
+            answer = answered(error)
+            check_error(answer, 500, "INTERNAL_ERROR")
+            assert b"secret" not in answer.body
 
 
-@pytest.mark.parametrize(
-    ("header", "code"),
-    [("retry-after", ErrorCode.STORE_UNAVAILABLE), ("www-authenticate", ErrorCode.UNAUTHENTICATED)],
-)
-def test_only_one_code_says_when_to_try_again_and_one_how_to_send_a_key(header: str, code: ErrorCode) -> None:
-    assert {kind.default_code for kind in classes() if header in answered(make_error(kind)).headers} == {code}
+def test_only_one_code_says_when_to_try_again_and_one_how_to_send_a_key(subtests: pytest.Subtests) -> None:
+    for header, code in [("retry-after", ErrorCode.STORE_UNAVAILABLE), ("www-authenticate", ErrorCode.UNAUTHENTICATED)]:
+        with subtests.test(header=header, code=code):
+            assert {kind.default_code for kind in classes() if header in answered(make_error(kind)).headers} == {code}
 
 
 def test_an_error_never_repeats_a_key() -> None:

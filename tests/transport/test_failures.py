@@ -33,49 +33,56 @@ def failing(store: InMemoryStore | SQLiteStore) -> Iterator[Failing]:
 
 
 @pytest.mark.req("BS-3.2-ERR-01", "ARCH-2-04")
-@pytest.mark.parametrize("name", WRITES)
-def test_a_write_that_the_store_cannot_take_may_be_tried_again(name: str, failing: Failing) -> None:
-    client, store, session_id = failing
-    path, body = path_of(name, session_id), WRITES[name].body
-    before = client.get(f"/v1/sessions/{session_id}/audit").json()
-    store.fail("append")
-    answer = client.post(path, body)
-    check_error(answer, 503, "STORE_UNAVAILABLE")
-    assert answer.headers["retry-after"] == "1"
-    assert client.get(f"/v1/sessions/{session_id}/audit").json() == before
-    assert client.post(path, body).is_success
+def test_a_write_that_the_store_cannot_take_may_be_tried_again(subtests: pytest.Subtests, failing: Failing) -> None:
+    for name in WRITES:
+        with subtests.test(name=name):
+            client, store, _ = failing
+            session_id = open_session(client, 0)
+            path, body = path_of(name, session_id), WRITES[name].body
+            before = client.get(f"/v1/sessions/{session_id}/audit").json()
+            store.fail("append")
+            answer = client.post(path, body)
+            check_error(answer, 503, "STORE_UNAVAILABLE")
+            assert answer.headers["retry-after"] == "1"
+            assert client.get(f"/v1/sessions/{session_id}/audit").json() == before
+            assert client.post(path, body).is_success
 
 
 @pytest.mark.req("BS-3.2-ERR-14")
-@pytest.mark.parametrize("name", WRITES)
 def test_an_unexpected_failure_of_a_write_gives_away_nothing(
-    name: str, failing: Failing, caplog: pytest.LogCaptureFixture
+    subtests: pytest.Subtests, failing: Failing, caplog: pytest.LogCaptureFixture
 ) -> None:
-    client, store, session_id = failing
-    path, body = path_of(name, session_id), WRITES[name].body
-    store.fail("append", error=RuntimeError(SECRET))
-    answer = client.post(path, body)
-    details = check_error(answer, 500, "INTERNAL_ERROR")
-    assert details.keys() == {"message", "next"}
-    assert "hunter2" not in answer.text
-    assert "RuntimeError" not in answer.text
-    assert SECRET in caplog.text
-    assert client.post(path, body).is_success
+    for name in WRITES:
+        with subtests.test(name=name):
+            client, store, _ = failing
+            session_id = open_session(client, 0)
+            caplog.clear()
+            path, body = path_of(name, session_id), WRITES[name].body
+            store.fail("append", error=RuntimeError(SECRET))
+            answer = client.post(path, body)
+            details = check_error(answer, 500, "INTERNAL_ERROR")
+            assert details.keys() == {"message", "next"}
+            assert "hunter2" not in answer.text
+            assert "RuntimeError" not in answer.text
+            assert SECRET in caplog.text
+            assert client.post(path, body).is_success
 
 
 @pytest.mark.req("BS-3.2-ERR-14")
-@pytest.mark.parametrize("name", [name for name in READS if name != "healthz"])
 def test_an_unexpected_failure_of_a_read_gives_away_nothing(
-    name: str, failing: Failing, caplog: pytest.LogCaptureFixture
+    subtests: pytest.Subtests, failing: Failing, caplog: pytest.LogCaptureFixture
 ) -> None:
-    client, store, session_id = failing
-    path = path_of(name, session_id)
-    store.fail(error=RuntimeError(SECRET))
-    answer = client.get(path)
-    check_error(answer, 500, "INTERNAL_ERROR")
-    assert "hunter2" not in answer.text
-    assert SECRET in caplog.text
-    assert client.get(path).is_success
+    for name in [name for name in READS if name != "healthz"]:
+        with subtests.test(name=name):
+            client, store, session_id = failing
+            caplog.clear()
+            path = path_of(name, session_id)
+            store.fail(error=RuntimeError(SECRET))
+            answer = client.get(path)
+            check_error(answer, 500, "INTERNAL_ERROR")
+            assert "hunter2" not in answer.text
+            assert SECRET in caplog.text
+            assert client.get(path).is_success
 
 
 @pytest.mark.req("HTTP-EXT-06", "HTTP-EXT-07")

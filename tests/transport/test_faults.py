@@ -64,9 +64,8 @@ def test_several_faults_are_told_at_once(client: Client) -> None:
 
 
 @pytest.mark.req("HTTP-EXT-26")
-@pytest.mark.parametrize(
-    ("change", "field", "found", "accepted"),
-    [
+def test_a_fault_says_where_what_was_found_and_what_is_accepted(subtests: pytest.Subtests, client: Client) -> None:
+    cases: list[tuple[dict[str, Any], str, Any, list[str]]] = [
         ({"proposal_id": ""}, "proposal_id", "", ["a string that is not empty"]),
         ({"proposal_id": {}}, "proposal_id", "an empty object", ["a string that is not empty"]),
         ({"atomic": "yes"}, "atomic", "yes", ["true or false"]),
@@ -78,13 +77,11 @@ def test_several_faults_are_told_at_once(client: Client) -> None:
         ({"candidates": [{**CALL, "args": 1}, CALL | {"tool_id": 2}]}, "candidates.0.args", 1, ["an object"]),
         ({"candidates": [{**CALL, "idempotency_key": 1}]}, "candidates.0.idempotency_key", 1, ["a string", "null"]),
         ({"candidates": [{**CALL, "toolid": 1}]}, "candidates.0.toolid", "toolid", sorted([*CALL])),
-    ],
-)
-def test_a_fault_says_where_what_was_found_and_what_is_accepted(
-    client: Client, change: dict[str, Any], field: str, found: Any, accepted: list[str]
-) -> None:
-    fault = faults_of(client, "/v1/spaces/default/proposals", {**PROPOSAL, **change})[field]
-    assert (fault["found"], fault["accepted"]) == (found, accepted)
+    ]
+    for change, field, found, accepted in cases:
+        with subtests.test(change=change, field=field, found=found, accepted=accepted):
+            fault = faults_of(client, "/v1/spaces/default/proposals", {**PROPOSAL, **change})[field]
+            assert (fault["found"], fault["accepted"]) == (found, accepted)
 
 
 @pytest.mark.req("HTTP-EXT-26")
@@ -146,10 +143,8 @@ json_values = st.recursive(
 )
 
 
-@pytest.mark.req("HTTP-EXT-26")
-@pytest.mark.parametrize("name", BODIES)
 @given(data=st.data())
-def test_whatever_the_decoder_refuses_is_explained(name: str, data: st.DataObject) -> None:
+def check_refusals_are_explained(name: str, data: st.DataObject) -> None:
     body = dict(EXAMPLES[name])
     for field in data.draw(st.lists(st.sampled_from([*body, "unknown"]), min_size=1, max_size=3)):
         body[field] = data.draw(json_values)
@@ -164,3 +159,10 @@ def test_whatever_the_decoder_refuses_is_explained(name: str, data: st.DataObjec
         assert all(fault["accepted"] is not None and fault["message"] for fault in error.details["faults"])
         named = {fault["field"].partition(".")[0] for fault in error.details["faults"]}
         assert named & {*body, *(each.name for each in msgspec.structs.fields(BODIES[name]))}
+
+
+@pytest.mark.req("HTTP-EXT-26")
+def test_whatever_the_decoder_refuses_is_explained(subtests: pytest.Subtests) -> None:
+    for name in BODIES:
+        with subtests.test(name=name):
+            check_refusals_are_explained(name)

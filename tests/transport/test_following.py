@@ -29,6 +29,8 @@ from tests.support.http_server import TIMEOUT_SECONDS, serving
 from tests.support.space_client import OPS, PLANNER, POLICY
 from tests.support.transports import DECLARATION
 
+pytestmark = pytest.mark.slow
+
 Story = Callable[[httpx.AsyncClient], Awaitable[None]]
 # No test waits for one that it does not want.
 QUIET = 3600.0

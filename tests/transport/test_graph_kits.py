@@ -82,6 +82,7 @@ def test_a_session_over_a_graph_goes_the_same_by_every_way_in(carrier: str, tee:
         assert refused.json()["error"]["details"]["field"] == "symptoms"
 
 
+@pytest.mark.slow
 @pytest.mark.req("GRAPH-KIT-03", "GRAPH-KIT-04")
 def test_commands_go_the_same_way_and_what_they_wrote_is_checked(tee: TeeProcess, tmp_path: Path) -> None:
     kit, store = str(tmp_path / "kit.json"), f"sqlite:///{tmp_path / 'cases.db'}"

@@ -17,6 +17,8 @@ from tests.support.http_server import ServerProcess, serving
 from tests.support.in_process import Exchanged
 from tests.support.wire import HOST, LAST, answers, connected, declaring, exchanged, next_answer
 
+pytestmark = pytest.mark.slow
+
 # How many random requests are cut, each at every byte, and how many rounds callers take turns.
 REQUESTS, ROUNDS = {"fast": (12, 15), "ci": (100, 400), "deep": (3000, 5000)}[os.environ.get("CMBS_EFFORT", "fast")]
 
@@ -93,6 +95,7 @@ def cut_everywhere(port: int, sent: bytes, heads: list[bool]) -> int:
     return len(whole)
 
 
+@pytest.mark.slow
 def test_the_same_bytes_give_the_same_answers_however_they_are_cut(server: ServerProcess) -> None:
     session_id = exchanged(server.port, declaring(LAST)).json()["session_id"].encode()
     for seed in range(REQUESTS):

@@ -17,7 +17,7 @@ from cmbs.mcp.bodies import MAX_MESSAGE_BYTES
 from tests.support.http_server import ServerProcess, free_port, serving
 from tests.support.mcp_served import wait_for_port
 
-pytestmark = [pytest.mark.req("MCP-SERVER-08")]
+pytestmark = [pytest.mark.req("MCP-SERVER-08"), pytest.mark.slow]
 ROOT = Path(__file__).resolve().parents[2]
 HEADERS = {
     "accept": "application/json, text/event-stream",
@@ -59,6 +59,7 @@ def check_refusal(status: int, content: bytes) -> dict[str, Any]:
     return details
 
 
+@pytest.mark.slow
 def test_a_message_of_the_limit_goes_through_and_one_byte_more_does_not(server: ServerProcess) -> None:
     status, content = post(server.port, build_ping(MAX_MESSAGE_BYTES))
     assert (status, b'"result"' in content) == (200, True)

@@ -100,24 +100,22 @@ def test_kits_come_in_pages_and_by_version(client: Client) -> None:
 
 
 @pytest.mark.req("OBS-KIT-01")
-@pytest.mark.parametrize(
-    ("text", "media_type", "status"),
-    [
+def test_a_kit_that_is_wrong_is_refused_with_places_and_nothing_is_put(
+    subtests: pytest.Subtests, client: Client
+) -> None:
+    for text, media_type, status in [
         (KIT.replace("[two-headed]", "[three-headed]"), "application/yaml", 400),
         ("hypotheses: [", "application/yaml", 400),
         ("{}", "application/json", 400),
         (KIT, "text/plain", 415),
-    ],
-)
-def test_a_kit_that_is_wrong_is_refused_with_places_and_nothing_is_put(
-    client: Client, text: str, media_type: str, status: int
-) -> None:
-    refused = client.put(text, media_type)
-    assert refused.status_code == status
-    if status == 400:
-        finding = refused.json()["error"]["details"]["findings"][0]
-        assert finding["line"] is not None
-    assert client.send("GET", "/v1/kits", headers=AGENT).json()["kits"] == []
+    ]:
+        with subtests.test(text=text, media_type=media_type, status=status):
+            refused = client.put(text, media_type)
+            assert refused.status_code == status
+            if status == 400:
+                finding = refused.json()["error"]["details"]["findings"][0]
+                assert finding["line"] is not None
+            assert client.send("GET", "/v1/kits", headers=AGENT).json()["kits"] == []
 
 
 @pytest.mark.req("OBS-KIT-01")
@@ -197,9 +195,8 @@ def test_a_list_of_ids_and_a_forged_probe_are_refused_where_only_observations_el
 
 
 @pytest.mark.req("OBS-07")
-@pytest.mark.parametrize(
-    ("probe_id", "response", "status", "code"),
-    [
+def test_what_the_probe_cannot_read_is_refused(subtests: pytest.Subtests, client: Client) -> None:
+    for probe_id, response, status, code in [
         ("tos", "heads", 422, "UNKNOWN_PROBE"),
         ("toss", "edge", 400, "INVALID_REQUEST"),
         ("toss", 0.5, 400, "INVALID_REQUEST"),
@@ -207,20 +204,17 @@ def test_a_list_of_ids_and_a_forged_probe_are_refused_where_only_observations_el
         ("level", [0.5, "high"], 400, "INVALID_REQUEST"),
         ("level", [], 400, "INVALID_REQUEST"),
         ("share", {"value": 0.5}, 400, "INVALID_REQUEST"),
-    ],
-)
-def test_what_the_probe_cannot_read_is_refused(
-    client: Client, probe_id: str, response: Any, status: int, code: str
-) -> None:
-    client.put()
-    session_id = client.open()
-    refused = client.observe(session_id, probe_id, response)
-    assert (refused.status_code, refused.json()["error"]["code"]) == (status, code)
-    details = refused.json()["error"]["details"]
-    assert details["field"].partition("[")[0] == ("probe_id" if code == "UNKNOWN_PROBE" else "response")
-    assert None not in (details["found"], details["accepted"], details["next"])
-    audit = client.send("GET", f"/v1/sessions/{session_id}/audit", headers=AGENT).json()
-    assert len(audit["events"]) == 1
+    ]:
+        with subtests.test(probe_id=probe_id, response=response, status=status, code=code):
+            client.put()
+            session_id = client.open()
+            refused = client.observe(session_id, probe_id, response)
+            assert (refused.status_code, refused.json()["error"]["code"]) == (status, code)
+            details = refused.json()["error"]["details"]
+            assert details["field"].partition("[")[0] == ("probe_id" if code == "UNKNOWN_PROBE" else "response")
+            assert None not in (details["found"], details["accepted"], details["next"])
+            audit = client.send("GET", f"/v1/sessions/{session_id}/audit", headers=AGENT).json()
+            assert len(audit["events"]) == 1
 
 
 @pytest.mark.req("OBS-09")

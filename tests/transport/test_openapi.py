@@ -24,24 +24,27 @@ from cmbs.http.openapi import openapi_document
 from cmbs.http.operation import Operation
 from cmbs.http.operations import OPERATIONS
 from cmbs.http.webhooks import WEBHOOK_OPERATIONS
-from scripts.api_examples import EXAMPLES, record_examples
-from scripts.generate_openapi import TARGET, openapi_text
+from scripts.generate_openapi import TARGET
 from tests.support.in_process import client_of
 
-DOCUMENT = openapi_document()
-IN_THE_DOCUMENT = pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.operation_id)
 COMPONENT_NAME = re.compile(r"^[A-Za-z0-9._-]+$")
+
+
+@cache
+def document() -> dict[str, Any]:
+    """Return the document, generated once."""
+    return openapi_document()
 
 
 def resolve(node: dict[str, Any]) -> dict[str, Any]:
     """Return what a reference leads to; anything else as it is."""
     while "$ref" in node:
-        node = reduce(getitem, node["$ref"].removeprefix("#/").split("/"), DOCUMENT)
+        node = reduce(getitem, node["$ref"].removeprefix("#/").split("/"), document())
     return node
 
 
 def describe(operation: Operation) -> dict[str, Any]:
-    found: dict[str, Any] = DOCUMENT["paths"][operation.path][operation.method.lower()]
+    found: dict[str, Any] = document()["paths"][operation.path][operation.method.lower()]
     return found
 
 
@@ -63,7 +66,7 @@ def validator(schema: dict[str, Any]) -> jsonschema_rs.Draft202012Validator:
 
 @cache
 def compile_schema(text: str) -> jsonschema_rs.Draft202012Validator:
-    schema = {**json.loads(text), "components": DOCUMENT["components"]}
+    schema = {**json.loads(text), "components": document()["components"]}
     return jsonschema_rs.Draft202012Validator(schema, validate_formats=True)
 
 
@@ -118,23 +121,22 @@ def is_of_belief(operation: Operation) -> bool:
 
 @pytest.mark.req("BS-8-OPENAPI-01")
 def test_the_file_is_what_the_code_generates() -> None:
-    text = TARGET.read_text("utf-8")
-    assert text == openapi_text(), "run scripts/generate_openapi.py"
-    assert yaml.safe_load(text) == DOCUMENT
+    # `make lint` compares the text; here a parser in C reads what it says.
+    assert yaml.load(TARGET.read_text("utf-8"), yaml.CSafeLoader) == document(), "run scripts/generate_openapi.py"
 
 
 @pytest.mark.req("BS-8-OPENAPI-01")
 def test_the_server_serves_the_same_document() -> None:
     with client_of(create_app(BeliefServer())) as client:
-        assert [client.get("/openapi.json").json() for _ in range(2)] == [DOCUMENT, DOCUMENT]
+        assert [client.get("/openapi.json").json() for _ in range(2)] == [document(), document()]
 
 
 # --- its structure ----------------------------------------------------------------------------------------------------
 
 
 def test_it_is_openapi_3_1_that_a_tool_can_load() -> None:
-    assert DOCUMENT["openapi"] == "3.1.0"
-    loaded = schemathesis.openapi.from_dict(DOCUMENT)
+    assert document()["openapi"] == "3.1.0"
+    loaded = schemathesis.openapi.from_dict(document())
     results = list(loaded.get_all_operations())
     found = [result.ok() for result in results if isinstance(result, Ok)]
     assert len(found) == len(results)
@@ -144,10 +146,10 @@ def test_it_is_openapi_3_1_that_a_tool_can_load() -> None:
 
 
 def test_every_reference_leads_somewhere_and_every_component_is_used() -> None:
-    references = {node["$ref"] for node in nodes(DOCUMENT) if "$ref" in node}
+    references = {node["$ref"] for node in nodes(document()) if "$ref" in node}
     components = {
         f"#/components/{kind}/{name}"
-        for kind, named in DOCUMENT["components"].items()
+        for kind, named in document()["components"].items()
         for name in named
         if kind != "securitySchemes"
     }
@@ -155,32 +157,33 @@ def test_every_reference_leads_somewhere_and_every_component_is_used() -> None:
 
 
 @pytest.mark.req("ID-HTTP-05")
-@IN_THE_DOCUMENT
-def test_an_operation_names_the_scope_that_it_needs(operation: Operation) -> None:
-    needed = describe(operation)["security"]
-    if not operation.path.startswith("/v1/"):
-        assert needed == []
-        return
-    if operation.scope is None:
-        assert needed == [{"key": []}, {}]
-        return
-    assert operation.scope.value.endswith(":read") == (operation.method == "GET")
-    assert needed == [{"key": [operation.scope.value]}, {}]
-    assert DOCUMENT["components"]["securitySchemes"]["key"]["scheme"] == "bearer"
+def test_an_operation_names_the_scope_that_it_needs(subtests: pytest.Subtests) -> None:
+    for operation in OPERATIONS:
+        with subtests.test(operation=operation.operation_id):
+            needed = describe(operation)["security"]
+            if not operation.path.startswith("/v1/"):
+                assert needed == []
+                continue
+            if operation.scope is None:
+                assert needed == [{"key": []}, {}]
+                continue
+            assert operation.scope.value.endswith(":read") == (operation.method == "GET")
+            assert needed == [{"key": [operation.scope.value]}, {}]
+            assert document()["components"]["securitySchemes"]["key"]["scheme"] == "bearer"
 
 
 def test_every_schema_is_valid_json_schema_under_a_name_that_openapi_allows() -> None:
-    names = [name for named in DOCUMENT["components"].values() for name in named]
+    names = [name for named in document()["components"].values() for name in named]
     assert [name for name in names if not COMPONENT_NAME.match(name)] == []
     dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
-    schemas = DOCUMENT["components"]["schemas"].values()
+    schemas = document()["components"]["schemas"].values()
     assert [schema for schema in schemas if not jsonschema_rs.meta.is_valid({**dialect, **schema})] == []
 
 
 def test_every_schema_and_every_tag_has_a_description() -> None:
-    schemas = DOCUMENT["components"]["schemas"]
+    schemas = document()["components"]["schemas"]
     assert [name for name, schema in schemas.items() if not schema.get("description") and "enum" not in schema] == []
-    tags = {tag["name"] for tag in DOCUMENT["tags"] if tag["description"]}
+    tags = {tag["name"] for tag in document()["tags"] if tag["description"]}
     assert {tag for operation in OPERATIONS for tag in describe(operation)["tags"]} == tags
 
 
@@ -201,7 +204,7 @@ def test_links_lead_to_operations_and_name_their_parameters() -> None:
 def test_requests_take_no_unknown_fields() -> None:
     for operation in OPERATIONS:
         if operation.body is not None and operation.body is not TextFile:
-            schema = DOCUMENT["components"]["schemas"][operation.body.__name__]
+            schema = document()["components"]["schemas"][operation.body.__name__]
             assert schema["additionalProperties"] is False
 
 
@@ -209,102 +212,110 @@ def test_requests_take_no_unknown_fields() -> None:
 
 
 @pytest.mark.req("BS-8-OPENAPI-03")
-@IN_THE_DOCUMENT
-def test_an_operation_says_what_it_does_and_what_comes_back(operation: Operation) -> None:
-    content = describe(operation)
-    assert content["operationId"] == operation.operation_id
-    assert all(content[name] for name in ("summary", "description", "tags"))
-    assert ("requestBody" in content) == (operation.method in {"POST", "PUT"})
-    for name, media in media_types(operation):
-        assert media["schema"]["$ref"].startswith("#/components/schemas/"), name
-        assert values(media), name
+def test_an_operation_says_what_it_does_and_what_comes_back(subtests: pytest.Subtests) -> None:
+    for operation in OPERATIONS:
+        with subtests.test(operation=operation.operation_id):
+            content = describe(operation)
+            assert content["operationId"] == operation.operation_id
+            assert all(content[name] for name in ("summary", "description", "tags"))
+            assert ("requestBody" in content) == (operation.method in {"POST", "PUT"})
+            for name, media in media_types(operation):
+                assert media["schema"]["$ref"].startswith("#/components/schemas/"), name
+                assert values(media), name
 
 
 @pytest.mark.req("BS-8-OPENAPI-03")
-@IN_THE_DOCUMENT
-def test_an_operation_documents_its_parameters(operation: Operation) -> None:
-    content = describe(operation)
-    parameters = {(parameter["in"], parameter["name"]): parameter for parameter in content["parameters"]}
-    in_path = {name for place, name in parameters if place == "path"}
-    assert in_path == set(re.findall(r"{(\w+)}", operation.path))
-    headers = {name for place, name in parameters if place == "header"}
-    expected = {"Prefer"} if takes_preference(operation) else set()
-    expected |= {"If-None-Match"} if is_tagged(operation) else set()
-    if is_recorded(operation):
-        expected |= {"Idempotency-Key"} | ({"If-Match"} if is_conditional(operation) else set())
-    assert headers == expected
-    chosen = operation.path.startswith("/v1/") and "/proofs/" not in operation.path
-    assert (("query", "fields") in parameters) == chosen
-    for parameter in parameters.values():
-        assert parameter["description"]
-        for value in values(parameter):
-            validator(parameter["schema"]).validate(value)
+def test_an_operation_documents_its_parameters(subtests: pytest.Subtests) -> None:
+    for operation in OPERATIONS:
+        with subtests.test(operation=operation.operation_id):
+            content = describe(operation)
+            parameters = {(parameter["in"], parameter["name"]): parameter for parameter in content["parameters"]}
+            in_path = {name for place, name in parameters if place == "path"}
+            assert in_path == set(re.findall(r"{(\w+)}", operation.path))
+            headers = {name for place, name in parameters if place == "header"}
+            expected = {"Prefer"} if takes_preference(operation) else set()
+            expected |= {"If-None-Match"} if is_tagged(operation) else set()
+            if is_recorded(operation):
+                expected |= {"Idempotency-Key"} | ({"If-Match"} if is_conditional(operation) else set())
+            assert headers == expected
+            chosen = operation.path.startswith("/v1/") and "/proofs/" not in operation.path
+            assert (("query", "fields") in parameters) == chosen
+            for parameter in parameters.values():
+                assert parameter["description"]
+                for value in values(parameter):
+                    validator(parameter["schema"]).validate(value)
 
 
 @pytest.mark.req("BS-8-OPENAPI-03", "BS-3.2-ERR-15")
-@IN_THE_DOCUMENT
-def test_an_operation_documents_every_error_that_it_can_answer_with(operation: Operation) -> None:
-    responses = {int(status): resolve(response) for status, response in describe(operation)["responses"].items()}
-    expected: set[ErrorCode | TransportCode] = {
-        *operation.errors,
-        ErrorCode.INVALID_REQUEST,
-        TransportCode.METHOD_NOT_ALLOWED,
-        TransportCode.INTERNAL_ERROR,
-    }
-    if operation.method != "GET":
-        expected |= {TransportCode.UNSUPPORTED_MEDIA_TYPE, ErrorCode.LIMIT_EXCEEDED}
-    if is_recorded(operation):
-        expected |= {ErrorCode.CONFLICT}
-    if "{space_id}" in operation.path:
-        expected |= {ErrorCode.SPACE_NOT_FOUND, ErrorCode.LIMIT_EXCEEDED}
-        if operation.path.count("{") > 1:
-            expected |= {ErrorCode.RECORD_NOT_FOUND}
-    if operation.operation_id != "healthz":
-        expected |= {ErrorCode.STORE_UNAVAILABLE}
-    if operation.path.startswith("/v1/"):
-        expected |= {ErrorCode.UNAUTHENTICATED, ErrorCode.FORBIDDEN, ErrorCode.LEDGER_CORRUPT}
-    if "{session_id}" in operation.path:
-        expected |= {ErrorCode.SESSION_NOT_FOUND, ErrorCode.LEDGER_CORRUPT, ErrorCode.LIMIT_EXCEEDED}
-    shown = {
-        (value["error"]["code"], status)
-        for status, response in responses.items()
-        if status >= 400
-        for value in values(response["content"]["application/json"])
-    }
-    assert shown == {(code.value, STATUS_OF_CODE[code]) for code in expected} | (
-        {("CONFLICT", PRECONDITION_FAILED)} if is_conditional(operation) else set()
-    )
-    seen = {304} if is_tagged(operation) else set()
-    assert set(responses) == {operation.status} | seen | {status for _, status in shown}
+def test_an_operation_documents_every_error_that_it_can_answer_with(subtests: pytest.Subtests) -> None:
+    for operation in OPERATIONS:
+        with subtests.test(operation=operation.operation_id):
+            responses = {
+                int(status): resolve(response) for status, response in describe(operation)["responses"].items()
+            }
+            expected: set[ErrorCode | TransportCode] = {
+                *operation.errors,
+                ErrorCode.INVALID_REQUEST,
+                TransportCode.METHOD_NOT_ALLOWED,
+                TransportCode.INTERNAL_ERROR,
+            }
+            if operation.method != "GET":
+                expected |= {TransportCode.UNSUPPORTED_MEDIA_TYPE, ErrorCode.LIMIT_EXCEEDED}
+            if is_recorded(operation):
+                expected |= {ErrorCode.CONFLICT}
+            if "{space_id}" in operation.path:
+                expected |= {ErrorCode.SPACE_NOT_FOUND, ErrorCode.LIMIT_EXCEEDED}
+                if operation.path.count("{") > 1:
+                    expected |= {ErrorCode.RECORD_NOT_FOUND}
+            if operation.operation_id != "healthz":
+                expected |= {ErrorCode.STORE_UNAVAILABLE}
+            if operation.path.startswith("/v1/"):
+                expected |= {ErrorCode.UNAUTHENTICATED, ErrorCode.FORBIDDEN, ErrorCode.LEDGER_CORRUPT}
+            if "{session_id}" in operation.path:
+                expected |= {ErrorCode.SESSION_NOT_FOUND, ErrorCode.LEDGER_CORRUPT, ErrorCode.LIMIT_EXCEEDED}
+            shown = {
+                (value["error"]["code"], status)
+                for status, response in responses.items()
+                if status >= 400
+                for value in values(response["content"]["application/json"])
+            }
+            assert shown == {(code.value, STATUS_OF_CODE[code]) for code in expected} | (
+                {("CONFLICT", PRECONDITION_FAILED)} if is_conditional(operation) else set()
+            )
+            seen = {304} if is_tagged(operation) else set()
+            assert set(responses) == {operation.status} | seen | {status for _, status in shown}
 
 
 @pytest.mark.req("BS-8-OPENAPI-03")
-@IN_THE_DOCUMENT
-def test_an_operation_documents_the_headers_of_its_answers(operation: Operation) -> None:
-    responses = {int(status): resolve(response) for status, response in describe(operation)["responses"].items()}
-    headers = {status: set(response.get("headers", {})) for status, response in responses.items()}
-    minimal = {"Preference-Applied"} if takes_preference(operation) else set()
-    tagged = {"ETag"} if is_tagged(operation) else set()
-    by_caller = tagged and not is_of_belief(operation)
-    by_preference = operation.method == "GET" and operation.bulk
-    by_accept = operation.operation_id in {"get_checkpoint", "get_kit", "read_policy"}
-    tagged |= {"Vary"} if by_caller or by_preference or by_accept else set()
-    assert headers.pop(304, {"ETag"} if not is_tagged(operation) else None) == {"ETag"}
-    creating = {"declare_session", "fork_session", "create_space", "put_kit", "create_webhook"}
-    created = {"Location"} if operation.operation_id in creating else set()
-    replayed = {"Idempotent-Replayed"} if is_recorded(operation) else set()
-    writes = is_conditional(operation) and operation.operation_id not in {"fork_session", "put_policy"}
-    whole = {"declare_session", "query_belief", "create_space", "get_space"}
-    placed = {"Cmbs-Head"} if writes or operation.operation_id in whole else set()
-    assert headers.pop(operation.status) == minimal | tagged | created | replayed | placed
-    assert headers.pop(405) == {"Allow"}
-    assert headers.pop(503, {"Retry-After"}) == {"Retry-After"}
-    assert headers.pop(401, set()) == ({"WWW-Authenticate"} if operation.path.startswith("/v1/") else set())
-    assert set().union(*headers.values()) == set()
+def test_an_operation_documents_the_headers_of_its_answers(subtests: pytest.Subtests) -> None:
+    for operation in OPERATIONS:
+        with subtests.test(operation=operation.operation_id):
+            responses = {
+                int(status): resolve(response) for status, response in describe(operation)["responses"].items()
+            }
+            headers = {status: set(response.get("headers", {})) for status, response in responses.items()}
+            minimal = {"Preference-Applied"} if takes_preference(operation) else set()
+            tagged = {"ETag"} if is_tagged(operation) else set()
+            by_caller = tagged and not is_of_belief(operation)
+            by_preference = operation.method == "GET" and operation.bulk
+            by_accept = operation.operation_id in {"get_checkpoint", "get_kit", "read_policy"}
+            tagged |= {"Vary"} if by_caller or by_preference or by_accept else set()
+            assert headers.pop(304, {"ETag"} if not is_tagged(operation) else None) == {"ETag"}
+            creating = {"declare_session", "fork_session", "create_space", "put_kit", "create_webhook"}
+            created = {"Location"} if operation.operation_id in creating else set()
+            replayed = {"Idempotent-Replayed"} if is_recorded(operation) else set()
+            writes = is_conditional(operation) and operation.operation_id not in {"fork_session", "put_policy"}
+            whole = {"declare_session", "query_belief", "create_space", "get_space"}
+            placed = {"Cmbs-Head"} if writes or operation.operation_id in whole else set()
+            assert headers.pop(operation.status) == minimal | tagged | created | replayed | placed
+            assert headers.pop(405) == {"Allow"}
+            assert headers.pop(503, {"Retry-After"}) == {"Retry-After"}
+            assert headers.pop(401, set()) == ({"WWW-Authenticate"} if operation.path.startswith("/v1/") else set())
+            assert set().union(*headers.values()) == set()
 
 
 def test_every_code_is_in_the_schema_of_errors() -> None:
-    schema = DOCUMENT["components"]["schemas"]["ErrorDetail"]["properties"]["code"]
+    schema = document()["components"]["schemas"]["ErrorDetail"]["properties"]["code"]
     assert schema["enum"] == [code.value for code in (*ErrorCode, *TransportCode)]
 
 
@@ -312,26 +323,27 @@ def test_every_code_is_in_the_schema_of_errors() -> None:
 
 
 @pytest.mark.req("BS-8-OPENAPI-03")
-@IN_THE_DOCUMENT
-def test_every_example_of_an_operation_is_valid_and_a_changed_one_is_not(operation: Operation) -> None:
-    for name, media in media_types(operation):
-        check = validator(media["schema"])
-        for value in values(media):
-            assert check.is_valid(value), name
-            if value:
-                changed = {**value, next(iter(value)): None}
-                lenient = name == "request" and not operation.body_required and is_of_belief(operation)
-                assert check.is_valid(changed) == lenient, name
+def test_every_example_of_an_operation_is_valid_and_a_changed_one_is_not(subtests: pytest.Subtests) -> None:
+    for operation in OPERATIONS:
+        with subtests.test(operation=operation.operation_id):
+            for name, media in media_types(operation):
+                check = validator(media["schema"])
+                for value in values(media):
+                    assert check.is_valid(value), name
+                    if value:
+                        changed = {**value, next(iter(value)): None}
+                        lenient = name == "request" and not operation.body_required and is_of_belief(operation)
+                        assert check.is_valid(changed) == lenient, name
 
 
 def test_the_examples_of_headers_are_valid() -> None:
-    headers = DOCUMENT["components"]["headers"].values()
+    headers = document()["components"]["headers"].values()
     assert [header for header in headers if not validator(header["schema"]).is_valid(header["example"])] == []
 
 
 @pytest.mark.req("BS-8-OPENAPI-03", "SS01-HTTP-01")
-def test_the_examples_are_what_a_server_answers_down_to_the_hashes() -> None:
-    assert EXAMPLES.read_text("utf-8") == record_examples(), "run scripts/generate_openapi.py"
+def test_every_operation_has_examples() -> None:
+    # `make lint` records them again and compares them down to the hashes.
     examples = load_examples()
     assert examples.responses.keys() == {operation.operation_id for operation in OPERATIONS}
     assert examples.requests.keys() == {each.operation_id for each in OPERATIONS if each.method != "GET"}

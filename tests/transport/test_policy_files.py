@@ -159,11 +159,10 @@ def test_a_file_is_of_a_language_that_is_known(space: FileClient) -> None:
 
 
 @pytest.mark.req("GATES-FILE-HTTP")
-@pytest.mark.parametrize(
-    ("method", "path"), [("PUT", "/policy"), ("POST", "/policy/check"), ("POST", "/policy/impact")]
-)
-def test_files_are_for_operators(space: FileClient, method: str, path: str) -> None:
-    check_error(space.send(method, path, YAML, who=PLANNER), 403, "FORBIDDEN")
+def test_files_are_for_operators(subtests: pytest.Subtests, space: FileClient) -> None:
+    for method, path in [("PUT", "/policy"), ("POST", "/policy/check"), ("POST", "/policy/impact")]:
+        with subtests.test(method=method, path=path):
+            check_error(space.send(method, path, YAML, who=PLANNER), 403, "FORBIDDEN")
 
 
 @pytest.mark.req("GATES-FILE-HTTP")
@@ -209,44 +208,38 @@ def check(space: FileClient, text: str) -> list[Any]:
 
 
 @pytest.mark.req("GATES-FILE-HTTP")
-@pytest.mark.parametrize(
-    ("right", "wrong", "place"),
-    [
+def test_a_name_that_is_nearly_known_comes_with_its_fix(subtests: pytest.Subtests, space: FileClient) -> None:
+    for right, wrong, place in [
         ("because:", "becuase:", (12, 5, "becuase", "because")),
         ("otherwise: defer", "otherwise: defre", (11, 16, "defre", "defer")),
         ("args.service", "arg.service", (10, 7, "arg", "args")),
         ("args.service", "case.beleif.n_survivors", (10, 12, "beleif", "belief")),
         ("allow: restart", "allow: restrat", (7, 12, "restrat", "restart")),
         ("allow: restart", "allow: [restart, restrat]", (7, 22, "restrat", "restart")),
-    ],
-)
-def test_a_name_that_is_nearly_known_comes_with_its_fix(
-    space: FileClient, right: str, wrong: str, place: tuple[int, int, str, str]
-) -> None:
-    (first, *_) = check(space, f"{YAML.replace(right, wrong)}tools: [{{tool_id: restart}}]\n")
-    assert tuple(first["fix"].values()) == place
-    line, column, found, accepted = place
-    lines = YAML.replace(right, wrong).splitlines()
-    assert lines[line - 1][column - 1 :].startswith(found)
-    lines[line - 1] = f"{lines[line - 1][: column - 1]}{accepted}{lines[line - 1][column - 1 + len(found) :]}"
-    mended = "\n".join(lines) + "\ntools: [{tool_id: restart}]\n"
-    assert [each for each in check(space, mended) if each["severity"] == "error"] == []
+    ]:
+        with subtests.test(right=right, wrong=wrong, place=place):
+            (first, *_) = check(space, f"{YAML.replace(right, wrong)}tools: [{{tool_id: restart}}]\n")
+            assert tuple(first["fix"].values()) == place
+            line, column, found, accepted = place
+            lines = YAML.replace(right, wrong).splitlines()
+            assert lines[line - 1][column - 1 :].startswith(found)
+            lines[line - 1] = f"{lines[line - 1][: column - 1]}{accepted}{lines[line - 1][column - 1 + len(found) :]}"
+            mended = "\n".join(lines) + "\ntools: [{tool_id: restart}]\n"
+            assert [each for each in check(space, mended) if each["severity"] == "error"] == []
 
 
 @pytest.mark.req("GATES-FILE-HTTP")
-@pytest.mark.parametrize(
-    ("right", "wrong"),
-    [
+def test_a_name_that_is_like_none_comes_without_a_fix(subtests: pytest.Subtests, space: FileClient) -> None:
+    for right, wrong in [
         ("because:", "zzz:"),
         ("because:", f"{'because' * 10}:"),
         ("otherwise: defer", "otherwise: zzz"),
         ("allow: restart", "allow: zzz"),
         ("allow: restart", "allow: {tool: restrat}"),
-    ],
-)
-def test_a_name_that_is_like_none_comes_without_a_fix(space: FileClient, right: str, wrong: str) -> None:
-    (first, *_) = check(space, f"{YAML.replace(right, wrong)}tools: [{{tool_id: restart}}]\n")
-    assert (first["severity"], first["fix"]) == ("error", None)
+    ]:
+        with subtests.test(right=right, wrong=wrong):
+            (first, *_) = check(space, f"{YAML.replace(right, wrong)}tools: [{{tool_id: restart}}]\n")
+            assert (first["severity"], first["fix"]) == ("error", None)
 
 
 @pytest.mark.slow

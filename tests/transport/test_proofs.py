@@ -37,9 +37,8 @@ def error_of(client: Client, path: str, **headers: str) -> tuple[int, str, str]:
 
 
 @pytest.mark.req("PROOF-07")
-@pytest.mark.parametrize(
-    ("query", "starts"),
-    [
+def test_a_session_proves_what_it_says(subtests: pytest.Subtests, world: ProvenIncident, client: Client) -> None:
+    for query, starts in [
         ("inclusion?at=2", "event 2 of"),
         ("inclusion", "event 5 of"),
         ("consistency?old_size=3", "`"),
@@ -49,14 +48,13 @@ def error_of(client: Client, path: str, **headers: str) -> tuple[int, str, str]:
         ("transition?at=3", "event 3 of"),
         ("transition?at=3&entry=true", "event 3 of"),
         ("refusal?at=2", "event 2 of"),
-    ],
-)
-def test_a_session_proves_what_it_says(world: ProvenIncident, client: Client, query: str, starts: str) -> None:
-    answer = client.get(f"/v1/sessions/{world.session_id}/proofs/{query}")
-    assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json")
-    verified = verify_proof(answer.content, world.anchors)
-    assert verified.statement.startswith(starts)
-    assert verified.kind == query.partition("?")[0]
+    ]:
+        with subtests.test(query=query, starts=starts):
+            answer = client.get(f"/v1/sessions/{world.session_id}/proofs/{query}")
+            assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json")
+            verified = verify_proof(answer.content, world.anchors)
+            assert verified.statement.startswith(starts)
+            assert verified.kind == query.partition("?")[0]
 
 
 @pytest.mark.req("PROOF-07")
@@ -69,12 +67,13 @@ def test_an_event_may_be_named_by_its_id(world: ProvenIncident, client: Client) 
 
 
 @pytest.mark.req("PROOF-07", "PROOF-02")
-@pytest.mark.parametrize("kind", ["inclusion", "decision"])
-def test_a_space_proves_what_it_decided(world: ProvenIncident, client: Client, kind: str) -> None:
-    answer = client.get(f"/v1/spaces/{SPACE}/proofs/{kind}?at=5", headers=OPERATOR)
-    prover = Prover(world.log)
-    expected = prover.decision(SPACE, 5) if kind == "decision" else prover.inclusion(STREAM_PREFIX + SPACE, 5)
-    assert verify_proof(answer.content, world.anchors) == verify_proof(expected, world.anchors)
+def test_a_space_proves_what_it_decided(subtests: pytest.Subtests, world: ProvenIncident, client: Client) -> None:
+    for kind in ["inclusion", "decision"]:
+        with subtests.test(kind=kind):
+            answer = client.get(f"/v1/spaces/{SPACE}/proofs/{kind}?at=5", headers=OPERATOR)
+            prover = Prover(world.log)
+            expected = prover.decision(SPACE, 5) if kind == "decision" else prover.inclusion(STREAM_PREFIX + SPACE, 5)
+            assert verify_proof(answer.content, world.anchors) == verify_proof(expected, world.anchors)
 
 
 @pytest.mark.req("PROOF-07")
@@ -89,9 +88,10 @@ def test_a_false_statement_is_a_conflict_that_says_what_is_so(world: ProvenIncid
 
 
 @pytest.mark.req("PROOF-07")
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [
+def test_what_cannot_be_proven_has_an_error_of_its_own(
+    subtests: pytest.Subtests, world: ProvenIncident, client: Client
+) -> None:
+    for path, expected in [
         ("sessions/{session}/proofs/inclusion?at=6", (404, "EVENT_NOT_FOUND")),
         ("sessions/{session}/proofs/inclusion?at=nothing", (404, "EVENT_NOT_FOUND")),
         ("sessions/{session}/proofs/consistency?old_size=7", (404, "EVENT_NOT_FOUND")),
@@ -108,12 +108,9 @@ def test_a_false_statement_is_a_conflict_that_says_what_is_so(world: ProvenIncid
         ("sessions/{session}/proofs/transition?entry=maybe", (400, "INVALID_REQUEST")),
         ("sessions/{session}/proofs/decision", (404, "NOT_FOUND")),
         (f"spaces/{SPACE}/proofs/membership", (404, "NOT_FOUND")),
-    ],
-)
-def test_what_cannot_be_proven_has_an_error_of_its_own(
-    world: ProvenIncident, client: Client, path: str, expected: tuple[int, str]
-) -> None:
-    assert error_of(client, "/v1/" + path.format(session=world.session_id))[:2] == expected
+    ]:
+        with subtests.test(path=path, expected=expected):
+            assert error_of(client, "/v1/" + path.format(session=world.session_id))[:2] == expected
 
 
 @pytest.mark.req("PROOF-07")

@@ -6,8 +6,6 @@ that are answered and not granted.
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from cmbs.refusals import Refusal
@@ -19,22 +17,18 @@ FIELDS = {"field", "found", "accepted", "next"}
 
 
 @pytest.mark.req("GATES-REFUSAL-01")
-@pytest.mark.parametrize(
-    ("path", "body", "field"),
-    [
+def test_a_body_that_is_wrong_is_answered_with_its_field(subtests: pytest.Subtests, space: SpaceClient) -> None:
+    for path, body, field in [
         ("/governance", {"operators_needed": 5}, "operators_needed"),
         ("/mode", {"mode": "watch"}, "mode"),
         ("/cases", {"case_id": "c", "session_id": "s", "agents": []}, "agents"),
         ("/tools", {"tool_id": "t", "kind": "telepathy"}, "kind"),
         ("/proposals", {"proposal_id": "p"}, "candidates"),
         ("/policy/changes", {"change_id": "c"}, "base_policy_hash"),
-    ],
-)
-def test_a_body_that_is_wrong_is_answered_with_its_field(
-    space: SpaceClient, path: str, body: dict[str, Any], field: str
-) -> None:
-    details = check_error(space.post(path, body), 400, "INVALID_REQUEST")
-    assert field in {details["field"], *(each["field"] for each in details.get("faults", []))}
+    ]:
+        with subtests.test(path=path, body=body, field=field):
+            details = check_error(space.post(path, body), 400, "INVALID_REQUEST")
+            assert field in {details["field"], *(each["field"] for each in details.get("faults", []))}
 
 
 @pytest.mark.req("GATES-REFUSAL-01")
@@ -45,20 +39,18 @@ def test_an_agent_that_asks_for_what_is_for_operators_is_told_how_to_be_one(spac
 
 
 @pytest.mark.req("GATES-REFUSAL-01")
-@pytest.mark.parametrize(
-    ("path", "body"),
-    [
+def test_a_step_that_is_not_granted_says_who_may_take_it(subtests: pytest.Subtests, space: SpaceClient) -> None:
+    for path, body in [
         ("/cases", {"case_id": "c", "session_id": "s", "agents": ["planner"]}),
         ("/tools", {"tool_id": "t", "kind": "caller", "args_schema": {}}),
         ("/capabilities", {"token_id": "mine", "agent_id": "planner", "tool_ids": ["t"]}),
         ("/mode", {"mode": "observe"}),
-    ],
-)
-def test_a_step_that_is_not_granted_says_who_may_take_it(space: SpaceClient, path: str, body: dict[str, Any]) -> None:
-    answer = space.post(path, body, who=PLANNER).json()
-    assert not answer["granted"]
-    assert answer["refusal"].keys() >= FIELDS
-    assert answer["refusal"]["found"] == "agent"
+    ]:
+        with subtests.test(path=path, body=body):
+            answer = space.post(path, body, who=PLANNER).json()
+            assert not answer["granted"]
+            assert answer["refusal"].keys() >= FIELDS
+            assert answer["refusal"]["found"] == "agent"
 
 
 def test_every_reason_of_a_step_says_what_is_accepted_or_finds_it() -> None:

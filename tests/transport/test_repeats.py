@@ -80,19 +80,19 @@ def test_a_session_over_an_installed_kit_takes_probes_and_refuses_lists(client: 
     body = {"source_id": "s", "observation_id": "1", "eliminated": ["dns"]}
     refused = client.post(f"{path}/eliminate", json=body)
     assert (refused.status_code, refused.json()["error"]["code"]) == (403, "FREE_HAND_REFUSED")
-    observed = client.post(f"{path}/probes", json={"probe_id": "disk-usage", "response": "normal"})
+    observed = client.post(f"{path}/observations", json={"probe_id": "disk-usage", "response": "normal"})
     assert observed.json()["applied_eliminated"] == ["disk"]
-    assert client.post(f"{path}/probes", json={"probe_id": "disk-usage", "response": "normal"}).json()["replayed"]
+    assert client.post(f"{path}/observations", json={"probe_id": "disk-usage", "response": "normal"}).json()["replayed"]
     event = client.get(f"{path}/audit").json()["events"][-1]["payload"]
-    assert (event["probe"], event["source_id"]) == ({"probe_id": "disk-usage", "response": "normal"}, "provider")
-    other = client.post(f"{path}/probes", json={"probe_id": "disk-usage", "response": None, "source_id": "else"})
+    assert (event["probe"], event["source_id"]) == ({"probe_id": "disk-usage", "response": "normal"}, "observer")
+    other = client.post(f"{path}/observations", json={"probe_id": "disk-usage", "response": None, "source_id": "else"})
     assert other.json()["applied_eliminated"] == []
 
 
 @pytest.mark.req("GATES-REFUSE-02")
 def test_an_unknown_probe_or_provider_is_answered_with_the_nearest_one(client: httpx.Client) -> None:
     path = f"/v1/sessions/{declare(client, provider='checkout')}"
-    refused = client.post(f"{path}/probes", json={"probe_id": "disk-useage", "response": "normal"})
+    refused = client.post(f"{path}/observations", json={"probe_id": "disk-useage", "response": "normal"})
     assert (refused.status_code, refused.json()["error"]["details"]["accepted"]) == (422, "disk-usage")
     refused = client.post("/v1/sessions", json={"ontology": ONTOLOGY, "provider": "chekout"})
     details = refused.json()["error"]["details"]
@@ -101,5 +101,5 @@ def test_an_unknown_probe_or_provider_is_answered_with_the_nearest_one(client: h
     both = client.post("/v1/sessions", json={"ontology": ONTOLOGY, "provider": "checkout", "hypotheses": ["a"]})
     assert (both.status_code, both.json()["error"]["details"]["field"]) == (400, "hypotheses")
     path = f"/v1/sessions/{declare(client, hypotheses=['a'])}"
-    without = client.post(f"{path}/probes", json={"probe_id": "disk-usage", "response": "normal"})
+    without = client.post(f"{path}/observations", json={"probe_id": "disk-usage", "response": "normal"})
     assert (without.status_code, without.json()["error"]["code"]) == (400, "INVALID_REQUEST")

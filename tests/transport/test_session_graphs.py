@@ -145,9 +145,8 @@ def test_the_python_client_searches_and_follows_pages(incident: Incident) -> Non
 
 
 @pytest.mark.req("TEE-SEARCH-03")
-@pytest.mark.parametrize(
-    ("asked", "words", "details"),
-    [
+def test_a_bad_question_about_a_graph_says_what_is_accepted(subtests: pytest.Subtests, incident: Incident) -> None:
+    questions: list[tuple[str, str, dict[str, Any]]] = [
         ("/explain", "send `symptom`", {"parameter": "symptom"}),
         ("/explain?symptom=", "send `symptom`", {"parameter": "symptom"}),
         ("/explain?symptom=a&symptom=", "send `symptom`", {"parameter": "symptom"}),
@@ -168,14 +167,12 @@ def test_the_python_client_searches_and_follows_pages(incident: Incident) -> Non
         ("/graph?limit=0", "`limit` must be from 1", {"parameter": "limit"}),
         ("/graph?cursor=WyJ4Il0", "`page_token` must be", {"next": "ask for the first page again"}),
         ("/graph?node=a", "`node`", {}),
-    ],
-)
-def test_a_bad_question_about_a_graph_says_what_is_accepted(
-    incident: Incident, asked: str, words: str, details: dict[str, Any]
-) -> None:
-    error = check_error(incident.client.get(f"{incident.path}{asked}"), 400, "INVALID_REQUEST")
-    assert words in error["message"]
-    assert error.items() >= details.items()
+    ]
+    for asked, words, details in questions:
+        with subtests.test(asked=asked, words=words, details=details):
+            error = check_error(incident.client.get(f"{incident.path}{asked}"), 400, "INVALID_REQUEST")
+            assert words in error["message"]
+            assert error.items() >= details.items()
 
 
 @pytest.mark.req("TEE-SEARCH-03")
@@ -187,14 +184,15 @@ def test_too_many_symptoms_are_refused_by_their_number(incident: Incident) -> No
 
 
 @pytest.mark.req("TEE-SEARCH-03")
-@pytest.mark.parametrize("asked", ASKED)
-def test_a_server_without_tee_says_that_it_has_no_graph(asked: str) -> None:
+def test_a_server_without_tee_says_that_it_has_no_graph(subtests: pytest.Subtests) -> None:
     with client_of(create_app(BeliefServer())) as client:
         opened = client.post("/v1/sessions", {"ontology": ONTOLOGY, "hypotheses": ["a"]}).json()["session_id"]
-        error = check_error(client.get(f"/v1/sessions/{opened}/{asked}{ASKED[asked]}"), 400, "INVALID_REQUEST")
-        assert "not over a causal graph" in error["message"]
-        assert "--tee" in error["next"]
-        check_error(client.get(f"/v1/sessions/none/{asked}{ASKED[asked]}"), 404, "SESSION_NOT_FOUND")
+        for asked, query in ASKED.items():
+            with subtests.test(asked=asked):
+                error = check_error(client.get(f"/v1/sessions/{opened}/{asked}{query}"), 400, "INVALID_REQUEST")
+                assert "not over a causal graph" in error["message"]
+                assert "--tee" in error["next"]
+                check_error(client.get(f"/v1/sessions/none/{asked}{query}"), 404, "SESSION_NOT_FOUND")
 
 
 @pytest.mark.req("TEE-SEARCH-03")

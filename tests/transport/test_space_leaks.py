@@ -45,16 +45,17 @@ def denied() -> Iterator[SpaceClient]:
         yield client
 
 
-@pytest.mark.parametrize("path", ["/proposals", "/proposals/p", "/proposals/p/explain", "/decisions"])
 def test_what_constraints_found_in_the_args_of_a_call_is_for_its_agent_and_operators(
-    denied: SpaceClient, path: str
+    subtests: pytest.Subtests, denied: SpaceClient
 ) -> None:
-    for who in (OTHER, ENCODER):
-        answer = denied.get(path, who)
-        assert (answer.status_code, "hunter2" in answer.text) == (200, False)
-        assert "CONSTRAINT_DENIED" in answer.text
-    for who in (PLANNER, OPS):
-        assert "hunter2" in denied.get(path, who).text
+    for path in ["/proposals", "/proposals/p", "/proposals/p/explain", "/decisions"]:
+        with subtests.test(path=path):
+            for who in (OTHER, ENCODER):
+                answer = denied.get(path, who)
+                assert (answer.status_code, "hunter2" in answer.text) == (200, False)
+                assert "CONSTRAINT_DENIED" in answer.text
+            for who in (PLANNER, OPS):
+                assert "hunter2" in denied.get(path, who).text
 
 
 def test_a_fact_that_became_private_is_left_out_of_the_explanation_of_an_earlier_decision(denied: SpaceClient) -> None:
@@ -68,10 +69,11 @@ def test_a_fact_that_became_private_is_left_out_of_the_explanation_of_an_earlier
 
 
 @pytest.mark.req("SS01-HTTP-06")
-@pytest.mark.parametrize("path", ["/audit", "/policy", "/policy/changes", "/policy/changes/c"])
-@pytest.mark.parametrize("who", [PLANNER, ENCODER, "tool:t"])
-def test_only_operators_read_the_policy_and_the_audit(space: SpaceClient, path: str, who: str) -> None:
-    assert check_error(space.get(path, who), 403, "FORBIDDEN")["reason"] == "operators_only"
+def test_only_operators_read_the_policy_and_the_audit(subtests: pytest.Subtests, space: SpaceClient) -> None:
+    for who in [PLANNER, ENCODER, "tool:t"]:
+        for path in ["/audit", "/policy", "/policy/changes", "/policy/changes/c"]:
+            with subtests.test(who=who, path=path):
+                assert check_error(space.get(path, who), 403, "FORBIDDEN")["reason"] == "operators_only"
 
 
 @pytest.mark.req("SS01-HTTP-06")

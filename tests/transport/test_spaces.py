@@ -176,20 +176,28 @@ def test_spaces_are_listed(space: SpaceClient) -> None:
     assert [each["space_id"] for each in pages(get, "", "spaces", 2)] == ["a", "b", "s"]
 
 
-@pytest.mark.parametrize(
-    "path",
-    ["/proposals/x", "/approvals/x", "/executions/x", "/tools/x", "/capabilities/x", "/memory/x", "/policy/changes/x"],
-)
-def test_what_is_not_there_is_not_found(space: SpaceClient, path: str) -> None:
-    assert check_error(space.get(path), 404, "RECORD_NOT_FOUND")["id"] == "x"
-    space.space_id = "elsewhere"
-    check_error(space.get(path), 404, "SPACE_NOT_FOUND")
+def test_what_is_not_there_is_not_found(subtests: pytest.Subtests, space: SpaceClient) -> None:
+    for path in [
+        "/proposals/x",
+        "/approvals/x",
+        "/executions/x",
+        "/tools/x",
+        "/capabilities/x",
+        "/memory/x",
+        "/policy/changes/x",
+    ]:
+        with subtests.test(path=path):
+            space.space_id = "s"
+            assert check_error(space.get(path), 404, "RECORD_NOT_FOUND")["id"] == "x"
+            space.space_id = "elsewhere"
+            check_error(space.get(path), 404, "SPACE_NOT_FOUND")
 
 
-@pytest.mark.parametrize("query", ["limit=0", "limit=x", "cursor=x", "status=odd", "nothing=1", "limit=99999"])
-def test_an_invalid_query_is_refused(space: SpaceClient, query: str) -> None:
-    answer = space.get(f"/proposals?{query}")
-    check_error(answer, 413 if query == "limit=99999" else 400, answer.json()["error"]["code"])
+def test_an_invalid_query_is_refused(subtests: pytest.Subtests, space: SpaceClient) -> None:
+    for query in ["limit=0", "limit=x", "cursor=x", "status=odd", "nothing=1", "limit=99999"]:
+        with subtests.test(query=query):
+            answer = space.get(f"/proposals?{query}")
+            check_error(answer, 413 if query == "limit=99999" else 400, answer.json()["error"]["code"])
 
 
 def test_an_id_may_hold_slashes(space: SpaceClient) -> None:
@@ -271,21 +279,17 @@ def test_only_operators_make_spaces(space: SpaceClient) -> None:
 
 
 @pytest.mark.req("SS01-HTTP-05")
-@pytest.mark.parametrize(
-    ("path", "body"),
-    [
+def test_what_operators_govern_is_refused_to_others_and_recorded(subtests: pytest.Subtests, space: SpaceClient) -> None:
+    for path, body in [
         ("/mode", {"mode": "observe"}),
         ("/tools", {"tool_id": "t", "kind": "caller", "args_schema": {}}),
         ("/capabilities", {"token_id": "t", "agent_id": "planner", "tool_ids": ["risky"]}),
-    ],
-)
-def test_what_operators_govern_is_refused_to_others_and_recorded(
-    space: SpaceClient, path: str, body: dict[str, Any]
-) -> None:
-    refused = space.post(path, body, PLANNER).json()
-    assert refused["granted"] is False
-    assert refused["reason_code"]
-    assert space.get("/audit").json()["events"][-1]["event_id"] == refused["event_id"]
+    ]:
+        with subtests.test(path=path, body=body):
+            refused = space.post(path, body, PLANNER).json()
+            assert refused["granted"] is False
+            assert refused["reason_code"]
+            assert space.get("/audit").json()["events"][-1]["event_id"] == refused["event_id"]
 
 
 @pytest.mark.req("SS01-HTTP-05")

@@ -17,6 +17,8 @@ from tests.support.http_server import ServerProcess, open_client, run_cmbs, serv
 from tests.support.tool_endpoint import Endpoint, listening
 from tests.support.transports import ONTOLOGY
 
+pytestmark = pytest.mark.slow
+
 OPERATOR, AGENT = "operator:root", "agent:scout"
 SECRET = "Bearer very-secret-token"
 TIMEOUT_SECONDS = 30.0
@@ -114,6 +116,7 @@ def ops(server: ServerProcess, endpoint: Endpoint) -> Iterator[Ops]:
     ops.close()
 
 
+@pytest.mark.slow
 @pytest.mark.req("SS01-BELIEF-01", "SS01-TOOL-01")
 def test_a_gated_call_wakes_by_itself_whichever_process_hears_of_it(
     ops: Ops, endpoint: Endpoint, server: ServerProcess
@@ -132,6 +135,7 @@ def test_a_gated_call_wakes_by_itself_whichever_process_hears_of_it(
     assert SECRET.split()[1] not in json.dumps(ops.get("/v1/spaces/ops/audit"))
 
 
+@pytest.mark.slow
 @pytest.mark.req("SS01-TOOL-01")
 def test_a_tool_of_an_mcp_server_is_run(ops: Ops) -> None:
     ops.propose("add", {"a": 1, "b": 2}, "add-1")
@@ -139,17 +143,15 @@ def test_a_tool_of_an_mcp_server_is_run(ops: Ops) -> None:
 
 
 @pytest.mark.req("SS01-TOOL-05")
-@pytest.mark.parametrize(
-    "tool",
-    [
+def test_a_target_that_reaches_for_more_is_refused(subtests: pytest.Subtests, ops: Ops) -> None:
+    for tool in [
         {"kind": "http", "target": {"url": "https://host/", "headers": {"X": "CMBS_STORE"}}},
         {"kind": "mcp", "target": {"server": "s", "command": ["sh"]}},
         {"kind": "python", "target": {"module": "os"}},
-    ],
-)
-def test_a_target_that_reaches_for_more_is_refused(ops: Ops, tool: dict[str, Any]) -> None:
-    answer = ops.sent("/v1/spaces/ops/tools", {"tool_id": "bad", "args_schema": {}} | tool)
-    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "INVALID_REQUEST")
+    ]:
+        with subtests.test(tool=tool):
+            answer = ops.sent("/v1/spaces/ops/tools", {"tool_id": "bad", "args_schema": {}} | tool)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (400, "INVALID_REQUEST")
 
 
 @pytest.mark.slow

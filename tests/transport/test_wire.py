@@ -44,9 +44,8 @@ def client(server: ServerProcess) -> Iterator[httpx.Client]:
 
 
 @pytest.mark.req("BS-3.2-ERR-07", "BS-3.2-ERR-08")
-@pytest.mark.parametrize(
-    ("line", "status", "code"),
-    [
+def test_an_odd_request_line_is_answered_in_the_error_model(subtests: pytest.Subtests, server: ServerProcess) -> None:
+    for line, status, code in [
         (b"GET /nowhere", 404, "NOT_FOUND"),
         (b"GET /v1/../healthz", 404, "NOT_FOUND"),
         (b"OPTIONS *", 404, "NOT_FOUND"),
@@ -59,28 +58,24 @@ def client(server: ServerProcess) -> Iterator[httpx.Client]:
         (b"GET /v1/sessions/a%2Fb/audit", 404, "SESSION_NOT_FOUND"),
         (b"POST /v1/sessions/a/elimnate", 404, "NOT_FOUND"),
         (b"PUT /v1/sessions/a/b/c", 404, "NOT_FOUND"),
-    ],
-)
-def test_an_odd_request_line_is_answered_in_the_error_model(
-    server: ServerProcess, line: bytes, status: int, code: str
-) -> None:
-    check_error(exchanged(server.port, line + b" HTTP/1.1\r\n" + JSON + b"\r\n"), status, code)
+    ]:
+        with subtests.test(line=line, status=status, code=code):
+            check_error(exchanged(server.port, line + b" HTTP/1.1\r\n" + JSON + b"\r\n"), status, code)
 
 
 @pytest.mark.req("BS-3.2-ERR-10")
-@pytest.mark.parametrize(
-    "framed",
-    [
+def test_a_body_that_is_too_large_is_refused_however_much_of_it_comes(
+    subtests: pytest.Subtests, server: ServerProcess
+) -> None:
+    for framed in [
         b"content-length: %d\r\n\r\n" % (LIMIT + 1),
         b"content-length: %d\r\n\r\n%b" % (LIMIT + 1, b"x" * 100),
         b"content-length: %d\r\n\r\n%b" % (LIMIT + 1, b"x" * (LIMIT + 1)),
         b"transfer-encoding: chunked\r\n\r\n%b0\r\n\r\n" % (b"%x\r\n%b\r\n" % (LIMIT // 2, b"x" * (LIMIT // 2)) * 3),
-    ],
-    ids=["nothing of it", "a part", "all of it", "in chunks"],
-)
-def test_a_body_that_is_too_large_is_refused_however_much_of_it_comes(server: ServerProcess, framed: bytes) -> None:
-    answer = exchanged(server.port, DECLARE + LAST + framed)
-    assert check_error(answer, 413, "LIMIT_EXCEEDED")["limit"] == "body_bytes"
+    ]:
+        with subtests.test(framed=framed):
+            answer = exchanged(server.port, DECLARE + LAST + framed)
+            assert check_error(answer, 413, "LIMIT_EXCEEDED")["limit"] == "body_bytes"
 
 
 def test_a_body_in_chunks_is_as_good_as_one_in_one_piece(client: httpx.Client) -> None:
@@ -90,15 +85,14 @@ def test_a_body_in_chunks_is_as_good_as_one_in_one_piece(client: httpx.Client) -
 
 
 @pytest.mark.req("BS-3.2-ERR-09")
-@pytest.mark.parametrize(
-    "framing", [b"transfer-encoding: chunked\r\n\r\nzz\r\n", b"transfer-encoding: chunked\r\n\r\n5\r\n{"]
-)
-def test_a_body_whose_chunks_are_broken_is_refused(server: ServerProcess, framing: bytes) -> None:
-    with connected(server.port) as connection:
-        connection.sendall(b"POST /v1/sessions HTTP/1.1\r\n" + JSON + framing)
-        connection.shutdown(socket.SHUT_WR)
-        (answer,) = answers(connection)
-    check_error(answer, 400, "INVALID_REQUEST")
+def test_a_body_whose_chunks_are_broken_is_refused(subtests: pytest.Subtests, server: ServerProcess) -> None:
+    for framing in [b"transfer-encoding: chunked\r\n\r\nzz\r\n", b"transfer-encoding: chunked\r\n\r\n5\r\n{"]:
+        with subtests.test(framing=framing):
+            with connected(server.port) as connection:
+                connection.sendall(b"POST /v1/sessions HTTP/1.1\r\n" + JSON + framing)
+                connection.shutdown(socket.SHUT_WR)
+                (answer,) = answers(connection)
+            check_error(answer, 400, "INVALID_REQUEST")
 
 
 @pytest.mark.parametrize("rudely", [False, True], ids=["politely", "rudely"])
@@ -119,9 +113,10 @@ def test_callers_that_hang_up_in_the_middle_of_a_request_do_no_harm(
     assert [event["verb"] for event in events] == ["DECLARE_SESSION"]
 
 
-@pytest.mark.parametrize(
-    "sent",
-    [
+def test_what_is_not_http_is_refused_and_the_connection_closed(
+    subtests: pytest.Subtests, server: ServerProcess
+) -> None:
+    for sent in [
         b"nonsense\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
         b"GET /healthz\r\n\r\n",
@@ -129,30 +124,30 @@ def test_callers_that_hang_up_in_the_middle_of_a_request_do_no_harm(
         HEALTH + b"host : localhost\r\n\r\n",
         HEALTH + b"host: local\x00host\r\n\r\n",
         HEALTH + b"no colon\r\n\r\n",
-    ],
-)
-def test_what_is_not_http_is_refused_and_the_connection_closed(server: ServerProcess, sent: bytes) -> None:
-    assert exchanged(server.port, sent).status == 400
+    ]:
+        with subtests.test(sent=sent):
+            assert exchanged(server.port, sent).status == 400
 
 
-@pytest.mark.parametrize(
-    "sent",
-    [HEALTH + HOST + b"x-large: %b\r\n\r\n" % (b"x" * 300_000), HEALTH + HOST + b"x: y\r\n" * 10_000 + b"\r\n"],
-    ids=["one header", "many headers"],
-)
-def test_a_head_that_is_too_large_is_refused(server: ServerProcess, sent: bytes) -> None:
-    with connected(server.port) as connection:
-        # It may hang up before everything is sent.
-        with suppress(OSError):
-            connection.sendall(sent)
-        with suppress(ConnectionResetError):
-            assert statuses(answers(connection)) == [431]
-    assert exchanged(server.port, HEALTH + LAST + b"\r\n").status == 200
+def test_a_head_that_is_too_large_is_refused(subtests: pytest.Subtests, server: ServerProcess) -> None:
+    for sent in [
+        HEALTH + HOST + b"x-large: %b\r\n\r\n" % (b"x" * 300_000),
+        HEALTH + HOST + b"x: y\r\n" * 10_000 + b"\r\n",
+    ]:
+        with subtests.test(sent=sent):
+            with connected(server.port) as connection:
+                # It may hang up before everything is sent.
+                with suppress(OSError):
+                    connection.sendall(sent)
+                with suppress(ConnectionResetError):
+                    assert statuses(answers(connection)) == [431]
+            assert exchanged(server.port, HEALTH + LAST + b"\r\n").status == 200
 
 
-@pytest.mark.parametrize(
-    "framing",
-    [
+def test_a_request_with_two_possible_ends_gets_one_answer_and_the_connection_is_closed(
+    subtests: pytest.Subtests, server: ServerProcess
+) -> None:
+    for framing in [
         b"content-length: 5\r\ntransfer-encoding: chunked\r\n",
         b"transfer-encoding: chunked\r\ncontent-length: 5\r\n",
         b"content-length: 5\r\ncontent-length: 6\r\n",
@@ -162,15 +157,12 @@ def test_a_head_that_is_too_large_is_refused(server: ServerProcess, sent: bytes)
         b"transfer-encoding: gzip\r\n",
         b"transfer-encoding: chunked, gzip\r\n",
         b"transfer-encoding : chunked\r\n",
-    ],
-)
-def test_a_request_with_two_possible_ends_gets_one_answer_and_the_connection_is_closed(
-    server: ServerProcess, framing: bytes
-) -> None:
-    hidden = b"0\r\n\r\n" + HEALTH + HOST + b"\r\n"
-    answer = exchanged(server.port, DECLARE + HOST + framing + b"\r\n" + hidden)
-    assert answer.status == 400
-    assert answer.headers["connection"] == "close"
+    ]:
+        with subtests.test(framing=framing):
+            hidden = b"0\r\n\r\n" + HEALTH + HOST + b"\r\n"
+            answer = exchanged(server.port, DECLARE + HOST + framing + b"\r\n" + hidden)
+            assert answer.status == 400
+            assert answer.headers["connection"] == "close"
 
 
 def test_a_caller_that_asks_whether_to_send_its_body_is_told_to(server: ServerProcess) -> None:
@@ -208,20 +200,22 @@ def test_a_connection_lives_on_after_an_error(server: ServerProcess) -> None:
 
 
 @pytest.mark.req("ID-OPEN-04")
-@pytest.mark.parametrize(
-    "head", [b"GET /v1/sessions HTTP/1.1\r\n", DECLARE + b"expect: 100-continue\r\ncontent-length: 5\r\n"]
-)
-def test_an_unknown_host_name_is_refused_before_a_body_is_sent(server: ServerProcess, head: bytes) -> None:
-    answer = exchanged(server.port, head + b"host: rebound.example\r\nconnection: close\r\n\r\n")
-    assert check_error(answer, 403, "FORBIDDEN")["reason"] == "foreign_host"
+def test_an_unknown_host_name_is_refused_before_a_body_is_sent(
+    subtests: pytest.Subtests, server: ServerProcess
+) -> None:
+    for head in [b"GET /v1/sessions HTTP/1.1\r\n", DECLARE + b"expect: 100-continue\r\ncontent-length: 5\r\n"]:
+        with subtests.test(head=head):
+            answer = exchanged(server.port, head + b"host: rebound.example\r\nconnection: close\r\n\r\n")
+            assert check_error(answer, 403, "FORBIDDEN")["reason"] == "foreign_host"
 
 
-@pytest.mark.parametrize(
-    "odd", [b"idempotency-key: caf\xe9", b"prefer: caf\xe9", b"idempotency-key: a\r\nidempotency-key: b"]
-)
-def test_a_header_that_is_not_text_or_stands_twice_is_refused_not_overlooked(server: ServerProcess, odd: bytes) -> None:
-    answer = exchanged(server.port, declaring(LAST + odd + b"\r\n"))
-    assert check_error(answer, 400, "INVALID_REQUEST")["header"] == odd.partition(b":")[0].decode()
+def test_a_header_that_is_not_text_or_stands_twice_is_refused_not_overlooked(
+    subtests: pytest.Subtests, server: ServerProcess
+) -> None:
+    for odd in [b"idempotency-key: caf\xe9", b"prefer: caf\xe9", b"idempotency-key: a\r\nidempotency-key: b"]:
+        with subtests.test(odd=odd):
+            answer = exchanged(server.port, declaring(LAST + odd + b"\r\n"))
+            assert check_error(answer, 400, "INVALID_REQUEST")["header"] == odd.partition(b":")[0].decode()
 
 
 def test_a_request_of_http_1_0_is_answered(server: ServerProcess) -> None:
@@ -233,10 +227,11 @@ def test_a_request_of_http_1_0_is_answered(server: ServerProcess) -> None:
     assert json.loads(body) == {"status": "ok"}
 
 
-@pytest.mark.parametrize("protocol", [b"h2c\r\nhttp2-settings: AAMAAABkAAQAAP__", b"websocket"])
-def test_a_request_to_upgrade_gets_an_ordinary_answer(server: ServerProcess, protocol: bytes) -> None:
-    upgrade = b"connection: upgrade, close\r\nupgrade: " + protocol + b"\r\n\r\n"
-    assert exchanged(server.port, HEALTH + HOST + upgrade).json() == {"status": "ok"}
+def test_a_request_to_upgrade_gets_an_ordinary_answer(subtests: pytest.Subtests, server: ServerProcess) -> None:
+    for protocol in [b"h2c\r\nhttp2-settings: AAMAAABkAAQAAP__", b"websocket"]:
+        with subtests.test(protocol=protocol):
+            upgrade = b"connection: upgrade, close\r\nupgrade: " + protocol + b"\r\n\r\n"
+            assert exchanged(server.port, HEALTH + HOST + upgrade).json() == {"status": "ok"}
 
 
 @pytest.mark.slow

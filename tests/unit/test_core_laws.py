@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cmbs.core import CMBSCore, Obligation, ProbeResult, entropy, is_stable
+from tests.support.subtests import for_each
 
 
 def eventful_core() -> CMBSCore:
@@ -108,7 +109,7 @@ def test_an_obligation_that_was_left_is_credited_no_more() -> None:
     assert left.credit(3) == left
 
 
-@pytest.mark.parametrize(("n", "bits"), [(0, 0.0), (1, 0.0), (2, 1.0), (8, 3.0)])
+@for_each(("n", "bits"), [(0, 0.0), (1, 0.0), (2, 1.0), (8, 3.0)])
 def test_entropy_of_a_count_is_log2_and_zero_up_to_one(n: int, bits: float) -> None:
     assert entropy(n) == bits
 
@@ -151,7 +152,7 @@ OBLIGATION = {"obligation_id": "ob", "min_eliminations": 1, "eliminations": 0, "
 EVENT = {"probe_id": "p2", "observable_id": "o", "eliminated": ["b", 4]}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("edit", "reason"),
     [
         (lambda _: ["not", "a", "state"], "expected an object with field `v`, got list"),

@@ -33,6 +33,7 @@ from cmbs.errors import (
     Unauthenticated,
     UnknownProbe,
 )
+from tests.support.subtests import for_each
 
 FREE_HAND = (
     "session `s` takes no lists of ids: its policy says `eliminations: observations`; send the response to a probe, "
@@ -84,7 +85,7 @@ ADVICE = frozenset({"field", "found", "accepted", "next"})
 
 
 @pytest.mark.req("GATES-REFUSAL-06")
-@pytest.mark.parametrize(
+@for_each(
     ("error", "field", "found", "accepted"),
     [
         (LimitExceeded("keys", 10, 11, "set"), "set", 11, {"maximum": 10}),
@@ -129,7 +130,7 @@ def test_every_code_belongs_to_one_class_and_every_class_has_an_example_here() -
 
 
 @pytest.mark.req("BS-3.2-ERR-16")
-@pytest.mark.parametrize(("error", "message", "details"), EXAMPLES, ids=lambda value: type(value).__name__)
+@for_each(("error", "message", "details"), EXAMPLES, ids=lambda value: type(value).__name__)
 def test_an_error_says_its_code_its_sentence_and_its_details(
     error: BeliefServerError, message: str, details: dict[str, object]
 ) -> None:

@@ -1,7 +1,6 @@
 """Refusals as values: one sentence, the same in fields, never longer than a reader can use."""
 
 import msgspec
-import pytest
 
 from cmbs.refusals import (
     MAX_FAULTS,
@@ -14,6 +13,7 @@ from cmbs.refusals import (
     refuse_faults,
     show_value,
 )
+from tests.support.subtests import for_each
 
 
 def test_a_refusal_is_one_sentence_and_leaves_out_what_it_does_not_say() -> None:
@@ -26,7 +26,7 @@ def test_a_refusal_is_one_sentence_and_leaves_out_what_it_does_not_say() -> None
     }
 
 
-@pytest.mark.parametrize("number", [1, 3, 4, 30])
+@for_each("number", [1, 3, 4, 30])
 def test_several_faults_are_one_refusal_of_which_the_sentence_names_a_few(number: int) -> None:
     faults = [Fault(f"args.a{place}", f"fault {place}", place, {"minimum": 5}) for place in range(number)]
     refusal = refuse_faults("ARGS_INVALID", faults, "correct them", candidate=2)

@@ -19,6 +19,7 @@ from cmbs.adapters.sre import KnownFault, World, causal_graph, cycles, signature
 from cmbs.errors import InvalidRequest, LimitExceeded
 from cmbs.kit.rules import classes_of, summary_of
 from tests.support.itbench import SCENARIOS, SETUP, TRUTH, load_derived, needs_itbench
+from tests.support.subtests import for_each
 
 
 def read(truth: dict[str, Any], setup: dict[str, Any] = SETUP, second: dict[str, Any] | None = None) -> KnownFault:
@@ -136,7 +137,7 @@ def test_a_scenario_without_a_usable_alert_is_not_used() -> None:
 
 
 @pytest.mark.req("ITB-03")
-@pytest.mark.parametrize(
+@for_each(
     ("changed", "what"),
     [
         ({"alerts": [*TRUTH["alerts"], "Slow"]}, "`alerts[2]` is no mapping"),
@@ -195,7 +196,7 @@ def test_any_document_is_read_or_noted(truth: dict[str, Any], setup: dict[str, A
 
 
 @pytest.mark.req("ITB-02")
-@pytest.mark.parametrize(
+@for_each(
     ("group_id", "kind", "namespace", "expected"),
     [
         ("frontend-proxy-service-1", "Service", "otel-demo", "otel-demo/Service/frontend-proxy"),

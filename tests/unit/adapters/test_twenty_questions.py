@@ -30,6 +30,7 @@ from cmbs.kit import NO_DATA, Kit, KitHypothesis, KitOutcome, KitProbe, KitProvi
 from cmbs.kit.parse import parse_kit
 from cmbs.kit.rules import findings_of
 from cmbs.kit.writing import format_kit
+from tests.support.subtests import for_each
 
 SMALL = Path(__file__).resolve().parents[3] / "examples" / "eight_animals.yaml"
 PETS = """
@@ -107,7 +108,7 @@ def test_nothing_is_to_be_said_against_the_kit_and_it_can_be_written_as_a_file()
 
 
 @pytest.mark.req("20Q-01")
-@pytest.mark.parametrize(
+@for_each(
     ("thing", "question", "answer"),
     [
         ("bat", "bird", "no"),
@@ -156,7 +157,7 @@ def test_a_table_names_what_is_yes_and_what_is_unsure_and_the_rest_is_no() -> No
     ]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "wrong"),
     [
         ("kit = ", "`pets.toml` is no table of questions: Invalid value"),
@@ -387,7 +388,7 @@ def probe_with(*outcome_ids: str, label: str = "") -> KitProbe:
 YES_NO = probe_with("yes", "no")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("typed", "meant"),
     [
         ("y", "yes"),

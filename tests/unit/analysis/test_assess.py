@@ -21,6 +21,7 @@ from cmbs.kit import NO_DATA, CutPoints, Kit, KitHypothesis, KitOutcome, KitProb
 from cmbs.messages import OntologyBundle
 from cmbs.testing import ManualClock, SequentialIds
 from tests.support.domains import kit_of, kits, tables, walk, worlds
+from tests.support.subtests import for_each
 
 YES, NO, OPEN = frozenset({0}), frozenset({1}), frozenset({0, 1})
 STEPS = 100_000
@@ -326,7 +327,7 @@ def test_an_observation_named_for_a_probe_is_an_answer_where_its_ids_fit_one_out
     assert answers(plain_session(looks)) == [("p0", "o0"), None, None]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "why",
     [
         {"probe_id": "p0", "outcome_id": "o1"},

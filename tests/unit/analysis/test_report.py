@@ -24,6 +24,7 @@ from cmbs.kit import KitProvider, ontology_of
 from cmbs.messages import OntologyBundle
 from cmbs.testing.strategies.hostile_ids import HOSTILE_IDS
 from tests.support.domains import kit_of
+from tests.support.subtests import for_each
 
 SOURCES = Path(__file__).resolve().parents[3] / "console"
 YES, NO = frozenset({0}), frozenset({1})
@@ -79,7 +80,7 @@ def write_page(report: Report) -> str:
 
 
 @pytest.mark.req("AN-09")
-@pytest.mark.parametrize("name", [NASTY, "</script><script>alert(1)</script>", "<!--<script>", *HOSTILE_IDS])
+@for_each("name", [NASTY, "</script><script>alert(1)</script>", "<!--<script>", *HOSTILE_IDS])
 def test_a_page_is_safe_whatever_a_session_is_called(name: str) -> None:
     report = build_report([plain(name or "empty"), on_kit()], {}, name)
     read, empty = Reader(write_page(report)), Reader(write_page(build_report([], {}, "")))

@@ -16,6 +16,7 @@ from cmbs.belief.server import BeliefServer
 from cmbs.errors import InvalidRequest
 from cmbs.messages import OntologyBundle
 from cmbs.testing import ManualClock, SequentialIds
+from tests.support.subtests import for_each
 
 ONTOLOGY = OntologyBundle("space", "1", "graph://none", "v1")
 UNIVERSE = tuple("abcdef")
@@ -135,7 +136,7 @@ RECALL, CROSS = Redundancy.RECALL_FAILURE, Redundancy.CROSS_AGENT
 CALM, BUSY = (report("one", "", probe_id="cpu", outcome_id=answer) for answer in ("calm", "busy"))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("reports", "kinds"),
     [
         ([report("one", "ab"), report("one", "ab")], [None, DUPLICATE]),

@@ -25,6 +25,7 @@ from tests.support.in_process import Client, client_of
 from tests.support.signing import notary_of
 from tests.support.spaces import SPACE, World
 from tests.support.store_fixture import StoreFixture, declared
+from tests.support.subtests import for_each
 from tests.unit.streams.test_seen_heads import LOSSES
 
 NAME = "example.com/log"
@@ -56,7 +57,7 @@ class FakeServer(httpx.BaseTransport):
 
 
 @pytest.mark.req("TLOG-CHECK-02")
-@pytest.mark.parametrize(
+@for_each(
     ("current", "leaves", "kind"),
     [
         (sign(LEAVES, 5), LEAVES, None),

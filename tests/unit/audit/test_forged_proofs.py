@@ -33,12 +33,13 @@ from cmbs.substrate.kernel.events import STREAM_PREFIX
 from cmbs.substrate.kernel.model import MAX_READ_SURVIVORS
 from tests.support.proving import ONTOLOGY, anchors_of, history_of
 from tests.support.spaces import SPACE, World, call, constraint, http_tool
+from tests.support.subtests import for_each
 
 TS = "2026-01-01T00:00:00.000000Z"
 ENTRY = {
     "event_id": "e",
     "ts": TS,
-    "v": 1,
+    "format": "cmbs/1",
     "verb": "ELIMINATE",
     "survivors_before_hash": "",
     "survivors_after_hash": "",
@@ -59,7 +60,7 @@ def forge(stream_id: str, *entries: dict[str, Any], raw: bytes | None = None) ->
 
 
 @pytest.mark.req("PROOF-04")
-@pytest.mark.parametrize(
+@for_each(
     ("prove", "entry", "reason"),
     [
         (lambda prover: prover.inclusion("s", 0), {"stream_id": "t"}, "stream_id is `t`, expected `s`"),
@@ -81,7 +82,7 @@ def test_bytes_that_are_no_text_or_no_entry_are_corrupt() -> None:
         Prover(forge("s", {}, raw=b"\xff")).inclusion("s", 0)
     with pytest.raises(LedgerCorrupt, match="not a ledger entry: Object missing"):
         Prover(forge("s", {}, raw=b"{}")).refusal("s", 0)
-    link = b'"event_id":"e","prev_event_hash":"%s","seq":0,"stream_id":"s","v":1' % GENESIS.hex().encode()
+    link = b'"event_id":"e","format":"cmbs/1","prev_event_hash":"%s","seq":0,"stream_id":"s"' % GENESIS.hex().encode()
     with pytest.raises(LedgerCorrupt, match="can't decode byte 0xff"):
         Prover(forge("s", {}, raw=b'{"a":"\xff",' + link + b"}")).inclusion("s", 0)
     with pytest.raises(LedgerCorrupt, match="not an entry: Object missing"):
@@ -164,7 +165,7 @@ def test_an_entry_without_a_link_commits_to_nothing() -> None:
 
 
 @pytest.mark.req("PROOF-03", "PROOF-04")
-@pytest.mark.parametrize("belief", [1, [1], [{"found": True}], [{"found": True, "session_id": "s", "head_seq": "x"}]])
+@for_each("belief", [1, [1], [{"found": True}], [{"found": True, "session_id": "s", "head_seq": "x"}]])
 def test_readings_that_no_server_recorded_prove_nothing(belief: Any) -> None:
     log = forge("space:x", {"verb": "PROPOSE", "outcome": ALLOW, "payload": {"belief": belief}})
     with pytest.raises(LedgerCorrupt, match="its belief readings are malformed"):

@@ -14,8 +14,9 @@ from msgspec import UNSET, structs
 
 from cmbs.audit import plain_rows, stream_check
 from cmbs.audit.actors import ActorCheck
-from cmbs.audit.fsck import check_database, check_recorded_heads, check_stream, names_in
+from cmbs.audit.fsck import check_database, check_stream, names_in
 from cmbs.audit.plain_rows import PlainRows, all_sessions
+from cmbs.audit.recorded_heads import check_recorded_heads
 from cmbs.belief.kernel.checkpoint import freeze
 from cmbs.belief.kernel.replay import verify_session
 from cmbs.belief.server import BeliefServer
@@ -32,6 +33,7 @@ from cmbs.transparency.kernel.records import HEADS_STREAM, HeadRecord, Stamp, de
 from cmbs.transparency.stream_trees import StreamTrees
 from tests.support.spaces import STREAM, World, caller_tool
 from tests.support.store_fixture import BACKENDS, NO_SUCH_SESSION, StoreFixture, declared, tampering
+from tests.support.subtests import for_each
 
 pytestmark = pytest.mark.usefixtures("digests_everywhere")
 
@@ -188,7 +190,7 @@ FAULTS: dict[Callable[[InMemoryStore, str], None], str] = {
 
 
 @pytest.mark.req("FSCK-01")
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+@for_each("fault", FAULTS, ids=lambda fault: fault.__name__)
 def test_what_is_wrong_is_named_and_the_other_session_is_well(fault: Callable[[InMemoryStore, str], None]) -> None:
     store = InMemoryStore()
     server = BeliefServer(store=store, clock=ManualClock(), ids=SequentialIds())

@@ -16,6 +16,7 @@ from cmbs.errors import LedgerCorrupt
 from cmbs.ledger import StoredEntry, hash_entry
 from cmbs.messages import EliminateOutcome, EliminationRule, KitRef, SessionPolicy
 from cmbs.stores.memory import InMemoryStore
+from tests.support.subtests import for_each
 
 KIT = """id: coin
 version: "1"
@@ -64,13 +65,13 @@ def test_an_observation_that_no_kit_was_asked_for_is_found() -> None:
 
 
 @pytest.mark.req("OBS-KIT-04")
-@pytest.mark.parametrize(
+@for_each(
     ("old", "new"),
     [
         (b"hypotheses: [heads, tails]", b"hypotheses: [heads, tales]"),
         (b'"kit_id":"coin"', b'"kit_id":"note"'),
         (b'"hypotheses":2', b'"hypotheses":-1'),
-        (b'"v":3', b'"v":2'),
+        (b'"format":"cmbs/1"', b'"format":"cmbs/2"'),
         (b'"verb":"PUT_KIT"', b'"verb":"PUT_KAT"'),
     ],
 )

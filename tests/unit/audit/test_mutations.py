@@ -16,8 +16,8 @@ pytestmark = pytest.mark.usefixtures("digests_everywhere")
 Record = Callable[[str, object], None]
 # So many rows of each table, spread over it.
 ROWS = {"sqlite": 8, "postgres": 3}
-# What follows from no entry alone: `test_journal.py` and `test_schema_mutations.py` change these.
-ELSEWHERE = {"sqlite": set[str](), "postgres": {"journal", "journal_base", "migrations"}}
+# What follows from no entry alone: `test_journal.py` and `test_store_formats.py` change these.
+ELSEWHERE = {"sqlite": {"format"}, "postgres": {"format", "journal", "journal_base"}}
 LISTED = {
     "sqlite": "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'",
     "postgres": "SELECT table_name FROM information_schema.tables WHERE table_schema = 'cmbs'"
@@ -44,7 +44,7 @@ def test_no_table_is_left_out(database: SQLiteDatabase | PostgresDatabase, reque
     assert all(database.rows(table) for table in TABLES)
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @pytest.mark.req("FSCK-03")
 def test_every_changed_row_is_found_and_named(
     database: SQLiteDatabase | PostgresDatabase, request: pytest.FixtureRequest, record_property: Record

@@ -18,6 +18,7 @@ from tests.support.exports import (
     world_streams,
     write_export,
 )
+from tests.support.subtests import for_each
 
 # --- what streams say of each other ---
 
@@ -48,7 +49,7 @@ def refit_snapshots(entries: list[Entry]) -> list[Entry]:
 
 
 @pytest.mark.req("OFFLINE-04")
-@pytest.mark.parametrize(
+@for_each(
     ("members", "place"),
     [
         ({"n_survivors": 2}, "payload.belief"),
@@ -81,7 +82,7 @@ def test_a_session_that_was_there_cannot_be_said_to_have_been_absent() -> None:
 
 
 @pytest.mark.req("OFFLINE-04")
-@pytest.mark.parametrize(
+@for_each(
     ("place", "value", "field"),
     [
         (("outcome", "decision", "policy_hash"), "0" * 64, "outcome.decision.policy_hash"),

@@ -21,6 +21,7 @@ from cmbs.offline_verifier import Known, Refused, Tree
 from cmbs.stores.memory import InMemoryStore
 from tests.support.effort import read_effort
 from tests.support.exports import SPACE_STREAM, first_session, play_world, world_streams
+from tests.support.subtests import for_each
 from tests.unit.audit.test_proof_mutations import KINDS, change_value, incident, prove
 
 EVERYTHING = read_effort().everything
@@ -87,7 +88,7 @@ ODD_CHANGES: list[tuple[str, tuple[str | int, ...], Any]] = [
 
 
 @pytest.mark.req("OFFLINE-06")
-@pytest.mark.parametrize("case", ODD_CHANGES, ids=str)
+@for_each("case", ODD_CHANGES, ids=str)
 def test_odd_proofs_are_refused_by_the_verifier_and_by_cmbs(case: tuple[str, tuple[str | int, ...], Any]) -> None:
     kind, path, value = case
     document = json.loads(write_proof(prove(kind)))
@@ -163,9 +164,7 @@ def test_canonical_bytes_are_read_and_others_are_refused(value: Any, data: st.Da
     assert rfc8785.dumps(read).decode() == changed
 
 
-@pytest.mark.parametrize(
-    "text", ["1e400", "NaN", "-0", "01", "1.0", "9007199254740993", "1E3", '{"b":1,"a":1}', "\ufeff1"]
-)
+@for_each("text", ["1e400", "NaN", "-0", "01", "1.0", "9007199254740993", "1E3", '{"b":1,"a":1}', "\ufeff1"])
 def test_what_is_not_canonical_is_refused(text: str) -> None:
     with pytest.raises(Refused):
         verifier.read_canonical(text)

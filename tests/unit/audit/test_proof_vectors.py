@@ -9,12 +9,13 @@ import pytest
 
 from cmbs.audit.kernel.verify import Anchors, Tree, verify_proof
 from cmbs.errors import InvalidProof
+from tests.support.subtests import for_each
 
 VECTORS = sorted((Path(__file__).resolve().parents[2] / "vectors" / "proofs").glob("*.json"))
 
 
 @pytest.mark.req("PROOF-06")
-@pytest.mark.parametrize("path", VECTORS, ids=lambda path: path.stem)
+@for_each("path", VECTORS, ids=lambda path: path.stem)
 def test_a_vector_is_judged_as_it_was(path: Path) -> None:
     vector = json.loads(path.read_text("utf-8"))
     anchors = Anchors(

@@ -36,6 +36,7 @@ from cmbs.testing.history import History, play
 from cmbs.testing.strategies.belief import histories
 from tests.support.proving import ONTOLOGY, ProvenIncident, all_session_proofs, anchors_of, history_of, tree_of
 from tests.support.spaces import SPACE
+from tests.support.subtests import for_each
 
 SPACE_STREAM = STREAM_PREFIX + SPACE
 
@@ -207,7 +208,7 @@ def test_an_eliminated_hypothesis_has_no_proof_of_membership_and_the_answer_name
     world = incident()
     with pytest.raises(Conflict, match=r"event 3 \(`[0-9a-f-]+`\) eliminated it") as caught:
         Prover(world.log).membership(world.session_id, world.causes[0], 5)
-    assert caught.value.details["group_eliminated"]["seq"] == 3
+    assert caught.value.details["eliminated_by"]["seq"] == 3
     with pytest.raises(Conflict, match="survived after event 2"):
         Prover(world.log).elimination(world.session_id, world.causes[0], 2)
     with pytest.raises(Conflict, match="survived after event 5"):
@@ -409,18 +410,23 @@ def test_an_anchor_of_more_events_than_the_log_has_is_corrupt() -> None:
         prover.inclusion(world.session_id, 1)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         b"",
         b"[]",
         b"{}",
-        b'{"format":"cmbs-proof/2","kind":"refusal"}',
-        b'{"format":"cmbs-proof/1","kind":"miracle"}',
-        b'{"format":"cmbs-proof/1","kind":"refusal","kind":"refusal"}',
+        b'{"format":"cmbs/2/proof","kind":"refusal"}',
+        b'{"format":"cmbs/1/proof","kind":"miracle"}',
+        b'{"format":"cmbs/1/proof","kind":"refusal","kind":"refusal"}',
         b"\xff",
     ],
 )
 def test_what_is_no_proof_is_refused(text: bytes) -> None:
     with pytest.raises(InvalidProof, match=f"not a proof of the format `{FORMAT}`"):
         verify_proof(text)
+
+
+def test_a_proof_of_an_earlier_format_is_refused_as_such() -> None:
+    with pytest.raises(InvalidProof, match=r"^a proof of an earlier format, which this software does not read$"):
+        verify_proof(b'{"format":"cmbs-proof/1","kind":"refusal","more":1}')

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,10 +13,12 @@ from hypothesis import given
 from cmbs.audit.transfer import Moved, export_lines, import_lines
 from cmbs.belief.server import BeliefServer
 from cmbs.errors import Conflict, InvalidRequest, LedgerCorrupt, SessionNotFound
+from cmbs.ledger.format import FINGERPRINT
 from cmbs.stores.memory import InMemoryStore
 from cmbs.testing import History, ManualClock, SequentialIds, play
 from cmbs.testing.strategies import belief as strategies
 from tests.support.store_fixture import BACKENDS, NO_SUCH_SESSION, StoreFixture, declared
+from tests.support.subtests import for_each
 
 
 def server_over(store: InMemoryStore, space: int = 0) -> BeliefServer:
@@ -130,7 +134,8 @@ CORRUPT: dict[str, Change] = {
 INVALID: dict[str, Change] = {
     "nothing": lambda _: [],
     "no format": lambda lines: lines[1:],
-    "another format": lambda lines: [b'{"format":"cmbs-export/2"}', *lines[1:]],
+    "another format": lambda lines: [b'{"format":"cmbs/2/export"}', *lines[1:]],
+    "a first line that is a list": lambda lines: [b"[]", *lines[1:]],
     "no JSON": lambda lines: [lines[0], b"{"],
     "no UTF-8": lambda lines: [lines[0], b'{"end_of":"\xff"}'],
     "an unknown member": lambda lines: [lines[0], b'{"x":1}'],
@@ -157,7 +162,7 @@ def test_a_session_that_does_not_verify_does_not_come_in(sessions: list[str], li
 
 
 @pytest.mark.req("TRANSFER-01")
-@pytest.mark.parametrize("case", INVALID)
+@for_each("case", INVALID)
 def test_a_file_that_is_no_export_or_not_a_whole_one_is_refused(lines: list[bytes], case: str) -> None:
     target = InMemoryStore()
     with pytest.raises(InvalidRequest, match="line"):
@@ -167,7 +172,30 @@ def test_a_file_that_is_no_export_or_not_a_whole_one_is_refused(lines: list[byte
 
 
 @pytest.mark.req("TRANSFER-03")
-def test_an_export_says_what_it_leaves_out_and_one_of_before_that_does_not_comes_in_too(lines: list[bytes]) -> None:
-    assert lines[0] == b'{"format":"cmbs-export/1","left_out":["identity:keys"]}'
-    older = [b'{"format":"cmbs-export/1"}', *lines[1:]]
-    assert list(import_lines(BeliefServer(), older)) == list(import_lines(BeliefServer(), lines))
+def test_an_export_says_what_it_leaves_out_and_one_that_does_not_is_refused(lines: list[bytes]) -> None:
+    header = {"format": "cmbs/1/export", "left_out": ["identity:keys"], "fingerprint": FINGERPRINT}
+    assert json.loads(lines[0]) == header
+    with pytest.raises(InvalidRequest, match="line 1: not an export"):
+        list(import_lines(BeliefServer(), [b'{"format":"cmbs/1/export"}', *lines[1:]]))
+
+
+@pytest.mark.req("TRANSFER-03")
+@pytest.mark.parametrize("more", [{}, {"left_out": ["identity:keys"]}, {"written_by": "cmbs"}])
+def test_an_export_of_an_earlier_format_is_refused_as_such(lines: list[bytes], more: dict[str, Any]) -> None:
+    header = json.dumps({"format": "cmbs-export/1", **more})
+    with pytest.raises(InvalidRequest) as refused:
+        list(import_lines(BeliefServer(), [header.encode(), *lines[1:]]))
+    assert refused.value.message == "line 1: an export of an earlier format, which this software does not read"
+
+
+@pytest.mark.req("TRANSFER-03")
+def test_an_export_of_another_development_version_is_refused_and_one_that_names_none_is_not(lines: list[bytes]) -> None:
+    said = (
+        "line 1: it was written by another development version of cmbs before the first release, with other types of"
+        f" entries or other tables (fingerprint `others`, and here it is `{FINGERPRINT}`)"
+    )
+    with pytest.raises(InvalidRequest) as refused:
+        list(import_lines(BeliefServer(), [lines[0].replace(FINGERPRINT.encode(), b"others"), *lines[1:]]))
+    assert refused.value.message == said
+    without = b'{"format":"cmbs/1/export","left_out":["identity:keys"]}'
+    assert len(list(import_lines(BeliefServer(), [without, *lines[1:]]))) == 2

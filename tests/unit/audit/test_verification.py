@@ -26,6 +26,7 @@ def executor() -> Iterator[Executor]:
         yield executor
 
 
+@pytest.mark.slow
 def test_other_processes_find_the_same_in_the_same_order(tmp_path: Path, executor: Executor) -> None:
     path = tmp_path / "cmbs.db"
     url = f"sqlite:///{path}"

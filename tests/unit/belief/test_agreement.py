@@ -32,6 +32,7 @@ from cmbs.errors import LedgerCorrupt, StoreUnavailable
 from cmbs.messages import EliminationRule, ForeignRule, OntologyBundle, SessionPolicy
 from cmbs.spi import EliminationProvenance, RecoveredState
 from cmbs.stores.memory import InMemoryStore
+from tests.support.subtests import for_each
 
 IDS = [f"h{number}" for number in range(8)]
 SUBSETS = st.frozensets(st.sampled_from(IDS))
@@ -109,7 +110,7 @@ def test_foreign_tombstones_are_split_without_loss(ids: tuple[str, ...], most: i
 
 
 @pytest.mark.req("TEE-AGREE-07")
-@pytest.mark.parametrize(
+@for_each(
     ("foreign", "eliminations", "terminated_seq", "taken"),
     [
         (ForeignRule.ELIMINATE, UNSET, None, True),
@@ -146,21 +147,10 @@ def test_tombstones_beside_the_events_need_no_agreement() -> None:
 
 
 @pytest.mark.req("TEE-AGREE-07")
-@pytest.mark.parametrize(
-    ("version", "store_id", "rule", "why"),
-    [
-        (2, "tee", UNSET, "it has `store_id`, which entries of version 2 have not"),
-        (2, UNSET, ForeignRule.IGNORE, "it has `policy.foreign_tombstones`"),
-        (3, "", UNSET, "has no name"),
-    ],
-)
-def test_a_declaration_speaks_of_its_store_by_name_and_from_version_3_on(
-    version: int, store_id: Any, rule: Any, why: str
-) -> None:
-    policy = SessionPolicy(foreign_tombstones=rule)
-    message = Declare(OntologyBundle("space", "1", "graph", "1"), IDS, policy, store_id=store_id)
-    event = decide_declare("s", message, Stamp("e0", "2026-01-01T00:00:00.000000Z", v=version))
-    with pytest.raises(LedgerCorrupt, match=why):
+def test_a_declaration_speaks_of_its_store_by_name() -> None:
+    message = Declare(OntologyBundle("space", "1", "graph", "1"), IDS, SessionPolicy(), store_id="")
+    event = decide_declare("s", message, Stamp("e0", "2026-01-01T00:00:00.000000Z"))
+    with pytest.raises(LedgerCorrupt, match="has no name"):
         verify_session("s", [event.stored])
 
 

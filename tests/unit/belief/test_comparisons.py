@@ -87,15 +87,22 @@ def test_a_difference_in_pages_is_the_whole_and_leads_from_one_belief_to_the_oth
     assert [name for name in before if name not in gone] == server.query_belief(session_id, at=end).survivors
 
 
+@pytest.mark.req("DIFF-01")
+def test_a_difference_leaves_out_what_was_concluded_before() -> None:
+    server = BeliefServer()
+    diff = server.diff(lived(server), 6)
+    assert [(change.kind, change.id) for change in diff.changes] == [("eliminated", "d")]
+
+
 @pytest.mark.req("SOURCES-01")
 def test_sources_are_told_apart_by_what_they_took_out_first_again_and_alone() -> None:
     server = BeliefServer()
     found = server.sources(lived(server))
     logs, metrics = found.sources
     assert (logs.source_id, logs.events, logs.eliminated, logs.only_here) == ("logs", 2, 3, 2)
-    assert (logs.already_group_eliminated_others, logs.already_group_eliminated_itself) == (0, 1)
+    assert (logs.already_eliminated_by_others, logs.already_eliminated_by_itself) == (0, 1)
     assert logs.bits == pytest.approx(log2(8) - log2(6) + log2(5) - log2(4))
-    assert (metrics.eliminated, metrics.already_group_eliminated_others, metrics.only_here) == (1, 1, 1)
+    assert (metrics.eliminated, metrics.already_eliminated_by_others, metrics.only_here) == (1, 1, 1)
     assert (metrics.contradicted_conclusions, logs.contradicted_conclusions) == (["c"], [])
     assert found.agreements == [Agreement("logs", "metrics", 1, 0.25)]
     assert (found.n_sources, found.agreed, found.n_survivors) == (2, 1, 4)

@@ -25,6 +25,7 @@ from cmbs.testing import History, ManualClock, SequentialIds, play
 from cmbs.testing.strategies import belief as strategies
 from tests.support.plain_store import PlainStore
 from tests.support.store_fixture import BACKENDS, StoreFixture, declared, verified
+from tests.support.subtests import for_each
 
 TWO_EVENTS = 2
 
@@ -237,7 +238,7 @@ def test_an_origin_that_is_elsewhere_is_said_to_be_and_a_damaged_one_is_told() -
 
 
 @pytest.mark.req("FORK-03")
-@pytest.mark.parametrize("changes", [{"event_hash": "xyz"}, {"seq": -1}, {"more": 1}, {"event_hash": "A" * 64}])
+@for_each("changes", [{"event_hash": "xyz"}, {"seq": -1}, {"more": 1}, {"event_hash": "A" * 64}])
 def test_an_origin_that_is_none_does_not_verify(changes: dict[str, object]) -> None:
     store = InMemoryStore()
     server = BeliefServer(store=store)

@@ -10,6 +10,7 @@ from cmbs.ledger import StoredEntry, canonical
 from cmbs.messages import ConclusionRule, SessionPolicy
 from tests.support.forging import sealed
 from tests.support.kernel import ONTOLOGY, VALIDATOR, Line
+from tests.support.subtests import for_each
 
 
 def check(log: list[StoredEntry]) -> offline_verifier.Session:
@@ -34,7 +35,7 @@ def test_a_good_log_is_good() -> None:
 
 
 @pytest.mark.req("GATES-ATTR-02", "GATES-CONCL-01")
-@pytest.mark.parametrize(
+@for_each(
     ("name", "value"),
     [
         ("hypothesis_attributes", {"z": {"x": 1}}),

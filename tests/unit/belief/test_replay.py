@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from cmbs.belief.kernel.replay import catch_up, verify_session
 from cmbs.errors import LedgerCorrupt
 from cmbs.ledger import canonical, to_audit_entry, verify_chain
-from cmbs.ledger.entry import VERSION
 from cmbs.messages import ProviderRef, SessionPolicy
 from cmbs.testing import History
 from cmbs.testing.strategies import belief as strategies
 from tests.support.forging import Alteration, changing, changing_payload, forged, replacing, sealed, without
 from tests.support.kernel import ONTOLOGY, VALIDATOR, Line, describe, replay_steps
+from tests.support.subtests import for_each
 
 DECLARE, ELIMINATE, ENTER, EXIT, CONCLUDE, AGAIN, LEAVE, ACCEPTED, FORCE, LAST, TERMINATE = range(11)
 REQUESTS = (EXIT, CONCLUDE, LEAVE, ACCEPTED, FORCE, TERMINATE)
@@ -229,7 +229,7 @@ FORGERIES: dict[str, Forgery] = {
 
 
 @pytest.mark.req("LED-3-VERIFY-02", "LED-3-VERIFY-08", "LED-3-VERIFY-10", "BS-6.5-SERVER-04")
-@pytest.mark.parametrize("name", FORGERIES)
+@for_each("name", FORGERIES)
 def test_a_forgery_with_every_hash_right_is_refused_where_it_was_made(name: str) -> None:
     seq, alter, reason = FORGERIES[name]
     line = eventful()
@@ -268,7 +268,7 @@ def test_no_member_of_any_entry_can_be_set_to_what_it_was_not(history: History, 
         "notes": st.sampled_from([None, "", "a note"]),
         "seq": st.integers(0, 20),
         "stream_id": strategies.ids(3),
-        "v": st.sampled_from([0, VERSION + 1]),
+        "format": st.sampled_from(["", "cmbs/0", None, 3]),
     }
     name = data.draw(st.sampled_from(sorted(decided)))
     value = data.draw(decided[name])
@@ -289,7 +289,7 @@ def appended(line: Line, content: dict[str, Any]) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("seq", range(TERMINATE + 1))
+@for_each("seq", range(TERMINATE + 1))
 def test_nothing_can_be_said_again_in_the_log(seq: int) -> None:
     line = eventful()
     content = {**json.loads(line.log[seq].raw), "event_id": "another"}

@@ -36,20 +36,6 @@ def test_the_same_key_of_another_actor_is_another_request() -> None:
 
 
 @pytest.mark.req("GATES-KEYS-10")
-def test_a_key_of_an_older_entry_is_still_the_same_for_everyone() -> None:
-    line = Line(OLD, v=2)
-    line.tell(ENTER[0], "key", actor="ann", v=2)
-    # Under the old rules, and for a repeat that comes after the upgrade.
-    for version in (2, 3):
-        assert line.decide(ENTER[0], "key", actor="bob", v=version) == Repeat(1)
-        assert line.decide(ENTER[0], "key", v=version) == Repeat(1)
-        with pytest.raises(Conflict):
-            line.decide(ENTER[1], "key", actor="bob", v=version)
-    assert isinstance(line.tell(ENTER[1], "new", actor="bob", v=3), Event)
-    assert verify_session(line.session_id, line.log).head == line.session.head
-
-
-@pytest.mark.req("GATES-KEYS-10")
 def test_the_same_key_of_two_actors_declares_two_sessions() -> None:
     server = BeliefServer()
 

@@ -12,6 +12,7 @@ from cmbs.belief.kernel.queries import MAX_TEXT_LENGTH
 from cmbs.belief.server import BeliefServer
 from cmbs.errors import InvalidRequest
 from cmbs.messages import OntologyBundle
+from tests.support.subtests import for_each
 
 pytestmark = pytest.mark.req("SEARCH-01")
 ONTOLOGY = OntologyBundle("hosts", "1", "none", "1")
@@ -39,7 +40,7 @@ def find(server: BeliefServer, session_id: str, text: str, limit: int = 100) -> 
             return found
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "expected"),
     [
         ("DB", ["db-1", "db-2"]),

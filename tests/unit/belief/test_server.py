@@ -31,6 +31,7 @@ from tests.support.store_fixture import (
     verbs,
     verified,
 )
+from tests.support.subtests import for_each
 
 Verbs = dict[str, Callable[[BeliefServer, str], Any]]
 
@@ -65,7 +66,7 @@ def terminated(server: BeliefServer) -> str:
 
 
 @pytest.mark.req("BS-6.5-SERVER-02")
-@pytest.mark.parametrize(
+@for_each(
     ("method", "parameters"),
     [
         ("__init__", ["validate_hypotheses", "belief_provider", "store"]),
@@ -225,13 +226,15 @@ def test_a_request_that_fails_with_an_error_is_not_recorded(
 
 
 @pytest.mark.req("BS-3.2-ERR-02")
-@pytest.mark.parametrize("verb", [*WRITING_VERBS, *READING_VERBS])
+@for_each("verb", [*WRITING_VERBS, *READING_VERBS])
 def test_every_verb_on_an_unknown_session_is_session_not_found(server: BeliefServer, verb: str) -> None:
-    declared(server)
+    session_id = declared(server)
+    before = server.list_sessions()
     with pytest.raises(SessionNotFound) as missing:
         (WRITING_VERBS | READING_VERBS)[verb](server, NO_SUCH_SESSION)
     assert missing.value.details.items() >= {"session_id": NO_SUCH_SESSION}.items()
-    assert len(server.list_sessions()) == 1
+    assert server.list_sessions() == before
+    assert len(server.audit_trace(session_id)) == 1
 
 
 @pytest.mark.req("BS-3.2-ERR-03")

@@ -21,6 +21,7 @@ from cmbs.errors import (
 )
 from cmbs.messages import OntologyBundle, SessionPolicy
 from tests.support.store_fixture import NO_SUCH_SESSION, ONTOLOGY, StoreFixture, declared, verbs, verified
+from tests.support.subtests import for_each
 
 Act = Callable[[BeliefServer, str], Any]
 
@@ -89,8 +90,8 @@ def expect_refusal(server: BeliefServer, error: type[Exception], act: Callable[[
 
 
 @pytest.mark.req("BS-3.2-ERR-11")
-@pytest.mark.parametrize("value", NO_TEXT, ids=ascii)
-@pytest.mark.parametrize("field", TEXTS)
+@for_each("value", NO_TEXT, ids=ascii)
+@for_each("field", TEXTS)
 def test_an_id_that_is_not_text_is_refused_by_name(
     server: BeliefServer, session_id: str, field: str, value: Any
 ) -> None:
@@ -100,7 +101,7 @@ def test_an_id_that_is_not_text_is_refused_by_name(
 
 
 @pytest.mark.req("BS-3.2-ERR-11")
-@pytest.mark.parametrize("value", NO_IDS, ids=ascii)
+@for_each("value", NO_IDS, ids=ascii)
 def test_ids_that_are_not_a_list_of_texts_are_refused_by_name(
     server: BeliefServer, session_id: str, value: Any
 ) -> None:
@@ -111,8 +112,8 @@ def test_ids_that_are_not_a_list_of_texts_are_refused_by_name(
 
 
 @pytest.mark.req("BS-3.2-ERR-11", "LED-3-ENC-05")
-@pytest.mark.parametrize("value", NO_OBJECT, ids=ascii)
-@pytest.mark.parametrize("field", OBJECTS)
+@for_each("value", NO_OBJECT, ids=ascii)
+@for_each("field", OBJECTS)
 def test_an_object_that_is_none_or_holds_what_json_does_not_is_refused(
     server: BeliefServer, session_id: str, field: str, value: Any
 ) -> None:
@@ -128,7 +129,7 @@ def test_an_object_that_holds_itself_is_refused(server: BeliefServer, session_id
 
 
 @pytest.mark.req("BS-2.1-ENTER-04", "BS-3.2-ERR-11")
-@pytest.mark.parametrize("value", NO_COUNT, ids=ascii)
+@for_each("value", NO_COUNT, ids=ascii)
 def test_a_threshold_or_window_that_is_no_count_is_refused(server: BeliefServer, session_id: str, value: Any) -> None:
     error = expect_refusal(server, InvalidRequest, lambda: server.enter_obligation(session_id, "new", value))
     assert error.details.items() >= {"field": "min_total_eliminations"}.items()
@@ -137,7 +138,7 @@ def test_a_threshold_or_window_that_is_no_count_is_refused(server: BeliefServer,
 
 
 @pytest.mark.req("BS-3.2-ERR-11")
-@pytest.mark.parametrize(
+@for_each(
     "policy",
     [
         {"allow_force": True},
@@ -153,7 +154,7 @@ def test_a_policy_that_could_not_be_read_again_is_refused(server: BeliefServer, 
 
 
 @pytest.mark.req("BS-3.2-ERR-11")
-@pytest.mark.parametrize("ontology", [None, {"hypothesis_space_id": "a"}, "space", ("a", "b", "c", "d")], ids=ascii)
+@for_each("ontology", [None, {"hypothesis_space_id": "a"}, "space", ("a", "b", "c", "d")], ids=ascii)
 def test_an_ontology_that_is_not_a_bundle_is_refused(server: BeliefServer, ontology: Any) -> None:
     expect_refusal(server, InvalidRequest, lambda: server.declare_session(ontology, ["a"]))
 
@@ -165,8 +166,8 @@ def test_a_universe_of_nothing_is_refused(server: BeliefServer) -> None:
 
 
 @pytest.mark.req("BS-3.2-ERR-02", "BS-3.2-ERR-11")
-@pytest.mark.parametrize("wrong", [None, 5, ["list"], {"a": 1}, LONE_SURROGATE, "", "x" * 5000], ids=ascii)
-@pytest.mark.parametrize("verb", ["eliminate", "query_belief", "audit_trace", "survivors", "obligations"])
+@for_each("wrong", [None, 5, ["list"], {"a": 1}, LONE_SURROGATE, "", "x" * 5000], ids=ascii)
+@for_each("verb", ["eliminate", "query_belief", "audit_trace", "survivors", "obligations"])
 def test_a_session_id_of_any_type_is_answered_in_the_error_model(server: BeliefServer, verb: str, wrong: Any) -> None:
     arguments: tuple[Any, ...] = ("s", "o", []) if verb == "eliminate" else ()
     with pytest.raises((InvalidRequest, LimitExceeded, SessionNotFound)):
@@ -174,8 +175,8 @@ def test_a_session_id_of_any_type_is_answered_in_the_error_model(server: BeliefS
 
 
 @pytest.mark.req("BS-3.2-ERR-11")
-@pytest.mark.parametrize("limit", [-1, "3", 2.5, [], True], ids=ascii)
-@pytest.mark.parametrize("verb", ["audit_trace", "survivors", "list_sessions"])
+@for_each("limit", [-1, "3", 2.5, [], True], ids=ascii)
+@for_each("verb", ["audit_trace", "survivors", "list_sessions"])
 def test_a_page_of_no_size_is_refused_by_name(server: BeliefServer, session_id: str, verb: str, limit: Any) -> None:
     arguments = [] if verb == "list_sessions" else [session_id]
     with pytest.raises(InvalidRequest, match="`limit`"):
@@ -332,8 +333,8 @@ def test_a_key_belongs_to_its_session(server: BeliefServer, session_id: str) -> 
 
 
 @pytest.mark.req("BS-3.2-ERR-11")
-@pytest.mark.parametrize("key", [5, b"k", ["k"], True, LONE_SURROGATE], ids=ascii)
-@pytest.mark.parametrize("verb", KEYED)
+@for_each("key", [5, b"k", ["k"], True, LONE_SURROGATE], ids=ascii)
+@for_each("verb", KEYED)
 def test_a_key_that_is_not_text_is_refused_by_name(server: BeliefServer, session_id: str, verb: str, key: Any) -> None:
     error = expect_refusal(server, InvalidRequest, lambda: KEYED[verb](server, session_id, idempotency_key=key))
     assert error.details.items() >= {"field": "idempotency_key"}.items()

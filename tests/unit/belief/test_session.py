@@ -16,6 +16,7 @@ from cmbs.errors import Conflict, InvalidHypothesisId, ObligationNotFound, Sessi
 from cmbs.ledger import GENESIS, hash_entry, to_audit_entry
 from cmbs.messages import AuditEntry, ObligationState, ProviderRef, Reason, SessionPolicy, Verb
 from tests.support.kernel import ONTOLOGY, VALIDATOR, Line, describe
+from tests.support.subtests import for_each
 
 
 def record_of(decided: Event | Repeat) -> AuditEntry:
@@ -351,8 +352,8 @@ def test_conclusions_must_be_stable_over_the_window_of_the_session() -> None:
 
 
 @pytest.mark.req("BS-2.1-TERM-05", "BS-2.1-TERM-06", "LED-3-ENC-06")
-@pytest.mark.parametrize("allowed", [False, True])
-@pytest.mark.parametrize("obstacle", ["obligation_active", "not_singleton", "conclusion_unstable"])
+@for_each("allowed", [False, True])
+@for_each("obstacle", ["obligation_active", "not_singleton", "conclusion_unstable"])
 def test_force_ends_the_session_where_it_is_allowed_and_is_noted_where_it_is_not(obstacle: str, allowed: bool) -> None:
     line = Line.over("a", "b", stability_window=1, allow_force=allowed)
     if obstacle == "obligation_active":
@@ -378,7 +379,7 @@ def test_force_that_is_not_needed_is_not_mentioned() -> None:
         assert (entry.outcome, entry.notes) == ({"approved": True, "reason": "approved"}, None)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "context", [None, {}, {"force": False}, {"force": 1}, {"force": "true"}, {"FORCE": True}, {"a": {"force": True}}]
 )
 def test_only_the_word_true_under_force_asks_for_force(context: Any) -> None:
@@ -423,7 +424,7 @@ def test_the_bytes_of_an_entry_are_canonical_and_hold_everything_that_is_hashed(
         assert event_hash == hash_entry(raw)
         optional = set() if key is None else {"idempotency_key"}
         assert set(content) == optional | {
-            *("delta", "event_id", "outcome", "payload", "prev_event_hash", "seq", "stream_id"),
-            *("survivors_after_hash", "survivors_before_hash", "ts", "v", "verb"),
+            *("delta", "event_id", "format", "outcome", "payload", "prev_event_hash", "seq", "stream_id"),
+            *("survivors_after_hash", "survivors_before_hash", "ts", "verb"),
         }
         assert msgspec.json.decode(raw) == content

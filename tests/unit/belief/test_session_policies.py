@@ -13,6 +13,7 @@ from cmbs.ledger import canonical
 from cmbs.messages import ConclusionRule, EliminationRule, ProviderRef, Reason, SessionPolicy
 from tests.support.forging import sealed
 from tests.support.kernel import ONTOLOGY, VALIDATOR, Line
+from tests.support.subtests import for_each
 
 
 def outcome_of(line: Line, seq: int) -> Any:
@@ -79,19 +80,11 @@ def test_a_session_without_a_provider_cannot_ask_for_probes_alone() -> None:
     assert caught.value.details["field"] == "policy.eliminations"
 
 
-@pytest.mark.parametrize("value", ["all", "", 1, None, True])
-@pytest.mark.parametrize("name", ["conclusions", "eliminations"])
+@for_each("value", ["all", "", 1, None, True])
+@for_each("name", ["conclusions", "eliminations"])
 def test_another_word_is_refused_with_those_that_there_are(name: str, value: Any) -> None:
     with pytest.raises(InvalidRequest) as caught:
         Line.over("a", **{name: value})
     rule = {"conclusions": ConclusionRule, "eliminations": EliminationRule}[name]
     assert caught.value.details["field"] == f"policy.{name}"
     assert caught.value.details["accepted"] == [word.value for word in rule]
-
-
-@pytest.mark.parametrize("name", ["conclusions", "eliminations"])
-def test_older_entries_have_no_such_policies(name: str) -> None:
-    entry = msgspec.json.decode(Line.over("a", **{name: "any"}).log[0].raw)
-    assert verify_session("session", [sealed(canonical.encode(entry))]).v == 3
-    with pytest.raises(LedgerCorrupt, match=f"`policy.{name}`, which entries of version 2 have not"):
-        verify_session("session", [sealed(canonical.encode({**entry, "v": 2}))])

@@ -14,6 +14,7 @@ from cmbs.errors import Conflict, SessionTerminated
 from cmbs.messages import SessionPolicy
 from cmbs.testing.strategies import belief as strategies
 from tests.support.kernel import ONTOLOGY, VALIDATOR, Line, describe
+from tests.support.subtests import for_each
 
 
 def eliminate(
@@ -47,7 +48,7 @@ def test_the_justification_makes_no_other_observation() -> None:
 
 
 @pytest.mark.req("ARCH-5-RULE-02")
-@pytest.mark.parametrize("ids", [[], ["a"], ["a", "b", "c"], ["b", "c"], ["a", "zz"]])
+@for_each("ids", [[], ["a"], ["a", "b", "c"], ["b", "c"], ["a", "zz"]])
 def test_other_ids_under_the_same_observation_are_a_conflict(ids: list[str]) -> None:
     line = Line.over("a", "b", "c")
     first = eliminate(line, "s", "1", ["a", "b"])
@@ -73,7 +74,7 @@ def test_what_was_asked_is_what_is_compared(ids: list[str], others: list[str]) -
 
 
 @pytest.mark.req("ARCH-5-RULE-03")
-@pytest.mark.parametrize("separator", ["::", "|", "/", ":", "\n", "\x00", ",", " "])
+@for_each("separator", ["::", "|", "/", ":", "\n", "\x00", ",", " "])
 def test_an_observation_is_a_pair_and_never_a_joined_text(separator: str) -> None:
     line = Line.over("a", "b", "c")
     assert isinstance(eliminate(line, f"x{separator}y", "z", ["a"]), Event)
@@ -120,7 +121,7 @@ def test_requests_that_differ_in_anything_have_fingerprints_of_their_own() -> No
     assert len({fingerprint(message) for message in MESSAGES}) == len(MESSAGES)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "message",
     [message for message in MESSAGES if type(message).__name__ != "Declare"],
     ids=lambda message: type(message).__name__,
@@ -138,7 +139,7 @@ def test_the_same_request_under_the_same_key_is_a_repeat_for_every_verb(message:
     assert describe(line.session) == before
 
 
-@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+@for_each("message", MESSAGES, ids=lambda message: type(message).__name__)
 def test_another_request_under_the_same_key_is_a_conflict_also_across_verbs(message: Message) -> None:
     line = Line.over("a", "b")
     line.tell(VALIDATOR.declare_conclusion("first", None), "key")

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from cmbs.belief.kernel.provider_mask import BeliefState, find_eliminated
 from cmbs.errors import InvalidHypothesisId, ProviderBroken, UnknownProbe
 from cmbs.spi.hypothesis_provider import HypothesisProvider
+from tests.support.subtests import for_each
 
 
 class Table:
@@ -128,7 +129,7 @@ def test_a_mask_with_an_id_never_declared_is_an_error_and_changes_nothing(marked
     assert belief.survivors == set(ANIMALS)
 
 
-@pytest.mark.parametrize("value", [0.3, "false", 1, None])
+@for_each("value", [0.3, "false", 1, None])
 def test_a_mask_value_that_is_no_boolean_is_an_error_and_changes_nothing(value: object) -> None:
     belief = BeliefState(Table(ANIMALS, {("p", 1): {"cat": True, "dog": value}}))
     with pytest.raises(ProviderBroken, match=f"provider `table` answers `{value}` for hypothesis `dog`, not a boolean"):

@@ -15,6 +15,7 @@ from cmbs.belief.kernel.survivors import Survivors, Universe, commitment
 from cmbs.ledger import GENESIS, merkle
 from cmbs.ledger.proofs import root_from
 from cmbs.testing.strategies import belief as strategies
+from tests.support.subtests import for_each
 
 # Around a byte, a block, and an odd and an even number of blocks.
 SIZES = [1, 8, 9, 1023, 1024, 1025, 5000, 32768, 70000]
@@ -186,7 +187,7 @@ def test_the_first_id_is_the_least_significant_bit_of_the_first_byte() -> None:
     assert bitmaps == [b"\xff\x01", b"\xfe\x01", b"\x7f\x01", b"\xff\x00"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("size", "bitmap", "reason"),
     [
         *[(9, bitmap, "has 2 bytes") for bitmap in (b"", b"\xff", b"\xff\x01\x00")],
@@ -239,7 +240,7 @@ def test_paths_prove_which_ids_and_which_blocks_are_under_the_roots(size: int, d
     assert found == survivors.root == root_of(size, frozenset(positions))
 
 
-@pytest.mark.parametrize("size", SIZES)
+@for_each("size", SIZES)
 def test_the_universe_root_is_that_of_rfc_6962_over_the_sorted_ids(size: int) -> None:
     universe = Universe(universe_of(size).ids)
     assert universe.compute_root() == tree_hash([hypothesis_id.encode() for hypothesis_id in universe.ids])

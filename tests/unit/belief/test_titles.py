@@ -14,12 +14,13 @@ from cmbs.errors import Conflict, InvalidRequest, LimitExceeded
 from cmbs.messages import OntologyBundle
 from cmbs.stores.memory import InMemoryStore
 from tests.support.store_fixture import declared
+from tests.support.subtests import for_each
 
 ONTOLOGY = OntologyBundle("s", "1", "g", "1")
 
 
 @pytest.mark.req("FIND-TITLE-01")
-@pytest.mark.parametrize("title", ["", " ", "a\nb", "\x00", "\x85", "a\u2028b", "\ud800", 1, ["a"], {}])
+@for_each("title", ["", " ", "a\nb", "\x00", "\x85", "a\u2028b", "\ud800", 1, ["a"], {}])
 def test_what_is_no_line_of_text_is_no_title(title: Any) -> None:
     with pytest.raises(InvalidRequest) as refused:
         build_titles(title, None)
@@ -27,7 +28,7 @@ def test_what_is_no_line_of_text_is_no_title(title: Any) -> None:
 
 
 @pytest.mark.req("FIND-TITLE-01")
-@pytest.mark.parametrize(
+@for_each(
     "labels",
     [[], "a:b", {"": "x"}, {"a b": "x"}, {"a:": "x"}, {"-a": "x"}, {"a" * 64: "x"}, {1: "x"}, {"a": ""}, {"a": 1}],
 )
@@ -76,7 +77,7 @@ def test_a_repeat_with_another_title_is_a_conflict() -> None:
 
 
 @pytest.mark.req("FIND-SESSIONS-01")
-@pytest.mark.parametrize(
+@for_each(
     ("asked", "field"),
     [
         ({"order": "up"}, "order"),

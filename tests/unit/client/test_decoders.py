@@ -37,6 +37,7 @@ for _ in range(300):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.req("CLIENT-01")
 def test_several_threads_may_read_the_first_answers_of_a_type() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False)

@@ -16,10 +16,12 @@ from cmbs.client.belief import BeliefOperations
 from cmbs.client.calls import Call
 from cmbs.client.errors import Head, rebuild_error
 from cmbs.client.exchange import Answer, Attempt, Environment, Heads, Outcome, Pause, exchange
+from cmbs.client.observations import ObservationOperations
 from cmbs.client.results.belief import Health
 from cmbs.client.service import ServiceOperations
 from cmbs.errors import BeliefServerError, ErrorCode, InvalidRequest
 from cmbs.http.errors import PRECONDITION_FAILED, STATUS_OF_CODE
+from tests.support.subtests import for_each
 from tests.unit.test_errors import EXAMPLES
 
 JSON = {"content-type": "application/json"}
@@ -80,7 +82,7 @@ def belief_at(seq: int, event_id: str = "") -> Answer:
 
 
 @pytest.mark.req("CLIENT-04")
-@pytest.mark.parametrize("status", [429, 502, 503, 504])
+@for_each("status", [429, 502, 503, 504])
 def test_a_server_that_cannot_answer_now_is_asked_again(status: int) -> None:
     world = World(fail(status), Unreachable("broken"), OK)
     assert world.run() == Health(status="ok")
@@ -88,7 +90,7 @@ def test_a_server_that_cannot_answer_now_is_asked_again(status: int) -> None:
 
 
 @pytest.mark.req("CLIENT-04")
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 412, 413, 422, 500])
+@for_each("status", [400, 401, 403, 404, 409, 412, 413, 422, 500])
 def test_no_other_error_is_sent_again(status: int) -> None:
     world = World(fail(status, "NEWER"))
     with pytest.raises(BeliefServerError):
@@ -234,7 +236,7 @@ def test_a_pinned_write_names_the_head_that_was_seen() -> None:
 
 
 @pytest.mark.req("CLIENT-06")
-@pytest.mark.parametrize(
+@for_each(
     "answer",
     [
         Answer(200, JSON, b'{"status":'),
@@ -265,8 +267,8 @@ def test_an_answer_that_was_cut_is_asked_for_again() -> None:
 
 
 @pytest.mark.req("CLIENT-06")
-@pytest.mark.parametrize("body", [b"<html>bad gateway</html>", b'{"error":{}}', b"{", b"\xff"])
-@pytest.mark.parametrize("kind", ["text/html", "application/json"])
+@for_each("body", [b"<html>bad gateway</html>", b'{"error":{}}', b"{", b"\xff"])
+@for_each("kind", ["text/html", "application/json"])
 def test_an_error_that_a_proxy_made_has_its_status(body: bytes, kind: str) -> None:
     with pytest.raises(RequestFailed) as raised:
         World(Answer(418, {"content-type": kind}, body)).run()
@@ -283,7 +285,7 @@ def test_a_head_that_makes_no_sense_is_no_head() -> None:
 
 
 @pytest.mark.req("CLIENT-03")
-@pytest.mark.parametrize("error", [example[0] for example in EXAMPLES], ids=lambda error: type(error).__name__)
+@for_each("error", [example[0] for example in EXAMPLES], ids=lambda error: type(error).__name__)
 def test_an_error_comes_back_as_what_it_was(error: BeliefServerError) -> None:
     mismatch = isinstance(error, errors.HeadMismatch)
     status = PRECONDITION_FAILED if mismatch else STATUS_OF_CODE[ErrorCode(error.code)]
@@ -295,10 +297,10 @@ def test_an_error_comes_back_as_what_it_was(error: BeliefServerError) -> None:
     assert str(rebuilt) == str(error)
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), "\ud800", {1, 2}, object()])
+@for_each("value", [float("nan"), float("inf"), "\ud800", {1, 2}, object()])
 def test_what_json_has_no_words_for_is_refused_before_it_is_sent(value: Any) -> None:
     with pytest.raises(InvalidRequest):
-        BeliefOperations.apply_probe.build("s", "p", value)
+        ObservationOperations.observe.build("s", "p", value)
 
 
 def test_a_text_is_not_taken_for_a_list_of_its_letters() -> None:

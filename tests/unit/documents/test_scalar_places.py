@@ -2,7 +2,6 @@
 
 import json
 
-import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +10,7 @@ from cmbs.documents.findings import Place
 from cmbs.documents.nodes import Fields, Scalar
 from cmbs.documents.scalar_places import DocumentText
 from cmbs.documents.text import read_document
+from tests.support.subtests import for_each
 
 # Blanks, quotes, escapes and characters outside of the basic plane are what the styles treat in their own ways.
 TEXTS = st.text(st.sampled_from("ab\"'\\ \n\té\U0001f600/&|>#:"), min_size=1, max_size=30).filter(str.strip)
@@ -31,7 +31,7 @@ def find(text: str, name: str, index: int) -> Place:
     return DocumentText(text, is_json=name.endswith(".json")).locate(value.place, value.text, index)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "wanted"),
     [
         ("k: abc X d", (1, 8)),

@@ -18,6 +18,7 @@ from cmbs.documents.nodes import MAX_BYTES, MAX_DEPTH, Row, ScalarKind, classify
 from cmbs.documents.text import format_document, format_pieces, read_document
 from cmbs.errors import InvalidRequest
 from cmbs.testing.strategies.belief import ids
+from tests.support.subtests import for_each
 
 NAMES = ("d.yaml", "d.json")
 NUMBERS = st.integers(-(2**53) + 1, 2**53 - 1) | st.floats(-1e15, 1e15)
@@ -89,7 +90,7 @@ def test_a_plain_word_is_what_the_core_schema_of_yaml_1_2_takes_it_for() -> None
 
 
 @pytest.mark.req("KIT-17")
-@pytest.mark.parametrize(
+@for_each(
     ("text", "expected"),
     [
         ("%YAML 1.1\n---\na: no\n", "1:1 syntax"),
@@ -110,9 +111,7 @@ def test_scalars_are_read() -> None:
     assert read("just text") == "just text"
 
 
-@pytest.mark.parametrize(
-    ("name", "text"), [("d", "a: 1"), ("d.JSON", "[1]"), ("d.txt", ' {"a": 1}'), ("d.yml", "{a: 1}")]
-)
+@for_each(("name", "text"), [("d", "a: 1"), ("d.JSON", "[1]"), ("d.txt", ' {"a": 1}'), ("d.yml", "{a: 1}")])
 def test_the_ending_says_which_language_and_a_brace_where_it_does_not(name: str, text: str) -> None:
     assert read(b"\xef\xbb\xbf" + text.encode(), name) in ({"a": 1}, [1])
 
@@ -128,7 +127,7 @@ def test_every_value_has_its_place() -> None:
 
 
 @pytest.mark.req("KIT-03")
-@pytest.mark.parametrize(
+@for_each(
     ("text", "expected"),
     [
         ("", "1:1 syntax"),
@@ -153,14 +152,13 @@ def test_every_value_has_its_place() -> None:
         ("id: \ufeff\n", "1:5 syntax"),
         (b" " * (MAX_BYTES + 1), "too-large"),
     ],
-    ids=lambda value: str(value)[:40],
 )
 def test_what_is_no_yaml_is_refused_where_it_is_wrong(text: str | bytes, expected: str) -> None:
     assert refuse(text) == expected
 
 
 @pytest.mark.req("KIT-03")
-@pytest.mark.parametrize(
+@for_each(
     ("text", "expected"),
     [
         ("", "1:1 syntax"),
@@ -178,15 +176,14 @@ def test_what_is_no_yaml_is_refused_where_it_is_wrong(text: str | bytes, expecte
         ('[\n"\\ud800"]', "2:1 not-unicode"),
         (f"[{'1' * 5000}]", "1:2 bad-number"),
     ],
-    ids=lambda value: str(value)[:40],
 )
 def test_what_is_no_json_is_refused_where_it_is_wrong(text: str, expected: str) -> None:
     assert refuse(text, "d.json") == expected
 
 
 @pytest.mark.req("KIT-03")
-@pytest.mark.parametrize(("begin", "end"), [("[", "]"), ('{"a":', "}"), ("- ", "")])
-@pytest.mark.parametrize("name", NAMES)
+@for_each(("begin", "end"), [("[", "]"), ('{"a":', "}"), ("- ", "")])
+@for_each("name", NAMES)
 def test_a_text_nested_ten_thousand_deep_is_refused(begin: str, end: str, name: str) -> None:
     if begin == "- " and name == "d.json":
         assert refuse(begin * 10_000, name) == "1:1 syntax"

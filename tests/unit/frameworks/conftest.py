@@ -4,14 +4,31 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 
 from tests.support.agent_frameworks import World, open_world
+from tests.support.effort import EFFORT
 
 # None is a socket file.
 LOOPBACK = (None, "127.0.0.1", "::1", "localhost")
+OF_FRAMEWORKS = ("test_langchain.py", "test_openai_agents.py", "test_pydantic_ai.py")
+
+
+class LeftOut(pytest.Module):
+    """A module that is not imported."""
+
+    def collect(self) -> NoReturn:
+        pytest.skip("imports an agent framework, which takes seconds (`make check` runs it)")
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
+    """Import the frameworks where what is slow is run: each worker would, to collect tests that it may not even run."""
+    if "slow" not in EFFORT.left_out or module_path.name not in OF_FRAMEWORKS:
+        return None
+    return LeftOut.from_parent(parent, path=module_path)
 
 
 @pytest.fixture(scope="session")

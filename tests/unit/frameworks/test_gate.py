@@ -22,6 +22,8 @@ from cmbs.substrate.server import SubstrateServer
 from cmbs.testing import ManualClock
 from tests.support.agent_frameworks import SPACE, TOKEN, World, set_up
 
+pytestmark = pytest.mark.slow
+
 
 def ask(gate: Gate, tool: str, call_id: str = "c1", **args: Any) -> ToolRequest:
     return gate.request(tool, args, call_id, "thread")

@@ -24,6 +24,9 @@ from cmbs.frameworks.gate import Gate
 from cmbs.frameworks.langchain import ProposalMiddleware
 from tests.support.agent_frameworks import SPACE, TOKEN, World
 
+# Importing the framework takes seconds.
+pytestmark = pytest.mark.slow
+
 CONFIG: Any = {"configurable": {"thread_id": "t1"}}
 APPROVE = {"type": "approve"}
 REJECT = {"type": "reject", "message": "not now"}

@@ -34,6 +34,7 @@ print([name for name in sys.modules if name.startswith(("cmbs.http", "cmbs.belie
 """
 
 
+@pytest.mark.slow
 @pytest.mark.req("FRAME-07")
 def test_a_framework_that_is_not_installed_is_named_with_its_extra() -> None:
     done = subprocess.run([sys.executable, "-c", IMPORT], capture_output=True, text=True, check=True)

@@ -28,6 +28,9 @@ from cmbs.errors import InvalidRequest
 from cmbs.frameworks.openai_agents import ProposalTools
 from tests.support.agent_frameworks import World
 
+# Importing the framework takes seconds.
+pytestmark = pytest.mark.slow
+
 CONFIG = RunConfig(tracing_disabled=True)
 
 

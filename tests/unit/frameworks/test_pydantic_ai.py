@@ -30,6 +30,9 @@ from cmbs.client import Case
 from cmbs.frameworks.pydantic_ai import ProposalToolset
 from tests.support.agent_frameworks import World
 
+# Importing the framework takes seconds.
+pytestmark = pytest.mark.slow
+
 Turn = list[ToolCallPart]
 Result = AgentRunResult[Any]
 

@@ -28,6 +28,7 @@ from cmbs.stores.memory import InMemoryStore
 from cmbs.testing import ManualClock
 from tests.support.error_model import check_error
 from tests.support.in_process import Client, client_of
+from tests.support.subtests import for_each
 from tests.support.transports import DECLARATION
 
 KEYED = [operation for operation in OPERATIONS if not operation.is_open]
@@ -78,7 +79,7 @@ def path_of(operation: Operation) -> str:
 
 
 @pytest.mark.req("ID-HTTP-01")
-@pytest.mark.parametrize("operation", KEYED, ids=name_of)
+@for_each("operation", KEYED, ids=name_of)
 def test_with_keys_every_route_needs_one(guarded: Guarded, operation: Operation) -> None:
     guarded.key()
     answer = guarded.client.request(operation.method, path_of(operation))
@@ -87,7 +88,7 @@ def test_with_keys_every_route_needs_one(guarded: Guarded, operation: Operation)
 
 
 @pytest.mark.req("ID-HTTP-02")
-@pytest.mark.parametrize("operation", GUARDED, ids=name_of)
+@for_each("operation", GUARDED, ids=name_of)
 def test_a_key_without_the_scope_of_a_route_is_turned_away(guarded: Guarded, operation: Operation) -> None:
     assert operation.scope is not None
     lacking = guarded.key(*[scope for scope in Scope if scope is not operation.scope])
@@ -262,7 +263,7 @@ def test_without_keys_other_machines_are_refused_unless_a_proxy_vouches_for_them
 
 
 @pytest.mark.req("ID-OPEN-04")
-@pytest.mark.parametrize(
+@for_each(
     ("host", "status"),
     [
         ("localhost", 200),
@@ -293,8 +294,8 @@ def test_without_keys_no_page_of_another_machine_can_give_us_a_name(host: str, s
 
 
 @pytest.mark.req("ID-OPEN-04")
-@pytest.mark.parametrize("peer", ["127.0.0.1", ""], ids=["tcp", "unix socket"])
-@pytest.mark.parametrize(
+@for_each("peer", ["127.0.0.1", ""], ids=["tcp", "unix socket"])
+@for_each(
     ("origin", "status"),
     [
         ("http://localhost:3000", 200),
@@ -314,7 +315,7 @@ def test_without_keys_no_page_of_another_site_is_answered(peer: str, origin: str
         assert check_error(answer, 403, "FORBIDDEN")["reason"] == "foreign_origin"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("peer", "remote"),
     [
         ("127.0.0.1", False),

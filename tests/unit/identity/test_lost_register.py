@@ -27,6 +27,8 @@ from tests.support.signing import notary_of
 from tests.support.store_fixture import StoreFixture
 from tests.support.transports import DECLARATION
 
+pytestmark = pytest.mark.slow
+
 OF_KEYS = f"stream_id = '{KEYS_STREAM}'"
 HEAD_OF_KEYS = f"session_id = '{KEYS_STREAM}'"
 NEW_HEAD = (

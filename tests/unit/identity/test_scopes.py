@@ -8,7 +8,7 @@ from msgspec import UNSET
 
 from cmbs.errors import Forbidden, InvalidRequest, LimitExceeded
 from cmbs.identity import KeyRegistry, Need, Reach, Role, Scope
-from cmbs.identity.kernel.model import KEYS_STREAM, Key, Keys, validate_key
+from cmbs.identity.kernel.model import KEYS_STREAM, Key
 from cmbs.identity.kernel.scopes import (
     ALL,
     KIND_OF,
@@ -20,10 +20,9 @@ from cmbs.identity.kernel.scopes import (
     grants_of,
     validate_scopes,
 )
-from cmbs.identity.kernel.stream import CreateKey, Stamp, decide, read_key_event
-from cmbs.ledger.entry import GATES_SINCE, VERSION
 from cmbs.messages import Actor, ActorKind
 from cmbs.stores.memory import InMemoryStore
+from tests.support.subtests import for_each
 
 NOW = "2026-05-01T00:00:00.000000Z"
 ids = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"], exclude_characters="*"), min_size=1)
@@ -83,7 +82,7 @@ def test_a_refusal_says_what_the_key_has_and_what_it_needs(need: Need, message: 
     assert details["next"] == f"send the request with a key that has `{wanted}`"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "message"),
     [
         ("belief:all", "`belief:all` is no scope; those are belief:read"),
@@ -131,16 +130,6 @@ def test_a_role_and_a_kind_that_contradict_each_other_are_refused(role: Role) ->
         KeyRegistry(log).create(ActorKind.AGENT, "ops", roles=[role])
     assert (refused.value.details["found"], refused.value.details["accepted"]) == ("agent", ["operator"])
     assert log.head(KEYS_STREAM) is None
-
-
-@pytest.mark.req("ID-ROLE-01")
-def test_entries_from_before_the_rule_are_decided_as_they_were() -> None:
-    key = Key("f" * 16, "0" * 64, ActorKind.AGENT, "x", [Role.OPERATOR])
-    assert validate_key(key, Keys(), GATES_SINCE - 1) == key
-    with pytest.raises(InvalidRequest):
-        validate_key(key, Keys(), VERSION)
-    old = decide(None, CreateKey(key), Stamp(Actor(ActorKind.OPERATOR, "root"), "e", NOW, GATES_SINCE - 1))
-    assert read_key_event(old.stored) == old
 
 
 def test_a_harness_opens_sessions_and_cases_and_proposes_nothing() -> None:

@@ -18,6 +18,7 @@ from cmbs.kit.parse_graph import parse_kit_document
 from cmbs.kit.responses import outcome_for
 from cmbs.kit.schema import kit_schema
 from cmbs.tee.kernel.lattice import NodeType
+from tests.support.subtests import for_each
 
 KIT: dict[str, Any] = {
     "id": "components",
@@ -115,7 +116,7 @@ def test_a_probe_is_asked_of_a_component() -> None:
 
 
 @pytest.mark.req("GRAPH-KIT-02")
-@pytest.mark.parametrize(
+@for_each(
     ("changes", "rules"),
     [
         ({"whole_graph": ["SERVICE"]}, ["wrong-type"]),

@@ -30,6 +30,7 @@ from cmbs.kit import (
 from cmbs.kit.baseline import baseline_of
 from cmbs.kit.rules import KitRule, classes_of, findings_of, is_deterministic, summary_of
 from cmbs.testing.strategies.kits import kits
+from tests.support.subtests import for_each
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 
@@ -81,7 +82,7 @@ IMPOSSIBLE: list[tuple[Callable[[], Any], str]] = [
 
 
 @pytest.mark.req("KIT-01")
-@pytest.mark.parametrize(("make", "message"), IMPOSSIBLE, ids=range(len(IMPOSSIBLE)))
+@for_each(("make", "message"), IMPOSSIBLE, ids=range(len(IMPOSSIBLE)))
 def test_what_no_kit_can_be_is_refused_when_it_is_made(make: Callable[[], Any], message: str) -> None:
     with pytest.raises(InvalidKit) as refused:
         make()
@@ -106,7 +107,7 @@ def test_no_data_stands_for_no_outcome(response: str | None) -> None:
     assert outcome_for(probe("p", YES, NO), response) is None
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("response", "message"),
     [
         ("maybe", "probe `p` has no outcome `maybe`: it takes `yes`, `no` or `no-data`"),
@@ -138,7 +139,7 @@ def test_a_refusal_names_the_first_outcomes_and_that_numbers_are_read() -> None:
 
 
 @pytest.mark.req("KIT-08")
-@pytest.mark.parametrize("reading", [math.nan, math.inf, -math.inf, 10**400])
+@for_each("reading", [math.nan, math.inf, -math.inf, 10**400])
 def test_a_reading_that_is_not_a_finite_number_is_refused(reading: float) -> None:
     measured = probe("p", outcome("normal", "a"), outcome("abnormal"), reading=BAND)
     with pytest.raises(InvalidRequest, match="not a finite number; without a reading, answer `no-data`"):
@@ -270,7 +271,7 @@ SIGN = outcome("firing", "a"), outcome("silent")
 
 
 @pytest.mark.req("KIT-03", "KIT-05")
-@pytest.mark.parametrize(
+@for_each(
     ("names", "probes", "expected"),
     [
         (

@@ -36,6 +36,7 @@ from cmbs.kit.parse import InvalidKitFile, parse_kit
 from cmbs.kit.rules import KitRule
 from cmbs.kit.writing import check_writable, format_kit
 from cmbs.testing.strategies.kits import kits
+from tests.support.subtests import for_each
 
 NAMES = ("kit.yaml", "kit.json")
 GOOD = """\
@@ -136,7 +137,7 @@ def test_hypotheses_have_attributes_of_any_json() -> None:
 
 
 @pytest.mark.req("GATES-ATTR-03")
-@pytest.mark.parametrize(
+@for_each(
     ("attributes", "finding"),
     [
         ("[x]", "4:34 wrong-type"),
@@ -198,7 +199,7 @@ def test_intervals_are_given_by_their_cuts() -> None:
 
 
 @pytest.mark.req("KIT-03")
-@pytest.mark.parametrize("word", ["true", "false", "3", "1.10"])
+@for_each("word", ["true", "false", "3", "1.10"])
 def test_a_word_that_is_no_text_without_quotes_says_what_to_write(word: str) -> None:
     assert message_of(with_outcomes("{id: x, eliminates: []}", f"{{id: {word}, eliminates: []}}")) == (
         f"`probes[0].outcomes[1].id` must be a text, and `{word}` without quotes is "
@@ -224,7 +225,7 @@ def test_every_value_that_is_no_text_is_reported_with_its_place() -> None:
 
 
 @pytest.mark.req("KIT-03")
-@pytest.mark.parametrize(
+@for_each(
     ("text", "expected"),
     [
         ("- a\n", ["1:1 wrong-type"]),
@@ -253,7 +254,7 @@ def test_a_text_of_another_shape_is_refused_where_it_differs(text: str, expected
 
 
 @pytest.mark.req("KIT-03")
-@pytest.mark.parametrize(
+@for_each(
     ("lines", "expected"),
     [
         (["{id: x}"], ["9:11 missing-field"]),
@@ -300,7 +301,7 @@ def test_probes_are_declared_once_and_have_outcomes() -> None:
 
 
 @pytest.mark.req("KIT-08")
-@pytest.mark.parametrize(
+@for_each(
     ("reading", "expected"),
     [
         ("5", ["8:14 wrong-type"]),
@@ -331,7 +332,7 @@ COUNTED = "{cuts: [1], outcomes: [n, x]}"
 
 
 @pytest.mark.req("KIT-15")
-@pytest.mark.parametrize(
+@for_each(
     ("window", "expected"),
     [
         ("5", ["9:13 wrong-type"]),

@@ -15,6 +15,7 @@ from cmbs.kit.schema import kit_schema
 from cmbs.kit.writing import format_kit
 from cmbs.testing.strategies.kits import kits
 from scripts.generate_kit_schema import TARGETS, schema_text
+from tests.support.subtests import for_each
 
 SCHEMA = jsonschema_rs.validator_for(kit_schema())
 OUTCOMES = [{"id": "x", "eliminates": ["a"]}, {"id": "y", "keeps": ["a"]}]
@@ -84,7 +85,7 @@ def test_a_kit_with_every_field_is_valid_and_is_read() -> None:
 
 
 @pytest.mark.req("KIT-13")
-@pytest.mark.parametrize(
+@for_each(
     "data",
     [
         [],

@@ -19,6 +19,7 @@ from cmbs.kit.parse import parse_kit
 from cmbs.kit.rules import findings_of
 from cmbs.kit.table import TableKit, TableOptions, ValueProbes, baselines_from, kit_from_table
 from cmbs.kit.writing import format_kit
+from tests.support.subtests import for_each
 
 ANIMALS = """\
 animal,kind,legs,weight,eats,flies,note
@@ -188,7 +189,7 @@ def test_every_entity_survives_its_own_number_and_no_band_is_empty(numbers: list
         assert "unknown" not in outcome.eliminates
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("column", "measured"),
     [
         ("1 2 3 4", False),
@@ -221,7 +222,7 @@ def test_a_column_is_what_it_is_said_to_be() -> None:
 
 
 @pytest.mark.req("KIT-08")
-@pytest.mark.parametrize("bad", ["NaN", "inf", "-Infinity", "1e999"])
+@for_each("bad", ["NaN", "inf", "-Infinity", "1e999"])
 def test_a_measurement_that_is_no_finite_number_is_told_and_not_taken_for_a_word(bad: str) -> None:
     assert refuse(f"id,x\na,1.5\nb,{bad}\nc,2\n") == ["3 bad-number"]
     assert refuse(f"id,x\na,word\nb,{bad}\n", numeric=frozenset({"x"})) == ["2 bad-number", "3 bad-number"]
@@ -330,7 +331,7 @@ def test_a_cell_that_does_not_say_how_a_measurement_moves_is_refused() -> None:
     st.sampled_from(ValueProbes),
     st.sampled_from([frozenset[str](), frozenset({"x", "y"})]),
 )
-def test_a_kit_of_a_table_breaks_no_rule_and_no_entity_is_group_eliminated_what_the_table_says_of_it(
+def test_a_kit_of_a_table_breaks_no_rule_and_no_entity_is_eliminated_by_what_the_table_says_of_it(
     rows: list[tuple[str, str, str]], probes: ValueProbes, split: frozenset[str]
 ) -> None:
     lines = [f"e{place},{x};{z},{y}" for place, (x, y, z) in enumerate(rows)]
@@ -362,7 +363,7 @@ def test_a_table_is_read_as_spreadsheets_write_it_and_rows_know_the_line_that_th
 
 
 @pytest.mark.req("KIT-12")
-@pytest.mark.parametrize(
+@for_each(
     ("text", "expected"),
     [
         ("", ["syntax"]),

@@ -33,6 +33,7 @@ from cmbs.kit import (
 )
 from cmbs.kit.windows import mean_of, show_found
 from cmbs.testing.strategies.kits import kits, windows
+from tests.support.subtests import for_each
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 SAMPLES = st.lists(NUMBERS, min_size=1, max_size=12)
@@ -188,7 +189,7 @@ REFUSED: list[tuple[Window | None, list[Any], str, str]] = [
 
 
 @pytest.mark.req("KIT-15")
-@pytest.mark.parametrize(("window", "samples", "field", "message"), REFUSED, ids=range(len(REFUSED)))
+@for_each(("window", "samples", "field", "message"), REFUSED, ids=range(len(REFUSED)))
 def test_a_window_that_cannot_be_read_is_refused_with_its_place(
     window: Window | None, samples: list[Any], field: str, message: str
 ) -> None:
@@ -225,7 +226,7 @@ IMPOSSIBLE: list[tuple[Callable[[], Any], str]] = [
 
 
 @pytest.mark.req("KIT-15")
-@pytest.mark.parametrize(("make", "message"), IMPOSSIBLE, ids=range(len(IMPOSSIBLE)))
+@for_each(("make", "message"), IMPOSSIBLE, ids=range(len(IMPOSSIBLE)))
 def test_a_reduction_that_makes_no_sense_is_refused_when_it_is_made(make: Callable[[], Any], message: str) -> None:
     with pytest.raises(InvalidKit) as refused:
         make()

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from cmbs.errors import InvalidRequest, LimitExceeded
 from cmbs.ledger import canonical
 from cmbs.testing.strategies import belief as strategies
+from tests.support.subtests import for_each
 
 # What json.loads takes to be JSON text, in the smallest unit that can hold a key.
 TOKENS = [
@@ -88,7 +89,7 @@ def test_a_tuple_is_an_array() -> None:
     assert canonical.encode((1, ("a",), {"b": ()})) == b'[1,["a"],{"b":[]}]'
 
 
-@pytest.mark.parametrize("number", [0, -1, 2**53 - 1, -(2**53 - 1), float(2**53 - 1), 1e21, -1e21, 1.5e300])
+@for_each("number", [0, -1, 2**53 - 1, -(2**53 - 1), float(2**53 - 1), 1e21, -1e21, 1.5e300])
 def test_numbers_that_are_exact_in_i_json_are_taken(number: float) -> None:
     assert canonical.decode(canonical.encode([number])) == [number]
     assert canonical.decode(str(number)) == number
@@ -112,8 +113,8 @@ def test_numbers_that_are_not_are_refused(numbers: list[float], reason: str) -> 
 
 
 @pytest.mark.req("LED-3-ENC-05")
-@pytest.mark.parametrize("unit", [0xD800, 0xDBFF, 0xDC00, 0xDFFF])
-@pytest.mark.parametrize(
+@for_each("unit", [0xD800, 0xDBFF, 0xDC00, 0xDFFF])
+@for_each(
     "shape",
     [
         lambda text: text,
@@ -134,7 +135,7 @@ def test_a_lone_surrogate_is_refused_wherever_it_stands(unit: int, shape: Any) -
 
 
 @pytest.mark.req("LED-3-ENC-05")
-@pytest.mark.parametrize(
+@for_each(
     "value",
     [
         b"bytes",
@@ -246,8 +247,8 @@ def test_decoding_stops_at_the_first_object_with_a_repeated_key_and_names_the_ke
     assert (refused.value.details["key"], refused.value.details["field"]) == (key, key)
 
 
-@pytest.mark.parametrize("depth", [65, 900, 970, 1000, 200_000])
-@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}")])
+@for_each("depth", [65, 900, 970, 1000, 200_000])
+@for_each(("opening", "closing"), [("[", "]"), ('{"a":', "}")])
 def test_text_that_is_too_deep_is_refused_however_deep_it_is(depth: int, opening: str, closing: str) -> None:
     deep = opening * depth + "1" + closing * depth
     with pytest.raises(LimitExceeded, match="json_depth"):
@@ -258,7 +259,7 @@ def test_text_that_is_too_deep_is_refused_however_deep_it_is(depth: int, opening
 
 
 @pytest.mark.req("BS-3.2-ERR-13")
-@pytest.mark.parametrize(
+@for_each(
     "number",
     [
         "9007199254740992",
@@ -277,7 +278,7 @@ def test_numbers_outside_i_json_are_refused(number: str) -> None:
             canonical.decode(text)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "data",
     [
         b"",
@@ -349,7 +350,7 @@ def test_text_is_canonical_exactly_where_rfc_8785_would_write_it_so(
 
 
 @pytest.mark.req("LED-3-VERIFY-10")
-@pytest.mark.parametrize(
+@for_each(
     ("text", "is_canonical"),
     [
         ('{"\U00010000":1,"\ue000":2}', True),
@@ -371,7 +372,7 @@ def test_one_value_has_one_canonical_text(text: str, is_canonical: bool) -> None
 
 
 @pytest.mark.req("BS-3.2-ERR-12", "BS-4.2-CANON-01")
-@pytest.mark.parametrize(
+@for_each(
     "data",
     [
         b"",

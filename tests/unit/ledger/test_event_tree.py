@@ -12,6 +12,7 @@ from cmbs.ledger import Head
 from cmbs.ledger.event_tree import BLOCK_EVENTS, EventTree, split_hashes
 from cmbs.ledger.merkle import EMPTY_ROOT, root_of_hashes
 from cmbs.ledger.proofs import BlockTree, LogTree
+from tests.support.subtests import for_each
 
 HASHES = [sha256(str(number).encode()).digest() for number in range(4 * BLOCK_EVENTS + 7)]
 BOUNDARIES = [*sorted({0, 1, *(BLOCK_EVENTS * n + d for n in (1, 2, 3, 4) for d in (-1, 0, 1))}), len(HASHES)]
@@ -26,7 +27,7 @@ def paths_of(size: int, asked: list[int]) -> BlockTree:
 
 
 @pytest.mark.req("READ-02")
-@pytest.mark.parametrize("size", BOUNDARIES)
+@for_each("size", BOUNDARIES)
 def test_blocks_hold_the_hashes_that_they_were_made_of_and_no_others(size: int) -> None:
     tree = EventTree().extend(HASHES[:size])
     assert (tree.size, tree.size_in_blocks) == (size, size - size % BLOCK_EVENTS)
@@ -61,7 +62,7 @@ def test_roots_and_paths_are_those_of_the_tree_over_single_hashes(size: int, dat
     assert len(asked) == len(set(asked)) <= 2
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("tree", "seq"),
     [
         (EventTree(), 0),
@@ -76,6 +77,6 @@ def test_a_tree_of_another_size_or_shape_is_not_that_of_a_stream(tree: EventTree
     assert not tree.is_of(Head(seq, bytes(32)))
 
 
-@pytest.mark.parametrize("size", BOUNDARIES[1:])
+@for_each("size", BOUNDARIES[1:])
 def test_a_tree_that_grew_event_by_event_is_that_of_its_stream(size: int) -> None:
     assert EventTree().extend(HASHES[:size]).is_of(Head(size - 1, HASHES[size - 1]))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from cmbs.errors import InvalidRequest
 from cmbs.ledger.instants import FIRST, LAST, later, parse_instant
+from tests.support.subtests import for_each
 
 MOMENTS = st.datetimes(min_value=datetime(1, 1, 2), max_value=datetime(9999, 12, 30))  # noqa: DTZ001 - naive bounds
 OFFSETS = st.integers(-23 * 60 - 59, 23 * 60 + 59).map(lambda minutes: timezone(timedelta(minutes=minutes)))
@@ -41,7 +42,7 @@ def test_what_the_ledger_wrote_stays_as_it_is(moment: datetime) -> None:
     assert parse_instant(written(moment), "at") == written(moment)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "expected"),
     [
         ("2026-01-31T09:30:00Z", "2026-01-31T09:30:00.000000Z"),
@@ -57,7 +58,7 @@ def test_rfc_3339_in_all_its_forms_is_understood(text: str, expected: str) -> No
     assert parse_instant(text, "at") == expected
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "",

@@ -34,6 +34,7 @@ from cmbs.testing import ManualClock, SequentialIds
 from cmbs.testing.contracts.session_search import write_sessions
 from cmbs.testing.history import History, play
 from cmbs.testing.strategies.belief import histories
+from tests.support.subtests import for_each
 
 pytestmark = pytest.mark.req("FIND-INDEX-01")
 AGENT, OTHER = (Actor(ActorKind.AGENT, name, authenticated=True, key_id="k") for name in ("agent", "other"))
@@ -114,7 +115,7 @@ def test_only_the_first_names_are_listed() -> None:
     assert reports.hear("source 0", "agent 0", 9, (5, 5)) == reports
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("terminated", "survivors", "conclusion", "standing"),
     [
         (True, 0, "c", SessionStanding.TERMINATED),
@@ -135,7 +136,7 @@ def test_two_attributes_never_share_a_term() -> None:
     assert find_term(Attribute.LABEL, "a", "b\x00c") != find_term(Attribute.LABEL, "a\x00b", "c")
 
 
-@pytest.mark.parametrize("raws", [[], [b""], [b"{}"], [b"\xff"], [b"[" * 10_000]])
+@for_each("raws", [[], [b""], [b"{}"], [b"\xff"], [b"[" * 10_000]])
 def test_bytes_that_are_no_session_are_in_no_list(raws: list[bytes]) -> None:
     assert index_session(raws) is None
 
@@ -150,7 +151,7 @@ def test_a_session_from_a_checkpoint_has_the_listing_of_the_session() -> None:
     session, entries = server.current_session(session_id), log.read(session_id)
     data = freeze(session)
     server.enter_obligation(session_id, "next", 1)
-    after = bind_state(read_event(log.read(session_id)[-1]), digest_of(data, BeliefFolding.state_format))
+    after = bind_state(read_event(log.read(session_id)[-1]), digest_of(data))
     thawed = thaw(data, entries[0], after.stored)
     assert thawed is not None
     assert (thawed.reports, thawed.title, thawed.labels) == (session.reports, "t", {"a": "b"})

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from cmbs.ledger.lookup_keys import Lookup, lookup_key, lookup_keys
+from tests.support.subtests import for_each
 
 INTENT = {"tool_id": "t", "idempotency_key": "k"}
 
@@ -18,7 +19,7 @@ def entry(verb: str, payload: Any = None, outcome: Any = None, **parts: Any) -> 
 
 
 @pytest.mark.req("SS01-SCALE-02")
-@pytest.mark.parametrize(
+@for_each(
     ("raw", "expected"),
     [
         (entry("SET_MODE"), []),
@@ -49,9 +50,7 @@ def test_an_entry_is_found_by_its_event_and_by_all_that_it_is_about(
     assert lookup_keys(raw) == sorted(keys)
 
 
-@pytest.mark.parametrize(
-    "raw", [b"", b"[]", b"\xff", entry("START", {"execution_id": 7}), entry("PROPOSE", outcome=[1])]
-)
+@for_each("raw", [b"", b"[]", b"\xff", entry("START", {"execution_id": 7}), entry("PROPOSE", outcome=[1])])
 def test_bytes_that_are_no_entry_have_no_keys(raw: bytes) -> None:
     assert lookup_keys(raw) == []
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cmbs.ledger import merkle
+from tests.support.subtests import for_each
 
 # With these leaves and roots implementations of Certificate Transparency test themselves: root n is over the first n.
 LEAVES = [
@@ -54,7 +55,7 @@ def tree_over(leaves: list[bytes]) -> merkle.Tree:
 
 
 @pytest.mark.req("LED-3-TREE-01")
-@pytest.mark.parametrize("size", range(len(ROOTS)))
+@for_each("size", range(len(ROOTS)))
 def test_the_known_roots_come_out(size: int) -> None:
     assert merkle.root_of(LEAVES[:size]).hex() == ROOTS[size]
     assert tree_over(LEAVES[:size]).root.hex() == ROOTS[size]
@@ -68,7 +69,7 @@ def test_streamed_and_levelled_roots_are_the_recursive_one(leaves: list[bytes]) 
     assert tree_over(leaves).root == wanted
 
 
-@pytest.mark.parametrize("size", [*range(1, 18), 31, 32, 33, 63, 64, 65, 127, 128, 129])
+@for_each("size", [*range(1, 18), 31, 32, 33, 63, 64, 65, 127, 128, 129])
 def test_every_shape_of_tree_has_the_recursive_root(size: int) -> None:
     leaves = [bytes([number]) for number in range(size)]
     assert merkle.root_of(leaves) == tree_over(leaves).root == tree_hash(leaves)

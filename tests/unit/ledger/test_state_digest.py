@@ -8,19 +8,18 @@ from typing import Any
 
 import pytest
 
-from cmbs.belief.kernel import replay
-from cmbs.belief.kernel.checkpoint import STATE_FORMAT, freeze
+from cmbs.belief.kernel.checkpoint import freeze
 from cmbs.belief.kernel.replay import verify_session
 from cmbs.belief.server import BeliefServer
 from cmbs.errors import LedgerCorrupt
 from cmbs.ledger import StoredEntry, canonical
-from cmbs.ledger.replay import verify_stream
 from cmbs.ledger.state_digest import Spacing, digest_of, find_binding, is_digest_point, last_digest_point
 from cmbs.stores.memory import InMemoryStore
 from cmbs.testing import ManualClock, SequentialIds
 from tests.support.digest_points import digest_points_at
 from tests.support.forging import sealed
 from tests.support.store_fixture import declared
+from tests.support.subtests import for_each
 
 POINT = 3
 
@@ -50,14 +49,13 @@ SESSION_ID, LOG = recorded()
 def test_the_digest_is_that_of_the_state_before_its_entry_and_stands_at_digest_points_alone() -> None:
     data = freeze(verify_session(SESSION_ID, LOG[:POINT]))
     digests = [json.loads(entry.raw).get("state") for entry in LOG]
-    expected = {"digest": sha256(data).hexdigest(), "format": STATE_FORMAT.number}
+    expected = sha256(b"cmbs/1/state\0" + data).hexdigest()
     assert digests == [expected if seq == POINT else None for seq in range(6)]
-    link = find_binding(data, STATE_FORMAT.number, LOG[POINT])
+    link = find_binding(data, LOG[POINT])
     assert link is not None
     assert (link.stream_id, link.seq) == (SESSION_ID, POINT)
-    assert find_binding(data, FORMAT + 1, LOG[POINT]) is None
-    assert find_binding(data + b"x", FORMAT, LOG[POINT]) is None
-    assert find_binding(data, FORMAT, LOG[2]) is None
+    assert find_binding(data + b"x", LOG[POINT]) is None
+    assert find_binding(data, LOG[2]) is None
 
 
 @pytest.mark.req("ARCH-4-DIGEST-01")
@@ -81,45 +79,26 @@ def altered(at: int, **members: Any) -> list[StoredEntry]:
     return [*LOG[:at], sealed(canonical.encode(content))]
 
 
-FORMAT = STATE_FORMAT.number
-TRUE = digest_of(freeze(verify_session(SESSION_ID, LOG[:POINT])), STATE_FORMAT.number).digest
+TRUE = digest_of(freeze(verify_session(SESSION_ID, LOG[:POINT])))
 
 
-@pytest.mark.req("ARCH-4-DIGEST-01", "ARCH-3-VERSIONS-01")
-@pytest.mark.parametrize(
+@pytest.mark.req("ARCH-4-DIGEST-01")
+@for_each(
     ("at", "state", "said"),
     [
-        (POINT, {"digest": "0" * 64, "format": FORMAT}, "state.digest is not what its message leads to"),
-        (POINT, {"digest": TRUE.upper(), "format": FORMAT}, "state.digest is not what its message leads to"),
-        (
-            POINT,
-            {"digest": TRUE, "format": FORMAT + 1},
-            f"format {FORMAT + 1}, and formats up to {FORMAT} are known; this software is too old",
-        ),
-        (POINT, {"digest": TRUE, "format": 0}, "format 0, and the first format was 1"),
-        (POINT, {"digest": TRUE, "format": -5}, "format -5, and the first format was 1"),
-        (POINT, {"digest": TRUE}, "missing required field"),
-        (POINT, {"digest": TRUE, "format": FORMAT, "more": 1}, "unknown field"),
-        (POINT, None, "it carries no state digest, which every entry at its place does"),
-        (POINT + 1, {"digest": TRUE, "format": FORMAT}, "state is not what its message leads to"),
+        (POINT, "0" * 64, "state is not what its message leads to"),
+        (POINT, TRUE.upper(), "state is not what its message leads to"),
+        (POINT, {"digest": TRUE, "format": 3}, "Expected `str"),
+        (POINT, None, "state is not what its message leads to"),
+        (POINT + 1, TRUE, "state is not what its message leads to"),
     ],
 )
-def test_a_wrong_digest_is_found(at: int, state: dict[str, Any] | None, said: str) -> None:
+def test_a_wrong_digest_is_found(at: int, state: Any, said: str) -> None:
     with digest_points_at([POINT]):
         verify_session(SESSION_ID, LOG)
         with pytest.raises(LedgerCorrupt, match=said) as found:
             verify_session(SESSION_ID, altered(at, state=state))
     assert found.value.seq == at
-
-
-@pytest.mark.req("ARCH-3-VERSIONS-01")
-def test_a_digest_of_an_older_format_is_left_as_it_is_and_no_checkpoint_rests_on_it() -> None:
-    with digest_points_at([POINT]):
-        newer = STATE_FORMAT._replace(number=STATE_FORMAT.number + 1)
-        rules = replay._RULES._replace(state_format=newer)
-        older = altered(POINT, state={"digest": "0" * 64, "format": STATE_FORMAT.number})
-        assert verify_stream(rules, SESSION_ID, older).head.seq == POINT
-    assert find_binding(freeze(verify_session(SESSION_ID, LOG[:POINT])), newer.number, older[-1]) is None
 
 
 @pytest.mark.req("SS01-SCALE-01")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
@@ -25,14 +26,12 @@ from tests.support.forging import sealed
 from tests.support.spaces import SPACE, STREAM
 
 
-def recorded() -> dict[str, list[StoredEntry]]:
+@cache
+def logs() -> dict[str, list[StoredEntry]]:
     store, clock = InMemoryStore(), ManualClock()
     play_space(store, clock, play_sessions(store, clock))
     names = [each.session_id for each in store.sessions(None, 100)]
     return {name: store.read(name) for name in (*names, STREAM)}
-
-
-LOGS = recorded()
 
 
 def verify(name: str, log: list[StoredEntry]) -> Any:
@@ -61,7 +60,7 @@ def denied() -> tuple[str, list[StoredEntry]]:
 
 @pytest.mark.req("ARCH-3-TEXTS-01")
 def test_logs_verify_after_the_words_for_people_have_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = freeze_space(verify_space(SPACE, LOGS[STREAM]))
+    before = freeze_space(verify_space(SPACE, logs()[STREAM]))
 
     def translated(*values: Any, **more: Any) -> TraceStep:
         step = TraceStep(*values, **more)
@@ -70,12 +69,12 @@ def test_logs_verify_after_the_words_for_people_have_changed(monkeypatch: pytest
     monkeypatch.setattr(belief_rules, "_FORCE_DENIED", "in anderen Worten")
     monkeypatch.setattr(arbitrate, "TraceStep", translated)
     monkeypatch.setattr(stages, "TraceStep", translated)
-    assert any(b"force was asked for" in entry.raw for log in LOGS.values() for entry in log)
-    assert any(b'"note":' in entry.raw for entry in LOGS[STREAM])
-    for name, log in LOGS.items():
+    assert any(b"force was asked for" in entry.raw for log in logs().values() for entry in log)
+    assert any(b'"note":' in entry.raw for entry in logs()[STREAM])
+    for name, log in logs().items():
         verify(name, log)
     # What was recorded stays as it was recorded, also in the state.
-    assert freeze_space(verify_space(SPACE, LOGS[STREAM])) == before
+    assert freeze_space(verify_space(SPACE, logs()[STREAM])) == before
     session_id, changed = denied()
     assert "in anderen Worten" in changed[-1].raw.decode()
     monkeypatch.undo()
@@ -103,7 +102,7 @@ def changed_at(content: dict[str, Any], path: tuple[Any, ...]) -> None:
 def test_every_other_part_of_an_outcome_is_compared() -> None:
     """One leaf at a time, in every entry of a space: only notes of a trace may say something else."""
     kinds, space = set(), None
-    for seq, stored in enumerate(LOGS[STREAM]):
+    for seq, stored in enumerate(logs()[STREAM]):
         content = json.loads(stored.raw)
         for path in leaves_of(content["outcome"]):
             # Each kind of place once: a trace has thousands of steps, which are all the same.

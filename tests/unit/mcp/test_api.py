@@ -7,6 +7,9 @@ import pytest
 
 from cmbs.bootstrap import Settings, build_app
 from cmbs.mcp.api import ApiError, open_local, open_remote, path
+from tests.support.subtests import for_each
+
+pytestmark = pytest.mark.slow
 
 ONTOLOGY = {
     "hypothesis_space_id": "s",
@@ -25,7 +28,7 @@ def run(test: Any) -> None:
 
 
 @pytest.mark.req("MCP-SERVER-05")
-@pytest.mark.parametrize("tool_id", ["plain", "a/b", "a?b=c", "50%", "ä ö", "a#b&c+d"])
+@for_each("tool_id", ["plain", "a/b", "a?b=c", "50%", "ä ö", "a#b&c+d"])
 def test_an_application_in_this_process_is_asked_about_any_id(tool_id: str) -> None:
     async def test() -> None:
         app = build_app(Settings(store="memory:"), {})
@@ -62,7 +65,7 @@ def test_a_caller_that_is_cancelled_does_not_go_on_waiting_in_the_application() 
 
 
 @pytest.mark.req("MCP-SERVER-05")
-@pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b"{}", b'{"detail": "gone"}', b'{"error": "bad gateway"}'])
+@for_each("body", [b"", b"<html>", b"[]", b"{}", b'{"detail": "gone"}', b'{"error": "bad gateway"}'])
 def test_an_error_of_something_between_is_an_error_of_the_api(body: bytes) -> None:
     async def proxy(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 502, "headers": []})

@@ -29,6 +29,8 @@ from cmbs.stores import open_store
 from cmbs.system import RandomIds, SystemClock
 from tests.support.http_server import free_port
 
+pytestmark = pytest.mark.slow
+
 Json = dict[str, Any]
 READS = ["docker.search", "toolhive.github.search", "agentgateway.github.search", "agentgateway.github.resources/read"]
 POLICY = {

@@ -10,6 +10,7 @@ from mcp import MCPError
 from cmbs.bootstrap import Settings, build_app
 from cmbs.mcp.gateway.answers import HANDLES, REPEAT
 from tests.support.mcp_upstream import ScriptedUpstream, Wire, answer_text, define, open_bench, text_of
+from tests.support.subtests import for_each
 
 CELLS = [(client, upstream) for client in ("modern", "legacy") for upstream in ("modern", "legacy")]
 
@@ -30,7 +31,7 @@ def make_upstream(*, legacy: bool = False) -> ScriptedUpstream:
 
 
 @pytest.mark.req("MCP-GW-04")
-@pytest.mark.parametrize(("client_era", "upstream_era"), CELLS)
+@for_each(("client_era", "upstream_era"), CELLS)
 def test_messages_are_equal_with_and_without_the_gateway_in_every_cell_of_eras(
     client_era: str, upstream_era: str
 ) -> None:

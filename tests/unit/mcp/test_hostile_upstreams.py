@@ -11,6 +11,9 @@ from cmbs.bootstrap import Settings, build_app
 from cmbs.errors import InvalidRequest
 from cmbs.mcp.gateway import pinning, server
 from tests.support.mcp_upstream import RawUpstream, ScriptedUpstream, Wire, answer_text, define, open_bench, text_of
+from tests.support.subtests import for_each
+
+pytestmark = pytest.mark.slow
 
 GOOD = define("get_a", reads=True)
 TEXT: Wire = {"content": [{"type": "text", "text": "a"}]}
@@ -46,7 +49,7 @@ BAD_DEFINITIONS = {
 
 
 @pytest.mark.req("MCP-GW-11")
-@pytest.mark.parametrize("bad", BAD_DEFINITIONS.values(), ids=BAD_DEFINITIONS.keys())
+@for_each("bad", BAD_DEFINITIONS.values(), ids=BAD_DEFINITIONS.keys())
 def test_a_definition_that_cannot_be_kept_is_not_offered_and_what_was_pinned_is_suspended(bad: Any) -> None:
     async def test() -> None:
         raw = RawUpstream([bad, define("get_b", reads=True)], **{"tools/call": TEXT})
@@ -251,7 +254,7 @@ BAD_RESULTS: dict[str, Any] = {
 
 
 @pytest.mark.req("MCP-GW-11")
-@pytest.mark.parametrize("result", BAD_RESULTS.values(), ids=BAD_RESULTS.keys())
+@for_each("result", BAD_RESULTS.values(), ids=BAD_RESULTS.keys())
 def test_a_result_goes_through_as_it_is_whatever_it_is_and_is_on_record(result: Wire) -> None:
     async def test() -> None:
         schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}

@@ -21,6 +21,9 @@ from cmbs.substrate.tools.mcp_servers import MESSAGE_BYTES, HttpServer
 from cmbs.system import SystemClock
 from tests.support.mcp_upstream import Bench, define, text_of
 
+# Answers of many megabytes.
+pytestmark = pytest.mark.slow
+
 INFO = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "big", "version": "1"}}
 TOOLS = [define("get_much", reads=True), define("write_much")]
 

@@ -23,6 +23,9 @@ from tests.support.mcp_upstream import (
     open_bench,
     text_of,
 )
+from tests.support.subtests import for_each
+
+pytestmark = pytest.mark.slow
 
 CONSOLE = "https://console.example.com/cmbs/"
 PATIENT: dict[str, Any] = {"console": CONSOLE, "wait_seconds": 30.0}
@@ -231,7 +234,7 @@ def test_a_read_beside_tools_that_needs_an_approval_is_offered_too(modern: bool)
 
 
 @pytest.mark.req("MCP-GW-12")
-@pytest.mark.parametrize(
+@for_each(
     ("console", "server", "found"),
     [
         (None, None, None),
@@ -247,7 +250,7 @@ def test_the_console_is_where_it_is_said_to_be_or_at_the_server(
 
 
 @pytest.mark.req("MCP-GW-12")
-@pytest.mark.parametrize("console", ["ftp://a", "console", "https://me:secret@a", "https://a/?x=1", "https://a/#x", ""])
+@for_each("console", ["ftp://a", "console", "https://me:secret@a", "https://a/?x=1", "https://a/#x", ""])
 def test_what_is_no_address_of_a_console_is_refused(console: str) -> None:
     with pytest.raises(InvalidRequest, match="console"):
         find_console(GatewayOptions(console=console))

@@ -73,12 +73,11 @@ def test_what_was_written_cannot_be_changed_in_a_partition_either(url: str, chan
 @pytest.mark.req("STORE-PG-06")
 def test_a_database_is_partitioned_by_a_command_once_and_only_while_it_is_empty(tmp_path: Path) -> None:
     with empty_database() as url:
-        made = run_cmbs("migrate", url, "--partitions", "3", directory=tmp_path)
-        assert (made.returncode, made.stderr) == (0, "the schema is the newest, in 3 partitions\n")
-        again = run_cmbs("migrate", url, "--partitions", "5", directory=tmp_path)
+        made = run_cmbs("partition", url, "--partitions", "3", directory=tmp_path)
+        assert (made.returncode, made.stderr) == (0, "the tables are in 3 partitions\n")
+        again = run_cmbs("partition", url, "--partitions", "5", directory=tmp_path)
         assert again.returncode != 0
         assert "partitioned already" in again.stderr
-        assert run_cmbs("migrate", url, directory=tmp_path).returncode == 0
         with psycopg.connect(url) as connection:
             assert count_partitions(connection) == 3
     with fresh_database() as url, closing(open_store(url)) as store:
@@ -87,9 +86,10 @@ def test_a_database_is_partitioned_by_a_command_once_and_only_while_it_is_empty(
         with pytest.raises(StoreUnavailable, match="is not empty"):
             store.partition(3)
         assert len(store.read(stream()[0].stream_id)) == len(stream())
-    refused = run_cmbs("migrate", f"sqlite:///{tmp_path / 'x.db'}", "--partitions", "3", directory=tmp_path)
+    refused = run_cmbs("partition", f"sqlite:///{tmp_path / 'x.db'}", "--partitions", "3", directory=tmp_path)
     assert refused.returncode != 0
     assert "only tables of a PostgreSQL database" in refused.stderr
+    assert not (tmp_path / "x.db").exists()
 
 
 # --- what the SQL needs ---
@@ -101,7 +101,7 @@ def test_whatever_is_unique_is_unique_within_a_stream_and_nothing_counts_across_
         keys = connection.execute(
             "SELECT c.relname, a.attname FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indrelid"
             " JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum = i.indkey[0]"
-            " WHERE i.indisunique AND c.relnamespace = 'cmbs'::regnamespace AND c.relname <> 'migrations'"
+            " WHERE i.indisunique AND c.relnamespace = 'cmbs'::regnamespace"
         ).fetchall()
         assert {column for _, column in keys} == {"stream_id", "session_id"}
         assert {table for table, _ in keys} >= {"sessions", "audit_events", "checkpoints", "intents"}
@@ -124,7 +124,7 @@ def test_no_statement_needs_what_a_distributed_database_lacks() -> None:
     sources = {module.__name__: inspect.getsource(module) for module in (driver, _postgres_schema)}
     for name, source in sources.items():
         assert FORBIDDEN.findall(source) == [], name
-    # The one lock that is no row's is taken for the length of a migration.
+    # The one lock that is no row's is taken while the schema is made.
     assert "advisory" not in sources[driver.__name__]
     assert re.findall(r"pg_advisory\w+", sources[_postgres_schema.__name__]) == ["pg_advisory_xact_lock"]
     for said in ("LISTEN x", "SELECT nextval('s')", "CREATE TEMP TABLE t ()", "id SERIAL"):

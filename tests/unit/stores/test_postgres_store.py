@@ -53,13 +53,6 @@ def outsider(fixture: StoreFixture, store: PostgresStore) -> Iterator[psycopg.Co
 # --- the schema ---
 
 
-@pytest.mark.req("STORE-PG-01")
-def test_a_database_of_a_newer_version_is_refused(fixture: StoreFixture, outsider: psycopg.Connection) -> None:
-    outsider.execute("INSERT INTO cmbs.migrations VALUES (999)")
-    with pytest.raises(StoreUnavailable, match="version 999, which is newer"):
-        open_store(fixture.url)
-
-
 @pytest.mark.req("STORE-PG-02")
 @pytest.mark.parametrize(
     "statement",

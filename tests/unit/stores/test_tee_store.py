@@ -46,6 +46,8 @@ from tests.support.plain_tee import PlainTee, serving
 from tests.support.tee import TIMEOUT_SECONDS, edge, listening
 from tests.support.tee_process import grow
 
+pytestmark = pytest.mark.slow
+
 SEEN = EliminationProvenance("source", "observation")
 NOTHING: frozenset[str] = frozenset()
 # An id that no graph can have is left out. More than a test declares: a store must know its own from the rest.
@@ -390,31 +392,6 @@ def test_a_creation_that_is_refused_leaves_nothing_behind(opened: Callable[..., 
     store.create_session("session", frozenset("a"))
     with pytest.raises(Conflict):
         store.create_session("session", frozenset("ab"))
-
-
-@pytest.mark.req("TEE-STORE-06")
-@pytest.mark.parametrize("mark", ["nodes", "graph", "listed"])
-def test_a_session_from_before_universes_were_kept_with_their_incident_goes_on(
-    opened: Callable[..., TeeStore], graph: GraphStore, port: int, mark: str
-) -> None:
-    said = Provenance("cmbs", "universe", Timestamp(0, 0))
-    for incident_id in ("session", "cmbs:universe:session"):
-        graph.create_incident(incident_id, Timestamp(0, 0))
-    listed = ["a", "b"] if mark == "listed" else []
-    graph.merge_node_tombstones("cmbs:universe:session", [*listed, f"cmbs:universe:{mark}"], said)
-    grow(port, ["newborn"])
-    universe = {
-        "nodes": frozenset("abc"),
-        "graph": frozenset({"a", "b", "c", "edge:a|b|DEPENDS_ON", "edge:b|c|DEPENDS_ON"}),
-        "listed": frozenset("ab"),
-    }[mark]
-    store = opened()
-    assert store.recover("session") == RecoveredState(universe, NOTHING, universe)
-    assert store.anchor("session") == AnchoredUniverse(universe, "1")
-    store.create_session("session", universe)
-    assert store.eliminate("session", {"a", "newborn"}, SEEN) == EliminationResult(frozenset("a"), NOTHING)
-    with pytest.raises(Conflict):
-        opened().create_session("session", frozenset("a"))
 
 
 @pytest.mark.req("TEE-STORE-05")

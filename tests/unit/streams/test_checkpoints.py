@@ -6,7 +6,6 @@ import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
-from hashlib import sha256
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -17,7 +16,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from cmbs.belief.kernel import kind
-from cmbs.belief.kernel.checkpoint import STATE_FORMAT, freeze, thaw
+from cmbs.belief.kernel.checkpoint import freeze, thaw
 from cmbs.belief.kernel.kind import BeliefFolding
 from cmbs.belief.kernel.replay import catch_up, verify_session
 from cmbs.belief.kernel.session import Session
@@ -25,6 +24,7 @@ from cmbs.belief.kernel.views import obligations, snapshot
 from cmbs.belief.server import BeliefServer
 from cmbs.errors import Conflict, LedgerCorrupt
 from cmbs.ledger import StoredEntry, canonical, hash_entry
+from cmbs.ledger.state_digest import digest_of
 from cmbs.spi import AuditLog, opening_of
 from cmbs.stores.memory import InMemoryStore
 from cmbs.streams import checkpoints
@@ -119,8 +119,7 @@ def test_even_a_state_that_an_entry_vouches_for_must_stand_right_before_it(
     parts = msgspec.msgpack.decode(freeze(verify_session(the_id(store), entries[:-1])))
     parts[position] = value
     data = msgspec.msgpack.encode(parts)
-    digest = {"digest": sha256(data).hexdigest(), "format": STATE_FORMAT.number}
-    raw = canonical.encode({**json.loads(entries[-1].raw), "state": digest})
+    raw = canonical.encode({**json.loads(entries[-1].raw), "state": digest_of(data)})
     assert thaw(data, entries[0], StoredEntry(raw, hash_entry(raw))) is None
 
 

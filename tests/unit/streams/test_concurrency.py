@@ -22,6 +22,8 @@ from cmbs.stores import SQLiteStore
 from tests.support.plain_store import PlainStore
 from tests.support.store_fixture import NO_SUCH_SESSION, ONTOLOGY, StoreFixture, declared, tampering, verified
 
+pytestmark = pytest.mark.slow
+
 THREADS = 32
 EACH = 6
 UNIVERSE = [f"h{number:03}" for number in range(THREADS * EACH)]

@@ -29,6 +29,8 @@ from tests.support.spaces import eventually
 from tests.support.store_fixture import StoreFixture, declared, verified
 from tests.support.transports import DECLARATION
 
+pytestmark = pytest.mark.slow
+
 OPERATOR = {"x-cmbs-actor": "operator:alice"}
 SetBack = Callable[[StoreFixture, str, PutBack], None]
 

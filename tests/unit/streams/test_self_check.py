@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from cmbs.belief.kernel.checkpoint import STATE_FORMAT, freeze
+from cmbs.belief.kernel.checkpoint import freeze
 from cmbs.belief.kernel.events import read_event
 from cmbs.belief.kernel.kind import BeliefFolding
 from cmbs.belief.kernel.replay import verify_session
@@ -71,7 +71,7 @@ def forge() -> tuple[str, BlockingStore]:
     session_id, entries = live()
     before = verify_session(session_id, entries[:-1])
     lie = freeze(structs.replace(before, active=()))
-    last = bind_state(read_event(entries[-1]), digest_of(lie, STATE_FORMAT.number))
+    last = bind_state(read_event(entries[-1]), digest_of(lie))
     return session_id, store_of(session_id, [*entries[:-1], last.stored], lie)
 
 

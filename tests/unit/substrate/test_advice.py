@@ -49,6 +49,7 @@ from cmbs.testing.spaces import (
 )
 from cmbs.testing.strategies.substrate import any_spaces, proposals, readings
 from tests.support.arbitrating import ALLOW_ALL, ready
+from tests.support.subtests import for_each
 
 OPERATOR = Actor(ActorKind.OPERATOR, "root")
 
@@ -316,7 +317,7 @@ TOKENS = (
 )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("held", "code", "message"),
     [
         (None, ReasonCode.CAPABILITY_REQUIRED, "a call of `fs.write` needs a capability token"),

@@ -8,7 +8,7 @@ from immutables import Map
 
 from cmbs.messages import Actor, ActorKind
 from cmbs.substrate.kernel.arbitration.arbitrate import belief_sessions
-from cmbs.substrate.kernel.arbitration.stages import hash_of_args
+from cmbs.substrate.kernel.arbitration.stages import hash_of_args, hash_of_tool
 from cmbs.substrate.kernel.events import Asked, Changes
 from cmbs.substrate.kernel.model import (
     BeliefReading,
@@ -37,6 +37,7 @@ from cmbs.testing.spaces import (
     with_execution,
 )
 from tests.support.arbitrating import ALLOW_ALL, NEEDS_PATH, decide, ready, reason
+from tests.support.subtests import for_each
 
 
 def test_what_nothing_speaks_against_is_allowed_and_runs() -> None:
@@ -80,7 +81,7 @@ def test_the_second_example_of_the_spec_asks_while_there_is_no_source() -> None:
 # --- shape and freshness ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("candidates", "expected"),
     [
         ([], ReasonCode.NOTHING_PROPOSED),
@@ -113,7 +114,7 @@ def test_what_clashes_is_turned_down_on_both_sides_and_the_rest_goes_on_where_it
     assert ruling.changes == Changes({"goal.b": "1"})
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("provenance", "forged"),
     [
         (Provenance(AGENT.id, EARLIER, permissions=["token-1"]), False),
@@ -145,7 +146,7 @@ def test_a_snapshot_that_never_was_is_found() -> None:
 GUARDED = {"constraint.a": payload(when=predicate("eq", "fact.env.name", "dev"))}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("changed", "stale"),
     [
         ({}, False),
@@ -178,8 +179,8 @@ def test_a_key_that_is_written_and_that_changed_since_makes_a_delta_stale() -> N
 
 
 @pytest.mark.req("SS01-4-AUTHORITY")
-@pytest.mark.parametrize("kind", ActorKind)
-@pytest.mark.parametrize("key", ["policy.value.x", "constraint.all", "goal.a", "fact.a"])
+@for_each("kind", ActorKind)
+@for_each("key", ["policy.value.x", "constraint.all", "goal.a", "fact.a"])
 def test_authority_is_by_namespace(kind: ActorKind, key: str) -> None:
     actor = Actor(kind, "someone")
     permitted = (key.startswith("goal.") and kind is ActorKind.AGENT) or (
@@ -193,7 +194,7 @@ def test_authority_is_by_namespace(kind: ActorKind, key: str) -> None:
 BROKEN = tool(args_schema=msgspec.Raw(b'{"$ref":"#"}'))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("fields", "candidate", "expected"),
     [
         ({"tools": ()}, call(), ReasonCode.UNKNOWN_TOOL),
@@ -227,13 +228,9 @@ def test_a_repeat_of_the_very_same_call_is_answered_by_the_first_and_spends_noth
     assert ruling.candidates[0].runs
 
 
-@pytest.mark.parametrize(
-    ("repeat", "agent_id"),
-    [(call(args={"other": 1}), AGENT.id), (call(held="token-2"), AGENT.id), (call(), "agent-2")],
-    ids=["args", "token", "agent"],
-)
-def test_the_key_of_an_earlier_call_with_anything_else_changed_is_refused(repeat: ToolCall, agent_id: str) -> None:
-    kept = ready(tokens=(token(), token("token-2")), **with_execution(call(), tool(), agent_id=agent_id))
+@pytest.mark.parametrize("repeat", [call(args={"other": 1}), call(held="token-2")], ids=["args", "token"])
+def test_the_key_of_an_earlier_call_with_anything_else_changed_is_refused(repeat: ToolCall) -> None:
+    kept = ready(tokens=(token(), token("token-2")), **with_execution(call(), tool()))
     assert reason(kept, repeat) == ReasonCode.IDEMPOTENCY_CONFLICT
 
 
@@ -242,7 +239,7 @@ def test_the_key_of_an_earlier_call_with_anything_else_changed_is_refused(repeat
 FALSE = predicate("exists", "fact.never")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("pairs", "expected", "failure", "matched"),
     [
         ({}, ReasonCode.NO_ALLOW, Failure.BLOCK, []),
@@ -368,7 +365,7 @@ def test_the_sessions_that_a_decision_may_read_are_known_before_it() -> None:
 OFFER = {"policy.degrade.fs.write": '{"mode":"slow"}'}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("pairs", "candidate", "failure"),
     [
         (OFFER, call(), Failure.DEGRADE),
@@ -397,10 +394,11 @@ ASKING = ALLOW_ALL | {"constraint.ask": payload(effect="deny", on_fail="ask")}
 def with_approval(kept: Space, candidate: Candidate, constraint: str = "constraint.ask", **fields: Any) -> Space:
     """The space with an approval of exactly this candidate."""
     tool_id = candidate.tool_id if isinstance(candidate, ToolCall) else None
-    asked = Asked("approval-1", 0, hash_of_args(candidate), [constraint], LATER, tool_id)
+    tool_hash = hash_of_tool(kept, tool_id)
+    asked = Asked("approval-1", 0, hash_of_args(candidate), [constraint], LATER, tool_id, tool_hash)
     whole: dict[str, Any] = {"status": ApprovalStatus.APPROVED, "uses_left": 1, "good_until": LATER} | fields
     approval = Approval(asked, "proposal-0", AGENT, kept.policy.policy_hash, **whole)
-    key = GrantKey(AGENT.id, tool_id, asked.args_hash, constraint, kept.policy.policy_hash)
+    key = GrantKey(AGENT.id, tool_id, asked.args_hash, constraint, kept.policy.policy_hash, tool_hash, None)
     return msgspec.structs.replace(
         kept, grants=kept.grants.set(key, "approval-1"), approvals=kept.approvals.set("approval-1", approval)
     )
@@ -422,7 +420,7 @@ def test_an_approval_stands_in_for_a_permission_that_asks_and_is_kept_where_anot
     assert decide(with_approval(wider, call()), call()).candidates[0].used_approvals == ()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("fields", "candidate", "expected"),
     [
         ({"good_until": None}, call(args={"a": 1}), ReasonCode.ALLOWED),

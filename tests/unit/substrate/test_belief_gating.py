@@ -33,6 +33,7 @@ from cmbs.substrate.kernel.replay import (
 from cmbs.substrate.kernel.state import ProposalStatus
 from cmbs.testing import ManualClock
 from tests.support.spaces import AGENT, SPACE, ScriptedRunner, World, call, constraint, eventually, http_tool
+from tests.support.subtests import for_each
 
 ROOT = Path(__file__).resolve().parents[3]
 ONTOLOGY = OntologyBundle("checkout-latency", "3", "graph://checkout", "v17")
@@ -98,7 +99,7 @@ def incident() -> Iterator[Incident]:
 
 
 @pytest.mark.req("SS01-BELIEF-01")
-@pytest.mark.parametrize(
+@for_each(
     ("min_total_eliminations", "steps", "end"),
     [
         (2, ["want", "disk-full", "dns", "leave"], ProposalStatus.COMMITTED),

@@ -27,6 +27,7 @@ from cmbs.substrate.kernel.arbitration.capabilities import (
 from cmbs.substrate.kernel.model import Budget, Capability, ReasonCode, Scope, ScopeMatch, Spent, Verdict
 from cmbs.testing.spaces import AGENT, EARLIER, LATER, NOW, call, payload, proposal, space, token, tool
 from cmbs.testing.strategies.substrate import calls, constraints, readings, scopes, states, tokens
+from tests.support.subtests import for_each
 
 OPERATOR = Actor(ActorKind.OPERATOR, "op")
 OTHER = Actor(ActorKind.AGENT, "agent-2")
@@ -43,7 +44,7 @@ def fault(*line: Capability, actor: Actor = AGENT, args: Any = None, **fields: A
     return use_fault(kept, token_line(kept.capabilities, line[-1].token_id), actor, "fs.write", args or {}, NOW)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("fields", "reason"),
     [
         ({}, None),
@@ -66,7 +67,7 @@ def test_every_scope_of_a_token_has_to_hold() -> None:
     assert fault(both, args={"path": "/etc", "mode": "r"}) == ReasonCode.CAPABILITY_SCOPE
 
 
-@pytest.mark.parametrize("kind", [kind for kind in ActorKind if kind is not ActorKind.AGENT])
+@for_each("kind", [kind for kind in ActorKind if kind is not ActorKind.AGENT])
 def test_only_an_agent_holds_a_token_whatever_others_are_called(kind: ActorKind) -> None:
     assert fault(token(), actor=Actor(kind, AGENT.id)) == ReasonCode.CAPABILITY_OTHER_AGENT
 
@@ -105,7 +106,7 @@ def test_a_child_is_permitted_by_its_own_names_and_denied_by_those_of_its_whole_
     assert (holding.permitting, holding.denying) == (("net",), ("net", "prod"))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("scope", "args", "within"),
     [
         (UNDER_DATA, {"path": "/data/x"}, True),
@@ -135,7 +136,7 @@ def test_a_scope_bounds_one_argument(scope: Scope, args: Any, within: bool) -> N
     assert in_scope(scope, args) is within
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("budget", "spent", "verdict"),
     [
         (Budget(calls=1), Spent(), Verdict.ALLOW),
@@ -147,7 +148,7 @@ def test_a_scope_bounds_one_argument(scope: Scope, args: Any, within: bool) -> N
         (Budget(calls=0), Spent(), Verdict.DENY),
     ],
 )
-@pytest.mark.parametrize("of_parent", [False, True])
+@for_each("of_parent", [False, True])
 def test_a_budget_is_enough_for_the_call_or_the_call_is_denied(
     budget: Budget, spent: Spent, verdict: Verdict, of_parent: bool
 ) -> None:
@@ -179,7 +180,7 @@ ROOT = token(
 )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("fields", "refusal"),
     [
         ({}, None),
@@ -215,7 +216,7 @@ ROOT = token(
         ({"agent_id": ""}, IssueRefusal.MALFORMED),
     ],
 )
-@pytest.mark.parametrize("issuer", [AGENT, OPERATOR], ids=["holder", "operator"])
+@for_each("issuer", [AGENT, OPERATOR], ids=["holder", "operator"])
 def test_a_child_is_narrower_or_refused(issuer: Actor, fields: dict[str, Any], refusal: IssueRefusal | None) -> None:
     assert issue_refusal(space(tokens=(ROOT,)), child(ROOT, **fields), issuer, NOW) == refusal
 

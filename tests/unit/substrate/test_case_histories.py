@@ -41,14 +41,14 @@ from tests.support.cases import WITNESSED, equal, every, gated
 from tests.support.effort import EFFORT
 from tests.support.spaces import ENGINE, ROOT, call, caller_tool
 
-LONGEST = 5 if EFFORT.everything else 4
+LONGEST = 5 if EFFORT.everything else 3
 HYPOTHESES = ["x", "y", "z"]
 # Each case is for one agent; the tool restarts `x`, and may do so where `x` is the cause of the case.
 AGENT_OF = {"c1": "one", "c2": "two"}
 TIED = every(WITNESSED, equal("$case.belief.survivor.component", "x"))
 AGENTS = {name: Actor(ActorKind.AGENT, name, authenticated=True) for name in ("one", "two")}
 PROBE = Actor(ActorKind.TOOL, "probe", authenticated=True)
-FRAME = ("head", "head_event_id", "tree", "key_digests", "hash_digests", "v", "events")
+FRAME = ("head", "head_event_id", "tree", "key_digests", "hash_digests", "events")
 
 
 class Moment(NamedTuple):

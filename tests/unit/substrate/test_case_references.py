@@ -23,6 +23,7 @@ from cmbs.substrate.kernel.policy.references import (
     independent_reading,
 )
 from cmbs.testing.spaces import payload, predicate
+from tests.support.subtests import for_each
 
 CASE = CaseContext("c.1", "s.1", '{"services":["checkout"],"tier":1}', "me")
 READING = BeliefReading(
@@ -53,7 +54,7 @@ def find(text: str, reading: BeliefReading | None = READING, case: CaseContext |
 
 
 @pytest.mark.req("CASE-REF-01")
-@pytest.mark.parametrize(
+@for_each(
     ("text", "found"),
     [
         ("$case.id", "c.1"),
@@ -85,14 +86,14 @@ def test_a_reference_finds_its_part_of_the_case(text: str, found: Any) -> None:
 
 
 @pytest.mark.req("CASE-REF-01")
-@pytest.mark.parametrize("text", REFERENCES)
+@for_each("text", REFERENCES)
 def test_without_a_case_nothing_is_found(text: str) -> None:
     assert find(text, case=None) is MISSING
 
 
 @pytest.mark.req("CASE-REF-01")
-@pytest.mark.parametrize("text", [each for each in REFERENCES if ".belief." in each])
-@pytest.mark.parametrize("reading", [None, BeliefReading("s.1", found=False), replace(READING, session_id="other")])
+@for_each("text", [each for each in REFERENCES if ".belief." in each])
+@for_each("reading", [None, BeliefReading("s.1", found=False), replace(READING, session_id="other")])
 def test_without_a_reading_of_its_session_nothing_is_found(text: str, reading: BeliefReading | None) -> None:
     assert find(text, reading) is MISSING
 
@@ -129,7 +130,7 @@ def test_one_survivor_without_the_actor_is_found_with_what_is_declared_of_it() -
     assert find("$case.belief.survivor", reading) is MISSING
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "$case",
@@ -152,7 +153,7 @@ def test_what_is_no_part_of_a_case_is_refused(text: str) -> None:
 
 
 @pytest.mark.req("CASE-REF-03")
-@pytest.mark.parametrize("text", REFERENCES)
+@for_each("text", REFERENCES)
 def test_payloads_of_version_1_know_no_cases(text: str) -> None:
     with pytest.raises(ReferenceFault, match=r"neither a key nor one of \$args, \$tool\.id, \$actor\.id, \$belief$"):
         compile_reference(text, 1)
@@ -161,7 +162,7 @@ def test_payloads_of_version_1_know_no_cases(text: str) -> None:
     assert not isinstance(new, Malformed)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("texts", "use"),
     [
         (["fact.x", "$belief.s.n_survivors", "$args.x"], CaseUse.NONE),

@@ -56,6 +56,7 @@ from tests.support.spaces import (
     facts,
     raw,
 )
+from tests.support.subtests import for_each
 
 
 @pytest.fixture
@@ -278,7 +279,7 @@ WITHOUT = [
 
 
 @pytest.mark.req("CASE-GATE-02")
-@pytest.mark.parametrize("allow", WITHOUT)
+@for_each("allow", WITHOUT)
 def test_an_allow_that_reads_a_case_permits_nothing_without_one(allow: str) -> None:
     with closing(Incidents({"constraint.restart": allow})) as incidents:
         assert outcome(incidents.restart("p")) == NO_CASE
@@ -288,7 +289,7 @@ def test_an_allow_that_reads_a_case_permits_nothing_without_one(allow: str) -> N
 
 
 @pytest.mark.req("CASE-GATE-02")
-@pytest.mark.parametrize("allow", WITHOUT)
+@for_each("allow", WITHOUT)
 def test_a_deny_that_reads_a_case_denies_without_one(allow: str) -> None:
     deny = msgspec.json.decode(allow) | {"effect": "deny", "reason": "because"}
     policy = {"constraint.any": ANY, "constraint.deny": msgspec.json.encode(deny).decode()}

@@ -15,6 +15,7 @@ from cmbs.substrate.kernel.policy.cel_syntax import MAX_CONDITION_CHARACTERS, Co
 from cmbs.substrate.kernel.policy.predicates import Asking, compile_predicate
 from cmbs.substrate.kernel.policy.references import EvaluationContext
 from tests.support.conditions import CONDITIONS, VALUES, Expr, holds, write
+from tests.support.subtests import for_each
 
 ASKING = Asking(Stage.CONSTRAINTS, 0, "constraint.x")
 
@@ -60,7 +61,7 @@ def test_a_condition_is_decided_as_its_text_says(condition: Expr, data: st.DataO
 
 
 @pytest.mark.req("GATES-CEL-MEANING")
-@pytest.mark.parametrize(
+@for_each(
     ("text", "predicate"),
     [
         ('args.service == "x"', {"op": "eq", "args": ["$args.service", "x"]}),
@@ -151,7 +152,7 @@ def test_a_condition_of_a_known_shape_is_translated_as_by_itself(conditions: lis
             assert translator.translate(each) == translate_condition(each)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         'args["x"] == "a"',
@@ -169,7 +170,7 @@ def test_texts_that_are_names_or_hold_escapes_are_translated_each_time(text: str
     assert [translator.translate(text), translator.translate(text)] == [translate_condition(text)] * 2
 
 
-@pytest.mark.parametrize("text", ['args["a.b"] == "c"', 'args.x == "a\nb"', 'args.x == "a" // b', 'args.x == "a'])
+@for_each("text", ['args["a.b"] == "c"', 'args.x == "a\nb"', 'args.x == "a" // b', 'args.x == "a'])
 def test_what_is_refused_by_itself_is_refused_in_a_file(text: str) -> None:
     translator = ConditionTranslator()
     for _ in range(2):
@@ -189,7 +190,7 @@ def test_shapes_that_are_kept_have_a_number(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.req("GATES-CEL-REFUSED")
-@pytest.mark.parametrize(
+@for_each(
     ("text", "index", "message"),
     [
         ("", 0, "a condition is empty"),
@@ -268,7 +269,7 @@ def test_what_the_subset_lacks_is_refused_where_it_stands(text: str, index: int,
     assert found == index, (found, text[found:])
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "fix"),
     [
         ("fact.a == 1 && cas.id == 2", (15, "cas", "case")),

@@ -22,6 +22,7 @@ from cmbs.substrate.kernel.policy.subjects import EVERYTHING, MAX_SUBJECT_CHARAC
 from cmbs.testing.spaces import payload, predicate
 from cmbs.testing.strategies.belief import json_values
 from cmbs.testing.strategies.substrate import MALFORMED, constraints
+from tests.support.subtests import for_each
 
 KEY = "constraint.x"
 TOOL = Subject(SubjectKind.TOOL, ("fs.write",))
@@ -69,7 +70,7 @@ def deep(levels: int) -> Any:
     return content
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "at"),
     [
         ("", ""),
@@ -101,7 +102,7 @@ def test_where_the_subject_cannot_be_read_everything_is_concerned(text: str, at:
     assert fault.message
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("fields", "at"),
     [
         ({"v": 3}, "v"),

@@ -10,6 +10,7 @@ from cmbs.substrate.kernel.insight.lint import lint
 from cmbs.substrate.kernel.insight.lint_findings import LintRule, Severity
 from cmbs.substrate.kernel.model import Verdict
 from tests.support.policies import allow, ask, call, deny, eq, op, pairs_for, policy_of
+from tests.support.subtests import for_each
 
 N = "$belief.S.n_survivors"
 GATES = {LintRule.NEVER_FOUND, LintRule.NO_SURVIVOR, LintRule.TEXT_PASSES, LintRule.WAITS_FOR_NOTHING}
@@ -28,7 +29,7 @@ def find_in(when: Any, effect: Any = allow, **more: Any) -> list[tuple[str, str]
 
 
 @pytest.mark.req("SS01-LINT-GATES")
-@pytest.mark.parametrize(
+@for_each(
     ("when", "at"),
     [
         (op("le", N, 1), "when"),
@@ -51,7 +52,7 @@ def test_a_gate_that_holds_with_no_survivor_left_is_found(when: Any, at: str) ->
 
 
 @pytest.mark.req("SS01-LINT-GATES")
-@pytest.mark.parametrize(
+@for_each(
     "when",
     [
         eq(N, 1),
@@ -81,7 +82,7 @@ def test_a_denial_opens_no_gate() -> None:
 
 
 @pytest.mark.req("SS01-LINT-GATES")
-@pytest.mark.parametrize(
+@for_each(
     ("when", "effect"),
     [
         (op("schema", "$args.n", {"maximum": 100}), allow),
@@ -106,7 +107,7 @@ def test_a_bound_that_text_passes_is_found(when: Any, effect: Any) -> None:
 
 
 @pytest.mark.req("SS01-LINT-GATES")
-@pytest.mark.parametrize(
+@for_each(
     ("when", "effect"),
     [
         (op("schema", "$args.n", {"type": "integer", "maximum": 100}), allow),
@@ -146,7 +147,7 @@ def test_a_reference_inside_of_a_reference_is_never_found() -> None:
 
 
 @pytest.mark.req("SS01-LINT-GATES")
-@pytest.mark.parametrize(
+@for_each(
     ("content", "found"),
     [
         (deny("one", on_fail="defer"), True),
@@ -171,7 +172,7 @@ C = "$case.belief"
 
 
 @pytest.mark.req("SS01-LINT-GATES")
-@pytest.mark.parametrize(
+@for_each(
     ("when", "findings"),
     [
         (op("le", f"{C}.n_survivors", 1), [("no-survivor", "when")]),

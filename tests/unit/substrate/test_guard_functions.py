@@ -22,11 +22,11 @@ from cmbs.substrate.kernel.events import SetGovernance, SettlePolicy
 from cmbs.substrate.kernel.requests import SpaceCommand
 
 POLICY = """
-format: 1
-policy:
-  constraint.restart: {v: 1, effect: allow, subject: {tool_id: restart}}
-  constraint.status: {v: 1, effect: allow, subject: {tool_id: status}}
-  constraint.not_the_database:
+format: 2
+rules:
+  - {name: restart, v: 1, effect: allow, subject: {tool_id: restart}}
+  - {name: status, v: 1, effect: allow, subject: {tool_id: status}}
+  - name: not_the_database
     v: 1
     effect: deny
     subject: {tool_id: restart}
@@ -34,9 +34,9 @@ policy:
     reason: ask a person
 """
 GATED = """
-format: 1
-policy:
-  constraint.restart:
+format: 2
+rules:
+  - name: restart
     v: 1
     effect: allow
     subject: {tool_id: restart}
@@ -213,7 +213,7 @@ def test_a_file_that_is_not_there_or_no_policy_is_refused_at_once(tmp_path: Path
     with pytest.raises(GuardError, match="cannot be read"):
         guard(tmp_path / "none.yaml")(lambda: None)
     wrong = tmp_path / "wrong.yaml"
-    wrong.write_text("format: 1\npolicy: 3\n", "utf-8")
+    wrong.write_text("format: 2\nrules: 3\n", "utf-8")
     with pytest.raises(InvalidDocument):
         guard(wrong)(lambda: None)
 

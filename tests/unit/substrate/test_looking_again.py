@@ -18,6 +18,7 @@ from cmbs.substrate.kernel.requests import SpaceLimits
 from cmbs.substrate.kernel.state import ProposalStatus
 from cmbs.substrate.kernel.waiting import OutcomeUnchanged, would_change
 from cmbs.substrate.looking import SharedReadings, WaitingWatch
+from tests.support.decided_space import DecidedSpace
 from tests.support.spaces import (
     ANY,
     ASKING,
@@ -34,7 +35,6 @@ from tests.support.spaces import (
     status,
     wait_until_settled,
 )
-from tests.support.versions import VersionedSpace
 
 ONTOLOGY = OntologyBundle("checkout-latency", "3", "graph://checkout", "v17")
 CAUSES = [f"cause-{number}" for number in range(6)]
@@ -113,31 +113,6 @@ def test_every_change_of_the_outcome_is_recorded(world: World, change: dict[str,
     assert (len(list_wakes(world)), after.decision != before.decision) == (1, True)
     world.server.keep()
     assert len(list_wakes(world)) == 1
-
-
-def test_before_version_3_every_wake_was_recorded_and_only_of_what_was_parked() -> None:
-    old = VersionedSpace(2, {**POLICY, "constraint.ask": ASKING.replace('"t"', '"a"')})
-    old.equip(caller_tool("t"), caller_tool("a"))
-    old.propose(call("t"), proposal_id="parked")
-    old.propose(call("a"), proposal_id="asked")
-    result = old.say(Wake("parked", ["fact.go"]), ENGINE)
-    assert result.statuses == {"parked": "parked"}
-    with pytest.raises(Conflict, match="is not parked"):
-        old.decide(Wake("asked", ["$policy"]), ENGINE)
-    old.verify()
-
-
-def test_before_version_3_a_request_that_nothing_needed_stayed_pending() -> None:
-    old = VersionedSpace(2, {"constraint.any": ANY, "constraint.ask": ASKING})
-    old.equip(caller_tool("t"))
-    (first,) = old.propose(call("t"), call("t", {"n": 1}, key="k2"), proposal_id="p", atomic=False).asked[:1]
-    old.say(RetireTool("t"))
-    result = old.say(Approve(first.approval_id))
-    assert (result.statuses, result.withdrawn_approvals) == ({"p": "asked"}, ())
-    old.v = 3
-    result = old.say(Wake("p", ["$tools"]), ENGINE)
-    assert (result.statuses, len(result.withdrawn_approvals)) == ({"p": "denied"}, 1)
-    old.verify()
 
 
 # --- what is looked at ------------------------------------------------------------------------------------------------
@@ -274,7 +249,7 @@ def drain(world: World) -> None:
 
 
 def test_what_could_not_be_sent_is_looked_at_again() -> None:
-    watch, space = WaitingWatch(), VersionedSpace(policy=POLICY)
+    watch, space = WaitingWatch(), DecidedSpace(policy=POLICY)
     space.equip(caller_tool("t"))
     space.propose(call("t"), proposal_id="p")
     space.propose(facts(go="1"), actor=ENCODER)
@@ -290,7 +265,7 @@ def test_a_proposal_that_cannot_be_read_for_is_left_to_the_rules() -> None:
     def fail(*_: object) -> list[BeliefReading]:
         raise Conflict("not now")
 
-    watch, space = WaitingWatch(), VersionedSpace(policy=POLICY)
+    watch, space = WaitingWatch(), DecidedSpace(policy=POLICY)
     space.equip(caller_tool("t"))
     space.propose(call("t"), proposal_id="p")
     watch.search(space.state, SharedReadings(None))

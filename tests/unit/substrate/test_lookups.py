@@ -9,13 +9,11 @@ import pytest
 
 import cmbs.ledger.lookup_keys
 import cmbs.substrate.settled
-from cmbs.errors import Conflict, LedgerCorrupt
+from cmbs.errors import LedgerCorrupt
 from cmbs.ledger import StoredEntry, hash_entry
 from cmbs.ledger.lookup_keys import Lookup, lookup_key
-from cmbs.messages import Actor, ActorKind
 from cmbs.stores.memory import InMemoryStore
 from cmbs.substrate.kernel.events import CloseCase, OpenCase, Propose
-from cmbs.substrate.kernel.model import ReasonCode
 from cmbs.substrate.kernel.state import ApprovalStatus, ExecutionStatus, ProposalStatus
 from tests.support.epochs import epochs_of
 from tests.support.spaces import (
@@ -111,34 +109,6 @@ def test_a_log_that_keeps_no_keys_is_searched() -> None:
         assert found.proposals["p"].status is ProposalStatus.COMMITTED
         assert world.server.settled.find_commit(world.space, snapshot_id) == 0
         assert world.server.state_at(SPACE, snapshot_id).seq == 0
-        world.close()
-
-
-@pytest.mark.req("SS01-SCALE-01")
-def test_what_older_versions_recorded_leaves_with_the_first_epoch_of_this_one_and_means_what_it_meant() -> None:
-    with epochs_of(4):
-        world = World()
-        new_stamp = world.server._stamp
-        world.server._kind._stamp = lambda key: msgspec.structs.replace(new_stamp(key), v=2)
-        world.open(caller_tool("t"))
-        other = Actor(ActorKind.AGENT, "other")
-        world.equip(caller_tool("t"), token="theirs", agent=other)
-        execution_id = world.start(call("t"), proposal_id="p")
-        world.report(execution_id)
-        world.say(Propose(world.proposal(delta(a="1"))), AGENT, idempotency_key="r")
-        pass_epochs(world)
-        assert "p" in world.space.proposals
-        world.server._kind._stamp = new_stamp
-        pass_epochs(world)
-        assert "p" not in world.space.proposals
-        assert world.propose(call("t")).event.result.answered_by == {"0": execution_id}
-        pass_epochs(world)
-        theirs = world.propose(call("t", token="theirs"), actor=other).event.result.decision
-        assert theirs is not None
-        assert theirs.reason_code is ReasonCode.IDEMPOTENCY_CONFLICT
-        with pytest.raises(Conflict, match="used for another request"):
-            world.say(Propose(world.proposal(delta(b="1"), actor=other)), other, idempotency_key="r")
-        assert_replays(world)
         world.close()
 
 

@@ -17,6 +17,7 @@ from cmbs.substrate.kernel import memory
 from cmbs.substrate.kernel.events import ConflictState, DisputeMemory, Evidence, MemoryKind, PromoteMemory, PutMemory
 from cmbs.substrate.kernel.memory import UNCONFIRMED_KINDS, MemoryReason, evidence_of
 from cmbs.substrate.kernel.state import MemoryEntry
+from tests.support.subtests import for_each
 
 AGENT = Actor(ActorKind.AGENT, "scout")
 START = "2026-01-01T00:00:00.000000Z"
@@ -56,13 +57,9 @@ class Notebook:
         message = PromoteMemory(entry_id, kind, evidence, found)
         return self.settle(memory.promote(self.entries, message, self.seq, self.now, self.threshold))
 
-    def dispute(
-        self, entry_id: str, conflict_state: ConflictState, actor: Actor = AGENT, *, guarded: bool = True
-    ) -> MemoryEntry | MemoryReason:
+    def dispute(self, entry_id: str, conflict_state: ConflictState, actor: Actor = AGENT) -> MemoryEntry | MemoryReason:
         message = DisputeMemory(entry_id, conflict_state)
-        return self.settle(
-            memory.dispute(self.entries, message, actor, self.seq, self.now, self.threshold, guarded=guarded)
-        )
+        return self.settle(memory.dispute(self.entries, message, actor, self.seq, self.now, self.threshold))
 
     def expire(self, entry_id: str) -> MemoryEntry | MemoryReason:
         return self.settle(memory.expire(self.entries, entry_id, self.seq, self.now))
@@ -133,7 +130,7 @@ def promoting(evidence: Evidence, kind: MemoryKind = MemoryKind.FACT) -> Step:
 
 
 @pytest.mark.req("SS01-MEM-02", "SS01-MEM-03", "SS01-MEM-04")
-@pytest.mark.parametrize(
+@for_each(
     ("history", "step", "reason"),
     [
         *(([], putting(kind, WEAK), "CLAIM_UNCONFIRMED") for kind in sorted(set(MemoryKind) - UNCONFIRMED_KINDS)),
@@ -177,7 +174,7 @@ def test_a_guess_needs_an_end_or_a_review(kind: MemoryKind) -> None:
     assert (reviewed.expires_at, reviewed.review_at, reviewed.confirmed) == (None, LAST, False)
 
 
-@pytest.mark.parametrize("kind", list(MemoryKind))
+@for_each("kind", list(MemoryKind))
 def test_a_confirmed_claim_is_kept_as_what_it_is_put(kind: MemoryKind) -> None:
     entry = require_entry(Notebook().put("m", kind, STRONG, ttl_ms=None))
     assert (entry.kind, entry.confirmed, entry.expires_at) == (kind, True, None)
@@ -400,7 +397,7 @@ def test_sources_are_single_and_sorted_and_a_review_date_is_in_utc() -> None:
     assert promotion.evidence.source_chunk_ids == ["a", "b"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("error", "said", "evidence", "more"),
     [
         (InvalidRequest, "`confidence_milli` must be from 0 to 1000", Evidence(confidence_milli=-1), {}),

@@ -9,7 +9,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,8 +17,6 @@ from cmbs.errors import CmbsError, LedgerCorrupt
 from cmbs.ledger.lookup_keys import Lookup, lookup_key, lookup_keys
 from cmbs.spi import Append
 from cmbs.stores import Store, open_store
-from cmbs.substrate.kernel import kind
-from cmbs.substrate.kernel.checkpoint import STATE_FORMAT
 from cmbs.substrate.kernel.events import Approve, OutcomeStatus, Propose, RecordOutcome, Withdraw
 from cmbs.substrate.kernel.kind import SpaceAnswer, SpaceFolding
 from cmbs.substrate.kernel.model import ReasonCode
@@ -29,6 +26,7 @@ from tests.support.digest_points import digest_points_at
 from tests.support.epochs import epochs_of
 from tests.support.mutations import SQLiteDatabase
 from tests.support.spaces import AGENT, SPACE, STREAM, BlockingStore, World, call, caller_tool, delta, raw
+from tests.support.subtests import for_each
 
 EXECUTION = "x-00000007-0000-4000-8000-000000000004-0"
 CALL = lookup_key(Lookup.CALL, "t", "k1")
@@ -282,33 +280,12 @@ def test_whatever_becomes_of_rows_an_answer_is_the_same_or_refused(
 
 
 @pytest.mark.req("NOTHING-DERIVED-01")
-@pytest.mark.parametrize("name", sorted(QUESTIONS))
-@pytest.mark.parametrize("resumes", [True, False])
+@for_each("name", sorted(QUESTIONS))
+@for_each("resumes", [True, False])
 def test_untouched_rows_are_enough(past: Past, name: str, resumes: bool) -> None:
     world = World(past.store(resumes=resumes), clock=ManualClock(), space=9)
     assert answer_to(name, world) == past.answers[name]
     world.close()
-
-
-@pytest.mark.req("NOTHING-DERIVED-01")
-def test_a_digest_of_an_older_form_vouches_for_no_keys(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Its space is read from the beginning, until an entry carries a digest of the present form."""
-    store = BlockingStore()
-    with monkeypatch.context() as patch:
-        patch.setattr(kind, "STATE_FORMAT", STATE_FORMAT._replace(number=STATE_FORMAT.number - 1))
-        populate(store)
-    (point, _) = store.checkpoint(STREAM) or (0, b"")
-    assert msgspec.json.decode(store.read(STREAM)[point].raw)["state"]["format"] == STATE_FORMAT.number - 1
-    verify_space(SPACE, store.read(STREAM))
-    with digest_points_at([point, len(store.read(STREAM))]):
-        for number, is_whole in enumerate((True, False)):
-            caplog.clear()
-            world = World(store, clock=ManualClock(), space=20 + number)
-            assert call_again(world, "other" if is_whole else "k1")[0] == 0
-            assert ("all of it is read" in caplog.text) == is_whole
-            world.close()
 
 
 @pytest.mark.slow

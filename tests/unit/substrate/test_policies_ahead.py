@@ -9,6 +9,7 @@ import pytest
 from cmbs.errors import CmbsError
 from cmbs.substrate.kernel.policy.file import compile_file
 from cmbs.substrate.kernel.policy.policy import LARGE_PAIRS, compile_policy, find_recent
+from tests.support.policies import file_of
 from tests.support.spaces import BlockingStore, World, assert_replays, change_policy, constraint
 
 
@@ -55,5 +56,5 @@ def test_a_file_pauses_at_every_rule_and_every_few_values(name: str) -> None:
     )
     # A rule has five values, and there is a pause at every sixteenth.
     assert count_pauses(many.encode()) - count_pauses(few.encode()) >= 100 + 100 * 5 // 16
-    listed = json.dumps({"format": 1, "policy": {"policy.value.v": list(range(160))}}).encode()
+    listed = json.dumps(file_of({"policy.value.v": list(range(160))})).encode()
     assert count_pauses(listed) >= 10

@@ -24,6 +24,7 @@ from cmbs.substrate.kernel.policy.policy import (
 )
 from cmbs.testing.spaces import payload, predicate
 from cmbs.testing.strategies.substrate import policies
+from tests.support.subtests import for_each
 
 HOLDS = json.dumps(predicate("exists", "fact.a"))
 WHOLE = {
@@ -42,7 +43,7 @@ def test_every_part_of_a_policy_is_read() -> None:
     policy = compile_policy(WHOLE)
     assert validate_policy(WHOLE) == []
     assert dict(policy.pairs) == WHOLE
-    assert policy.policy_hash == sha256(canonical.encode(WHOLE)).hexdigest()
+    assert policy.policy_hash == sha256(b"cmbs/1/policy\0" + canonical.encode(WHOLE)).hexdigest()
     assert [(group.key, group.goals) for group in policy.groups] == [
         ("policy.exclusive.g", frozenset({"goal.a", "goal.b"}))
     ]
@@ -60,7 +61,7 @@ def test_the_empty_policy_has_nothing_in_it() -> None:
     assert empty.matching("fs.write").allows == ()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("key", "text", "at"),
     [
         ("constraint.a", "{}", "subject"),
@@ -152,9 +153,7 @@ def test_what_is_malformed_closes_rather_than_opens() -> None:
     assert may_read(policy, ActorKind.OPERATOR, "goal.a")
 
 
-@pytest.mark.parametrize(
-    ("text", "milli"), [("0", 0), ("1", 1000), ("0.29", 290), ("0.8", 800), ("0.8001", 801), ("1e-9", 1)]
-)
+@for_each(("text", "milli"), [("0", 0), ("1", 1000), ("0.29", 290), ("0.8", 800), ("0.8001", 801), ("1e-9", 1)])
 def test_a_threshold_is_never_rounded_in_favour_of_a_claim(text: str, milli: int) -> None:
     assert compile_policy({"policy.memory.confidence_threshold": text}).memory_threshold_milli == milli
 
@@ -243,8 +242,8 @@ def test_a_policy_that_is_refused_still_compiles(pairs: dict[str, str]) -> None:
 
 
 @pytest.mark.req("SS01-4-AUTHORITY")
-@pytest.mark.parametrize("namespace", NAMESPACES)
-@pytest.mark.parametrize("kind", ActorKind)
+@for_each("namespace", NAMESPACES)
+@for_each("kind", ActorKind)
 def test_the_table_of_authority_is_that_of_the_spec(namespace: str, kind: ActorKind) -> None:
     writers = {
         "policy": {ActorKind.POLICY_ENGINE},
@@ -259,7 +258,7 @@ def test_the_table_of_authority_is_that_of_the_spec(namespace: str, kind: ActorK
     assert not may_write(kind, "elsewhere.x")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("key", "readable"),
     [
         ("fact.secret", False),

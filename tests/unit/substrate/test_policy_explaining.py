@@ -31,6 +31,7 @@ from tests.support.policies import (
     states,
     wide_policies,
 )
+from tests.support.subtests import for_each
 
 OPERATOR, AGENT = ActorKind.OPERATOR, ActorKind.AGENT
 
@@ -104,7 +105,7 @@ def gate(when: Any, **more: Any) -> dict[str, Any]:
     return {"ok": allow("one", when, **more)}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("policy", "proposed", "situation", "changed"),
     [
         (gate(FEW, on_fail="defer"), call(), NINE, [("$belief.S.n_survivors", "9", "1")]),
@@ -336,3 +337,10 @@ def test_a_private_key_that_moved_is_not_named_and_any_other_is() -> None:
     shown = redact(decision, policy, AGENT)
     assert {step.reference for step in shown.trace if step.stage is Stage.FRESHNESS} == {"fact.a", None}
     assert redact(decision, policy, OPERATOR) is decision
+
+
+def test_what_a_rule_found_in_the_args_of_another_is_not_shown() -> None:
+    policy = policy_of(any=allow(None, eq("$args.n", 1)))
+    decision = decision_of(ask(policy, [call(args={"n": 1})]))
+    assert "$args.n" in {step.reference for step in decision.trace}
+    assert "$args.n" not in {step.reference for step in redact(decision, policy, AGENT, own=False).trace}

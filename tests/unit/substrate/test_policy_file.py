@@ -20,6 +20,7 @@ from cmbs.substrate.kernel.policy.policy import validate_policy
 from cmbs.substrate.kernel.policy.schemas import compile_schema
 from cmbs.substrate.kernel.policy.source_map import Origin
 from tests.support.policies import allow, call, eq
+from tests.support.subtests import for_each
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLE = ROOT / "examples" / "policy" / "restart.yaml"
@@ -48,7 +49,7 @@ def refuse(text: str, name: str = "p.yaml") -> list[str]:
 
 
 @pytest.mark.req("GATES-FILE-COMPILES")
-@pytest.mark.parametrize(
+@for_each(
     ("rule", "payload"),
     [
         ({"allow": "a"}, {"effect": "allow", "subject": {"tool_id": "a"}}),
@@ -145,12 +146,14 @@ def test_yaml_and_json_and_the_payloads_give_the_same_pairs() -> None:
 
 def test_payloads_keep_what_is_no_canonical_json_as_text() -> None:
     texts = {"policy.value.a": "{ }", "policy.value.b": "{", "policy.value.c": "[1]", "policy.value.d": "1"}
-    compiled = compile_file(json.dumps({"format": 1, "policy": texts}).encode(), "p.json")
-    assert as_payloads(compiled) == {"format": 1, "policy": {**texts, "policy.value.c": [1]}}
+    values = {key.removeprefix("policy.value."): text for key, text in texts.items()}
+    compiled = compile_file(json.dumps({"format": 2, "values": values}).encode(), "p.json")
+    assert compiled.pairs == texts
+    assert as_payloads(compiled) == {"format": 2, "values": {**values, "c": [1]}}
 
 
-def test_values_of_format_1_are_text_or_the_canonical_json_of_what_they_are() -> None:
-    text = 'format: 1\npolicy:\n  policy.value.a: "{ }"\n  policy.value.b: {z: 1.0, a: [no, null, true, 1e2]}\n'
+def test_values_are_text_or_the_canonical_json_of_what_they_are() -> None:
+    text = 'format: 2\nvalues:\n  a: "{ }"\n  b: {z: 1.0, a: [no, null, true, 1e2]}\n'
     assert compile_text(text).pairs == {"policy.value.a": "{ }", "policy.value.b": '{"a":["no",null,true,100],"z":1}'}
 
 
@@ -158,19 +161,19 @@ def test_values_of_format_1_are_text_or_the_canonical_json_of_what_they_are() ->
 
 
 @pytest.mark.req("GATES-FILE-PLACES")
-@pytest.mark.parametrize(
+@for_each(
     ("text", "finding"),
     [
         ("{", "p.yaml:2:1: not YAML: while parsing a flow node, did not find expected node content [syntax]"),
         ("a: 1\na: 2\n", "p.yaml:2:1: field `a` is there twice [duplicate-field]"),
         (
             "[]",
-            "p.yaml:1:1: the policy file begins with `format: 2`; 1 is that of bare payloads",
+            "p.yaml:1:1: the policy file begins with `format: 2`; there is no other",
         ),
         ("title: x", "p.yaml:1:1: the policy file begins with `format: 2`"),
         ("title: x\nformat: 3", "p.yaml:2:9: the policy file begins with `format: 2`"),
         ('format: "2"', "p.yaml:1:9: the policy file begins with `format: 2`"),
-        ("format: 1", "p.yaml:1:1: the policy file lacks the field `policy` [missing-field]"),
+        ("format: 1\npolicy: {}", "p.yaml:1:9: the policy file begins with `format: 2`; there is no other"),
         ("format: 2\npolicy: {}", "p.yaml:2:1: the policy file has no field `policy`"),
         ("format: 2\nrules: {}", "p.yaml:2:8: `rules` must be a list, and is a mapping [wrong-type]"),
         ("format: 2\nvalues: []", "p.yaml:2:9: `values` must have names and values, and is a list [wrong-type]"),
@@ -293,7 +296,7 @@ exclusive: {posture: [goal.a, goal.a]}
 
 
 @pytest.mark.req("GATES-FILE-OWN-TERMS")
-@pytest.mark.parametrize(
+@for_each(
     ("key", "at", "origin"),
     [
         ("constraint.gate", "", Origin(3, 5, "gate", "fact.a == 1 && (has(fact.b) || args.n < 3)")),
@@ -375,8 +378,8 @@ def test_the_example_fits_its_schema_and_a_typo_does_not() -> None:
     assert not validator.is_valid({**content, "rules": [{"allow": "x", "deny": "y"}]})
     bad = {"v": 1, "effect": "deny", "subject": None, "when": {"op": "eq", "args": ["fact.a"]}}
     assert not validator.is_valid({**content, "rules": [bad]})
-    assert not validator.is_valid({"format": 1, "policy": {"constraint.x": bad}})
-    assert validator.is_valid({"format": 1, "policy": {"constraint.x": {"v": 1, "effect": "deny", "subject": None}}})
+    assert not validator.is_valid({"format": 1, "policy": {}})
+    assert validator.is_valid({"format": 2, "rules": [{"name": "x", "v": 1, "effect": "deny", "subject": None}]})
 
 
 # --- other documents --------------------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from tests.support.policies import (
     states,
     wide_policies,
 )
+from tests.support.subtests import for_each
 
 
 def find(tool_ids: Any = None, **values: Any) -> list[tuple[str, str]]:
@@ -70,7 +71,7 @@ def test_a_policy_beyond_every_limit_is_said_to_be_that_and_no_more() -> None:
     assert [each.rule for each in report.findings] == [LintRule.MALFORMED]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "when",
     [
         op("all", eq("fact.a", "p"), eq("fact.a", "q")),
@@ -96,7 +97,7 @@ def test_a_condition_that_holds_nowhere_is_never_true(when: Any) -> None:
     assert (finding.rule, finding.key, finding.at) == (LintRule.NEVER_TRUE, "constraint.x", "when")
 
 
-@pytest.mark.parametrize(
+@for_each(
     "when",
     [
         # As text it is "5", and as JSON it is 5: a state key is both.
@@ -140,7 +141,7 @@ NEVER = op("in", "fact.a", [])
 SHADOWED, X_NEVER = [("shadowed", "constraint.x")], [("never-true", "constraint.x")]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("values", "findings"),
     [
         # A tool's own constraint knows which tool is called.

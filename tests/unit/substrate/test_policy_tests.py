@@ -8,7 +8,8 @@ import pytest
 from cmbs.errors import InvalidRequest
 from cmbs.substrate.kernel.insight.policy_tests import PolicyTestReport, run_tests
 from cmbs.substrate.kernel.policy.file import compile_file
-from tests.support.policies import allow, call, delta, deny, eq, op
+from tests.support.policies import allow, call, delta, deny, eq, file_of, op
+from tests.support.subtests import for_each
 
 TOOLS = [{"tool_id": tool_id, "writes": False} for tool_id in ("one", "two")]
 TOKEN = {"token_id": "t", "agent_id": "medic", "tool_ids": ["one", "two"]}
@@ -16,7 +17,7 @@ TOKEN = {"token_id": "t", "agent_id": "medic", "tool_ids": ["one", "two"]}
 
 def ran(policy: dict[str, Any], *tests: dict[str, Any], tools: Any = (), **more: Any) -> PolicyTestReport:
     given = {"actor": "agent:medic", "capabilities": [TOKEN], **more}
-    content = {"format": 1, "policy": policy, "given": given, "tests": tests, "tools": [*TOOLS, *tools]}
+    content = file_of(policy, given=given, tests=tests, tools=[*TOOLS, *tools])
     return run_tests(compile_file(json.dumps(content).encode(), "policy.json"))
 
 
@@ -76,7 +77,7 @@ THREE = {
 }
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("policy", "made", "document"),
     [
         # A test lies over what is given, and null takes a key away.
@@ -108,7 +109,7 @@ def test_everything_that_a_test_says_of_its_situation_counts(policy: Any, made: 
     assert wrong(policy, made, **document) == []
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("tests", "more", "message"),
     [
         ([example(call(), actor="robot:x")], {}, "test `test`: an actor is `kind:id`"),
@@ -140,7 +141,7 @@ def test_coverage_tells_what_was_never_asked_and_what_only_ever_went_one_way() -
         "constraint.never": deny("one", eq("fact.a", "p")),
         "constraint.always": allow("one", op("missing", "fact.a")),
         "constraint.both": deny(None, eq("$tool.id", "two")),
-        "constraint.broken": "{}",
+        "constraint.broken": {"v": 1},
         "policy.exclusive.g": ["goal.c", "goal.d"],
         "policy.invariant.i": op("missing", "goal.x"),
     }

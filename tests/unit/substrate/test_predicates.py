@@ -16,6 +16,7 @@ from cmbs.substrate.kernel.policy.schemas import compile_schema
 from cmbs.testing.spaces import predicate
 from cmbs.testing.strategies.belief import json_values
 from cmbs.testing.strategies.substrate import facings, predicates
+from tests.support.subtests import for_each
 
 STATE = {
     "fact.word": "prod",
@@ -40,7 +41,7 @@ def holds(content: Any) -> bool:
     return compile_predicate(content, NAMED).evaluate(FACING, ASKING, [])
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("op", "args", "truth"),
     [
         ("eq", ["fact.word", "prod"], True),
@@ -109,7 +110,7 @@ def test_each_operator_has_its_truth(op: str, args: list[Any], truth: bool) -> N
     assert holds(predicate("all", predicate(op, *args))) is truth
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("content", "at"),
     [
         (None, "when"),

@@ -21,6 +21,7 @@ from cmbs.substrate.kernel.policy.references import (
     walk,
 )
 from cmbs.testing.strategies.belief import ids, json_values
+from tests.support.subtests import for_each
 
 ME = Actor(ActorKind.AGENT, "me")
 READING = BeliefReading(
@@ -38,7 +39,7 @@ def find(text: str, **fields: Any) -> Any:
     return compile_reference(text).find(facing(**fields))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("key", "namespace"),
     [
         ("fact.a", "fact"),
@@ -75,7 +76,7 @@ def test_places_of_an_array_are_its_decimal_numbers_and_nothing_that_only_looks_
         assert find(f"fact.list.{odd}", state=state) is MISSING
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "value"),
     [
         ("plain words", "plain words"),
@@ -141,7 +142,7 @@ def test_more_survivors_than_a_reading_carries_are_missing() -> None:
     assert compile_reference("$belief.s.survivors").find(EvaluationContext({}, {"s": reading}, ME)) is MISSING
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         5,

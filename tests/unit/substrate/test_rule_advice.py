@@ -25,6 +25,7 @@ from cmbs.substrate.kernel.state import ProposalStatus, Space
 from cmbs.testing.spaces import AGENT, LATER, NOW, call, payload, predicate, proposal
 from tests.support import policies
 from tests.support.arbitrating import ALLOW_ALL, ready
+from tests.support.subtests import for_each
 
 OPERATOR = Actor(ActorKind.OPERATOR, "root")
 WRITE = {"tool_id": "fs.write"}
@@ -60,7 +61,7 @@ AT_MOST_THREE = {"schema": {"maximum": 3}}
 UNMET, DENIED = ReasonCode.ALLOW_UNMET, ReasonCode.CONSTRAINT_DENIED
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("code", "when", "state", "field", "found", "accepted"),
     [
         (UNMET, predicate("eq", "fact.mode", "on"), {"fact.mode": "off"}, "fact.mode", "off", "on"),
@@ -103,7 +104,7 @@ def test_an_operator_learns_what_a_rule_found_and_what_it_asks_for(
     assert f"`{field}` is {'missing' if found is None else f'`{found}`'}" in bound.message
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("reference", "state", "step"),
     [
         ("fact.mode", {}, "wait until a tool or an encoder reports another `fact.mode`"),
@@ -139,7 +140,7 @@ def seen(**fields: Any) -> dict[str, BeliefReading]:
 
 
 @pytest.mark.req("GATES-REFUSAL-01")
-@pytest.mark.parametrize(
+@for_each(
     ("when", "belief", "found", "accepted", "step"),
     [
         (
@@ -207,7 +208,7 @@ def test_a_gate_tells_an_agent_its_numbers_and_what_is_left_to_do(
     assert (refusal.found, refusal.accepted, refusal.next) == (found, accepted, step)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("accepted", "most"),
     [
         (2, 2),

@@ -3,7 +3,6 @@
 from typing import Any
 
 import msgspec
-import pytest
 from immutables import Map
 
 from cmbs.messages import Actor, ActorKind
@@ -14,6 +13,7 @@ from cmbs.substrate.kernel.events import Changes, Mode
 from cmbs.substrate.kernel.model import Candidate, Failure, ReasonCode, Stage, StateDelta, Verdict
 from cmbs.testing.spaces import AGENT, NOW, call, payload, predicate, proposal, tool, with_execution
 from tests.support.arbitrating import ALLOW_ALL, MIXED, NEEDS_PATH, decide, ready, reason
+from tests.support.subtests import for_each
 
 ENCODER = Actor(ActorKind.ENCODER, "encoder-1")
 
@@ -22,7 +22,7 @@ ENCODER = Actor(ActorKind.ENCODER, "encoder-1")
 EXCLUSIVE = ALLOW_ALL | {"policy.exclusive.g": '["goal.a","goal.b"]'}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("state", "deltas", "expected"),
     [
         ({}, [StateDelta({"goal.a": "1"})], ReasonCode.ALLOWED),
@@ -148,7 +148,7 @@ def test_candidates_of_a_proposal_that_is_not_atomic_ask_and_wait_each_for_itsel
 # --- observing --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("candidate", "fields", "runs"),
     [
         (call(), {"pairs": {}}, True),

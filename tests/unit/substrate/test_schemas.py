@@ -18,6 +18,7 @@ from cmbs.substrate.kernel.policy.schemas import (
     decode_schema,
     failures,
 )
+from tests.support.subtests import for_each
 
 
 def nest(levels: int) -> dict[str, Any]:
@@ -39,7 +40,7 @@ def chain_of(length: int) -> dict[str, Any]:
     return {"$ref": "#/$defs/d0", "$defs": {f"d{length}": {}} | dict(reversed(definitions.items()))}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("schema", "fits", "fails"),
     [
         (True, 1, None),
@@ -68,7 +69,7 @@ def test_a_schema_within_bounds_tells_what_fits(schema: Any, fits: Any, fails: A
     assert fails is None or not validator.is_valid(fails)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("schema", "said"),
     [
         (None, "an object, true or false"),
@@ -113,7 +114,7 @@ def test_a_schema_that_is_malformed_or_beyond_a_bound_is_refused(schema: Any, sa
         compile_schema(schema)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "said"),
     [
         (b"{", "malformed JSON"),

@@ -11,6 +11,7 @@ from cmbs.substrate.kernel.insight.lint import lint
 from cmbs.substrate.kernel.insight.value_classes import Classes, Question, classes_of
 from cmbs.substrate.kernel.model import Verdict
 from tests.support.policies import TOOL_IDS, allow, ask, call, deny, eq, literal, op, pairs_for, policy_of, ref
+from tests.support.subtests import for_each
 
 N = "$belief.S.n_survivors"
 
@@ -27,7 +28,7 @@ def find(tool_ids: Any = None, **values: Any) -> list[tuple[str, str]]:
 
 
 @pytest.mark.req("SS01-POLICY-LINT")
-@pytest.mark.parametrize(
+@for_each(
     "when",
     [
         op("all", op("lt", "fact.a", 3), op("gt", "fact.a", 3)),
@@ -53,7 +54,7 @@ def test_a_condition_that_holds_nowhere_is_never_true(when: Any) -> None:
 
 
 @pytest.mark.req("SS01-POLICY-LINT")
-@pytest.mark.parametrize(
+@for_each(
     "when",
     [
         # True of no numbers, which takes more than the looks of each side to see.
@@ -76,7 +77,7 @@ def test_what_is_not_proved_is_not_said(when: Any) -> None:
 P = eq("fact.a", "p")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("values", "findings"),
     [
         # Of a list or a pattern that covers it.
@@ -124,7 +125,7 @@ def explain_call(when: Any, args: Any = None, **situation: Any) -> Explanation:
 
 
 @pytest.mark.req("SS01-POLICY-EXPLAIN")
-@pytest.mark.parametrize(
+@for_each(
     ("when", "args", "situation", "changed"),
     [
         (op("gt", "fact.n", 5), None, {"state": {"fact.n": "3"}}, ("fact.n", "6")),

@@ -40,6 +40,7 @@ from tests.support.policies import (
     policy_of,
     states,
 )
+from tests.support.subtests import for_each
 
 STATE = {
     "fact.owner": "web",
@@ -73,7 +74,7 @@ def holds(content: Any) -> bool:
 
 
 @pytest.mark.req("SS01-PAYLOAD-V2")
-@pytest.mark.parametrize(
+@for_each(
     ("name", "left", "right", "truth"),
     [
         ("lt", "fact.number", 6, True),
@@ -150,7 +151,7 @@ def test_each_comparison_has_its_truth(name: str, left: Any, right: Any, truth: 
 
 
 @pytest.mark.req("SS01-PAYLOAD-V2")
-@pytest.mark.parametrize(
+@for_each(
     ("content", "at"),
     [
         (op("eq", 5, 5), "when.args[0]"),
@@ -204,7 +205,7 @@ def test_an_actor_has_a_kind_and_roles_and_an_invariant_has_no_actor() -> None:
 
 
 @pytest.mark.req("SS01-PAYLOAD-V1")
-@pytest.mark.parametrize(
+@for_each(
     "fields",
     [
         {"when": op("ne", "fact.a", 1)},
@@ -256,7 +257,7 @@ def test_a_version_1_policy_decides_the_same_when_it_says_version_2(
 # --- subjects ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("content", "expected"),
     [
         (None, EVERYTHING),
@@ -373,7 +374,7 @@ def test_an_invariant_with_a_version_has_the_operators_of_version_2() -> None:
     assert decide(policy, delta(c="4"), state={"fact.limit": "3"}).reason_code is ReasonCode.INVARIANT_VIOLATED
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("content", "at"),
     [
         (op("le", "goal.c", 1), "op"),

@@ -60,6 +60,7 @@ from tests.support.spaces import (
     facts,
     raw,
 )
+from tests.support.subtests import for_each
 
 ASK = {"constraint.any": ANY, "constraint.ask": constraint(effect="deny", subject={"tool_id": "asked"}, on_fail="ask")}
 
@@ -115,7 +116,7 @@ def test_the_state_holds_what_is_open_and_what_was_settled_a_moment_ago() -> Non
     world.close()
 
 
-@pytest.mark.parametrize(("head_seq", "expected"), [(0, -1), (998, -1), (999, 743), (1998, 743), (1999, 1743)])
+@for_each(("head_seq", "expected"), [(0, -1), (998, -1), (999, 743), (1998, 743), (1999, 1743)])
 def test_what_may_have_left_is_known_from_the_length_of_the_stream(head_seq: int, expected: int) -> None:
     assert last_dropped(head_seq) == expected
 
@@ -324,7 +325,7 @@ def test_what_a_sender_says_of_the_past_is_replaced(world: World) -> None:
 
 
 @pytest.mark.req("SS01-SCALE-03")
-@pytest.mark.parametrize(
+@for_each(
     ("change", "problem"),
     [
         (lambda message, _: msgspec.structs.replace(message, known_calls=[]), "outcome"),
@@ -368,12 +369,6 @@ def test_a_whole_log_is_decided_on_what_really_was(
             verify_space(SPACE, entries)
         assert check_space(world.log, SPACE).findings
         world.close()
-
-
-def test_entries_of_older_versions_carry_nothing_of_the_past(world: World) -> None:
-    message = Propose(world.proposal(delta(a="1")), snapshot_seq=0)
-    with pytest.raises(Conflict, match="has no such step"):
-        decide(world.space, message, AGENT, Stamp("e", world.clock.now(), v=2))
 
 
 @pytest.mark.req("SS01-SCALE-03")
@@ -469,7 +464,7 @@ def test_a_doubt_and_what_came_of_it_are_put_together_again(world: World) -> Non
 def test_what_expired_is_put_together_again(world: World) -> None:
     (asked,) = world.propose(call("asked", key="1"), proposal_id="asks").event.result.asked
     execution_id = world.start(call("t", key="2"))
-    assert outline_of(world.space.executions[execution_id], CallKey("t", "2")) is None
+    assert outline_of(world.space.executions[execution_id], CallKey("t", "2", AGENT.id)) is None
     world.advance(hours=2)
     pass_epochs(world)
     found = world.server.settled.with_approval(world.space, asked.approval_id)

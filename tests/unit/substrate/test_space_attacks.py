@@ -75,6 +75,7 @@ from tests.support.spaces import (
     wait_until_settled,
 )
 from tests.support.store_fixture import declared
+from tests.support.subtests import for_each
 
 LATER = constraint(
     effect="deny", subject={"tool_id": "slow"}, when={"op": "missing", "args": ["fact.go"]}, on_fail="defer"
@@ -321,7 +322,7 @@ def test_a_large_value_is_parsed_once_however_many_constraints_are_about_it() ->
     assert seen.value_of(text) is seen.value_of(text)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "value",
     [
         "text",

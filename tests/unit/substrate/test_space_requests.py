@@ -42,6 +42,7 @@ from cmbs.substrate.kernel.model import (
 )
 from cmbs.substrate.kernel.requests import SpaceCommand, SpaceLimits, SpaceRequestValidator
 from tests.support.spaces import AGENT, ROOT, SPACE, World, call, caller_tool, constraint, delta, raw
+from tests.support.subtests import for_each
 
 LIMITS = SpaceLimits(
     space_id_length=20,
@@ -135,7 +136,7 @@ BAD: dict[str, tuple[SpaceMessage, type[BeliefServerError], str]] = {
 
 
 @pytest.mark.req("SS01-VALIDATOR-01")
-@pytest.mark.parametrize("name", BAD)
+@for_each("name", BAD)
 def test_what_is_malformed_or_too_large_is_refused_with_a_reason(name: str) -> None:
     message, kind, said = BAD[name]
     with pytest.raises(kind, match=said):
@@ -156,7 +157,7 @@ PLACES: dict[str, Callable[[Any], Propose]] = {
 
 
 @pytest.mark.req("SS01-VALIDATOR-01")
-@pytest.mark.parametrize("place", PLACES)
+@for_each("place", PLACES)
 def test_every_text_of_a_proposal_is_checked(place: str) -> None:
     limits = SpaceLimits(space_id_length=20, space_value_bytes=10)
 

@@ -1,4 +1,4 @@
-"""Rules of version 3: withdrawal, facts of results, bound approvals, keys per actor, disputes, governance."""
+"""Rules of spaces: withdrawal, facts of results, bound approvals, keys per actor, disputes, governance."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from cmbs.belief.kernel.events import Repeat
 from cmbs.errors import Conflict, InvalidRequest, RecordNotFound
-from cmbs.ledger.entry import VERSION
 from cmbs.messages import Actor, ActorKind
 from cmbs.substrate.kernel.events import (
     Approve,
@@ -17,16 +15,13 @@ from cmbs.substrate.kernel.events import (
     DisputeMemory,
     MemoryKind,
     Mode,
-    OutcomeStatus,
     ProposePolicy,
     PutMemory,
-    RecordOutcome,
     RegisterTool,
     SetGovernance,
     SetMode,
     SettlePolicy,
     SpaceMessage,
-    Wake,
     Withdraw,
 )
 from cmbs.substrate.kernel.model import ReasonCode, Verdict
@@ -54,13 +49,11 @@ from tests.support.spaces import (
     status,
     wait_until_settled,
 )
-from tests.support.versions import VersionedSpace
 
 WAITING = constraint(
     effect="deny", subject={"tool_id": "w"}, on_fail="defer", when={"op": "missing", "args": ["fact.go"]}
 )
 POLICY = {"constraint.any": ANY, "constraint.ask": ASKING, "constraint.wait": WAITING}
-OLD = 2
 
 
 # --- withdrawal -------------------------------------------------------------------------------------------------------
@@ -120,14 +113,6 @@ def test_what_runs_already_goes_on_when_the_rest_is_withdrawn(world: World) -> N
     assert [each.status for each in after.approvals.values()] == [ApprovalStatus.WITHDRAWN]
     assert status(world.report(begun).space, "p") is ProposalStatus.COMMITTED
     assert world.say(Withdraw("p"), AGENT).repeated
-
-
-@pytest.mark.parametrize("message", [Withdraw("p"), SetGovernance(2)])
-def test_entries_of_older_versions_have_no_verbs_of_version_3(message: SpaceMessage) -> None:
-    old = VersionedSpace(OLD)
-    old.propose(delta(a="1"), proposal_id="p")
-    with pytest.raises(Conflict, match="version 2 has no such step"):
-        old.decide(message)
 
 
 # --- what a result writes ---------------------------------------------------------------------------------------------
@@ -192,18 +177,6 @@ def test_a_result_that_an_agent_reports_itself_writes_facts_only_where_the_regis
     assert answer.event.result.reason_code == (None if says else "FACTS_REFUSED")
 
 
-def test_before_version_3_facts_of_a_result_met_no_constraint() -> None:
-    old = VersionedSpace(OLD, {"constraint.c": constraint(subject={"tool_id": "c"})})
-    old.equip(caller_tool("c", facts=UP))
-    for v, key in ((OLD, "1"), (VERSION, "2")):
-        old.v = v
-        (intent,) = old.propose(call("c", key=key)).intents
-        result = old.say(RecordOutcome(intent.execution_id, OutcomeStatus.SUCCEEDED, raw({"state": key})), AGENT)
-        assert result.reason_code == (None if v == OLD else "FACTS_REFUSED")
-    assert old.state.state["fact.state"] == "1"
-    old.verify()
-
-
 # --- approvals --------------------------------------------------------------------------------------------------------
 
 
@@ -232,23 +205,6 @@ def test_a_tool_that_changes_while_an_approval_is_pending_asks_again(world: Worl
     assert (status(answer.space, "p"), first.tool_hash != second.tool_hash) == (ProposalStatus.ASKED, True)
     world.say(Approve(second.approval_id), ROOT)
     assert wait_until_settled(world, "p") is ProposalStatus.COMMITTED
-
-
-def test_an_approval_from_before_version_3_keeps_its_meaning() -> None:
-    old = VersionedSpace(OLD, {"constraint.any": ANY, "constraint.ask": ASKING})
-    old.equip(caller_tool("t"))
-    (asked,) = old.propose(call("t"), proposal_id="p").asked
-    (kept,) = old.propose(call("t", {"n": 1}, key="k9"), proposal_id="q").asked
-    assert asked.tool_hash is None
-    old.say(Approve(asked.approval_id, uses=3))
-    old.v = VERSION
-    old.say(RegisterTool(caller_tool("t", description="new")))
-    assert old.propose(call("t", key="k2")).intents
-    # A request that was made then is still the one that is asked for.
-    with pytest.raises(Conflict, match="stands where it stood"):
-        old.decide(Wake("q", ["$tools"]), ENGINE)
-    assert old.say(Approve(kept.approval_id)).intents
-    old.verify()
 
 
 @pytest.mark.req("GATES-APPROVAL-02")
@@ -291,27 +247,6 @@ def test_the_key_of_a_request_belongs_to_its_actor(world: World) -> None:
         world.say(SetMode(Mode.OBSERVE), ROOT, idempotency_key="k")
 
 
-@pytest.mark.req("GATES-KEYS-02")
-def test_a_key_from_before_version_3_stays_taken_for_every_actor() -> None:
-    old = VersionedSpace(OLD)
-    old.equip(caller_tool("c"))
-    old.equip(caller_tool("c"), agent=OTHER_AGENT, token="theirs")
-    (begun,) = old.propose(call("c", {"n": 1}, key="old")).intents
-    old.say(SetMode(Mode.ENFORCE), ROOT, key="old")
-    old.v = VERSION
-    decision = old.propose(call("c", {"n": 1}, key="old", token="theirs"), actor=OTHER_AGENT).decision
-    assert decision is not None
-    assert decision.reason_code is ReasonCode.IDEMPOTENCY_CONFLICT
-    assert old.propose(call("c", {"n": 1}, key="old")).answered_by == {"0": begun.execution_id}
-    with pytest.raises(Conflict, match="used for another request"):
-        old.decide(SetMode(Mode.ENFORCE), SECOND, "old")
-    assert isinstance(old.decide(SetMode(Mode.ENFORCE), ROOT, "old"), Repeat)
-    # A key of today is another agent's own.
-    assert old.propose(call("c", {"n": 1}, key="new")).intents
-    assert old.propose(call("c", {"n": 1}, key="new", token="theirs"), actor=OTHER_AGENT).intents
-    old.verify()
-
-
 # --- disputes ---------------------------------------------------------------------------------------------------------
 
 
@@ -350,15 +285,6 @@ def test_a_dispute_of_another_actor_outlives_ones_own(claim: World) -> None:
     dispute(claim, ConflictState.CONTRADICTORY, OTHER_AGENT)
     assert dispute(claim, ConflictState.POSSIBLE, ROOT) is None
     assert claim.space.memory["m"].conflict_state is ConflictState.POSSIBLE
-
-
-def test_before_version_3_the_newest_word_on_a_dispute_counted() -> None:
-    old = VersionedSpace(OLD)
-    old.say(PutMemory("m", MemoryKind.HYPOTHESIS, raw("it rains"), ttl_ms=60_000), AGENT)
-    old.say(DisputeMemory("m", ConflictState.CONTRADICTORY), OTHER_AGENT)
-    assert old.say(DisputeMemory("m", ConflictState.NONE), AGENT).granted
-    assert old.state.memory["m"].conflict_state is ConflictState.NONE
-    old.verify()
 
 
 # --- governance -------------------------------------------------------------------------------------------------------

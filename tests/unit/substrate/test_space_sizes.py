@@ -43,6 +43,8 @@ from tests.support.spaces import (
     wait_until_settled,
 )
 
+pytestmark = pytest.mark.slow
+
 CROWD = 200
 GO = {"op": "eq", "args": ["fact.go", "yes"]}
 DEFERRING = {"constraint.go": constraint(when=GO, on_fail="defer")}

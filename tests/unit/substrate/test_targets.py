@@ -13,12 +13,13 @@ from cmbs.substrate.kernel.model import ToolKind
 from cmbs.substrate.kernel.targets import check_target, http_target, mcp_target
 from cmbs.substrate.tools.mcp_servers import HttpServer, StdioServer, read_servers, variables_of
 from cmbs.substrate.tools.opening import open_tools
+from tests.support.subtests import for_each
 from tests.support.tool_calls import tool_of
 
 URL = "https://tools.example/act"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kind", "target"),
     [
         (ToolKind.HTTP, {"url": URL}),
@@ -41,7 +42,7 @@ def test_what_makes_sense_is_taken(kind: ToolKind, target: Any) -> None:
 
 
 @pytest.mark.req("SS01-TOOL-05")
-@pytest.mark.parametrize(
+@for_each(
     ("kind", "target", "said"),
     [
         (ToolKind.HTTP, None, "`target` of a tool of kind `http`: expected `object`"),

@@ -3,9 +3,8 @@
 import string
 from typing import Any
 
-import pytest
-
 from cmbs.substrate.kernel.insight.value_classes import MAX_VALUES, Classes, Question, classes_of, fresh_text
+from tests.support.subtests import for_each
 
 
 def classes(*asked: tuple[str, Any], **schemas: str) -> Classes:
@@ -36,7 +35,7 @@ def test_numbers_have_a_whole_and_a_broken_one_on_every_side() -> None:
     assert close.complete
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("schema", "complete"),
     [
         ({"type": "string", "title": "t", "format": "date"}, True),

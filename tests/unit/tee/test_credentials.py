@@ -24,6 +24,7 @@ from cmbs.tee.server import ServerOptions
 from cmbs.tee.stores.memory import MemoryGraphStore
 from cmbs.tee.tokens import TokenFile
 from tests.support.http_server import run_cmbs, serving
+from tests.support.subtests import for_each
 from tests.support.tee import listening
 from tests.support.tee_process import tee_serving
 from tests.support.transports import ONTOLOGY
@@ -240,7 +241,7 @@ def test_the_command_line_serves_and_asks_with_a_file_of_tokens(tmp_path: Path) 
 
 
 @pytest.mark.req("TEE-ACCESS-01")
-@pytest.mark.parametrize("content", [b"", b"garbage", b"\xff\xfe", b"-----BEGIN CERTIFICATE-----\nAAAA\n"])
+@for_each("content", [b"", b"garbage", b"\xff\xfe", b"-----BEGIN CERTIFICATE-----\nAAAA\n"])
 def test_authorities_that_hold_no_certificate_are_named_before_anything_is_asked(content: bytes) -> None:
     with pytest.raises(InvalidRequest, match="no certificate in PEM") as refused:
         TeeStore("127.0.0.1:1", authorities=content)

@@ -18,6 +18,7 @@ from cmbs.tee.kernel.proposed import compare_proposal
 from cmbs.tee.kernel.wire import edge_of, node_of
 from cmbs.tee.service import TeeService
 from cmbs.tee.stores.memory import MemoryGraphStore
+from tests.support.subtests import for_each
 
 
 def types(imported: Imported) -> dict[str, str]:
@@ -327,7 +328,7 @@ def test_the_catalog_api_answers_in_json() -> None:
 
 
 @pytest.mark.req("TEE-IMPORT-02")
-@pytest.mark.parametrize(
+@for_each(
     ("kind", "text", "said"),
     [
         ("otel", "{}", "is no export of OpenTelemetry"),

@@ -10,15 +10,18 @@ import pytest
 from google.protobuf.empty_pb2 import Empty
 
 from cmbs.errors import GraphUnavailable, IncidentNotFound, InvalidRequest
+from cmbs.spi.stored_format import graph_marks
 from cmbs.tee import Delta, Edge, Provenance
 from cmbs.tee.proto import tee_pb2 as pb
 from cmbs.tee.stores import open_graph_store
 from cmbs.tee.stores import sqlite as driver
+from cmbs.tee.stores._sqlite_schema import GRAPH_FILE
 from cmbs.tee.stores.memory import MemoryGraphStore
 from cmbs.tee.stores.sqlite import SQLiteGraphStore
 from cmbs.testing.contracts.graph_samples import NOW, SAID, contents, edge, key, node, nodes_in
 from tests.support import tee as messages
 from tests.support.tee import TIMEOUT_SECONDS, calling
+from tests.support.write_ahead import leave_log_behind
 
 
 @pytest.fixture
@@ -172,15 +175,108 @@ def test_a_path_that_is_no_file_is_refused(name: str) -> None:
         SQLiteGraphStore(name)
 
 
-def test_a_file_of_another_application_or_of_a_newer_version_is_left_alone(tmp_path: Path, path: Path) -> None:
-    with closing(sqlite3.connect(tmp_path / "other.db")) as other:
-        other.execute("CREATE TABLE mine (x)")
-    with pytest.raises(GraphUnavailable, match="a database of another application"):
-        SQLiteGraphStore(tmp_path / "other.db")
-    with closing(sqlite3.connect(path)) as newer:
-        newer.execute("PRAGMA user_version = 99")
-    with pytest.raises(GraphUnavailable, match="schema version 99 is newer"):
+def read_files(directory: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in directory.iterdir()}
+
+
+EARLIER_FILE = """
+PRAGMA journal_mode = WAL;
+CREATE TABLE graph_changes (version INTEGER PRIMARY KEY, nodes BLOB NOT NULL, edges BLOB NOT NULL);
+PRAGMA application_id = 0x63746565;
+PRAGMA user_version = 3;
+"""
+
+
+DEVELOPMENT = (
+    "it was written by another development version of cmbs before the first release, with other types of entries"
+    f" or other tables (fingerprint `{{}}`, and here it is `{graph_marks(GRAPH_FILE.script)[1]}`)"
+)
+
+
+@pytest.mark.req("STORE-FORMAT-01")
+def test_a_new_file_carries_the_mark(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT * FROM format").fetchall() == [graph_marks(GRAPH_FILE.script)]
+        assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+        assert connection.execute("PRAGMA application_id").fetchone() == (int.from_bytes(b"cte1"),)
+
+
+@pytest.mark.req("STORE-FORMAT-02")
+@pytest.mark.parametrize(
+    ("ours", "script", "said", "step"),
+    [
+        (
+            False,
+            EARLIER_FILE,
+            "it was written by cmbs before its first format was fixed, and this software does not read it",
+            "start with an empty store, or use the cmbs that wrote it",
+        ),
+        (
+            True,
+            "UPDATE format SET format = 'cmbs/2'",
+            "it has the format `cmbs/2`, which is newer than this software, which reads `cmbs/1` alone",
+            "use the version of cmbs that wrote it, or a newer one",
+        ),
+        (
+            True,
+            "UPDATE format SET fingerprint = 'others'",
+            DEVELOPMENT.format("others"),
+            "start with an empty store, or use the cmbs that wrote it",
+        ),
+        (
+            True,
+            "ALTER TABLE format DROP COLUMN fingerprint",
+            DEVELOPMENT.format("None"),
+            "start with an empty store, or use the cmbs that wrote it",
+        ),
+        (
+            False,
+            "PRAGMA application_id = 0x636D6231; PRAGMA user_version = 1",
+            "it is a log of cmbs, and not a graph of a Tee",
+            "name a graph of a Tee, or a new one",
+        ),
+        (
+            False,
+            "CREATE TABLE mine (x)",
+            "it belongs to another application",
+            "name a store of cmbs, or a new one",
+        ),
+        (
+            True,
+            "DELETE FROM format",
+            "it does not say which format it has, as every store of cmbs does",
+            "restore a backup",
+        ),
+    ],
+    ids=["earlier", "newer", "other tables", "no fingerprint", "a log", "another application", "no mark"],
+)
+def test_a_file_with_other_marks_is_refused_and_left_as_it_was(
+    tmp_path: Path, ours: bool, script: str, said: str, step: str
+) -> None:
+    path = tmp_path / "tee.db"
+    if ours:
+        SQLiteGraphStore(path).close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(script)
+    before = read_files(tmp_path)
+    with pytest.raises(GraphUnavailable) as refused:
         SQLiteGraphStore(path)
+    assert refused.value.message == f"cannot open `{path}`: {said}; nothing was changed"
+    assert refused.value.details["next"] == step
+    assert read_files(tmp_path) == before
+
+
+@pytest.mark.req("STORE-FORMAT-02")
+def test_a_refused_file_keeps_its_write_ahead_log(tmp_path: Path) -> None:
+    path = tmp_path / "tee.db"
+    leave_log_behind(path, "PRAGMA application_id = 0x63746565; CREATE TABLE mine (x)")
+    before = read_files(tmp_path)
+    with pytest.raises(GraphUnavailable, match="before its first format was fixed"):
+        SQLiteGraphStore(path)
+    assert read_files(tmp_path) == before
+
+
+def test_a_file_that_cannot_be_made_is_unavailable(tmp_path: Path) -> None:
     with pytest.raises(GraphUnavailable, match="cannot open"):
         SQLiteGraphStore(tmp_path / "no" / "such" / "directory.db")
 

@@ -20,6 +20,7 @@ from cmbs.tee.proto import tee_pb2 as pb
 from cmbs.tee.service import TeeService
 from cmbs.tee.stores.memory import MemoryGraphStore
 from tests.support.plain_tee import Calls, Faults, serving
+from tests.support.subtests import for_each
 from tests.support.tee import TIMEOUT_SECONDS, edge, node
 
 SEEN = EliminationProvenance("source", "observation")
@@ -79,7 +80,7 @@ def test_what_a_tee_says_of_a_refusal_is_in_the_error() -> None:
 
 
 @pytest.mark.req("TEE-STORE-07")
-@pytest.mark.parametrize(
+@for_each(
     ("status", "error", "words"),
     [
         (grpc.StatusCode.UNAUTHENTICATED, StoreUnavailable, "does not let us in"),
@@ -172,8 +173,8 @@ def create(store: TeeStore, session_id: str, listed: frozenset[str] | None) -> f
 
 
 @pytest.mark.req("TEE-STORE-07")
-@pytest.mark.parametrize("moment", ["before", "after"])
-@pytest.mark.parametrize("listed", [None, frozenset({"a", "edge:a|b|DEPENDS_ON"})], ids=["whole", "listed"])
+@for_each("moment", ["before", "after"])
+@for_each("listed", [None, frozenset({"a", "edge:a|b|DEPENDS_ON"})], ids=["whole", "listed"])
 def test_a_creation_that_failed_at_any_call_is_whole_or_not_there_and_can_be_made_again(
     listed: frozenset[str] | None, moment: str
 ) -> None:

@@ -26,6 +26,7 @@ from cmbs.transparency.key_files import KeyFiles
 from cmbs.transparency.notary import Notary
 from tests.support.signing import NOW, files_in, notary_of
 from tests.support.store_fixture import StoreFixture, declared, tampering
+from tests.support.subtests import for_each
 
 
 def publish_size(notary: Notary) -> tuple[int, bytes]:
@@ -451,7 +452,7 @@ def test_the_timer_names_what_is_wrong_and_goes_on(
     assert files_in(tmp_path).read_note() == kept
 
 
-@pytest.mark.parametrize(
+@for_each(
     "record",
     [
         HeadRecord("0" * 64, "0" * 64, 0, "session"),

@@ -24,6 +24,7 @@ from cmbs.transparency.kernel.checkpoint import Checkpoint, LogKey, LogKeys, che
 from cmbs.transparency.kernel.documents import describe_checkpoint, describe_consistency, parse_path
 from cmbs.transparency.kernel.faults import FaultKind
 from cmbs.transparency.kernel.notes import Algorithm, Note, Signature, SigningKey, VerifierKey, validate_name
+from tests.support.subtests import for_each
 
 # The example of the Go package that signed notes come from: its key, its text and its signature.
 PETER_KEY = "PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW"
@@ -75,7 +76,7 @@ def test_a_cosignature_is_over_its_time_and_the_whole_text() -> None:
     assert WITNESS.verifier.key_id != SigningKey(WITNESS.name, Algorithm.ED25519, WITNESS.seed).verifier.key_id
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "",
@@ -96,7 +97,7 @@ def test_what_is_no_note_is_refused(text: str) -> None:
         Note.parse(text)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         f"{NAME}\n1\n",
@@ -113,7 +114,7 @@ def test_what_is_no_checkpoint_is_refused(text: str) -> None:
         Checkpoint.parse(text)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "some+text",
@@ -249,14 +250,14 @@ def test_documents_repeat_what_their_note_says() -> None:
     note = Note(CHECKPOINT.text, (KEY.sign(CHECKPOINT.text),))
     document = describe_checkpoint(note)
     assert (document.note, document.origin, document.size) == (note.encoded, NAME, CHECKPOINT.size)
-    assert (document.format, document.kind, document.root) == ("cmbs-proof/1", "checkpoint", CHECKPOINT.root.hex())
+    assert (document.format, document.kind, document.root) == ("cmbs/1/proof", "checkpoint", CHECKPOINT.root.hex())
     proof = describe_consistency(note, 3, [bytes(32)])
     assert (proof.from_size, proof.size, parse_path(proof.path)) == (3, CHECKPOINT.size, [bytes(32)])
     with pytest.raises(InvalidRequest, match="not hexadecimal"):
         parse_path(["xyz"])
 
 
-@pytest.mark.parametrize("name", ["", "a b", "a+b", "a\nb", "a\u00a0b"])
+@for_each("name", ["", "a b", "a+b", "a\nb", "a\u00a0b"])
 def test_a_key_has_a_name_without_spaces_and_plus_signs(name: str) -> None:
     with pytest.raises(InvalidRequest):
         validate_name(name)

@@ -22,6 +22,7 @@ from cmbs.transparency.witness import Witness, WitnessAnswer, open_witness_key
 from cmbs.transparency.witness_client import WitnessAddress, WitnessClient, WitnessRefused
 from tests.support.signing import files_in, notary_of
 from tests.support.store_fixture import StoreFixture, declared
+from tests.support.subtests import for_each
 
 
 @pytest.fixture
@@ -139,7 +140,7 @@ def test_a_witness_answers_as_its_protocol_says(tmp_path: Path) -> None:
 
 
 @pytest.mark.req("TLOG-WITNESS-01")
-@pytest.mark.parametrize(
+@for_each(
     ("status", "text", "why"),
     [
         (200, "no signature", "no signature"),

@@ -23,6 +23,7 @@ from cmbs.webhooks.keys import WebhookKey
 from cmbs.webhooks.registry import WebhookRegistry
 from cmbs.webhooks.sending import AddressRefused, EgressRules, Sender
 from cmbs.webhooks.signing import sign
+from tests.support.subtests import for_each
 from tests.support.webhook_receiver import receiving
 
 KEY = WebhookKey(bytes(range(32)))
@@ -89,7 +90,7 @@ def test_another_implementation_verifies_either_of_two_secrets_while_both_are_go
 
 
 @pytest.mark.req("WEBHOOK-07")
-@pytest.mark.parametrize(
+@for_each(
     ("address", "reach"),
     [
         ("127.0.0.1", Reach.LOOPBACK),
@@ -129,7 +130,7 @@ def test_a_name_is_no_address() -> None:
 
 
 @pytest.mark.req("WEBHOOK-07")
-@pytest.mark.parametrize(
+@for_each(
     ("url", "by_default", "with_private"),
     [
         ("https://alerts.example/", True, True),

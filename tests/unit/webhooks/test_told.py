@@ -12,12 +12,13 @@ from cmbs.ledger import StoredEntry, hash_entry
 from cmbs.webhooks.kernel import model
 from cmbs.webhooks.kernel.model import EventType, Filters, Settings, Subject, is_wanted
 from cmbs.webhooks.kernel.payload import note_corruption, note_entry, write_body
+from tests.support.subtests import for_each
 
 NOW = "2026-01-01T00:00:00.000000Z"
 SETTINGS = Settings("pager", "https://alerts.example/cmbs", tuple(each.value for each in model.SUBSCRIBABLE))
 
 
-@pytest.mark.parametrize(
+@for_each(
     "change",
     [
         {"webhook_id": ""},
@@ -45,7 +46,7 @@ def test_settings_that_make_no_sense_are_refused(change: dict[str, Any]) -> None
         model.validate_settings(msgspec.structs.replace(SETTINGS, **change))
 
 
-@pytest.mark.parametrize(
+@for_each(
     "change",
     [
         {"description": "a" * 501},
@@ -68,7 +69,7 @@ def test_settings_are_recorded_in_one_form() -> None:
 
 
 @pytest.mark.req("WEBHOOK-04")
-@pytest.mark.parametrize(
+@for_each(
     ("filters", "subject", "wanted"),
     [
         (Filters(), Subject("s", None, {}), True),

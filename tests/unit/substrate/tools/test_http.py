@@ -25,6 +25,8 @@ from tests.support.spaces import eventually
 from tests.support.tool_calls import CALL, result_of, run, tool_of
 from tests.support.tool_endpoint import Endpoint, listening
 
+pytestmark = pytest.mark.slow
+
 TLS = Path(__file__).resolve().parents[3] / "support" / "tls"
 TOKEN = "Bearer very-secret-token"
 CREDENTIALS = Credentials(

@@ -22,6 +22,8 @@ from tests.support.mcp_served import TIMEOUT_SECONDS, Served, serve_over
 from tests.support.spaces import eventually
 from tests.support.tool_calls import result_of, run, tool_of
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module", params=["stdio", "http"])
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:

@@ -16,6 +16,8 @@ from cmbs.substrate.tools.runner import OutcomeUnknown
 from tests.support.mcp_served import TIMEOUT_SECONDS, Served, serve_over
 from tests.support.tool_calls import result_of
 
+pytestmark = pytest.mark.slow
+
 # --- programs on stdio that are no servers ----------------------------------------------------------------------------
 
 

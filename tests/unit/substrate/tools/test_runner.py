@@ -19,6 +19,7 @@ from cmbs.substrate.tools.event_loop import LoopClosed, LoopThread
 from cmbs.substrate.tools.opening import open_tools
 from cmbs.substrate.tools.python import PythonTools, current_call, discover_python_tools
 from cmbs.substrate.tools.runner import CallContext, OutcomeUnknown, Runner
+from tests.support.subtests import for_each
 from tests.support.tool_calls import CALL, result_of, run, tool_of
 
 
@@ -87,7 +88,7 @@ def raising(exc: BaseException) -> Callable[..., NoReturn]:
 
 
 @pytest.mark.req("SS01-TOOL-03")
-@pytest.mark.parametrize(
+@for_each(
     ("function", "status", "said"),
     [
         (raising(ValueError("no such service")), OutcomeStatus.FAILED, "ValueError: no such service"),

@@ -1,4 +1,4 @@
-"""A space that is decided step by step, each under the rules of the version that it names."""
+"""A space that is decided step by step, without a server."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 
 from cmbs.belief.kernel.events import Repeat, Stamp
 from cmbs.ledger import StoredEntry
-from cmbs.ledger.entry import VERSION
 from cmbs.ledger.instants import later
 from cmbs.messages import Actor
 from cmbs.substrate.kernel.checkpoint import freeze_space
@@ -30,11 +29,10 @@ from tests.support.spaces import AGENT, ANY, ROOT, SPACE
 START = "2026-01-01T00:00:00.000000Z"
 
 
-class VersionedSpace:
-    """Decides, evolves and keeps the entries, without a server; `v` is the version of what is said next."""
+class DecidedSpace:
+    """Decides, evolves and keeps the entries."""
 
-    def __init__(self, v: int = VERSION, policy: dict[str, str] | None = None, **parts: Any) -> None:
-        self.v = v
+    def __init__(self, policy: dict[str, str] | None = None, **parts: Any) -> None:
         self.now = START
         self.entries: list[StoredEntry] = []
         self._numbers = count(1)
@@ -49,7 +47,7 @@ class VersionedSpace:
     def decide(self, message: SpaceMessage, actor: Actor = ROOT, key: str | None = None) -> SpaceEvent | Repeat:
         """What a message comes to; nothing is recorded."""
         message = SpaceRequestValidator(SpaceLimits()).validate(SpaceCommand(SPACE, actor, message)).message
-        stamp = Stamp(f"00000000-0000-4000-8000-{len(self.entries):012}", self.now, key, v=self.v)
+        stamp = Stamp(f"00000000-0000-4000-8000-{len(self.entries):012}", self.now, key)
         return decide(self.space, message, actor, stamp, SPACE)
 
     def say(self, message: SpaceMessage, actor: Actor = ROOT, key: str | None = None) -> StepResult:

@@ -1,0 +1,27 @@
+"""A proof of a record that holds none, and the stream that records are in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cmbs.belief_server import BeliefServer, OntologyBundle
+from cmbs.transparency.kernel.documents import RecordProof, verify_record
+from cmbs.transparency.kernel.faults import Fault, FaultKind
+from cmbs.transparency.kernel.records import HEADS_STREAM, HeadsFolding
+from tests.support.signing import notary_of
+
+
+def test_a_proof_whose_entry_is_no_record_is_forged(tmp_path: Path) -> None:
+    server = BeliefServer()
+    notary = notary_of(server, tmp_path)
+    server.declare_session(OntologyBundle("s", "1", "g", "1"), ["a"])
+    note = notary.publish()
+    judged = verify_record(RecordProof(note.encoded, 0, 1, {"verb": "RECORD_HEAD"}, []))
+    assert isinstance(judged, Fault)
+    assert judged.kind is FaultKind.FORGED_RECORD
+    notary.close()
+    server.close()
+
+
+def test_records_are_in_one_stream() -> None:
+    assert [HeadsFolding().owns(each) for each in (HEADS_STREAM, "session")] == [True, False]
