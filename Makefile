@@ -22,23 +22,31 @@ SERVE_FLAGS = $(if $(HOST),--host $(HOST)) $(if $(PORT),--port $(PORT)) $(if $(S
 # pytest-xdist with two processes: enough to halve the wait on a small machine, few enough to leave it usable.
 JOBS ?= 2
 XDIST = -n $(JOBS) --dist worksteal
+# Directories of tests are in memory where the machine has a place for that: hundreds of databases wait for no disk.
+export PYTEST_DEBUG_TEMPROOT ?= $(wildcard /dev/shm)
 PYTEST_ARGS ?=
-NONE_SELECTED = echo "no test was selected: PYTEST_ARGS matches none, or only tests that make test-all runs"
+# Another interpreter for `make test-deep`, which looks for one on the PATH where none is given.
+SECOND_PYTHON ?=
+NONE_SELECTED = echo "no test was selected: PYTEST_ARGS matches none, or only tests that make check or make test-deep runs"
 KERNELS := cmbs/core.py,cmbs/messages.py,cmbs/errors.py,cmbs/refusals.py,cmbs/ledger/*,cmbs/documents/*,cmbs/kit/*,cmbs/analysis/*,cmbs/*/kernel/*
+KERNEL_TESTS := $(addprefix tests/unit/,adapters analysis audit belief documents identity kit ledger streams substrate tee transparency webhooks) \
+	$(wildcard tests/unit/test_*.py tests/test_*.py) tests/contract tests/golden
+# The markers of tests that `make test` leaves out and `make check` runs: those of tests/support/effort.py.
+MARKED := postgres or neo4j or browser or slow
 SOURCES = $(wildcard cmbs tests bench examples scripts)
 TYPED = $(foreach directory,$(SOURCES),$(if $(shell find $(directory) -name '*.py' -print -quit),$(directory)))
 
 # Node 20 or newer, from the PATH or else out of a wheel.
-BUILD_CONSOLE = { node --version 2>/dev/null | grep -Eq '^v(2[0-9]|[3-9][0-9])\.' || $(PIP_INSTALL) --quiet --require-hashes --only-binary :all: -r requirements/console.txt; } \
+BUILD_CONSOLE = { node --version 2>/dev/null | grep -Eq '^v(2[0-9]|[3-9][0-9])\.' || $(UV_INSTALL) --quiet --require-hashes --only-binary :all: -r requirements/console.txt; } \
 	&& $(BIN)/python scripts/build_console.py
 
-PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check
+UV_INSTALL := $(BIN)/uv pip install --python $(BIN)/python
 PIN := --quiet --universal --python-version 3.11 --fork-strategy fewest \
 	--generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate --no-header
 COMPILE := $(BIN)/uv pip compile pyproject.toml $(PIN)
 
 .DEFAULT_GOAL := help
-.PHONY: help serve console console-check test test-all check bench tee-neo4j lock fmt fmt-check lint imports types docs clean
+.PHONY: help serve console console-check test test-ci test-deep check golden bench bench-short walks generate tee-neo4j lock fmt fmt-check lint imports types docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -57,35 +65,56 @@ console-check: $(VENV)/.dev ## types and unit tests of the web console
 tee-neo4j: $(VENV)/.dev ## run a Neo4j to play with, on loopback (PORT, DATA); needs Java 17 and Maven
 	$(BIN)/python scripts/neo4j_server.py $(if $(PORT),--port $(PORT)) $(if $(DATA),--data $(DATA))
 
-test: $(VENV)/.dev ## run what needs no other server, in minutes (PYTEST_ARGS, JOBS, CMBS_EFFORT)
+test: $(VENV)/.dev ## run what needs no other server, in under two minutes (PYTEST_ARGS, JOBS, CMBS_EFFORT)
 	$(BIN)/python -m pytest $(XDIST) $(PYTEST_ARGS) || { code=$$?; [ $$code -eq 5 ] || exit $$code; $(NONE_SELECTED); }
 
-# What CI runs. Coverage is measured always, and judged where nothing narrowed the run.
-test-all: export CMBS_EFFORT ?= ci
-test-all: $(VENV)/.dev $(VENV)/.mcp-servers ## run all tests: PostgreSQL, Neo4j, browser, kill loops, all seeds, coverage (PYTEST_ARGS, JOBS)
+# What `make test` leaves out, for `make check`. The kernels are covered by their own tests: these are the only ones that
+# run twice.
+test-ci: export CMBS_EFFORT = ci
+test-ci: $(VENV)/.dev $(VENV)/.mcp-servers ## run what `make test` leaves out: PostgreSQL, Neo4j, Chromium, processes, coverage of the kernels
 	$(BUILD_CONSOLE) build
 	$(BIN)/python scripts/install_chromium.py
 	rm -f .coverage .coverage.*
-	$(BIN)/python -m coverage run -m pytest $(XDIST) $(PYTEST_ARGS) \
-		|| { code=$$?; [ $$code -eq 5 ] || exit $$code; $(NONE_SELECTED); }
-ifeq ($(strip $(PYTEST_ARGS)),)
+	CMBS_EFFORT=fast $(BIN)/python -m coverage run -m pytest $(XDIST) $(KERNEL_TESTS)
 	$(BIN)/python -m coverage combine --quiet
 	$(BIN)/python -m coverage report --include='$(KERNELS)' --fail-under=100
-	@echo "coverage of all modules, in percent ($(BIN)/coverage report lists the lines that are missing):"
-	$(BIN)/python -m coverage report --format=total --fail-under=95
-endif
+	$(BIN)/python -m pytest $(XDIST) -m '$(MARKED)' $(PYTEST_ARGS)
+
+test-deep: $(VENV)/.dev $(VENV)/.mcp-servers ## run what a release needs: all tests, long kill loops, all seeds, total coverage, each file alone, a second Python
+	$(BUILD_CONSOLE) build
+	$(BIN)/python scripts/install_chromium.py
+	$(BIN)/python scripts/test_deep.py --jobs $(JOBS) --kernels '$(KERNELS)' $(if $(SECOND_PYTHON),--second-python $(SECOND_PYTHON))
 
 # What runs no tests of ours takes one core each, so it runs side by side; the tests have the machine to themselves.
 check: $(VENV)/.dev ## everything CI runs
+	$(MAKE) test CMBS_EFFORT=fast
 	$(MAKE) -j $(JOBS) fmt-check lint imports types console-check docs
-	$(MAKE) test-all
+	$(MAKE) test-ci
+
+golden: $(VENV)/.dev ## write the fingerprint of the format, the golden logs and the vectors of proofs anew
+	PYTHONHASHSEED=0 $(BIN)/python -m scripts.generate_golden
 
 bench: $(VENV)/.dev ## run the benchmarks (ARGS)
 	$(BIN)/python -m bench $(ARGS)
 
+bench-short: $(VENV)/.dev ## the six ratios of bench/ratios.json in a minute, beside what is on record (ARGS)
+	$(BIN)/python -m bench.ratios $(ARGS)
+
+walks: $(VENV)/.dev ## how many functions seven operations enter (ARGS="--list WALK")
+	$(BIN)/python -m bench.walks $(ARGS)
+
+generate: $(VENV)/.dev ## write every generated file again: api/, schemas and stubs
+	$(BIN)/python -m scripts.generate_openapi
+	$(BIN)/python -m scripts.generate_mcp_tools
+	$(BIN)/python -m scripts.generate_cli
+	$(BIN)/python -m scripts.generate_kit_schema
+	$(BIN)/cmbs policy schema > api/policy.schema.json
+	$(BIN)/python -m scripts.generate_stubs
+
 lock: $(VENV)/.dev ## resolve the newest allowed versions into requirements/
 	$(COMPILE) --upgrade --all-extras --group dev --output-file requirements/dev.txt
 	$(BIN)/uv pip compile --group console $(PIN) --upgrade --output-file requirements/console.txt
+	$(BIN)/uv pip compile --group install $(PIN) --upgrade --output-file requirements/install.txt
 	$(COMPILE) --extra server --extra tools --extra postgres --extra tee --extra neo4j --group build --constraints requirements/dev.txt --output-file requirements/serve.txt
 
 fmt: $(VENV)/.dev ## format the code and apply safe fixes
@@ -95,8 +124,13 @@ fmt: $(VENV)/.dev ## format the code and apply safe fixes
 fmt-check: $(VENV)/.dev ## fail where `make fmt` would change something
 	$(BIN)/ruff format --check .
 
-lint: $(VENV)/.dev ## ruff
+lint: $(VENV)/.dev ## ruff, house style, requirements, generated files, changes of contracts that the changelog does not name
 	$(BIN)/ruff check .
+	$(BIN)/python -m scripts.check_house_style
+	$(BIN)/python -m scripts.check_requirements
+	$(BIN)/python -m scripts.check_reference
+	$(BIN)/python -m scripts.generate_openapi --check
+	$(BIN)/python -m scripts.check_contracts
 
 imports: $(VENV)/.dev ## import-linter: layers, pure kernels, independent stores
 	$(BIN)/lint-imports --no-cache
@@ -108,7 +142,7 @@ docs: $(VENV)/.dev ## links, anchors, code blocks and the changelog
 	$(BIN)/python scripts/check_docs.py
 
 clean: ## remove everything that make created
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .coverage.* build dist console/node_modules cmbs/console/static console/src/api/schema.d.ts
+	rm -rf $(VENV) $(VENV)-* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .coverage.* build dist console/node_modules cmbs/console/static console/src/api/schema.d.ts
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/bin/python:
@@ -116,13 +150,14 @@ $(VENV)/bin/python:
 		|| { echo "cmbs needs CPython 3.11 or newer: set PYTHON to one"; exit 1; }
 	@echo "--- making $(VENV)"
 	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check --require-hashes --only-binary :all: -r requirements/install.txt
 
-# Installs a lock file and then cmbs itself, from this checkout. pip shows each package and how far it is.
+# Installs a lock file and then cmbs itself, from this checkout. uv shows each package and how far it is.
 # --only-binary: no package in the lock may run a build script on the machine that installs it.
 define install
-	@echo "--- installing the packages of $(1) into $(VENV): a minute or so, the first time only"
-	$(PIP_INSTALL) --require-hashes --only-binary :all: -r $(1)
-	$(PIP_INSTALL) --quiet --no-build-isolation --no-deps --editable .
+	@echo "--- installing the packages of $(1) into $(VENV): the first time only"
+	$(UV_INSTALL) --require-hashes --only-binary :all: -r $(1)
+	$(UV_INSTALL) --quiet --no-build-isolation --no-deps --editable .
 	@echo "--- installed"
 endef
 
