@@ -93,6 +93,7 @@ check: $(VENV)/.dev ## everything CI runs
 
 golden: $(VENV)/.dev ## write the fingerprint of the format, the golden logs and the vectors of proofs anew
 	PYTHONHASHSEED=0 $(BIN)/python -m scripts.generate_golden
+	$(BIN)/python -m scripts.check_contracts --record
 
 bench: $(VENV)/.dev ## run the benchmarks (ARGS)
 	$(BIN)/python -m bench $(ARGS)

@@ -1,8 +1,9 @@
-"""Compare the contracts with api/baseline.json: a change that is no addition must be named in CHANGELOG.md.
+"""Compare the contracts with api/baseline.json: what is no addition must be named in CHANGELOG.md.
 
 The contracts are files that others rely on: api/openapi.yaml, api/mcp-tools.json, api/cli.json, tests/requirements.toml
-and the golden logs. The baseline is what they were at the last release; `--record` writes it when one is tagged. Each
-element is named by itself, between backticks, under `Changed` or `Removed` of `Unreleased`.
+and the golden logs. The baseline is the record of them as they are, so that its diff shows what a commit changes;
+`--record` writes it. A change that is no addition is refused unless the list `#### Contracts`, under `Changed` of
+`Unreleased`, has the line that is printed. Until a release is tagged, golden logs may be written anew.
 """
 
 import argparse
@@ -11,6 +12,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 import yaml
@@ -33,10 +35,7 @@ from scripts.contracts import (
 ROOT = Path(__file__).resolve().parent.parent
 BASELINE = ROOT / "api" / "baseline.json"
 CHANGELOG = ROOT / "CHANGELOG.md"
-_SECTION = re.compile(r"^## \[?Unreleased\]?\s*$(?P<text>.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
-_CHANGES = re.compile(r"^### (?:Changed|Removed)\s*$(?P<text>.*?)(?=^### |\Z)", re.MULTILINE | re.DOTALL)
-_NAMED = re.compile(r"`([^`]+)`")
-_VARIABLE = re.compile(r"\{[^}]*\}")
+_ITEM = re.compile(r"^- (.*?)(?=^\S|^\s*$|\Z)", re.MULTILINE | re.DOTALL)
 
 
 def read_contracts() -> dict[str, Elements]:
@@ -52,25 +51,58 @@ def read_contracts() -> dict[str, Elements]:
 
 
 def read_named(changelog: str) -> set[str]:
-    """What stands between backticks under `Changed` and `Removed` of `Unreleased`."""
-    section = _SECTION.search(changelog)
-    texts = [] if section is None else [match["text"] for match in _CHANGES.finditer(section["text"])]
-    return {_plain(name) for text in texts for name in _NAMED.findall(text)}
+    """The items of the list `#### Contracts` under `Changed` of `Unreleased`."""
+    text = changelog
+    for heading in ("## Unreleased", "### Changed", "#### Contracts"):
+        level = heading.count("#")
+        below = rf"^{heading}[ \t]*$(.*?)(?=^#{{1,{level}}} |\Z)"
+        text = "\n".join(re.findall(below, text, re.MULTILINE | re.DOTALL))
+    return {" ".join(item.split()) for item in _ITEM.findall(text)}
 
 
-def _plain(name: str) -> str:
-    """A name without line breaks, and without the names of variables in a path."""
-    return _VARIABLE.sub("{}", " ".join(name.split()))
+def read_released_logs(directory: Path) -> Elements:
+    """The golden logs of the releases that this commit comes after: none where git or the tags are not at hand."""
+    logs: Elements = {}
+    for tag in _ask_git(directory, "tag", "--list", "v*", "--merged", "HEAD").split():
+        if baseline := _ask_git(directory, "show", f"{tag}:./api/baseline.json"):
+            logs |= json.loads(baseline).get(GOLDEN_LOGS, {})
+    return logs
 
 
-def list_faults(before: Mapping[str, Elements], now: Mapping[str, Elements], changelog: str) -> Iterator[str]:
-    """A line for each change that is no addition and that the changelog does not name."""
-    named = read_named(changelog)
+def _ask_git(directory: Path, *arguments: str) -> str:
+    try:
+        return subprocess.run(["git", *arguments], cwd=directory, capture_output=True, text=True, check=False).stdout
+    except OSError:
+        return ""
+
+
+def list_breaches(before: Mapping[str, Elements], now: Mapping[str, Elements]) -> Iterator[str]:
+    """A line for each change that is no addition, as the changelog has to name it."""
     for contract, elements in now.items():
-        for breach in find_breaches(contract, before[contract], elements):
-            names = (breach.element, *breach.aliases)
-            if named.isdisjoint(map(_plain, names)):
-                yield f"{contract}: `{breach.element}` {breach.what}: name {' or '.join(f'`{name}`' for name in names)}"
+        for breach in find_breaches(contract, before.get(contract, {}), elements):
+            yield f"{contract}: `{breach.element}` {breach.what}"
+
+
+def list_faults(
+    before: Mapping[str, Elements], now: Mapping[str, Elements], named: AbstractSet[str], released: Elements
+) -> Iterator[str]:
+    """A line for each change that may not be recorded, and for what is called gone and is there."""
+    logs, logs_now = before.get(GOLDEN_LOGS, {}), now.get(GOLDEN_LOGS, {})
+    if released:
+        for line in list_breaches({GOLDEN_LOGS: logs | released}, {GOLDEN_LOGS: logs_now}):
+            yield f"{line}: nothing in the changelog allows this once a release is tagged"
+    # Before that, a log may be written anew and have another hash.
+    logs = {} if released else {name: logs_now.get(name, {}) for name in logs}
+    yield from (line for line in list_breaches({**before, GOLDEN_LOGS: logs}, now) if line not in named)
+    gone = (f"{contract}: `{name}` is gone" for contract, elements in now.items() for name in elements)
+    yield from (f"{line}: the changelog says so, and it is there" for line in gone if line in named)
+
+
+def list_differences(before: Mapping[str, Elements], now: Mapping[str, Elements]) -> Iterator[str]:
+    """A line for each element that is not as it is in the baseline."""
+    for contract in now:
+        old, new = before.get(contract, {}), now[contract]
+        yield from (f"{contract}: `{name}`" for name in sorted(old | new) if old.get(name) != new.get(name))
 
 
 def baseline_text(contracts: Mapping[str, Elements]) -> str:
@@ -82,34 +114,32 @@ def baseline_text(contracts: Mapping[str, Elements]) -> str:
     return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
-def is_tagged(directory: Path) -> bool:
-    """Whether the commit that is checked out there is a release."""
-    command = ["git", "tag", "--points-at", "HEAD", "--list", "v*"]
-    return bool(subprocess.run(command, cwd=directory, capture_output=True, text=True, check=True).stdout.strip())
-
-
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="check_contracts", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--record", action="store_true", help="write the baseline: only where HEAD has a tag `v…`")
-    parser.add_argument("--force", action="store_true", help="record without a tag: for the very first baseline")
+    parser.add_argument("--record", action="store_true", help="write the baseline, unless a change is refused")
     options = parser.parse_args(arguments)
-    if options.record and not options.force and not is_tagged(ROOT):
-        print("HEAD has no tag `v…`: the baseline is what was released", file=sys.stderr)
-        return 2
-    now = read_contracts()
-    if options.record:
-        BASELINE.write_text(baseline_text(now), "utf-8")
-        return 0
-    faults = list(list_faults(json.loads(BASELINE.read_text("utf-8")), now, CHANGELOG.read_text("utf-8")))
-    for fault in faults:
-        print(fault, file=sys.stderr)
-    if faults:
+    now, recorded, named = read_contracts(), BASELINE.read_text("utf-8"), read_named(CHANGELOG.read_text("utf-8"))
+    before = json.loads(recorded)
+    if faults := list(list_faults(before, now, named, read_released_logs(ROOT))):
+        print(*faults, sep="\n", file=sys.stderr)
         print(
-            "These changes are no additions. Undo them, or name each under `Changed` or `Removed` of `Unreleased` in"
-            " CHANGELOG.md, between backticks, with what its users must do.",
+            "\nThese changes are no additions. Undo them, or add each line, as it is, to the list `#### Contracts`"
+            " under `Changed` of `Unreleased` in CHANGELOG.md, and say above that list what users must do.",
             file=sys.stderr,
         )
-    return 1 if faults else 0
+        if unused := sorted(named.difference(list_breaches(before, now))):
+            print("\nLines of that list that no change needs now:", *unused, sep="\n", file=sys.stderr)
+        return 1
+    if options.record:
+        BASELINE.write_text(baseline_text(now), "utf-8")
+    elif recorded != baseline_text(now):
+        print(*list_differences(before, now), sep="\n", file=sys.stderr)
+        print(
+            "\napi/baseline.json is not as these are: run `python -m scripts.check_contracts --record` and commit it.",
+            file=sys.stderr,
+        )
+        return 1
+    return 0
 
 
 if __name__ == "__main__":

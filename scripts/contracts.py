@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 SENT, RECEIVED = "sent", "received"
 HTTP, MCP, CLI, REQUIREMENTS, GOLDEN_LOGS = "http", "mcp", "cli", "requirements", "golden logs"
-# Of the names of a contract, what stands between a part and the whole.
-_SEPARATORS = {HTTP: ".", MCP: ".", CLI: " ", REQUIREMENTS: "-", GOLDEN_LOGS: "/"}
+# Of the names of a contract, what stands between a part and the whole. Requirements and golden logs have no parts.
+_SEPARATORS = {HTTP: ".", MCP: ".", CLI: " "}
 # Of each limit, whether a larger number allows more.
 _LIMITS = {
     **dict.fromkeys(("maxLength", "maximum", "maxItems", "maxProperties", "exclusiveMaximum"), True),
@@ -27,6 +27,8 @@ _LIMITS = {
 }
 _SHAPES = ("pattern", "format")
 _MEANINGS = ("default", "env", "repeated")
+# Facts that are as they were, or break a caller.
+_FIXED = ("route", "scheme", "place", "position", "annotations", "mimeType", "sha256")
 # Of the keywords for what is inside: how the part is called, and the kind of value that has such parts.
 _PARTS = {"items": ("[]", "array"), "additionalProperties": ("{}", "object"), "propertyNames": ("{name}", "object")}
 _UNIONS = ("anyOf", "oneOf")
@@ -46,11 +48,10 @@ class UnknownSchema(Exception):
 
 
 class Breach(NamedTuple):
-    """A difference that is no addition: the element, what became of it, and other names that cover it."""
+    """A difference that is no addition: the element, and what became of it."""
 
     element: str
     what: str
-    aliases: tuple[str, ...] = ()
 
 
 # --- tables of elements -----------------------------------------------------------------------------------------------
@@ -117,7 +118,7 @@ def _mark_alternatives(parts: list[Mapping[str, Any]]) -> list[str]:
 def _find_constant(part: Mapping[str, Any]) -> str:
     found = (_values(each) for each in part.get("properties", {}).values() if isinstance(each, Mapping))
     # A dot stands between a part and the whole.
-    return next((_show(json.dumps(values[0])).replace(".", "_") for values in found if len(values) == 1), "")
+    return next((_show(values[0]).replace(".", "_") for values in found if len(values) == 1), "")
 
 
 def _read_limits(part: Mapping[str, Any]) -> Facts:
@@ -138,10 +139,9 @@ def _values(part: Mapping[str, Any]) -> list[Any]:
     return [part["const"]] if "const" in part else list(part.get("enum", ()))
 
 
-def _show(value: str) -> str:
-    """A value as the changelog has it: text without its quotes, anything else as JSON."""
-    found = json.loads(value)
-    return found if isinstance(found, str) else value
+def _show(value: Any) -> str:
+    """Text as it is, anything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def list_http(document: Mapping[str, Any]) -> Elements:
@@ -153,11 +153,21 @@ def list_http(document: Mapping[str, Any]) -> Elements:
             for name, schema, user, facts in _list_operation(document, operation):
                 elements |= dict(list_schema(name, schema, {user}, **facts))
                 _spread(document, schema, user, users)
-            scopes = sorted({scope for each in operation.get("security", ()) for name in each for scope in each[name]})
-            elements[operation["operationId"]] = {"route": f"{method.upper()} {path}", "scopes": scopes}
+            security = _list_security(operation.get("security", document.get("security")))
+            elements[operation["operationId"]] = {"route": f"{method.upper()} {path}", "security": security}
     for name, schema in document.get("components", {}).get("schemas", {}).items():
         elements |= dict(list_schema(name, schema, users.get(name, {SENT, RECEIVED})))
+    for name, scheme in document.get("components", {}).get("securitySchemes", {}).items():
+        elements[f"security.{name}"] = {"scheme": {k: v for k, v in scheme.items() if k not in _NOTES}}
     return elements
+
+
+def _list_security(alternatives: Iterable[Mapping[str, list[str]]] | None) -> list[str]:
+    """What a caller may show, each as JSON. `{}` is nothing, and so is a list without alternatives."""
+    return sorted(
+        json.dumps({scheme: sorted(scopes) for scheme, scopes in each.items()}, sort_keys=True)
+        for each in alternatives or [{}]
+    )
 
 
 def _list_operation(
@@ -209,7 +219,7 @@ def _spread(document: Mapping[str, Any], node: Any, user: str, users: dict[str, 
 
 
 def list_mcp(offers: Mapping[str, Any]) -> Elements:
-    """The tools, prompts and resource templates of the MCP server."""
+    """The tools, prompts, resources and resource templates of the MCP server."""
     elements: Elements = {}
     for tool in offers["tools"]:
         name = f"MCP {tool['name']}"
@@ -224,7 +234,9 @@ def list_mcp(offers: Mapping[str, Any]) -> Elements:
         for each in prompt.get("arguments", ()):
             facts = {"required": each.get("required", False), "users": [SENT]}
             elements[f"MCP {prompt['name']}.{each['name']}"] = facts
-    return elements | {f"MCP {each['uriTemplate']}": {} for each in offers["resourceTemplates"]}
+    for each in (*offers["resources"], *offers["resourceTemplates"]):
+        elements[f"MCP {each.get('uri') or each['uriTemplate']}"] = {"mimeType": each.get("mimeType")}
+    return elements
 
 
 def list_cli(commands: Mapping[str, Any]) -> Elements:
@@ -232,9 +244,10 @@ def list_cli(commands: Mapping[str, Any]) -> Elements:
     elements: Elements = {}
     for command, parameters in commands.items():
         elements[command] = {}
-        for name, meaning in parameters.items():
-            required = meaning.get("required", False)
-            elements |= dict(list_schema(f"{command} {name}", meaning, {SENT}, required=required))
+        for name, given in parameters.items():
+            facts = {"required": False} | {key: given[key] for key in ("required", "position") if key in given}
+            meaning = {key: value for key, value in given.items() if key not in facts}
+            elements |= dict(list_schema(f"{command} {name}", meaning, {SENT}, **facts))
     return elements
 
 
@@ -262,26 +275,19 @@ def list_golden_logs(directory: Path) -> Elements:
 def find_breaches(contract: str, before: Elements, now: Elements) -> list[Breach]:
     """Every difference that is no addition. Of what is gone, the outermost element."""
     gone = before.keys() - now.keys()
-    left = {whole for name in now for whole in list_parents(contract, name)} | now.keys()
     breaches = [
-        Breach(name, "is gone", (*_aliases(before[name]), *_list_groups(contract, name, left)))
+        Breach(name, "is gone")
         for name in sorted(gone)
         if not any(parent in gone for parent in list_parents(contract, name))
     ]
     for name in sorted(now):
         if name in before:
-            breaches += [Breach(name, what, aliases) for what, aliases in _compare(name, before[name], now[name])]
+            breaches += [Breach(name, what) for what in _compare(before[name], now[name])]
             continue
         whole = before.get(next(list_parents(contract, name), ""))
         if whole is not None and SENT in whole.get("users", [SENT]):
             breaches += [Breach(name, what) for what in _compare_new(whole, now[name])]
     return breaches
-
-
-def _list_groups(contract: str, name: str, left: AbstractSet[str]) -> tuple[str, ...]:
-    """The groups of names that went with this one: commands, requirements or files of which none is left."""
-    grouped = contract in {CLI, REQUIREMENTS, GOLDEN_LOGS}
-    return tuple(whole for whole in list_parents(contract, name) if grouped and whole not in left)
 
 
 def _compare_new(whole: Facts, part: Facts) -> Iterator[str]:
@@ -296,30 +302,26 @@ def _compare_new(whole: Facts, part: Facts) -> Iterator[str]:
         yield "is new, and restricts what callers may send"
 
 
-def _aliases(facts: Facts) -> tuple[str, ...]:
-    return (facts["route"],) if "route" in facts else ()
-
-
-def _compare(name: str, before: Facts, now: Facts) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """What is different and no addition, with other names that cover it."""
+def _compare(before: Facts, now: Facts) -> Iterator[str]:
+    """What is different and no addition."""
     both = set(before.get("users", ())) & set(now.get("users", ()))
-    for fact in ("route", "scopes", "place", "annotations", "sha256"):
+    for fact in _FIXED:
         if before.get(fact) != now.get(fact):
-            yield f"has another {fact}: {now.get(fact)}, was {before.get(fact)}", _aliases(before)
+            yield f"has another {fact}: {now.get(fact)}, was {before.get(fact)}"
+    for each in sorted(set(before.get("security", ())) - set(now.get("security", ()))):
+        yield f"cannot be called with `{each}` any more"
     old, new = set(before.get("is", ())), set(now.get("is", ()))
     if (SENT in both and old - new) or (RECEIVED in both and new - old):
-        yield f"is {' or '.join(sorted(new))}, was {' or '.join(sorted(old))}", ()
+        yield f"is {' or '.join(sorted(new))}, was {' or '.join(sorted(old))}"
     for value in sorted(set(before.get("values", ())) - set(now.get("values", ()))):
-        yield f"has no value `{value}` any more", (f"{name}={_show(value)}",)
+        yield f"has no value `{value}` any more"
     if RECEIVED in both and before.get("required") and not now.get("required"):
-        yield "may be missing from answers", ()
+        yield "may be missing from answers"
     if SENT in both:
-        for what in _compare_sent(before, now):
-            yield what, ()
+        yield from _compare_sent(before, now)
     for kind in sorted(old & new):
         old_limits, new_limits = (facts.get("limits", {}).get(kind, {}) for facts in (before, now))
-        for what in _compare_limits(old_limits, new_limits, both):
-            yield what, ()
+        yield from _compare_limits(old_limits, new_limits, both)
 
 
 def _compare_sent(before: Facts, now: Facts) -> Iterator[str]:
@@ -355,8 +357,8 @@ def _is_tighter(before: float | None, now: float | None, *, grows: bool) -> bool
 
 def list_parents(contract: str, name: str) -> Iterator[str]:
     """What an element is part of, from the inside out. The program `cmbs` itself is no part of its contract."""
-    separator = _SEPARATORS[contract]
-    while (cut := name.rfind(separator)) > 0:
+    separator = _SEPARATORS.get(contract)
+    while separator and (cut := name.rfind(separator)) > 0:
         name = name[:cut]
         if name != "cmbs":
             yield name

@@ -24,7 +24,10 @@ def cli_text() -> str:
 
 def _describe(name: str, command: Any) -> Iterator[tuple[str, dict[str, Any]]]:
     """A command and those below it: for each parameter, by the names that it is given with, what it takes."""
-    yield name, {given: meaning for parameter in command.params for given, meaning in _list_names(parameter)}
+    parameters = {given: meaning for parameter in command.params for given, meaning in _list_names(parameter)}
+    for position, given in enumerate((given for given in parameters if not given.startswith("-")), 1):
+        parameters[given]["position"] = position
+    yield name, parameters
     for each, below in getattr(command, "commands", {}).items():
         yield from _describe(f"{name} {each}", below)
 

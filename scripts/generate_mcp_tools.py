@@ -25,13 +25,14 @@ def mcp_tools_text() -> str:
 
 
 async def _list_offers() -> dict[str, Any]:
-    """The tools, prompts and resource templates as a client gets them."""
+    """The tools, prompts, resources and resource templates as a client of an empty server gets them."""
     app = build_app(Settings(store="memory:"), {})
     try:
         async with Client(InMemoryTransport(McpServer(open_local(app)).build()), cache=None) as client:
             listed: dict[str, Sequence[BaseModel]] = {
                 "tools": (await client.list_tools()).tools,
                 "prompts": (await client.list_prompts()).prompts,
+                "resources": (await client.list_resources()).resources,
                 "resourceTemplates": (await client.list_resource_templates()).resource_templates,
             }
     finally:

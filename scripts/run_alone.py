@@ -1,8 +1,9 @@
-"""Runs every test file alone, in random order: `python scripts/run_alone.py [--times 10] [--jobs 2] [FILE ...]`.
+"""Runs every test file alone, in random order: `scripts/run_alone.py [--times 10] [--jobs 2] [--effort ci] [FILE ...]`.
 
 A file that passes only after another one has run, or only in the order in which it is written, fails here. Each run is
-a process of its own, with a seed of its own. It is forked from one that has imported pytest and other libraries, but
-nothing of ours. At the end come the failures, each with the command that repeats it.
+a process of its own, with a seed of its own. It is forked from one that has imported pytest and libraries that no test
+depends on being loaded: nothing of ours, and nothing that makes examples. At the end come the failures, each with the command that repeats it, and the counts. A file whose tests are all left out at the
+effort has not passed: it is counted by itself.
 """
 
 from __future__ import annotations
@@ -19,15 +20,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-# What most files need and what takes long to import. None of it has a thread before it is used.
+# What takes long to import. Hypothesis and Schemathesis are not among them: what they make may depend on what is loaded.
 PRELOADED = (
     "pytest",
-    "hypothesis",
-    "_hypothesis_pytestplugin",
-    "hypothesis.internal.conjecture.engine",
     "xdist.plugin",
     "pytest_randomly",
-    "schemathesis",
     "anyio",
     "fastapi",
     "fastapi.openapi.models",
@@ -40,11 +37,12 @@ PRELOADED = (
     "psutil",
     "psycopg",
     "rich.console",
-    "starlette.testclient",
     "typer.testing",
     "yaml",
 )
 NOTHING_SELECTED = 5
+# What `tests/support/effort.py` reads, and what it takes where nothing is said.
+VARIABLE, DEFAULT_EFFORT = "CMBS_EFFORT", "fast"
 
 
 class Run(NamedTuple):
@@ -61,7 +59,15 @@ class Run(NamedTuple):
     @property
     def command(self) -> str:
         """What repeats it by hand."""
-        return shlex.join(["pytest", *self.arguments])
+        effort = f"{VARIABLE}={os.environ[VARIABLE]}"
+        return shlex.join([effort, "pytest", *self.arguments])
+
+
+class Outcome(NamedTuple):
+    """What came of all runs: those that failed with what they printed, and how many selected no test."""
+
+    failed: list[tuple[Run, int, Path]]
+    n_nothing: int
 
 
 def fork(run: Run, output: Path) -> int:
@@ -78,9 +84,10 @@ def fork(run: Run, output: Path) -> int:
     sys.exit(importlib.import_module("pytest").main(arguments))
 
 
-def run_all(runs: list[Run], jobs: int, scratch: Path) -> list[tuple[Run, int, Path]]:
-    """Run them, so many at a time; those that failed, with what they printed."""
+def run_all(runs: list[Run], jobs: int, scratch: Path) -> Outcome:
+    """Run them, so many at a time."""
     failed: list[tuple[Run, int, Path]] = []
+    n_nothing = 0
     running: dict[int, tuple[Run, Path]] = {}
     waiting = list(enumerate(runs))[::-1]
     while waiting or running:
@@ -92,11 +99,12 @@ def run_all(runs: list[Run], jobs: int, scratch: Path) -> list[tuple[Run, int, P
         run, output = running.pop(pid)
         code = os.waitstatus_to_exitcode(status)
         if code in {0, NOTHING_SELECTED}:
+            n_nothing += code == NOTHING_SELECTED
             output.unlink()
         else:
             failed.append((run, code, output))
             print(f"failed with {code}: {run.command}", flush=True)
-    return failed
+    return Outcome(failed, n_nothing)
 
 
 def find_files(given: list[str]) -> list[str]:
@@ -115,7 +123,12 @@ def main() -> int:
     parser.add_argument(
         "--seed", type=int, default=None, help="what the seeds come from; printed where it is not given"
     )
+    effort = os.environ.get(VARIABLE) or DEFAULT_EFFORT
+    parser.add_argument(
+        "--effort", default=effort, help=f"fast, ci or deep; what {VARIABLE} says where it is not given"
+    )
     chosen = parser.parse_args()
+    os.environ[VARIABLE] = chosen.effort
     seed = random.SystemRandom().getrandbits(32) if chosen.seed is None else chosen.seed
     files = find_files(chosen.files)
     os.chdir(ROOT)
@@ -123,16 +136,21 @@ def main() -> int:
         importlib.import_module(name)
     seeds = random.Random(seed)
     runs = [Run(path, seeds.getrandbits(32)) for _ in range(chosen.times) for path in files]
-    print(f"{len(files)} files, {chosen.times} times each, --seed {seed}", flush=True)
+    print(f"{len(files)} files, {chosen.times} times each, --effort {chosen.effort} --seed {seed}", flush=True)
     began = time.monotonic()
     scratch = Path(tempfile.mkdtemp(prefix="cmbs-alone-"))
-    failed = run_all(runs, chosen.jobs, scratch)
+    failed, n_nothing = run_all(runs, chosen.jobs, scratch)
     for run, _, output in failed:
         print(f"\n--- {run.command}\n{output.read_text('utf-8', 'replace')[-4000:]}")
-    minutes = (time.monotonic() - began) / 60
-    print(f"\n{len(runs) - len(failed)} of {len(runs)} runs passed, in {minutes:.1f} minutes")
+    print()
     for run, code, output in failed:
         print(f"  {code}: {run.command}  (all of it: {output})")
+    minutes = (time.monotonic() - began) / 60
+    n_passed = len(runs) - len(failed) - n_nothing
+    print(
+        f"{n_passed} of {len(runs)} runs passed, {len(failed)} failed, "
+        f"{n_nothing} had nothing selected at this effort ({chosen.effort}), in {minutes:.1f} minutes"
+    )
     if not failed:
         scratch.rmdir()
     return bool(failed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -114,6 +115,15 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         terminalreporter.line(f"{number:5} left out: {MARKERS[name]} ({_run_by(name)} runs it)")
     for reason, number in skipped.most_common():
         terminalreporter.line(f"{number:5} skipped: {reason.removeprefix('Skipped: ')}")
+
+
+@pytest.fixture(autouse=True)
+def no_checker_left() -> Iterator[None]:
+    """Fail a test that leaves a server open whose thread compares it with its Tee: it would disturb the tests after it."""
+    before = set(threading.enumerate())
+    yield
+    left = [thread for thread in threading.enumerate() if thread.name == "cmbs-agreement" and thread not in before]
+    assert not left, "a server over a Tee was not closed"
 
 
 @pytest.fixture

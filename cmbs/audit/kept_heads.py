@@ -16,6 +16,7 @@ from cmbs.errors import InvalidRequest, LedgerCorrupt
 from cmbs.ledger import canonical
 from cmbs.ledger.merkle import CompactRange
 from cmbs.spi import AuditLog
+from cmbs.spi.audit_log import HEADS_STREAM
 from cmbs.transparency.kernel.checkpoint import Checkpoint, LogKey, check_signature
 from cmbs.transparency.kernel.documents import (
     CHECKPOINT_KIND,
@@ -29,7 +30,7 @@ from cmbs.transparency.kernel.documents import (
 )
 from cmbs.transparency.kernel.faults import Fault, FaultKind
 from cmbs.transparency.kernel.notes import Note
-from cmbs.transparency.kernel.records import HEADS_STREAM, HeadRecord, read_record, verify_heads
+from cmbs.transparency.kernel.records import HeadRecord, read_record, verify_heads
 from cmbs.transparency.stream_trees import compare_head, describe_fork, grow_tree, list_streams
 
 HEADS_FORMAT = "cmbs/1/heads"

@@ -13,9 +13,10 @@ from cmbs.ledger import Head
 from cmbs.ledger.entry import check_link
 from cmbs.ledger.merkle import CompactRange
 from cmbs.spi import AuditLog
+from cmbs.spi.audit_log import HEADS_STREAM
 from cmbs.spi.stored_rows import EVENTS, Finding, StoredRows
 from cmbs.transparency.kernel.faults import Fault
-from cmbs.transparency.kernel.records import HEADS_STREAM, HeadRecord, HeadsFolding
+from cmbs.transparency.kernel.records import HeadRecord, HeadsFolding
 from cmbs.transparency.stream_trees import compare_head, describe_fork
 
 

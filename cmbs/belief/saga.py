@@ -10,14 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from msgspec.structs import replace
-
 from cmbs.belief.agreement import UNKNOWN_SESSION, Agreement
 from cmbs.belief.kernel.agreement import name_some
-from cmbs.belief.kernel.events import read_event
+from cmbs.belief.kernel.events import Event, read_event
 from cmbs.belief.kernel.kind import append_of
 from cmbs.belief.kernel.replay import catch_up
-from cmbs.belief.kernel.session import Session, evolve
+from cmbs.belief.kernel.session import Session
 from cmbs.belief.remote_calls import RemoteCalls
 from cmbs.errors import BeliefServerError, LedgerCorrupt, SessionNotFound, StoreDisagrees, StoreUnavailable
 from cmbs.spi.audit_log import Append, AuditLog, StaleHead
@@ -39,12 +37,14 @@ class Saga:
         self._calls = calls
         self._agreement = agreement
 
+    def admit(self, session: Session, event: Event) -> None:
+        """Refuse an event of a session that the store does not agree with; nothing is in doubt yet."""
+        if session.is_in_store:
+            self._agreement.require(session, sends=bool(event.body.delta.eliminated))
+
     def carry_out(self, after: Session, append: Append) -> None:
         """Intent, call, entry. `StaleHead` where another writer was first; the caller decides again."""
         call = self._call(after, append)
-        if after.is_in_store and append.seq > 0:
-            # Nothing is in doubt yet: what is refused here leaves no intent behind.
-            self._agreement.require(_before(after, append), sends=call is not None)
         if call is None:
             self._log.append([append])
             return
@@ -68,17 +68,18 @@ class Saga:
             # Settled by another process in this moment, or beaten by another entry: nothing can come of it any more.
             self._log.drop_intent(slot.stream_id, stored.event_hash)
             return
+        # It may have been sent before: what is refused here stays in doubt until log and store agree.
+        if session is not None and event.body.delta.eliminated:
+            self.admit(session, event)
         # What was recorded is decided again, like anything that is read from a log.
-        catch_up(slot.stream_id, session, [stored])
-        after = evolve(session, event)
+        after = catch_up(slot.stream_id, session, [stored])
+        if after is None:  # pragma: no cover - there is one entry at least
+            raise SessionNotFound(slot.stream_id)
         append = append_of(after, event)
         call = self._call(after, append)
         if call is not None:
-            # It may have been sent before: what is refused here stays in doubt until log and store agree.
             if session is None:
                 self._agreement.require_home(after)
-            else:
-                self._agreement.require(session, sends=True)
             self._send(append, call)
         self._conclude(append)
 
@@ -156,9 +157,3 @@ def split_store(store: Any, audit_log: AuditLog | None) -> tuple[AuditLog, Elimi
     if audit_log is None:
         audit_log = store if isinstance(store, AuditLog) else InMemoryStore()
     return audit_log, None if store is audit_log else store
-
-
-def _before(after: Session, append: Append) -> Session:
-    """The session before an entry, as far as its hypotheses go."""
-    gone = () if append.tombstones is None else append.tombstones.ids
-    return replace(after, survivors=after.survivors.restore(gone))

@@ -103,13 +103,14 @@ class BeliefServer(SessionReader):
         self.kits = KitLibrary(log, self._clock, self._ids)
         self._providers = Providers(providers, self.kits, belief_provider)
         self._remote = remote
-        self._kind = kind = BeliefKind(self._stamp, self.requests.limits)
         self._calls = self._agreement = self._saga = None
         if remote is not None:
             self._calls = RemoteCalls(store_timeout_seconds)
             self._agreement = Agreement(log, remote, self._calls, self._read, self._is_cached, self._absorb)
             self._agreement.in_background = checks_in_background
             self._saga = Saga(log, remote, self._calls, self._agreement)
+        admit = None if self._saga is None else self._saga.admit
+        self._kind = kind = BeliefKind(self._stamp, self.requests.limits, admit)
         graph_kits = GraphKits(remote, self._calls, self._agreement)
         self._declarations = Declarations(
             log,

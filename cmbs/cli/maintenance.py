@@ -31,11 +31,10 @@ from cmbs.cli.tee_client import (
 from cmbs.cli.tee_repair import compare_incidents
 from cmbs.identity.kernel.model import KEYS_STREAM
 from cmbs.spi import AuditLog
-from cmbs.spi.audit_log import KIT_PREFIX
+from cmbs.spi.audit_log import HEADS_STREAM, KIT_PREFIX
 from cmbs.stores import open_store
 from cmbs.substrate.kernel.events import STREAM_PREFIX
 from cmbs.substrate.server import SubstrateServer
-from cmbs.transparency.kernel.records import HEADS_STREAM
 
 _STANDARD = "-"
 

@@ -43,7 +43,8 @@ T = TypeVar("T")
 
 # A larger answer is given up: the server would not send one in one piece.
 MAX_ANSWER_BYTES = 512 * 1024 * 1024
-_SYSTEM = Environment(time.monotonic, random.random, lambda: str(uuid4()))
+# Not the generator of the module `random`, which an application may have seeded.
+_SYSTEM = Environment(time.monotonic, random.Random().random, lambda: str(uuid4()))  # noqa: S311 - not a secret
 
 
 class Operations(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from hashlib import sha256
 from typing import Any, TypedDict
 
 import msgspec
 
 from cmbs.client.results.spaces import Execution, Proposal
 from cmbs.errors import BeliefServerError
+from cmbs.ledger.tagged_hash import describe_large_result
 
 WAITING = ("asked", "parked")
 ENDED = ("succeeded", "failed", "timed_out", "result_refused")
@@ -118,7 +118,7 @@ def convert_to_json(value: Any) -> Any:
 def shorten_result(value: Any) -> Any:
     """A result as it is kept: all of it, or its hash where it is too large."""
     data = msgspec.json.encode(value)
-    return value if len(data) <= _MAX_RESULT_BYTES else {"sha256": sha256(data).hexdigest(), "bytes": len(data)}
+    return value if len(data) <= _MAX_RESULT_BYTES else describe_large_result(data)
 
 
 def _encode(value: Any) -> Any:

@@ -7,9 +7,10 @@ nothing is found under a key means that there is no such thing.
 from __future__ import annotations
 
 from enum import StrEnum
-from hashlib import sha256
 
 import msgspec
+
+from cmbs.ledger.tagged_hash import Domain, hash_tagged
 
 _KEY_BYTES = 8
 
@@ -33,7 +34,7 @@ class Lookup(StrEnum):
 
 def lookup_key(lookup: Lookup, *parts: str) -> int:
     """The key of a thing: a signed number of 64 bits."""
-    digest = sha256("\x00".join((lookup, *parts)).encode(errors="surrogatepass")).digest()
+    digest = hash_tagged(Domain.LOOKUP, "\x00".join((lookup, *parts)).encode(errors="surrogatepass"))
     return int.from_bytes(digest[:_KEY_BYTES], "big", signed=True)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from cmbs.ledger import canonical
+from cmbs.ledger.tagged_hash import describe_large_result
 from cmbs.mcp.api import Api, ApiError, path
 from cmbs.mcp.gateway.answers import describe_refusals
 from cmbs.spi import Clock, IdSource
@@ -166,7 +167,7 @@ def _proposal_id(call_id: str, number: int) -> str:
 def _shorten_result(result: Any) -> Any:
     """A result as it is kept: all of it, or its hash where it is too large."""
     data = msgspec.json.encode(result)
-    return result if len(data) <= _MAX_RESULT_BYTES else {"sha256": sha256(data).hexdigest(), "bytes": len(data)}
+    return result if len(data) <= _MAX_RESULT_BYTES else describe_large_result(data)
 
 
 def _require(step: Mapping[str, Any]) -> None:

@@ -76,9 +76,7 @@ def refuse_other_marks(stored: tuple[object, ...], expected: tuple[str, ...]) ->
     if stored[0] != expected[0]:
         raise refuse_format(stored[0])
     if stored != expected:
-        # The first development versions kept no fingerprint of a graph.
-        found = stored[1] if len(stored) > 1 else None
-        raise StoreRefused(describe_other_fingerprint(found, expected[1]), _OWN_SOFTWARE)
+        raise StoreRefused(describe_other_fingerprint(stored[1], expected[1]), _OWN_SOFTWARE)
 
 
 def describe_other_fingerprint(found: object, expected: str) -> str:

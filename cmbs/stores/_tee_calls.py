@@ -22,6 +22,8 @@ _MIN_TIMEOUT_SECONDS = 0.001
 _REFUSAL_SECONDS = 0.1
 # gRPC looks at a channel that is watched for a fifth of a second at a time.
 _WATCH_SECONDS = 0.3
+# Not the generator of the module `random`: an application may have seeded that one, and these calls come from threads.
+_JITTER = random.Random()  # noqa: S311 - not a secret
 _REFUSAL_FIELDS = ("field", "found", "accepted", "faults", "next")
 _AWAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
@@ -89,7 +91,7 @@ class Calls:
                 answer = call(timeout=max(deadline - time.monotonic(), _MIN_TIMEOUT_SECONDS))
             except grpc.RpcError as exc:
                 # Jitter, so that many callers do not all come back at the same moment.
-                pause = backoff * random.uniform(0.5, 1.0)  # noqa: S311 - not a secret
+                pause = backoff * _JITTER.uniform(0.5, 1.0)
                 status = exc.code()
                 self.losses += status is grpc.StatusCode.UNAVAILABLE
                 if status is grpc.StatusCode.UNAVAILABLE and not self._away and time.monotonic() + pause < deadline:

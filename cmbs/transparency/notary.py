@@ -18,14 +18,13 @@ from cmbs.errors import CmbsError, InvalidRequest, LedgerCorrupt, RecordNotFound
 from cmbs.ledger import Head
 from cmbs.ledger.merkle import EMPTY_ROOT
 from cmbs.spi import AuditLog, Clock, IdSource
-from cmbs.spi.audit_log import IDENTITY_PREFIX, Append, StaleHead
+from cmbs.spi.audit_log import HEADS_STREAM, IDENTITY_PREFIX, Append, StaleHead
 from cmbs.system import RandomIds, SystemClock
 from cmbs.transparency.kernel.checkpoint import Checkpoint, LogKeys
 from cmbs.transparency.kernel.documents import RecordProof, describe_record
 from cmbs.transparency.kernel.faults import Fault, FaultKind
 from cmbs.transparency.kernel.notes import Note
 from cmbs.transparency.kernel.records import (
-    HEADS_STREAM,
     HeadRecord,
     HeadsLog,
     RecordEvent,

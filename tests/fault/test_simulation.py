@@ -17,15 +17,24 @@ from cmbs.spi import Append, EliminationProvenance, EliminationResult
 from cmbs.stores.memory import InMemoryStore
 from cmbs.testing.simulation import Shape, SimulationFailed, shape_of, simulate
 from cmbs.testing.simulation.__main__ import main
-from tests.support.effort import EFFORT
+from tests.support.effort import EFFORT, EFFORTS, Effort
 
-CHUNK = 100
+# So many histories in one test: what `fast` runs. `ci` and `deep` add tests of as many.
+CHUNK = EFFORTS["fast"].seeds
 # Within so many seeds a store that lies is detected.
 MAX_SEEDS_TO_DETECT = 100
 
 
+def first_seeds(effort: Effort) -> range:
+    """The seeds that the tests of an effort begin with."""
+    return range(0, effort.seeds, CHUNK)
+
+
+# `make test` runs the first test. `make test-ci` selects what is marked, so the others are.
 @pytest.mark.req("ARCH-2-03", "ARCH-2-04", "ARCH-4-01")
-@pytest.mark.parametrize("first", range(0, EFFORT.seeds, CHUNK))
+@pytest.mark.parametrize(
+    "first", [pytest.param(first, marks=[pytest.mark.slow] if first else []) for first in first_seeds(EFFORT)]
+)
 def test_nothing_acknowledged_is_lost_and_nothing_is_applied_twice(first: int) -> None:
     counts: Counter[str] = Counter()
     for seed in range(first, first + CHUNK):
@@ -34,6 +43,11 @@ def test_nothing_acknowledged_is_lost_and_nothing_is_applied_twice(first: int) -
     assert (
         min(counts[what] for what in ("faults", "crashes", "kills", "overtaken", "unavailable", "entries")) > CHUNK // 4
     )
+
+
+def test_an_effort_runs_as_many_histories_as_it_says() -> None:
+    for effort in EFFORTS.values():
+        assert len(first_seeds(effort)) * CHUNK == effort.seeds
 
 
 def test_seeds_take_turns_between_the_shapes() -> None:

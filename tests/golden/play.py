@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gzip
 import secrets
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import closing, suppress
 from datetime import timedelta
 from itertools import count
@@ -17,8 +17,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from cmbs.audit.fsck import all_sessions
-from cmbs.audit.spaces import all_spaces
+from cmbs.audit.plain_rows import all_sessions, all_streams
 from cmbs.audit.transfer import export_lines
 from cmbs.belief.server import BeliefServer
 from cmbs.errors import BeliefServerError
@@ -27,6 +26,7 @@ from cmbs.identity.kernel.model import KEYS_STREAM
 from cmbs.identity.registry import KeyRegistry
 from cmbs.messages import Actor, ActorKind, OntologyBundle, SessionPolicy
 from cmbs.spi import AuditLog
+from cmbs.spi.audit_log import HEADS_STREAM, KIT_PREFIX, WEBHOOK_PREFIX
 from cmbs.stores import open_store
 from cmbs.substrate.belief_source import ServedBelief
 from cmbs.substrate.kernel.events import (
@@ -57,6 +57,7 @@ from cmbs.substrate.kernel.model import Budget, Capability, ScopeMatch, StateDel
 from cmbs.substrate.kernel.model import Scope as ArgumentScope
 from cmbs.testing.fakes.environment import ManualClock, SequentialIds
 from tests.golden.play_cases import act_in_cases
+from tests.golden.play_others import go_on, play_kit, play_webhooks, record_heads
 from tests.support.spaces import (
     AGENT,
     ANY,
@@ -65,6 +66,7 @@ from tests.support.spaces import (
     ROOT,
     SECOND,
     SPACE,
+    STREAM,
     ScriptedRunner,
     World,
     call,
@@ -490,21 +492,26 @@ def _make_keys(registry: KeyRegistry) -> None:
     registry.revoke(first.key.key_id, "lost", by=SECOND)
 
 
-def play(log: AuditLog) -> None:
-    """Everything, into an empty store."""
-    clock = ManualClock(tick=timedelta(microseconds=1_001))
-    play_keys(log, clock)
-    play_space(log, clock, play_sessions(log, clock))
-
-
 def write_logs(directory: Path) -> None:
     """Write the golden files of the software as it is."""
     directory.mkdir(parents=True)
-    database = directory / "store.db"
+    database, clock = directory / "store.db", ManualClock(tick=timedelta(microseconds=1_001))
     with closing(open_store(f"sqlite:///{database}")) as log:
-        play(log)
-        names = [*(each.session_id for each in all_sessions(log)), *(f"space:{each}" for each in all_spaces(log))]
-        (directory / "export.jsonl").write_bytes(b"\n".join(export_lines(log, names)) + b"\n")
-        (directory / "keys.jsonl").write_bytes(b"\n".join(export_lines(log, [KEYS_STREAM])) + b"\n")
+        play_keys(log, clock)
+        play_space(log, clock, play_sessions(log, clock))
+        session_id = play_kit(log, clock)
+        moved = [*all_streams(log, KIT_PREFIX), *(each.session_id for each in all_sessions(log)), STREAM]
+        _write_export(directory / "export.jsonl", log, moved)
+        # The streams go on in the database alone: an export of a thousand entries would hide what changes in a diff.
+        go_on(log, clock, session_id)
+        play_webhooks(log, clock)
+        record_heads(log, clock)
+        _write_export(directory / "keys.jsonl", log, [KEYS_STREAM])
+        _write_export(directory / "webhooks.jsonl", log, all_streams(log, WEBHOOK_PREFIX))
+        _write_export(directory / "heads.jsonl", log, [HEADS_STREAM])
     (directory / "store.db.gz").write_bytes(gzip.compress(database.read_bytes(), mtime=0))
     database.unlink()
+
+
+def _write_export(path: Path, log: AuditLog, stream_ids: Iterable[str]) -> None:
+    path.write_bytes(b"\n".join(export_lines(log, stream_ids)) + b"\n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -43,8 +43,7 @@ def carry(carrier: str, directory: Path, tee: str = "") -> Iterator[Send]:
     behind = ("--tee", tee) if tee else ()
     match carrier:
         case "asgi":
-            settings = _build_settings(directory, tee)
-            with client_of(create_app(settings=settings)) as client:
+            with closing(create_app(settings=_build_settings(directory, tee))) as app, client_of(app) as client:
                 yield client.request
         case "uvicorn":
             with _uvicorn(directory, tee) as url, open_client(url) as client:
@@ -63,11 +62,11 @@ def carry(carrier: str, directory: Path, tee: str = "") -> Iterator[Send]:
             with serving(directory, "--store", "memory:", *SIGNING, *behind) as server, server.client() as client:
                 yield CommandCarrier(server.url, client.request)
         case "embedded client" | "embedded async client":
-            settings = _build_settings(directory, tee)
-            app = create_app(settings=settings)
-            with carry_by_client(carrier, app) as send:
+            with (
+                closing(create_app(settings=_build_settings(directory, tee))) as app,
+                carry_by_client(carrier, app) as send,
+            ):
                 yield send
-            app.close()
         case "unix socket":
             options = ("--store", "memory:", "--uds", "cmbs.sock", *SIGNING, *behind)
             with serving(directory, *options) as server, server.client() as client:

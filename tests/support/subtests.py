@@ -76,6 +76,7 @@ def for_each(
     """
     named = [each.strip() for each in names.split(",")] if isinstance(names, str) else list(names)
     loop = _Loop(named, list(values), ids if callable(ids) else list(ids))
+    assert loop.values, f"there is no value for {', '.join(named)}: the test would check nothing"
 
     def decorate(test: Test) -> Test:
         if hasattr(test, _LOOPS):

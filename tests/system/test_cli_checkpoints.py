@@ -13,10 +13,10 @@ import psycopg
 import pytest
 
 from cmbs.belief.server import BeliefServer
+from cmbs.spi.audit_log import HEADS_STREAM
 from cmbs.stores import open_store
 from cmbs.transparency.kernel.checkpoint import Checkpoint
 from cmbs.transparency.kernel.notes import Note
-from cmbs.transparency.kernel.records import HEADS_STREAM
 from cmbs.transparency.notary import Notary
 from tests.support.cli import invoke
 from tests.support.http_server import (

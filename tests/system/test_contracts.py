@@ -1,4 +1,4 @@
-"""The contract files are current, and a change of them that is no addition needs its line in the changelog."""
+"""The contract files and the baseline are current, and a change that is no addition needs its line in the changelog."""
 
 import json
 import subprocess
@@ -9,13 +9,11 @@ import pytest
 
 from scripts import check_contracts
 from scripts.check_contracts import (
-    BASELINE,
-    CHANGELOG,
     baseline_text,
-    is_tagged,
     list_faults,
     read_contracts,
     read_named,
+    read_released_logs,
 )
 from scripts.contracts import (
     CLI,
@@ -80,13 +78,14 @@ def http(request: Any = None, answer: Any = None, **more: Any) -> Elements:
     header = {"headers": {"Retry-After": {"$ref": "#/components/headers/Retry-After"}}}
     operation = {
         "operationId": "ask",
-        "security": [{"key": more.get("scopes", ["belief:write"])}, {}],
+        "security": more.get("security", [{"key": ["belief:write"]}, {}]),
         "parameters": more.get("parameters", [parameter("fields")]),
         "requestBody": {"required": True, "content": {"application/json": {"schema": ref("Ask")}}},
         "responses": {"200": {**header, "content": {"application/json": {"schema": ref("Told")}}}},
     }
     headers = {"Retry-After": {"schema": {"type": more.get("header", "integer")}}}
-    components = {"schemas": schemas, "headers": headers}
+    schemes = {"key": {"type": "http", "scheme": more.get("scheme", "bearer"), "description": "A key."}}
+    components = {"schemas": schemas, "headers": headers, "securitySchemes": schemes}
     return list_http({"paths": {"/v1/{id}/ask": {"post": operation}}, "components": components})
 
 
@@ -104,9 +103,9 @@ def fields(schema: dict[str, Any], **changes: Any) -> dict[str, Any]:
     return {"properties": {name: each for name, each in changed.items() if each is not None}}
 
 
-def check(contract: str, before: Elements, now: Elements, changed: str = "", heading: str = "Changed") -> list[str]:
-    changelog = f"# Changelog\n\n## Unreleased\n\n### Added\n\n- `ask`\n\n### {heading}\n\n- {changed}\n\n## 1.0\n"
-    return list(list_faults({contract: before}, {contract: now}, changelog))
+def check(contract: str, before: Elements, now: Elements, *named: str, released: Elements | None = None) -> list[str]:
+    """What may not be recorded, where the changelog names these lines and a release has these golden logs."""
+    return list(list_faults({contract: before}, {contract: now}, set(named), released or {}))
 
 
 SEEN_AT = ANSWER["properties"]["seen_at"]
@@ -130,6 +129,7 @@ ADDITIONS = {
     "a tighter limit of an answer": http(answer=fields(ANSWER, seen_at={**SEEN_AT, "maxLength": 29, "minLength": 1})),
     "a format of an answer": http(answer=fields(ANSWER, note={"type": "string", "format": "uri"})),
     "items that may be anything": http(fields(REQUEST, hints={"type": "array", "items": {}})),
+    "another way to be let in": http(security=[{"key": ["belief:write"]}, {"key": ["belief:read"]}, {}]),
     "one more alternative": http(fields(REQUEST, target={"oneOf": [ANY_TARGET, HTTP_TARGET, MCP_TARGET]})),
 }
 BREACHES = {
@@ -188,7 +188,7 @@ BREACHES = {
     "a constant is text": (
         http(answer=fields(ANSWER, version={"const": "1"})),
         "Told.version",
-        "has no value `1` any more: name `Told.version` or `Told.version=1`",
+        "has no value `1` any more",
     ),
     "an answer has another format": (
         http(answer=fields(ANSWER, seen_at={**SEEN_AT, "format": "date"})),
@@ -236,7 +236,13 @@ BREACHES = {
         "Ask.target.mcp.url",
         "must be sent now",
     ),
-    "another scope is needed": (http(scopes=["space:write"]), "ask", "has another scopes"),
+    "another scope is needed": (
+        http(security=[{"key": ["space:write"]}, {}]),
+        "ask",
+        'cannot be called with `{"key": ["belief:write"]}` any more',
+    ),
+    "a key is needed": (http(security=[{"key": ["belief:write"]}]), "ask", "cannot be called with `{}` any more"),
+    "keys are shown in another way": (http(scheme="basic"), "security.key", "has another scheme"),
 }
 
 
@@ -246,35 +252,35 @@ def test_an_addition_needs_no_line(now: Elements) -> None:
 
 
 @pytest.mark.parametrize(("now", "element", "what"), BREACHES.values(), ids=BREACHES.keys())
-def test_what_is_no_addition_fails_unless_it_is_named_itself(now: Elements, element: str, what: str) -> None:
+def test_what_is_no_addition_fails_unless_the_changelog_has_its_line(now: Elements, element: str, what: str) -> None:
     (fault,) = check(HTTP, http(), now)
     assert fault.startswith(f"http: `{element}` {what}")
-    assert f"name `{element}`" in fault
-    for heading in ("Changed", "Removed"):
-        assert check(HTTP, http(), now, f"`{element}` is another.", heading) == []
-    for whole in list_parents(HTTP, element):
-        assert check(HTTP, http(), now, f"`{whole}` is named for another reason.") == [fault]
-    assert check(HTTP, http(), now, f"`{element}`", "Fixed") == [fault]
-    assert check(HTTP, http(), now, f"`{element}s` and {element}") == [fault]
+    assert check(HTTP, http(), now, fault) == []
+    others = [f"http: `{whole}` is gone" for whole in list_parents(HTTP, element) if whole not in now]
+    others += [f"http: `{element}`", f"`{element}`", f"http: `{element}` has another fault", f"{fault} now"]
+    assert check(HTTP, http(), now, *others) == [fault]
 
 
-def test_an_operation_that_is_gone_is_one_fault_and_may_be_named_by_its_route() -> None:
+def test_an_operation_that_is_open_to_all_may_not_ask_for_a_key() -> None:
+    (fault,) = check(HTTP, http(security=[]), http(security=[{"key": []}]))
+    assert fault == "http: `ask` cannot be called with `{}` any more"
+
+
+def test_an_operation_that_is_gone_is_one_fault() -> None:
     now = {name: facts for name, facts in http().items() if name.partition(".")[0] != "ask"}
-    (fault,) = check(HTTP, http(), now)
-    assert fault == "http: `ask` is gone: name `ask` or `POST /v1/{id}/ask`"
-    assert check(HTTP, http(), now, "`POST /v1/{session_id}/ask` is gone.", "Removed") == []
+    assert check(HTTP, http(), now) == ["http: `ask` is gone"]
+    assert check(HTTP, http(), now, "http: `ask` is gone") == []
 
 
-def test_a_value_is_named_with_its_element() -> None:
-    now = http(statuses=["open"])
-    assert len(check(HTTP, http(), now, "`closed` is gone.", "Removed")) == 1
-    assert check(HTTP, http(), now, "`Status=closed` is gone.", "Removed") == []
+def test_what_the_changelog_calls_gone_may_not_be_there() -> None:
+    line = "http: `ask.fields` is gone"
+    assert check(HTTP, http(parameters=[]), http(), line) == [f"{line}: the changelog says so, and it is there"]
 
 
 def test_a_schema_that_is_gone_does_not_cover_the_fields_that_had_it() -> None:
     now = http(answer=fields(ANSWER, status=ref("State")), status_name="State")
-    (fault,) = check(HTTP, http(), now, "`Status` is gone.")
-    assert fault.startswith("http: `Told.status` is State, was Status")
+    (fault,) = check(HTTP, http(), now, "http: `Status` is gone")
+    assert fault == "http: `Told.status` is State, was Status"
 
 
 @pytest.mark.parametrize(
@@ -314,99 +320,194 @@ def test_a_schema_that_is_sent_and_received_may_be_neither_widened_nor_narrowed(
 def test_an_option_of_the_command_line_is_an_element() -> None:
     before = list_cli({"cmbs tee load": {"--port": {"type": "int", "default": "1"}, "FILE": {"type": "str"}}})
     now = list_cli({"cmbs tee load": {"FILE": {"type": "str", "required": True}, "--new": {"type": "flag"}}})
-    assert [fault.partition(": name ")[0] for fault in check(CLI, before, now)] == [
-        "cli: `cmbs tee load --port` is gone",
-        "cli: `cmbs tee load FILE` must be sent now",
+    faults = check(CLI, before, now)
+    assert faults == ["cli: `cmbs tee load --port` is gone", "cli: `cmbs tee load FILE` must be sent now"]
+    assert check(CLI, before, now, *faults) == []
+    assert check(CLI, before, now, "cli: `cmbs tee` is gone") == faults
+
+
+def test_arguments_of_the_command_line_stay_where_they_are() -> None:
+    def take(*names: str) -> Elements:
+        return list_cli({"cmbs kit impact": {name: {"type": "Path", "position": n} for n, name in enumerate(names, 1)}})
+
+    assert check(CLI, take("OLD", "NEW"), take("OLD", "NEW", "MORE")) == []
+    assert check(CLI, take("OLD", "NEW"), take("NEW", "OLD")) == [
+        "cli: `cmbs kit impact NEW` has another position: 1, was 2",
+        "cli: `cmbs kit impact OLD` has another position: 2, was 1",
     ]
-    assert check(CLI, before, now, "`cmbs tee load --port` and `cmbs tee load FILE` are others.") == []
-    assert len(check(CLI, before, now, "`cmbs tee load`, `cmbs tee` and `cmbs` are named for other reasons.")) == 2
 
 
-def test_commands_of_which_none_is_left_are_named_by_their_group() -> None:
-    before = list_cli({"cmbs tee load": {"FILE": {"type": "str"}}, "cmbs tee serve": {}, "cmbs keys": {}})
-    assert check(CLI, before, list_cli({"cmbs keys": {}}), "`cmbs tee` is gone.", "Removed") == []
-    assert len(check(CLI, before, list_cli({"cmbs keys": {}, "cmbs tee serve": {}}), "`cmbs tee` is gone.")) == 1
+def test_the_positions_of_arguments_are_in_the_file_of_commands() -> None:
+    impact = json.loads(cli_text())["cmbs kit impact"]
+    assert [(name, impact[name]["position"]) for name in ("OLD", "NEW")] == [("OLD", 1), ("NEW", 2)]
+    assert "position" not in impact["--store"]
 
 
-def test_a_tool_a_prompt_and_a_template_of_mcp_are_elements() -> None:
+def test_a_tool_a_prompt_a_resource_and_a_template_of_mcp_are_elements() -> None:
     tool = {"name": "observe", "inputSchema": REQUEST, "outputSchema": {"$defs": {"Told": ANSWER}, **ref("Told")}}
     prompt = {"name": "investigate", "arguments": [{"name": "case"}]}
     offers: dict[str, Any] = {
         "tools": [tool],
         "prompts": [prompt],
-        "resourceTemplates": [{"uriTemplate": "cmbs://{x}"}],
+        "resources": [{"uri": "cmbs://kits", "mimeType": "application/json"}],
+        "resourceTemplates": [{"uriTemplate": "cmbs://kits/{x}"}],
     }
     before = list_mcp(offers)
     assert check(MCP, before, before) == []
     changed = {**tool, "inputSchema": {**REQUEST, "required": ["source_id", "mode"]}}
     (fault,) = check(MCP, before, list_mcp({**offers, "tools": [changed]}))
-    assert fault == "mcp: `MCP observe.args.mode` must be sent now: name `MCP observe.args.mode`"
-    gone = check(MCP, before, list_mcp({"tools": [], "prompts": [], "resourceTemplates": []}))
-    assert [fault.partition(" is gone")[0] for fault in gone] == [
-        "mcp: `MCP cmbs://{x}`",
-        "mcp: `MCP investigate`",
-        "mcp: `MCP observe`",
+    assert fault == "mcp: `MCP observe.args.mode` must be sent now"
+    (fault,) = check(MCP, before, list_mcp({**offers, "resources": [{"uri": "cmbs://kits", "mimeType": "text/csv"}]}))
+    assert fault == "mcp: `MCP cmbs://kits` has another mimeType: text/csv, was application/json"
+    assert check(MCP, before, list_mcp(dict.fromkeys(offers, ()))) == [
+        "mcp: `MCP cmbs://kits` is gone",
+        "mcp: `MCP cmbs://kits/{x}` is gone",
+        "mcp: `MCP investigate` is gone",
+        "mcp: `MCP observe` is gone",
     ]
 
 
-def test_a_requirement_that_is_gone_is_named_by_its_id_or_the_beginning_of_it() -> None:
-    before = list_requirements('[[requirement]]\nid = "BS-V1-01"\n[[requirement]]\nid = "BS-V1-02"\n')
-    now = list_requirements('[[requirement]]\nid = "BS-V2-01"\n')
-    assert len(check(REQUIREMENTS, before, now)) == 2
-    assert len(check(REQUIREMENTS, before, now, "`BS-V1-01` is gone")) == 1
-    assert check(REQUIREMENTS, before, now, "`BS-V1` is gone") == []
-    assert len(check(REQUIREMENTS, before, now, "`BS` is another")) == 2
+def test_each_requirement_that_is_gone_is_named_by_its_id() -> None:
+    before = list_requirements("".join(f'[[requirement]]\nid = "{name}"\n' for name in ("IMPACT", "IMPACT-BELIEF")))
+    faults = check(REQUIREMENTS, before, {})
+    assert faults == ["requirements: `IMPACT` is gone", "requirements: `IMPACT-BELIEF` is gone"]
+    assert check(REQUIREMENTS, before, {}, faults[0]) == faults[1:]
 
 
-def test_golden_logs_are_files_that_are_added_and_never_changed(tmp_path: Path) -> None:
+def test_golden_logs_may_be_written_anew_until_a_release_is_tagged(tmp_path: Path) -> None:
     (tmp_path / "v1").mkdir()
     (tmp_path / "v1" / "export.jsonl").write_text("{}\n")
     (tmp_path / "play.py").write_text("")
     before = list_golden_logs(tmp_path)
     (tmp_path / "v1" / "more.jsonl").write_text("{}\n")
     (tmp_path / "play.py").write_text("# another")
-    assert check(GOLDEN_LOGS, before, list_golden_logs(tmp_path)) == []
+    assert check(GOLDEN_LOGS, before, list_golden_logs(tmp_path), released=before) == []
     (tmp_path / "v1" / "export.jsonl").write_text("[]\n")
-    (fault,) = check(GOLDEN_LOGS, before, list_golden_logs(tmp_path))
-    assert fault.startswith("golden logs: `golden logs/v1/export.jsonl` has another sha256")
-    assert check(GOLDEN_LOGS, before, list_golden_logs(tmp_path), "The `golden logs/v1` are others.") == [fault]
-    assert check(GOLDEN_LOGS, before, {}, "The `golden logs/v1` are gone.") == []
+    now = list_golden_logs(tmp_path)
+    assert check(GOLDEN_LOGS, before, now) == []
+    gone = "golden logs: `golden logs/v1/export.jsonl` is gone"
+    assert check(GOLDEN_LOGS, before, {}) == [gone]
+    assert check(GOLDEN_LOGS, before, {}, gone) == []
+
+    # A baseline that was recorded without the tags does not help either.
+    for recorded in (before, now):
+        (fault,) = check(GOLDEN_LOGS, recorded, now, released=before)
+        assert fault.startswith("golden logs: `golden logs/v1/export.jsonl` has another sha256: ")
+        assert check(GOLDEN_LOGS, recorded, now, fault, fault.rpartition(": ")[0], released=before) == [fault]
+    (fault,) = check(GOLDEN_LOGS, before, {}, gone, released=before)
+    assert fault.startswith(gone)
 
 
-def test_only_the_changes_of_the_unreleased_section_are_read() -> None:
-    text = "## Unreleased\n### Added\n`a`\n### Changed\n`b\n  c`\n### Removed\n`GET /{id}`\n## 1.0\n### Changed\n`d`\n"
-    assert read_named(text) == {"b c", "GET /{}"}
+def test_only_the_contracts_that_changed_since_the_last_release_are_read() -> None:
+    text = """# Changelog
+## Unreleased
+### Added
+#### Contracts
+- added
+### Changed
+- `cmbs serve` is mentioned
+#### Contracts
+Some words.
+- http: `a` is
+  gone
+- cli: `b` is gone
+  - nested
+
+- cli: `c` is gone
+#### Others
+- other
+### Removed
+#### Contracts
+- removed
+## 1.0
+### Changed
+#### Contracts
+- released
+"""
+    assert read_named(text) == {"http: `a` is gone", "cli: `b` is gone - nested", "cli: `c` is gone"}
 
 
-def test_the_contracts_keep_to_the_baseline_or_the_changelog_says_so() -> None:
-    contracts = read_contracts()
-    assert all(contracts.values())
-    assert list(list_faults(json.loads(BASELINE.read_text("utf-8")), contracts, CHANGELOG.read_text("utf-8"))) == []
+def test_the_baseline_is_the_record_of_the_contracts() -> None:
+    assert all(read_contracts().values())
+    assert check_contracts.main([]) == 0, "run `python -m scripts.check_contracts --record`"
 
 
-def test_a_baseline_is_recorded_only_where_a_release_is_tagged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.fixture
+def contracts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Elements]:
+    """Contracts that a test may change, recorded in a baseline of its own, beside an empty changelog."""
+    found: dict[str, Elements] = {
+        HTTP: http(),
+        CLI: list_cli({"cmbs serve": {}}),
+        GOLDEN_LOGS: {"log": {"sha256": "a"}},
+    }
+    for name, text in {"BASELINE": baseline_text(found), "CHANGELOG": ""}.items():
+        (tmp_path / name).write_text(text)
+        monkeypatch.setattr(check_contracts, name, tmp_path / name)
+    monkeypatch.setattr(check_contracts, "ROOT", tmp_path)
+    monkeypatch.setattr(check_contracts, "read_contracts", lambda: found)
+    return found
+
+
+def test_an_addition_is_recorded_and_from_then_on_protected(
+    contracts: dict[str, Elements], capsys: pytest.CaptureFixture[str]
 ) -> None:
+    contracts[CLI]["cmbs new"] = {}
+    contracts[GOLDEN_LOGS]["log"] = {"sha256": "b"}
+    assert check_contracts.main([]) == 1
+    told = capsys.readouterr().err
+    assert told.startswith("cli: `cmbs new`\ngolden logs: `log`\n")
+    assert "--record" in told
+    assert check_contracts.main(["--record"]) == check_contracts.main([]) == 0
+
+    recorded = check_contracts.BASELINE.read_text()
+    del contracts[CLI]["cmbs new"]
+    check_contracts.CHANGELOG.write_text("## Unreleased\n### Changed\n- `cmbs new` does more.\n")
+    for arguments in ([], ["--record"]):
+        assert check_contracts.main(arguments) == 1
+        assert capsys.readouterr().err.startswith("cli: `cmbs new` is gone\n\nThese changes are no additions.")
+    assert check_contracts.BASELINE.read_text() == recorded
+
+
+def test_a_change_that_the_changelog_names_is_recorded(
+    contracts: dict[str, Elements], capsys: pytest.CaptureFixture[str]
+) -> None:
+    del contracts[CLI]["cmbs serve"]
+    listed = "## Unreleased\n### Changed\n#### Contracts\n- cli: `cmbs old` is gone\n"
+    check_contracts.CHANGELOG.write_text(listed)
+    assert check_contracts.main(["--record"]) == 1
+    assert capsys.readouterr().err.endswith("that no change needs now:\ncli: `cmbs old` is gone\n")
+    check_contracts.CHANGELOG.write_text(f"{listed}- cli: `cmbs serve` is gone\n")
+    assert check_contracts.main([]) == 1
+    assert "--record" in capsys.readouterr().err
+    assert check_contracts.main(["--record"]) == check_contracts.main([]) == 0
+    assert json.loads(check_contracts.BASELINE.read_text()) == contracts
+
+
+def test_the_golden_logs_of_releases_are_read_from_the_tags_before_this_commit(tmp_path: Path) -> None:
     def git(*arguments: str) -> None:
         who = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false")
         subprocess.run(["git", *who, *arguments], cwd=tmp_path, check=True, capture_output=True)
 
-    written = tmp_path / "baseline.json"
-    monkeypatch.setattr(check_contracts, "BASELINE", written)
-    with monkeypatch.context() as elsewhere:
-        elsewhere.setattr(check_contracts, "ROOT", tmp_path)
-        git("init")
-        git("commit", "--allow-empty", "--message", "first")
-        git("tag", "other")
-        assert check_contracts.main(["--record"]) == 2
-        assert "HEAD has no tag" in capsys.readouterr().err
-        assert not written.exists()
+    def commit(log: str) -> None:
+        (tmp_path / "api" / "baseline.json").write_text(baseline_text({GOLDEN_LOGS: {log: {"sha256": "a"}}}))
+        git("add", ".")
+        git("commit", "--message", log)
+
+    (tmp_path / "api").mkdir()
+    assert read_released_logs(tmp_path) == {}
+    git("init")
+    assert read_released_logs(tmp_path) == {}
+    git("commit", "--allow-empty", "--message", "no baseline")
+    git("tag", "v0.0.1")
+    commit("first")
+    git("tag", "other")
+    assert read_released_logs(tmp_path) == {}
     git("tag", "v1.0.0")
-    assert is_tagged(tmp_path)
-    git("commit", "--allow-empty", "--message", "second")
-    assert not is_tagged(tmp_path)
-    assert check_contracts.main(["--record", "--force"]) == 0
-    assert json.loads(written.read_text("utf-8")) == read_contracts()
+    commit("second")
+    assert read_released_logs(tmp_path) == {"first": {"sha256": "a"}}
+    git("tag", "v2.0.0")
+    git("checkout", "v1.0.0")
+    assert read_released_logs(tmp_path) == {"first": {"sha256": "a"}}
 
 
 def test_a_baseline_that_was_written_is_read_again_without_a_fault() -> None:

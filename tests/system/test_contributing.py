@@ -3,12 +3,16 @@
 import re
 import tomllib
 
+from hypothesis import settings
+
 from scripts.check_docs import ROOT, read_document
-from tests.support.effort import EFFORTS, MARKERS
+from tests.support.effort import CI_MARKERS, EFFORTS, MARKERS
 
 CONTRIBUTING = read_document(ROOT / "CONTRIBUTING.md")
 # Placeholders such as `cmbs/substrate/tools/<kind>.py` name no file.
 PATH = re.compile(r"`((?:cmbs|docs|examples|scripts|tests)/[\w./-]*)`")
+
+KILLS = {1: "one", 2: "two", 20: "twenty"}
 
 
 def test_the_diagram_of_the_layers_is_the_import_contract() -> None:
@@ -30,5 +34,10 @@ def test_the_efforts_and_markers_are_those_of_the_tests() -> None:
     for effort in EFFORTS.values():
         (row,) = re.findall(rf"^\| `{effort.name}` \|.*$", text, re.MULTILINE)
         assert f"{effort.examples:,} examples" in row
-        assert f"{effort.seeds:,}" in row
+        assert f"{effort.seeds:,} " in row
+        assert re.search(rf"\b{KILLS[effort.kills]} kills?\b", row)
+        # What Hypothesis is told: see `tests/conftest.py`.
+        assert settings.get_profile(effort.name).max_examples == effort.examples
+    # `make test-ci` selects what `make test` leaves out, so a test without a marker never runs at the effort `ci`.
+    assert f"\nMARKED := {' or '.join(CI_MARKERS)}\n" in (ROOT / "Makefile").read_text("utf-8")
     assert [name for name in MARKERS if f"@pytest.mark.{name}" not in text] == []

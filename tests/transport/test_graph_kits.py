@@ -41,10 +41,9 @@ EDGES = [("web", "orders"), ("orders", "db"), ("web", "cache"), ("db", "disk")]
 SEEN = [("db", 0.001, ["db", "disk"]), ("orders", 0.2, []), ("cache", "healthy", ["cache"])]
 
 
-@pytest.fixture(scope="module")
-def tee(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TeeProcess]:
-    directory = tmp_path_factory.mktemp("tee")
-    with tee_serving(directory, "sqlite:///tee.db") as process:
+@pytest.fixture
+def tee(tmp_path: Path) -> Iterator[TeeProcess]:
+    with tee_serving(tmp_path, "sqlite:///tee.db") as process:
         grow(process.port, ["web", "orders", "db", "cache", "disk", "aside"], [edge(*ends) for ends in EDGES])
         yield process
 

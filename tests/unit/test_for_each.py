@@ -51,6 +51,11 @@ def test_a_parameter_that_the_test_does_not_take_is_an_error() -> None:
         for_each("other", [1])(print)
 
 
+def test_a_loop_without_values_is_an_error() -> None:
+    with pytest.raises(AssertionError, match="no value for left, right"):
+        for_each("left, right", iter(()))
+
+
 @for_each("value", range(3))
 def test_the_fixture_is_that_of_pytest(value: int, subtests: pytest.Subtests, request: pytest.FixtureRequest) -> None:
     with subtests.test("within"):

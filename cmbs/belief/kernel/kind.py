@@ -63,11 +63,20 @@ class BeliefFolding:
 
 
 class BeliefKind(BeliefFolding):
-    """Sessions, and what the messages of the protocol come to."""
+    """Sessions, and what the messages of the protocol come to.
 
-    def __init__(self, stamp: Callable[[str | None, Actor | None], Stamp], limits: Limits) -> None:
+    `admit` may refuse an event that is decided, but not recorded yet, by raising what the caller is to be told.
+    """
+
+    def __init__(
+        self,
+        stamp: Callable[[str | None, Actor | None], Stamp],
+        limits: Limits,
+        admit: Callable[[Session, Event], None] | None = None,
+    ) -> None:
         self._stamp = stamp
         self._limits = limits
+        self._admit = admit
 
     def opens(self, command: Command) -> bool:
         """A declaration does."""
@@ -91,6 +100,8 @@ class BeliefKind(BeliefFolding):
             limit = self._limits.obligations_per_session
             if isinstance(message, EnterObligation) and len(state.obligations) >= limit:
                 raise LimitExceeded("obligations_per_session", limit, len(state.obligations) + 1)
+            if self._admit is not None:
+                self._admit(state, event)
             if is_digest_point(event.body.seq, self.spacing):
                 checkpoint = freeze(state)
                 event = bind_state(event, digest_of(checkpoint))

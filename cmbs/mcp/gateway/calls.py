@@ -10,13 +10,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from hashlib import sha256
 
 import mcp_types
 import msgspec
 from mcp import MCPError
 
 from cmbs.ledger import canonical
+from cmbs.ledger.tagged_hash import Domain, describe_large_result, hash_tagged
 from cmbs.mcp.api import Api, ApiError
 from cmbs.mcp.gateway import answers
 from cmbs.mcp.gateway.connections import (
@@ -351,7 +351,7 @@ class Calls:
             "proposal_id": proposal_id,
             "round": call.round,
             "actions": actions,
-            "responses_sha256": sha256(canonical.encode(responses)).hexdigest(),
+            "responses_hash": hash_tagged(Domain.ANSWERS, canonical.encode(responses)).hex(),
         }
         if not await self._ledger.use_once(f"mcp-input-{proposal_id}-{call.round}", claim):
             raise ApiError(409, "CONFLICT", "this question was answered before", {"next": "call the tool again"})
@@ -393,9 +393,7 @@ def _proposal_id(key: str, number: int) -> str:
 def _outcome_of(result: Wire) -> Wire:
     """What is recorded of a result: all of it, or its hash where it is too large."""
     data = msgspec.json.encode(result)
-    kept: Wire = result
-    if len(data) > MAX_RESULT_BYTES:
-        kept = {"sha256": sha256(data).hexdigest(), "bytes": len(data)}
+    kept = result if len(data) <= MAX_RESULT_BYTES else describe_large_result(data)
     if result.get("isError") is not True:
         return {"status": "succeeded", "result": kept}
     texts = [str(each.get("text")) for each in result.get("content", ()) if isinstance(each, dict) and "text" in each]
@@ -411,7 +409,7 @@ def _value_of(execution: Wire, record: Wire) -> Wire:
         result = msgspec.json.decode(result["text"])
     if not isinstance(result, dict):
         return answers.tell_failed(execution.get("error") or "it failed", record)
-    if result.keys() == {"sha256", "bytes"}:
+    if result.keys() == {"hash", "bytes"}:
         text = f"Done before, with a result of {result['bytes']} bytes that is too large to be given again."
         return answers.build_error(text, answers.list_handles(record))
     return answers.repeat_value(result, execution["execution_id"])

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from cmbs.ledger import canonical
+from cmbs.ledger.tagged_hash import Domain, hash_tagged
 
 Definition = Mapping[str, Any]
 
@@ -63,8 +64,8 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def hash_definition(definition: Definition) -> str:
-    """SHA-256, in hex, of the canonical bytes of all of it; InvalidRequest where it has none."""
-    return sha256(canonical.encode(dict(definition))).hexdigest()
+    """The tagged hash, in hex, of the canonical bytes of all of it; InvalidRequest where it has none."""
+    return hash_tagged(Domain.DEFINITION, canonical.encode(dict(definition))).hex()
 
 
 def find_changes(pinned: Mapping[str, Definition], listed: Mapping[str, Definition]) -> list[Change]:

@@ -9,12 +9,13 @@ these rows.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from hashlib import sha256
 from struct import Struct
 from typing import NamedTuple
 
 import msgspec
 from immutables import Map
+
+from cmbs.ledger.tagged_hash import Domain, hash_tagged
 
 _KEY_BITS = 64
 _KEY_BYTES = _KEY_BITS // 8
@@ -105,7 +106,7 @@ def digest_rows(rows: Iterable[Row]) -> bytes:
 
 
 def _fold(digest: bytes, key: int, seq: int) -> bytes:
-    return sha256(_FOLDED.pack(digest, key, seq)).digest()
+    return hash_tagged(Domain.BUCKET, _FOLDED.pack(digest, key, seq))
 
 
 def freeze_digests(digests: BucketDigests) -> bytes:

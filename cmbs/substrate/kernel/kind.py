@@ -110,13 +110,14 @@ class SpaceKind(SpaceFolding):
             return RepeatAnswer(seen, event.seq), None
         if command.if_match is not None and state is not None and state.head_event_id != command.if_match:
             raise HeadMismatch(command.if_match, state.head_event_id)
-        checkpoint = None
-        if state is not None and is_digest_point(event.body.seq, self.spacing):
-            checkpoint = freeze_space(state)
-            event = bind_state(event, digest_of(checkpoint))
-        after = evolve(state, event)
+        after, checkpoint = evolve(state, event), None
         if state is not None:
             check_load(state, after, command.actor, self._limits)
+            # After the check: a message that is refused must not cost the time to freeze a space.
+            if is_digest_point(event.body.seq, self.spacing):
+                checkpoint = freeze_space(state)
+                event = bind_state(event, digest_of(checkpoint))
+                after = evolve(state, event)
         return SpaceAnswer(after, event.body.seq, event), (after, append_of_space(event, checkpoint))
 
 

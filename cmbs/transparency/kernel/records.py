@@ -17,8 +17,7 @@ from cmbs.errors import InvalidRequest, LedgerCorrupt
 from cmbs.ledger import GENESIS, Head, StoredEntry, replay, seal
 from cmbs.ledger.format import FORMAT
 from cmbs.ledger.proofs import LogTree
-from cmbs.spi.audit_log import HEADS_PREFIX, Append
-from cmbs.spi.audit_log import HEADS_STREAM as HEADS_STREAM  # noqa: PLC0414 - it is part of this module too
+from cmbs.spi.audit_log import HEADS_PREFIX, HEADS_STREAM, Append
 
 _HASH = re.compile(r"[0-9a-f]{64}")
 

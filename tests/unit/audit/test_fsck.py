@@ -25,11 +25,12 @@ from cmbs.identity.kernel.scopes import Role
 from cmbs.identity.registry import KeyRegistry
 from cmbs.ledger import StoredEntry
 from cmbs.messages import Actor, ActorKind
+from cmbs.spi.audit_log import HEADS_STREAM
 from cmbs.stores.memory import InMemoryStore
 from cmbs.substrate.kernel.events import RegisterTool
 from cmbs.testing import ManualClock, SequentialIds
 from cmbs.testing.streams import stream
-from cmbs.transparency.kernel.records import HEADS_STREAM, HeadRecord, Stamp, decide
+from cmbs.transparency.kernel.records import HeadRecord, Stamp, decide
 from cmbs.transparency.stream_trees import StreamTrees
 from tests.support.spaces import STREAM, World, caller_tool
 from tests.support.store_fixture import BACKENDS, NO_SUCH_SESSION, StoreFixture, declared, tampering

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Callable
+from contextlib import closing
 
 import pytest
 
@@ -11,7 +12,8 @@ from cmbs.belief.kernel.events import EnterObligation, Stamp
 from cmbs.belief.kernel.kind import BeliefKind
 from cmbs.belief.kernel.requests import Limits
 from cmbs.belief_server import BeliefServer, OntologyBundle
-from cmbs.errors import BeliefServerError, SessionNotFound
+from cmbs.errors import BeliefServerError, SessionNotFound, StoreDisagrees
+from tests.support.plain_store import PlainStore
 
 EVENTS = 3_000
 # A copy of one index of so many events is larger than everything that one elimination allocates.
@@ -51,6 +53,23 @@ def test_a_refused_request_does_not_make_the_next_one_copy_the_history(subtests:
             with pytest.raises(BeliefServerError):
                 act(server, session_id)
             assert measure_elimination(server, session_id, f"after {name}") < MOST_BYTES
+
+
+@pytest.mark.req("ARCH-5-LIMIT-06")
+def test_a_write_that_a_remote_store_does_not_agree_with_does_not_make_the_next_one_copy_the_history() -> None:
+    store = PlainStore()
+    with closing(BeliefServer(store=store, checks_in_background=False)) as server:
+        session_id, _ = server.declare_session(OntologyBundle("s", "1", "g", "1"), [f"h{n}" for n in range(10)])
+        for number in range(EVENTS):
+            server.eliminate(session_id, "source", str(number), [])
+        assert measure_elimination(server, session_id, "before") < MOST_BYTES
+        universe = store._universes.pop(session_id)
+        server.check_store(session_id)
+        for observation_id, eliminated in (("sent", ["h1"]), ("not sent", [])):
+            with pytest.raises(StoreDisagrees):
+                server.eliminate(session_id, "source", observation_id, eliminated)
+        store._universes[session_id] = universe
+        assert measure_elimination(server, session_id, "after") < MOST_BYTES
 
 
 def test_the_kernel_finds_no_session_where_none_was_declared() -> None:

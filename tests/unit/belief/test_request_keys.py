@@ -1,4 +1,4 @@
-"""An idempotency key belongs to the actor that sent it; before version 3, to everyone."""
+"""An idempotency key belongs to the actor that sent it: the same key of another actor is another request."""
 
 from __future__ import annotations
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from hashlib import sha256
 from threading import Barrier
 from typing import Any
 
@@ -236,7 +238,8 @@ def test_results_are_recorded_as_far_as_the_ledger_can_hold_them(world: World) -
         assert gate.run(gate.succeed(run, result)) is None
     kept = [execution.result for execution in world.executions(case)]
     assert kept[0] == {"text": str(2**70)}
-    assert kept[1]["bytes"] == 100_002
+    hashed = sha256(b"cmbs/1/large-result\0" + json.dumps(results[1]).encode()).hexdigest()
+    assert kept[1] == {"hash": hashed, "bytes": 100_002}
     assert kept[2] == {"at": "<class 'object'>"}
     assert kept[3] == [1, 2]
 

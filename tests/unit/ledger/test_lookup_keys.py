@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -59,3 +60,8 @@ def test_keys_are_numbers_that_every_database_has_a_type_for() -> None:
     keys = {lookup_key(kind, name) for kind in Lookup for name in ("", "a", "\x00", "\ud800", "é" * 999)}
     assert len(keys) == len(Lookup) * 5
     assert all(-(2**63) <= key < 2**63 for key in keys)
+
+
+def test_what_is_hashed_is_as_documented() -> None:
+    digest = sha256(b"cmbs/1/lookup\0" + b"call\0tool\0key").digest()
+    assert lookup_key(Lookup.CALL, "tool", "key") == int.from_bytes(digest[:8], "big", signed=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import cache
 from hashlib import sha256
 from typing import Any
 
@@ -32,6 +34,7 @@ def test_digest_points_are_a_thousand_events_and_a_quarter_of_the_length_apart()
     assert is_digest_point(last_digest_point(2**53) or 0)
 
 
+@cache
 def recorded() -> tuple[str, list[StoredEntry]]:
     """A session whose entry `POINT` carries a state digest."""
     with digest_points_at([POINT]):
@@ -42,20 +45,25 @@ def recorded() -> tuple[str, list[StoredEntry]]:
         return session_id, server.log.read(session_id)
 
 
-SESSION_ID, LOG = recorded()
+@cache
+def true_digest() -> str:
+    """The one that entry `POINT` carries."""
+    session_id, log = recorded()
+    return digest_of(freeze(verify_session(session_id, log[:POINT])))
 
 
 @pytest.mark.req("ARCH-4-DIGEST-01")
 def test_the_digest_is_that_of_the_state_before_its_entry_and_stands_at_digest_points_alone() -> None:
-    data = freeze(verify_session(SESSION_ID, LOG[:POINT]))
-    digests = [json.loads(entry.raw).get("state") for entry in LOG]
+    session_id, log = recorded()
+    data = freeze(verify_session(session_id, log[:POINT]))
+    digests = [json.loads(entry.raw).get("state") for entry in log]
     expected = sha256(b"cmbs/1/state\0" + data).hexdigest()
     assert digests == [expected if seq == POINT else None for seq in range(6)]
-    link = find_binding(data, LOG[POINT])
+    link = find_binding(data, log[POINT])
     assert link is not None
-    assert (link.stream_id, link.seq) == (SESSION_ID, POINT)
-    assert find_binding(data + b"x", LOG[POINT]) is None
-    assert find_binding(data, LOG[2]) is None
+    assert (link.stream_id, link.seq) == (session_id, POINT)
+    assert find_binding(data + b"x", log[POINT]) is None
+    assert find_binding(data, log[2]) is None
 
 
 @pytest.mark.req("ARCH-4-DIGEST-01")
@@ -73,31 +81,30 @@ def test_the_reader_of_an_audit_trace_gets_the_digest_and_can_hash_the_entry() -
 
 
 def altered(at: int, **members: Any) -> list[StoredEntry]:
-    content = {**json.loads(LOG[at].raw), **members}
+    _, log = recorded()
+    content = {**json.loads(log[at].raw), **members}
     if content["state"] is None:
         del content["state"]
-    return [*LOG[:at], sealed(canonical.encode(content))]
-
-
-TRUE = digest_of(freeze(verify_session(SESSION_ID, LOG[:POINT])))
+    return [*log[:at], sealed(canonical.encode(content))]
 
 
 @pytest.mark.req("ARCH-4-DIGEST-01")
 @for_each(
-    ("at", "state", "said"),
+    ("at", "make_state", "said"),
     [
-        (POINT, "0" * 64, "state is not what its message leads to"),
-        (POINT, TRUE.upper(), "state is not what its message leads to"),
-        (POINT, {"digest": TRUE, "format": 3}, "Expected `str"),
-        (POINT, None, "state is not what its message leads to"),
-        (POINT + 1, TRUE, "state is not what its message leads to"),
+        (POINT, lambda: "0" * 64, "state is not what its message leads to"),
+        (POINT, lambda: true_digest().upper(), "state is not what its message leads to"),
+        (POINT, lambda: {"digest": true_digest(), "format": 3}, "Expected `str"),
+        (POINT, lambda: None, "state is not what its message leads to"),
+        (POINT + 1, true_digest, "state is not what its message leads to"),
     ],
 )
-def test_a_wrong_digest_is_found(at: int, state: Any, said: str) -> None:
+def test_a_wrong_digest_is_found(at: int, make_state: Callable[[], Any], said: str) -> None:
+    session_id, log = recorded()
     with digest_points_at([POINT]):
-        verify_session(SESSION_ID, LOG)
+        verify_session(session_id, log)
         with pytest.raises(LedgerCorrupt, match=said) as found:
-            verify_session(SESSION_ID, altered(at, state=state))
+            verify_session(session_id, altered(at, state=make_state()))
     assert found.value.seq == at
 
 

@@ -15,6 +15,7 @@ from cmbs.errors import LimitExceeded
 from cmbs.identity import KeyRegistry, Role
 from cmbs.messages import Actor, ActorKind
 from cmbs.stores.memory import InMemoryStore
+from cmbs.substrate.kernel import kind
 from cmbs.substrate.kernel.events import (
     CreateSpace,
     IssueCapability,
@@ -27,7 +28,7 @@ from cmbs.substrate.kernel.events import (
 from cmbs.substrate.kernel.limits import SpaceLimits
 from cmbs.substrate.kernel.model import Capability, Proposal, Provenance
 from cmbs.substrate.kernel.requests import SpaceCommand
-from cmbs.substrate.kernel.state import AgentLoad
+from cmbs.substrate.kernel.state import AgentLoad, Space
 from cmbs.substrate.server import SubstrateServer
 from tests.support.spaces import (
     AGENT,
@@ -87,6 +88,18 @@ def test_an_agent_has_only_so_much_waiting(bounded: World, tool_id: str, limit: 
     # The same proposal again is no more than it was.
     bounded.say(Withdraw("p0"), AGENT)
     bounded.propose(call(tool_id, key="k2"), proposal_id="p2")
+
+
+@pytest.mark.req("ARCH-5-LIMIT-06")
+def test_a_proposal_beyond_a_limit_does_not_freeze_the_space(bounded: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(2):
+        bounded.propose(call("w", key=f"k{number}"), proposal_id=f"p{number}")
+    frozen: list[Space] = []
+    monkeypatch.setattr(kind, "is_digest_point", lambda _seq, _spacing: True)
+    monkeypatch.setattr(kind, "freeze_space", frozen.append)
+    with pytest.raises(LimitExceeded):
+        bounded.propose(call("w", key="k2"), proposal_id="p2")
+    assert frozen == []
 
 
 @pytest.mark.req("GATES-LIMIT-01")

@@ -38,7 +38,7 @@ from tests.support.spaces import AGENT, ENCODER, SECOND, SPACE, STREAM, World, c
 CAUSES = ["a", "b", "c"]
 ONTOLOGY = OntologyBundle("space", "1", "graph", "1")
 # The first id that a belief server with ids of its own hands out.
-SESSION = BeliefServer(store=InMemoryStore(), ids=SequentialIds(7)).declare_session(ONTOLOGY, CAUSES)[0]
+SESSION = SequentialIds(7).new_id()
 N = f"$belief.{SESSION}.n_survivors"
 Step = tuple[str, Any]
 

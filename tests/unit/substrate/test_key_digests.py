@@ -107,8 +107,9 @@ def test_what_is_frozen_is_as_documented() -> None:
 
 
 def test_what_is_hashed_is_as_documented() -> None:
-    """SHA-256 of 32 zero bytes, the key and the seq; then of that and the next."""
-    first = sha256(bytes(32) + bytes.fromhex("ffffffffffffffff") + bytes.fromhex("0000000000000003")).digest()
-    second = sha256(first + bytes.fromhex("0000000000000001") + bytes.fromhex("0000000000000004")).digest()
+    """SHA-256 of the tag, 32 zero bytes, the key and the seq; then of the tag, that and the next."""
+    tag = b"cmbs/1/bucket\0"
+    first = sha256(tag + bytes(32) + bytes.fromhex("ffffffffffffffff") + bytes.fromhex("0000000000000003")).digest()
+    second = sha256(tag + first + bytes.fromhex("0000000000000001") + bytes.fromhex("0000000000000004")).digest()
     assert digest_rows([(1, 4), (-1, 3)]) == second
     assert hash_key(b"\xff" * 8 + bytes(24)) == -1

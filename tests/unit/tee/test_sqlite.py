@@ -224,12 +224,6 @@ def test_a_new_file_carries_the_mark(path: Path) -> None:
             "start with an empty store, or use the cmbs that wrote it",
         ),
         (
-            True,
-            "ALTER TABLE format DROP COLUMN fingerprint",
-            DEVELOPMENT.format("None"),
-            "start with an empty store, or use the cmbs that wrote it",
-        ),
-        (
             False,
             "PRAGMA application_id = 0x636D6231; PRAGMA user_version = 1",
             "it is a log of cmbs, and not a graph of a Tee",
@@ -248,7 +242,7 @@ def test_a_new_file_carries_the_mark(path: Path) -> None:
             "restore a backup",
         ),
     ],
-    ids=["earlier", "newer", "other tables", "no fingerprint", "a log", "another application", "no mark"],
+    ids=["earlier", "newer", "other tables", "a log", "another application", "no mark"],
 )
 def test_a_file_with_other_marks_is_refused_and_left_as_it_was(
     tmp_path: Path, ours: bool, script: str, said: str, step: str

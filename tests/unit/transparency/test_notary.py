@@ -17,11 +17,12 @@ from cmbs.ledger.merkle import root_of_hashes
 from cmbs.ledger.proofs import verify_consistency
 from cmbs.messages import ActorKind
 from cmbs.spi import AuditLog
+from cmbs.spi.audit_log import HEADS_STREAM
 from cmbs.system import RandomIds
 from cmbs.transparency.kernel.checkpoint import Checkpoint, check_signature
 from cmbs.transparency.kernel.documents import verify_record
 from cmbs.transparency.kernel.faults import FaultKind
-from cmbs.transparency.kernel.records import HEADS_STREAM, HeadRecord, Stamp, decide, verify_heads
+from cmbs.transparency.kernel.records import HeadRecord, Stamp, decide, verify_heads
 from cmbs.transparency.key_files import KeyFiles
 from cmbs.transparency.notary import Notary
 from tests.support.signing import NOW, files_in, notary_of

@@ -12,11 +12,12 @@ import pytest
 
 from cmbs.belief.server import BeliefServer
 from cmbs.ledger.merkle import root_of_hashes
+from cmbs.spi.audit_log import HEADS_STREAM
 from cmbs.stores import SQLiteStore
 from cmbs.transparency import stream_trees
 from cmbs.transparency.kernel.checkpoint import Checkpoint
 from cmbs.transparency.kernel.faults import Fault, FaultKind
-from cmbs.transparency.kernel.records import HEADS_STREAM, HeadRecord, verify_heads
+from cmbs.transparency.kernel.records import HeadRecord, verify_heads
 from cmbs.transparency.stream_trees import StreamTrees, list_streams
 from tests.support.signing import notary_of
 from tests.support.store_fixture import StoreFixture, declared, tampering

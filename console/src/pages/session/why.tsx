@@ -38,7 +38,9 @@ async function findEvent(id: string, log: SessionLog, why: string): Promise<Audi
       return null;
     } catch (error) {
       if (!(error instanceof ApiError) || error.status !== 409) throw error;
-      seq = (error.details["eliminated_by"] as { seq: number }).seq;
+      const eliminatedBy = error.details["eliminated_by"] as { seq: number } | undefined;
+      if (eliminatedBy === undefined) throw error;
+      seq = eliminatedBy.seq;
     }
   }
   return seq < 0 ? null : readEvent(id, log, seq);
