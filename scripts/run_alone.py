@@ -2,8 +2,9 @@
 
 A file that passes only after another one has run, or only in the order in which it is written, fails here. Each run is
 a process of its own, with a seed of its own. It is forked from one that has imported pytest and libraries that no test
-depends on being loaded: nothing of ours, and nothing that makes examples. At the end come the failures, each with the command that repeats it, and the counts. A file whose tests are all left out at the
-effort has not passed: it is counted by itself.
+depends on being loaded: nothing of ours, and nothing that makes examples. At the end come the failures, each with the
+command that repeats it, and the counts. A file whose tests are all left out at the effort has not passed: it is counted
+by itself.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-# What takes long to import. Hypothesis and Schemathesis are not among them: what they make may depend on what is loaded.
+# What takes long to import. Hypothesis and Schemathesis are not here: what they make may depend on what is loaded.
 PRELOADED = (
     "pytest",
     "xdist.plugin",

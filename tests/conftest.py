@@ -119,7 +119,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 @pytest.fixture(autouse=True)
 def no_checker_left() -> Iterator[None]:
-    """Fail a test that leaves a server open whose thread compares it with its Tee: it would disturb the tests after it."""
+    """Fail a test that leaves a server over a Tee open: its thread would disturb the tests after it."""
     before = set(threading.enumerate())
     yield
     left = [thread for thread in threading.enumerate() if thread.name == "cmbs-agreement" and thread not in before]
