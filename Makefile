@@ -19,8 +19,8 @@ DATA ?=
 SERVE_FLAGS = $(if $(HOST),--host $(HOST)) $(if $(PORT),--port $(PORT)) $(if $(STORE),--store '$(STORE)') \
 	$(if $(WORKERS),--workers $(WORKERS)) $(if $(filter-out 0,$(DEMO)),--demo)
 
-# pytest-xdist with two processes: enough to halve the wait on a small machine, few enough to leave it usable.
-JOBS ?= 2
+# Three at once on two processors: tests wait for other processes and for locks a third of the time.
+JOBS ?= 3
 XDIST = -n $(JOBS) --dist worksteal
 # Directories of tests are in memory where the machine has a place for that: hundreds of databases wait for no disk.
 export PYTEST_DEBUG_TEMPROOT ?= $(wildcard /dev/shm)
@@ -78,7 +78,7 @@ test-ci: $(VENV)/.dev $(VENV)/.mcp-servers ## run what `make test` leaves out: P
 	CMBS_EFFORT=fast $(BIN)/python -m coverage run -m pytest $(XDIST) $(KERNEL_TESTS)
 	$(BIN)/python -m coverage combine --quiet
 	$(BIN)/python -m coverage report --include='$(KERNELS)' --fail-under=100
-	$(BIN)/python -m pytest $(XDIST) -m '$(MARKED)' $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(XDIST) -m '$(MARKED)' --durations=25 $(PYTEST_ARGS)
 
 test-deep: $(VENV)/.dev $(VENV)/.mcp-servers ## run what a release needs: all tests, long kill loops, all seeds, total coverage, each file alone, a second Python
 	$(BUILD_CONSOLE) build
@@ -137,7 +137,7 @@ imports: $(VENV)/.dev ## import-linter: layers, pure kernels, independent stores
 	$(BIN)/lint-imports --no-cache
 
 types: $(VENV)/.dev ## mypy, strict
-	$(BIN)/mypy $(TYPED)
+	$(BIN)/mypy --num-workers $(JOBS) $(TYPED)
 
 docs: $(VENV)/.dev ## links, anchors, code blocks and the changelog
 	$(BIN)/python scripts/check_docs.py

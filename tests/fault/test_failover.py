@@ -82,8 +82,8 @@ def loads_on(tmp_path: Path, cluster: StandbyPostgres) -> Iterator[tuple[list[Lo
             assert httpx.get(f"{server.url}/readyz").status_code == httpx.codes.OK
 
 
+@pytest.mark.deep
 @pytest.mark.postgres
-@pytest.mark.slow
 @pytest.mark.req("STORE-PG-05", "ARCH-4-01")
 def test_a_standby_takes_over_under_load_and_nothing_is_lost_or_forks(
     tmp_path: Path, check_faults: CheckFaults

@@ -40,7 +40,7 @@ def tee(tmp_path: Path) -> Iterator[TeeProcess]:
         yield tee
 
 
-@pytest.fixture(params=["tee", "neo4j"])
+@pytest.fixture(params=["tee", pytest.param("neo4j", marks=pytest.mark.deep)])
 def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]:
     if request.param == "tee":
         tee = request.getfixturevalue("tee")

@@ -250,7 +250,7 @@ def test_of_three_incidents_on_a_real_server_only_the_action_of_the_solved_one_r
     assert lines[-1] == "everything is as it should be"
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @pytest.mark.req("CASE-GATE-03")
 def test_the_example_notices_a_gate_that_an_agent_can_open_by_itself(tmp_path: Path) -> None:
     weak = tmp_path / "weak.yaml"

@@ -25,7 +25,14 @@ def run_agent(module: str, server: str, case_id: str, directory: Path, what: str
 
 
 @pytest.mark.req("FRAME-06")
-@pytest.mark.parametrize("module", ["framework_agent", "framework_agent_openai", "framework_agent_pydantic"])
+@pytest.mark.parametrize(
+    "module",
+    [
+        "framework_agent",
+        pytest.param("framework_agent_openai", marks=pytest.mark.deep),
+        pytest.param("framework_agent_pydantic", marks=pytest.mark.deep),
+    ],
+)
 def test_a_run_goes_on_after_agent_and_server_were_ended_and_no_call_runs_twice(module: str, tmp_path: Path) -> None:
     with serving(tmp_path, "--store", "sqlite:///cmbs.db") as server:
         with connect(server.url, actor="operator:ops") as operator, connect(server.url, actor="agent:planner") as agent:

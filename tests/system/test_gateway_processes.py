@@ -166,7 +166,7 @@ def test_over_http_actors_have_credentials_of_their_own_and_a_killed_server_leav
 
 @pytest.mark.slow
 @pytest.mark.req("MCP-GW-12")
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
+@pytest.mark.parametrize("mode", ["auto", pytest.param("legacy", marks=pytest.mark.deep)])
 def test_a_host_over_http_is_shown_the_approval_in_the_console_of_the_server(tmp_path: Path, mode: Any) -> None:
     repository = make_repository(tmp_path / "repo")
     added = {"repo_path": str(repository), "files": ["a.txt"]}

@@ -359,6 +359,7 @@ def test_a_record_inside_a_proof_vouches_for_its_root_where_the_note_is_believed
         verifier.ProofCheck(verifier.Known()).check(json.dumps({**proof, "stream": {**stream, "anchor": 1}}))
 
 
+@pytest.mark.deep
 @pytest.mark.req("OFFLINE-10")
 def test_proofs_at_a_million_ids_are_verified_and_their_time_is_told(
     record_property: Callable[[str, object], None],

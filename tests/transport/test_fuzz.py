@@ -124,7 +124,7 @@ def check(case: Case, answer: Any) -> None:
     case.validate_response(answer, excluded_checks=[positive_data_acceptance] if beyond else [])
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @pytest.mark.req("BS-8-OPENAPI-02")
 def test_every_operation_conforms_to_the_document(subtests: pytest.Subtests, schema: Any) -> None:
     def try_it(case: Case) -> None:

@@ -1,6 +1,7 @@
 """Forks, differences and sources over HTTP."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -68,8 +69,7 @@ def test_what_cannot_be_forked_is_refused(client: Client) -> None:
     check_error(client.post(f"/v1/sessions/{opened}/fork", {"at": -1}), 404, "EVENT_NOT_FOUND")
     check_error(client.post("/v1/sessions/none-such/fork", {"at": 0}), 404, "SESSION_NOT_FOUND")
     assert len(client.get("/v1/sessions").json()["sessions"]) == 1
-    remote = BeliefServer(store=PlainStore())
-    with client_of(create_app(remote)) as other:
+    with closing(BeliefServer(store=PlainStore())) as remote, client_of(create_app(remote)) as other:
         opened = lived(other)
         check_error(other.post(f"/v1/sessions/{opened}/fork", {"at": 0}), 400, "INVALID_REQUEST")
 

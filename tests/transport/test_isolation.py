@@ -95,7 +95,7 @@ def cut_everywhere(port: int, sent: bytes, heads: list[bool]) -> int:
     return len(whole)
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_the_same_bytes_give_the_same_answers_however_they_are_cut(server: ServerProcess) -> None:
     session_id = exchanged(server.port, declaring(LAST)).json()["session_id"].encode()
     for seed in range(REQUESTS):

@@ -83,7 +83,7 @@ def check(case: Case, answer: Any) -> None:
     assert answer.status_code < 500, answer.text
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @pytest.mark.req("SS01-HTTP-09", "BS-8-OPENAPI-02")
 def test_every_operation_conforms_to_the_document(subtests: pytest.Subtests, schema: Any) -> None:
     def try_it(case: Case) -> None:

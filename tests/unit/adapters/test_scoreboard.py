@@ -157,8 +157,10 @@ def test_priors_beyond_what_floats_hold_are_weighed() -> None:
 @needs_itbench
 @pytest.mark.parametrize(
     ("agreement", "size", "classes", "residual", "optimum", "greedy", "worst"),
-    [((), 61, 53, 0.275, 6.082, 6.164, 10), (("agree", "name-variant"), 53, 48, 0.189, 5.887, 5.906, 9)],
-    ids=["all", "clean"],
+    [
+        pytest.param((), 61, 53, 0.275, 6.082, 6.164, 10, marks=pytest.mark.deep, id="all"),
+        pytest.param(("agree", "name-variant"), 53, 48, 0.189, 5.887, 5.906, 9, id="clean"),
+    ],
 )
 def test_the_figures_of_the_alerts(
     agreement: tuple[str, ...], size: int, classes: int, residual: float, optimum: float, greedy: float, worst: int

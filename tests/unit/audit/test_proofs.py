@@ -156,7 +156,7 @@ def tree_of_prefix(log: AuditLog, stream_id: str, size: int) -> bytes:
     return tree_of(shorter, stream_id).root
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @pytest.mark.req("PROOF-05")
 def test_a_transition_of_one_id_of_a_million_is_under_a_kilobyte() -> None:
     server = BeliefServer(ids=SequentialIds())

@@ -105,7 +105,7 @@ def no_self_check(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(self_check, "_DELAY_SECONDS", 3600.0)
 
 
-@pytest.fixture(params=["sqlite", "postgres"], scope="module")
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.deep)], scope="module")
 def database(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, digest_points: None
 ) -> Iterator[Database]:

@@ -131,6 +131,7 @@ def postgres_changes(connection: psycopg.Connection[Any]) -> Iterator[tuple[str,
     )
 
 
+@pytest.mark.deep
 @pytest.mark.postgres
 @pytest.mark.req("FSCK-03")
 def test_every_change_to_the_schema_of_a_database_is_named(record_property: Record) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 from threading import Thread
 
@@ -132,8 +133,7 @@ def test_a_fork_is_limited_and_refused_where_it_cannot_be_kept_whole() -> None:
         server.fork_session(session_id, "nowhere")
     with pytest.raises(HeadMismatch):
         server.fork_session(session_id, 0, if_match="stale")
-    remote = BeliefServer(store=PlainStore())
-    with pytest.raises(InvalidRequest, match="cannot be forked"):
+    with closing(BeliefServer(store=PlainStore())) as remote, pytest.raises(InvalidRequest, match="cannot be forked"):
         remote.fork_session(declared(remote))
 
 

@@ -67,7 +67,7 @@ class Intruded(NamedTuple):
     whole: PutBack
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.deep)])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Intruded]:
     with StoreFixture.at(request.param, tmp_path) as fixture:
         registry = KeyRegistry(fixture.store())

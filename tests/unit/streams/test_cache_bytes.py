@@ -64,7 +64,7 @@ def test_the_estimate_of_a_space_is_near_what_it_takes() -> None:
     world.close()
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @pytest.mark.req("CACHE-01")
 def test_large_sessions_leave_the_cache_before_it_is_too_large_and_come_back(tmp_path: Path) -> None:
     store = SQLiteStore(str(tmp_path / "cmbs.db"))

@@ -282,17 +282,16 @@ def test_a_plain_store_hears_of_what_was_applied_and_of_nothing_else(ground: Gro
 
 def test_a_session_survives_its_server_with_a_plain_store_and_its_trace() -> None:
     store = PlainStore()
-    first = BeliefServer(store=store)
-    session_id = declared(first)
-    first.eliminate(session_id, "s", "1", ["a"])
-    second = BeliefServer(store=store)
-    with pytest.raises(SessionNotFound):
-        second.query_belief(session_id)
-    second.restore_session(session_id, store.recover(session_id), first.audit_trace(session_id))
-    assert second.query_belief(session_id) == first.query_belief(session_id)
-    assert len(store.provenances) == 1
-    second.eliminate(session_id, "s", "2", ["b"])
-    assert store.get_survivors(session_id) == {"c", "d"}
+    with closing(BeliefServer(store=store)) as first, closing(BeliefServer(store=store)) as second:
+        session_id = declared(first)
+        first.eliminate(session_id, "s", "1", ["a"])
+        with pytest.raises(SessionNotFound):
+            second.query_belief(session_id)
+        second.restore_session(session_id, store.recover(session_id), first.audit_trace(session_id))
+        assert second.query_belief(session_id) == first.query_belief(session_id)
+        assert len(store.provenances) == 1
+        second.eliminate(session_id, "s", "2", ["b"])
+        assert store.get_survivors(session_id) == {"c", "d"}
 
 
 # --- faults of SQLite itself ---

@@ -29,6 +29,8 @@ from tests.support.tee import listening
 from tests.support.tee_process import tee_serving
 from tests.support.transports import ONTOLOGY
 
+pytestmark = pytest.mark.slow
+
 BLANK = OntologyBundle("space", "1", "tee://main", "")
 
 

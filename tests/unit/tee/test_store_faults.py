@@ -23,6 +23,8 @@ from tests.support.plain_tee import Calls, Faults, serving
 from tests.support.subtests import for_each
 from tests.support.tee import TIMEOUT_SECONDS, edge, node
 
+pytestmark = pytest.mark.slow
+
 SEEN = EliminationProvenance("source", "observation")
 NOTHING: frozenset[str] = frozenset()
 
