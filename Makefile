@@ -25,12 +25,11 @@ XDIST = -n $(JOBS) --dist worksteal
 # Directories of tests are in memory where the machine has a place for that: hundreds of databases wait for no disk.
 export PYTEST_DEBUG_TEMPROOT ?= $(wildcard /dev/shm)
 PYTEST_ARGS ?=
+MEASURE ?=
 # Another interpreter for `make test-deep`, which looks for one on the PATH where none is given.
 SECOND_PYTHON ?=
 NONE_SELECTED = echo "no test was selected: PYTEST_ARGS matches none, or only tests that make check or make test-deep runs"
 KERNELS := cmbs/core.py,cmbs/messages.py,cmbs/errors.py,cmbs/refusals.py,cmbs/ledger/*,cmbs/documents/*,cmbs/kit/*,cmbs/analysis/*,cmbs/*/kernel/*
-KERNEL_TESTS := $(addprefix tests/unit/,adapters analysis audit belief documents identity kit ledger streams substrate tee transparency webhooks) \
-	$(wildcard tests/unit/test_*.py tests/test_*.py) tests/contract tests/golden
 # The markers of tests that `make test` leaves out and `make check` runs: those of tests/support/effort.py.
 MARKED := postgres or neo4j or browser or slow
 SOURCES = $(wildcard cmbs tests bench examples scripts)
@@ -66,18 +65,13 @@ tee-neo4j: $(VENV)/.dev ## run a Neo4j to play with, on loopback (PORT, DATA); n
 	$(BIN)/python scripts/neo4j_server.py $(if $(PORT),--port $(PORT)) $(if $(DATA),--data $(DATA))
 
 test: $(VENV)/.dev ## run what needs no other server, in under two minutes (PYTEST_ARGS, JOBS, CMBS_EFFORT)
-	$(BIN)/python -m pytest $(XDIST) $(PYTEST_ARGS) || { code=$$?; [ $$code -eq 5 ] || exit $$code; $(NONE_SELECTED); }
+	$(BIN)/python $(if $(MEASURE),-m coverage run )-m pytest $(XDIST) $(PYTEST_ARGS) || { code=$$?; [ $$code -eq 5 ] || exit $$code; $(NONE_SELECTED); }
 
-# What `make test` leaves out, for `make check`. The kernels are covered by their own tests: these are the only ones that
-# run twice.
+# What `make test` leaves out, for `make check`.
 test-ci: export CMBS_EFFORT = ci
-test-ci: $(VENV)/.dev $(VENV)/.mcp-servers ## run what `make test` leaves out: PostgreSQL, Neo4j, Chromium, processes, coverage of the kernels
+test-ci: $(VENV)/.dev $(VENV)/.mcp-servers ## run what `make test` leaves out: PostgreSQL, Neo4j, Chromium, processes
 	$(BUILD_CONSOLE) build
 	$(BIN)/python scripts/install_chromium.py
-	rm -f .coverage .coverage.*
-	CMBS_EFFORT=fast $(BIN)/python -m coverage run -m pytest $(XDIST) $(KERNEL_TESTS)
-	$(BIN)/python -m coverage combine --quiet
-	$(BIN)/python -m coverage report --include='$(KERNELS)' --fail-under=100
 	$(BIN)/python -m pytest $(XDIST) -m '$(MARKED)' --durations=25 $(PYTEST_ARGS)
 
 test-deep: $(VENV)/.dev $(VENV)/.mcp-servers ## run what a release needs: all tests, long kill loops, all seeds, total coverage, each file alone, a second Python
@@ -86,8 +80,12 @@ test-deep: $(VENV)/.dev $(VENV)/.mcp-servers ## run what a release needs: all te
 	$(BIN)/python scripts/test_deep.py --jobs $(JOBS) --kernels '$(KERNELS)' $(if $(SECOND_PYTHON),--second-python $(SECOND_PYTHON))
 
 # What runs no tests of ours takes one core each, so it runs side by side; the tests have the machine to themselves.
+# Beside `make test` it measures what the tests of the kernels cover: tests/conftest.py says which these are.
 check: $(VENV)/.dev ## everything CI runs
-	$(MAKE) test CMBS_EFFORT=fast
+	rm -f .coverage .coverage.*
+	$(MAKE) test CMBS_EFFORT=fast MEASURE=1
+	$(BIN)/python -m coverage combine --quiet
+	$(BIN)/python -m coverage report --include='$(KERNELS)' --fail-under=100
 	$(MAKE) -j $(JOBS) fmt-check lint imports types console-check docs
 	$(MAKE) test-ci
 

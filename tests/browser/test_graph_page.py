@@ -186,7 +186,7 @@ def test_a_session_without_a_graph_says_so_and_what_to_do(
 
 
 @pytest.mark.req("CONSOLE-06")
-@pytest.mark.parametrize("scheme", ["dark", "light"])
+@pytest.mark.parametrize("scheme", ["dark", pytest.param("light", marks=pytest.mark.deep)])
 def test_axe_finds_nothing_on_the_graph_page(
     browser: Browser, server: ServerProcess, client: httpx.Client, scheme: str
 ) -> None:

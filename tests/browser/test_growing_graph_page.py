@@ -55,6 +55,7 @@ def test_a_graph_that_grew_since_is_another_anchor(page: Page, tee: int, client:
     expect(page.get_by_role("region", name="Anchor")).not_to_contain_text(f"version {version}")
 
 
+@pytest.mark.deep
 def test_two_thousand_nodes_and_eight_thousand_edges_can_be_used(page: Page, tee: int, client: httpx.Client) -> None:
     ids = merge_large(tee)
     incident = GraphIncident(client, "Large", hypotheses=ids)

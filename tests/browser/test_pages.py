@@ -92,7 +92,7 @@ def test_the_ledger_verifies_a_space_and_an_export_that_was_tampered_with(
 
 
 @pytest.mark.req("CONSOLE-06")
-@pytest.mark.parametrize("scheme", ["dark", "light"])
+@pytest.mark.parametrize("scheme", [pytest.param("dark", marks=pytest.mark.deep), "light"])
 def test_axe_finds_nothing_on_any_page(
     browser: Browser, server: ServerProcess, told: tuple[Incident, Space], again: Incident, scheme: str
 ) -> None:
@@ -230,6 +230,7 @@ def list_paths(incident: Incident) -> tuple[str, ...]:
     return "/", session, f"{session}/actions", "/inbox", "/spaces/ops/policy", sources, f"/ledger/{incident.id}"
 
 
+@pytest.mark.deep
 @pytest.mark.req("CONSOLE-06")
 def test_a_4k_screen_is_filled_by_charts_and_nothing_is_cut(
     browser: Browser, server: ServerProcess, told: tuple[Incident, Space]
@@ -296,6 +297,7 @@ def test_a_large_universe_stays_on_the_server(page: Page, client: httpx.Client) 
     expect(causes.get_by_role("listitem")).to_have_count(1)
 
 
+@pytest.mark.deep
 @pytest.mark.req("CONSOLE-07")
 def test_a_large_universe_with_many_reports_is_drawn(page: Page, client: httpx.Client) -> None:
     """So many that they are not counted one by one."""

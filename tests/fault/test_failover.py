@@ -123,8 +123,8 @@ def check_one_event_each(url: str, loads: list[Load]) -> None:
     assert stored == len(answered)
 
 
+@pytest.mark.deep
 @pytest.mark.postgres
-@pytest.mark.slow
 @pytest.mark.req("STORE-PG-05", "SEEN-01", "SEEN-02")
 def test_a_standby_that_lags_is_noticed_when_it_takes_over_and_the_old_primary_is_served_again(
     tmp_path: Path, check_faults: CheckFaults

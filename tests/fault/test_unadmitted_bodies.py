@@ -61,7 +61,11 @@ def send_without_key(port: int, line: str, framing: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "framing", [b"content-length: %d" % BODY, b"transfer-encoding: chunked"], ids=["length", "chunks"]
+    "framing",
+    [
+        pytest.param(b"content-length: %d" % BODY, marks=pytest.mark.deep, id="length"),
+        pytest.param(b"transfer-encoding: chunked", id="chunks"),
+    ],
 )
 def test_callers_without_a_key_leave_memory_where_it_was(server: ServerProcess, framing: bytes) -> None:
     (worker,) = server.workers()

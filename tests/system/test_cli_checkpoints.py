@@ -34,8 +34,6 @@ from tests.support.warm import CMBS
 
 pytestmark = pytest.mark.slow
 
-DATABASES = ("sqlite", "postgres")
-
 
 class Kept:
     """A store with two sessions, and what a client kept of it: heads, a signed checkpoint, records, the public keys."""
@@ -116,7 +114,7 @@ class Kept:
         self.tamper(*(f"DELETE FROM {table} WHERE {column} = '{stream_id}'" for table, column in owned))
 
 
-@pytest.fixture(params=DATABASES)
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.deep)])
 def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kept]:
     with StoreFixture.at(request.param, tmp_path) as fixture:
         yield Kept(fixture, tmp_path)

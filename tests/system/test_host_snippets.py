@@ -311,7 +311,7 @@ def test_what_a_host_connects_to_takes_it_for_its_agent(name: str, served: tuple
     assert (me["id"], me["authenticated"]) == ("planner", True)
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @pytest.mark.req("MCP-HOST-01")
 def test_what_a_host_starts_speaks_mcp(tmp_path: Path) -> None:
     repository = tmp_path / "repository"

@@ -230,6 +230,7 @@ def test_a_stream_that_does_not_verify_is_said_so_and_others_go_on(tmp_path: Pat
     app.close()
 
 
+@pytest.mark.deep
 @pytest.mark.req("LIVE-08", "LIVE-09")
 @pytest.mark.postgres
 def test_two_servers_over_postgresql_tell_every_entry_of_all_writers(tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ class Caller:
             assert answer.status == expected, answer.body
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_headers_of_one_connection_are_never_seen_by_another(tmp_path: Path) -> None:
     store = SQLiteStore(tmp_path / "cmbs.db")
     registry = KeyRegistry(store)

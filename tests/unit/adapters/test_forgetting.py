@@ -22,7 +22,7 @@ def play(kit: Kit, forget: float, seed: str = "0", sample: int | None = None) ->
     return {each.memory: each for each in compare_memories(kit, forget, seed, sample)}
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @pytest.mark.req("WORTH-03")
 @given(kits(max_hypotheses=5, max_probes=4, deterministic=True), st.floats(0, 1), st.integers(0, 3))
 def test_with_the_server_nothing_is_looked_at_twice_and_no_cause_is_mistaken(
@@ -34,7 +34,7 @@ def test_with_the_server_nothing_is_looked_at_twice_and_no_cause_is_mistaken(
     assert found.probes_mean <= len(kit.probes)
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @pytest.mark.req("WORTH-03")
 @given(kits(max_hypotheses=5, max_probes=4), st.floats(0, 1))
 def test_every_game_is_counted_once_and_actions_are_those_on_what_was_concluded(kit: Kit, forget: float) -> None:

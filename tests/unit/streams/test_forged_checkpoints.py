@@ -331,7 +331,7 @@ def test_the_true_checkpoint_is_used_and_changes_nothing(name: str) -> None:
     VERIFY[name](log)
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("name", "module", "tried", "harmless"),
     [

@@ -288,7 +288,7 @@ def test_untouched_rows_are_enough(past: Past, name: str, resumes: bool) -> None
     world.close()
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @pytest.mark.req("NOTHING-DERIVED-01")
 def test_the_length_of_the_past_is_no_matter() -> None:
     """A settled call more than five thousand entries ago, right after a start; then its row is gone."""

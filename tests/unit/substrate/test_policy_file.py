@@ -343,7 +343,7 @@ def test_a_recorded_file_leads_back_too_unless_it_cannot_be_read_any_more() -> N
 # --- size -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @pytest.mark.req("GATES-FILE-COMPILES")
 def test_five_megabytes_are_compiled_in_seconds() -> None:
     rule = '  - allow: tool.{0}\n    when: args.service == "service-{0}" && fact.freeze != "on"\n    because: {1}\n'

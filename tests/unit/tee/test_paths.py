@@ -38,7 +38,7 @@ class Drawn(NamedTuple):
     dead_edges: frozenset[EdgeKey]
 
     def step(self, ids: Sequence[str]) -> list[EdgeKey]:
-        return [each for each in self.edges if {each.source, each.target} & set(ids)]
+        return Listed([*self.edges]).step(ids)
 
     def live(self) -> set[tuple[str, str]]:
         """Causes and effects of all live edges."""
@@ -57,6 +57,15 @@ class Drawn(NamedTuple):
                 return None
             reached, steps = wider, steps + 1
         return steps
+
+
+class Listed(NamedTuple):
+    """Edges in the order in which a store has them."""
+
+    edges: list[EdgeKey]
+
+    def step(self, ids: Sequence[str]) -> list[EdgeKey]:
+        return [each for each in self.edges if {each.source, each.target} & set(ids)]
 
 
 @st.composite
@@ -102,6 +111,16 @@ def test_impact_finds_what_a_node_reaches(graph: Drawn, start: str) -> None:
     reached = {each: steps for each, steps in expected.items() if steps is not None and start not in graph.dead_nodes}
     assert {each: len(walk(found, each)) for each in ends} == reached
     assert [reached[each] for each in ends] == sorted(reached.values())
+
+
+@pytest.mark.req("TEE-SEARCH-01")
+def test_of_several_shortest_paths_the_same_one_is_found_however_a_store_orders_edges() -> None:
+    edges = [EdgeKey("a", there, EdgeType.DEPENDS_ON) for there in "bc"]
+    edges += [EdgeKey(here, "d", EdgeType.DEPENDS_ON) for here in "bc"]
+    for ordered in (edges, edges[::-1]):
+        graph = Listed(ordered)
+        (path,) = explain(graph.step, ["a"], (), (), FAR).paths_of("d")
+        assert [each.source for each in path.edges] == ["b", "a"]
 
 
 @pytest.mark.req("TEE-SEARCH-02")
