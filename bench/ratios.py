@@ -3,13 +3,14 @@
 Each ratio is a speed of ours over that of a baseline measured in the same run, so more is better. The benchmarks are
 those of `python -m bench`, with fewer rounds. No change may leave a ratio lower than it found it: one that fell by more
 than runs of the same code differ is pointed out. Nothing fails, because a busy machine can make any of them fall.
-`--record` measures several times and writes `bench/ratios.json`.
+`--record` measures several times on an idle machine and writes `bench/ratios.json`.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import sys
 from collections.abc import Callable
@@ -118,6 +119,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="bench.ratios", description="Compare six speeds with those on record.")
     parser.add_argument("--record", action="store_true", help=f"measure {RUNS} times and write bench/ratios.json")
     options = parser.parse_args(arguments)
+    load, processors = os.getloadavg()[0], os.cpu_count() or 1
+    if options.record and load > processors:
+        parser.error(f"the machine is busy (load average {load:.1f}, {processors} processors): record on an idle one")
     machine = describe_machine()
     runs = [measure() for _ in range(RUNS if options.record else 1)]
     if options.record:
