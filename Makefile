@@ -152,11 +152,10 @@ $(VENV)/bin/python:
 	$(BIN)/python -m pip install --disable-pip-version-check --require-hashes --only-binary :all: -r requirements/install.txt
 
 # Installs a lock file and then cmbs itself, from this checkout. uv shows each package and how far it is.
-# --only-binary: no package in the lock may run a build script on the machine that installs it. --compile-bytecode: once
-# and by all cores, and not by each process that is first to import a module.
+# --only-binary: no package in the lock may run a build script on the machine that installs it.
 define install
 	@echo "--- installing the packages of $(1) into $(VENV): the first time only"
-	$(UV_INSTALL) --require-hashes --only-binary :all: --compile-bytecode -r $(1)
+	$(UV_INSTALL) --require-hashes --only-binary :all: -r $(1)
 	$(UV_INSTALL) --quiet --no-build-isolation --no-deps --editable .
 	@echo "--- installed"
 endef
