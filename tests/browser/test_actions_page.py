@@ -2,7 +2,7 @@
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.support.browser import open_page
 from tests.support.console_space import CASE, Space, tell_space
@@ -87,6 +87,21 @@ def test_what_is_proposed_meanwhile_appears_and_can_be_rejected(page: Page, told
     card.get_by_role("button", name="Reject").click()
     expect(card).to_have_count(0)
     assert space.get("/proposals/p-second")["status"] == "rejected"
+
+
+def test_what_is_proposed_before_the_page_follows_appears_too(page: Page, told: tuple[Incident, Space]) -> None:
+    incident, space = told
+    held: list[Route] = []
+    page.route(f"**{space.path}/events*", held.append)
+    page.goto(f"/cases/{incident.id}/actions")
+    expect(page.get_by_role("group", name="Approval of deployment.rollback")).to_be_visible()
+    expect(page.get_by_text("connecting", exact=True)).to_be_visible()
+    space.propose("deployment.rollback", {"service": "payments", "to_revision": 7}, "second", CASE)
+    for route in held:
+        route.continue_()
+    card = page.get_by_role("group", name="Approval of deployment.rollback").filter(has_text='"service": "payments"')
+    expect(card).to_be_visible()
+    expect(page.get_by_text("live", exact=True)).to_be_visible()
 
 
 def test_a_waiting_call_can_be_withdrawn(page: Page, told: tuple[Incident, Space]) -> None:

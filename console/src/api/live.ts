@@ -131,6 +131,7 @@ export function follow(path: string, follower: Follower): { stop: () => void; no
     }
     clearInterval(watch);
   };
+  say({});
   void run();
   return {
     stop: () => {

@@ -29,8 +29,10 @@ export function useNews(path: string | null): News {
       after: () => last,
       pulse: setPulse,
       take: (messages) => {
+        // What was written between a page's first reading and the beginning of the stream is not in the stream.
+        const begins = last === null && messages.length > 0;
         for (const each of messages) last = each.id ?? last;
-        if (messages.some((each) => each.event === "entry")) timer ||= window.setTimeout(() => {
+        if (begins || messages.some((each) => each.event === "entry")) timer ||= window.setTimeout(() => {
           timer = 0;
           setCount((n) => n + 1);
         }, QUIET_MS);
@@ -45,8 +47,9 @@ export function useNews(path: string | null): News {
   return { count, pulse, retry: () => live.current?.now() };
 }
 
-/** Several that a page follows as one: where one of them does not follow any more, that is what is said. */
+/** Several that a page follows as one: where one of them does not follow, or not yet, that is what is said. */
 export function joinNews(...all: Following[]): Following {
-  const told = all.find((each) => each.pulse?.state === "stale") ?? all.find((each) => each.pulse !== null);
+  const find = (state: Pulse["state"]): Following | undefined => all.find((each) => each.pulse?.state === state);
+  const told = find("stale") ?? find("connecting") ?? all.find((each) => each.pulse !== null);
   return { pulse: told?.pulse ?? null, retry: () => all.forEach((each) => each.retry()) };
 }

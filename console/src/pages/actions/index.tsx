@@ -29,7 +29,7 @@ export function ActionsPage({ id }: { id: string }): JSX.Element {
       title="Actions"
       crumbs={<><Link to="" class="f3 wide">Cases</Link><span class="f3 wide" aria-hidden="true">/</span><Link to={`cases/${encodeURIComponent(id)}`} class="mono f2 wide">{chosen?.case.case_id ?? id.slice(0, 8)}</Link></>}
       chips={belief.value && <span class="chip wide">{plural(belief.value.n_survivors, "cause")} left</span>}
-      status={<LiveChip {...(news ? joinNews(news, reports) : reports)} />}
+      status={cases.value && (news !== null || !chosen) && <LiveChip {...(chosen && news ? joinNews(news, reports) : reports)} />}
     >
       {cases.error !== null && <Panel title="Actions"><Failure error={cases.error} retry={cases.again} /></Panel>}
       {cases.loading && !cases.value && <Panel><Skeleton height={300} /></Panel>}
