@@ -112,6 +112,7 @@ def test_a_golden_export_verifies_and_gives_itself(tmp_path: Path) -> None:
         assert list(export_lines(store, list_moved(store))) == read_lines()
 
 
+@pytest.mark.slow
 @pytest.mark.req("ARCH-3-GOLDEN-01")
 def test_a_golden_database_verifies_and_can_be_moved(tmp_path: Path) -> None:
     with closing(open_database(tmp_path)) as store, closing(InMemoryStore()) as target:

@@ -267,6 +267,7 @@ def test_a_console_of_which_a_file_is_missing_or_changed_is_not_built(tmp_path: 
         assert run_python(tmp_path, "-c", LOOK_PROGRAM).stdout == "False\n"
 
 
+@pytest.mark.slow
 @pytest.mark.req("PKG-04")
 def test_hatchling_itself_makes_no_package_without_the_console(tmp_path: Path) -> None:
     copy_sources(tmp_path)

@@ -216,6 +216,7 @@ def serving(directory: Path, port: int) -> Iterator[Client]:
     app.close()
 
 
+@pytest.mark.slow
 @pytest.mark.req("TEE-SEARCH-03", "TEE-AGREE-01")
 def test_a_graph_is_not_read_from_a_tee_that_does_not_agree_with_the_log(tmp_path: Path) -> None:
     with listening(MemoryGraphStore()) as port, serving(tmp_path, port) as client:
@@ -239,6 +240,7 @@ def test_a_tee_without_searches_is_named(tmp_path: Path) -> None:
             assert "does not know the call" in error["message"]
 
 
+@pytest.mark.slow
 @pytest.mark.req("TEE-SEARCH-03", "TEE-FOREIGN-02")
 def test_reading_a_graph_records_nothing_of_what_others_ruled_out() -> None:
     with listening(MemoryGraphStore()) as port:

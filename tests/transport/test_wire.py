@@ -227,6 +227,7 @@ def test_a_request_of_http_1_0_is_answered(server: ServerProcess) -> None:
     assert json.loads(body) == {"status": "ok"}
 
 
+@pytest.mark.slow
 def test_a_request_to_upgrade_gets_an_ordinary_answer(subtests: pytest.Subtests, server: ServerProcess) -> None:
     for protocol in [b"h2c\r\nhttp2-settings: AAMAAABkAAQAAP__", b"websocket"]:
         with subtests.test(protocol=protocol):

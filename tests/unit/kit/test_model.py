@@ -222,6 +222,7 @@ def test_residual_bits_are_the_entropy_that_is_left_within_the_classes() -> None
     assert summary_of(smallest).residual_bits == pytest.approx(0)
 
 
+@pytest.mark.slow
 @pytest.mark.req("KIT-04")
 def test_a_kit_may_have_very_many_classes() -> None:
     # Each as quickly told as the first: a look at the whole kit for every class would take all day.

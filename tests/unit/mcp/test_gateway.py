@@ -303,6 +303,7 @@ def test_a_client_that_went_away_gets_the_value_when_it_calls_again() -> None:
     run(test())
 
 
+@pytest.mark.slow
 @pytest.mark.req("MCP-GW-09")
 def test_a_call_whose_upstream_breaks_off_is_unknown_and_is_not_sent_again_even_by_a_new_gateway() -> None:
     async def test() -> None:

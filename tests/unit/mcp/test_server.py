@@ -321,6 +321,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.req("MCP-SERVER-04")
 @given(st.dictionaries(st.sampled_from(["a", "b", "c", "d", "e", "f", "g"]), JSON))
 @example(dict.fromkeys("abcdefg", "症" * 5000))

@@ -180,6 +180,7 @@ def test_threads_that_wait_for_each_other_and_for_a_lock_all_answer_in_time(path
         assert max(waited) < TIMEOUT_SECONDS + 1
 
 
+@pytest.mark.slow
 @pytest.mark.req("STORE-LOCK-01")
 def test_opening_a_locked_file_answers_in_time(path: Path) -> None:
     states: tuple[Callable[[], object], ...] = (

@@ -362,6 +362,7 @@ def test_the_forgeries_would_do_harm_if_they_were_believed(
     assert len(harmful) >= 5, harmful
 
 
+@pytest.mark.slow
 @pytest.mark.req("ARCH-4-DIGEST-02")
 @pytest.mark.parametrize("name", PLANES)
 def test_a_checkpoint_of_another_place_head_fork_or_stream_is_never_believed(name: str) -> None:

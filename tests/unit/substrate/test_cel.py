@@ -291,6 +291,7 @@ def test_a_name_that_is_nearly_known_has_a_fix(text: str, fix: tuple[int, str, s
     assert caught.value.fix == fix
 
 
+@pytest.mark.slow
 def test_long_chains_and_deep_paths_recurse_nowhere() -> None:
     many = " && ".join(f"fact.x{number} == 1" for number in range(700))
     assert len(translate_condition(many).predicate["args"]) == 700

@@ -231,6 +231,7 @@ def test_a_call_names_its_case(policy: Path) -> None:
     assert len(space.executions) == 1
 
 
+@pytest.mark.slow
 def test_a_program_with_guarded_functions_ends_by_itself(policy: Path) -> None:
     program = f"""
 from cmbs import guard

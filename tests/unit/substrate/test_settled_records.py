@@ -88,6 +88,7 @@ def decision_of(world: World, event: SpaceEvent) -> Decision:
     return event.result.decision
 
 
+@pytest.mark.slow
 @pytest.mark.req("SS01-SCALE-01")
 def test_the_state_holds_what_is_open_and_what_was_settled_a_moment_ago() -> None:
     world = World()

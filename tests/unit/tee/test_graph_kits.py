@@ -189,6 +189,7 @@ def test_a_repeat_under_its_key_is_the_first_declaration(place: Place) -> None:
     server.close()
 
 
+@pytest.mark.slow
 @pytest.mark.req("GRAPH-KIT-03")
 def test_a_session_goes_on_in_a_server_that_starts_anew(place: Place) -> None:
     server = place.server()
@@ -262,6 +263,7 @@ def test_a_probe_is_asked_of_components_that_can_be_asked(place: Place) -> None:
     server.close()
 
 
+@pytest.mark.slow
 @pytest.mark.req("GRAPH-KIT-03")
 def test_without_a_graph_such_a_kit_is_refused(place: Place) -> None:
     with closing(BeliefServer()) as alone:
@@ -374,6 +376,7 @@ def test_symptoms_that_no_request_could_have_had_are_found(place: Place, changes
     server.close()
 
 
+@pytest.mark.slow
 @pytest.mark.req("GRAPH-KIT-03")
 def test_a_tee_that_is_away_refuses_an_answer_and_nothing_else(place: Place, tmp_path: Path) -> None:
     with listening(MemoryGraphStore()) as port:

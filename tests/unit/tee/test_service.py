@@ -231,6 +231,7 @@ def test_a_store_that_is_gone_is_unavailable_and_a_bug_is_internal_without_its_d
 # --- sizes, time and who may call -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.req("TEE-SERVE-02")
 def test_a_graph_larger_than_a_message_is_refused_whole_and_comes_in_parts(store: GraphStore) -> None:
     label = "x" * 1_500
@@ -269,6 +270,7 @@ def test_more_tombstones_than_a_message_holds_come_in_parts(tee: Any, incident: 
     assert [each.target for each in gathered.edge_entries] == ends
 
 
+@pytest.mark.slow
 @pytest.mark.req("TEE-SERVE-02")
 def test_a_small_delta_never_makes_a_huge_answer(store: GraphStore) -> None:
     with calling(store, ServerOptions(max_message_bytes=1 << 20)) as tee:
@@ -338,6 +340,7 @@ class Pieces(list[bytes]):
     """A list that can be watched."""
 
 
+@pytest.mark.slow
 @pytest.mark.req("TEE-SERVE-02")
 def test_a_stream_has_one_deadline_for_all_its_parts_and_for_a_reader_who_does_not_read() -> None:
     store = Dripping()

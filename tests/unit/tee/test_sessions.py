@@ -200,6 +200,7 @@ def test_on_a_tee_without_versions_the_callers_version_is_kept() -> None:
 # --- recovered --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.req("TEE-SESSION-02")
 @pytest.mark.parametrize("moment", Moment)
 @pytest.mark.parametrize("method", ["put_intent", "append"])
@@ -226,6 +227,7 @@ def test_a_crash_between_log_and_tee_is_driven_forward(
     agree(place, after, session_id)
 
 
+@pytest.mark.slow
 @pytest.mark.req("TEE-SESSION-02")
 def test_a_server_that_starts_while_tee_is_away_waits_for_it_once_and_settles_later(
     place: Place, open_server: Callable[..., BeliefServer]
@@ -306,6 +308,7 @@ def test_settings_say_where_tee_is_and_what_makes_no_sense_is_named(tmp_path: Pa
         build_server(Settings(store="memory:", tee="127.0.0.1:1", tee_ca=str(tmp_path / "missing.pem")))
 
 
+@pytest.mark.slow
 @pytest.mark.req("TEE-SESSION-03")
 def test_a_tee_behind_tls_and_a_token_is_reached_by_settings() -> None:
     with listening(MemoryGraphStore(), ServerOptions(tls=tls(), token="secret")) as port:
@@ -332,6 +335,7 @@ def test_without_the_extra_the_error_says_which_one_is_missing(monkeypatch: pyte
         open_tee("127.0.0.1:50051")
 
 
+@pytest.mark.slow
 @pytest.mark.req("TEE-SESSION-03")
 def test_a_server_starts_without_its_tee_and_says_so_to_those_who_declare(tmp_path: Path) -> None:
     with closing(build_server(Settings(store="memory:", tee="127.0.0.1:1", store_timeout_seconds=1))) as server:
@@ -371,6 +375,7 @@ def test_a_graph_that_says_too_much_of_its_nodes_declares_nothing_and_a_note_say
     assert server.attributes(answer["session_id"], "abcd") == {}
 
 
+@pytest.mark.slow
 @pytest.mark.req("GATES-ATTR-03")
 def test_a_graph_with_labels_beyond_measure_offers_none(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cmbs.stores._tee_incidents._MAX_ATTRIBUTE_CHARS", 3)
