@@ -21,6 +21,8 @@ from cmbs.http.operation import Operation, Parameter
 from cmbs.http.operations import OPERATIONS
 from cmbs.http.shaping import FIELDS, list_fields
 from cmbs.http.spaces.requests import SPACE_ID_PATTERN
+from cmbs.kit.parse import FORMAT as KIT_FORMAT
+from cmbs.substrate.kernel.policy.file import FORMAT as POLICY_FORMAT
 
 _DESCRIPTION = (
     "A belief server holds what may still be true, outside an agent's context window, and can prove it afterwards. A"
@@ -75,7 +77,7 @@ _POLICY_FILE = {
     "description": "A policy file; `cmbs policy schema` prints the schema of everything in it.",
     "type": "object",
     "required": ["format"],
-    "properties": {"format": {"enum": [1, 2]}},
+    "properties": {"format": {"const": POLICY_FORMAT}},
 }
 _EVENTS = (
     "retry: 1000\n"
@@ -91,7 +93,7 @@ _KIT_FILE = {
     "type": "object",
     "required": ["id", "version", "hypotheses", "probes"],
     "properties": {
-        "format": {"const": 1},
+        "format": {"const": KIT_FORMAT},
         "id": _TEXT,
         "version": _TEXT,
         "hypotheses": {"type": "array"},

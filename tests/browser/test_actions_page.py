@@ -92,7 +92,11 @@ def test_what_is_proposed_meanwhile_appears_and_can_be_rejected(page: Page, told
 def test_what_is_proposed_before_the_page_follows_appears_too(page: Page, told: tuple[Incident, Space]) -> None:
     incident, space = told
     held: list[Route] = []
-    page.route(f"**{space.path}/events*", held.append)
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route(f"**{space.path}/events*", hold)
     page.goto(f"/cases/{incident.id}/actions")
     expect(page.get_by_role("group", name="Approval of deployment.rollback")).to_be_visible()
     expect(page.get_by_text("connecting", exact=True)).to_be_visible()

@@ -216,7 +216,7 @@ def test_ids_are_text_that_can_be_written_down(universe: list[str], data: st.Dat
     assert all(type(each) is str for each in call.arguments.get("eliminated", []))
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_histories_reach_errors_refusals_and_repeats() -> None:
     reached: set[str] = set()
 

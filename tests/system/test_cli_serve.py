@@ -412,6 +412,7 @@ def test_the_demo_begins_once_the_server_is_up(tmp_path: Path) -> None:
         assert server.stop() == 0
 
 
+@pytest.mark.deep
 @pytest.mark.req("DEMO-01")
 def test_the_demo_keeps_to_the_pace_it_is_given(in_memory: ServerProcess) -> None:
     waited: list[float] = []
@@ -437,6 +438,7 @@ def test_what_rules_out_nothing_is_said(in_memory: ServerProcess) -> None:
     assert said[2] == "demo: metrics · QueueBacklog@event-queue is no-data: that rules out nothing, 24 left, 4.58 bits"
 
 
+@pytest.mark.deep
 def test_the_demo_says_that_the_server_does_not_do_as_it_should(tmp_path: Path) -> None:
     said: list[str] = []
     variables = {"CMBS_LIMIT_HYPOTHESES_PER_SESSION": "1"}

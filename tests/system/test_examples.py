@@ -231,6 +231,7 @@ def run_incidents(directory: Path, policy: Path | None = None) -> subprocess.Com
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.deep
 @pytest.mark.req("CASE-GATE-01", "CASE-GATE-03", "CASE-OPEN-01", "CASE-READ-02")
 def test_of_three_incidents_on_a_real_server_only_the_action_of_the_solved_one_runs(tmp_path: Path) -> None:
     ran = run_incidents(tmp_path)

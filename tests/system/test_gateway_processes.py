@@ -62,7 +62,7 @@ def check_store(store: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @needs_filesystem
 @pytest.mark.req("MCP-GW-04", "MCP-GW-05")
 def test_servers_of_both_eras_serve_clients_of_both_eras_through_one_gateway(tmp_path: Path) -> None:

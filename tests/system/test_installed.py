@@ -38,12 +38,16 @@ DECLARATION = {
 }
 
 
-class Packages(NamedTuple):
-    """What was built: the wheel of the clone, the sdist of the clone, and the wheel of that sdist."""
+UV_BUILD = (UV, "build", "--quiet", "--python", sys.executable)
 
-    wheel: Path
+
+class Packages(NamedTuple):
+    """What was built: the sdist of a clone, and the wheel of that sdist. `clone` and `programs` can build more."""
+
     sdist: Path
-    wheel_of_sdist: Path
+    wheel: Path
+    clone: Path
+    programs: Path
 
 
 def run(*command: str | Path, path: str = os.environ["PATH"]) -> None:
@@ -69,7 +73,7 @@ def clone(directory: Path) -> Path:
 
 
 def build_packages(directory: Path) -> None:
-    """Build everything below `directory`, with no Node on the PATH."""
+    """Build both below `directory`, with no Node on the PATH."""
     programs = directory / "programs"
     programs.mkdir()
     for name in PROGRAMS:
@@ -77,12 +81,10 @@ def build_packages(directory: Path) -> None:
         assert found is not None
         (programs / name).symlink_to(found)
     source = clone(directory / "source")
-    uv_build = (UV, "build", "--quiet", "--python", sys.executable)
-    run(*uv_build, "--sdist", "--out-dir", directory / "sdist", source, path=str(programs))
-    run(*uv_build, "--wheel", "--out-dir", directory / "wheel", source, path=str(programs))
+    run(*UV_BUILD, "--sdist", "--out-dir", directory / "sdist", source, path=str(programs))
     (sdist,) = (directory / "sdist").glob("*.tar.gz")
     # Neither Node nor a shell: there is nothing left to build.
-    run(*uv_build, "--wheel", "--out-dir", directory / "wheel-of-sdist", sdist, path="")
+    run(*UV_BUILD, "--wheel", "--out-dir", directory / "wheel", sdist, path="")
 
 
 @pytest.fixture(scope="module")
@@ -99,8 +101,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Packages:
             build_packages(directory)
     (sdist,) = (directory / "sdist").glob("*.tar.gz")
     (wheel,) = (directory / "wheel").glob("*.whl")
-    (wheel_of_sdist,) = (directory / "wheel-of-sdist").glob("*.whl")
-    return Packages(wheel, sdist, wheel_of_sdist)
+    return Packages(sdist, wheel, directory / "source", directory / "programs")
 
 
 def install(wheel: Path, extras: str, directory: Path) -> Path:
@@ -123,11 +124,18 @@ def test_the_packages_hold_the_console_and_nothing_that_was_only_used_to_build_i
     wheel = read_wheel(packages.wheel)
     assert {f"{STATIC}/index.html", f"{STATIC}/report.html"} <= wheel.keys()
     assert any(re.fullmatch(rf"{STATIC}/assets/index-[\w-]+\.js", name) for name in wheel)
-    assert read_wheel(packages.wheel_of_sdist) == wheel
     with tarfile.open(packages.sdist) as archive:
         inside = {name.partition("/")[2] for name in archive.getnames()}
     assert {name for name in wheel if name.startswith("cmbs/")} <= inside
     assert not any("node_modules" in name for name in {*inside, *wheel})
+
+
+@pytest.mark.deep
+@pytest.mark.req("PKG-04")
+def test_a_wheel_of_the_clone_is_the_wheel_of_its_sdist(packages: Packages, tmp_path: Path) -> None:
+    run(*UV_BUILD, "--wheel", "--out-dir", tmp_path, packages.clone, path=str(packages.programs))
+    (wheel,) = tmp_path.glob("*.whl")
+    assert read_wheel(wheel) == read_wheel(packages.wheel)
 
 
 def test_the_metadata_of_the_wheel_says_what_the_project_says(packages: Packages) -> None:
@@ -162,9 +170,8 @@ def test_each_extra_installs_and_imports_alone(packages: Packages, tmp_path: Pat
 
 
 @pytest.mark.req("PKG-04")
-@pytest.mark.parametrize("name", ["wheel", "wheel_of_sdist"])
-def test_the_installed_wheel_serves_the_console_and_the_protocol(packages: Packages, name: str, tmp_path: Path) -> None:
-    programs = install(getattr(packages, name), "server", tmp_path / "environment")
+def test_the_installed_wheel_serves_the_console_and_the_protocol(packages: Packages, tmp_path: Path) -> None:
+    programs = install(packages.wheel, "server", tmp_path / "environment")
     options = ("--store", "sqlite:///beliefs.db")
     with serving(tmp_path, *options, command=programs / "cmbs") as server, server.client() as client:
         page = client.get("/")

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.slow
 COMMAND = "cmbs bench agents --forget 0.2"
 
 
+@pytest.mark.deep
 @pytest.mark.req("WORTH-03")
 def test_the_table_in_the_readme_is_what_the_command_prints() -> None:
     readme = (ROOT / "README.md").read_text("utf-8")

@@ -133,7 +133,7 @@ def test_every_operation_conforms_to_the_document(subtests: pytest.Subtests, sch
     try_every_operation(subtests, schema, try_it, 36 if EFFORT.everything else 4)
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @pytest.mark.req("BS-8-OPENAPI-02")
 def test_every_operation_on_a_session_that_is_there_conforms_to_the_document(
     subtests: pytest.Subtests, host: Host, schema: Any

@@ -91,7 +91,7 @@ def serve_gateway(store: Path) -> Iterator[int]:
             process.wait(60)
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_the_gateway_answers_in_the_same_words(tmp_path: Path) -> None:
     with serve_gateway(tmp_path / "g.db") as port:
         check_refusal(*post(port, build_ping(5_000_000)))

@@ -136,7 +136,7 @@ def test_an_agent_that_knows_its_tree_plays_to_the_end(kit: Kit, steps: int) -> 
     assert (AgentName.OPTIMAL in board.absent) == (len(board.scores) == len(AgentName) - 1)
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_a_path_that_takes_more_steps_weakens_the_method_for_all() -> None:
     """The start is soon seen through; sets that only a poor order of probes leads to are not."""
     columns = [[frozenset({number % base}) for number in range(12)] for base in (2, 3, 4, 5)]
@@ -152,13 +152,13 @@ def test_priors_beyond_what_floats_hold_are_weighed() -> None:
     assert score(board, AgentName.OPTIMAL).probes_worst == 2
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @pytest.mark.req("AN-11")
 @needs_itbench
 @pytest.mark.parametrize(
     ("agreement", "size", "classes", "residual", "optimum", "greedy", "worst"),
     [
-        pytest.param((), 61, 53, 0.275, 6.082, 6.164, 10, marks=pytest.mark.deep, id="all"),
+        pytest.param((), 61, 53, 0.275, 6.082, 6.164, 10, id="all"),
         pytest.param(("agree", "name-variant"), 53, 48, 0.189, 5.887, 5.906, 9, id="clean"),
     ],
 )

@@ -71,7 +71,7 @@ def test_any_history_that_is_exported_is_good(history: History) -> None:
     assert check_export(join_lines(export(store))).status == "good"
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @pytest.mark.req("OFFLINE-02")
 def test_every_mutant_of_an_export_is_found_in_its_place() -> None:
     stride, every = (23, 3) if EVERYTHING else (401, 25)
@@ -144,7 +144,7 @@ def _is_tolerated(changed: Entry, entry: Entry) -> bool:
     return bool(readings != before)
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @pytest.mark.req("OFFLINE-03")
 def test_forged_streams_are_refused_where_cmbs_refuses_them() -> None:
     tried = refused = 0

@@ -97,7 +97,7 @@ def may_differ(path: str, mutation: Mutation) -> bool:
     return path in (LIST, "/v1/spaces") and (mutation.table, mutation.column) not in TOLD_TWICE
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @pytest.mark.req("NOTHING-DERIVED-02")
 def test_no_changed_row_has_a_wrong_answer_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(self_check, "_DELAY_SECONDS", 3600.0)

@@ -66,6 +66,7 @@ def store(url: str) -> Iterator[Neo4jGraphStore]:
 # --- opening ---
 
 
+@pytest.mark.deep
 @pytest.mark.req("TEE-NEO-01")
 def test_several_processes_may_open_a_new_database_at_once(url: str) -> None:
     for (name,) in run(url, "SHOW CONSTRAINTS YIELD name RETURN name"):
@@ -179,6 +180,7 @@ def test_ids_that_no_index_can_hold_are_kept_whole(store: Neo4jGraphStore) -> No
 # --- several at a time ---
 
 
+@pytest.mark.deep
 @pytest.mark.req("TEE-NEO-02")
 def test_of_two_tees_exactly_one_creates_and_one_applies_and_both_are_recorded(
     url: str, store: Neo4jGraphStore, tmp_path: Path
