@@ -64,7 +64,7 @@ console-check: $(VENV)/.dev ## types and unit tests of the web console
 tee-neo4j: $(VENV)/.dev ## run a Neo4j to play with, on loopback (PORT, DATA); needs Java 17 and Maven
 	$(BIN)/python scripts/neo4j_server.py $(if $(PORT),--port $(PORT)) $(if $(DATA),--data $(DATA))
 
-test: $(VENV)/.dev ## run what needs no other server, in about two minutes (PYTEST_ARGS, JOBS, CMBS_EFFORT)
+test: $(VENV)/.dev ## run what needs no other server, in under two minutes (PYTEST_ARGS, JOBS, CMBS_EFFORT)
 	$(BIN)/python $(if $(MEASURE),-m coverage run )-m pytest $(XDIST) $(PYTEST_ARGS) || { code=$$?; [ $$code -eq 5 ] || exit $$code; $(NONE_SELECTED); }
 
 # What `make test` leaves out, for `make check`.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import threading
 from collections import Counter
 from collections.abc import Generator, Iterator
@@ -113,6 +114,12 @@ def pytest_testnodedown(node: Any) -> None:
     """Every worker of xdist has collected all tests, so the counts of any one of them are those of the run."""
     config: pytest.Config = node.config
     config.stash[LEFT_OUT] = Counter(getattr(node, "workeroutput", {}).get("left_out", {})) or config.stash[LEFT_OUT]
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Name a failure at once: a long run says the rest at its end, and may be stopped before."""
+    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        sys.stderr.write(f"\nfailed: {report.nodeid}\n")
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
