@@ -135,7 +135,7 @@ imports: $(VENV)/.dev ## import-linter: layers, pure kernels, independent stores
 	$(BIN)/lint-imports --no-cache
 
 types: $(VENV)/.dev ## mypy, strict
-	$(BIN)/mypy --num-workers $(JOBS) $(TYPED)
+	$(BIN)/mypy $(TYPED)
 
 docs: $(VENV)/.dev ## links, anchors, code blocks and the changelog
 	$(BIN)/python scripts/check_docs.py
