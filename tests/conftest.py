@@ -92,7 +92,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Start Neo4j while other tests run, if any of them is going to need it: that takes longest."""
+    """Look for garbage again; start Neo4j while other tests run, if one of them needs it: that takes longest."""
     gc.freeze()
     gc.enable()
     is_first_worker = getattr(session.config, "workerinput", {}).get("workerid") == "gw0"

@@ -24,12 +24,13 @@ export function ActionsPage({ id }: { id: string }): JSX.Element {
   const belief = useLoad(() => get<{ n_survivors: number }>(session, { fields: "n_survivors" }), [id, reports.count]);
   const chosen = cases.value?.find((each) => each.case.case_id === place.value.query.get("case")) ?? cases.value?.[0];
   const [news, setNews] = useState<News | null>(null);
+  const following = chosen ? news && joinNews(news, reports) : reports;
   return (
     <Page
       title="Actions"
       crumbs={<><Link to="" class="f3 wide">Cases</Link><span class="f3 wide" aria-hidden="true">/</span><Link to={`cases/${encodeURIComponent(id)}`} class="mono f2 wide">{chosen?.case.case_id ?? id.slice(0, 8)}</Link></>}
       chips={belief.value && <span class="chip wide">{plural(belief.value.n_survivors, "cause")} left</span>}
-      status={cases.value && (news !== null || !chosen) && <LiveChip {...(chosen && news ? joinNews(news, reports) : reports)} />}
+      status={cases.value && following && <LiveChip {...following} />}
     >
       {cases.error !== null && <Panel title="Actions"><Failure error={cases.error} retry={cases.again} /></Panel>}
       {cases.loading && !cases.value && <Panel><Skeleton height={300} /></Panel>}
