@@ -85,11 +85,11 @@ class Unreadable(Exception):
 
 
 NEWER_FORMAT = re.compile(r"cmbs/(?:[2-9]|[1-9][0-9]+)(?:/.*)?", re.ASCII)
-EARLIER_FORMAT = re.compile(r"cmbs-[a-z]+/[0-9]+", re.ASCII)
+EARLIER_FORMAT = re.compile(r"cmbs(?:-[a-z]+)+/[0-9]+", re.ASCII)
 
 
 def check_format(record: dict[str, Any], expected: str) -> None:
-    """Unreadable for an export, a proof or an entry that names another format, Refused for one that names none."""
+    """Unreadable for a document or an entry that names another format, Refused for one that names none."""
     # The first names of entries were numbers, in another member.
     found = record.get("format", "cmbs-entry/0" if "v" in record else None)
     if found == expected:
@@ -1971,9 +1971,11 @@ def load_kept(text: str, known: Known) -> None:
     for document in documents:
         if not isinstance(document, dict):
             raise Refused("not an object")
+        if "format" in document:
+            check_format(document, PROOF_FORMAT if "note" in document else HEADS_FORMAT)
         if {*document} & {"streams", "universes"}:
             load_anchors(take_fields(document, "", "", "streams universes"), known)
-        elif document.get("format") == PROOF_FORMAT and "note" in document:
+        elif "format" in document and "note" in document:
             known.checkpoints.append(Note.parse(take_text(document["note"], "note")))
             ProofCheck(known).check(json.dumps(document))
         elif document != {"format": HEADS_FORMAT}:

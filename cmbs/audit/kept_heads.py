@@ -14,6 +14,7 @@ import msgspec
 
 from cmbs.errors import InvalidRequest, LedgerCorrupt
 from cmbs.ledger import canonical
+from cmbs.ledger.format import is_earlier_document
 from cmbs.ledger.merkle import CompactRange
 from cmbs.spi import AuditLog
 from cmbs.spi.audit_log import HEADS_STREAM
@@ -90,6 +91,8 @@ def _read_line(kept: Kept, content: Any) -> None:
             raise InvalidRequest("a head has a size above 0 and a hash of 64 hexadecimal digits")
         kept.heads.append(head)
         return
+    if is_earlier_document(content["format"]):
+        raise InvalidRequest("a document of an earlier format, which this software does not read")
     kind = _DOCUMENTS.get(str(content.get("kind")))
     if content["format"] != FORMAT or kind is None:
         raise InvalidRequest(f"neither a head, nor a checkpoint or a proof of the format `{FORMAT}`")

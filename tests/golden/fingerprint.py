@@ -10,18 +10,22 @@ import msgspec
 from msgspec import inspect
 
 from cmbs.belief.kernel import events as belief
+from cmbs.belief.kernel.checkpoint import STATE_DIGESTS as SESSION_DIGESTS
 from cmbs.belief.kernel.checkpoint import FrozenSession
 from cmbs.belief.kernel.kit_stream import KitEntry, PutKit
 from cmbs.belief.kernel.session import RecordedOutcome
 from cmbs.identity.kernel.stream import CreateKey, KeyEntry, RevokeKey
 from cmbs.ledger.entry import EntryBody
+from cmbs.ledger.state_digest import Spacing, last_digest_point
 from cmbs.ledger.tagged_hash import Domain
 from cmbs.substrate.kernel import events as substrate
+from cmbs.substrate.kernel.checkpoint import STATE_DIGESTS as SPACE_DIGESTS
 from cmbs.substrate.kernel.checkpoint import FrozenSpace
 from cmbs.transparency.kernel.records import RecordEntry
 from cmbs.webhooks.kernel import events as webhooks
 
 _DIGITS = 16
+_MAX_DIGEST_POINT = 1_000_000
 RECORDED_TYPES: tuple[type, ...] = (
     *(EntryBody, *belief.VERB_OF, RecordedOutcome, FrozenSession),
     *(substrate.SpaceEntry, *substrate.VERB_OF, substrate.StepResult, FrozenSpace),
@@ -33,15 +37,30 @@ RECORDED_TYPES: tuple[type, ...] = (
 
 
 def compute_fingerprint() -> str:
-    """The fingerprint of the types as they are: their members in order, with types and defaults, and verbs and tags."""
+    """The fingerprint of the types as they are: their members in order, with types and defaults, and verbs and tags.
+
+    Where the state digests of a stream are is part of it: a chain without one at such a place does not verify.
+    """
     classes: dict[type, Any] = {}
     for each in inspect.multi_type_info(RECORDED_TYPES):
         _describe(each, classes)
     # By name, so that a type may move to another module.
     described = sorted([each.__name__, parts] for each, parts in classes.items())
     verbs = {kind.__name__: verb for table in (belief, substrate, webhooks) for kind, verb in table.VERB_OF.items()}
-    content = json.dumps([described, verbs, list(Domain)], sort_keys=True)
+    spacings = {"session": SESSION_DIGESTS.spacing, "space": SPACE_DIGESTS.spacing}
+    digest_points = {kind: _list_digest_points(spacing) for kind, spacing in spacings.items()}
+    content = json.dumps([described, verbs, list(Domain), digest_points], sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()[:_DIGITS]
+
+
+def _list_digest_points(spacing: Spacing) -> list[int]:
+    """The last one first; the rule goes on beyond as it began."""
+    points = []
+    point = last_digest_point(_MAX_DIGEST_POINT, spacing)
+    while point is not None:
+        points.append(point)
+        point = last_digest_point(point - 1, spacing)
+    return points
 
 
 def _describe(value: Any, classes: dict[type, Any]) -> Any:

@@ -22,7 +22,7 @@ from cmbs.belief.server import BeliefServer
 from cmbs.identity import Role
 from cmbs.identity.kernel.stream import KeyVerb
 from cmbs.identity.registry import KeyRegistry
-from cmbs.ledger import verify_chain
+from cmbs.ledger import state_digest, verify_chain
 from cmbs.ledger.format import FINGERPRINT
 from cmbs.messages import ActorKind
 from cmbs.spi.audit_log import (
@@ -206,6 +206,16 @@ def test_a_golden_stream_has_state_digests_from_the_next_digest_point_on(tmp_pat
     assert_goes_on(store, session_id)
     entries = store.read(session_id)
     assert [seq for seq, entry in enumerate(entries) if b'"state":"' in entry.raw] == [1_000]
+
+
+@pytest.mark.req("ARCH-3-FORMAT-01")
+@pytest.mark.parametrize("points", ["_POINTS", "_EVEN_POINTS"])
+def test_where_the_state_digests_of_a_stream_are_is_part_of_the_fingerprint(
+    monkeypatch: pytest.MonkeyPatch, points: str
+) -> None:
+    before = compute_fingerprint()
+    monkeypatch.setattr(state_digest, points, range(1_000, 2_000_000, 999))
+    assert compute_fingerprint() != before
 
 
 @pytest.mark.req("ARCH-3-FORMAT-01")

@@ -34,6 +34,8 @@ from tests.support.warm import CMBS
 
 pytestmark = pytest.mark.slow
 
+EARLIER = "of an earlier format, which this software does not read"
+
 
 class Kept:
     """A store with two sessions, and what a client kept of it: heads, a signed checkpoint, records, the public keys."""
@@ -303,6 +305,8 @@ def test_a_file_that_is_none_is_an_error_and_not_a_finding(subtests: pytest.Subt
         (b"{", "line 1: "),
         (b'{"format":"cmbs/1/heads"}\n[]\n', "line 2: not a JSON object"),
         (b'{"format":"cmbs/1/export"}\n', "line 1: INVALID_REQUEST: neither a head"),
+        (b'{"format":"cmbs-heads/1"}\n', f"line 1: INVALID_REQUEST: a document {EARLIER}"),
+        (b'{"format":"cmbs-proof/1","kind":"checkpoint","note":""}', f"line 1: INVALID_REQUEST: a document {EARLIER}"),
         (b'{"stream_id":"a","size":0,"head_hash":"00"}\n', "line 1: INVALID_REQUEST: a head has a size above 0"),
         (b'{"stream_id":"a"}\n', "line 1: "),
     ]:

@@ -31,6 +31,7 @@ from cmbs.substrate.belief_source import ServedBelief
 from cmbs.substrate.kernel.events import STREAM_PREFIX
 from cmbs.testing import SequentialIds
 from tests.support.cli import invoke
+from tests.support.effort import EFFORT
 from tests.support.exports import ONTOLOGY, export, fit_stream, play_world, read_streams, write_export
 from tests.support.spaces import SPACE, World, constraint, delta
 from tests.support.store_fixture import BACKENDS, StoreFixture
@@ -42,6 +43,7 @@ SOURCE = ROOT / "cmbs" / "offline_verifier.py"
 GOLDEN = sorted((ROOT / "tests" / "golden").glob("*/export.jsonl"))
 VECTORS = sorted((ROOT / "tests" / "vectors" / "proofs").glob("*.json"))
 ORIGIN = "example.com/log"
+MANY = 1_000_000 if EFFORT.everything else 100_000
 
 
 @pytest.fixture
@@ -359,15 +361,14 @@ def test_a_record_inside_a_proof_vouches_for_its_root_where_the_note_is_believed
         verifier.ProofCheck(verifier.Known()).check(json.dumps({**proof, "stream": {**stream, "anchor": 1}}))
 
 
-@pytest.mark.deep
 @pytest.mark.req("OFFLINE-10")
-def test_proofs_at_a_million_ids_are_verified_and_their_time_is_told(
+def test_proofs_at_a_million_ids_or_a_tenth_of_that_are_verified_and_their_time_is_told(
     record_property: Callable[[str, object], None],
 ) -> None:
     server = BeliefServer(ids=SequentialIds())
-    ids = [f"hypothesis-{number:07}" for number in range(1_000_000)]
+    ids = [f"hypothesis-{number:07}" for number in range(MANY)]
     session_id = server.declare_session(ONTOLOGY, ids).session_id
-    server.eliminate(session_id, "probe", "one", [ids[899_001]])
+    server.eliminate(session_id, "probe", "one", [ids[MANY - 9_001]])
     history = HistoryOfSession(server.current_session(session_id))
     many = {"op": "schema", "args": [f"$belief.{session_id}.n_survivors", {"minimum": 2}]}
     world = World(server.log, belief=ServedBelief(server))
@@ -378,7 +379,7 @@ def test_proofs_at_a_million_ids_are_verified_and_their_time_is_told(
     proofs: list[Proof] = [
         prover.transition(session_id, 1),
         prover.membership(session_id, ids[17], 1),
-        prover.elimination(session_id, ids[899_001], 1),
+        prover.elimination(session_id, ids[MANY - 9_001], 1),
         prover.inclusion(session_id, 1),
         prover.decision(SPACE, len(server.log.read(STREAM_PREFIX + SPACE)) - 1),
     ]

@@ -15,6 +15,8 @@ UNIQUE = {
     "tee_version": "(x:TeeVersion) REQUIRE x.version",
     "tee_universe": "(x:TeeUniverse) REQUIRE (x.incident, x.part)",
 }
+_CONTENT = [what.partition(" ")[0] for name, what in UNIQUE.items() if name != "tee_graph"]
+HAS_CONTENT = f"RETURN {' + '.join(f'COUNT {{ MATCH {pattern} }}' for pattern in _CONTENT)} > 0"
 CONSTRAINTS = [f"CREATE CONSTRAINT {name} IF NOT EXISTS FOR {what} IS UNIQUE" for name, what in UNIQUE.items()]
 CREATE_GRAPH = """
 MERGE (g:TeeGraph {id: 0})
@@ -169,3 +171,10 @@ RETURN
 COLLECT {{ UNWIND $ids AS id MATCH (:TeeNode {{id: id}})-[r:{EDGES}]->() WHERE r.born <= $version RETURN r.wire }},
 COLLECT {{ UNWIND $ids AS id MATCH (:TeeNode {{id: id}})<-[r:{EDGES}]-() WHERE r.born <= $version RETURN r.wire }}
 """
+
+# What the fingerprint of a graph covers: the properties that these write are its tables.
+WRITES = [
+    *(*CONSTRAINTS, CREATE_GRAPH, STAND_IN, GROW),
+    *(CREATE_NODES, MAKE_CERTAIN, ADD_PROVENANCE, ADD_NODE_SOURCES, ADD_EDGE_SOURCES, PUT_ENDS, CREATE_EDGES),
+    *(CREATE_INCIDENT, PUT_UNIVERSE, PUT_NODE_TOMBSTONES, POINT_AT_NODES, PUT_EDGE_TOMBSTONES, STAMP),
+]

@@ -36,7 +36,7 @@ import neo4j
 from neo4j.exceptions import DriverError, Neo4jError
 
 from cmbs.errors import GraphUnavailable, IncidentNotFound, InvalidGraph
-from cmbs.spi.stored_format import StoreRefused, graph_marks, refuse_earlier, refuse_other_marks
+from cmbs.spi.stored_format import StoreRefused, graph_marks, refuse_earlier, refuse_other_marks, refuse_unmarked
 from cmbs.tee.kernel.lattice import (
     Delta,
     EdgeKey,
@@ -118,7 +118,7 @@ class Neo4jGraphStore:
     def _create_schema(self) -> None:
         """Make the constraints and the empty graph, safely while other processes do the same.
 
-        GraphUnavailable for a graph of another format, of which nothing is changed.
+        GraphUnavailable for a graph of another format, or of none, of which nothing is changed.
         """
         self._refuse_other_format()
         for constraint in cypher.CONSTRAINTS:
@@ -133,9 +133,13 @@ class Neo4jGraphStore:
         self._refuse_other_format()
 
     def _refuse_other_format(self) -> None:
+        # In this order: content is written after the marks, perhaps by another process and between these two.
+        (has_content,) = self._write("cannot open the graph", lambda tx: read_row(tx, cypher.HAS_CONTENT))
         (marked,) = self._write("cannot open the graph", lambda tx: read_row(tx, cypher.MARKS))
-        for marks in marked:
-            with _translate_errors("cannot open the graph"):
+        with _translate_errors("cannot open the graph"):
+            if has_content and not marked:
+                raise refuse_unmarked()
+            for marks in marked:
                 # Before the first format was fixed it was a number.
                 if not isinstance(marks[0], str):
                     raise refuse_earlier()
@@ -357,7 +361,7 @@ class Neo4jGraphStore:
 
 
 def _expect_marks() -> tuple[str, str]:
-    return graph_marks("\n".join(cypher.CONSTRAINTS))
+    return graph_marks("\n".join(cypher.WRITES))
 
 
 def connect(url: str) -> tuple[neo4j.Driver, str | None]:

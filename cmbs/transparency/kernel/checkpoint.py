@@ -11,6 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from cmbs.errors import InvalidRequest
+from cmbs.ledger.format import is_earlier_document
 from cmbs.ledger.proofs import MAX_SIZE, verify_consistency
 from cmbs.transparency.kernel.faults import Fault, FaultKind
 from cmbs.transparency.kernel.notes import Note, SigningKey, VerifierKey
@@ -72,8 +73,11 @@ class LogKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def parse(cls, data: bytes) -> LogKeys:
         """The document in these bytes; InvalidRequest where they hold none."""
         try:
-            document = msgspec.json.decode(data, type=cls)
-        except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+            plain = msgspec.json.decode(data)
+            if isinstance(plain, dict) and is_earlier_document(plain.get("format")):
+                raise InvalidRequest("keys of an earlier format, which this software does not read")
+            document = msgspec.convert(plain, cls)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
             raise InvalidRequest(f"not the keys of a log: {exc}") from exc
         if document.format != KEYS_FORMAT or not document.keys:
             raise InvalidRequest(f"not the keys of a log, which are of the format `{KEYS_FORMAT}`")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import copy
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -224,6 +225,14 @@ OTHER_PROOFS = {
     b'{"format":"cmbs/2/proof","kind":"inclusion"}': NEWER.format("cmbs/2/proof"),
     b'{"format":"cmbs-proof/1","kind":"inclusion"}': EARLIER,
 }
+HEAD = '{"stream_id":"s","size":1,"head_hash":"00"}'
+OTHER_KEPT = {
+    "earlier heads": (f'{{"format":"cmbs-heads/1"}}\n{HEAD}\n', EARLIER),
+    "an earlier checkpoint": ('{"format":"cmbs-proof/1","kind":"checkpoint","note":""}', EARLIER),
+    "earlier keys": ('{"format":"cmbs-checkpoint-keys/1","origin":"o","keys":[]}', EARLIER),
+    "newer heads": ('{"format":"cmbs/2/heads"}', NEWER.format("cmbs/2/heads")),
+    "an export": ('{"format":"cmbs/1/export"}', "not `cmbs/1/heads`"),
+}
 
 
 def check_bytes(tmp_path: Path, data: bytes) -> verifier.Report:
@@ -244,6 +253,17 @@ def test_an_export_of_another_format_is_unreadable_and_not_bad(tmp_path: Path, h
 def test_a_proof_of_another_format_is_unreadable_and_not_bad(tmp_path: Path, proof: bytes) -> None:
     report = check_bytes(tmp_path, proof)
     assert (report.status, report.problem) == ("unreadable", OTHER_PROOFS[proof])
+
+
+@pytest.mark.req("OFFLINE-02")
+@for_each("name", OTHER_KEPT)
+def test_what_was_kept_in_another_format_is_unreadable_and_says_so(tmp_path: Path, name: str) -> None:
+    content, said = OTHER_KEPT[name]
+    path = tmp_path / "kept"
+    path.write_text(content)
+    with pytest.raises(Unreadable) as refused:
+        verifier.load_known(argparse.Namespace(heads=[str(path)], checkpoint=[], key=[]))
+    assert str(refused.value) == f"{path}: {said}"
 
 
 @pytest.mark.req("OFFLINE-02")

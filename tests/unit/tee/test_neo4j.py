@@ -42,6 +42,7 @@ CONSTRAINTS = [
     "tee_universe",
     "tee_version",
 ]
+UNMARKED = "it does not say which format it has, as every store of cmbs does"
 
 
 class TestNeo4j(GraphStoreContract):
@@ -87,13 +88,16 @@ def test_several_processes_may_open_a_new_database_at_once(url: str) -> None:
         ("SET g.fingerprint = 'others'", "with other types of entries or other tables", "use the cmbs that wrote it"),
         ("REMOVE g.fingerprint", "with other types of entries or other tables", "use the cmbs that wrote it"),
         ("SET g.format = 'cmbs/2'", "it has the format `cmbs/2`, which is newer than this software", "or a newer one"),
+        ("DELETE g", UNMARKED, "restore a backup"),
+        ("DELETE g WITH g MATCH (n:TeeNode) DETACH DELETE n", UNMARKED, "restore a backup"),
     ],
-    ids=["earlier", "earliest", "other constraints", "no fingerprint", "newer"],
+    ids=["earlier", "earliest", "other statements", "no fingerprint", "newer", "no marks", "incidents without marks"],
 )
 def test_a_graph_with_another_format_is_refused_and_left_as_it_was(
     url: str, store: Neo4jGraphStore, change: str, said: str, step: str
 ) -> None:
     store.merge(Delta((node("a"),)))
+    store.create_incident("i", NOW)
     assert run(url, "MATCH (g:TeeGraph) RETURN g.format") == [["cmbs/1"]]
     run(url, f"MATCH (g:TeeGraph) {change}")
     # Neither is put back.
@@ -111,6 +115,34 @@ def test_a_graph_with_another_format_is_refused_and_left_as_it_was(
     assert refused.value.message.endswith("; nothing was changed")
     assert step in refused.value.details["next"]
     assert [run(url, question) for question in asked] == before
+
+
+@pytest.mark.req("STORE-FORMAT-01", "STORE-FORMAT-02")
+def test_a_graph_that_other_statements_wrote_is_refused(
+    url: str, store: Neo4jGraphStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writes = [each.replace("trigger: row[3]", "cause: row[3]") for each in cypher.WRITES]
+    assert writes != cypher.WRITES
+    monkeypatch.setattr(cypher, "WRITES", writes)
+    with pytest.raises(GraphUnavailable, match="with other types of entries or other tables"):
+        Neo4jGraphStore(url)
+
+
+def test_the_fingerprint_covers_all_statements_that_write() -> None:
+    texts = {each for each in vars(cypher).values() if isinstance(each, str)}
+    lock = re.compile(r"SET [gi]\.locked = true(?!,)")
+    writing = {each for each in texts if re.search(r"\b(CREATE|MERGE|SET|DELETE|REMOVE)\b", lock.sub("", each))}
+    assert writing | {*cypher.CONSTRAINTS} == {*cypher.WRITES}
+
+
+@pytest.mark.req("STORE-FORMAT-01")
+def test_a_database_that_was_emptied_is_filled_with_another_graph(url: str, store: Neo4jGraphStore) -> None:
+    store.merge(Delta((node("a"),)))
+    before = store.identity()
+    run(url, "MATCH (x) DETACH DELETE x")
+    with closing(Neo4jGraphStore(url)) as filled:
+        assert contents(filled.main_graph()) == (set(), set())
+        assert filled.identity() != before
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from typing import Any
 
 import msgspec
 import pytest
@@ -192,9 +193,24 @@ def test_a_successor_that_the_old_key_did_not_sign_is_not_trusted() -> None:
     garbled = LogKeys(NAME, [msgspec.structs.replace(honest.keys[0], succession="garbled")])
     assert garbled.reachable_from([KEY.verifier.text]) == KEYS
     assert [each.vkey for each in honest.reachable_from([unrelated.verifier.text])] == [unrelated.verifier.text]
-    for content in (b"{}", b"[", b'{"origin":"a","keys":[]}', b'{"origin":"a","keys":[{"vkey":"a","created_ts":""}]}'):
+    for content in (
+        b"{}",
+        b"[",
+        b"[" * 5_000,
+        b'{"origin":"a","keys":[]}',
+        b'{"origin":"a","keys":[{"vkey":"a","created_ts":""}]}',
+    ):
         with pytest.raises(InvalidRequest):
             LogKeys.parse(content)
+
+
+@pytest.mark.req("TLOG-KEYS-01")
+@pytest.mark.parametrize("more", [{}, {"origin": NAME, "keys": []}, {"retired": []}])
+def test_keys_of_an_earlier_format_are_refused_as_such(more: dict[str, Any]) -> None:
+    document = msgspec.json.encode({"format": "cmbs-checkpoint-keys/1", **more})
+    with pytest.raises(InvalidRequest) as refused:
+        LogKeys.parse(document)
+    assert refused.value.message == "keys of an earlier format, which this software does not read"
 
 
 @pytest.mark.req("TLOG-PROOF-01")
