@@ -1,24 +1,29 @@
 """Compare the contracts with api/baseline.json: what is no addition must be named in CHANGELOG.md.
 
-The contracts are files that others rely on: api/openapi.yaml, api/mcp-tools.json, api/cli.json, tests/requirements.toml
-and the golden logs. The baseline is the record of them as they are, so that its diff shows what a commit changes;
-`--record` writes it. A change that is no addition is refused unless the list `#### Contracts`, under `Changed` of
-`Unreleased`, has the line that is printed. Until a release is tagged, golden logs may be written anew.
+The contracts are files that others rely on: api/openapi.yaml, api/mcp-tools.json, api/cli.json, the documented fields
+of errors, tests/requirements.toml and the golden logs. The baseline is the record of them as they are, so that its diff
+shows what a commit changes; `--record` writes it. A change that is no addition is refused unless the list
+`#### Contracts`, under `Changed` of `Unreleased`, has the line that is printed. What changes contracts and baseline
+alike, such as a replacement of text, is found by the baselines of the last two commits and of the commit that
+CMBS_CONTRACTS_SINCE names. Until a release is tagged, golden logs may be written anew.
 """
 
 import argparse
 import json
+import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from itertools import chain
 from pathlib import Path
 
 import yaml
 
 from scripts.contracts import (
     CLI,
+    ERRORS,
     GOLDEN_LOGS,
     HTTP,
     MCP,
@@ -26,6 +31,7 @@ from scripts.contracts import (
     Elements,
     find_breaches,
     list_cli,
+    list_errors,
     list_golden_logs,
     list_http,
     list_mcp,
@@ -35,6 +41,8 @@ from scripts.contracts import (
 ROOT = Path(__file__).resolve().parent.parent
 BASELINE = ROOT / "api" / "baseline.json"
 CHANGELOG = ROOT / "CHANGELOG.md"
+# A commit whose contracts must still hold, beside the last two: where a push or a pull request began.
+SINCE = "CMBS_CONTRACTS_SINCE"
 _ITEM = re.compile(r"^- (.*?)(?=^\S|^\s*$|\Z)", re.MULTILINE | re.DOTALL)
 
 
@@ -45,9 +53,17 @@ def read_contracts() -> dict[str, Elements]:
         HTTP: list_http(yaml.load((ROOT / "api" / "openapi.yaml").read_text("utf-8"), loader)),
         MCP: list_mcp(json.loads((ROOT / "api" / "mcp-tools.json").read_text("utf-8"))),
         CLI: list_cli(json.loads((ROOT / "api" / "cli.json").read_text("utf-8"))),
+        ERRORS: list_errors((ROOT / "docs/reference/errors.md").read_text("utf-8"), read_pages().values()),
         REQUIREMENTS: list_requirements((ROOT / "tests" / "requirements.toml").read_text("utf-8")),
         GOLDEN_LOGS: list_golden_logs(ROOT / "tests" / "golden"),
     }
+
+
+def read_pages() -> dict[str, str]:
+    """The pages that say what is so; decisions and the changelog say what was."""
+    paths = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    past = (path for path in paths if path == CHANGELOG or "adr" in path.parts)
+    return {str(path.relative_to(ROOT)): path.read_text("utf-8") for path in sorted({*paths}.difference(past))}
 
 
 def read_named(changelog: str) -> set[str]:
@@ -67,6 +83,13 @@ def read_released_logs(directory: Path) -> Elements:
         if baseline := _ask_git(directory, "show", f"{tag}:./api/baseline.json"):
             logs |= json.loads(baseline).get(GOLDEN_LOGS, {})
     return logs
+
+
+def read_committed(directory: Path) -> Iterator[dict[str, Elements]]:
+    """The baselines of the last commits, the newest first: none where git is not at hand."""
+    for revision in ("HEAD", "HEAD^", os.environ.get(SINCE)):
+        if revision and (baseline := _ask_git(directory, "show", f"{revision}:./api/baseline.json")):
+            yield json.loads(baseline)
 
 
 def _ask_git(directory: Path, *arguments: str) -> str:
@@ -119,8 +142,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--record", action="store_true", help="write the baseline, unless a change is refused")
     options = parser.parse_args(arguments)
     now, recorded, named = read_contracts(), BASELINE.read_text("utf-8"), read_named(CHANGELOG.read_text("utf-8"))
-    before = json.loads(recorded)
-    if faults := list(list_faults(before, now, named, read_released_logs(ROOT))):
+    before, released = json.loads(recorded), read_released_logs(ROOT)
+    baselines = (before, *read_committed(ROOT))
+    found = chain.from_iterable(list_faults(each, now, named, released) for each in baselines)
+    if faults := list(dict.fromkeys(found)):
         print(*faults, sep="\n", file=sys.stderr)
         print(
             "\nThese changes are no additions. Undo them, or add each line, as it is, to the list `#### Contracts`"

@@ -9,6 +9,7 @@ not be seen.
 
 import hashlib
 import json
+import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,8 +19,13 @@ from typing import Any, NamedTuple
 
 SENT, RECEIVED = "sent", "received"
 HTTP, MCP, CLI, REQUIREMENTS, GOLDEN_LOGS = "http", "mcp", "cli", "requirements", "golden logs"
+ERRORS = "errors"
 # Of the names of a contract, what stands between a part and the whole. Requirements and golden logs have no parts.
-_SEPARATORS = {HTTP: ".", MCP: ".", CLI: " "}
+_SEPARATORS = {HTTP: ".", MCP: ".", CLI: " ", ERRORS: "."}
+# A row of the table of errors: code, status, class and fields of `details`.
+_ERROR_ROW = re.compile(r"\| `(?P<code>[A-Z_]+)` \| \d{3} \| *(?:`(?P<exception>\w+)`)? *\|(?P<details>[^|]*)\|")
+# In prose: `details.field`, and after it "has the `one` and the `other`" where it has fields of its own.
+_ERROR_FIELD = re.compile(r"`details\.(\w+)`(?: has the `(\w+)` and the `(\w+)`)?")
 # Of each limit, whether a larger number allows more.
 _LIMITS = {
     **dict.fromkeys(("maxLength", "maximum", "maxItems", "maxProperties", "exclusiveMaximum"), True),
@@ -33,6 +39,7 @@ _FIXED = ("route", "scheme", "place", "position", "annotations", "mimeType", "sh
 _PARTS = {"items": ("[]", "array"), "additionalProperties": ("{}", "object"), "propertyNames": ("{name}", "object")}
 _UNIONS = ("anyOf", "oneOf")
 _NOTES = {"title", "description", "discriminator", "$defs"}
+_PARAMETER = {"name", "in", "required", "schema", "description", "example", "examples"}
 _KNOWN = {"$ref", "type", "const", "enum", "properties", "required", "prefixItems"}
 _KNOWN |= {*_LIMITS, *_SHAPES, *_MEANINGS, *_PARTS, *_UNIONS, *_NOTES}
 _ENUMERATION, _ANYTHING = "enumeration", "anything"
@@ -82,8 +89,13 @@ def list_schema(
 
 
 def _list_inside(name: str, part: Mapping[str, Any], users: Iterable[str]) -> Iterator[tuple[str, Facts]]:
-    for key, inner in part.get("properties", {}).items():
-        yield from list_schema(f"{name}.{key}", inner, users, required=key in part.get("required", ()))
+    properties, required = part.get("properties", {}), part.get("required", ())
+    if missing := set(required) - set(properties):
+        raise UnknownSchema(f"`{name}` requires what it does not describe: {', '.join(sorted(missing))}")
+    takes_more = SENT in users and part.get("additionalProperties") is not False
+    facts = {"restricts": "object"} if takes_more else {}
+    for key, inner in properties.items():
+        yield from list_schema(f"{name}.{key}", inner, users, required=key in required, **facts)
     for number, inner in enumerate(part.get("prefixItems", ())):
         yield from list_schema(f"{name}.{number}", inner, users, restricts="array")
     for key, (mark, kind) in _PARTS.items():
@@ -175,7 +187,12 @@ def _list_operation(
 ) -> Iterator[tuple[str, Mapping[str, Any], str, Facts]]:
     """What is sent to an operation and received from it: name, schema, user and more facts of each."""
     name = operation["operationId"]
-    for each in operation.get("parameters", ()):
+    parameters = operation.get("parameters", ())
+    if len({each["name"] for each in parameters}) < len(parameters):
+        raise UnknownSchema(f"`{name}` has two parameters of one name")
+    for each in parameters:
+        if unknown := each.keys() - _PARAMETER:
+            raise UnknownSchema(f"`{name}.{each['name']}` has keywords that are not understood: {sorted(unknown)}")
         facts = {"required": each.get("required", False), "place": each["in"]}
         yield f"{name}.{each['name']}", each["schema"], SENT, facts
     body = _resolve(document, operation.get("requestBody", {}))
@@ -254,6 +271,27 @@ def list_cli(commands: Mapping[str, Any]) -> Elements:
 def list_requirements(text: str) -> Elements:
     """The requirements by id. How they are worded may change."""
     return {each["id"]: {} for each in tomllib.loads(text)["requirement"]}
+
+
+def read_error_table(page: str) -> Iterator[tuple[str, str, set[str]]]:
+    """The rows of the table of errors: code, class or code, and fields. What stands in parentheses are values."""
+    for row in _ERROR_ROW.finditer(page):
+        fields = set(re.findall(r"`(\w+)`", re.sub(r"\(.*?\)", "", row["details"])))
+        yield row["code"], row["exception"] or row["code"], fields
+
+
+def read_error_fields(text: str) -> Iterator[str]:
+    """The fields of `details` that prose names, with dots between a field and those in it."""
+    for field, *below in _ERROR_FIELD.findall(text):
+        yield from (field, *(f"{field}.{each}" for each in below if each))
+
+
+def list_errors(table: str, pages: Iterable[str]) -> Elements:
+    """The documented fields of `details`: of the table by code, of prose without one."""
+    elements: Elements = {}
+    for code, _, fields in read_error_table(table):
+        elements |= {code: {}, **{f"{code}.{field}": {} for field in fields}}
+    return elements | {f"details.{path}": {} for page in pages for path in read_error_fields(page)}
 
 
 def list_golden_logs(directory: Path) -> Elements:

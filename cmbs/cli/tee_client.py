@@ -40,8 +40,7 @@ ClientCertOption = Annotated[
     Path | None,
     typer.Option(
         "--cert",
-        "--client-cert",
-        envvar=["CMBS_TEE_CERT", "CMBS_TEE_CLIENT_CERT"],
+        envvar="CMBS_TEE_CERT",
         help="Certificate chain in PEM, for a Tee that asks for one.",
         metavar="FILE",
     ),
@@ -50,8 +49,7 @@ ClientKeyOption = Annotated[
     Path | None,
     typer.Option(
         "--key",
-        "--client-key",
-        envvar=["CMBS_TEE_KEY", "CMBS_TEE_CLIENT_KEY"],
+        envvar="CMBS_TEE_KEY",
         help="Its private key in PEM.",
         metavar="FILE",
     ),

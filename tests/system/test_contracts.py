@@ -9,6 +9,7 @@ import pytest
 
 from scripts import check_contracts
 from scripts.check_contracts import (
+    SINCE,
     baseline_text,
     list_faults,
     read_named,
@@ -16,6 +17,7 @@ from scripts.check_contracts import (
 )
 from scripts.contracts import (
     CLI,
+    ERRORS,
     GOLDEN_LOGS,
     HTTP,
     MCP,
@@ -23,6 +25,7 @@ from scripts.contracts import (
     Elements,
     UnknownSchema,
     list_cli,
+    list_errors,
     list_golden_logs,
     list_http,
     list_mcp,
@@ -298,6 +301,29 @@ def test_a_schema_in_which_a_change_could_go_unseen_is_an_error(schema: Any) -> 
         http(fields(REQUEST, force=schema))
 
 
+@pytest.mark.parametrize(
+    ("request_schema", "parameters"),
+    [
+        ({"required": ["undescribed"]}, []),
+        ({}, [parameter("fields", style="deepObject")]),
+        ({}, [parameter("fields"), {**parameter("fields"), "in": "header"}]),
+    ],
+    ids=["required", "style of a parameter", "two of one name"],
+)
+def test_what_is_sent_in_a_way_that_is_not_understood_is_an_error(
+    request_schema: dict[str, Any], parameters: list[dict[str, Any]]
+) -> None:
+    with pytest.raises(UnknownSchema):
+        http(request_schema, parameters=parameters)
+
+
+def test_a_field_that_is_described_anew_restricts_an_open_object() -> None:
+    opened = {"additionalProperties": True}
+    hint = fields(REQUEST, hint={"type": "string"})
+    (fault,) = check(HTTP, http(opened), http({**opened, **hint}))
+    assert fault == "http: `Ask.hint` is new, and restricts what callers may send"
+
+
 def test_alternatives_without_a_constant_are_named_by_their_number() -> None:
     def take(limit: int) -> Elements:
         either = [{"type": "string", "pattern": "^a"}, {"type": "string", "maxLength": limit}]
@@ -310,7 +336,7 @@ def test_alternatives_without_a_constant_are_named_by_their_number() -> None:
 def test_a_schema_that_is_sent_and_received_may_be_neither_widened_nor_narrowed() -> None:
     def used_twice(kind: Any) -> Elements:
         told = {"type": "object", "properties": {"ask": ref("Ask")}}
-        return http(fields(REQUEST, force={"type": kind, "default": False}), told)
+        return http(fields(REQUEST, force={"type": kind, "default": False}), {**told, "required": ["ask"]})
 
     assert check(HTTP, used_twice("boolean"), used_twice(["boolean", "null"]))
     assert check(HTTP, used_twice(["boolean", "null"]), used_twice("boolean"))
@@ -477,31 +503,61 @@ def test_a_change_that_the_changelog_names_is_recorded(
     assert json.loads(check_contracts.BASELINE.read_text()) == contracts
 
 
+def git(directory: Path, *arguments: str) -> None:
+    who = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false")
+    subprocess.run(["git", *who, *arguments], cwd=directory, check=True, capture_output=True)
+
+
+def commit(directory: Path, baseline: dict[str, Elements]) -> None:
+    (directory / "api").mkdir(exist_ok=True)
+    (directory / "api" / "baseline.json").write_text(baseline_text(baseline))
+    git(directory, "add", "api")
+    git(directory, "commit", "--message", "record")
+
+
 def test_the_golden_logs_of_releases_are_read_from_the_tags_before_this_commit(tmp_path: Path) -> None:
-    def git(*arguments: str) -> None:
-        who = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false")
-        subprocess.run(["git", *who, *arguments], cwd=tmp_path, check=True, capture_output=True)
+    first, second = ({GOLDEN_LOGS: {log: {"sha256": "a"}}} for log in ("first", "second"))
+    assert read_released_logs(tmp_path) == {}
+    git(tmp_path, "init")
+    assert read_released_logs(tmp_path) == {}
+    git(tmp_path, "commit", "--allow-empty", "--message", "no baseline")
+    git(tmp_path, "tag", "v0.0.1")
+    commit(tmp_path, first)
+    git(tmp_path, "tag", "other")
+    assert read_released_logs(tmp_path) == {}
+    git(tmp_path, "tag", "v1.0.0")
+    commit(tmp_path, second)
+    assert read_released_logs(tmp_path) == first[GOLDEN_LOGS]
+    git(tmp_path, "tag", "v2.0.0")
+    git(tmp_path, "checkout", "v1.0.0")
+    assert read_released_logs(tmp_path) == first[GOLDEN_LOGS]
 
-    def commit(log: str) -> None:
-        (tmp_path / "api" / "baseline.json").write_text(baseline_text({GOLDEN_LOGS: {log: {"sha256": "a"}}}))
-        git("add", ".")
-        git("commit", "--message", log)
 
-    (tmp_path / "api").mkdir()
-    assert read_released_logs(tmp_path) == {}
-    git("init")
-    assert read_released_logs(tmp_path) == {}
-    git("commit", "--allow-empty", "--message", "no baseline")
-    git("tag", "v0.0.1")
-    commit("first")
-    git("tag", "other")
-    assert read_released_logs(tmp_path) == {}
-    git("tag", "v1.0.0")
-    commit("second")
-    assert read_released_logs(tmp_path) == {"first": {"sha256": "a"}}
-    git("tag", "v2.0.0")
-    git("checkout", "v1.0.0")
-    assert read_released_logs(tmp_path) == {"first": {"sha256": "a"}}
+@pytest.mark.parametrize("n_later", [0, 1, 2])
+def test_a_name_that_was_replaced_in_contracts_and_baseline_alike_is_found(
+    contracts: dict[str, Elements], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_later: int
+) -> None:
+    git(tmp_path, "init")
+    commit(tmp_path, {ERRORS: {"CONFLICT": {}, "CONFLICT.eliminated_by": {}}})
+    git(tmp_path, "tag", "pushed")
+    contracts[ERRORS] = {"CONFLICT": {}, "CONFLICT.group_eliminated": {}}
+    check_contracts.BASELINE.write_text(baseline_text(contracts))
+    for number in range(n_later):
+        commit(tmp_path, contracts | {"later": {str(number): {}}})
+    monkeypatch.setenv(SINCE, "pushed" if n_later == 2 else "")
+    assert check_contracts.main([]) == check_contracts.main(["--record"]) == 1
+    line = "errors: `CONFLICT.eliminated_by` is gone"
+    check_contracts.CHANGELOG.write_text(f"## Unreleased\n### Changed\n#### Contracts\n- {line}\n")
+    assert check_contracts.main([]) == 0
+
+
+def test_the_documented_fields_of_errors_are_elements() -> None:
+    table = "| `CONFLICT` | 409 | `Conflict` | `expected`, `reason` (`one` or `two`) | do |"
+    prose = "`details.eliminated_by` has the `seq` and the `event_id`."
+    assert list_errors(table, [prose]).keys() == {
+        *("CONFLICT", "CONFLICT.expected", "CONFLICT.reason"),
+        *("details.eliminated_by", "details.eliminated_by.seq", "details.eliminated_by.event_id"),
+    }
 
 
 def test_a_baseline_that_was_written_is_read_again_without_a_fault() -> None:

@@ -144,10 +144,10 @@ def test_with_client_certificates_only_their_holders_are_served_on_a_public_addr
     options = ("--host", "0.0.0.0", "--tls-cert", CERTIFICATE, "--tls-key", KEY, "--tls-client-ca", CERTIFICATE)
     with tee_serving(tmp_path, "memory:", *options) as tee:
         show = ("show", "--tee", f"localhost:{tee.port}", "--ca", CERTIFICATE)
-        assert tee.run(*show, "--client-cert", CERTIFICATE, "--client-key", KEY).returncode == 0
+        assert tee.run(*show, "--cert", CERTIFICATE, "--key", KEY).returncode == 0
         without = tee.run(*show)
         assert (without.returncode, grpc.StatusCode.UNAVAILABLE.name in without.stderr) == (2, True)
-        half = tee.run(*show, "--client-cert", CERTIFICATE)
+        half = tee.run(*show, "--cert", CERTIFICATE)
         assert (half.returncode, "needs `--ca`, `--cert` and `--key`" in half.stderr) == (2, True)
 
 

@@ -20,13 +20,12 @@ from cmbs import errors
 from cmbs.errors import BeliefServerError
 from cmbs.http.errors import STATUS_OF_CODE, TransportCode, complete_details
 from cmbs.http.examples import ERRORS
+from scripts.check_contracts import read_pages
+from scripts.contracts import read_error_fields, read_error_table
 from tests.support.subtests import for_each
 
 ROOT = Path(__file__).parents[2]
-ROW = re.compile(r"\| `(?P<code>[A-Z_]+)` \| \d{3} \| *(?:`(?P<exception>\w+)`)? *\|(?P<details>[^|]*)\|")
 CODE_OR_STATUS = re.compile(r"`([A-Z_]{4,})`|\b([45]\d\d)\b")
-# In prose: `details.field`, and after it "has the `one` and the `other`" where it has fields of its own.
-IN_TEXT = re.compile(r"`details\.(\w+)`(?: has the `(\w+)` and the `(\w+)`)?")
 # In TypeScript: `details.field` and `details["field"]`, and the fields that it is said to have: `as { one: number }`.
 IN_CONSOLE = re.compile(r'\bdetails(?:\??\.(?=\w+\b(?!\())|\[")(\w+)(?:"\] as \{ ([^}]*) \})?')
 STATUS_IN_CONSOLE = re.compile(r"status [!=]== ([45]\d\d)")
@@ -126,25 +125,22 @@ def sent_with_any(named: list[str]) -> set[str]:
     return set().union(*map(sent_with, named or CODES.values()))
 
 
-def read_error_table() -> Iterator[tuple[str, set[str]]]:
-    """The errors of `docs/reference/errors.md` with the fields it names; what stands in parentheses are values."""
-    for row in ROW.finditer((ROOT / "docs/reference/errors.md").read_text("utf-8")):
-        yield row["exception"] or row["code"], set(re.findall(r"`(\w+)`", re.sub(r"\(.*?\)", "", row["details"])))
+@cache
+def read_documented() -> dict[str, set[str]]:
+    """The errors of `docs/reference/errors.md` with the fields it names."""
+    page = (ROOT / "docs/reference/errors.md").read_text("utf-8")
+    return {error: fields for _, error, fields in read_error_table(page)}
 
 
 def read_texts() -> Iterator[tuple[str, list[str], str]]:
     """The fields that prose names, each with the codes and statuses of its line."""
-    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
-    for page in pages:
-        if "adr" in page.parts or page.name == "CHANGELOG.md":
-            continue
-        for number, line in enumerate(page.read_text("utf-8").splitlines(), 1):
+    for page, text in read_pages().items():
+        for number, line in enumerate(text.splitlines(), 1):
             codes = [
                 code or status for code, status in CODE_OR_STATUS.findall(line) if status or code in CODES.values()
             ]
-            for field, *below in IN_TEXT.findall(line):
-                for path in (field, *(f"{field}.{each}" for each in below if each)):
-                    yield f"{page.relative_to(ROOT)}:{number}", codes, path
+            for path in read_error_fields(line):
+                yield f"{page}:{number}", codes, path
 
 
 def read_console() -> Iterator[tuple[str, list[str], str]]:
@@ -158,7 +154,7 @@ def read_console() -> Iterator[tuple[str, list[str], str]]:
 
 @pytest.mark.req("BS-3.2-ERR-17")
 def test_every_error_sends_what_the_table_of_errors_says() -> None:
-    table = dict(read_error_table())
+    table = read_documented()
     assert table.keys() == CODES.keys() - {"StoreDisagrees"}, "the table is not understood"
     assert table["LimitExceeded"] >= {"limit", "maximum", "actual"}
     assert {name: fields - read_code()[name] for name, fields in table.items() if fields - read_code()[name]} == {}
@@ -176,7 +172,7 @@ def test_the_console_reads_what_is_sent_and_documented() -> None:
     console = list(read_console())
     assert "eliminated_by.seq" in {field for _, _, field in console}, "the console is not understood"
     assert [each for each in console if each[2] not in sent_with_any(each[1])] == []
-    documented = {"next", *(field for _, _, field in read_texts())}.union(*(fields for _, fields in read_error_table()))
+    documented = {"next", *(field for _, _, field in read_texts())}.union(*read_documented().values())
     assert {field for _, _, field in console} - documented == set()
 
 
