@@ -22,8 +22,12 @@ SERVE_FLAGS = $(if $(HOST),--host $(HOST)) $(if $(PORT),--port $(PORT)) $(if $(S
 # Three at once on two processors: tests wait for other processes and for locks a third of the time.
 JOBS ?= 3
 XDIST = -n $(JOBS) --dist worksteal
-# Directories of tests are in memory where the machine has a place for that: hundreds of databases wait for no disk.
-export PYTEST_DEBUG_TEMPROOT ?= $(wildcard /dev/shm)
+# Directories of tests are in memory where the machine has a place for that, large enough and open to programs: hundreds
+# of databases wait for no disk.
+IN_MEMORY := import os; s = os.statvfs("/dev/shm"); print("/dev/shm" * (s.f_bavail * s.f_frsize >= 2**31 and not s.f_flag & os.ST_NOEXEC))
+ifndef PYTEST_DEBUG_TEMPROOT
+export PYTEST_DEBUG_TEMPROOT := $(shell $(PYTHON) -c '$(IN_MEMORY)' 2>/dev/null)
+endif
 PYTEST_ARGS ?=
 MEASURE ?=
 # Another interpreter for `make test-deep`, which looks for one on the PATH where none is given.
@@ -83,10 +87,10 @@ test-deep: $(VENV)/.dev $(VENV)/.mcp-servers ## run what a release needs: all te
 # Beside `make test` it measures what the tests of the kernels cover: tests/conftest.py says which these are.
 check: $(VENV)/.dev ## everything CI runs
 	rm -f .coverage .coverage.*
-	$(MAKE) test CMBS_EFFORT=fast MEASURE=1
+	$(MAKE) test CMBS_EFFORT=fast CMBS_REPEATABLE=1 MEASURE=1
 	$(BIN)/python -m coverage combine --quiet
 	$(BIN)/python -m coverage report --include='$(KERNELS)' --fail-under=100
-	$(MAKE) -j $(JOBS) fmt-check lint imports types console-check docs
+	$(MAKE) -j $(JOBS) $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) fmt-check lint imports types console-check docs
 	$(MAKE) test-ci
 
 golden: $(VENV)/.dev ## write the fingerprint of the format, the golden logs and the vectors of proofs anew
@@ -144,7 +148,8 @@ clean: ## remove everything that make created
 	rm -rf $(VENV) $(VENV)-* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage .coverage.* build dist console/node_modules cmbs/console/static console/src/api/schema.d.ts
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(VENV)/bin/python:
+# The last thing that it installs is the target, so that an installation that broke off begins again.
+$(BIN)/uv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "cmbs needs CPython 3.11 or newer: set PYTHON to one"; exit 1; }
 	@echo "--- making $(VENV)"
@@ -160,18 +165,18 @@ define install
 	@echo "--- installed"
 endef
 
-$(VENV)/.serve: requirements/serve.txt pyproject.toml | $(VENV)/bin/python
+$(VENV)/.serve: requirements/serve.txt pyproject.toml | $(BIN)/uv
 	$(call install,requirements/serve.txt)
 	touch $@
 
 # MCP servers of other projects, for tests of the gateway. Without npm their tests are skipped, and say so.
-$(VENV)/.mcp-servers: tests/support/mcp_servers/package-lock.json | $(VENV)/bin/python
+$(VENV)/.mcp-servers: tests/support/mcp_servers/package-lock.json | $(BIN)/uv
 	mkdir -p $(VENV)/mcp-servers
 	cp tests/support/mcp_servers/package.json tests/support/mcp_servers/package-lock.json $(VENV)/mcp-servers
 	if command -v npm >/dev/null; then cd $(VENV)/mcp-servers && npm ci --no-audit --no-fund --ignore-scripts; fi
 	touch $@
 
 # The whole set contains the server's, in the same versions, so both stamps become current.
-$(VENV)/.dev: requirements/dev.txt requirements/serve.txt pyproject.toml | $(VENV)/bin/python
+$(VENV)/.dev: requirements/dev.txt requirements/serve.txt pyproject.toml | $(BIN)/uv
 	$(call install,requirements/dev.txt)
 	touch $(VENV)/.serve $@

@@ -63,8 +63,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):
         # Coverage is that of the worker: processes that tests start are not measured, which takes twice as long.
         os.environ.pop("COVERAGE_PROCESS_CONFIG", None)
-    # What collecting makes lives as long as the run: looking through it for garbage takes a quarter of the time.
-    gc.disable()
+    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
+        # What collecting makes lives as long as the run: looking through it for garbage takes a quarter of the time.
+        gc.disable()
     config.stash[LEFT_OUT] = Counter()
     for name, meaning in MARKERS.items():
         config.addinivalue_line("markers", f"{name}: {meaning}; {_run_by(name)} runs it")
