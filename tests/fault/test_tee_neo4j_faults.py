@@ -22,8 +22,7 @@ from cmbs.testing.contracts.graph_samples import edge as dependency
 from scripts import neo4j_server
 from tests.support.neo4j import obtainable, own_server
 
-# CI kills Neo4j beneath a server, in test_kill_tee.py.
-pytestmark = [pytest.mark.neo4j, pytest.mark.deep]
+pytestmark = pytest.mark.neo4j
 
 WRITERS = 3
 # Enough for the kill to fall among commits; how many each writer gets is up to the machine.
@@ -65,14 +64,17 @@ def test_what_was_acknowledged_outlives_a_kill_of_neo4j(tmp_path: Path) -> None:
                     acknowledgements.get(timeout=DEADLINE_SECONDS) for _ in range(ACKNOWLEDGED_BEFORE_THE_KILL)
                 ]
                 server.kill()
+                # While the writers find out for themselves.
+                check_that_every_call_is_refused(store)
                 for each in writing:
                     each.result(timeout=DEADLINE_SECONDS)
             acknowledged += drain(acknowledgements)
-            check_that_every_call_is_refused(store)
-            with own_server(tmp_path, port):
+            with own_server(tmp_path, port) as restarted:
                 check_that_all_is_there(store, acknowledged)
                 # And the same store goes on.
                 assert store.merge(Delta((node("after"),))).created_nodes == ("after",)
+                # Sooner than shutting it down.
+                restarted.kill()
 
 
 def check_that_every_call_is_refused(store: GraphStore) -> None:
@@ -105,6 +107,7 @@ def check_that_all_is_there(store: GraphStore, acknowledged: list[tuple[str, str
     assert again.applied == ()
 
 
+@pytest.mark.deep
 @pytest.mark.req("TEE-NEO-04")
 def test_a_server_does_not_outlive_the_process_that_started_it(tmp_path: Path) -> None:
     command = [sys.executable, neo4j_server.__file__, "--port", "0", "--short-lived", "--data", str(tmp_path)]

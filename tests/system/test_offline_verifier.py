@@ -367,8 +367,9 @@ def test_proofs_at_a_million_ids_or_a_tenth_of_that_are_verified_and_their_time_
 ) -> None:
     server = BeliefServer(ids=SequentialIds())
     ids = [f"hypothesis-{number:07}" for number in range(MANY)]
+    gone = MANY * 9 // 10 - 999
     session_id = server.declare_session(ONTOLOGY, ids).session_id
-    server.eliminate(session_id, "probe", "one", [ids[MANY - 9_001]])
+    server.eliminate(session_id, "probe", "one", [ids[gone]])
     history = HistoryOfSession(server.current_session(session_id))
     many = {"op": "schema", "args": [f"$belief.{session_id}.n_survivors", {"minimum": 2}]}
     world = World(server.log, belief=ServedBelief(server))
@@ -379,7 +380,7 @@ def test_proofs_at_a_million_ids_or_a_tenth_of_that_are_verified_and_their_time_
     proofs: list[Proof] = [
         prover.transition(session_id, 1),
         prover.membership(session_id, ids[17], 1),
-        prover.elimination(session_id, ids[MANY - 9_001], 1),
+        prover.elimination(session_id, ids[gone], 1),
         prover.inclusion(session_id, 1),
         prover.decision(SPACE, len(server.log.read(STREAM_PREFIX + SPACE)) - 1),
     ]

@@ -27,6 +27,8 @@ CONFIG = SchemathesisConfig.from_dict(
     {"checks": {"negative_data_rejection": {"expected-statuses": [400, 403, 404, 405, 409, 412, 413, 415]}}}
 )
 NUMBERS = count()
+# `ci` tries only every fourth case also where nothing is there.
+STRIDE = 1 if EFFORT.everything else 4
 
 
 @cache
@@ -83,17 +85,21 @@ def check(case: Case, answer: Any) -> None:
     assert answer.status_code < 500, answer.text
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 @pytest.mark.req("SS01-HTTP-09", "BS-8-OPENAPI-02")
 def test_every_operation_conforms_to_the_document(subtests: pytest.Subtests, schema: Any) -> None:
+    numbers = count()
+
     def try_it(case: Case) -> None:
-        check(case, whole(case).call(headers={"X-Cmbs-Actor": PLANNER}))
+        whole(case)
+        if next(numbers) % STRIDE == 0:
+            check(case, case.call(headers={"X-Cmbs-Actor": PLANNER}))
         ids = create_ids(case.operation.label)
         for name in case.path_parameters.keys() & ids.keys():
             case.path_parameters[name] = ids[name]
         check(case, case.call(headers={"X-Cmbs-Actor": OPS}))
 
-    try_every_operation(subtests, schema, try_it, 24 if EFFORT.everything else 3)
+    try_every_operation(subtests, schema, try_it, 24 if EFFORT.everything else 1)
 
 
 # --- beneath the document: any bytes at all ---------------------------------------------------------------------------

@@ -211,7 +211,7 @@ def belief() -> Iterator[BeliefServer]:
 PARKED = 1_200
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 @pytest.mark.req("GATES-WAKE-02")
 def test_an_event_on_a_session_that_many_wait_for_reads_it_once_a_portion_and_records_only_what_changed(
     belief: BeliefServer, make_world: Callable[..., World]

@@ -67,7 +67,6 @@ def store(url: str) -> Iterator[Neo4jGraphStore]:
 # --- opening ---
 
 
-@pytest.mark.deep
 @pytest.mark.req("TEE-NEO-01")
 def test_several_processes_may_open_a_new_database_at_once(url: str) -> None:
     for (name,) in run(url, "SHOW CONSTRAINTS YIELD name RETURN name"):
