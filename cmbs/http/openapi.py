@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from cmbs.belief.kernel.requests import Limits
+from cmbs.documents.json_schemas import describe_types
 from cmbs.documents.text import format_document
 from cmbs.errors import ErrorCode
 from cmbs.http.belief import entry_schemas, schemas
@@ -197,7 +198,7 @@ def openapi_document() -> dict[str, Any]:
     types = [operation.response for operation in OPERATIONS]
     types += [each.body for each in OPERATIONS if each.body is not None and each.body is not TextFile]
     types += [schemas.ErrorResponse, *entry_schemas.PAYLOADS, *entry_schemas.OUTCOMES]
-    _, described = msgspec.json.schema_components(list(dict.fromkeys(types)), ref_template=schemas.REFERENCE)
+    _, described = describe_types(list(dict.fromkeys(types)), ref_template=schemas.REFERENCE)
     # Through JSON, which turns the tuples among the defaults into lists.
     components: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(described))
     components |= {"KitFile": _KIT_FILE, "PolicyFile": _POLICY_FILE}

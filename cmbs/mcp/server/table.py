@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from cmbs.documents.json_schemas import describe_types
 from cmbs.mcp.api import Api
 from cmbs.mcp.server.answers import Json
 
@@ -47,7 +48,7 @@ class ToolRow(NamedTuple):
 
 def build_schema(kind: type[msgspec.Struct]) -> Json:
     """The JSON Schema of a type, with the object itself at its root, as MCP wants it."""
-    (reference,), components = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
+    (reference,), components = describe_types([kind], ref_template="#/$defs/{name}")
     name = reference["$ref"].rpartition("/")[2]
     root = dict(components.pop(name))
     return {**root, "$defs": components} if components else root

@@ -9,6 +9,7 @@ from typing import Any, get_type_hints
 
 import msgspec
 
+from cmbs.documents.json_schemas import describe_types
 from cmbs.errors import InvalidRequest
 from cmbs.ledger import canonical
 
@@ -51,7 +52,7 @@ class Signature:
     def schema(self) -> dict[str, Any]:
         """JSON Schema of the args; InvalidRequest where a type has none."""
         try:
-            (_,), parts = msgspec.json.schema_components([self._fields], ref_template="#/$defs/{name}")
+            (_,), parts = describe_types([self._fields], ref_template="#/$defs/{name}")
         except TypeError as exc:
             raise InvalidRequest(f"`{self._name}` needs an `args_schema`: {exc}") from exc
         whole: dict[str, Any] = parts.pop("Args")

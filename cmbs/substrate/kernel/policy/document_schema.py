@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
+from cmbs.documents.json_schemas import describe_types
 from cmbs.substrate.kernel.policy.cel_syntax import MAX_CONDITION_CHARACTERS
 from cmbs.substrate.kernel.policy.constraints import MAX_REASON_CHARACTERS
 from cmbs.substrate.kernel.policy.documents import Given, KnownTool, PolicyTest
@@ -37,7 +36,7 @@ _COMPARISONS = ["eq", "ne", "lt", "le", "gt", "ge", "prefix"]
 
 def policy_schema() -> dict[str, Any]:
     """The schema of policy files."""
-    _, components = msgspec.json.schema_components([KnownTool, Given, PolicyTest], ref_template="#/$defs/{name}")
+    _, components = describe_types([KnownTool, Given, PolicyTest], ref_template="#/$defs/{name}")
     definitions = {**components, **_definitions()}
     return {
         "$schema": DIALECT,
